@@ -401,7 +401,7 @@ def results(processes: Sequence[subprocess.Popen[str]], folder: str, seconds: fl
 
 def rates(folder: str) -> list[float]:
     """Each run's median tokens per second while it trained, by its log."""
-    logs = Path(folder).glob("store/*/attempts/*/log.jsonl")
+    logs = Path(folder).glob("store/*/log.jsonl")
     lines = ([json.loads(line) for line in log.read_text().splitlines()] for log in logs)
     return [
         statistics.median([line["tokens_per_second"] for line in log if line.get("tokens_per_second")]) for log in lines

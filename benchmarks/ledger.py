@@ -16,10 +16,10 @@ import time
 from pathlib import Path
 
 from scaling.config import load
-from scaling.ledger import Ledger, index
+from scaling.ledger import Ledger, listing
 
 LISTING = "import sys; from scaling.cli import main; sys.exit(main(['runs', *sys.argv[1:]]))"
-POINTS = "import sys; from scaling.ledger import Ledger, index; list(index.results(Ledger.open(sys.argv[1])))"
+POINTS = "import sys; from scaling.ledger import Ledger, listing; list(listing.results(Ledger.open(sys.argv[1])))"
 
 
 def make(root: Path, runs: int) -> None:
@@ -57,11 +57,11 @@ def main() -> None:
         started = time.perf_counter()
         make(root, given.runs)
         print(f"made {given.runs} runs in {time.perf_counter() - started:.1f} s")
-        listing = [sys.executable, "-c", LISTING, f"runs={root}"]
+        rows = [sys.executable, "-c", LISTING, f"runs={root}"]
         points = [sys.executable, "-c", POINTS, str(root)]
-        print(f"list, no index:    {seconds(listing, root / index.NAME):.2f} s")
-        print(f"list, warm index:  {seconds(listing):.2f} s")
-        print(f"points, no index:  {seconds(points, root / index.NAME):.2f} s")
+        print(f"list, no index:    {seconds(rows, root / listing.INDEX):.2f} s")
+        print(f"list, warm index:  {seconds(rows):.2f} s")
+        print(f"points, no index:  {seconds(points, root / listing.INDEX):.2f} s")
         print(f"points, warm index:{seconds(points):6.2f} s")
 
 

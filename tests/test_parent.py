@@ -91,7 +91,7 @@ def started(words: Sequence[str], folder: Path) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-m", "scaling", *words, "log.wandb=disabled"]
     silent = subprocess.DEVNULL
     process = subprocess.Popen(command, cwd=folder, stdout=silent, stderr=silent, start_new_session=True)
-    until(lambda: any(path.stat().st_size > 2000 for path in folder.glob("runs/store/*/attempts/*/log.jsonl")), 90)
+    until(lambda: any(path.stat().st_size > 2000 for path in folder.glob("runs/store/*/log.jsonl")), 90)
     return process
 
 

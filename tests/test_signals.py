@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from scaling.ledger import Ledger
+from scaling.ledger import Attempt, Ledger
 from scaling.training import experiment, signals
 from scaling.training.callbacks import Save
 from scaling.training.signals import Stopped
@@ -113,15 +113,13 @@ def in_the_last_save() -> None:
 
 
 def in_the_publication() -> None:
-    from scaling.ledger import attempt
+    before = Attempt.finish
 
-    before = attempt.publish_result
-
-    def publish(*given):
+    def finish(self, outcome, result):
         os.kill(os.getpid(), signal.SIGTERM)
-        return before(*given)
+        return before(self, outcome, result)
 
-    attempt.publish_result = publish
+    Attempt.finish = finish
 
 
 def before_the_first_step() -> None:
@@ -153,7 +151,7 @@ def test_a_signal_at_a_chosen_moment_ends_a_run_that_goes_on_to_the_bit(moment, 
     assert fork(told, late).wait(SECONDS) == 143
     ledger = Ledger.open(tmp_path / "runs")
     (run,) = ledger.runs()
-    ended = [record.exit and record.exit["outcome"] for record in ledger.attempts(run)]
+    ended = [record.end and record.end["outcome"] for record in ledger.attempts(run)]
     done = moment in (in_the_last_save, in_the_publication)
     assert ended == ["finished" if done else "stopped"]
     assert fork(told, plain).wait() == 0

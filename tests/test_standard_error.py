@@ -18,7 +18,7 @@ SCALING = [sys.executable, "-m", "scaling"]
 
 def outcomes(runs: Path) -> list[str]:
     ledger = Ledger.open(runs)
-    return [record.exit["outcome"] for run in ledger.runs() for record in ledger.attempts(run) if record.exit]
+    return [record.end["outcome"] for run in ledger.runs() for record in ledger.attempts(run) if record.end]
 
 
 @pytest.mark.parametrize("where", ["a reader that left", pytest.param("a full disk", marks=pytest.mark.slow)])

@@ -27,7 +27,7 @@ from scaling.errors import ScalingError, plural
 from scaling.interop import huggingface, weights
 from scaling.interop.huggingface import Described
 from scaling.ledger import Ledger, checkpoint, document
-from scaling.ledger.result import read_result
+from scaling.ledger.run import read_result
 from scaling.model.blank import blank
 from scaling.model.family import Family
 from scaling.model.tuned import build_model, sections
@@ -81,8 +81,7 @@ def averaged(name: str | Path, runs: str | Path, count: int) -> Run:
         ledger = Ledger.open(runs)
         folder = ledger.folder(ledger.find(str(name)))
     last = read(folder, runs)
-    there = {step for own in folder.glob("attempts/*/checkpoints") for step in checkpoint.steps(own)}
-    steps = sorted(step for step in there if step <= last.place["step"])[-count:]
+    steps = sorted(step for step in checkpoint.steps(folder) if step <= last.place["step"])[-count:]
     if len(steps) < count:
         fix = f"take {len(steps)}, or train with train.keep={count} and a smaller train.checkpoint_every"
         raise ScalingError(f"the run has {plural(len(steps), 'checkpoint')}", key="average", value=count, fix=fix)
@@ -141,17 +140,16 @@ def _of_ledger(folder: Path, runs: Path, step: int | None = None) -> Run:
 
 def _checkpoint(folder: Path, step: int | None) -> checkpoint.Checkpoint:
     """The whole checkpoint of a step of a run; where none is named, that of its result, or its last one."""
-    folders = list(folder.glob("attempts/*/checkpoints"))
     if step is None:
         result = read_result(folder)
-        saved = checkpoint.final(folders, result)
+        saved = checkpoint.final(folder, result)
         if saved is None:
             fix = "train it first" if result is None else f"{ANEW}: its weights were freed"
             raise ScalingError("the run has no whole checkpoint", file=folder, fix=fix)
         return saved
-    saved = checkpoint.at(folders, step)
+    saved = checkpoint.at(folder, step)
     if saved is None:
-        there = sorted({step for steps_of in folders for step in checkpoint.steps(steps_of)})
+        there = sorted(checkpoint.steps(folder))
         fix = f"take one of {', '.join(map(str, there))}" if there else "train it first"
         raise ScalingError(f"the run has no whole checkpoint of step {step}", file=folder, key="step", fix=fix)
     return saved

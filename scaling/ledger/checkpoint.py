@@ -1,6 +1,6 @@
 """Checkpoint: a folder of files that is whole or not there, and is never loaded when a bit of it has changed.
 
-    checkpoints/<step>/manifest.json     step, and for each file its bytes and SHA-256; itself sealed
+    checkpoints/<step>/manifest.json     step, note, and for each file its bytes and SHA-256; itself sealed
     checkpoints/<step>/...               whatever the trainer wrote
 
 It is written under a temporary name in the same folder, every file and folder synced, and then renamed. So a crash at
@@ -13,19 +13,18 @@ import hashlib
 import logging
 import os
 import shutil
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from scaling import atomic
-from scaling.atomic import flush_folder
 from scaling.errors import from_os
-from scaling.ledger.document import Damaged, read, seal
-from scaling.ledger.exclusive import disk
+from scaling.ledger.document import Damaged, disk, read, seal
 
-MANIFEST = "manifest.json"
+FOLDER, MANIFEST = "checkpoints", "manifest.json"
+KEEP = 2  # checkpoints of a run: the last, and the one before it should the last be damaged
 
 logger = logging.getLogger(__name__)
 
@@ -39,40 +38,46 @@ class Checkpoint:
     note: Mapping[str, Any] = field(default_factory=dict)
 
 
+Belongs = Callable[[Checkpoint], bool]
+
+
 class Damage(Exception):
     """What is wrong with a checkpoint."""
 
 
-@contextmanager
-def writing(folder: Path, step: int, note: Mapping[str, Any]) -> Iterator[Path]:
-    """A temporary folder to write a checkpoint's files into; it becomes the checkpoint when the block ends well."""
-    final = folder / name(step)
-    temporary = atomic.temporary(final)
-    try:
-        folder.mkdir(exist_ok=True)
-        temporary.mkdir()
-        yield temporary
-        _publish(temporary, final, step, note)
-    except OSError as error:
-        raise from_os(error, f"cannot write the checkpoint of step {step}") from error
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+def name(step: int) -> str:
+    """The name of the folder of a step's checkpoint."""
+    return f"{step:012d}"
 
 
-def check(folder: Path) -> Checkpoint:
-    """The checkpoint in `folder`, every byte compared with its manifest; raises `Damage` where one differs."""
-    try:
-        manifest = read(folder / MANIFEST)
-        if manifest is None:
-            raise Damage("it has no manifest")
-        files = manifest["files"]
-        for name, expected in files.items():
-            _check_file(folder, name, expected)
-        if manifest["step"] != int(folder.name):
-            raise Damage(f"its manifest is of step {manifest['step']}")
-        return Checkpoint(manifest["step"], folder, manifest["note"])
-    except (Damaged, OSError, KeyError, TypeError, ValueError, AttributeError) as error:
-        raise Damage(str(error)) from error
+def steps(run: Path) -> dict[int, Path]:
+    """The checkpoints in the folder of a run by step, not checked, the latest first."""
+    folder = run / FOLDER
+    if not folder.is_dir():
+        return {}
+    with disk("cannot list checkpoints"):
+        # A folder without a manifest is one that was being removed.
+        there = [path for path in folder.iterdir() if path.name.isdecimal() and (path / MANIFEST).exists()]
+    return {int(path.name): path for path in sorted(there, reverse=True)}
+
+
+def latest(run: Path, belongs: Belongs = lambda _: True) -> Checkpoint | None:
+    """The latest whole checkpoint of a run that belongs to it; those passed over are warned of."""
+    return _first_whole(steps(run).values(), belongs)
+
+
+def at(run: Path, step: int, belongs: Belongs = lambda _: True) -> Checkpoint | None:
+    """The whole checkpoint of exactly this step, None where there is none; a damaged one is warned of."""
+    path = steps(run).get(step)
+    return None if path is None else _first_whole([path], belongs)
+
+
+def final(run: Path, result: Mapping[str, Any] | None) -> Checkpoint | None:
+    """The checkpoint with the weights that a result is of: its best step's where it names one, else the latest whole
+    one.
+    """
+    best = None if result is None else result.get("best_step")
+    return latest(run) if best is None else at(run, best)
 
 
 def note(folder: Path) -> Mapping[str, Any]:
@@ -83,65 +88,45 @@ def note(folder: Path) -> Mapping[str, Any]:
         return {}
 
 
-def name(step: int) -> str:
-    """The name of the folder of a step's checkpoint."""
-    return f"{step:012d}"
+@contextmanager
+def writing(run: Path, step: int, note: Mapping[str, Any], belongs: Belongs = lambda _: True) -> Iterator[Path]:
+    """A temporary folder to write a checkpoint's files into; it becomes the checkpoint when the block ends well.
 
-
-def latest(folders: Iterable[Path], belongs: Callable[[Checkpoint], bool] = lambda _: True) -> Checkpoint | None:
-    """The latest whole checkpoint in `folders` that belongs where it is, the newest attempt's among equals; those
-    passed over are warned of.
+    What a step holds is determined, so a whole one that is there and belongs to the run stays: taking it away first
+    would leave a moment with no checkpoint at all.
     """
-    return _first_whole(sorted(_all(folders), key=lambda path: (int(path.name), path), reverse=True), belongs)
-
-
-def at(folders: Iterable[Path], step: int) -> Checkpoint | None:
-    """The whole checkpoint of exactly this step, None where there is none; damaged ones are warned of."""
-    return _first_whole(path for path in _all(folders) if int(path.name) == step)
-
-
-def final(folders: Collection[Path], result: Mapping[str, Any] | None) -> Checkpoint | None:
-    """The checkpoint with the weights that a result is of: its best step's where it names one, else the latest whole
-    one.
-    """
-    best = None if result is None else result.get("best_step")
-    return latest(folders) if best is None else at(folders, best)
-
-
-def steps(folder: Path) -> dict[int, Path]:
-    """The checkpoints in one attempt's folder by step, not checked."""
-    return {int(path.name): path for path in _all([folder])}
-
-
-def prune(own: Path, older: Iterable[Path], keep: int, pinned: Collection[int]) -> None:
-    """Drop what is no longer needed: all but the last `keep` of this attempt, and pinned steps wherever they are.
-
-    Those of older attempts go once this one has `keep` of its own.
-    """
-    mine = steps(own)
-    last = sorted(mine)[-keep:]
-    for step, folder in mine.items():
-        if step not in last and step not in pinned:
-            drop(folder)
-    if len(last) == keep:
-        for folder in _all(older):
-            step = int(folder.name)
-            if step not in pinned or step in mine:
-                drop(folder)
+    final = run / FOLDER / name(step)
+    temporary = atomic.temporary(final)
+    try:
+        final.parent.mkdir(exist_ok=True)
+        temporary.mkdir()
+        yield temporary
+        _seal(temporary, step, note)
+        if at(run, step, belongs) is None:
+            drop(final)
+            try:
+                os.replace(temporary, final)
+            except OSError:
+                if at(run, step, belongs) is None:  # else another worker has saved the step meanwhile
+                    raise
+            atomic.flush_folder(final.parent)
+    except OSError as error:
+        raise from_os(error, f"cannot write the checkpoint of step {step}") from error
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
 
 
 def drop(folder: Path) -> None:
     """Remove a checkpoint, its manifest first, so that one half removed is none."""
-    if folder.is_symlink():
-        return
-    (folder / MANIFEST).unlink(missing_ok=True)
-    shutil.rmtree(folder, ignore_errors=True)
+    if not folder.is_symlink():
+        (folder / MANIFEST).unlink(missing_ok=True)
+        shutil.rmtree(folder, ignore_errors=True)
 
 
-def _first_whole(folders: Iterable[Path], belongs: Callable[[Checkpoint], bool] = lambda _: True) -> Checkpoint | None:
+def _first_whole(folders: Iterable[Path], belongs: Belongs) -> Checkpoint | None:
     for folder in folders:
         try:
-            candidate = check(folder)
+            candidate = _checked(folder)
             if belongs(candidate):
                 return candidate
             raise Damage("its step or its tokens are not the run's")
@@ -150,40 +135,19 @@ def _first_whole(folders: Iterable[Path], belongs: Callable[[Checkpoint], bool] 
     return None
 
 
-def _publish(temporary: Path, final: Path, step: int, note: Mapping[str, Any]) -> None:
-    files = {}
-    for path in sorted(temporary.rglob("*")):
-        if path.is_dir():
-            flush_folder(path)
-        else:
-            name = path.relative_to(temporary).as_posix()
-            files[name] = {"bytes": path.stat().st_size, "sha256": _digest_synced(path)}
-    manifest = temporary / MANIFEST
-    manifest.write_bytes(seal({"step": step, "files": files, "note": dict(note)}))
-    _digest_synced(manifest)
-    flush_folder(temporary)
-    if final.exists():
-        # Saved before at this very step. What a step holds is determined, so a whole one stays: taking it away first
-        # would leave a moment with no checkpoint at all.
-        if _is_whole(final):
-            return
-        drop(final)
-    os.replace(temporary, final)
-    flush_folder(final.parent)
-
-
-def _is_whole(folder: Path) -> bool:
+def _checked(folder: Path) -> Checkpoint:
+    """The checkpoint in `folder`, every byte compared with its manifest; raises `Damage` where one differs."""
     try:
-        check(folder)
-    except Damage:
-        return False
-    return True
-
-
-def _digest_synced(path: Path) -> str:
-    with path.open("rb+") as file:
-        os.fsync(file.fileno())
-        return hashlib.file_digest(file, "sha256").hexdigest()
+        manifest = read(folder / MANIFEST)
+        if manifest is None:
+            raise Damage("it has no manifest")
+        for name, expected in manifest["files"].items():
+            _check_file(folder, name, expected)
+        if manifest["step"] != int(folder.name):
+            raise Damage(f"its manifest is of step {manifest['step']}")
+        return Checkpoint(manifest["step"], folder, manifest["note"])
+    except (Damaged, OSError, KeyError, TypeError, ValueError, AttributeError) as error:
+        raise Damage(str(error)) from error
 
 
 def _check_file(folder: Path, name: str, expected: Mapping[str, Any]) -> None:
@@ -201,9 +165,18 @@ def _check_file(folder: Path, name: str, expected: Mapping[str, Any]) -> None:
             raise Damage(f"the bytes of {name!r} have changed")
 
 
-def _all(folders: Iterable[Path]) -> Iterator[Path]:
-    for folder in folders:
-        if folder.is_dir():
-            with disk("cannot list checkpoints"):
-                # A folder without a manifest is one that was being removed.
-                yield from (path for path in folder.iterdir() if path.name.isdecimal() and (path / MANIFEST).exists())
+def _seal(folder: Path, step: int, note: Mapping[str, Any]) -> None:
+    """Write the manifest, and put every file and folder on the disk."""
+    files = {}
+    for path in sorted(folder.rglob("*")):
+        if path.is_dir():
+            atomic.flush_folder(path)
+        else:
+            with path.open("rb+") as file:
+                os.fsync(file.fileno())
+                digest = hashlib.file_digest(file, "sha256").hexdigest()
+            files[path.relative_to(folder).as_posix()] = {"bytes": path.stat().st_size, "sha256": digest}
+    with (folder / MANIFEST).open("wb") as file:
+        file.write(seal({"step": step, "files": files, "note": dict(note)}))
+        atomic.flush(file)
+    atomic.flush_folder(folder)

@@ -7,24 +7,21 @@ anywhere in the ledger. The final weights of finished runs stay unless asked for
 
 from __future__ import annotations
 
-import re
 import shutil
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from scaling import atomic
 from scaling.errors import ScalingError
 from scaling.ledger import checkpoint
-from scaling.ledger.attempt import Record
-from scaling.ledger.exclusive import disk
+from scaling.ledger.document import disk
+from scaling.ledger.run import AGAIN
 from scaling.ledger.store import Ledger
 
 SHARED = ("predictions", "studies", "calibration", "sweeps")  # folders next to the store
-# Before files were signed by their writers, a rename's were .points.csv.0123456789abcdef.
-UNFINISHED = re.compile(rf"{re.escape(atomic.TEMPORARY)}|\..+\.[0-9a-f]{{16}}$")
 
 
 @dataclass(frozen=True)
@@ -37,16 +34,12 @@ class Waste:
     bytes: int
 
 
-def waste(ledger: Ledger, weights: bool = False) -> list[Waste]:
-    """What can go, run by run; nothing is touched. A damaged plan is refused: what its branches need is not known.
+def waste(ledger: Ledger, weights: bool = False) -> tuple[list[Waste], list[Waste]]:
+    """What can go, and what could but for the runs that stay and start from it; nothing is touched.
 
-    `weights`: also the last checkpoint of each finished run, without which it cannot be exported or generate.
+    A damaged plan is refused: what its branches need is not known. `weights`: also the last checkpoint of each finished
+    run, without which it cannot be exported or generate.
     """
-    return sorted_out(ledger, weights)[0]
-
-
-def sorted_out(ledger: Ledger, weights: bool = False) -> tuple[list[Waste], list[Waste]]:
-    """What can go, and what could but for the runs that stay and start from it."""
     spent, kept = list(_spent(ledger, weights)), list[Waste]()
     while True:
         needed = _bases(ledger, {item.path for item in spent})
@@ -54,58 +47,6 @@ def sorted_out(ledger: Ledger, weights: bool = False) -> tuple[list[Waste], list
         if not more:
             return spent, kept
         spent, kept = [item for item in spent if item not in more], kept + more
-
-
-def _bases(ledger: Ledger, gone: Collection[Path]) -> set[tuple[str | None, str]]:
-    """The runs, and the names of their checkpoints, that other runs start from: those that have no result, and those
-    whose checkpoints hold what they trained alone.
-    """
-    needed: set[tuple[str | None, str]] = set()
-    for run in ledger.runs():
-        try:
-            start = ledger.spec(run).get("start")
-        except ScalingError:
-            continue  # it cannot be trained or read either
-        if start is None:
-            continue
-        starts = [] if ledger.result(run) is not None else [start]
-        for record in ledger.attempts(run):
-            for path in checkpoint.steps(record.folder / "checkpoints").values():
-                if path not in gone:
-                    starts.append(checkpoint.note(path).get("start", {}))
-        needed |= {(base["run"], checkpoint.name(base["step"])) for base in starts if {"run", "step"} <= base.keys()}
-    return needed
-
-
-def _spent(ledger: Ledger, weights: bool) -> Iterator[Waste]:
-    for study in ledger.studies():
-        ledger.plan(study)
-    trunks = ledger.trunks()
-    working = False
-    for run in ledger.runs():
-        result, needed, row = ledger.result(run), ledger.needed(run), ledger.status(run)
-        done = result is not None
-        spent = done or (run in trunks and not needed and row.state != "running")
-        records = ledger.attempts(run)
-        # An attempt that trains a finished run again still writes.
-        busy = {record.number for record in records if done and ledger.is_running(record)}
-        final = _final(records, result) if result is not None and result["outcome"] == "finished" else None
-        for record in records:
-            folder = record.folder / "checkpoints"
-            if spent and record.number not in busy:
-                for step, path in checkpoint.steps(folder).items():
-                    if step not in needed and (path != final or weights):
-                        yield Waste(run, path, "final weights" if path == final else "checkpoint", _size(path))
-            idle = (done and record.number not in busy) or record.exit is not None or ledger.is_gone(record)
-            for place in (record.folder, folder):
-                yield from _unfinished(place.iterdir() if place.is_dir() else (), idle, run)
-        idle = not busy if done else row.state not in ("running", "stale")
-        for place in (ledger.folder(run), ledger.folder(run) / "attempts"):
-            yield from _unfinished(place.iterdir() if place.is_dir() else (), idle, run)
-        working |= not idle
-    for name in SHARED:
-        yield from _unfinished((ledger.root / name).rglob("*"), not working)
-    yield from _unfinished(ledger.root.iterdir(), not working)
 
 
 def free(items: Iterable[Waste]) -> int:
@@ -123,20 +64,58 @@ def free(items: Iterable[Waste]) -> int:
     return total
 
 
-def _final(records: Iterable[Record], result: Mapping[str, Any]) -> Path | None:
+def _bases(ledger: Ledger, gone: Collection[Path]) -> set[tuple[str | None, str]]:
+    """The runs, and the names of their checkpoints, that other runs start from: those that have no result, and those
+    whose checkpoints hold what they trained alone.
+    """
+    needed: set[tuple[str | None, str]] = set()
+    for run in ledger.runs():
+        try:
+            start = ledger.spec(run).get("start")
+        except ScalingError:
+            continue  # it cannot be trained or read either
+        if start is not None:
+            checkpoints = [path for path in checkpoint.steps(ledger.folder(run)).values() if path not in gone]
+            bases = [] if ledger.result(run) is not None else [start]
+            bases += [checkpoint.note(path).get("start", {}) for path in checkpoints]
+            needed |= {(base["run"], checkpoint.name(base["step"])) for base in bases if {"run", "step"} <= base.keys()}
+    return needed
+
+
+def _spent(ledger: Ledger, weights: bool) -> Iterator[Waste]:
+    for study in ledger.studies():
+        ledger.plan(study)
+    trunks, idle = ledger.trunks(), True
+    for run in ledger.runs():
+        folder, result, needed, held = ledger.folder(run), ledger.result(run), ledger.needed(run), ledger.is_held(run)
+        if not held and (result is not None or (run in trunks and not needed)):
+            final = _final_weights(folder, result) if result is not None and result["outcome"] == "finished" else None
+            for step, path in checkpoint.steps(folder).items():
+                if step not in needed and (path != final or weights):
+                    yield Waste(run, path, "final weights" if path == final else "checkpoint", _size(path))
+        if not held and (folder / AGAIN).is_dir():
+            yield Waste(run, folder / AGAIN, "half-written", _size(folder / AGAIN))
+        for place in (folder, folder / checkpoint.FOLDER):
+            yield from _unfinished(place.iterdir() if place.is_dir() else (), not held, run)
+        idle = idle and not held
+    for name in SHARED:
+        yield from _unfinished((ledger.root / name).rglob("*"), idle)
+    yield from _unfinished(ledger.root.iterdir(), idle)
+
+
+def _final_weights(folder: Path, result: dict) -> Path | None:
     """The checkpoint with a finished run's weights. A damaged one is not it where a whole one is there."""
-    folders = [record.folder / "checkpoints" for record in records]
-    paths = [path for folder in folders for path in checkpoint.steps(folder).values()]
+    paths = list(checkpoint.steps(folder).values())
     if len(paths) <= 1:
         return paths[0] if paths else None  # nothing to choose, so its bytes need not be read
-    weights = checkpoint.final(folders, result)
+    weights = checkpoint.final(folder, result)
     return None if weights is None else weights.folder
 
 
 def _unfinished(paths: Iterable[Path], idle: bool, run: str | None = None) -> Iterator[Waste]:
     """What a process was writing that was killed."""
     for path in paths:
-        if UNFINISHED.match(path.name):
+        if path.name.startswith(atomic.TEMPORARY):
             with suppress(FileNotFoundError):  # finished meanwhile
                 if atomic.is_left(path, idle):
                     yield Waste(run, path, "half-written", _size(path))

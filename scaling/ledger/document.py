@@ -1,87 +1,49 @@
 """Documents: JSON on disk that carries its own checksum, so that a torn or flipped one is never taken for a whole one.
 
-The checksum is the last key and covers every byte before it: a file stays plain JSON for other tools, and is checked
-without being written out again. JSON has no NaN, so non-finite numbers are kept as the strings "NaN", "Infinity" and
-"-Infinity" and come back as numbers.
+A sealed document ends in the SHA-256 of every byte before it; a log is one JSON line an entry, with a CRC-32 each. Both
+stay plain JSON for other tools. JSON has no NaN, so numbers that are not finite are the strings "NaN", "Infinity" and
+"-Infinity" there, and come back as numbers.
 """
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import math
+import os
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from scaling import atomic
+from scaling.errors import from_os
+
 SPELLED = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS)  # of a file system without hard links
 _LINE = json.JSONEncoder(allow_nan=False, separators=(",", ":"))
 _PAGE = json.JSONEncoder(allow_nan=False, indent=1)
 _SEAL = ',\n "sha256": "%s"\n}\n'
 _SEAL_LENGTH = len(_SEAL % ("0" * 64))
 _STAMP = b',"crc":"%08x"}'
 _STAMP_LENGTH = len(_STAMP % 0)
+_TAIL = 64 * 1024  # bytes at the end of a log in which its last entries are
+
+Types = Mapping[str, tuple[type, ...]]
 
 
 class Damaged(ValueError):
-    """A document whose checksum does not match what it holds."""
+    """A document whose checksum does not match, or which does not hold what documents of its kind hold."""
+
+
+# Values
 
 
 def text(value: Any) -> str:
     """One line of strict JSON."""
     return _encoded(value, _LINE)
-
-
-def seal(document: Mapping[str, Any]) -> bytes:
-    """The bytes of a document, which is not empty, for people to read, with a SHA-256 as its last key."""
-    body = _encoded(dict(document), _PAGE).removesuffix("\n}")
-    return (body + _SEAL % hashlib.sha256(body.encode()).hexdigest()).encode()
-
-
-def unseal(content: bytes) -> dict[str, Any]:
-    """The document within sealed bytes; `Damaged` where the checksum differs."""
-    body, tail = content[:-_SEAL_LENGTH], content[-_SEAL_LENGTH:]
-    if tail != (_SEAL % hashlib.sha256(body).hexdigest()).encode():
-        raise Damaged("the checksum does not match")
-    document = parse(body + b"}")
-    if not isinstance(document, dict):
-        raise Damaged("not a JSON object")
-    return document
-
-
-def read(path: Path, wrong: Callable[[dict[str, Any]], str | None] = lambda _: None) -> dict[str, Any] | None:
-    """The sealed document at `path`, None where there is no such file; `Damaged` where it is not whole, or `wrong`
-    states which key of it is of another form.
-    """
-    try:
-        content = path.read_bytes()
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    try:
-        document = unseal(content)
-        if (key := wrong(document)) is not None:
-            raise Damaged(f"{key} is of another form")
-        return document
-    except Damaged as damage:
-        raise Damaged(f"{path}: {damage}") from None
-
-
-def stamp(entry: Mapping[str, Any]) -> bytes:
-    """One line of a log, with a CRC-32 as its last key; cheap enough for every step."""
-    body = text(entry)[:-1].encode()
-    return body + _STAMP % zlib.crc32(body) + b"\n"
-
-
-def unstamp(line: bytes) -> dict[str, Any] | None:
-    """The entry of one stamped line, None where the line is torn or flipped."""
-    body, tail = line[:-_STAMP_LENGTH], line[-_STAMP_LENGTH:]
-    if tail != _STAMP % zlib.crc32(body):
-        return None
-    try:
-        return parse(body + b"}")
-    except Damaged:
-        return None
 
 
 def parse(content: bytes | str) -> Any:
@@ -94,13 +56,6 @@ def parse(content: bytes | str) -> Any:
     return _numbers(value) if '"NaN"' in string or 'Infinity"' in string else value
 
 
-def _encoded(value: Any, style: json.JSONEncoder) -> str:
-    try:
-        return style.encode(value)
-    except ValueError:
-        return style.encode(spelled(value))
-
-
 def spelled(value: Any) -> Any:
     """The value with numbers that are not finite as strings, as JSON holds them."""
     if isinstance(value, Mapping):
@@ -110,6 +65,203 @@ def spelled(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     return value
+
+
+def flat(document: Mapping[str, Any]) -> dict[str, Any]:
+    """Nested mappings as one, keyed by the dotted path."""
+    leaves: dict[str, Any] = {}
+    for key, value in document.items():
+        if isinstance(value, Mapping) and value:
+            leaves |= {f"{key}.{inner}": leaf for inner, leaf in flat(value).items()}
+        else:
+            leaves[str(key)] = value
+    return leaves
+
+
+def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+    """Where two nested documents differ: the dotted key, and both values (None where there is none)."""
+    left, right = flat(one), flat(other)
+    return {
+        key: (left.get(key), right.get(key))
+        for key in dict.fromkeys((*left, *right))
+        if key not in left or key not in right or text(left[key]) != text(right[key])
+    }
+
+
+# Sealed documents
+
+
+def seal(document: Mapping[str, Any]) -> bytes:
+    """The bytes of a document, which is not empty, for people to read, with a SHA-256 as its last key."""
+    body = _encoded(dict(document), _PAGE).removesuffix("\n}")
+    return (body + _SEAL % hashlib.sha256(body.encode()).hexdigest()).encode()
+
+
+def read(path: Path, types: Types | None = None, **expected: Any) -> dict[str, Any] | None:
+    """The sealed document at `path`, None where there is no such file.
+
+    `Damaged` where it is not whole, where a key of `types` holds another type, or one of `expected` another value.
+    """
+    try:
+        content = path.read_bytes()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    body, tail = content[:-_SEAL_LENGTH], content[-_SEAL_LENGTH:]
+    if tail != (_SEAL % hashlib.sha256(body).hexdigest()).encode():
+        raise Damaged(f"{path}: the checksum does not match")
+    document = parse(body + b"}")
+    wrong = [key.replace("?", "") for key, kinds in (types or {}).items() if _is_misplaced(document, key, kinds)]
+    wrong += [key for key, value in expected.items() if document.get(key, value) != value]
+    if wrong:
+        raise Damaged(f"{path}: {wrong[0]} is of another form")
+    return document
+
+
+def _is_misplaced(value: Any, key: str, kinds: tuple[type, ...]) -> bool:
+    """Whether the value at a dotted key is of another type; `*` is every item, `key?` may be missing or null."""
+    if not key:
+        return not isinstance(value, kinds)
+    first, _, rest = key.partition(".")
+    if first == "*" and isinstance(value, dict | list):
+        items = value.values() if isinstance(value, dict) else value
+        return any(_is_misplaced(item, rest, kinds) for item in items)
+    if not isinstance(value, dict):
+        return True
+    name = first.removesuffix("?")
+    if name != first and value.get(name) is None:
+        return False
+    return name not in value or _is_misplaced(value[name], rest, kinds)
+
+
+def publish(path: Path, content: bytes) -> bool:
+    """Make `path` hold `content` where nothing has that name yet; True where this call made it.
+
+    A finished, synced file is linked to the name, and its number of names shows who made it, even where NFS lost the
+    reply. On a file system without hard links it is renamed to the name.
+    """
+    temporary, failure = atomic.temporary(path), None
+    with disk(f"cannot write {path.name}"):
+        try:
+            with temporary.open("xb") as file:
+                file.write(content)
+                atomic.flush(file)
+            try:
+                os.link(temporary, path)
+            except OSError as error:
+                failure = error
+            made = temporary.stat().st_nlink == 2
+            if failure is not None and failure.errno in NO_LINKS and not path.exists():
+                os.rename(temporary, path)
+                made = True
+            elif failure is not None and not made and not path.exists():
+                raise failure
+        finally:
+            temporary.unlink(missing_ok=True)
+        if made:
+            atomic.flush_folder(path.parent)
+    return made
+
+
+@contextmanager
+def disk(what: str) -> Iterator[None]:
+    """Report a failing or full disk in one line, with exit code 74."""
+    try:
+        yield
+    except OSError as error:
+        raise from_os(error, what) from error
+
+
+# Logs
+
+
+class Log:
+    """The writer of a log.
+
+    A line is a single write, so a killed process loses at most the line that it was writing.
+    """
+
+    def __init__(self, path: Path):
+        with disk("cannot open the log"):
+            self._handle: int | None = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
+            size = os.fstat(self._handle).st_size
+            # After a write that failed midway the next line starts afresh, or both would be lost.
+            self._torn = size > 0 and os.pread(self._handle, 1, size - 1) != b"\n"
+
+    def write(self, entry: Mapping[str, Any]) -> None:
+        """Append one entry of plain values, its `kind` first; a `step` orders it among the others."""
+        if self._handle is None:
+            raise ValueError("the log is closed")
+        line = (b"\n" if self._torn else b"") + stamp(entry)
+        self._torn = True
+        with disk("cannot write the log"):
+            written = os.write(self._handle, line)
+            while written < len(line):
+                written += os.write(self._handle, line[written:])
+        self._torn = False
+
+    def sync(self) -> None:
+        """Put what was written on the disk: done with each checkpoint, which the log then reaches."""
+        if self._handle is not None:
+            with disk("cannot write the log"):
+                os.fsync(self._handle)
+
+    def close(self) -> None:
+        if self._handle is not None:
+            os.close(self._handle)
+            self._handle = None
+
+
+def stamp(entry: Mapping[str, Any]) -> bytes:
+    """One line of a log, with a CRC-32 as its last key; cheap enough for every step."""
+    body = text(entry)[:-1].encode()
+    return body + _STAMP % zlib.crc32(body) + b"\n"
+
+
+def entries(path: Path) -> Iterator[dict[str, Any]]:
+    """Every whole entry of a log in order; torn and flipped lines are passed over."""
+    try:
+        with path.open("rb") as file:
+            yield from unstamped(file)
+    except (FileNotFoundError, NotADirectoryError):
+        return
+
+
+def unstamped(lines: Iterable[bytes], kinds: Iterable[str] = ()) -> Iterator[dict[str, Any]]:
+    """The entries of whole lines, or those of some kinds."""
+    beginnings = tuple(f'{{"kind":"{kind}"'.encode() for kind in kinds) or b""
+    for line in lines:
+        if line.startswith(beginnings) and (entry := _unstamped(line.rstrip(b"\n"))) is not None:
+            yield entry
+
+
+def last_entry(path: Path, key: str) -> dict[str, Any] | None:
+    """The last whole entry that has `key`, looked for at the log's end."""
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL))
+            lines = file.read().split(b"\n")
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    whole = (_unstamped(line) for line in reversed(lines))
+    return next((entry for entry in whole if entry is not None and key in entry), None)
+
+
+def _unstamped(line: bytes) -> dict[str, Any] | None:
+    """The entry of one line, None where the line is torn or flipped."""
+    body, tail = line[:-_STAMP_LENGTH], line[-_STAMP_LENGTH:]
+    if tail != _STAMP % zlib.crc32(body):
+        return None
+    try:
+        return parse(body + b"}")
+    except Damaged:
+        return None
+
+
+def _encoded(value: Any, style: json.JSONEncoder) -> str:
+    try:
+        return style.encode(value)
+    except ValueError:
+        return style.encode(spelled(value))
 
 
 def _numbers(value: Any) -> Any:

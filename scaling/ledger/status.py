@@ -1,21 +1,17 @@
-"""Status: one run in one row, for people to look at. Nothing is decided by it.
-
-A look is a single moment, so whether a silent worker is alive is guessed here from the age of its heartbeat file; a
-takeover never is, it waits for the watch of `heartbeat.py`.
-"""
+"""Status: one run in one row, for people to look at. Nothing is decided by it."""
 
 from __future__ import annotations
 
-import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from scaling.ledger.attempt import Record, records
-from scaling.ledger.heartbeat import Lease, has_ended
-from scaling.ledger.log import last_entry
-from scaling.ledger.machine import Machine, is_gone
-from scaling.ledger.result import CIRCUMSTANCES, NAME, read_result
+from scaling.ledger import lock
+from scaling.ledger.document import last_entry
+from scaling.ledger.lock import Lease, Machine
+from scaling.ledger.run import CIRCUMSTANCES, INTERRUPTIONS, LOCK, LOG, RESULT, Record, read_result
 
 State = Literal[
     "waiting", "running", "stale", "finished", "diverged", "pruned", "out_of_memory", "failed", "stopped"
@@ -42,79 +38,34 @@ class Row:
     score: float | None = None  # of a task, by its metric
 
 
-def status(run: Path, spec: dict[str, Any] | None, machine: Machine, lease: Lease) -> Row:
+def status(
+    run: Path, spec: Mapping[str, Any] | None, attempts: Sequence[Record], lease: Lease, machine: Machine
+) -> Row:
     """The row of the run in this folder."""
-    attempts = records(run)
-    result = read_result(run)
-    return unfinished(run, spec, attempts, machine, lease) if result is None else finished(run, spec, attempts, result)
-
-
-def finished(run: Path, spec: dict[str, Any] | None, attempts: list[Record], result: dict[str, Any]) -> Row:
-    circumstances = result.get(CIRCUMSTANCES)
-    circumstances = circumstances if isinstance(circumstances, dict) else {}
-    by = next((record for record in attempts if record.number == result["attempt"]), None)
-    rival = next((record for record in attempts if record.exit and record.exit.get("differences")), None)
+    result, name = read_result(run), _name(spec or {})
+    if result is not None:
+        numbers = {"steps": result.get("step"), **(result.get(CIRCUMSTANCES) or {}), **result}
+        state, seen = result["outcome"], _touched(run / RESULT)
+        attempt = next((each for each in attempts if each.number == result["attempt"]), Record(result["attempt"], {}))
+        rival = next((each.number for each in attempts if each.end and each.end.get("differences")), None)
+        reason = None if rival is None else f"attempt {rival} found another result"
+    elif attempts:
+        attempt = attempts[-1]
+        numbers = {**(last_entry(run / LOG, "score") or {}), **(last_entry(run / LOG, "loss") or {})}
+        state, seen = _state(attempt, run, lease, machine), lock.last_touch(run / LOCK) or _touched(run / LOG)
+        reason = _short((attempt.end or {}).get("reason"))
+    else:
+        return Row(run.name, name, "waiting", seen=_touched(run))
     return Row(
         run=run.name,
-        name=_name(spec),
-        state=result["outcome"],
-        step=result.get("step"),
-        steps=result.get("steps", result.get("step")),
-        loss=result.get("loss"),
-        tokens_per_second=circumstances.get("tokens_per_second"),
-        host=None if by is None else short(by.claim.get("host")),
-        attempt=result["attempt"],
-        seen=_touched(run / NAME),
-        reason=None if rival is None else f"attempt {rival.number} found another result",
-        score=result.get("score"),
-    )
-
-
-def unfinished(run: Path, spec: dict[str, Any] | None, attempts: list[Record], machine: Machine, lease: Lease) -> Row:
-    if not attempts:
-        return Row(run=run.name, name=_name(spec), state="waiting", seen=_touched(run))
-    newest = attempts[-1]
-    seen = _seen(newest)
-    logged, evaluated = (
-        next((entry for record in reversed(attempts) if (entry := last_entry(record.log, key))), {})
-        for key in ("loss", "score")
-    )
-    return Row(
-        run=run.name,
-        name=_name(spec),
-        state=attempt_state(newest, machine, lease),
-        step=logged.get("step"),
-        steps=logged.get("steps"),
-        loss=logged.get("loss"),
-        tokens_per_second=logged.get("tokens_per_second"),
-        host=short(newest.claim.get("host")),
-        attempt=newest.number,
+        name=name,
+        state=state,
+        host=_short(attempt.start.get("host")),
+        attempt=attempt.number,
         seen=seen,
-        reason=None if newest.exit is None else short(newest.exit.get("reason")),
-        score=evaluated.get("score"),
+        reason=reason,
+        **{key: numbers.get(key) for key in ("step", "steps", "loss", "tokens_per_second", "score")},
     )
-
-
-def attempt_state(attempt: Record, machine: Machine, lease: Lease) -> State:
-    """How an attempt that has no result ended, or whether it seems to run."""
-    if attempt.exit is not None:
-        outcome = attempt.exit.get("outcome")
-        # An exit that speaks of a result whose file is gone or damaged leaves the run to be done again.
-        return outcome if outcome in ("out_of_memory", "failed", "stopped") else "stopped"
-    if has_ended(attempt.heartbeat):
-        return "stopped"
-    seen = _seen(attempt)
-    if is_gone(attempt.claim, machine) or (seen is not None and time.time() - seen > lease.silence):
-        return "stale"
-    return "running"
-
-
-def _name(spec: dict[str, Any] | None) -> str | None:
-    """What the spec calls the run: its own `name`, else the one it is logged under."""
-    spec = spec or {}
-    log = spec.get("log")
-    name = spec.get("name") or (log.get("name") if isinstance(log, dict) else None)
-    return short(name) if isinstance(name, str) else None
 
 
 def printable(text: str) -> str:
@@ -122,18 +73,41 @@ def printable(text: str) -> str:
     return "".join(letter if letter.isprintable() else "�" for letter in text)
 
 
-def short(reason: object) -> str | None:
-    """The beginning of a reason, in one line; the exit has the whole of it."""
+def hardware(circumstances: Mapping[str, Any]) -> str:
+    """A result's machine in words."""
+    ranks = circumstances.get("ranks", 1)
+    if circumstances.get("device", "cpu") != "cpu":
+        return f"{ranks} × {circumstances['device']}"
+    parts = [f"{circumstances.get('processor', 'a processor')} CPU", f"{circumstances.get('cores', '?')} cores"]
+    parts += [circumstances["instructions"]] if circumstances.get("instructions") else []
+    threads = circumstances.get("threads", "?")
+    return f"{', '.join(parts)}, {threads} thread{'' if threads == 1 else 's'} a worker"
+
+
+def _state(newest: Record, run: Path, lease: Lease, machine: Machine) -> State:
+    """How the last attempt at a run without a result ended, or whether it seems to run."""
+    if newest.end is not None:
+        outcome: Any = newest.end.get("outcome")
+        # An end that speaks of a result whose file is gone or damaged leaves the run to be done again.
+        return outcome if outcome in INTERRUPTIONS else "stopped"
+    states: dict[lock.State, State] = {"held": "running", "abandoned": "stale", "free": "stopped"}
+    return states[lock.state(run / LOCK, lease, machine)]
+
+
+def _name(spec: Mapping[str, Any]) -> str | None:
+    """What the spec calls the run: its own `name`, else the one it is logged under."""
+    log = spec.get("log")
+    name = spec.get("name") or (log.get("name") if isinstance(log, dict) else None)
+    return _short(name) if isinstance(name, str) else None
+
+
+def _short(reason: object) -> str | None:
+    """The beginning of a reason, in one line; the log has the whole of it."""
     text = printable(" ".join(str(reason or "")[: 2 * LONGEST].split()))
     return (text if len(text) <= LONGEST else text[: LONGEST - 1] + "…") or None
 
 
-def _seen(attempt: Record) -> float | None:
-    return _touched(attempt.heartbeat) or _touched(attempt.folder)
-
-
 def _touched(path: Path) -> float | None:
-    try:
+    with suppress(OSError):
         return path.stat().st_mtime
-    except OSError:
-        return None
+    return None

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from scaling.ledger import Ledger, Record
-from scaling.ledger.provenance import hardware, spans
+from scaling.ledger.run import INTERRUPTIONS, spans
+from scaling.ledger.status import hardware
 
 if TYPE_CHECKING:
     from scaling.studies.plan import Plan
@@ -66,4 +67,4 @@ def _whole(result: Mapping[str, Any]) -> float:
 
 
 def _interrupted(record: Record) -> bool:
-    return record.exit is not None and record.exit.get("outcome") in ("failed", "out_of_memory", "stopped")
+    return record.end is not None and record.end.get("outcome") in INTERRUPTIONS

@@ -7,8 +7,8 @@ from typing import Any
 
 from scaling.errors import plural
 from scaling.ledger import Ledger
-from scaling.ledger.registered import FOLDER, calibration, registered
 from scaling.reports.markup import Html, tag
+from scaling.studies.predictions import FOLDER, calibration, registered
 
 
 def on_record(ledger: Ledger) -> Html | None:

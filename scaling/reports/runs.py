@@ -101,14 +101,11 @@ def state(ledger: Ledger, row: Mapping[str, Any]) -> str:
 
 def address(ledger: Ledger, run: str) -> str | None:
     """Where W&B shows the run, as its mirror wrote it down."""
-    for record in reversed(ledger.attempts(run)):
-        try:
-            url = (record.folder / "wandb" / "address").read_text(encoding="utf-8").strip()
-        except (OSError, UnicodeDecodeError):
-            continue
-        if url.startswith(("https://", "http://")):
-            return url
-    return None
+    try:
+        url = (ledger.folder(run) / "wandb" / "address").read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError):
+        return None
+    return url if url.startswith(("https://", "http://")) else None
 
 
 def counts(findings: Findings) -> str:

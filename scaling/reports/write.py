@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import fcntl
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from scaling import atomic
 from scaling.errors import plural
 from scaling.ledger import Ledger
-from scaling.ledger.exclusive import locked
-from scaling.ledger.setup import setup
+from scaling.ledger.document import disk
 from scaling.reports.keep import keep
 from scaling.reports.page import page, record
+from scaling.reports.setup import setup
 from scaling.studies.findings import Findings, Tell, find, nothing, rows
 from scaling.studies.record import newest
 
@@ -28,10 +31,27 @@ def write(ledger: Ledger, plan: Plan, tell: Tell = nothing, kept: Path | None = 
     Two commands report a study one after the other, each from what the ledger holds by then.
     """
     folder = ledger.study_folder(plan.question.name)
-    with locked(folder / LOCK, lambda: tell("wait for another report of this study")):
+    with _locked(folder / LOCK, tell):
         plan = newest(ledger, plan)
         findings, path = _write(ledger, plan, folder / "report", tell)
         return findings, path if kept is None else keep(findings, path, ledger, plan, kept) / path.name
+
+
+@contextmanager
+def _locked(path: Path, tell: Tell) -> Iterator[None]:
+    """Hold the lock of a file, which the system frees when its process ends; where a file system has none, nothing."""
+    with disk(f"cannot write {path.name}"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle = path.open("a")
+    with handle:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            tell("wait for another report of this study")
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        except OSError:
+            pass
+        yield
 
 
 def _write(ledger: Ledger, plan: Plan, folder: Path, tell: Tell) -> tuple[Findings, Path]:

@@ -23,7 +23,7 @@ from scaling.laws.law import VARIANT
 from scaling.laws.next_run import Belief, Choice, Goal, Look, choose, confirmed, expected_path, look, width_after
 from scaling.laws.problem import prior_correlation
 from scaling.ledger import Ledger
-from scaling.ledger.attempt import now
+from scaling.ledger.run import now
 from scaling.studies.decisions import Decision, decide, decisions, is_open, name_parts
 from scaling.studies.findings import variant
 from scaling.studies.plan import Plan, Run, plan, trunk_of

@@ -11,8 +11,7 @@ import numpy as np
 
 from scaling.errors import ScalingError
 from scaling.laws.curves import Curve
-from scaling.ledger import Ledger
-from scaling.ledger.layout import NAME
+from scaling.ledger import Ledger, is_ledger
 from scaling.studies.record import entered
 
 KIND = {"train": 0, "evaluate": 1}
@@ -21,7 +20,7 @@ KIND = {"train": 0, "evaluate": 1}
 def curves_of_study(folder: Path) -> Iterator[Curve]:
     """The curves of the study in this folder, or of the one study of this ledger."""
     root = folder.parent.parent if folder.parent.name == "studies" else folder
-    if not (root / NAME).exists():
+    if not is_ledger(root):
         raise ScalingError("is no study's folder", file=folder, fix="name runs/studies/NAME, or a table of curves")
     ledger = Ledger.open(root)
     names = ledger.studies() if root == folder else [folder.name]

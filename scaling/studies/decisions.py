@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from scaling.errors import ScalingError
 from scaling.ledger import Ledger
-from scaling.ledger.document import Damaged, read, seal
-from scaling.ledger.exclusive import disk, publish
+from scaling.ledger.document import Damaged, disk, publish, read, seal
 from scaling.studies.question import named
 
 if TYPE_CHECKING:
@@ -54,7 +53,7 @@ def decide(ledger: Ledger, study: str, number: int, document: Decision) -> None:
     with disk("cannot write a decision"):
         folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{number:04d}.json"
-    if not publish(path, seal(document), ledger.means):
+    if not publish(path, seal(document)):
         fix = "let one command at a time run the study"
         raise ScalingError("another command decided at the same time", file=path, fix=fix)
 

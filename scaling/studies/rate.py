@@ -10,7 +10,7 @@ from typing import Annotated, Protocol
 
 from scaling.cost import Cost
 from scaling.errors import ScalingError
-from scaling.ledger import Ledger, index
+from scaling.ledger import Ledger, listing
 from scaling.schema import PositiveFloat, Range
 
 
@@ -63,7 +63,7 @@ def _line(study: str, runs: str) -> tuple[float, float]:
         raise error.at(key="rate.study", value=study) from None
     losses: dict[str, dict[float, list[float]]] = {}
     counts: dict[str, int] = {}
-    for _, spec, result in index.results(ledger, ledger.runs_of(study)):
+    for _, spec, result in listing.results(ledger, ledger.runs_of(study)):
         size = json.dumps(spec["size"], sort_keys=True)
         # A rate at which a run diverges is as bad as can be.
         loss = math.inf if result["outcome"] == "diverged" else result["loss"]

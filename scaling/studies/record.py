@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any
 from scaling.config import load
 from scaling.errors import ScalingError
 from scaling.ledger import Ledger, run_id
-from scaling.ledger.forms import of_study
-from scaling.ledger.result import differences
+from scaling.ledger.document import differences
 from scaling.shape import SIZES
 from scaling.studies.plan import Job, Plan, Run
 from scaling.studies.question import COMPARED, Line, Question, compared, is_counted
@@ -55,18 +54,21 @@ def enter(ledger: Ledger, name: str, plan: Plan) -> list[str]:
 
 def entered(ledger: Ledger, name: str, words: Sequence[str] = ()) -> Plan:
     """The plan that was entered under a name; `words` are further overrides, which may not change what is computed."""
-    document = ledger.plan(name, of_study)
+    document = ledger.plan(name)
     try:
         question = Question(**document["study"])
-    except TypeError as error:
-        path = ledger.study_folder(name) / "plan.json"
-        raise ScalingError(f"the plan is of another version: {error}", file=path, fix="plan again") from None
-    runs = tuple(_entered_run(ledger, question, entry, words) for entry in document["runs"])
-    last = {run.trunk[0]: run for run in sorted(runs, key=lambda run: run.trunk[1] if run.trunk else 0) if run.trunk}
-    trunks = {
-        run["run"]: Job(run["run"], run["steps"], run["flops"], None, partial(_trunk, last[run["run"]]))
-        for run in document["trunks"]
-    }
+        runs = tuple(_entered_run(ledger, question, entry, words) for entry in document["runs"])
+        by_step = sorted((run for run in runs if run.trunk), key=lambda run: run.trunk[1] if run.trunk else 0)
+        last = {run.trunk[0]: run for run in by_step if run.trunk}
+        trunks = {
+            run["run"]: Job(run["run"], run["steps"], run["flops"], None, partial(_trunk, last.pop(run["run"])))
+            for run in document["trunks"]
+        }
+        if last:
+            raise KeyError(*last)
+    except (KeyError, TypeError) as error:
+        what = f"the plan is damaged, or of another version: {type(error).__name__} {error}"
+        raise ScalingError(what, file=ledger.plan_file(name), fix="plan again") from None
     return Plan(question, runs, trunks)
 
 

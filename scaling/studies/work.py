@@ -106,7 +106,7 @@ def _most_expensive_first(plan: Plan) -> list[Job]:
 def _deaths(ledger: Ledger, run: str) -> int:
     """How many attempts at a run were cut off by the death of their process."""
     records = ledger.attempts(run)
-    return sum(record.exit is None and (record is not records[-1] or ledger.is_gone(record)) for record in records)
+    return sum(record.end is None and (record is not records[-1] or not ledger.is_held(run)) for record in records)
 
 
 def _done(ledger: Ledger, job: Job, branches: Mapping[str, Sequence[Run]]) -> bool:

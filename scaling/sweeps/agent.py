@@ -124,10 +124,8 @@ class Agent:
             if not left.run:
                 assignment = self._understood(self.roster.take(left))
             else:
-                # Its agent is gone; the process that trained it may not be, or may be known to be only here.
-                self.ledger.bury(left.run)
-                free = self.ledger.status(left.run).state not in ("running", "stale")
-                assignment = self.roster.take(left) if free else None
+                # Its agent is gone; the process that trained it may not be.
+                assignment = None if self.ledger.is_held(left.run) else self.roster.take(left)
             if assignment is not None:
                 self._train(agent, assignment)
                 return True

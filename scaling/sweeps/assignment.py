@@ -1,11 +1,10 @@
 """Assignments: which W&B run an agent was given, and what it was to train; kept next to the ledger.
 
-    runs/sweeps/<sweep>/agents/<agent>/{who.json, heartbeat}    one folder an agent
-    runs/sweeps/<sweep>/assigned/<W&B run>.json                 whose it is, its words, the run of the ledger
+    runs/sweeps/<sweep>/agents/<agent>              the lock of an agent, while it lives
+    runs/sweeps/<sweep>/assigned/<W&B run>.json     whose it is, its words, the run of the ledger
 
 W&B forgets a run whose agent dies: grid search does not hand it out again. So every agent writes down what it is given
-before it starts, and takes over what a dead one left; a dead agent is recognised as in the ledger, by the process or
-the heartbeat.
+before it starts, and takes over what a dead one left; a dead agent is recognised as in the ledger, by its lock.
 """
 
 from __future__ import annotations
@@ -13,14 +12,12 @@ from __future__ import annotations
 import json
 import secrets
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from scaling import atomic
 from scaling.ledger import Lease
-from scaling.ledger.heartbeat import Heartbeat, Watch
-from scaling.ledger.machine import is_gone, signature, this_machine
+from scaling.ledger.lock import Lock, state, this_machine
 
 
 @dataclass(frozen=True)
@@ -44,20 +41,13 @@ class Roster:
     lease: Lease = field(default_factory=Lease)
     own: str = field(default_factory=lambda: secrets.token_hex(8))
 
-    def __post_init__(self) -> None:
-        self._watch = Watch(self.lease)
-
-    @contextmanager
-    def present(self) -> Iterator[None]:
+    def present(self) -> Lock:
         """Be seen alive by the others while the block lasts."""
-        folder = self.folder / "agents" / self.own
-        atomic.write_json(folder / "who.json", signature(this_machine()))
-        heartbeat = Heartbeat(folder / "heartbeat", self.lease, lambda: None)
-        heartbeat.start()
-        try:
-            yield
-        finally:
-            heartbeat.stop()
+        path = self.folder / "agents" / self.own
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lock = Lock(path, self.lease)
+        lock.take()
+        return lock
 
     def take(self, assignment: Assignment) -> Assignment:
         """Write an assignment down as our own."""
@@ -80,8 +70,5 @@ class Roster:
 
     def is_left(self, assignment: Assignment) -> bool:
         """Whether no agent trains it: its agent is gone, or is this one, which is at nothing when it asks."""
-        folder = self.folder / "agents" / assignment.agent
-        if assignment.agent == self.own:
-            return True
-        who = json.loads((folder / "who.json").read_text())
-        return is_gone(who, this_machine()) or self._watch.is_stale(folder / "heartbeat")
+        lock = self.folder / "agents" / assignment.agent
+        return assignment.agent == self.own or state(lock, self.lease, this_machine()) != "held"

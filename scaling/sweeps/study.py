@@ -14,7 +14,6 @@ from typing import Any
 from scaling.config import Config, load
 from scaling.errors import ScalingError, nearest
 from scaling.ledger import Ledger
-from scaling.ledger.forms import of_study
 from scaling.studies.plan import Plan, Run
 from scaling.studies.question import compared
 from scaling.studies.record import entered
@@ -32,17 +31,15 @@ def tree(ledger: Ledger, study: str) -> dict[str, Any]:
         "command": ["scaling", "train", f"study={study}", *where, "${args_no_hyphens}"],
         "method": "grid",
         "metric": {"name": "evaluate/loss", "goal": "minimize"},
-        "parameters": {"run": {"values": _most_expensive_first(ledger.plan(study, of_study))}},
+        "parameters": {"run": {"values": _most_expensive_first(entered(ledger, study))}},
     }
 
 
-def _most_expensive_first(plan: dict[str, Any]) -> list[str]:
-    trunks = {run["run"]: run["flops"] for run in plan["trunks"]}
+def _most_expensive_first(plan: Plan) -> list[str]:
+    def flops(run: Run) -> float:
+        return run.flops + (plan.trunks[run.trunk[0]].flops if run.trunk else 0.0)
 
-    def flops(run: dict[str, Any]) -> float:
-        return run["flops"] + (trunks[run["trunk"]["run"]] if run["trunk"] else 0.0)
-
-    return list(dict.fromkeys(run["run"] for run in sorted(plan["runs"], key=flops, reverse=True)))
+    return list(dict.fromkeys(run.run for run in sorted(plan.runs, key=flops, reverse=True)))
 
 
 def planned(words: Sequence[str]) -> Config:

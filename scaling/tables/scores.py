@@ -9,7 +9,7 @@ from typing import Any
 
 from scaling.errors import ScalingError
 from scaling.ledger import Ledger
-from scaling.ledger.provenance import spans
+from scaling.ledger.run import spans
 from scaling.studies.question import flat, word_of
 from scaling.tables.downstream import Downstream
 from scaling.tables.table import same_table

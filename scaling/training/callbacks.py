@@ -17,7 +17,7 @@ from lightning.pytorch.callbacks import Checkpoint
 from lightning.pytorch.trainer.states import TrainerFn
 
 from scaling.ledger import Attempt
-from scaling.ledger.attempt import KEEP
+from scaling.ledger.checkpoint import KEEP
 from scaling.training import signals
 from scaling.training.evaluation import FORWARD
 from scaling.training.experiment import Experiment
@@ -32,6 +32,10 @@ Tell = Callable[[Mapping[str, Any]], None]
 UNLOGGED = ("loss_by_position", "evaluation_precision")  # of an evaluation: long, or the same in all
 WINDOW = 100  # updates that the running mean and deviation of the loss remember, about
 WIDTH = 6.0  # deviations above the mean: a spike
+
+
+class Superseded(Exception):
+    """Another worker has taken the run over; what this one would still do is wasted."""
 
 
 class Evaluate(Callback):
@@ -247,6 +251,9 @@ class Save(Checkpoint):
 
     @hook
     def on_train_batch_end(self, trainer: Trainer, module: FamilyModule, *_: Any) -> None:  # type: ignore[override]
+        if self.attempt is not None and self.attempt.superseded:
+            self.attempt.end("stopped", "another worker has taken the run over")
+            raise Superseded
         step, signal = trainer.global_step, signals.agreed(trainer.world_size, module.device)
         is_evaluated = step in self.experiment.evaluated
         if signal and not (is_evaluated and signal == PRUNE):

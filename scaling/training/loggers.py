@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any
 from lightning.pytorch.loggers import CSVLogger, Logger, MLFlowLogger, TensorBoardLogger, WandbLogger
 
 from scaling.ledger import Attempt, Ledger
-from scaling.ledger.log import Log
-from scaling.ledger.result import flat
+from scaling.ledger.document import Log, flat
 from scaling.training.point import point
 from scaling.training.signals import PRUNE
 from scaling.training.wandb_settings import AGENT, SWEEP, mode, settings, shown, tried
@@ -202,7 +201,7 @@ def logged(experiment: Experiment, attempt: Attempt | None, own: Collection[Logg
     for each in guarded:
         each.log_hyperparams({**experiment.spec, "run": run, "attempt": attempt.number})
     id, earlier = (f"{run}-{attempt.number:03d}", ()) if attempt.anew else (run, attempt.history())
-    shown_run = _opened(experiment, attempt.number, attempt.folder, id, earlier)
+    shown_run = _opened(experiment, attempt.number, attempt.run, id, earlier)
     loggers = Loggers([JsonlLogger(attempt.log), *guarded], shown_run)
     try:
         yield loggers
@@ -215,8 +214,7 @@ def report_again(experiment: Experiment, ledger: Ledger, result: Mapping[str, An
     if SWEEP not in os.environ:
         return
     run, number = result["run"], result["attempt"]
-    (record,) = (attempt for attempt in ledger.attempts(run) if attempt.number == number)
-    loggers = Loggers((), _opened(experiment, number, record.folder, run, ledger.history(run)))
+    loggers = Loggers((), _opened(experiment, number, ledger.folder(run), run, ledger.history(run)))
     loggers.end(result)
     loggers.close()
 
@@ -232,18 +230,18 @@ def _opened(
 
 
 def _named(name: str, experiment: Experiment, attempt: Attempt) -> Logger:
-    """The logger of a name in `log.loggers`, which writes into the attempt's folder."""
-    folder = attempt.folder
+    """The logger of a name in `log.loggers`, which writes into the run's folder, by the attempt's number."""
+    folder, place = attempt.run, f"{name}-{attempt.number:03d}"
     match name:
         case "csv":
-            return CSVLogger(folder, name=name, version="", flush_logs_every_n_steps=1)
+            return CSVLogger(folder, name=place, version="", flush_logs_every_n_steps=1)
         case "tensorboard":
-            return TensorBoardLogger(folder, name=name, version="", default_hp_metric=False)
+            return TensorBoardLogger(folder, name=place, version="", default_hp_metric=False)
         case _:
             return MLFlowLogger(
                 experiment.config["log.group"] or experiment.config["log.project"] or "scaling",
                 run_name=experiment.name,
-                tracking_uri=os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{folder}/mlflow.db",
+                tracking_uri=os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{folder}/{place}.db",
                 tags={"run": attempt.run_id, "attempt": str(attempt.number)},
             )
 

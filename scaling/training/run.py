@@ -23,9 +23,9 @@ from scaling.config import Config
 from scaling.data.module import DataModule
 from scaling.errors import ScalingError
 from scaling.ledger import Attempt, Checkpoint, Ledger, run_id
-from scaling.ledger.result import Outcome
+from scaling.ledger.run import Outcome
 from scaling.training import signals
-from scaling.training.callbacks import Best, Evaluate, Patience, Record, Save, Tell, norms
+from scaling.training.callbacks import Best, Evaluate, Patience, Record, Save, Superseded, Tell, norms
 from scaling.training.checkpoints import FolderIO, Sharded
 from scaling.training.environment import environment
 from scaling.training.experiment import Experiment, assemble
@@ -104,7 +104,7 @@ def train(config: Config, observers: Observers = NO_OBSERVERS, again: bool = Fal
 
 def _differences(ledger: Ledger, run: str) -> dict[str, Any]:
     """Where the newest attempt differs from the published result: by key, the published value and its own."""
-    return dict((ledger.attempts(run)[-1].exit or {}).get("differences", {}))
+    return dict((ledger.attempts(run)[-1].end or {}).get("differences", {}))
 
 
 def train_run(
@@ -118,7 +118,12 @@ def train_run(
     if ledger is not None and _started(experiment, again, observers):
         return ledger.result(ledger.add(experiment.spec))
     with joined() as ranks, chosen(experiment), _claimed(experiment, ledger, ranks, again) as claim:
-        return None if claim is None else _trained(experiment, ranks, *claim, observers)
+        if claim is None:
+            return None
+        try:
+            return _trained(experiment, ranks, *claim, observers)
+        except Superseded:
+            return None
 
 
 def train_trunk(experiment: Experiment, ledger: Ledger | None, observers: Observers = NO_OBSERVERS) -> bool:
@@ -130,7 +135,10 @@ def train_trunk(experiment: Experiment, ledger: Ledger | None, observers: Observ
             return False
         attempt, start = claim
         with logged(experiment, attempt, observers.loggers) as loggers, _whole() as whole:
-            _fitted(experiment, ranks, attempt, start, observers, loggers, whole)
+            try:
+                _fitted(experiment, ranks, attempt, start, observers, loggers, whole)
+            except Superseded:
+                return False
             reason = f"trained to step {experiment.steps}; it continues where a branch needs more"
             loggers.end({"outcome": "stopped", "reason": reason})
             if attempt is not None:

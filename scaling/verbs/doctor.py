@@ -103,23 +103,22 @@ def _devices() -> Iterator[dict[str, Any]]:
 
 
 def _folder(folder: Path) -> Iterator[dict[str, Any]]:
+    from scaling import atomic
     from scaling.ledger import Ledger
-    from scaling.ledger.exclusive import probe
+    from scaling.ledger.document import disk
 
     there = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
+    trial = atomic.temporary(there / "trial")
     try:
-        means = probe(there)
+        with disk(f"cannot write in {there}"):
+            trial.touch()
+            trial.unlink()
     except ScalingError as error:
         yield _found("runs", "bad", str(error))
         return
     free = shutil.disk_usage(there).free
     low = "runs stop with code 74 when it is full; `scaling gc` frees some" if free < LEAST_FREE else None
     yield _found("disk", "notice" if low else "good", f"{byte_size(free)} free at {there}", low)
-    if means == "link":
-        yield _found("links", "good", "hard links work and are counted: claims are exclusive")
-    else:
-        what = "no hard links here: claims are made by O_EXCL"
-        yield _found("links", "notice", what, "avoid old NFS servers for it")
     if there == folder.absolute():
         try:
             yield _found("runs", "good", f"{plural(len(Ledger.open(folder).runs()), 'run')} in {folder}")

@@ -307,7 +307,7 @@ def fit(
 
     from scaling.laws.held_out import split_held_out
     from scaling.laws.written import law_of
-    from scaling.ledger.points import read_points
+    from scaling.studies.points import read_points
 
     chosen = law if law in (AUTO, *APPROACHES) else law_of(law, AUTO, *APPROACHES)
     _refuse_unused(chosen.partition("_")[0] if isinstance(chosen, str) else "law", options)
@@ -348,7 +348,7 @@ def _law(
     from scaling.laws.predict import fit_law
     from scaling.laws.problem import named_objective
     from scaling.laws.written import constrained_law
-    from scaling.ledger.setup import setup_of_table
+    from scaling.reports.setup import setup_of_table
 
     objective, delta, seed = (options[name] for name in ("objective", "delta", "seed"))
     fitting = {"starts": options["starts"], "seed": seed, "group": group_of(train, options["group"])}

@@ -59,7 +59,7 @@ def fit_curves(
 def read(source: Any, where: Sequence[str] = ()) -> list[Curve]:
     """The curves of a study's folder, of a table, or of `Curve` objects."""
     from scaling.laws.curves import Curve, read_curves
-    from scaling.ledger.points import read_points
+    from scaling.studies.points import read_points
 
     if isinstance(source, str | Path) and Path(source).is_dir():
         from scaling.studies.curves import curves_of_study

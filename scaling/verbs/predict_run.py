@@ -51,7 +51,7 @@ def predict_run(
         level: of the intervals
     """
     from scaling.ledger import Ledger
-    from scaling.ledger.registered import refuse_begun, register
+    from scaling.studies.predictions import refuse_begun, register
     from scaling.sweeps.check import resolved
     from scaling.training.experiment import assemble
     from scaling.training.point import point
@@ -115,8 +115,8 @@ def predictions(*, runs: str | Path = RUNS) -> Result:
     scaling.predictions().levels
     """
     from scaling.ledger import Ledger
-    from scaling.ledger.registered import calibration, registered
     from scaling.reports.on_record import sentence
+    from scaling.studies.predictions import calibration, registered
 
     registrations = registered(Ledger.open(runs))
     document = {**calibration(registrations), "entries": [entry.to_json() for entry in registrations]}

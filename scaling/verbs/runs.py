@@ -44,7 +44,7 @@ class Runs(Result):
         """A row a run, with its status and each key of its config."""
         import pandas
 
-        from scaling.ledger.result import flat
+        from scaling.ledger.document import flat
 
         specs = _specs(self.ledger, [row["run"] for row in self.document])
         table = [{**row, **flat(specs.get(row["run"], {})), "name": row["name"]} for row in self.document]
@@ -64,11 +64,11 @@ def runs(study: str | None = None, *, runs: str | Path = RUNS) -> Runs:
     Args:
         study: the name of a study or a table
     """
-    from scaling.ledger import Ledger, index
+    from scaling.ledger import Ledger, listing
     from scaling.ledger.status import printable
 
     ledger = Ledger.open(runs)
-    rows = index.rows(ledger, None if study is None else ledger.runs_of(study))
+    rows = listing.rows(ledger, None if study is None else ledger.runs_of(study))
     if study is not None:
         planned = {entry["run"]: printable(entry["name"]) for entry in ledger.plan(study)["runs"] if "name" in entry}
         rows = [replace(row, name=planned.get(row.run, row.name)) for row in rows]
@@ -92,9 +92,9 @@ def runs(study: str | None = None, *, runs: str | Path = RUNS) -> Runs:
 
 def _specs(ledger: Ledger, runs: Sequence[str]) -> dict[str, Mapping[str, Any]]:
     """What each run computes; a damaged spec is left out."""
-    from scaling.ledger import index
+    from scaling.ledger import listing
 
-    specs: dict[str, Any] = {run: spec for run, spec, _ in index.results(ledger, runs) if spec is not None}
+    specs: dict[str, Any] = {run: spec for run, spec, _ in listing.results(ledger, runs) if spec is not None}
     for run in runs:
         if run not in specs:
             with suppress(ScalingError):
@@ -119,7 +119,7 @@ def show(run: str | Run, *, runs: str | Path = RUNS) -> Result:
     ledger = Ledger.open(runs)
     name = ledger.find(_id(run))
     row, result, spec, history = vars(ledger.status(name)), ledger.result(name), ledger.spec(name), ledger.history(name)
-    attempts = [{"attempt": record.number, **record.claim, "exit": record.exit} for record in ledger.attempts(name)]
+    attempts = [{"attempt": one.number, "start": one.start, "end": one.end} for one in ledger.attempts(name)]
     parts = [" · ".join(filter(None, (f"run {name}", row["name"], row["state"], row["reason"])))]
     for kind in ("train", "evaluate"):
         entries = [entry for entry in history if entry.get("kind") == kind and entry.get("step", 0) > 0]
@@ -127,10 +127,10 @@ def show(run: str | Run, *, runs: str | Path = RUNS) -> Result:
         parts += [_curve(points, f"{kind} loss")] if len(points) > 1 else []
     parts += [] if result is None else [_section("result", result)]
     for attempt in attempts:
-        ended = {key: value for key, value in (attempt["exit"] or {}).items() if value}
-        known = {key: attempt.get(key) for key in ("host", "claimed")}
-        known |= {key: ended[key] for key in ("outcome", "reason", "ended", "differences") if key in ended}
-        parts.append(_section(f"attempt {attempt['attempt']}", known))
+        end = {key: value for key, value in (attempt["end"] or {}).items() if value}
+        known = {"host": attempt["start"].get("host"), "started": attempt["start"].get("time")}
+        known |= {key: end[key] for key in ("outcome", "reason", "differences") if key in end}
+        parts.append(_section(f"attempt {attempt['attempt']}", known | ({"ended": end["time"]} if end else {})))
     document = {"row": row, "result": result, "attempts": attempts, "spec": spec, "history": history}
     return Result(document, ["\n\n".join([*parts, _section("spec", spec)])])
 
@@ -141,8 +141,7 @@ def _id(run: str | Run) -> str:
 
 def _section(title: str, values: Mapping[str, Any]) -> str:
     """Keys and values as JSON, which cannot carry what a terminal would obey."""
-    from scaling.ledger.document import text
-    from scaling.ledger.result import flat
+    from scaling.ledger.document import flat, text
 
     return columns([title, ""], [[f"  {text(key)[1:-1]}", _compact(value)] for key, value in flat(values).items()])
 
@@ -209,7 +208,8 @@ def diff(one: str | Run, other: str | Run, *overrides: str, runs: str | Path = R
         other: another
     """
     from scaling.ledger import Ledger
-    from scaling.ledger.result import CIRCUMSTANCES, differences
+    from scaling.ledger.document import differences
+    from scaling.ledger.run import CIRCUMSTANCES
 
     def document(name: str) -> Mapping[str, Any]:
         if not RUN_ID.fullmatch(name):
@@ -263,7 +263,7 @@ def gc(*, free: bool = False, weights: bool = False, runs: str | Path = RUNS) ->
     from scaling.ledger import Ledger, collect
 
     ledger = Ledger.open(runs)
-    waste, kept = collect.sorted_out(ledger, weights)
+    waste, kept = collect.waste(ledger, weights)
     total = collect.free(waste) if free else sum(item.bytes for item in waste)
     items, needed = ([{**vars(item), "path": str(item.path)} for item in some] for some in (waste, kept))
     what = "freed" if free else "can be freed; --free does it" if items else "to free"

@@ -111,7 +111,7 @@ class Study(Result):
 
 def _study(findings: Findings, page: Path, ledger: Ledger | None = None, missing: Unfinished | None = None) -> Study:
     """The result of `study` and `report`, with the calibration of the predictions on record in the ledger."""
-    from scaling.ledger.registered import calibration, registered
+    from scaling.studies.predictions import calibration, registered
 
     record = {} if ledger is None else {"on_record": calibration(registered(ledger))}
     document, code = findings.to_json(page) | record, 0 if missing is None else missing.code

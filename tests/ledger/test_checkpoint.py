@@ -16,13 +16,12 @@ from scaling.errors import DISK, ScalingError
 from scaling.ledger import Attempt, Ledger, checkpoint
 from scaling.ledger.document import seal
 from tests.disk import fill
+from tests.ledger.worker import claimed
 
 
 @pytest.fixture
 def attempt(ledger: Ledger, runs: list[str]) -> Iterator[Attempt]:
-    attempt = ledger.claim(runs[0])
-    assert attempt is not None
-    with attempt:
+    with claimed(ledger, runs[0]) as attempt:
         yield attempt
 
 
@@ -34,7 +33,7 @@ def _save(attempt: Attempt, step: int, size: int = 100) -> None:
 
 
 def _kept(attempt: Attempt) -> list[int]:
-    return sorted(checkpoint.steps(attempt.folder / "checkpoints"))
+    return sorted(checkpoint.steps(attempt.run))
 
 
 def test_a_checkpoint_comes_back_whole(attempt: Attempt) -> None:
@@ -46,34 +45,60 @@ def test_a_checkpoint_comes_back_whole(attempt: Attempt) -> None:
     assert (found.folder / "shards" / ".metadata").read_bytes() == b"m" * 7
 
 
-def test_nothing_to_go_on_from(attempt: Attempt) -> None:
-    assert attempt.resume() is None
-
-
 def test_the_last_two_and_the_pinned_are_kept(ledger: Ledger, runs: list[str]) -> None:
-    attempt = ledger.claim(runs[0], pinned={2, 3})
-    assert attempt is not None
-    with attempt:
+    with claimed(ledger, runs[0], pinned={2, 3}) as attempt:
         for step in range(1, 8):
             _save(attempt, step)
         assert _kept(attempt) == [2, 3, 6, 7]
 
 
-def test_an_older_attempt_keeps_its_checkpoints_until_there_are_two_newer(ledger: Ledger, runs: list[str]) -> None:
-    first = ledger.claim(runs[0], pinned={1})
-    assert first is not None
-    with first:
-        for step in (1, 2, 3):
+def test_what_an_attempt_found_stays_until_it_has_two_whole_ones(ledger: Ledger, runs: list[str]) -> None:
+    """A damaged checkpoint, or one of another run, takes the place of no whole one."""
+    with claimed(ledger, runs[0], pinned={1}) as first:
+        for step in (1, 2, 3, 4):
             _save(first, step)
         first.end("stopped", "enough for today")
-    second = ledger.claim(runs[0], pinned={1})
-    assert second is not None
-    with second:
-        _save(second, 4)
-        assert _kept(first) == [1, 2, 3]
+    (first.run / "checkpoints" / "000000000004" / "model").write_bytes(b"?")
+    with claimed(ledger, runs[0], pinned={1}) as second:
+        found = second.resume()
+        assert found is not None
+        assert found.step == 3
         _save(second, 5)
-        assert _kept(first) == [1], "the pinned step stays, wherever it is"
-        assert _kept(second) == [4, 5]
+        assert _kept(second) == [1, 3, 5]
+        _save(second, 6)
+        assert _kept(second) == [1, 5, 6], "the pinned step stays"
+
+
+def test_a_whole_checkpoint_that_does_not_belong_to_the_run_is_written_again(attempt: Attempt) -> None:
+    _save(attempt, 1)
+    with attempt.checkpoint(2, {"tokens": 7}) as folder:
+        (folder / "model").write_bytes(b"another")
+    found = attempt.resume(lambda candidate: candidate.note["tokens"] == 10 * candidate.step)
+    assert found is not None
+    assert found.step == 1
+    _save(attempt, 2)
+    found = attempt.saved(2)
+    assert found is not None
+    assert found.note == {"tokens": 20}
+
+
+def test_a_worker_without_the_lock_disturbs_no_other(ledger: Ledger, runs: list[str]) -> None:
+    """It saves steps that are there and others, and drops nothing."""
+    early = claimed(ledger, runs[0])
+    for step in (1, 2):
+        _save(early, step)
+    (early.run / "lock").unlink()
+    late = claimed(ledger, runs[0])
+    late.resume()
+    for step in (3, 4):
+        _save(late, step)
+        _save(early, step)
+        _save(early, step + 10)
+    assert early.superseded
+    assert not late.superseded
+    assert set(_kept(late)) >= {3, 4}
+    late.close()
+    early.close()
 
 
 def test_a_block_that_fails_leaves_no_checkpoint(attempt: Attempt) -> None:
@@ -86,15 +111,19 @@ def test_a_block_that_fails_leaves_no_checkpoint(attempt: Attempt) -> None:
 
     with pytest.raises(RuntimeError):
         fail_halfway()
-    assert [path.name for path in (attempt.folder / "checkpoints").iterdir()] == ["000000000001"]
+    assert [path.name for path in (attempt.run / "checkpoints").iterdir()] == ["000000000001"]
 
 
-def test_a_step_saved_twice_is_there_once(attempt: Attempt) -> None:
+@pytest.mark.parametrize("damaged", [False, True])
+def test_a_step_saved_twice_is_there_once_and_whole(attempt: Attempt, damaged: bool) -> None:
     _save(attempt, 1)
+    if damaged:
+        (attempt.run / "checkpoints" / "000000000001" / "model").write_bytes(b"?")
     _save(attempt, 1)
     found = attempt.resume()
     assert found is not None
     assert (found.step, _kept(attempt)) == (1, [1])
+    assert (found.folder / "model").read_bytes() == b"\1" * 100
 
 
 def _in_a_child(attempt: Attempt, stop_at: int) -> int:
@@ -124,8 +153,7 @@ def _interrupt_saves(ledger: Ledger, moments: Iterator[int]) -> int:
     """Die at each of these file operations of two saves after a first; how many of the deaths took place."""
     died = 0
     for number, moment in enumerate(moments):
-        attempt = ledger.claim(ledger.add({"seed": 1000 + number}))
-        assert attempt is not None
+        attempt = claimed(ledger, ledger.add({"seed": 1000 + number}))
         _save(attempt, 1)
         status = _in_a_child(attempt, moment)
         assert status in (0, 9)
@@ -164,7 +192,7 @@ def _damage(folder: Path, chance: random.Random) -> str:
 def _damaged_is_found(attempt: Attempt, seed: int, caplog: pytest.LogCaptureFixture) -> None:
     _save(attempt, 2 * seed + 1)
     _save(attempt, 2 * seed + 2)
-    done = _damage(attempt.folder / "checkpoints" / f"{2 * seed + 2:012d}", random.Random(seed))
+    done = _damage(attempt.run / "checkpoints" / f"{2 * seed + 2:012d}", random.Random(seed))
     caplog.clear()
     with caplog.at_level(logging.WARNING):
         found = attempt.resume()
@@ -183,50 +211,34 @@ def test_damage_is_found_and_told_and_the_one_before_is_used(
 @pytest.mark.slow
 def test_damage_is_found_five_hundred_times(ledger: Ledger, caplog: pytest.LogCaptureFixture) -> None:
     for block in range(5):
-        attempt = ledger.claim(ledger.add({"seed": 5000 + block}))
-        assert attempt is not None
-        with attempt:
+        with claimed(ledger, ledger.add({"seed": 5000 + block})) as attempt:
             for seed in range(100):
                 _damaged_is_found(attempt, seed, caplog)
 
 
-def test_a_damaged_step_saved_again_is_whole(attempt: Attempt) -> None:
-    _save(attempt, 1)
-    (attempt.folder / "checkpoints" / "000000000001" / "model").write_bytes(b"?")
-    _save(attempt, 1)
-    found = attempt.resume()
-    assert found is not None
-    assert (found.folder / "model").read_bytes() == b"\1" * 100
+def _linked(folder: Path) -> None:
+    (folder / "model").rename(folder.parents[1] / "model")
+    (folder / "model").symlink_to(folder.parents[1] / "model")
 
 
-@pytest.mark.parametrize("name", ["../../secret", "/etc/passwd", "", ".."])
-def test_a_manifest_cannot_name_what_is_outside(attempt: Attempt, name: str, caplog: pytest.LogCaptureFixture) -> None:
-    _save(attempt, 1)
-    _save(attempt, 2)
-    manifest = attempt.folder / "checkpoints" / "000000000002" / checkpoint.MANIFEST
-    manifest.write_bytes(seal({"step": 2, "files": {name: {"bytes": 1, "sha256": "0"}}, "note": {}}))
-    found = attempt.resume()
-    assert found is not None
-    assert found.step == 1
-    assert "outside its folder" in caplog.text
+def _sealed(content: dict[str, object]) -> Callable[[Path], object]:
+    return lambda folder: (folder / checkpoint.MANIFEST).write_bytes(seal(content))
 
 
-@pytest.mark.parametrize("content", [{}, {"step": "x"}, {"step": 2, "files": []}, {"step": 2, "files": {"model": 1}}])
-def test_a_manifest_that_makes_no_sense_is_damage(attempt: Attempt, content: dict[str, object]) -> None:
+OUTSIDE = ("../../secret", "/etc/passwd", "", "..")
+CHANGES: list[Callable[[Path], object]] = [
+    _linked,
+    *(_sealed({"step": 2, "files": {name: {"bytes": 1, "sha256": "0"}}, "note": {}}) for name in OUTSIDE),
+    *map(_sealed, [{"a": 1}, {"step": "x"}, {"step": 2, "files": []}, {"step": 2, "files": {"model": 1}}]),
+]
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_what_is_sealed_and_no_checkpoint_is_damage(attempt: Attempt, change: Callable[[Path], object]) -> None:
+    """A link in the place of a file, a manifest that names what is outside, one that makes no sense."""
     _save(attempt, 1)
     _save(attempt, 2)
-    (attempt.folder / "checkpoints" / "000000000002" / checkpoint.MANIFEST).write_bytes(seal(content))
-    found = attempt.resume()
-    assert found is not None
-    assert found.step == 1
-
-
-def test_a_link_in_place_of_a_file_is_damage(attempt: Attempt, tmp_path: Path) -> None:
-    _save(attempt, 1)
-    _save(attempt, 2)
-    model = attempt.folder / "checkpoints" / "000000000002" / "model"
-    model.rename(tmp_path / "model")
-    model.symlink_to(tmp_path / "model")
+    change(attempt.run / "checkpoints" / "000000000002")
     found = attempt.resume()
     assert found is not None
     assert found.step == 1
@@ -240,8 +252,7 @@ def test_a_full_disk_loses_nothing(small_disk: Path, leave: int) -> None:
     """One line and code 74; when there is room again the run goes on from where it was."""
     ledger = Ledger.create(small_disk / "runs")
     run = ledger.add({"seed": leave})
-    first = ledger.claim(run)
-    assert first is not None
+    first = claimed(ledger, run)
 
     def run_out_of_space() -> None:
         with first:
@@ -252,12 +263,10 @@ def test_a_full_disk_loses_nothing(small_disk: Path, leave: int) -> None:
     with pytest.raises(ScalingError, match="No space left") as full:
         run_out_of_space()
     assert full.value.code == DISK
-    assert [path.name for path in (first.folder / "checkpoints").iterdir()] == ["000000000001"]
+    assert [path.name for path in (first.run / "checkpoints").iterdir()] == ["000000000001"]
 
     (small_disk / "filler").unlink()
-    attempt = ledger.claim(run)
-    assert attempt is not None
-    with attempt:
+    with claimed(ledger, run) as attempt:
         found = attempt.resume()
         assert found is not None
         assert found.step == 1
@@ -272,9 +281,7 @@ def test_a_worker_on_a_full_disk_exits_with_74(small_disk: Path, start: Callable
     assert process.returncode == DISK
     assert "No space left" in said
     assert "Traceback" not in said
-    attempt = ledger.claim(run)
-    assert attempt is not None
-    with attempt:
+    with claimed(ledger, run) as attempt:
         found = attempt.resume()
         assert found is not None
         assert found.step == 4

@@ -57,7 +57,7 @@ def _with(path: str, value: object) -> dict[str, Any]:
 
 
 def test_a_name_is_what_it_was() -> None:
-    """Names are on disks everywhere; this one changes only together with the layout's version."""
+    """Names are on disks: a change of this one orphans every run."""
     assert run_id(SPEC) == "9ac4aa04ed64974d"
 
 
@@ -124,16 +124,6 @@ def test_a_fingerprint_stands_for_the_data_wherever_they_lie() -> None:
     assert run_id({**without, "data": {"kind": "Text", "folder": "/there"}}) != run_id(without)
 
 
-def test_a_later_key_at_its_old_meaning_does_not_orphan_old_runs() -> None:
-    later = {"train.z_loss": 0.0, "Gated:bias": False}
-    assert run_id(_with("train.z_loss", 0), later) == run_id(SPEC)
-    assert run_id(_with("train.z_loss", 1e-4), later) != run_id(SPEC)
-    assert run_id(_with("model.block.channel.bias", False), later) == run_id(SPEC)
-    assert run_id(_with("model.block.channel.bias", True), later) != run_id(SPEC)
-    assert run_id(_with("model.block.channel.bias", 0), later) != run_id(SPEC), "0 is not False"
-    assert run_id(_with("optimizer.bias", False), later) != run_id(SPEC), "another kind's bias"
-
-
 def _deep() -> dict[str, Any]:
     spec: dict[str, Any] = {}
     for _ in range(5000):
@@ -162,19 +152,7 @@ def _circular() -> dict[str, Any]:
         _deep(),
         _circular(),
     ],
-    ids=[
-        "nan",
-        "inf",
-        "nan in words",
-        "huge",
-        "bytes",
-        "object",
-        "number as key",
-        "None as key",
-        "list",
-        "deep",
-        "circular",
-    ],
+    ids=["nan", "inf", "nan in words", "huge", "bytes", "object", "number key", "None key", "list", "deep", "circular"],
 )
 def test_what_is_no_spec_is_refused_in_one_line(spec: Any) -> None:
     with pytest.raises(ScalingError) as refused:

@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import random
 import signal
 import subprocess
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
-from scaling.ledger import Lease, Ledger, Machine
-
-_spec = importlib.util.spec_from_file_location("ledger_worker", Path(__file__).with_name("worker.py"))
-assert _spec is not None
-assert _spec.loader is not None
-worker = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(worker)
+from scaling.ledger import Ledger
+from tests.ledger import worker
 
 Start = Callable[..., subprocess.Popen[str]]
 
@@ -92,7 +85,7 @@ def _race(ledger: Ledger, start: Start, runs: int, kills: int, seed: int) -> Non
         assert [record.number for record in attempts] == list(range(1, len(attempts) + 1))
         # The one that published is the last, and the only one that came to an end: those before it were killed.
         assert result["attempt"] == attempts[-1].number
-        assert all(record.exit is None for record in attempts[:-1])
+        assert all(record.end is None for record in attempts[:-1])
 
 
 def test_eight_workers_race_for_two_hundred_runs(ledger: Ledger, start: Start) -> None:
@@ -119,10 +112,10 @@ def _stale_worker_wakes(ledger: Ledger, start: Start, seed: int) -> None:
     assert ledger.result(run) == first, "the first valid result stands"
     late, early = ledger.attempts(run)
     assert first["attempt"] == early.number == 2
-    assert early.claim["host"] == "south"
-    assert late.exit is not None
-    assert (late.exit["outcome"], late.exit["first"]) == ("finished", False)
-    assert "differences" not in late.exit, "both trained the same, and that was checked"
+    assert early.start["host"] == "south"
+    assert late.end is not None
+    assert (late.end["outcome"], late.end["reason"]) == ("stopped", "another worker has the run")
+    assert not (ledger.folder(run) / "lock").exists()
     _assert_as_never_killed(ledger, run)
 
 
@@ -149,33 +142,5 @@ def test_two_machines_share_a_folder(ledger: Ledger, start: Start) -> None:
     assert south.wait(timeout=60) == 0
     for run in runs:
         _assert_as_never_killed(ledger, run)
-    hosts = [[record.claim["host"] for record in ledger.attempts(run)] for run in runs]
+    hosts = [[record.start["host"] for record in ledger.attempts(run)] for run in runs]
     assert ["north", "south"] in hosts, "the run that died in the north was finished in the south"
-
-
-def test_a_living_worker_keeps_its_run_and_a_dead_one_of_this_machine_gives_it_up_at_once(
-    ledger: Ledger, start: Start
-) -> None:
-    run = ledger.add(spec_of(0))
-    process = start(ledger.root, "--pause", 1)
-    _wait(lambda: ledger.attempts(run))
-    assert ledger.claim(run) is None
-    assert ledger.status(run).state == "running"
-    process.kill()  # and not waited for: a zombie is dead too
-    _wait(lambda: ledger.status(run).state == "stale")
-    attempt = ledger.claim(run)
-    assert attempt is not None
-    attempt.close()
-    assert attempt.number == 2
-
-
-def test_another_machine_looks_for_the_whole_lease(ledger: Ledger, start: Start) -> None:
-    run = ledger.add(spec_of(0))
-    attempt = ledger.claim(run)
-    assert attempt is not None
-    elsewhere = Ledger.open(ledger.root, Lease(0.1, 0.5), Machine("other", "another boot", "pid:[1]"))
-    begun = time.monotonic()
-    assert elsewhere.claim(run) is None
-    _wait(lambda: (taken := elsewhere.claim(run)) is not None and (taken.close() or True))
-    assert time.monotonic() - begun >= 0.5
-    attempt.close()

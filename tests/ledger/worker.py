@@ -10,6 +10,7 @@ import hashlib
 import random
 import time
 from pathlib import Path
+from typing import Any
 
 from scaling.errors import ScalingError
 from scaling.ledger import Attempt, Lease, Ledger, Machine
@@ -34,6 +35,13 @@ def expected(run: str, steps: int = STEPS) -> list[float]:
     return losses
 
 
+def claimed(ledger: Ledger, run: str, **options: Any) -> Attempt:
+    """An attempt at a run that no one else works on."""
+    attempt = ledger.claim(run, **options)
+    assert attempt is not None
+    return attempt
+
+
 def train(attempt: Attempt, steps: int = STEPS, pause: float = 0.0, ballast: int = 0) -> None:
     start = attempt.resume()
     state = attempt.run_id.encode() if start is None else (start.folder / "state").read_bytes()
@@ -41,6 +49,8 @@ def train(attempt: Attempt, steps: int = STEPS, pause: float = 0.0, ballast: int
         state = advance(state, step)
         attempt.log.write({"kind": "train", "step": step, "steps": steps, "loss": loss_of(state)})
         time.sleep(pause)
+        if attempt.superseded:
+            return attempt.end("stopped", "another worker has the run")
         if step % EVERY == 0:
             with attempt.checkpoint(step) as folder:
                 (folder / "state").write_bytes(state)

@@ -8,9 +8,9 @@ import pytest
 
 from scaling.cli import main
 from scaling.ledger.document import read, seal
-from scaling.ledger.registered import register
 from scaling.studies.decisions import decide, decisions
-from tests.ledger.test_registered import DOCUMENT
+from scaling.studies.predictions import register
+from tests.studies.test_predictions import DOCUMENT
 
 NO_LAW = {"law: chinchilla": ""}
 

@@ -143,9 +143,9 @@ def test_failed_runs_are_named_with_their_reason_and_tried_again_when_asked(frag
     assert len(records) in (2, 3)
     assert log.count("ValueError: the piece broke") == log.count("Traceback") == len(records)
     for record in records:
-        assert record.exit is not None
-        assert record.exit["outcome"] == "failed"
-        assert 'raise ValueError("the piece broke")' in record.exit["traceback"]
+        assert record.end is not None
+        assert record.end["outcome"] == "failed"
+        assert 'raise ValueError("the piece broke")' in record.end["traceback"]
     fragile.unlink()
     # What failed too often is left alone until someone asks.
     code, err = ended(scaling(*words))
@@ -179,7 +179,7 @@ def test_a_full_disk_ends_a_study_with_74_and_what_it_lacks(small_disk, tmp_path
 def test_killed_workers_are_replaced(tmp_path):
     runs = tmp_path / "runs"
     process = scaling("study", write(tmp_path, grid={"seed": list(range(6))}), f"runs={runs}", "--workers", "2")
-    until(lambda: list(runs.glob("store/*/attempts/001/claim.json")), process)
+    until(lambda: list(runs.glob("store/*/lock")), process)
     for worker in workers(runs.resolve()):
         os.kill(worker, signal.SIGKILL)
     code, err = ended(process)

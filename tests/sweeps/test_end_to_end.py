@@ -125,7 +125,7 @@ def test_our_agent_lives_through_faults_an_edit_and_a_stop(server, environment, 
     server.fail("status", status=500, times=3)
     server.fail("status", status=429, headers={"Retry-After": "1"}, times=2)
     process = subprocess.Popen(ours(server), cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True)
-    (log,) = until(lambda: list(tmp_path.glob("runs/store/*/attempts/001/log.jsonl")), process)
+    (log,) = until(lambda: list(tmp_path.glob("runs/store/*/log.jsonl")), process)
     server.stop()
     size = log.stat().st_size
     until(lambda: log.stat().st_size > size, process)
@@ -167,7 +167,7 @@ def test_requeued_by_slurm_the_run_goes_on(server, environment, tmp_path):
     small(tmp_path, steps=10_000, parameters={"optimizer.lr": {"values": [0.01]}})
     server.world.upsert_sweep({"config": (tmp_path / "small.yaml").read_text(), "projectName": "proj"})
     process = subprocess.Popen(ours(server), cwd=tmp_path, env=environment, stderr=subprocess.DEVNULL)
-    logs = partial(tmp_path.glob, "runs/store/*/attempts/001/log.jsonl")
+    logs = partial(tmp_path.glob, "runs/store/*/log.jsonl")
     until(lambda: any(b'"kind":"train"' in log.read_bytes() for log in logs()), process)  # a step to go on from
     process.send_signal(signal.SIGTERM)
     assert process.wait(1200) == 128 + signal.SIGTERM
@@ -207,7 +207,7 @@ def test_agents_of_which_some_are_killed_lose_nothing_and_do_nothing_twice(
     ledger = Ledger.open(tmp_path / "runs")
     assert [(ledger.result(run) or {}).get("outcome") for run in ledger.runs()] == ["finished"] * seeds
     exits = Counter(
-        record.exit["outcome"] for run in ledger.runs() for record in ledger.attempts(run) if record.exit is not None
+        record.end["outcome"] for run in ledger.runs() for record in ledger.attempts(run) if record.end is not None
     )
     assert exits["finished"] == seeds, "each finished once"
     handed = Counter(name for _, name in server.world.claims)

@@ -150,7 +150,7 @@ def command(path: Path) -> list[str]:
 def test_stopped_and_started_again_it_ends_the_same(number, tmp_path, done):
     path = write(tmp_path / "small.yaml")
     process = subprocess.Popen(command(path), cwd=tmp_path, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
-    until(lambda: list(tmp_path.glob("runs/store/*/attempts")), process)
+    until(lambda: list(tmp_path.glob("runs/store/*/log.jsonl")), process)
     process.send_signal(number)
     code = process.wait(1200)
     assert code == (-number if number == signal.SIGKILL else 128 + number)
@@ -162,7 +162,7 @@ def test_stopped_and_started_again_it_ends_the_same(number, tmp_path, done):
 def test_a_worker_that_dies_is_replaced(tmp_path):
     path = write(tmp_path / "small.yaml", parameters={"seed": {"min": 1, "max": 12}})
     process = subprocess.Popen(command(path), cwd=tmp_path, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
-    claim, *_ = until(lambda: list(tmp_path.glob("runs/store/*/attempts/001/claim.json")), process)
+    claim, *_ = until(lambda: list(tmp_path.glob("runs/store/*/lock")), process)
     os.kill(json.loads(claim.read_text())["pid"], signal.SIGKILL)
     assert process.wait(1200) == 0
     assert [row["status"] for row in points(tmp_path)] == ["finished"] * 12

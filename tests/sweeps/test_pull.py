@@ -15,6 +15,7 @@ import pytest
 
 from scaling.cli import main
 from scaling.ledger import Ledger
+from scaling.ledger.document import entries
 from scaling.sweeps.pull import online
 from scaling.sweeps.pull.wandb_run import STEP
 from tests.sweeps.conftest import until
@@ -65,8 +66,8 @@ def asked(server: Server, what: str) -> int:
 
 def fetched() -> set[str]:
     """The runs that the copy has whole."""
-    claims = [path.with_name("claim.json") for path in Path("pulled").glob("store/*/attempts/[0-9]*/exit.json")]
-    return {json.loads(claim.read_text())["wandb"].rpartition("/")[2] for claim in claims}
+    logs = Path("pulled").glob("store/*/log.jsonl")
+    return {start["wandb"].rpartition("/")[2] for log in logs for start in entries(log) if start["kind"] == "start"}
 
 
 def scanned(server: Server) -> set[str]:
@@ -230,7 +231,7 @@ def test_attempts_of_one_run_become_one(client, capsys):
     (row,) = table()
     assert float(row["loss"]) == later.summary["loss"]
     ledger = Ledger.open("pulled")
-    assert [one.exit["outcome"] for one in ledger.attempts(f"{7:016x}") if one.exit] == [
+    assert [one.end["outcome"] for one in ledger.attempts(f"{7:016x}") if one.end] == [
         "stopped",
         "finished",
         "finished",

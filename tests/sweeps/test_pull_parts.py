@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from scaling.errors import ScalingError
-from scaling.ledger.result import flat
+from scaling.ledger.document import flat
 from scaling.sweeps.pull.history_check import merged, missing, short
 from scaling.sweeps.pull.offline import BLOCK, HEAD, records
 from scaling.sweeps.pull.reconcile import reconciled

@@ -71,7 +71,7 @@ def test_agents_train_branches_off_the_trunk_and_find_what_its_workers_find(clie
         assert done.returncode == 0, done.stderr[-3000:]
 
     (trunk,) = found.trunks
-    assert [record.exit and record.exit["outcome"] for record in ledger.attempts(trunk)] == ["stopped"]
+    assert [record.end and record.end["outcome"] for record in ledger.attempts(trunk)] == ["stopped"]
     for one in found.runs:
         result = ledger.result(one.run)
         assert result is not None

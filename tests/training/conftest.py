@@ -71,7 +71,7 @@ def done(ledger: Ledger, run: str) -> Done:
     assert result is not None
     losses = {(entry["step"], entry["kind"]): entry["loss"] for entry in ledger.history(run) if "loss" in entry}
     last = max(
-        (path for record in ledger.attempts(run) for path in (record.folder / "checkpoints").glob("[0-9]*")),
+        (ledger.folder(run) / "checkpoints").glob("[0-9]*"),
         key=lambda path: int(path.name),
     )
     files = {path.name: path.read_bytes() for path in last.glob("*.safetensors")}

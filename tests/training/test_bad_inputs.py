@@ -86,7 +86,7 @@ def test_it_is_one_line(told, tmp_path, capsys):
     assert line.count("\n") == 1
     assert line.startswith("scaling: ")
     assert BAD[told] in line
-    assert not list(tmp_path.glob("runs/store/*/attempts")), "nothing was begun"
+    assert not list(tmp_path.glob("runs/store/*/log.jsonl")), "nothing was begun"
 
 
 def test_an_output_that_is_a_file(tmp_path, capsys):

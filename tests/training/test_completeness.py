@@ -55,7 +55,7 @@ def ends(runs: Path) -> list[str]:
     ledger = Ledger.open(runs)
     (run,) = ledger.runs()
     assert ledger.result(run) is None
-    return [record.exit["outcome"] for record in ledger.attempts(run) if record.exit]
+    return [record.end["outcome"] for record in ledger.attempts(run) if record.end]
 
 
 @pytest.mark.parametrize("error", ["raise StopIteration", "next(iter(()))", "raise SystemExit(0)"])
@@ -179,7 +179,7 @@ def stopped(tmp_path: Path) -> Path:
     """The checkpoint of step 8 of a run that was ended there."""
     with pytest.raises(RuntimeError):
         train(sabotaged(tmp_path, "raise StopIteration", 10 + _evaluations(tmp_path)))
-    (attempt,) = (tmp_path / "runs").glob("store/*/attempts/001/checkpoints")
+    (attempt,) = (tmp_path / "runs").glob("store/*/checkpoints")
     assert sorted(path.name for path in attempt.iterdir()) == ["000000000004", "000000000008"]
     return attempt / "000000000008"
 

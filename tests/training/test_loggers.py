@@ -12,7 +12,7 @@ from lightning.pytorch.loggers import CSVLogger, WandbLogger
 import scaling
 from scaling.errors import ScalingError
 from scaling.ledger import Ledger
-from scaling.ledger.log import Log, entries
+from scaling.ledger.document import Log, entries
 from scaling.sweeps.pull.offline import files, read
 from scaling.training import loggers
 from scaling.training.experiment import assemble
@@ -22,8 +22,7 @@ from tests.training.conftest import left, load, same, words
 def attempt(runs):
     ledger = Ledger.open(runs)
     (run,) = ledger.runs()
-    (only,) = ledger.attempts(run)
-    return only.folder
+    return ledger.folder(run)
 
 
 def of_csv(folder):
@@ -40,7 +39,7 @@ def of_tensorboard(folder):
 
 
 def of_mlflow(folder):
-    with sqlite3.connect(folder.with_name("mlflow.db")) as store:
+    with sqlite3.connect(folder.with_name("mlflow-001.db")) as store:
         return dict(store.execute("select step, value from metrics where key = 'train/loss'"))
 
 
@@ -52,7 +51,7 @@ def test_a_logger_of_the_config_keeps_the_losses(name, losses, tmp_path, run, un
     run(log__loggers=f"[{name}]")
     same(left(tmp_path / "runs"), unbroken)
     trained = {step: loss for (step, kind), loss in unbroken.losses.items() if kind == "train"}
-    assert losses(attempt(tmp_path / "runs") / name) == pytest.approx(trained, rel=1e-6)
+    assert losses(attempt(tmp_path / "runs") / f"{name}-001") == pytest.approx(trained, rel=1e-6)
 
 
 def test_a_person_s_loggers_join_beside_our_own_run_of_wandb(tmp_path, unbroken, monkeypatch):

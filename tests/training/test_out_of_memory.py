@@ -37,8 +37,8 @@ def test_whoever_runs_out_of_memory_it_is_out_of_memory(cause: str, tmp_path: Pa
     ledger = Ledger.open(tmp_path / "runs")
     (run,) = ledger.runs()
     (attempt,) = ledger.attempts(run)
-    assert attempt.exit is not None
-    assert attempt.exit["outcome"] == "out_of_memory"
+    assert attempt.end is not None
+    assert attempt.end["outcome"] == "out_of_memory"
     assert ledger.result(run) is None
 
 
@@ -48,8 +48,8 @@ def test_other_errors_are_not(error: str, tmp_path: Path):
         train(sabotaged(tmp_path, f"raise {error}", 3))
     ledger = Ledger.open(tmp_path / "runs")
     (attempt,) = ledger.attempts(ledger.runs()[0])
-    assert attempt.exit is not None
-    assert attempt.exit["outcome"] == "failed"
+    assert attempt.end is not None
+    assert attempt.end["outcome"] == "failed"
 
 
 @pytest.mark.parametrize(

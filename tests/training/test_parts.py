@@ -47,7 +47,7 @@ def experiment(name: str = "decoder", /, **changes: Any) -> Experiment:
 
 
 def last(runs: Path, run: str) -> dict[str, dict[str, torch.Tensor]]:
-    folders = Ledger.open(runs).folder(run).glob("attempts/*/checkpoints/[0-9]*")
+    folders = Ledger.open(runs).folder(run).glob("checkpoints/[0-9]*")
     folder = max(folders, key=lambda path: int(path.name))
     return {path.stem: load_file(path) for path in folder.glob("*.safetensors")}
 

@@ -25,9 +25,7 @@ def umask(request: pytest.FixtureRequest):
 def test_every_file_of_a_run_follows_the_umask(umask: int, tmp_path: Path, run: Callable[..., dict[str, Any]]):
     run(runs=tmp_path / "runs", log__loggers="[csv]")
     paths = list((tmp_path / "runs").rglob("*"))
-    assert {"weights.safetensors", "optimizer.safetensors", "log.jsonl", "heartbeat", "result.json"} <= {
-        path.name for path in paths
-    }
+    assert {"weights.safetensors", "optimizer.safetensors", "log.jsonl", "result.json"} <= {path.name for path in paths}
     for path in paths:
         mode = (0o777 if path.is_dir() else 0o666) & ~umask
         assert stat.S_IMODE(path.stat().st_mode) & 0o777 == mode, path

@@ -84,7 +84,7 @@ def one_race(tmp_path: Path, alone: dict[str, Done], runs: int, kills: int, seed
         attempts, result = ledger.attempts(one.run), ledger.result(one.run)
         assert result is not None
         assert result["attempt"] == attempts[-1].number == len(attempts)
-        assert all(record.exit is None for record in attempts[:-1]), "those before were killed"
+        assert all(record.end is None for record in attempts[:-1]), "those before were killed"
     assert len(ledger.runs()) == runs
 
 
@@ -150,7 +150,7 @@ def test_a_stale_worker_wakes(step, tmp_path, unbroken):
     assert ledger.result(run) == first, "the first valid result stands"
     late, early = ledger.attempts(run)
     assert first["attempt"] == early.number == 2
-    assert late.exit is not None
-    assert (late.exit["outcome"], late.exit["first"]) == ("finished", False)
-    assert "differences" not in late.exit, "both trained the same, and that was checked"
+    assert late.end is not None
+    assert (late.end["outcome"], late.end["reason"]) == ("stopped", "another worker has taken the run over")
+    assert not (ledger.folder(run) / "lock").exists()
     same(left(tmp_path / "runs"), unbroken)

@@ -64,10 +64,10 @@ def test_two_ranks_learn_as_one(steps, tmp_path, run):
     ledger = Ledger.open(tmp_path / "two")
     (name,) = ledger.runs()
     (attempt,) = ledger.attempts(name)
-    assert attempt.exit is not None
+    assert attempt.end is not None
     result = ledger.result(name)
     assert result is not None
-    shared_evaluation_is_one_ranks(result, attempt.folder / "checkpoints" / f"{steps:012d}", tmp_path)
+    shared_evaluation_is_one_ranks(result, ledger.folder(name) / "checkpoints" / f"{steps:012d}", tmp_path)
 
 
 def shared_evaluation_is_one_ranks(result: dict[str, Any], checkpoint: Path, tmp_path: Path) -> None:
@@ -164,7 +164,7 @@ def test_a_signal_is_agreed_on(number, code, delay, tmp_path):
     )
     try:
         end = time.monotonic() + 300
-        while not any("loss" in path.read_text() for path in tmp_path.glob("runs/store/*/attempts/*/log.jsonl")):
+        while not any("loss" in path.read_text() for path in tmp_path.glob("runs/store/*/log.jsonl")):
             assert time.monotonic() < end
             assert process.poll() is None
             time.sleep(0.05)
@@ -178,9 +178,9 @@ def test_a_signal_is_agreed_on(number, code, delay, tmp_path):
     ledger = Ledger.open(tmp_path / "runs")
     (run,) = ledger.runs()
     (attempt,) = ledger.attempts(run)
-    assert attempt.exit is not None
-    assert attempt.exit["outcome"] == "stopped"
-    assert list(attempt.folder.glob("checkpoints/*/manifest.json"))
+    assert attempt.end is not None
+    assert attempt.end["outcome"] == "stopped"
+    assert list(ledger.folder(run).glob("checkpoints/*/manifest.json"))
 
 
 PAIRS = {"data": "{kind: SyntheticPairs, pairs: 61, validation: 24}", "objective": "Sequence", "data.symbols": "absent"}

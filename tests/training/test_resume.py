@@ -12,9 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from scaling.ledger import Ledger
-from scaling.ledger import checkpoint as checkpoints
-from scaling.ledger.log import entries
+from scaling.ledger import Attempt, Ledger
+from scaling.ledger.document import entries
 from scaling.training import module
 from scaling.training.callbacks import Save
 from scaling.training.checkpoints import FolderIO
@@ -46,7 +45,18 @@ def in_save() -> None:
 
 
 def in_publication_of_a_checkpoint() -> None:
-    checkpoints._digest_synced = after(4, checkpoints._digest_synced)
+    """At the second checkpoint, whose files are written and whose folder has its temporary name."""
+    replace, count = os.replace, 0
+
+    def fatal(source, target):
+        nonlocal count
+        if Path(target).parent.name == "checkpoints":
+            count += 1
+            if count == 2:
+                die()
+        replace(source, target)
+
+    os.replace = fatal
 
 
 def in_evaluation() -> None:
@@ -54,15 +64,19 @@ def in_evaluation() -> None:
 
 
 def before_the_result() -> None:
-    from scaling.ledger import attempt
-
-    attempt.publish_result = lambda *_: die()
+    Attempt.finish = lambda self, outcome, result: die()  # type: ignore[method-assign, return-value]
 
 
 def after_the_result() -> None:
-    from scaling.ledger import attempt
+    """Before the attempt's end is logged and its lock is removed."""
+    link = os.link
 
-    attempt.publish_result = after(1, attempt.publish_result)
+    def fatal(source, target):
+        link(source, target)
+        if Path(target).name == "result.json":
+            die()
+
+    os.link = fatal
 
 
 MOMENTS = [in_save, in_publication_of_a_checkpoint, in_evaluation, before_the_result, after_the_result]
@@ -120,6 +134,11 @@ def test_a_kill_at_a_file_operation_of_a_save(number, tmp_path, fork, unbroken):
     same(left(tmp_path / "runs"), unbroken)
 
 
+def attempts(store: Path) -> int:
+    """How many attempts the logs of all runs have."""
+    return sum(path.read_bytes().count(b'{"kind":"start"') for path in store.glob("*/log.jsonl"))
+
+
 def killed_at_random(tmp_path: Path, fork: Callable, draw: random.Random, kills: int = 1) -> int:
     """Kill at random moments after the run has begun; how many of the kills hit a living run."""
     told = words(tmp_path / "runs")
@@ -127,8 +146,8 @@ def killed_at_random(tmp_path: Path, fork: Callable, draw: random.Random, kills:
     for _ in range(kills):
         child = fork(told)
         log = tmp_path / "runs" / "store"
-        begun = len(list(log.glob("*/attempts/*/log.jsonl")))
-        while child.poll() is None and len(list(log.glob("*/attempts/*/log.jsonl"))) == begun:
+        begun = attempts(log)
+        while child.poll() is None and attempts(log) == begun:
             time.sleep(0.002)
         time.sleep(draw.uniform(0, 0.4))
         child.poll()
@@ -169,11 +188,10 @@ def five_kills(tmp_path: Path, fork: Callable, unbroken: Done, seed: int) -> Non
     steps = [entry["step"] for entry in ledger.history(run) if entry.get("kind") == "train"]
     assert steps == list(range(1, 13))
     reached = 0
-    for record in ledger.attempts(run):
-        told = list(entries(record.log))
-        begun = next(entry["from_step"] for entry in told if entry["kind"] == "resume") or 0
-        assert reached - begun <= 4, "more than one interval between checkpoints was done again"
-        reached = max([reached, *(entry["step"] for entry in told if entry["kind"] == "train")])
+    for entry in entries(ledger.folder(run) / "log.jsonl"):
+        if entry["kind"] == "resume":
+            assert reached - (entry["from_step"] or 0) <= 4, "more than one interval between checkpoints was done again"
+        reached = max(reached, entry.get("step", 0))
 
 
 def test_five_kills_in_one_run(tmp_path, fork, unbroken):
@@ -211,8 +229,8 @@ def test_a_signal_saves_and_leaves_with_its_code(number, step, tmp_path, fork, u
     (run,) = ledger.runs()
     assert ledger.checkpoint(run, step) is not None
     (attempt,) = ledger.attempts(run)
-    assert attempt.exit is not None
-    assert attempt.exit["outcome"] == "stopped"
+    assert attempt.end is not None
+    assert attempt.end["outcome"] == "stopped"
     assert fork(told).wait() == 0
     same(left(tmp_path / "runs"), unbroken)
 

@@ -30,7 +30,7 @@ def last(runs: Path) -> dict[str, dict[str, torch.Tensor]]:
     """The tensors of the last checkpoint, by file."""
     ledger = Ledger.open(runs)
     (run,) = ledger.runs()
-    found = [path for record in ledger.attempts(run) for path in (record.folder / "checkpoints").glob("[0-9]*")]
+    found = list((ledger.folder(run) / "checkpoints").glob("[0-9]*"))
     folder = max(found, key=lambda path: int(path.name))
     return {path.name: load_file(path) for path in folder.glob("*.safetensors")}
 

@@ -244,7 +244,7 @@ TUNED = {"seed": 1, "train.parts": "head", "train.checkpoint_every": 4}
 
 
 def checkpoints(runs: Path, run: str) -> list[Path]:
-    return sorted(Ledger.open(runs).folder(run).glob("attempts/*/checkpoints/*"))
+    return sorted(Ledger.open(runs).folder(run).glob("checkpoints/*"))
 
 
 def test_checkpoints_hold_only_what_is_trained(ledger, base, capsys):

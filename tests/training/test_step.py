@@ -193,8 +193,8 @@ def test_out_of_memory_suggests_what_would_fit(tmp_path, run, monkeypatch):
     assert error.value.code == 1
     ledger = Ledger.open(tmp_path / "runs")
     (attempt,) = ledger.attempts(ledger.runs()[0])
-    assert attempt.exit is not None
-    assert attempt.exit["outcome"] == "out_of_memory"
+    assert attempt.end is not None
+    assert attempt.end["outcome"] == "out_of_memory"
     assert run()["outcome"] == "finished"
 
 

@@ -64,7 +64,7 @@ def test_the_base_stays_to_the_bit_and_checkpoints_hold_what_was_trained(kind, b
     initial = weights.of(experiment.initial_model())
     moved = {name for name, tensor in after.tensors.items() if not torch.equal(tensor, initial[name])}
     assert moved == trained
-    folders = (runs / "store" / result["run"] / "attempts").glob("*/checkpoints/*")
+    folders = (runs / "store" / result["run"]).glob("checkpoints/*")
     for folder in folders:
         assert load_file(folder / "weights.safetensors").keys() == trained
         assert {name.partition("/")[0] for name in load_file(folder / "optimizer.safetensors")} == trained

@@ -111,7 +111,7 @@ def test_an_interrupted_run_goes_on_in_its_wandb_run_and_no_row_is_twice(ended, 
                     os.kill(os.getpid(), ended)
                 return before(*given)
 
-            Evaluation.measured = evaluate
+            Evaluation.measured = evaluate  # type: ignore[method-assign, assignment]
 
         told = words(tmp_path / "runs", log__wandb="online")
         assert fork(told, cut_off).wait() != 0

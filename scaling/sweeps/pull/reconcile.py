@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from scaling.ledger import RESULTS
-from scaling.ledger.result import differences
+from scaling.ledger.document import differences
 from scaling.sweeps.pull.wandb_run import WandbRun, result
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from scaling.ledger import RESULTS
 from scaling.ledger.document import SPELLED
 from scaling.ledger.identity import RUN_ID
-from scaling.ledger.result import INTERRUPTIONS
+from scaling.ledger.run import INTERRUPTIONS
 from scaling.training.point import EXACT, canonical, plain
 
 # Keys of a W&B config besides the spec's.

@@ -7,7 +7,7 @@ import pytest
 from scaling.config import load
 from scaling.laws.points import SETUP_QUESTIONS
 from scaling.ledger import Ledger
-from scaling.ledger.setup import setup, setup_of_table
+from scaling.reports.setup import setup, setup_of_table
 from scaling.training.experiment import assemble
 
 

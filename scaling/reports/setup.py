@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from scaling.errors import ScalingError
+from scaling.ledger import Ledger, is_ledger
 from scaling.ledger.document import text
 from scaling.ledger.identity import RUN_ID
-from scaling.ledger.layout import NAME
-from scaling.ledger.store import Ledger
 
 MOST = 4  # different values that are stated one by one
 OF_DATA = ("vocabulary", "length")  # of a size: the tokenizer's and the batch's
@@ -47,7 +46,7 @@ def setup(specs: Sequence[Spec], results: Sequence[Mapping[str, Any] | None] = (
 
 def setup_of_table(path: Path, runs: Iterable[str]) -> dict[str, str]:
     """The setup of a table of runs that lies within their ledger, or is the ledger; empty where it is not theirs."""
-    root = next((folder for folder in (path, *path.resolve().parents) if (folder / NAME).is_file()), None)
+    root = next((folder for folder in (path, *path.resolve().parents) if is_ledger(folder)), None)
     names = list(runs)
     if root is None or not all(RUN_ID.fullmatch(name) for name in names):
         return {}

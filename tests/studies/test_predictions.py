@@ -1,6 +1,5 @@
 """Predictions on record: whole or absent, refused once the run has begun, scored when it has ended."""
 
-import json
 import os
 import shutil
 import signal
@@ -13,8 +12,8 @@ import pytest
 from scaling.cli import main
 from scaling.errors import ScalingError
 from scaling.ledger import Ledger
-from scaling.ledger.document import read, seal
-from scaling.ledger.registered import FOLDER, calibration, register, registered
+from scaling.ledger.document import entries, read, seal, stamp
+from scaling.studies.predictions import FOLDER, calibration, register, registered
 
 INTERVAL = {"estimate": 2.5, "low": 2.4, "high": 2.6, "level": 0.95, "method": "profile"}
 DOCUMENT = {
@@ -29,6 +28,16 @@ DOCUMENT = {
     "points": {"source": "points.csv", "fitted": 9, "sha256": "0" * 64},
     "version": "1",
 }
+
+
+@pytest.fixture
+def ledger(tmp_path):
+    return Ledger.create(tmp_path / "runs")
+
+
+@pytest.fixture
+def runs(ledger):
+    return [ledger.add({"model": {"kind": "Chain"}, "seed": number}) for number in range(3)]
 
 
 def finish(ledger, run, loss, outcome="finished"):
@@ -80,10 +89,8 @@ def test_a_prediction_about_a_run_that_is_done_or_has_begun_is_refused(ledger, r
 def test_a_prediction_that_was_added_by_hand_later_counts_as_late(ledger, runs):
     path, _ = register(ledger, runs[0], DOCUMENT)
     finish(ledger, runs[0], 2.5)
-    [record] = ledger.attempts(runs[0])
-    claim = json.loads((record.folder / "claim.json").read_text())
-    del claim["sha256"]
-    (record.folder / "claim.json").write_bytes(seal(claim | {"claimed": "2001-01-01T00:00:00+00:00"}))
+    log = ledger.folder(runs[0]) / "log.jsonl"
+    log.write_bytes(b"".join(stamp({**entry, "time": "2001-01-01T00:00:00+00:00"}) for entry in entries(log)))
     assert [entry.standing for entry in registered(Ledger.open(ledger.root))] == ["late"]
     assert path.exists()
 
@@ -129,7 +136,7 @@ def test_a_killed_writer_leaves_whole_predictions_or_none(ledger, runs):
     code = f"""
 import itertools
 from scaling.ledger import Ledger
-from scaling.ledger.registered import register
+from scaling.studies.predictions import register
 ledger = Ledger.open({str(ledger.root)!r})
 for number in itertools.count():
     register(ledger, {runs[0]!r}, {DOCUMENT!r} | {{"predicted": 2.0 + number / 1e6}})

@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scaling.errors import ScalingError
-from scaling.ledger.layout import NAME
-from scaling.ledger.store import Ledger
+from scaling.ledger import Ledger, is_ledger
 
 if TYPE_CHECKING:
     from scaling.laws.points import Points
@@ -44,10 +43,10 @@ def read_points(source: Any, **choices: Any) -> Points:
 
 def _rows_of(folder: Path) -> list[dict[str, Any]] | None:
     """The rows of a ledger, or of the study whose folder in a ledger this is; None where there is no ledger."""
-    if (folder / NAME).exists():
+    if is_ledger(folder):
         ledger = Ledger.open(folder)
         studies = ledger.studies()
-    elif folder.parent.name == "studies" and (folder.parent.parent / NAME).exists():
+    elif folder.parent.name == "studies" and is_ledger(folder.parent.parent):
         ledger = Ledger.open(folder.parent.parent)
         studies = [folder.name]
     else:

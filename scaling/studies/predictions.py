@@ -17,16 +17,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scaling.errors import ScalingError
-from scaling.ledger.attempt import now
-from scaling.ledger.document import Damaged, read, seal, text
-from scaling.ledger.exclusive import disk, publish
-from scaling.ledger.forms import PREDICTION, misfit
+from scaling.ledger.document import Damaged, disk, publish, read, seal, text
+from scaling.ledger.run import now
 
 if TYPE_CHECKING:
     from scaling.ledger.store import Ledger
 
 FOLDER = "predictions"
 DIGITS = 12
+
+_NUMBER = (int, float)
+_TYPES = {
+    **dict.fromkeys(("run", "registered", "law", "formula", "version", "points.source", "points.sha256"), (str,)),
+    **dict.fromkeys(("predicted", "level", "estimates.*", "row.*", "points.fitted"), _NUMBER),
+    **{f"interval_{of}?.{key}": _NUMBER for of in ("mean", "run") for key in ("estimate", "level", "low?", "high?")},
+}
 
 
 @dataclass(frozen=True)
@@ -80,7 +85,7 @@ def register(ledger: Ledger, run: str, document: Mapping[str, Any]) -> tuple[Pat
     path = ledger.root / FOLDER / _name(content)
     with disk("cannot keep a prediction"):
         path.parent.mkdir(exist_ok=True)
-    new = publish(path, seal({**content, "registered": now()}), ledger.means)
+    new = publish(path, seal({**content, "registered": now()}))
     if not new and (standing := _unusable(path, _read(path))) is not None:
         raise ScalingError(f"is {standing}", file=path, fix="delete the file and predict again")
     refuse_begun(ledger, run, path if new else None)
@@ -129,9 +134,8 @@ def _unusable(path: Path, document: Mapping[str, Any] | None) -> str | None:
 
 def _scored(ledger: Ledger, file: str, document: Mapping[str, Any]) -> Registered:
     run = document["run"]
-    claims = [record.claim.get("claimed") for record in ledger.attempts(run)]
-    begun = min((datetime.fromisoformat(claimed) for claimed in claims if claimed), default=None)
-    if begun is not None and begun < datetime.fromisoformat(document["registered"]):
+    begun = min((record.start["time"] for record in ledger.attempts(run)), default=None)
+    if begun is not None and datetime.fromisoformat(begun) < datetime.fromisoformat(document["registered"]):
         return Registered(file, run, document, "late")
     result = ledger.result(run)
     if result is None:
@@ -143,7 +147,7 @@ def _scored(ledger: Ledger, file: str, document: Mapping[str, Any]) -> Registere
 
 def _read(path: Path) -> dict[str, Any] | None:
     try:
-        return read(path, lambda document: misfit(document, PREDICTION))
+        return read(path, _TYPES)
     except Damaged:
         return None
 

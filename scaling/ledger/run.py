@@ -1,0 +1,314 @@
+"""Run: one folder, in which one worker at a time makes an attempt, until there is a result.
+
+    lock          who works here now (`lock.py`)
+    log.jsonl     what happened: `start` and `end` of each attempt, and between them what the trainer writes
+    checkpoints/  what the next attempt goes on from
+    again/        log and checkpoints of an attempt that trains a finished run again; gone when it ends
+    result.json   present and valid means done
+
+An attempt whose process was killed leaves no `end`. The first valid result is kept; a later one is compared with it. A
+result holds what the trainer hands over, next to `run`, `attempt` and `outcome`. Its section `circumstances` (wall
+time, host, hardware, versions, speed) records where and how it was trained; all the rest is a claim about the
+experiment, which another attempt has to repeat.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import traceback
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from types import NoneType, TracebackType
+from typing import Any, Literal, get_args
+
+from scaling.errors import DISK, ScalingError
+from scaling.ledger import checkpoint
+from scaling.ledger.checkpoint import KEEP, Belongs, Checkpoint
+from scaling.ledger.document import Damaged, Log, differences, disk, entries, parse, publish, read, seal, text
+from scaling.ledger.lock import Lock
+
+Outcome = Literal["finished", "diverged", "pruned"]
+Interruption = Literal["out_of_memory", "failed", "stopped"]
+RESULTS = get_args(Outcome)  # ends that are an answer
+INTERRUPTIONS = get_args(Interruption)  # ends after which the run is still to be done
+FAILURES = ("out_of_memory", "failed")  # those that come back unless something is changed
+
+LOCK, LOG, RESULT, AGAIN = "lock", "log.jsonl", "result.json", "again"
+LIFE = ("start", "end", "retry")  # the kinds of entries that the ledger writes
+CIRCUMSTANCES = "circumstances"
+TRACEBACK = 20_000  # characters of it that an end keeps: the last ones name its origin
+
+_NUMBER = (int, float)
+_TYPES = {
+    "attempt": (int,),
+    "outcome": (str,),
+    **dict.fromkeys(("N?.non_embedding", "N?.total?", "C?.exact"), _NUMBER),
+    **{f"{key}?": _NUMBER for key in ("loss", "score", "step", "steps", "best_step", "tokens", "accuracy", "passes")},
+    **{f"{key}?.*": (*_NUMBER, NoneType) for key in ("metrics", "losses", "loss_by_position")},
+    "intervals?.*.*": _NUMBER,
+    **{f"{CIRCUMSTANCES}?.{key}?": _NUMBER for key in ("seconds", "tokens_per_second", "from_step", "ranks", "mfu")},
+    **{f"{CIRCUMSTANCES}?.{key}?": (str,) for key in ("device", "host", "processor", "instructions")},
+    f"{CIRCUMSTANCES}?.versions?.*": (str, NoneType),
+}
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Record:
+    """An attempt as others see it: its number, the entry of its start, and that of its end where there is one.
+
+    A failure is `forgiven` where someone has asked since to try the run again.
+    """
+
+    number: int
+    start: Mapping[str, Any]
+    end: Mapping[str, Any] | None = None
+    forgiven: bool = False
+
+    @property
+    def failed(self) -> bool:
+        """Whether it ended as a failure that counts."""
+        return self.end is not None and self.end.get("outcome") in FAILURES and not self.forgiven
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The verdict on a result: the kept one, whether it is this one, and else where this one differs from it.
+
+    `differences` maps a key, dotted from the top, to (the kept value, this attempt's value).
+    """
+
+    stands: Mapping[str, Any]
+    first: bool
+    differences: Mapping[str, tuple[Any, Any]] = field(default_factory=dict)
+
+
+def records(life: Iterable[Mapping[str, Any]]) -> list[Record]:
+    """The attempts at a run, oldest first, by the entries of their starts and ends."""
+    attempts: dict[int, Record] = {}
+    for entry in life:
+        number = entry.get("attempt", 0)
+        if entry["kind"] == "retry":
+            attempts = {n: Record(n, each.start, each.end, True) for n, each in attempts.items()}
+        elif entry["kind"] == "start":
+            attempts[number] = Record(number, entry)
+        elif number in attempts:
+            attempts[number] = Record(number, attempts[number].start, entry)
+    return list(attempts.values())
+
+
+def spans(records: Iterable[Record]) -> list[tuple[datetime, datetime]]:
+    """From start to end of each attempt that has ended."""
+    ended = [(record.start["time"], record.end["time"]) for record in records if record.end is not None]
+    return [(datetime.fromisoformat(start), datetime.fromisoformat(end)) for start, end in ended]
+
+
+def history(run: Path) -> list[dict[str, Any]]:
+    """What the attempts at a run logged, as one history: a step that was trained again is taken from its last attempt.
+
+    Entries of one step and one `kind` replace each other; those without a step are all kept, before the stepped ones.
+    What was logged after the run was done is left out.
+    """
+    loose: list[dict[str, Any]] = []
+    stepped: dict[tuple[int, str], dict[str, Any]] = {}
+    for entry in entries(run / LOG):
+        kind, step = str(entry.get("kind", "")), entry.get("step")
+        if kind == "end" and entry.get("outcome") in RESULTS:
+            break
+        if isinstance(step, int):
+            stepped[step, kind] = entry
+        elif kind not in LIFE:
+            loose.append(entry)
+    return loose + [stepped[key] for key in sorted(stepped, key=lambda key: key[0])]
+
+
+def read_result(run: Path, file: str = RESULT) -> dict[str, Any] | None:
+    """The valid result of the run in this folder; None where there is none, or a damaged one (which counts as none)."""
+    try:
+        result = read(run / file, _TYPES, run=run.name)
+    except Damaged:
+        return None
+    return result if result is not None and result["outcome"] in RESULTS else None
+
+
+def publish_result(run: Path, attempt: int, outcome: Outcome, payload: Mapping[str, Any]) -> Verdict:
+    """Publish a result unless a valid one is there already, and return which is kept. A damaged one is moved aside."""
+    ours = {"run": run.name, "attempt": attempt, "outcome": outcome}
+    if taken := payload.keys() & {*ours, "sha256"}:
+        raise ValueError(f"a result's {min(taken)!r} is written by the ledger")
+    ours |= payload
+    while not publish(run / RESULT, seal(ours)):
+        standing = read_result(run)
+        if standing is not None:
+            return Verdict(standing, False, differences(_claims(standing), _claims(parse(text(ours)))))
+        aside = run / f"damaged-{os.urandom(8).hex()}-{RESULT}"
+        with suppress(FileNotFoundError):
+            os.rename(run / RESULT, aside)
+            if read_result(run, aside.name) is not None:  # another worker was quicker: its result is published again
+                publish(run / RESULT, aside.read_bytes())
+                aside.unlink()
+    return Verdict(ours, True)
+
+
+def _claims(result: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in result.items() if key not in (CIRCUMSTANCES, "attempt")}
+
+
+class Attempt:
+    """An attempt at a run whose lock is held. As a context it renews the lock, and logs an end however the block ends.
+
+    One that is `anew` trains a run that is done: from its start, in a folder of its own.
+    Leaving the block by an exception logs the end `failed` (`stopped` for an interrupt or a full disk) with the reason;
+    leaving it without `finish` or `end` logs `stopped`.
+    """
+
+    def __init__(self, run: Path, number: int, lock: Lock, pinned: Collection[int] = (), anew: bool = False):
+        self.run, self.run_id, self.number = run, run.name, number
+        self.folder = run / AGAIN if anew else run
+        self.pinned, self.anew = frozenset(pinned), anew
+        self._lock, self._ended = lock, False
+        self._belongs: Belongs = lambda _: True
+        self._saved: list[int] = []  # the last steps that this attempt has saved or begun with
+        with disk("cannot begin a run"):
+            if anew:
+                shutil.rmtree(self.folder, ignore_errors=True)  # a killed one's
+                self.folder.mkdir()
+        self._life = Log(run / LOG)
+        self.log = Log(self.folder / LOG) if anew else self._life
+        self._life.write({"kind": "start", "attempt": number, "time": now(), **lock.holder})
+        self._life.sync()
+
+    @property
+    def superseded(self) -> bool:
+        """Whether another worker thought this one dead and has taken the run over: going on is harmless, and wasted."""
+        return self._lock.lost
+
+    def resume(self, belongs: Belongs = lambda _: True) -> Checkpoint | None:
+        """The latest whole checkpoint, or None to begin afresh; warns of damaged ones.
+
+        One that does not belong to the run counts as damaged.
+        """
+        self._belongs = belongs
+        newest = checkpoint.latest(self.folder, belongs)
+        self._saved = [] if newest is None else [newest.step]
+        self.log.write({"kind": "resume", "from_step": None if newest is None else newest.step})
+        return newest
+
+    @contextmanager
+    def checkpoint(
+        self, step: int, note: Mapping[str, Any] | None = None, pinned: Collection[int] = ()
+    ) -> Iterator[Path]:
+        """A folder to write the checkpoint of `step` into; it counts once the block has ended well.
+
+        Then the log is synced as well, and checkpoints before it that are no longer needed are dropped; those of
+        `pinned` steps are needed for now.
+        """
+        self.log.sync()
+        with checkpoint.writing(self.folder, step, note or {}, self._belongs) as folder:
+            yield folder
+        self._saved = [*(each for each in self._saved if each != step), step][-KEEP:]
+        with suppress(OSError):
+            self._lock.renew()
+        if len(self._saved) == KEEP and not self.superseded:
+            needed = {*self._saved, *self.pinned, *pinned}
+            for each, path in checkpoint.steps(self.folder).items():
+                if each < step and each not in needed:
+                    checkpoint.drop(path)
+
+    def saved(self, step: int) -> Checkpoint | None:
+        """The whole checkpoint of a step, None where there is none."""
+        return checkpoint.at(self.folder, step)
+
+    def history(self) -> list[dict[str, Any]]:
+        """What all attempts at the run logged so far, as one history."""
+        return history(self.run)
+
+    def finish(self, outcome: Outcome, result: Mapping[str, Any]) -> Verdict:
+        """Publish the run's result and end. The verdict: it is kept, or how it differs from the kept one."""
+        if outcome not in RESULTS:
+            raise ValueError(f"{outcome!r} is not a result; end the attempt instead")
+        self.log.sync()
+        verdict = publish_result(self.run, self.number, outcome, result)
+        ending: dict[str, Any] = {"outcome": outcome, "reason": None, "first": verdict.first}
+        if verdict.differences:
+            ending["differences"] = {key: list(pair) for key, pair in verdict.differences.items()}
+            key, (stands, repeated) = next(iter(verdict.differences.items()))
+            logger.warning(
+                "run %s: attempt %d found another result than attempt %s, which is kept: %s is %r there, now %r",
+                *(self.run_id, self.number, verdict.stands["attempt"], key, stands, repeated),
+            )
+        elif self.anew:
+            self._restore_weights(verdict.stands)
+        self._end(ending)
+        return verdict
+
+    def end(self, outcome: Interruption, reason: str, error: BaseException | None = None) -> None:
+        """End without a result: the run is still to be done, and another attempt may go on from the last checkpoint.
+
+        The log keeps the traceback of the error that ended it.
+        """
+        if outcome not in INTERRUPTIONS:
+            raise ValueError(f"{outcome!r} is not one of {', '.join(INTERRUPTIONS)}")
+        ending = {"outcome": outcome, "reason": reason}
+        if error is not None and outcome in FAILURES:
+            ending["traceback"] = "".join(traceback.format_exception(error))[-TRACEBACK:]
+        self._end(ending)
+
+    def __enter__(self) -> Attempt:
+        self._lock.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        try:
+            if error is None and not self._ended:
+                self.end("stopped", "left without a result")
+            elif error is not None and not self._ended:
+                self._leave(error)
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        self.log.close()
+        self._life.close()
+        if self.anew:
+            shutil.rmtree(self.folder, ignore_errors=True)
+        self._lock.release()
+
+    def _leave(self, error: BaseException) -> None:
+        stopped = not isinstance(error, Exception) or (isinstance(error, ScalingError) and error.code == DISK)
+        try:
+            reason = " ".join(f"{type(error).__name__}: {error}".split())
+            self.end("stopped" if stopped else "failed", reason, error)
+        except ScalingError as disk_full:
+            # The error that is under way is more specific; without an end the attempt counts as gone, which it is.
+            logger.warning("the end of attempt %d of run %s was not written: %s", self.number, self.run_id, disk_full)
+
+    def _end(self, ending: Mapping[str, Any]) -> None:
+        if self._ended:
+            raise ValueError("the attempt has ended already")
+        self._ended = True
+        self._life.write({"kind": "end", "attempt": self.number, "time": now(), **ending})
+        self._life.sync()
+        with suppress(OSError):
+            os.utime(self.run)  # the index knows a finished run's folder by its time, and reads it again
+
+    def _restore_weights(self, result: Mapping[str, Any]) -> None:
+        """Put the weights that gave the same result in the place of the run's, where these are gone."""
+        found = checkpoint.final(self.folder, result)
+        if found is not None and checkpoint.at(self.run, found.step) is None:
+            place = self.run / checkpoint.FOLDER / found.folder.name
+            with disk("cannot restore the weights"):
+                place.parent.mkdir(exist_ok=True)
+                checkpoint.drop(place)
+                os.replace(found.folder, place)
+
+
+def now() -> str:
+    """The time for people to read; nothing is ever decided by it."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
