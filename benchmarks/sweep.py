@@ -63,10 +63,8 @@ def measure(runs: int, workers: int, folder: Path) -> list[Figure]:
         start_new_session=True,
     )
     store = folder / "runs" / "store"
-    claim = waited(started, lambda: next(store.glob("*/attempts/001/claim.json"), None) is not None, process)
-    step = waited(
-        started, lambda: any(b'"train"' in log.read_bytes() for log in store.glob("*/attempts/001/log.jsonl")), process
-    )
+    claim = waited(started, lambda: next(store.glob("*/lock"), None) is not None, process)
+    step = waited(started, lambda: any(b'"train"' in log.read_bytes() for log in store.glob("*/log.jsonl")), process)
     process.wait()
     passed = time.monotonic() - started - claim
     ledger = Ledger.open(folder / "runs")

@@ -34,8 +34,8 @@ class Saboteur(nn.Module):
         self.error, self.call, self.calls = error, call, 0
 
     def forward(self, x, context):
-        self.calls += 1
-        if self.calls == self.call:
+        self.calls += x.device.type != "meta"  # where only shapes are counted
+        if self.calls == self.call and x.device.type != "meta":
             exec(self.error)
         return self.layer(x)
 """

@@ -93,7 +93,7 @@ def test_metrics_are_lines_of_the_log(tmp_path):
     metrics = {"train/loss": 2.5, "train/tokens": 64, "epoch": 0, "evaluate/metrics": {"f1": 0.5}}
     loggers.JsonlLogger(log).log_metrics(metrics, step=3)
     log.close()
-    lines = [{key: value for key, value in entry.items() if key != "crc"} for entry in entries(log.path)]
+    lines = [{key: value for key, value in entry.items() if key != "crc"} for entry in entries(tmp_path / "log.jsonl")]
     assert lines == [
         {"kind": "train", "step": 3, "loss": 2.5, "tokens": 64},
         {"kind": "evaluate", "step": 3, "metrics": {"f1": 0.5}},
