@@ -50,8 +50,9 @@ def advantages(findings: Findings) -> tuple[Advantage, ...]:
 
 
 def _cell(row: Mapping[str, Any]) -> str:
-    """What a run shares with those of other rows: its name without the row."""
-    return row["name"].replace(f"row={row['row']}", "").strip()
+    """What a run shares with those of other rows: its name without the row. Kept tables spell it `row=NAME`."""
+    words = f" {row['name']} ".replace(f" row={row['row']} ", " ")
+    return words.replace(f" {row['row']} ", " ").strip()
 
 
 def compared(findings: Findings, pairs: Sequence[Advantage]) -> Html:
