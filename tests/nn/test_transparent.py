@@ -7,7 +7,6 @@ import torch
 
 from scaling.config import load
 from scaling.cost import cost
-from scaling.ledger.identity import run_id
 from scaling.nn.memory import Last, Transparent
 
 SIZE = "size={width: 16, layers: 3, heads: 2, vocabulary: 31, length: 12, decoder: {layers: 2}}"
@@ -47,11 +46,3 @@ def test_parameters_are_those_of_the_published_graph():
     transparent = cost(load("encoder_decoder", ["size=t5/base", "model.memory=Transparent"]))
     assert transparent.parameters == 223_043_484
     assert transparent.parameters - plain.parameters == 13 * 12
-
-
-def test_a_run_from_before_there_were_memories_keeps_its_name():
-    config = load("encoder_decoder", [SIZE])
-    spec = {"model": config["model"], "size": config["size"]}
-    assert "memory" not in spec["model"]
-    assert run_id({**spec, "model": {**spec["model"], "memory": "Last"}}) == run_id(spec)
-    assert run_id({**spec, "model": {**spec["model"], "memory": "Transparent"}}) != run_id(spec)
