@@ -30,8 +30,12 @@ def make(root: Path, runs: int) -> None:
         if attempt is not None:
             with attempt:
                 attempt.log.write({"kind": "train", "step": 5, "steps": 5, "loss": 2.5})
-                evaluations = [{"step": step, "loss": 2.5, "accuracy": 0.3} for step in range(20)]
-                result = {"loss": 2.2, "step": 5, "N": {"total": 123456}, "evaluations": evaluations}
+                result = {
+                    "loss": 2.2,
+                    "step": 5,
+                    "N": {"non_embedding": 100_000, "total": 123_456},
+                    "tokens": 1_000_000,
+                }
                 attempt.finish("finished", {**result, "circumstances": {"tokens_per_second": 1e4}})
 
 
