@@ -95,7 +95,7 @@ def once(tensors: dict[str, Tensor], model: nn.Module, file: Path) -> dict[str, 
     return kept
 
 
-def check(tensors: Mapping[str, Tensor], expected: Mapping[str, Tensor], file: Path) -> None:
+def check(tensors: Mapping[str, Tensor], expected: Mapping[str, Tensor], file: Path | None = None) -> None:
     """Refuse weights whose names or shapes are not the expected ones, naming each that differs."""
     complaints = [f"missing {name}" for name in expected if name not in tensors]
     complaints += [f"extra {name}" for name in tensors if name not in expected]

@@ -1,6 +1,6 @@
 """Callbacks: what happens between the updates of a run. They evaluate it, log it, save it, and end it.
 
-Each is a Lightning callback; the order is that of `callbacks`. All act at the boundary of a step, on all ranks alike.
+They act at the boundary of a step, on all ranks alike, in the order in which they stand here.
 """
 
 from __future__ import annotations
@@ -105,13 +105,13 @@ class Record(Callback):
 
     def on_validation_start(self, trainer: Trainer, module: FamilyModule) -> None:  # type: ignore[override]
         self._batches, self._started = 0, time.perf_counter()
+        self._count = self.experiment.evaluation(self._evaluated)[1]
         self._progress(self._evaluated, 0.0)
 
     def on_validation_batch_end(self, trainer: Trainer, *_: Any) -> None:
         pulse()
         self._batches += 1
-        count = self.experiment.evaluation(self._evaluated)[1]
-        self._progress(self._evaluated, min(1.0, self._batches * trainer.world_size / count))
+        self._progress(self._evaluated, min(1.0, self._batches * trainer.world_size / self._count))
 
     def on_validation_end(self, trainer: Trainer, module: FamilyModule) -> None:  # type: ignore[override]
         self._since += time.perf_counter() - self._started  # an evaluation is no part of the training's speed
@@ -202,8 +202,8 @@ class Best:
 
 
 class Patience(Callback):
-    """Ends a run when so many evaluations did not improve. A checkpoint keeps what is known, so that a resumed run ends
-    at the same step.
+    """Ends a run when so many evaluations did not improve. A checkpoint's note keeps what is known, so that a resumed
+    run ends at the same step.
 
     Lightning's `EarlyStopping` knows no best step, and not which of loss and score a run has.
     """
@@ -222,12 +222,6 @@ class Patience(Callback):
 
     def count(self, step: int, measured: Mapping[str, Any]) -> None:
         self.best = self.best.after(step, self.broadcast({key: measured.get(key) for key in ("loss", "score")}))
-
-    def state_dict(self) -> dict[str, Any]:
-        return asdict(self.best)
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self.best = Best(**state_dict)
 
 
 class Save(Checkpoint):
@@ -251,10 +245,12 @@ class Save(Checkpoint):
 
     @hook
     def on_train_batch_end(self, trainer: Trainer, module: FamilyModule, *_: Any) -> None:  # type: ignore[override]
-        if self.attempt is not None and self.attempt.superseded:
-            self.attempt.end("stopped", "another worker has taken the run over")
+        lost = self.attempt is not None and self.attempt.superseded
+        step, signal = trainer.global_step, signals.agreed(trainer.world_size, module.device, lost)
+        if signal == signals.LOST:
+            if self.attempt is not None:
+                self.attempt.end("stopped", "another worker has taken the run over")
             raise Superseded
-        step, signal = trainer.global_step, signals.agreed(trainer.world_size, module.device)
         is_evaluated = step in self.experiment.evaluated
         if signal and not (is_evaluated and signal == PRUNE):
             self._leave(trainer, signal, step)

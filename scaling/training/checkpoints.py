@@ -52,7 +52,7 @@ class FolderIO(TorchCheckpointIO):
     def load_checkpoint(self, path: Any, map_location: Any = None, weights_only: bool | None = True) -> dict[str, Any]:
         folder = Path(path)
         if not folder.is_dir():
-            return super().load_checkpoint(path, map_location, weights_only)
+            return super().load_checkpoint(path, map_location, weights_only is not False)
         checkpoint: dict[str, Any] = _restored(json.loads((folder / TRAINER).read_text()))
         optimizers = [{"state": {}, "param_groups": groups} for groups in checkpoint.pop("groups")]
         owners = {name: (one, at) for one, names in enumerate(checkpoint[LEARNED]) for at, name in enumerate(names)}
@@ -122,14 +122,6 @@ def gather(tensors: Mapping[str, Any], keep: bool = True) -> dict[str, Any]:
 @torch.no_grad()
 def take(state: Mapping[str, Tensor], parameters: Mapping[str, Tensor]) -> None:
     """Copy weights into the parameters of the same names; what is missing, too many or of another shape is refused."""
-    wrong = [f"{name} is missing" for name in parameters if name not in state]
-    wrong += [f"{name} is not the model's" for name in state if name not in parameters]
-    wrong += [
-        f"{name} has shape {list(state[name].shape)}, not {list(tensor.shape)}"
-        for name, tensor in parameters.items()
-        if name in state and state[name].shape != tensor.shape
-    ]
-    if wrong:
-        raise ScalingError("; ".join(wrong), fix="these are the weights of another model")
+    weights.check(state, parameters)
     for name, tensor in parameters.items():
         tensor.copy_(laid_out(state[name], tensor))

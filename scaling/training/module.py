@@ -289,11 +289,14 @@ class FamilyModule(LightningModule):
 
     # Evaluation
 
+    def on_predict_epoch_start(self) -> None:
+        self.weights.evaluated.eval()
+        self.weights.round_evaluated()
+
     def on_validation_epoch_start(self) -> None:
         step: int | None = getattr(self.trainer.datamodule, "evaluated", None)  # type: ignore[attr-defined]
         self.evaluation = self.experiment.evaluator(step, self.global_rank, self._ranks())
-        self.weights.evaluated.eval()
-        self.weights.round_evaluated()
+        self.on_predict_epoch_start()
 
     @hook
     def validation_step(self, batch: Batch, batch_idx: int) -> None:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import torch
 
 PRUNE = signal.SIGUSR2  # a sweep stops the run early; what it reached is its result
+LOST = signal.NSIG  # in the place of a signal: another worker has taken the run over
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
 PATIENCE = 5.0  # seconds in which a command that was stopped has to leave
 
@@ -183,9 +184,11 @@ def forked() -> None:
         _process.stop()
 
 
-def agreed(ranks: int, device: torch.device) -> int:
-    """The signal that some rank of the run received, sent to all of them at the same moment; 0 for none."""
-    own = _process.received or (PRUNE if _process.pruned else 0)
+def agreed(ranks: int, device: torch.device, lost: bool = False) -> int:
+    """The signal that some rank of the run received, sent to all of them at the same moment; 0 for none, LOST where one
+    has lost the run.
+    """
+    own = LOST if lost else _process.received or (PRUNE if _process.pruned else 0)
     if ranks == 1:
         return own
     import torch  # here, since commands listen before they import anything that is slow

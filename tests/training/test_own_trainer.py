@@ -71,6 +71,10 @@ def test_a_trainer_of_one_s_own_trains_to_the_bit_of_scaling_train(family, tmp_p
     assert losses.seen == list(log["loss"])
     (evaluated,) = own.validate(module, data, verbose=False)
     assert evaluated["evaluate/loss"] == pytest.approx(run.loss, rel=1e-7)
+    assert own.test(module, data, verbose=False) == [evaluated]
+    predicted = own.predict(module, data)
+    assert predicted is not None
+    assert len(predicted) == len(data.val_dataloader())
     trained = dict(run.model().module.named_parameters())
     assert all(torch.equal(trained[name], parameter) for name, parameter in module.model.named_parameters())
 
