@@ -154,14 +154,14 @@ class Evaluation:
         return measured
 
 
-def evaluate(model: Family, batches: Iterable[Batch], evaluation: Evaluation, ranks: int = 1) -> dict[str, Any]:
-    """What a model loses on batches; the other ranks add theirs."""
+def evaluate(model: Family, batches: Iterable[Batch], evaluation: Evaluation) -> dict[str, Any]:
+    """What a model loses on batches, outside of a Trainer."""
     training = model.training
     model.eval()
     for batch in batches:
         evaluation.add(model, batch)
     model.train(training)
-    return evaluation.measured(ranks)
+    return evaluation.measured()
 
 
 def _summed(sums: torch.Tensor, by_position: torch.Tensor | None) -> torch.Tensor | None:

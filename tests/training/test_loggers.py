@@ -60,9 +60,9 @@ def test_a_person_s_loggers_join_beside_our_own_run_of_wandb(tmp_path, unbroken,
     monkeypatch.setenv("WANDB_MODE", "offline")  # Lightning sets it
     table = CSVLogger(tmp_path, name="own", version="", flush_logs_every_n_steps=1)
     own = WandbLogger(offline=True, project="mine", name="a person's", save_dir=tmp_path)
-    told = words(tmp_path / "runs", log__wandb="offline")
+    line = words(tmp_path / "runs", log__wandb="offline")
     try:
-        scaling.train(*told, progress=False, logger=[own, table])
+        scaling.train(*line, progress=False, logger=[own, table])
         wandb.finish()
     finally:
         wandb.teardown()  # a process forked from this one would speak to the service that was set up here
@@ -84,8 +84,8 @@ def test_a_logger_that_fails_is_one_warning(tmp_path, run, unbroken, monkeypatch
     monkeypatch.setattr(loggers, "CSVLogger", Full)
     run(log__loggers="[csv]")
     same(left(tmp_path / "runs"), unbroken)
-    told = [record.message for record in caplog.records if record.name == "scaling.training.wandb_settings"]
-    assert told == ["Full: no room for it; the run goes on without it"]
+    line = [record.message for record in caplog.records if record.name == "scaling.training.wandb_settings"]
+    assert line == ["Full: no room for it; the run goes on without it"]
 
 
 def test_metrics_are_lines_of_the_log(tmp_path):

@@ -1,4 +1,4 @@
-"""W&B is told what the ledger knows and no secret, goes on where a run does, and its troubles change nothing."""
+"""W&B is line what the ledger knows and no secret, goes on where a run does, and its troubles change nothing."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ def test_offline_it_holds_what_the_ledger_knows_and_no_secret(tmp_path, fork, un
 
     (tmp_path / "home").mkdir()
     (tmp_path / "home" / "settings").write_text(f"[default]\nrun_notes = {CANARY}\nrun_group = {CANARY}\n")
-    told = words(
+    line = words(
         tmp_path / "runs", log__wandb="offline", log__group="a-group", log__name="a name", log__tags="[row=GeLU]"
     )
-    assert fork(told, prepare).wait(900) == 0
+    assert fork(line, prepare).wait(900) == 0
     same(left(tmp_path / "runs"), unbroken)
     paths = list((tmp_path / "runs").rglob("*"))
     (file,) = (path for path in paths if path.suffix == ".wandb")
@@ -62,7 +62,7 @@ def test_offline_it_holds_what_the_ledger_knows_and_no_secret(tmp_path, fork, un
 
 
 @pytest.mark.parametrize(
-    ("told", "environment", "wanted"),
+    ("line", "environment", "wanted"),
     [
         ("auto", {}, "offline"),
         ("auto", {"WANDB_API_KEY": KEY}, "online"),
@@ -72,20 +72,20 @@ def test_offline_it_holds_what_the_ledger_knows_and_no_secret(tmp_path, fork, un
         ("online", {}, "online"),
     ],
 )
-def test_the_mode(told, environment, wanted, monkeypatch, tmp_path):
+def test_the_mode(line, environment, wanted, monkeypatch, tmp_path):
     for name in ("WANDB_API_KEY", "WANDB_MODE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    assert wandb_settings.mode(load(words(tmp_path, log__wandb=told))) == wanted
+    assert wandb_settings.mode(load(words(tmp_path, log__wandb=line))) == wanted
 
 
 def test_of_files_and_addresses_only_what_is_public_is_shown():
     data = {"kind": "Files", "paths": [f"/home/{CANARY}/corpus.txt", "~/a.txt", "corpus/b.txt"], "rows": 3}
-    told = wandb_settings.shown({"data": data, "at": f"https://user:{CANARY}@example.org/c.txt", "lr": 1e-3})
+    line = wandb_settings.shown({"data": data, "at": f"https://user:{CANARY}@example.org/c.txt", "lr": 1e-3})
     own = {"kind": "Files", "paths": ["corpus.txt", "a.txt", "corpus/b.txt"], "rows": 3}
-    assert told == {"data": own, "at": "https://example.org/c.txt", "lr": 1e-3}
+    assert line == {"data": own, "at": "https://example.org/c.txt", "lr": 1e-3}
 
 
 @pytest.mark.parametrize("ended", [signal.SIGTERM, signal.SIGKILL])
@@ -113,9 +113,9 @@ def test_an_interrupted_run_goes_on_in_its_wandb_run_and_no_row_is_twice(ended, 
 
             Evaluation.measured = evaluate  # type: ignore[method-assign, assignment]
 
-        told = words(tmp_path / "runs", log__wandb="online")
-        assert fork(told, cut_off).wait() != 0
-        assert fork(told, online).wait() == 0
+        line = words(tmp_path / "runs", log__wandb="online")
+        assert fork(line, cut_off).wait() != 0
+        assert fork(line, online).wait() == 0
         (run,) = server.world.runs.values()
     same(left(tmp_path / "runs"), unbroken)
     assert (run.name, run.state, run.summary["outcome"]) == (unbroken.result["run"], "finished", "finished")
