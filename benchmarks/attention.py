@@ -20,9 +20,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from scaling.kernel.attention import attention
 from scaling.kernel.compiled import absent
-from scaling.kernel.softmax import softmax
+from scaling.kernel.functions import attention, softmax
 from scaling.training.environment import processor
 from scaling.training.processor import keep_freed
 

@@ -33,9 +33,8 @@ from scipy import stats
 from torch.nn import functional
 
 from scaling.nn.context import Context, Places
-from scaling.nn.mixer.flexible import flexible
-from scaling.nn.mixer.softmax import attend
-from scaling.nn.pattern import render
+from scaling.nn.mixer.softmax import attend, flexible
+from scaling.nn.patterns import render
 from scaling.schema import build
 from scaling.shape import Shape
 from scaling.training.environment import processor

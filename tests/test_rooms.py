@@ -1,4 +1,4 @@
-"""The import floor: a room imports only rooms that stand before it, and a slot of nn no sibling slot."""
+"""The import floor: a room imports only rooms that stand before it, and a slot of nn no sibling slot but patterns."""
 
 import ast
 import re
@@ -9,6 +9,8 @@ from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
+
+from scaling.schema import SLOTS
 
 PACKAGE = Path(__file__).parents[1] / "scaling"
 # The design's order; `atomic`, `parent`, `batch` and others are files that later rooms share.
@@ -27,6 +29,7 @@ ALONE = {
     "laws": {"numpy", "scipy", "pyarrow"},
     "ledger": set(),
 }
+SLOTS_OF_NN = {module.split(".")[2] for module in SLOTS.values() if module.startswith("scaling.nn.")}
 FILES = sorted(path.relative_to(PACKAGE) for path in PACKAGE.rglob("*.py"))
 
 
@@ -80,8 +83,8 @@ def test_the_import_floor(path):
             assert alone, f"{path}: {room} does without {top}"
         elif rest and rest[0] != room:
             assert ROOMS.index(rest[0]) < ROOMS.index(room), f"{path}: {room} stands before {rest[0]}"
-        elif room == "nn" and len(rest) > 1 and rest[1] != inner[0] and (PACKAGE / "nn" / inner[0]).is_dir():
-            sibling = (PACKAGE / "nn" / rest[1]).is_dir()
+        elif room == "nn" and inner and inner[0] in SLOTS_OF_NN and rest[1] != inner[0]:
+            sibling = rest[1] in SLOTS_OF_NN - {"patterns"} and (inner[0], rest[1]) != ("boundary", "heads")
             assert not sibling, f"{path}: a piece of {rest[1]} arrives as a built argument"
 
 

@@ -22,11 +22,10 @@ from scaling.batch import Batch
 from scaling.config import Config
 from scaling.cost.flops import counted
 from scaling.errors import ScalingError
-from scaling.model.blank import blank
 from scaling.model.encoder_decoder import EncoderDecoder
 from scaling.model.family import Family, Tower
 from scaling.model.parameters import parameters
-from scaling.model.tuned import tune
+from scaling.model.tuned import blank, tune
 from scaling.schema import check
 from scaling.shape import SIZES, Shape
 

@@ -16,8 +16,7 @@ from scaling.inside.maps import towers
 from scaling.inside.stream import stream
 from scaling.model.family import Family, counted
 from scaling.model.watch import INPUT, Change
-from scaling.nn.contract import Block, Mixer, conforms
-from scaling.nn.role import role
+from scaling.nn.contract import Block, Mixer, conforms, role
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from scaling.interop.format import Format
 from scaling.interop.formats import FORMATS
 from scaling.interop.names import to_ours, to_theirs
 from scaling.interop.template import NOTHING, at, blanks, fill, mismatches, put
-from scaling.model.blank import blank
+from scaling.model.tuned import blank
 from scaling.schema import build, joined
 
 CONFIG, TOKENIZER_CONFIG = "config.json", "tokenizer_config.json"

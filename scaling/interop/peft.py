@@ -23,10 +23,9 @@ from scaling.interop import huggingface, weights
 from scaling.interop.format import Format
 from scaling.interop.huggingface import Described
 from scaling.interop.names import Name, join, pairs, split
-from scaling.model.blank import blank
-from scaling.model.tuned import build_model
+from scaling.model.tuned import blank, build_model
+from scaling.nn.added import maps
 from scaling.nn.tuning import LoRA
-from scaling.nn.tuning.added import maps
 from scaling.schema import BelowOne, PositiveFloat, build, check
 
 CONFIG, FILE = "adapter_config.json", "adapter_model.safetensors"

@@ -28,9 +28,8 @@ from scaling.interop import huggingface, weights
 from scaling.interop.huggingface import Described
 from scaling.ledger import Ledger, checkpoint, document
 from scaling.ledger.run import read_result
-from scaling.model.blank import blank
 from scaling.model.family import Family
-from scaling.model.tuned import build_model, sections
+from scaling.model.tuned import blank, build_model, sections
 from scaling.schema import build, kinds
 
 CONFIG, IDS, SPEC = "config.yaml", "ids.json", "spec.json"

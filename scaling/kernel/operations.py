@@ -14,8 +14,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 
-from scaling.kernel import activation, attention, depthwise, norm, rotate, softmax
-from scaling.kernel.call import serves
+from scaling.kernel import functions
+from scaling.kernel.compiled import serves
 
 # Up to this number of keys two plain products replace torch's fused kernel on a CPU (docs/performance.md): in bfloat16
 # up to four times as fast, in float32 about as fast, and a FLOP counter sees them, which it does not the other.
@@ -34,34 +34,34 @@ def drop(x: Tensor, rate: float, training: bool) -> Tensor:
 
 def gelu(x: Float[Tensor, "*s"]) -> Float[Tensor, "*s"]:
     """0.5 x (1 + tanh(√(2/π) (x + 0.044715 x³)))."""
-    return activation.activate("gelu", x) if serves(x) else F.gelu(x, approximate="tanh")
+    return functions.activate("gelu", x) if serves(x) else F.gelu(x, approximate="tanh")
 
 
 def silu(x: Float[Tensor, "*s"]) -> Float[Tensor, "*s"]:
     """x σ(x)."""
-    return activation.activate("silu", x) if serves(x) else F.silu(x)
+    return functions.activate("silu", x) if serves(x) else F.silu(x)
 
 
 def gelu_gated(gate: Float[Tensor, "*s"], x: Float[Tensor, "*s"]) -> Float[Tensor, "*s"]:
     """gelu(gate) ⊙ x."""
-    return activation.gated("gelu", gate, x) if serves(gate, x) else gelu(gate) * x
+    return functions.gated("gelu", gate, x) if serves(gate, x) else gelu(gate) * x
 
 
 def silu_gated(gate: Float[Tensor, "*s"], x: Float[Tensor, "*s"]) -> Float[Tensor, "*s"]:
     """silu(gate) ⊙ x."""
-    return activation.gated("silu", gate, x) if serves(gate, x) else silu(gate) * x
+    return functions.gated("silu", gate, x) if serves(gate, x) else silu(gate) * x
 
 
 def layer_norm(x: Float[Tensor, "*b w"], gain: Tensor | None, bias: Tensor | None, eps: float) -> Float[Tensor, "*b w"]:
     """g ⊙ (x − mean x) / √(var x + ε) + b."""
     if serves(x, gain, bias):
-        return norm.layer_norm(x, gain, bias, eps)
+        return functions.layer_norm(x, gain, bias, eps)
     return F.layer_norm(x, x.shape[-1:], gain, bias, eps)
 
 
 def rms_norm(x: Float[Tensor, "*b w"], gain: Tensor | None, eps: float) -> Float[Tensor, "*b w"]:
     """g ⊙ x / √(mean x² + ε)."""
-    return norm.rms_norm(x, gain, eps) if serves(x, gain) else F.rms_norm(x, x.shape[-1:], gain, eps)
+    return functions.rms_norm(x, gain, eps) if serves(x, gain) else F.rms_norm(x, x.shape[-1:], gain, eps)
 
 
 def rotated(
@@ -75,7 +75,7 @@ def rotated(
     if serves(q, k):
         own = q_angle.cos().float(), q_angle.sin().float()
         other = own if alike else (k_angle.cos().float(), k_angle.sin().float())
-        return rotate.rotated(q, *own), rotate.rotated(k, *other)
+        return functions.rotated(q, *own), functions.rotated(k, *other)
     turn = _turn(q_angle, q)
     return _turned(q, *turn), _turned(k, *(turn if alike else _turn(k_angle, k)))
 
@@ -103,7 +103,7 @@ def convolved(
 ) -> Float[Tensor, "b t w"]:
     """y_t = Σ_j taps_j ⊙ x_{t+j} over the neighbours that are seen; s is t and the k − 1 tokens around them."""
     if serves(near, taps, seen):
-        return depthwise.depthwise(near, taps, seen)
+        return functions.depthwise(near, taps, seen)
     length = near.shape[1] - taps.shape[-2] + 1
     y = near.new_zeros(near.shape[0], length, near.shape[2])
     for j, weight in enumerate(taps.unbind(-2)):
@@ -120,7 +120,7 @@ def cross_entropy(
 ) -> None:
     """Write −log softmax(logits)[target] of each row, and ∂loss/∂logits where it is asked for."""
     if serves(logits):
-        softmax.cross_entropy(logits, targets, losses, gradient, smoothing)
+        functions.cross_entropy(logits, targets, losses, gradient, smoothing)
         return
     logits, target = logits.to(losses.dtype), targets[:, None].clamp(min=0)
     chances = logits.softmax(-1)
@@ -142,7 +142,7 @@ def attention_way(q: Tensor, k: Tensor, v: Tensor, *, dropout: float, reads_weig
     if q.shape[1] == 1 and not dropout and not reads_weights:
         return "fused"  # keys that one query reads are not worth being laid out for many
     near = adds or k.shape[1] * k.shape[-1] <= NEAR_KEYS
-    if near and attention.serves(q, k, v) and _as_they_are(q) and not dropout and not reads_weights:
+    if near and functions.attention_serves(q, k, v) and _as_they_are(q) and not dropout and not reads_weights:
         return "one pass"
     few = q.device.type == "cpu" and k.shape[1] <= EXPLICIT_KEYS[q.dtype.itemsize]
     return "products" if few or reads_weights else "fused"
@@ -157,8 +157,8 @@ def attention_plus(
     scale: float,
 ) -> Float[Tensor, "b t h e"]:
     """softmax(s q kᵀ + added) v, where what is added learns and is larger than a mask or a score of positions."""
-    if attention.serves(q, k, v) and _as_they_are(q):
-        return attention.attention(q, k, v, added, scale=scale, causal=False)
+    if functions.attention_serves(q, k, v) and _as_they_are(q):
+        return functions.attention(q, k, v, added, scale=scale, causal=False)
     weights = (scale * torch.einsum("bthd,bshd->bhts", q, k) + added).softmax(-1)
     return torch.einsum("bhts,bshe->bthe", weights, v)
 
@@ -177,7 +177,7 @@ def attention_weights(
     added = None if ours and causal else bias()
     q, k = (x.transpose(1, 2).reshape(b * h, -1, x.shape[-1]) for x in (q, k))
     if ours and (added is None or not added.requires_grad):
-        return softmax.softmax(torch.bmm(q, k.mT), added, heads=h, scale=scale, causal=causal)
+        return functions.softmax(torch.bmm(q, k.mT), added, heads=h, scale=scale, causal=causal)
     if added is not None and added.shape[:2] == (1, 1):  # one mask for all: the product adds it on its way
         return torch.baddbmm(added[0], q, k.mT, alpha=scale).softmax(-1)
     logits = torch.baddbmm(q.new_empty(()), q, k.mT, beta=0, alpha=scale)

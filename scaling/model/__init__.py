@@ -1,7 +1,6 @@
 """The three families, and the decoder of two directions: assembly only."""
 
-from scaling.model.bilm import BiLM
-from scaling.model.decoder import Decoder
+from scaling.model.decoder import BiLM, Decoder
 from scaling.model.encoder import Encoder
 from scaling.model.encoder_decoder import EncoderDecoder
 

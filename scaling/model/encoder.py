@@ -7,9 +7,8 @@ from torch import Tensor
 
 from scaling.batch import Batch
 from scaling.errors import ScalingError
-from scaling.model.built import built
-from scaling.model.family import Family, Output, Tower
-from scaling.model.ties import share_tables
+from scaling.model.assembly import built
+from scaling.model.family import Family, Output, Tower, share_tables
 from scaling.nn.context import Cache
 from scaling.nn.contract import Head
 from scaling.schema import Checked, Recipe

@@ -8,9 +8,8 @@ from torch import Tensor, nn
 
 from scaling.batch import Batch
 from scaling.errors import ScalingError, nearest, under
-from scaling.model.built import built
-from scaling.model.family import Family, Output, Tower
-from scaling.model.ties import share_tables
+from scaling.model.assembly import built
+from scaling.model.family import Family, Output, Tower, share_tables
 from scaling.nn.context import Cache
 from scaling.nn.contract import Memory
 from scaling.schema import Line, Recipe, overlay, recipe

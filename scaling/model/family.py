@@ -6,7 +6,7 @@ A tower is an embedding under a stack, with the positions and the mask that they
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal
@@ -16,15 +16,14 @@ from jaxtyping import Int
 from torch import Tensor, nn
 
 from scaling.batch import IGNORE, Batch
-from scaling.errors import ScalingError
-from scaling.model.blocks import Blocks
-from scaling.model.built import built
+from scaling.errors import ScalingError, nearest
+from scaling.model.assembly import Blocks, built
 from scaling.model.prompted import prompted
 from scaling.model.watch import Change, watch
+from scaling.nn.added import choosing
 from scaling.nn.context import Cache, Context, Mask, Places
-from scaling.nn.contract import Embedding, Head, Mixer, Piece, Shared, Stack, conforms
-from scaling.nn.pattern import render
-from scaling.nn.tuning.added import choosing
+from scaling.nn.contract import Embedding, Head, Mixer, Piece, Shared, Stack, TiedHead, conforms
+from scaling.nn.patterns import render
 from scaling.schema import Checked, Recipe
 from scaling.shape import Shape
 
@@ -281,3 +280,31 @@ def mean_loss(head: Head, output: Output, batch: Batch, smoothing: float, weight
 def counted(head: Head, batch: Batch) -> Tensor:
     """How many targets of a head bear a loss."""
     return (targets_of(head, batch) != IGNORE).sum()
+
+
+def share_tables(tables: Mapping[str, Tower], heads: Mapping[str, Head], names: Sequence[str]) -> None:
+    """Make the named parts share the vectors of one embedding, that of the first tower among them: the other towers
+    read them, the heads predict by them.
+    """
+    parts = [*tables, *heads]
+    for name in names:
+        if name not in parts:
+            raise ScalingError("no such part to tie", key="tie", value=name, fix=nearest(name, parts))
+    if not names:
+        return
+    towers = [tables[name] for name in tables if name in names]
+    if len(set(names)) < 2 or not towers:
+        raise ScalingError("tying takes two parts", key="tie", value=names, fix=f"name two of {', '.join(parts)}")
+    first = towers[0].embedding
+    for tower in towers[1:]:
+        if tower.embedding.form != first.form:
+            raise ScalingError("tables of different shapes cannot be tied", key="tie", value=names)
+        tower.embedding.tie(first)
+    for name, head in heads.items():
+        if name in names:
+            if not isinstance(head, TiedHead):
+                kind = type(head).__name__
+                raise ScalingError(
+                    f"the head {kind} has no table to tie", key="tie", value=names, fix=f"leave out {name}"
+                )
+            head.tie(first)

@@ -9,8 +9,7 @@ from typing import NamedTuple
 from torch import nn
 
 from scaling.model.family import Family, Tower
-from scaling.nn.contract import Piece, Residual, conforms
-from scaling.nn.role import Role, role
+from scaling.nn.contract import Piece, Residual, Role, conforms, role
 
 # A piece and all within it are counted under its slot. Within these, pieces are counted under slots of their own.
 OPEN = ("embedding", "stack")
@@ -28,8 +27,8 @@ COUNTED_UNDER = {
 
 @dataclass(frozen=True)
 class ParameterSpec:
-    """A parameter's name, shape, role (`scaling/nn/role.py`) and slot, with the width, the layers and the head width of
-    its tower. `start` is what its residual asks its start to be multiplied by (Fixup).
+    """A parameter's name, shape, role (`scaling.nn.contract.role`) and slot, with the width, the layers and the
+    head width of its tower. `start` is what its residual asks its start to be multiplied by (Fixup).
     """
 
     name: str

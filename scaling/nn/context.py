@@ -15,8 +15,77 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from scaling.errors import ScalingError
-from scaling.nn.layout import Layout
-from scaling.nn.state import State
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where the keys lie that a query may see, so that attention reads these and not the square.
+
+    They are the places from `back` before it to `ahead` after it, every `step`-th of them. With `block` the bounds are
+    counted from the ends of the query's block of so many places. The `first` tokens of a document are seen by all that
+    may look there, and see all that they may. `drawn` maps numbers of blocks [c] to the blocks that each sees besides
+    [c r], −1 for none.
+    """
+
+    back: int
+    ahead: int
+    step: int = 1
+    block: int | None = None
+    first: int = 0
+    drawn: Callable[[Tensor], Tensor] | None = None
+
+
+ROOM = 32  # tokens that what is kept has room for at least
+
+
+class State(dict[str, Tensor]):
+    """Tensors by name. What a piece appends to stands in a wider tensor with room for more tokens, and other rows are
+    written to a second one, so that no step asks for memory.
+    """
+
+    def __init__(self, *kept: Mapping[str, Tensor]):
+        super().__init__(*kept)
+        self._wide: dict[str, tuple[Tensor, Tensor]] = {}  # what is kept, and the tensor whose first tokens it is
+        self._spare: dict[str, Tensor] = {}
+
+    def append(self, name: str, new: Float[Tensor, "b t *d"]) -> Float[Tensor, "b s *d"]:
+        """All tokens of a name, with new ones behind those that were kept."""
+        old = self.get(name)
+        if old is None or torch.is_grad_enabled():  # what is written over has no gradient
+            self[name] = new if old is None else torch.cat([old, new], 1)
+            return self[name]
+        kept, length = old.shape[1], old.shape[1] + new.shape[1]
+        known, wide = self._wide.get(name, (None, old))
+        if known is not old or wide.shape[1] < length:
+            wide = old.new_empty(len(old), length + max(ROOM, kept // 4), *old.shape[2:])
+            wide[:, :kept] = old
+        wide[:, kept:length] = new
+        return self._keep(name, wide, length)
+
+    def select(self, rows: Tensor) -> None:
+        """Keep these rows, in this order."""
+        for name, tensor in self.items():
+            known, wide = self._wide.get(name, (None, tensor))
+            if known is not tensor:
+                self[name] = tensor.index_select(0, rows)
+                continue
+            other = self._spare.pop(name, wide[:0])
+            if other.shape[:2] != (len(rows), wide.shape[1]):
+                other = wide.new_empty(len(rows), *wide.shape[1:])
+            torch.index_select(tensor, 0, rows, out=other[:, : tensor.shape[1]])
+            self._spare[name] = wide
+            self._keep(name, other, tensor.shape[1])
+
+    def copy(self) -> State:
+        """The same, going on by itself: neither writes to what both have."""
+        self._wide.clear()
+        self._spare.clear()
+        return State(self)
+
+    def _keep(self, name: str, wide: Tensor, length: int) -> Tensor:
+        self[name] = wide[:, :length]
+        self._wide[name] = self[name], wide
+        return self[name]
 
 
 @dataclass(frozen=True)
@@ -250,7 +319,7 @@ class Context:
     auxiliary: Notes = field(default_factory=Notes)  # a loss by its name
     layers: list[Tensor] | None = None  # the stream before each block and the stack's output, where a memory reads them
     weights: Callable[[Tensor], None] | None = None  # is shown the attention weights [b h t s], where somebody looks
-    checkpointing: bool = False  # blocks keep their input alone for the backward pass (scaling/nn/recompute.py)
+    checkpointing: bool = False  # blocks keep their input alone for the backward pass (`through`)
     _kept: Notes = field(default_factory=Notes)
 
     @property
@@ -316,3 +385,41 @@ def within(documents: Tensor) -> Tensor:
     first = torch.ones_like(documents, dtype=torch.bool)
     first[:, 1:] = documents[:, 1:] != documents[:, :-1]
     return index - torch.where(first, index, 0).cummax(1).values
+
+
+def recomputed(function: Callable[..., Any], *arguments: Any) -> Any:
+    """`function(*arguments)`, computed a second time in the backward pass, with the same draws of dropout."""
+    if not torch.is_grad_enabled():
+        return function(*arguments)
+    from torch.utils.checkpoint import checkpoint
+
+    return checkpoint(function, *arguments, use_reentrant=False)
+
+
+def through(block: nn.Module, x: Tensor, context: Context, *more: Any) -> Tensor:
+    """A block's output. Where the pass has `checkpointing`, what it was given is kept and nothing of what it made."""
+    if not context.checkpointing or not torch.is_grad_enabled() or context.cache is not None:
+        return block(x, context, *more)
+    given = [part for part in (context, *more) if isinstance(part, Context)]
+    before = [_as_it_is(part) for part in given]
+    is_first = iter((True,))
+
+    def run(x: Tensor) -> Tensor:
+        if next(is_first, False):
+            return block(x, context, *more)
+        again = {id(part): _as_it_is(copy) for part, copy in zip(given, before, strict=True)}
+        return block(x, *(again.get(id(part), part) for part in (context, *more)))
+
+    return recomputed(run, x)
+
+
+def _as_it_is(context: Context) -> Context:
+    """A pass for the second time: what it made once before the block is there, and what the block adds to losses and
+    shows is not read again.
+    """
+    weights = None if context.weights is None else _unseen
+    return replace(context, auxiliary=Notes(context.auxiliary), layers=None, weights=weights, _kept=Notes(context.kept))
+
+
+def _unseen(weights: Tensor) -> None:
+    """They were shown the first time."""

@@ -1,7 +1,9 @@
-"""Contracts: what the pieces of each slot are given, what they return, and which abilities they may declare.
+"""Contracts: what the pieces of each slot are given, what they return, which abilities they may declare, and what their
+parameters are for.
 
 A piece is a torch module that inherits from the contract of its slot too; what it does not set keeps the contract's
 value. docs/pieces.md explains each. `Position` and `Pattern` are in context.py, which carries them to the pieces.
+Initialisation, learning rates, Fixup and the costs read the roles of parameters, never names.
 """
 
 from __future__ import annotations
@@ -32,13 +34,15 @@ __all__ = [
     "Position",
     "Redrawn",
     "Residual",
+    "Role",
     "Shared",
     "Stack",
     "TiedHead",
     "Tuning",
     "conforms",
+    "declare",
+    "role",
 ]
-
 
 Answer = Literal["class", "classes", "number", "options", "tags", "span"]
 
@@ -281,3 +285,29 @@ class MeshCounted(Protocol):
     def mesh_operations(self, tokens: int) -> int:
         """Multiply-accumulates of a forward pass over that many tokens there."""
         ...
+
+
+# input: a matrix from vectors of a width of their own into the stream (an embedding's projection)
+# query: the matrix that makes queries, into which T5's initialiser puts the scale of attention
+# output: the last matrix of a piece: into the stream, or a head's onto its classes
+# hidden: every other matrix, and all else that is drawn
+# table: rows that are looked up by token, position or distance, and those that a head predicts by
+# gain: what starts at a constant that its piece sets: gains, biases, shifts
+Role = Literal["input", "query", "output", "hidden", "table", "gain"]
+
+M = TypeVar("M", bound=nn.Module)
+
+
+def declare(module: M, **roles: Role) -> M:
+    """`module`, whose own parameters of these names have these roles."""
+    absent = sorted(name for name in roles if not hasattr(module, name))
+    if absent:
+        raise ValueError(f"{type(module).__name__} has no parameter {', '.join(absent)}")
+    vars(module)["roles"] = {**vars(module).get("roles", {}), **roles}
+    return module
+
+
+def role(module: nn.Module, name: str) -> Role:
+    """The role of a module's own parameter. One that declares none is hidden, or a gain if it is a vector."""
+    declared: Role | None = vars(module).get("roles", {}).get(name)
+    return declared or ("gain" if module.get_parameter(name).ndim < 2 else "hidden")

@@ -11,7 +11,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from scaling.errors import ScalingError
-from scaling.nn.role import Role, declare
+from scaling.nn.contract import Role, declare
 
 
 class Rows(nn.Module):

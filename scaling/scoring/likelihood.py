@@ -20,7 +20,7 @@ from scaling.decode import aligned, prompt
 from scaling.errors import ScalingError
 from scaling.model.family import Family, Output, vectors
 from scaling.nn.context import Cache
-from scaling.nn.head.log_chances import log_softmax
+from scaling.nn.losses import log_softmax
 from scaling.scoring.request import Request
 
 TOKENS = 1 << 14  # of one forward pass

@@ -8,9 +8,8 @@ from dataclasses import dataclass, field
 
 from scaling.config import Config
 from scaling.errors import ScalingError
-from scaling.model.blank import blank
 from scaling.model.parameters import parameters
-from scaling.model.tuned import tune
+from scaling.model.tuned import blank, tune
 from scaling.tables.measure import MEASURES, Setting
 from scaling.tables.ops import ops
 from scaling.tables.table import Row, Table

@@ -24,9 +24,8 @@ from scaling.config import Config
 from scaling.cost.count import windows
 from scaling.cost.flops import Watch, flops
 from scaling.data.source import Rows, Vocabulary
-from scaling.model.blank import blank
 from scaling.model.family import Family
-from scaling.model.tuned import build_model
+from scaling.model.tuned import blank, build_model
 from scaling.nn.contract import MeshCounted
 from scaling.schema import kinds
 from scaling.training.values import batch_size

@@ -27,10 +27,9 @@ from scaling.data.task.task import is_task
 from scaling.errors import ScalingError, from_os, plural
 from scaling.interop.run import Run, read
 from scaling.ledger.names import run_name
-from scaling.model.blank import blank
 from scaling.model.family import Family
 from scaling.model.parameters import ADDED, parameters
-from scaling.model.tuned import tune
+from scaling.model.tuned import blank, tune
 from scaling.nn.contract import Position, Tuning, conforms
 from scaling.objective import Distil
 from scaling.training import parts, task_head, values

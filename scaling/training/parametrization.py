@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from scaling.errors import ScalingError
 from scaling.model.family import Family
 from scaling.model.parameters import ParameterSpec, parameters
-from scaling.nn.role import role
+from scaling.nn.contract import role
 from scaling.schema import PositiveFloat, PositiveInt
 from scaling.training.parameter import Draw
 

@@ -19,7 +19,7 @@ from typing import Any
 from scaling.errors import ScalingError, nearest
 from scaling.model.family import Family, Tower
 from scaling.model.parameters import parameters
-from scaling.nn.tuning.bitfit import BIASES
+from scaling.nn.tuning import BIASES
 
 KEY = "train.parts"
 Parts = str | Sequence[str] | Mapping[str, Any]

@@ -15,7 +15,7 @@ from scaling.config import load
 from scaling.decode import Beam, Greedy, Sample, Written, aligned, generate, prompt
 from scaling.errors import ScalingError
 from scaling.model.family import Family
-from scaling.nn.pattern import Prefix
+from scaling.nn.patterns import Prefix
 from scaling.schema import build, kinds, overlay
 from tests.decode import slow
 

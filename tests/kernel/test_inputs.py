@@ -13,13 +13,18 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from scaling.batch import IGNORE
-from scaling.kernel.activation import activate, gated
-from scaling.kernel.attention import attention
 from scaling.kernel.compiled import absent
-from scaling.kernel.depthwise import depthwise
-from scaling.kernel.norm import layer_norm, rms_norm
-from scaling.kernel.rotate import rotated
-from scaling.kernel.softmax import cross_entropy, softmax
+from scaling.kernel.functions import (
+    activate,
+    attention,
+    cross_entropy,
+    depthwise,
+    gated,
+    layer_norm,
+    rms_norm,
+    rotated,
+    softmax,
+)
 
 pytestmark = pytest.mark.skipif(absent() is not None, reason=f"no kernels: {absent()}")
 

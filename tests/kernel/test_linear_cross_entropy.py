@@ -13,8 +13,8 @@ from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
 from scaling.batch import IGNORE
-from scaling.kernel import linear_cross_entropy as module
-from scaling.kernel.linear_cross_entropy import cross_entropy
+from scaling.nn import losses as module
+from scaling.nn.losses import cross_entropy
 
 ROWS, WIDTH, CLASSES = 37, 8, 11
 

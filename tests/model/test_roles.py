@@ -12,8 +12,8 @@ from scaling.batch import Batch
 from scaling.config import load
 from scaling.cost import cost
 from scaling.model.parameters import parameters
+from scaling.nn.contract import declare, role
 from scaling.nn.mixer.softmax import attend
-from scaling.nn.role import declare, role
 from scaling.schema import kinds
 from scaling.shape import Shape
 from scaling.training.parametrization import BERT, GPT2, T5, Glorot, MuP, Standard, initialise

@@ -13,8 +13,8 @@ from scaling.batch import IGNORE, Batch
 from scaling.cli import main
 from scaling.config import load
 from scaling.cost import cost
-from scaling.model.blank import blank
-from scaling.nn.head import AdaptiveSoftmax
+from scaling.model.tuned import blank
+from scaling.nn.heads import AdaptiveSoftmax
 from scaling.shape import Shape
 from scaling.training.parametrization import T5, initialise
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from scaling.nn.context import Cache
-from scaling.nn.state import ROOM, State
+from scaling.nn.context import ROOM, Cache, State
 
 
 def grown(state: State, tokens: int, rows: int = 3) -> torch.Tensor:

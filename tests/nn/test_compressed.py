@@ -13,7 +13,7 @@ from scaling.cost import cost
 from scaling.errors import ScalingError
 from scaling.model.tuned import build_model
 from scaling.nn.context import Cache, Context, Places
-from scaling.nn.pattern import render
+from scaling.nn.patterns import render
 from scaling.schema import build
 from scaling.shape import Shape
 

@@ -8,8 +8,8 @@ import torch
 
 from scaling.nn.context import Cache, Context, Places
 from scaling.nn.mixer import Convolution, DynamicConvolution, LightweightConvolution
-from scaling.nn.pattern import Bidirectional, Causal, Prefix, render
-from scaling.nn.position import NoPosition
+from scaling.nn.patterns import Bidirectional, Causal, Prefix, render
+from scaling.nn.positions import NoPosition
 from scaling.shape import Shape
 
 ROWS, LENGTH, WIDTH = 3, 11, 6

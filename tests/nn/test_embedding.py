@@ -11,9 +11,9 @@ import torch
 from scaling.batch import IGNORE, Batch
 from scaling.config import load
 from scaling.cost import cost
-from scaling.model.blank import blank
 from scaling.model.parameters import parameters
-from scaling.nn.embedding import Adaptive, Factorized
+from scaling.model.tuned import blank
+from scaling.nn.embeddings import Adaptive, Factorized
 from scaling.shape import Shape
 from scaling.training.parametrization import T5, MuP, Standard, initialise
 

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from scaling.nn.context import Context, Mask, Places
-from scaling.nn.pattern import Bidirectional, Causal, render
-from scaling.nn.position import NoPosition
+from scaling.nn.patterns import Bidirectional, Causal, render
+from scaling.nn.positions import NoPosition
 from scaling.schema import build
 from scaling.shape import Shape
 

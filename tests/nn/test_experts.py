@@ -10,9 +10,8 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from scaling.errors import ScalingError
-from scaling.nn.activation import ReLU
-from scaling.nn.channel import MixtureOfExperts, Switch
-from scaling.nn.channel.routing import imbalance, seats
+from scaling.nn.activations import ReLU
+from scaling.nn.channels import MixtureOfExperts, Switch, imbalance, seats
 from scaling.nn.context import NOWHERE, Context, Mask, Places
 from scaling.schema import build
 from scaling.shape import Shape

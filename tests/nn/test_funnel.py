@@ -16,8 +16,7 @@ from scaling.cli import main
 from scaling.config import load
 from scaling.cost import cost
 from scaling.nn.context import Places
-from scaling.nn.pooling import Pooling
-from scaling.nn.stack.funnel import _shared_out
+from scaling.nn.stacks import _Pooling, _shared_out
 from scaling.training.parametrization import Standard, initialise
 
 PUBLISHED = [
@@ -53,7 +52,7 @@ def test_windows_are_each_documents_own(rows):
                     means.append((index, window, inside.mean().item()))
             start += size
         expected.append(means)
-    pooling = Pooling.of(Places.of(documents, torch.arange(length)[None], documents), length)
+    pooling = _Pooling.of(Places.of(documents, torch.arange(length)[None], documents), length)
     pooled, told = pooling(x), pooling.after.documents
     assert told is not None
     for number, means in enumerate(expected):

@@ -12,8 +12,8 @@ from scaling.config import load
 from scaling.cost import cost
 from scaling.errors import ScalingError
 from scaling.nn.context import Cache, Context, Places
-from scaling.nn.mixer import Performer, kernel
-from scaling.nn.pattern import render
+from scaling.nn.mixer import Performer, linear_attention
+from scaling.nn.patterns import render
 from scaling.schema import build
 from scaling.shape import Shape
 
@@ -28,7 +28,7 @@ LINES: dict[str, dict[str, Any]] = {
 
 @pytest.fixture(autouse=True)
 def short_chunks(monkeypatch):
-    monkeypatch.setattr(kernel, "CHUNK", 4)
+    monkeypatch.setattr(linear_attention, "CHUNK", 4)
 
 
 def context(pattern: str = "Causal", documents: torch.Tensor | None = None, position: str = "NoPosition") -> Context:
@@ -49,7 +49,7 @@ def inputs() -> torch.Tensor:
 def phi(name: str, x: np.ndarray) -> np.ndarray:
     if name == "LinearAttention":
         return np.where(x > 0, x + 1, np.exp(np.minimum(x, 0)))
-    rows = kernel._orthogonal(10, x.shape[-1], 2, 0, 0).numpy()
+    rows = linear_attention._orthogonal(10, x.shape[-1], 2, 0, 0).numpy()
     x = x / x.shape[-1] ** 0.25
     return np.exp(x @ rows.T - (x**2).sum(-1, keepdims=True) / 2) / np.sqrt(10)
 
@@ -117,7 +117,7 @@ def test_the_error_of_a_performer_falls_with_the_root_of_its_features():
 
 
 def test_rows_are_orthogonal_in_groups_and_as_long_as_normal_ones():
-    rows = kernel._orthogonal(4000, 8, 1)
+    rows = linear_attention._orthogonal(4000, 8, 1)
     for group in rows[:80].split(8):
         products = group @ group.T
         assert (products - products.diag().diag()).abs().max() < 1e-10
@@ -145,7 +145,7 @@ def test_a_draw_is_a_function_of_the_step_and_evaluation_uses_the_first():
 
 @pytest.mark.parametrize("name", LINES)
 def test_operations_grow_with_the_length(name, monkeypatch):
-    monkeypatch.setattr(kernel, "CHUNK", 64)
+    monkeypatch.setattr(linear_attention, "CHUNK", 64)
 
     def of_mixers(family: str, length: int) -> float:
         size = f"size={{width: 32, layers: 1, heads: 2, vocabulary: 61, length: {length}}}"

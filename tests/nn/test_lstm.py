@@ -11,8 +11,8 @@ import torch
 from scaling.errors import ScalingError
 from scaling.nn.context import Cache, Context, Places
 from scaling.nn.mixer import LSTM, BidirectionalLSTM
-from scaling.nn.pattern import Bidirectional, Causal, Prefix, render
-from scaling.nn.position import NoPosition
+from scaling.nn.patterns import Bidirectional, Causal, Prefix, render
+from scaling.nn.positions import NoPosition
 from scaling.shape import Shape
 
 ROWS, LENGTH, WIDTH = 3, 9, 4

@@ -11,8 +11,8 @@ import torch
 
 from scaling.batch import IGNORE
 from scaling.config import load
-from scaling.model.blank import blank
-from scaling.nn.head import MixtureOfSoftmaxes
+from scaling.model.tuned import blank
+from scaling.nn.heads import MixtureOfSoftmaxes
 from scaling.shape import Shape
 from scaling.training.parametrization import T5, initialise
 

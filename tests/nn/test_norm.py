@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from scaling.nn.norm import LayerNorm, RMSNorm
+from scaling.nn.norms import LayerNorm, RMSNorm
 
 
 def formula(kind: type, x: np.ndarray, gain: np.ndarray, bias: np.ndarray, eps: float) -> np.ndarray:

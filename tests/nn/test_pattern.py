@@ -14,9 +14,9 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from scaling.errors import ScalingError
 from scaling.nn.context import Cache, Context, Places
-from scaling.nn.mixer import flexible, softmax
-from scaling.nn.mixer.blocked import blocks_of
-from scaling.nn.pattern import render
+from scaling.nn.mixer import softmax
+from scaling.nn.mixer.softmax import blocks_of
+from scaling.nn.patterns import render
 from scaling.schema import build, kinds
 from scaling.shape import Shape
 
@@ -161,9 +161,9 @@ def differences_of_flex_attention() -> None:
         now = context(lines(inner)[name], documents=documents)
         expected = softmax._explicit(q, k, v, now, 0.3, 0.0)
         real = (-1 if documents is None else 0) < PACKED
-        mask = flexible.block_mask(now)
+        mask = softmax.block_mask(now)
         for compiled in (False, True) if name == "BigBird" else (False,):
-            found = flexible.attention_of(flexible._function(compiled), q, k, v, mask, 0.3)
+            found = softmax.attention_of(softmax._function(compiled), q, k, v, mask, 0.3)
             print((found - expected)[real].abs().max().item())
 
 
@@ -190,7 +190,7 @@ def test_flex_attention_on_a_gpu_is_the_square_with_its_gradients(name):
             places = Places.of(torch.zeros(ROWS, LENGTH, device=device))
             mask = render(build("pattern", lines("Causal")[name]), places, places)
             there = Context(places, places, mask, now.position)
-            assert flexible.takes(q, v, there, 0.0)
+            assert softmax.takes(q, v, there, 0.0)
             mixed = softmax.attend(q, k, v, there, scale=0.3, dropout=0.0)
         else:
             mixed = attend(q, k, v, now, 0.3, 0.0)

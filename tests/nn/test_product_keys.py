@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from scaling.errors import ScalingError
-from scaling.nn.channel import ProductKeys
+from scaling.nn.channels import ProductKeys
 from scaling.nn.context import NOWHERE, Context, Mask, Places
-from scaling.nn.norm import LayerNorm, NoNorm
+from scaling.nn.norms import LayerNorm, NoNorm
 from scaling.schema import build
 from scaling.shape import Shape
 

@@ -9,11 +9,11 @@ import torch
 
 from scaling.batch import Batch
 from scaling.config import load
-from scaling.model.blank import blank
 from scaling.model.parameters import parameters
+from scaling.model.tuned import blank
 from scaling.nn.context import NOWHERE, Context, Mask, Places
-from scaling.nn.norm import LayerNorm, NoNorm, RMSNorm
-from scaling.nn.residual import Fixup, ReZero
+from scaling.nn.norms import LayerNorm, NoNorm, RMSNorm
+from scaling.nn.residuals import Fixup, ReZero
 from scaling.shape import Shape
 from scaling.training.parametrization import T5, Standard, initialise
 

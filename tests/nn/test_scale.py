@@ -7,7 +7,7 @@ import torch
 
 from scaling.nn.context import Context, Places
 from scaling.nn.mixer.attention import scale_of
-from scaling.nn.pattern import Bidirectional, Causal, render
+from scaling.nn.patterns import Bidirectional, Causal, render
 from scaling.schema import build, keys, kinds
 from scaling.shape import Shape
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from scaling.nn.activation import ReLU
+from scaling.nn.activations import ReLU
 from scaling.nn.context import Context, Mask, Places
 from scaling.nn.mixer import (
     GRU,
@@ -21,9 +21,9 @@ from scaling.nn.mixer import (
     GatedConvolution,
     MultiplicativeAttention,
 )
-from scaling.nn.norm import NoNorm
-from scaling.nn.pattern import Bidirectional, Causal, render
-from scaling.nn.position import NoPosition
+from scaling.nn.norms import NoNorm
+from scaling.nn.patterns import Bidirectional, Causal, render
+from scaling.nn.positions import NoPosition
 from scaling.shape import Shape
 
 ROWS, LENGTH, WIDTH, SOURCE = 2, 7, 4, 5

@@ -11,12 +11,12 @@ import torch
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
-from scaling.kernel import attention
+from scaling.kernel import functions
 from scaling.kernel.compiled import absent
 from scaling.nn.context import Cache, Context, Places
 from scaling.nn.mixer import softmax
-from scaling.nn.pattern import Bidirectional, Causal, Prefix, render
-from scaling.nn.position import RelativeBias
+from scaling.nn.patterns import Bidirectional, Causal, Prefix, render
+from scaling.nn.positions import RelativeBias
 from scaling.schema import build, kinds
 from scaling.shape import Shape
 
@@ -183,7 +183,7 @@ def test_the_kernel_follows_length_and_type(monkeypatch: pytest.MonkeyPatch, dty
     taken = []
     for name in ("_in_one_pass", "_explicit", "_fused"):
         monkeypatch.setattr(softmax, name, lambda q, *_, name=name: taken.append(name) or q)
-    monkeypatch.setattr(attention, "_pays", lambda: absent() is None)
+    monkeypatch.setattr(functions, "_pays", lambda: absent() is None)
     q = torch.zeros(1, keys, 1, 2, dtype=dtype)
     for device in ("cpu", "meta"):
         x = q.to(device)
@@ -196,7 +196,7 @@ def test_where_one_pass_cannot_serve(monkeypatch: pytest.MonkeyPatch):
     """Dropped weights, values that are mixed in, another type under autocast, a processor on which it does not pay."""
     taken = []
     monkeypatch.setattr(softmax, "_in_one_pass", lambda q, k, v, *_: taken.append(1) or v)
-    monkeypatch.setattr(attention, "_pays", lambda: True)
+    monkeypatch.setattr(functions, "_pays", lambda: True)
     inputs = _inputs(torch.float32)
     softmax.attend(*inputs, _context(), scale=1.0, dropout=0.1)
     softmax.attend(*inputs, _context(position="Shaw"), scale=1.0, dropout=0.0)
@@ -205,6 +205,6 @@ def test_where_one_pass_cannot_serve(monkeypatch: pytest.MonkeyPatch):
     assert not taken
     softmax.attend(*inputs, _context(), scale=1.0, dropout=0.0)
     assert taken
-    monkeypatch.setattr(attention, "_pays", lambda: False)
+    monkeypatch.setattr(functions, "_pays", lambda: False)
     softmax.attend(*inputs, _context(), scale=1.0, dropout=0.0)
     assert len(taken) == 1

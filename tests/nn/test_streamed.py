@@ -11,7 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from scaling.nn.context import Context, Places
 from scaling.nn.mixer import softmax
-from scaling.nn.pattern import render
+from scaling.nn.patterns import render
 from scaling.schema import build
 from scaling.shape import Shape
 

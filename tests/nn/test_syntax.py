@@ -11,10 +11,8 @@ import torch
 from scaling.batch import Batch
 from scaling.data.tree import OUTSIDE, places
 from scaling.errors import ScalingError
-from scaling.nn.pattern import Bidirectional
-from scaling.nn.position import Syntax
-from scaling.nn.position.sinusoidal import Sinusoidal
-from scaling.nn.position.syntax import distances
+from scaling.nn.patterns import Bidirectional
+from scaling.nn.positions import Sinusoidal, Syntax, distances
 from scaling.shape import Shape
 from tests.model.test_variants import batch_for, build, hidden
 

@@ -11,7 +11,7 @@ import torch
 from scaling.errors import ScalingError
 from scaling.nn.context import Cache, Context, Places
 from scaling.nn.mixer import DenseSynthesizer, FactorizedSynthesizer, RandomSynthesizer
-from scaling.nn.pattern import Bidirectional, Causal, render
+from scaling.nn.patterns import Bidirectional, Causal, render
 from scaling.schema import build
 from scaling.shape import Shape
 

@@ -14,9 +14,9 @@ from scaling.config import load
 from scaling.cost import cost
 from scaling.nn.context import NOWHERE, Context, Mask, Places
 from scaling.nn.halting import ACT
-from scaling.nn.norm import NoNorm
-from scaling.nn.residual import GRU
-from scaling.nn.stack.coordinates import Coordinates
+from scaling.nn.norms import NoNorm
+from scaling.nn.residuals import GRU
+from scaling.nn.stacks import _Coordinates
 from scaling.shape import Shape
 from scaling.training.parametrization import Standard, initialise
 
@@ -37,7 +37,7 @@ def sigmoid(x):
 
 def test_coordinates_are_waves_of_place_and_step():
     x, positions = torch.zeros(1, 4, 6, dtype=torch.float64), torch.tensor([[0, 1, 5, 2]])
-    found = Coordinates(6, 3, time="sinusoidal", place="sinusoidal")(x, positions, step=1)
+    found = _Coordinates(6, 3, time="sinusoidal", place="sinusoidal")(x, positions, step=1)
     for row, i in enumerate(positions[0].tolist()):
         for j in range(3):
             rate, t = 10000 ** (2 * j / 6), 2

@@ -12,7 +12,7 @@ from scaling.cli import main
 from scaling.config import load
 from scaling.cost import cost
 from scaling.nn.context import Context, Mask, Places
-from scaling.nn.position import NoPosition
+from scaling.nn.positions import NoPosition
 from scaling.schema import build
 from scaling.shape import Shape
 

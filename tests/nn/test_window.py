@@ -10,7 +10,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from scaling.errors import ScalingError
 from scaling.nn.context import Cache, Context, Places
 from scaling.nn.mixer import softmax
-from scaling.nn.pattern import render
+from scaling.nn.patterns import render
 from scaling.schema import build, kinds
 from scaling.shape import Shape
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from scaling.cost import Cost, cost
-from scaling.model.blank import blank
+from scaling.model.tuned import blank
 from scaling.tables.table import read
 
 TABLE = read("raffel2019_table2")

@@ -1,6 +1,8 @@
+"""Attention to fewer keys than there are tokens, which a convolution or a projection along the text makes."""
+
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Annotated, Literal
 
 import torch
@@ -8,12 +10,64 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from scaling.errors import ScalingError
 from scaling.nn.context import Context, Mask, Places
 from scaling.nn.mixer.attention import Attention, Scale
-from scaling.nn.pattern import render
-from scaling.nn.sections import Sections, cut
-from scaling.schema import BelowOne, Range, Recipe
+from scaling.nn.patterns import Bidirectional, render
+from scaling.schema import BelowOne, PositiveInt, Range, Recipe
 from scaling.shape import Shape
+
+
+@dataclass(frozen=True)
+class Sections:
+    """Which tokens [b s] are in which section of `size` tokens, `count` of them for each row.
+
+    `index` [b s] is each token's place among the sections', or None where rows begin with their document and are cut
+    as they are. `places` are those of the sections [b or 1, count]: the document, and the place of the last token of
+    a full section.
+    """
+
+    size: int
+    count: int
+    places: Places
+    index: Tensor | None = None
+
+    @staticmethod
+    def of(keys: Places, size: int) -> Sections:
+        if keys.documents is None or keys.documents.is_meta:  # the meta device has no values
+            count = -(-keys.positions.shape[1] // size)
+            last = torch.arange(1, count + 1, device=keys.positions.device)[None] * size - 1
+            return Sections(size, count, Places(last))
+        documents = keys.documents
+        positions = keys.positions.expand_as(documents)
+        before = F.pad(documents, (1, 0))[:, :-1]
+        begins = (documents > 0) & ((positions % size == 0) | (documents != before))
+        number = (begins.cumsum(1) - 1).clamp(min=0)
+        count = int(number.max()) + 1
+        index = torch.where(documents > 0, number * size + positions % size, count * size)
+        # Padding is written to a last place, which is cut off.
+        of_document = documents.new_zeros(len(documents), count + 1)
+        last = documents.new_zeros(len(documents), count + 1)
+        place = torch.where(documents > 0, number, count)
+        of_document.scatter_(1, place, documents)
+        last.scatter_(1, place, (positions // size + 1) * size - 1)
+        return Sections(size, count, Places(last[:, :-1], of_document[:, :-1]), index)
+
+    def cut(self, x: Tensor) -> Tensor:
+        """Tokens [b s …] as sections [b count size …], with zeros where a section has none."""
+        if self.index is None:
+            return cut(x, self.size)
+        whole = self.count * self.size
+        index = self.index.view(*self.index.shape, *(1 for _ in x.shape[2:])).expand_as(x)
+        placed = x.new_zeros(len(x), whole + 1, *x.shape[2:]).scatter(1, index, x)
+        return placed[:, :whole].unflatten(1, (self.count, self.size))
+
+
+def cut(x: Tensor, size: int) -> Tensor:
+    """A row's tokens [b s …] as sections [b c size …], with zeros behind the last."""
+    count = -(-x.shape[1] // size)
+    x = F.pad(x, (0, 0) * (x.ndim - 2) + (0, count * size - x.shape[1]))
+    return x.reshape(len(x), count, size, *x.shape[2:])
 
 
 class MemoryCompressed(Attention):
@@ -103,3 +157,126 @@ def _with_nothing(context: Context) -> Context:
 
     keys, mask = context.once(("nothing", id(context.mask)), padded)
     return replace(context, keys=keys, mask=mask)
+
+
+Sharing = Literal["none", "headwise", "kv", "layerwise"]
+
+
+class Linformer(Attention):
+    """softmax(Q (E K)ᵀ / √d) F V W_O: E and F project `length` tokens onto `projected` keys and values. (Wang et al.
+    2020, formula 7)
+
+    `sharing` as in the paper's section 4: `none` gives each head of each layer its own E and F, `headwise` one pair for
+    a layer's heads, `kv` one matrix E = F, `layerwise` one matrix for all layers. A row of E multiplies a place of the
+    text, so that it has a fixed maximum, `length` (size.length unless given), and no order to look back by: it takes
+    stacks that see everything. A shorter text reads the first columns. Documents that share a row are projected each by
+    itself.
+    """
+
+    takes_queries = False
+    reach: int
+
+    def __init__(
+        self,
+        shape: Shape,
+        *,
+        projected: PositiveInt = 128,
+        sharing: Sharing = "headwise",
+        length: PositiveInt | None = None,
+        bias: bool = False,
+        dropout: BelowOne = 0.0,
+    ):
+        super().__init__(shape, bias=bias, dropout=dropout)
+        self.reach = length or shape.length
+        if self.reach < shape.length:
+            raise ScalingError(
+                f"windows of {shape.length} tokens are longer than the {self.reach} that are projected",
+                key="length",
+                value=length,
+                fix=f"set mixer.length to {shape.length} or size.length to {self.reach}",
+            )
+        if projected > self.reach:
+            raise ScalingError(
+                f"{projected} projected keys of {self.reach} tokens are more than the tokens",
+                key="projected",
+                value=projected,
+                fix=f"take at most {self.reach}, or Attention",
+            )
+        self.sharing: Sharing = sharing
+        heads = self.key_heads if sharing == "none" else 1
+        self.onto_keys = _Lengthwise(heads, projected, self.reach)
+        alike = sharing in ("kv", "layerwise")
+        self.onto_values = self.onto_keys if alike else _Lengthwise(heads, projected, self.reach)
+
+    def share_parameters(self, first: Linformer) -> None:
+        """Take the projection of the first layer, where all layers have one."""
+        if self.sharing == first.sharing == "layerwise" and self.onto_keys.form == first.onto_keys.form:
+            self.onto_keys = self.onto_values = first.onto_keys
+
+    def _attend(self, q: Tensor, k: Tensor, v: Tensor, context: Context) -> Tensor:
+        self._check(context)
+        sections: Sections = context.once(("projected", id(context.keys)), lambda: _documents(context.keys))
+        projected = self.onto_keys.count
+
+        def seen() -> Context:
+            documents, of_keys = context.places.documents, sections.places.documents
+            if documents is None or of_keys is None:
+                return context.at(context.places, Places(torch.arange(projected, device=q.device)[None]), Mask())
+            allowed = (documents[:, :, None] == of_keys[:, None, :]).repeat_interleave(projected, 2)
+            keys = Places(of_keys.new_zeros(len(of_keys), sections.count * projected))
+            return context.at(context.places, keys, Mask(allowed))
+
+        inside = context.once(("projected keys", projected, id(context.mask)), seen)
+        inside = replace(inside, position=context.position, execution=context.execution)
+        k, v = self.onto_keys(sections.cut(k)), self.onto_values(sections.cut(v))
+        return super()._attend(q, k.flatten(1, 2), v.flatten(1, 2), inside)
+
+    def _check(self, context: Context) -> None:
+        pattern, position, keys = context.mask.pattern, context.position, context.keys
+        if not isinstance(pattern, Bidirectional):
+            raise ScalingError(
+                f"Linformer mixes all tokens before it compares them, and the pattern {type(pattern).__name__} lets "
+                "none see all",
+                key="model.pattern",
+                fix="take Bidirectional, or another mixer: LinearAttention and Performer look back",
+            )
+        if position.adds_score or position.mixes_values:
+            raise ScalingError(
+                f"{type(position).__name__} adds to logits of pairs of tokens, and Linformer has none",
+                key="model.position",
+                fix="take Rotary, Sinusoidal, Learned or NoPosition",
+            )
+        if keys.positions.shape[1] > self.reach and (keys.plain or int(keys.positions.max()) >= self.reach):
+            raise ScalingError(
+                f"a text of {keys.positions.shape[1]} tokens is longer than the {self.reach} that are projected",
+                key="model.block.mixer.length",
+                value=self.reach,
+                fix="shorten the text, or train with a larger size.length",
+            )
+
+
+class _Lengthwise(nn.Module):
+    """E X: vectors of the places of a text onto fewer ones, [b c n g d] to [b c k g d], for each head or for all."""
+
+    def __init__(self, heads: int, projected: int, length: int):
+        super().__init__()
+        self.count = projected
+        self.weight = nn.Parameter(torch.empty(heads, projected, length))
+        nn.init.normal_(self.weight, std=length**-0.5)
+
+    @property
+    def form(self) -> tuple[int, ...]:
+        return tuple(self.weight.shape)
+
+    def forward(self, x: Float[Tensor, "b c n g d"]) -> Float[Tensor, "b c k g d"]:
+        weight = self.weight[:, :, : x.shape[2]].to(x.dtype)
+        if len(weight) == 1:
+            return torch.matmul(weight[0], x.flatten(3)).unflatten(-1, x.shape[3:])
+        return torch.einsum("gkn,bcngd->bckgd", weight, x)
+
+
+def _documents(keys: Places) -> Sections:
+    """Each document as one section, as long as the longest."""
+    is_whole = keys.documents is None or keys.documents.is_meta
+    most = keys.positions.shape[1] if is_whole else int(keys.positions.max()) + 1
+    return Sections.of(keys, most)

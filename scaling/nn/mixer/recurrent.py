@@ -1,22 +1,21 @@
-"""What recurrent mixers share: a state carried forwards, or one each way, reset where a document begins."""
+"""Recurrent mixers: a state carried forwards, or one each way, reset where a document begins."""
 
 from __future__ import annotations
 
 from typing import Any, ClassVar
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from scaling.errors import ScalingError
 from scaling.nn.context import Context
-from scaling.nn.contract import Mixer
-from scaling.nn.role import declare
+from scaling.nn.contract import Mixer, declare
 from scaling.nn.window import visible
 from scaling.shape import Shape
 
 
-class Forwards(nn.Module, Mixer):
+class _Forwards(nn.Module, Mixer):
     """h_t W_O + b. `recurrence(width)` makes the module that computes h of every token: it is given x, the tokens
     before which the state is kept, and the state of earlier decoding steps.
     """
@@ -33,7 +32,7 @@ class Forwards(nn.Module, Mixer):
         return self.out(self.forwards(x, None if seen is None else seen[..., 0], context.state(self)))
 
 
-class BothWays(nn.Module, Mixer):
+class _BothWays(nn.Module, Mixer):
     """[h_t, h'_t] W_O + b: one recurrence reads forwards, another backwards, as far as the pattern looks ahead."""
 
     recurrence: ClassVar[Any]
@@ -57,3 +56,97 @@ class BothWays(nn.Module, Mixer):
         forwards = self.forwards(x, None if before is None else before[..., 0], context.state(self))
         backwards = self.backwards(x.flip(1), None if after is None else after[..., 1].flip(1), None)
         return self.out(torch.cat([forwards, backwards.flip(1)], -1))
+
+
+class _LSTM(nn.Module):
+    def __init__(self, width: int):
+        super().__init__()
+        self.input = nn.Linear(width, 4 * width, bias=False)
+        self.recurrent = nn.Linear(width, 4 * width, bias=False)
+        self.shift = nn.Parameter(torch.empty(4 * width))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        nn.init.zeros_(self.shift)
+        with torch.no_grad():
+            self.shift.chunk(4)[1].fill_(1)
+
+    def forward(
+        self, x: Float[Tensor, "b t w"], carried: Bool[Tensor, "#b t"] | None, state: dict[str, Tensor] | None
+    ) -> Float[Tensor, "b t w"]:
+        """h of every token; `carried` marks those before which the state is kept, not set to zero."""
+        kept = {} if state is None else state
+        h, c = (kept.get(name, torch.zeros_like(x[:, 0])) for name in ("hidden", "cell"))
+        states = []
+        for t, gates in enumerate((self.input(x) + self.shift).unbind(1)):
+            if carried is not None:
+                h, c = h * carried[:, t, None], c * carried[:, t, None]
+            i, f, o, g = (gates + self.recurrent(h)).chunk(4, -1)
+            c = f.sigmoid() * c + i.sigmoid() * g.tanh()
+            h = o.sigmoid() * c.tanh()
+            states.append(h)
+        kept["hidden"], kept["cell"] = h, c
+        return torch.stack(states, 1)
+
+
+class LSTM(_Forwards):
+    """h_t W_O + b, h_t = o ⊙ tanh c_t, c_t = f ⊙ c_{t−1} + i ⊙ tanh g. (Hochreiter & Schmidhuber 1997; Gers et al.
+    2000)
+
+    i, f and o are sigmoids, and all four gates affine in x_t and h_{t−1}; f's bias starts at 1 (Jozefowicz et al.
+    2015). Each document starts from zeros. It reads forwards whatever the pattern.
+    """
+
+    recurrence = _LSTM
+
+
+class BidirectionalLSTM(_BothWays):
+    """[h_t, h'_t] W_O + b: one LSTM reads forwards, another backwards, as far as the pattern looks ahead. (Schuster &
+    Paliwal 1997; Graves & Schmidhuber 2005)
+    """
+
+    recurrence = _LSTM
+
+
+class _GRU(nn.Module):
+    def __init__(self, width: int):
+        super().__init__()
+        self.input = nn.Linear(width, 3 * width)
+        self.recurrent = nn.Linear(width, 3 * width)
+
+    def forward(
+        self, x: Float[Tensor, "b t w"], carried: Bool[Tensor, "#b t"] | None, state: dict[str, Tensor] | None
+    ) -> Float[Tensor, "b t w"]:
+        """h of every token; `carried` marks those before which the state is kept, not set to zero."""
+        kept = {} if state is None else state
+        h = kept.get("hidden", torch.zeros_like(x[:, 0]))
+        states = []
+        for t, read in enumerate(self.input(x).unbind(1)):
+            if carried is not None:
+                h = h * carried[:, t, None]
+            (r, z, n), (r_h, z_h, n_h) = read.chunk(3, -1), self.recurrent(h).chunk(3, -1)
+            n = (n + (r + r_h).sigmoid() * n_h).tanh()
+            h = n + (z + z_h).sigmoid() * (h - n)
+            states.append(h)
+        kept["hidden"] = h
+        return torch.stack(states, 1)
+
+
+class GRU(_Forwards):
+    """h_t W_O + b, h_t = (1 − z) ⊙ n + z ⊙ h_{t−1}, n = tanh(x_t W + r ⊙ (h_{t−1} U)). (Cho et al. 2014, formulas 5 to
+    8)
+
+    z and r are sigmoids, affine in x_t and h_{t−1}. r acts on the product, where the paper's acts on h_{t−1}, so that a
+    step has one matrix product (as cuDNN's and torch's). Each document starts from zeros. It reads forwards whatever
+    the pattern.
+    """
+
+    recurrence = _GRU
+
+
+class BidirectionalGRU(_BothWays):
+    """[h_t, h'_t] W_O + b: one GRU reads forwards, another backwards, as far as the pattern looks ahead. (Bahdanau et
+    al. 2014, section 3.2)
+    """
+
+    recurrence = _GRU

@@ -12,13 +12,12 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from scaling.errors import ScalingError
-from scaling.nn import pattern
+from scaling.nn import patterns
 from scaling.nn.context import Context, Mask, Pattern
+from scaling.nn.contract import declare
 from scaling.nn.mixer.attention import Attention, Scale
-from scaling.nn.mixer.blocked import in_order, of_first
-from scaling.nn.mixer.softmax import attend
-from scaling.nn.pattern import render
-from scaling.nn.role import declare
+from scaling.nn.mixer.softmax import attend, in_order, of_first
+from scaling.nn.patterns import render
 from scaling.schema import BelowOne, NonNegativeInt, PositiveInt, Recipe, Seed
 from scaling.shape import Shape
 
@@ -61,7 +60,7 @@ class BlockLocal(Attention):
         self.size, self.before, self.after = size, before, after
 
     def pattern(self, limit: Limit) -> Pattern:
-        return pattern.BlockLocal(size=self.size, before=self.before, after=self.after, pattern=limit)
+        return patterns.BlockLocal(size=self.size, before=self.before, after=self.after, pattern=limit)
 
     def _attend(self, q: Tensor, k: Tensor, v: Tensor, context: Context) -> Tensor:
         line = (BlockLocal, self.size, self.before, self.after)
@@ -73,7 +72,7 @@ class BigBird(Attention):
     drawn ones. (Zaheer et al. 2020, section 3.1)
 
     A block sees the `window` blocks around it (or up to its own), the `blocks` first ones, which see everything, and
-    `random` others drawn by `seed` (`scaling.nn.pattern.RandomBlocks`). The first tokens of the text are its global
+    `random` others drawn by `seed` (`scaling.nn.patterns.RandomBlocks`). The first tokens of the text are its global
     ones (the paper's internal construction). The other keys are those of `Attention`.
     """
 
@@ -102,10 +101,10 @@ class BigBird(Attention):
         before = self.window - 1 - after
 
         def near() -> Pattern:
-            return pattern.BlockLocal(size=self.block, before=before, after=after, pattern=limit)
+            return patterns.BlockLocal(size=self.block, before=before, after=after, pattern=limit)
 
         def drawn() -> Pattern:
-            return pattern.RandomBlocks(
+            return patterns.RandomBlocks(
                 size=self.block,
                 blocks=self.random,
                 seed=self.seed,
@@ -115,7 +114,7 @@ class BigBird(Attention):
                 pattern=near,
             )
 
-        return pattern.Global(tokens=self.blocks * self.block, pattern=drawn)
+        return patterns.Global(tokens=self.blocks * self.block, pattern=drawn)
 
     def _attend(self, q: Tensor, k: Tensor, v: Tensor, context: Context) -> Tensor:
         line = (BigBird, self.block, self.window, self.blocks, self.random, self.seed, self.length)
@@ -169,9 +168,9 @@ class Longformer(Attention):
 
     def pattern(self, limit: Limit, dilation: int) -> Pattern:
         def near() -> Pattern:
-            return pattern.Window(size=self.window, dilation=dilation, pattern=limit)
+            return patterns.Window(size=self.window, dilation=dilation, pattern=limit)
 
-        return pattern.Global(tokens=self.tokens, pattern=near) if self.tokens else near()
+        return patterns.Global(tokens=self.tokens, pattern=near) if self.tokens else near()
 
     def _attend(self, q: Tensor, k: Tensor, v: Tensor, context: Context) -> Tensor:
         """Heads of the same dilation attend together."""

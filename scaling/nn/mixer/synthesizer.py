@@ -13,10 +13,9 @@ from torch import Tensor, nn
 from scaling.errors import ScalingError
 from scaling.kernel.operations import attention_plus, drop
 from scaling.nn.context import Context
-from scaling.nn.contract import Mixer
+from scaling.nn.contract import Mixer, declare
 from scaling.nn.mixer.attention import Scale, scale_of
 from scaling.nn.mixer.softmax import bias
-from scaling.nn.role import declare
 from scaling.schema import BelowOne, PositiveInt
 from scaling.shape import Shape
 

@@ -14,11 +14,10 @@ from scaling.cost import cost
 from scaling.decode import generate
 from scaling.decode.strategy import Greedy
 from scaling.errors import ScalingError
-from scaling.model.blank import blank
 from scaling.model.parameters import parameters
-from scaling.model.tuned import build_model, tune
-from scaling.nn.tuning import LoRA, together
-from scaling.nn.tuning.added import Added
+from scaling.model.tuned import blank, build_model, tune
+from scaling.nn.added import Added, together
+from scaling.nn.tuning import LoRA
 from scaling.schema import build, kinds
 from scaling.tables.count import counts
 from scaling.tables.table import read

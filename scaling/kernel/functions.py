@@ -1,0 +1,334 @@
+"""The compiled operations with their gradients: each computes what torch's operations do, to rounding."""
+
+from __future__ import annotations
+
+import ctypes
+from functools import cache
+from typing import Any, Literal
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from scaling.kernel.compiled import call, dense, fitting, in_rows, library, serves
+
+Phi = Literal["gelu", "silu"]
+
+
+def activate(phi: Phi, x: Float[Tensor, "*s"]) -> Float[Tensor, "*s"]:
+    if torch.is_grad_enabled() and x.requires_grad:
+        return _Activation.apply(phi, x)
+    return _values(phi, x.contiguous(), None)
+
+
+def gated(phi: Phi, gate: Float[Tensor, "*s"], x: Float[Tensor, "*s"]) -> Float[Tensor, "*s"]:
+    if gate.shape != x.shape:
+        gate, x = torch.broadcast_tensors(gate, x)
+    return _Gated.apply(phi, gate, x)
+
+
+class _Activation(torch.autograd.Function):
+    """Keeps the slope, made while φ is at hand, in place of x: backward is one multiplication."""
+
+    @staticmethod
+    def forward(ctx: Any, phi: Phi, x: Tensor) -> Tensor:
+        x = x.contiguous()
+        slope = torch.empty_like(x)
+        ctx.save_for_backward(slope)
+        return _values(phi, x, slope)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
+        (slope,) = ctx.saved_tensors
+        return None, upstream * slope
+
+
+def _values(phi: Phi, x: Tensor, slope: Tensor | None) -> Tensor:
+    values = torch.empty_like(x)
+    call(phi, x.dtype, x, values, slope, x.numel())
+    return values
+
+
+class _Gated(torch.autograd.Function):
+    """Makes φ again in backward: to keep it would take more time than to make it."""
+
+    @staticmethod
+    def forward(ctx: Any, phi: Phi, gate: Tensor, x: Tensor) -> Tensor:
+        gate, x = dense(x.dtype, gate, x)
+        ctx.phi = phi
+        ctx.save_for_backward(gate, x)
+        y = torch.empty_like(x)
+        call(f"{phi}_gated", x.dtype, gate, x, y, x.numel())
+        return y
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
+        gate, x = ctx.saved_tensors
+        at_gate, at_x = torch.empty_like(gate), torch.empty_like(x)
+        call(f"{ctx.phi}_gated_backward", x.dtype, upstream.contiguous(), gate, x, at_gate, at_x, x.numel())
+        return None, at_gate, at_x
+
+
+def layer_norm(x: Float[Tensor, "*b w"], gain: Tensor | None, bias: Tensor | None, eps: float) -> Float[Tensor, "*b w"]:
+    return _Norm.apply("layer_norm", x, gain, bias, eps)
+
+
+def rms_norm(x: Float[Tensor, "*b w"], gain: Tensor | None, eps: float) -> Float[Tensor, "*b w"]:
+    return _Norm.apply("rms_norm", x, gain, None, eps)
+
+
+class _Norm(torch.autograd.Function):
+    """Where the sums of a row overflow torch's own operation takes over: what is NaN then depends on its order."""
+
+    @staticmethod
+    def forward(ctx: Any, name: str, x: Tensor, gain: Tensor | None, bias: Tensor | None, eps: float) -> Tensor:
+        x, gain, bias = dense(x.dtype, x, gain, bias)
+        shape, y = x.shape, torch.empty_like(x)
+        rows, width = shape[:-1].numel(), shape[-1]
+        for learned in (gain, bias):
+            if learned is not None and learned.numel() != width:
+                fitting("a norm's gain or bias", learned, (width,))
+        mean, inverse = x.new_empty(2, rows, dtype=torch.float32)
+        given = (x, gain, bias, y, mean, inverse, rows, width, eps)
+        ctx.overflows = call(name, x.dtype, *given, returns=ctypes.c_int64)
+        ctx.name, ctx.eps = name, eps
+        ctx.save_for_backward(x, gain, bias, mean, inverse)
+        return _plain(name, x, gain, bias, eps) if ctx.overflows else y
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
+        x, gain, bias, mean, inverse = ctx.saved_tensors
+        below = [None if tensor is None else torch.empty_like(tensor) for tensor in (x, gain, bias)]
+        given = (upstream.contiguous(), x, gain, mean, inverse, *below, len(inverse), x.shape[-1])
+        if ctx.overflows or call(f"{ctx.name}_backward", x.dtype, *given, returns=ctypes.c_int64):
+            below = _plain_backward(ctx.name, x, gain, bias, ctx.eps, upstream)
+        return None, *below, None
+
+
+def _plain(name: str, x: Tensor, gain: Tensor | None, bias: Tensor | None, eps: float) -> Tensor:
+    if name == "rms_norm":
+        return F.rms_norm(x, x.shape[-1:], gain, eps)
+    return F.layer_norm(x, x.shape[-1:], gain, bias, eps)
+
+
+def _plain_backward(
+    name: str, x: Tensor, gain: Tensor | None, bias: Tensor | None, eps: float, upstream: Tensor
+) -> list[Tensor | None]:
+    leaves: list[Any] = [None if tensor is None else tensor.detach().requires_grad_() for tensor in (x, gain, bias)]
+    with torch.enable_grad():
+        y = _plain(name, leaves[0], leaves[1], leaves[2], eps)
+    gradients = iter(torch.autograd.grad(y, [leaf for leaf in leaves if leaf is not None], upstream))
+    return [None if leaf is None else next(gradients) for leaf in leaves]
+
+
+def rotated(
+    x: Float[Tensor, "b t h d"], cosine: Float[Tensor, "#b t half"], sine: Float[Tensor, "#b t half"]
+) -> Float[Tensor, "b t h d"]:
+    """(x_i c_i − x_{i+half} s_i, x_{i+half} c_i + x_i s_i), and what is beyond 2 half as it was; heads lie first."""
+    return _Rotated.apply(x, cosine, sine)
+
+
+class _Rotated(torch.autograd.Function):
+    """The product of each head's rows comes next and needs heads first; the gradient goes back as tokens lie."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
+        b, t, h, d = x.shape
+        cosine, sine = dense(torch.float32, cosine, sine)
+        rows, _, half = shape = cosine.shape
+        fitting("cosines", cosine, (1 if rows == 1 else b, t, min(half, d // 2)))
+        fitting("sines", sine, shape)
+        ctx.save_for_backward(cosine, sine)
+        return _turn(x, x.new_empty(b, h, t, d).transpose(1, 2), cosine, sine, 1.0)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
+        cosine, sine = ctx.saved_tensors
+        return _turn(upstream, upstream.new_empty(upstream.shape), cosine, sine, -1.0), None, None
+
+
+def _turn(x: Tensor, y: Tensor, cosine: Tensor, sine: Tensor, way: float) -> Tensor:
+    (x,), (rows, t, half) = in_rows(x.dtype, x), cosine.shape
+    strides = (*x.stride()[:3], *y.stride()[:3])
+    call("rotate", x.dtype, x, y, cosine, sine, *x.shape, half, *strides, 0 if rows == 1 else t * half, way)
+    return y
+
+
+def depthwise(
+    x: Float[Tensor, "b s w"], taps: Float[Tensor, "*bt k w"], seen: Float[Tensor, "#b t k"] | None
+) -> Float[Tensor, "b t w"]:
+    """y_t = Σ_j taps_j ⊙ x_{t+j}, of the neighbours that are seen; s is t and the k − 1 tokens around."""
+    if taps.ndim > 2:
+        taps = taps.expand(len(x), x.shape[1] - taps.shape[-2] + 1, -1, -1)
+    return _Depthwise.apply(x, taps, seen)
+
+
+class _Depthwise(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, taps: Tensor, seen: Tensor | None) -> Tensor:
+        x, taps, seen = dense(x.dtype, x, taps, seen)
+        (b, s, w), k = x.shape, taps.shape[-2]
+        t = s - k + 1
+        fitting("every tap", taps, (*taps.shape[:-1], w))
+        if seen is not None:
+            fitting("who is seen", seen, (1 if len(seen) == 1 else b, t, k))
+        batch, token = (0, 0) if taps.ndim == 2 else (t * k * w, k * w)
+        ctx.shape = (b, t, k, w, batch, token, 0 if seen is None or len(seen) == 1 else t * k)
+        ctx.save_for_backward(x, taps, seen)
+        y = x.new_empty(b, t, w)
+        call("depthwise", x.dtype, x, taps, seen, y, ctx.shape)
+        return y
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
+        x, taps, seen = ctx.saved_tensors
+        dx, dtaps = torch.empty_like(x), torch.empty_like(taps)
+        call("depthwise_backward", x.dtype, upstream.contiguous(), x, taps, seen, dx, dtaps, ctx.shape)
+        return dx, dtaps, None
+
+
+def softmax(
+    logits: Float[Tensor, "bh t s"],
+    added: Float[Tensor, "#b #h #t s"] | None,
+    *,
+    heads: int,
+    scale: float,
+    causal: bool,
+) -> Float[Tensor, "bh t s"]:
+    """softmax(scale logits + added), in the logits' own memory if they have no gaps; `added` learns nothing.
+
+    Where it is `causal` t is s and each query sees the keys up to its own, which is half the work. The logits may not
+    be a view: autograd copies the gradient of one that was changed in place three times.
+    """
+    return _Softmax.apply(logits, added, heads, scale, causal)
+
+
+class _Softmax(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor, added: Tensor | None, heads: int, scale: float, causal: bool) -> Tensor:
+        n, queries, keys = logits.shape
+        if causal:
+            fitting("a causal row of queries and keys", logits, (n, keys, keys))
+        (weights,), strides = dense(logits.dtype, logits), (0, 0, 0)
+        if added is not None and logits.numel():
+            (bias,) = in_rows(logits.dtype, added.expand(n // heads, heads, queries, keys))
+            added, strides = bias, bias.stride()[:3]
+        sizes = (n * queries, heads, queries, keys)
+        call("softmax", logits.dtype, weights, added, *sizes, *strides, scale, causal)
+        if weights is logits:
+            ctx.mark_dirty(logits)
+        ctx.scale, ctx.causal = scale, causal
+        ctx.save_for_backward(weights)
+        return weights
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
+        (chances,) = ctx.saved_tensors
+        below, (n, queries, keys) = torch.empty_like(chances), chances.shape
+        sizes = (n * queries, queries, keys)
+        call("softmax_backward", chances.dtype, upstream.contiguous(), chances, below, *sizes, ctx.scale, ctx.causal)
+        return below, None, None, None, None
+
+
+def cross_entropy(
+    logits: Float[Tensor, "n v"],
+    targets: Int[Tensor, " n"],
+    losses: Float[Tensor, " n"],
+    gradient: Float[Tensor, "n v"] | None,
+    smoothing: float,
+) -> None:
+    """Write each row's loss, and where it is asked for its gradient; an ignored row's are zeros.
+
+    The loss of a target beyond the classes is no number.
+    """
+    (logits,), (targets,) = dense(logits.dtype, logits), dense(torch.int64, targets)
+    (own_losses,), (own_gradient,) = dense(torch.float32, losses), dense(logits.dtype, gradient)
+    fitting("a row's target", targets, logits.shape[:1])
+    fitting("a row's loss", losses, logits.shape[:1])
+    if gradient is not None:
+        fitting("the gradient", gradient, logits.shape)
+    call("cross_entropy", logits.dtype, logits, targets, own_losses, own_gradient, *logits.shape, smoothing)
+    if own_losses is not losses:
+        losses.copy_(own_losses)
+    if gradient is not None and own_gradient is not gradient:
+        gradient.copy_(own_gradient)
+
+
+def attention_serves(*tensors: Tensor) -> bool:
+    """Whether it takes these tensors, float32 alone, and is faster on this processor than torch's operations."""
+    return tensors[0].dtype is torch.float32 and serves(*tensors) and _pays()
+
+
+@cache
+def _pays() -> bool:
+    kernels = library()
+    return kernels is not None and bool(kernels.attention_pays())
+
+
+def attention(
+    q: Float[Tensor, "b t h d"],
+    k: Float[Tensor, "b s g d"],
+    v: Float[Tensor, "b s g e"],
+    added: Float[Tensor, "#b #h #t s"] | None,
+    *,
+    scale: float,
+    causal: bool,
+) -> Float[Tensor, "b t h e"]:
+    """softmax(scale q kᵀ + added) v in float32; heads fewer than queries' are shared by groups, and `added` may learn.
+
+    Where it is `causal` t is s and each query sees the keys up to its own, which is half the work.
+    """
+    if added is not None:
+        added = added.expand(-1, -1, q.shape[1], k.shape[1])
+    return _Attention.apply(q, k, v, added, scale, causal)
+
+
+class _Attention(torch.autograd.Function):
+    """Keeps of each row its largest logit and one over its sum, from which backward makes the weights again."""
+
+    @staticmethod
+    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, added: Tensor | None, scale: float, causal: bool) -> Tensor:
+        q, k, v, added = in_rows(q.dtype, q, k, v, added)
+        (b, t, h, d), (s, g), e = q.shape, k.shape[1:3], v.shape[-1]
+        fitting("keys of its queries", k, (b, t if causal else s, g, d))
+        fitting("values of its keys", v, (b, s, g, e))
+        if h % g if g else h:
+            raise ValueError(f"{g} heads of keys do not serve {h} of queries")
+        if added is not None:
+            added.expand(b, h, t, s)  # refuses what does not fit
+        out = q.new_empty(b, t, h, e)
+        tops, shares = q.new_empty(2, b, h, t)
+        ctx.sizes, ctx.scale, ctx.causal = (b, t, s, h, g, d, e), scale, causal
+        ctx.strides = (*q.stride()[:3], *k.stride()[:3], *v.stride()[:3], *_spread(added))
+        arguments = (q, k, v, added, out, tops, shares)
+        call("attention", q.dtype, *arguments, ctx.sizes, ctx.strides, scale, causal)
+        ctx.save_for_backward(*arguments)
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
+        q, k, v, added, *_ = saved = ctx.saved_tensors
+        (upstream,) = in_rows(q.dtype, upstream)
+        dq, dk, dv = (x.new_empty(x.shape) for x in (q, k, v))
+        dadded = added.new_zeros(added.shape) if ctx.needs_input_grad[3] else None
+        strides = (*ctx.strides, *upstream.stride()[:3], *_spread(dadded))
+        gradients = (dq, dk, dv, dadded)
+        call("attention_backward", q.dtype, upstream, *saved, *gradients, ctx.sizes, strides, ctx.scale, ctx.causal)
+        return *gradients, None, None
+
+
+def _spread(added: Tensor | None) -> tuple[int, int, int]:
+    """Strides by batch, query and head; 0 where one attention_serves all."""
+    if added is None:
+        return 0, 0, 0
+    batch, head, query = (0 if size == 1 else stride for size, stride in zip(added.shape[:3], added.stride()[:3]))
+    return batch, query, head

@@ -1,0 +1,418 @@
+"""Stacks: an order over blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import pairwise
+from typing import Annotated, Any, Literal, cast
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.nn.functional import pad
+
+from scaling.errors import ScalingError, under
+from scaling.kernel.operations import drop
+from scaling.nn.context import Context, Places, Position, through, within
+from scaling.nn.contract import Block, Mixer, Residual, Stack, declare
+from scaling.nn.patterns import render
+from scaling.schema import BelowOne, NonNegativeInt, PositiveInt, Range, Recipe
+from scaling.shape import Shape
+
+
+class Sequential(nn.Module, Stack):
+    """norm(block_N(… block_1(x))). (Vaswani et al. 2017)
+
+    `distinct` blocks are run in turn until N executions are reached: `distinct: 1` is block sharing (ALBERT, Lan et
+    al. 2019). `order` lists the executions instead. `norm` is at the end (NoNorm for post-norm blocks).
+    """
+
+    def __init__(
+        self,
+        shape: Shape,
+        block: Callable[[int], nn.Module],
+        position: Callable[[], nn.Module],
+        *,
+        norm: Recipe,
+        distinct: PositiveInt | None = None,
+        order: list[NonNegativeInt] | None = None,
+        dropout: BelowOne = 0.0,
+    ):
+        super().__init__()
+        self.order = _order(shape.layers, distinct, order)
+        self.blocks = nn.ModuleList(block(index) for index in range(max(self.order) + 1))
+        first = position()
+        more = len(self.blocks) - 1 if first.per == "layer" else 0
+        self.positions = nn.ModuleList([first, *(position() for _ in range(more))])
+        self.norm, self.dropout = norm(shape.width), dropout
+
+    @property
+    def executions(self) -> int:
+        return len(self.order)
+
+    def position(self, execution: int) -> Position:
+        """The position that this execution uses: its block's own, or the one that all share."""
+        return cast(Position, self.positions[self.order[execution] if len(self.positions) > 1 else 0])
+
+    def forward(self, x: Float[Tensor, "b t w"], context: Context) -> Float[Tensor, "b t w"]:
+        for execution, index in enumerate(self.order):
+            context.execution, context.position = execution, self.position(execution)
+            context.keep(x)
+            block = self.blocks[index]
+            x = through(block, x, context) if context.checkpointing else block(x, context)
+        x = drop(self.norm(x), self.dropout, self.training)
+        context.keep(x)
+        return x
+
+
+def _order(layers: int, distinct: int | None, order: list[int] | None) -> list[int]:
+    if order is None:
+        count = layers if distinct is None else distinct
+        if not 1 <= count <= layers:
+            raise ScalingError(f"expected between 1 and {layers} blocks", key="distinct", value=distinct)
+        return [execution % count for execution in range(layers)]
+    if sorted(set(order)) != list(range(len(set(order)))):
+        raise ScalingError("an order names blocks 0, 1, 2, … without gaps", key="order", value=order)
+    if len(order) != layers:
+        raise ScalingError(
+            f"{len(order)} executions for {layers} layers",
+            key="order",
+            value=order,
+            fix=f"set size.layers={len(order)}",
+        )
+    return list(order)
+
+
+Time = Literal["sinusoidal", "learned"]
+Place = Literal["sinusoidal", "none"]
+
+
+class _Coordinates(nn.Module):
+    """x_i + P_i + P_t at step t: P[2j] = sin(· / 10000^(2j/w)), P[2j+1] = cos(· / 10000^(2j/w)). (Dehghani et al. 2018,
+    section 2.1)
+
+    Steps count from 1. `time: learned` takes P_t from a table, `place: none` leaves P_i to the stack's position.
+    """
+
+    slot = "position"
+
+    def __init__(self, width: int, steps: int, *, time: Time, place: Place):
+        super().__init__()
+        self.width, self.place = width, place
+        self.table = nn.Parameter(torch.empty(steps, width)) if time == "learned" else None
+        declare(self, table="table")
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        if self.table is not None:
+            nn.init.normal_(self.table, std=0.02)
+
+    def forward(self, x: Float[Tensor, "b t w"], positions: Int[Tensor, "#b t"], step: int) -> Float[Tensor, "b t w"]:
+        """x with its coordinates at `step`, counted from 0."""
+        if self.place == "sinusoidal":
+            x = x + self._waves(positions).to(x.dtype)
+        if self.table is not None:
+            return x + self.table[step].to(x.dtype)
+        return x + self._waves(torch.tensor(step + 1, device=x.device)).to(x.dtype)
+
+    def _waves(self, at: Tensor) -> Tensor:
+        # In float64: at position 10⁵ a float32 angle is off by 10⁻².
+        power = torch.arange(0, self.width, 2, device=at.device, dtype=torch.float64) / self.width
+        angle = at[..., None].double() * 10000.0**-power
+        return torch.stack([angle.sin(), angle.cos()], -1).flatten(-2)
+
+
+class Universal(nn.Module, Stack):
+    """norm(h_N), h_t = block(h_{t−1} + P_i + P_t): one block, a step for each of the N layers. (Dehghani et al. 2018)
+
+    `halting` lets each position stop at a step of its own (`ACT`); the others go on reading its last state. `before`
+    and `after` run the block that many more times around the steps, without coordinates (Narang et al. 2021).
+    """
+
+    def __init__(
+        self,
+        shape: Shape,
+        block: Callable[[int], nn.Module],
+        position: Callable[[], nn.Module],
+        *,
+        norm: Recipe,
+        halting: Recipe | None = None,
+        time: Time = "sinusoidal",
+        place: Place = "sinusoidal",
+        before: Annotated[int, Range(least=0, most=10_000)] = 0,
+        after: Annotated[int, Range(least=0, most=10_000)] = 0,
+        dropout: BelowOne = 0.0,
+    ):
+        super().__init__()
+        if shape.width % 2:
+            raise ScalingError(
+                f"sines and cosines need an even width, not {shape.width}", key="kind", value="Universal"
+            )
+        self.before, self.steps, self.after = before, shape.layers, after
+        self.blocks, self.positions = nn.ModuleList([block(0)]), nn.ModuleList([position()])
+        self.coordinates = _Coordinates(shape.width, shape.layers, time=time, place=place)
+        with under("halting"):
+            self.halting = halting(shape.width) if halting else None
+        self.norm, self.dropout = norm(shape.width), dropout
+
+    @property
+    def executions(self) -> int:
+        return self.before + self.steps + self.after
+
+    def position(self, execution: int) -> Position:
+        """The one position that all executions share."""
+        return cast(Position, self.positions[0])
+
+    def forward(self, x: Float[Tensor, "b t w"], context: Context) -> Float[Tensor, "b t w"]:
+        for execution in range(self.before):
+            x = self._run(x, context, execution)
+        x = self._recur(x, context) if self.halting is None else self._ponder(x, context, self.halting)
+        for execution in range(self.before + self.steps, self.executions):
+            x = self._run(x, context, execution)
+        x = drop(self.norm(x), self.dropout, self.training)
+        context.keep(x)
+        return x
+
+    def _recur(self, x: Tensor, context: Context) -> Tensor:
+        for step in range(self.steps):
+            x = self._step(x, context, step)
+        return x
+
+    def _ponder(self, x: Tensor, context: Context, halting: nn.Module) -> Tensor:
+        """Every step is computed for every position: one that has halted still answers as a key, from its last state,
+        which incremental decoding would miss if the steps ended early.
+        """
+        pondered = None
+        for step in range(self.steps):
+            x, pondered = halting(x, self._step(x, context, step), pondered, last=step == self.steps - 1)
+        return halting.answer(pondered, context)  # type: ignore[operator]
+
+    def _step(self, x: Tensor, context: Context, step: int) -> Tensor:
+        return self._run(self.coordinates(x, context.places.positions, step), context, self.before + step)
+
+    def _run(self, x: Tensor, context: Context, execution: int) -> Tensor:
+        context.execution, context.position = execution, self.position(execution)
+        context.keep(x)
+        return through(self.blocks[0], x, context)
+
+
+@dataclass(frozen=True)
+class _Pooling:
+    """Windows of two tokens, counted from each document's first; a last token that is left over is a window of its own.
+
+    Among tokens (`among`) a window is at the place of its first token; among windows (`after`) they are counted by
+    themselves. Rows with fewer windows than others end in padding.
+    """
+
+    before: Places
+    among: Places
+    first: Int[Tensor, "#b s"]
+    last: Int[Tensor, "#b s"]
+    window: Int[Tensor, "#b t"]  # the window that each token went into
+
+    @cached_property
+    def after(self) -> Places:
+        return replace(self.among, positions=self.among.positions // 2)
+
+    @staticmethod
+    def of(places: Places, length: int) -> _Pooling:
+        """The windows of `length` tokens at their places."""
+        if places.documents is None:
+            index = torch.arange(length, device=places.positions.device)
+            first = index[::2][None]
+            last = (first + 1).clamp(max=length - 1)
+            tree = None if places.tree is None else places.tree[:, ::2]
+            among = Places(places.positions[:, ::2], None, places.prefix, tree=tree)
+            return _Pooling(places, among, first, last, index[None] // 2)
+        return _packed(places, places.documents)
+
+    def __call__(self, x: Float[Tensor, "b t w"]) -> Float[Tensor, "b s w"]:
+        """The mean of each window."""
+        return (_taken(x, self.first) + _taken(x, self.last)) / 2
+
+    def undo(self, x: Float[Tensor, "b s w"]) -> Float[Tensor, "b t w"]:
+        """Each window's vector in the place of every token that went into it."""
+        return _taken(x, self.window)
+
+
+def _packed(places: Places, documents: Tensor) -> _Pooling:
+    opens = (within(documents) % 2 == 0) & (documents > 0)
+    count = opens.sum(1, keepdim=True)
+    slots = max(1, int(count.max()))
+    if slots == documents.shape[1] > 1:
+        slots += 1  # every document is one token: a slot more, so that pooled and not pooled differ in length
+    # Indices of the tokens that open a window, in order, before all others.
+    order = pad((~opens).long().argsort(dim=1, stable=True), (0, 1))[:, :slots]
+    real = torch.arange(slots, device=documents.device) < count
+    first = order.where(real, 0)
+    following = (first + 1).clamp(max=documents.shape[1] - 1)
+    own = documents.gather(1, first)
+    last = torch.where(documents.gather(1, following) == own, following, first)
+    positions = places.positions.expand_as(documents).gather(1, first)
+    tree = None if places.tree is None else _taken(places.tree, first)
+    among = Places(positions, own.where(real, 0), places.prefix, tree=tree)
+    return _Pooling(places, among, first, last, (opens.cumsum(1) - 1).clamp(min=0))
+
+
+def _taken(x: Tensor, index: Tensor) -> Tensor:
+    return x.gather(1, index[..., None].expand(x.shape[0], -1, x.shape[-1]))
+
+
+class Funnel(nn.Module, Stack):
+    """norm(h), h the stream after stages of blocks, each half as long as the one before. (Dai et al. 2020)
+
+        first block of a stage: h ← pool(h) + Attention(query pool(h), key and value h)
+        pool(h)_i = (h_2i + h_2i+1) / 2
+
+    The N layers are shared out evenly among `stages`, the first ones taking what is over; two layers are two stages.
+    The windows of a document are its own, so that packing changes nothing. A query that is pooled is at the
+    position of its first token; in the layers behind, positions count windows, as in Narang et al. 2021, where Dai et
+    al. go on counting tokens. No token is kept out of the pooling, as Dai et al. keep [cls].
+    """
+
+    looks_ahead, shortens = True, True
+
+    def __init__(
+        self,
+        shape: Shape,
+        block: Callable[[int], nn.Module],
+        position: Callable[[], nn.Module],
+        *,
+        norm: Recipe,
+        stages: Annotated[int, Range(least=1, most=64)] = 3,
+        dropout: BelowOne = 0.0,
+    ):
+        super().__init__()
+        self.stages = _shared_out(shape.layers, stages)
+        self.blocks = nn.ModuleList(block(index) for index in range(shape.layers))
+        first = position()
+        more = shape.layers - 1 if first.per == "layer" else 0
+        self.positions = nn.ModuleList([first, *(position() for _ in range(more))])
+        self.norm, self.dropout = norm(shape.width), dropout
+        for stage in self.stages[1:]:
+            self.blocks[stage.start] = _Opening(self.blocks[stage.start])
+
+    @property
+    def executions(self) -> int:
+        return len(self.blocks)
+
+    def position(self, execution: int) -> Position:
+        """The position that this execution uses: its block's own, or the one that all share."""
+        return cast(Position, self.positions[execution if len(self.positions) > 1 else 0])
+
+    def forward(self, x: Float[Tensor, "b t w"], context: Context) -> Float[Tensor, "b s w"]:
+        inside, x = context, self._run(x, context, self.stages[0])
+        for layers in self.stages[1:]:
+            x, inside, _ = self._stage(x, inside, layers)
+        context.places = inside.places
+        return drop(self.norm(x), self.dropout, self.training)
+
+    def _stage(self, x: Tensor, context: Context, layers: range) -> tuple[Tensor, Context, _Pooling]:
+        """The stream behind a stage that pools, the pass as it goes on from there, and what was pooled."""
+        pooling = _Pooling.of(context.places, x.shape[1])
+        context.execution, context.position = layers.start, self.position(layers.start)
+        inside = _at(context, pooling.after, pooling.after)
+        x = through(self.blocks[layers.start], x, context, inside, pooling)
+        return self._run(x, inside, layers[1:]), inside, pooling
+
+    def _run(self, x: Tensor, context: Context, layers: range) -> Tensor:
+        for execution in layers:
+            context.execution, context.position = execution, self.position(execution)
+            x = through(self.blocks[execution], x, context)
+        return x
+
+
+class UpsampledFunnel(Funnel):
+    """A funnel and its decoder: norm(g(h_1 + up(h_M))), up giving each token its window's vector, h_1 the first stage's
+    stream and g `decoder` blocks more at full length. (Dai et al. 2020, section 2.3)
+
+    What an encoder needs whose head predicts every token.
+    """
+
+    shortens = False
+
+    def __init__(
+        self,
+        shape: Shape,
+        block: Callable[[int], nn.Module],
+        position: Callable[[], nn.Module],
+        *,
+        norm: Recipe,
+        stages: Annotated[int, Range(least=1, most=64)] = 3,
+        decoder: Annotated[int, Range(least=0, most=512)] = 2,
+        dropout: BelowOne = 0.0,
+    ):
+        super().__init__(shape, block, position, norm=norm, stages=stages, dropout=dropout)
+        self.decoder = range(shape.layers, shape.layers + decoder)
+        self.blocks.extend(block(index) for index in self.decoder)
+        if self.positions[0].per == "layer":
+            self.positions.extend(position() for _ in self.decoder)
+
+    def forward(self, x: Float[Tensor, "b t w"], context: Context) -> Float[Tensor, "b t w"]:
+        inside, first, poolings = context, self._run(x, context, self.stages[0]), []
+        x = first
+        for layers in self.stages[1:]:
+            x, inside, pooling = self._stage(x, inside, layers)
+            poolings.append(pooling)
+        for pooling in reversed(poolings):
+            x = pooling.undo(x)
+        x = self._run(first + x if poolings else x, _at(context, context.places, context.places), self.decoder)
+        return drop(self.norm(x), self.dropout, self.training)
+
+
+class _Opening(nn.Module, Block):
+    """The block that begins a stage. In its first mixer the pooled tokens ask, and all tokens answer; from then on the
+    stream is the pooled tokens'.
+    """
+
+    def __init__(self, block: Any):
+        super().__init__()
+        asking = [] if not isinstance(block, Block) or not block.in_turn else _asking(block)
+        if not asking:
+            raise ScalingError(
+                "the block that begins a stage pools the queries of its attention, and this one cannot",
+                key="block.kind",
+                value=type(block).__name__,
+                fix="take a Serial block with the mixer Attention",
+            )
+        self.branches, self.asking = block.branches, asking[0]
+
+    def forward(
+        self, x: Float[Tensor, "b t w"], context: Context, inside: Context, pooling: _Pooling
+    ) -> Float[Tensor, "b s w"]:
+        """`context` is the pass before the pooling, and `inside` behind it."""
+        pooled = _at(context, pooling.among, pooling.before)
+        branch: Any
+        for name, branch in self.branches.items():
+            if name == self.asking:
+                x, context = branch(x, pooled, pooling), inside
+            else:
+                x = branch(x, context)
+        return x
+
+
+def _asking(block: Any) -> list[str]:
+    """The branches whose mixer lets other tokens ask than those that it reads."""
+    return [
+        name
+        for name, branch in block.branches.items()
+        if isinstance(branch, Residual) and isinstance(branch.piece, Mixer) and branch.piece.takes_queries
+    ]
+
+
+def _at(context: Context, places: Places, keys: Places) -> Context:
+    """The same pass where queries and keys are at these places."""
+    assert context.mask.pattern is not None
+    return context.at(places, keys, render(context.mask.pattern, places, keys))
+
+
+def _shared_out(layers: int, stages: int) -> list[range]:
+    """The layers of each stage."""
+    if stages > layers == 1:
+        raise ScalingError("one layer is one stage, and pools nothing", key="stages", value=stages, fix="size.layers=2")
+    count = min(stages, layers)
+    each, over = divmod(layers, count)
+    starts = [stage * each + min(stage, over) for stage in range(count + 1)]
+    return [range(start, stop) for start, stop in pairwise(starts)]

@@ -1,0 +1,479 @@
+"""Parameter-efficient tunings: what is put into a built model, and which of its parameters are then trained."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from fnmatch import fnmatchcase
+from typing import Any, Literal
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from scaling.errors import ScalingError, nearest
+from scaling.nn.added import PIECES, Added, Map, maps, pieces, product, refuse_tuned, spread, stream_width
+from scaling.nn.context import Context, Mask, Notes, Position
+from scaling.nn.contract import Mixer, Residual, Stack, Tuning, declare, role
+from scaling.schema import BelowOne, PositiveFloat, PositiveInt, Recipe, recipe
+
+
+class LoRA(Tuning):
+    """y = x W + (α/r) x A B at each targeted map, A from a draw and B from 0. (Hu et al. 2021, formula 3)
+
+    A target is the name of a map (`query`, `key`, `value`, `out`, `hidden`, `gate`), a slot (`mixer`, `cross`,
+    `channel`), a role (`query`, `output`), a pattern of full names (`decoder.stack.blocks.1.*`), or `all`; each must
+    name one. `alpha` is α, `dropout` acts on x before A. Maps that share a matrix share A and B.
+    """
+
+    def __init__(
+        self,
+        *,
+        rank: PositiveInt = 8,
+        alpha: PositiveFloat = 16.0,
+        targets: list[str] = ["query", "value"],  # noqa: B006 (read only)
+        dropout: BelowOne = 0.0,
+    ):
+        self.rank, self.alpha, self.targets, self.dropout = rank, alpha, targets, dropout
+
+    def apply(self, model: nn.Module) -> None:
+        refuse_tuned(model)
+        shared: dict[int, _Update] = {}
+        for linear in targeted(model, self.targets):
+            weight = linear.module.weight
+            update = shared.get(id(weight))
+            if update is None:
+                update = shared[id(weight)] = _Update(weight, self.rank, self.alpha / self.rank, self.dropout)
+            linear.module.add_module("lora", update)
+            linear.module.register_forward_hook(_updated)
+
+    def trains(self, name: str) -> bool:
+        return "lora" in name.split(".")
+
+    @torch.no_grad()
+    def merge(self, model: nn.Module) -> None:
+        """Add the updates to the matrices: the same outputs at the cost of the base."""
+        for linear, update in _updates(model, merged=False):
+            linear.weight += update.matrix().to(linear.weight.dtype)
+            update.merged = True
+
+    @torch.no_grad()
+    def unmerge(self, model: nn.Module) -> None:
+        """Take the updates out of the matrices again."""
+        for linear, update in _updates(model, merged=True):
+            linear.weight -= update.matrix().to(linear.weight.dtype)
+            update.merged = False
+
+
+class _Update(Added):
+    """y + s A B x."""
+
+    def __init__(self, weight: Tensor, rank: int, scale: float, dropout: float):
+        super().__init__()
+        (out, wide), like = weight.shape, {"device": weight.device, "dtype": weight.dtype}
+        self.scale, self.dropout, self.merged = scale, dropout, False
+        self.down = nn.Parameter(torch.empty(rank, wide, **like))
+        self.up = nn.Parameter(torch.empty(out, rank, **like))
+        declare(self, up="gain")  # it starts at a constant, 0
+        nn.init.normal_(self.down, std=wide**-0.5)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        nn.init.zeros_(self.up)
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        if self.merged:
+            return y
+        x = F.dropout(x, self.dropout, self.training) if self.dropout else x
+        return torch.add(y, product(product(x, self.own("down")), self.own("up")), alpha=self.scale)
+
+    def matrix(self) -> Tensor:
+        """What it adds to its map's matrix."""
+        if self.states:
+            raise ScalingError(f"{self.states} tuned states cannot be merged into one matrix", key="tuning.kind")
+        return self.scale * (self.up @ self.down)
+
+
+def _updated(module: Any, args: tuple[Tensor, ...], output: Tensor) -> Tensor:
+    return module.lora(args[0], output)
+
+
+def _updates(model: nn.Module, merged: bool) -> Iterator[tuple[nn.Linear, _Update]]:
+    """Each updated matrix once, of those that are merged or of those that are not."""
+    seen: set[int] = set()
+    for linear in maps(model):
+        update = getattr(linear.module, "lora", None)
+        if isinstance(update, _Update) and update.merged is merged and id(update) not in seen:
+            seen.add(id(update))
+            yield linear.module, update
+
+
+def targeted(model: nn.Module, targets: list[str], key: str = "targets") -> list[Map]:
+    """The maps that some target names; each target must name one."""
+    every = list(maps(model))
+    if not targets:
+        raise ScalingError("expected the names of maps", key=key, value=targets, fix="write [query, value]")
+    named: dict[str, list[Map]] = {target: [linear for linear in every if _names(target, linear)] for target in targets}
+    for target, its in named.items():
+        if not its:
+            words = {word for linear in every for word in (linear.last, linear.slot)}
+            raise ScalingError(
+                "no linear map has such a name", key=key, value=target, fix=nearest(target, sorted(words))
+            )
+        if target in PIECES:
+            _refuse_banks(model, target, key)
+    chosen = {linear.name for its in named.values() for linear in its}
+    return [linear for linear in every if linear.name in chosen]
+
+
+def _refuse_banks(model: nn.Module, slot: str, key: str) -> None:
+    """Refuse a slot whose pieces keep matrices side by side in one tensor, as experts do: they would be missed."""
+    for _, piece, own in pieces(model):
+        weights = (getattr(module, "weight", None) for module in piece.modules())
+        if own == slot and any(isinstance(weight, Tensor) and weight.ndim > 2 for weight in weights):
+            what = f"{type(piece).__name__} has matrices that are no linear maps"
+            raise ScalingError(what, key=key, value=slot, fix="name its maps (gate, query), or take Adapters")
+
+
+def _names(target: str, linear: Map) -> bool:
+    # The role `hidden` is that of every map which has no other, so it selects nothing; the map of that name is meant.
+    own = role(linear.module, "weight")
+    return (
+        target in ("all", linear.last, linear.slot) or (target == own != "hidden") or fnmatchcase(linear.name, target)
+    )
+
+
+class Adapters(Tuning):
+    """f(x) + φ(f(x) D + d) U + u behind a branch's piece f, within its residual; U and u start at 0. (Houlsby et al.
+    2019, section 2.1)
+
+    D is [w, `bottleneck`], φ is GeLU where no `activation` is named. `after` names the slots of the pieces: `mixer`,
+    `cross`, `channel`.
+    """
+
+    def __init__(
+        self,
+        *,
+        bottleneck: PositiveInt = 64,
+        activation: Recipe | None = None,
+        after: list[str] = ["mixer", "channel"],  # noqa: B006 (read only)
+    ):
+        self.bottleneck, self.after = bottleneck, after
+        self.activation = recipe("activation", "GeLU") if activation is None else activation
+
+    def apply(self, model: nn.Module) -> None:
+        refuse_tuned(model)
+        branches = [module.piece for module in model.modules() if isinstance(module, Residual)]
+        slots = {getattr(piece, "slot", None) for piece in branches}
+        for slot in self.after or [""]:
+            if slot not in slots:
+                raise ScalingError(
+                    "no block has such a branch",
+                    key="after",
+                    value=slot or self.after,
+                    fix=nearest(slot, [module for module in PIECES if module in slots]),
+                )
+        width = stream_width(model)
+        for piece in {id(piece): piece for piece in branches}.values():
+            if getattr(piece, "slot", None) in self.after:
+                like = next(piece.parameters())
+                piece.add_module("adapter", _Adapter(like, width, self.bottleneck, self.activation()))
+                piece.register_forward_hook(_adapted)
+
+    def trains(self, name: str) -> bool:
+        return "adapter" in name.split(".")
+
+
+class _Adapter(Added):
+    """y + φ(y D + d) U + u."""
+
+    def __init__(self, like: Tensor, width: int, bottleneck: int, activation: Any):
+        super().__init__()
+        self.activation = activation
+        of: Any = {"device": like.device, "dtype": like.dtype}
+        self.down = nn.Parameter(torch.empty(bottleneck, width, **of))
+        self.down_bias = nn.Parameter(torch.empty(bottleneck, **of))
+        self.up = nn.Parameter(torch.empty(width, bottleneck, **of))
+        self.up_bias = nn.Parameter(torch.empty(width, **of))
+        declare(self, up="gain")  # it starts at a constant, 0
+        nn.init.normal_(self.down, std=width**-0.5)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        for constant in (self.down_bias, self.up, self.up_bias):
+            nn.init.zeros_(constant)
+
+    def forward(self, y: Tensor) -> Tensor:
+        inner = product(y, self.own("down")) + spread(self.own("down_bias"), y)
+        return y + product(self.activation(inner), self.own("up")) + spread(self.own("up_bias"), y)
+
+
+def _adapted(module: Any, args: tuple[Any, ...], output: Tensor) -> Tensor:
+    return module.adapter(output)
+
+
+TARGETS = ("key", "value", "channel")
+
+
+class IA3(Tuning):
+    """softmax(s Q (l_k ⊙ K)ᵀ) (l_v ⊙ V) and (l ⊙ φ(x W₁)) W₂: learned gains that start at 1. (Liu et al. 2022, section
+    3.3)
+
+    `targets` are of `key`, `value` and `channel`, the hidden vector that a channel's map `out` reads. The gain of keys
+    acts before their norm and their rotation.
+    """
+
+    def __init__(self, *, targets: list[str] = ["key", "value", "channel"]):  # noqa: B006 (read only)
+        self.targets = targets
+
+    def apply(self, model: nn.Module) -> None:
+        refuse_tuned(model)
+        unknown = [target for target in self.targets if target not in TARGETS]
+        if unknown or not self.targets:
+            raise ScalingError(
+                f"expected names of {', '.join(TARGETS)}", key="targets", value=(unknown or self.targets), fix=None
+            )
+        every = list(maps(model))
+        for target in self.targets:
+            if target == "channel":
+                self._scale_channels(model)
+                continue
+            own = [candidate.module for candidate in every if candidate.last == target and candidate.slot != "channel"]
+            if not own:
+                raise ScalingError(f"no mixer has a map {target}", key="targets", value=target, fix="leave it out")
+            for linear in own:
+                linear.add_module("ia3", _Gain(linear.weight, linear.out_features))
+                linear.register_forward_hook(_scaled_output)
+
+    def trains(self, name: str) -> bool:
+        return "ia3" in name.split(".")
+
+    def _scale_channels(self, model: nn.Module) -> None:
+        channels = [(name, piece) for name, piece, slot in pieces(model) if slot == "channel"]
+        if not channels:
+            raise ScalingError("no block has a channel", key="targets", value="channel", fix="leave it out")
+        for _, piece in channels:
+            out = getattr(piece, "out", None)
+            if not isinstance(out, nn.Linear):
+                raise ScalingError(
+                    f"{type(piece).__name__} has no hidden vector of its own to scale",
+                    key="targets",
+                    value="channel",
+                    fix="leave it out",
+                )
+            out.add_module("ia3", _Gain(out.weight, out.in_features))
+            out.register_forward_pre_hook(_scaled_input)
+
+
+class _Gain(Added):
+    """l ⊙ x."""
+
+    def __init__(self, like: Tensor, width: int):
+        super().__init__()
+        self.gain = nn.Parameter(torch.empty(width, device=like.device, dtype=like.dtype))
+        declare(self, gain="gain")
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        nn.init.ones_(self.gain)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * spread(self.own("gain"), x)
+
+
+def _scaled_output(module: Any, args: tuple[Tensor, ...], output: Tensor) -> Tensor:
+    return module.ia3(output)
+
+
+def _scaled_input(module: Any, args: tuple[Tensor, ...]) -> tuple[Tensor]:
+    return (module.ia3(args[0]),)
+
+
+BIASES = ("bias", "shift", "offset")
+"""What the vectors are called that pieces add: biases of maps and norms, the shifts of LSTMs and convolutions."""
+
+
+class BitFit(Tuning):
+    """Of all that is there only the biases are trained. (Ben Zaken et al. 2022)
+
+    It adds nothing. The biases are those of maps and norms, and the shifts that other pieces add alike.
+    """
+
+    def apply(self, model: nn.Module) -> None:
+        if not any(self.trains(name) for name, _ in model.named_parameters() if not name.startswith("head.")):
+            what = "the model below its head has no biases to train"
+            raise ScalingError(what, key="kind", value="BitFit", fix="take LoRA")
+
+    def trains(self, name: str) -> bool:
+        return name.rpartition(".")[2] in BIASES
+
+
+Slot = Literal["mixer", "cross"]
+
+
+class Prefix(Tuning):
+    """softmax(s Q [P_k, K]ᵀ) [P_v, V]: `length` learned keys and values before those of each mixer. (Li & Liang 2021,
+    section 4)
+
+    `mlp` is the width m of tanh(E M + b) N + c, which makes P_k and P_v of vectors E, as in section 4.3; null: they are
+    learned themselves. Each layer has an MLP of its own, where the paper's layers share all but N. A prefix has no
+    position: positions add nothing to its logits, and the text keeps its own. `slots` names the mixers: `mixer`,
+    `cross`.
+    """
+
+    def __init__(
+        self,
+        *,
+        length: PositiveInt = 16,
+        mlp: PositiveInt | None = None,
+        slots: list[str] = ["mixer"],  # noqa: B006 (read only)
+    ):
+        self.length, self.mlp, self.slots = length, mlp, slots
+
+    def apply(self, model: nn.Module) -> None:
+        refuse_tuned(model)
+        every = list(pieces(model))
+        for slot in self.slots or [""]:
+            of_slot = [piece for _, piece, own in every if own == slot]
+            with_keys = [
+                piece for piece in of_slot if hasattr(piece, "prefix") and getattr(piece, "key", None) is not None
+            ]
+            if not with_keys:
+                kinds = sorted({type(piece).__name__ for piece in of_slot})
+                what = (
+                    f"{', '.join(kinds)} has no keys to put a prefix before" if kinds else "no block has such a mixer"
+                )
+                raise ScalingError(what, key="slots", value=slot or self.slots, fix="take Prompt or LoRA")
+            for piece in with_keys:
+                piece.prefix = _Prefix(piece, self.length, self.mlp)  # type: ignore[assignment]
+
+    def trains(self, name: str) -> bool:
+        return "prefix" in name.split(".")
+
+
+class _Prefix(Added):
+    """Keys and values of `length` virtual tokens, before those that a mixer made."""
+
+    def __init__(self, mixer: Any, length: int, mlp: int | None):
+        super().__init__()
+        self.length, self.widths = length, (mixer.key.out_features, mixer.value.out_features)
+        like = mixer.key.weight
+        of: Any = {"device": like.device, "dtype": like.dtype}
+        self.has_mlp = mlp is not None
+        if mlp is None:
+            self.key, self.value = (nn.Parameter(torch.empty(length, width, **of)) for width in self.widths)
+            declare(self, key="table", value="table")
+        else:
+            wide, out = mixer.key.in_features, sum(self.widths)
+            self.table = nn.Parameter(torch.empty(length, wide, **of))
+            self.hidden, self.hidden_bias = (nn.Parameter(torch.empty(*of_, **of)) for of_ in ((mlp, wide), (mlp,)))
+            self.out, self.out_bias = (nn.Parameter(torch.empty(*of_, **of)) for of_ in ((out, mlp), (out,)))
+            declare(self, table="table")
+        for parameter in self.parameters():
+            if parameter.ndim > 1:
+                nn.init.normal_(parameter, std=0.02)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        if self.has_mlp:
+            nn.init.zeros_(self.hidden_bias)
+            nn.init.zeros_(self.out_bias)
+
+    def forward(self, k: Tensor, v: Tensor, context: Context) -> tuple[Tensor, Tensor, Context]:
+        """Keys [b n+s g d] and values, and the pass as the mixer then sees it."""
+        before = (_in_heads(part, like) for part, like in zip(self._vectors(), (k, v), strict=True))
+        k, v = (torch.cat([rows.to(text.dtype), text], 1) for rows, text in zip(before, (k, v), strict=True))
+        key = ("prefix", self.length, id(context.mask), id(context.position))
+        return k, v, context.once(key, lambda: _seen(context, self.length))
+
+    def _vectors(self) -> tuple[Tensor, Tensor]:
+        """Keys and values, [n …] or [b n …]."""
+        if not self.has_mlp:
+            return self.own("key"), self.own("value")
+        table = self.own("table")
+        hidden = torch.tanh(product(table, self.own("hidden")) + spread(self.own("hidden_bias"), table))
+        both = product(hidden, self.own("out")) + spread(self.own("out_bias"), hidden)
+        k, v = both.split(self.widths, -1)
+        return k, v
+
+
+def _in_heads(vectors: Tensor, like: Tensor) -> Tensor:
+    """Vectors [n w], or [b n w], in the heads of `like` [b s g d], for each of its rows."""
+    vectors = vectors if vectors.ndim == 3 else vectors.expand(len(like), -1, -1)
+    return vectors.unflatten(-1, like.shape[2:])
+
+
+def _seen(context: Context, length: int) -> Context:
+    """The pass with keys that every query sees before all others, and to which positions add nothing."""
+
+    def allowed() -> Tensor | None:
+        whole = context.mask.allowed
+        return None if whole is None else F.pad(whole, (length, 0), value=True)
+
+    return replace(context, mask=Mask(allowed), position=_Behind(context.position, length), _kept=Notes())
+
+
+class _Behind(Position):
+    """The position of the keys behind a prefix."""
+
+    def __init__(self, position: Position, length: int):
+        self.position, self.length = position, length
+        self.adds_score, self.reads_content = position.adds_score, position.reads_content
+        self.mixes_values, self.reach = position.mixes_values, position.reach
+        self.reads_tree = position.reads_tree
+
+    def score(self, q: Tensor, k: Tensor, q_pos: Tensor, k_pos: Tensor) -> Tensor:
+        return F.pad(self.position.score(q, k[:, self.length :], q_pos, k_pos), (self.length, 0))
+
+    def value(self, weights: Tensor, q_pos: Tensor, k_pos: Tensor) -> Tensor:
+        return self.position.value(weights[..., self.length :], q_pos, k_pos)
+
+
+class Prompt(Tuning):
+    """[P, X]: `length` learned vectors before each text in the stream that enters the first tower. (Lester et al. 2021,
+    section 2)
+
+    They are at the positions −length … −1, so that the text keeps its own and a table of positions is not used up,
+    and begin every document of a packed row. Heads do not see their hidden vectors; the decoder of an encoder-decoder
+    does.
+    """
+
+    def __init__(self, *, length: PositiveInt = 16):
+        self.length = length
+
+    def apply(self, model: nn.Module) -> None:
+        refuse_tuned(model)
+        towers: list[Any] = [module for module in model.modules() if hasattr(module, "prompt")]
+        if not towers:
+            raise ScalingError("the model has no tower to put a prompt into", key="kind", value="Prompt")
+        tower = towers[0]
+        for module in tower.modules():
+            if isinstance(module, Stack) and module.looks_ahead:
+                _refuse_prompt(type(module).__name__, "pools tokens with their neighbours")
+            if isinstance(module, Mixer) and module.reach is not None:
+                _refuse_prompt(type(module).__name__, "has no position before the text's first")
+        tower.prompt = _Vectors(next(tower.parameters()), self.length, stream_width(tower), shown=len(towers) > 1)
+
+    def trains(self, name: str) -> bool:
+        return "prompt" in name.split(".")
+
+
+class _Vectors(Added):
+    """The vectors of virtual tokens."""
+
+    def __init__(self, like: Tensor, length: int, width: int, *, shown: bool):
+        super().__init__()
+        self.length, self.shown = length, shown  # shown: its hidden vectors are for a decoder to read
+        self.vectors = nn.Parameter(torch.empty(length, width, device=like.device, dtype=like.dtype))
+        declare(self, vectors="table")
+        nn.init.normal_(self.vectors, std=0.02)
+
+    def forward(self, x: Float[Tensor, "b t w"]) -> Float[Tensor, "b n w"]:
+        """Those of each row of x."""
+        vectors = self.own("vectors").to(x.dtype)
+        return vectors if vectors.ndim == 3 else vectors.expand(len(x), -1, -1)
+
+
+def _refuse_prompt(kind: str, why: str) -> None:
+    raise ScalingError(f"{kind} {why}", key="kind", value="Prompt", fix="take LoRA or Adapters")
