@@ -33,7 +33,7 @@ from scipy import stats
 from torch.nn import functional
 
 from scaling.nn.context import Context, Places
-from scaling.nn.mixer.softmax import attend, flexible
+from scaling.nn.mixer.softmax import WAYS, attend
 from scaling.nn.patterns import render
 from scaling.schema import build
 from scaling.shape import Shape
@@ -184,7 +184,9 @@ FORMS: dict[str, Callable[[torch.Tensor, torch.Tensor, torch.Tensor, Context], t
     "whole square": _square,
     "loop": _loop,
     "chunks": partial(attend, scale=SCALE, dropout=0.0),  # as the package computes it on a CPU
-    "fused": partial(flexible, scale=SCALE),  # as on CUDA, by FlexAttention, which has no backward pass on a CPU
+    "fused": partial(
+        WAYS["flex"], scale=SCALE, dropout=0.0
+    ),  # as on CUDA, by FlexAttention, which has no backward pass on a CPU
 }
 WHOLE = "whole square"
 

@@ -12,7 +12,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from scaling.kernel.compiled import call, dense, fitting, in_rows, library, serves
+from scaling.kernel.compiled import call, dense, fitting, in_rows, library
 
 Phi = Literal["gelu", "silu"]
 
@@ -262,13 +262,9 @@ def cross_entropy(
         gradient.copy_(own_gradient)
 
 
-def attention_serves(*tensors: Tensor) -> bool:
-    """Whether it takes these tensors, float32 alone, and is faster on this processor than torch's operations."""
-    return tensors[0].dtype is torch.float32 and serves(*tensors) and _pays()
-
-
 @cache
-def _pays() -> bool:
+def attention_pays() -> bool:
+    """Whether attention in float32 is faster on this processor than torch's operations."""
     kernels = library()
     return kernels is not None and bool(kernels.attention_pays())
 

@@ -6,7 +6,6 @@ The choice is made in this file and nowhere else. Both ways compute a function's
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal
 
 import torch
 import torch.nn.functional as F
@@ -16,15 +15,6 @@ from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 
 from scaling.kernel import functions
 from scaling.kernel.compiled import serves
-
-# Up to this number of keys two plain products replace torch's fused kernel on a CPU (docs/performance.md): in bfloat16
-# up to four times as fast, in float32 about as fast, and a FLOP counter sees them, which it does not the other.
-EXPLICIT_KEYS = {2: 1024, 4: 256, 8: 256}  # by the bytes of a number
-
-# Numbers of a head's keys beyond which torch's fused kernel, which reads them in blocks, is faster than ours.
-NEAR_KEYS = 1 << 16
-
-Way = Literal["one pass", "products", "fused"]
 
 
 def drop(x: Tensor, rate: float, training: bool) -> Tensor:
@@ -135,19 +125,6 @@ def cross_entropy(
         gradient.copy_(chances - smoothing / logits.shape[-1] if smoothing else chances)
 
 
-def attention_way(q: Tensor, k: Tensor, v: Tensor, *, dropout: float, reads_weights: bool, adds: bool = True) -> Way:
-    """How softmax attention is computed, by the device, the type, the length, who must see the weights and whether
-    something is added to the logits.
-    """
-    if q.shape[1] == 1 and not dropout and not reads_weights:
-        return "fused"  # keys that one query reads are not worth being laid out for many
-    near = adds or k.shape[1] * k.shape[-1] <= NEAR_KEYS
-    if near and functions.attention_serves(q, k, v) and _as_they_are(q) and not dropout and not reads_weights:
-        return "one pass"
-    few = q.device.type == "cpu" and k.shape[1] <= EXPLICIT_KEYS[q.dtype.itemsize]
-    return "products" if few or reads_weights else "fused"
-
-
 def attention_plus(
     q: Float[Tensor, "b t h d"],
     k: Float[Tensor, "b s h d"],
@@ -157,7 +134,7 @@ def attention_plus(
     scale: float,
 ) -> Float[Tensor, "b t h e"]:
     """softmax(s q kᵀ + added) v, where what is added learns and is larger than a mask or a score of positions."""
-    if functions.attention_serves(q, k, v) and _as_they_are(q):
+    if q.dtype is torch.float32 and kernels_take(q, k, v) and functions.attention_pays():
         return functions.attention(q, k, v, added, scale=scale, causal=False)
     weights = (scale * torch.einsum("bthd,bshd->bhts", q, k) + added).softmax(-1)
     return torch.einsum("bhts,bshe->bthe", weights, v)
@@ -173,7 +150,7 @@ def attention_weights(
 ) -> Float[Tensor, "bh t s"]:
     """softmax(s q kᵀ + bias), head by head; `bias` is asked for unless the kernel can do without: it is `causal`."""
     (b, t, h, _), s = q.shape, k.shape[1]
-    ours = serves(q, k) and _as_they_are(q)
+    ours = kernels_take(q, k)
     added = None if ours and causal else bias()
     q, k = (x.transpose(1, 2).reshape(b * h, -1, x.shape[-1]) for x in (q, k))
     if ours and (added is None or not added.requires_grad):
@@ -186,7 +163,9 @@ def attention_weights(
     return logits.softmax(-1)
 
 
-def _as_they_are(q: Tensor) -> bool:
-    """Whether nothing casts them to another type, and nothing, a counter of FLOPs for instance, watches torch."""
+def kernels_take(q: Tensor, *others: Tensor) -> bool:
+    """Whether the kernels of attention take these: nothing casts them to another type, and nothing, a counter of FLOPs
+    for instance, watches torch.
+    """
     recast = torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu") is not q.dtype
-    return not recast and not is_in_torch_dispatch_mode()
+    return serves(q, *others) and not recast and not is_in_torch_dispatch_mode()

@@ -79,10 +79,10 @@ def parts(model: nn.Module) -> Iterator[Part]:
     return _parts("", model, "head", True, set())
 
 
-def _parts(name: str, module: nn.Module, slot: str, is_open: bool, seen: set[int]) -> Iterator[Part]:
-    if id(module) in seen:
+def _parts(name: str, module: nn.Module, slot: str, is_open: bool, seen: set[nn.Module]) -> Iterator[Part]:
+    if module in seen:
         return
-    seen.add(id(module))
+    seen.add(module)
     own = _slot_of(module)
     own = own if is_open or own == ADDED else None
     if own is not None:
@@ -101,13 +101,13 @@ def parameters(model: Family) -> list[tuple[ParameterSpec, nn.Parameter]]:
     """Every parameter with its specification, once: a tied table is specified where it is first read."""
     towers = {name: child for name, child in model.named_children() if isinstance(child, Tower)}
     last = list(towers.values())[-1]
-    starts = {id(parameter): factor for parameter, factor in _starts(towers.values())}
+    starts = dict(_starts(towers.values()))
     head_start = min((piece.head_start for piece in last.modules() if conforms(piece, Residual)), default=1.0)
-    specified: dict[int, tuple[ParameterSpec, nn.Parameter]] = {}
+    specified: dict[nn.Parameter, tuple[ParameterSpec, nn.Parameter]] = {}
     for prefix, module, slot, _ in parts(model):
         shape = towers.get(prefix.split(".")[0], last).shape
         for name, parameter in module.named_parameters(recurse=False):
-            if id(parameter) in specified:
+            if parameter in specified:
                 continue
             spec = ParameterSpec(
                 f"{prefix}.{name}",
@@ -117,9 +117,9 @@ def parameters(model: Family) -> list[tuple[ParameterSpec, nn.Parameter]]:
                 shape.width,
                 shape.layers,
                 shape.head_width,
-                starts.get(id(parameter), 1.0),
+                starts.get(parameter, 1.0),
             )
-            specified[id(parameter)] = replace(spec, start=head_start) if spec.predicts else spec, parameter
+            specified[parameter] = replace(spec, start=head_start) if spec.predicts else spec, parameter
     return list(specified.values())
 
 

@@ -117,11 +117,11 @@ def pieces(model: nn.Module) -> Iterator[tuple[str, nn.Module, str]]:
 
 
 def _within(
-    name: str, module: nn.Module, piece: nn.Module | None, slot: str, seen: set[int]
+    name: str, module: nn.Module, piece: nn.Module | None, slot: str, seen: set[nn.Module]
 ) -> Iterator[tuple[str, nn.Module, nn.Module | None, str]]:
-    if id(module) in seen or isinstance(module, Added):
+    if module in seen or isinstance(module, Added):
         return
-    seen.add(id(module))
+    seen.add(module)
     own = getattr(module, "slot", None)
     if own in PIECES:
         piece, slot = module, own

@@ -88,7 +88,7 @@ class State(dict[str, Tensor]):
         return self[name]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Places:
     """Where tokens are: position within the document, which document (0 is padding), and the length of a prefix.
 
@@ -184,11 +184,19 @@ class Position(Protocol):
 
     slot = "position"
     per: Literal["stack", "layer"] = "stack"  # whether a stack's layers share one, or each has its own
-    adds_score: bool = False  # `score` adds something, so that kernels cannot go without
     reads_content: bool = False  # the score depends on q and k: the mixer scales it with q·k, and it is made each time
-    mixes_values: bool = False  # `value` adds something
     reads_tree: bool = False  # hooks are given [b t 4], the position and its place in a tree (`Batch.tree`)
     reach: int | None = None  # how many positions there are, where they are counted
+
+    @property
+    def adds_score(self) -> bool:
+        """Whether `score` is overridden, so that kernels cannot go without it."""
+        return getattr(self.score, "__func__", None) is not Position.score
+
+    @property
+    def mixes_values(self) -> bool:
+        """Whether `value` is overridden, so that kernels cannot go without it."""
+        return getattr(self.value, "__func__", None) is not Position.value
 
     def embed(self, x: Float[Tensor, "b t w"], positions: Int[Tensor, "#b t ..."]) -> Float[Tensor, "b t w"]:
         """What the stack's input becomes."""
@@ -228,7 +236,7 @@ class Nowhere(Position):
 NOWHERE = Nowhere()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Mask:
     """Who sees whom: `allowed` [b or 1, t, s], or None where everyone sees everyone.
 
@@ -360,12 +368,12 @@ class Context:
 
     def state(self, piece: nn.Module) -> State | None:
         """What `piece` kept from earlier decoding steps at this execution, or None where nothing is cached."""
-        return None if self.cache is None else self.cache.state((self.execution, id(piece)))
+        return None if self.cache is None else self.cache.state((self.execution, piece))
 
     def memory_state(self, piece: nn.Module) -> State | None:
         """The same, of a piece that keeps only what it makes of the memory."""
         if self.cache is not None:
-            self.cache.of_memory.add((self.execution, id(piece)))
+            self.cache.of_memory.add((self.execution, piece))
         return self.state(piece)
 
     def add_loss(self, name: str, loss: Tensor) -> None:

@@ -142,8 +142,6 @@ class ALiBi(_Position):
     For H not a power of two: the slopes of the next smaller power, then every other slope of the next larger one.
     """
 
-    adds_score = True
-
     def __init__(self, shape: Shape, pattern: Pattern):
         super().__init__()
         self.slopes = _slopes(shape.heads)
@@ -169,8 +167,6 @@ class RelativeBias(_Position):
     ahead spend half of all buckets on keys that come later. T5 shares one table among a stack's layers (`per:
     stack`).
     """
-
-    adds_score = True
 
     def __init__(
         self,
@@ -220,7 +216,7 @@ class Shaw(_Position):
     scaled like q·k, by the mixer's `scale`.
     """
 
-    adds_score = reads_content = mixes_values = True
+    reads_content = True
 
     def __init__(
         self, shape: Shape, pattern: Pattern, *, distance: NonNegativeInt = 16, per: Literal["stack", "layer"] = "layer"
@@ -268,7 +264,7 @@ class TransformerXL(_Position):
     """
 
     per = "layer"
-    adds_score = reads_content = True
+    reads_content = True
 
     def __init__(self, shape: Shape, pattern: Pattern, *, base: PositiveFloat = 10000.0):
         super().__init__()
@@ -328,7 +324,9 @@ class Syntax(_Position):
     ):
         super().__init__()
         self.deepest, self.distance = depth, distance
-        self.adds_score = self.reads_content = places != "absolute"
+        self.reads_content = places != "absolute"
+        if places == "absolute":
+            self.score = super().score  # which adds nothing
         self.sequence = None if places == "relative" else Sinusoidal(shape, pattern)
         self.depth = None if places == "relative" else nn.Parameter(torch.empty(depth + 1, shape.width))
         offsets = None if places == "absolute" else (2 * distance + 1, shape.head_width)

@@ -39,12 +39,12 @@ class LoRA(Tuning):
 
     def apply(self, model: nn.Module) -> None:
         refuse_tuned(model)
-        shared: dict[int, _Update] = {}
+        shared: dict[Tensor, _Update] = {}
         for linear in targeted(model, self.targets):
             weight = linear.module.weight
-            update = shared.get(id(weight))
+            update = shared.get(weight)
             if update is None:
-                update = shared[id(weight)] = _Update(weight, self.rank, self.alpha / self.rank, self.dropout)
+                update = shared[weight] = _Update(weight, self.rank, self.alpha / self.rank, self.dropout)
             linear.module.add_module("lora", update)
             linear.module.register_forward_hook(_updated)
 
@@ -101,11 +101,11 @@ def _updated(module: Any, args: tuple[Tensor, ...], output: Tensor) -> Tensor:
 
 def _updates(model: nn.Module, merged: bool) -> Iterator[tuple[nn.Linear, _Update]]:
     """Each updated matrix once, of those that are merged or of those that are not."""
-    seen: set[int] = set()
+    seen: set[nn.Module] = set()
     for linear in maps(model):
         update = getattr(linear.module, "lora", None)
-        if isinstance(update, _Update) and update.merged is merged and id(update) not in seen:
-            seen.add(id(update))
+        if isinstance(update, _Update) and update.merged is merged and update not in seen:
+            seen.add(update)
             yield linear.module, update
 
 
@@ -175,7 +175,7 @@ class Adapters(Tuning):
                     fix=nearest(slot, [module for module in PIECES if module in slots]),
                 )
         width = stream_width(model)
-        for piece in {id(piece): piece for piece in branches}.values():
+        for piece in dict.fromkeys(branches):
             if getattr(piece, "slot", None) in self.after:
                 like = next(piece.parameters())
                 piece.add_module("adapter", _Adapter(like, width, self.bottleneck, self.activation()))
@@ -384,7 +384,7 @@ class _Prefix(Added):
         """Keys [b n+s g d] and values, and the pass as the mixer then sees it."""
         before = (_in_heads(part, like) for part, like in zip(self._vectors(), (k, v), strict=True))
         k, v = (torch.cat([rows.to(text.dtype), text], 1) for rows, text in zip(before, (k, v), strict=True))
-        key = ("prefix", self.length, id(context.mask), id(context.position))
+        key = ("prefix", self.length, context.mask, context.position)
         return k, v, context.once(key, lambda: _seen(context, self.length))
 
     def _vectors(self) -> tuple[Tensor, Tensor]:
@@ -419,9 +419,11 @@ class _Behind(Position):
 
     def __init__(self, position: Position, length: int):
         self.position, self.length = position, length
-        self.adds_score, self.reads_content = position.adds_score, position.reads_content
-        self.mixes_values, self.reach = position.mixes_values, position.reach
-        self.reads_tree = position.reads_tree
+        self.reads_content, self.reads_tree, self.reach = position.reads_content, position.reads_tree, position.reach
+        if not position.adds_score:
+            self.score = super().score  # which adds nothing
+        if not position.mixes_values:
+            self.value = super().value
 
     def score(self, q: Tensor, k: Tensor, q_pos: Tensor, k_pos: Tensor) -> Tensor:
         return F.pad(self.position.score(q, k[:, self.length :], q_pos, k_pos), (self.length, 0))

@@ -39,7 +39,7 @@ def visible(context: Context, back: int, ahead: int) -> Bool[Tensor, "#b t k"] |
     The pattern is asked for each token's band alone. What lies beyond the ends of a row may come out either way: there
     is nothing to see.
     """
-    return context.once(("visible", back, ahead, id(context.mask)), lambda: _visible(context, back, ahead))
+    return context.once(("visible", back, ahead, context.mask), lambda: _visible(context, back, ahead))
 
 
 def _neighbourhood(

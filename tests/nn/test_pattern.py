@@ -120,7 +120,7 @@ def test_blocks_are_the_square(name, inner, documents, position):
     now = context(lines(inner)[name], position, documents)
     q, k, v = inputs()
     found = softmax.attend(q, k, v, now, scale=0.3, dropout=0.0)
-    expected = softmax._explicit(q, k, v, now, 0.3, 0.0)
+    expected = softmax.WAYS["explicit"](q, k, v, now, 0.3, 0.0)
     real = torch.ones(1, LENGTH, 1, 1) if documents is None else (documents > 0)[:, :, None, None]
     torch.testing.assert_close(found * real, expected * real, rtol=0, atol=1e-12)
     upstream = torch.linspace(-1, 1, found.numel(), dtype=torch.float64).view_as(found) * real
@@ -159,11 +159,11 @@ def differences_of_flex_attention() -> None:
     q, k, v = (torch.randn(ROWS, LENGTH, heads, 32, generator=draw) for heads in (HEADS, 2, 2))
     for (name, inner), documents in itertools.product(cases, (None, PACKED)):
         now = context(lines(inner)[name], documents=documents)
-        expected = softmax._explicit(q, k, v, now, 0.3, 0.0)
+        expected = softmax.WAYS["explicit"](q, k, v, now, 0.3, 0.0)
         real = (-1 if documents is None else 0) < PACKED
         mask = softmax.block_mask(now)
         for compiled in (False, True) if name == "BigBird" else (False,):
-            found = softmax.attention_of(softmax._function(compiled), q, k, v, mask, 0.3)
+            found = softmax.attention_of(softmax._flex_attention(compiled), q, k, v, mask, 0.3)
             print((found - expected)[real].abs().max().item())
 
 
@@ -184,13 +184,13 @@ def test_flex_attention_on_a_gpu_is_the_square_with_its_gradients(name):
     draw = torch.Generator().manual_seed(0)
     inputs = [torch.randn(ROWS, LENGTH, heads, 32, generator=draw) for heads in (HEADS, 2, 2)]
     now, answers = context(lines("Causal")[name]), []
-    for device, attend in (("cpu", softmax._explicit), ("cuda", None)):
+    for device, attend in (("cpu", softmax.WAYS["explicit"]), ("cuda", None)):
         q, k, v = (x.detach().to(device).requires_grad_() for x in inputs)
         if attend is None:
             places = Places.of(torch.zeros(ROWS, LENGTH, device=device))
             mask = render(build("pattern", lines("Causal")[name]), places, places)
             there = Context(places, places, mask, now.position)
-            assert softmax.takes(q, v, there, 0.0)
+            assert softmax.choose(softmax.Setting.of(q, k, v), there, 0.0) == "flex"
             mixed = softmax.attend(q, k, v, there, scale=0.3, dropout=0.0)
         else:
             mixed = attend(q, k, v, now, 0.3, 0.0)

@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
-from scaling.kernel import functions
 from scaling.kernel.compiled import absent
 from scaling.nn.context import Cache, Context, Places
 from scaling.nn.mixer import softmax
@@ -25,12 +24,12 @@ SHAPE = Shape.of(
     {"width": HEADS * WIDTH, "layers": 1, "heads": HEADS, "vocabulary": 8, "length": LENGTH, "value_width": VALUE}
 )
 PACKED = torch.tensor([[1] * 4 + [2] * 5, [1] * 9, [0] * 2 + [1] * 7])
-KERNELS = {"explicit": softmax._explicit, "fused": softmax._fused}
+KERNELS = {name: softmax.WAYS[name] for name in ("explicit", "sdpa")}
 WAYS: dict[str, tuple[Callable[..., Tensor], torch.dtype, float]] = {
     name: (kernel, torch.float64, 1e-12) for name, kernel in KERNELS.items()
 }
 if absent() is None:
-    WAYS["one pass"] = (lambda *given: softmax._in_one_pass(*given[:5]), torch.float32, 1e-5)
+    WAYS["kernel"] = (softmax.WAYS["kernel"], torch.float32, 1e-5)
 POSITIONS = sorted(kinds("position"))
 
 
@@ -96,8 +95,8 @@ def test_number_types_and_shared_keys(kernel, dtype, tolerance, key_heads):
 
 @pytest.mark.skipif(absent() is not None, reason=f"no kernels: {absent()}")
 @pytest.mark.parametrize("key_heads", [HEADS, 2, 1])
-def test_shared_keys_in_one_pass(key_heads):
-    _agree(*WAYS["one pass"][:1], _context(), *WAYS["one pass"][1:], key_heads)
+def test_shared_keys_in_the_kernel(key_heads):
+    _agree(*WAYS["kernel"][:1], _context(), *WAYS["kernel"][1:], key_heads)
 
 
 @pytest.mark.parametrize(("kernel", "dtype", "tolerance"), WAYS.values(), ids=WAYS)
@@ -113,7 +112,7 @@ def test_patterns_and_documents(kernel, dtype, tolerance, pattern, documents):
 @pytest.mark.parametrize("documents", [None, PACKED], ids=["plain", "packed"])
 def test_positions(kernel, dtype, tolerance, position, documents):
     context = _context(position=position, documents=documents)
-    if kernel is softmax._explicit or not context.position.mixes_values:
+    if kernel is softmax.WAYS["explicit"] or not context.position.mixes_values:
         _agree(kernel, context, dtype, tolerance)
 
 
@@ -131,7 +130,7 @@ def test_a_position_s_table_learns_through_every_kernel(kernel, dtype, tolerance
 def test_gradient_by_differences():
     context = _context(documents=PACKED.clamp(min=1))
     assert torch.autograd.gradcheck(
-        lambda q, k, v: softmax._explicit(q, k, v, context, 0.3, 0.0), _inputs(torch.float64)
+        lambda q, k, v: softmax.WAYS["explicit"](q, k, v, context, 0.3, 0.0), _inputs(torch.float64)
     )
 
 
@@ -170,41 +169,39 @@ def test_short_windows_on_a_cpu_show_their_products_to_the_counter():
 
 
 @pytest.mark.parametrize(
-    ("dtype", "keys", "way"),
+    ("setting", "line", "way"),
     [
-        (torch.float32, 1025, "_in_one_pass"),
-        (torch.float64, 256, "_explicit"),
-        (torch.float64, 257, "_fused"),
-        (torch.bfloat16, 1024, "_explicit"),
-        (torch.bfloat16, 1025, "_fused"),
+        ({"keys": 1025, "kernels": True}, {}, "kernel"),
+        ({"keys": 1025, "kernels": True}, {"dropout": 0.1}, "sdpa"),
+        ({"keys": 1025, "kernels": True}, {"position": "Shaw"}, "explicit"),
+        ({"keys": 1025, "kernels": True, "queries": 1}, {}, "sdpa"),
+        ({"keys": 1025, "kernels": True, "pays": False}, {}, "sdpa"),
+        ({"keys": 256}, {}, "explicit"),
+        ({"keys": 257}, {}, "sdpa"),
+        ({"keys": 257}, {"shown": True}, "explicit"),
+        ({"keys": 1024, "dtype": torch.bfloat16, "kernels": True}, {}, "explicit"),
+        ({"keys": 1025, "dtype": torch.bfloat16}, {}, "sdpa"),
+        ({"keys": 256, "device": "meta"}, {}, "sdpa"),
+        ({"keys": 4096}, {"position": "ALiBi"}, "parts"),
+        ({"keys": 4096, "device": "meta"}, {"position": "ALiBi"}, "counted"),
+        ({"keys": 4096, "device": "cuda"}, {"position": "ALiBi"}, "sdpa"),
     ],
 )
-def test_the_kernel_follows_length_and_type(monkeypatch: pytest.MonkeyPatch, dtype, keys, way):
-    taken = []
-    for name in ("_in_one_pass", "_explicit", "_fused"):
-        monkeypatch.setattr(softmax, name, lambda q, *_, name=name: taken.append(name) or q)
-    monkeypatch.setattr(functions, "_pays", lambda: absent() is None)
-    q = torch.zeros(1, keys, 1, 2, dtype=dtype)
-    for device in ("cpu", "meta"):
-        x = q.to(device)
-        softmax.attend(x, x, x, _context(), scale=1.0, dropout=0.0)
-    assert taken == [way if way != "_in_one_pass" or absent() is None else "_fused", "_fused"]
+def test_the_way_follows_the_setting(monkeypatch: pytest.MonkeyPatch, setting, line, way):
+    setting, line = dict(setting), dict(line)
+    monkeypatch.setattr(softmax, "attention_pays", lambda pays=setting.pop("pays", True): pays)
+    usual = {"device": "cpu", "dtype": torch.float32, "width": 8, "value_width": 8, "kernels": False}
+    setting = {**usual, "queries": setting["keys"], **setting}
+    context = _context(position=line.get("position", "NoPosition"))
+    context.weights = (lambda weights: None) if line.get("shown") else None
+    assert softmax.choose(softmax.Setting(**setting), context, line.get("dropout", 0.0)) == way
 
 
 @pytest.mark.skipif(absent() is not None, reason=f"no kernels: {absent()}")
-def test_where_one_pass_cannot_serve(monkeypatch: pytest.MonkeyPatch):
-    """Dropped weights, values that are mixed in, another type under autocast, a processor on which it does not pay."""
-    taken = []
-    monkeypatch.setattr(softmax, "_in_one_pass", lambda q, k, v, *_: taken.append(1) or v)
-    monkeypatch.setattr(functions, "_pays", lambda: True)
+def test_kernels_take_no_tensors_that_are_cast_or_watched():
     inputs = _inputs(torch.float32)
-    softmax.attend(*inputs, _context(), scale=1.0, dropout=0.1)
-    softmax.attend(*inputs, _context(position="Shaw"), scale=1.0, dropout=0.0)
+    assert softmax.Setting.of(*inputs).kernels
     with torch.autocast("cpu", torch.bfloat16):
-        softmax.attend(*inputs, _context(), scale=1.0, dropout=0.0)
-    assert not taken
-    softmax.attend(*inputs, _context(), scale=1.0, dropout=0.0)
-    assert taken
-    monkeypatch.setattr(functions, "_pays", lambda: False)
-    softmax.attend(*inputs, _context(), scale=1.0, dropout=0.0)
-    assert len(taken) == 1
+        assert not softmax.Setting.of(*inputs).kernels
+    with FlopCounterMode(display=False):
+        assert not softmax.Setting.of(*inputs).kernels

@@ -53,7 +53,7 @@ def test_parts_are_the_whole(position, pattern, line, documents, monkeypatch):
     given: Any = {"position": position, "pattern": pattern, "documents": documents, "dropout": 0.0, "line": line}
     whole = run(40, **given)
     monkeypatch.setattr(softmax, "NEAR_KEYS", 0)
-    monkeypatch.setattr(softmax, "SQUARE", 0)
+    monkeypatch.setattr(softmax, "SQUARE", 7 * 40)
     monkeypatch.setattr(softmax, "PART", 7 * 40)
     parts = run(40, **given)
     for found, expected in zip(parts, whole, strict=True):
@@ -64,7 +64,7 @@ def test_parts_are_the_whole(position, pattern, line, documents, monkeypatch):
 
 def test_dropout_draws_the_same_in_both_passes(monkeypatch):
     """Where it did not, the gradient by the values would not be that of the output, which is linear in them."""
-    monkeypatch.setattr(softmax, "SQUARE", 0)
+    monkeypatch.setattr(softmax, "SQUARE", 7 * 40)
     monkeypatch.setattr(softmax, "PART", 7 * 40)
     monkeypatch.setattr(softmax, "NEAR_KEYS", 0)
     q, k, v = (torch.randn(1, 40, 2, 8, dtype=torch.float64) for _ in range(3))

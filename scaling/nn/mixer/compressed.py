@@ -115,11 +115,11 @@ class MemoryCompressed(Attention):
             places = self._sections(context).places
             return places, replace(render(pattern, context.places, places), pattern=None)
 
-        keys, mask = context.once(("compressed", self.stride, id(context.mask)), rendered)
+        keys, mask = context.once(("compressed", self.stride, context.mask), rendered)
         return replace(context, keys=keys, mask=mask)
 
     def _sections(self, context: Context) -> Sections:
-        return context.once(("sections", self.stride, id(context.keys)), lambda: Sections.of(context.keys, self.stride))
+        return context.once(("sections", self.stride, context.keys), lambda: Sections.of(context.keys, self.stride))
 
     def _compressed(self, k: Tensor, v: Tensor, context: Context) -> tuple[Tensor, Tensor]:
         """The sections' keys and values; a cache keeps those of whole sections, and the tokens of the last one."""
@@ -155,7 +155,7 @@ def _with_nothing(context: Context) -> Context:
         whole = context.places.positions.shape[1]
         return Places(F.pad(keys.positions, (1, 0)), documents), Mask(lambda: part(0, whole), part=part)
 
-    keys, mask = context.once(("nothing", id(context.mask)), padded)
+    keys, mask = context.once(("nothing", context.mask), padded)
     return replace(context, keys=keys, mask=mask)
 
 
@@ -215,7 +215,7 @@ class Linformer(Attention):
 
     def _attend(self, q: Tensor, k: Tensor, v: Tensor, context: Context) -> Tensor:
         self._check(context)
-        sections: Sections = context.once(("projected", id(context.keys)), lambda: _documents(context.keys))
+        sections: Sections = context.once(("projected", context.keys), lambda: _documents(context.keys))
         projected = self.onto_keys.count
 
         def seen() -> Context:
@@ -226,7 +226,7 @@ class Linformer(Attention):
             keys = Places(of_keys.new_zeros(len(of_keys), sections.count * projected))
             return context.at(context.places, keys, Mask(allowed))
 
-        inside = context.once(("projected keys", projected, id(context.mask)), seen)
+        inside = context.once(("projected keys", projected, context.mask), seen)
         inside = replace(inside, position=context.position, execution=context.execution)
         k, v = self.onto_keys(sections.cut(k)), self.onto_values(sections.cut(v))
         return super()._attend(q, k.flatten(1, 2), v.flatten(1, 2), inside)

@@ -6,15 +6,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib.util import find_spec
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-from scaling.kernel.functions import attention
-from scaling.kernel.operations import NEAR_KEYS, attention_way, attention_weights
+from scaling.kernel.functions import attention, attention_pays
+from scaling.kernel.operations import attention_weights, kernels_take
 from scaling.nn.context import NOWHERE, Context, Layout, Mask, Notes, Places, layout_of, recomputed
 from scaling.nn.patterns import render
 
@@ -139,20 +139,13 @@ def in_order(context: Context) -> bool:
         order = keys.positions == torch.arange(keys.positions.shape[1], device=keys.positions.device)
         return bool((order if keys.documents is None else order | (keys.documents == 0)).all())
 
-    return context.once(("in order", id(context.keys)), lambda: compare(context.keys))
+    return context.once(("in order", context.keys), lambda: compare(context.keys))
 
 
-def in_blocks(
-    attend: Callable[..., Tensor],
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    context: Context,
-    blocks: Blocks,
-    scale: float,
-    dropout: float,
-) -> Tensor:
+def _blocks(q: Tensor, k: Tensor, v: Tensor, context: Context, scale: float, dropout: float) -> Tensor:
     """Blocks of neighbouring queries as rows of their own, each before the keys that some of them sees."""
+    blocks = blocks_of(context, q.shape[1], k.shape[1])
+    assert blocks is not None
     b, rows = len(q), blocks.step * blocks.count
 
     def places(part: Callable[[Tensor], Tensor], whole: Places, documents: Tensor | None) -> Places:
@@ -173,7 +166,7 @@ def in_blocks(
             k_places = replace(k_places, documents=once.flatten(0, 1))
         return q_places, k_places, replace(render(pattern, q_places, k_places), pattern=None)
 
-    q_places, k_places, mask = context.once(("blocks", id(context.mask)), rendered)
+    q_places, k_places, mask = context.once(("blocks", context.mask), rendered)
     inside = replace(context, places=q_places, keys=k_places, mask=mask)
     mixed = attend(blocks.queries(q), blocks.keys(k), blocks.keys(v), inside, scale=scale, dropout=dropout)
     mixed = blocks.whole(mixed, b)
@@ -186,7 +179,7 @@ def in_blocks(
 
 def of_first(context: Context, count: int) -> Context:
     """The pass of its first queries alone, which read the square."""
-    return context.once(("first", count, id(context.mask)), lambda: of_queries(context, 0, count))
+    return context.once(("first", count, context.mask), lambda: of_queries(context, 0, count))
 
 
 def of_queries(context: Context, start: int, stop: int, keys: int | None = None) -> Context:
@@ -202,28 +195,10 @@ def _padded(x: Tensor, before: int, after: int) -> Tensor:
     return F.pad(x, (0, 0) * (x.ndim - 2) + (before, after))
 
 
-LEAST_WIDTH = 16  # of a head; the compiled kernel takes no narrower ones
-
-
-def takes(q: Tensor, v: Tensor, context: Context, dropout: float) -> bool:
-    """Whether the compiled kernel computes a pattern that has a layout: on CUDA, where positions add nothing and there
-    is what compiles it.
-    """
-    position = context.position
-    return (
-        q.is_cuda
-        and _compiles()
-        and context.cache is None  # a kernel is compiled for a length
-        and not (position.adds_score or position.mixes_values or dropout)
-        and q.dtype != torch.float64
-        and min(q.shape[-1], v.shape[-1]) >= LEAST_WIDTH
-    )
-
-
-def flexible(q: Tensor, k: Tensor, v: Tensor, context: Context, scale: float) -> Tensor:
-    """softmax(s q kᵀ + mask) v, [b t h e]."""
-    mask = context.once(("flexible", id(context.mask)), lambda: block_mask(context))
-    return attention_of(_function(True), q, k, v, mask, scale)
+def _flex(q: Tensor, k: Tensor, v: Tensor, context: Context, scale: float, dropout: float) -> Tensor:
+    """FlexAttention: torch compiles a kernel that skips the blocks of keys that nobody sees."""
+    mask = context.once(("flex", context.mask), lambda: block_mask(context))
+    return attention_of(_flex_attention(True), q, k, v, mask, scale)
 
 
 def attention_of(function: Any, q: Tensor, k: Tensor, v: Tensor, mask: Any, scale: float) -> Tensor:
@@ -266,12 +241,7 @@ def _at(places: Places, row: Tensor, index: Tensor) -> Places:
 
 
 @cache
-def _compiles() -> bool:
-    return find_spec("triton") is not None
-
-
-@cache
-def _function(compiled: bool) -> Any:
+def _flex_attention(compiled: bool) -> Any:
     from torch.nn.attention.flex_attention import flex_attention
 
     return torch.compile(flex_attention, dynamic=False) if compiled else flex_attention
@@ -279,6 +249,33 @@ def _function(compiled: bool) -> Any:
 
 # A mask, a score or weights for more pairs than these (2,048 tokens squared) are made for so many pairs at a time.
 SQUARE, PART = 1 << 22, 1 << 21
+
+# Up to this number of keys two plain products replace torch's fused kernel on a CPU (docs/performance.md): in bfloat16
+# up to four times as fast, in float32 about as fast, and a FLOP counter sees them, which it does not the other.
+EXPLICIT_KEYS = {2: 1024, 4: 256, 8: 256}  # by the bytes of a number
+
+# Numbers of a head's keys beyond which torch's fused kernel, which reads them in blocks, is faster than ours.
+NEAR_KEYS = 1 << 16
+
+LEAST_WIDTH = 16  # of a head that FlexAttention takes
+COMPILES = find_spec("triton") is not None  # what FlexAttention is compiled by
+
+
+class Setting(NamedTuple):
+    """What the choice of a way needs to know of queries [b t h d], keys [b s g d] and values [b s g e]."""
+
+    device: str
+    dtype: torch.dtype
+    queries: int
+    keys: int
+    width: int
+    value_width: int
+    kernels: bool  # whether our kernels take them: plain tensors on a CPU that nothing casts or watches
+
+    @staticmethod
+    def of(q: Tensor, k: Tensor, v: Tensor) -> Setting:
+        sizes = q.shape[1], k.shape[1], k.shape[-1], v.shape[-1]
+        return Setting(q.device.type, q.dtype, *sizes, kernels_take(q, k, v))
 
 
 def attend(
@@ -291,57 +288,36 @@ def attend(
     dropout: float,
 ) -> Float[Tensor, "b t h e"]:
     """Each query's average of the values it may see."""
-    if context.weights is not None:
-        return _shown(q, k, v, context, scale, context.weights)
-    if layout_of(context.mask.pattern) is not None:
-        if takes(q, v, context, dropout):
-            return flexible(q, k, v, context, scale)
-        blocks = blocks_of(context, q.shape[1], k.shape[1])
-        if blocks is not None:
-            return in_blocks(attend, q, k, v, context, blocks, scale, dropout)
-    t, s = q.shape[1], k.shape[1]
-    adds = s * k.shape[-1] <= NEAR_KEYS or _adds(context)
-    if t * s > SQUARE and (adds or dropout or context.position.mixes_values):
-        if q.device.type == "cpu":
-            return _streamed(q, k, v, context, scale, dropout)
-        if q.is_meta and not context.position.reads_content:
-            context = replace(context, mask=Mask(), position=NOWHERE)  # what a CPU does not keep, a count does not
-            adds = False
-    return _at_once(q, k, v, context, scale, dropout, adds)
+    return WAYS[choose(Setting.of(q, k, v), context, dropout)](q, k, v, context, scale, dropout)
 
 
-def _at_once(
-    q: Tensor, k: Tensor, v: Tensor, context: Context, scale: float, dropout: float, adds: bool
-) -> Float[Tensor, "b t h e"]:
-    reads_weights = context.position.mixes_values
-    way = attention_way(q, k, v, dropout=dropout, reads_weights=reads_weights, adds=adds)
-    if way == "one pass":
-        return _in_one_pass(q, k, v, context, scale)
-    if way == "products":
-        return _explicit(q, k, v, context, scale, dropout)
-    return _fused(q, k, v, context, scale, dropout)
-
-
-def _streamed(
-    q: Tensor, k: Tensor, v: Tensor, context: Context, scale: float, dropout: float
-) -> Float[Tensor, "b t h e"]:
-    """Some queries after others, so that of the square there is never more than a part: memory grows with the length.
-    The backward pass computes each part again. (Rabe & Staats 2021; Dao et al. 2022)
+def choose(setting: Setting, context: Context, dropout: float) -> str:
+    """The name of the way: by who looks at the weights, the pattern, what positions add, the device, the type and the
+    length. No other function asks for these.
     """
-    (t, s), pattern = (q.shape[1], k.shape[1]), context.mask.pattern
-    size = max(1, PART // s)
-    looks_back = pattern is not None and not pattern.ahead  # keys are then the queries' own, and those before them
-
-    def part(q: Tensor, k: Tensor, v: Tensor, start: int, stop: int) -> Tensor:
-        inside = of_queries(context, start, stop, k.shape[1])
-        return _at_once(q, k, v, inside, scale, dropout, _adds(inside))
-
-    parts = []
-    for start in range(0, t, size):
-        stop = min(start + size, t)
-        seen = s - t + stop if looks_back else s
-        parts.append(recomputed(part, q[:, start:stop], k[:, :seen], v[:, :seen], start, stop))
-    return torch.cat(parts, 1)
+    device, dtype, t, s, width, value_width, kernels = setting
+    position, mixes = context.position, context.position.mixes_values
+    if context.weights is not None:
+        return "explicit"
+    if layout_of(context.mask.pattern) is not None:
+        added = position.adds_score or mixes or dropout or context.cache is not None  # it is compiled for a length
+        wide = min(width, value_width) >= LEAST_WIDTH
+        if device == "cuda" and COMPILES and wide and not added and dtype != torch.float64:
+            return "flex"
+        if blocks_of(context, t, s) is not None:
+            return "blocks"
+    adds = s * width <= NEAR_KEYS or _adds(context)
+    if t > 1 and t * s > SQUARE and (adds or dropout or mixes):
+        if device == "cpu":
+            return "parts"
+        if device == "meta" and not position.reads_content:
+            return "counted"
+    if t == 1 and not dropout and not mixes:
+        return "sdpa"  # keys that one query reads are not worth being laid out for many
+    if adds and kernels and dtype is torch.float32 and attention_pays() and not dropout and not mixes:
+        return "kernel"
+    few = device == "cpu" and s <= EXPLICIT_KEYS[dtype.itemsize]
+    return "explicit" if few or mixes else "sdpa"
 
 
 def _adds(context: Context) -> bool:
@@ -356,18 +332,15 @@ def _triangular(context: Context) -> bool:
     return context.mask.triangular and not context.position.adds_score
 
 
-def _in_one_pass(q: Tensor, k: Tensor, v: Tensor, context: Context, scale: float) -> Tensor:
-    triangular = _triangular(context)
-    added = None if triangular else bias(q, k, context, scale)
-    return attention(q, k, v, added, scale=scale, causal=triangular)
-
-
 def _explicit(q: Tensor, k: Tensor, v: Tensor, context: Context, scale: float, dropout: float) -> Tensor:
+    """The formula: two products with the weights between them, which positions and who looks at them may read."""
     (b, t, h), s = q.shape[:3], k.shape[1]
     if k.shape[2] != h:
         k, v = (x.repeat_interleave(h // x.shape[2], 2) for x in (k, v))
     v = v.transpose(1, 2).reshape(b * h, s, -1)
     weights = attention_weights(q, k, lambda: bias(q, k, context, scale), causal=_triangular(context), scale=scale)
+    if context.weights is not None:
+        context.weights(weights.view(b, h, t, s))
     if dropout:
         weights = F.dropout(weights, dropout)
     mixed = (weights @ v).view(b, h, t, -1)
@@ -376,20 +349,8 @@ def _explicit(q: Tensor, k: Tensor, v: Tensor, context: Context, scale: float, d
     return mixed.transpose(1, 2)
 
 
-def _shown(q: Tensor, k: Tensor, v: Tensor, context: Context, scale: float, show: Callable[[Tensor], None]) -> Tensor:
-    """All weights at once, by the formula, for who looks at them."""
-    if k.shape[2] != q.shape[2]:
-        k, v = (x.repeat_interleave(q.shape[2] // x.shape[2], 2) for x in (k, v))
-    scores, added = torch.einsum("bthd,bshd->bhts", q, k) * scale, bias(q, k, context, scale)
-    weights = (scores if added is None else scores + added).softmax(-1)
-    show(weights)
-    mixed = torch.einsum("bhts,bshe->bhte", weights, v)
-    if context.position.mixes_values:
-        mixed = mixed + context.position.value(weights, *context.seen)
-    return mixed.transpose(1, 2)
-
-
-def _fused(q: Tensor, k: Tensor, v: Tensor, context: Context, scale: float, dropout: float) -> Tensor:
+def _sdpa(q: Tensor, k: Tensor, v: Tensor, context: Context, scale: float, dropout: float) -> Tensor:
+    """torch's fused attention."""
     triangular = _triangular(context)
     added = None if triangular else bias(q, k, context, scale)
     mixed = F.scaled_dot_product_attention(
@@ -403,6 +364,50 @@ def _fused(q: Tensor, k: Tensor, v: Tensor, context: Context, scale: float, drop
         enable_gqa=q.shape[2] != k.shape[2],
     )
     return mixed.transpose(1, 2)
+
+
+def _counted(q: Tensor, k: Tensor, v: Tensor, context: Context, scale: float, dropout: float) -> Tensor:
+    """Long rows on the meta device: what a CPU does not keep, a count does not."""
+    return _sdpa(q, k, v, replace(context, mask=Mask(), position=NOWHERE), scale, dropout)
+
+
+def _kernel(q: Tensor, k: Tensor, v: Tensor, context: Context, scale: float, dropout: float) -> Tensor:
+    """Our kernel for a CPU, which keeps no weights and drops none."""
+    triangular = _triangular(context)
+    added = None if triangular else bias(q, k, context, scale)
+    return attention(q, k, v, added, scale=scale, causal=triangular)
+
+
+def _parts(q: Tensor, k: Tensor, v: Tensor, context: Context, scale: float, dropout: float) -> Tensor:
+    """Some queries after others, so that of the square there is never more than a part: memory grows with the length.
+    The backward pass computes each part again. (Rabe & Staats 2021; Dao et al. 2022)
+    """
+    (t, s), pattern = (q.shape[1], k.shape[1]), context.mask.pattern
+    size = max(1, PART // s)
+    looks_back = pattern is not None and not pattern.ahead  # keys are then the queries' own, and those before them
+
+    def part(q: Tensor, k: Tensor, v: Tensor, start: int, stop: int) -> Tensor:
+        inside = of_queries(context, start, stop, k.shape[1])
+        return attend(q, k, v, inside, scale=scale, dropout=dropout)
+
+    parts = []
+    for start in range(0, t, size):
+        stop = min(start + size, t)
+        seen = s - t + stop if looks_back else s
+        parts.append(recomputed(part, q[:, start:stop], k[:, :seen], v[:, :seen], start, stop))
+    return torch.cat(parts, 1)
+
+
+WAYS: dict[str, Callable[[Tensor, Tensor, Tensor, Context, float, float], Tensor]] = {
+    "explicit": _explicit,
+    "sdpa": _sdpa,
+    "kernel": _kernel,
+    "flex": _flex,
+    "blocks": _blocks,
+    "parts": _parts,
+    "counted": _counted,
+}
+"""The ways to compute softmax(s q kᵀ + mask + score) v. All give the same to rounding."""
 
 
 def bias(q: Tensor, k: Tensor, context: Context, scale: float) -> Float[Tensor, "#b #h t s"] | None:
@@ -420,4 +425,4 @@ def bias(q: Tensor, k: Tensor, context: Context, scale: float) -> Float[Tensor, 
 
     if position.reads_content:
         return make()
-    return context.once(("bias", id(position), id(context.mask), q.dtype), make)
+    return context.once(("bias", position, context.mask, q.dtype), make)

@@ -32,7 +32,7 @@ def within(context: Context, line: tuple[object, ...], narrowed: Callable[[Limit
     def rendered() -> Mask:
         return render(narrowed(lambda: limit), context.places, context.keys)
 
-    return replace(context, mask=context.once(("within", id(context.mask), line), rendered))
+    return replace(context, mask=context.once(("within", context.mask, line), rendered))
 
 
 class BlockLocal(Attention):
