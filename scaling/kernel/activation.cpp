@@ -25,8 +25,8 @@ struct SiLU {
 template <typename F>
 static void everywhere(int64_t n, int64_t threads, F f) {
     const int64_t block = 1 << 13, blocks = (n + block - 1) / block;
-    const int64_t hands = crew(n, threads);
-#pragma omp parallel for num_threads(hands) if (hands > 1) schedule(static)
+    const int64_t workers = thread_count(n, threads);
+#pragma omp parallel for num_threads(workers) if (workers > 1) schedule(static)
     for (int64_t b = 0; b < blocks; b++) {
         const int64_t start = b * block, size = start + block < n ? block : n - start;
         walk(size, [&](int64_t i, int64_t count) { f(start + i, count); });

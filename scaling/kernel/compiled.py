@@ -1,35 +1,31 @@
 """The kernels as this machine's C++ compiler makes them: once for a processor and a source, and kept from then on.
 
 The name of a kept library ends in the hash of its bytes: one that is truncated, empty or changed is not loaded, but
-compiled again and put in its place by a rename, so that who has the old one loaded keeps it. Processes compile one
-after another, by a lock that ends with its process; what the folder holds besides libraries was left by a process that
-was killed, and the next removes it. Where kernels cannot be had, torch's operations replace them, and `absent` states
+compiled again and put in its place by a rename, so that who has the old one loaded keeps it. Processes that start
+together compile beside one another. Where there are no kernels, torch's operations replace them, and `absent` states
 why in one line.
 """
 
 from __future__ import annotations
 
 import ctypes
-import fcntl
-import grp
 import hashlib
 import os
-import pwd
 import shlex
 import shutil
 import stat
 import subprocess
 import tempfile
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+
+from scaling import atomic
 
 SOURCES = sorted(Path(__file__).parent.glob("*.cpp"))
 HEADERS = sorted(Path(__file__).parent.glob("*.h"))
@@ -39,8 +35,7 @@ FLAGS = (
     *("-std=c++17", "-O3", "-march=native", "-fPIC", "-fopenmp", "-w"),
     *("-fno-math-errno", "-fno-trapping-math", "-fno-signed-zeros"),
 )
-PATIENCE = 120.0  # seconds for a compiler, and for each of the two steps of a process that compiles before this one
-UNFINISHED = "compiling-"
+PATIENCE = 120.0  # seconds for a compiler
 FIX = "set XDG_CACHE_HOME to a folder that only you can write to"
 
 
@@ -86,18 +81,8 @@ def _compiler() -> list[str]:
 def _path(compiler: list[str]) -> Path:
     """The compiled library, kept from before or made now."""
     folder, key = _folder(), _key(compiler)
-    kept = _kept(folder, key)
-    if kept is None or any(folder.glob(f"{UNFINISHED}*")):
-        with _lock(folder.with_suffix(".lock"), 2 * PATIENCE if kept is None else 0) as alone:
-            for leftover in folder.glob(f"{UNFINISHED}*") if alone else ():
-                shutil.rmtree(leftover, ignore_errors=True)
-            kept = kept or _kept(folder, key) or _compiled(compiler, folder, key)
-    return kept
-
-
-def _kept(folder: Path, key: str) -> Path | None:
-    """The library that was compiled before, if its bytes are those that were written."""
-    return next((path for path in folder.glob(f"{key}-*.so") if path.name == _name(key, path)), None)
+    kept = (path for path in folder.glob(f"{key}-*.so") if path.name == _name(key, path))  # as its bytes were written
+    return next(kept, None) or _compiled(compiler, folder, key)
 
 
 def _name(key: str, library: Path) -> str:
@@ -105,18 +90,17 @@ def _name(key: str, library: Path) -> str:
 
 
 def _compiled(compiler: list[str], folder: Path, key: str) -> Path:
-    with tempfile.TemporaryDirectory(prefix=UNFINISHED, dir=folder, ignore_cleanup_errors=True) as room:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as room:
         objects = [Path(room, source.with_suffix(".o").name) for source in SOURCES]
         with ThreadPoolExecutor() as pool:
             list(pool.map(lambda source, to: _run(*compiler, *FLAGS, "-c", source, "-o", to), SOURCES, objects))
         # Linked without OpenMP, whose names torch's own answers: two of them were two sets of threads on the cores.
-        whole = Path(room, "kernels.so")
-        _run(*compiler, "-shared", *objects, "-o", whole)
-        if not whole.is_file():
+        linked = Path(room, "kernels.so")
+        _run(*compiler, "-shared", *objects, "-o", linked)
+        if not linked.is_file():
             raise Absent(f"{compiler[0]} fails: it makes no library")
-        whole.chmod(0o700)
-        path = folder / _name(key, whole)
-        os.replace(whole, path)
+        path = folder / _name(key, linked)
+        atomic.write(path, linked.read_bytes())
     for damaged in folder.glob(f"{key}-*.so"):
         if damaged != path:
             damaged.unlink(missing_ok=True)
@@ -133,69 +117,20 @@ def _run(*command: str | Path) -> None:
         raise Absent(f"{command[0]} fails: it takes more than {PATIENCE:.0f} seconds") from error
 
 
-@contextmanager
-def _lock(file: Path, patience: float) -> Iterator[bool]:
-    """Whether this process alone compiles, after `seconds` at most; its end, of whatever kind, ends the lock.
-
-    Where locks do not work processes compile beside one another, which takes longer and does no harm.
-    """
-    handle = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        yield _locked(handle, time.monotonic() + patience)
-    finally:
-        os.close(handle)
-
-
-def _locked(handle: int, until: float) -> bool:
-    while True:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return True
-        except BlockingIOError:
-            if time.monotonic() >= until:
-                return False
-            time.sleep(0.05)
-        except OSError:
-            return False
-
-
 def _folder() -> Path:
-    """The folder of the user's caches. No other user may write there or replace it: its files are executed."""
+    """The folder of the user's caches. No other user may write there: its files are executed."""
     given = Path(os.environ.get("XDG_CACHE_HOME", ""))
     try:
         home = given if given.is_absolute() else Path.home() / ".cache"
-        folder = Path(home, "scaling", "kernels").resolve()
     except RuntimeError as error:
         raise Absent(f"no folder to keep them in: {error}; {FIX}") from error
-    missing = [path for path in (folder, *folder.parents) if not path.exists()]
-    for path in folder.parents:
-        if path not in missing:
-            _check(path, path.stat(), own=False)
-    for path in reversed(missing):
-        path.mkdir(mode=0o700, exist_ok=True)
-    _check(folder, folder.stat(), own=True)
+    folder = Path(home, "scaling", "kernels").resolve()
+    folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    folder.mkdir(mode=0o700, exist_ok=True)
+    status = folder.stat()
+    if status.st_uid != os.getuid() or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise Absent(f"{folder} can be written by others, and what lies there is run; {FIX}, or chmod go-w {folder}")
     return folder
-
-
-def _check(path: Path, status: os.stat_result, own: bool) -> None:
-    """In a sticky folder, /tmp say, others can write but not touch what is the user's."""
-    if status.st_uid != os.getuid() and (own or status.st_uid != 0):
-        raise Absent(f"{path} belongs to another user, and what lies there is run; {FIX}")
-    if not own and status.st_mode & stat.S_ISVTX:
-        return
-    others = status.st_mode & stat.S_IWOTH
-    group = status.st_mode & stat.S_IWGRP and (own or not _is_private(status.st_gid))
-    if others or group:
-        raise Absent(f"{path} can be written by others, and what lies there is run; {FIX}, or chmod go-w {path}")
-
-
-def _is_private(group: int) -> bool:
-    """Whether a group is the user's alone: where it is, folders are often open to it."""
-    try:
-        user, members = pwd.getpwuid(os.getuid()), grp.getgrgid(group)
-    except KeyError:
-        return False
-    return group == user.pw_gid and members.gr_name == user.pw_name and set(members.gr_mem) <= {user.pw_name}
 
 
 def _key(compiler: list[str]) -> str:
@@ -262,10 +197,10 @@ def fitting(name: str, tensor: Tensor, shape: tuple[int, ...]) -> None:
 
 def call(name: str, dtype: torch.dtype, *arguments: Argument, returns: type | None = None) -> Any:
     """Run a kernel on tensors as `dense` or `in_rows` leave them, on as many threads as torch would."""
-    return _kernel(name, dtype, returns)(*map(_handed, arguments), ctypes.c_int64(torch.get_num_threads()))
+    return _kernel(name, dtype, returns)(*map(_argument, arguments), ctypes.c_int64(torch.get_num_threads()))
 
 
-def _handed(argument: Argument) -> Any:
+def _argument(argument: Argument) -> Any:
     """A tensor, or several whole numbers, as where its numbers lie; None is nowhere."""
     if isinstance(argument, Tensor):
         return ctypes.c_void_p(argument.data_ptr())

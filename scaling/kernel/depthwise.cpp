@@ -20,8 +20,8 @@ static inline float visible(const T* seen, const Shape& n, int64_t b, int64_t t,
 
 template <typename T>
 static void depthwise(const T* x, const T* taps, const T* seen, T* y, const Shape& n, int64_t threads) {
-    const int64_t hands = crew(n.rows * n.length * n.width, threads);
-#pragma omp parallel for num_threads(hands) if (hands > 1) schedule(static)
+    const int64_t workers = thread_count(n.rows * n.length * n.width, threads);
+#pragma omp parallel for num_threads(workers) if (workers > 1) schedule(static)
     for (int64_t b = 0; b < n.rows; b++)
         for (int64_t t = 0; t < n.length; t++)
             walk(n.width, [&](int64_t i, int64_t count) {
@@ -38,8 +38,8 @@ static void depthwise(const T* x, const T* taps, const T* seen, T* y, const Shap
 template <typename T>
 static void depthwise_backward(
     const T* dy, const T* x, const T* taps, const T* seen, T* dx, T* dtaps, const Shape& n, int64_t threads) {
-    const int64_t hands = crew(n.rows * n.length * n.width, threads), chunks = whole(n.width) / LANES;
-#pragma omp parallel num_threads(hands) if (hands > 1)
+    const int64_t workers = thread_count(n.rows * n.length * n.width, threads), chunks = whole(n.width) / LANES;
+#pragma omp parallel num_threads(workers) if (workers > 1)
     {
 #pragma omp for schedule(static)
         for (int64_t b = 0; b < n.rows; b++) {

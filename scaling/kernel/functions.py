@@ -303,7 +303,7 @@ class _Attention(torch.autograd.Function):
         out = q.new_empty(b, t, h, e)
         tops, shares = q.new_empty(2, b, h, t)
         ctx.sizes, ctx.scale, ctx.causal = (b, t, s, h, g, d, e), scale, causal
-        ctx.strides = (*q.stride()[:3], *k.stride()[:3], *v.stride()[:3], *_spread(added))
+        ctx.strides = (*q.stride()[:3], *k.stride()[:3], *v.stride()[:3], *_strides(added))
         arguments = (q, k, v, added, out, tops, shares)
         call("attention", q.dtype, *arguments, ctx.sizes, ctx.strides, scale, causal)
         ctx.save_for_backward(*arguments)
@@ -316,13 +316,13 @@ class _Attention(torch.autograd.Function):
         (upstream,) = in_rows(q.dtype, upstream)
         dq, dk, dv = (x.new_empty(x.shape) for x in (q, k, v))
         dadded = added.new_zeros(added.shape) if ctx.needs_input_grad[3] else None
-        strides = (*ctx.strides, *upstream.stride()[:3], *_spread(dadded))
+        strides = (*ctx.strides, *upstream.stride()[:3], *_strides(dadded))
         gradients = (dq, dk, dv, dadded)
         call("attention_backward", q.dtype, upstream, *saved, *gradients, ctx.sizes, strides, ctx.scale, ctx.causal)
         return *gradients, None, None
 
 
-def _spread(added: Tensor | None) -> tuple[int, int, int]:
+def _strides(added: Tensor | None) -> tuple[int, int, int]:
     """Strides by batch, query and head; 0 where one attention_serves all."""
     if added is None:
         return 0, 0, 0

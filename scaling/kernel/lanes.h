@@ -130,7 +130,7 @@ static inline void walk(int64_t n, F f) {
 
 // How many threads are worth waking for so many numbers: as torch has it, one for each 2¹⁵. Where others are at work
 // on the machine, every meeting of two threads may wait for one that is not running.
-static inline int64_t crew(int64_t numbers, int64_t threads) {
+static inline int64_t thread_count(int64_t numbers, int64_t threads) {
     const int64_t worth = numbers >> 15;
     return worth < 1 ? 1 : worth < threads ? worth : threads;
 }

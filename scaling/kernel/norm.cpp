@@ -9,9 +9,9 @@ template <bool centred, typename T>
 static int64_t norm(
     const T* x, const T* gain, const T* bias, T* y, float* mean, float* inverse, int64_t rows, int64_t width, float eps,
     int64_t threads) {
-    const int64_t hands = crew(rows * width, threads);
+    const int64_t workers = thread_count(rows * width, threads);
     int64_t overflows = 0;
-#pragma omp parallel for num_threads(hands) if (hands > 1) schedule(static) reduction(+ : overflows)
+#pragma omp parallel for num_threads(workers) if (workers > 1) schedule(static) reduction(+ : overflows)
     for (int64_t row = 0; row < rows; row++) {
         const T* from = x + row * width;
         T* to = y + row * width;
@@ -43,15 +43,15 @@ template <bool centred, typename T>
 static int64_t norm_backward(
     const T* dy, const T* x, const T* gain, const float* mean, const float* inverse, T* dx, T* dgain, T* dbias,
     int64_t rows, int64_t width, int64_t threads) {
-    const int64_t block = 64, blocks = (rows + block - 1) / block, room = (width + LANES - 1) / LANES * LANES;
+    const int64_t block = 64, blocks = (rows + block - 1) / block, buffer = (width + LANES - 1) / LANES * LANES;
     const bool learns = dgain || dbias;
-    std::vector<float> sums(learns ? (blocks + !blocks) * 2 * room : 0);
-    const int64_t hands = crew(rows * width, threads);
+    std::vector<float> sums(learns ? (blocks + !blocks) * 2 * buffer : 0);
+    const int64_t workers = thread_count(rows * width, threads);
     int64_t overflows = 0;
-#pragma omp parallel for num_threads(hands) if (hands > 1) schedule(static) reduction(+ : overflows)
+#pragma omp parallel for num_threads(workers) if (workers > 1) schedule(static) reduction(+ : overflows)
     for (int64_t b = 0; b < blocks; b++) {
-        float* sum_gain = sums.data() + (learns ? b * 2 * room : 0);
-        float* sum_bias = sum_gain + (learns ? room : 0);
+        float* sum_gain = sums.data() + (learns ? b * 2 * buffer : 0);
+        float* sum_bias = sum_gain + (learns ? buffer : 0);
         const int64_t end = (b + 1) * block < rows ? (b + 1) * block : rows;
         for (int64_t row = b * block; row < end; row++) {
             const T *from = x + row * width, *upstream = dy + row * width;
@@ -79,12 +79,12 @@ static int64_t norm_backward(
     }
     if (!learns) return overflows;
     for (int64_t b = 1; b < blocks; b++)
-        walk(2 * room, [&](int64_t i, int64_t) {
-            store(sums.data() + i, load(sums.data() + i) + load(sums.data() + b * 2 * room + i));
+        walk(2 * buffer, [&](int64_t i, int64_t) {
+            store(sums.data() + i, load(sums.data() + i) + load(sums.data() + b * 2 * buffer + i));
         });
     walk(width, [&](int64_t i, int64_t count) {
         if (dgain) store(dgain + i, count, load(sums.data() + i));
-        if (dbias) store(dbias + i, count, load(sums.data() + room + i));
+        if (dbias) store(dbias + i, count, load(sums.data() + buffer + i));
     });
     return overflows;
 }

@@ -8,8 +8,8 @@ static void rotate(
     const T* from, T* to, const float* cosine, const float* sine, int64_t rows, int64_t tokens, int64_t heads,
     int64_t width, int64_t half, int64_t from_row, int64_t from_token, int64_t from_head, int64_t to_row,
     int64_t to_token, int64_t to_head, int64_t angle_row, float way, int64_t threads) {
-    const int64_t hands = crew(rows * tokens * heads * width, threads);
-#pragma omp parallel for num_threads(hands) if (hands > 1) schedule(static)
+    const int64_t workers = thread_count(rows * tokens * heads * width, threads);
+#pragma omp parallel for num_threads(workers) if (workers > 1) schedule(static)
     for (int64_t at = 0; at < rows * tokens; at++) {
         const int64_t row = at / tokens, token = at % tokens;
         const float *c = cosine + row * angle_row + token * half, *s = sine + row * angle_row + token * half;

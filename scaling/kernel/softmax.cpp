@@ -29,11 +29,11 @@ template <typename T>
 static void softmax(
     T* x, const T* added, int64_t rows, int64_t heads, int64_t queries, int64_t keys, int64_t batch_stride,
     int64_t head_stride, int64_t query_stride, float scale, int64_t causal, int64_t threads) {
-    const int64_t hands = crew(rows * keys, threads);
-#pragma omp parallel num_threads(hands) if (hands > 1)
+    const int64_t workers = thread_count(rows * keys, threads);
+#pragma omp parallel num_threads(workers) if (workers > 1)
     {
-        std::vector<float> room(whole(keys));
-        float* row = room.data();
+        std::vector<float> buffer(whole(keys));
+        float* row = buffer.data();
 #pragma omp for schedule(static)
         for (int64_t r = 0; r < rows; r++) {
             const int64_t query = r % queries, seen = causal ? query + 1 : keys, until = rounded(seen, keys);
@@ -60,8 +60,8 @@ template <typename T>
 static void softmax_backward(
     const T* dp, const T* p, T* dx, int64_t rows, int64_t queries, int64_t keys, float scale, int64_t causal,
     int64_t threads) {
-    const int64_t hands = crew(rows * keys, threads);
-#pragma omp parallel for num_threads(hands) if (hands > 1) schedule(static)
+    const int64_t workers = thread_count(rows * keys, threads);
+#pragma omp parallel for num_threads(workers) if (workers > 1) schedule(static)
     for (int64_t r = 0; r < rows; r++) {
         const int64_t seen = causal ? r % queries + 1 : keys, until = rounded(seen, keys);
         const T *upstream = dp + r * keys, *chance = p + r * keys;
@@ -83,11 +83,11 @@ template <typename T>
 static void cross_entropy(
     const T* logits, const int64_t* targets, float* losses, T* gradient, int64_t rows, int64_t classes, float smoothing,
     int64_t threads) {
-    const int64_t hands = crew(rows * classes, threads);
-#pragma omp parallel num_threads(hands) if (hands > 1)
+    const int64_t workers = thread_count(rows * classes, threads);
+#pragma omp parallel num_threads(workers) if (workers > 1)
     {
-        std::vector<float> room(whole(classes));
-        float* row = room.data();
+        std::vector<float> buffer(whole(classes));
+        float* row = buffer.data();
 #pragma omp for schedule(static)
         for (int64_t r = 0; r < rows; r++) {
             const T* own = logits + r * classes;
@@ -106,9 +106,9 @@ static void cross_entropy(
             // Differences first: beside a large logit the logarithm would be lost.
             losses[r] = std::log(sum) + (1 - smoothing) * (top - at);
             if (smoothing) {
-                Lanes aparts = {};
-                walk(classes, [&](int64_t i, int64_t count) { aparts += first(count, top - load(own + i, count), 0); });
-                losses[r] += smoothing * total(aparts) / classes;
+                Lanes gaps = {};
+                walk(classes, [&](int64_t i, int64_t count) { gaps += first(count, top - load(own + i, count), 0); });
+                losses[r] += smoothing * total(gaps) / classes;
             }
             if (!made) continue;
             const float share = 1.0f / sum, apart = smoothing / classes;

@@ -79,7 +79,7 @@ def product(x: Tensor, matrix: Tensor) -> Tensor:
     return torch.einsum("b...i,boi->b...o", x, matrix)
 
 
-def spread(rows: Tensor, x: Tensor) -> Tensor:
+def per_row(rows: Tensor, x: Tensor) -> Tensor:
     """A vector [i], or one for each row [b i], so that it meets the last dimension of x [b … i]."""
     return rows if rows.ndim == 1 else rows.view(len(rows), *(1,) * (x.ndim - 2), -1)
 

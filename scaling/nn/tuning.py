@@ -13,7 +13,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from scaling.errors import ScalingError, nearest
-from scaling.nn.added import PIECES, Added, Map, maps, pieces, product, refuse_tuned, spread, stream_width
+from scaling.nn.added import PIECES, Added, Map, maps, per_row, pieces, product, refuse_tuned, stream_width
 from scaling.nn.context import Context, Mask, Notes, Position
 from scaling.nn.contract import Mixer, Residual, Stack, Tuning, declare, role
 from scaling.schema import BelowOne, PositiveFloat, PositiveInt, Recipe, recipe
@@ -205,8 +205,8 @@ class _Adapter(Added):
             nn.init.zeros_(constant)
 
     def forward(self, y: Tensor) -> Tensor:
-        inner = product(y, self.own("down")) + spread(self.own("down_bias"), y)
-        return y + product(self.activation(inner), self.own("up")) + spread(self.own("up_bias"), y)
+        inner = product(y, self.own("down")) + per_row(self.own("down_bias"), y)
+        return y + product(self.activation(inner), self.own("up")) + per_row(self.own("up_bias"), y)
 
 
 def _adapted(module: Any, args: tuple[Any, ...], output: Tensor) -> Tensor:
@@ -279,7 +279,7 @@ class _Gain(Added):
         nn.init.ones_(self.gain)
 
     def forward(self, x: Tensor) -> Tensor:
-        return x * spread(self.own("gain"), x)
+        return x * per_row(self.own("gain"), x)
 
 
 def _scaled_output(module: Any, args: tuple[Tensor, ...], output: Tensor) -> Tensor:
@@ -392,8 +392,8 @@ class _Prefix(Added):
         if not self.has_mlp:
             return self.own("key"), self.own("value")
         table = self.own("table")
-        hidden = torch.tanh(product(table, self.own("hidden")) + spread(self.own("hidden_bias"), table))
-        both = product(hidden, self.own("out")) + spread(self.own("out_bias"), hidden)
+        hidden = torch.tanh(product(table, self.own("hidden")) + per_row(self.own("hidden_bias"), table))
+        both = product(hidden, self.own("out")) + per_row(self.own("out_bias"), hidden)
         k, v = both.split(self.widths, -1)
         return k, v
 

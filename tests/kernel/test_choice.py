@@ -17,4 +17,4 @@ def names(path: Path) -> set[str]:
 
 def test_only_the_operations_ask_whether_a_kernel_takes_tensors():
     asking = {path.relative_to(PACKAGE).as_posix() for path in PACKAGE.rglob("*.py") if "serves" in names(path)}
-    assert asking == {"kernel/operations.py", "kernel/attention.py"}  # attention's own answer is built on `call`'s
+    assert asking == {"kernel/operations.py"}

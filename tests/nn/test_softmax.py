@@ -188,8 +188,9 @@ def test_short_windows_on_a_cpu_show_their_products_to_the_counter():
     ],
 )
 def test_the_way_follows_the_setting(monkeypatch: pytest.MonkeyPatch, setting, line, way):
-    setting, line = dict(setting), dict(line)
-    monkeypatch.setattr(softmax, "attention_pays", lambda pays=setting.pop("pays", True): pays)
+    setting, pays = dict(setting), setting.get("pays", True)
+    setting.pop("pays", None)
+    monkeypatch.setattr(softmax, "attention_pays", lambda: pays)
     usual = {"device": "cpu", "dtype": torch.float32, "width": 8, "value_width": 8, "kernels": False}
     setting = {**usual, "queries": setting["keys"], **setting}
     context = _context(position=line.get("position", "NoPosition"))
