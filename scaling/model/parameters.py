@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from torch import nn
+from torch import Tensor, nn
 
 from scaling.model.family import Family, Tower
 from scaling.nn.contract import Piece, Residual, conforms
@@ -66,6 +66,13 @@ class ParameterSpec:
         return self.shape[-2]
 
 
+class Parameter(NamedTuple):
+    """A parameter, or a tensor in its place (its float32 master), with what the model declares of it."""
+
+    spec: ParameterSpec
+    tensor: Tensor
+
+
 class Part(NamedTuple):
     """A module of a model, the slot that it is counted under, and whether that slot begins with it."""
 
@@ -98,13 +105,13 @@ def _slot_of(module: object) -> str | None:
     return module.slot if conforms(module, Piece) else None
 
 
-def parameters(model: Family) -> list[tuple[ParameterSpec, nn.Parameter]]:
+def parameters(model: Family) -> list[Parameter]:
     """Every parameter with its specification, once: a tied table is specified where it is first read."""
     towers = {name: child for name, child in model.named_children() if isinstance(child, Tower)}
     last = list(towers.values())[-1]
     starts = {id(parameter): factor for parameter, factor in _starts(towers.values())}
     head_start = min((piece.head_start for piece in last.modules() if conforms(piece, Residual)), default=1.0)
-    specified: dict[int, tuple[ParameterSpec, nn.Parameter]] = {}
+    specified: dict[int, Parameter] = {}
     for prefix, module, slot, _ in parts(model):
         shape = towers.get(prefix.split(".")[0], last).shape
         for name, parameter in module.named_parameters(recurse=False):
@@ -120,7 +127,8 @@ def parameters(model: Family) -> list[tuple[ParameterSpec, nn.Parameter]]:
                 shape.head_width,
                 starts.get(id(parameter), 1.0),
             )
-            specified[id(parameter)] = replace(spec, start=head_start) if spec.predicts else spec, parameter
+            spec = replace(spec, start=head_start) if spec.predicts else spec
+            specified[id(parameter)] = Parameter(spec, parameter)
     return list(specified.values())
 
 

@@ -26,16 +26,15 @@ from scaling.data.store import root
 from scaling.data.task.task import is_task
 from scaling.errors import ScalingError, from_os, plural
 from scaling.interop.run import Run, read
-from scaling.ledger.names import run_name
+from scaling.ledger.identity import run_name
 from scaling.model.blank import blank
 from scaling.model.family import Family
-from scaling.model.parameters import ADDED, parameters
+from scaling.model.parameters import ADDED, ParameterSpec, parameters
 from scaling.model.tuned import tune
 from scaling.nn.contract import Position, Tuning, conforms
 from scaling.objective import Distil
 from scaling.training import parts, task_head, values
 from scaling.training.evaluation import Evaluation, affordable, affordable_evenly, evaluation_steps
-from scaling.training.layer_decay import LayerDecay, depths
 from scaling.training.optimizer import Optimizer
 from scaling.training.parametrization import Parametrization, initialise
 from scaling.training.ranks import rank_count
@@ -115,11 +114,9 @@ class Experiment:
         """Evaluations without improvement after which the run ends."""
         return self.config.tree["train"]["patience"]
 
-    @property
-    def rates(self) -> Parametrization:
-        """The rules by which each parameter's learning rate differs."""
-        factor = self.config["train.layer_decay"]
-        return self.parametrization if factor == 1 else LayerDecay(self.parametrization, factor, self.depths)
+    def rate(self, spec: ParameterSpec) -> float:
+        """By what a parameter's learning rate differs from the optimizer's."""
+        return self.parametrization.rate(spec) * self.config["train.layer_decay"] ** self.depths.get(spec.name, 0)
 
     @property
     def seed(self) -> int:
@@ -360,7 +357,7 @@ def _transferred(experiment: Experiment, model: Family, start: Start | None) -> 
         start=start,
         trained=trained,
         names=names,
-        depths={} if experiment.config["train.layer_decay"] == 1 else depths(model),
+        depths={} if experiment.config["train.layer_decay"] == 1 else parts.depths(model),
     )
 
 

@@ -88,3 +88,27 @@ def _named(model: Family, patterns: Sequence[str]) -> set[str]:
             raise ScalingError("no parameter has such a name", key=KEY, value=pattern, fix=nearest(pattern, places))
         names |= named
     return names
+
+
+def depths(model: Family) -> dict[str, int]:
+    """How many blocks k below the top each parameter is: it learns at η fᵏ. (Sun et al. 2019, section 5.3.3)
+
+    The last block, what follows it, and the head are at the top; the embeddings, with the positions that a stack has in
+    common, are below the first block. An encoder and a decoder are counted each from its own top. A tensor that several
+    places share has the lowest of their rates.
+    """
+    depth: dict[int, int] = {}
+    specs = parameters(model)
+    position = {id(parameter) for spec, parameter in specs if spec.slot == "position"}
+    for tower in model.children():
+        if not isinstance(tower, Tower):
+            continue
+        blocks = list(tower.stack.blocks)
+        within = {id(parameter) for block in blocks for parameter in block.parameters()}
+        for index, block in enumerate(blocks):
+            for parameter in block.parameters():
+                depth[id(parameter)] = max(depth.get(id(parameter), 0), len(blocks) - 1 - index)
+        lowest = {id(parameter) for parameter in tower.embedding.parameters()}  # type: ignore[attr-defined]
+        for key in lowest | (position & {id(parameter) for parameter in tower.parameters()} - within):
+            depth[key] = max(depth.get(key, 0), len(blocks))
+    return {spec.name: depth.get(id(parameter), 0) for spec, parameter in specs}

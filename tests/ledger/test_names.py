@@ -4,7 +4,7 @@ import pytest
 
 from scaling import cli
 from scaling.ledger import Ledger
-from scaling.ledger.names import LONGEST, assignments, run_name
+from scaling.ledger.identity import LONGEST, assignments, run_name
 from tests.training.conftest import load, words
 
 

@@ -15,9 +15,8 @@ from scaling.interop.run import read
 from scaling.ledger import Ledger, run_id
 from scaling.model.parameters import parameters
 from scaling.training.experiment import Experiment, assemble, counted
-from scaling.training.layer_decay import depths
 from scaling.training.module import FamilyModule
-from scaling.training.parts import trained
+from scaling.training.parts import depths, trained
 from scaling.training.run import train
 from scaling.training.supervisor import supervise
 from tests.training.conftest import load, words
