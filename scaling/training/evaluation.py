@@ -14,7 +14,7 @@ from scaling.batch import IGNORE, Batch
 from scaling.data.source import Source
 from scaling.errors import ScalingError
 from scaling.model.family import Family, targets_of, vectors
-from scaling.training.scores import Outputs, predicted, scores
+from scaling.training.predict import Outputs, predicted, scores
 
 FORWARD = 1 / 3  # of a training step's FLOPs, which an evaluation spends on each of its tokens
 COST = 0.1  # of a run's training FLOPs, which its evaluations may take where `evaluate.windows` is auto

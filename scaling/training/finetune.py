@@ -296,8 +296,9 @@ def finetuned(run: str, task: str | None, words: Sequence[str] = (), *, runs: st
 
 def unfinetuned(source: Pretrained, task: str, words: Sequence[str] = (), *, runs: str | Path = "runs") -> Any:
     """The data of a task of texts, with the tokenizer of a run that was not trained on it."""
+    filled = {"data": named(task), **_tokenized(source)}
     _check_reads(source)
-    data = _line(source, {"data": named(task), **_tokenized(source)}, words, runs)
+    data = _line(source, filled, words, runs)
     if data["kind"] != "Task":
         fix = "name one of `scaling tasks` that is made of texts, or its file"
         raise ScalingError("it is no task of texts", key="TASK", value=task, fix=fix)

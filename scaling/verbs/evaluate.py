@@ -107,8 +107,7 @@ def evaluate(
         fix = "take another split, or `scaling predict`"
         raise ScalingError(f"the labels of the {split} split are kept back", key="split", value=split, fix=fix)
 
-    from scaling.training.predict import Predictor, shown
-    from scaling.training.scores import compared, scores
+    from scaling.training.predict import Predictor, compared, scores, shown
 
     predictor = Predictor.of(own, runs, torch_device(device), average, others)
     predictions, written = predictor.predictions(source)

@@ -13,7 +13,9 @@ from typing import Any
 import pytest
 
 from scaling import cli, config
+from scaling.batch import Batch
 from scaling.ledger import Ledger
+from scaling.training.experiment import Experiment
 from scaling.training.run import train
 
 TINY = {
@@ -47,6 +49,12 @@ def words(runs: Path, name: str = "decoder", /, **changes: Any) -> list[str]:
 
 def load(told: list[str]) -> config.Config:
     return config.load(told[0], told[1:])
+
+
+def held_out(experiment: Experiment) -> list[Batch]:
+    """The batches of the last evaluation."""
+    batches, count = experiment.evaluation()
+    return [batches.batch(step) for step in range(count)]
 
 
 @dataclass(frozen=True)

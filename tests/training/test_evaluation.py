@@ -21,7 +21,7 @@ from scaling.training.evaluation import Evaluation, evaluate, evaluation_steps
 from scaling.training.experiment import assemble, varied
 from scaling.training.parametrization import initialise
 from scaling.training.point import point
-from tests.training.conftest import load, words
+from tests.training.conftest import held_out, load, words
 
 
 @given(steps=some.integers(1, 10**7), points=some.integers(1, 40), evenly=some.booleans())
@@ -49,7 +49,7 @@ def test_the_entropy_stands_beside_the_losses_that_it_bounds(model, known):
 def evaluated():
     experiment = assemble(load(words("unused", parametrization__kind="GPT2", data__validation=500)))  # type: ignore[arg-type]
     model = initialise(experiment.model(), experiment.parametrization, 0)
-    batches = [experiment.validation.batch(step) for step in range(experiment.evaluations)]
+    batches = held_out(experiment)
     return experiment, model, batches, evaluate(model, batches, Evaluation(experiment.held_out))
 
 
@@ -71,7 +71,7 @@ def test_the_loss_of_text_leaves_out_sentinels(noise):
     experiment = assemble(configured("encoder_decoder", told))
     model = initialise(experiment.model(), experiment.parametrization, 0)
     batch = experiment.validation.batch(0).micro(0, 4)
-    found = evaluate(model, [batch], Evaluation(experiment.held_out, text=experiment.text))
+    found = evaluate(model, [batch], Evaluation(experiment.held_out, text=experiment.evaluator().text))
     with torch.no_grad():
         losses = model.eval().losses(batch).double()
     objective: Any = experiment.batches.objective
@@ -83,7 +83,7 @@ def test_the_loss_of_text_leaves_out_sentinels(noise):
 
 def test_an_objective_without_sentinels_has_one_loss(evaluated):
     experiment, _, _, found = evaluated
-    assert experiment.text is None
+    assert experiment.evaluator().text is None
     assert "loss_text" not in found
 
 
@@ -149,7 +149,7 @@ def test_bits_a_byte_are_of_code_lengths_alone(name, objective, known):
     """The loss of masked or corrupted tokens, given what is around them, is no code for the text."""
     told = ("size=tiny", "size.vocabulary=null", "data=synthetic", "trainer.max_steps=2", "schedule.warmup=1")
     experiment = assemble(configured(name, [*told, f"objective={objective}"]))
-    assert experiment.is_code == known
+    assert experiment.evaluator().is_code == known
 
 
 def test_losses_that_are_no_code_have_no_bits_a_byte(evaluated):

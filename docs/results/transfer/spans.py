@@ -29,7 +29,7 @@ def main() -> None:
         model = read(name, runs).model()
         for title, change in (("", lambda batch: batch), (", sources shuffled", shuffled)):
             batches = (change(batch) for batch in held_out(experiment))
-            evaluation = Evaluation(experiment.held_out, is_code=False, text=experiment.text)
+            evaluation = Evaluation(experiment.held_out, is_code=False, text=experiment.evaluator().text)
             measured = evaluate(model, batches, evaluation)
             print(f"| {name}{title} | {measured['loss']:.3f} | {measured['loss_text']:.3f} |", flush=True)
     print("| bigram of the targets | {:.3f} | {:.3f} |".format(*bigram(experiment)))
