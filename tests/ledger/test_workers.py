@@ -36,7 +36,8 @@ def _assert_as_never_killed(ledger: Ledger, run: str) -> None:
     assert told == worker.expected(run)
 
 
-def _kill_at_random_moments(ledger: Ledger, start: Start, seed: int, kills: int) -> None:
+@pytest.mark.parametrize(("seed", "kills"), [(0, 1), (1, 1), (2, 1), (100, 5)])
+def test_a_killed_run_goes_on_as_if_nothing_had_been(ledger: Ledger, start: Start, seed: int, kills: int) -> None:
     moments = random.Random(seed)
     run = ledger.add(spec_of(seed))
     for _ in range(kills):
@@ -50,28 +51,12 @@ def _kill_at_random_moments(ledger: Ledger, start: Start, seed: int, kills: int)
     _assert_as_never_killed(ledger, run)
 
 
-def test_a_killed_run_goes_on_as_if_nothing_had_been(ledger: Ledger, start: Start) -> None:
-    for seed in range(8):
-        _kill_at_random_moments(ledger, start, seed, kills=1)
-
-
-def test_five_kills_in_one_run(ledger: Ledger, start: Start) -> None:
-    _kill_at_random_moments(ledger, start, seed=100, kills=5)
-
-
-@pytest.mark.slow
-def test_many_kills(ledger: Ledger, start: Start) -> None:
-    for seed in range(200):
-        _kill_at_random_moments(ledger, start, seed, kills=1)
-    for seed in range(200, 220):
-        _kill_at_random_moments(ledger, start, seed, kills=5)
-
-
-def _race(ledger: Ledger, start: Start, runs: int, kills: int, seed: int) -> None:
+@pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, 12))])
+def test_eight_workers_race_for_two_hundred_runs(ledger: Ledger, start: Start, seed: int) -> None:
     moments = random.Random(seed)
-    names = [ledger.add(spec_of(1000 * seed + number)) for number in range(runs)]
+    names = [ledger.add(spec_of(1000 * seed + number)) for number in range(200)]
     workers = [start(ledger.root, "--seed", number, "--pause", 0.001) for number in range(8)]
-    for number in range(kills):
+    for number in range(20):
         time.sleep(moments.uniform(0.02, 0.1))
         victim = moments.randrange(8)
         workers[victim].kill()
@@ -88,17 +73,7 @@ def _race(ledger: Ledger, start: Start, runs: int, kills: int, seed: int) -> Non
         assert all(record.end is None for record in attempts[:-1])
 
 
-def test_eight_workers_race_for_two_hundred_runs(ledger: Ledger, start: Start) -> None:
-    _race(ledger, start, runs=200, kills=20, seed=1)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", range(2, 12))
-def test_many_races(ledger: Ledger, start: Start, seed: int) -> None:
-    _race(ledger, start, runs=200, kills=60, seed=seed)
-
-
-@pytest.mark.parametrize("seed", [*range(2), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, 32))])
+@pytest.mark.parametrize("seed", range(2))
 def test_a_worker_that_lost_its_lock_wakes(ledger: Ledger, start: Start, seed: int) -> None:
     run = ledger.add(spec_of(seed))
     sleeper = start(ledger.root, "--pause", 0.05)
