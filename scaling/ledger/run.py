@@ -32,6 +32,7 @@ from pathlib import Path
 from types import NoneType, TracebackType
 from typing import Any, Literal, get_args
 
+from scaling import atomic
 from scaling.errors import DISK, ScalingError
 from scaling.ledger import checkpoint
 from scaling.ledger.checkpoint import KEEP, Belongs, Checkpoint
@@ -222,31 +223,26 @@ def history(run: Path) -> list[dict[str, Any]]:
     return loose + [stepped[key] for key in sorted(stepped, key=lambda key: key[0])]
 
 
-def read_result(run: Path, file: str = RESULT) -> dict[str, Any] | None:
+def read_result(run: Path) -> dict[str, Any] | None:
     """The valid result of the run in this folder; None where there is none, or a damaged one (which counts as none)."""
     try:
-        result = read(run / file, _TYPES, run=run.name)
+        result = read(run / RESULT, _TYPES, run=run.name)
     except Damaged:
         return None
     return result if result is not None and result["outcome"] in RESULTS else None
 
 
 def publish_result(run: Path, attempt: int, outcome: Outcome, payload: Mapping[str, Any]) -> Verdict:
-    """Publish a result unless a valid one is there already, and return which is kept. A damaged one is moved aside."""
+    """Publish a result unless a valid one is there already, and return which is kept."""
     ours = {"run": run.name, "attempt": attempt, "outcome": outcome}
     if taken := payload.keys() & {*ours, "sha256"}:
         raise ValueError(f"a result's {min(taken)!r} is written by the ledger")
     ours |= payload
-    while not publish(run / RESULT, seal(ours)):
-        standing = read_result(run)
-        if standing is not None:
+    if not publish(run / RESULT, seal(ours)):
+        if (standing := read_result(run)) is not None:
             return Verdict(standing, False, differences(_claims(standing), _claims(parse(text(ours)))))
-        aside = run / f"damaged-{os.urandom(8).hex()}-{RESULT}"
-        with suppress(FileNotFoundError):
-            os.rename(run / RESULT, aside)
-            if read_result(run, aside.name) is not None:  # another worker was quicker: its result is published again
-                publish(run / RESULT, aside.read_bytes())
-                aside.unlink()
+        with disk("cannot write the result"):
+            atomic.write(run / RESULT, seal(ours))  # in the place of a damaged one
     return Verdict(ours, True)
 
 

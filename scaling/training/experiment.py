@@ -34,7 +34,7 @@ from scaling.model.tuned import tune
 from scaling.nn.contract import Position, Tuning, conforms
 from scaling.objective import Distil
 from scaling.training import parts, values
-from scaling.training.evaluation import Evaluation, affordable, affordable_evenly, evaluation_steps
+from scaling.training.evaluation import Evaluation, affordable, evaluation_steps
 from scaling.training.optimizer import Optimizer
 from scaling.training.parametrization import Parametrization, initialise
 from scaling.training.predict import EVALUATION_TOKENS, Outputs
@@ -369,12 +369,10 @@ def _budgeted(experiment: Experiment, config: Config) -> Experiment:
     steps = _steps(config, experiment.size, experiment.row_tokens, batches)
     check(experiment.schedule, steps)
     windows, points = cast(Windows, experiment.validation.plan).limit or 0, config.tree["evaluate"]["points"]
-    asked, compares = config.tree["evaluate"]["windows"], config.tree["train"]["patience"] is not None
-    cost = (steps, points, windows, experiment.size.before(steps), experiment.row_tokens)
-    if asked == "auto":
-        points, each, last = affordable_evenly(*cost) if compares else affordable(*cost, evenly=experiment.evenly)
-    elif asked == "whole_at_end" and not compares:
-        points, each, last = affordable(*cost, whole=True, evenly=experiment.evenly)
+    asked, alike = config.tree["evaluate"]["windows"], config.tree["train"]["patience"] is not None
+    if asked == "auto" or (asked == "whole_at_end" and not alike):
+        cost, kinds = (experiment.size.before(steps), experiment.row_tokens), {"whole": asked != "auto", "alike": alike}
+        points, each, last = affordable(steps, points, windows, *cost, **kinds, evenly=experiment.evenly)
     else:
         each = last = windows
     return replace(experiment, config=config, steps=steps, batches=batches, points=points, windows=(each, last))

@@ -64,14 +64,16 @@ def test_a_later_result_that_is_the_same_is_no_difference(ledger, runs, change) 
     assert (verdict.first, verdict.differences) == (False, {})
 
 
-def test_a_damaged_result_is_none_and_is_moved_aside(ledger, runs) -> None:
+def test_a_damaged_result_is_none_and_is_written_again(ledger, runs) -> None:
     for content in (b"", b'{"loss": 1}', seal({"run": runs[1], "attempt": 1, "outcome": "finished"})):
         (ledger.folder(runs[0]) / "result.json").write_bytes(content)
         assert ledger.result(runs[0]) is None
         assert ledger.status(runs[0]).state == "waiting"
     with claimed(ledger, runs[0]) as attempt:
         assert attempt.finish("finished", {"loss": 2.0}).first
-    assert len(list(ledger.folder(runs[0]).glob("damaged-*-result.json"))) == 1
+    result = ledger.result(runs[0])
+    assert result is not None
+    assert result["loss"] == 2.0
 
 
 @pytest.mark.parametrize("outcome", ["finished", "diverged", "pruned", "out_of_memory", "failed", "stopped"])
