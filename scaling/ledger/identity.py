@@ -101,27 +101,19 @@ def _counted(node: Mapping[str, Any], path: str) -> dict[str, Any]:
 
 def _canonical(value: Any, path: str) -> Any:
     """One spelling of a value. The commonest types come first: a plan names ten thousand runs per second."""
-    if isinstance(value, str):
-        if value in SPELLED:
-            raise ScalingError("a spec holds finite numbers", key=path, value=value)
+    if isinstance(value, str) and value not in SPELLED:
         return value
-    if value is None or isinstance(value, bool):
+    if value is None or isinstance(value, bool) or (isinstance(value, int) and abs(value) < 2**64):
         return value
-    if isinstance(value, int):
-        if abs(value) >= 2**64:
-            raise ScalingError("a spec holds whole numbers below 2**64", key=path)
-        return value
-    if isinstance(value, float):
-        if not math.isfinite(value):
-            raise ScalingError("a spec holds finite numbers", key=path, value=value)
+    if isinstance(value, float) and math.isfinite(value):
         return int(value) if value.is_integer() and abs(value) < 2**53 else value
-    if path.count(".") >= _DEEPEST:
-        raise ScalingError(f"a spec is at most {_DEEPEST} levels deep", key=".".join(path.split(".")[:3]) + "…")
-    if isinstance(value, (list, tuple)):
-        return [_canonical(item, f"{path}.{index}") for index, item in enumerate(value)]
-    if isinstance(value, Mapping):
-        return _counted(value, path)
-    raise ScalingError("a spec holds plain values", key=path, value=value)
+    if path.count(".") < _DEEPEST:
+        if isinstance(value, (list, tuple)):
+            return [_canonical(item, f"{path}.{index}") for index, item in enumerate(value)]
+        if isinstance(value, Mapping):
+            return _counted(value, path)
+    what = f"a spec holds text, finite numbers below 2**64, and lists and mappings of them, {_DEEPEST} levels at most"
+    raise ScalingError(what, key=".".join(path.split(".")[: _DEEPEST // 4]))
 
 
 # Names for people

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -155,16 +155,6 @@ class Evaluation:
         if self.outputs is not None:
             measured |= scores(self.source, predicted(self.outputs, self.source), written=self.outputs.written)
         return measured
-
-
-def evaluate(model: Family, batches: Iterable[Batch], evaluation: Evaluation) -> dict[str, Any]:
-    """What a model loses on batches, outside of a Trainer."""
-    training = model.training
-    model.eval()
-    for batch in batches:
-        evaluation.add(model, batch)
-    model.train(training)
-    return evaluation.measured()
 
 
 def _summed(sums: torch.Tensor, by_position: torch.Tensor | None) -> torch.Tensor | None:

@@ -50,8 +50,6 @@ def trained(model: Family, parts: Parts, new: Collection[str] = ()) -> frozenset
     elif isinstance(parts, Mapping):
         names = _last(model, parts)
         what, fix = "these blocks have no parameters", "name more of them"
-    elif isinstance(parts, str):
-        raise ScalingError("there is no such part", key=KEY, value=parts, fix=nearest(parts, ("all", "head", "bias")))
     else:
         names = _named(model, parts)
         what, fix = "it names no parameter", "write patterns, as [head.*]"

@@ -17,11 +17,11 @@ from scaling.data.module import EvaluationLoader
 from scaling.errors import ScalingError
 from scaling.ledger import run_id
 from scaling.schema import kinds
-from scaling.training.evaluation import Evaluation, evaluate, evaluation_steps
+from scaling.training.evaluation import Evaluation, evaluation_steps
 from scaling.training.experiment import assemble, varied
 from scaling.training.parametrization import initialise
 from scaling.training.point import point
-from tests.training.conftest import held_out, load, words
+from tests.training.conftest import evaluate, held_out, load, words
 
 
 @given(steps=some.integers(1, 10**7), points=some.integers(1, 40), evenly=some.booleans())

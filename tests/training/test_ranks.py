@@ -17,11 +17,11 @@ import torch
 
 from scaling import schema
 from scaling.ledger import Ledger
-from scaling.training.evaluation import Evaluation, evaluate
+from scaling.training.evaluation import Evaluation
 from scaling.training.experiment import assemble
 from scaling.training.module import FamilyModule
 from scaling.training.supervisor import SILENCE, RankFailed, supervise
-from tests.training.conftest import held_out, load, words
+from tests.training.conftest import evaluate, held_out, load, words
 from tests.training.test_step import logged
 
 STILL = {"model.block.mixer.dropout": 0}

@@ -13,9 +13,9 @@ from safetensors.torch import load as tensors_of
 from scaling.errors import ScalingError
 from scaling.ledger import Ledger
 from scaling.training import module
-from scaling.training.evaluation import Evaluation, evaluate
+from scaling.training.evaluation import Evaluation
 from scaling.training.experiment import assemble
-from tests.training.conftest import held_out, left, load, words
+from tests.training.conftest import evaluate, held_out, left, load, words
 
 STILL = {"model.block.mixer.dropout": 0}
 SENTENCES = {"data": "synthetic_pairs", "data.symbols": "absent", "objective": "Sequence"}
