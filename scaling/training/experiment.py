@@ -8,7 +8,7 @@ import json
 import os
 from bisect import bisect_left
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Any, cast
 
@@ -66,21 +66,17 @@ class Experiment:
     row_tokens: int  # of one row that a model reads, on both its sides where it has two
     entropy: float | None  # the floor of the objective's loss, where the law of the data gives it
     versions: Mapping[str, int]  # of the pieces
-    teacher: Run | None = None  # whose predictions the objective distils
-    start: Start | None = None  # the weights that it begins with; else all are drawn
-    trained: frozenset[str] = frozenset()  # names of the parameters that it trains
-    names: frozenset[str] = frozenset()  # of all parameters
-    depths: Mapping[str, int] = field(default_factory=dict)  # how many blocks below the top each parameter is
-    teaching: Teaching | None = None  # how it reads the examples of a task, where it reads them otherwise
+    teacher: Run | None  # whose predictions the objective distils
+    start: Start | None  # the weights that it begins with; else all are drawn
+    trained: frozenset[str]  # names of the parameters that it trains
+    names: frozenset[str]  # of all parameters
+    depths: Mapping[str, int]  # how many blocks below the top each parameter is
+    teaching: Teaching | None  # how it reads the examples of a task, where it reads them otherwise
     horizon: bool = True  # a trunk has none: its `steps` are how far it is trained, and no part of what it is
 
     def model(self) -> Family:
         """The model without weights, with what tuning puts into it; `initialise` gives it some."""
-        with blank():
-            model = self.config.build("model", self.config["size"])
-            tune(model, self.config.tree)
-            model.checkpoint(self.config["train.checkpointing"])
-            return model
+        return _blank_model(self.config)[0]
 
     def initial_model(self, device: torch.device | str = "cpu") -> Family:
         """The model with the weights that the run begins with; what it does not train takes no gradient."""
@@ -280,13 +276,24 @@ def _assemble(config: Config) -> Experiment:
     batches = training(train, objective, size, config["seed"], config["train.documents"])
     if size.tokens is not None:
         size, row_tokens = _of_tokens(size, batches, row_tokens)
+    pieces = {key: config.build(key) for key in ("optimizer", "schedule", "parametrization")}
+    if config["trainer.strategy"] == "fsdp" and not pieces["optimizer"].shardable:
+        what = f"torch's {type(pieces['optimizer']).__name__} does not work on shards"
+        raise config.error("trainer.strategy", what, "take ddp, or another optimizer")
+    if objective.takes == "windows":
+        _divisible(config, size)
     teacher = _teacher(config, objective)
+    teaching = None if teacher is None or not is_task(train) else Teaching.of(config, objective, teacher, train)
+    model, tuning = _blank_model(config)
+    parts.check_head(model, objective, train)
+    if not has_tree and any(conforms(piece, Position) and piece.reads_tree for piece in model.modules()):
+        fix = "take an encoder, and a task with data.heads or data.trees=python with the objective Masked"
+        raise config.error("model.position", "it reads a tree, and no batch has one", fix)
+    start, names, trained = _selected(config["train.parts"], tuning, model, start)
     experiment = Experiment(
         config=config,
         steps=0,
-        optimizer=config.build("optimizer"),
-        schedule=config.build("schedule"),
-        parametrization=config.build("parametrization"),
+        **pieces,
         size=size,
         batches=batches,
         validation=validation,
@@ -296,25 +303,22 @@ def _assemble(config: Config) -> Experiment:
         entropy=held_out.entropy if has_truth else None,
         versions=schema.versions(config.tree),
         teacher=teacher,
-        teaching=None if teacher is None or not is_task(train) else Teaching.of(config, objective, teacher, train),
+        teaching=teaching,
+        start=start,
+        trained=trained,
+        names=names,
+        depths={} if config["train.layer_decay"] == 1 else parts.depths(model),
     )
-    model = experiment.model()
-    parts.check_head(model, objective, train)
-    if not has_tree and any(conforms(piece, Position) and piece.reads_tree for piece in model.modules()):
-        fix = "take an encoder, and a task with data.heads or data.trees=python with the objective Masked"
-        raise config.error("model.position", "it reads a tree, and no batch has one", fix)
-    tuning = config.build("tuning") if config.tree.get("tuning") is not None else None
-    start, names, trained = _selected(config["train.parts"], tuning, model, start)
-    decays = {} if config["train.layer_decay"] == 1 else parts.depths(model)
-    experiment = replace(experiment, start=start, names=names, trained=trained, depths=decays)
-    if config["trainer.strategy"] == "fsdp" and not experiment.optimizer.shardable:
-        name = type(experiment.optimizer).__name__
-        raise config.error(
-            "trainer.strategy", f"torch's {name} does not work on shards", "take ddp, or another optimizer"
-        )
-    if objective.takes == "windows":
-        _divisible(config, size)
     return _budgeted(experiment, config)
+
+
+def _blank_model(config: Config) -> tuple[Family, Tuning | None]:
+    """The model of a config without weights, and the tuning that was put into it."""
+    with blank():
+        model = config.build("model", config["size"])
+        tuning = tune(model, config.tree)
+        model.checkpoint(config["train.checkpointing"])
+        return model, tuning
 
 
 def counted(config: Config) -> Cost:
@@ -324,9 +328,7 @@ def counted(config: Config) -> Cost:
         config = values.sized(config, None if start is None else start.vocabulary)
         if start is None and config["train.parts"] == "all":
             return inspected(config)
-        with blank():
-            model = config.build("model", config["size"])
-            tuning = tune(model, config.tree)
+        model, tuning = _blank_model(config)
         _, _, trained = _selected(config["train.parts"], tuning, model, start)
         return inspected(config, trained)
     except ScalingError as error:
