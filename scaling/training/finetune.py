@@ -260,19 +260,11 @@ def _training(source: Pretrained, words: Sequence[str]) -> dict[str, Any]:
     }
 
 
-@dataclass(frozen=True)
-class Finetuned:
-    """A run that was trained on a task: its folder, its task and objective, and the task that it is asked about."""
-
-    folder: Path
-    own: Mapping[str, Any]
-    objective: Mapping[str, Any]
-    data: Mapping[str, Any]
-
-
-def finetuned(run: str, task: str | None, words: Sequence[str] = (), *, runs: str | Path = "runs") -> Finetuned:
-    """A finetuned run with its own task, or with another that has the same answers and labels; a task with `=` is an
-    override.
+def finetuned(
+    run: str, task: str | None, words: Sequence[str] = (), *, runs: str | Path = "runs"
+) -> tuple[Pretrained, Any]:
+    """A finetuned run, and the data of its own task, or of another that has the same answers and labels; a task with
+    `=` is an override.
     """
     if task is not None and "=" in task:
         task, words = None, [task, *words]
@@ -291,7 +283,7 @@ def finetuned(run: str, task: str | None, words: Sequence[str] = (), *, runs: st
         if learned != asked:
             what = f"the run was trained for the {key} {learned}, and the task has {asked}"
             raise ScalingError(what, key="TASK", value=task, fix="finetune a run on this task")
-    return Finetuned(source.folder, own, source.sections["objective"], data)
+    return source, data
 
 
 def unfinetuned(source: Pretrained, task: str, words: Sequence[str] = (), *, runs: str | Path = "runs") -> Any:

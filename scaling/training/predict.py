@@ -26,7 +26,7 @@ from scaling.interop.run import Run, averaged, read
 from scaling.metric import bootstrap, paired_bootstrap
 from scaling.model.family import Family
 from scaling.schema import build, kinds
-from scaling.training.finetune import Finetuned
+from scaling.training.finetune import Pretrained
 
 EVALUATION_TOKENS = 1 << 16  # in one batch of an evaluation: enough to be fast, few enough to fit
 NONE = -1  # where a written answer has ended
@@ -173,23 +173,23 @@ class Predictor:
     @classmethod
     def of(
         cls,
-        finetuned: Finetuned,
+        finetuned: Pretrained,
         runs: str | Path,
         device: torch.device,
         average: int | None = None,
-        others: Sequence[Finetuned] = (),
+        others: Sequence[Pretrained] = (),
     ) -> Predictor:
         """`average` takes the mean weights of as many checkpoints of each run."""
         run, *more = (
             read(each.folder, runs) if average is None else averaged(each.folder, runs, average)
             for each in (finetuned, *others)
         )
-        task = build("data", finetuned.own)
+        task = build("data", finetuned.data)
         sections = run.described.sections
         family = kinds("model")[sections["model"]["kind"]].family  # type: ignore[attr-defined]
         train = task.open("train", root(runs))
         vocabulary = Vocabulary.of(train)
-        objective = build("objective", finetuned.objective, vocabulary, sections["size"]["length"], family)
+        objective = build("objective", finetuned.sections["objective"], vocabulary, sections["size"]["length"], family)
         if objective.vocabulary.size > (size := sections["size"]["vocabulary"]):
             raise ScalingError(
                 f"the task takes {objective.vocabulary.size:,} token ids, and the model knows {size:,}",
@@ -219,9 +219,9 @@ class Predictor:
         return predicted(outputs, source), outputs.written
 
 
-def _check_together(run: Run, other: Run, own: Finetuned, its: Finetuned, runs: str | Path) -> None:
+def _check_together(run: Run, other: Run, own: Pretrained, its: Pretrained, runs: str | Path) -> None:
     """Refuse a model that reads or writes other tokens, or another family."""
-    tokens = [build("data", each.own).open("train", root(runs)).tokenizer for each in (own, its)]
+    tokens = [build("data", each.data).open("train", root(runs)).tokenizer for each in (own, its)]
     sections = [one.described.sections for one in (run, other)]
     kinds_of = [(each["model"]["kind"], each["size"]["vocabulary"]) for each in sections]
     if tokens[0] != tokens[1] or kinds_of[0] != kinds_of[1]:
