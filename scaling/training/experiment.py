@@ -176,7 +176,8 @@ class Experiment:
             "versions": self.versions,
         }
         if self.start is not None:
-            spec["start"] = {**self.start.identity, **self.start.place}
+            start = self.start
+            spec["start"] = {**start.record, "new": sorted(start.own), "unused": sorted(start.left)}
         if tree.get("tuning") is not None:
             spec["tuning"] = tree["tuning"]
         return spec if self.horizon else _stable(spec)

@@ -11,7 +11,6 @@ import hashlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -109,15 +108,10 @@ class Start:
         """Tensors of which not all numbers are the start's."""
         return self.drawn | self.grown
 
-    @cached_property
-    def identity(self) -> dict[str, Any]:
-        """What of it names the run: the weights, whatever they are called and wherever they are."""
-        return {"sha256": self.sha256, "new": sorted(self.own), "unused": sorted(self.left)}
-
     @property
     def record(self) -> dict[str, Any]:
         """By which the weights are found again, and known to be the same."""
-        return {**self.place, "sha256": self.sha256}
+        return {"sha256": self.sha256, **self.place}
 
     def fitted(self, model: Family, added: Collection[str] = ()) -> Start:
         """How it goes into a model, or an error that lists every tensor that does not fit. Those that a tuning `added`
