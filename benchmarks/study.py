@@ -100,8 +100,9 @@ def _run(one: Experiment) -> float:
         optimizer.zero_grad()
     losses = []
     with torch.no_grad():
-        for index in range(one.evaluations):
-            tokens = one.validation.batch(index).tokens
+        batches, count = one.evaluation()
+        for index in range(count):
+            tokens = batches.batch(index).tokens
             losses.append(model(input_ids=tokens, labels=tokens).loss.item())
     return sum(losses) / len(losses)
 

@@ -16,14 +16,14 @@ A worker's life:
     attempt = ledger.claim(run)                   # None: done meanwhile, or another worker has it; ask again later
     if attempt is None:
         return None
-    with attempt:                                 # renews its lock in a thread; logs an end, whatever happens
+    with attempt:                                 # logs an end, whatever happens
         start = attempt.resume()                  # latest whole checkpoint (.step, .folder, .note)
         for step in range(start.step if start else 0, steps):
             attempt.log.write({"kind": "train", "step": step + 1, "steps": steps, "loss": train(step)})
             if (step + 1) % every == 0:
                 with attempt.checkpoint(step + 1, note={"tokens": tokens}) as folder:
                     save(model, folder)           # any files; synced, hashed and renamed into place afterwards
-            if attempt.superseded:                # others thought this worker dead; going on is harmless, and wasted
+            if attempt.superseded:                # another worker has the run; going on is harmless, and wasted
                 return attempt.end("stopped", "another worker has the run")
         verdict = attempt.finish("finished", {"loss": loss, "step": steps, "tokens": tokens, "circumstances": {...}})
     # verdict.first: this result is kept; else verdict.stands is, and verdict.differences lists where this one differs
@@ -32,8 +32,7 @@ A run ends in a result by `finish` ("finished", "diverged", "pruned"), or is int
 "failed", "stopped") and can be claimed again. `ledger.attempts(run)` shows how often that happened; how often to retry
 is the caller's policy. A disk that is full or failing is a ScalingError with code 74.
 
-The process that claims is the one that trains: its lock is renewed by a thread, which does not survive a fork. In a run
-of many ranks, rank 0 claims and hands the others the folder.
+The process that claims is the one that trains. In a run of many ranks, rank 0 claims and hands the others the folder.
 
 A trunk is a run whose spec has no horizon. It publishes no result: its worker stops it (`end("stopped", …)`) once the
 last step that `ledger.needed(trunk)` names is saved, and can go on later. A branch reads its start by
@@ -42,18 +41,14 @@ last step that `ledger.needed(trunk)` names is saved, and can go on later. A bra
 
 from scaling.ledger.checkpoint import Checkpoint
 from scaling.ledger.identity import run_id, run_ids
-from scaling.ledger.lock import Lease, Machine
 from scaling.ledger.run import RESULTS, Attempt, Record, Verdict
-from scaling.ledger.status import Row
-from scaling.ledger.store import Ledger, is_ledger
+from scaling.ledger.store import Ledger, Row, is_ledger
 
 __all__ = [
     "RESULTS",
     "Attempt",
     "Checkpoint",
-    "Lease",
     "Ledger",
-    "Machine",
     "Record",
     "Row",
     "Verdict",

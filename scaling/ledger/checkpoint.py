@@ -41,10 +41,6 @@ class Checkpoint:
 Belongs = Callable[[Checkpoint], bool]
 
 
-class Damage(Exception):
-    """What is wrong with a checkpoint."""
-
-
 def name(step: int) -> str:
     """The name of the folder of a step's checkpoint."""
     return f"{step:012d}"
@@ -129,40 +125,37 @@ def _first_whole(folders: Iterable[Path], belongs: Belongs) -> Checkpoint | None
             candidate = _checked(folder)
             if belongs(candidate):
                 return candidate
-            raise Damage("its step or its tokens are not the run's")
-        except Damage as damage:
-            logger.warning("checkpoint %s is damaged and not used: %s", folder, damage)
+            raise Damaged("its step or its tokens are not the run's")
+        except (OSError, KeyError, TypeError, ValueError, AttributeError) as error:
+            logger.warning("checkpoint %s is damaged and not used: %s", folder, error)
     return None
 
 
 def _checked(folder: Path) -> Checkpoint:
-    """The checkpoint in `folder`, every byte compared with its manifest; raises `Damage` where one differs."""
-    try:
-        manifest = read(folder / MANIFEST)
-        if manifest is None:
-            raise Damage("it has no manifest")
-        for name, expected in manifest["files"].items():
-            _check_file(folder, name, expected)
-        if manifest["step"] != int(folder.name):
-            raise Damage(f"its manifest is of step {manifest['step']}")
-        return Checkpoint(manifest["step"], folder, manifest["note"])
-    except (Damaged, OSError, KeyError, TypeError, ValueError, AttributeError) as error:
-        raise Damage(str(error)) from error
+    """The checkpoint in `folder`, every byte compared with its manifest; raises where one differs."""
+    manifest = read(folder / MANIFEST)
+    if manifest is None:
+        raise Damaged("it has no manifest")
+    for name, expected in manifest["files"].items():
+        _check_file(folder, name, expected)
+    if manifest["step"] != int(folder.name):
+        raise Damaged(f"its manifest is of step {manifest['step']}")
+    return Checkpoint(manifest["step"], folder, manifest["note"])
 
 
 def _check_file(folder: Path, name: str, expected: Mapping[str, Any]) -> None:
     inside = PurePosixPath(name)
     if inside.is_absolute() or ".." in inside.parts or not inside.parts:
-        raise Damage(f"its manifest names {name!r}, outside its folder")
+        raise Damaged(f"its manifest names {name!r}, outside its folder")
     path = folder / inside
     if path.is_symlink() or not path.is_file():
-        raise Damage(f"{name!r} is missing")
+        raise Damaged(f"{name!r} is missing")
     size = path.stat().st_size
     if size != expected["bytes"]:
-        raise Damage(f"{name!r} has {size} bytes instead of {expected['bytes']}")
+        raise Damaged(f"{name!r} has {size} bytes instead of {expected['bytes']}")
     with path.open("rb") as file:
         if hashlib.file_digest(file, "sha256").hexdigest() != expected["sha256"]:
-            raise Damage(f"the bytes of {name!r} have changed")
+            raise Damaged(f"the bytes of {name!r} have changed")
 
 
 def _seal(folder: Path, step: int, note: Mapping[str, Any]) -> None:

@@ -139,7 +139,7 @@ def publish(path: Path, content: bytes) -> bool:
     A finished, synced file is linked to the name, and its number of names shows who made it, even where NFS lost the
     reply. On a file system without hard links it is renamed to the name.
     """
-    temporary, failure = atomic.temporary(path), None
+    temporary = atomic.temporary(path)
     with disk(f"cannot write {path.name}"):
         try:
             with temporary.open("xb") as file:
@@ -148,18 +148,15 @@ def publish(path: Path, content: bytes) -> bool:
             try:
                 os.link(temporary, path)
             except OSError as error:
-                failure = error
-            made = temporary.stat().st_nlink == 2
-            if failure is not None and failure.errno in NO_LINKS and not path.exists():
-                os.rename(temporary, path)
-                made = True
-            elif failure is not None and not made and not path.exists():
-                raise failure
+                if error.errno in NO_LINKS and not path.exists():
+                    os.rename(temporary, path)
+                    return True
+                if not path.exists():
+                    raise
+            return temporary.stat().st_nlink == 2
         finally:
             temporary.unlink(missing_ok=True)
-        if made:
             atomic.flush_folder(path.parent)
-    return made
 
 
 @contextmanager

@@ -15,10 +15,14 @@ import json
 import math
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from scaling.errors import ScalingError
-from scaling.ledger.document import SPELLED
+from scaling.ledger.document import SPELLED, text
+from scaling.strict_yaml import COMMAND_LINE
+
+if TYPE_CHECKING:
+    from scaling.config import Config
 
 RUN_ID = re.compile(r"[0-9a-f]{16}")
 
@@ -45,6 +49,7 @@ UNCOUNTED = frozenset(
     }
 )
 
+LONGEST = 120  # letters of a name; W&B takes 128
 _DEEPEST = 40
 _CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False)
 
@@ -96,24 +101,55 @@ def _counted(node: Mapping[str, Any], path: str) -> dict[str, Any]:
 
 def _canonical(value: Any, path: str) -> Any:
     """One spelling of a value. The commonest types come first: a plan names ten thousand runs per second."""
-    if isinstance(value, str):
-        if value in SPELLED:
-            raise ScalingError("a spec holds finite numbers", key=path, value=value)
+    if isinstance(value, str) and value not in SPELLED:
         return value
-    if value is None or isinstance(value, bool):
+    if value is None or isinstance(value, bool) or (isinstance(value, int) and abs(value) < 2**64):
         return value
-    if isinstance(value, int):
-        if abs(value) >= 2**64:
-            raise ScalingError("a spec holds whole numbers below 2**64", key=path)
-        return value
-    if isinstance(value, float):
-        if not math.isfinite(value):
-            raise ScalingError("a spec holds finite numbers", key=path, value=value)
+    if isinstance(value, float) and math.isfinite(value):
         return int(value) if value.is_integer() and abs(value) < 2**53 else value
-    if path.count(".") >= _DEEPEST:
-        raise ScalingError(f"a spec is at most {_DEEPEST} levels deep", key=".".join(path.split(".")[:3]) + "…")
-    if isinstance(value, (list, tuple)):
-        return [_canonical(item, f"{path}.{index}") for index, item in enumerate(value)]
-    if isinstance(value, Mapping):
-        return _counted(value, path)
-    raise ScalingError("a spec holds plain values", key=path, value=value)
+    if path.count(".") < _DEEPEST:
+        if isinstance(value, (list, tuple)):
+            return [_canonical(item, f"{path}.{index}") for index, item in enumerate(value)]
+        if isinstance(value, Mapping):
+            return _counted(value, path)
+    what = f"a spec holds text, finite numbers below 2**64, and lists and mappings of them, {_DEEPEST} levels at most"
+    raise ScalingError(what, key=".".join(path.split(".")[: _DEEPEST // 4]))
+
+
+# Names for people
+
+
+def run_name(config: Config, parameters: int) -> str:
+    """`log.name`, or the family, the number of parameters, and what the command line set."""
+    if config["log.name"]:
+        return config["log.name"]
+    given = {
+        key: config[key]
+        for key, origin in config.origin.items()
+        if origin == COMMAND_LINE and not _is_uncounted(key) and not isinstance(config[key], dict)
+    }
+    head = f"{config['model.kind']} {parameters:,}"
+    # The number of parameters stands for the size, so where not all has room its keys go first.
+    ordered = dict(sorted(given.items(), key=lambda item: item[0].partition(".")[0] not in ("size", "data")))
+    words = assignments(ordered)
+    while len(" ".join([head, *words])) > LONGEST - 2:
+        words = words[1:]
+    return " ".join([head, *(["…"] if len(words) < len(given) else []), *words])
+
+
+def assignments(values: Mapping[str, Any]) -> list[str]:
+    """`key=value` words, each key by its last part where no other ends so; a table's row by its name alone."""
+    last = [key.rpartition(".")[2] for key in values]
+    short = {key: end if last.count(end) == 1 else key for key, end in zip(values, last, strict=True)}
+    return [spelled(value) if key == "row" else f"{short[key]}={spelled(value)}" for key, value in values.items()]
+
+
+def spelled(value: Any) -> str:
+    """A value in a name: text as it is, whole numbers as such, others to four digits."""
+    if isinstance(value, float):
+        return f"{value:.0f}" if value.is_integer() and abs(value) < 1e15 else f"{value:.4g}"
+    return value if isinstance(value, str) else text(value)
+
+
+def _is_uncounted(key: str) -> bool:
+    return key in UNCOUNTED or key.partition(".")[0] in (*UNCOUNTED, "evaluate")

@@ -1,22 +1,28 @@
 """Run: one folder, in which one worker at a time makes an attempt, until there is a result.
 
-    lock          who works here now (`lock.py`)
+    lock          who works here now: JSON with host, process and a random token, held by `flock`
     log.jsonl     what happened: `start` and `end` of each attempt, and between them what the trainer writes
     checkpoints/  what the next attempt goes on from
     again/        log and checkpoints of an attempt that trains a finished run again; gone when it ends
     result.json   present and valid means done
 
-An attempt whose process was killed leaves no `end`. The first valid result is kept; a later one is compared with it. A
-result holds what the trainer hands over, next to `run`, `attempt` and `outcome`. Its section `circumstances` (wall
-time, host, hardware, versions, speed) records where and how it was trained; all the rest is a claim about the
-experiment, which another attempt has to repeat.
+The system frees a lock in the moment in which its process ends, however it ends, and over NFS too. An attempt whose
+process was killed leaves no `end`. The first valid result is kept; a later one is compared with it. A result holds what
+the trainer hands over, next to `run`, `attempt` and `outcome`. Its section `circumstances` (wall time, host, hardware,
+versions, speed) records where and how it was trained; all the rest is a claim about the experiment, which another
+attempt has to repeat.
 """
 
 from __future__ import annotations
 
+import fcntl
+import json
 import logging
 import os
+import secrets
 import shutil
+import socket
+import time
 import traceback
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -26,11 +32,11 @@ from pathlib import Path
 from types import NoneType, TracebackType
 from typing import Any, Literal, get_args
 
+from scaling import atomic
 from scaling.errors import DISK, ScalingError
 from scaling.ledger import checkpoint
 from scaling.ledger.checkpoint import KEEP, Belongs, Checkpoint
 from scaling.ledger.document import Damaged, Log, differences, disk, entries, parse, publish, read, seal, text
-from scaling.ledger.lock import Lock
 
 Outcome = Literal["finished", "diverged", "pruned"]
 Interruption = Literal["out_of_memory", "failed", "stopped"]
@@ -42,6 +48,7 @@ LOCK, LOG, RESULT, AGAIN = "lock", "log.jsonl", "result.json", "again"
 LIFE = ("start", "end", "retry")  # the kinds of entries that the ledger writes
 CIRCUMSTANCES = "circumstances"
 TRACEBACK = 20_000  # characters of it that an end keeps: the last ones name its origin
+LOOK = 1.0  # seconds between looks at whether a lock is still ours
 
 _NUMBER = (int, float)
 _TYPES = {
@@ -57,6 +64,94 @@ _TYPES = {
 }
 
 logger = logging.getLogger(__name__)
+
+
+class Lock:
+    """The lock of a file as one object sees it: `take` it, and `release` it or leave its block."""
+
+    def __init__(self, path: Path):
+        self.path = path
+        self.holder = {"host": socket.gethostname(), "pid": os.getpid()}
+        self._content = json.dumps({**self.holder, "token": secrets.token_hex(16)}).encode()
+        self._handle: int | None = None
+        self._lost, self._looked = False, 0.0
+
+    def take(self) -> bool:
+        """Hold the lock; False where another holds it."""
+        with disk("cannot lock a run"):
+            while self._handle is None:
+                handle = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o666)
+                try:
+                    if _hold(handle, fcntl.LOCK_EX):
+                        if _names(self.path, handle):  # else it was released, and so removed, meanwhile
+                            self._write(handle)
+                            self._handle = handle
+                    elif not _hold(handle, fcntl.LOCK_SH):  # else someone is looking at it
+                        return False
+                finally:
+                    if self._handle != handle:
+                        os.close(handle)
+        return True
+
+    def _write(self, handle: int) -> None:
+        try:
+            os.ftruncate(handle, 0)
+            os.write(handle, self._content)
+        except OSError:
+            self.path.unlink(missing_ok=True)
+            raise
+
+    def is_lost(self, since: float = LOOK) -> bool:
+        """Whether the lock is another's by now: its file was removed, or a file server forgot who held it. It is looked
+        at again where the last look is `since` seconds ago.
+        """
+        if not self._lost and time.monotonic() - self._looked >= since:
+            self._looked = time.monotonic()
+            with suppress(OSError):  # a look that fails is one missed: at worst the run is trained twice
+                self._lost = not self.path.exists() or self.path.read_bytes() != self._content
+        return self._lost
+
+    def release(self) -> None:
+        """Remove the lock, unless it is another's by now."""
+        if self._handle is not None:
+            with suppress(OSError):
+                if not self.is_lost(since=0):
+                    self.path.unlink()
+            os.close(self._handle)
+            self._handle = None
+
+    def __enter__(self) -> Lock:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+
+def lock_state(path: Path) -> Literal["free", "held", "abandoned"]:
+    """Whether a lock is held; one whose process was killed is abandoned until the next worker takes it."""
+    try:
+        handle = os.open(path, os.O_RDONLY)
+    except (FileNotFoundError, NotADirectoryError):
+        return "free"
+    try:
+        return "abandoned" if _hold(handle, fcntl.LOCK_SH) else "held"
+    finally:
+        os.close(handle)
+
+
+def _hold(handle: int, kind: int) -> bool:
+    try:
+        fcntl.flock(handle, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _names(path: Path, handle: int) -> bool:
+    """Whether an open file is still the one of that name."""
+    with suppress(FileNotFoundError):
+        return os.path.samestat(path.stat(), os.fstat(handle))
+    return False
 
 
 @dataclass(frozen=True)
@@ -128,31 +223,26 @@ def history(run: Path) -> list[dict[str, Any]]:
     return loose + [stepped[key] for key in sorted(stepped, key=lambda key: key[0])]
 
 
-def read_result(run: Path, file: str = RESULT) -> dict[str, Any] | None:
+def read_result(run: Path) -> dict[str, Any] | None:
     """The valid result of the run in this folder; None where there is none, or a damaged one (which counts as none)."""
     try:
-        result = read(run / file, _TYPES, run=run.name)
+        result = read(run / RESULT, _TYPES, run=run.name)
     except Damaged:
         return None
     return result if result is not None and result["outcome"] in RESULTS else None
 
 
 def publish_result(run: Path, attempt: int, outcome: Outcome, payload: Mapping[str, Any]) -> Verdict:
-    """Publish a result unless a valid one is there already, and return which is kept. A damaged one is moved aside."""
+    """Publish a result unless a valid one is there already, and return which is kept."""
     ours = {"run": run.name, "attempt": attempt, "outcome": outcome}
     if taken := payload.keys() & {*ours, "sha256"}:
         raise ValueError(f"a result's {min(taken)!r} is written by the ledger")
     ours |= payload
-    while not publish(run / RESULT, seal(ours)):
-        standing = read_result(run)
-        if standing is not None:
+    if not publish(run / RESULT, seal(ours)):
+        if (standing := read_result(run)) is not None:
             return Verdict(standing, False, differences(_claims(standing), _claims(parse(text(ours)))))
-        aside = run / f"damaged-{os.urandom(8).hex()}-{RESULT}"
-        with suppress(FileNotFoundError):
-            os.rename(run / RESULT, aside)
-            if read_result(run, aside.name) is not None:  # another worker was quicker: its result is published again
-                publish(run / RESULT, aside.read_bytes())
-                aside.unlink()
+        with disk("cannot write the result"):
+            atomic.write(run / RESULT, seal(ours))  # in the place of a damaged one
     return Verdict(ours, True)
 
 
@@ -161,7 +251,7 @@ def _claims(result: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class Attempt:
-    """An attempt at a run whose lock is held. As a context it renews the lock, and logs an end however the block ends.
+    """An attempt at a run whose lock is held. As a context it logs an end, however the block ends.
 
     One that is `anew` trains a run that is done: from its start, in a folder of its own.
     Leaving the block by an exception logs the end `failed` (`stopped` for an interrupt or a full disk) with the reason;
@@ -186,8 +276,8 @@ class Attempt:
 
     @property
     def superseded(self) -> bool:
-        """Whether another worker thought this one dead and has taken the run over: going on is harmless, and wasted."""
-        return self._lock.lost
+        """Whether another worker may have taken the run over: going on is harmless, and wasted."""
+        return self._lock.is_lost()
 
     def resume(self, belongs: Belongs = lambda _: True) -> Checkpoint | None:
         """The latest whole checkpoint, or None to begin afresh; warns of damaged ones.
@@ -213,9 +303,7 @@ class Attempt:
         with checkpoint.writing(self.folder, step, note or {}, self._belongs) as folder:
             yield folder
         self._saved = [*(each for each in self._saved if each != step), step][-KEEP:]
-        with suppress(OSError):
-            self._lock.renew()
-        if len(self._saved) == KEEP and not self.superseded:
+        if len(self._saved) == KEEP and not self._lock.is_lost(since=0):
             needed = {*self._saved, *self.pinned, *pinned}
             for each, path in checkpoint.steps(self.folder).items():
                 if each < step and each not in needed:
@@ -261,7 +349,6 @@ class Attempt:
         self._end(ending)
 
     def __enter__(self) -> Attempt:
-        self._lock.start()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:

@@ -7,20 +7,39 @@ import os
 import re
 from collections.abc import Collection, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from types import NoneType
-from typing import Any
+from typing import Any, Literal
 
 from scaling import atomic
 from scaling.errors import ScalingError, nearest
-from scaling.ledger import checkpoint, lock
+from scaling.ledger import checkpoint
 from scaling.ledger.checkpoint import Checkpoint
-from scaling.ledger.document import Damaged, Log, differences, disk, publish, read, seal, text, unstamped
+from scaling.ledger.document import Damaged, Log, differences, disk, last_entry, publish, read, seal, text, unstamped
 from scaling.ledger.identity import RUN_ID, identity, run_id
-from scaling.ledger.lock import Lease, Lock, Machine, this_machine
-from scaling.ledger.run import LIFE, LOCK, LOG, Attempt, Record, history, now, read_result, records
-from scaling.ledger.status import Row, status
+from scaling.ledger.run import (
+    CIRCUMSTANCES,
+    INTERRUPTIONS,
+    LIFE,
+    LOCK,
+    LOG,
+    RESULT,
+    Attempt,
+    Lock,
+    Record,
+    history,
+    lock_state,
+    now,
+    read_result,
+    records,
+)
 
+State = Literal[
+    "waiting", "running", "stale", "finished", "diverged", "pruned", "out_of_memory", "failed", "stopped"
+]  # the first three are seen from outside; the others are how the last attempt ended
+
+LONGEST = 200  # letters of a reason or a name in a row
 STUDY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 PLAN = re.compile(r"plan-([1-9][0-9]{0,8})\.json")  # of an extended study; the first plan has no number
 
@@ -48,6 +67,24 @@ _PLAN_TYPES = {
 logger = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True)
+class Row:
+    """A run as `scaling runs` lists it; None where nothing is known yet. `seen`: last sign of life, Unix time."""
+
+    run: str
+    name: str | None
+    state: State
+    step: int | None = None
+    steps: int | None = None
+    loss: float | None = None
+    tokens_per_second: float | None = None
+    host: str | None = None
+    attempt: int | None = None
+    seen: float | None = None
+    reason: str | None = None
+    score: float | None = None  # of a task, by its metric
+
+
 def is_ledger(folder: Path) -> bool:
     return (folder / "store").is_dir()
 
@@ -55,26 +92,25 @@ def is_ledger(folder: Path) -> bool:
 class Ledger:
     """The runs and studies under one folder. Any number of workers on any number of machines may use it at once."""
 
-    def __init__(self, root: str | Path, lease: Lease | None = None, machine: Machine | None = None):
-        self.root, self.lease, self.machine = Path(root), lease or Lease(), machine or this_machine()
+    def __init__(self, root: str | Path):
+        self.root = Path(root)
         self._branches: dict[Path, dict[str, list[tuple[str, int]]]] = {}
-        self._lives: dict[Path, tuple[int, int, list[dict[str, Any]]]] = {}
 
     @classmethod
-    def open(cls, root: str | Path, lease: Lease | None = None, machine: Machine | None = None) -> Ledger:
+    def open(cls, root: str | Path) -> Ledger:
         """The ledger at `root`, which must be there."""
         with disk("cannot be read"):
             if not is_ledger(Path(root)):
                 fix = "it is made by the first run; or give its folder"
                 raise ScalingError("there is no ledger here", fix=fix, file=root)
-        return cls(root, lease, machine)
+        return cls(root)
 
     @classmethod
-    def create(cls, root: str | Path, lease: Lease | None = None, machine: Machine | None = None) -> Ledger:
+    def create(cls, root: str | Path) -> Ledger:
         """The ledger at `root`, made where there is none."""
         with disk("cannot make the ledger"):
             (Path(root) / "store").mkdir(parents=True, exist_ok=True)
-        return cls(root, lease, machine)
+        return cls(root)
 
     # Runs
 
@@ -83,12 +119,9 @@ class Ledger:
         name = run_id(spec)
         file = self.folder(name) / "spec.json"
         entered = self._entered_spec(name)
-        if entered is None:
-            document = seal({"run": name, "entered": now(), "spec": spec})
+        if entered is None:  # or torn or flipped: its content is known
             with disk("cannot enter a run"):
-                file.parent.mkdir(parents=True, exist_ok=True)
-                if not publish(file, document) and self._entered_spec(name) is None:
-                    atomic.write(file, document)  # torn or flipped: its content is known
+                atomic.write(file, seal({"run": name, "entered": now(), "spec": spec}))
         elif identity(entered) != identity(spec):
             raise ScalingError(
                 f"run {name} was entered with another spec: {_first_difference(entered, spec)}",
@@ -130,19 +163,9 @@ class Ledger:
         return read_result(self.folder(run))
 
     def attempts(self, run: str) -> list[Record]:
-        """Every attempt that was begun, oldest first. A log grows at its end alone, so what was read of it is kept."""
-        path = self.folder(run) / LOG
-        inode, size, life = self._lives.get(path, (0, 0, []))
-        with suppress(FileNotFoundError, NotADirectoryError), path.open("rb") as file:
-            seen = os.fstat(file.fileno())
-            if inode != seen.st_ino or size > seen.st_size:
-                size, life = 0, []
-            file.seek(size)
-            content = file.read()
-            whole = content[: content.rfind(b"\n") + 1]
-            life = [*life, *unstamped(whole.splitlines(), LIFE)]
-            self._lives[path] = seen.st_ino, size + len(whole), life
-            return records(life)
+        """Every attempt that was begun, oldest first."""
+        with suppress(FileNotFoundError, NotADirectoryError), (self.folder(run) / LOG).open("rb") as file:
+            return records(unstamped(file, LIFE))
         return []
 
     def history(self, run: str) -> list[dict[str, Any]]:
@@ -158,12 +181,30 @@ class Ledger:
         return max(checkpoint.steps(self.folder(run)), default=0)
 
     def status(self, run: str) -> Row:
-        """The run in one row, for people."""
-        return status(self.folder(run), self._entered_spec(run), self.attempts(run), self.lease, self.machine)
+        """The run in one row, for people; nothing is decided by it."""
+        folder, spec, attempts = self.folder(run), self._entered_spec(run) or {}, self.attempts(run)
+        log, result = spec.get("log"), read_result(folder)
+        name = spec.get("name") or (log.get("name") if isinstance(log, dict) else None)
+        name = _short(name) if isinstance(name, str) else None
+        if result is not None:
+            numbers = {"steps": result.get("step"), **(result.get(CIRCUMSTANCES) or {}), **result}
+            state, seen = result["outcome"], folder / RESULT
+            last = next((one for one in attempts if one.number == result["attempt"]), Record(result["attempt"], {}))
+            rival = next((one.number for one in attempts if one.end and one.end.get("differences")), None)
+            reason = None if rival is None else f"attempt {rival} found another result"
+        elif attempts:
+            last, seen = attempts[-1], folder / LOG
+            numbers = {**(last_entry(seen, "score") or {}), **(last_entry(seen, "loss") or {})}
+            state, reason = _state(last, folder), _short((last.end or {}).get("reason"))
+        else:
+            return Row(run, name, "waiting", seen=_touched(folder))
+        numbers = {key: numbers.get(key) for key in ("step", "steps", "loss", "tokens_per_second", "score")}
+        host = _short(last.start.get("host"))
+        return Row(run, name, state, host=host, attempt=last.number, seen=_touched(seen), reason=reason, **numbers)
 
     def is_held(self, run: str) -> bool:
-        """Whether someone seems to work on the run; a guess for listings and for what is not to be freed."""
-        return lock.state(self.folder(run) / LOCK, self.lease, self.machine) == "held"
+        """Whether someone works on the run."""
+        return lock_state(self.folder(run) / LOCK) == "held"
 
     def claim(self, run: str, pinned: Collection[int] = (), again: bool = False) -> Attempt | None:
         """A new attempt at the run, or None where it is done, or someone else works on it.
@@ -177,7 +218,7 @@ class Ledger:
         pinned = {*pinned, *self.needed(run)}
         with disk("cannot claim a run"):
             folder.mkdir(exist_ok=True)
-        held = Lock(folder / LOCK, self.lease, self.machine)
+        held = Lock(folder / LOCK)
         if not held.take():
             return None
         try:
@@ -297,7 +338,34 @@ class Ledger:
         return self._branches[path]
 
 
+def printable(text: str) -> str:
+    """What a terminal shows and does not obey."""
+    return "".join(letter if letter.isprintable() else "�" for letter in text)
+
+
 def _first_difference(one: Mapping[str, Any], other: Mapping[str, Any]) -> str:
     """The first key in which two documents differ, with both values, for a line that a person reads."""
     key, (left, right) = next(iter(differences(one, other).items()), ("order", ("one", "another")))
     return f"{key} is {left!r} there and {right!r} here"
+
+
+def _state(newest: Record, run: Path) -> State:
+    """How the last attempt at a run without a result ended, or whether it runs."""
+    if newest.end is not None:
+        outcome: Any = newest.end.get("outcome")
+        # An end that speaks of a result whose file is gone or damaged leaves the run to be done again.
+        return outcome if outcome in INTERRUPTIONS else "stopped"
+    states: dict[str, State] = {"held": "running", "abandoned": "stale", "free": "stopped"}
+    return states[lock_state(run / LOCK)]
+
+
+def _short(reason: object) -> str | None:
+    """The beginning of a reason, in one line; the log has the whole of it."""
+    text = printable(" ".join(str(reason or "")[: 2 * LONGEST].split()))
+    return (text if len(text) <= LONGEST else text[: LONGEST - 1] + "…") or None
+
+
+def _touched(path: Path) -> float | None:
+    with suppress(OSError):
+        return path.stat().st_mtime
+    return None

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from torch import nn
+from torch import Tensor, nn
 
 from scaling.model.family import Family, Tower
 from scaling.nn.contract import Piece, Residual, Role, conforms, role
@@ -65,6 +65,13 @@ class ParameterSpec:
         return self.shape[-2]
 
 
+class Parameter(NamedTuple):
+    """A parameter, or a tensor in its place (its float32 master), with what the model declares of it."""
+
+    spec: ParameterSpec
+    tensor: Tensor
+
+
 class Part(NamedTuple):
     """A module of a model, the slot that it is counted under, and whether that slot begins with it."""
 
@@ -97,13 +104,13 @@ def _slot_of(module: object) -> str | None:
     return module.slot if conforms(module, Piece) else None
 
 
-def parameters(model: Family) -> list[tuple[ParameterSpec, nn.Parameter]]:
+def parameters(model: Family) -> list[Parameter]:
     """Every parameter with its specification, once: a tied table is specified where it is first read."""
     towers = {name: child for name, child in model.named_children() if isinstance(child, Tower)}
     last = list(towers.values())[-1]
     starts = dict(_starts(towers.values()))
     head_start = min((piece.head_start for piece in last.modules() if conforms(piece, Residual)), default=1.0)
-    specified: dict[nn.Parameter, tuple[ParameterSpec, nn.Parameter]] = {}
+    specified: dict[nn.Parameter, Parameter] = {}
     for prefix, module, slot, _ in parts(model):
         shape = towers.get(prefix.split(".")[0], last).shape
         for name, parameter in module.named_parameters(recurse=False):
@@ -119,7 +126,8 @@ def parameters(model: Family) -> list[tuple[ParameterSpec, nn.Parameter]]:
                 shape.head_width,
                 starts.get(parameter, 1.0),
             )
-            specified[parameter] = replace(spec, start=head_start) if spec.predicts else spec, parameter
+            spec = replace(spec, start=head_start) if spec.predicts else spec
+            specified[parameter] = Parameter(spec, parameter)
     return list(specified.values())
 
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from scaling.ledger import Ledger, Record
+from scaling.ledger.listing import hardware
 from scaling.ledger.run import INTERRUPTIONS, spans
-from scaling.ledger.status import hardware
 
 if TYPE_CHECKING:
     from scaling.studies.plan import Plan

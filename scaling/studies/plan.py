@@ -15,7 +15,7 @@ from scaling.config import load
 from scaling.data.mixture import shares_of
 from scaling.errors import ScalingError, plural
 from scaling.ledger import Ledger, run_ids
-from scaling.ledger.names import assignments
+from scaling.ledger.identity import assignments
 from scaling.studies.grid import Cell
 from scaling.studies.question import Question, compared, flat
 from scaling.training.values import VARIED

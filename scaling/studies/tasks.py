@@ -16,7 +16,7 @@ from scaling.ledger import Ledger, run_id
 from scaling.schema import kinds
 from scaling.studies.plan import Plan, Run
 from scaling.studies.question import flat, word_of
-from scaling.training.finetune import answer_of, check_task, compose, composed, name_of, planned
+from scaling.training.finetune import Pretrained, check_task, compose, goal, name_of
 
 if TYPE_CHECKING:
     from scaling.training.experiment import Experiment
@@ -79,7 +79,8 @@ def unstarted(run: Run, task: str, settings: Mapping[str, Any], inherited: Seque
 
     experiment = run.experiment
     runs = experiment.config["runs"]
-    config = composed(planned(experiment.spec, runs), task, _words(run, task, settings, inherited), runs=runs)
+    source = Pretrained.of_spec(experiment.spec, runs, runs, {})  # without weights to start from
+    config = compose(source, task, _words(run, task, settings, inherited), runs=runs)
     return assemble(replace(config, tree={**config.tree, "start": None}))
 
 
@@ -102,7 +103,7 @@ def _task_run(ledger: Ledger, run: Run, task: str, words: tuple[str, ...]) -> Ta
     from scaling.training.experiment import assemble
 
     experiment = assemble(compose(run.run, task, words, runs=ledger.root))
-    answer, labels = answer_of(experiment.config["data"], task)
+    asked = goal(experiment.config["data"], task)
     return TaskRun(
         run=run_id(experiment.spec),
         steps=experiment.steps,
@@ -114,7 +115,7 @@ def _task_run(ledger: Ledger, run: Run, task: str, words: tuple[str, ...]) -> Ta
         held_out=run.held_out,
         start=run.run,
         task=task,
-        labels=len(labels) if answer in ("class", "tags") and labels else None,
+        labels=len(asked.labels) if asked.answer in ("class", "tags") and asked.labels else None,
     )
 
 

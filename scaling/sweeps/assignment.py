@@ -16,8 +16,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from scaling import atomic
-from scaling.ledger import Lease
-from scaling.ledger.lock import Lock, state, this_machine
+from scaling.ledger.run import Lock, lock_state
 
 
 @dataclass(frozen=True)
@@ -38,14 +37,13 @@ class Roster:
     """The agents and assignments of one sweep, as one agent among them sees and writes them."""
 
     folder: Path
-    lease: Lease = field(default_factory=Lease)
     own: str = field(default_factory=lambda: secrets.token_hex(8))
 
     def present(self) -> Lock:
         """Be seen alive by the others while the block lasts."""
         path = self.folder / "agents" / self.own
         path.parent.mkdir(parents=True, exist_ok=True)
-        lock = Lock(path, self.lease)
+        lock = Lock(path)
         lock.take()
         return lock
 
@@ -71,4 +69,4 @@ class Roster:
     def is_left(self, assignment: Assignment) -> bool:
         """Whether no agent trains it: its agent is gone, or is this one, which is at nothing when it asks."""
         lock = self.folder / "agents" / assignment.agent
-        return assignment.agent == self.own or state(lock, self.lease, this_machine()) != "held"
+        return assignment.agent == self.own or lock_state(lock) != "held"

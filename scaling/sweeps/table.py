@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from scaling.ledger.names import assignments
+from scaling.ledger.identity import assignments
 from scaling.training.point import COLUMNS, plain
 
 

@@ -13,7 +13,7 @@ from scaling.model.tuned import blank, tune
 from scaling.tables.measure import MEASURES, Setting
 from scaling.tables.ops import ops
 from scaling.tables.table import Row, Table
-from scaling.training.vocabulary import sized
+from scaling.training.values import sized
 
 
 @dataclass(frozen=True)

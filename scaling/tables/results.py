@@ -14,8 +14,8 @@ from typing import Any, Literal
 from scaling.config import override
 from scaling.errors import ScalingError
 from scaling.ledger import Ledger
+from scaling.ledger.listing import hardware
 from scaling.ledger.run import spans
-from scaling.ledger.status import hardware
 from scaling.studies.question import COMPARED
 from scaling.tables.downstream import Downstream
 from scaling.tables.scores import Scores, base_of, is_of_tasks, scores

@@ -13,7 +13,7 @@ from scaling.ledger.run import spans
 from scaling.studies.question import flat, word_of
 from scaling.tables.downstream import Downstream
 from scaling.tables.table import same_table
-from scaling.training.finetune import metric_of, name_of
+from scaling.training.finetune import goal, name_of
 
 FREE = ("seed", "log")
 """Keys by which the finetunings of one row on one task may differ."""
@@ -124,7 +124,7 @@ def _others(
 
 def _metric(ledger: Ledger, runs: Sequence[_Finetuned]) -> str:
     """The metric of a column: that of its tasks, or all of theirs."""
-    return ", ".join(dict.fromkeys(metric_of(ledger.spec(run.run)["data"]) for run in runs))
+    return ", ".join(dict.fromkeys(goal(ledger.spec(run.run)["data"]).metric.main for run in runs))
 
 
 def _seconds(ledger: Ledger, runs: Collection[str]) -> float | None:

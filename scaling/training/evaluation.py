@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ from scaling.batch import IGNORE, Batch
 from scaling.data.source import Source
 from scaling.errors import ScalingError
 from scaling.model.family import Family, targets_of, vectors
-from scaling.training.scores import Outputs, predicted, scores
+from scaling.training.predict import Outputs, predicted, scores
 
 FORWARD = 1 / 3  # of a training step's FLOPs, which an evaluation spends on each of its tokens
 COST = 0.1  # of a run's training FLOPs, which its evaluations may take where `evaluate.windows` is auto
@@ -23,18 +23,30 @@ FEWEST = 1 << 10  # tokens of one evaluation: fewer would measure nothing
 
 
 def affordable(
-    steps: int, points: int, windows: int, trained: int, row_tokens: int, whole: bool = False, evenly: bool = False
+    steps: int,
+    points: int,
+    windows: int,
+    trained: int,
+    row_tokens: int,
+    *,
+    whole: bool = False,
+    evenly: bool = False,
+    alike: bool = False,
 ) -> tuple[int, int, int]:
     """How often a run is evaluated, on how many windows before its end, and on how many at its end. It trains on
     `trained` windows of `row_tokens` each.
 
     Where `points` evaluations of all `windows` cost more than a tenth of the run, the last has up to half of the tenth,
     or all windows where it must be `whole`, and the others share the rest; where that is too little for so many, there
-    are fewer.
+    are fewer. Evaluations that are compared with one another are `alike`: all are on the same windows.
     """
     free = FREE // row_tokens
     budget = max(int(COST * trained / FORWARD), free)
     fewest = min(windows, -(-FEWEST // row_tokens))
+    if alike:
+        points = max(1, min(points, budget // fewest))
+        each = min(windows, max(fewest, budget // len(evaluation_steps(steps, points, evenly))))
+        return points, each, each
     earlier = len(evaluation_steps(steps, points, evenly)) - 1
     last = windows if whole else min(windows, max(fewest, budget // 2 if earlier else budget))
     rest = max(free if whole else 0, budget - last)
@@ -42,15 +54,6 @@ def affordable(
         points = rest // fewest + 1
         earlier = len(evaluation_steps(steps, points, evenly)) - 1
     return points, min(last, rest // earlier) if earlier else last, last
-
-
-def affordable_evenly(steps: int, points: int, windows: int, trained: int, row_tokens: int) -> tuple[int, int, int]:
-    """The same for evaluations that are compared with one another: all are on the same windows."""
-    budget = max(int(COST * trained / FORWARD), FREE // row_tokens)
-    fewest = min(windows, -(-FEWEST // row_tokens))
-    points = max(1, min(points, budget // fewest))
-    each = min(windows, max(fewest, budget // len(evaluation_steps(steps, points, evenly=True))))
-    return points, each, each
 
 
 def evaluation_steps(steps: int, points: int, evenly: bool = False) -> list[int]:
@@ -152,16 +155,6 @@ class Evaluation:
         if self.outputs is not None:
             measured |= scores(self.source, predicted(self.outputs, self.source), written=self.outputs.written)
         return measured
-
-
-def evaluate(model: Family, batches: Iterable[Batch], evaluation: Evaluation) -> dict[str, Any]:
-    """What a model loses on batches, outside of a Trainer."""
-    training = model.training
-    model.eval()
-    for batch in batches:
-        evaluation.add(model, batch)
-    model.train(training)
-    return evaluation.measured()
 
 
 def _summed(sums: torch.Tensor, by_position: torch.Tensor | None) -> torch.Tensor | None:

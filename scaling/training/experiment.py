@@ -8,7 +8,7 @@ import json
 import os
 from bisect import bisect_left
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Any, cast
 
@@ -26,25 +26,21 @@ from scaling.data.store import root
 from scaling.data.task.task import is_task
 from scaling.errors import ScalingError, from_os, plural
 from scaling.interop.run import Run, read
-from scaling.ledger.names import run_name
+from scaling.ledger.identity import run_name
 from scaling.model.family import Family
-from scaling.model.parameters import ADDED, parameters
+from scaling.model.parameters import ADDED, ParameterSpec, parameters
 from scaling.model.tuned import blank, tune
 from scaling.nn.contract import Position, Tuning, conforms
 from scaling.objective import Distil
-from scaling.training import parts, task_head, values
-from scaling.training.evaluation import Evaluation, affordable, affordable_evenly, evaluation_steps
-from scaling.training.layer_decay import LayerDecay, depths
+from scaling.training import parts, values
+from scaling.training.evaluation import Evaluation, affordable, evaluation_steps
 from scaling.training.optimizer import Optimizer
 from scaling.training.parametrization import Parametrization, initialise
+from scaling.training.predict import EVALUATION_TOKENS, Outputs
 from scaling.training.ranks import rank_count
 from scaling.training.schedule import WSD, Constant, Schedule, check, identified, warmup_steps
-from scaling.training.scores import Outputs
 from scaling.training.start import Start
 from scaling.training.teaching import Teaching
-from scaling.training.vocabulary import sized, with_vocabulary
-
-EVALUATION_TOKENS = 1 << 16  # in one batch of an evaluation: enough to be fast, few enough to fit
 
 UNMOVED = (
     "parametrization T5 draws tables at N(0, 1), which {} hardly moves: take optimizer={{kind: Adafactor, lr: 0.03}}"
@@ -63,30 +59,23 @@ class Experiment:
     parametrization: Parametrization
     size: BatchSize
     batches: Batches
-    validation: Batches  # of the last evaluation
-    evaluations: int  # its batches
-    held_out_windows: int  # that an evaluation may take
+    validation: Batches  # all that an evaluation may take
     points: int  # evaluations that it asks for, or fewer where it is short
     windows: tuple[int, int]  # of an evaluation before the end, and of the last
     row_tokens: int  # of one row that a model reads, on both its sides where it has two
     entropy: float | None  # the floor of the objective's loss, where the law of the data gives it
     versions: Mapping[str, int]  # of the pieces
-    tuning: Tuning | None = None  # whose `trains(name)` selects what is trained, a new head apart; None: all is
-    teacher: Run | None = None  # whose predictions the objective distils
-    start: Start | None = None  # the weights that it begins with; else all are drawn
-    trained: frozenset[str] = frozenset()  # names of the parameters that it trains
-    names: frozenset[str] = frozenset()  # of all parameters
-    depths: Mapping[str, int] = field(default_factory=dict)  # how many blocks below the top each parameter is
-    teaching: Teaching | None = None  # how it reads the examples of a task, where it reads them otherwise
+    teacher: Run | None  # whose predictions the objective distils
+    start: Start | None  # the weights that it begins with; else all are drawn
+    trained: frozenset[str]  # names of the parameters that it trains
+    names: frozenset[str]  # of all parameters
+    depths: Mapping[str, int]  # how many blocks below the top each parameter is
+    teaching: Teaching | None  # how it reads the examples of a task, where it reads them otherwise
     horizon: bool = True  # a trunk has none: its `steps` are how far it is trained, and no part of what it is
 
     def model(self) -> Family:
         """The model without weights, with what tuning puts into it; `initialise` gives it some."""
-        with blank():
-            model = self.config.build("model", self.config["size"])
-            tune(model, self.config.tree)
-            model.checkpoint(self.config["train.checkpointing"])
-            return model
+        return _blank_model(self.config)[0]
 
     def initial_model(self, device: torch.device | str = "cpu") -> Family:
         """The model with the weights that the run begins with; what it does not train takes no gradient."""
@@ -105,20 +94,16 @@ class Experiment:
     @property
     def start_note(self) -> dict[str, Any]:
         """What a checkpoint states about the weights that it leaves out: where they are, and their hash."""
-        if self.start is None or self.saved == self.names:
-            return {}
-        return {"start": self.start.record}
+        return {} if self.start is None or self.saved == self.names else {"start": self.start.record}
 
     @property
     def patience(self) -> int | None:
         """Evaluations without improvement after which the run ends."""
         return self.config.tree["train"]["patience"]
 
-    @property
-    def rates(self) -> Parametrization:
-        """The rules by which each parameter's learning rate differs."""
-        factor = self.config["train.layer_decay"]
-        return self.parametrization if factor == 1 else LayerDecay(self.parametrization, factor, self.depths)
+    def rate(self, spec: ParameterSpec) -> float:
+        """By what a parameter's learning rate differs from the optimizer's."""
+        return self.parametrization.rate(spec) * self.config["train.layer_decay"] ** self.depths.get(spec.name, 0)
 
     @property
     def seed(self) -> int:
@@ -136,17 +121,6 @@ class Experiment:
     def held_out(self) -> Source:
         return self.validation.source
 
-    @property
-    def is_code(self) -> bool:
-        """Whether the objective's losses are a code length of its text: the chance of each token given those before."""
-        return getattr(self.batches.objective, "is_code", False)
-
-    @property
-    def text(self) -> np.ndarray | None:
-        """[vocabulary] bool, which targets are text, where the objective writes sentinels between them; else None."""
-        objective: Any = self.batches.objective
-        return objective.vocabulary.is_text if getattr(objective, "writes_sentinels", False) else None
-
     @cached_property
     def name(self) -> str:
         """What the run is shown under, in the ledger and by loggers; of a trunk, without its branches' budgets."""
@@ -156,13 +130,15 @@ class Experiment:
 
     def evaluation(self, step: int | None = None) -> tuple[Batches, int]:
         """The held-out batches of the evaluation at a step, or of the last, and how many they are."""
-        return _first(self.validation, self.windows[step in (None, self.steps)])
+        plan, windows = cast(Windows, self.validation.plan), self.windows[step in (None, self.steps)]
+        return replace(self.validation, plan=replace(plan, limit=windows)), -(-windows // plan.size.size(0))
 
     def evaluator(self, step: int | None = None, rank: int = 0, ranks: int = 1) -> Evaluation:
         """What counts the losses of the evaluation at a step."""
-        source = self.held_out
+        source, objective = self.held_out, cast(Any, self.batches.objective)
         outputs = Outputs(*self.evaluation(step), rank, ranks) if is_task(source) else None
-        return Evaluation(source, self.is_code, outputs, names_of(source), self.text)
+        text = objective.vocabulary.is_text if getattr(objective, "writes_sentinels", False) else None
+        return Evaluation(source, getattr(objective, "is_code", False), outputs, names_of(source), text)
 
     @property
     def evaluated(self) -> dict[int, int]:
@@ -199,7 +175,8 @@ class Experiment:
             "versions": self.versions,
         }
         if self.start is not None:
-            spec["start"] = {**self.start.identity, **self.start.place}
+            start = self.start
+            spec["start"] = {**start.record, "new": sorted(start.own), "unused": sorted(start.left)}
         if tree.get("tuning") is not None:
             spec["tuning"] = tree["tuning"]
         return spec if self.horizon else _stable(spec)
@@ -236,7 +213,7 @@ class Experiment:
         section = {key: value for key, value in tree["evaluate"].items() if (key, value) != ("precision", before)}
         if section["windows"] in ("auto", "whole_at_end"):
             _, windows = self.windows
-            section["windows"] = None if windows == self.held_out_windows else windows
+            section["windows"] = None if windows == cast(Windows, self.validation.plan).limit else windows
         return section
 
     @property
@@ -275,19 +252,20 @@ def _assemble(config: Config) -> Experiment:
     if start is not None:
         start.check_tokenizer(train)
     start_ids = None if start is None else start.vocabulary
-    config = task_head.balanced(with_vocabulary(config, objective.vocabulary, start_ids), train)
+    config = parts.balanced(values.with_vocabulary(config, objective.vocabulary, start_ids), train)
+    remarks = [*config.remarks]
     if (own := Start.of_vectors(config, train)) is not None:
         start, covered = own
-        remark = f"{covered:,} of {config['size.vocabulary']:,} tokens have a vector in {start.name}"
-        config = replace(config, remarks=(*config.remarks, remark))
+        remarks.append(f"{covered:,} of {config['size.vocabulary']:,} tokens have a vector in {start.name}")
     if start is None and config["parametrization.kind"] == "T5" and config["optimizer.kind"] != "Adafactor":
-        config = replace(config, remarks=(*config.remarks, UNMOVED.format(config["optimizer.kind"])))
+        remarks.append(UNMOVED.format(config["optimizer.kind"]))
     head = config["model"].get("head")
     is_scaled = isinstance(head, Mapping) and head.get("scale") == "inverse_sqrt_width"
     if is_scaled and "head" not in (config["model"].get("tie") or ()):
-        config = replace(config, remarks=(*config.remarks, SCALED))
+        remarks.append(SCALED)
+    config = replace(config, remarks=tuple(remarks))
     windows = config.tree["evaluate"]["windows"]
-    validation, evaluations = evaluation(
+    validation, _ = evaluation(
         held_out,
         objective,
         max(1, EVALUATION_TOKENS // objective.reads),
@@ -298,69 +276,63 @@ def _assemble(config: Config) -> Experiment:
     batches = training(train, objective, size, config["seed"], config["train.documents"])
     if size.tokens is not None:
         size, row_tokens = _of_tokens(size, batches, row_tokens)
+    pieces = {key: config.build(key) for key in ("optimizer", "schedule", "parametrization")}
+    if config["trainer.strategy"] == "fsdp" and not pieces["optimizer"].shardable:
+        what = f"torch's {type(pieces['optimizer']).__name__} does not work on shards"
+        raise config.error("trainer.strategy", what, "take ddp, or another optimizer")
+    if objective.takes == "windows":
+        _divisible(config, size)
     teacher = _teacher(config, objective)
+    teaching = None if teacher is None or not is_task(train) else Teaching.of(config, objective, teacher, train)
+    model, tuning = _blank_model(config)
+    parts.check_head(model, objective, train)
+    if not has_tree and any(conforms(piece, Position) and piece.reads_tree for piece in model.modules()):
+        fix = "take an encoder, and a task with data.heads or data.trees=python with the objective Masked"
+        raise config.error("model.position", "it reads a tree, and no batch has one", fix)
+    start, names, trained = _selected(config["train.parts"], tuning, model, start)
     experiment = Experiment(
         config=config,
         steps=0,
-        optimizer=config.build("optimizer"),
-        schedule=config.build("schedule"),
-        parametrization=config.build("parametrization"),
+        **pieces,
         size=size,
         batches=batches,
         validation=validation,
-        evaluations=evaluations,
-        held_out_windows=cast(Windows, validation.plan).limit or 0,
         points=config["evaluate.points"],
         windows=(0, 0),
         row_tokens=row_tokens,
         entropy=held_out.entropy if has_truth else None,
         versions=schema.versions(config.tree),
-        tuning=config.build("tuning") if config.tree.get("tuning") is not None else None,
         teacher=teacher,
-        teaching=None if teacher is None or not is_task(train) else Teaching.of(config, objective, teacher, train),
+        teaching=teaching,
+        start=start,
+        trained=trained,
+        names=names,
+        depths={} if config["train.layer_decay"] == 1 else parts.depths(model),
     )
-    model = experiment.model()
-    task_head.check(model, objective, train)
-    if not has_tree and any(conforms(piece, Position) and piece.reads_tree for piece in model.modules()):
-        fix = "take an encoder, and a task with data.heads or data.trees=python with the objective Masked"
-        raise config.error("model.position", "it reads a tree, and no batch has one", fix)
-    experiment = _transferred(experiment, model, start)
-    if config["trainer.strategy"] == "fsdp" and not experiment.optimizer.shardable:
-        name = type(experiment.optimizer).__name__
-        raise config.error(
-            "trainer.strategy", f"torch's {name} does not work on shards", "take ddp, or another optimizer"
-        )
-    if objective.takes == "windows":
-        _divisible(config, size)
     return _budgeted(experiment, config)
+
+
+def _blank_model(config: Config) -> tuple[Family, Tuning | None]:
+    """The model of a config without weights, and the tuning that was put into it."""
+    with blank():
+        model = config.build("model", config["size"])
+        tuning = tune(model, config.tree)
+        model.checkpoint(config["train.checkpointing"])
+        return model, tuning
 
 
 def counted(config: Config) -> Cost:
     """What the model of a config costs, as a run of it would train it: its parts, on the vocabulary of its start."""
     try:
         start = Start.read(config)
-        config = sized(config, None if start is None else start.vocabulary)
+        config = values.sized(config, None if start is None else start.vocabulary)
         if start is None and config["train.parts"] == "all":
             return inspected(config)
-        with blank():
-            model = config.build("model", config["size"])
-            tuning = tune(model, config.tree)
+        model, tuning = _blank_model(config)
         _, _, trained = _selected(config["train.parts"], tuning, model, start)
         return inspected(config, trained)
     except ScalingError as error:
         raise config.place(error) from None
-
-
-def _transferred(experiment: Experiment, model: Family, start: Start | None) -> Experiment:
-    """The experiment with its start, and what it trains."""
-    start, names, trained = _selected(experiment.config["train.parts"], experiment.tuning, model, start)
-    return replace(
-        experiment,
-        start=start,
-        trained=trained,
-        names=names,
-        depths={} if experiment.config["train.layer_decay"] == 1 else depths(model),
-    )
 
 
 def _selected(
@@ -398,34 +370,14 @@ def _budgeted(experiment: Experiment, config: Config) -> Experiment:
     batches = training(prepared.source, prepared.objective, experiment.size, config.tree["seed"], prepared.documents)
     steps = _steps(config, experiment.size, experiment.row_tokens, batches)
     check(experiment.schedule, steps)
-    windows, points = experiment.held_out_windows, config.tree["evaluate"]["points"]
-    asked, compares = config.tree["evaluate"]["windows"], config.tree["train"]["patience"] is not None
-    cost = (steps, points, windows, experiment.size.before(steps), experiment.row_tokens)
-    if asked == "auto":
-        points, each, last = affordable_evenly(*cost) if compares else affordable(*cost, evenly=experiment.evenly)
-    elif asked == "whole_at_end" and not compares:
-        points, each, last = affordable(*cost, whole=True, evenly=experiment.evenly)
+    windows, points = cast(Windows, experiment.validation.plan).limit or 0, config.tree["evaluate"]["points"]
+    asked, alike = config.tree["evaluate"]["windows"], config.tree["train"]["patience"] is not None
+    if asked == "auto" or (asked == "whole_at_end" and not alike):
+        cost, kinds = (experiment.size.before(steps), experiment.row_tokens), {"whole": asked != "auto", "alike": alike}
+        points, each, last = affordable(steps, points, windows, *cost, **kinds, evenly=experiment.evenly)
     else:
         each = last = windows
-    validation, evaluations = _first(experiment.validation, last)
-    return replace(
-        experiment,
-        config=config,
-        steps=steps,
-        batches=batches,
-        validation=validation,
-        evaluations=evaluations,
-        points=points,
-        windows=(each, last),
-    )
-
-
-def _first(batches: Batches, windows: int) -> tuple[Batches, int]:
-    """The first windows of an evaluation's batches, and how many batches they are."""
-    plan = cast(Windows, batches.plan)
-    if plan.limit != windows:
-        batches = replace(batches, plan=replace(plan, limit=windows))
-    return batches, -(-windows // plan.size.size(0))
+    return replace(experiment, config=config, steps=steps, batches=batches, points=points, windows=(each, last))
 
 
 def _row(config: Config, validation: Batches) -> tuple[int, bool, bool]:

@@ -16,7 +16,7 @@ from scaling import schema
 from scaling.config import Config, load, names
 from scaling.data import store
 from scaling.data.manifest import TOKENIZER
-from scaling.errors import ScalingError, nearest
+from scaling.errors import ScalingError, nearest, under
 from scaling.ledger import Ledger
 from scaling.strict_yaml import flow
 
@@ -26,6 +26,8 @@ LESS = 0.1  # of the learning rate of the run that is finetuned
 RELATIVE = 0.03  # of Adafactor at most, whose steps are relative to a parameter's scale (docs/results/transfer)
 RATE = 5e-5  # where that is not known (Devlin et al. 2018, section A.3)
 
+SHOWN = 40  # names in an error
+
 HEADS = {
     "class": "Sequence",
     "classes": "Classes",
@@ -34,7 +36,8 @@ HEADS = {
     "tags": "Tokens",
     "span": "Span",
 }
-_COUNTING = ("class", "classes", "tags")  # answers that are one of the task's labels
+COUNTING = ("class", "classes", "tags")  # answers that are one of the task's labels
+PAIRED = ("class", "number")  # answers about a text, or a pair of them
 _POOLED = ("class", "classes", "number", "options")  # answers that a head reads from the whole text
 _OWN = ("head", "sentence", "boundary", "language", "mix")  # heads of a model, and what mixes layers for one
 _FAMILIES = {"Encoder": "encoder", "Decoder": "decoder", "BiLM": "decoder", "EncoderDecoder": "encoder_decoder"}
@@ -53,6 +56,12 @@ class Pretrained:
     sections: Mapping[str, Any]  # others of its spec
     tokenizer: Path | None
 
+    @classmethod
+    def of_spec(
+        cls, spec: Mapping[str, Any], runs: str | Path, folder: str | Path, start: Mapping[str, Any]
+    ) -> Pretrained:
+        return cls(Path(folder), start, spec["model"], spec["size"], spec, store.tokenizer(spec["data"], runs))
+
     @property
     def family(self) -> str:
         return _FAMILIES.get(self.model["kind"], "encoder")
@@ -62,114 +71,84 @@ class Pretrained:
         """The line `data` that it was trained on; empty where that is not known."""
         return {key: value for key, value in (self.sections.get("data") or {}).items() if key != "fingerprint"}
 
-    @property
-    def is_finetuned(self) -> bool:
-        """Whether it was trained on a task."""
-        return _is_task(self.data)
-
 
 def pretrained(name: str, runs: str | Path = "runs") -> Pretrained:
     """The run that a word names: the beginning of an id, a folder, or the beginning of a study's name
     and a row of it, `STUDY:ROW`.
     """
-    folder = Path(name).expanduser()
-    study, colon, row = name.partition(":")
-    if folder.is_dir():
-        if (folder / "spec.json").is_file():
-            return _of_ledger(Ledger.open(folder.parents[1]), folder.name, {"run": folder.name})
-        if (folder / "config.yaml").is_file():
-            return _own(folder)
-        return _theirs(folder)
-    ledger = Ledger.open(runs)
-    if colon:
+    folder, (study, colon, row) = Path(name).expanduser(), name.partition(":")
+    if folder.is_dir() and not (folder / "spec.json").is_file():
+        return _of_folder(folder)
+    ledger = Ledger.open(folder.parents[1] if folder.is_dir() else runs)
+    if colon and not folder.is_dir():
         study = _study(ledger, study)
-        return _of_ledger(ledger, _planned(ledger, study, row), {"study": study, "row": row})
-    run = ledger.find(name)
-    return _of_ledger(ledger, run, {"run": run})
+        run, start = row_of(ledger, study, row), {"study": study, "row": row}
+    else:
+        run = folder.name if folder.is_dir() else ledger.find(name)
+        start = {"run": run}
+    spec, result = ledger.spec(run), ledger.result(run)
+    if result is None or result["outcome"] != "finished":
+        state = "has no result yet" if result is None else f"has {result['outcome']}"
+        raise ScalingError(f"the run {state}", key="RUN", value=run, fix="train it to its end first")
+    return Pretrained.of_spec(spec, ledger.root, ledger.folder(run), start)
+
+
+def _of_folder(folder: Path) -> Pretrained:
+    """One of our own folders, or one of transformers."""
+    if (folder / "config.yaml").is_file():
+        sections = load(str(folder / "config.yaml")).tree
+    else:
+        from scaling.interop import huggingface
+
+        sections = huggingface.read(folder).sections
+    file, start = folder / TOKENIZER, {"folder": str(folder)}
+    return Pretrained(folder, start, sections["model"], sections["size"], {}, file if file.is_file() else None)
 
 
 def _study(ledger: Ledger, beginning: str) -> str:
     """The one study whose name begins so: the name of a table's ends in a digest of its rows."""
     names = ledger.studies()
-    matches = (
-        [beginning] if beginning in names else [name for name in names if beginning and name.startswith(beginning)]
-    )
-    if len(matches) > 1:
+    matches = [name for name in names if beginning and name.startswith(beginning)]
+    if len(matches) > 1 and beginning not in names:
         what = f"{len(matches)} studies begin so: {', '.join(matches[:4])}"
         raise ScalingError(what, key="RUN", value=beginning, fix="write more of the name")
-    return matches[0] if matches else beginning
+    return beginning if beginning in names or not matches else matches[0]
 
 
-def _planned(ledger: Ledger, study: str, row: str) -> str:
-    """The run of a study's row, by all of its name or by words of it that no other has."""
-    names = {str(entry.get("name")): entry["run"] for entry in ledger.plan(study)["runs"]}
-    matching = [name for name in names if row == name or set(row.split()) <= set(name.split()) or f"row={row}" in name]
-    matching = [row] if row in names else matching
-    if len(matching) != 1:
-        what = (
-            f"{len(matching)} runs of the study {study} are meant" if matching else f"the study {study} has no such row"
-        )
-        raise ScalingError(what, key="RUN", value=row, fix=f"name one of {', '.join(map(repr, names))}")
-    return names[matching[0]]
-
-
-def _of_ledger(ledger: Ledger, run: str, start: Mapping[str, Any]) -> Pretrained:
-    spec, result = ledger.spec(run), ledger.result(run)
-    if result is None or result["outcome"] != "finished":
-        state = "has no result yet" if result is None else f"has {result['outcome']}"
-        raise ScalingError(f"the run {state}", key="RUN", value=run, fix="train it to its end first")
-    return Pretrained(
-        ledger.folder(run), start, spec["model"], spec["size"], spec, store.tokenizer(spec["data"], ledger.root)
-    )
-
-
-def planned(spec: Mapping[str, Any], runs: str | Path) -> Pretrained:
-    """A run of the ledger that is not trained yet, by its spec: it has no weights to start from."""
-    return Pretrained(Path(runs), {}, spec["model"], spec["size"], spec, store.tokenizer(spec["data"], runs))
-
-
-def _own(folder: Path) -> Pretrained:
-    tree, file = load(str(folder / "config.yaml")).tree, folder / TOKENIZER
-    start = {"folder": str(folder)}
-    return Pretrained(folder, start, tree["model"], tree["size"], {}, file if file.is_file() else None)
-
-
-def _theirs(folder: Path) -> Pretrained:
-    """A folder of transformers."""
-    from scaling.interop import huggingface
-
-    sections, file = huggingface.read(folder).sections, folder / TOKENIZER
-    start = {"folder": str(folder)}
-    return Pretrained(folder, start, sections["model"], sections["size"], {}, file if file.is_file() else None)
+def row_of(ledger: Ledger, study: str, row: str | None, key: str = "RUN") -> str:
+    """The run of a study's row, by all of its name, or by words of it that no other run has; of a study with one run
+    none is needed.
+    """
+    planned = {str(entry.get("name")): entry["run"] for entry in ledger.plan(study)["runs"]}
+    meant = [name for name in planned if set((row or "").split()) <= set(name.split())]
+    if row in planned:
+        return planned[row]
+    if not meant:
+        fix = nearest(str(row), planned)
+        raise ScalingError(f"the study {study} has no such run", key=key, value=row, fix=fix)
+    if len(meant) > 1:
+        names = ", ".join(map(repr, meant[:SHOWN])) + ", …" * (len(meant) > SHOWN)
+        what = f"{len(meant)} runs of the study {study} are meant: {names}"
+        raise ScalingError(what, key=key, value=row, fix="name one of them")
+    return planned[meant[0]]
 
 
 def compose(
-    run: str,
+    source: Pretrained | str,
     task: str,
     words: Sequence[str] = (),
     *,
     runs: str | Path = "runs",
     overlays: Sequence[str | Path] = (),
 ) -> Config:
-    """The config that finetunes a run on a task; its remarks have what was filled in, as words of the command line.
-    `words` are overrides, which come last.
+    """The config that finetunes a run, or what a word names, on a task; its remarks have what was filled in, as words
+    of the command line. `words` are overrides, which come last.
     """
     if "=" in task:
-        raise ScalingError(
-            "no task is named", key="TASK", value=task, fix="name one of `scaling tasks` before overrides"
-        )
-    return composed(pretrained(run, runs), task, words, runs=runs, overlays=overlays)
-
-
-def composed(
-    source: Pretrained,
-    task: str,
-    words: Sequence[str] = (),
-    *,
-    runs: str | Path = "runs",
-    overlays: Sequence[str | Path] = (),
-) -> Config:
-    """The config that finetunes a model on a task."""
+        fix = "name one of `scaling tasks` before overrides"
+        raise ScalingError("no task is named", key="TASK", value=task, fix=fix)
+    if isinstance(source, str):
+        source = pretrained(source, runs)
     base = {
         "model": source.model,
         "size": {key: value for key, value in source.size.items() if key != "vocabulary"},  # as the start and data need
@@ -179,8 +158,10 @@ def composed(
         "runs": str(runs),
     }
     requested = _loaded(base, words, overlays).tree
-    data = requested["data"]
-    head = {} if requested["objective"].get("form") == "text" else _head(source, _goal(data, task))
+    data, head = requested["data"], {}
+    answers = goal(data, task)
+    if requested["objective"].get("form") != "text":
+        head = _head(source, answers)
     filled = {
         **base,
         **(_tokenized(source) if data["kind"] == "Task" else {}),  # others are made of token ids
@@ -188,11 +169,9 @@ def composed(
         "start": _start(source, head),
     }
     config = _loaded(filled, words, overlays)
-    given = {word.partition("=")[0] for word in words}
+    given = {"model", "size", "runs", *(word.partition("=")[0] for word in words)}
     shown = {**filled, **{f"model.{key}": value for key, value in head.items()}}
-    remarks = [
-        f"filled in {key}={flow(value)}" for key, value in shown.items() if key not in {"model", "size", "runs", *given}
-    ]
+    remarks = [f"filled in {key}={flow(value)}" for key, value in shown.items() if key not in given]
     return replace(config, remarks=(*config.remarks, *remarks))
 
 
@@ -210,7 +189,25 @@ def named(task: str) -> str:
     return task
 
 
-def _loaded(filled: Mapping[str, Any], words: Sequence[str], overlays: Sequence[str | Path]) -> Config:
+def goal(data: Mapping[str, Any], task: str | None = None) -> Any:
+    """What the task of a `data` line asks for: its answer, labels, order and metric."""
+    if not _is_task(data):
+        fix = "name one of `scaling tasks`, or a file with data of the kind Task"
+        raise ScalingError("it is no task", key="TASK", value=task, fix=fix)
+    line = {key: value for key, value in data.items() if key != "fingerprint"}
+    if data["kind"] == "Task":
+        line = {"tokenizer": {"kind": "Byte"}, **line}  # where it has none yet, that of a run comes later
+    with under("data"):
+        built = schema.build("data", line)
+    return getattr(built, "goal", built)
+
+
+def check_task(task: str) -> None:
+    """Refuse what is no task, or a file that cannot be read, before anything is trained for it."""
+    goal(load("decoder", [f"data={named(task)}"]).tree["data"], task)
+
+
+def _loaded(filled: Mapping[str, Any], words: Sequence[str], overlays: Sequence[str | Path] = ()) -> Config:
     return load(None, words, overlays=overlays, filled=filled, filler="scaling finetune")
 
 
@@ -228,56 +225,18 @@ def _start(source: Pretrained, head: Mapping[str, Any]) -> dict[str, Any]:
     return {**source.start, "new": [*heads, *tables], "unused": heads}
 
 
-@dataclass(frozen=True)
-class _Goal:
-    """What a task asks for, as far as its head depends on it."""
-
-    answer: str
-    labels: tuple[str, ...]
-    order: str
-
-
-def _goal(data: Mapping[str, Any], task: str) -> _Goal:
-    """The goal of a `data` line."""
-    kind = schema.kinds("data").get(data["kind"])
-    if data["kind"] == "Task":
-        return _Goal(data.get("answer", ""), tuple(_listed(data.get("labels")) or ()), data.get("order", "fixed"))
-    if not hasattr(kind, "answer"):
-        fix = "name one of `scaling tasks`, or a file with data of the kind Task"
-        raise ScalingError("it is no task", key="TASK", value=task, fix=fix)
-    synthetic = schema.build("data", data)
-    return _Goal(synthetic.answer, tuple(synthetic.labels), "fixed")
-
-
-def answer_of(data: Mapping[str, Any], task: str) -> tuple[str, tuple[str, ...]]:
-    """What a task of this `data` line asks for, and its labels."""
-    goal = _goal(data, task)
-    return goal.answer, goal.labels
-
-
-def metric_of(data: Mapping[str, Any]) -> str:
-    """The main value of the metric of a task's `data` line."""
-    task = schema.build("data", {key: value for key, value in data.items() if key != "fingerprint"})
-    return getattr(task, "goal", task).metric.main
-
-
-def check_task(task: str) -> None:
-    """Refuse what is no task, or a file that cannot be read, before anything is trained for it."""
-    _goal(load("decoder", [f"data={named(task)}"]).tree["data"], task)
-
-
-def _head(source: Pretrained, goal: _Goal) -> dict[str, Any]:
+def _head(source: Pretrained, goal: Any) -> dict[str, Any]:
     """What of the model changes for a head that predicts the task's answers; a model that writes them keeps its own."""
     if source.family == "encoder_decoder" or goal.answer not in HEADS:
         return {}
     head: dict[str, Any] = {"kind": HEADS[goal.answer]}
-    if goal.answer in _COUNTING:
+    if goal.answer in COUNTING:
         head["classes"] = len(goal.labels)
     if goal.answer in _POOLED and source.family == "encoder":
         head["activation"] = "Tanh"
     if goal.answer != "span":
         head["dropout"] = DROPOUT
-    if goal.answer in ("class", "number") and goal.order == "either" and source.family == "decoder":
+    if goal.answer in PAIRED and getattr(goal, "order", "fixed") == "either" and source.family == "decoder":
         head["added"] = True  # GPT reads such a pair in both orders
     absent = {name: None for name in _OWN[1:] if source.model.get(name) is not None}
     return {"head": head, **absent, "tie": []}
@@ -289,67 +248,49 @@ def _training(source: Pretrained, words: Sequence[str]) -> dict[str, Any]:
     line = {"kind": "AdamW", "lr": rate}
     if optimizer.get("kind") == "Adafactor" and not any(word.startswith("tuning") for word in words):
         line = {"kind": "Adafactor", "lr": min(optimizer.get("lr", RELATIVE), RELATIVE)}
+    has_budget = any(word.partition("=")[0] in ("train.tokens", "trainer.max_steps") for word in words)
     return {
         "optimizer": line,
         "schedule": {"kind": "Linear"},
         **({"parametrization": parametrization} if parametrization else {}),
-        **({} if _has_budget(words) else {"train.epochs": EPOCHS, "train.tokens": None}),
+        **({} if has_budget else {"train.epochs": EPOCHS, "train.tokens": None}),
         "train.batch": BATCH,
         "evaluate.points": EPOCHS,
         "evaluate.windows": None,
     }
 
 
-def _has_budget(words: Sequence[str]) -> bool:
-    """Whether the command sets the length of training, other than by epochs."""
-    return any(word.partition("=")[0] in ("train.tokens", "trainer.max_steps") for word in words)
-
-
-@dataclass(frozen=True)
-class Finetuned:
-    """A run that was trained on a task: its folder, its task and objective, and the task that it is asked about."""
-
-    folder: Path
-    own: Mapping[str, Any]
-    objective: Mapping[str, Any]
-    data: Mapping[str, Any]
-
-
-def finetuned(run: str, task: str | None, words: Sequence[str] = (), *, runs: str | Path = "runs") -> Finetuned:
-    """A finetuned run with its own task, or with another that has the same answers and labels; a task with `=` is an
-    override.
+def finetuned(
+    run: str, task: str | None, words: Sequence[str] = (), *, runs: str | Path = "runs"
+) -> tuple[Pretrained, Any]:
+    """A finetuned run, and the data of its own task, or of another that has the same answers and labels; a task with
+    `=` is an override.
     """
     if task is not None and "=" in task:
         task, words = None, [task, *words]
     source = pretrained(run, runs)
     own = source.data
-    if not source.is_finetuned:
+    if not _is_task(own):
         fix = "name a run of `scaling finetune`, or score it by `scaling evaluate-options` or `evaluate-corpus`"
         raise ScalingError("it was not trained on a task", key="RUN", value=run, fix=fix)
-    base = {"model": source.model, "size": source.size, "runs": str(runs)}
-    if task is None:
-        loaded = _loaded({**base, "data": own}, words, ())
-    else:
-        same = {"data.tokenizer": own["tokenizer"]} if "tokenizer" in own else {}
-        loaded = _loaded({**base, "data": named(task), **same}, words, ())
-    data = loaded.tree["data"]
-    if not _is_task(data):
-        raise ScalingError("it is no task", key="TASK", value=task, fix="name one of `scaling tasks`, or its file")
-    for key, what in (("answer", "answers"), ("labels", "labels")):
-        ours, theirs = _listed(own.get(key)), _listed(data.get(key))
-        if ours != theirs:
-            raise ScalingError(
-                f"the run was trained for the {what} {ours}, and the task has {theirs}",
-                key="TASK",
-                value=task,
-                fix="finetune a run on this task",
-            )
-    return Finetuned(source.folder, own, source.sections["objective"], data)
+    filled: dict[str, Any] = {"data": own if task is None else named(task)}
+    if task is not None and "tokenizer" in own:
+        filled["data.tokenizer"] = own["tokenizer"]
+    data = _line(source, filled, words, runs)
+    ours, theirs = goal(own), goal(data, task)
+    both = {"answers": (ours.answer, theirs.answer), "labels": (list(ours.labels), list(theirs.labels))}
+    for key, (learned, asked) in both.items():
+        if learned != asked:
+            what = f"the run was trained for the {key} {learned}, and the task has {asked}"
+            raise ScalingError(what, key="TASK", value=task, fix="finetune a run on this task")
+    return source, data
 
 
 def unfinetuned(source: Pretrained, task: str, words: Sequence[str] = (), *, runs: str | Path = "runs") -> Any:
     """The data of a task of texts, with the tokenizer of a run that was not trained on it."""
-    data = _data(source, {"data": named(task), **_tokenized(source)}, words, runs)
+    filled = {"data": named(task), **_tokenized(source)}
+    _check_reads(source)
+    data = _line(source, filled, words, runs)
     if data["kind"] != "Task":
         fix = "name one of `scaling tasks` that is made of texts, or its file"
         raise ScalingError("it is no task of texts", key="TASK", value=task, fix=fix)
@@ -360,24 +301,20 @@ def corpus(source: Pretrained, name: str | None, words: Sequence[str] = (), *, r
     """The data of a corpus that is named, or of the one that a run was trained on."""
     if name is None and not source.data:
         raise ScalingError("what it was trained on is not known here", key="CORPUS", fix="name prepared data")
-    return _data(source, {"data": name or source.data}, words, runs)
+    _check_reads(source)
+    return _line(source, {"data": name or source.data}, words, runs)
 
 
-def _data(source: Pretrained, filled: Mapping[str, Any], words: Sequence[str], runs: str | Path) -> Any:
-    """A line of data beside a run that reads text."""
+def _check_reads(source: Pretrained) -> None:
     if source.tokenizer is None:
-        fix = "take a run that was trained on text"
-        raise ScalingError(
-            "the run has no tokenizer, so it reads no text", key="RUN", value=source.folder.name, fix=fix
-        )
-    base = {"model": source.model, "size": source.size, "runs": str(runs)}
-    return _loaded({**base, **filled}, words, ()).tree["data"]
+        what, fix = "the run has no tokenizer, so it reads no text", "take a run that was trained on text"
+        raise ScalingError(what, key="RUN", value=source.folder.name, fix=fix)
+
+
+def _line(source: Pretrained, filled: Mapping[str, Any], words: Sequence[str], runs: str | Path) -> Any:
+    """A line `data` beside the model of a run."""
+    return _loaded({"model": source.model, "size": source.size, "runs": str(runs), **filled}, words).tree["data"]
 
 
 def _is_task(data: Mapping[str, Any]) -> bool:
-    return data.get("kind") == "Task" or hasattr(schema.kinds("data").get(data.get("kind", "")), "answer")
-
-
-def _listed(value: Any) -> Any:
-    """The names of labels, however they are written."""
-    return list(dict.fromkeys(map(str, value.values()))) if isinstance(value, Mapping) else value
+    return hasattr(schema.kinds("data").get(data.get("kind", "")), "answer")

@@ -119,7 +119,7 @@ class FamilyModule(LightningModule):
         precisions = config["trainer.precision"], config["evaluate.precision"]
         self.weights = Weights(self.model, *precisions, sharded, self.experiment.saved)
         self.model = self.weights.trained
-        self.torch_optimizers = self.experiment.optimizer.make(self.weights.parameters, self.experiment.rates)
+        self.torch_optimizers = self.experiment.optimizer.make(self.weights.parameters, self.experiment.rate)
         if config["train.compile"]:
             compile_model(self.model)
 

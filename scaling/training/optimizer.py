@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any, ClassVar, Protocol
 
 from torch import Tensor, optim
 
 from scaling.errors import ScalingError
+from scaling.model.parameters import Parameter, ParameterSpec
 from scaling.schema import BelowOne, NonNegativeFloat, PositiveFloat, Range
-from scaling.training.adafactor import StackedAdafactor
-from scaling.training.parameter import Parameter
-from scaling.training.parametrization import Parametrization
 
 Group = dict[str, Any]
+Rate = Callable[[ParameterSpec], float]  # by which a parameter's learning rate is multiplied
 
 
 class Optimizer(Protocol):
     lr: float
     shardable: ClassVar[bool]  # whether torch has it for weights that are shared out over ranks
 
-    def make(self, parameters: Sequence[Parameter], parametrization: Parametrization) -> list[optim.Optimizer]:
+    def make(self, parameters: Sequence[Parameter], rate: Rate) -> list[optim.Optimizer]:
         """Torch optimizers that together hold every parameter once; `peak` in a group is its peak learning rate."""
         ...
 
@@ -43,8 +42,8 @@ class AdamW:
     ):
         self.lr, self.betas, self.eps, self.weight_decay = lr, _betas(betas), eps, weight_decay
 
-    def make(self, parameters: Sequence[Parameter], parametrization: Parametrization) -> list[optim.Optimizer]:
-        groups = _groups(parameters, parametrization, self.lr, self.weight_decay)
+    def make(self, parameters: Sequence[Parameter], rate: Rate) -> list[optim.Optimizer]:
+        groups = _groups(parameters, rate, self.lr, self.weight_decay)
         return [optim.AdamW(groups, lr=self.lr, betas=self.betas, eps=self.eps, fused=True)]
 
 
@@ -69,8 +68,8 @@ class SGD:
     def __init__(self, *, lr: PositiveFloat = 0.1, momentum: BelowOne = 0.9, weight_decay: NonNegativeFloat = 0.0):
         self.lr, self.momentum, self.weight_decay = lr, momentum, weight_decay
 
-    def make(self, parameters: Sequence[Parameter], parametrization: Parametrization) -> list[optim.Optimizer]:
-        groups = _groups(parameters, parametrization, self.lr, self.weight_decay)
+    def make(self, parameters: Sequence[Parameter], rate: Rate) -> list[optim.Optimizer]:
+        groups = _groups(parameters, rate, self.lr, self.weight_decay)
         return [optim.SGD(groups, lr=self.lr, momentum=self.momentum, fused=True)]
 
 
@@ -92,9 +91,9 @@ class Adafactor:
     ):
         self.lr, self.beta2_decay, self.clip, self.weight_decay = lr, beta2_decay, clip, weight_decay
 
-    def make(self, parameters: Sequence[Parameter], parametrization: Parametrization) -> list[optim.Optimizer]:
-        groups = _groups(parameters, parametrization, self.lr, self.weight_decay)
-        return [StackedAdafactor(groups, lr=self.lr, beta2_decay=self.beta2_decay, d=self.clip)]
+    def make(self, parameters: Sequence[Parameter], rate: Rate) -> list[optim.Optimizer]:
+        groups = _groups(parameters, rate, self.lr, self.weight_decay)
+        return [optim.Adafactor(groups, lr=self.lr, beta2_decay=self.beta2_decay, d=self.clip)]
 
 
 class Muon:
@@ -117,23 +116,23 @@ class Muon:
         self.lr, self.momentum, self.weight_decay = lr, momentum, weight_decay
         self.rest = AdamW(lr=lr, betas=betas, weight_decay=weight_decay)
 
-    def make(self, parameters: Sequence[Parameter], parametrization: Parametrization) -> list[optim.Optimizer]:
+    def make(self, parameters: Sequence[Parameter], rate: Rate) -> list[optim.Optimizer]:
         hidden = [
             parameter for parameter in parameters if parameter.spec.is_inner_matrix and parameter.tensor.ndim == 2
         ]
         rest = [parameter for parameter in parameters if parameter not in hidden]
-        groups = _groups(hidden, parametrization, self.lr, self.weight_decay)
+        groups = _groups(hidden, rate, self.lr, self.weight_decay)
         optimizers: list[optim.Optimizer] = []
         if hidden:  # where only some parameters are trained, there may be none of either
             optimizers += [optim.Muon(groups, lr=self.lr, momentum=self.momentum, adjust_lr_fn="match_rms_adamw")]
-        return [*optimizers, *self.rest.make(rest, parametrization)] if rest else optimizers
+        return [*optimizers, *self.rest.make(rest, rate)] if rest else optimizers
 
 
-def _groups(parameters: Sequence[Parameter], parametrization: Parametrization, lr: float, decay: float) -> list[Group]:
+def _groups(parameters: Sequence[Parameter], rate: Rate, lr: float, decay: float) -> list[Group]:
     """Parameters of one rate and one weight decay together, in the model's order."""
     groups: dict[tuple[float, float], list[Tensor]] = {}
     for parameter in parameters:
-        own = (lr * parametrization.rate(parameter.spec), 0.0 if parameter.spec.role == "gain" else decay)
+        own = (lr * rate(parameter.spec), 0.0 if parameter.spec.role == "gain" else decay)
         groups.setdefault(own, []).append(parameter.tensor)
     return [
         {"params": tensors, "lr": peak, "peak": peak, "weight_decay": weight_decay}

@@ -7,7 +7,6 @@ Draws are keyed by the parameter's name and the seed, so that adding a piece cha
 from __future__ import annotations
 
 import hashlib
-from dataclasses import replace
 from typing import Literal, Protocol
 
 import torch
@@ -18,16 +17,21 @@ from scaling.model.family import Family
 from scaling.model.parameters import ParameterSpec, parameters
 from scaling.nn.contract import role
 from scaling.schema import PositiveFloat, PositiveInt
-from scaling.training.parameter import Draw
+
+Draw = tuple[float, Literal["normal", "truncated", "uniform"]]
 
 
 class Parametrization(Protocol):
-    def draw(self, spec: ParameterSpec) -> Draw: ...
+    def draw(self, spec: ParameterSpec) -> Draw:
+        """The standard deviation of a parameter, and its law: normal, normal cut at two deviations, or uniform."""
+        ...
 
-    def rate(self, spec: ParameterSpec) -> float: ...
+    def rate(self, spec: ParameterSpec) -> float:
+        """By what the learning rate of a parameter is multiplied."""
+        return 1.0
 
 
-class GPT2:
+class GPT2(Parametrization):
     """N(0, 0.02²); projections into the residual stream are divided by √(2N). (Radford et al. 2019, section 2.3)"""
 
     def __init__(self, *, std: PositiveFloat = 0.02):
@@ -35,27 +39,21 @@ class GPT2:
 
     def draw(self, spec: ParameterSpec) -> Draw:
         if spec.role == "output":
-            return Draw(self.std / (2 * spec.layers) ** 0.5)
-        return Draw(self.std / 2 if spec.looks_up and spec.slot == "position" else self.std)
-
-    def rate(self, spec: ParameterSpec) -> float:
-        return 1.0
+            return self.std / (2 * spec.layers) ** 0.5, "normal"
+        return self.std / 2 if spec.looks_up and spec.slot == "position" else self.std, "normal"
 
 
-class BERT:
+class BERT(Parametrization):
     """N(0, 0.02²) cut at two standard deviations, for every table and matrix. (Devlin et al. 2018)"""
 
     def __init__(self, *, std: PositiveFloat = 0.02):
         self.std = std
 
     def draw(self, spec: ParameterSpec) -> Draw:
-        return Draw(self.std, "truncated")
-
-    def rate(self, spec: ParameterSpec) -> float:
-        return 1.0
+        return self.std, "truncated"
 
 
-class T5:
+class T5(Parametrization):
     """Tables N(0, 1); matrices N(0, 1/fan_in), queries N(0, 1/(fan_in d_k)) in place of the 1/√d_k of attention.
 
     (Raffel et al. 2019; Shazeer & Stern 2018. An untied head is N(0, 1/w), a relative bias N(0, 1/w).)
@@ -63,29 +61,23 @@ class T5:
 
     def draw(self, spec: ParameterSpec) -> Draw:
         if spec.looks_up:
-            return Draw(1.0 if spec.slot == "embedding" else 0.02)
+            return 1.0 if spec.slot == "embedding" else 0.02, "normal"
         scale = spec.head_width if spec.role == "query" else 1
-        return Draw((spec.fan_in * scale) ** -0.5)
-
-    def rate(self, spec: ParameterSpec) -> float:
-        return 1.0
+        return (spec.fan_in * scale) ** -0.5, "normal"
 
 
-class Glorot:
+class Glorot(Parametrization):
     """Matrices uniform with variance 2/(fan_in + fan_out), tables N(0, 1/w). (Glorot & Bengio 2010; Vaswani et al.
     2017)
     """
 
     def draw(self, spec: ParameterSpec) -> Draw:
         if spec.looks_up or spec.predicts:
-            return Draw(spec.shape[-1] ** -0.5)
-        return Draw((2 / (spec.fan_in + spec.fan_out)) ** 0.5, "uniform")
-
-    def rate(self, spec: ParameterSpec) -> float:
-        return 1.0
+            return spec.shape[-1] ** -0.5, "normal"
+        return (2 / (spec.fan_in + spec.fan_out)) ** 0.5, "uniform"
 
 
-class Standard:
+class Standard(Parametrization):
     """Tables N(0, std²), matrices N(0, 1/fan_in), the head zero, projections into the stream divided by √(2N).
 
     The usual parametrization (LeCun et al. 1998; Radford et al. 2019), under which the best learning rate falls with
@@ -97,13 +89,10 @@ class Standard:
 
     def draw(self, spec: ParameterSpec) -> Draw:
         if spec.looks_up:
-            return Draw(self.std)
+            return self.std, "normal"
         if spec.predicts and self.head == "zero":
-            return Draw(0.0)
-        return Draw((spec.fan_in * (2 * spec.layers if spec.role == "output" else 1)) ** -0.5)
-
-    def rate(self, spec: ParameterSpec) -> float:
-        return 1.0
+            return 0.0, "normal"
+        return (spec.fan_in * (2 * spec.layers if spec.role == "output" else 1)) ** -0.5, "normal"
 
 
 class MuP(Standard):
@@ -119,8 +108,8 @@ class MuP(Standard):
         self.base = base
 
     def draw(self, spec: ParameterSpec) -> Draw:
-        draw = super().draw(spec)
-        return Draw(draw.std * (self.base / spec.fan_in) ** 0.5) if spec.predicts else draw
+        std, law = super().draw(spec)
+        return std * ((self.base / spec.fan_in) ** 0.5 if spec.predicts else 1), law
 
     def rate(self, spec: ParameterSpec) -> float:
         # Every fan-in is a multiple of the width, so this is fan-in at the base width over fan-in here; but what an
@@ -149,8 +138,8 @@ def initialise(
             module.reset_parameters()  # type: ignore[operator]
     for spec, parameter in parameters(model):
         if spec.role != "gain":
-            draw = parametrization.draw(spec)
-            _fill(parameter, replace(draw, std=draw.std * spec.start), seed, spec.name)
+            std, law = parametrization.draw(spec)
+            _fill(parameter, std * spec.start, law, seed, spec.name)
     return model
 
 
@@ -167,15 +156,15 @@ def _materialise(model: Family, device: torch.device | str) -> None:
         setattr(module, name, getattr(owner, own))
 
 
-def _fill(parameter: Tensor, draw: Draw, seed: int, name: str) -> None:
+def _fill(parameter: Tensor, std: float, law: str, seed: int, name: str) -> None:
     key = int.from_bytes(hashlib.blake2b(f"{seed} {name}".encode(), digest_size=8).digest(), "little") >> 1
     source = torch.Generator(parameter.device).manual_seed(key)
-    if draw.std == 0:
+    if std == 0:
         parameter.zero_()
-    elif draw.law == "normal":
-        parameter.normal_(0, draw.std, generator=source)
-    elif draw.law == "uniform":
-        bound = 3**0.5 * draw.std
+    elif law == "normal":
+        parameter.normal_(0, std, generator=source)
+    elif law == "uniform":
+        bound = 3**0.5 * std
         parameter.uniform_(-bound, bound, generator=source)
     else:
-        nn.init.trunc_normal_(parameter, 0, draw.std, -2 * draw.std, 2 * draw.std, generator=source)
+        nn.init.trunc_normal_(parameter, 0, std, -2 * std, 2 * std, generator=source)

@@ -1,4 +1,6 @@
-"""Parts: which parameters a run trains. The others are frozen: they take no gradient, and no optimizer holds them.
+"""Parts: which parameters a run trains, how fast, and whether the head of its model fits the task.
+
+The parameters that are not trained are frozen: they take no gradient, and no optimizer holds them.
 
     all             every parameter
     head            those of the head (a linear probe)
@@ -13,13 +15,20 @@ it in any of its places trains it.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import Any
 
+from scaling.config import Config
+from scaling.data.source import Source
+from scaling.data.task import Examples
+from scaling.data.task.task import is_task
 from scaling.errors import ScalingError, nearest
+from scaling.model.encoder import Encoder
 from scaling.model.family import Family, Tower
 from scaling.model.parameters import parameters
 from scaling.nn.tuning import BIASES
+from scaling.training.finetune import COUNTING, HEADS, PAIRED
 
 KEY = "train.parts"
 Parts = str | Sequence[str] | Mapping[str, Any]
@@ -41,8 +50,6 @@ def trained(model: Family, parts: Parts, new: Collection[str] = ()) -> frozenset
     elif isinstance(parts, Mapping):
         names = _last(model, parts)
         what, fix = "these blocks have no parameters", "name more of them"
-    elif isinstance(parts, str):
-        raise ScalingError("there is no such part", key=KEY, value=parts, fix=nearest(parts, ("all", "head", "bias")))
     else:
         names = _named(model, parts)
         what, fix = "it names no parameter", "write patterns, as [head.*]"
@@ -88,3 +95,90 @@ def _named(model: Family, patterns: Sequence[str]) -> set[str]:
             raise ScalingError("no parameter has such a name", key=KEY, value=pattern, fix=nearest(pattern, places))
         names |= named
     return names
+
+
+def depths(model: Family) -> dict[str, int]:
+    """How many blocks k below the top each parameter is: it learns at η fᵏ. (Sun et al. 2019, section 5.3.3)
+
+    The last block, what follows it, and the head are at the top; the embeddings, with the positions that a stack has in
+    common, are below the first block. An encoder and a decoder are counted each from its own top. A tensor that several
+    places share has the lowest of their rates.
+    """
+    depth: dict[int, int] = {}
+    specs = parameters(model)
+    position = {id(parameter) for spec, parameter in specs if spec.slot == "position"}
+    for tower in model.children():
+        if not isinstance(tower, Tower):
+            continue
+        blocks = list(tower.stack.blocks)
+        within = {id(parameter) for block in blocks for parameter in block.parameters()}
+        for index, block in enumerate(blocks):
+            for parameter in block.parameters():
+                depth[id(parameter)] = max(depth.get(id(parameter), 0), len(blocks) - 1 - index)
+        lowest = {id(parameter) for parameter in tower.embedding.parameters()}  # type: ignore[attr-defined]
+        for key in lowest | (position & {id(parameter) for parameter in tower.parameters()} - within):
+            depth[key] = max(depth.get(key, 0), len(blocks))
+    return {spec.name: depth.get(id(parameter), 0) for spec, parameter in specs}
+
+
+# The head of a task
+
+
+def check_head(model: Family, objective: Any, source: Source) -> None:
+    """Refuse a head that predicts other answers than the task has, or another number of classes."""
+    head, kind = model.head, type(model.head).__name__
+    if model.learns_previous != getattr(objective, "previous", False):
+        learns = "the model predicts the token before each too" if model.learns_previous else "the model looks one way"
+        fix = "take objective=BothWays" if model.learns_previous else "take model.kind=BiLM with a head of tokens"
+        raise ScalingError(learns, key="objective.kind", value=type(objective).__name__, fix=fix)
+    if not is_task(source):
+        if head.answer is not None and getattr(objective, "labels", None) != head.answer:
+            raise ScalingError(
+                f"the head {kind} learns from labels, and the objective makes none",
+                key="model.head.kind",
+                value=kind,
+                fix="choose another objective or another head",
+            )
+        return
+    task = source.task  # type: ignore[attr-defined]
+    answer = None if objective.writes else task.answer
+    if head.answer != answer:
+        what = "tokens of text, which the model writes" if answer is None else f"of the kind {answer}"
+        fix = "take a head of next tokens, as Linear" if answer is None else f"take {{kind: {HEADS[answer]}, …}}"
+        raise ScalingError(f"the answers of the task are {what}", key="model.head.kind", value=kind, fix=fix)
+    if isinstance(model, Encoder) and model.encoder.stack.shortens and (answer == "options" or objective.left):
+        stack = type(model.encoder.stack).__name__
+        what = f"the head reads other places than the first, and {stack} keeps a vector for few of the tokens"
+        raise ScalingError(what, key="model.stack.kind", value=stack, fix="take UpsampledFunnel or Sequential")
+    out = getattr(head, "out", None)
+    if answer in COUNTING and out is not None and out.out_features != len(task.labels):
+        raise ScalingError(
+            f"the task has {len(task.labels)} labels: {', '.join(task.labels[:8])}{', …' * (len(task.labels) > 8)}",
+            key="model.head.classes",
+            value=out.out_features,
+            fix=f"set it to {len(task.labels)}",
+        )
+    if model.family == "decoder" and task.order == "either" and answer in PAIRED and not head.added:  # type: ignore[attr-defined]
+        raise ScalingError(
+            "a decoder reads these pairs in both orders, whose vectors are added",
+            key="model.head.added",
+            value=False,
+            fix="set it to true",
+        )
+
+
+def balanced(config: Config, source: Source) -> Config:
+    """The config with the weights n / (classes · n_c) in the place of `balanced`."""
+    head = config["model.head"]
+    if not isinstance(head, Mapping) or head.get("weights") != "balanced":
+        return config
+    if not is_task(source):
+        raise config.error("model.head.weights", "there are no labelled examples to balance", "give the weights")
+    assert isinstance(source, Examples)
+    counts = source.counts
+    if not counts.all():
+        name = source.task.labels[int(counts.argmin())]
+        raise config.error("model.head.weights", f"no training example has the label {name}", "give the weights")
+    weights = [float(f"{weight:.6g}") for weight in counts.sum() / (len(counts) * counts)]
+    model = {**config["model"], "head": {**head, "weights": weights}}
+    return replace(config, tree={**config.tree, "model": model})

@@ -11,7 +11,6 @@ from torch import Tensor
 
 from scaling.model.family import Family
 from scaling.model.parameters import parameters
-from scaling.training.parameter import Parameter
 from scaling.training.sharding import own
 
 Precision = Literal["32-true", "bf16-mixed", "bf16-true"]
@@ -40,7 +39,7 @@ class Weights:
                 sharded(copy)
         self.trained: Family = rounded if training == "bf16-true" else model
         self.evaluated: Family = rounded if evaluation == "bf16-true" else model
-        self.every = [Parameter(spec, parameter) for spec, parameter in parameters(model)]
+        self.every = parameters(model)
         self.parameters = [parameter for parameter in self.every if parameter.tensor.requires_grad]
         self.masters: list[Tensor] = [parameter.tensor for parameter in self.parameters]
         self.own: list[Tensor] = [tensor for _, tensor in parameters(rounded) if tensor.requires_grad]

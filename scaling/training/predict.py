@@ -1,23 +1,163 @@
-"""Predictions of a finetuned run: of a split of its task, or of examples without answers."""
+"""Predictions: what a model predicts of a task's examples, gathered from the ranks, and what the metric makes of it.
+
+A model with the head of a task predicts in its forward pass. One that predicts tokens writes its answers, greedily
+unless the task sets another strategy.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+import torch.distributed as distributed
+from torch import Tensor
 
-from scaling.data.batches import evaluation
+from scaling.batch import IGNORE, Batch
+from scaling.data.batches import Batches, evaluation
 from scaling.data.source import Vocabulary
 from scaling.data.store import root
+from scaling.decode import Greedy, aligned, generate, prompt
 from scaling.errors import ScalingError
 from scaling.interop.run import Run, averaged, read
+from scaling.metric import bootstrap, paired_bootstrap
+from scaling.model.family import Family
 from scaling.schema import build, kinds
-from scaling.training.experiment import EVALUATION_TOKENS
-from scaling.training.finetune import Finetuned
-from scaling.training.scores import Outputs, predicted
+from scaling.training.finetune import Pretrained
+
+EVALUATION_TOKENS = 1 << 16  # in one batch of an evaluation: enough to be fast, few enough to fit
+NONE = -1  # where a written answer has ended
+
+
+class Outputs:
+    """What a model puts out for each batch of an evaluation; each rank sees its own batches, in their order."""
+
+    def __init__(
+        self, batches: Batches, count: int, rank: int = 0, ranks: int = 1, *, models: Sequence[Family] | None = None
+    ):
+        """`models` write together, in the place of the model that is added."""
+        self.batches, self.count, self.rank, self.ranks = batches, count, rank, ranks
+        self.models = models
+        self.written: bool = batches.objective.writes  # type: ignore[attr-defined]
+        self._own: list[Tensor] = []
+
+    def add(self, model: Family, batch: Batch, predictions: Tensor) -> None:
+        """Note what the model's head predicts of this rank's next batch, or let the model write its answers."""
+        if self.rank + self.ranks * len(self._own) >= self.count:
+            return  # a spare batch
+        own = self._answers(model, batch) if self.written else predictions
+        self._own.append(own.float().cpu() if own.is_floating_point() else own.cpu())
+
+    def _answers(self, model: Family, batch: Batch) -> Tensor:
+        """[b n] tokens that follow each row's prompt, NONE after the last; n is the length of the longest target."""
+        objective: Any = self.batches.objective
+        specials = objective.vocabulary.specials
+        prompts = _prompts(model, batch, specials)
+        task: Any = self.batches.source.task  # type: ignore[attr-defined]
+        strategy, models = task.decode or Greedy(), self.models or model
+        rows = generate(models, prompts, strategy, steps=objective.width, stop={specials["eos"]})
+        written = batch.tokens.new_full((batch.rows, objective.width), NONE)
+        for row, (best, *_) in zip(written, rows):
+            row[: len(best.tokens)] = row.new_tensor(list(best.tokens))
+        return written
+
+    def all(self) -> Iterator[tuple[Tensor, Batch]]:
+        """The outputs of all batches in their order, on every rank, each with its batch."""
+        for step in range(self.count):
+            owner = step % self.ranks
+            own = self._own[step // self.ranks] if owner == self.rank else None
+            yield own if self.ranks == 1 and own is not None else _sent(own, owner), self.batches.batch(step)
+
+
+def _sent(own: Tensor | None, owner: int) -> Tensor:
+    """A tensor of at most four dimensions of one rank, on all of them."""
+    shape = torch.full((6,), -1)
+    if own is not None:
+        shape[0], shape[1], shape[2 : 2 + own.ndim] = own.ndim, own.is_floating_point(), torch.tensor(own.shape)
+    distributed.broadcast(shape, owner)
+    dimensions, floating, *sizes = shape.tolist()
+    if own is None:
+        own = torch.empty(sizes[:dimensions], dtype=torch.float32 if floating else torch.int64)
+    own = own.contiguous()
+    distributed.broadcast(own, owner)
+    return own
+
+
+def _prompts(model: Family, batch: Batch, specials: Mapping[str, int]) -> Batch:
+    """The rows without their answers."""
+    if model.family == "encoder_decoder":
+        return prompt(
+            batch.tokens[:, :1],
+            source=batch.source,
+            source_documents=batch.source_documents,
+            source_positions=batch.source_positions,
+        )
+    first = (batch.targets != IGNORE).int().argmax(1).tolist()
+    real = torch.ones_like(batch.tokens, dtype=torch.bool) if batch.documents is None else batch.documents > 0
+    rows = [row[: end + 1][keep[: end + 1]].tolist() for row, keep, end in zip(batch.tokens, real, first)]
+    tokens, documents = aligned(rows, specials.get("pad", 0))
+    lengths = torch.tensor([len(row) for row in rows])
+    return prompt(tokens, documents, prefix=lengths).to(batch.tokens.device)
+
+
+def predicted(outputs: Outputs, source: Any) -> dict[int, Any]:
+    """The prediction of each example by its number; None of a written answer that is none."""
+    objective: Any = outputs.batches.objective
+    if not outputs.written:
+        return objective.predictions(outputs.all(), source)
+    special = set(objective.vocabulary.specials.values())
+    answers: dict[int, Any] = {}
+    for tokens, batch in outputs.all():
+        assert batch.examples is not None
+        for row, example in zip(tokens.tolist(), batch.examples.tolist()):
+            if example >= 0:
+                text = np.array([token for token in row if token != NONE and token not in special], np.int64)
+                answers[example] = objective.parsed(source.decode(text), source, example)
+    return answers
+
+
+def scores(source: Any, predictions: Mapping[int, Any], *, written: bool) -> dict[str, Any]:
+    """`score`, the main value of the task's metric, all of its values as `metrics`, the 95% interval of each over the
+    examples as `intervals`, and, where answers are written, the fraction that is `invalid`.
+
+    Examples whose answer is not known do not count.
+    """
+    metric, labelled, references, groups = _labelled(source, predictions)
+    outputs = [predictions[index] for index in labelled]
+    each = bootstrap(metric, outputs, references, groups)
+    report: dict[str, Any] = {"score": each[metric.main].value}
+    report["metrics"] = {name: value.value for name, value in each.items()}
+    report["intervals"] = {name: [value.low, value.high] for name, value in each.items()}
+    if written:
+        report["invalid"] = sum(value is None for value in outputs) / len(outputs)
+    return report
+
+
+def compared(source: Any, predictions: Mapping[int, Any], others: Mapping[int, Any]) -> dict[str, Any]:
+    """The score of another run's predictions of the examples whose answer is known, `score_against`, and the paired
+    `difference` to it with its `interval` and `p`.
+    """
+    metric, labelled, references, groups = _labelled(source, predictions)
+    own, other = ([each.get(index) for index in labelled] for each in (predictions, others))
+    result = paired_bootstrap(metric, own, other, references, groups)
+    return {
+        "score_against": metric.score(other, references, groups)[metric.main],
+        "difference": result.difference,
+        "interval": [result.low, result.high],
+        "p": result.p,
+    }
+
+
+def _labelled(source: Any, predictions: Mapping[int, Any]) -> tuple[Any, list[int], list[Any], list[str] | None]:
+    """The metric of a task, the examples whose answer is known, their answers, and their groups if they have any."""
+    examples = source.examples
+    labelled = [index for index in sorted(predictions) if index >= 0 and examples[index].answer is not None]
+    groups = [examples[index].group for index in labelled]
+    named = None if any(group is None for group in groups) else list(map(str, groups))
+    return source.task.metric, labelled, [examples[index].answer for index in labelled], named
 
 
 @dataclass(frozen=True)
@@ -33,23 +173,23 @@ class Predictor:
     @classmethod
     def of(
         cls,
-        finetuned: Finetuned,
+        finetuned: Pretrained,
         runs: str | Path,
         device: torch.device,
         average: int | None = None,
-        others: Sequence[Finetuned] = (),
+        others: Sequence[Pretrained] = (),
     ) -> Predictor:
         """`average` takes the mean weights of as many checkpoints of each run."""
         run, *more = (
             read(each.folder, runs) if average is None else averaged(each.folder, runs, average)
             for each in (finetuned, *others)
         )
-        task = build("data", finetuned.own)
+        task = build("data", finetuned.data)
         sections = run.described.sections
         family = kinds("model")[sections["model"]["kind"]].family  # type: ignore[attr-defined]
         train = task.open("train", root(runs))
         vocabulary = Vocabulary.of(train)
-        objective = build("objective", finetuned.objective, vocabulary, sections["size"]["length"], family)
+        objective = build("objective", finetuned.sections["objective"], vocabulary, sections["size"]["length"], family)
         if objective.vocabulary.size > (size := sections["size"]["vocabulary"]):
             raise ScalingError(
                 f"the task takes {objective.vocabulary.size:,} token ids, and the model knows {size:,}",
@@ -79,9 +219,9 @@ class Predictor:
         return predicted(outputs, source), outputs.written
 
 
-def _check_together(run: Run, other: Run, own: Finetuned, its: Finetuned, runs: str | Path) -> None:
+def _check_together(run: Run, other: Run, own: Pretrained, its: Pretrained, runs: str | Path) -> None:
     """Refuse a model that reads or writes other tokens, or another family."""
-    tokens = [build("data", each.own).open("train", root(runs)).tokenizer for each in (own, its)]
+    tokens = [build("data", each.data).open("train", root(runs)).tokenizer for each in (own, its)]
     sections = [one.described.sections for one in (run, other)]
     kinds_of = [(each["model"]["kind"], each["size"]["vocabulary"]) for each in sections]
     if tokens[0] != tokens[1] or kinds_of[0] != kinds_of[1]:

@@ -10,7 +10,7 @@ from scaling.errors import ScalingError, plural
 from scaling.schema import BelowOne, Fraction, NonNegativeInt, PositiveFraction
 
 Warmup = NonNegativeInt | BelowOne | Literal["auto"]
-AUTO = 0.1  # of the run's steps, at most the schedule's `longest`
+AUTO, LONGEST = 0.1, 100  # of the run's steps, at most so many, or the schedule's own `longest`
 
 
 class Schedule(Protocol):
@@ -18,8 +18,7 @@ class Schedule(Protocol):
     learns at 1/w of the peak.
     """
 
-    @property
-    def warmup(self) -> Warmup: ...
+    warmup: Warmup
 
     def factor(self, step: int, steps: int) -> float:
         """The fraction of the peak at which update `step` of `steps` learns."""
@@ -30,12 +29,8 @@ def warmup_steps(schedule: Schedule, steps: int) -> int:
     """The warmup of a run of `steps` steps in whole steps."""
     warmup = schedule.warmup
     if warmup == "auto":
-        return min(_longest(schedule), int(AUTO * steps))
+        return min(getattr(schedule, "longest", LONGEST), int(AUTO * steps))
     return warmup if isinstance(warmup, int) else round(warmup * steps)
-
-
-def _longest(schedule: Schedule) -> int:
-    return getattr(schedule, "longest", 100)
 
 
 def check(schedule: Schedule, steps: int) -> None:
@@ -55,7 +50,7 @@ def identified(line: Mapping[str, Any], schedule: Schedule, steps: int) -> dict[
     A line that leaves the warmup out stands for the schedule's `longest`, as it did when that was every run's default.
     """
     warmup = warmup_steps(schedule, steps)
-    left_out = "warmup" not in line and (schedule.warmup != "auto" or warmup == _longest(schedule))
+    left_out = "warmup" not in line and (schedule.warmup != "auto" or warmup == getattr(schedule, "longest", LONGEST))
     return dict(line) if left_out else {**line, "warmup": warmup}
 
 
@@ -63,46 +58,45 @@ def _rise(step: int, warmup: int) -> float:
     return min(1.0, (step + 1) / warmup) if warmup else 1.0
 
 
-def _share(step: int, warmup: int, steps: int) -> float:
-    """How much of the way from the warmup's end to the run's end lies behind: 0 to 1."""
-    return min(1.0, max(0, step - warmup) / max(1, steps - warmup))
-
-
-class Constant:
-    """η(s) = 1 after the warmup."""
-
-    def __init__(self, *, warmup: Warmup = 0):
-        self.warmup: Warmup = warmup
-
-    def factor(self, step: int, steps: int) -> float:
-        return _rise(step, warmup_steps(self, steps))
-
-
-class Cosine:
-    """η(s) = f + (1 − f)(1 + cos πx)/2, x the fraction of the way. (Loshchilov & Hutter 2016; f = 0.1 in Hoffmann et
-    al. 2022)
-    """
-
-    def __init__(self, *, warmup: Warmup = "auto", floor: Fraction = 0.1):
-        self.warmup: Warmup = warmup
-        self.floor = floor
-
-    def factor(self, step: int, steps: int) -> float:
-        warmup = warmup_steps(self, steps)
-        fall = (1 + math.cos(math.pi * _share(step, warmup, steps))) / 2
-        return _rise(step, warmup) * (self.floor + (1 - self.floor) * fall)
-
-
-class Linear:
-    """η(s) = 1 − (1 − f) x, x the fraction of the way. (Devlin et al. 2018)"""
+class _Falling(Schedule):
+    """A schedule that falls with the fraction x of the way from the warmup's end to the run's end."""
 
     def __init__(self, *, warmup: Warmup = "auto", floor: Fraction = 0.0):
         self.warmup: Warmup = warmup
         self.floor = floor
 
+    def fall(self, x: float) -> float:
+        return 1.0
+
     def factor(self, step: int, steps: int) -> float:
         warmup = warmup_steps(self, steps)
-        return _rise(step, warmup) * (1 - (1 - self.floor) * _share(step, warmup, steps))
+        return _rise(step, warmup) * self.fall(min(1.0, max(0, step - warmup) / max(1, steps - warmup)))
+
+
+class Constant(_Falling):
+    """η(s) = 1 after the warmup."""
+
+    def __init__(self, *, warmup: Warmup = 0):
+        super().__init__(warmup=warmup)
+
+
+class Cosine(_Falling):
+    """η(s) = f + (1 − f)(1 + cos πx)/2, x the fraction of the way. (Loshchilov & Hutter 2016; f = 0.1 in Hoffmann et
+    al. 2022)
+    """
+
+    def __init__(self, *, warmup: Warmup = "auto", floor: Fraction = 0.1):
+        super().__init__(warmup=warmup, floor=floor)
+
+    def fall(self, x: float) -> float:
+        return self.floor + (1 - self.floor) * ((1 + math.cos(math.pi * x)) / 2)
+
+
+class Linear(_Falling):
+    """η(s) = 1 − (1 − f) x, x the fraction of the way. (Devlin et al. 2018)"""
+
+    def fall(self, x: float) -> float:
+        return 1 - (1 - self.floor) * x
 
 
 class InverseSquareRoot:

@@ -8,11 +8,9 @@ table with more rows than the start's keeps the start's rows, and its other rows
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -22,14 +20,13 @@ from torch import Tensor
 from scaling.config import Config
 from scaling.data import vectors
 from scaling.data.source import Source
-from scaling.errors import ScalingError, from_os, nearest
+from scaling.errors import ScalingError, from_os
 from scaling.interop import weights
 from scaling.interop.run import Run, read
 from scaling.ledger import Ledger
 from scaling.model.family import Family
 from scaling.model.parameters import parameters
-
-SHOWN = 40  # names of one kind in an error
+from scaling.training.finetune import SHOWN, row_of
 
 
 @dataclass(frozen=True)
@@ -58,21 +55,19 @@ class Start:
         section = config.tree.get("start")
         if section is None or section.get("vectors") is not None:
             return None
-        key, run = _read(config, section)
-        tensors = run.described.tensors
+        key = next(f"start.{key}" for key in ("folder", "study", "run") if section.get(key) is not None)
         try:
-            sha256 = weights.digest(tensors)
+            run = _named(section, config["runs"])
+            sha256 = weights.digest(run.described.tensors)
+        except ScalingError as error:
+            within = "" if error.file is None else f"{error.file}: "
+            named = {"step": "start.step", "start.row": "start.row"}  # what else of the section may be wrong
+            raise config.error(named.get(str(error.key), key), f"{within}{error.what}", error.fix) from None
         except OSError as error:
             raise config.error(key, from_os(error, "cannot be read").what) from None
-        return cls(
-            place=run.place,
-            tensors=tensors,
-            sha256=sha256,
-            vocabulary=run.described.sections["size"].get("vocabulary"),
-            tokenizer=run.tokenizer,
-            new=tuple(section.get("new") or ()),
-            unused=tuple(section.get("unused") or ()),
-        )
+        vocabulary = run.described.sections["size"].get("vocabulary")
+        new, unused = (tuple(section.get(key) or ()) for key in ("new", "unused"))
+        return cls(run.place, run.described.tensors, sha256, vocabulary, run.tokenizer, new, unused)
 
     @classmethod
     def of_vectors(cls, config: Config, source: Source) -> tuple[Start, int] | None:
@@ -105,35 +100,25 @@ class Start:
     @property
     def name(self) -> str:
         """The start in an error."""
-        if "vectors" in self.place:
-            return str(self.place["vectors"])
-        if "folder" in self.place:
-            return str(self.place["folder"])
-        return f"run {self.place['run']} at step {self.place['step']}"
+        where = self.place.get("vectors") or self.place.get("folder")
+        return str(where or f"run {self.place['run']} at step {self.place['step']}")
 
     @property
     def own(self) -> frozenset[str]:
         """Tensors of which not all numbers are the start's."""
         return self.drawn | self.grown
 
-    @cached_property
-    def identity(self) -> dict[str, Any]:
-        """What of it names the run: the weights, whatever they are called and wherever they are."""
-        return {"sha256": self.sha256, "new": sorted(self.own), "unused": sorted(self.left)}
-
     @property
     def record(self) -> dict[str, Any]:
         """By which the weights are found again, and known to be the same."""
-        return {**self.place, "sha256": self.sha256}
+        return {"sha256": self.sha256, **self.place}
 
     def fitted(self, model: Family, added: Collection[str] = ()) -> Start:
         """How it goes into a model, or an error that lists every tensor that does not fit. Those that a tuning `added`
         may be missing: a start is a base, or tuned in the same way.
         """
         specs = {id(parameter): spec for spec, parameter in parameters(model)}
-        names: dict[int, list[str]] = {}
-        for name, tensor in model.state_dict(keep_vars=True).items():
-            names.setdefault(id(tensor), []).append(name)
+        names = _aliases(model)
         missing, shaped, drawn, grown, used = [], [], set(), set(), set()
         for name, tensor in weights.of(model).items():
             aliases = names[id(tensor)]
@@ -200,13 +185,19 @@ class Start:
     @torch.no_grad()
     def apply(self, model: Family) -> None:
         """Put the weights into a model whose parameters have been drawn."""
-        names: dict[int, list[str]] = {}
-        for name, tensor in model.state_dict(keep_vars=True).items():
-            names.setdefault(id(tensor), []).append(name)
+        names = _aliases(model)
         for name, tensor in weights.of(model).items():
             if name not in self.drawn:
                 base = next(self.tensors[alias] for alias in names[id(tensor)] if alias in self.tensors)
                 tensor[: len(base)].copy_(base) if name in self.grown else tensor.copy_(base)
+
+
+def _aliases(model: Family) -> dict[int, list[str]]:
+    """All names of each tensor of a model, by its id: a tied table has several."""
+    names: dict[int, list[str]] = {}
+    for name, tensor in model.state_dict(keep_vars=True).items():
+        names.setdefault(id(tensor), []).append(name)
+    return names
 
 
 def matches(name: str, patterns: Iterable[str]) -> bool:
@@ -214,55 +205,25 @@ def matches(name: str, patterns: Iterable[str]) -> bool:
     return any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
-def _read(config: Config, section: Mapping[str, Any]) -> tuple[str, Run]:
-    """The key that names the start, and what it names."""
-    step, runs = section.get("step"), config["runs"]
+def _named(section: Mapping[str, Any], runs: Path) -> Run:
+    """The run that a section names: in a folder, of a study's row, or by its id."""
+    step = section.get("step")
     if section.get("folder") is not None:
-        key, name = "start.folder", Path(section["folder"]).expanduser()
-        if not name.is_dir():
-            raise config.error(key, "there is no such folder", "name a folder of `scaling import`, or of transformers")
-    elif section.get("study") is not None:
-        key, name = "start.study", _of_study(config, section)
+        folder = Path(section["folder"]).expanduser()
+        if not folder.is_dir():
+            fix = "name a folder of `scaling import`, or of transformers"
+            raise ScalingError("there is no such folder", fix=fix)
+        return read(folder, runs)
+    ledger, row = Ledger.open(runs), section.get("row")
+    if section.get("study") is not None:
+        run = row_of(ledger, section["study"], row, "start.study" if row is None else "start.row")
     else:
-        key, name = "start.run", str(section["run"])
-    try:
-        if isinstance(name, str):
-            ledger = Ledger.open(runs)
-            name = ledger.find(name)
-            result = ledger.result(name)
-            if step is None and (result is None or result["outcome"] != "finished"):
-                state = "has no result" if result is None else f"has {result['outcome']}"
-                raise ScalingError(f"run {name} {state}", fix="train it first, or name start.step")
-        return key, read(name, runs, step)
-    except ScalingError as error:
-        within = "" if error.file is None else f"{error.file}: "
-        place = "start.step" if error.key == "step" else key
-        raise config.error(place, f"{within}{error.what}", error.fix) from None
-    except OSError as error:
-        raise config.error(key, from_os(error, "cannot be read").what) from None
-
-
-def _of_study(config: Config, section: Mapping[str, Any]) -> str:
-    """The run of a study that a row names: by its name, or by some of the words of it."""
-    study, row = section["study"], section.get("row")
-    try:
-        planned = {entry["name"]: entry["run"] for entry in Ledger.open(config["runs"]).plan(study)["runs"]}
-    except ScalingError as error:
-        raise config.error("start.study", error.what, error.fix) from None
-    meant = [name for name in planned if row is None or _has_row(name, row)]
-    key = "start.study" if row is None else "start.row"
-    if not meant:
-        raise config.error(key, f"the study {study} has no such run", nearest(str(row), planned))
-    if len(meant) > 1 and row not in planned:
-        listed = _listed([f"{name!r}" for name in meant])
-        raise config.error(key, f"{len(meant)} runs of the study {study} are meant: {listed}", "name one in start.row")
-    return planned[row if row in planned else meant[0]]
-
-
-def _has_row(name: str, row: str) -> bool:
-    """Whether a run's name, `GeLU seed=0`, has a row of a table, or all the words that are given of it."""
-    is_row = re.search(rf"(^| ){re.escape(row)}($| [\w.]+=)", name)
-    return bool(is_row) or set(row.split()) <= set(name.split())
+        run = ledger.find(str(section["run"]))
+    result = ledger.result(run)
+    if step is None and (result is None or result["outcome"] != "finished"):
+        state = "has no result" if result is None else f"has {result['outcome']}"
+        raise ScalingError(f"run {run} {state}", fix="train it first, or name start.step")
+    return read(run, runs, step)
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -1,12 +1,17 @@
-"""Values: checks of a config before anything is built of it."""
+"""Values: checks of a config before anything is built of it, and the vocabulary that it has."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from importlib.util import find_spec
+from pathlib import Path
 
+from scaling import schema
 from scaling.config import Config, document, shipped
 from scaling.data.plan import BatchSize
+from scaling.data.source import Vocabulary
+from scaling.data.store import root
 from scaling.errors import ScalingError
 from scaling.strict_yaml import COMMAND_LINE, quantity
 from scaling.training.schedule import check as check_schedule
@@ -20,19 +25,21 @@ def checked(config: Config) -> Config:
     """This config, or the first mistake in it that can be detected without its data and its model."""
     config.check()
     check(config)
-    _check_pieces(config)
+    config.build("optimizer")
+    schedule, steps = config.build("schedule"), config["trainer.max_steps"]
+    try:
+        batch_size(config)
+        if steps is not None:
+            check_schedule(schedule, steps)
+    except ScalingError as error:
+        raise config.place(error) from None
     return config
 
 
 def check(config: Config) -> None:
-    """Refuse what no run can have."""
-    _check_loggers(config)
+    """Refuse what no run can have, or a logger whose package, which an extra of the same name installs, is missing."""
     check_varied(config)
     _check_start(config)
-
-
-def _check_loggers(config: Config) -> None:
-    """Refuse a logger whose package, which an extra of the same name installs, is missing."""
     for name in config["log.loggers"]:
         if name != "csv" and find_spec(name) is None:
             fix = f"pip install 'scaling[{name}]', or leave {name} out"
@@ -74,21 +81,57 @@ def _check_start(config: Config) -> None:
         raise config.error("start.step", "a file has one set of weights", "leave it out, or name start.run")
 
 
-def _check_pieces(config: Config) -> None:
-    """Refuse what the optimizer and the schedule refuse, and a warmup longer than the configured steps."""
-    config.build("optimizer")
-    schedule, steps = config.build("schedule"), config["trainer.max_steps"]
-    try:
-        batch_size(config)
-        if steps is not None:
-            check_schedule(schedule, steps)
-    except ScalingError as error:
-        raise config.place(error) from None
-
-
 def batch_size(config: Config) -> BatchSize:
     """`train.batch`; the steps of a schedule are keys, and a key of a document is text."""
     setting = config["train.batch"]
     if isinstance(setting, Mapping):
         return BatchSize.of({int(key) if key.isdecimal() else key: value for key, value in setting.items()})
     return BatchSize.of(setting)
+
+
+# The vocabulary: the ids that data and objective need, unless the config gives another number
+
+
+def with_vocabulary(config: Config, vocabulary: Vocabulary, start: int | None = None) -> Config:
+    """The config with the ids that the data and the objective need, where it gives none, or where a shipped size has
+    fewer. A shipped size that has more keeps them, and a model that has `start` ids where it begins keeps those.
+    """
+    size = config["size"].get("vocabulary")
+    if size is not None and size >= vocabulary.size:
+        return config
+    if start is not None and not _is_given(config) and start >= vocabulary.size:
+        return replace(config, tree={**config.tree, "size": {**config["size"], "vocabulary": start}})
+    if _is_given(config):
+        raise config.error(
+            "size.vocabulary",
+            f"the data and the objective use {vocabulary.size} ids",
+            f"set size.vocabulary to {vocabulary.size}, or to null to take what is needed",
+        )
+    needed = vocabulary.rounded(config["train.round_vocabulary"])
+    return replace(config, tree={**config.tree, "size": {**config["size"], "vocabulary": needed.size}})
+
+
+def sized(config: Config, start: int | None = None) -> Config:
+    """The config with the vocabulary that training gives it, to count a model that is not trained.
+
+    Where the data are not prepared, the number of a shipped size is taken.
+    """
+    if _is_given(config):
+        return config
+    try:
+        source = config.build("data").open("train", root(config["runs"]))
+        family = schema.kinds("model")[config["model.kind"]].family  # type: ignore[attr-defined]
+        objective = config.build("objective", Vocabulary.of(source), config["size.length"], family)
+    except ScalingError as error:
+        if config["size"].get("vocabulary") is not None:
+            return config
+        raise config.place(error) from None
+    return with_vocabulary(config, objective.vocabulary, start)
+
+
+def _is_given(config: Config) -> bool:
+    """Whether a person gave the vocabulary, on the command line or in a file; a shipped size gives none."""
+    if config["size"].get("vocabulary") is None:
+        return False
+    file = config.origin.get("size.vocabulary", "").rpartition(":")[0]
+    return not file or Path(file).resolve().parent != (shipped() / "size").resolve()

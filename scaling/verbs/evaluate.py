@@ -99,16 +99,16 @@ def evaluate(
     from scaling.schema import build
     from scaling.training.finetune import finetuned
 
-    own, *others = (finetuned(named(one), task, overrides, runs=runs) for one in (run, *ensemble))
-    other = None if paired is None else finetuned(named(paired), task, overrides, runs=runs)
-    source = build("data", own.data).open(split, root(runs))  # before torch is imported
+    (own, data), *more = (finetuned(named(one), task, overrides, runs=runs) for one in (run, *ensemble))
+    others = [each for each, _ in more]
+    other = None if paired is None else finetuned(named(paired), task, overrides, runs=runs)[0]
+    source = build("data", data).open(split, root(runs))  # before torch is imported
     labelled = [index for index, example in enumerate(source.examples) if example.answer is not None]
     if not labelled:
         fix = "take another split, or `scaling predict`"
         raise ScalingError(f"the labels of the {split} split are kept back", key="split", value=split, fix=fix)
 
-    from scaling.training.predict import Predictor, shown
-    from scaling.training.scores import compared, scores
+    from scaling.training.predict import Predictor, compared, scores, shown
 
     predictor = Predictor.of(own, runs, torch_device(device), average, others)
     predictions, written = predictor.predictions(source)
@@ -470,8 +470,8 @@ def predict(
     if submission and task not in SUBMISSIONS:
         fix = f"write the task after the file: {', '.join(SUBMISSIONS)}"
         raise ScalingError("a submission is of a task of GLUE", key="TASK", value=task, fix=fix)
-    asked = finetuned(named(run), task, overrides, runs=runs)
-    data = build("data", asked.data)
+    asked, line = finetuned(named(run), task, overrides, runs=runs)
+    data = build("data", line)
     if not hasattr(data, "unanswered"):
         fix = "use `scaling evaluate`"
         raise ScalingError("a synthetic task has no files", key="FILE", value=str(file), fix=fix)

@@ -65,7 +65,7 @@ def runs(study: str | None = None, *, runs: str | Path = RUNS) -> Runs:
         study: the name of a study or a table
     """
     from scaling.ledger import Ledger, listing
-    from scaling.ledger.status import printable
+    from scaling.ledger.store import printable
 
     ledger = Ledger.open(runs)
     rows = listing.rows(ledger, None if study is None else ledger.runs_of(study))
@@ -260,11 +260,11 @@ def gc(*, free: bool = False, weights: bool = False, runs: str | Path = RUNS) ->
         free: do it, instead of saying what would be done
         weights: also the final weights of finished runs
     """
-    from scaling.ledger import Ledger, collect
+    from scaling.ledger import Ledger, listing
 
     ledger = Ledger.open(runs)
-    waste, kept = collect.waste(ledger, weights)
-    total = collect.free(waste) if free else sum(item.bytes for item in waste)
+    waste, kept = listing.waste(ledger, weights)
+    total = listing.free(waste) if free else sum(item.bytes for item in waste)
     items, needed = ([{**vars(item), "path": str(item.path)} for item in some] for some in (waste, kept))
     what = "freed" if free else "can be freed; --free does it" if items else "to free"
     kinds = [(item, item["path"]) for item in items]

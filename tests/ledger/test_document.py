@@ -7,7 +7,6 @@ import json
 import math
 import os
 import random
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scaling.errors import DISK, ScalingError
-from scaling.ledger.document import Damaged, Log, entries, last_entry, parse, publish, read, seal, unstamped
+from scaling.ledger.document import Damaged, Log, entries, publish, read, seal
 
 ENTRIES = [{"kind": "train", "step": step, "loss": 1 / step} for step in range(1, 6)]
 DOCUMENTS = st.dictionaries(
@@ -80,12 +79,6 @@ def test_numbers_that_json_lacks(path: Path) -> None:
     json.loads(path.read_bytes(), parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
 
 
-@pytest.mark.parametrize("content", [b"[" * 100_000, b"1" * 100_000, b"\xff", b"", b"{", b'{"a":1}x'])
-def test_malicious_or_broken_json_is_damage(content: bytes) -> None:
-    with pytest.raises(Damaged):
-        parse(content)
-
-
 @pytest.mark.parametrize(
     ("document", "key", "fits"),
     [
@@ -113,23 +106,6 @@ def test_a_key_of_another_type_is_damage_and_is_named(path: Path, document: Any,
 
 def refused(*_: object) -> None:
     raise PermissionError(errno.EPERM, "no hard links here")
-
-
-def test_one_of_many_publishes(tmp_path: Path) -> None:
-    for number in range(20):
-        place = tmp_path / f"file{number}"
-        with ThreadPoolExecutor(8) as pool:
-            made = list(pool.map(lambda who, place=place: publish(place, b"%d" % who), range(8)))
-        assert made.count(True) == 1
-        assert place.read_bytes() == b"%d" % made.index(True)
-    assert len(list(tmp_path.iterdir())) == 20, "nothing temporary is left"
-
-
-def test_without_hard_links_the_first_still_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "link", refused)
-    assert publish(tmp_path / "file", b"first")
-    assert not publish(tmp_path / "file", b"second")
-    assert [path.read_bytes() for path in tmp_path.iterdir()] == [b"first"]
 
 
 @pytest.mark.parametrize("error", [FileExistsError(errno.EEXIST, "exists"), OSError(errno.EIO, "lost")])
@@ -180,17 +156,6 @@ def test_a_flipped_bit_costs_its_line_alone(path: Path) -> None:
         found = list(entries(path))
         assert all(entry in ENTRIES for entry in found)
         assert len(found) >= 3, "a flipped line end costs the two lines that it parted"
-
-
-def test_the_last_entry_with_a_key_and_those_of_a_kind(path: Path, tmp_path: Path) -> None:
-    written(path, [*ENTRIES, {"kind": "evaluate", "step": 5}])
-    with path.open("ab") as file:
-        file.write(b'{"kind":"train","loss":')
-    assert last_entry(path, "loss") == ENTRIES[-1]
-    assert last_entry(path, "accuracy") is None
-    assert list(unstamped(path.read_bytes().splitlines(), ["evaluate"])) == [{"kind": "evaluate", "step": 5}]
-    assert list(entries(tmp_path / "none")) == []
-    assert last_entry(tmp_path / "none", "loss") is None
 
 
 def test_a_write_that_failed_midway_costs_no_later_line(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

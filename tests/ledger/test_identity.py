@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from typing import Any
 
 import pytest
@@ -11,7 +10,8 @@ from hypothesis import strategies as st
 
 from scaling.errors import ScalingError
 from scaling.ledger.document import SPELLED
-from scaling.ledger.identity import RUN_ID, UNCOUNTED, identity, run_id, run_ids
+from scaling.ledger.identity import LONGEST, UNCOUNTED, assignments, identity, run_id, run_ids, run_name
+from tests.training.conftest import load, words
 
 SPEC: dict[str, Any] = {
     "model": {"kind": "Decoder", "block": {"channel": {"kind": "Gated", "activation": "GeLU"}}, "layers": 4},
@@ -61,28 +61,21 @@ def test_a_name_is_what_it_was() -> None:
     assert run_id(SPEC) == "9ac4aa04ed64974d"
 
 
-@given(_specs)
-def test_the_order_of_keys_does_not_count(spec: dict[str, Any]) -> None:
-    keys = list(spec)
-    random.Random(0).shuffle(keys)
-    name = run_id({key: spec[key] for key in keys})
-    assert name == run_id(spec)
-    assert RUN_ID.fullmatch(name)
-
-
 @given(_specs, _specs)
 def test_different_content_has_a_different_name(one: dict[str, Any], other: dict[str, Any]) -> None:
     assert (run_id(one) == run_id(other)) == (identity(one) == identity(other))
+
+
+@pytest.mark.parametrize(("path", "value"), [("train.tokens", 2e7), ("data.folder", "/there")])
+def test_numbers_count_by_value_and_data_by_their_fingerprint(path: str, value: object) -> None:
+    changed = _with(path, value)
+    assert run_id(dict(reversed(changed.items()))) == run_id(SPEC)
 
 
 @given(_specs, _specs)
 def test_many_are_named_as_one_by_one(one: dict[str, Any], other: dict[str, Any]) -> None:
     specs = [one, other, {**one, "seed": 0}, {**one, "seed": 1}, {**other, **one}]
     assert run_ids(specs) == [run_id(spec) for spec in specs]
-
-
-def test_a_number_counts_by_its_value() -> None:
-    assert run_id(_with("train.tokens", 2e7)) == run_id(SPEC)
 
 
 @pytest.mark.parametrize("path", sorted(UNCOUNTED))
@@ -116,12 +109,6 @@ def test_what_does_not_count(path: str) -> None:
 )
 def test_what_counts(path: str, value: object) -> None:
     assert run_id(_with(path, value)) != run_id(SPEC)
-
-
-def test_a_fingerprint_stands_for_the_data_wherever_they_lie() -> None:
-    assert run_id(_with("data.folder", "/there")) == run_id(SPEC)
-    without = {**SPEC, "data": {"kind": "Text", "folder": "/here"}}
-    assert run_id({**without, "data": {"kind": "Text", "folder": "/there"}}) != run_id(without)
 
 
 def _deep() -> dict[str, Any]:
@@ -159,3 +146,28 @@ def test_what_is_no_spec_is_refused_in_one_line(spec: Any) -> None:
         run_id(spec)
     assert "\n" not in str(refused.value)
     assert refused.value.code == 2
+
+
+# Names for people
+
+
+@pytest.mark.parametrize(
+    ("values", "name"),
+    [
+        ({"size.width": 16, "train.tokens": "500k"}, "width=16 tokens=500k"),
+        ({"row": "Plain GeLU", "seed": 0}, "Plain GeLU seed=0"),
+        ({"optimizer.lr": 0.00123456, "schedule.decay": 1000.0}, "lr=0.001235 decay=1000"),
+        ({"model.a.kind": "X", "model.b.kind": "Y"}, "model.a.kind=X model.b.kind=Y"),
+        ({"model.l": [1, 2], "train.compile": True}, "l=[1,2] compile=true"),
+    ],
+)
+def test_words_of_a_name(values, name):
+    assert " ".join(assignments(values)) == name
+
+
+def test_a_run_is_named_by_what_the_command_line_set(tmp_path):
+    name = run_name(load(words(tmp_path / "runs", optimizer__lr="0.0212345", seed=7)), 6464)
+    assert name.startswith("Decoder 6,464 ")
+    assert {"lr=0.02123", "seed=7", "max_steps=12"} <= set(name.split())
+    assert not any(word.startswith(("runs=", "wandb=", "every=")) for word in name.split())
+    assert len(name) <= LONGEST

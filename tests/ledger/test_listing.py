@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
 
-from scaling.ledger import Ledger, collect, listing
+from scaling.ledger import Ledger, listing
 from tests.ledger.worker import claimed
 
 
@@ -77,18 +75,18 @@ def test_a_run_made_anew_is_read_anew(ledger: Ledger, finished: list[str]) -> No
 
 def test_collecting_says_first_and_frees_then(ledger: Ledger, runs: list[str], finished: list[str]) -> None:
     ledger.save_plan("study", {"runs": [{"run": runs[2], "trunk": {"run": finished[0], "step": 2}}]})
-    found = collect.waste(ledger)[0]
+    found = listing.waste(ledger)[0]
     told = {(item.run, int(item.path.name)) for item in found}
     assert told == {(finished[1], 2)}
     assert all(item.path.exists() for item in found), "nothing was touched"
-    assert collect.free(found) == sum(item.bytes for item in found) > 1000
+    assert listing.free(found) == sum(item.bytes for item in found) > 1000
     assert not any(item.path.exists() for item in found)
     assert ledger.checkpoint(finished[0], 2) is not None, "a branch still needs it"
     assert all(ledger.checkpoint(run, 4) is not None for run in finished), "the final weights"
-    assert collect.waste(ledger)[0] == []
-    named = collect.waste(ledger, weights=True)[0]
+    assert listing.waste(ledger)[0] == []
+    named = listing.waste(ledger, weights=True)[0]
     assert {(item.run, item.kind) for item in named} == {(run, "final weights") for run in finished}
-    collect.free(named)
+    listing.free(named)
     assert ledger.checkpoint(finished[0], 2) is not None, "a branch still needs it"
     assert ledger.checkpoint(finished[0], 4) is None
     assert ledger.result(finished[0]) is not None
@@ -98,7 +96,7 @@ def test_where_the_last_checkpoint_is_damaged_the_one_before_is_the_final_one(
     ledger: Ledger, finished: list[str]
 ) -> None:
     (ledger.folder(finished[0]) / "checkpoints" / "000000000004" / "model").write_bytes(b"flipped")
-    collect.free(collect.waste(ledger)[0])
+    listing.free(listing.waste(ledger)[0])
     assert ledger.checkpoint(finished[0], 2) is not None
 
 
@@ -107,12 +105,12 @@ def test_nothing_of_a_run_that_is_trained_again_is_freed_and_what_a_killed_one_l
 ) -> None:
     with claimed(ledger, finished[0], again=True) as attempt, attempt.checkpoint(2) as folder:
         (folder / "model").write_bytes(b"again")
-        assert {item.run for item in collect.waste(ledger)[0]} == {finished[1]}
+        assert {item.run for item in listing.waste(ledger)[0]} == {finished[1]}
     left = ledger.folder(finished[0]) / "again"
     left.mkdir()
     (left / "log.jsonl").write_text("{}")
-    assert (left, "half-written", 2) in {(item.path, item.kind, item.bytes) for item in collect.waste(ledger)[0]}
-    collect.free(collect.waste(ledger)[0])
+    assert (left, "half-written", 2) in {(item.path, item.kind, item.bytes) for item in listing.waste(ledger)[0]}
+    listing.free(listing.waste(ledger)[0])
     assert not left.exists()
 
 
@@ -135,65 +133,25 @@ def test_an_idle_trunk_is_spent_when_its_branches_are_done(ledger: Ledger, runs:
             with attempt.checkpoint(1) as folder:
                 (folder / "model").write_bytes(b"m")
             attempt.end("stopped", "enough")
-            assert collect.waste(ledger)[0] == []
-    assert [item.run for item in collect.waste(ledger)[0]] == [trunk]
-
-
-def test_what_a_dead_writer_left_is_found(ledger: Ledger, runs: list[str]) -> None:
-    attempt = claimed(ledger, runs[0])
-    left = attempt.run / "checkpoints" / ".writing-000000000004-00"
-    left.mkdir(parents=True)
-    (left / "model").write_bytes(bytes(10))
-    with attempt:
-        assert collect.waste(ledger)[0] == [], "it may be writing still"
-        attempt.end("stopped", "enough")
-    assert [(item.kind, item.bytes) for item in collect.waste(ledger)[0]] == [("half-written", 10)]
-    collect.free(collect.waste(ledger)[0])
-    assert not left.exists()
+            assert listing.waste(ledger)[0] == []
+    assert [item.run for item in listing.waste(ledger)[0]] == [trunk]
 
 
 @pytest.mark.parametrize(
-    "place",
-    [
-        "",
-        "store/RUN",
-        "store/RUN/checkpoints",
-        "studies/one",
-        "studies/one/report",
-        "calibration",
-    ],
+    "place", ["", "store/RUN", "store/RUN/checkpoints", "studies/one", "studies/one/report", "calibration"]
 )
-@pytest.mark.parametrize("killed", [True, False], ids=["killed", "running"])
-def test_what_a_killed_process_was_writing_is_found_anywhere(
-    ledger: Ledger, finished: list[str], place: str, killed: bool, tmp_path: Path
-) -> None:
-    folder = ledger.root / place.replace("RUN", finished[0])
-    folder.mkdir(parents=True, exist_ok=True)
-    code = (
-        "import os, sys, pathlib; from scaling import atomic; "
-        "atomic.os.replace = lambda *_: (print('writing', flush=True), sys.stdin.read()); "
-        "atomic.write(pathlib.Path(sys.argv[1]), 'half')"
-    )
-    words = [sys.executable, "-c", code, str(folder / "points.csv")]
-    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as writer:
-        assert writer.stdout is not None
-        assert writer.stdout.readline() == b"writing\n"
-        if killed:
-            writer.kill()
-            writer.wait()
-        found = [item for item in collect.waste(ledger)[0] if item.kind == "half-written"]
-        writer.kill()
-    assert [item.path.parent for item in found] == ([folder] if killed else [])
-    collect.free(found)
-    assert list(folder.glob(".*points.csv*")) == ([] if killed else list(folder.glob(".writing-*")))
-
-
-def test_another_machine_is_given_a_day(ledger: Ledger) -> None:
-    left = ledger.root / ".writing-index.tsv-00000000-1-0123456789abcdef"
-    left.write_text("half")
-    assert collect.waste(ledger)[0] == []
-    os.utime(left, (0, time.time() - 2 * 86400))
-    assert [item.path for item in collect.waste(ledger)[0]] == [left]
+def test_what_a_killed_process_was_writing_is_found_anywhere(ledger: Ledger, runs: list[str], place: str) -> None:
+    left = ledger.root / place.replace("RUN", runs[0]) / ".writing-points.csv-00"
+    left.mkdir(parents=True)
+    (left / "half").write_bytes(bytes(10))
+    assert listing.waste(ledger)[0] == [], "it may be writing still"
+    os.utime(left, (0, time.time() - 2 * listing.HOUR))
+    with claimed(ledger, runs[0]) as attempt:
+        assert listing.waste(ledger)[0] == [], "someone works there"
+        attempt.end("stopped", "enough")
+    assert [(item.kind, item.bytes, item.path) for item in listing.waste(ledger)[0]] == [("half-written", 10, left)]
+    listing.free(listing.waste(ledger)[0])
+    assert not left.exists()
 
 
 def test_a_link_that_leads_out_is_not_followed(ledger: Ledger, finished: list[str], tmp_path: Path) -> None:
@@ -203,5 +161,6 @@ def test_a_link_that_leads_out_is_not_followed(ledger: Ledger, finished: list[st
     checkpoints = ledger.folder(finished[0]) / "checkpoints"
     (checkpoints / "000000000009").symlink_to(outside)
     (checkpoints / ".writing-x").symlink_to(outside)
-    collect.free(collect.waste(ledger)[0])
+    os.utime(checkpoints / ".writing-x", (0, 0), follow_symlinks=False)
+    listing.free(listing.waste(ledger)[0])
     assert (outside / "manifest.json").exists()

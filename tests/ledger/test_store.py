@@ -80,12 +80,6 @@ def test_names_that_are_no_names(ledger: Ledger, name: str) -> None:
     assert sorted(ledger.root.parent.rglob("*")) == before
 
 
-def test_folders_that_are_no_runs_are_passed_over(ledger: Ledger, runs: list[str]) -> None:
-    for name in ("<script>", "0123", ".hidden", "x" * 16):
-        (ledger.root / "store" / name).mkdir()
-    assert ledger.runs() == sorted(runs)
-
-
 def test_a_run_is_found_by_its_beginning(ledger: Ledger, runs: list[str]) -> None:
     assert ledger.find(runs[0][:8]) == runs[0]
     for name in range(20):

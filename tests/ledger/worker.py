@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from scaling.errors import ScalingError
-from scaling.ledger import Attempt, Lease, Ledger, Machine
+from scaling.ledger import Attempt, Ledger
 
 STEPS, EVERY = 12, 4
 
@@ -76,14 +76,11 @@ def work(ledger: Ledger, pause: float, ballast: int, order: random.Random) -> No
 def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("root", type=Path)
-    parser.add_argument("--machine", help="the host name of another machine to be")
-    parser.add_argument("--silence", type=float, default=180.0)
     parser.add_argument("--pause", type=float, default=0.0)
     parser.add_argument("--ballast", type=int, default=0)
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
-    machine = None if given.machine is None else Machine(given.machine, f"boot of {given.machine}", "the only one")
-    ledger = Ledger.open(given.root, Lease(given.silence / 10, given.silence), machine)
+    ledger = Ledger.open(given.root)
     try:
         work(ledger, given.pause, given.ballast, random.Random(given.seed))
     except ScalingError as error:

@@ -81,7 +81,6 @@ def test_a_sealed_result_that_is_none_is_set_aside_once(tmp_path):
     result = ledger.result(one.run)
     assert result is not None
     assert (result["outcome"], result["attempt"]) == ("finished", 2)
-    assert len(list(ledger.folder(one.run).glob("damaged-*"))) == 1
 
 
 def test_troubles_that_are_not_the_runs_own_end_the_worker(tmp_path, impatient, monkeypatch, capsys):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,11 @@ from typing import Any
 import pytest
 
 from scaling import cli, config
+from scaling.batch import Batch
 from scaling.ledger import Ledger
+from scaling.model.family import Family
+from scaling.training.evaluation import Evaluation
+from scaling.training.experiment import Experiment
 from scaling.training.run import train
 
 TINY = {
@@ -47,6 +51,20 @@ def words(runs: Path, name: str = "decoder", /, **changes: Any) -> list[str]:
 
 def load(told: list[str]) -> config.Config:
     return config.load(told[0], told[1:])
+
+
+def evaluate(model: Family, batches: Iterable[Batch], evaluation: Evaluation) -> dict[str, Any]:
+    """What a model loses on batches, outside of a Trainer."""
+    model.eval()
+    for batch in batches:
+        evaluation.add(model, batch)
+    return evaluation.measured()
+
+
+def held_out(experiment: Experiment) -> list[Batch]:
+    """The batches of the last evaluation."""
+    batches, count = experiment.evaluation()
+    return [batches.batch(step) for step in range(count)]
 
 
 @dataclass(frozen=True)

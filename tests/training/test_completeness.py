@@ -77,7 +77,7 @@ def test_a_model_that_ends_its_last_evaluation_fails(tmp_path: Path):
 def _evaluations(folder: Path) -> int:
     from scaling.training.experiment import assemble
 
-    return assemble(sabotaged(folder, "pass", 0)).evaluations
+    return assemble(sabotaged(folder, "pass", 0)).evaluation()[1]
 
 
 def test_data_that_end_early_fail_the_run(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -17,11 +17,11 @@ from scaling.data.module import EvaluationLoader
 from scaling.errors import ScalingError
 from scaling.ledger import run_id
 from scaling.schema import kinds
-from scaling.training.evaluation import Evaluation, evaluate, evaluation_steps
+from scaling.training.evaluation import Evaluation, evaluation_steps
 from scaling.training.experiment import assemble, varied
 from scaling.training.parametrization import initialise
 from scaling.training.point import point
-from tests.training.conftest import load, words
+from tests.training.conftest import evaluate, held_out, load, words
 
 
 @given(steps=some.integers(1, 10**7), points=some.integers(1, 40), evenly=some.booleans())
@@ -31,10 +31,6 @@ def test_the_steps_rise_to_the_end(steps, points, evenly):
     assert found == sorted(set(found))
     assert found[0] >= 1
     assert len(found) <= points
-
-
-def test_the_steps_are_spaced_by_a_ratio():
-    assert evaluation_steps(1000, 4) == [1, 10, 100, 1000]
 
 
 @pytest.mark.parametrize(("model", "known"), [("decoder", True), ("encoder", False), ("encoder_decoder", False)])
@@ -49,7 +45,7 @@ def test_the_entropy_stands_beside_the_losses_that_it_bounds(model, known):
 def evaluated():
     experiment = assemble(load(words("unused", parametrization__kind="GPT2", data__validation=500)))  # type: ignore[arg-type]
     model = initialise(experiment.model(), experiment.parametrization, 0)
-    batches = [experiment.validation.batch(step) for step in range(experiment.evaluations)]
+    batches = held_out(experiment)
     return experiment, model, batches, evaluate(model, batches, Evaluation(experiment.held_out))
 
 
@@ -71,7 +67,7 @@ def test_the_loss_of_text_leaves_out_sentinels(noise):
     experiment = assemble(configured("encoder_decoder", told))
     model = initialise(experiment.model(), experiment.parametrization, 0)
     batch = experiment.validation.batch(0).micro(0, 4)
-    found = evaluate(model, [batch], Evaluation(experiment.held_out, text=experiment.text))
+    found = evaluate(model, [batch], Evaluation(experiment.held_out, text=experiment.evaluator().text))
     with torch.no_grad():
         losses = model.eval().losses(batch).double()
     objective: Any = experiment.batches.objective
@@ -79,12 +75,6 @@ def test_the_loss_of_text_leaves_out_sentinels(noise):
     text = (batch.targets != IGNORE) & ~torch.isin(batch.targets, specials)
     assert 0 < text.sum() < (batch.targets != IGNORE).sum()
     assert found["loss_text"] == pytest.approx(losses[text].mean().item(), rel=1e-6)
-
-
-def test_an_objective_without_sentinels_has_one_loss(evaluated):
-    experiment, _, _, found = evaluated
-    assert experiment.text is None
-    assert "loss_text" not in found
 
 
 def test_the_excess_is_paired_with_the_truth(evaluated):
@@ -116,13 +106,6 @@ def test_ranks_share_every_batch_once(ranks, evaluated):
     assert all((spare.targets == IGNORE).all() for spare in in_turn[count:])
 
 
-def test_it_leaves_the_model_as_it_was(evaluated):
-    experiment, model, batches, found = evaluated
-    model.train()
-    assert evaluate(model, batches, Evaluation(experiment.held_out))["loss"] == found["loss"]
-    assert model.training
-
-
 def test_bits_a_byte(evaluated):
     from types import SimpleNamespace
 
@@ -149,7 +132,7 @@ def test_bits_a_byte_are_of_code_lengths_alone(name, objective, known):
     """The loss of masked or corrupted tokens, given what is around them, is no code for the text."""
     told = ("size=tiny", "size.vocabulary=null", "data=synthetic", "trainer.max_steps=2", "schedule.warmup=1")
     experiment = assemble(configured(name, [*told, f"objective={objective}"]))
-    assert experiment.is_code == known
+    assert experiment.evaluator().is_code == known
 
 
 def test_losses_that_are_no_code_have_no_bits_a_byte(evaluated):

@@ -7,8 +7,7 @@ import torch
 
 from scaling import schema
 from scaling.errors import ScalingError
-from scaling.model.parameters import ParameterSpec
-from scaling.training.parameter import Parameter
+from scaling.model.parameters import Parameter, ParameterSpec
 from scaling.training.parametrization import Standard
 from tests.training.conftest import load, words
 
@@ -35,7 +34,7 @@ def parameters() -> list[Parameter]:
 def test_every_parameter_is_held_once_and_moves(kind):
     optimizer = schema.build("optimizer", kind)
     held = parameters()
-    made = optimizer.make(held, Standard())
+    made = optimizer.make(held, Standard().rate)
     tensors = [tensor for one in made for group in one.param_groups for tensor in group["params"]]
     assert sorted(map(id, tensors)) == sorted(id(one.tensor) for one in held)
     before = [one.tensor.detach().clone() for one in held]
@@ -48,7 +47,7 @@ def test_every_parameter_is_held_once_and_moves(kind):
 def test_weight_decay_spares_vectors(kind):
     held = parameters()
     vector = next(one.tensor for one in held if one.spec.role == "gain")
-    for one in schema.build("optimizer", kind).make(held, Standard()):
+    for one in schema.build("optimizer", kind).make(held, Standard().rate):
         for group in one.param_groups:
             if any(tensor is vector for tensor in group["params"]):
                 assert group["weight_decay"] == 0
@@ -63,7 +62,7 @@ def test_a_rate_that_is_none_is_refused(kind, rate):
 
 def test_muon_takes_the_hidden_matrices():
     held = parameters()
-    muon, rest = schema.build("optimizer", "Muon").make(held, Standard())
+    muon, rest = schema.build("optimizer", "Muon").make(held, Standard().rate)
     assert isinstance(muon, torch.optim.Muon)
     assert [tensor for group in muon.param_groups for tensor in group["params"]] == [held[0].tensor]
     assert sum(len(group["params"]) for group in rest.param_groups) == 3
@@ -78,7 +77,7 @@ def test_rates_of_maximal_update_reach_the_groups():
     from scaling.training.precision import Weights
 
     weights = Weights(initialise(experiment.model(), experiment.parametrization, 0), "32-true")
-    (adamw,) = experiment.optimizer.make(weights.parameters, experiment.parametrization)
+    (adamw,) = experiment.optimizer.make(weights.parameters, experiment.rate)
     peaks = {id(tensor): group["peak"] for group in adamw.param_groups for tensor in group["params"]}
     for one in weights.parameters:
         share = 1 / 4 if one.spec.is_inner_matrix or one.spec.predicts else 1

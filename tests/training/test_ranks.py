@@ -17,11 +17,11 @@ import torch
 
 from scaling import schema
 from scaling.ledger import Ledger
-from scaling.training.evaluation import Evaluation, evaluate
+from scaling.training.evaluation import Evaluation
 from scaling.training.experiment import assemble
 from scaling.training.module import FamilyModule
 from scaling.training.supervisor import SILENCE, RankFailed, supervise
-from tests.training.conftest import load, words
+from tests.training.conftest import evaluate, held_out, load, words
 from tests.training.test_step import logged
 
 STILL = {"model.block.mixer.dropout": 0}
@@ -73,9 +73,9 @@ def test_two_ranks_learn_as_one(steps, tmp_path, run):
 def shared_evaluation_is_one_ranks(result: dict[str, Any], checkpoint: Path, tmp_path: Path) -> None:
     """The same weights, evaluated here on all batches."""
     experiment = assemble(load(words(tmp_path / "unused", **STILL, **LONG)))
-    assert experiment.evaluations == 3
+    assert experiment.evaluation()[1] == 3
     trained = FamilyModule.load_from_checkpoint(checkpoint).model
-    batches = map(experiment.validation.batch, range(experiment.evaluations))
+    batches = held_out(experiment)
     alone = evaluate(trained, batches, Evaluation(experiment.held_out))
     assert result["targets"] == alone["targets"] == 140_000 // 17 * 16
     assert result["accuracy"] == alone["accuracy"]

@@ -27,14 +27,15 @@ def test_it_learns_more_of_the_spans_than_a_bigram_of_its_targets(tmp_path: Path
     run = scaling.train("encoder_decoder", *SMALL, f"runs={tmp_path}", "log.wandb=disabled", progress=False)
     experiment = assemble(load("encoder_decoder", SMALL))
     batch = experiment.validation.batch(0)
-    assert experiment.evaluations == 1
+    assert experiment.evaluation()[1] == 1
     objective: Any = experiment.batches.objective
     size = objective.vocabulary.size
     counts = torch.zeros(size, size, dtype=torch.float64)
     counts.index_put_((batch.tokens, batch.targets), torch.ones((), dtype=torch.float64), accumulate=True)
     chances = (counts / counts.sum(1, keepdim=True))[batch.tokens, batch.targets]  # of the very targets that are judged
-    assert experiment.text is not None
-    text = torch.from_numpy(experiment.text)[batch.targets]
+    is_text = experiment.evaluator().text
+    assert is_text is not None
+    text = torch.from_numpy(is_text)[batch.targets]
     assert run.result["loss_text"] < -chances[text].log().mean().item()
     assert run.result["loss"] < -chances.log().mean().item()
 

@@ -13,9 +13,9 @@ from safetensors.torch import load as tensors_of
 from scaling.errors import ScalingError
 from scaling.ledger import Ledger
 from scaling.training import module
-from scaling.training.evaluation import Evaluation, evaluate
+from scaling.training.evaluation import Evaluation
 from scaling.training.experiment import assemble
-from tests.training.conftest import left, load, words
+from tests.training.conftest import evaluate, held_out, left, load, words
 
 STILL = {"model.block.mixer.dropout": 0}
 SENTENCES = {"data": "synthetic_pairs", "data.symbols": "absent", "objective": "Sequence"}
@@ -78,7 +78,7 @@ def test_held_out_losses_are_scored_in_the_precision_asked_whatever_trained(trai
         parameter.data.copy_(weights[name])
     model = model.to(torch.bfloat16) if scored == "bf16-true" else model
     with torch.autocast("cpu", torch.bfloat16, enabled=scored == "bf16-mixed"):
-        batches = map(experiment.validation.batch, range(experiment.evaluations))
+        batches = held_out(experiment)
         alone = evaluate(model, batches, Evaluation(experiment.held_out))
     assert result["loss"] == pytest.approx(alone["loss"], rel=1e-9)
 

@@ -76,19 +76,3 @@ def test_without_prepared_data_a_shipped_size_is_counted_as_it_is(tmp_path, caps
     assert json.loads(capsys.readouterr().out) == found
     assert cli.main([*told, "size.vocabulary=null"]) == 2
     assert "data: the data have not been prepared in " in capsys.readouterr().err
-
-
-@pytest.mark.slow
-def test_a_table_of_models_whose_vocabulary_is_left_to_the_data_is_printed(tmp_path, capsys):
-    """It was trained, and then its counts failed for want of a vocabulary."""
-    (tmp_path / "mine.yaml").write_text("base: decoder\nsize: tiny\nrows:\n  one: {}\n  two: {optimizer.lr: 1e-2}\n")
-    small = ["data.symbols=8", "data.validation=512", "trainer.max_steps=2", "train.batch=2", "schedule.warmup=1"]
-    told = ["table", str(tmp_path / "mine.yaml"), *small, "size.vocabulary=null", "size.length=16", "seeds=1"]
-    counted = []
-    for given in ([], ["size.vocabulary=9"]):  # eight symbols and the one that begins
-        assert cli.main([*told, *given, "--counts", "--json"]) == 0
-        counted.append(json.loads(capsys.readouterr().out)["rows"])
-    assert counted[0] == counted[1]
-    few = ["evaluate.points=1", "log.wandb=disabled", f"runs={tmp_path}/runs", "--workers", "1"]
-    assert cli.main([*told, *few, "--train"]) == 0
-    assert "two" in capsys.readouterr().out

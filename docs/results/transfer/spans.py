@@ -16,7 +16,6 @@ import torch
 from scaling.batch import IGNORE, Batch
 from scaling.config import load
 from scaling.interop.run import read
-from scaling.training.evaluation import Evaluation, evaluate
 from scaling.training.experiment import Experiment, assemble
 
 
@@ -28,9 +27,10 @@ def main() -> None:
     for name in names:
         model = read(name, runs).model()
         for title, change in (("", lambda batch: batch), (", sources shuffled", shuffled)):
-            batches = (change(batch) for batch in held_out(experiment))
-            evaluation = Evaluation(experiment.held_out, is_code=False, text=experiment.text)
-            measured = evaluate(model, batches, evaluation)
+            evaluation = experiment.evaluator()
+            for batch in held_out(experiment):
+                evaluation.add(model, change(batch))
+            measured = evaluation.measured()
             print(f"| {name}{title} | {measured['loss']:.3f} | {measured['loss_text']:.3f} |", flush=True)
     print("| bigram of the targets | {:.3f} | {:.3f} |".format(*bigram(experiment)))
 
