@@ -23,8 +23,7 @@ from torch import Tensor
 from scaling.kernel.attention import attention
 from scaling.kernel.compiled import absent
 from scaling.kernel.softmax import softmax
-from scaling.training.environment import processor
-from scaling.training.processor import keep_freed
+from scaling.training.machine import keep_freed, processor
 
 
 class Case(NamedTuple):

@@ -23,8 +23,7 @@ from scaling.kernel.depthwise import depthwise
 from scaling.kernel.norm import layer_norm, rms_norm
 from scaling.kernel.rotate import rotated
 from scaling.kernel.softmax import cross_entropy, softmax
-from scaling.training.environment import processor
-from scaling.training.processor import keep_freed
+from scaling.training.machine import keep_freed, processor
 
 Step = Callable[[], object]
 

@@ -19,7 +19,6 @@ from scaling.training.layer_decay import depths
 from scaling.training.module import FamilyModule
 from scaling.training.parts import trained
 from scaling.training.run import train
-from scaling.training.supervisor import supervise
 from tests.training.conftest import load, words
 from tests.training.test_start import in_save
 
@@ -263,7 +262,7 @@ def test_ranks_leave_frozen_weights_as_they_are(strategy, parts, tmp_path):
     alone = train(load(config(runs, **told)))
     other = tmp_path / "ranks" / "runs"
     train(load(config(other)))
-    supervise(load(config(other, **told, **{"trainer.devices": 2, "trainer.strategy": strategy})), 2)
+    train(load(config(other, **told, **{"trainer.devices": 2, "trainer.strategy": strategy})))
     result = Ledger.open(other).result(alone["run"])
     assert result is not None
     assert result["loss"] == pytest.approx(alone["loss"], rel=1e-5)
@@ -289,7 +288,7 @@ def test_ranks_go_on_with_what_one_rank_froze(strategy, tmp_path, fork):
         "train.checkpoint_every": 2,
     }
     assert fork(config(runs, **told), in_save).wait() != 0
-    supervise(load(config(runs, **told, **{"trainer.devices": 2, "trainer.strategy": strategy})), 2)
+    train(load(config(runs, **told, **{"trainer.devices": 2, "trainer.strategy": strategy})))
     found = assemble(load(config(runs, **told)))
     ledger, run = Ledger.open(runs), run_id(found.spec)
     result = ledger.result(run)
@@ -306,7 +305,7 @@ def test_ranks_end_early_as_one_does(tmp_path):
     alone = train(load(config(tmp_path / "alone" / "runs", **worse)))
     for strategy in ("ddp", "fsdp"):
         runs = tmp_path / strategy / "runs"
-        supervise(load(config(runs, **worse, **{"trainer.devices": 2, "trainer.strategy": strategy})), 2)
+        train(load(config(runs, **worse, **{"trainer.devices": 2, "trainer.strategy": strategy})))
         result = Ledger.open(runs).result(alone["run"])
         assert result is not None
         assert (result["step"], result["best_step"]) == (alone["step"], alone["best_step"])

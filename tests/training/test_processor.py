@@ -5,15 +5,15 @@ import sys
 import pytest
 import torch
 
+from scaling.training.machine import flushed, flushes
 from scaling.training.module import FamilyModule
-from scaling.training.processor import flushed, flushes
 from scaling.training.run import train
 from tests.training.conftest import load, words
 
 FAULTS = """
 import resource
 import torch
-from scaling.training.processor import keep_freed
+from scaling.training.machine import keep_freed
 
 if {kept}:
     keep_freed()

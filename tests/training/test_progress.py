@@ -7,7 +7,7 @@ import io
 import pytest
 from rich.console import Console
 
-from scaling.training import progress, throughput
+from scaling.training import machine, progress
 
 TRAIN = {"kind": "train", "step": 5, "steps": 10, "tokens": 50, "loss": 2.5, "tokens_per_second": 1234.0, "mfu": 0.41}
 HELD_OUT = {"kind": "evaluate", "step": 5, "tokens": 50, "loss": 2.25}
@@ -38,6 +38,6 @@ def test_the_bar_on_a_terminal(monkeypatch):
 
 @pytest.mark.parametrize("precision", ["32-true", "bf16-true"])
 def test_a_peak_is_told_only_where_it_is_known(precision, monkeypatch):
-    monkeypatch.setattr(throughput.torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(throughput.torch.cuda, "get_device_name", lambda: "NVIDIA H100 80GB HBM3")
-    assert throughput.peak(precision) == (989e12 if precision == "bf16-true" else None)
+    monkeypatch.setattr(machine.torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(machine.torch.cuda, "get_device_name", lambda: "NVIDIA H100 80GB HBM3")
+    assert machine.peak(precision) == (989e12 if precision == "bf16-true" else None)

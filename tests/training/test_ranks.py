@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -20,7 +22,8 @@ from scaling.ledger import Ledger
 from scaling.training.evaluation import Evaluation, evaluate
 from scaling.training.experiment import assemble
 from scaling.training.module import FamilyModule
-from scaling.training.supervisor import SILENCE, RankFailed, supervise
+from scaling.training.ranks import RankFailed
+from scaling.training.run import train
 from tests.training.conftest import load, words
 from tests.training.test_step import logged
 
@@ -28,8 +31,11 @@ STILL = {"model.block.mixer.dropout": 0}
 
 # Ranks that go wrong at a step in the way they are told to.
 SABOTEUR = """
-import os, signal, time
+import datetime, os, signal, time
+from scaling.training import ranks
 from scaling.training.module import FamilyModule
+
+ranks.TIMEOUT = datetime.timedelta(seconds=5)
 
 before = FamilyModule.training_step
 
@@ -49,13 +55,9 @@ class Unused:
 LONG = {"data__validation": 140_000, "evaluate__windows": "null"}
 
 
-def two(runs: Path, steps: int, **changes) -> None:
-    supervise(load(words(runs, trainer__devices=2, trainer__max_steps=steps, **STILL, **changes)), 2)
-
-
 @pytest.mark.parametrize("steps", [20, pytest.param(100, marks=pytest.mark.slow)])
 def test_two_ranks_learn_as_one(steps, tmp_path, run):
-    two(tmp_path / "two", steps, **LONG)
+    run(runs=tmp_path / "two", trainer__devices=2, trainer__max_steps=steps, **STILL, **LONG)
     run(runs=tmp_path / "one", trainer__max_steps=steps, **STILL, **LONG)
     one, both = logged(tmp_path / "one"), logged(tmp_path / "two")
     assert len(one) == len(both) == steps
@@ -95,45 +97,84 @@ RAISE = 'raise ValueError("the first trouble")'
 KILL = "os.kill(os.getpid(), signal.SIGKILL)"
 SLEEP, STOP, SPIN = "time.sleep(1000)", "os.kill(os.getpid(), signal.SIGSTOP)", "while True: pass"
 LEAVE = "os._exit(0)"
-QUICK = 4.0  # seconds of silence, where silence is what ends the ranks: elsewhere a busy machine is silent as long
-# Which ranks go wrong, at which step, how, and after how many seconds of silence all are ended.
-FAULTS = [("1", 3, RAISE, SILENCE)]
+# Which ranks go wrong, at which step, how, and what the command reports.
+FAULTS = [("1", 3, RAISE, "rank 1 of 2:.*ValueError: the first trouble")]
 MORE = [
-    *((ranks, step, RAISE, SILENCE) for ranks in "01" for step in (0, 3, 9) if (ranks, step) != ("1", 3)),
-    *((ranks, step, KILL, SILENCE) for ranks in "01" for step in (0, 3)),
-    *((ranks, 3, deed, QUICK) for ranks in "01" for deed in (SLEEP, STOP, SPIN)),
-    ("01", 3, RAISE, SILENCE),
-    ("01", 3, SLEEP, QUICK),
-    ("1", 3, LEAVE, QUICK),
-    ("1", 3, STOP, SILENCE),
+    *((ranks, step, RAISE, "ValueError: the first trouble") for ranks in "01" for step in (0, 9)),
+    ("01", 3, RAISE, "ValueError: the first trouble"),
+    *((ranks, step, KILL, "rank [01] of 2") for ranks in "01" for step in (0, 3)),
+    *(("1", 3, deed, "rank 0 of 2:.*(T|t)im") for deed in (SLEEP, STOP, SPIN)),  # torch's timeout, five seconds here
+    ("0", 3, STOP, "rank 1 of 2:.*(T|t)im"),
+    ("1", 3, LEAVE, "rank 0 of 2"),
 ]
 
 
 @pytest.mark.parametrize(
-    ("ranks", "step", "deed", "silence"), [*FAULTS, *(pytest.param(*one, marks=pytest.mark.slow) for one in MORE)]
+    ("ranks", "step", "deed", "told"), [*FAULTS, *(pytest.param(*one, marks=pytest.mark.slow) for one in MORE)]
 )
-def test_a_rank_that_goes_wrong_ends_all_and_is_told(ranks, step, deed, silence, tmp_path, monkeypatch):
+def test_a_rank_that_goes_wrong_ends_all_and_is_reported(ranks, step, deed, told, tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     (tmp_path / "harmless.py").write_text('class Harmless:\n    slot = "optimizer"\n')
     (tmp_path / "saboteur.py").write_text(SABOTEUR.format(deed=deed, step=step, ranks=ranks))
     for name in ("harmless.py", "saboteur.py"):  # the ranks read both, this process neither
         monkeypatch.setitem(schema._extensions, str(tmp_path / name), None)
-    config = load(words(tmp_path / "runs", trainer__devices=2, trainer__max_steps=50))
     begun = time.monotonic()
-    with pytest.raises(RankFailed) as failed:
-        supervise(config, 2, silence=silence)
-    assert time.monotonic() - begun < silence + 90  # of which most is the start of two processes
-    told = str(failed.value)
-    if deed == RAISE:
-        assert told.startswith(f"rank {ranks if len(ranks) == 1 else ''}")
-        assert "ValueError: the first trouble" in told
-    elif deed == KILL:
-        assert told.startswith("rank ")
-    elif deed == LEAVE:  # the other hears that its peer has gone, or waits for it for ever
-        assert "rank 1 had already ended" in told or "sign of life" in told
-    else:
-        assert "sign of life" in told
+    with pytest.raises(RankFailed, match=re.compile(told, re.DOTALL)):
+        train(load(words(tmp_path / "runs", trainer__devices=2, trainer__max_steps=50)))
+    assert time.monotonic() - begun < 120  # of which most is the start of two processes
     assert alive(tmp_path) == []
+
+
+TRAIN = ["-m", "scaling", "train"]
+TORCHRUN = ["-m", "torch.distributed.run", "--nproc-per-node"]
+ONE = [*TORCHRUN, "1", "--nnodes", "2", "--master-addr", "127.0.0.1", "--master-port", "PORT", "--node-rank"]
+STEP = {"SLURM_JOB_ID": "7", "SLURM_STEP_ID": "0", "SLURM_NTASKS": "2", "SLURM_NTASKS_PER_NODE": "2"}
+STEP |= {"SLURM_NODEID": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "PORT"}
+# The processes that a person starts: arguments of Python, and variables.
+STARTS = {
+    "torchrun": [([*TORCHRUN, "2", "--master-port", "PORT", *TRAIN], {})],
+    "torchrun on two machines": [([*ONE, rank, *TRAIN], {}) for rank in "01"],
+    "srun": [(TRAIN, {**STEP, "SLURM_PROCID": rank, "SLURM_LOCALID": rank}) for rank in "01"],
+}
+
+
+@pytest.mark.parametrize(
+    "start", [pytest.param(name, marks=pytest.mark.slow if "two" in name else ()) for name in STARTS]
+)
+@pytest.mark.parametrize("step", [None, pytest.param(3, marks=pytest.mark.slow)])
+def test_ranks_that_others_start(start, step, tmp_path):
+    """They train one run, or end all when one raises."""
+    (tmp_path / "saboteur.py").write_text(SABOTEUR.format(deed=RAISE, step=step, ranks="1"))
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = str(probe.getsockname()[1])
+    told = [*words(tmp_path / "runs", trainer__max_steps=6, **STILL), "--extend", str(tmp_path / "saboteur.py")]
+    rank = 'os.environ.get("RANK") or os.environ["SLURM_PROCID"]'
+    saboteur = tmp_path / "saboteur.py"
+    saboteur.write_text(saboteur.read_text().replace('os.environ["RANK"]', f"({rank})"))
+    started = [
+        subprocess.Popen(
+            [sys.executable, *(port if word == "PORT" else word for word in arguments), *told],
+            env={**os.environ, **{key: port if value == "PORT" else value for key, value in variables.items()}},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for arguments, variables in STARTS[start]
+    ]
+    try:
+        ended = [(*process.communicate(timeout=120), process.returncode) for process in started]
+    finally:
+        for process in started:
+            process.kill()
+    if step is not None:
+        assert all(code for _, _, code in ended)
+        assert "ValueError: the first trouble" in "".join(errors for _, errors, _ in ended)
+        return
+    assert all(code == 0 for _, _, code in ended), ended
+    assert sum(out.count("finished, held-out loss") for out, _, _ in ended) == 1
+    train(load(words(tmp_path / "here", trainer__max_steps=6, trainer__devices=2, **STILL)))
+    assert logged(tmp_path / "runs") == logged(tmp_path / "here")
 
 
 def alive(folder: Path) -> list[str]:
@@ -208,7 +249,7 @@ def test_a_rank_without_rows_learns_with_the_others(name, strategy, changes, tmp
     rows = [assemble(load(words(tmp_path, name, **told))).batches.batch(step).rows for step in range(16)]
     assert 1 in rows
     assert any(number % 2 and number > 1 for number in rows)
-    supervise(load(words(tmp_path / "two", name, **told, trainer__devices=2, trainer__strategy=strategy)), 2)
+    run(name, runs=tmp_path / "two", **told, trainer__devices=2, trainer__strategy=strategy)
     alone = run(name, runs=tmp_path / "one", **told)
     assert logged(tmp_path / "two") == pytest.approx(logged(tmp_path / "one"), rel=1e-5)
     ledger = Ledger.open(tmp_path / "two")

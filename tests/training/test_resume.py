@@ -247,7 +247,7 @@ def test_a_branch_is_the_whole_run(tmp_path, run):
     """A trunk and a run that branches from it give what the run gives alone."""
     from scaling.ledger import run_id
     from scaling.training.experiment import assemble
-    from scaling.training.run import train_run, train_trunk
+    from scaling.training.run import train_run
     from tests.training.conftest import load
 
     changes = {"schedule__kind": "WSD", "schedule__warmup": 2, "schedule__decay": 0.5}
@@ -261,7 +261,7 @@ def test_a_branch_is_the_whole_run(tmp_path, run):
     ledger.save_plan(
         "study", {"runs": [{"run": ledger.add(experiment.spec), "trunk": {"run": run_id(trunk.spec), "step": step}}]}
     )
-    assert train_trunk(trunk, ledger)
+    assert train_run(trunk, ledger) is not None
     result = train_run(experiment, ledger)
     assert result is not None
     assert result["circumstances"]["from_step"] == step

@@ -17,7 +17,7 @@ from scaling.studies.plan import plan
 from scaling.studies.question import Question
 from scaling.studies.size import Size
 from scaling.training.experiment import assemble
-from scaling.training.threads import VARIABLES, suited
+from scaling.training.machine import VARIABLES, suited
 
 DATA = ("data=synthetic", "size.vocabulary=null", "trainer.max_steps=20")
 
