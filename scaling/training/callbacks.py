@@ -23,8 +23,8 @@ from scaling.training.evaluation import FORWARD
 from scaling.training.experiment import Experiment
 from scaling.training.machine import peak
 from scaling.training.module import FamilyModule, hook
+from scaling.training.precision import own
 from scaling.training.ranks import rank_count
-from scaling.training.sharding import own
 from scaling.training.signals import PRUNE, Stopped
 
 Tell = Callable[[Mapping[str, Any]], None]

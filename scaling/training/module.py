@@ -29,8 +29,7 @@ from scaling.objective import Distil
 from scaling.training.checkpoints import LEARNED, MODEL, FolderIO, gather, take
 from scaling.training.experiment import Experiment, assemble
 from scaling.training.machine import flushed
-from scaling.training.precision import Weights
-from scaling.training.sharding import gathered_again, shard, whole
+from scaling.training.precision import Weights, gathered_again, shard, whole
 
 
 class Incomplete(Exception):

@@ -15,7 +15,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
@@ -146,9 +146,12 @@ def joined() -> Iterator[Ranks]:
         distributed.destroy_process_group()
 
 
-def start_ranks(config: Config, ranks: int, steps: int | None = None, again: bool = False, threads: int = 1) -> None:
+def start_ranks(
+    config: Config, ranks: int, steps: int | None = None, again: bool = False, threads: int = 1, shown: bool = True
+) -> None:
     """Train a run on `ranks` processes of this machine, to its end; its trunk up to `steps`; a finished run with
-    `again`. Each rank has `threads` threads, unless OMP_NUM_THREADS sets the number.
+    `again`. Each rank has `threads` threads, unless OMP_NUM_THREADS sets the number. The first prints its progress
+    where it is `shown`.
 
     A signal that ends a command is passed on to every rank: they agree, save and leave. Then it ends this process too.
     """
@@ -171,7 +174,7 @@ def start_ranks(config: Config, ranks: int, steps: int | None = None, again: boo
             "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", str(threads)),
         }
         how = "again" if again else "" if steps is None else str(steps)
-        words = ("-m", "scaling.training.ranks", f"{folder}/config.yaml", how, *extensions())
+        words = ("-m", "scaling.training.ranks", f"{folder}/config.yaml", how, "shown" if shown else "", *extensions())
         signals.begin_run()
         with _handlers_kept(), signals.pending():
             group = start_processes(
@@ -251,7 +254,7 @@ def fail(error: BaseException, code: int = 1) -> NoReturn:
     signals.leave(code)
 
 
-def main(config: str, how: str, *extended: str) -> int:
+def main(config: str, how: str, shown: str, *extended: str) -> int:
     """Train as one of the ranks that `start_ranks` starts."""
     keep_going()
     parent.follow()  # before what takes seconds to import
@@ -266,12 +269,13 @@ def main(config: str, how: str, *extended: str) -> int:
             for extension in extended:
                 extend(extension)
             resolved = load(config)
-            with teller() as tell:
+            with teller() if shown else nullcontext() as listener:
+                observers = Observers([] if listener is None else [listener])
                 if how in ("", "again"):
-                    train(resolved, Observers([tell]), again=how == "again")
+                    train(resolved, observers, again=how == "again")
                 elif (trunk := assemble(resolved).trunk()) is not None:
                     ledger = Ledger.create(resolved["runs"]) if first() else None
-                    train_run(replace(trunk[0], steps=int(how)), ledger, Observers([tell]))
+                    train_run(replace(trunk[0], steps=int(how)), ledger, observers)
         return 0
     except signals.Stopped as stopped:
         signals.leave(stopped.code)

@@ -138,7 +138,8 @@ def _start_ranks(experiment: Experiment, observers: Observers, again: bool) -> N
     # Ranks read a saved config, which no longer has what the command line set.
     config, ranks = experiment.config.varied({"log.name": experiment.name}), rank_count(experiment.config)
     threads = suited(experiment, max(1, cores() // ranks))
-    start_ranks(config, ranks, None if experiment.horizon else experiment.steps, again, threads)
+    steps = None if experiment.horizon else experiment.steps
+    start_ranks(config, ranks, steps, again, threads, shown=bool(observers.tell))
 
 
 def _start(experiment: Experiment, ledger: Ledger, attempt: Attempt) -> Checkpoint | None:
@@ -364,6 +365,8 @@ def _quiet() -> Iterator[None]:
     """Without Lightning's advice (workers, loggers, tips), which is about things that are ours to decide."""
     with warnings.catch_warnings(), quiet("lightning.pytorch", "lightning.fabric"):
         warnings.filterwarnings("ignore", module="lightning")
+        # Of operations in place on what a block returns; the stream is never changed in place.
+        warnings.filterwarnings("ignore", "FSDP2-wrapped module", UserWarning)
         yield
 
 
