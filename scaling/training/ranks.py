@@ -80,8 +80,10 @@ class Ranks:
 
 
 def _variables() -> Mapping[str, str]:
-    """The variables of a rank. A script that sbatch runs has SLURM's variables too, but is no step of the job."""
-    if "RANK" in os.environ or "SLURM_STEP_ID" not in os.environ:
+    """The variables of a rank. A script that sbatch runs has SLURM's variables too, but is no step of the job; workers
+    of a study are steps that submitit starts, and no ranks.
+    """
+    if "RANK" in os.environ or "SLURM_STEP_ID" not in os.environ or "SUBMITIT_EXECUTOR" in os.environ:
         return os.environ
     return {name: os.environ[slurm] for name, slurm in SLURM.items() if slurm in os.environ}
 
@@ -225,22 +227,29 @@ def _handlers_kept() -> Iterator[None]:
 
 
 def _judge(failures: Mapping[int, Any], ranks: int) -> None:
-    """Raise what the ranks ended by, if they did not end well."""
+    """Raise what the ranks ended by, if they did not end well: the first error that one of them has written."""
     if signals.received():
         signals.stop(signals.received())
     written = [failure for failure in failures.values() if os.path.exists(failure.error_file)]
+    silent = [failure for failure in failures.values() if failure not in written]
+    killed = [
+        f"rank {failure.local_rank} of {ranks} ended with code {failure.exitcode}"
+        for failure in silent
+        if failure.exitcode < 0 or not written
+    ]
     if written:
         first = min(written, key=lambda failure: os.stat(failure.error_file).st_mtime_ns)
         name, _, text = first.message["message"].partition(": ")
         if name == ScalingError.__name__:
             raise ScalingError(text, code=first.exitcode)
-        raise RankFailed(f"rank {first.local_rank} of {ranks}:\n{first.message['extraInfo']['py_callstack']}")
-    for failure in failures.values():
-        code = failure.exitcode
-        number = -code if code < 0 else code - 128
+        others = f" ({', '.join(killed)})" if killed else ""
+        raise RankFailed(f"rank {first.local_rank} of {ranks}{others}:\n{first.message['extraInfo']['py_callstack']}")
+    for failure in silent:
+        number = -failure.exitcode if failure.exitcode < 0 else failure.exitcode - 128
         if number in signals.ENDING:
             signals.stop(number)
-        raise RankFailed(f"rank {failure.local_rank} of {ranks} ended with code {code}")
+    if silent:
+        raise RankFailed(", ".join(killed))
 
 
 def fail(error: BaseException, code: int = 1) -> NoReturn:

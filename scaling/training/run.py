@@ -8,7 +8,7 @@ import re
 import signal
 import time
 import warnings
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,7 +28,7 @@ from scaling.training import signals
 from scaling.training.callbacks import Best, Evaluate, Patience, Record, Save, Superseded, Tell, norms
 from scaling.training.checkpoints import FolderIO, Sharded
 from scaling.training.experiment import Experiment, assemble
-from scaling.training.loggers import Loggers, logged, report_again
+from scaling.training.loggers import logged, report_again
 from scaling.training.machine import chosen, cores, environment, keep_freed, suited
 from scaling.training.module import MODULES, Diverged, Incomplete
 from scaling.training.ranks import Ranks, cluster, first, joined, launched, quiet, rank_count, start_ranks
@@ -56,21 +56,6 @@ class Observers:
 
 
 NO_OBSERVERS = Observers()
-
-
-class Pruned(Exception):
-    """A sweep stopped the run early; `evaluation` is its last one."""
-
-    def __init__(self, step: int | None, evaluation: Mapping[str, Any]):
-        self.step, self.evaluation = step, evaluation
-        super().__init__("stopped early by its sweep" + ("" if step is None else f" at step {step}"))
-
-
-class Ended(Exception):
-    """A callback of the user's ended the run before its last step."""
-
-    def __init__(self, step: int):
-        super().__init__(f"a callback ended it at step {step}; without that callback it goes on")
 
 
 def train(config: Config, observers: Observers = NO_OBSERVERS, again: bool = False) -> dict[str, Any]:
@@ -208,30 +193,84 @@ def _trained(
 
     Once training has begun, a signal counts where the state is saved: between steps, or when the result is published.
     """
-    started, begin = time.perf_counter(), 0 if start is None else start.step
-    outcome: Outcome = "finished"
-    stopped = (
-        None if experiment.horizon else f"trained to step {experiment.steps}; it continues where a branch needs more"
-    )
+    started, steps, horizon = time.perf_counter(), experiment.steps, experiment.horizon
+    begin, folder = (0, None) if start is None else (start.step, start.folder)
     if signals.is_command():
         keep_freed()
-    signals.begin_run()
-    with logged(experiment, attempt, observers.loggers) as loggers, signals.listening():
+    with logged(experiment, attempt, observers.loggers) as loggers, signals.listening(), _quiet():
         signals.begin_run()
-        training = _Training(experiment, ranks, attempt, start, observers, loggers)
+        patience = None
+        if experiment.patience is not None:
+            # What the checkpoint knows of the evaluations before it.
+            best = Best(**({} if start is None else start.note.get("patience", {})))
+            patience = Patience(experiment.patience, ranks.broadcast, best)
+        pinned, due = ranks.broadcast(
+            [[], False] if attempt is None else [sorted(attempt.pinned), _is_due(attempt, start)]
+        )
+        # The log may know of an evaluation that came after the checkpoint had been saved, and the checkpoint does not.
+        due = due or (patience is not None and patience.best.step != begin)
+        record = Record(experiment, loggers, observers.tell if ranks.first else ())
+        save = Save(experiment, attempt, pinned, patience)
+        callbacks = [Evaluate(experiment.evaluated, due), record, *([patience] if patience else []), save]
+        trainer = _trainer(experiment, ranks, [*callbacks, *observers.callbacks], loggers.loggers)
+        module = MODULES[experiment.family](experiment)
+        # A step more than there is, so that Lightning takes no checkpoint for one of the end of an epoch.
+        data = DataModule(experiment.batches, experiment.evaluation, steps + 1)
+
         with signals.deferred():
+            outcome: Outcome = "finished"
+            end, stopped = begin, None
             try:
-                result = training.measured()
-            except Ended as error:
-                stopped = str(error)
+                if begin < steps and not (patience is not None and patience.exhausted):
+                    trainer.fit(module, data, ckpt_path=folder)
+                    end = trainer.global_step
+                elif horizon:
+                    data.evaluated = begin
+                    trainer.validate(module, data, ckpt_path=folder, verbose=False)
+                    record.write_evaluation(begin, module.measured)
+                    if patience is not None and due and begin in experiment.evaluated:
+                        patience.count(begin, module.measured)
+                exhausted = patience is not None and patience.exhausted
+                best_step = None if patience is None else patience.best.best_step
+                if horizon and best_step is not None and best_step != end:
+                    data.evaluated = best_step
+                    saved = None if attempt is None else attempt.saved(best_step)
+                    folder = ranks.broadcast(None if saved is None else str(saved.folder))
+                    if folder is None:
+                        raise Incomplete(f"checkpoint of step {best_step}, the best", None, 1)
+                    trainer.validate(module, data, ckpt_path=folder, verbose=False)
+                if end != steps and not exhausted:
+                    if not (trainer.should_stop and observers.callbacks):
+                        raise Incomplete("updates applied", end, steps)
+                    stopped = f"a callback ended it at step {end}; without that callback it goes on"
+                elif attempt is not None and begin < end != save.step:
+                    raise Incomplete("step of the last checkpoint", save.step, end)
+                elif begin == 0 and save.norms == norms(module):
+                    # The last steps of a resumed run may have a rate of zero; those of a whole run are a mistake.
+                    what, lr = f"none of the weights has changed in {end:,} updates", experiment.optimizer.lr
+                    raise ScalingError(what, key="optimizer.lr", value=lr, fix="take a larger learning rate")
+                elif not horizon:
+                    stopped = f"trained to step {steps}; it continues where a branch needs more"
+                elif ranks.first and not math.isfinite(module.measured["loss"]):
+                    raise Diverged(end, "the held-out loss", module.measured["loss"])
             except Diverged as error:
-                if stopped is not None:
+                if not horizon:
                     raise
                 outcome, result = "diverged", {"loss": None, "step": error.step, "reason": str(error)}
-            except Pruned as error:
-                if stopped is not None:
+            except Stopped as error:
+                # Only ranks that agreed on a step ask one another what the signal means.
+                agreed = error.step is not None and error.signal == signal.SIGTERM
+                if not (error.signal == PRUNE or (agreed and ranks.broadcast(loggers.pruned()))) or not horizon:
+                    if attempt is not None:
+                        attempt.end("stopped", str(error))
                     raise
-                outcome, result = "pruned", {"loss": None, **error.evaluation, "step": error.step, "reason": str(error)}
+                signals.meant_the_run()
+                reason = "stopped early by its sweep" + ("" if error.step is None else f" at step {error.step}")
+                measured = getattr(module, "measured", {})
+                outcome, result = "pruned", {"loss": None, **measured, "step": error.step, "reason": reason}
+            else:
+                best_of = {} if best_step is None else {"best_step": best_step}
+                result = {**getattr(module, "measured", {}), **best_of, "step": end}
             if attempt is None:
                 return {}
             if stopped is not None:
@@ -248,110 +287,17 @@ def _trained(
                 "tokens_per_second": tokens / seconds or None,  # with its start, evaluations and checkpoints
             }
             if outcome == "finished":
-                result = {**result, **_spent(experiment, result["step"])}
+                result |= _spent(experiment, result["step"])
             verdict = attempt.finish(outcome, {**result, "circumstances": circumstances})
             loggers.end(verdict.stands)
     return dict(verdict.stands)
 
 
-class _Training:
-    """A run from a checkpoint to its end: all that takes part in it is made, and then trains."""
-
-    def __init__(
-        self,
-        experiment: Experiment,
-        ranks: Ranks,
-        attempt: Attempt | None,
-        start: Checkpoint | None,
-        observers: Observers,
-        loggers: Loggers,
-    ):
-        self.experiment, self.ranks, self.attempt, self.start, self.loggers = experiment, ranks, attempt, start, loggers
-        self.may_end = bool(observers.callbacks)
-        self.begin = 0 if start is None else start.step
-        self.patience = None
-        if experiment.patience is not None:
-            # What the checkpoint knows of the evaluations before it.
-            best = Best(**({} if start is None else start.note.get("patience", {})))
-            self.patience = Patience(experiment.patience, ranks.broadcast, best)
-        pinned, due = ranks.broadcast([[], False] if attempt is None else [sorted(attempt.pinned), self._is_due()])
-        # The log may know of an evaluation that came after the checkpoint had been saved, and the checkpoint does not.
-        self.due = due or (self.patience is not None and self.patience.best.step != self.begin)
-        self.record = Record(experiment, loggers, observers.tell if ranks.first else ())
-        self.save = Save(experiment, attempt, pinned, self.patience)
-        callbacks = [
-            Evaluate(experiment.evaluated, self.due),
-            self.record,
-            self.patience,
-            self.save,
-            *observers.callbacks,
-        ]
-        with _quiet():
-            self.trainer = _trainer(experiment, ranks, [one for one in callbacks if one is not None], loggers.loggers)
-            self.module = MODULES[experiment.family](experiment)
-        # A step more than there is, so that Lightning takes no checkpoint for one of the end of an epoch.
-        self.data = DataModule(experiment.batches, experiment.evaluation, experiment.steps + 1)
-
-    def _is_due(self) -> bool:
-        """Whether the step that an earlier attempt saved was to be evaluated and was not: a signal came before."""
-        if self.start is None or self.attempt is None or not self.start.folder.is_relative_to(self.attempt.run):
-            return False
-        evaluated = {entry.get("step") for entry in self.attempt.history() if entry["kind"] == "evaluate"}
-        return self.start.step not in evaluated
-
-    def measured(self) -> dict[str, Any]:
-        """Train to the end; the last evaluation, or the best one of a run that may end early."""
-        steps, patience, horizon = self.experiment.steps, self.patience, self.experiment.horizon
-        folder = None if self.start is None else self.start.folder
-        end = self.begin
-        try:
-            if self.begin < steps and not (patience is not None and patience.exhausted):
-                with _quiet():
-                    self.trainer.fit(self.module, self.data, ckpt_path=folder)
-                end = self.trainer.global_step
-            elif horizon:
-                self._validate(self.begin, folder)
-                self.record.write_evaluation(self.begin, self.module.measured)
-                if patience is not None and self.due and self.begin in self.experiment.evaluated:
-                    patience.count(self.begin, self.module.measured)
-            exhausted = patience is not None and patience.exhausted
-            best = None if patience is None else patience.best.best_step
-            if horizon and best is not None and best != end:
-                saved = None if self.attempt is None else self.attempt.saved(best)
-                folder = self.ranks.broadcast(None if saved is None else str(saved.folder))
-                if folder is None:
-                    raise Incomplete(f"checkpoint of step {best}, the best", None, 1)
-                self._validate(best, folder)
-        except Stopped as error:
-            # Only ranks that agreed on a step ask one another what the signal means.
-            agreed = error.step is not None and error.signal == signal.SIGTERM
-            if error.signal == PRUNE or (agreed and self.ranks.broadcast(self.loggers.pruned())):
-                signals.meant_the_run()
-                raise Pruned(error.step, getattr(self.module, "measured", {})) from None
-            if self.attempt is not None:
-                self.attempt.end("stopped", str(error))
-            raise
-        if end != steps and not exhausted:
-            if self.trainer.should_stop and self.may_end:
-                raise Ended(end)
-            raise Incomplete("updates applied", end, steps)
-        if self.attempt is not None and self.begin < end != self.save.step:
-            raise Incomplete("step of the last checkpoint", self.save.step, end)
-        # The last steps of a resumed run may have a rate of zero; a whole run whose weights stay as drawn is a mistake.
-        if self.begin == 0 and self.save.norms == norms(self.module):
-            what = f"none of the weights has changed in {end:,} updates"
-            lr = self.experiment.optimizer.lr
-            raise ScalingError(what, key="optimizer.lr", value=lr, fix="take a larger learning rate")
-        if not horizon:
-            return {"step": end}
-        if self.ranks.first and not math.isfinite(self.module.measured["loss"]):
-            raise Diverged(end, "the held-out loss", self.module.measured["loss"])
-        return {**self.module.measured, **({} if best is None else {"best_step": best}), "step": end}
-
-    def _validate(self, step: int, folder: Path | str | None) -> None:
-        self.data.evaluated = step
-        with _quiet():
-            self.trainer.validate(self.module, self.data, ckpt_path=folder, verbose=False)
+def _is_due(attempt: Attempt, start: Checkpoint | None) -> bool:
+    """Whether the step that an earlier attempt saved was to be evaluated and was not: a signal came before."""
+    if start is None or not start.folder.is_relative_to(attempt.run):
+        return False
+    return not any(entry["kind"] == "evaluate" and entry.get("step") == start.step for entry in attempt.history())
 
 
 class PlainTrainer(Trainer):

@@ -97,13 +97,15 @@ KILL = "os.kill(os.getpid(), signal.SIGKILL)"
 SLEEP, STOP, SPIN = "time.sleep(1000)", "os.kill(os.getpid(), signal.SIGSTOP)", "while True: pass"
 LEAVE = "os._exit(0)"
 # Which ranks go wrong, at which step, how, and what the command reports.
-FAULTS = [("1", 3, RAISE, "rank 1 of 2:.*ValueError: the first trouble")]
+FAULTS = [("1", 3, RAISE, "rank 1 of 2.*ValueError: the first trouble")]
 MORE = [
     *((ranks, step, RAISE, "ValueError: the first trouble") for ranks in "01" for step in (0, 9)),
     ("01", 3, RAISE, "ValueError: the first trouble"),
-    *((ranks, step, KILL, "rank [01] of 2") for ranks in "01" for step in (0, 3)),
-    *(("1", 3, deed, "rank 0 of 2:.*(T|t)im") for deed in (SLEEP, STOP, SPIN)),  # torch's timeout, five seconds here
-    ("0", 3, STOP, "rank 1 of 2:.*(T|t)im"),
+    *((ranks, step, KILL, "rank [01] of 2 ended with code -9") for ranks in "01" for step in (0, 3)),
+    *(
+        ("1", 3, deed, "rank 0 of 2 .rank 1 of 2 ended with code -9.:.*[Tt]im") for deed in (SLEEP, STOP, SPIN)
+    ),  # torch's timeout, five seconds here
+    ("0", 3, STOP, "rank 1 of 2 .rank 0 of 2 ended with code -9.:.*[Tt]im"),
     ("1", 3, LEAVE, "rank 0 of 2"),
 ]
 

@@ -209,14 +209,6 @@ def test_a_signal_saves_and_leaves_with_its_code(number, step, tmp_path, fork, u
     same(left(tmp_path / "runs"), unbroken)
 
 
-def test_a_finished_run_tells_its_result(tmp_path, run):
-    first = run()
-    again = run()
-    assert not first["already"]
-    assert again["already"]
-    assert again["loss"] == first["loss"]
-
-
 @pytest.mark.parametrize("ranks", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_a_branch_is_the_whole_run(ranks, tmp_path, run):
     """A trunk and a run that branches from it give what the run gives alone."""
