@@ -22,8 +22,7 @@ from torch import Tensor
 
 from scaling.kernel.compiled import absent
 from scaling.kernel.functions import attention, softmax
-from scaling.training.environment import processor
-from scaling.training.processor import keep_freed
+from scaling.training.machine import keep_freed, processor
 
 
 class Case(NamedTuple):

@@ -23,7 +23,7 @@ from train import framed
 from scaling.ledger import Ledger
 from scaling.training.experiment import Experiment, assemble
 from scaling.training.finetune import compose
-from scaling.training.processor import flushed, keep_freed
+from scaling.training.machine import flushed, keep_freed
 
 RANK = 8
 TUNING = {"full": [], "LoRA": [f"tuning={{kind: LoRA, rank: {RANK}, targets: [query, value]}}"]}

@@ -28,8 +28,7 @@ from scaling.kernel.functions import (
     rotated,
     softmax,
 )
-from scaling.training.environment import processor
-from scaling.training.processor import keep_freed
+from scaling.training.machine import keep_freed, processor
 
 Step = Callable[[], object]
 

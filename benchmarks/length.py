@@ -37,7 +37,7 @@ from scaling.nn.mixer.softmax import WAYS, attend
 from scaling.nn.patterns import render
 from scaling.schema import build
 from scaling.shape import Shape
-from scaling.training.environment import processor
+from scaling.training.machine import processor
 
 WIDTH, HEADS = 256, 4
 LENGTHS = [512, 1024, 2048, 4096, 8192, 16384]

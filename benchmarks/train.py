@@ -25,9 +25,9 @@ from scaling import config
 from scaling.batch import Batch
 from scaling.ledger import Ledger
 from scaling.training.experiment import Experiment, assemble
+from scaling.training.machine import flushed, keep_freed
 from scaling.training.parametrization import initialise
 from scaling.training.precision import Weights
-from scaling.training.processor import flushed, keep_freed
 from scaling.training.run import Observers, train_run
 
 TINY = ("decoder", "size=tiny", "size.length=64", "size.vocabulary=null", "train.batch=16")

@@ -8,9 +8,22 @@ def run() -> int:
     try:
         from scaling.cli import main
 
-        return main()
+        code = main()
     except KeyboardInterrupt:
         return 130
+    except Exception as error:
+        from scaling.training import ranks
+
+        if not ranks.launched():
+            raise
+        sys.excepthook(type(error), error, error.__traceback__)
+        ranks.fail(error)
+    if code:
+        from scaling.training import ranks
+
+        if ranks.launched():
+            ranks.signals.leave(code)
+    return code
 
 
 if __name__ == "__main__":

@@ -33,7 +33,7 @@ SLOTS_OF_NN = {module.split(".")[2] for module in SLOTS.values() if module.start
 FILES = sorted(path.relative_to(PACKAGE) for path in PACKAGE.rglob("*.py"))
 
 
-BY_STRING = {"training/supervisor.py", "schema.py"}
+BY_STRING = {"training/ranks.py", "schema.py"}
 """Files whose strings name modules that they do not import with themselves: a program that is started, and the table of
 slots, whose modules are imported when a slot is first read.
 """

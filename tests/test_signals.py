@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 import subprocess
@@ -17,7 +16,7 @@ from scaling.training import experiment, signals
 from scaling.training.callbacks import Save
 from scaling.training.signals import Stopped
 from tests.studies.test_unfinished import write
-from tests.training.conftest import fork, left, same, unbroken, words  # noqa: F401
+from tests.training.conftest import alive, fork, left, same, unbroken, words  # noqa: F401
 
 CODES = {signal.SIGTERM: 143, signal.SIGINT: 130, signal.SIGUSR1: 138}
 SECONDS = 60.0  # on a busy machine; mostly it is one
@@ -163,15 +162,6 @@ def test_a_signal_at_a_chosen_moment_ends_a_run_that_goes_on_to_the_bit(moment, 
         same(left(tmp_path / "runs"), request.getfixturevalue("unbroken"))
 
 
-def alive(folder: Path) -> list[str]:
-    """The command lines of living processes that name a folder."""
-    lines = []
-    for process in Path("/proc").glob("[0-9]*/cmdline"):
-        with contextlib.suppress(OSError):
-            lines.append(process.read_bytes().replace(b"\0", b" ").decode(errors="replace"))
-    return [line for line in lines if str(folder) in line]
-
-
 def command(verb: str, folder: Path) -> list[str]:
     runs, long = f"runs={folder / 'runs'}", "trainer.max_steps=3000"  # none is done before the signal comes
     if verb == "study":
@@ -221,3 +211,7 @@ def test_a_signal_ends_a_command_at_any_moment(verb, delay, number, tmp_path):
     assert "Traceback" not in err
     assert f"scaling: stopped by {number.name}" in err
     assert alive(tmp_path) == []
+    for log in tmp_path.glob("runs/store/*/log.jsonl"):
+        if verb in ("train", "ranks") and b'"loss"' in log.read_bytes():
+            assert b'"stopped"' in log.read_bytes()
+            assert list(log.parent.glob("checkpoints/*/manifest.json"))

@@ -27,8 +27,8 @@ from scaling import atomic
 from scaling.data.plan import BatchSize, Windows
 from scaling.studies.busy_cores import busy_cores
 from scaling.studies.size import machine_memory
-from scaling.training.environment import environment
 from scaling.training.experiment import Experiment
+from scaling.training.machine import environment
 from scaling.training.precision import Weights
 
 LARGEST = 2e10  # FLOPs of the largest step that is timed: about a second of one core

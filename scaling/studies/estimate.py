@@ -14,9 +14,9 @@ from scaling.studies.memory import Layout, memory
 from scaling.studies.plan import Plan, Run
 from scaling.training.evaluation import FORWARD
 from scaling.training.experiment import Experiment
+from scaling.training.machine import Device, devices
 from scaling.training.point import point
 from scaling.training.schedule import warmup_steps
-from scaling.training.throughput import Device, devices
 
 HOUR = 3600.0
 

@@ -10,7 +10,7 @@ import torch
 from scaling.errors import ScalingError
 from scaling.studies.memory import Layout, memory
 from scaling.studies.plan import Plan, Run
-from scaling.training.threads import cores, suited
+from scaling.training.machine import cores, suited
 
 PROCESS = 1_000_000_000  # bytes of a worker before it holds a model: the libraries
 SHARE = 0.9  # of a memory that workers may fill

@@ -13,7 +13,7 @@ from scaling.errors import DISK, ScalingError
 from scaling.ledger import Ledger
 from scaling.studies.plan import Job, Plan, Run
 from scaling.studies.run_status import failures, hopeless, settled
-from scaling.training.run import Observers, train_run, train_trunk
+from scaling.training.run import Observers, train_run
 
 PAUSE = 0.2  # seconds between looks where all that is left waits for someone else
 TRIES = 3  # of a job whose trouble no attempt recorded
@@ -136,7 +136,7 @@ def _try(ledger: Ledger, job: Job, tell: Collection[Tell], troubles: Troubles) -
     before = failures(ledger, job.run)
     try:
         experiment = job.experiment
-        trained = (train_run if experiment.horizon else train_trunk)(experiment, ledger, Observers(tell))
+        trained = train_run(experiment, ledger, Observers(tell))
     except Exception as error:
         if isinstance(error, ScalingError) and error.code == DISK:
             raise
@@ -146,7 +146,7 @@ def _try(ledger: Ledger, job: Job, tell: Collection[Tell], troubles: Troubles) -
         troubles.add(job.run, " ".join(str(error).split()))
         return False
     troubles.in_a_row = 0
-    return trained is not None and trained is not False
+    return trained is not None
 
 
 def _reason(error: Exception) -> str:

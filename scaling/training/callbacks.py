@@ -21,11 +21,11 @@ from scaling.ledger.checkpoint import KEEP
 from scaling.training import signals
 from scaling.training.evaluation import FORWARD
 from scaling.training.experiment import Experiment
+from scaling.training.machine import peak
 from scaling.training.module import FamilyModule, hook
-from scaling.training.ranks import pulse, rank_count
-from scaling.training.sharding import own
+from scaling.training.precision import own
+from scaling.training.ranks import rank_count
 from scaling.training.signals import PRUNE, Stopped
-from scaling.training.throughput import peak
 
 Tell = Callable[[Mapping[str, Any]], None]
 
@@ -95,7 +95,6 @@ class Record(Callback):
     def on_train_batch_end(  # type: ignore[override]
         self, trainer: Trainer, module: FamilyModule, outputs: Mapping[str, Any], *_: Any
     ) -> None:
-        pulse()
         step, loss = trainer.global_step, float(outputs["loss"])
         self._progress(step)
         if (above := self._spike(loss)) is not None:
@@ -109,7 +108,6 @@ class Record(Callback):
         self._progress(self._evaluated, 0.0)
 
     def on_validation_batch_end(self, trainer: Trainer, *_: Any) -> None:
-        pulse()
         self._batches += 1
         self._progress(self._evaluated, min(1.0, self._batches * trainer.world_size / self._count))
 

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from scaling.errors import ScalingError
 from scaling.interop import weights
-from scaling.training.sharding import laid_out, whole
+from scaling.training.precision import laid_out, whole
 
 WEIGHTS, OPTIMIZER, TRAINER = "weights.safetensors", "optimizer.safetensors", "trainer.json"
 MODEL = "model."  # the place of the model in a LightningModule

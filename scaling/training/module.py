@@ -28,9 +28,8 @@ from scaling.nn.contract import Redrawn, conforms
 from scaling.objective import Distil
 from scaling.training.checkpoints import LEARNED, MODEL, FolderIO, gather, take
 from scaling.training.experiment import Experiment, assemble
-from scaling.training.precision import Weights
-from scaling.training.processor import flushed
-from scaling.training.sharding import gathered_again, shard, whole
+from scaling.training.machine import flushed
+from scaling.training.precision import Weights, gathered_again, shard, whole
 
 
 class Incomplete(Exception):

@@ -1,17 +1,20 @@
-"""Precisions: what the forward pass computes in, and what the optimizer holds."""
+"""Precisions and shards: what the forward pass computes in, what the optimizer holds, and which part of it a rank."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection
 from copy import deepcopy
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import torch
 from torch import Tensor
 
-from scaling.model.family import Family
+from scaling.model.family import Family, Output, Tower
 from scaling.model.parameters import parameters
-from scaling.training.sharding import own
+
+if TYPE_CHECKING:
+    from torch.distributed.device_mesh import DeviceMesh
 
 Precision = Literal["32-true", "bf16-mixed", "bf16-true"]
 
@@ -87,3 +90,60 @@ class Weights:
     @torch.no_grad()
     def _round(self) -> None:
         torch._foreach_copy_([own(parameter) for parameter in self.own], [own(parameter) for parameter in self.masters])
+
+
+def shard(model: Family, mesh: DeviceMesh) -> None:
+    """Distribute a model's parameters over the ranks of `mesh`: one unit per block, and one of all the rest (FSDP2;
+    Rajbhandari et al. 2019, ZeRO stage 3; Zhao et al. 2023).
+
+    The last holds the tables, so that one that is read at both ends is gathered once and stays until the loss is known,
+    and the blocks of stacks that share their parameters.
+    """
+    from torch.distributed.fsdp import fully_shard
+
+    towers = [tower for tower in model.children() if isinstance(tower, Tower)]
+    blocks = [block for tower in towers for block in getattr(tower.stack, "blocks", ())]
+    uses = Counter(id(parameter) for block in blocks for parameter in block.parameters())
+    for block in blocks:
+        if all(uses[id(parameter)] == 1 for parameter in block.parameters()):
+            fully_shard(block, mesh=mesh)
+    model.register_forward_hook(_through)  # before FSDP's own, which looks for what takes a gradient
+    fully_shard(model, mesh=mesh)
+
+
+def _through(model: Family, batch: object, output: Output) -> None:
+    """Let the gradient come as far as the hidden vectors where only the head is trained: FSDP2 adds up the gradients of
+    a forward pass whose output takes one.
+    """
+    if torch.is_grad_enabled() and not output.hidden.requires_grad:
+        output.hidden.requires_grad_()
+
+
+def gathered_again(model: Family) -> None:
+    """Let the next forward pass gather the shards as they will be then: without a backward pass they stay gathered."""
+    for module in model.modules():
+        reshard = getattr(module, "reshard", None)
+        if reshard is not None:
+            reshard()
+
+
+def whole(tensor: Tensor) -> Tensor:
+    """The full tensor, gathered from its shards where it has them: then all ranks must ask."""
+    full = getattr(tensor, "full_tensor", None)
+    return tensor if full is None else full()
+
+
+def own(tensor: Tensor) -> Tensor:
+    """This rank's part of a tensor, which is all of it where it is not sharded."""
+    local = getattr(tensor, "to_local", None)
+    return tensor if local is None else local()
+
+
+def laid_out(value: Tensor, like: Tensor) -> Tensor:
+    """A full tensor as `like` is held: on its device, and this rank's shard of it where that is sharded."""
+    mesh = getattr(like, "device_mesh", None)
+    if mesh is None or value.shape != like.shape:
+        return value.to(like.device)
+    from torch.distributed.tensor import distribute_tensor
+
+    return distribute_tensor(value.to(like.device), mesh, like.placements, src_data_rank=None)  # type: ignore[attr-defined]

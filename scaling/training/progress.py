@@ -10,8 +10,9 @@ from datetime import timedelta
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn
+from rich.live import Live
 from rich.progress_bar import ProgressBar
+from rich.table import Table
 from rich.text import Text
 
 LINES = 5.0  # seconds between plain lines of training
@@ -65,90 +66,62 @@ class Lines:
     """One line an evaluation, and one every few seconds."""
 
     def __init__(self) -> None:
+        self.pace = Pace()
         self._next = 0.0
-        self._pace = Pace()
-        self._speeds = ""
-
-    def __call__(self, entry: Mapping[str, Any]) -> None:
-        if entry["kind"] == "train":
-            self._speeds = _speeds(entry)
-            if time.monotonic() >= self._next or entry["step"] == entry["steps"]:
-                self._say(entry, self._speeds)
-        elif entry["kind"] == "evaluate":
-            print(f"step {entry['step']:>7,} {_held_out(entry)}", file=sys.stderr, flush=True)
-        elif entry["kind"] == "progress":
-            self._pace.report(entry["done"])
-            if self._speeds and time.monotonic() >= self._next:
-                self._say(entry, self._speeds if entry["evaluated"] is None else _evaluating(entry))
-
-    def _say(self, entry: Mapping[str, Any], what: str) -> None:
-        self._next = time.monotonic() + LINES
-        left = self._pace.left() if entry["step"] < entry["steps"] else None
-        clock = "" if left is None else f"  {_clock(left)} left"
-        print(f"step {entry['step']:>7,} of {entry['steps']:,}  {what}{clock}", file=sys.stderr, flush=True)
-
-
-class Bar:
-    """A bar with the loss, the speed, the fraction of the machine's peak where that is known, and the time left."""
-
-    def __init__(self) -> None:
-        self._pace = Pace()
-        columns = (
-            TextColumn("{task.fields[step]:,} of {task.fields[steps]:,}"),
-            _Moving(self._pace),
-            TextColumn("{task.description}"),
-            _Left(self._pace),
-        )
-        console = Console(stderr=True)
-        self._bar = Progress(*columns, console=console, transient=True, refresh_per_second=4)
-        self._task = None
         self._speeds = ""
 
     def __call__(self, entry: Mapping[str, Any]) -> None:
         if entry["kind"] == "evaluate":
-            self._bar.console.print(f"step {entry['step']:>7,} {_held_out(entry)}", highlight=False)
-            if self._task is not None:
-                self._bar.update(self._task, description=self._speeds)
+            score = f"  score {entry['score']:.4f}" if "score" in entry else ""
+            self._print(f"step {entry['step']:>7,} held-out loss {entry['loss']:.4f}{score}")
         elif entry["kind"] == "train":
             self._speeds = _speeds(entry)
-            self._show(entry, self._speeds)
+            self._show(entry, self._speeds, last=entry["step"] == entry["steps"])
         elif entry["kind"] == "progress":
-            self._pace.report(entry["done"])
-            self._show(entry, self._speeds if entry["evaluated"] is None else _evaluating(entry))
+            self.pace.report(entry["done"])
+            evaluated = entry["evaluated"]
+            self._show(entry, self._speeds if evaluated is None else f"evaluating, {evaluated:.0%}")
 
-    def _show(self, entry: Mapping[str, Any], what: str) -> None:
-        if self._task is None:
-            self._bar.start()
-            self._task = self._bar.add_task("", total=1.0, step=entry["step"], steps=entry["steps"])
-        self._bar.update(self._task, step=entry["step"], steps=entry["steps"], description=what)
+    def _print(self, line: str) -> None:
+        print(line, file=sys.stderr, flush=True)
+
+    def _show(self, entry: Mapping[str, Any], what: str, last: bool = False) -> None:
+        if not self._speeds or (time.monotonic() < self._next and not last):
+            return
+        self._next = time.monotonic() + LINES
+        left = self.pace.left() if entry["step"] < entry["steps"] else None
+        clock = "" if left is None else f"  {_clock(left)} left"
+        self._print(f"step {entry['step']:>7,} of {entry['steps']:,}  {what}{clock}")
+
+
+class Bar(Lines):
+    """A bar with the loss, the speed, the fraction of the machine's peak where that is known, and the time left. It
+    stands where the pace puts it by now, so that it moves also while a step takes long.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._count = self._what = ""
+        self._live = Live(get_renderable=self._row, console=Console(stderr=True), transient=True)
+
+    def _print(self, line: str) -> None:
+        self._live.console.print(line, highlight=False)
+        self._what = self._speeds
+
+    def _show(self, entry: Mapping[str, Any], what: str, last: bool = False) -> None:
+        self._count, self._what = f"{entry['step']:,} of {entry['steps']:,}", what
+        self._live.start(refresh=True)
+
+    def _row(self) -> Table:
+        left = self.pace.left()
+        row = Table.grid(padding=(0, 1))
+        bar = ProgressBar(total=1.0, completed=self.pace.done(), width=40)
+        clock = "-:--:--" if left is None else _clock(left)
+        row.add_row(self._count, bar, self._what, Text(f"{clock} left", style="progress.remaining"))
+        return row
 
     def close(self) -> None:
-        self._bar.stop()
-
-
-class _Moving(BarColumn):
-    """The bar where the pace puts it by now, so that it moves also while a step takes long."""
-
-    def __init__(self, pace: Pace):
-        super().__init__()
-        self._pace = pace
-
-    def render(self, task: Task) -> ProgressBar:
-        bar = super().render(task)
-        bar.completed = self._pace.done()
-        return bar
-
-
-class _Left(ProgressColumn):
-    """The time left, by the clock between two reports."""
-
-    def __init__(self, pace: Pace):
-        super().__init__()
-        self._pace = pace
-
-    def render(self, task: Task) -> Text:
-        left = self._pace.left()
-        return Text("-:--:-- left" if left is None else f"{_clock(left)} left", style="progress.remaining")
+        self._live.stop()
 
 
 @contextmanager
@@ -171,15 +144,6 @@ def _speeds(entry: Mapping[str, Any]) -> str:
     if entry["mfu"]:
         text += f"  {entry['mfu']:.0%} of peak"
     return text
-
-
-def _evaluating(entry: Mapping[str, Any]) -> str:
-    return f"evaluating, {entry['evaluated']:.0%}"
-
-
-def _held_out(entry: Mapping[str, Any]) -> str:
-    score = f"  score {entry['score']:.4f}" if "score" in entry else ""
-    return f"held-out loss {entry['loss']:.4f}{score}"
 
 
 def _clock(seconds: float) -> str:

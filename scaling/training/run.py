@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import logging
+import errno
 import math
+import re
 import signal
 import time
 import warnings
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from lightning.fabric.plugins.environments import LightningEnvironment, TorchElasticEnvironment
 from lightning.pytorch import Callback, Trainer
 from lightning.pytorch.callbacks import ModelSummary, ProgressBar
 from lightning.pytorch.strategies import Strategy
@@ -27,21 +27,23 @@ from scaling.ledger.run import Outcome
 from scaling.training import signals
 from scaling.training.callbacks import Best, Evaluate, Patience, Record, Save, Superseded, Tell, norms
 from scaling.training.checkpoints import FolderIO, Sharded
-from scaling.training.environment import environment
 from scaling.training.experiment import Experiment, assemble
-from scaling.training.loggers import Loggers, logged, report_again
+from scaling.training.loggers import logged, report_again
+from scaling.training.machine import chosen, cores, environment, keep_freed, suited
 from scaling.training.module import MODULES, Diverged, Incomplete
-from scaling.training.out_of_memory import advice, is_out_of_memory
-from scaling.training.processor import keep_freed
-from scaling.training.ranks import Ranks, first, joined, launched, rank_count
+from scaling.training.ranks import Ranks, cluster, first, joined, launched, quiet, rank_count, start_ranks
 from scaling.training.signals import PRUNE, Stopped
-from scaling.training.supervisor import supervise
-from scaling.training.threads import chosen, cores, suited
 
 if TYPE_CHECKING:
     from lightning.pytorch.loggers import Logger
 
 PLUGINS = {"32-true": "32-true", "bf16-mixed": "bf16-mixed", "bf16-true": "32-true"}  # ours rounds masters itself
+
+
+# The messages of torch, its backends and the C++ library in a RuntimeError, which has no type of its own for it.
+MESSAGES = re.compile(
+    r"DefaultCPUAllocator|std::bad_alloc|out of memory|cannot allocate memory|not enough memory|ALLOC_FAILED", re.I
+)
 
 
 @dataclass(frozen=True)
@@ -52,28 +54,8 @@ class Observers:
     callbacks: Collection[Callback] = ()
     loggers: Collection[Logger] = ()
 
-    @property
-    def live_here(self) -> bool:
-        """Whether some of them are objects of this process, which ranks in other processes cannot call."""
-        return bool(self.callbacks or self.loggers)
-
 
 NO_OBSERVERS = Observers()
-
-
-class Pruned(Exception):
-    """A sweep stopped the run early; `evaluation` is its last one."""
-
-    def __init__(self, step: int | None, evaluation: Mapping[str, Any]):
-        self.step, self.evaluation = step, evaluation
-        super().__init__("stopped early by its sweep" + ("" if step is None else f" at step {step}"))
-
-
-class Ended(Exception):
-    """A callback of the user's ended the run before its last step."""
-
-    def __init__(self, step: int):
-        super().__init__(f"a callback ended it at step {step}; without that callback it goes on")
 
 
 def train(config: Config, observers: Observers = NO_OBSERVERS, again: bool = False) -> dict[str, Any]:
@@ -82,15 +64,18 @@ def train(config: Config, observers: Observers = NO_OBSERVERS, again: bool = Fal
     With `again` a run that is done is trained again; the result has the differences from the published one.
     """
     experiment = assemble(config)
-    ledger = _ledger(config)
+    ledger = Ledger.create(config["runs"]) if first() else None
     result = None if ledger is None or launched() else ledger.result(ledger.add(experiment.spec))
     if ledger is not None and result is not None and not again:
         report_again(experiment, ledger, result)
         return {**result, "already": True}
     trained = train_run(experiment, ledger, observers, again)
+    if trained is not None and ledger is not None and result is not None:
+        # By key, the published value and that of the newest attempt.
+        differences = (ledger.attempts(result["run"])[-1].end or {}).get("differences", {})
+        return {**trained, "already": False, "differences": dict(differences)}
     if trained is not None or ledger is None:
-        repeated = {} if ledger is None or result is None else {"differences": _differences(ledger, result["run"])}
-        return {**(trained or {}), "already": False, **repeated}
+        return {**(trained or {}), "already": False}
     result = ledger.result(run_id(experiment.spec))
     if result is not None and not again:
         return {**result, "already": True}
@@ -102,108 +87,64 @@ def train(config: Config, observers: Observers = NO_OBSERVERS, again: bool = Fal
     )
 
 
-def _differences(ledger: Ledger, run: str) -> dict[str, Any]:
-    """Where the newest attempt differs from the published result: by key, the published value and its own."""
-    return dict((ledger.attempts(run)[-1].end or {}).get("differences", {}))
-
-
 def train_run(
     experiment: Experiment, ledger: Ledger | None, observers: Observers = NO_OBSERVERS, again: bool = False
 ) -> dict[str, Any] | None:
     """The result of training a run from its last checkpoint, or from its trunk's; None where another worker does.
 
     With `again` a run that is done is trained again, from its first step. Only the first of several ranks has a ledger
-    and a result; the others return nothing.
+    and a result; the others return nothing. A trunk has no result: it is trained as far as its `steps`, and keeps those
+    that branches start from.
     """
-    if ledger is not None and _started(experiment, again, observers):
-        return ledger.result(ledger.add(experiment.spec))
-    with joined() as ranks, chosen(experiment), _claimed(experiment, ledger, ranks, again) as claim:
-        if claim is None:
+    if not launched() and rank_count(experiment.config) > 1:
+        _start_ranks(experiment, observers, again)
+        return {} if ledger is None or not experiment.horizon else ledger.result(ledger.add(experiment.spec))
+    with joined() as ranks, chosen(experiment):
+        attempt = None if ledger is None else ledger.claim(ledger.add(experiment.spec), again=again)
+        if not ranks.broadcast(attempt is not None):
             return None
-        try:
-            return _trained(experiment, ranks, *claim, observers)
-        except Superseded:
-            return None
-
-
-def train_trunk(experiment: Experiment, ledger: Ledger | None, observers: Observers = NO_OBSERVERS) -> bool:
-    """Train a trunk as far as required, keeping the steps that branches start from; False where another does."""
-    if _started(experiment):
-        return True
-    with joined() as ranks, chosen(experiment), _claimed(experiment, ledger, ranks) as claim:
-        if claim is None:
-            return False
-        attempt, start = claim
-        with logged(experiment, attempt, observers.loggers) as loggers, _whole() as whole:
+        with attempt or nullcontext(), _within_memory(experiment, attempt):
+            start = None if ledger is None or attempt is None else _start(experiment, ledger, attempt)
+            place = ranks.broadcast(None if start is None else [start.step, str(start.folder), start.note])
+            start = None if place is None else Checkpoint(place[0], Path(place[1]), place[2])
             try:
-                _fitted(experiment, ranks, attempt, start, observers, loggers, whole)
+                return _trained(experiment, ranks, attempt, start, observers)
             except Superseded:
-                return False
-            reason = f"trained to step {experiment.steps}; it continues where a branch needs more"
-            loggers.end({"outcome": "stopped", "reason": reason})
-            if attempt is not None:
-                attempt.end("stopped", reason)
-    return True
+                return None
 
 
-def grow(config: Config, steps: int, observers: Observers = NO_OBSERVERS) -> None:
-    """Train the trunk of the run that a config describes up to a step."""
-    trunk = assemble(config).trunk()
-    if trunk is not None:
-        train_trunk(replace(trunk[0], steps=steps), _ledger(config), observers)
-
-
-def _ledger(config: Config) -> Ledger | None:
-    """The ledger, for the first rank alone."""
-    return Ledger.create(config["runs"]) if first() else None
-
-
-def _started(experiment: Experiment, again: bool = False, observers: Observers = NO_OBSERVERS) -> bool:
-    """Where the run takes several ranks and this is none of them: start them, and return True."""
-    if launched() or (ranks := rank_count(experiment.config)) == 1:
-        return False
-    if observers.live_here:
+def _start_ranks(experiment: Experiment, observers: Observers, again: bool) -> None:
+    if observers.callbacks or observers.loggers:
         raise experiment.config.error(
             "trainer.devices",
             "callbacks and loggers of this process cannot join several others",
             "take trainer.devices=1",
         )
     # Ranks read a saved config, which no longer has what the command line set.
-    config = experiment.config.varied({"log.name": experiment.name})
+    config, ranks = experiment.config.varied({"log.name": experiment.name}), rank_count(experiment.config)
     threads = suited(experiment, max(1, cores() // ranks))
-    supervise(config, ranks, None if experiment.horizon else experiment.steps, again, threads=threads)
-    return True
+    steps = None if experiment.horizon else experiment.steps
+    start_ranks(config, ranks, steps, again, threads, shown=bool(observers.tell))
 
 
-@contextmanager
-def _claimed(
-    experiment: Experiment, ledger: Ledger | None, ranks: Ranks, again: bool = False
-) -> Iterator[tuple[Attempt | None, Checkpoint | None] | None]:
-    """The first rank's attempt, and the checkpoint that all start from; None where another worker has the run."""
-    attempt = None if ledger is None else ledger.claim(ledger.add(experiment.spec), again=again)
-    if not ranks.broadcast(attempt is not None):
-        yield None
-        return
-    with attempt or nullcontext(), _within_memory(experiment, attempt):
-        saved = None
-        if ledger is not None and attempt is not None:
-            saved = attempt.resume(lambda candidate: _belongs(candidate, experiment) and _has_best(attempt, candidate))
-            if saved is None and not attempt.anew:
-                saved = _branch(ledger, experiment)
-        place = ranks.broadcast(None if saved is None else [saved.step, str(saved.folder), saved.note])
-        yield attempt, None if place is None else Checkpoint(place[0], Path(place[1]), place[2])
+def _start(experiment: Experiment, ledger: Ledger, attempt: Attempt) -> Checkpoint | None:
+    """The checkpoint that training goes on from: the run's last one, or the one at which it branches off its trunk."""
 
+    def belongs(candidate: Checkpoint) -> bool:
+        """Whether it is of a step of this experiment, after the tokens of that many steps."""
+        within = candidate.step <= experiment.steps or not experiment.horizon
+        return within and candidate.note.get("tokens") == experiment.tokens(candidate.step)
 
-def _belongs(checkpoint: Checkpoint, experiment: Experiment) -> bool:
-    """Whether a checkpoint can be of this experiment: of one of its steps, after the tokens of that many steps."""
-    within = checkpoint.step <= experiment.steps or not experiment.horizon
-    return within and checkpoint.note.get("tokens") == experiment.tokens(checkpoint.step)
+    def resumable(candidate: Checkpoint) -> bool:
+        """Whether the checkpoint of the best step so far is there too, where a run may end early."""
+        best = candidate.note.get("patience", {}).get("best_step")
+        return belongs(candidate) and (best in (None, candidate.step) or attempt.saved(best) is not None)
 
-
-def _has_best(attempt: Attempt, candidate: Checkpoint) -> bool:
-    """Whether the checkpoint of the best step so far is there too, where a run may end early."""
-    best = candidate.note.get("patience", {}).get("best_step")
-    return best in (None, candidate.step) or attempt.saved(best) is not None
+    saved, trunk = attempt.resume(resumable), experiment.trunk()
+    if saved is not None or attempt.anew or trunk is None:
+        return saved
+    branch = ledger.checkpoint(run_id(trunk[0].spec), trunk[1])
+    return branch if branch is not None and belongs(branch) else None
 
 
 @contextmanager
@@ -212,81 +153,57 @@ def _within_memory(experiment: Experiment, attempt: Attempt | None) -> Iterator[
     try:
         yield
     except Exception as error:
-        if not is_out_of_memory(error):
+        if not _is_out_of_memory(error):
             raise
         if attempt is not None:
             attempt.end("out_of_memory", str(error).partition("\n")[0] or type(error).__name__, error)
-        raise advice(experiment) from error
+        raise _less_memory(experiment) from error
 
 
-def _branch(ledger: Ledger, experiment: Experiment) -> Checkpoint | None:
-    """The trunk's checkpoint at which this run branches off, where there is one."""
-    trunk = experiment.trunk()
-    start = None if trunk is None else ledger.checkpoint(run_id(trunk[0].spec), trunk[1])
-    return start if start is not None and _belongs(start, experiment) else None
+def _is_out_of_memory(error: BaseException) -> bool:
+    """Whether an error, or one that it came from, is that of an allocation that failed."""
+    if isinstance(error, torch.OutOfMemoryError | MemoryError):
+        return True
+    if isinstance(error, OSError) and error.errno == errno.ENOMEM:
+        return True
+    if isinstance(error, RuntimeError) and MESSAGES.search(str(error)):
+        return True
+    return error.__cause__ is not None and _is_out_of_memory(error.__cause__)
+
+
+def _less_memory(experiment: Experiment) -> ScalingError:
+    """The one line that is printed: with fewer rows at once, of which the batch is a multiple, it may fit."""
+    micro = experiment.config["train.micro_batch"]
+    rows = math.gcd(*experiment.size.sizes) // rank_count(experiment.config)
+    most = (micro or rows) // 2
+    varied = experiment.batches.objective.takes != "windows"  # batches of pairs and examples are split anyhow
+    fewer = next((count for count in range(most, 0, -1) if varied or rows % count == 0), None)
+    fix = (
+        "take more devices, or trainer.precision=bf16-true"
+        if fewer is None
+        else f"accumulate: train.micro_batch={fewer}"
+    )
+    return ScalingError("out of memory", key="train.micro_batch", value=micro, fix=fix, code=1)
 
 
 def _trained(
     experiment: Experiment, ranks: Ranks, attempt: Attempt | None, start: Checkpoint | None, observers: Observers
 ) -> dict[str, Any]:
-    """Train, and publish what comes out; ranks other than the first return nothing."""
-    started = time.perf_counter()
-    outcome: Outcome = "finished"
-    with logged(experiment, attempt, observers.loggers) as loggers, _whole() as whole:
-        try:
-            result = _fitted(experiment, ranks, attempt, start, observers, loggers, whole)
-        except Diverged as error:
-            outcome, result = "diverged", {"loss": None, "step": error.step, "reason": str(error)}
-        except Pruned as error:
-            outcome, result = "pruned", {"loss": None, **error.evaluation, "step": error.step, "reason": str(error)}
-        except Ended as error:
-            loggers.end({"outcome": "stopped", "reason": str(error)})
-            if attempt is None:
-                return {}
-            attempt.end("stopped", str(error))
-            return {"run": attempt.run_id}
-        if attempt is None:
-            return {}
-        if outcome == "finished":
-            result = _result(experiment, result)
-        first, seconds = 0 if start is None else start.step, time.perf_counter() - started
-        tokens = experiment.tokens(max(first, result["step"])) - experiment.tokens(first)
-        circumstances = {
-            **environment(),
-            "ranks": ranks.count,
-            "seconds": seconds,
-            "from_step": first,
-            "tokens_per_second": tokens / seconds or None,  # with its start, evaluations and checkpoints
-        }
-        verdict = attempt.finish(outcome, {**result, "circumstances": circumstances})
-        loggers.end(verdict.stands)
-    return dict(verdict.stands)
+    """Train from a checkpoint, and publish what comes out; ranks other than the first return nothing.
 
-
-@contextmanager
-def _whole() -> Iterator[ExitStack]:
-    """Once training has begun (`signals.deferred` is entered here), a signal counts where the state is saved: between
-    steps, or when what came out is published.
+    Once training has begun, a signal counts where the state is saved: between steps, or when the result is published.
     """
-    with signals.listening(), ExitStack() as stack:
-        yield stack
-
-
-def _fitted(
-    experiment: Experiment,
-    ranks: Ranks,
-    attempt: Attempt | None,
-    start: Checkpoint | None,
-    observers: Observers,
-    loggers: Loggers,
-    whole: ExitStack,
-) -> dict[str, Any]:
-    """Train from a checkpoint to the end; the last evaluation."""
+    started, steps, horizon = time.perf_counter(), experiment.steps, experiment.horizon
     begin, folder = (0, None) if start is None else (start.step, start.folder)
-    keep_freed()
-    signals.begin_run()
-    with _quiet():
-        patience = None if experiment.patience is None else Patience(experiment.patience, ranks.broadcast, _best(start))
+    if signals.is_command():
+        keep_freed()
+    with logged(experiment, attempt, observers.loggers) as loggers, signals.listening(), _quiet():
+        signals.begin_run()
+        patience = None
+        if experiment.patience is not None:
+            # What the checkpoint knows of the evaluations before it.
+            best = Best(**({} if start is None else start.note.get("patience", {})))
+            patience = Patience(experiment.patience, ranks.broadcast, best)
         pinned, due = ranks.broadcast(
             [[], False] if attempt is None else [sorted(attempt.pinned), _is_due(attempt, start)]
         )
@@ -298,63 +215,82 @@ def _fitted(
         trainer = _trainer(experiment, ranks, [*callbacks, *observers.callbacks], loggers.loggers)
         module = MODULES[experiment.family](experiment)
         # A step more than there is, so that Lightning takes no checkpoint for one of the end of an epoch.
-        data = DataModule(experiment.batches, experiment.evaluation, experiment.steps + 1)
-        whole.enter_context(signals.deferred())
-        end = begin
-        try:
-            if begin < experiment.steps and not (patience is not None and patience.exhausted):
-                trainer.fit(module, data, ckpt_path=folder)
-                end = trainer.global_step
-            elif experiment.horizon:
-                data.evaluated = begin
-                trainer.validate(module, data, ckpt_path=folder, verbose=False)
-                record.write_evaluation(begin, module.measured)
-                if patience is not None and due and begin in experiment.evaluated:
-                    patience.count(begin, module.measured)
-            exhausted = patience is not None and patience.exhausted
-            best = None if patience is None else patience.best.best_step
-            if experiment.horizon and best is not None and best != end:
-                data.evaluated = best
-                trainer.validate(module, data, ckpt_path=_saved(ranks, attempt, best), verbose=False)
-        except Stopped as error:
-            # Only ranks that agreed on a step ask one another what the signal means.
-            agreed = error.step is not None and error.signal == signal.SIGTERM
-            if error.signal == PRUNE or (agreed and ranks.broadcast(loggers.pruned())):
+        data = DataModule(experiment.batches, experiment.evaluation, steps + 1)
+
+        with signals.deferred():
+            outcome: Outcome = "finished"
+            end, stopped = begin, None
+            try:
+                if begin < steps and not (patience is not None and patience.exhausted):
+                    trainer.fit(module, data, ckpt_path=folder)
+                    end = trainer.global_step
+                elif horizon:
+                    data.evaluated = begin
+                    trainer.validate(module, data, ckpt_path=folder, verbose=False)
+                    record.write_evaluation(begin, module.measured)
+                    if patience is not None and due and begin in experiment.evaluated:
+                        patience.count(begin, module.measured)
+                exhausted = patience is not None and patience.exhausted
+                best_step = None if patience is None else patience.best.best_step
+                if horizon and best_step is not None and best_step != end:
+                    data.evaluated = best_step
+                    saved = None if attempt is None else attempt.saved(best_step)
+                    folder = ranks.broadcast(None if saved is None else str(saved.folder))
+                    if folder is None:
+                        raise Incomplete(f"checkpoint of step {best_step}, the best", None, 1)
+                    trainer.validate(module, data, ckpt_path=folder, verbose=False)
+                if end != steps and not exhausted:
+                    if not (trainer.should_stop and observers.callbacks):
+                        raise Incomplete("updates applied", end, steps)
+                    stopped = f"a callback ended it at step {end}; without that callback it goes on"
+                elif attempt is not None and begin < end != save.step:
+                    raise Incomplete("step of the last checkpoint", save.step, end)
+                elif begin == 0 and save.norms == norms(module):
+                    # The last steps of a resumed run may have a rate of zero; those of a whole run are a mistake.
+                    what, lr = f"none of the weights has changed in {end:,} updates", experiment.optimizer.lr
+                    raise ScalingError(what, key="optimizer.lr", value=lr, fix="take a larger learning rate")
+                elif not horizon:
+                    stopped = f"trained to step {steps}; it continues where a branch needs more"
+                elif ranks.first and not math.isfinite(module.measured["loss"]):
+                    raise Diverged(end, "the held-out loss", module.measured["loss"])
+            except Diverged as error:
+                if not horizon:
+                    raise
+                outcome, result = "diverged", {"loss": None, "step": error.step, "reason": str(error)}
+            except Stopped as error:
+                # Only ranks that agreed on a step ask one another what the signal means.
+                agreed = error.step is not None and error.signal == signal.SIGTERM
+                if not (error.signal == PRUNE or (agreed and ranks.broadcast(loggers.pruned()))) or not horizon:
+                    if attempt is not None:
+                        attempt.end("stopped", str(error))
+                    raise
                 signals.meant_the_run()
-                raise Pruned(error.step, getattr(module, "measured", {})) from None
-            if attempt is not None:
-                attempt.end("stopped", str(error))
-            raise
-        if end != experiment.steps and not exhausted:
-            if trainer.should_stop and observers.callbacks:
-                raise Ended(end)
-            raise Incomplete("updates applied", end, experiment.steps)
-        if attempt is not None and begin < end != save.step:
-            raise Incomplete("step of the last checkpoint", save.step, end)
-        # The last steps of a resumed run may have a rate of zero; a whole run whose weights stay as drawn is a mistake.
-        if begin == 0 and save.norms == norms(module):
-            what = f"none of the weights has changed in {end:,} updates"
-            lr = experiment.optimizer.lr
-            raise ScalingError(what, key="optimizer.lr", value=lr, fix="take a larger learning rate")
-        if not experiment.horizon:
-            return {"step": end}
-        if ranks.first and not math.isfinite(module.measured["loss"]):
-            raise Diverged(end, "the held-out loss", module.measured["loss"])
-    return {**module.measured, **({} if best is None else {"best_step": best}), "step": end}
-
-
-def _best(start: Checkpoint | None) -> Best:
-    """What the checkpoint that training goes on from knows of the evaluations before it."""
-    return Best(**({} if start is None else start.note.get("patience", {})))
-
-
-def _saved(ranks: Ranks, attempt: Attempt | None, step: int) -> str:
-    """The checkpoint of a step, on all ranks."""
-    saved = None if attempt is None else attempt.saved(step)
-    folder = ranks.broadcast(None if saved is None else str(saved.folder))
-    if folder is None:
-        raise Incomplete(f"checkpoint of step {step}, the best", None, 1)
-    return folder
+                reason = "stopped early by its sweep" + ("" if error.step is None else f" at step {error.step}")
+                measured = getattr(module, "measured", {})
+                outcome, result = "pruned", {"loss": None, **measured, "step": error.step, "reason": reason}
+            else:
+                best_of = {} if best_step is None else {"best_step": best_step}
+                result = {**getattr(module, "measured", {}), **best_of, "step": end}
+            if attempt is None:
+                return {}
+            if stopped is not None:
+                loggers.end({"outcome": "stopped", "reason": stopped})
+                attempt.end("stopped", stopped)
+                return {"run": attempt.run_id}
+            seconds = time.perf_counter() - started
+            tokens = experiment.tokens(max(begin, result["step"])) - experiment.tokens(begin)
+            circumstances = {
+                **environment(),
+                "ranks": ranks.count,
+                "seconds": seconds,
+                "from_step": begin,
+                "tokens_per_second": tokens / seconds or None,  # with its start, evaluations and checkpoints
+            }
+            if outcome == "finished":
+                result |= _spent(experiment, result["step"])
+            verdict = attempt.finish(outcome, {**result, "circumstances": circumstances})
+            loggers.end(verdict.stands)
+    return dict(verdict.stands)
 
 
 def _is_due(attempt: Attempt, start: Checkpoint | None) -> bool:
@@ -373,29 +309,26 @@ class PlainTrainer(Trainer):
 @contextmanager
 def _quiet() -> Iterator[None]:
     """Without Lightning's advice (workers, loggers, tips), which is about things that are ours to decide."""
-    names = ("lightning.pytorch", "lightning.fabric")
-    levels = [logging.getLogger(name).level for name in names]
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), quiet("lightning.pytorch", "lightning.fabric"):
         warnings.filterwarnings("ignore", module="lightning")
-        for name in names:
-            logging.getLogger(name).setLevel(logging.ERROR)
-        try:
-            yield
-        finally:
-            for name, level in zip(names, levels, strict=True):
-                logging.getLogger(name).setLevel(level)
+        # Of operations in place on what a block returns; the stream is never changed in place.
+        warnings.filterwarnings("ignore", "FSDP2-wrapped module", UserWarning)
+        yield
 
 
 def _trainer(
     experiment: Experiment, ranks: Ranks, callbacks: Sequence[Callback], loggers: Collection[Logger]
 ) -> Trainer:
     config = experiment.config
+    strategy: str | Strategy = "auto" if ranks.count == 1 else "ddp"
+    if ranks.count > 1 and config["trainer.strategy"] == "fsdp":
+        strategy = Sharded(data_parallel_size=ranks.count, tensor_parallel_size=1)
     return PlainTrainer(
         accelerator="gpu" if torch.cuda.is_available() else "cpu",
         devices=ranks.local,
         num_nodes=ranks.machines,
-        strategy=_strategy(experiment, ranks),
-        plugins=[FolderIO(), LightningEnvironment() if ranks.count == 1 else TorchElasticEnvironment()],
+        strategy=strategy,
+        plugins=[FolderIO(), cluster()],
         precision=PLUGINS[config["trainer.precision"]],  # type: ignore[arg-type]
         max_steps=experiment.steps,
         max_epochs=1,
@@ -413,21 +346,12 @@ def _trainer(
     )
 
 
-def _strategy(experiment: Experiment, ranks: Ranks) -> str | Strategy:
-    if ranks.count == 1:
-        return "auto"
-    if experiment.config["trainer.strategy"] != "fsdp":
-        return "ddp"
-    return Sharded(data_parallel_size=ranks.count, tensor_parallel_size=1)
-
-
-def _result(experiment: Experiment, evaluation: Mapping[str, Any]) -> dict[str, Any]:
-    cost = experiment.cost
-    tokens = experiment.tokens(evaluation["step"])
+def _spent(experiment: Experiment, step: int) -> dict[str, Any]:
+    """Tokens and compute C of a run's steps, and its parameters N."""
+    cost, tokens = experiment.cost, experiment.tokens(step)
     return {
-        **evaluation,
         "tokens": tokens,
-        "passes": experiment.batches.passes(evaluation["step"]),
+        "passes": experiment.batches.passes(step),
         "N": {"non_embedding": cost.parameters_non_embedding, "total": cost.parameters},
         "C": {
             "exact": cost.flops_train_per_token * tokens,

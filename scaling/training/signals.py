@@ -45,7 +45,7 @@ class _Process:
         self.reset()
 
     def reset(self) -> None:
-        self.listening = self.leaving = self.raised = self.pruned = False
+        self.listening = self.command = self.leaving = self.raised = self.pruned = False
         self.received = self.deferrals = 0
 
     def handle(self, number: int, _: FrameType | None) -> None:
@@ -66,13 +66,18 @@ class _Process:
         raise Stopped(self.received, step)
 
     def limit(self) -> None:
-        """End the process in a while, should something keep or swallow the exception."""
-        if self.listening:
+        """End a command in a while, should something keep or swallow the exception."""
+        if self.command:
             signal.signal(signal.SIGALRM, lambda *_: _end(self.received, unsaid=not self.leaving))
             signal.setitimer(signal.ITIMER_REAL, 0.0 if self.deferrals else PATIENCE)
 
 
 _process = _Process()
+
+
+def is_command() -> bool:
+    """Whether this process is a command of ours, whose settings are ours to change."""
+    return _process.command
 
 
 def received() -> int:
@@ -105,21 +110,23 @@ def meant_the_run() -> None:
 
 @contextmanager
 def listening(to_the_end: bool = False) -> Iterator[None]:
-    """Take the signals; a block within another adds nothing. `to_the_end`: the process ends after the block.
+    """Take the signals; a block within another adds nothing. `to_the_end`: the process is a command of ours, and ends
+    after the block. Only there may an interruption that is kept or swallowed end the process.
 
     Whatever error an interruption turned into on its way, the block ends with `Stopped`.
     """
     if _process.listening or threading.current_thread() is not threading.main_thread():
         yield
         return
-    before: dict[int, Any] = {signal.SIGALRM: signal.getsignal(signal.SIGALRM)}
-    hook = sys.unraisablehook
+    before: dict[int, Any] = {}
     _process.reset()
     try:
-        _process.listening = True
-        sys.unraisablehook = _unraisable
+        _process.listening, _process.command = True, to_the_end
+        if to_the_end:
+            sys.unraisablehook = _unraisable
         for number in (*ENDING, PRUNE):
             before[number] = signal.signal(number, _process.handle)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, (*ENDING, PRUNE))  # of a rank, which its launcher has blocked
         yield
     except Stopped:
         raise
@@ -136,9 +143,6 @@ def listening(to_the_end: bool = False) -> Iterator[None]:
         else:
             for number, handler in before.items():
                 signal.signal(number, handler)
-            if _process.raised:
-                signal.setitimer(signal.ITIMER_REAL, 0.0)
-            sys.unraisablehook = hook
             _process.reset()
 
 
@@ -146,6 +150,33 @@ def take_back() -> None:
     """Take the signals again, where a Trainer took one: it would wait for the other ranks within the handler."""
     if _process.listening and threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, _process.handle)
+
+
+@contextmanager
+def pending() -> Iterator[None]:
+    """Let a signal wait for the end of the block. It waits in processes that are started within as well, until they
+    listen.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, (*ENDING, PRUNE))
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextmanager
+def unhandled() -> Iterator[None]:
+    """Let a signal end this process at once, where it waits in a library and no handler of Python's would run."""
+    if not _process.listening or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    try:
+        for number in ENDING:
+            signal.signal(number, signal.SIG_DFL)
+        yield
+    finally:
+        for number in ENDING:
+            signal.signal(number, _process.handle)
 
 
 @contextmanager

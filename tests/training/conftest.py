@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import time
@@ -47,6 +48,15 @@ def words(runs: Path, name: str = "decoder", /, **changes: Any) -> list[str]:
     if "schedule.kind" in own:
         told.pop("schedule.warmup") if "schedule.warmup" not in own else None
     return [name, *(f"{key}={value}" for key, value in told.items() if value != "absent")]
+
+
+def alive(folder: Path) -> list[str]:
+    """The command lines of living processes that name a folder: ranks are started with a file in it."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            found.append(process.read_bytes().replace(b"\0", b" ").decode(errors="replace"))
+    return [line for line in found if str(folder) in line]
 
 
 def load(told: list[str]) -> config.Config:

@@ -71,15 +71,12 @@ def test_a_result_that_is_not_reproduced_is_reported(tmp_path: Path, capsys: pyt
     assert "found another result" in capsys.readouterr().out
 
 
-def test_again_trains_a_run_that_is_not_done(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["train", *words(tmp_path / "runs"), "--again", "--json"]) == 0
-    assert "differences" not in json.loads(capsys.readouterr().out)
-
-
-@pytest.mark.slow
-def test_several_ranks_train_a_run_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    command = ["train", *words(tmp_path / "runs", trainer__devices=2), "--json"]
+@pytest.mark.parametrize("devices", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_again_trains_a_run_that_is_not_done_and_compares_one_that_is(
+    devices: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["train", *words(tmp_path / "runs", trainer__devices=devices), "--again", "--json"]
     assert main(command) == 0
-    capsys.readouterr()
-    assert main([*command, "--again"]) == 0
+    assert "differences" not in json.loads(capsys.readouterr().out)
+    assert main(command) == 0
     assert json.loads(capsys.readouterr().out)["differences"] == {}

@@ -149,23 +149,6 @@ def test_a_model_that_breaks_at_its_last_update_has_diverged(run: Run, monkeypat
     assert result["reason"] == "the held-out loss is not finite at step 12"
 
 
-@pytest.mark.parametrize(
-    "batch",
-    [
-        2**63 - 1,
-        2**63,
-        10**30,
-        2**22 + 1,
-        f"{{0: 4, 5: {2**40}}}",
-        f"{{from: 4, to: {2**40}, over: 10}}",
-        f"{{from: 1, to: {2**62}, over: {2**62}}}",
-    ],
-)
-def test_an_absurd_batch_is_refused_by_name(batch: object, run: Run):
-    with pytest.raises(ScalingError, match=r"train\.batch=.*more than 4,194,304 rows a step"):
-        run(train__batch=batch)
-
-
 def _resealed(folder: Path, **changes: Any) -> None:
     path = folder / "manifest.json"
     manifest = read(path)

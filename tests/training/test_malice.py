@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import builtins
 import hashlib
 import json
 import os
@@ -38,24 +37,14 @@ class Bomb:
         return self.function, self.given
 
 
-BOMBS = {
-    "mkdir": lambda mark: Bomb(os.mkdir, str(mark)),
-    "system": lambda mark: Bomb(os.system, f"mkdir '{mark}'"),
-    "eval": lambda mark: Bomb(builtins.eval, f"__import__('os').mkdir({str(mark)!r})"),
-}
-
-
-def pickled(bomb: str, protocol: int) -> Callable[[Path, Path, bytes], None]:
-    def placed(path: Path, mark: Path, _: bytes) -> None:
-        path.write_bytes(pickle.dumps(BOMBS[bomb](mark), protocol))
-
-    return placed
+def pickled(path: Path, mark: Path, _: bytes) -> None:
+    path.write_bytes(pickle.dumps(Bomb(os.mkdir, str(mark))))
 
 
 def torchs_archive(path: Path, mark: Path, _: bytes) -> None:
     """A pickle as `torch.save` packs one."""
     with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr("archive/data.pkl", pickle.dumps(BOMBS["mkdir"](mark)))
+        archive.writestr("archive/data.pkl", pickle.dumps(Bomb(os.mkdir, str(mark))))
         archive.writestr("archive/version", "3\n")
 
 
@@ -81,23 +70,18 @@ def longer(path: Path, _: Path, content: bytes) -> None:
     path.write_bytes(struct.pack("<Q", 2**63) + content[8:])
 
 
-LIES = {
+DEEDS = {
+    "a pickle": pickled,
+    "a pickle of torch": torchs_archive,
     "offsets beyond the end": header(lambda told: first(told).update(data_offsets=[0, 2**40])),
-    "offsets below nothing": header(lambda told: first(told).update(data_offsets=[-8, 0])),
     "a shape of 10¹⁸": header(lambda told: first(told).update(shape=[10**9, 10**9])),
-    "a shape below nothing": header(lambda told: first(told).update(shape=[-1, 8])),
     "a type there is not": header(lambda told: first(told).update(dtype="OBJECT")),
-    "no JSON": header(lambda _: b"{" * 1000),
     "brackets without end": header(lambda _: b"[" * 200_000),
     "a length of 2⁶³": longer,
 }
-FAST = {("mkdir", name): pickled("mkdir", 4) for name in FILES}
-DEEDS = {
-    **{f"{bomb} {protocol}": pickled(bomb, protocol) for bomb in BOMBS for protocol in (0, 2, 5)},
-    "torch": torchs_archive,
-    **LIES,
-}
-SLOW = {(deed, name): DEEDS[deed] for deed in DEEDS for name in FILES}
+CASES = [
+    pytest.param(deed, name, marks=() if deed == "a pickle" else pytest.mark.slow) for deed in DEEDS for name in FILES
+]
 
 
 @pytest.fixture(scope="module")
@@ -108,13 +92,13 @@ def killed(tmp_path_factory):
     return runs
 
 
-@pytest.mark.parametrize("case", [*FAST, *(pytest.param(one, marks=pytest.mark.slow) for one in SLOW)], ids=" in ".join)
-def test_a_sealed_checkpoint_of_another_hand_runs_nothing(case, killed, tmp_path, capsys):
+@pytest.mark.parametrize(("deed", "name"), CASES)
+def test_a_sealed_checkpoint_of_another_hand_runs_nothing(deed, name, killed, tmp_path, capsys):
     """Even where its manifest vouches for it, for whoever can write the folder can seal one too."""
     shutil.copytree(killed, tmp_path / "runs")
     folder = last_checkpoint(tmp_path / "runs")
-    path = folder / case[1]
-    {**FAST, **SLOW}[case](path, tmp_path / "exploded", path.read_bytes())
+    path = folder / name
+    DEEDS[deed](path, tmp_path / "exploded", path.read_bytes())
     manifest = read(folder / "manifest.json")
     content = path.read_bytes()
     manifest["files"][path.name] = {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}

@@ -13,7 +13,6 @@ from scaling import cli
 from scaling.errors import ScalingError
 from scaling.ledger import Ledger
 from scaling.training.run import train
-from scaling.training.supervisor import supervise
 from tests.training.conftest import words
 from tests.training.test_completeness import sabotaged
 
@@ -70,7 +69,7 @@ def test_one_row_has_nothing_to_accumulate(tmp_path: Path):
 
 def test_a_rank_that_runs_out_of_memory_says_so_in_one_line(tmp_path: Path):
     with pytest.raises(ScalingError, match=r"out of memory; accumulate: train\.micro_batch=1"):
-        supervise(sabotaged(tmp_path, CAUSES["torch"], 3, trainer__devices=2), 2)
+        train(sabotaged(tmp_path, CAUSES["torch"], 3, trainer__devices=2))
 
 
 def test_a_model_that_no_memory_holds_ends_with_the_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]):

@@ -18,7 +18,6 @@ from scaling.training.experiment import Experiment, assemble, counted
 from scaling.training.module import FamilyModule
 from scaling.training.parts import depths
 from scaling.training.run import train
-from scaling.training.supervisor import supervise
 from tests.training.conftest import load, words
 from tests.training.test_start import in_save
 
@@ -241,7 +240,7 @@ def test_ranks_go_on_with_what_one_rank_froze(strategy, tmp_path, fork):
         "train.checkpoint_every": 2,
     }
     assert fork(config(runs, **told), in_save).wait() != 0
-    supervise(load(config(runs, **told, **{"trainer.devices": 2, "trainer.strategy": strategy})), 2)
+    train(load(config(runs, **told, **{"trainer.devices": 2, "trainer.strategy": strategy})))
     found = assemble(load(config(runs, **told)))
     ledger, run = Ledger.open(runs), run_id(found.spec)
     result = ledger.result(run)

@@ -31,13 +31,6 @@ def test_every_file_of_a_run_follows_the_umask(umask: int, tmp_path: Path, run: 
         assert stat.S_IMODE(path.stat().st_mode) & 0o777 == mode, path
 
 
-def test_weights_follow_the_umask(umask: int, tmp_path: Path):
-    weights.write(tmp_path / "model.safetensors", {"table": torch.ones(2)})
-    weights.write(tmp_path / "model.safetensors", {"table": torch.zeros(2)})
-    assert stat.S_IMODE((tmp_path / "model.safetensors").stat().st_mode) == 0o666 & ~umask
-    assert [path.name for path in tmp_path.iterdir()] == ["model.safetensors"]
-
-
 def test_weights_belong_to_the_group_of_a_folder_that_hands_it_on(tmp_path: Path):
     groups = [group for group in os.getgroups() if group != os.getegid()] or ([12345] if os.geteuid() == 0 else [])
     if not groups:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import io
 
-import pytest
 from rich.console import Console
 
-from scaling.training import progress, throughput
+from scaling.training import progress
 
 TRAIN = {"kind": "train", "step": 5, "steps": 10, "tokens": 50, "loss": 2.5, "tokens_per_second": 1234.0, "mfu": 0.41}
 HELD_OUT = {"kind": "evaluate", "step": 5, "tokens": 50, "loss": 2.25}
@@ -34,10 +33,3 @@ def test_the_bar_on_a_terminal(monkeypatch):
     bar.close()
     for wanted in ("loss 2.5000", "1,234 tokens/s", "held-out loss 2.2500", "10 of 10"):
         assert wanted in screen.getvalue()
-
-
-@pytest.mark.parametrize("precision", ["32-true", "bf16-true"])
-def test_a_peak_is_told_only_where_it_is_known(precision, monkeypatch):
-    monkeypatch.setattr(throughput.torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(throughput.torch.cuda, "get_device_name", lambda: "NVIDIA H100 80GB HBM3")
-    assert throughput.peak(precision) == (989e12 if precision == "bf16-true" else None)

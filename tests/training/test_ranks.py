@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
+import re
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -20,16 +21,20 @@ from scaling.ledger import Ledger
 from scaling.training.evaluation import Evaluation
 from scaling.training.experiment import assemble
 from scaling.training.module import FamilyModule
-from scaling.training.supervisor import SILENCE, RankFailed, supervise
-from tests.training.conftest import evaluate, held_out, load, words
+from scaling.training.ranks import RankFailed
+from scaling.training.run import train
+from tests.training.conftest import alive, evaluate, held_out, load, words
 from tests.training.test_step import logged
 
 STILL = {"model.block.mixer.dropout": 0}
 
 # Ranks that go wrong at a step in the way they are told to.
 SABOTEUR = """
-import os, signal, time
+import datetime, os, signal, time
+from scaling.training import ranks
 from scaling.training.module import FamilyModule
+
+ranks.TIMEOUT = datetime.timedelta(seconds=5)
 
 before = FamilyModule.training_step
 
@@ -49,13 +54,9 @@ class Unused:
 LONG = {"data__validation": 140_000, "evaluate__windows": "null"}
 
 
-def two(runs: Path, steps: int, **changes) -> None:
-    supervise(load(words(runs, trainer__devices=2, trainer__max_steps=steps, **STILL, **changes)), 2)
-
-
 @pytest.mark.parametrize("steps", [20, pytest.param(100, marks=pytest.mark.slow)])
 def test_two_ranks_learn_as_one(steps, tmp_path, run):
-    two(tmp_path / "two", steps, **LONG)
+    run(runs=tmp_path / "two", trainer__devices=2, trainer__max_steps=steps, **STILL, **LONG)
     run(runs=tmp_path / "one", trainer__max_steps=steps, **STILL, **LONG)
     one, both = logged(tmp_path / "one"), logged(tmp_path / "two")
     assert len(one) == len(both) == steps
@@ -95,67 +96,90 @@ RAISE = 'raise ValueError("the first trouble")'
 KILL = "os.kill(os.getpid(), signal.SIGKILL)"
 SLEEP, STOP, SPIN = "time.sleep(1000)", "os.kill(os.getpid(), signal.SIGSTOP)", "while True: pass"
 LEAVE = "os._exit(0)"
-QUICK = 4.0  # seconds of silence, where silence is what ends the ranks: elsewhere a busy machine is silent as long
-# Which ranks go wrong, at which step, how, and after how many seconds of silence all are ended.
-FAULTS = [("1", 3, RAISE, SILENCE)]
+# Which ranks go wrong, at which step, how, and what the command reports.
+FAULTS = [("1", 3, RAISE, "rank 1 of 2.*ValueError: the first trouble")]
 MORE = [
-    *((ranks, step, RAISE, SILENCE) for ranks in "01" for step in (0, 3, 9) if (ranks, step) != ("1", 3)),
-    *((ranks, step, KILL, SILENCE) for ranks in "01" for step in (0, 3)),
-    *((ranks, 3, deed, QUICK) for ranks in "01" for deed in (SLEEP, STOP, SPIN)),
-    ("01", 3, RAISE, SILENCE),
-    ("01", 3, SLEEP, QUICK),
-    ("1", 3, LEAVE, QUICK),
-    ("1", 3, STOP, SILENCE),
+    *((ranks, step, RAISE, "ValueError: the first trouble") for ranks in "01" for step in (0, 9)),
+    ("01", 3, RAISE, "ValueError: the first trouble"),
+    *((ranks, step, KILL, "rank [01] of 2 ended with code -9") for ranks in "01" for step in (0, 3)),
+    *(
+        ("1", 3, deed, "rank 0 of 2 .rank 1 of 2 ended with code -9.:.*[Tt]im") for deed in (SLEEP, STOP, SPIN)
+    ),  # torch's timeout, five seconds here
+    ("0", 3, STOP, "rank 1 of 2 .rank 0 of 2 ended with code -9.:.*[Tt]im"),
+    ("1", 3, LEAVE, "rank 0 of 2"),
 ]
 
 
 @pytest.mark.parametrize(
-    ("ranks", "step", "deed", "silence"), [*FAULTS, *(pytest.param(*one, marks=pytest.mark.slow) for one in MORE)]
+    ("ranks", "step", "deed", "told"), [*FAULTS, *(pytest.param(*one, marks=pytest.mark.slow) for one in MORE)]
 )
-def test_a_rank_that_goes_wrong_ends_all_and_is_told(ranks, step, deed, silence, tmp_path, monkeypatch):
+def test_a_rank_that_goes_wrong_ends_all_and_is_reported(ranks, step, deed, told, tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     (tmp_path / "harmless.py").write_text('class Harmless:\n    slot = "optimizer"\n')
     (tmp_path / "saboteur.py").write_text(SABOTEUR.format(deed=deed, step=step, ranks=ranks))
     for name in ("harmless.py", "saboteur.py"):  # the ranks read both, this process neither
         monkeypatch.setitem(schema._extensions, str(tmp_path / name), None)
-    config = load(words(tmp_path / "runs", trainer__devices=2, trainer__max_steps=50))
     begun = time.monotonic()
-    with pytest.raises(RankFailed) as failed:
-        supervise(config, 2, silence=silence)
-    assert time.monotonic() - begun < silence + 90  # of which most is the start of two processes
-    told = str(failed.value)
-    if deed == RAISE:
-        assert told.startswith(f"rank {ranks if len(ranks) == 1 else ''}")
-        assert "ValueError: the first trouble" in told
-    elif deed == KILL:
-        assert told.startswith("rank ")
-    elif deed == LEAVE:  # the other hears that its peer has gone, or waits for it for ever
-        assert "rank 1 had already ended" in told or "sign of life" in told
-    else:
-        assert "sign of life" in told
+    with pytest.raises(RankFailed, match=re.compile(told, re.DOTALL)):
+        train(load(words(tmp_path / "runs", trainer__devices=2, trainer__max_steps=50)))
+    assert time.monotonic() - begun < 120  # of which most is the start of two processes
     assert alive(tmp_path) == []
 
 
-def alive(folder: Path) -> list[str]:
-    """The command lines of living processes that name a folder: ranks are started with a file in it."""
-    found = []
-    for process in Path("/proc").glob("[0-9]*/cmdline"):
-        with contextlib.suppress(OSError):
-            found.append(process.read_bytes().replace(b"\0", b" ").decode(errors="replace"))
-    return [line for line in found if str(folder) in line]
-
-
-SIGNALS = [(signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGUSR1, 138)]
+TRAIN = ["-m", "scaling", "train"]
+TORCHRUN = ["-m", "torch.distributed.run", "--nproc-per-node"]
+ONE = [*TORCHRUN, "1", "--nnodes", "2", "--master-addr", "127.0.0.1", "--master-port", "PORT", "--node-rank"]
+STEP = {"SLURM_JOB_ID": "7", "SLURM_STEP_ID": "0", "SLURM_NTASKS": "2", "SLURM_NTASKS_PER_NODE": "2"}
+STEP |= {"SLURM_NODEID": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "PORT"}
+# The processes that a person starts: arguments of Python, and variables.
+STARTS = {
+    "torchrun": [([*TORCHRUN, "2", "--master-port", "PORT", *TRAIN], {})],
+    "torchrun on two machines": [([*ONE, rank, *TRAIN], {}) for rank in "01"],
+    "srun": [(TRAIN, {**STEP, "SLURM_PROCID": rank, "SLURM_LOCALID": rank}) for rank in "01"],
+}
 
 
 @pytest.mark.parametrize(
-    ("number", "code", "delay"),
-    [
-        (*SIGNALS[0], 0.0),
-        *(pytest.param(*one, delay / 4, marks=pytest.mark.slow) for one in SIGNALS[1:] for delay in range(8)),
-    ],
+    "start", [pytest.param(name, marks=pytest.mark.slow if "two" in name else ()) for name in STARTS]
 )
-def test_a_signal_is_agreed_on(number, code, delay, tmp_path):
+@pytest.mark.parametrize("step", [None, pytest.param(3, marks=pytest.mark.slow)])
+def test_ranks_that_others_start(start, step, tmp_path):
+    """They train one run, or end all when one raises."""
+    (tmp_path / "saboteur.py").write_text(SABOTEUR.format(deed=RAISE, step=step, ranks="1"))
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = str(probe.getsockname()[1])
+    told = [*words(tmp_path / "runs", trainer__max_steps=6, **STILL), "--extend", str(tmp_path / "saboteur.py")]
+    rank = 'os.environ.get("RANK") or os.environ["SLURM_PROCID"]'
+    saboteur = tmp_path / "saboteur.py"
+    saboteur.write_text(saboteur.read_text().replace('os.environ["RANK"]', f"({rank})"))
+    started = [
+        subprocess.Popen(
+            [sys.executable, *(port if word == "PORT" else word for word in arguments), *told],
+            env={**os.environ, **{key: port if value == "PORT" else value for key, value in variables.items()}},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for arguments, variables in STARTS[start]
+    ]
+    try:
+        ended = [(*process.communicate(timeout=120), process.returncode) for process in started]
+    finally:
+        for process in started:
+            process.kill()
+    if step is not None:
+        assert all(code for _, _, code in ended)
+        assert "ValueError: the first trouble" in "".join(errors for _, errors, _ in ended)
+        return
+    assert all(code == 0 for _, _, code in ended), ended
+    assert sum(out.count("finished, held-out loss") for out, _, _ in ended) == 1
+    train(load(words(tmp_path / "here", trainer__max_steps=6, trainer__devices=2, **STILL)))
+    assert logged(tmp_path / "runs") == logged(tmp_path / "here")
+
+
+def test_a_signal_is_agreed_on(tmp_path):
+    """While two ranks train; at other moments: tests/test_signals.py."""
     told = words(tmp_path / "runs", trainer__devices=2, trainer__max_steps=100000, train__checkpoint_every=100000)
     process = subprocess.Popen(
         [sys.executable, "-m", "scaling", "train", *told],
@@ -163,24 +187,20 @@ def test_a_signal_is_agreed_on(number, code, delay, tmp_path):
         env={**os.environ, "TMPDIR": str(tmp_path)},
     )
     try:
-        end = time.monotonic() + 300
         while not any("loss" in path.read_text() for path in tmp_path.glob("runs/store/*/log.jsonl")):
-            assert time.monotonic() < end
             assert process.poll() is None
             time.sleep(0.05)
-        time.sleep(delay)
         assert len(alive(tmp_path)) == 3
-        process.send_signal(number)
-        assert process.wait(120) == code
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(120) == 143
         assert alive(tmp_path) == []
     finally:
         process.kill()
     ledger = Ledger.open(tmp_path / "runs")
-    (run,) = ledger.runs()
-    (attempt,) = ledger.attempts(run)
+    (attempt,) = ledger.attempts(ledger.runs()[0])
     assert attempt.end is not None
     assert attempt.end["outcome"] == "stopped"
-    assert list(ledger.folder(run).glob("checkpoints/*/manifest.json"))
+    assert list(tmp_path.glob("runs/store/*/checkpoints/*/manifest.json"))
 
 
 PAIRS = {"data": "{kind: SyntheticPairs, pairs: 61, validation: 24}", "objective": "Sequence", "data.symbols": "absent"}
@@ -208,7 +228,7 @@ def test_a_rank_without_rows_learns_with_the_others(name, strategy, changes, tmp
     rows = [assemble(load(words(tmp_path, name, **told))).batches.batch(step).rows for step in range(16)]
     assert 1 in rows
     assert any(number % 2 and number > 1 for number in rows)
-    supervise(load(words(tmp_path / "two", name, **told, trainer__devices=2, trainer__strategy=strategy)), 2)
+    run(name, runs=tmp_path / "two", **told, trainer__devices=2, trainer__strategy=strategy)
     alone = run(name, runs=tmp_path / "one", **told)
     assert logged(tmp_path / "two") == pytest.approx(logged(tmp_path / "one"), rel=1e-5)
     ledger = Ledger.open(tmp_path / "two")

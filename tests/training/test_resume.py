@@ -18,7 +18,7 @@ from scaling.training import module
 from scaling.training.callbacks import Save
 from scaling.training.checkpoints import FolderIO
 from scaling.training.evaluation import Evaluation
-from tests.training.conftest import Done, left, same, words
+from tests.training.conftest import left, same, words
 
 
 def die() -> None:
@@ -139,38 +139,22 @@ def attempts(store: Path) -> int:
     return sum(path.read_bytes().count(b'{"kind":"start"') for path in store.glob("*/log.jsonl"))
 
 
-def killed_at_random(tmp_path: Path, fork: Callable, draw: random.Random, kills: int = 1) -> int:
-    """Kill at random moments after the run has begun; how many of the kills hit a living run."""
-    told = words(tmp_path / "runs")
-    hits = 0
-    for _ in range(kills):
-        child = fork(told)
-        log = tmp_path / "runs" / "store"
-        begun = attempts(log)
-        while child.poll() is None and attempts(log) == begun:
-            time.sleep(0.002)
-        time.sleep(draw.uniform(0, 0.4))
-        child.poll()
-        child.kill()
-        hits += child.wait() == -signal.SIGKILL
-    assert fork(told).wait() == 0
-    return hits
-
-
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [*range(3), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(3, 195))])
 def test_a_kill_at_a_random_moment(seed, tmp_path, fork, unbroken):
-    killed_at_random(tmp_path, fork, random.Random(seed))
+    told, log = words(tmp_path / "runs"), tmp_path / "runs" / "store"
+    child = fork(told)
+    while child.poll() is None and not attempts(log):
+        time.sleep(0.002)
+    time.sleep(random.Random(seed).uniform(0, 0.4))
+    child.poll()
+    child.kill()
+    child.wait()
+    assert fork(told).wait() == 0
     same(left(tmp_path / "runs"), unbroken)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", range(3, 195))
-def test_a_kill_at_many_random_moments(seed, tmp_path, fork, unbroken):
-    killed_at_random(tmp_path, fork, random.Random(seed))
-    same(left(tmp_path / "runs"), unbroken)
-
-
-def five_kills(tmp_path: Path, fork: Callable, unbroken: Done, seed: int) -> None:
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 20))])
+def test_five_kills_in_one_run(seed, tmp_path, fork, unbroken):
     """A death in each of five attempts, then the end: every step of the stored history stands once."""
     draw = random.Random(seed)
     told = words(tmp_path / "runs")
@@ -192,16 +176,6 @@ def five_kills(tmp_path: Path, fork: Callable, unbroken: Done, seed: int) -> Non
         if entry["kind"] == "resume":
             assert reached - (entry["from_step"] or 0) <= 4, "more than one interval between checkpoints was done again"
         reached = max(reached, entry.get("step", 0))
-
-
-def test_five_kills_in_one_run(tmp_path, fork, unbroken):
-    five_kills(tmp_path, fork, unbroken, seed=0)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", range(1, 20))
-def test_five_kills_in_many_runs(seed, tmp_path, fork, unbroken):
-    five_kills(tmp_path, fork, unbroken, seed)
 
 
 SIGNALS = {signal.SIGTERM: 143, signal.SIGINT: 130, signal.SIGUSR1: 138}
@@ -235,22 +209,15 @@ def test_a_signal_saves_and_leaves_with_its_code(number, step, tmp_path, fork, u
     same(left(tmp_path / "runs"), unbroken)
 
 
-def test_a_finished_run_tells_its_result(tmp_path, run):
-    first = run()
-    again = run()
-    assert not first["already"]
-    assert again["already"]
-    assert again["loss"] == first["loss"]
-
-
-def test_a_branch_is_the_whole_run(tmp_path, run):
+@pytest.mark.parametrize("ranks", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_a_branch_is_the_whole_run(ranks, tmp_path, run):
     """A trunk and a run that branches from it give what the run gives alone."""
     from scaling.ledger import run_id
     from scaling.training.experiment import assemble
-    from scaling.training.run import train_run, train_trunk
+    from scaling.training.run import train_run
     from tests.training.conftest import load
 
-    changes = {"schedule__kind": "WSD", "schedule__warmup": 2, "schedule__decay": 0.5}
+    changes = {"schedule__kind": "WSD", "schedule__warmup": 2, "schedule__decay": 0.5, "trainer__devices": ranks}
     run(runs=tmp_path / "alone", **changes)
     experiment = assemble(load(words(tmp_path / "branched", **changes)))
     found = experiment.trunk()
@@ -261,7 +228,7 @@ def test_a_branch_is_the_whole_run(tmp_path, run):
     ledger.save_plan(
         "study", {"runs": [{"run": ledger.add(experiment.spec), "trunk": {"run": run_id(trunk.spec), "step": step}}]}
     )
-    assert train_trunk(trunk, ledger)
+    assert train_run(trunk, ledger) is not None
     result = train_run(experiment, ledger)
     assert result is not None
     assert result["circumstances"]["from_step"] == step

@@ -12,7 +12,8 @@ from safetensors.torch import load_file
 from scaling.errors import ScalingError
 from scaling.ledger import Ledger
 from scaling.training.experiment import assemble
-from scaling.training.supervisor import RankFailed, supervise
+from scaling.training.ranks import RankFailed
+from scaling.training.run import train
 from tests.training.conftest import load, words
 from tests.training.test_step import logged
 
@@ -22,7 +23,7 @@ STILL = {"model.block.mixer.dropout": 0}
 def ranks(runs: Path, strategy: str, name: str = "decoder", **changes) -> list[float]:
     """The losses of a run on two ranks."""
     told = {"trainer.devices": 2, "trainer.max_steps": 10, "trainer.strategy": strategy, **STILL, **changes}
-    supervise(load(words(runs, name, **told)), 2)
+    train(load(words(runs, name, **told)))
     return logged(runs)
 
 
@@ -118,12 +119,12 @@ def test_others_take_up_a_sharded_checkpoint(then, tmp_path, run):
     run(runs=tmp_path / "whole", **told)
     sharded = load(words(tmp_path / "runs", **told, trainer__devices=2, trainer__strategy="fsdp"))
     with pytest.raises(RankFailed, match="an end"):
-        supervise(replace(sharded, extend=str(tmp_path / "broken.py")), 2)
+        train(replace(sharded, extend=str(tmp_path / "broken.py")))
     assert len(logged(tmp_path / "runs")) == 7
     if then == "one":
         run(runs=tmp_path / "runs", **told)
     else:
-        supervise(load(words(tmp_path / "runs", **told, trainer__devices=2, trainer__strategy=then)), 2)
+        train(load(words(tmp_path / "runs", **told, trainer__devices=2, trainer__strategy=then)))
     assert logged(tmp_path / "runs") == pytest.approx(logged(tmp_path / "whole"), rel=1e-5)
     alike(tmp_path / "whole", tmp_path / "runs")
 

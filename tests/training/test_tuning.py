@@ -19,7 +19,6 @@ from scaling.ledger import Ledger, run_id
 from scaling.schema import build
 from scaling.training.experiment import assemble
 from scaling.training.run import train
-from scaling.training.supervisor import supervise
 from tests.training.conftest import load, same, words
 from tests.training.test_early_stop import the
 from tests.training.test_resume import in_save
@@ -157,7 +156,7 @@ def test_ranks_train_what_a_tuning_does(kind, strategy, base, tmp_path):
     changes["model.block.mixer.dropout"] = "0"
     alone = train(load(words(tmp_path / "one", **changes)))
     two = load(words(tmp_path / "two", **changes, **{"trainer.devices": 2, "trainer.strategy": strategy}))
-    supervise(two, 2)
+    train(two)
     result = Ledger.open(tmp_path / "two").result(alone["run"])
     assert result is not None
     assert result["loss"] == pytest.approx(alone["loss"], rel=1e-5)

@@ -1,9 +1,14 @@
-"""A small run has one thread, on however many cores, unless a person says how many."""
+"""A small run has one thread, on however many cores; steps count subnormal numbers as zero; a peak is stated where it
+is known.
+"""
 
 from __future__ import annotations
 
 import json
 import os
+import platform
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -16,8 +21,12 @@ from scaling.studies import launch
 from scaling.studies.plan import plan
 from scaling.studies.question import Question
 from scaling.studies.size import Size
+from scaling.training import machine
 from scaling.training.experiment import assemble
-from scaling.training.threads import VARIABLES, suited
+from scaling.training.machine import VARIABLES, flushed, flushes, suited
+from scaling.training.module import FamilyModule
+from scaling.training.run import train
+from tests.training.conftest import words as tiny
 
 DATA = ("data=synthetic", "size.vocabulary=null", "trainer.max_steps=20")
 
@@ -106,3 +115,60 @@ def test_doctor_does_not_praise_every_core(monkeypatch, tmp_path, capsys):
     cli.main(["doctor", "--json"])
     (finding,) = (one for one in json.loads(capsys.readouterr().out) if one["topic"] == "threads")
     assert finding["what"] == "OMP_NUM_THREADS is not set: the size of a run's model decides"
+
+
+FAULTS = """
+import resource
+import torch
+from scaling.training.machine import keep_freed
+
+if {kept}:
+    keep_freed()
+faults = []
+for _ in range(30):
+    torch.ones(1 << 24)
+    faults.append(resource.getrusage(resource.RUSAGE_SELF).ru_minflt)
+print(faults[-1] - faults[9])  # the first blocks find the heap too short
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="the allocator is not glibc's")
+def test_what_a_step_freed_is_not_cleared_again():
+    def faults(kept: bool) -> int:
+        code = FAULTS.format(kept=kept)
+        return int(subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True).stdout)
+
+    assert faults(True) < 100 < 1000 < faults(False)
+
+
+@pytest.fixture
+def able():
+    """A processor that can count subnormal numbers as zero."""
+    if not torch.set_flush_denormal(True):
+        pytest.skip("this processor counts them always")
+    torch.set_flush_denormal(False)
+
+
+@pytest.mark.usefixtures("able")
+def test_steps_count_subnormal_numbers_as_zero_and_what_follows_does_not(tmp_path, monkeypatch):
+    seen, loss = [], FamilyModule._loss
+    monkeypatch.setattr(FamilyModule, "_loss", lambda *given: (seen.append(flushes()), loss(*given))[1])
+    train(load("decoder", tiny(tmp_path)[1:]))
+    assert set(seen) == {True}
+    assert not flushes()
+
+
+@pytest.mark.usefixtures("able")
+def test_whoever_flushed_before_flushes_after():
+    with flushed():
+        with flushed():
+            pass
+        assert flushes()
+    assert not flushes()
+
+
+@pytest.mark.parametrize("precision", ["32-true", "bf16-true"])
+def test_a_peak_is_told_only_where_it_is_known(precision, monkeypatch):
+    monkeypatch.setattr(machine.torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(machine.torch.cuda, "get_device_name", lambda: "NVIDIA H100 80GB HBM3")
+    assert machine.peak(precision) == (989e12 if precision == "bf16-true" else None)
