@@ -11,10 +11,8 @@ from scaling.config import print_remarks
 from scaling.errors import DISK, ScalingError, plural
 from scaling.printing import span
 from scaling.schema import PositiveFloat, PositiveInt
-from scaling.verbs.overrides import RUNS
 from scaling.verbs.plan import StudySource, refuse_budget
-from scaling.verbs.result import Result
-from scaling.verbs.signature import PYTHON, verb
+from scaling.verbs.verb import PYTHON, RUNS, Result, verb
 
 if TYPE_CHECKING:
     import pandas
@@ -120,20 +118,15 @@ def _study(findings: Findings, page: Path, ledger: Ledger | None = None, missing
 
 def _of_task(task: TaskFindings) -> Iterator[str]:
     """A task in lines: the predictions for its held-out runs, and what to doubt."""
-    from scaling.laws.report import coverage
-    from scaling.printing import percent
+    from scaling.laws.report import held_out
 
     document = task.document
     if document is None:
         yield f"{task.task}: no law of the score: {task.reason}"
         return
-    target, tested = document["target"], document["held_out"]
-    covered = None if tested is None else coverage(tested)
-    yield f"{task.task}: {document['law']}, {plural(document['n'], 'score')}" + (f"; {covered}" if covered else "")
-    for point in [] if tested is None else tested["points"]:
-        run: Mapping[str, Any] = point["interval_run"] or {"low": None}
-        ends = "" if None in run.values() else f", {percent(run['level'])} {run['low']:.4f} to {run['high']:.4f}"
-        yield f"  held out: {target} {point[target]:.4f}, predicted {point['predicted']:.4f}{ends}"
+    yield f"{task.task}: {document['law']}, {plural(document['n'], 'score')}"
+    if (table := held_out(document)) is not None:
+        yield table.text()
     yield from (f"! {task.task}: {doubt}" for doubt in (*document["not_identified"], *document["unreliable"]))
 
 
@@ -169,14 +162,10 @@ def study(
 
     Args:
         study: a shipped study, a path, or in Python the fields of a study as a dict
-        at: a scale that the study names, as paper
-        workers: processes; default: what suits the machine
         launcher: who starts the workers
         slurm: options of sbatch, as submitit names them
         tasks: finetune each finished run on these too
         adaptive: choose the runs one after another, until the goal is reached
-        budget: FLOPs of --adaptive; default: what the grid takes
-        retry_failed: try runs again that failed too often
     """
     from scaling.laws.next_run import parse_goal
     from scaling.reports.chosen import sentence

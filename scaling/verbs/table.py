@@ -11,8 +11,7 @@ from scaling.errors import ScalingError
 from scaling.printing import Table as PrintedTable
 from scaling.printing import TableResult
 from scaling.schema import PositiveInt
-from scaling.verbs.result import Result
-from scaling.verbs.signature import PYTHON, Flag, verb
+from scaling.verbs.verb import PYTHON, Flag, Result, verb
 
 if TYPE_CHECKING:
     import pandas
@@ -133,7 +132,6 @@ def table(
 
     Args:
         name: a shipped table or a file
-        rows: one row alone; repeats
         counts: parameters and operations alone
         train: train first what is missing
         source: runs to read: a ledger's folder, kept points, wandb:PROJECT; with --train they are not trained again
@@ -141,8 +139,6 @@ def table(
         downstream: tasks to show scores of, as cola,sst2; with --train each run is finetuned on them. `all`: the tasks
             of the table, and those that a ledger holds
         keep: a page of Markdown to write, with its runs in a folder beside it to print the table from; as PAGE.md
-        workers: processes (default: the number that suits the machine)
-        retry_failed: train runs again that failed too often
     """
     from scaling.config import print_remarks
     from scaling.tables.count import counts as counted
@@ -201,13 +197,12 @@ def decide(
 
     Args:
         name: a shipped table or a file
-        rows: one row alone; repeats
         source: runs to read: a ledger's folder, kept points, wandb:PROJECT
         against: larger runs to decide for: a ledger's folder, kept points, wandb:PROJECT
         study: the study to read
         downstream: tasks to show scores of, as cola,sst2; `all`: the tasks of the table, and those that a ledger holds
     """
-    from scaling.tables.decision import decisions, final_of, is_of_study, of_study, shown
+    from scaling.tables.decision import decisions, final_of, is_of_study, of_study
     from scaling.tables.downstream import ALL, chosen, split
     from scaling.tables.study import held
     from scaling.tables.table import read
@@ -227,8 +222,5 @@ def decide(
     if not made:
         fix = "train further rows, or name their runs by --from"
         raise ScalingError(f"no two rows of {file.name} are finished at two scales", fix=fix)
-    parts: list[Any] = []
-    for each in shown(made):
-        parts += [*([""] if parts else []), (each.titles, each.rows), *each.notes]
     document = {"table": file.name, "decisions": [decision.to_json() for decision in made]}
-    return Decisions(document, parts, decisions=tuple(made))
+    return Decisions(document, decisions=tuple(made))
