@@ -21,17 +21,7 @@ import numpy as np
 
 from scaling import json_lines
 from scaling.errors import ScalingError, check_regular, from_os, nearest, plural
-from scaling.laws.formula import (
-    condition,
-    evaluate,
-    is_empty,
-    names,
-    no_column,
-    not_a_number,
-    numeric,
-    parse,
-    word_in,
-)
+from scaling.laws.formula import condition, evaluate, is_empty, names, no_column, numeric, parse
 from scaling.laws.law import MEANINGS, POSITIVE, PREFIX, Law
 
 USUAL_NAMES = MappingProxyType(
@@ -560,9 +550,7 @@ def _separated(path: Path) -> dict[str, list[str]]:
             raise ScalingError(what, file=path, line=line, fix=fix)
     columns = {name: [row[place] for _, row in rows] for place, name in enumerate(header)}
     for name in POSITIVE & columns.keys():  # the line is known here; another column may hold words
-        wrong = word_in(name, columns[name])
-        if wrong is not None:
-            raise not_a_number(name, columns[name][wrong], file=path, line=rows[wrong][0])
+        numeric(name, np.array(columns[name], object), str(path), [line for line, _ in rows])
     return columns
 
 

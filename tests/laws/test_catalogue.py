@@ -6,11 +6,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scaling.errors import ScalingError
-from scaling.laws import LAWS, Points, fit, named
-from scaling.laws.catalogue import critical_batch, minimum_compute, minimum_steps
+from scaling.laws import LAWS, fit, named
+from scaling.laws.curves import areas
 from scaling.laws.dual import Dual, sigmoid
 from scaling.laws.problem import named_objective
-from scaling.laws.special_laws import areas, with_areas
 
 PF_DAY = 8.64e19
 TRUTHS = {
@@ -181,17 +180,6 @@ def test_special_cases():
     np.testing.assert_allclose(in_n, named("kaplan_n").predict(np.array([6.4e13, 0.076]), table))
 
 
-def test_kaplans_batch_corrections():
-    critical = critical_batch(3.0, 2e8, 0.21)
-    assert critical == pytest.approx(2e8 / 3.0 ** (1 / 0.21))
-    assert minimum_steps(1000, critical, critical) == pytest.approx(500)
-    assert minimum_compute(1.0, critical, critical) == pytest.approx(0.5)
-    found = fit(
-        "critical_batch", {"loss": np.linspace(2, 5, 9), "B_crit": critical_batch(np.linspace(2, 5, 9), 2e8, 0.21)}
-    )
-    assert found.estimates["alpha_B"] == pytest.approx(0.21)
-
-
 def test_whole_curves_under_annealing():
     """Two schedules of one model: S₁ and S₂ at every step predict both curves with one set of constants."""
     constant = np.full(4000, 1e-3)
@@ -206,21 +194,6 @@ def test_whole_curves_under_annealing():
     table = {"S1": S1[kept], "S2": S2[kept]}
     loss = form.predict(np.array([2.2, 0.5, 20.0, 0.5]), table)
     np.testing.assert_allclose(fit(form, table | {"loss": loss}).theta, [2.2, 0.5, 20.0, 0.5], rtol=1e-6)
-
-
-def test_a_curve_finds_its_own_schedule():
-    rates = {"a": np.full(100, 1e-3), "b": np.linspace(1e-3, 1e-4, 50)}
-    points = Points(
-        {"run": np.array(["b", "a", "b"]), "step": np.array([50, 100, 1]), "loss": np.array([2.0, 2.1, 3.0])}
-    )
-    ready = with_areas(points, rates, 0.9)
-    S1, S2 = areas(rates["b"], 0.9)
-    np.testing.assert_array_equal(ready["S1"], [S1[49], areas(rates["a"], 0.9)[0][99], S1[0]])
-    np.testing.assert_array_equal(ready["S2"], [S2[49], 0.0, 0.0])
-    with pytest.raises(ScalingError, match="schedule has 20 steps"):
-        with_areas(points, rates | {"b": rates["b"][:20]})
-    with pytest.raises(ScalingError, match="no schedule"):
-        with_areas(points, {"a": rates["a"]})
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,7 @@ import pytest
 
 from scaling.errors import ScalingError
 from scaling.laws import fit, named, predict_runs
-from scaling.laws.catalogue import VOCABULARY, best_vocabulary
-from scaling.laws.special_laws import best_mixture, mixture_exponential, mixture_joint
+from scaling.laws.catalogue import best_mixture, best_vocabulary, mixture_exponential, mixture_joint, vocabulary
 
 
 def test_the_best_mixture_of_known_laws_is_found():
@@ -51,11 +50,11 @@ def test_the_best_vocabulary_of_a_known_law_is_found_and_losses_may_be_negative(
     theta = np.array([-6.0, 300.0, 20.0, 800.0, 0.3, 0.3, 0.3, 0.2])
     vocabularies = np.geomspace(1e3, 1e7, 20001)
     many = {"N": np.full(20001, 1e8), "H": np.full(20001, 1e10), "V": vocabularies}
-    least = vocabularies[VOCABULARY.predict(theta, many).argmin()]
+    least = vocabularies[vocabulary.predict(theta, many).argmin()]
     assert best_vocabulary(theta, 1e10) == pytest.approx(least, rel=1e-3)
     rng = np.random.default_rng(0)
     columns = {n: np.exp(rng.uniform(*ends, 80)) for n, ends in {"N": (17, 21), "V": (8, 11), "H": (21, 25)}.items()}
-    loss = VOCABULARY.predict(theta, columns) + 1e-3 * rng.standard_normal(80)
-    found = fit(VOCABULARY, columns | {"loss_u": loss}, starts=64)
+    loss = vocabulary.predict(theta, columns) + 1e-3 * rng.standard_normal(80)
+    found = fit(vocabulary, columns | {"loss_u": loss}, starts=64)
     [ahead] = predict_runs(found, [{"N": 2e9, "V": 5e4, "H": 2e11}], method="t")
     assert ahead.run.low < ahead.mean.low < ahead.estimate < ahead.mean.high < min(ahead.run.high, 0)
