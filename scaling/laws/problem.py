@@ -483,6 +483,11 @@ def parameter(form: Law, name: str) -> Quantity:
     return replace(derived(name, lambda p: getattr(p, name), scale=chosen.scale), limits=(low, high))
 
 
+def named_quantity(form: Law, name: str) -> Quantity:
+    """A parameter of the law, or one of its derived quantities."""
+    return derived(name, form.derived[name]) if name in form.derived else parameter(form, name)
+
+
 def derived(name: str, formula: Callable[[Any], Dual], scale: Literal["linear", "log"] = "linear") -> Quantity:
     """A formula of the parameters: `derived("a", lambda p: p.beta / (p.alpha + p.beta))`."""
     return Quantity(name, lambda form, theta, seeds: formula(form.named_duals(theta, seeds)), scale)
