@@ -386,8 +386,7 @@ def _check_fixed(form: Law, fixed: Mapping[str, float]) -> None:
 
 def _refuse_floor(form: Law, fixed: Mapping[str, float], columns: Columns, target: np.ndarray, points: Points) -> None:
     """A floor that is held above what was measured leaves nothing for the other terms, which can only add to it."""
-    linear = [index for index, parameter in enumerate(form.parameters) if parameter.linear]
-    for place, index in enumerate(linear):
+    for place, index in enumerate(form.linear):
         parameter = form.parameters[index]
         value = fixed.get(parameter.name, parameter.lower)
         # Scores scatter about the level of chance.
@@ -395,7 +394,7 @@ def _refuse_floor(form: Law, fixed: Mapping[str, float], columns: Columns, targe
             continue
         with np.errstate(all="ignore"):
             theta = form.start(np.random.Generator(np.random.Philox(0)), 1, columns, target)
-            terms = form.jacobian(theta, columns)[0][:, linear]
+            terms = form.jacobian(theta, columns)[0][:, form.linear]
         if np.all(terms[:, place] == 1.0) and np.all(terms >= 0):
             what = f"is a floor of the {form.target}, and the lowest {form.target} is {target.min():.4g}"
             raise points.error(what, "hold it below that, or leave it free", parameter.name, value=value)
