@@ -13,9 +13,8 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from benchmarks.coverage.studies import KINDS, RATE, curve_design, draw_curves
-from scaling.laws.curve_fit import fit_curves
-from scaling.laws.curves import Curve
-from scaling.laws.special_laws import CURVE_LAWS
+from scaling.laws.catalogue import CURVE_LAWS
+from scaling.laws.curves import Curve, fit_curves
 
 
 def many(count: int, points: int) -> list[Curve]:

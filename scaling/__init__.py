@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from scaling import laws as laws
     from scaling.cost import Cost as Cost
     from scaling.errors import ScalingError as ScalingError
-    from scaling.laws.curve_fit import CurveFit as CurveFit
+    from scaling.laws.curves import CurveFit as CurveFit
     from scaling.schema import extend as extend
     from scaling.training.module import DecoderModule as DecoderModule
     from scaling.training.module import EncoderDecoderModule as EncoderDecoderModule
@@ -60,7 +60,7 @@ _MORE = {
 }
 
 
-_HOMES = {"Cost": "cost", "CurveFit": "laws.curve_fit", "Result": "verbs.verb", "ScalingError": "errors"}
+_HOMES = {"Cost": "cost", "CurveFit": "laws.curves", "Result": "verbs.verb", "ScalingError": "errors"}
 _HOMES |= {"extend": "schema", "__version__": "version"}
 _HOMES |= dict.fromkeys(("DecoderModule", "EncoderDecoderModule", "EncoderModule"), "training.module")
 for _module, _commands in COMMANDS.items():

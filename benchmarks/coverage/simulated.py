@@ -15,8 +15,7 @@ from benchmarks.coverage.published import head, row
 from benchmarks.coverage.studies import CHINCHILLA, TRUTH, Draw
 from scaling.errors import ScalingError
 from scaling.laws.catalogue import named
-from scaling.laws.curve_fit import fit_curves
-from scaling.laws.curves import Curve, Sizes
+from scaling.laws.curves import Curve, Sizes, fit_curves
 from scaling.laws.design import Candidates
 from scaling.laws.fit import fit, intervals
 from scaling.laws.intervals import Interval

@@ -205,11 +205,8 @@ def isoflop(
     accepted = [(minimum, positions) for minimum, positions in read if minimum.refused is None]
     if len(accepted) < 2:
         reasons = "; ".join(f"C={minimum.C:.3g}: {minimum.refused}" for minimum, _ in read if minimum.refused)
-        raise ScalingError(
-            f"{len(accepted)} of {len(read)} budgets have a minimum, a law needs two ({reasons})",
-            file=points.source or None,
-            fix="add sizes on both sides of the lowest loss, or add budgets",
-        )
+        what = f"{len(accepted)} of {len(read)} budgets have a minimum, a law needs two ({reasons})"
+        raise points.error(what, "add sizes on both sides of the lowest loss, or add budgets")
     budgets, positions, spread = np.array([(each.C, each.position, each.spread) for each, _ in accepted]).T
     law = fit_power_law(budgets, positions, None if noise is None else spread)
     count = min(len(drawn) for _, drawn in accepted)
@@ -219,9 +216,8 @@ def isoflop(
 
 def curves(points: Points, along: str = "N") -> list[tuple[float, np.ndarray, np.ndarray]]:
     """(C, sizes, losses) of each budget, sizes ascending; of runs at the same size the best is kept."""
-    compute, size, loss = points.numbers("C"), points.numbers(along), points.numbers("loss")
-    order = np.lexsort((loss, size, compute))
-    compute, size, loss = compute[order], size[order], loss[order]
+    columns = np.stack([points.numbers(name) for name in ("loss", along, "C")])
+    loss, size, compute = columns[:, np.lexsort(columns)]
     found = []
     for rows in _budgets(np.log(compute), size):
         rows = rows[np.lexsort((loss[rows], size[rows]))]
@@ -355,54 +351,49 @@ class Envelope:
     D_law: PowerLawFit
 
 
-Training = tuple[float, np.ndarray, np.ndarray, np.ndarray]
-"""N of a run, and its C, D and loss along training."""
-
-
 def envelope(points: Points, *, budgets: int = BUDGETS) -> Envelope:
     """The envelope of the curves of `points`: one row a run and evaluation, with run, N, D, C and loss."""
-    runs = _runs(points)
-    if len({size for size, *_ in runs}) < 3:
-        raise ScalingError(
-            "an envelope needs the curves of three sizes or more",
-            file=points.source or None,
-            fix="give a row a run and evaluation, with columns run, N, D, C and loss",
-        )
+    size, names = points.numbers("N"), points["run"]
+    table = np.column_stack([size, *(points.numbers(name) for name in ("C", "D", "loss"))])
+    runs = []  # the rows of each run along its training, by size and then name
+    for run in sorted(set(names.tolist()), key=lambda run: (size[names == run][0], str(run))):
+        rows = table[names == run]
+        if len(np.unique(rows[:, 0])) > 1:
+            raise points.error("one run has two sizes", "fix N", "run", value=run)
+        runs.append(rows[np.argsort(rows[:, 1], kind="stable")])
+    if len({rows[0, 0] for rows in runs}) < 3:
+        fix = "give a row a run and evaluation, with columns run, N, D, C and loss"
+        raise points.error("an envelope needs the curves of three sizes or more", fix)
     lowest = _lowest(runs, budgets)
     if lowest is None:
-        raise ScalingError(
-            "the envelope is not closed: at almost every compute the smallest or largest size is lowest",
-            file=points.source or None,
-            fix="add sizes on both sides, or train them longer",
-        )
+        what = "the envelope is not closed: at almost every compute the smallest or largest size is lowest"
+        raise points.error(what, "add sizes on both sides, or train them longer")
     fewer = [_lowest(runs[:left] + runs[left + 1 :], budgets) for left in range(len(runs))]
     closed = [other for other in fewer if other is not None]
-    return replace(
-        lowest,
-        N_law=_jackknifed(lowest.N_law, [other.N_law.exponent for other in closed]),
-        D_law=_jackknifed(lowest.D_law, [other.D_law.exponent for other in closed]),
-    )
+
+    def jackknifed(law: PowerLawFit, exponents: list[float]) -> PowerLawFit:
+        count = len(exponents)
+        error = float(np.sqrt((count - 1) * np.var(exponents))) if count > 1 else np.inf
+        return replace(law, standard_error=error, freedom=max(count - 1, 0))
+
+    size_law = jackknifed(lowest.N_law, [other.N_law.exponent for other in closed])
+    return replace(lowest, N_law=size_law, D_law=jackknifed(lowest.D_law, [other.D_law.exponent for other in closed]))
 
 
-def _jackknifed(law: PowerLawFit, exponents: list[float]) -> PowerLawFit:
-    """The law with the error of its exponent from refits that each leave one run out."""
-    count = len(exponents)
-    error = float(np.sqrt((count - 1) * np.var(exponents))) if count > 1 else np.inf
-    return replace(law, standard_error=error, freedom=max(count - 1, 0))
+def _lowest(runs: list[np.ndarray], budgets: int) -> Envelope | None:
+    """The closed part of the envelope of runs of N, C, D and loss, if two sizes or more make it."""
+    ends = np.log([(rows[0, 1], rows[-1, 1]) for rows in runs])
+    grid = np.linspace(ends.min(), ends.max(), budgets)
 
+    def along(rows: np.ndarray, column: int) -> np.ndarray:
+        """A curve between its own evaluations, in logarithms; nothing before its first or after its last."""
+        return np.exp(np.interp(grid, np.log(rows[:, 1]), np.log(rows[:, column]), left=np.nan, right=np.nan))
 
-def _lowest(runs: list[Training], budgets: int) -> Envelope | None:
-    """The closed part of the envelope of these runs, if two sizes or more make it."""
-    start = np.log(min(compute[0] for _, compute, *_ in runs))
-    end = np.log(max(compute[-1] for _, compute, *_ in runs))
-    grid = np.linspace(start, end, budgets)
-    losses = np.stack([_along(grid, compute, loss) for _, compute, _, loss in runs])
-    tokens = np.stack([_along(grid, compute, data) for _, compute, data, _ in runs])
-    sizes = np.array([size for size, *_ in runs])
-
+    losses, tokens = (np.stack([along(rows, column) for rows in runs]) for column in (3, 2))
+    sizes = np.array([rows[0, 0] for rows in runs])
+    covered = np.isfinite(losses).any(axis=0)
+    grid, losses, tokens = grid[covered], losses[:, covered], tokens[:, covered]
     reached = np.isfinite(losses)
-    covered = reached.any(axis=0)
-    grid, losses, tokens, reached = grid[covered], losses[:, covered], tokens[:, covered], reached[:, covered]
     lowest = np.where(reached, losses, np.inf).argmin(axis=0)
     smallest = np.where(reached, sizes[:, None], np.inf).min(axis=0)
     largest = np.where(reached, sizes[:, None], -np.inf).max(axis=0)
@@ -413,22 +404,3 @@ def _lowest(runs: list[Training], budgets: int) -> Envelope | None:
     compute, size, data = np.exp(grid[closed]), sizes[rows], tokens[rows, columns]
     laws = fit_power_law(compute, size), fit_power_law(compute, data)
     return Envelope(compute, size, data, losses[rows, columns], int((~closed).sum()), *laws)
-
-
-def _runs(points: Points) -> list[Training]:
-    """The curve of each run, by size and then name."""
-    size, compute, data, loss = (points.numbers(name) for name in ("N", "C", "D", "loss"))
-    names, found = points["run"], []
-    for run in sorted(set(names.tolist()), key=lambda run: (size[names == run][0], str(run))):
-        rows = np.flatnonzero(names == run)
-        rows = rows[np.argsort(compute[rows], kind="stable")]
-        if len(np.unique(size[rows])) > 1:
-            raise ScalingError("one run has two sizes", file=points.source or None, key="run", value=run, fix="fix N")
-        found.append((float(size[rows[0]]), compute[rows], data[rows], loss[rows]))
-    return found
-
-
-def _along(grid: np.ndarray, compute: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """A curve between its own evaluations, in logarithms; nothing before its first or after its last."""
-    logs = np.interp(grid, np.log(compute), np.log(values), left=np.nan, right=np.nan)
-    return np.exp(logs)

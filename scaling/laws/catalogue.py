@@ -1,23 +1,58 @@
-"""The laws of the papers, by family. A law is an entry: its formula, its citation, its parameters and its code."""
+"""The laws of the papers, by family.
+
+A law is a function of its parameters `p` and of the columns that it is named after; `law` adds its citation and its
+parameters, and the first line of the docstring is its formula.
+"""
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable, Sequence
+from functools import cache, reduce
+from operator import add, mul
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from scaling import schema
 from scaling.errors import ScalingError, nearest
-from scaling.laws import special_laws
-from scaling.laws.dual import Dual
+from scaling.laws.dual import Dual, sigmoid
 from scaling.laws.law import Columns, Law, Parameter, Rng, coefficient, exponent, floor, number, place
 
 KAPLAN = "Kaplan et al. 2020, arXiv 2001.08361"
 GADRE = "Gadre et al. 2024, arXiv 2403.08540"
+CLARK = "Clark et al. 2022, arXiv 2202.01169"
+BHAGIA = "Bhagia et al. 2024, arXiv 2412.04403"
+BRANDFONBRENER = "Brandfonbrener et al. 2024, arXiv 2411.12925"
+TISSUE = "Tissue et al. 2024, arXiv 2408.11029"
+BITS = "bits per byte"
 
 SMALLEST = 1e-3
 """The least exponent that something is divided by."""
+
+
+def several(kind: Callable[..., Parameter], names: str, *choices: Any, **more: Any) -> tuple[Parameter, ...]:
+    """Parameters of one kind: `several(exponent, "alpha beta")`."""
+    return tuple(kind(name, *choices, **more) for name in names.split())
+
+
+def law(citation: str, *parameters: Parameter, **choices: Any) -> Callable[[Callable[..., Dual]], Law]:
+    """The law of a function in plain numpy, under the function's name."""
+
+    def of(function: Callable[..., Dual]) -> Law:
+        inputs = tuple(inspect.signature(function).parameters)[1:]
+        return Law(
+            name=function.__name__,
+            formula=str(inspect.getdoc(function)).partition("\n")[0],
+            citation=citation,
+            inputs=inputs,
+            parameters=parameters,
+            curve=lambda p, x: function(p, *(getattr(x, name) for name in inputs)),
+            **choices,
+        )
+
+    return of
+
 
 # One column
 
@@ -63,14 +98,6 @@ def _kaplan(x: str) -> Law:
 
 def _broken(x: str, breaks: int) -> Law:
     """Broken neural scaling laws, eq. 1. At the i-th break dᵢ the slope changes by cᵢ; fᵢ is how gradual it is."""
-    bends = (
-        (
-            number(f"c_{i}", -10.0, 10.0, (-1.0, 1.0)),
-            place(f"d_{i}", x, "unit of the column"),
-            Parameter(f"f_{i}", "1", "log", 1e-3, 1e2, (0.1, 1.5)),
-        )
-        for i in range(1, breaks + 1)
-    )
 
     def curve(p: Any, columns: Any) -> Dual:
         column = getattr(columns, x)
@@ -103,61 +130,44 @@ def _broken(x: str, breaks: int) -> Law:
         bends = np.take_along_axis(bends, order[..., None], axis=-2)
         return np.concatenate([theta[..., :3], bends.reshape(*theta.shape[:-1], -1)], axis=-1)
 
+    parameters = [floor("a"), coefficient("b"), number("c_0", -10.0, 10.0, (-0.2, 1.0))]
+    for i in range(1, breaks + 1):
+        parameters += [number(f"c_{i}", -10.0, 10.0, (-1.0, 1.0)), place(f"d_{i}", x, "unit of the column")]
+        parameters.append(Parameter(f"f_{i}", "1", "log", 1e-3, 1e2, (0.1, 1.5)))
     return Law(
         name=f"broken_{x.lower()}_{breaks}",
         formula="L(x) = a + b x^-c₀ Πᵢ (1 + (x/dᵢ)^(1/fᵢ))^(-cᵢ fᵢ)",
         citation="Caballero et al. 2022, arXiv 2210.14891",
         inputs=(x,),
-        parameters=(
-            *(floor("a"), coefficient("b"), number("c_0", -10.0, 10.0, (-0.2, 1.0))),
-            *(parameter for bend in bends for parameter in bend),
-        ),
+        parameters=tuple(parameters),
         curve=curve,
         adjust=adjust,
         canonical=canonical,
     )
 
 
-CRITICAL_BATCH = Law(  # of measured critical batches; eq. 1.4
-    name="critical_batch",
-    formula="B_crit(L) = B_* L^(-1/α_B)",
-    citation=KAPLAN,
-    target="B_crit",
-    inputs=("loss",),
-    parameters=(coefficient("B_star", "tokens"), exponent("alpha_B", SMALLEST, start=(0.05, 1.0))),
-    curve=lambda p, x: p.B_star * x.loss ** (-1.0 / p.alpha_B),
-)
+@law(KAPLAN, coefficient("B_star", "tokens"), exponent("alpha_B", SMALLEST, start=(0.05, 1.0)), target="B_crit")
+def critical_batch(p, loss):
+    """B_crit(L) = B_* L^(-1/α_B)
 
-
-def critical_batch(loss: ArrayLike, B_star: float, alpha_B: float) -> np.ndarray:
-    """B_crit(L) = B_* L^(-1/α_B), in tokens."""
-    return B_star * np.asarray(loss, float) ** (-1.0 / alpha_B)
-
-
-def minimum_steps(steps: ArrayLike, batch: ArrayLike, critical: ArrayLike) -> np.ndarray:
-    """S_min = S / (1 + B_crit/B), the steps that a batch far above the critical one would take (Kaplan, eq. 5.4)."""
-    return np.asarray(steps, float) / (1.0 + np.asarray(critical) / np.asarray(batch))
-
-
-def minimum_compute(compute: ArrayLike, batch: ArrayLike, critical: ArrayLike) -> np.ndarray:
-    """C_min = C / (1 + B/B_crit), the compute that a batch far below the critical one would take (Kaplan, eq. 5.5)."""
-    return np.asarray(compute, float) / (1.0 + np.asarray(batch) / np.asarray(critical))
+    Eq. 1.4, of measured critical batches. S_min = S / (1 + B_crit/B) are the steps at a batch far above the critical
+    one, and C_min = C / (1 + B/B_crit) is the compute at a batch far below it (eq. 5.4 and 5.5).
+    """
+    return p.B_star * loss ** (-1.0 / p.alpha_B)
 
 
 # Size and data
 
-CHINCHILLA = Law(  # approach 3; eq. 2
-    name="chinchilla",
-    formula="L(N, D) = E + A N^-α + B D^-β",
-    citation="Hoffmann et al. 2022, arXiv 2203.15556",
-    derived={
-        "a": lambda p: p.beta / (p.alpha + p.beta),  # N_opt ∝ C^a
-        "b": lambda p: p.alpha / (p.alpha + p.beta),  # D_opt ∝ C^b
-    },
-    inputs=("N", "D"),
-    parameters=(floor(), coefficient("A"), coefficient("B"), exponent("alpha"), exponent("beta")),
-    curve=lambda p, x: p.E + p.A * x.N**-p.alpha + p.B * x.D**-p.beta,
+
+@law(
+    "Hoffmann et al. 2022, arXiv 2203.15556",
+    *(floor(), *several(coefficient, "A B"), *several(exponent, "alpha beta")),
+    # N_opt ∝ C^a and D_opt ∝ C^b
+    derived={"a": lambda p: p.beta / (p.alpha + p.beta), "b": lambda p: p.alpha / (p.alpha + p.beta)},
 )
+def chinchilla(p, N, D):  # approach 3; eq. 2
+    """L(N, D) = E + A N^-α + B D^-β"""
+    return p.E + p.A * N**-p.alpha + p.B * D**-p.beta
 
 
 def _adjust_kaplan_n_d(theta: np.ndarray, rng: Rng, inputs: Columns, target: np.ndarray) -> None:
@@ -169,18 +179,15 @@ def _adjust_kaplan_n_d(theta: np.ndarray, rng: Rng, inputs: Columns, target: np.
     theta[:, 1] = np.median(inputs["D"]) * (1.0 - share) * inner
 
 
-KAPLAN_N_D = Law(  # eq. 1.5
-    name="kaplan_n_d",
-    formula="L(N, D) = [(N_c/N)^(α_N/α_D) + D_c/D]^α_D",
-    citation=KAPLAN,
-    inputs=("N", "D"),
-    parameters=(
-        *(place("N_c", "N", "parameters"), place("D_c", "D", "tokens")),
-        *(exponent("alpha_N", SMALLEST), exponent("alpha_D", SMALLEST)),
-    ),
-    curve=lambda p, x: ((p.N_c / x.N) ** (p.alpha_N / p.alpha_D) + p.D_c / x.D) ** p.alpha_D,
+@law(
+    KAPLAN,
+    *(place("N_c", "N", "parameters"), place("D_c", "D", "tokens")),
+    *several(exponent, "alpha_N alpha_D", SMALLEST),
     adjust=_adjust_kaplan_n_d,
 )
+def kaplan_n_d(p, N, D):  # eq. 1.5
+    """L(N, D) = [(N_c/N)^(α_N/α_D) + D_c/D]^α_D"""
+    return ((p.N_c / N) ** (p.alpha_N / p.alpha_D) + p.D_c / D) ** p.alpha_D
 
 
 def _adjust_kaplan_n_s(theta: np.ndarray, rng: Rng, inputs: Columns, target: np.ndarray) -> None:
@@ -191,38 +198,15 @@ def _adjust_kaplan_n_s(theta: np.ndarray, rng: Rng, inputs: Columns, target: np.
     theta[:, 1] = np.median(inputs["S_min"]) * ((1.0 - share) * loss) ** (1.0 / theta[:, 3])
 
 
-# S_min is the number of steps at a batch far above the critical one; `minimum_steps` turns steps at batch B into it.
-KAPLAN_N_S = Law(  # eq. 1.6
-    name="kaplan_n_s",
-    formula="L(N, S_min) = (N_c/N)^α_N + (S_c/S_min)^α_S",
-    citation=KAPLAN,
-    inputs=("N", "S_min"),
-    parameters=(
-        *(place("N_c", "N", "parameters"), place("S_c", "S_min", "steps")),
-        *(exponent("alpha_N", SMALLEST), exponent("alpha_S", SMALLEST)),
-    ),
-    curve=lambda p, x: (p.N_c / x.N) ** p.alpha_N + (p.S_c / x.S_min) ** p.alpha_S,
+@law(
+    KAPLAN,
+    *(place("N_c", "N", "parameters"), place("S_c", "S_min", "steps")),
+    *several(exponent, "alpha_N alpha_S", SMALLEST),
     adjust=_adjust_kaplan_n_s,
 )
-
-
-def _farseer(p: Any, x: Any) -> Dual:
-    """E(N) + B(N) (D/D₀)^-β(N), each of E, B and β of the form X₀ exp(s_X q_X) with q_γ = ((N/N₀)^γ - 1)/γ.
-
-    With N₀ = 10⁹ and D₀ = 2·10¹⁰ these are the functions of the paper, exp(e(N)) + exp(b(N)) D^-exp(a(N)) with e, b and
-    a linear in N^γ; γ → 0 is a power of N, and no parameter is the value of a term many decades away.
-    """
-    size, data = np.log(x.N / 1e9), np.log(x.D / 2e10)
-    E, B, beta = (
-        getattr(p, f"{letter}_0")
-        * np.exp(
-            getattr(p, f"s_{letter}")
-            * (np.exp(getattr(p, f"gamma_{letter}") * size) - 1.0)
-            / getattr(p, f"gamma_{letter}")
-        )
-        for letter in ("E", "B", "beta")
-    )
-    return E + B * np.exp(-(beta * data))
+def kaplan_n_s(p, N, S_min):  # eq. 1.6; S_min as under `critical_batch`
+    """L(N, S_min) = (N_c/N)^α_N + (S_c/S_min)^α_S"""
+    return (p.N_c / N) ** p.alpha_N + (p.S_c / S_min) ** p.alpha_S
 
 
 def _adjust_farseer(theta: np.ndarray, rng: Rng, inputs: Columns, target: np.ndarray) -> None:
@@ -231,125 +215,116 @@ def _adjust_farseer(theta: np.ndarray, rng: Rng, inputs: Columns, target: np.nda
     theta[:, 0], theta[:, 3] = share, abs(float(np.median(target))) - share
 
 
-FARSEER = Law(
-    name="farseer",
-    formula="L(N, D) = E(N) + B(N) (D/D₀)^-β(N), log E, log B and log β linear in N^γ",
-    citation="Li et al. 2025, arXiv 2506.10972",
-    inputs=("N", "D"),
-    parameters=tuple(
-        parameter
-        for letter, unit, start in (
-            ("E", "nats per token", (0.05, 3.0)),
-            ("B", "nats per token", (0.05, 3.0)),
-            ("beta", "1", (0.05, 1.0)),
-        )
-        for parameter in (
-            Parameter(f"{letter}_0", unit, "log", 1e-12, 1e12, start),
-            number(f"s_{letter}", -5.0, 5.0, (-0.5, 0.5)),
-            number(f"gamma_{letter}", -1.0, 1.0, (-0.3, 0.3)),
-        )
-    ),
-    curve=_farseer,
+def _function_of_size(name: str, unit: str, start: tuple[float, float]) -> tuple[Parameter, ...]:
+    slope, bend = number(f"s_{name}", -5.0, 5.0, (-0.5, 0.5)), number(f"gamma_{name}", -1.0, 1.0, (-0.3, 0.3))
+    return Parameter(f"{name}_0", unit, "log", 1e-12, 1e12, start), slope, bend
+
+
+@law(
+    "Li et al. 2025, arXiv 2506.10972",
+    *_function_of_size("E", "nats per token", (0.05, 3.0)),
+    *_function_of_size("B", "nats per token", (0.05, 3.0)),
+    *_function_of_size("beta", "1", (0.05, 1.0)),
     adjust=_adjust_farseer,
 )
+def farseer(p, N, D):
+    """L(N, D) = E(N) + B(N) (D/D₀)^-β(N), log E, log B and log β linear in N^γ
+
+    Each of E, B and β has the form X₀ exp(s_X q_X) with q_γ = ((N/N₀)^γ - 1)/γ. With N₀ = 10⁹ and D₀ = 2·10¹⁰ these are
+    the functions of the paper, exp(e(N)) + exp(b(N)) D^-exp(a(N)) with e, b and a linear in N^γ; γ → 0 is a power of N,
+    and no parameter is the value of a term many decades away.
+    """
+    size, data = np.log(N / 1e9), np.log(D / 2e10)
+
+    def of_size(X_0: Dual, slope: Dual, gamma: Dual) -> Dual:
+        return X_0 * np.exp(slope * (np.exp(gamma * size) - 1.0) / gamma)
+
+    E = of_size(p.E_0, p.s_E, p.gamma_E)
+    return E + of_size(p.B_0, p.s_B, p.gamma_B) * np.exp(-(of_size(p.beta_0, p.s_beta, p.gamma_beta) * data))
 
 
-def _data_constrained(p: Any, x: Any) -> Dual:
-    """E + A N'^-α + B D'^-β with D' = U_D + U_D R_D* (1 - exp(-R_D/R_D*)), eq. 4 to 6.
+def _adjust_data_constrained(theta: np.ndarray, rng: Rng, inputs: Columns, target: np.ndarray) -> None:
+    """The first five as if nothing were repeated."""
+    theta[:, :5] = chinchilla.start(rng, len(theta), inputs, target)
 
-    U_D = min(U, D) are unique tokens and R_D = D/U_D - 1 repetitions; N' likewise, with U_N = min(N, the N that is
-    compute-optimal for U_D) and R_N = N/U_N - 1.
+
+@law(
+    "Muennighoff et al. 2023, arXiv 2305.16264",
+    floor(),
+    # Not linear: A and B also decide which N is optimal for U.
+    Parameter("A", "nats per token × parameters^α", "log", 1e-100, 1e100, (1.0, 1e10)),
+    Parameter("B", "nats per token × tokens^β", "log", 1e-100, 1e100, (1.0, 1e10)),
+    *several(exponent, "alpha beta", SMALLEST),
+    *several(Parameter, "R_D R_N", "repetitions", "log", 1e-3, 1e5, (1.0, 100.0)),
+    adjust=_adjust_data_constrained,
+)
+def data_constrained(p, N, D, U):
+    """L(N, D, U) = E + A N'^-α + B D'^-β, x' = U_x + U_x R_x* (1 - exp(-R_x/R_x*))
+
+    Eq. 4 to 6. U_D = min(U, D) are unique tokens and R_D = D/U_D - 1 repetitions; N' likewise, with U_N = min(N, the N
+    that is compute-optimal for U_D) and R_N = N/U_N - 1.
     """
 
     def worth(unique: Any, repetitions: Any, decay: Dual) -> Dual:
         """What `repetitions` of `unique` are worth in fresh ones: U + U R* (1 - exp(-R/R*))."""
         return unique * (1.0 - decay * np.expm1(-repetitions / decay))
 
-    unique = np.minimum(x.D, x.U)
+    unique = np.minimum(D, U)
     # The N for which D tokens are compute-optimal: G (G D)^(β/α), G = (αA/βB)^(1/(α+β)).
     log_g = np.log(p.alpha * p.A / (p.beta * p.B)) / (p.alpha + p.beta)
-    optimum = np.minimum(np.exp(log_g + (p.beta / p.alpha) * (log_g + np.log(unique))), x.N)
-    size = worth(optimum, x.N / optimum - 1.0, p.R_N)
-    data = worth(unique, x.D / unique - 1.0, p.R_D)
+    optimum = np.minimum(np.exp(log_g + (p.beta / p.alpha) * (log_g + np.log(unique))), N)
+    size = worth(optimum, N / optimum - 1.0, p.R_N)
+    data = worth(unique, D / unique - 1.0, p.R_D)
     return p.E + p.A * size**-p.alpha + p.B * data**-p.beta
 
 
-def _adjust_data_constrained(theta: np.ndarray, rng: Rng, inputs: Columns, target: np.ndarray) -> None:
-    """The first five as if nothing were repeated."""
-    theta[:, :5] = CHINCHILLA.start(rng, len(theta), inputs, target)
+@law(GADRE, floor(), *several(coefficient, "a b"), exponent("eta"))
+def over_training(p, C, M):  # eq. 4
+    """L(C, M) = E + (a M^η + b M^-η) C^-η"""
+    return p.E + p.a * (C / M) ** -p.eta + p.b * (C * M) ** -p.eta
 
 
-DATA_CONSTRAINED = Law(
-    name="data_constrained",
-    formula="L(N, D, U) = E + A N'^-α + B D'^-β, x' = U_x + U_x R_x* (1 - exp(-R_x/R_x*))",
-    citation="Muennighoff et al. 2023, arXiv 2305.16264",
-    inputs=("N", "D", "U"),
-    parameters=(
-        floor(),
-        # Not linear: A and B also decide which N is optimal for U.
-        Parameter("A", "nats per token × parameters^α", "log", 1e-100, 1e100, (1.0, 1e10)),
-        Parameter("B", "nats per token × tokens^β", "log", 1e-100, 1e100, (1.0, 1e10)),
-        *(exponent("alpha", SMALLEST), exponent("beta", SMALLEST)),
-        *(Parameter(name, "repetitions", "log", 1e-3, 1e5, (1.0, 100.0)) for name in ("R_D", "R_N")),
-    ),
-    curve=_data_constrained,
-    adjust=_adjust_data_constrained,
+@law(
+    "McLeish et al. 2025, arXiv 2502.06857",
+    *(floor(), *several(coefficient, "A B G")),
+    *(*several(exponent, "alpha beta", start=(0.1, 2.0)), exponent("gamma")),
 )
+def shape(p, width, depth, D):
+    """L(w, l, D) = E + A w^-α + B l^-β + G D^-γ
 
-OVER_TRAINING = Law(  # eq. 4
-    name="over_training",
-    formula="L(C, M) = E + (a M^η + b M^-η) C^-η",
-    citation=GADRE,
-    inputs=("C", "M"),
-    parameters=(floor(), coefficient("a"), coefficient("b"), exponent("eta")),
-    curve=lambda p, x: p.E + p.a * (x.C / x.M) ** -p.eta + p.b * (x.C * x.M) ** -p.eta,
-)
+    Departs from the paper, whose law adds a term in N: with N ≈ 12 l w² it is nearly a mixture of the other two.
+    """
+    return p.E + p.A * width**-p.alpha + p.B * depth**-p.beta + p.G * D**-p.gamma
 
-# Departs from the paper, whose law adds a term in N: with N ≈ 12 l w² it is nearly a mixture of the other two.
-SHAPE = Law(
-    name="shape",
-    formula="L(w, l, D) = E + A w^-α + B l^-β + G D^-γ",
-    citation="McLeish et al. 2025, arXiv 2502.06857",
-    inputs=("width", "depth", "D"),
-    parameters=(
-        *(floor(), coefficient("A"), coefficient("B"), coefficient("G")),
-        *(exponent("alpha", start=(0.1, 2.0)), exponent("beta", start=(0.1, 2.0)), exponent("gamma")),
-    ),
-    curve=lambda p, x: p.E + p.A * x.width**-p.alpha + p.B * x.depth**-p.beta + p.G * x.D**-p.gamma,
-)
 
 VOCABULARY_SIZE = 16384.0
 """The vocabulary at which the data's coefficient is stated."""
 
-# L_u is the loss less that of the tokens' frequencies alone, so that vocabularies can be compared; it and E are
-# negative. N counts the parameters but for those of the vocabulary, H the characters of training. Departs from the
-# paper (eq. 5), whose κ is 0: a larger vocabulary needs more text before its rows are learned (κ > 0), so that for each
-# budget there is a best one. Exponents from 0.01 on: a term that hardly falls is not separated from E.
-VOCABULARY = Law(
-    name="vocabulary",
-    formula="L_u(N, V, H) = E + A N^-α + G V^-γ + B H^-β (V/16384)^κ",
-    citation="Tao et al. 2024, arXiv 2407.13623",
+
+@law(
+    "Tao et al. 2024, arXiv 2407.13623",
+    Parameter("E", "nats per token", "linear", -1e6, 1e6, (-10.0, 1.0), linear=True),
+    *several(coefficient, "A G B"),
+    *several(exponent, "alpha gamma beta", 0.01, 2.0, (0.05, 1.0)),
+    number("kappa", -2.0, 2.0, (-0.5, 0.5)),
     target="loss_u",
     objective="squared",
-    inputs=("N", "V", "H"),
-    parameters=(
-        Parameter("E", "nats per token", "linear", -1e6, 1e6, (-10.0, 1.0), linear=True),
-        *(coefficient(name) for name in ("A", "G", "B")),
-        *(exponent(name, 0.01, 2.0, (0.05, 1.0)) for name in ("alpha", "gamma", "beta")),
-        number("kappa", -2.0, 2.0, (-0.5, 0.5)),
-    ),
-    curve=lambda p, x: (
-        p.E
-        + p.A * x.N**-p.alpha
-        + p.G * x.V**-p.gamma
-        + p.B * x.H**-p.beta * np.exp(p.kappa * np.log(x.V / VOCABULARY_SIZE))
-    ),
 )
+def vocabulary(p, N, V, H):
+    """L_u(N, V, H) = E + A N^-α + G V^-γ + B H^-β (V/16384)^κ
+
+    L_u is the loss less that of the tokens' frequencies alone, so that vocabularies can be compared; it and E are
+    negative. N counts the parameters but for those of the vocabulary, H the characters of training. Departs from the
+    paper (eq. 5), whose κ is 0: a larger vocabulary needs more text before its rows are learned (κ > 0), so that for
+    each budget there is a best one. Exponents from 0.01 on: a term that hardly falls is not separated from E.
+    """
+    data = p.B * H**-p.beta * np.exp(p.kappa * np.log(V / VOCABULARY_SIZE))
+    return p.E + p.A * N**-p.alpha + p.G * V**-p.gamma + data
 
 
 def best_vocabulary(theta: np.ndarray, H: float) -> float:
     """The V of the lowest loss after H characters: (γ G V₀^κ / (κ B))^(1/(γ+κ)) H^(β/(γ+κ))."""
-    p = dict(zip(VOCABULARY.parameter_names, theta, strict=True))
+    p = dict(zip(vocabulary.parameter_names, theta, strict=True))
     if p["kappa"] <= 0:
         return float("inf")
     ratio = p["gamma"] * p["G"] * VOCABULARY_SIZE ** p["kappa"] / (p["kappa"] * p["B"] * H ** -p["beta"])
@@ -363,10 +338,7 @@ def _optimum_law(name: str, target: str, unit: str, symbol: str, axes: tuple[str
     """The optimal batch (in tokens) or learning rate as a product of powers of the columns; eq. 1."""
 
     def curve(p: Any, x: Any) -> Dual:
-        product = p.A
-        for axis in axes:
-            product = product * getattr(x, axis) ** getattr(p, f"b_{axis}")
-        return product
+        return reduce(mul, (getattr(x, axis) ** getattr(p, f"b_{axis}") for axis in axes), p.A)
 
     return Law(
         name="_".join((name, *(axis.lower() for axis in axes))),
@@ -386,101 +358,451 @@ RATE_SIZE, RATE_TOKENS = 3e8, 1e10
 """Where the optimum of `learning_rate_batch` and its curvatures are stated."""
 
 
-def _learning_rate_batch(p: Any, x: Any) -> Dual:
-    """E + A N^-α + G D^-β + a bowl in u = ln(η/η_opt) and v = ln(B/B_opt), whose optimum and height drift with N and D.
-
-    η_opt = η₀ n^η_N d^η_D, B_opt = B₀ n^B_N d^B_D, n = N/(3·10⁸), d = D/10¹⁰. Departs from the paper, which fits the
-    optima of each N and D: here every run counts, with curvatures h and k, their correlation ρ, their drift c, and s,
-    by which a rate that is too high costs more or less than one that is too low.
-    """
-    size, data = np.log(x.N / RATE_SIZE), np.log(x.D / RATE_TOKENS)
-    rate = np.log(x.lr) - np.log(p.eta_0) - p.eta_N * size - p.eta_D * data
-    batch = np.log(x.B) - np.log(p.B_0) - p.B_N * size - p.B_D * data
-    both = 2.0 * p.rho * np.exp(0.5 * (np.log(p.h) + np.log(p.k)))
-    bowl = p.h * rate * rate + both * rate * batch + p.k * batch * batch
-    drift = np.exp(p.c_N * size + p.c_D * data + p.s_lr * rate + p.s_B * batch)
-    return p.E + p.A * x.N**-p.alpha + p.G * x.D**-p.beta + bowl * drift
-
-
 def _adjust_learning_rate_batch(theta: np.ndarray, rng: Rng, inputs: Columns, target: np.ndarray) -> None:
     """The optimum starts near the rates and batches of the tenth of runs with the lowest losses."""
     low = target <= np.quantile(target, 0.1)
     for name, column in (("eta_0", "lr"), ("B_0", "B")):
         middle = np.exp(np.mean(np.log(inputs[column][low])))
-        theta[:, LEARNING_RATE_BATCH.parameter_names.index(name)] = middle * np.exp(rng.uniform(-1.0, 1.0, len(theta)))
+        theta[:, learning_rate_batch.parameter_names.index(name)] = middle * np.exp(rng.uniform(-1.0, 1.0, len(theta)))
 
 
 def _slope(name: str, low: float = -0.3, high: float = 0.3) -> Parameter:
     return number(name, -3.0, 3.0, (low, high))
 
 
-LEARNING_RATE_BATCH = Law(
-    name="learning_rate_batch",
-    formula="L(η, B, N, D) = E + A N^-α + G D^-β + (h u² + 2ρ√(hk) u v + k v²) n^c_N d^c_D exp(s_η u + s_B v)",
-    citation="Li et al. 2025, arXiv 2503.04715",
-    inputs=("lr", "B", "N", "D"),
-    parameters=(
-        *(floor(), coefficient("A"), coefficient("G"), exponent("alpha"), exponent("beta")),
-        Parameter("eta_0", "1", "log", 1e-12, 1e6, "lr"),
-        *(_slope("eta_N", -1.0, 0.2), _slope("eta_D", -0.2, 0.8)),
-        Parameter("B_0", "unit of the column", "log", 1e-6, 1e15, "B"),
-        *(_slope("B_N", -0.2, 0.2), _slope("B_D", 0.0, 0.8)),
-        *(Parameter(name, "nats per token", "log", 1e-9, 1e3, (1e-3, 0.1)) for name in ("h", "k")),
-        number("rho", -0.999, 0.999, (-0.7, 0.7)),
-        *(_slope("c_N"), _slope("c_D"), _slope("s_lr"), _slope("s_B")),
-    ),
-    curve=_learning_rate_batch,
+@law(
+    "Li et al. 2025, arXiv 2503.04715",
+    *(floor(), *several(coefficient, "A G"), *several(exponent, "alpha beta")),
+    Parameter("eta_0", "1", "log", 1e-12, 1e6, "lr"),
+    *(_slope("eta_N", -1.0, 0.2), _slope("eta_D", -0.2, 0.8)),
+    Parameter("B_0", "unit of the column", "log", 1e-6, 1e15, "B"),
+    *(_slope("B_N", -0.2, 0.2), _slope("B_D", 0.0, 0.8)),
+    *several(Parameter, "h k", "nats per token", "log", 1e-9, 1e3, (1e-3, 0.1)),
+    *(number("rho", -0.999, 0.999, (-0.7, 0.7)), *several(_slope, "c_N c_D s_lr s_B")),
     adjust=_adjust_learning_rate_batch,
 )
+def learning_rate_batch(p, lr, B, N, D):
+    """L(η, B, N, D) = E + A N^-α + G D^-β + (h u² + 2ρ√(hk) u v + k v²) n^c_N d^c_D exp(s_η u + s_B v)
+
+    A bowl in u = ln(η/η_opt) and v = ln(B/B_opt), whose optimum and height drift with N and D: η_opt = η₀ n^η_N d^η_D,
+    B_opt = B₀ n^B_N d^B_D, n = N/(3·10⁸), d = D/10¹⁰. Departs from the paper, which fits the optima of each N and D:
+    here every run counts, with curvatures h and k, their correlation ρ, their drift c, and s, by which a rate that is
+    too high costs more or less than one that is too low.
+    """
+    size, data = np.log(N / RATE_SIZE), np.log(D / RATE_TOKENS)
+    rate = np.log(lr) - np.log(p.eta_0) - p.eta_N * size - p.eta_D * data
+    batch = np.log(B) - np.log(p.B_0) - p.B_N * size - p.B_D * data
+    both = 2.0 * p.rho * np.exp(0.5 * (np.log(p.h) + np.log(p.k)))
+    bowl = p.h * rate * rate + both * rate * batch + p.k * batch * batch
+    drift = np.exp(p.c_N * size + p.c_D * data + p.s_lr * rate + p.s_B * batch)
+    return p.E + p.A * N**-p.alpha + p.G * D**-p.beta + bowl * drift
 
 
 def best_rate_and_batch(theta: np.ndarray, N: float, D: float) -> tuple[float, float]:
     """η_opt and B_opt of `learning_rate_batch` at this size and these tokens."""
-    p = dict(zip(LEARNING_RATE_BATCH.parameter_names, theta, strict=True))
+    p = dict(zip(learning_rate_batch.parameter_names, theta, strict=True))
     size, data = np.log(N / RATE_SIZE), np.log(D / RATE_TOKENS)
     rate = p["eta_0"] * np.exp(p["eta_N"] * size + p["eta_D"] * data)
     return float(rate), float(p["B_0"] * np.exp(p["B_N"] * size + p["B_D"] * data))
 
 
+# Experts, sparse weights, precision
+
+
+@law(
+    CLARK,
+    Parameter("L_0", "nats per token", "log", 1e-6, 1e6, (1.0, 10.0)),
+    *several(exponent, "a b", -1.0, 2.0, (0.01, 0.5)),
+    number("c", -1.0, 1.0, (-0.1, 0.1)),
+)
+def routed_experts(p, N, experts):
+    """log L(N, X) = log L₀ - a n - b x + c n x, n = ln(N/10⁸), x = ln X
+
+    Eq. 2. N is the size of the dense model that routing leaves active. Where c > 0, experts help less the larger the
+    model.
+    """
+    size, experts = np.log(N / 1e8), np.log(experts)
+    return p.L_0 * np.exp(p.c * size * experts - p.a * size - p.b * experts)
+
+
+@law(
+    CLARK,
+    *(floor(), coefficient("A", "nats per token"), exponent("a"), exponent("b", -1.0, 2.0, (0.01, 0.5))),
+    *(number("c", -1.0, 1.0, (-0.1, 0.1)), Parameter("X_0", "experts", "log", 1.0, 1e3, (1.0, 10.0))),
+)
+def routed_experts_floor(p, N, experts):
+    """L(N, X) = E + A exp(-a n - b x̂ + c n x̂), n = ln(N/10⁸), x̂ = ln(1 + (X - 1)/X₀)
+
+    Experts count from about X₀ on. After eq. 2 and 7, whose X̂ saturates below and above. Departs from the paper: a
+    floor E in the place of its upper saturation, with which a law without one bends alike.
+    """
+    size, experts = np.log(N / 1e8), np.log(1.0 + (experts - 1.0) / p.X_0)
+    return p.E + p.A * np.exp(p.c * size * experts - p.a * size - p.b * experts)
+
+
+@law(
+    "Ludziejewski et al. 2024, arXiv 2402.07871",
+    *(floor(), *several(coefficient, "g a b")),
+    *(exponent("gamma", start=(0.1, 1.5)), *several(exponent, "alpha beta")),
+)
+def granularity(p, N, D, granularity):
+    """L(N, D, G) = E + (g G^-γ + a) N^-α + b D^-β
+
+    Eq. 9. G is the hidden width of a dense layer over that of one expert; N counts all parameters, at a fixed ratio to
+    those that a token uses.
+    """
+    return p.E + (p.g * granularity**-p.gamma + p.a) * N**-p.alpha + p.b * D**-p.beta
+
+
+@law(
+    "Ludziejewski et al. 2025, arXiv 2502.05172",
+    *(floor(), *several(coefficient, "A B", "nats per token"), *several(exponent, "alpha beta")),
+    *several(number, "delta omega gamma zeta", -2.0, 2.0, (-0.2, 0.2)),
+)
+def active_experts(p, N, D, experts):
+    """L(N, D, X) = E + A n^(γ ln X - α) X^-δ + B d^(ζ ln X - β) X^ω, n = N/10⁹, d = D/(2·10¹⁰)
+
+    N counts the parameters that a token uses, X the experts, which enter both terms: more experts act as a larger model
+    and ask for more data. Departs from the paper (eq. 3), whose X̂ saturates: here it is X.
+    """
+    size, data, experts = np.log(N / 1e9), np.log(D / 2e10), np.log(experts)
+    by_size = p.A * np.exp(p.gamma * size * experts - p.alpha * size - p.delta * experts)
+    return p.E + by_size + p.B * np.exp(p.zeta * data * experts - p.beta * data + p.omega * experts)
+
+
+@law(
+    "Liew et al. 2025, arXiv 2502.03009",
+    *(floor(), coefficient("A"), exponent("alpha"), exponent("gamma", -1.0, 3.0, (0.01, 0.5))),
+    *(number("omega", -1.0, 1.0, (-0.1, 0.1)), number("delta", -1.0, 1.0, (-0.2, 0.2))),
+    *(coefficient("B"), exponent("beta")),
+)
+def sparse_experts(p, N, K, P, D):
+    """L(N, K, P, D) = E + A N^-α K^-γ P^(δ + ω ln K) + B D^-β
+
+    Sparsely activated models that start from a dense one (upcycling). N is the size of the dense model, K the
+    parameters that a token uses over N, P all parameters over those that it uses, D the tokens of sparse training.
+    After eq. 3 and 5. Departs from the paper, which fits the data's term and the term of N_active = K N and P apart:
+    here N and K have an exponent each, and P helps with ln K (ω < 0), as where several experts answer a token.
+    """
+    active, total = np.log(K), np.log(P)
+    routed = np.exp(p.omega * active * total + p.delta * total - p.gamma * active)
+    return p.E + p.A * N**-p.alpha * routed + p.B * D**-p.beta
+
+
+@law(
+    "Frantar et al. 2023, arXiv 2309.08520",
+    *(floor(), *several(coefficient, "a c B"), exponent("b", start=(0.1, 2.0)), *several(exponent, "alpha beta")),
+)
+def sparse_weights(p, N, D, density):
+    """L(N, D, κ) = E + (a κ^b + c) N^-α + B D^-β, κ = 1 - sparsity
+
+    Eq. 1. N counts the weights that are not zero, and `density` is the fraction of them.
+    """
+    return p.E + (p.a * density**p.b + p.c) * N**-p.alpha + p.B * D**-p.beta
+
+
+@law(
+    "Chen et al. 2025, arXiv 2505.10475",
+    *(floor(), coefficient("A"), exponent("alpha"), Parameter("k", "1", "log", 1e-6, 1e4, (0.01, 10.0))),
+)
+def parallel_streams(p, N, streams):
+    """L(N, P) = E + A (N (1 + k ln P))^-α
+
+    Eq. 5. The P outputs of the same N parameters are aggregated (ParScale); k is what a stream is worth in size.
+    """
+    return p.E + p.A * (N * (1.0 + p.k * np.log(streams))) ** -p.alpha
+
+
+@law(
+    "Kumar et al. 2024, arXiv 2411.04330",
+    *(floor(), *several(coefficient, "A B"), *several(exponent, "alpha beta")),
+    Parameter("gamma", "bits", "log", 1e-2, 1e3, (0.5, 10.0)),
+)
+def precision(p, N, D, bits):
+    """L(N, D, P) = E + A (N (1 - exp(-P/γ)))^-α + B D^-β
+
+    Eq. 3. Weights of fewer bits count as fewer weights; γ is the number of bits at which 63% of them are left.
+    """
+    return p.E + p.A * (-np.expm1(-bits / p.gamma) * N) ** -p.alpha + p.B * D**-p.beta
+
+
+# Mixtures of data: the loss on one domain from the proportions of all of them, which sum to one
+
+
+def _weighted_sum(p: Any, x: Any, letter: str, first: int, domains: int) -> Dual:
+    return reduce(add, (getattr(p, f"{letter}_{i}") * getattr(x, f"p_{i}") for i in range(first, domains + 1)))
+
+
+@cache
+def mixture_exponential(domains: int) -> Law:
+    """Data Mixing Laws, eq. 6. Proportions sum to one: adding a constant to every t_j changes k alone, and t_1 is 0."""
+    return Law(
+        name=f"mixture_exponential_{domains}",
+        formula="L_i(p) = c + k exp(Σ_j t_j p_j), j ≥ 2",
+        citation="Ye et al. 2024, arXiv 2403.16952",
+        inputs=tuple(f"p_{i}" for i in range(1, domains + 1)),
+        parameters=(
+            *(floor("c"), coefficient("k", "nats per token")),
+            *(number(f"t_{i}", -50.0, 50.0, (-3.0, 1.0)) for i in range(2, domains + 1)),
+        ),
+        curve=lambda p, x: p.c + p.k * np.exp(_weighted_sum(p, x, "t", 2, domains)),
+    )
+
+
+@cache
+def mixture_joint(domains: int) -> Law:
+    """After eq. 4 and 5. The sum is the mixture's worth in text of domain i: each domain teaches the others.
+
+    Departs from the paper: the powers of the proportions are 1, and the term of the mixture has its own power of N.
+    """
+
+    def curve(p: Any, x: Any) -> Dual:
+        size = np.log(x.N / 1e8)
+        worth = _weighted_sum(p, x, "w", 1, domains) ** -p.gamma * np.exp(p.kappa * size)
+        return p.c + worth + p.A * np.exp(-(p.alpha * size))
+
+    return Law(
+        name=f"mixture_joint_{domains}",
+        formula="L_i(p, N) = c + (Σ_j w_j p_j)^-γ n^κ + A n^-α, n = N/10⁸",
+        citation="Shukor et al. 2025, arXiv 2507.09404",
+        inputs=(*(f"p_{i}" for i in range(1, domains + 1)), "N"),
+        parameters=(
+            *(floor("c"), exponent("gamma", 0.01, 3.0, (0.05, 1.0))),
+            *(Parameter(f"w_{i}", "1", "log", 1e-8, 1e6, (0.01, 1.0)) for i in range(1, domains + 1)),
+            *(coefficient("A", "nats per token"), exponent("alpha"), number("kappa", -2.0, 2.0, (-0.5, 0.5))),
+        ),
+        curve=curve,
+    )
+
+
+@law(
+    "Ge et al. 2024, arXiv 2405.14908",
+    *(floor("C"), coefficient("A"), exponent("alpha", start=(0.01, 0.5)), exponent("beta")),
+)
+def bi_mix(own, p, D):  # eq. 3; p is the proportion of the domain itself
+    """L_i(p, D) = p^-α (A D^-β + C)"""
+    return np.exp(-(own.alpha * np.log(p))) * (own.A * D**-own.beta + own.C)
+
+
+def best_mixture(laws: Sequence[tuple[Law, np.ndarray]], weights: np.ndarray, **others: float) -> np.ndarray:
+    """The proportions of the lowest Σ_i weight_i L_i, each law of a domain with its parameters; others as N.
+
+    Found from the even mixture and from one start near each domain, by sequential quadratic programming.
+    """
+    from scipy.optimize import minimize  # a third of a second, of each fit of any law
+
+    domains = sum(name.startswith("p_") for name in laws[0][0].inputs)
+
+    def total(mixture: np.ndarray) -> float:
+        row = {f"p_{i + 1}": np.array([value]) for i, value in enumerate(np.abs(mixture))}
+        row |= {name: np.array([value]) for name, value in others.items()}
+        losses = (law.predict(theta, row)[0] for law, theta in laws)
+        return float(sum(weight * loss for weight, loss in zip(weights, losses, strict=True)))
+
+    starts = (np.full(domains, 1.0 / domains), *(0.8 * np.eye(domains) + 0.2 / domains))
+    one = {"type": "eq", "fun": lambda mixture: mixture.sum() - 1.0}
+    choices = {"bounds": [(0.0, 1.0)] * domains, "constraints": one, "options": {"ftol": 1e-12, "maxiter": 500}}
+    ends = [minimize(total, start, method="SLSQP", **choices) for start in starts]
+    best = np.maximum(min(ends, key=lambda end: end.fun).x, 0.0)
+    return best / best.sum()
+
+
+# Scores of tasks: from the loss, and from size and data without a loss between
+
+
+def _adjust_task_sigmoid(theta: np.ndarray, rng: Rng, inputs: Columns, target: np.ndarray) -> None:
+    """The steepness starts in units of the range of the losses."""
+    theta[:, 2] /= max(float(np.ptp(inputs["loss"])), 1e-9)
+    task_sigmoid.share_target(theta, rng, inputs, target)
+
+
+CHANCE = Parameter("b", "accuracy", "linear", -1.0, 1.0, (0.0, 0.5), linear=True)
+HEIGHT = Parameter("a", "accuracy", "log", 1e-6, 1e3, (0.1, 1.0), linear=True)
+OF_ACCURACY = {"target": "accuracy", "objective": "squared", "chance": "b", "height": "a"}
+
+
+@law(
+    BHAGIA,
+    *(CHANCE, HEIGHT, Parameter("k", "1 / nat", "log", 1e-3, 1e3, (0.5, 20.0))),
+    Parameter("L_0", "nats", "linear", -1e3, 1e3, "loss"),
+    adjust=_adjust_task_sigmoid,
+    **OF_ACCURACY,
+)
+def task_sigmoid(p, loss):  # eq. 3, with a > 0 and k > 0
+    """Acc(L) = b + a / (1 + exp(k (L - L₀)))"""
+    return p.b + p.a * sigmoid(-p.k * (loss - p.L_0))
+
+
+@law(
+    GADRE,
+    Parameter("epsilon", "error", "linear", 0.0, 1e3, (0.3, 1.0), linear=True),
+    Parameter("k", "error", "log", 1e-30, 1e30, (0.1, 10.0), linear=True),
+    Parameter("gamma", "1 / nat", "linear", 0.0, 50.0, (0.1, 3.0)),
+    target="error",
+    objective="squared",
+    chance="epsilon",
+)
+def task_exponential(p, loss):  # eq. 5
+    """Err(L) = ε - k exp(-γ L)"""
+    return p.epsilon - p.k * np.exp(-p.gamma * loss)
+
+
+@law(
+    BHAGIA,
+    Parameter("m", BITS, "linear", -1e3, 1e3, (-1.0, 1.0), linear=True),
+    Parameter("s", f"{BITS} / nat", "log", 1e-6, 1e6, (0.1, 1.0), linear=True),
+    target="bits_per_byte",
+)
+def task_linear(p, loss):  # the first order of `task_power`
+    """bits(L) = m + s L"""
+    return p.m + p.s * loss
+
+
+@law(
+    BRANDFONBRENER,
+    *(floor("e", BITS), coefficient("s", f"{BITS} / nat ^ g"), exponent("g", upper=20.0, start=(0.3, 5.0))),
+    target="bits_per_byte",
+)
+def task_power(p, loss):  # the shifted power law between two losses with the floor of L at 0 (`loss_to_loss`)
+    """bits(L) = e + s L^g"""
+    return p.e + p.s * loss**p.g
+
+
+def _adjust_direct_sigmoid(theta: np.ndarray, rng: Rng, inputs: Columns, target: np.ndarray) -> None:
+    """Each term starts at 0.1 to 10 in the middle of the points."""
+    for row, name, power in ((2, "N", 4), (3, "D", 5)):
+        middle = float(np.mean(np.log(inputs[name])))
+        theta[:, row] = np.exp(rng.uniform(np.log(0.1), np.log(10.0), len(theta)) + theta[:, power] * middle)
+    direct_sigmoid.share_target(theta, rng, inputs, target)
+
+
+@law(
+    BHAGIA,
+    *(CHANCE, HEIGHT, *several(Parameter, "A B", "unit of the column ^ exponent", "log", 1e-30, 1e30, (1.0, 1e4))),
+    *(*several(exponent, "alpha beta"), number("s", -50.0, 50.0, (-1.0, 6.0))),
+    adjust=_adjust_direct_sigmoid,
+    **OF_ACCURACY,
+)
+def direct_sigmoid(p, N, D):  # `task_sigmoid` of Chinchilla's law, fitted in one step
+    """Acc(N, D) = b + a / (1 + exp(A N^-α + B D^-β - s))"""
+    return p.b + p.a * sigmoid(p.s - p.A * N**-p.alpha - p.B * D**-p.beta)
+
+
+@law(
+    BHAGIA,
+    floor("E", BITS),
+    *several(coefficient, "A B", f"{BITS} × unit of the column ^ exponent"),
+    *several(exponent, "alpha beta"),
+    target="bits_per_byte",
+)
+def direct_bits(p, N, D):  # eq. 1, of a task's bits per byte
+    """bits(N, D) = E + A N^-α + B D^-β"""
+    return p.E + p.A * N**-p.alpha + p.B * D**-p.beta
+
+
+NEAREST = 1e-9
+"""Nats above E_a at which a loss below it counts, where the law would have no value."""
+
+
+def _adjust_loss_to_loss(theta: np.ndarray, rng: Rng, inputs: Columns, target: np.ndarray) -> None:
+    """The floor that is predicted from starts below the lowest loss."""
+    theta[:, 3] = rng.uniform(0.0, 0.98, len(theta)) * float(np.min(inputs["loss_a"]))
+    loss_to_loss.share_target(theta, rng, inputs, target)
+
+
+@law(
+    BRANDFONBRENER,
+    *(floor("E_b"), coefficient("K", "nats per token ^ (1 - κ)"), exponent("kappa", start=(0.3, 2.0))),
+    Parameter("E_a", "nats per token", "linear", 0.0, 1e6, (0.0, 1.0)),
+    target="loss_b",
+    adjust=_adjust_loss_to_loss,
+)
+def loss_to_loss(p, loss_a):
+    """L_b = E_b + K (L_a - E_a)^κ
+
+    Eq. 6. E_a and E_b are the floors of the two losses; the paper takes them from a law of each.
+    """
+    return p.E_b + p.K * np.maximum(loss_a - p.E_a, np.full_like(loss_a, NEAREST)) ** p.kappa
+
+
+# Whole curves: every logged loss of runs under a schedule
+
+
+@law(TISSUE, floor("L_0"), coefficient("A"), coefficient("C", "nats per token / unit of S₂"), exponent("alpha"))
+def annealing(p, S1, S2):
+    """L(s) = L₀ + A S₁^-α - C S₂
+
+    Eq. 1. S₁ is the area under the learning rate up to s and S₂ the annealing area (`scaling.laws.curves.areas`).
+    """
+    return p.L_0 + p.A * S1**-p.alpha - p.C * S2
+
+
+FALL = Parameter("C", "nats per token / fall of the rate", "log", 1e-12, 1e12, (1e-3, 1.0))
+
+
+@law(TISSUE, floor(), *several(coefficient, "A B", at={"S2": 0.0}), FALL, *several(exponent, "alpha beta"))
+def annealed_curve(p, N, S1, S2):
+    """L(N, s) = E + A N^-α + B S₁^-β - C S₂
+
+    Eq. 1 with its extension to N. S₁ is the area under the learning rate as a fraction of its reference, in tokens, so
+    that at the reference it is D. S₂, the annealing area, has no bound, so that E is the floor under a constant rate,
+    where a term is of its coefficient alone.
+    """
+    return p.E + p.A * N**-p.alpha + p.B * S1**-p.beta - p.C * S2
+
+
+def _gain(p: Any, falls: np.ndarray, rates: np.ndarray, since: np.ndarray) -> Dual:
+    """Σₖ Δηₖ G(ηₖ^-γ Sₖ), its derivatives by c, γ and κ written down: three passes in place of thirty."""
+    c, gamma, kappa = (part.value[..., None] for part in (p.c, p.gamma, p.kappa))
+    scaled = c * rates**-gamma * since
+    inner = np.log1p(scaled)
+    left = falls * np.exp(-kappa * inner)
+    steep = kappa * left * scaled / (1.0 + scaled)
+    value = falls.sum(-1) - left.sum(-1)
+    slopes = (steep.sum(-1) / p.c.value, -(steep * np.log(rates)).sum(-1), (left * inner).sum(-1))
+    gradient: dict[int, np.ndarray] = {}
+    for part, slope in zip((p.c, p.gamma, p.kappa), slopes, strict=True):
+        for index, seed in part.gradient.items():
+            gradient[index] = gradient.get(index, 0.0) + seed * slope
+    return Dual(value, gradient)
+
+
+@law(
+    "Luo et al. 2025, arXiv 2503.12811",
+    *(floor(), *several(coefficient, "A B", at={"falls": 0.0, "rates": 1.0, "since": 1.0}), FALL),
+    Parameter("c", "1 / tokens", "log", 1e-15, 1e3, (1e-8, 1e-3)),
+    *(*several(exponent, "alpha beta"), number("gamma", 0.0, 3.0, (0.1, 1.0))),
+    number("kappa", 0.2, 5.0, (0.2, 1.0)),  # below 0.2 a fall is worth a logarithm, and no run shows E
+)
+def multi_power(p, N, S1, falls, rates, since):
+    """L(N, s) = E + A N^-α + B S₁^-β + C (1 - Σₖ Δηₖ G(ηₖ^-γ Sₖ)), G(x) = 1 - (1 + c x)^-κ
+
+    Eq. 3 to 5, with a term in N. Δηₖ is a fall of the learning rate, ηₖ the rate after it and Sₖ the area under the
+    rate since then. Falls are gathered into a few of equal height. C is what the reference rate adds to the loss until
+    it has fallen to nothing, so that E is the floor that final losses have too; the paper's L₀ is E + C.
+    """
+    plain = p.E + p.A * N**-p.alpha + p.B * S1**-p.beta + p.C
+    return plain - p.C * _gain(p, falls, rates, since) if np.any(falls) else plain
+
+
+CURVE_LAWS: dict[str, Law] = {"multi_power": multi_power, "annealed_curve": annealed_curve}
+"""The laws of whole curves by name."""
+
 LAWS: tuple[Law, ...] = (
     *(_power_law(x) for x in ("C", "N", "D")),
     *(_power_law_floor(x) for x in ("C", "N", "D")),
     *(_kaplan(x) for x in ("N", "D", "C", "C_min")),
-    KAPLAN_N_D,
-    KAPLAN_N_S,
-    CRITICAL_BATCH,
-    CHINCHILLA,
-    FARSEER,
-    DATA_CONSTRAINED,
-    OVER_TRAINING,
-    SHAPE,
+    *(kaplan_n_d, kaplan_n_s, critical_batch, chinchilla, farseer, data_constrained, over_training, shape),
     *(_broken(x, breaks) for x in ("C", "N", "D") for breaks in (1, 2, 3)),
-    special_laws.ANNEALING,
+    annealing,
     *(_optimum_law("batch_size", "B", "tokens", "B_opt", axes) for axes in (("C",), ("D",), ("N", "D"))),
     *(_optimum_law("learning_rate", "lr", "1", "η_opt", axes) for axes in (("C",), ("N",), ("N", "D"))),
-    LEARNING_RATE_BATCH,
-    VOCABULARY,
-    special_laws.ROUTED_EXPERTS,
-    special_laws.ROUTED_EXPERTS_FLOOR,
-    special_laws.GRANULARITY,
-    special_laws.ACTIVE_EXPERTS,
-    special_laws.SPARSE_EXPERTS,
-    special_laws.SPARSE_WEIGHTS,
-    special_laws.PARALLEL_STREAMS,
-    special_laws.PRECISION,
-    special_laws.BI_MIX,
-    special_laws.mixture_exponential(3),
-    special_laws.mixture_joint(3),
-    special_laws.TASK_SIGMOID,
-    special_laws.TASK_EXPONENTIAL,
-    special_laws.TASK_LINEAR,
-    special_laws.TASK_POWER,
-    special_laws.DIRECT_SIGMOID,
-    special_laws.DIRECT_BITS,
-    special_laws.LOSS_TO_LOSS,
+    *(learning_rate_batch, vocabulary, routed_experts, routed_experts_floor, granularity, active_experts),
+    *(sparse_experts, sparse_weights, parallel_streams, precision, bi_mix, mixture_exponential(3), mixture_joint(3)),
+    *(task_sigmoid, task_exponential, task_linear, task_power, direct_sigmoid, direct_bits, loss_to_loss),
 )
 
-MIXTURES = {"mixture_exponential": special_laws.mixture_exponential, "mixture_joint": special_laws.mixture_joint}
+MIXTURES = {"mixture_exponential": mixture_exponential, "mixture_joint": mixture_joint}
 MOST_DOMAINS = 100
 
 

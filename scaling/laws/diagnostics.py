@@ -120,52 +120,41 @@ def _unseen_of_a_sigmoid(problem: Problem, u: np.ndarray, bounds: Mapping[str, I
 
 def unreliable(problem: Problem, u: np.ndarray) -> tuple[str, ...]:
     """A sentence for each reason why the intervals may not cover what they claim."""
+    from scipy.special import fdtri
+
     predicted = problem.objective.transform(problem.form.predict(problem.theta(u), problem.columns))
     residual = problem.linearise(u[None])[0][0] * np.sqrt(problem.weights)
+    n, columns, reasons = len(residual), problem.columns, []
     if np.sqrt(np.mean(residual**2)) < EXACT:
         return ()
-    reasons = (
-        _unequal_errors(residual, predicted),
-        _alike_neighbours(residual, predicted),
-        _lack_of_fit(residual, problem.columns, len(u)) if problem.shared is None else None,
-        _off_size(problem, u),
-        _small_models(problem.columns),
-    )
-    return tuple(reason for reason in reasons if reason)
-
-
-def _small_models(columns: Columns) -> str | None:
-    """Is N in another unit than parameters, or of toy models?"""
-    largest = columns["N"].max() if "N" in columns else SMALL_MODEL
-    if largest >= SMALL_MODEL:
-        return None
-    return f"N ends at {largest:.4g}: that is no count of parameters of a language model; a target's N is in this unit"
-
-
-def _unequal_errors(residual: np.ndarray, predicted: np.ndarray) -> str | None:
-    """Does the size of the errors follow the loss? Spearman's rank correlation of |r| and the prediction."""
-    if len(residual) < FEWEST:
-        return None
-    left, right = (np.argsort(np.argsort(each, kind="stable")).astype(float) for each in (np.abs(residual), predicted))
-    z = float(np.corrcoef(left, right)[0, 1])
-    if abs(z) * np.sqrt(len(residual) - 1) < LIMIT:
-        return None
-    where = "large" if z > 0 else "small"
-    return (
-        f"errors are larger where the loss is {where} (rank correlation {z:+.2f}): give weights, or bootstrap by case"
-    )
-
-
-def _alike_neighbours(residual: np.ndarray, predicted: np.ndarray) -> str | None:
-    """Do neighbours err alike? Runs of one sign along the prediction (Wald and Wolfowitz 1940)."""
-    signs = residual[np.lexsort((residual, predicted))] > 0
-    n, plus = len(signs), int(signs.sum())
-    runs = 1 + int((signs[1:] != signs[:-1]).sum())
-    expected = 1 + 2 * plus * (n - plus) / n
-    variance = (expected - 1) * (expected - 2) / max(n - 1, 1)
-    if n < FEWEST or variance <= 0 or (expected - runs) / np.sqrt(variance) < LIMIT:
-        return None
-    return f"neighbours err alike ({runs} runs of one sign where {expected:.0f} are expected): the form may be wrong"
+    if n >= FEWEST:
+        # Does the size of the errors follow the loss? Spearman's rank correlation of |r| and the prediction.
+        ranks = [np.argsort(np.argsort(each, kind="stable")).astype(float) for each in (np.abs(residual), predicted)]
+        z = float(np.corrcoef(ranks)[0, 1])
+        if abs(z) * np.sqrt(n - 1) >= LIMIT:
+            where = "large" if z > 0 else "small"
+            what = f"errors are larger where the loss is {where} (rank correlation {z:+.2f})"
+            reasons.append(f"{what}: give weights, or bootstrap by case")
+        # Do neighbours err alike? Runs of one sign along the prediction (Wald and Wolfowitz 1940).
+        signs = residual[np.lexsort((residual, predicted))] > 0
+        plus, runs = int(signs.sum()), 1 + int((signs[1:] != signs[:-1]).sum())
+        expected = 1 + 2 * plus * (n - plus) / n
+        variance = (expected - 1) * (expected - 2) / (n - 1)
+        if variance > 0 and (expected - runs) / np.sqrt(variance) >= LIMIT:
+            what = f"neighbours err alike ({runs} runs of one sign where {expected:.0f} are expected)"
+            reasons.append(f"{what}: the form may be wrong")
+    # Does the law miss the mean of the seeds by more than seeds scatter? The F test of lack of fit.
+    noise, freedom = (problem.shared is None and seed_scatter(residual, columns)) or (0.0, 0)
+    between = n - freedom - len(u)
+    if noise > 0 and between > 0:
+        ratio = ((residual**2).sum() - freedom * noise**2) / between / noise**2
+        if ratio >= fdtri(between, freedom, 0.99):
+            reasons.append(f"the law misses by more than seeds scatter (F = {ratio:.1f}): the form may be wrong")
+    reasons += _off_size(problem, u)
+    if "N" in columns and (largest := columns["N"].max()) < SMALL_MODEL:
+        what = f"N ends at {largest:.4g}: that is no count of parameters of a language model"
+        reasons.append(f"{what}; a target's N is in this unit")
+    return tuple(reasons)
 
 
 def seed_scatter(residual: np.ndarray, columns: Columns) -> tuple[float, int] | None:
@@ -178,20 +167,6 @@ def seed_scatter(residual: np.ndarray, columns: Columns) -> tuple[float, int] | 
         return None
     means = np.bincount(setting, residual) / counts
     return float(np.sqrt(((residual - means[setting]) ** 2).sum() / freedom)), freedom
-
-
-def _lack_of_fit(residual: np.ndarray, columns: Columns, parameters: int) -> str | None:
-    """Does the law miss the mean of the seeds by more than seeds scatter? The F test of lack of fit."""
-    from scipy.special import fdtri
-
-    noise, freedom = seed_scatter(residual, columns) or (0.0, 0)
-    between = len(residual) - freedom - parameters
-    if noise == 0 or between < 1:
-        return None
-    ratio = ((residual**2).sum() - freedom * noise**2) / between / noise**2
-    if ratio < fdtri(between, freedom, 0.99):
-        return None
-    return f"the law misses by more than seeds scatter (F = {ratio:.1f}): the form may be wrong"
 
 
 Size = tuple[str, float, np.ndarray]
@@ -209,7 +184,12 @@ def off_size(residual: np.ndarray, jacobian: np.ndarray, columns: Columns) -> Si
     from scipy.special import stdtrit
 
     count, freedom = len(residual), len(residual) - len(jacobian) - 1
-    sizes = [size for name, column in columns.items() for size in _sizes(name, column)]
+    sizes: list[Size] = []  # of columns of three sizes or more, those that several points have
+    for name, column in columns.items():
+        order = np.argsort(column, kind="stable")
+        if column.min() > 0:
+            rows = np.split(order, np.flatnonzero(np.diff(np.log(column[order])) > SAME_SIZE) + 1)
+            sizes += [(name, float(column[r[0]]), r) for r in rows if len(rows) > 2 and len(r) >= FEWEST_OF_A_SIZE]
     if freedom < 1 or not sizes:
         return None
     basis, singular, _ = np.linalg.svd(jacobian.T, full_matrices=False)
@@ -228,23 +208,14 @@ def off_size(residual: np.ndarray, jacobian: np.ndarray, columns: Columns) -> Si
     return sizes[worst] if statistics[worst] > limit else None
 
 
-def _sizes(name: str, column: np.ndarray) -> list[Size]:
-    """The sizes of a column that several points have; none of a column of one or two sizes, or that is not positive."""
-    if column.min() <= 0:
-        return []
-    order = np.argsort(column, kind="stable")
-    rows = np.split(order, np.flatnonzero(np.diff(np.log(column[order])) > SAME_SIZE) + 1)
-    return [(name, float(column[r[0]]), r) for r in rows if len(rows) > 2 and len(r) >= FEWEST_OF_A_SIZE]
-
-
-def _off_size(problem: Problem, u: np.ndarray) -> str | None:
+def _off_size(problem: Problem, u: np.ndarray) -> Iterator[str]:
     """`All 4 points of N = 13,824 lie above the law by 0.0077 to 0.026 nats: the form does not fit this size`"""
     form, root = problem.form, np.sqrt(problem.weights)
     residual, jacobian = replace(problem, shared=None).linearise(u[None])
     axes = {name: problem.columns[name] for name in form.axes}
     found = off_size(residual[0] * root, jacobian[0] * root, axes)
     if found is None:
-        return None
+        return
     column, size, rows = found
     above = (problem.loss - form.predict(problem.theta(u), problem.columns))[rows]
     value = f"{size:,.0f}" if 1e3 <= size < 1e7 else f"{size:.4g}"
@@ -257,4 +228,4 @@ def _off_size(problem: Problem, u: np.ndarray) -> str | None:
     groups = problem.shared.groups[rows] if isinstance(problem.shared, SharedErrors) else rows
     some = len(set(groups.tolist())) < len(groups)
     or_shared = ", or it is the error that these points share, which the intervals hold" if some else ""
-    return f"{lie}: the form does not fit this size{or_shared}"
+    yield f"{lie}: the form does not fit this size{or_shared}"

@@ -11,13 +11,14 @@ from collections.abc import Callable
 from typing import Any, TypeAlias
 
 import numpy as np
+from numpy.lib.mixins import NDArrayOperatorsMixin
 
 Array: TypeAlias = np.ndarray
 Number: TypeAlias = "Dual | Array | float"
 
 
-class Dual:
-    """A value and its gradient, both broadcast over (starts, points). numpy's functions accept it."""
+class Dual(NDArrayOperatorsMixin):
+    """A value and its gradient, both broadcast over (starts, points). numpy's operators and functions accept it."""
 
     __slots__ = ("gradient", "value")
 
@@ -29,56 +30,21 @@ class Dual:
             return NotImplemented
         if ufunc in SLOPES:
             value = ufunc(self.value)
-            return self._chain(value, SLOPES[ufunc](self.value, value))
-        return OPERATIONS[ufunc](*operands) if ufunc in OPERATIONS else NotImplemented
-
-    def _chain(self, value: Array, slope: Array | float) -> Dual:
-        """Return f(self) from its value and f'."""
-        return Dual(value, {index: slope * part for index, part in self.gradient.items()})
-
-    def __add__(self, other: Number) -> Dual:
-        if not isinstance(other, Dual):
-            return Dual(self.value + other, self.gradient)
-        gradient = dict(self.gradient)
-        for index, part in other.gradient.items():
-            gradient[index] = gradient[index] + part if index in gradient else part
-        return Dual(self.value + other.value, gradient)
-
-    def __mul__(self, other: Number) -> Dual:
-        if not isinstance(other, Dual):
-            return self._chain(self.value * other, other)
-        return _combine(self.value * other.value, (self, other.value), (other, self.value))
-
-    def __neg__(self) -> Dual:
-        return self._chain(-self.value, -1.0)
-
-    def __sub__(self, other: Number) -> Dual:
-        return self + (-other)
-
-    def __rsub__(self, other: Number) -> Dual:
-        return -self + other
-
-    def __truediv__(self, other: Number) -> Dual:
-        return self * (other._reciprocal() if isinstance(other, Dual) else 1.0 / np.asarray(other))
-
-    def __rtruediv__(self, other: Number) -> Dual:
-        return self._reciprocal() * other
-
-    def _reciprocal(self) -> Dual:
-        inverse = 1.0 / self.value
-        return self._chain(inverse, -inverse * inverse)
-
-    def __pow__(self, exponent: Number) -> Dual:
-        """Return self ^ exponent; self may be negative where the exponent has no gradient."""
-        if isinstance(exponent, Dual):
-            return np.exp(exponent * np.log(self))
-        exponent = np.asarray(exponent, float)
-        return self._chain(self.value**exponent, exponent * self.value ** (exponent - 1.0))
-
-    def __rpow__(self, base: Array | float) -> Dual:
-        return np.exp(self * np.log(base))
-
-    __radd__, __rmul__ = __add__, __mul__
+            slope = SLOPES[ufunc](self.value, value)
+            return Dual(value, {index: slope * part for index, part in self.gradient.items()})
+        if ufunc in COMPOSED:
+            return COMPOSED[ufunc](*operands)
+        if ufunc not in SLOPES_OF_TWO:
+            return NotImplemented
+        x, y = (operand.value if isinstance(operand, Dual) else operand for operand in operands)
+        gradient: dict[int, Array] = {}
+        for operand, slope_of in zip(operands, SLOPES_OF_TWO[ufunc], strict=True):
+            if isinstance(operand, Dual):
+                slope = slope_of(x, y)
+                for index, part in operand.gradient.items():
+                    part = part if slope is None else slope * part
+                    gradient[index] = gradient[index] + part if index in gradient else part
+        return Dual(ufunc(x, y), gradient)
 
 
 def sigmoid(x: Any) -> Any:
@@ -86,38 +52,18 @@ def sigmoid(x: Any) -> Any:
     return 0.5 * (1.0 + np.tanh(0.5 * x))
 
 
-def _combine(value: Array, *parts: tuple[Number, Array]) -> Dual:
-    """Return a dual number from its value and its derivative by each operand; a plain operand has no gradient."""
-    gradient: dict[int, Array] = {}
-    for operand, slope in parts:
-        if isinstance(operand, Dual):
-            for index, part in operand.gradient.items():
-                part = part * slope
-                gradient[index] = gradient[index] + part if index in gradient else part
-    return Dual(value, gradient)
+def _power(x: Number, y: Number) -> Any:
+    """x ^ y; x may be negative where y has no gradient."""
+    if isinstance(y, Dual) or not isinstance(x, Dual):
+        return np.exp(y * np.log(x))
+    y = np.asarray(y, float)
+    slope = y * x.value ** (y - 1.0)
+    return Dual(x.value**y, {index: slope * part for index, part in x.gradient.items()})
 
 
-def _value(x: Number) -> Any:
-    return x.value if isinstance(x, Dual) else x
-
-
-def _choice(function: Callable[..., Array], is_first: Callable[..., Array]) -> Callable[[Number, Number], Dual]:
-    """The smaller or the larger of two numbers; the derivative is that of the number chosen."""
-
-    def choose(x: Number, y: Number) -> Dual:
-        first = is_first(_value(x), _value(y))
-        return _combine(function(_value(x), _value(y)), (x, first), (y, ~first))
-
-    return choose
-
-
-def _logaddexp(x: Number, y: Number) -> Dual:
-    """log(exp(x) + exp(y)) without overflow."""
-    difference = _value(x) - _value(y)
-    return _combine(np.logaddexp(_value(x), _value(y)), (x, sigmoid(difference)), (y, sigmoid(-difference)))
-
-
-SLOPES: dict[Any, Callable[[Array, Array], Array]] = {
+SLOPES: dict[Any, Callable[[Array, Array], Any]] = {
+    np.negative: lambda x, f: -1.0,
+    np.reciprocal: lambda x, f: -f * f,
     np.exp: lambda x, f: f,
     np.expm1: lambda x, f: np.exp(x),
     np.log: lambda x, f: 1.0 / x,
@@ -130,14 +76,17 @@ SLOPES: dict[Any, Callable[[Array, Array], Array]] = {
 }
 """The derivative f'(x) of each function from x and f(x)."""
 
-OPERATIONS: dict[Any, Callable[[Any, Any], Dual]] = {
-    np.add: lambda x, y: y + x,
-    np.subtract: lambda x, y: -y + x,
-    np.multiply: lambda x, y: y * x,
-    np.divide: lambda x, y: x * y._reciprocal() if isinstance(y, Dual) else x / y,
-    np.power: lambda x, y: y.__rpow__(x) if not isinstance(x, Dual) else x**y,
-    np.minimum: _choice(np.minimum, np.less),
-    np.maximum: _choice(np.maximum, np.greater),
-    np.logaddexp: _logaddexp,
+SLOPES_OF_TWO: dict[Any, tuple[Callable[[Any, Any], Any], Callable[[Any, Any], Any]]] = {
+    np.add: (lambda x, y: None, lambda x, y: None),
+    np.multiply: (lambda x, y: y, lambda x, y: x),
+    np.minimum: (lambda x, y: x < y, lambda x, y: ~(x < y)),
+    np.maximum: (lambda x, y: x > y, lambda x, y: ~(x > y)),
+    np.logaddexp: (lambda x, y: sigmoid(x - y), lambda x, y: sigmoid(y - x)),
 }
-"""Functions of two numbers, of which one at least is dual. An array on the left of an operator arrives here."""
+"""The derivatives by x and by y of each function of both; None is 1."""
+
+COMPOSED: dict[Any, Callable[[Any, Any], Any]] = {
+    np.subtract: lambda x, y: x + (-y),
+    np.divide: lambda x, y: x * (np.reciprocal(y) if isinstance(y, Dual) else 1.0 / np.asarray(y)),
+    np.power: _power,
+}

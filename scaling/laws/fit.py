@@ -21,8 +21,8 @@ from scaling.laws.problem import (
     Problem,
     Quantity,
     SharedErrors,
-    derived,
     named_objective,
+    named_quantity,
     parameter,
     prior_correlation,
 )
@@ -212,11 +212,8 @@ def fit(
         problem = replace(problem, shared=replace(problem.shared, correlation=correlation.mean))
         best = minimise(problem, best.u, effort=PATIENT)
     if not best.converged[0]:
-        raise ScalingError(
-            f"the fit of {form.name} did not converge from any of {len(begin)} starts",
-            file=points.source or None,
-            fix="give more starts, or a law with fewer parameters",
-        )
+        what = f"the fit of {form.name} did not converge from any of {len(begin)} starts"
+        raise points.error(what, "give more starts, or a law with fewer parameters")
     u = problem.coordinates(form.canonical(problem.theta(best.u[0])))
     return Fit(form, points, problem, order, u, float(best.cost[0]), float(agreeing[0]), seed)
 
@@ -259,9 +256,18 @@ def intervals(
     if not 0.0 < level < 1.0:
         raise ScalingError("is not between 0 and 1", key="level", value=level)
     names = [*fit.problem.free_names, *fit.form.derived] if quantities is None else quantities
-    each = [_quantity(fit.form, name) for name in names]
+    each = [name if isinstance(name, Quantity) else named_quantity(fit.form, name) for name in names]
     if method.startswith("bootstrap"):
-        return _percentiles(fit, method, level, each, count, seed)
+        theta, failed = bootstrap(fit.problem, fit.u, method.removeprefix("bootstrap_"), count, seed=seed)
+        if failed > MOST_FAILED * count:
+            what = f"{failed} of {count} bootstrap refits did not converge"
+            raise ScalingError(what, fix="use the profile, or a smaller law")
+        bounds = {}
+        for quantity in each:
+            values, estimate = quantity.of(fit.form, theta), float(quantity.of(fit.form, fit.theta))
+            low, high = map(float, np.quantile(values, (0.5 - 0.5 * level, 0.5 + 0.5 * level)))
+            bounds[quantity.name] = Interval(quantity.name, estimate, low, high, level, method)
+        return bounds
     if fit.degrees_of_freedom < 1:
         what = f"{len(fit.problem.observed)} points leave no degree of freedom after {len(fit.problem.free)} parameters"
         raise ScalingError(what, fix="add points")
@@ -272,28 +278,6 @@ def intervals(
     found = bound(fit.problem, fit.u, fit.objective, missing, fit.refits, level=level, method=method)
     known |= {interval.name: interval for interval in found}
     return {quantity.name: known[quantity.name] for quantity in each}
-
-
-def _quantity(form: Law, quantity: str | Quantity) -> Quantity:
-    if isinstance(quantity, Quantity):
-        return quantity
-    return derived(quantity, form.derived[quantity]) if quantity in form.derived else parameter(form, quantity)
-
-
-def _percentiles(
-    fit: Fit, method: str, level: float, quantities: Sequence[Quantity], count: int, seed: int
-) -> dict[str, Interval]:
-    """The middle `level` of the refits of a bootstrap."""
-    theta, failed = bootstrap(fit.problem, fit.u, method.removeprefix("bootstrap_"), count, seed=seed)
-    if failed > MOST_FAILED * count:
-        what = f"{failed} of {count} bootstrap refits did not converge"
-        raise ScalingError(what, fix="use the profile, or a smaller law")
-    found = {}
-    for quantity in quantities:
-        low, high = map(float, np.quantile(quantity.of(fit.form, theta), (0.5 - 0.5 * level, 0.5 + 0.5 * level)))
-        estimate = float(quantity.of(fit.form, fit.theta))
-        found[quantity.name] = Interval(quantity.name, estimate, low, high, level, method)
-    return found
 
 
 @dataclass(frozen=True)
@@ -346,11 +330,10 @@ def validated_problem(
 
     Refused is what cannot determine the law.
     """
-    place = points.source or None
     _check_fixed(form, fixed)
     if len(points) > MOST_POINTS:
         what = f"{len(points):,} rows are more than the {MOST_POINTS:,} that a fit takes"
-        raise ScalingError(what, file=place, fix="keep one row a run, or some of them (--where)")
+        raise points.error(what, "keep one row a run, or some of them (--where)")
     points.require(form.inputs, len(form.parameters) - len(fixed), form.target)
     columns = {name: points.numbers(name) for name in form.inputs}
     target = points.numbers(form.target)
@@ -358,19 +341,14 @@ def validated_problem(
         fix = "fit under the objective squared"
         raise ScalingError("has no logarithm", key=form.target, value=float(target.min()), fix=fix)
     if target.min() == target.max():
-        what, fix = (
-            "has one value, so there is nothing to explain",
-            "map the column of the final losses: --map loss=COLUMN",
-        )
-        raise ScalingError(what, file=place, key=form.target, value=float(target[0]), fix=fix)
-    _refuse_floor(form, fixed, columns, target, place)
-    if not fixed and not form.tied:
-        _refuse_one_line(form, columns, place)
-    _refuse_rising(form, columns, target, place)
+        what, fix = "has one value, so there is nothing to explain", "map the column of the final losses"
+        raise points.error(what, f"{fix}: --map loss=COLUMN", form.target, value=float(target[0]))
+    _refuse_floor(form, fixed, columns, target, points)
+    _refuse_geometry(form, fixed, columns, target, points)
     weight = np.ones(len(points)) if weights is None else np.asarray(weights, float)
     if weight.shape != (len(points),) or not np.all(np.isfinite(weight) & (weight > 0)):
         what, fix = "weights are one positive number a point", "leave the other points out by --where 'COLUMN>0'"
-        raise ScalingError(what, file=place, key="weight", value=float(weight.min()), fix=fix)
+        raise points.error(what, fix, "weight", value=float(weight.min()))
     weight = weight / weight.mean()
     labels = points[group] if isinstance(group, str) else np.arange(len(points)) if group is None else group
     groups = np.unique(labels, return_inverse=True)[1].reshape(-1)
@@ -406,69 +384,50 @@ def _check_fixed(form: Law, fixed: Mapping[str, float]) -> None:
         raise ScalingError("every parameter is fixed, and none is left to fit", key="fix", fix="leave one of them free")
 
 
-def _refuse_floor(
-    form: Law, fixed: Mapping[str, float], columns: Columns, target: np.ndarray, place: str | None
-) -> None:
+def _refuse_floor(form: Law, fixed: Mapping[str, float], columns: Columns, target: np.ndarray, points: Points) -> None:
     """A floor that is held above what was measured leaves nothing for the other terms, which can only add to it."""
-    linear = [index for index, parameter in enumerate(form.parameters) if parameter.linear]
-    floors = {
-        index: fixed.get(parameter.name, parameter.lower)
-        for index, parameter in enumerate(form.parameters)
-        if parameter.linear and parameter.scale == "linear" and parameter.name != form.chance  # scores scatter about it
-    }
-    if not floors or all(value < target.min() for value in floors.values()):
-        return
-    with np.errstate(all="ignore"):
-        theta = form.start(np.random.Generator(np.random.Philox(0)), 1, columns, target)
-        terms = form.jacobian(theta, columns)[0][:, linear]
-    for index, value in floors.items():
-        constant = np.all(terms[:, linear.index(index)] == 1.0)
-        if constant and np.all(terms >= 0) and value >= target.min():
+    for place, index in enumerate(form.linear):
+        parameter = form.parameters[index]
+        value = fixed.get(parameter.name, parameter.lower)
+        # Scores scatter about the level of chance.
+        if parameter.scale == "log" or parameter.name == form.chance or value < target.min():
+            continue
+        with np.errstate(all="ignore"):
+            theta = form.start(np.random.Generator(np.random.Philox(0)), 1, columns, target)
+            terms = form.jacobian(theta, columns)[0][:, form.linear]
+        if np.all(terms[:, place] == 1.0) and np.all(terms >= 0):
             what = f"is a floor of the {form.target}, and the lowest {form.target} is {target.min():.4g}"
-            fix = "hold it below that, or leave it free"
-            raise ScalingError(what, file=place, key=form.parameters[index].name, value=value, fix=fix)
+            raise points.error(what, "hold it below that, or leave it free", parameter.name, value=value)
 
 
-def _logarithms(form: Law, columns: Columns) -> np.ndarray | None:
-    """The columns of a run's size, in logarithms and centred, `[points, columns]`."""
+def _refuse_geometry(
+    form: Law, fixed: Mapping[str, float], columns: Columns, target: np.ndarray, points: Points
+) -> None:
+    """Points on one line, where terms cannot be told apart, and a loss that rises under a law that can only fall."""
     axes = [columns[name] for name in form.axes]
     if any(axis.min() <= 0 for axis in axes):
-        return None
+        return
     logs = np.log(np.column_stack(axes))
-    return logs - logs.mean(0)
-
-
-def _refuse_one_line(form: Law, columns: Columns, place: str | None) -> None:
-    """On D = 20 N a term in N and a term in D are one: a fit of the law would have no meaning."""
-    logs = _logarithms(form, columns)
-    if logs is None or logs.shape[1] < 2:
-        return
+    logs -= logs.mean(0)
+    # On D = 20 N a term in N and a term in D are one: a fit of the law would have no meaning.
     _, values, directions = np.linalg.svd(logs, full_matrices=False)
-    if values[-1] > LINE * np.sqrt(len(logs)):
-        return
-    weight = np.abs(directions[-1])
-    first, second = (form.axes[index] for index in np.sort(np.argsort(-weight, kind="stable")[:2]))
-    slope = np.polyfit(np.log(columns[first]), np.log(columns[second]), 1)[0]
-    ratio = float(np.exp(np.mean(np.log(columns[second]) - np.log(columns[first]))))
-    line = f"{second} = {ratio:.3g} {first}" if abs(slope - 1) < LINE else f"{second} ∝ {first}^{slope:.2g}"
-    raise ScalingError(
-        f"all {len(logs)} points lie on {line}: {form.name} is not identified, its terms cannot be distinguished",
-        file=place,
-        fix=f"add runs at another {second}/{first}, fit a law in {first} alone, or --fix an exponent",
-    )
-
-
-def _refuse_rising(form: Law, columns: Columns, target: np.ndarray, place: str | None) -> None:
-    """A law that can only fall, over a loss that rises with every column and with all of them, is a mistake."""
-    logs = _logarithms(form, columns)
+    if not fixed and not form.tied and len(axes) > 1 and values[-1] <= LINE * np.sqrt(len(logs)):
+        weight = np.abs(directions[-1])
+        first, second = (form.axes[index] for index in np.sort(np.argsort(-weight, kind="stable")[:2]))
+        slope = np.polyfit(np.log(columns[first]), np.log(columns[second]), 1)[0]
+        ratio = float(np.exp(np.mean(np.log(columns[second]) - np.log(columns[first]))))
+        line = f"{second} = {ratio:.3g} {first}" if abs(slope - 1) < LINE else f"{second} ∝ {first}^{slope:.2g}"
+        raise points.error(
+            f"all {len(logs)} points lie on {line}: {form.name} is not identified, its terms cannot be distinguished",
+            f"add runs at another {second}/{first}, fit a law in {first} alone, or --fix an exponent",
+        )
+    # A law that can only fall, over a loss that rises with every column and with all of them, is a mistake.
     can_rise = any(parameter.scale == "linear" and parameter.lower < 0 for parameter in form.parameters)
-    if form.target != "loss" or logs is None or can_rise or target.min() <= 0 or len(logs) < FEWEST_RISING:
-        return
-    height = np.log(target) - np.log(target).mean()
-    size = logs.sum(1)
-    slope = float(size @ height / (size @ size))
-    error = np.sqrt(np.sum((height - slope * size) ** 2) / (len(size) - 2) / (size @ size))
-    if np.all(height @ logs > 0) and slope > RISING * error:
-        what = f"the loss rises with {' and '.join(form.axes)}, where {form.name} can only fall"
-        fix = "map another column (--map loss=COLUMN), or correct the rows"
-        raise ScalingError(what, file=place, key="loss", fix=fix)
+    if form.target == "loss" and not can_rise and target.min() > 0 and len(logs) >= FEWEST_RISING:
+        height = np.log(target) - np.log(target).mean()
+        size = logs.sum(1)
+        slope = float(size @ height / (size @ size))
+        error = np.sqrt(np.sum((height - slope * size) ** 2) / (len(size) - 2) / (size @ size))
+        if np.all(height @ logs > 0) and slope > RISING * error:
+            what = f"the loss rises with {' and '.join(form.axes)}, where {form.name} can only fall"
+            raise points.error(what, "map another column (--map loss=COLUMN), or correct the rows", "loss")

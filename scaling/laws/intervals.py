@@ -10,7 +10,7 @@ is open where the objective never rises that far.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -456,39 +456,29 @@ def bootstrap(
     screens all the starts and refines the best of several groups of them, so that it may end at another optimum than
     the fit did (Efron and Tibshirani 1993, An Introduction to the Bootstrap, sections 9.4 and 9.5).
     """
+    shared, n, method = problem.shared, len(problem.observed), f"bootstrap_{resampling}"
+    if resampling == "run" and not isinstance(shared, SharedErrors):
+        what = "resamples groups of points, and there are none"
+        raise ScalingError(what, key="intervals", value=method, fix="add --group run")
+    if resampling != "run" and shared is not None:
+        what = "points that share errors are not drawn one by one"
+        raise ScalingError(what, key="intervals", value=method, fix="take profile or bootstrap_run")
+    groups = shared.groups if isinstance(shared, SharedErrors) else np.arange(n)
+    drawn, rng = int(groups.max()) + 1, np.random.Generator(np.random.Philox(key=[seed, 1]))
     begin = draw(problem, starts, seed) if isinstance(starts, int) else problem.coordinates(starts)
     begin = np.concatenate([u[None], begin])
-    theta, converged = [], []
-    for weights, observed in _resamples(problem, u, resampling, count, seed):
+    residual, jacobian = problem.linearise(u[None])
+    # A point that holds the law has too small a residual; 1/√(1-h) gives it back its size.
+    errors = residual[0] / np.sqrt(np.maximum(1.0 - leverage(problem, jacobian)[0], 0.05))
+    theta, converged, weights, observed = [], [], None, None
+    for first in range(0, count, BOOTSTRAP_BATCH):
+        size = min(BOOTSTRAP_BATCH, count - first)
+        if resampling == "residual":
+            observed = problem.observed + residual[0] - (errors - errors.mean())[rng.integers(0, n, (size, n))]
+        else:
+            weights = rng.multinomial(drawn, np.full(drawn, 1.0 / drawn), size)[:, groups] * problem.weights
         best, _ = search(problem, begin, REFINED, weights, observed)
         theta.append(problem.theta(best.u))
         converged.append(best.converged)
     good = np.concatenate(converged)
     return np.concatenate(theta)[good], int((~good).sum())
-
-
-def _resamples(
-    problem: Problem, u: np.ndarray, resampling: str, count: int, seed: int
-) -> Iterator[tuple[np.ndarray | None, np.ndarray | None]]:
-    """Batches of (weights, observed), one row a refit."""
-    n, method = len(problem.observed), f"bootstrap_{resampling}"
-    by_run = resampling == "run"
-    if by_run and not isinstance(problem.shared, SharedErrors):
-        raise ScalingError(
-            "resamples groups of points, and there are none", key="intervals", value=method, fix="add --group run"
-        )
-    if not by_run and problem.shared is not None:
-        what = "points that share errors are not drawn one by one"
-        raise ScalingError(what, key="intervals", value=method, fix="take profile or bootstrap_run")
-    groups = problem.shared.groups if isinstance(problem.shared, SharedErrors) else np.arange(n)
-    drawn = int(groups.max()) + 1
-    rng = np.random.Generator(np.random.Philox(key=[seed, 1]))
-    for first in range(0, count, BOOTSTRAP_BATCH):
-        size = min(BOOTSTRAP_BATCH, count - first)
-        if resampling == "residual":
-            residual, jacobian = problem.linearise(u[None])
-            # A point that holds the law has too small a residual; 1/√(1-h) gives it back its size.
-            errors = residual[0] / np.sqrt(np.maximum(1.0 - leverage(problem, jacobian)[0], 0.05))
-            yield None, problem.observed + residual[0] - (errors - errors.mean())[rng.integers(0, n, (size, n))]
-        else:
-            yield rng.multinomial(drawn, np.full(drawn, 1.0 / drawn), size)[:, groups] * problem.weights, None

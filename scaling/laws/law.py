@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from types import MappingProxyType, SimpleNamespace
 from typing import Any, ClassVar, Literal, TypeAlias
 
@@ -179,9 +180,14 @@ class Law:
         """The axes that a design can choose: the first proportion of a mixture follows from the others."""
         return tuple(name for name in self.axes if name != "p_1")
 
-    @property
+    @cached_property
     def parameter_names(self) -> tuple[str, ...]:
         return tuple(parameter.name for parameter in self.parameters)
+
+    @cached_property
+    def linear(self) -> list[int]:
+        """The places of the parameters that multiply one term of a sum."""
+        return [index for index, parameter in enumerate(self.parameters) if parameter.linear]
 
     def predict(self, theta: np.ndarray, inputs: Inputs) -> np.ndarray:
         """The law at parameters `theta[..., p]` for n rows of columns: `[..., n]`."""
@@ -230,25 +236,15 @@ class Law:
 
     def share_target(self, theta: np.ndarray, rng: Rng, inputs: Columns, target: np.ndarray) -> None:
         """Give each linear term a random fraction of the middle loss, so that starts do not depend on units."""
-        linear = [index for index, parameter in enumerate(self.parameters) if parameter.linear]
-        if linear:
-            theta[:, linear] = 1.0
-            terms = np.mean(np.abs(self.jacobian(theta, inputs)[:, :, linear]), axis=1)
-            shares = rng.dirichlet(np.ones(len(linear)), size=len(theta))
-            theta[:, linear] = shares * abs(np.median(target)) / np.maximum(terms, 1e-280)
-
-    def reference(self, inputs: Columns, parameter: Parameter) -> dict[str, float]:
-        """The row in the middle of the points at which the size of a parameter's term is its coordinate."""
-        return {name: parameter.at[name] if name in parameter.at else _middle(inputs[name]) for name in self.inputs}
+        if self.linear:
+            theta[:, self.linear] = 1.0
+            terms = np.mean(np.abs(self.jacobian(theta, inputs)[:, :, self.linear]), axis=1)
+            shares = rng.dirichlet(np.ones(len(self.linear)), size=len(theta))
+            theta[:, self.linear] = shares * abs(np.median(target)) / np.maximum(terms, 1e-280)
 
     def _shaped(self, values: np.ndarray, theta: np.ndarray, inputs: Inputs) -> np.ndarray:
         n = len(np.atleast_1d(inputs[self.inputs[0]]))
         return np.broadcast_to(values, (*np.asarray(theta).shape[:-1], n))
-
-
-def _middle(values: ArrayLike) -> float:
-    column = np.asarray(values, float)
-    return float(np.exp(np.mean(np.log(column)))) if column.min() > 0 else float(np.mean(column))
 
 
 def composed(loss: Law, task: Law) -> Law:
@@ -279,10 +275,14 @@ def composed(loss: Law, task: Law) -> Law:
 def constrained(law: Law, ties: Mapping[str, str], limits: Mapping[str, Bounds]) -> Law:
     """The law with each parameter of `ties` equal to another and the parameters of `limits` within those bounds."""
     if law.steps:
-        (loss, task), (loss_limits, task_limits) = law.steps, _by_step(limits)
-        loss_ties, task_ties = _by_step(ties)
-        task_ties = {name: other.removeprefix(PREFIX) for name, other in task_ties.items()}
-        return composed(constrained(loss, loss_ties, loss_limits), constrained(task, task_ties, task_limits))
+
+        def of_step(step: int, stated: Mapping[str, Any]) -> dict[str, Any]:
+            """What is stated of the step's parameters, under its own names: those of the second have a prefix."""
+            return {name.removeprefix(PREFIX): stated[name] for name in stated if name.startswith(PREFIX) == bool(step)}
+
+        ties = {name: other.removeprefix(PREFIX) for name, other in ties.items()}
+        steps = (constrained(law, of_step(k, ties), of_step(k, limits)) for k, law in enumerate(law.steps))
+        return composed(*steps)
     roots = _roots(law, ties, limits)
     if not roots and not limits:
         return law
@@ -306,22 +306,21 @@ def constrained(law: Law, ties: Mapping[str, str], limits: Mapping[str, Bounds])
         canonical=lambda theta: law.canonical(theta[..., every])[..., free],
         tied=roots,
     )
-    return replace(tied, derived={name: law.derived[name] for name in law.derived if _varies(tied, law.derived[name])})
-
-
-def _by_step(stated: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What is stated by parameter, for the first step and for the second, each under its own names."""
-    first = {name: value for name, value in stated.items() if not name.startswith(PREFIX)}
-    return first, {name.removeprefix(PREFIX): stated[name] for name in stated if name not in first}
+    # With α = β, N_opt ∝ C^½ whatever the points are: a derived quantity that no parameter moves goes.
+    theta = np.array([[0.3 + 0.1 * index for index in range(len(free))]])
+    duals = tied.named_duals(theta, {index: {index: np.ones((1, 1))} for index in range(len(free))})
+    slopes = {name: formula(duals).gradient.values() for name, formula in law.derived.items()}
+    moved = [name for name in slopes if any(np.abs(part).max() > 1e-9 for part in slopes[name])]
+    return replace(tied, derived={name: law.derived[name] for name in moved})
 
 
 def _roots(law: Law, ties: Mapping[str, str], limits: Mapping[str, Bounds]) -> dict[str, str]:
     """For each tied parameter the one that stays free; refuse ties and bounds that make no law."""
     kinds = {parameter.name: (parameter.scale, parameter.linear) for parameter in law.parameters}
-    for option, names in (("tie", {**ties, **dict.fromkeys(ties.values(), "")}), ("bounds", limits)):
-        for name in names:
-            if name not in kinds:
-                raise ScalingError("is not a parameter of the law", key=f"{option} {name}", fix=nearest(name, kinds))
+    stated = [*(("tie", name) for tie in ties.items() for name in tie), *(("bounds", name) for name in limits)]
+    for option, name in stated:
+        if name not in kinds:
+            raise ScalingError("is not a parameter of the law", key=f"{option} {name}", fix=nearest(name, kinds))
     roots = {}
     for name in ties:
         root, seen = name, set[str]()
@@ -337,14 +336,6 @@ def _roots(law: Law, ties: Mapping[str, str], limits: Mapping[str, Bounds]) -> d
             raise ScalingError(f"is tied to {root}", key=f"bounds {name}", fix=f"bound {root}")
         roots[name] = root
     return roots
-
-
-def _varies(law: Law, formula: Callable[[Any], Dual]) -> bool:
-    """Whether a derived quantity depends on the points: with α = β, N_opt ∝ C^½ whatever they are."""
-    theta = np.array([[0.3 + 0.1 * index for index in range(len(law.parameters))]])
-    seeds = {index: {index: np.ones((1, 1))} for index in range(len(law.parameters))}
-    gradient = formula(law.named_duals(theta, seeds)).gradient.values()
-    return any(np.abs(part).max() > 1e-9 for part in gradient)
 
 
 def bounded(parameter: Parameter, limits: Bounds) -> Parameter:

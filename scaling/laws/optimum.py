@@ -97,7 +97,6 @@ def optimal(
 
 def optimal_size(form: Law, budget: Budget) -> Quantity:
     """N that minimises the law along C = k N D + 2 N T."""
-    _require_size_and_data(form)
 
     def formula(law: Law, theta: np.ndarray, seeds: Seeds) -> Dual:
         best = _log_best_size(law, theta, budget)
@@ -125,12 +124,14 @@ def best_loss(form: Law, theta: np.ndarray, seeds: Seeds, budget: Budget) -> Dua
         C = np.asarray(budget.C, float)
         others = {name: np.full_like(C, value) for name, value in budget.others.items()}
         return form.evaluate(theta, {"C": C, **others}, seeds)
-    _require_size_and_data(form)
     return form.evaluate(theta, budget.run(_log_best_size(form, theta, budget)), seeds)
 
 
 def _log_best_size(form: Law, theta: np.ndarray, budget: Budget) -> np.ndarray:
     """log N* `[batch, 1]`: ever finer grids around the best point of the one before, then Newton's method."""
+    if not {"N", "D"} <= set(form.inputs):
+        what = f"{form.name} has no frontier: it is not a law in N and D"
+        raise ScalingError(what, fix="fit chinchilla, for example")
     budget = replace(budget, C=np.broadcast_to(np.asarray(budget.C, float), (len(theta), 1)))
     centre, reach = 0.5 * np.log(budget.C / budget.flops), WIDEST
     grid, rows = np.linspace(-1.0, 1.0, 81), np.arange(len(theta))
@@ -152,13 +153,6 @@ def _log_best_size(form: Law, theta: np.ndarray, budget: Budget) -> np.ndarray:
             step = np.where(curvature > 0, slope / curvature, 0.0)  # not a number beyond what serving leaves
         centre = centre - np.clip(step, -10.0 * STEP, 10.0 * STEP)
     return centre
-
-
-def _require_size_and_data(form: Law) -> None:
-    if not {"N", "D"} <= set(form.inputs):
-        raise ScalingError(
-            f"{form.name} has no frontier: it is not a law in N and D", fix="fit chinchilla, for example"
-        )
 
 
 @dataclass(frozen=True)

@@ -21,27 +21,15 @@ import numpy as np
 
 from scaling import json_lines
 from scaling.errors import ScalingError, check_regular, from_os, nearest, plural
-from scaling.laws.formula import (
-    condition,
-    evaluate,
-    is_empty,
-    names,
-    no_column,
-    not_a_number,
-    numeric,
-    parse,
-    word_in,
-)
+from scaling.laws.formula import condition, evaluate, is_empty, names, no_column, numeric, parse
 from scaling.laws.law import MEANINGS, POSITIVE, PREFIX, Law
 
-USUAL_NAMES = MappingProxyType(
-    {
-        "N": ("params", "parameters", "n_params", "num_params", "num_parameters"),
-        "D": ("tokens", "n_tokens", "num_tokens", "train_tokens", "training_tokens"),
-        "C": ("flops", "compute", "train_flops", "training_flops"),
-        "loss": ("val_loss", "valid_loss", "validation_loss", "eval_loss", "test_loss", "final_loss"),
-    }
-)
+USUAL_NAMES = {
+    "N": ("params", "parameters", "n_params", "num_params", "num_parameters"),
+    "D": ("tokens", "n_tokens", "num_tokens", "train_tokens", "training_tokens"),
+    "C": ("flops", "compute", "train_flops", "training_flops"),
+    "loss": ("val_loss", "valid_loss", "validation_loss", "eval_loss", "test_loss", "final_loss"),
+}
 """What tables call these columns, in small letters."""
 
 SETUP_QUESTIONS = {
@@ -63,7 +51,7 @@ SETUP_COLUMNS = {"batch": ("B",), "data": ("corpus", "dataset")}
 
 NOT_STATED = "not stated"
 
-SHORTHANDS = MappingProxyType({"6ND": "6*N*D", "C/6N": "C/(6*N)", "ND": "N*D", "BS": "B*S"})
+SHORTHANDS = {"6ND": "6*N*D", "C/6N": "C/(6*N)", "ND": "N*D", "BS": "B*S"}
 """Formulas as the papers write them."""
 
 IDENTITIES = ("tokenizer", "validation")
@@ -74,15 +62,13 @@ DEFINITION = "_definition"
 
 STATUS = "status"
 FINISHED, EXCLUDED, FAILED = "finished", "excluded", "failed"
-STATES = MappingProxyType(
-    {
-        **dict.fromkeys(("finished", "completed", "complete", "done", "success", "succeeded", "ok"), FINISHED),
-        **dict.fromkeys(("diverged", "pruned", "excluded"), EXCLUDED),
-        **dict.fromkeys(("failed", "crashed", "killed", "out_of_memory", "stopped", "missing", "error"), FAILED),
-        **dict.fromkeys(("canceled", "cancelled", "timeout", "node_fail", "preempted", "preempting"), FAILED),
-        **dict.fromkeys(("running", "pending", "queued"), FAILED),
-    }
-)
+STATES = {
+    **dict.fromkeys(("finished", "completed", "complete", "done", "success", "succeeded", "ok"), FINISHED),
+    **dict.fromkeys(("diverged", "pruned", "excluded"), EXCLUDED),
+    **dict.fromkeys(("failed", "crashed", "killed", "out_of_memory", "stopped", "missing", "error"), FAILED),
+    **dict.fromkeys(("canceled", "cancelled", "timeout", "node_fail", "preempted", "preempting"), FAILED),
+    **dict.fromkeys(("running", "pending", "queued"), FAILED),
+}
 """How a run ended, as this project, W&B and SLURM write it; one that has not ended has no final loss."""
 
 CHANCE, OPTIONS = "chance", "options"
@@ -118,8 +104,7 @@ class Points:
     def __post_init__(self):
         lengths = {name: len(column) for name, column in self.columns.items()}
         if len(set(lengths.values())) > 1:
-            what, fix = "the columns differ in length", "give every column a value a run"
-            raise ScalingError(what, key="columns", value=lengths, fix=fix)
+            raise self.error("the columns differ in length", "give every column a value a run", value=lengths)
 
     def __len__(self) -> int:
         return len(next(iter(self.columns.values()))) if self.columns else 0
@@ -130,6 +115,10 @@ class Points:
     def __getitem__(self, name: str) -> np.ndarray:
         self.refuse_absent([name])
         return self.columns[name]
+
+    def error(self, what: str, fix: str | None, key: str | None = None, **value: Any) -> ScalingError:
+        """A mistake in the table."""
+        return ScalingError(what, file=self.source or None, key=key, fix=fix, **value)
 
     @property
     def used(self) -> int:
@@ -162,11 +151,9 @@ class Points:
 
     def hold_out(self, mask: np.ndarray) -> tuple[Points, Points]:
         """The points to fit and those of the mask, held out to test the fit; both count as used."""
-        rest, tested = self.where(~np.asarray(mask)), self.where(mask)
-        return (
-            replace(rest, excluded=self.excluded, held_out=self.held_out + len(tested)),
-            replace(tested, excluded=self.excluded, held_out=self.held_out + len(rest)),
-        )
+        sides = self.where(~np.asarray(mask)), self.where(mask)
+        rest, tested = (replace(s, excluded=self.excluded, held_out=self.used - len(s)) for s in sides)
+        return rest, tested
 
     def with_column(self, name: str, values: np.ndarray, definition: str) -> Points:
         columns = {**self.columns, name: np.asarray(values)}
@@ -174,64 +161,48 @@ class Points:
 
     def pooled(self) -> dict[str, int]:
         """Columns of words that differ between groups of points, and how many values each has: which no law models."""
-        words = [
-            name
-            for name, column in self.columns.items()
-            if column.dtype == object and name not in ("run", "trunk", STATUS, "held_out")
-        ]
+        words = (name for name, column in self.columns.items() if column.dtype == object)
         kinds = {name: len(set(self.columns[name].tolist())) for name in words}
-        return {name: count for name, count in kinds.items() if 1 < count <= len(self) / 2}
+        others = kinds.keys() - {"run", "trunk", STATUS, "held_out"}
+        return {name: count for name, count in kinds.items() if name in others and 1 < count <= len(self) / 2}
 
     def numbers(self, name: str) -> np.ndarray:
         """A column a law can use: present, numeric, finite, and positive where its meaning is."""
         column = numeric(name, self[name], self.source)
-        place = self.source or None
         missing = int((~np.isfinite(column)).sum())
         if missing:
-            what = f"{missing} of {len(column)} values are missing or not finite"
             fix = "fill them, or mark those runs as diverged or failed in a `status` column"
-            raise ScalingError(what, file=place, key=name, fix=fix)
+            raise self.error(f"{missing} of {len(column)} values are missing or not finite", fix, name)
         if name in POSITIVE and len(column) and column.min() <= 0:
-            what = f"must be positive ({MEANINGS[name]})"
             fix = f"correct {int((column <= 0).sum())} of {len(column)} rows, or leave them out: --where '{name}>0'"
-            raise ScalingError(what, file=place, key=name, value=float(column.min()), fix=fix)
+            raise self.error(f"must be positive ({MEANINGS[name]})", fix, name, value=float(column.min()))
         return column
 
     def require(self, inputs: Sequence[str], parameters: int, target: str | None = None) -> None:
         """Refuse what determines no law: an absent or one-valued column, fewer distinct scales than parameters."""
         self.refuse_absent(inputs if target is None else (*inputs, target))
         columns = {name: self.numbers(name) for name in inputs}
-        place = self.source or None
         if not len(self):
-            what = f"there is no finished run to fit: {self.count()}"
-            raise ScalingError(what, file=place, fix="finish some, or correct their `status`")
+            fix = "finish some, or correct their `status`"
+            raise self.error(f"there is no finished run to fit: {self.count()}", fix)
         for name, column in columns.items():
             if len(np.unique(column)) == 1:
-                what, fix = "has one value, so no law in it can be seen", f"add runs at another {name}"
-                fix += ", or fit a law without it"
-                raise ScalingError(what, file=place, key=name, value=float(column[0]), fix=fix)
+                fix = f"add runs at another {name}, or fit a law without it"
+                raise self.error("has one value, so no law in it can be seen", fix, name, value=float(column[0]))
         scales = len(np.unique(np.column_stack(list(columns.values())), axis=0))
         if scales < parameters:
             what = f"{plural(scales, 'distinct scale')} ({', '.join(inputs)}) cannot determine {parameters} parameters"
             fix = f"add {plural(parameters - scales, 'scale')} or more, or fit a law with fewer parameters"
-            raise ScalingError(what, file=place, fix=fix)
-        self._require_mixture([name for name in inputs if re.fullmatch(r"p_\d+", name)])
-
-    def _require_mixture(self, proportions: Sequence[str]) -> None:
-        """The proportions of a mixture are 0 to 1 and sum to one."""
-        if not proportions:
-            return
-        table = np.column_stack([self.numbers(name) for name in proportions])
-        negative, off = table.min(1) < 0, np.abs(table.sum(1) - 1.0) > 0.01
-        for rows, what in ((negative, "has a negative proportion"), (off, "does not sum to 1")):
-            if rows.any():
-                row = int(np.flatnonzero(rows)[0])
-                raise ScalingError(
-                    f"{', '.join(proportions)} of row {row + 1} {what}",
-                    key="p",
-                    value=" + ".join(f"{value:g}" for value in table[row]),
-                    fix="give every domain of the mixture a column of its fraction",
-                )
+            raise self.error(what, fix)
+        if proportions := [name for name in inputs if re.fullmatch(r"p_\d+", name)]:
+            mixture = np.column_stack([columns[name] for name in proportions])
+            negative, off = mixture.min(1) < 0, np.abs(mixture.sum(1) - 1.0) > 0.01
+            if (negative | off).any():
+                row = int(np.flatnonzero(negative if negative.any() else off)[0])
+                wrong = "has a negative proportion" if negative.any() else "does not sum to 1"
+                fix = "give every domain of the mixture a column of its fraction"
+                value = " + ".join(f"{value:g}" for value in mixture[row])
+                raise self.error(f"{', '.join(proportions)} of row {row + 1} {wrong}", fix, "p", value=value)
 
     def refuse_absent(self, names: Sequence[str]) -> None:
         """Refuse a table that lacks columns, all of them in one message, with the option that names the likely ones."""
@@ -242,7 +213,7 @@ class Points:
             choices = nearest(absent[0], self.columns) if len(absent) == 1 else f"of {', '.join(self.columns)}"
             fix = f"name yours by {option} ({choices})" if "COLUMN" in option else f"add {option}"
             what = f"there is no column {described}" if len(absent) == 1 else f"there are no columns {described}"
-            raise ScalingError(what, file=self.source or None, fix=fix)
+            raise self.error(what, fix)
 
     def map_option(self, names: Sequence[str]) -> str:
         """`--map N=params loss=COLUMN`: for each name the one column whose name is alike, or usual for it."""
@@ -279,19 +250,35 @@ def load_points(
     else:
         raw = source if isinstance(source, Mapping) else _of_records(source)
     columns = {column: _typed(column, list(values)) for column, values in raw.items()}
-    table = _renamed(columns, rename, name)
+    points = _renamed(Points(columns, source=name), rename)
     for text in where:
-        table = _chosen(table, text, name)
+        rule = condition(text, "where")
+        mask = rule.mask(points.columns, "where", name)
+        if not mask.any():
+            values = points[rule.left].tolist() if rule.left in points and rule.sign == "=" else []
+            choices = {f"{value:g}" if isinstance(value, float) else str(value) for value in values}
+            fix = nearest(rule.right, choices) if choices else "choose another bound"
+            raise points.error(f"no row has {rule}", fix, "where")
+        points = points.take(mask)
     table = {
-        column: numeric(column, values, name) if column in POSITIVE else values for column, values in table.items()
+        column: numeric(column, values, name) if column in POSITIVE else values
+        for column, values in points.columns.items()
     }
-    points = _finished(Points(table, source=name))
+    points = _finished(replace(points, columns=table))
+    subjects = {
+        *MEANINGS,
+        *points.columns,
+        *SETUP_QUESTIONS,
+        *(name for each in SETUP_COLUMNS.values() for name in each),
+    }
+    for subject in define:
+        if subject not in subjects:
+            what, fix = "is no column and no question of the checklist", nearest(subject, subjects)
+            raise ScalingError(what, key=f"define {subject}", fix=fix)
     formulas = {column: origin for column, origin in rename.items() if origin not in columns}
-    _check_definitions(define, points)
-    definitions = {**_definitions(points), **formulas, **define}
+    definitions = MappingProxyType({**_definitions(points), **formulas, **define})
     kept = {column: values for column, values in points.columns.items() if not column.endswith(DEFINITION)}
-    points = replace(points, columns=kept, definitions=MappingProxyType(definitions))
-    points = _in_nats(points, rename.get("loss", "loss"))
+    points = _in_nats(replace(points, columns=kept, definitions=definitions), rename.get("loss", "loss"))
     _refuse_duplicates(points)
     return points
 
@@ -316,13 +303,11 @@ def known_chance(form: Law, points: Points) -> dict[str, float]:
         return {}
     values = np.unique(points.numbers(name))
     if len(values) > 1:
-        what = f"has {len(values)} values, and a law of a task has one chance level"
         fix = f"choose one task by --where '{name}={values[0]:g}'"
-        raise ScalingError(what, file=points.source or None, key=name, fix=fix)
+        raise points.error(f"has {len(values)} values, and a law of a task has one chance level", fix, name)
     chance = float(values[0]) if name == CHANCE else 1.0 / float(values[0])
     if not 0.0 <= chance < 1.0:
-        what, fix = "is not 0 or more and below 1", "write 0.25 for 25%"
-        raise ScalingError(what, file=points.source or None, key=name, value=chance, fix=fix)
+        raise points.error("is not 0 or more and below 1", "write 0.25 for 25%", name, value=chance)
     return {prefix + task.chance: 1.0 - chance if task.target == "error" else chance}
 
 
@@ -342,56 +327,40 @@ def _typed(name: str, values: list[Any]) -> np.ndarray:
     return np.array(["" if none else str(value) for value, none in zip(values, empty, strict=True)], dtype=object)
 
 
-def _chosen(table: Mapping[str, np.ndarray], text: str, source: str) -> dict[str, np.ndarray]:
-    """The rows that meet a condition."""
-    rule = condition(text, "where")
-    mask = rule.mask(table, "where", source)
-    if not mask.any():
-        values = table[rule.left].tolist() if rule.left in table and rule.sign == "=" else []
-        choices = {f"{value:g}" if isinstance(value, float) else str(value) for value in values}
-        fix = nearest(rule.right, choices) if choices else "choose another bound"
-        raise ScalingError(f"no row has {rule}", file=source or None, key="where", fix=fix)
-    return {name: values[mask] for name, values in table.items()}
-
-
-def _renamed(raw: Mapping[str, np.ndarray], rename: Mapping[str, str], source: str) -> dict[str, np.ndarray]:
+def _renamed(table: Points, rename: Mapping[str, str]) -> Points:
     """The columns under the names of `rename`, the computed ones after those they are computed from."""
-    renamed = {name: raw[origin] for name, origin in rename.items() if origin in raw}
+    renamed = {name: table[origin] for name, origin in rename.items() if origin in table}
     taken = {rename[name]: column for name, column in renamed.items()}
-    columns = {name: column for name, column in raw.items() if name not in taken} | renamed
+    columns = {name: column for name, column in table.columns.items() if name not in taken} | renamed
+
+    def unknown(name: str, choices: Iterable[str]) -> ScalingError:
+        return table.error(no_column(name), nearest(name, choices))
+
     formulas = {}
     for name, origin in rename.items():
         if name not in renamed:
             if origin.isidentifier() and origin not in SHORTHANDS:  # a lone word is a misspelt column
-                raise _unknown(origin, [*raw, *SHORTHANDS], source)
+                raise unknown(origin, [*table.columns, *SHORTHANDS])
             formulas[name] = parse(SHORTHANDS.get(origin, origin), f"map {name}")
-    needs = {
-        name: [other for other in names(formulas[name]) if other in formulas and other != name] for name in formulas
-    }
+    needs = {name: [n for n in names(formulas[name]) if n in formulas and n != name] for name in formulas}
     try:
         order = list(TopologicalSorter(needs).static_order())
     except CycleError as error:
-        wrong = error.args[1][0]
-        value = f"{wrong}={rename[wrong]}"
+        value = f"{error.args[1][0]}={rename[error.args[1][0]]}"
         raise ScalingError("is computed from itself", key="map", value=value, fix="name the columns") from None
     for name in order:
+        choices = {**taken, **columns}
         values = {}
         for other in names(formulas[name]):
-            column = columns.get(other, taken.get(other))
-            if column is None:
-                near = nearest(rename[name], {**taken, **columns})  # `train/los` for the column `train/loss`
-                if near.startswith("did you mean"):
-                    raise _unknown(rename[name], {**taken, **columns}, source)
-                raise _unknown(other, [*raw, *SHORTHANDS], source)
-            values[other] = numeric(other, column, source)
-        rows = len(next(iter(columns.values()), ()))
+            if other not in choices:
+                # `train/los` is a misspelt `train/loss`, not a quotient.
+                near = nearest(rename[name], choices).startswith("did you mean")
+                raise unknown(rename[name], choices) if near else unknown(other, [*table.columns, *SHORTHANDS])
+            values[other] = numeric(other, choices[other], table.source)
         with np.errstate(all="ignore"):
-            columns[name] = np.broadcast_to(np.asarray(evaluate(formulas[name], values), float), (rows,)).copy()
-    return columns
-
-
-def _unknown(name: str, choices: Iterable[str], source: str) -> ScalingError:
-    return ScalingError(no_column(name), file=source or None, fix=nearest(name, choices))
+            computed = np.asarray(evaluate(formulas[name], values), float)
+        columns[name] = np.broadcast_to(computed, (len(table),)).copy()
+    return replace(table, columns=columns)
 
 
 def _finished(table: Points) -> Points:
@@ -400,19 +369,18 @@ def _finished(table: Points) -> Points:
     The column is `status`; or as W&B and others head it (`State`), where every value in it is a status of a run.
     """
 
-    def spelled(state: Any) -> str:
-        return str(state).strip().casefold().replace(" ", "_").replace("-", "_")
+    def spelled(name: str) -> list[str]:
+        return [re.sub("[ -]", "_", str(state).strip().casefold()) for state in table[name]]
 
     likely = (name for name in table.columns if name.casefold() in (STATUS, "state"))
-    known = (name for name in likely if all(spelled(state) in STATES for state in table[name]))
-    column = STATUS if STATUS in table else next(known, None)
+    column = STATUS if STATUS in table else next((name for name in likely if set(spelled(name)) <= STATES.keys()), None)
     if column is None:
         return table
-    words = [spelled(state) for state in table[column]]
+    words = spelled(column)
     for row, word in enumerate(words):
         if word not in STATES:
             what, value = f"is no known status of a run, in row {row + 1}", str(table[column][row])
-            raise ScalingError(what, file=table.source or None, key=column, value=value, fix=nearest(word, STATES))
+            raise table.error(what, nearest(word, STATES), column, value=value)
     states = [STATES[word] for word in words]
     columns = {STATUS if name == column else name: values for name, values in table.columns.items()}
     used = replace(table, columns=columns).take(np.array([state == FINISHED for state in states], bool))
@@ -428,20 +396,10 @@ def _definitions(table: Points) -> dict[str, str]:
         kinds = sorted({str(value) for value in table[name]})
         if len(kinds) > 1:
             what = f"mixes {' and '.join(map(repr, kinds[:3]))}: their points are not of one law"
-            raise ScalingError(what, file=table.source or None, key=name, fix=f"choose one by --where {name}=…")
+            raise table.error(what, f"choose one by --where {name}=…", name)
         if kinds and kinds != [""]:
             stated[name.removesuffix(DEFINITION)] = kinds[0]
     return stated
-
-
-def _check_definitions(define: Iterable[str], points: Points) -> None:
-    """Refuse a definition of what is neither a column nor a question of the checklist."""
-    synonyms = (name for group in SETUP_COLUMNS.values() for name in group)
-    subjects = {*MEANINGS, *points.columns, *SETUP_QUESTIONS, *synonyms}
-    for name in define:
-        if name not in subjects:
-            what = "is no column and no question of the checklist"
-            raise ScalingError(what, key=f"define {name}", fix=nearest(name, subjects))
 
 
 def _refuse_duplicates(points: Points) -> None:
@@ -453,8 +411,7 @@ def _refuse_duplicates(points: Points) -> None:
     if twice:
         example = ", ".join(f"{name}={value}" for name, value in list(zip(keys, twice[0], strict=True))[:4])
         verb, fix = "is" if len(twice) == 1 else "are", "keep one row a run, or give each its own `run` or `seed`"
-        what = f"{plural(len(twice), 'run')} {verb} in the table more than once: {example}"
-        raise ScalingError(what, file=points.source or None, fix=fix)
+        raise points.error(f"{plural(len(twice), 'run')} {verb} in the table more than once: {example}", fix)
 
 
 def loss_unit(text: str) -> str | None:
@@ -474,7 +431,7 @@ def _in_nats(points: Points, column: str) -> Points:
     """The loss in nats, from the unit that is stated; refuse a loss without one whose name or size is not of nats."""
     if "loss" not in points:
         return points
-    loss, stated, place = points["loss"], points.definitions.get("loss"), points.source or None
+    loss, stated = points["loss"], points.definitions.get("loss")
     finite = loss[np.isfinite(loss)]
     unit = loss_unit(column if stated is None else stated)
     if stated is None:
@@ -484,21 +441,18 @@ def _in_nats(points: Points, column: str) -> Points:
             what = named if unit else f"the median is {median:.4g}: more than nats per token can be"
             likely = (unit or "perplexity").replace(" ", "_")
             fix = f"write --define loss={likely} to convert it, or --define loss=nats_per_token"
-            raise ScalingError(what, file=place, key="loss", fix=fix)
+            raise points.error(what, fix, "loss")
         return points
     if unit is None:
         return points
-    if unit == "perplexity":
-        if len(finite) and finite.min() < 1:
-            what, fix = (
-                "is no perplexity, which is 1 or more",
-                "write --define loss=nats_per_token if it is the logarithm",
-            )
-            raise ScalingError(what, file=place, key="loss", value=float(finite.min()), fix=fix)
-        with np.errstate(all="ignore"):
-            return points.with_column("loss", np.log(loss), f"nats per token, the logarithm of the {stated}")
-    definition = f"nats {unit.removeprefix('bits ')}, ln 2 times the {stated.replace('_', ' ')}"
-    return points.with_column("loss", loss * np.log(2.0), definition)
+    if unit != "perplexity":
+        definition = f"nats {unit.removeprefix('bits ')}, ln 2 times the {stated.replace('_', ' ')}"
+        return points.with_column("loss", loss * np.log(2.0), definition)
+    if len(finite) and finite.min() < 1:
+        fix = "write --define loss=nats_per_token if it is the logarithm"
+        raise points.error("is no perplexity, which is 1 or more", fix, "loss", value=float(finite.min()))
+    with np.errstate(all="ignore"):
+        return points.with_column("loss", np.log(loss), f"nats per token, the logarithm of the {stated}")
 
 
 def table_of(folder: Path) -> Path:
@@ -536,23 +490,22 @@ def _read(path: Path) -> dict[str, list[Any]]:
 
 def _separated(path: Path) -> dict[str, list[str]]:
     """CSV or TSV; the header decides between comma, tab and semicolon."""
+    before = csv.field_size_limit(LONGEST_CELL)
     with path.open(newline="", encoding="utf-8-sig") as lines:
-        first = lines.readline()
+        delimiter = "\t" if path.suffix.lower() == ".tsv" else max(",\t;", key=lines.readline().count)
         lines.seek(0)
-        delimiter = "\t" if path.suffix.lower() == ".tsv" else max(",\t;", key=first.count)
-        before = csv.field_size_limit(LONGEST_CELL)
         reader = csv.reader(lines, delimiter=delimiter, strict=True)
         try:
             header = [name.strip() for name in next(reader, [])]
             rows = [(reader.line_num, row) for row in reader if row]
         except csv.Error as error:
-            what = f"is not CSV ({error})"
-            raise ScalingError(what, file=path, line=reader.line_num, fix="correct the line") from None
+            line = reader.line_num
+            raise ScalingError(f"is not CSV ({error})", file=path, line=line, fix="correct the line") from None
         finally:
             csv.field_size_limit(before)
-    repeated = next((name for name in header if header.count(name) > 1), None)
-    if repeated is not None:
-        raise ScalingError(f"two columns are called {repeated!r}", file=path, line=1, fix="rename one")
+    for name, times in Counter(header).items():
+        if times > 1:
+            raise ScalingError(f"two columns are called {name!r}", file=path, line=1, fix="rename one")
     for line, row in rows:
         if len(row) != len(header):
             what = f"has {len(row)} cells under a header of {len(header)}"
@@ -560,9 +513,7 @@ def _separated(path: Path) -> dict[str, list[str]]:
             raise ScalingError(what, file=path, line=line, fix=fix)
     columns = {name: [row[place] for _, row in rows] for place, name in enumerate(header)}
     for name in POSITIVE & columns.keys():  # the line is known here; another column may hold words
-        wrong = word_in(name, columns[name])
-        if wrong is not None:
-            raise not_a_number(name, columns[name][wrong], file=path, line=rows[wrong][0])
+        numeric(name, np.array(columns[name], object), str(path), [line for line, _ in rows])
     return columns
 
 
@@ -573,7 +524,7 @@ def _json_lines(path: Path) -> dict[str, list[Any]]:
 
 def _of_records(rows: Iterable[Mapping[str, Any]]) -> dict[str, list[Any]]:
     records = list(rows)
-    columns = list(dict.fromkeys(name for record in records for name in record))
+    columns = dict.fromkeys(name for record in records for name in record)
     return {name: [record.get(name) for record in records] for name in columns}
 
 
@@ -590,8 +541,6 @@ def _parquet(path: Path) -> dict[str, list[Any]]:
     import pyarrow
     import pyarrow.parquet
 
-    if not path.exists():
-        raise FileNotFoundError(path)
     try:
         return pyarrow.parquet.read_table(path).to_pydict()
     except pyarrow.ArrowInvalid as error:
@@ -600,9 +549,7 @@ def _parquet(path: Path) -> dict[str, list[Any]]:
 
 
 READERS: dict[str, Callable[[Path], dict[str, list[Any]]]] = {
-    ".csv": _separated,
-    ".tsv": _separated,
-    ".jsonl": _json_lines,
-    ".ndjson": _json_lines,
+    **dict.fromkeys((".csv", ".tsv"), _separated),
+    **dict.fromkeys((".jsonl", ".ndjson"), _json_lines),
     ".parquet": _parquet,
 }

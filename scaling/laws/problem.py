@@ -109,20 +109,12 @@ def named_objective(name: str, delta: float | None = None) -> Objective:
 
 
 class Correlated(Protocol):
-    """How the errors of points correlate."""
+    """How the errors of points correlate: combinations that do not, the errors of some points, and log |V|."""
 
-    def whiten(self, values: np.ndarray) -> np.ndarray:
-        """The last axis of `values` as combinations that do not correlate."""
-        ...
-
-    def at(self, rows: np.ndarray) -> Correlated:
-        """The errors of some of the points."""
-        ...
-
+    def whiten(self, values: np.ndarray) -> np.ndarray: ...
+    def at(self, rows: np.ndarray) -> Correlated: ...
     @property
-    def log_determinant(self) -> float:
-        """log |V| of the covariance V."""
-        ...
+    def log_determinant(self) -> float: ...
 
 
 @dataclass(frozen=True)
@@ -146,12 +138,12 @@ class SharedErrors:
         return np.bincount(self.groups)
 
     @cached_property
-    def _order(self) -> tuple[np.ndarray, np.ndarray]:
-        return np.argsort(self.groups, kind="stable"), np.concatenate([[0], np.cumsum(self.sizes)[:-1]])
+    def _order(self) -> np.ndarray:
+        return np.argsort(self.groups, kind="stable")
 
     def whiten(self, values: np.ndarray) -> np.ndarray:
         """V^-½ times the last axis of `values`; V has ones on its diagonal, and V^-½ is symmetric."""
-        order, starts = self._order
+        order, starts = self._order, np.cumsum(self.sizes) - self.sizes
         rest = 1.0 - self.correlation
         removed = 1.0 - np.sqrt(rest / (rest + self.sizes * self.correlation))
         means = np.add.reduceat(values.take(order, axis=-1), starts, axis=-1) / self.sizes
@@ -305,17 +297,14 @@ class Problem:
         return np.array([self.form.parameters[index].scale == "log" for index in self.free], bool)
 
     @cached_property
+    @np.errstate(divide="ignore", invalid="ignore")
     def bounds(self) -> tuple[np.ndarray, np.ndarray]:
         """Lower and upper bound of each coordinate."""
         size = abs(float(np.median(self.loss)))
-        parameters = ((index, self.form.parameters[index]) for index in self.free)
-        limits = [
-            (SMALLEST * size, LARGEST * size) if index in self._heights else (parameter.lower, parameter.upper)
-            for index, parameter in parameters
-        ]
-        lower, upper = (np.array(ends) for ends in zip(*limits))
-        with np.errstate(divide="ignore", invalid="ignore"):
-            return np.where(self.in_log, np.log(lower), lower), np.where(self.in_log, np.log(upper), upper)
+        limits = np.array([(one.lower, one.upper) for one in (self.form.parameters[index] for index in self.free)])
+        limits[[index in self._heights for index in self.free]] = SMALLEST * size, LARGEST * size
+        lower, upper = np.where(self.in_log, np.log(limits.T), limits.T)
+        return lower, upper
 
     @np.errstate(all="ignore")
     def coordinates(self, theta: np.ndarray) -> np.ndarray:
@@ -362,22 +351,25 @@ class Problem:
         return [index for index, one in each if one.linear and one.scale == "log" and not one.bounded]
 
     @cached_property
-    def _linear(self) -> list[int]:
-        return [index for index, parameter in enumerate(self.form.parameters) if parameter.linear]
-
-    @cached_property
     def _middle(self) -> Columns:
         """For each coefficient the row at which its term is measured, `[heights, 1, 1]`."""
-        rows = [self.form.reference(self.columns, self.form.parameters[index]) for index in self._heights]
-        return {name: np.array([row[name] for row in rows])[:, None, None] for name in self.form.inputs}
+
+        def middle(column: np.ndarray) -> float:
+            return float(np.exp(np.mean(np.log(column))) if column.min() > 0 else np.mean(column))
+
+        rows = [self.form.parameters[index].at for index in self._heights]
+        middles = {name: middle(self.columns[name]) for name in self.form.inputs}
+        return {
+            name: np.array([row.get(name, value) for row in rows])[:, None, None] for name, value in middles.items()
+        }
 
     def _shapes(self, theta: np.ndarray, seeds: Seeds) -> Dual:
         """log |term / coefficient| in the middle of the points, `[heights, ..., 1]`."""
         alone = np.repeat(theta[None], len(self._heights), axis=0)
-        alone[..., self._linear] = 0.0
+        alone[..., self.form.linear] = 0.0
         for k, index in enumerate(self._heights):
             alone[k, ..., index] = 1.0
-        curved = {index: seed for index, seed in seeds.items() if index not in self._linear}
+        curved = {index: seed for index, seed in seeds.items() if index not in self.form.linear}
         middle = {name: row[..., 0] for name, row in self._middle.items()} if theta.ndim == 1 else self._middle
         term = self.form.evaluate(alone, middle, curved)
         return np.log(term * np.where(term.value < 0, -1.0, 1.0))
@@ -481,6 +473,11 @@ def parameter(form: Law, name: str) -> Quantity:
         limits = np.log((chosen.lower, chosen.upper)) if chosen.scale == "log" else (chosen.lower, chosen.upper)
     low, high = map(float, limits)
     return replace(derived(name, lambda p: getattr(p, name), scale=chosen.scale), limits=(low, high))
+
+
+def named_quantity(form: Law, name: str) -> Quantity:
+    """A parameter of the law, or one of its derived quantities."""
+    return derived(name, form.derived[name]) if name in form.derived else parameter(form, name)
 
 
 def derived(name: str, formula: Callable[[Any], Dual], scale: Literal["linear", "log"] = "linear") -> Quantity:

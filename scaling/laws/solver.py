@@ -106,28 +106,22 @@ def minimise(
     effort: Effort = EXACT,
 ) -> Solution:
     """Refine every start `[starts, parameters]`; `weights` and `observed` may differ by start (`[starts, points]`)."""
-    for delta in problem.objective.path:
-        wider = replace(problem, objective=replace(problem.objective, delta=delta, path=()))
-        starts = minimise(wider, starts, weights, observed, tether, effort).u
     shape = (len(starts), len(problem.observed))
     weights = np.broadcast_to(problem.weights if weights is None else weights, shape)
     observed = np.broadcast_to(problem.observed if observed is None else observed, shape)
     size = max(1, BATCH // shape[1])
-    pieces = []
-    for part in (slice(first, first + size) for first in range(0, len(starts), size)):
-        pull = tether and tether.at(part)
-        pieces.append(_minimise_batch(problem, starts[part], weights[part], observed[part], pull, effort))
-    return Solution(*map(np.concatenate, zip(*pieces)))
-
-
-def _minimise_batch(
-    problem: Problem,
-    u: np.ndarray,
-    weights: np.ndarray,
-    observed: np.ndarray,
-    tether: Tether | None,
-    effort: Effort,
-) -> Solution:
+    if len(starts) > size:
+        parts = [slice(first, first + size) for first in range(0, len(starts), size)]
+        pulls = [tether and tether.at(part) for part in parts]
+        pieces = (
+            minimise(problem, starts[part], weights[part], observed[part], pull, effort)
+            for part, pull in zip(parts, pulls)
+        )
+        return Solution(*map(np.concatenate, zip(*pieces)))
+    u = starts
+    for delta in problem.objective.path:
+        wider = replace(problem, objective=replace(problem.objective, delta=delta, path=()))
+        u = minimise(wider, u, weights, observed, tether, effort).u
     lower, upper = problem.bounds
     longest = np.where(problem.in_log, LONGEST_LOG_STEP, np.inf)
     damping = np.full(len(u), FIRST_DAMPING if np.isinf(problem.objective.delta) else 1.0)

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
 
 import numpy as np
 
@@ -99,17 +98,15 @@ def read_law(path: str | Path) -> Written:
     if "formula" not in config.tree:
         raise ScalingError("has no formula", file=path, key="formula", fix="write formula: E + A*N^-a + B*D^-b")
     limits, ties = (config.tree.get(key) or {} for key in ("bounds", "tie"))
-    if not isinstance(limits, dict) or not all(_is_pair(pair) for pair in limits.values()):
+    pairs = list(limits.values()) if isinstance(limits, dict) else [None]
+    kinds = [[type(end) for end in pair] if isinstance(pair, list) else [] for pair in pairs]
+    if not all(len(pair) == 2 and set(pair) <= {int, float} for pair in kinds):
         raise config.error("bounds", "is not a lower and an upper bound by parameter", "write bounds: {a: [0, 2]}")
     if not isinstance(ties, dict) or not all(isinstance(name, str) for name in ties.values()):
         raise config.error("tie", "is not a parameter by parameter", "write tie: {alpha: beta}")
     bounds = {name: (float(low), float(high)) for name, (low, high) in limits.items()}
     name, citation = config.tree.get("name", Path(path).stem), config.tree.get("citation", Written.citation)
     return Written(config.tree["formula"], name, citation, bounds, ties)
-
-
-def _is_pair(value: Any) -> bool:
-    return isinstance(value, list) and len(value) == 2 and all(type(end) in (int, float) for end in value)
 
 
 def written_law(law: Written, points: Points) -> Law:
@@ -238,17 +235,22 @@ def _is_affine(expression: Expression, values: Columns, some: Sequence[str]) -> 
 
 def _nonlinear(expression: Expression, name: str, columns: Columns, values: Columns) -> Parameter:
     """An exponent, a place on a column's axis or its inverse, or a plain number."""
-    exponents = [
+    powers = [
         node.right
         for node in ast.walk(expression)
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow)
         if name in names(node.right) and columns.keys() & set(names(node.left))
     ]
-    fractions = (node for power in exponents for node in ast.walk(power) if isinstance(node, ast.BinOp))
-    if any(isinstance(each.op, ast.Div) and name in names(each.right) for each in fractions):
+    inner = (node for power in powers for node in ast.walk(power) if isinstance(node, ast.BinOp))
+    if any(isinstance(each.op, ast.Div) and name in names(each.right) for each in inner):
         return exponent(name, SMALLEST)
-    if exponents:
-        falls = _falls(expression, name, columns, values)
+    if powers:
+        # Does the formula grow less with some column the larger the exponent is?
+        ones = np.ones(SAMPLES)
+        duals = {column: Dual(1.1 * ones, {index: ones}) for index, column in enumerate(columns)}
+        at = ({**values, **duals, name: place * ones} for place in (0.01, 0.02))
+        below, above = (evaluate(expression, each).gradient for each in at)
+        falls = any(np.all(above[k] <= below[k]) and np.any(above[k] < below[k]) for k in below)
         return exponent(name) if falls else exponent(name, -5.0, start=(-1.0, 1.0))
     column, is_inverse = _neighbour(expression, name, columns) or (None, False)
     if column is not None and columns[column].min() > 0:
@@ -256,15 +258,6 @@ def _nonlinear(expression: Expression, name: str, columns: Columns, values: Colu
         unit = f"unit of {column}" + (" ^ -1" if is_inverse else "")
         return replace(place(name, column, unit), start=(1.0 / high, 1.0 / low) if is_inverse else (low, high))
     return number(name, -1e6, 1e6, (0.02, 2.0))
-
-
-def _falls(expression: Expression, name: str, columns: Iterable[str], values: Columns) -> bool:
-    """Whether the formula grows less with some column the larger an exponent is."""
-    duals = {column: Dual(np.full(SAMPLES, 1.1), {index: np.ones(SAMPLES)}) for index, column in enumerate(columns)}
-    below, above = (
-        evaluate(expression, {**values, **duals, name: np.full(SAMPLES, at)}).gradient for at in (0.01, 0.02)
-    )
-    return any(np.all(above[index] <= below[index]) and np.any(above[index] < below[index]) for index in below)
 
 
 def _neighbour(expression: Expression, name: str, columns: Columns) -> tuple[str, bool] | None:

@@ -11,8 +11,7 @@ from scaling.schema import OpenFraction, Seed
 from scaling.verbs.verb import verb
 
 if TYPE_CHECKING:
-    from scaling.laws.curve_fit import CurveFit
-    from scaling.laws.curves import Curve
+    from scaling.laws.curves import Curve, CurveFit
 else:
     CurveFit = Any  # the signature is evaluated, and help needs no numpy
 
@@ -47,13 +46,13 @@ def fit_curves(
         level: of the intervals
         seed: of the random starts
     """
-    from scaling.laws import curve_fit
+    from scaling.laws import curves as module
     from scaling.laws.formula import parse_number
 
     start = None if after is None else parse_number(after)
     if after is not None and start is None:
         raise ScalingError("is not a number", key="after", value=after, fix="write --after 2e5")
-    return curve_fit.fit_curves(read(curves, where), law, after=start, level=level, seed=seed)
+    return module.fit_curves(read(curves, where), law, after=start, level=level, seed=seed)
 
 
 def read(source: Any, where: Sequence[str] = ()) -> list[Curve]:

@@ -1,4 +1,4 @@
-"""Every law: exact derivatives, recovery from random starts, its own name, its special cases."""
+"""Every law: exact derivatives, recovery from random starts, its own name, its special cases and its optimum."""
 
 import numpy as np
 import pytest
@@ -6,11 +6,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scaling.errors import ScalingError
-from scaling.laws import LAWS, Points, fit, named
-from scaling.laws.catalogue import critical_batch, minimum_compute, minimum_steps
+from scaling.laws import LAWS, fit, named, predict_runs
+from scaling.laws.catalogue import (
+    best_mixture,
+    best_rate_and_batch,
+    best_vocabulary,
+    mixture_exponential,
+    mixture_joint,
+    vocabulary,
+)
+from scaling.laws.curves import areas
 from scaling.laws.dual import Dual, sigmoid
-from scaling.laws.problem import named_objective
-from scaling.laws.special_laws import areas, with_areas
 
 PF_DAY = 8.64e19
 TRUTHS = {
@@ -59,43 +65,20 @@ TRUTHS = {
 }
 """A truth for each law, by the longest matching beginning of its name; broken laws make their own."""
 
+RANGES = """
+    N 1e7 1e10, D 1e9 1e12, C 1e17 1e22, C_min 1e17 1e22, S_min 1e3 1e6, M 5 640, U 5e8 5e10, width 128 4096,
+    depth 2 64, S1 1 300, S2 1e-3 0.5, lr 1e-4 1e-2, B 16 2048, V 4096 65536, H 1e9 1e12, experts 1 512,
+    granularity 1 32, K 1 4, P 1.5 13, density 0.1 1, streams 1 8, bits 2 16, p 0.02 1
+"""
+
 
 def columns(n=60):
     rng = np.random.default_rng(1)
-
-    def spread(low, high):
-        return np.exp(rng.uniform(np.log(low), np.log(high), n))
-
-    D = spread(1e9, 1e12)
-    table = {
-        "N": spread(1e7, 1e10),
-        "D": D,
-        "C": spread(1e17, 1e22),
-        "C_min": spread(1e17, 1e22),
-        "S_min": spread(1e3, 1e6),
-        "M": spread(5, 640),
-        "U": np.minimum(D, spread(5e8, 5e10)),
-        "width": spread(128, 4096),
-        "depth": spread(2, 64),
-        "S1": spread(1, 300),
-        "S2": rng.uniform(0, 0.5, n),
-        "lr": spread(1e-4, 1e-2),
-        "B": spread(16, 2048),
-        "V": spread(4096, 65536),
-        "H": spread(1e9, 1e12),
-        "experts": spread(1, 512),
-        "granularity": spread(1, 32),
-        "K": spread(1, 4),
-        "P": spread(1.5, 13),
-        "density": spread(0.1, 1),
-        "streams": spread(1, 8),
-        "bits": spread(2, 16),
-        "p": spread(0.02, 1),
-        "loss": np.linspace(2, 4, n),
-        "loss_a": np.linspace(2, 4, n),
-    }
-    mixture = rng.dirichlet(np.ones(3), n)
-    return table | {f"p_{i + 1}": mixture[:, i] for i in range(3)}
+    ranges = (line.split() for line in RANGES.split(","))
+    table = {name: np.exp(rng.uniform(np.log(float(low)), np.log(float(high)), n)) for name, low, high in ranges}
+    table["U"] = np.minimum(table["D"], table["U"])
+    table |= {f"p_{i}": part for i, part in enumerate(rng.dirichlet(np.ones(3), n).T, 1)}
+    return table | dict.fromkeys(("loss", "loss_a"), np.linspace(2, 4, n))
 
 
 def truth(form):
@@ -121,12 +104,11 @@ def once_a_class():
 
 @pytest.mark.parametrize("form", once_a_class(), ids=lambda form: form.name)
 def test_the_best_of_100_random_starts_recovers_a_law_without_noise(form):
-    found = fit(form, points_on(form), starts=100)
-    np.testing.assert_allclose(found.theta, truth(form), rtol=1e-6)
+    np.testing.assert_allclose(fit(form, points_on(form), starts=100).theta, truth(form), rtol=1e-6)
 
 
 @pytest.mark.parametrize("form", LAWS, ids=lambda form: form.name)
-def test_the_jacobian_is_the_derivative_of_the_prediction(form):
+def test_a_law_has_the_derivative_of_its_prediction_and_predicts_in_batches(form):
     theta, table, step = truth(form), columns(), 1e-6
     exact = form.jacobian(theta, table)
     for index, value in enumerate(theta):
@@ -136,28 +118,19 @@ def test_the_jacobian_is_the_derivative_of_the_prediction(form):
         numeric = (above - below) / (2 * step * abs(value))
         # A difference is right to about 10⁻¹⁰ of the prediction over the step.
         np.testing.assert_allclose(exact[:, index], numeric, rtol=1e-5, atol=1e-9 * above.max() / abs(value))
-
-
-@pytest.mark.parametrize("form", LAWS, ids=lambda form: form.name)
-def test_a_law_states_its_formula_citation_and_parameters(form):
-    assert form.formula
-    assert "arXiv" in form.citation
-    assert named(form.name) is form
-    for parameter in form.parameters:
-        assert parameter.unit
-        assert parameter.lower < parameter.upper
-
-
-@pytest.mark.parametrize("form", LAWS, ids=lambda form: form.name)
-def test_a_batch_of_parameters_predicts_as_one_by_one(form):
-    batch = truth(form) * np.linspace(0.9, 1.1, 6).reshape(2, 3, 1)
-    together = form.predict(batch, columns())
+    batch = theta * np.linspace(0.9, 1.1, 6).reshape(2, 3, 1)
+    together = form.predict(batch, table)
     assert together.shape == (2, 3, 60)
-    np.testing.assert_array_equal(together[1, 2], form.predict(batch[1, 2], columns()))
+    np.testing.assert_array_equal(together[1, 2], form.predict(batch[1, 2], table))
 
 
-def test_laws_have_names_of_their_own_and_an_unknown_one_gets_the_nearest():
+def test_a_law_states_its_name_formula_citation_and_parameters():
     assert len({form.name for form in LAWS}) == len(LAWS)
+    for form in LAWS:
+        assert named(form.name) is form
+        assert " = " in form.formula
+        assert "arXiv" in form.citation
+        assert all(parameter.unit and parameter.lower < parameter.upper for parameter in form.parameters)
     with pytest.raises(ScalingError, match="did you mean 'chinchilla'"):
         named("chinchila")
 
@@ -165,31 +138,16 @@ def test_laws_have_names_of_their_own_and_an_unknown_one_gets_the_nearest():
 def test_special_cases():
     table = columns()
     E, A, B, alpha, _ = truth(named("chinchilla"))
-    eta = alpha / 2
-    balanced = {"C": 6 * table["N"] * table["D"], "M": table["D"] / table["N"]}
-    np.testing.assert_allclose(
-        named("chinchilla").predict(np.array([E, A, B, alpha, alpha]), table),
-        named("over_training").predict(np.array([E, A * 6**eta, B * 6**eta, eta]), balanced),
-    )
-    once = table | {"U": table["D"]}
-    small = once | {"N": once["N"] * 1e-9}
-    repeated = named("data_constrained").predict(np.array([E, A, B, alpha, 0.36, 15.0, 5.0]), small)
-    np.testing.assert_allclose(repeated, named("chinchilla").predict(np.array([E, A, B, alpha, 0.36]), small))
-    flat = named("broken_c_1").predict(np.array([1.7, 3000.0, 0.2, 0.0, 1e19, 0.5]), table)
-    np.testing.assert_allclose(flat, named("power_law_floor_c").predict(np.array([1.7, 3000.0, 0.2]), table))
-    in_n = named("kaplan_n_d").predict(np.array([6.4e13, 1e-100, 0.076, 0.103]), table)
-    np.testing.assert_allclose(in_n, named("kaplan_n").predict(np.array([6.4e13, 0.076]), table))
-
-
-def test_kaplans_batch_corrections():
-    critical = critical_batch(3.0, 2e8, 0.21)
-    assert critical == pytest.approx(2e8 / 3.0 ** (1 / 0.21))
-    assert minimum_steps(1000, critical, critical) == pytest.approx(500)
-    assert minimum_compute(1.0, critical, critical) == pytest.approx(0.5)
-    found = fit(
-        "critical_batch", {"loss": np.linspace(2, 5, 9), "B_crit": critical_batch(np.linspace(2, 5, 9), 2e8, 0.21)}
-    )
-    assert found.estimates["alpha_B"] == pytest.approx(0.21)
+    balanced = table | {"C": 6 * table["N"] * table["D"], "M": table["D"] / table["N"]}
+    small = table | {"U": table["D"], "N": table["N"] * 1e-9}
+    a, b = A * 6 ** (alpha / 2), B * 6 ** (alpha / 2)
+    for name, theta, other, same, at in (
+        ("over_training", [E, a, b, alpha / 2], "chinchilla", [E, A, B, alpha, alpha], balanced),
+        ("data_constrained", [E, A, B, alpha, 0.36, 15.0, 5.0], "chinchilla", [E, A, B, alpha, 0.36], small),
+        ("broken_c_1", [1.7, 3000.0, 0.2, 0.0, 1e19, 0.5], "power_law_floor_c", [1.7, 3000.0, 0.2], table),
+        ("kaplan_n_d", [6.4e13, 1e-100, 0.076, 0.103], "kaplan_n", [6.4e13, 0.076], table),
+    ):
+        np.testing.assert_allclose(*(named(n).predict(np.array(t), at) for n, t in ((name, theta), (other, same))))
 
 
 def test_whole_curves_under_annealing():
@@ -197,38 +155,17 @@ def test_whole_curves_under_annealing():
     constant = np.full(4000, 1e-3)
     cosine = 1e-3 * (0.55 + 0.45 * np.cos(np.pi * np.arange(4000) / 4000))
     S1, S2 = (np.concatenate(parts) for parts in zip(areas(constant, 0.99), areas(cosine, 0.99)))
-    rates = np.cumsum(cosine)[-1]
-    assert S1[-1] == pytest.approx(rates)
+    assert S1[-1] == pytest.approx(cosine.sum())
     direct = sum((cosine[k - 1] - cosine[k]) * 0.99 ** (i - k) for i in range(1, 100) for k in range(1, i + 1))
     assert areas(cosine, 0.99)[1][99] == pytest.approx(direct)
     kept = np.arange(200, 8000, 100)
-    form = named("annealing")
-    table = {"S1": S1[kept], "S2": S2[kept]}
+    form, table = named("annealing"), {"S1": S1[kept], "S2": S2[kept]}
     loss = form.predict(np.array([2.2, 0.5, 20.0, 0.5]), table)
     np.testing.assert_allclose(fit(form, table | {"loss": loss}).theta, [2.2, 0.5, 20.0, 0.5], rtol=1e-6)
 
 
-def test_a_curve_finds_its_own_schedule():
-    rates = {"a": np.full(100, 1e-3), "b": np.linspace(1e-3, 1e-4, 50)}
-    points = Points(
-        {"run": np.array(["b", "a", "b"]), "step": np.array([50, 100, 1]), "loss": np.array([2.0, 2.1, 3.0])}
-    )
-    ready = with_areas(points, rates, 0.9)
-    S1, S2 = areas(rates["b"], 0.9)
-    np.testing.assert_array_equal(ready["S1"], [S1[49], areas(rates["a"], 0.9)[0][99], S1[0]])
-    np.testing.assert_array_equal(ready["S2"], [S2[49], 0.0, 0.0])
-    with pytest.raises(ScalingError, match="schedule has 20 steps"):
-        with_areas(points, rates | {"b": rates["b"][:20]})
-    with pytest.raises(ScalingError, match="no schedule"):
-        with_areas(points, {"a": rates["a"]})
-
-
-@pytest.mark.parametrize(
-    "objective",
-    [named_objective("log_huber"), named_objective("log_squared"), named_objective("squared")],
-    ids=lambda o: o.name,
-)
-def test_a_task_is_recovered_under_each_objective(objective):
+@pytest.mark.parametrize("objective", ["log_huber", "log_squared"])
+def test_a_task_is_recovered_under_other_objectives(objective):
     form = named("task_sigmoid")
     np.testing.assert_allclose(fit(form, points_on(form), objective=objective).theta, truth(form), rtol=1e-6)
 
@@ -245,8 +182,65 @@ def test_plain_numpy_on_dual_numbers_carries_exact_derivatives(a, b):
     found, h = formula(x, y), 1e-6
     assert found.value == pytest.approx(formula(a, b))
     if abs(b - 1.5) > 1e-3 and abs(a - b) > 1e-3:
-        slopes = [
-            (formula(a + h, b) - formula(a - h, b)) / (2 * h),
-            (formula(a, b + h) - formula(a, b - h)) / (2 * h),
-        ]
+        ends = (formula(a + h, b), formula(a - h, b), formula(a, b + h), formula(a, b - h))
+        slopes = [(ends[0] - ends[1]) / (2 * h), (ends[2] - ends[3]) / (2 * h)]
         np.testing.assert_allclose([found.gradient[0], found.gradient[1]], slopes, rtol=1e-4, atol=1e-5)
+
+
+# Optima of what the laws describe.
+
+
+def test_the_best_mixture_of_known_laws_is_found():
+    """Two domains whose losses pull apart: c + k exp(t p) each, so that the optimum has a closed form."""
+    form = mixture_exponential(2)
+    p = best_mixture([(form, np.array([1.0, 1.0, 2.0])), (form, np.array([1.0, 3.0, -1.0]))], np.array([1.0, 1.0]))
+    # d/dp₂ of exp(2 p₂) + 3 exp(-p₂) is zero where exp(3 p₂) = 3/2.
+    np.testing.assert_allclose(p, [1 - np.log(1.5) / 3, np.log(1.5) / 3], atol=1e-5)
+
+
+def test_a_fitted_mixture_has_the_known_best_mixture():
+    """The losses of three domains at sixty mixtures and sizes, with noise: the fit finds the optimum of the truth."""
+    form, rng = mixture_joint(3), np.random.default_rng(3)
+    mixture = rng.dirichlet(np.ones(3), 60)
+    table = {f"p_{i + 1}": mixture[:, i] for i in range(3)} | {"N": np.geomspace(1e7, 1e9, 60)[rng.permutation(60)]}
+    truths, fitted = [], []
+    for domain in ((0.9, 0.1, 0.05), (0.1, 0.8, 0.1), (0.05, 0.1, 0.7)):
+        truths.append(np.array([1.5, 0.4, *domain, 0.5, 0.3, 0.0]))
+        loss = form.predict(truths[-1], table) * np.exp(1e-3 * rng.standard_normal(60))
+        fitted.append(fit(form, table | {"loss": loss}, starts=24).theta)
+    weights = np.array([0.5, 0.3, 0.2])
+    known, found = (best_mixture([(form, theta) for theta in each], weights, N=1e9) for each in (truths, fitted))
+    assert known.max() > known.min() + 0.1
+    np.testing.assert_allclose(found, known, atol=0.03)
+
+
+def test_proportions_that_do_not_sum_to_one_and_missing_columns_are_refused():
+    table = {"p_1": np.array([0.5, 0.2, 0.4, 0.9, 0.1]), "p_2": np.array([0.5, 0.8, 0.6, 0.4, 0.9])}
+    with pytest.raises(ScalingError, match=r"p_1, p_2 of row 4 does not sum to 1"):
+        fit("mixture_exponential_2", table | {"loss": np.linspace(2, 3, 5)})
+    assert named("mixture_exponential_7").inputs == tuple(f"p_{i}" for i in range(1, 8))
+    with pytest.raises(ScalingError, match="there is no law"):
+        named("mixture_exponential_1")
+    sizes = {"N": np.geomspace(1e7, 1e9, 16), "D": np.geomspace(1e8, 1e10, 16), "loss": np.linspace(3, 2, 16)}
+    with pytest.raises(ScalingError, match=r"'K' \(.*\), 'P' \(.*\).*--map K=COLUMN P=COLUMN"):
+        fit("sparse_experts", sizes)
+
+
+def test_the_best_vocabulary_rate_and_batch_are_those_of_the_lowest_loss():
+    theta = np.array([-6.0, 300.0, 20.0, 800.0, 0.3, 0.3, 0.3, 0.2])
+    sizes = np.geomspace(1e3, 1e7, 20001)
+    least = sizes[vocabulary.predict(theta, {"N": np.full(20001, 1e8), "H": np.full(20001, 1e10), "V": sizes}).argmin()]
+    assert best_vocabulary(theta, 1e10) == pytest.approx(least, rel=1e-3)
+    form = named("learning_rate_batch")
+    rate, batch = best_rate_and_batch(truth(form), 1e9, 2e10)
+    beside = {"lr": rate * np.array([1, 0.9, 1.1, 1, 1]), "B": batch * np.array([1, 1, 1, 0.9, 1.1])}
+    assert form.predict(truth(form), beside | {"N": np.full(5, 1e9), "D": np.full(5, 2e10)}).argmin() == 0
+
+
+def test_losses_of_vocabularies_may_be_negative():
+    theta, rng = np.array([-6.0, 300.0, 20.0, 800.0, 0.3, 0.3, 0.3, 0.2]), np.random.default_rng(0)
+    table = {n: np.exp(rng.uniform(*ends, 80)) for n, ends in {"N": (17, 21), "V": (8, 11), "H": (21, 25)}.items()}
+    loss = vocabulary.predict(theta, table) + 1e-3 * rng.standard_normal(80)
+    found = fit(vocabulary, table | {"loss_u": loss}, starts=64)
+    [ahead] = predict_runs(found, [{"N": 2e9, "V": 5e4, "H": 2e11}], method="t")
+    assert ahead.run.low < ahead.mean.low < ahead.estimate < ahead.mean.high < min(ahead.run.high, 0)

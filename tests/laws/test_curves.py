@@ -8,13 +8,22 @@ import pytest
 from benchmarks.coverage.studies import CURVE_TRUTH as TRUTH
 from benchmarks.coverage.studies import RATE, curve_design, draw_curves
 from scaling.errors import ScalingError
-from scaling.laws import curve_fit as module
-from scaling.laws.curve_fit import fit_curves, some_trunks
-from scaling.laws.curves import POINTS, Curve, CurveErrors, Sizes, columns_of, covariance, places_of
-from scaling.laws.special_laws import CURVE_LAWS, MULTI_POWER
+from scaling.laws import curves as module
+from scaling.laws.catalogue import CURVE_LAWS, multi_power
+from scaling.laws.curves import (
+    POINTS,
+    Curve,
+    CurveErrors,
+    Sizes,
+    columns_of,
+    covariance,
+    fit_curves,
+    places_of,
+    some_trunks,
+)
 
 SIZES = Sizes(trunk=0.001, run=0.001, length=0.3, evaluation=0.0003, training=0.02)
-TRUE = np.array([TRUTH[name] for name in MULTI_POWER.parameter_names])
+TRUE = np.array([TRUTH[name] for name in multi_power.parameter_names])
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +64,7 @@ def test_the_multi_power_law_is_the_sum_of_its_paper():
         inner = 1 + TRUTH["c"] * rates[k] ** -TRUTH["gamma"] * (area[-1] - area[k - 1])
         gain += (rates[k - 1] - rates[k]) * (1 - inner ** -TRUTH["kappa"])
     plain = TRUTH["E"] + TRUTH["C"] + TRUTH["A"] * 1e5 ** -TRUTH["alpha"] + TRUTH["B"] * area[-1] ** -TRUTH["beta"]
-    ours = MULTI_POWER.predict(TRUE, columns_of(curve, RATE, 0.999))[0]
+    ours = multi_power.predict(TRUE, columns_of(curve, RATE, 0.999))[0]
     assert plain - ours == pytest.approx(TRUTH["C"] * gain, rel=0.01)
 
 
@@ -130,7 +139,7 @@ def test_many_losses_of_a_kind_become_means_of_stretches():
 
 def test_another_schedule_and_a_larger_size_are_predicted(fitted):
     goal = replace(fitted.curves[0].at([]), run="another", rates=cosine(3000), N=395264.0).at([3000])
-    known = MULTI_POWER.predict(TRUE, columns_of(goal, RATE, 0.999))
+    known = multi_power.predict(TRUE, columns_of(goal, RATE, 0.999))
     assert fitted.predict(goal) == pytest.approx(known, rel=0.01)
     assert fitted.complete(goal)[0].covers(known[0])
 

@@ -1,10 +1,11 @@
-"""Fitting: the best optimum, the same digits whatever the order of the rows, groups that share errors, refusals."""
+"""Fitting: the best optimum, the same digits in any order of rows, groups that share errors, refusals, diagnostics."""
 
 import numpy as np
 import pytest
 
 from scaling.errors import ScalingError
 from scaling.laws import Points, aicc, fit, fit_joint, intervals, named, prediction
+from scaling.laws.diagnostics import FALSE_ALARMS, off_size
 from scaling.laws.fit import DELTAS, sensitivity
 from scaling.laws.problem import OBJECTIVES, SharedErrors, named_objective
 
@@ -82,16 +83,12 @@ def test_the_order_of_the_rows_changes_no_digit(group):
             assert first == second
 
 
-def test_units_of_the_columns_change_nothing_but_units():
-    table = study(40)
+def test_units_change_nothing_but_units_and_weights_count_as_repeated_points():
+    table, repeats = study(40), 1 + np.arange(40) % 3
     ours, theirs = fit("chinchilla", table), fit("chinchilla", table | {"N": table["N"] / 1e6, "D": table["D"] / 1e9})
     for name in ("E", "alpha", "beta"):
         assert theirs.estimates[name] == pytest.approx(ours.estimates[name], rel=1e-6)
     assert theirs.estimates["A"] == pytest.approx(ours.estimates["A"] * 1e6 ** -ours.estimates["alpha"], rel=1e-5)
-
-
-def test_weights_count_as_repeated_points():
-    table, repeats = study(40), 1 + np.arange(40) % 3
     weighted = fit("chinchilla", table, weights=repeats.astype(float))
     repeated = fit("chinchilla", {name: np.repeat(column, repeats) for name, column in table.items()})
     np.testing.assert_allclose(weighted.theta, repeated.theta, rtol=1e-6)
@@ -134,8 +131,11 @@ def test_a_fit_that_does_not_converge_is_an_error(monkeypatch):
         fit("chinchilla", study(40))
 
 
-def test_predictions_need_the_laws_columns():
+def test_predictions_need_the_laws_columns_and_a_delta_hubers_penalty():
     found = fit("chinchilla", study(40))
+    assert named_objective("huber", 0.01).name == "huber(0.01)"
+    with pytest.raises(ScalingError, match="delta"):
+        named_objective("squared", 0.01)
     assert found.predict(N=[1e9, 2e9], D=2e10).shape == (2,)
     with pytest.raises(ScalingError, match="D"):
         found.predict(N=1e9)
@@ -220,7 +220,76 @@ def test_groups_stay_together_in_hold_outs_bootstraps_and_joint_fits():
     assert len(set(joint.groups.tolist())) == 12
 
 
-def test_a_delta_belongs_to_hubers_penalty():
-    assert named_objective("huber", 0.01).name == "huber(0.01)"
-    with pytest.raises(ScalingError, match="delta"):
-        named_objective("squared", 0.01)
+# Diagnostics: what the points do not identify, and why intervals may not cover, in sentences that are seldom wrong.
+
+
+def grid(shift=0.0):
+    """Six sizes at four budgets; the runs of one size lie `shift` above the law."""
+    N, D = (axis.ravel() for axis in np.meshgrid(np.geomspace(1e7, 1e9, 6), np.geomspace(1e9, 1e11, 4)))
+    noise = 0.001 * np.random.default_rng(0).standard_normal(24)
+    law = named("chinchilla").predict(TRUTH, {"N": N, "D": D})
+    return {"N": N, "D": D, "loss": law * np.exp(noise + shift * np.isclose(N, 10**7.4)), "trunk": N}
+
+
+def test_few_points_identify_nothing_and_enough_do():
+    few = fit("chinchilla", study(12))
+    assert "12 points are fewer than 3 for each of 5 parameters: none is identified" in few.not_identified
+    assert few.unidentified == ("E", "A", "B", "alpha", "beta")
+    found = fit("chinchilla", study(60))
+    assert found.not_identified == ()
+    assert found.diagnostics.leverage.sum() == pytest.approx(5)
+
+
+def test_points_on_a_law_leave_nothing_in_doubt():
+    found = fit("chinchilla", study(30, noise=0.0))
+    assert (found.not_identified, found.unreliable) == ((), ())
+    alpha = intervals(found)["alpha"]
+    assert alpha.low == alpha.high == pytest.approx(0.3478)
+
+
+def test_unequal_and_wavy_errors_are_named():
+    exact, rng = study(120, noise=0.0), np.random.default_rng(0)
+    unequal = 0.01 * (exact["loss"] - 1.8) * rng.standard_normal(120)
+    wave = np.empty(120)
+    wave[np.argsort(exact["loss"])] = 0.01 * np.sign(np.sin(np.arange(120) / 6))
+    for error, words in ((unequal, "errors are larger"), (wave, "neighbours")):
+        found = fit("chinchilla", exact | {"loss": exact["loss"] * np.exp(error)})
+        assert any(words in reason for reason in found.unreliable)
+
+
+def test_seeds_show_the_noise_and_whether_the_law_misses():
+    table = {name: np.repeat(column, 3) for name, column in study(20, noise=0.0).items()}
+    table["loss"] = table["loss"] * np.exp(0.005 * np.random.default_rng(1).standard_normal(60))
+    found = fit("chinchilla", table)
+    assert found.seed_noise == pytest.approx(0.005, rel=0.25)
+    assert not any("seeds scatter" in reason for reason in found.unreliable)
+    assert any("seeds scatter" in reason for reason in fit("power_law_floor_n", table).unreliable)
+    assert fit("chinchilla", study(20)).seed_noise is None
+
+
+def patterns(found):
+    return [reason for reason in found.unreliable if "does not fit this size" in reason]
+
+
+def test_a_size_above_the_law_is_named_with_its_distance():
+    table = grid(0.02)
+    found = fit("chinchilla", table)
+    above = (table["loss"] - found.predict(N=table["N"], D=table["D"]))[np.isclose(table["N"], 10**7.4)]
+    distance = f"{above.min():.2g} to {above.max():.2g} nats"
+    (reason,) = patterns(found)
+    assert reason == f"All 4 points of N = 2.512e+07 lie above the law by {distance}: the form does not fit this size"
+    assert patterns(fit("chinchilla", grid())) == []
+    (shared,) = patterns(fit("chinchilla", table, group="trunk"))
+    assert shared.endswith("or it is the error that these points share, which the intervals hold")
+
+
+@pytest.mark.parametrize(("sizes", "budgets"), [(6, 4), (10, 8)])
+def test_independent_errors_name_a_size_as_seldom_as_is_stated(sizes, budgets):
+    x, y = (axis.ravel() for axis in np.meshgrid(np.arange(sizes), np.arange(budgets)))
+    jacobian = [np.ones(len(x)), np.exp(-0.8 * x), x * np.exp(-0.8 * x), np.exp(-0.9 * y), y * np.exp(-0.9 * y)]
+    columns, rng = {"N": np.exp(x), "D": np.exp(y)}, np.random.default_rng(0)
+    studies = 600
+    found = sum(off_size(rng.standard_normal(len(x)), np.array(jacobian), columns) is not None for _ in range(studies))
+    assert found / studies <= FALSE_ALARMS + 2.5 * np.sqrt(FALSE_ALARMS / studies)
+    alone = np.geomspace(1e7, 1e9, 20)  # sizes that no two points share are not tested
+    assert off_size(rng.standard_normal(20), np.ones((1, 20)), {"N": alone}) is None

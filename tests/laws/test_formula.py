@@ -1,6 +1,4 @@
-"""Numbers, formulas and conditions: what they mean, a formula's exact derivative, and what is refused."""
-
-import math
+"""Numbers, formulas, conditions, and laws that a person writes: what they mean, and what is refused."""
 
 import numpy as np
 import pytest
@@ -8,8 +6,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scaling.errors import ScalingError
+from scaling.laws import fit, intervals, named
 from scaling.laws.dual import Dual
 from scaling.laws.formula import DEEPEST, FUNCTIONS, condition, evaluate, names, numeric, parse, parse_number
+from scaling.laws.law import Law, constrained
+from scaling.laws.points import load_points
+from scaling.laws.written import Written, law_of, read_law, written_law
 
 VALUES = {"N": 3.0, "D": 5.0, "a": 0.5, "train/loss": 2.0, "config.n": 4.0, "α": 0.25}
 
@@ -68,26 +70,20 @@ def test_the_derivative_is_exact(text):
 
 
 REFUSED = {
-    "": "breaks off",
-    "N +": "breaks off",
-    "N + * D": "is no formula",
-    "(N": "a bracket that is not closed",
-    "N)": "a bracket that is not closed, or not opened",
-    "(N, D)": "is no formula",
+    **dict.fromkeys(("", "N +"), "breaks off"),
+    **dict.fromkeys(("N + * D", "(N, D)", "max(*N, D)", "N[0]", "lambda: 3", "N % D", "~N", "'N'"), "is no formula"),
+    **dict.fromkeys(("(N", "N)"), "a bracket that is not closed, or not opened"),
+    **dict.fromkeys(("N < 3", "N == 3"), "a comparison belongs to --where"),
+    "A N^-a": "a sign between two values",
+    "N (D + 1)": "a product is N*(…)",
     "sin(N)": "has no function 'sin'",
+    "__import__('os')": "has no function '__import__'",
     "log": "without its argument",
     "log(N, D)": "2 arguments",
-    "max(*N, D)": "is no formula",
     "min(N)": "1 arguments",
     "6N": "write 6*N",
     "10M": "write 10*M",
-    "A N^-a": "no sign before 'N'; write * or / there",
-    "N (D + 1)": "no sign before '('",
-    "N < 3": "a comparison belongs to --where",
-    "N == 3": "comparison",
-    "__import__('os')": "which no formula has",
-    "N[0]": "which no formula has",
-    "lambda: 3": "no formula has",
+    "N # D": "has '#'",
     "1e999": "no number",
     "(" * 250 + "N" + ")" * 250: "is no formula",
     "-" * 1999 + "N": "",
@@ -155,6 +151,11 @@ def test_conditions_choose_rows(text):
     assert condition(text, "where").mask(COLUMNS, "where").tolist() == CONDITIONS[text]
 
 
+def test_a_condition_on_computed_compute_is_met_but_for_rounding():
+    compute = {"C": 6 * np.array([1e7 / 3]) * 1e9}
+    assert condition(f"C={compute['C'][0]:.12g}", "where").mask(compute, "where").all()
+
+
 @pytest.mark.parametrize(
     ("text", "what"),
     [
@@ -171,12 +172,6 @@ def test_what_is_no_condition_is_refused(text, what):
     with pytest.raises(ScalingError, match=what) as caught:
         condition(text, "where").mask(COLUMNS, "where")
     assert caught.value.fix
-
-
-def test_a_condition_on_computed_compute_is_met_but_for_rounding():
-    compute = {"C": 6 * np.array([1e7 / 3]) * 1e9}
-    assert condition(f"C={compute['C'][0]:.12g}", "where").mask(compute, "where").all()
-    assert math.isclose(compute["C"][0], 2e16)
 
 
 @pytest.mark.parametrize(
@@ -204,10 +199,169 @@ def test_numbers_as_people_write_them(text, value):
     assert parse_number(text) == value
 
 
-def test_three_digits_after_a_comma_are_thousands_of_parameters_but_may_be_a_fraction_of_a_loss():
-    assert numeric("N", np.array(["1,000", "", "10M"], object)).tolist() == pytest.approx(
-        [1000, np.nan, 1e7], nan_ok=True
+def test_a_column_of_words_that_are_numbers():
+    read = numeric("N", np.array(["1,000", "", "10M"], object)).tolist()
+    assert read == pytest.approx([1000, np.nan, 1e7], nan_ok=True)
+    with pytest.raises(ScalingError, match=r"N='1.000,5': is not a number, in row 1; write a decimal point"):
+        numeric("N", np.array(["1.000,5", "1"], object))
+
+
+# Laws written as formulas: the roles of their parameters, the optimum of a built-in law, ties and bounds.
+
+RNG = np.random.default_rng(5)
+N, D = (axis.ravel() for axis in np.meshgrid(np.geomspace(1e6, 1e9, 6), np.geomspace(1e8, 1e11, 6)))
+NOISE = 1 + 0.002 * RNG.standard_normal(36)
+LOSS = (1.7 + 400 * N**-0.34 + 900 * D**-0.3) * NOISE
+TABLE = {"N": N, "D": D, "loss": LOSS}
+POINTS = load_points(TABLE)
+CHINCHILLA = "E + A*N^-alpha + B*D^-beta"
+
+
+def law(text, points=POINTS, /, **limits):
+    return written_law(Written(text, bounds=limits), points)
+
+
+def test_chinchilla_as_a_formula_is_the_built_in_law_to_the_last_digit():
+    written, built_in = fit(law(CHINCHILLA), POINTS), fit("chinchilla", POINTS)
+    assert written.form.parameters == built_in.form.parameters
+    assert np.array_equal(written.u, built_in.u)
+    assert written.starts_agreeing == built_in.starts_agreeing
+    for name, interval in intervals(written).items():
+        assert interval == intervals(built_in)[name]
+
+
+@pytest.mark.parametrize(
+    ("text", "other"),
+    [
+        ("E + A*N^-a + B*D^-b", "chinchilla"),
+        ("L(N, D) = E + A/N^alpha + B/D^beta", "chinchilla"),
+        ("((N_c/N)^(alpha_N/alpha_D) + D_c/D)^alpha_D", "kaplan_n_d"),
+        ("E + (a*M^eta + b*M^-eta)*C^-eta", "over_training"),
+        ("E + A*N^-alpha", "power_law_floor_n"),
+        ("(x_c/N)^alpha", "kaplan_n"),
+    ],
+)
+def test_a_law_of_the_papers_written_as_a_formula_has_its_optimum(text, other):
+    points = load_points(TABLE, rename={"C": "6ND", "M": "D/N"})
+    written, built_in = fit(law(text, points), points), fit(other, points)
+    assert written.objective == pytest.approx(built_in.objective, rel=1e-8)
+
+
+def test_formulas_recover_what_made_the_points():
+    rows = np.geomspace(1e6, 1e10, 25)
+    noise = 1 + 0.001 * np.random.default_rng(2).standard_normal(25)
+    shifted = load_points({"N": rows, "loss": (1 + 300 * (rows + 3e7) ** -0.3) * noise})
+    estimates = fit(law("E + A*(N + N0)^-a", shifted), shifted).estimates
+    assert estimates["N0"] == pytest.approx(3e7, rel=0.1)
+    falling = load_points({"N": rows, "loss": (6 - 0.18 * np.log(rows)) * noise})
+    assert fit(law("p - q*log(N)", falling), falling).estimates["q"] == pytest.approx(0.18, rel=0.02)
+    repeated = load_points(
+        {**TABLE, "U": np.minimum(D, 1e10), "loss": 1.7 + 900 * np.minimum(D, 1e10) ** -0.3 + 400 * N**-0.34}
     )
-    for name, cell in (("loss", "3,125"), ("N", "1.000,5")):
-        with pytest.raises(ScalingError, match=f"{name}='{cell}': is not a number, in row 1; write a decimal point"):
-            numeric(name, np.array([cell, "1"], object))
+    estimates = fit(law("E + A*N^-a + B*min(D, U)^-b", repeated), repeated).estimates
+    assert estimates["b"] == pytest.approx(0.3, rel=1e-6)
+    loss = np.linspace(2, 4, 30)
+    task = load_points({"loss": loss, "error": 0.9 - 2 * np.exp(-0.8 * loss)})
+    estimates = fit(law("error = eps - k*exp(-g*loss)", task), task, objective="squared").estimates
+    assert [estimates[name] for name in ("eps", "k", "g")] == pytest.approx([0.9, 2, 0.8], rel=1e-5)
+
+
+def test_what_a_name_is_follows_from_where_it_stands():
+    points = load_points({**TABLE, "B": np.full(36, 512.0), "alpha": np.full(36, 1.0), "width": D / 7})
+    assert law("E + A*N^-a + B*D^-b", points).inputs == ("N", "D")
+    assert law("E + A*width^-a", points).inputs == ("width",)
+    assert law("E + A*B^-a", points).inputs == ("B",)
+    assert law("E + A*B^-a + N^-c", points, B=(1, 10)).inputs == ("N",)
+    with pytest.raises(ScalingError, match=r"alpha is a column of the table and may be a parameter.*loss\(N, D\)"):
+        law("E + A*N^-alpha", points)
+    assert "alpha" in law("loss(N) = E + A*N^-alpha", points).parameter_names
+    with pytest.raises(ScalingError, match="there is no column 'U'"):
+        law("E + A*U^-a")
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ("3*N", "has no parameter"),
+        ("E + A", "has no column"),
+        ("E*loss + A", "predicts loss from itself"),
+        ("loss(N, D) = E + A*N^-a", "lists the column 'D' and does not use it"),
+        ("E + A*N^", "breaks off"),
+        ("E + A*sin(N)", "has no function 'sin'"),
+    ],
+)
+def test_what_is_no_law_is_refused(text, what):
+    with pytest.raises(ScalingError, match=what) as caught:
+        law(text)
+    assert caught.value.fix
+
+
+def test_bounds_hold_for_coefficients_floors_and_exponents():
+    bounded = fit(law("E + A*N^-a + B*D^-b", a=(0.1, 0.3), A=(1.0, 200.0)), POINTS)
+    assert 0.1 <= bounded.estimates["a"] <= 0.3
+    assert bounded.estimates["A"] == pytest.approx(200.0)
+    free = fit("chinchilla", POINTS).objective
+    loose = fit(constrained(named("chinchilla"), {}, {"A": (1.0, 1e6), "alpha": (0.0, 2.0)}), POINTS)
+    assert loose.objective == pytest.approx(free, rel=1e-9)
+    negative = fit(law("E + A*N^-a + B*D^-b", B=(-10.0, 1e4)), POINTS)
+    assert negative.objective == pytest.approx(free, rel=1e-6)
+    for limits in ({"a": (2, 1)}, {"c": (0, 1)}):
+        with pytest.raises(ScalingError, match=r"are no bounds|is not a parameter of the law"):
+            law("E + A*N^-a", **limits)
+
+
+def test_tied_exponents_are_one_number_with_one_interval():
+    tied = fit(constrained(named("chinchilla"), {"alpha": "beta"}, {}), POINTS)
+    assert tied.estimates["alpha"] == tied.estimates["beta"]
+    written = fit(law("E + A*N^-b + B*D^-b"), POINTS)
+    assert tied.objective == pytest.approx(written.objective, rel=1e-10)
+    assert tied.degrees_of_freedom == 36 - 4
+    assert "a" not in intervals(tied), "N_opt grows as C^1/2 whatever the points are"
+    with pytest.raises(ScalingError, match="alpha: is tied to beta"):
+        fit(tied.form, POINTS, fixed={"alpha": 0.3})
+    for ties, what in (
+        ({"alpha": "A"}, "different kinds"),
+        ({"alpha": "gamma"}, "is not a parameter"),
+        ({"alpha": "beta", "beta": "alpha"}, "in a circle"),
+        ({"alpha": "alpha"}, "in a circle"),
+    ):
+        with pytest.raises(ScalingError, match=what):
+            constrained(named("chinchilla"), ties, {})
+
+
+def test_a_yaml_file_holds_a_law_with_its_citation(tmp_path):
+    path = tmp_path / "law.yaml"
+    path.write_text("formula: E + A*N^-a + B*D^-b\ncitation: Doe 2026\nbounds: {a: [0, 2]}\ntie: {a: b}\n")
+    assert read_law(path) == Written("E + A*N^-a + B*D^-b", "law", "Doe 2026", {"a": (0.0, 2.0)}, {"a": "b"})
+    for text, what in (
+        ("fomula: E*N", "law.yaml:1: fomula='E*N': is no key of a law; did you mean 'formula'?"),
+        ("name: x", "has no formula"),
+        ("formula: E*N\nbounds: {a: 2}", "law.yaml:2: bounds"),
+        ("formula: 3", "is not a text"),
+        ("formula: E*N\ntie: [a]", "law.yaml:2: tie"),
+    ):
+        path.write_text(text + "\n")
+        with pytest.raises(ScalingError) as caught:
+            read_law(path)
+        assert what in str(caught.value)
+
+
+def test_a_text_names_a_law_or_writes_one():
+    assert law_of("chinchilla") is named("chinchilla")
+    assert [law_of(text) for text in ("E+A", "L = E")] == [Written("E+A"), Written("L = E")]
+    with pytest.raises(ScalingError, match="there is no law 'chinchila'; did you mean 'chinchilla'"):
+        law_of("chinchila")
+
+
+def test_both_steps_of_a_law_are_tied_and_bounded_under_their_own_names():
+    two_steps = law_of("two_step")
+    assert isinstance(two_steps, Law)
+    assert [step.name for step in two_steps.steps] == ["chinchilla", "task_sigmoid"]
+    form = constrained(two_steps, {"alpha": "beta"}, {"task_k": (1.0, 5.0)})
+    assert form.tied == {"alpha": "beta"}
+    assert next(each for each in form.parameters if each.name == "task_k").upper == 5.0
+    columns = {"N": np.array([1e8, 1e9]), "D": np.array([1e9, 1e10])}
+    theta = np.array([1.7, 400.0, 900.0, 0.3, 0.25, 0.7, 3.0, 2.8])
+    loss = named("chinchilla").predict(np.array([1.7, 400.0, 900.0, 0.3, 0.3]), columns)
+    score = named("task_sigmoid").predict(theta[4:], {"loss": loss})
+    np.testing.assert_allclose(form.predict(theta, columns), score)

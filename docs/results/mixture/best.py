@@ -6,8 +6,8 @@ import numpy as np
 import pandas as pd
 
 from scaling.laws import fit
+from scaling.laws.catalogue import best_mixture
 from scaling.laws.points import load_points
-from scaling.laws.special_laws import best_mixture
 
 points = pd.read_csv(sys.argv[1])
 
