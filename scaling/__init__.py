@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from scaling.verbs.evaluate import *
     from scaling.verbs.explain import *
     from scaling.verbs.fit import *
-    from scaling.verbs.fit_curves import *
     from scaling.verbs.inside import *
     from scaling.verbs.inspect import *
     from scaling.verbs.model import *

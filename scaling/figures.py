@@ -1,14 +1,29 @@
-"""Figures of laws: the law along its columns, its contours, residuals and test; IsoFLOP curves; learning curves."""
+"""Figures of laws: the law along its columns, its contours, residuals and test; IsoFLOP curves; learning curves.
+
+A figure reads in grey and under colour-blindness. Ordered values run along cividis (Nuñez et al. 2018, arXiv
+1712.01662), whose lightness is even; its palest tenth fades on white and is left out. Kinds have colours of Okabe and
+Ito, each with a symbol or a dash of its own.
+"""
 
 from __future__ import annotations
 
+import io
+import textwrap
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import numpy as np
+from matplotlib import colormaps, rc_context
+from matplotlib.axes import Axes
+from matplotlib.collections import PathCollection
+from matplotlib.colors import LogNorm, Normalize, to_hex
+from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator
 
-from scaling.errors import plural
+from scaling.errors import ScalingError, plural
 from scaling.laws.approaches import Envelope, IsoFlop
 from scaling.laws.fit import DELTAS, SENSITIVITY_POINTS, Fit
 from scaling.laws.fit import sensitivity as sensitivity_of
@@ -19,7 +34,6 @@ from scaling.laws.optimum import FLOPS, Budget, optimal_size
 from scaling.laws.points import NOT_STATED, Points
 from scaling.laws.predict import Prediction, TwoStep, predict_runs, rows_of
 from scaling.laws.report import titles
-from scaling.picture import BLACK, GREY, KINDS, Axis, Band, Contours, Line, Marks, Panel, Picture, ordered
 from scaling.printing import short
 
 UNITS = {"C": "FLOPs", "loss": "nats per token"}
@@ -31,6 +45,181 @@ PANELS = 3  # values of further columns, those of most runs
 DRAWS = 400  # bootstrap refits behind a joint region
 TRIMMINGS = 5
 LEAST_SQUARES = 0.1  # where least squares, whose δ is infinite, stands on the axis of δ
+
+BLACK, GREY = "#000000", "#767676"
+KINDS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00")
+FORMATS = (".pdf", ".svg", ".png")
+UNDATED = {"pdf": ("CreationDate",), "svg": ("Date",), "png": ()}
+"""Metadata that is left out, so that a file repeats byte for byte."""
+WIDTH, HEIGHT = 4.6, 3.2  # inches of a panel
+LABEL_LETTERS, CAPTION_LETTERS = 36, 78  # letters of a line beside a panel, and below it
+STYLE: Any = {
+    "font.size": 9,
+    "axes.titlesize": 9,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.alpha": 0.25,
+    "grid.linewidth": 0.5,
+    "legend.fontsize": 7.5,
+    "legend.title_fontsize": 7.5,
+    "legend.frameon": False,
+    "pdf.fonttype": 42,  # letters as letters, so that journals and readers can search them
+    "svg.fonttype": "none",
+}
+DARK, LIGHT = 0.18, 0.08
+"""Opacity of bands of the mean and of a new run."""
+CROSS, DIAMOND, DOT, STAR = ("X", 44, "white"), ("D", 26, "black"), (".", 9, "white"), ("*", 95, "black")
+"""Marker, area and edge: marks that must be seen among others have a black edge."""
+
+
+@dataclass(frozen=True)
+class Axis:
+    """A quantity and its unit; logarithmic where it spans decades."""
+
+    label: str
+    log: bool = False
+    range: tuple[float, float] | None = None
+
+    @property
+    def samples(self) -> np.ndarray:
+        """Values along the range."""
+        assert self.range is not None
+        return (np.geomspace if self.log else np.linspace)(*self.range, SAMPLES)
+
+
+class Picture:
+    """A matplotlib figure of panels side by side, over a caption that states the definitions and the count of runs.
+
+    What is drawn later lies in front.
+    """
+
+    def __init__(self, title: str, panels: int = 1):
+        self.title, self.caption = title, ""
+        self.runs: dict[PathCollection, Sequence[str]] = {}
+        """The runs of each group of marks."""
+        with rc_context(STYLE):
+            self.figure = Figure(figsize=(WIDTH * panels, HEIGHT), layout="constrained")
+            self.panels: Sequence[Axes] = self.figure.subplots(1, panels, squeeze=False)[0]
+
+    def __repr__(self) -> str:
+        return f"Picture({self.title!r}, {plural(len(self.panels), 'panel')})"
+
+    def _repr_png_(self) -> bytes:
+        """Return the PNG that a notebook shows."""
+        file = io.BytesIO()
+        self._write([("png", file)], dpi=110)
+        return file.getvalue()
+
+    def save(self, *paths: str | Path) -> list[Path]:
+        """Draw to files whose suffix chooses the format: .pdf, .svg or .png."""
+        files = [Path(path) for path in paths]
+        for file in files:
+            if file.suffix not in FORMATS:
+                fix = "choose .pdf, .svg or .png"
+                raise ScalingError("is no kind of picture", key="suffix", value=file.suffix, file=file, fix=fix)
+            file.parent.mkdir(parents=True, exist_ok=True)
+        self._write([(file.suffix[1:], file) for file in files], dpi=200)
+        return files
+
+    def svg(self, salt: str) -> str:
+        """Return an SVG without title and caption, for a page that has its own; `salt` makes its ids distinct.
+
+        The mark of a run is a link to `#run-ID`.
+        """
+        file = io.StringIO()
+        for marks, runs in self.runs.items():
+            marks.set_urls([f"#run-{run}" for run in runs])
+        self._write([("svg", file)], salt, labelled=False, bbox_inches="tight")
+        for marks in self.runs:
+            marks.set_urls([None])
+        return file.getvalue()
+
+    def _write(
+        self, files: Iterable[tuple[str, Any]], salt: str = "scaling", labelled: bool = True, **choices: Any
+    ) -> None:
+        with rc_context({**STYLE, "svg.hashsalt": salt}):
+            if not self.figure.texts:
+                self.figure.suptitle(self.title, fontsize=10)
+                text = textwrap.fill(self.caption, CAPTION_LETTERS * len(self.panels))
+                self.figure.supxlabel(text, fontsize=7, x=0.01, ha="left", color="#444444")
+                self.figure.draw_without_rendering()  # places everything once, for all formats
+                self.figure.set_layout_engine("none")
+            for text in self.figure.texts:
+                text.set_visible(labelled)
+            for kind, file in files:
+                self.figure.savefig(file, format=kind, metadata=dict.fromkeys(UNDATED[kind]), **choices)
+
+    def panel(self, place: int, x: Axis, y: Axis, title: str = "") -> Axes:
+        """Return a panel with its axes."""
+        axes = self.panels[place]
+        axes.set(xscale="log" if x.log else "linear", yscale="log" if y.log else "linear")
+        axes.set(xlabel=x.label, ylabel=textwrap.fill(y.label, LABEL_LETTERS), title=title)
+        axes.set(**{key: axis.range for key, axis in (("xlim", x), ("ylim", y)) if axis.range is not None})
+        return axes
+
+    def marks(
+        self,
+        axes: Axes,
+        x: np.ndarray,
+        y: np.ndarray,
+        colour: str | Sequence[str] = BLACK,
+        label: str = "",
+        *,
+        symbol: tuple[str, float, str] = ("o", 26, "white"),
+        hollow: bool = False,
+        bars: Any = None,
+        runs: Points | None = None,
+    ) -> None:
+        """Draw points, with `bars` from low to high. Hollow marks took no part in the fit. `runs` has their names."""
+        front, (marker, area, edge) = _front(axes), symbol
+        if bars is not None:
+            axes.vlines(x, *bars, colors=colour, linewidth=0.9, zorder=front)
+        face: Any = {"facecolors": "white", "edgecolors": colour} if hollow else {"c": colour, "edgecolors": edge}
+        face |= {"linewidths": 1.1 if hollow else 0.4, "label": label or None, "zorder": front}
+        drawn = axes.scatter(x, y, area, marker=marker, **face)
+        if runs is not None and "run" in runs:
+            self.runs[drawn] = [str(run) for run in runs["run"]]
+
+    def finish(self, caption: str, legend: str = "") -> Picture:
+        """Return the picture with its caption, the ticks of its logarithmic axes, and legends beside its panels."""
+        self.caption = caption
+        for axes in self.panels:
+            for axis in (axes.xaxis, axes.yaxis):
+                if axis.get_scale() != "log":
+                    continue
+                low, high = axis.get_view_interval()
+                if high / low < 10:  # plain numbers within one decade, else powers of ten alone
+                    axis.set_major_locator(LogLocator(subs=(1, 1.5, 2, 3, 4, 5, 6, 8), numticks=8))
+                    axis.set_major_formatter("{x:g}")
+                axis.set_minor_formatter("")
+            if axes.get_legend_handles_labels()[0]:
+                title = legend if axes is self.panels[0] else ""
+                with rc_context(STYLE):
+                    axes.legend(title=title or None, loc="center left", bbox_to_anchor=(1.0, 0.5))
+        return self
+
+
+def line(
+    axes: Axes, x: Any, y: Any, colour: str = BLACK, label: str = "", dash: Any = "solid", width: float = 1.4
+) -> None:
+    """Draw a fitted or derived curve."""
+    axes.plot(x, y, color=colour, label=label or None, linestyle=dash, linewidth=width, zorder=_front(axes))
+
+
+def band(axes: Axes, x: Any, ends: Any, colour: str, label: str = "", opacity: float = DARK) -> None:
+    """Fill an interval around a curve; the caption names it. A light band lies behind a dark one."""
+    axes.fill_between(x, *ends, color=colour, alpha=opacity, linewidth=0, label=label or None, zorder=_front(axes))
+
+
+def _front(axes: Axes) -> int:
+    return 3 + len(axes.lines) + len(axes.collections)
+
+
+def ordered(values: np.ndarray) -> tuple[str, ...]:
+    """Return a colour for each value, from dark to light; along logarithms where all values are positive."""
+    norm = (LogNorm if np.min(values) > 0 else Normalize)(np.min(values), np.max(values))
+    return tuple(to_hex(colour) for colour in colormaps["cividis"](0.9 * np.asarray(norm(values))))
 
 
 def figures_of_law(
@@ -106,18 +295,19 @@ def loss_against(
         mean, run = titles(level)
         sentences.append(f"Dark bands: {mean}; light bands: {run}.")
     values = Counter(zip(*(points[name].tolist() for name in others[1:]), strict=True))
-    panels, drawn = [], 0
-    for chosen in sorted(value for value, _ in values.most_common(PANELS)) or [()]:
-        fixed = dict(zip(others[1:], chosen, strict=True))
+    chosen = sorted(value for value, _ in values.most_common(PANELS)) or [()]
+    picture, drawn = Picture(f"{form.target} against {axis}", len(chosen)), 0
+    for place, value in enumerate(chosen):
+        fixed = dict(zip(others[1:], value, strict=True))
         tables = [_rows_at(table, fixed) for table in (points, held_out) if table is not None]
-        panels.append(_panel(fit, axis, others[:1], fixed, tables, level, method))
+        _curves(picture, place, fit, axis, others[:1], fixed, tables, level, method)
         drawn += len(tables[0])
     if fixed := others[1:]:
         left = len(points) - drawn
         sentences.append(
             f"{plural(left, 'point')} at other {', '.join(fixed)} {'is' if left == 1 else 'are'} not drawn."
         )
-    return Picture(tuple(panels), caption(points, form.inputs, *sentences), f"{form.target} against {axis}")
+    return picture.finish(caption(points, form.inputs, *sentences))
 
 
 def _rows_at(points: Points, values: Mapping[str, float]) -> Points:
@@ -126,7 +316,9 @@ def _rows_at(points: Points, values: Mapping[str, float]) -> Points:
     )
 
 
-def _panel(
+def _curves(
+    picture: Picture,
+    place: int,
     fit: Fit,
     axis: str,
     second: Sequence[str],
@@ -134,56 +326,61 @@ def _panel(
     tables: Sequence[Points],
     level: float,
     method: Method | None,
-) -> Panel:
+) -> None:
     form = fit.form
     along = [table[axis] if axis in form.inputs else FLOPS * table["N"] * table["D"] for table in tables]
     losses = [table[form.target] for table in tables]
     # The points set the height, so that a law far from them does not.
     x_axis, y_axis = _axis(axis, along), _axis(form.target, losses, 1.06)
-    x, (bottom, top) = _samples(x_axis), _span(y_axis)
+    assert y_axis.range is not None
+    x, (bottom, top) = x_axis.samples, y_axis.range
+    axes = picture.panel(place, x_axis, y_axis, ", ".join(f"{name} = {short(value)}" for name, value in fixed.items()))
     curves: list[tuple[str, str, Mapping[str, float]]] = [(BLACK, "law", {})]
-    colours: Sequence[str | tuple[str, ...]] = [BLACK] * len(tables)
+    colours: Sequence[str | Sequence[str]] = [BLACK] * len(tables)
     for other in second:
         values = np.concatenate([table[other] for table in tables])
         scale = dict(zip(values, ordered(values), strict=True))
         curves = [(scale[value], f"{other} = {short(value)}", {other: value}) for value in levels(values)]
-        colours = [tuple(scale[value] for value in table[other]) for table in tables]
-    parts: list[Band | Line | Marks] = []
+        colours = [[scale[value] for value in table[other]] for table in tables]
     for colour, name, value in curves:
         columns = {**fixed, **value, **({axis: x} if axis in form.inputs else {"D": x / (FLOPS * value["N"])})}
         columns = {name: np.broadcast_to(column, x.shape) for name, column in columns.items()}
         predictions = predict_runs(fit, rows_of(columns, fit), level, method, seed=fit.seed)
         if predictions[0].run is not None:  # an open end lies beyond the frame
-            run, mean = (_bounds(predictions, of).clip(2 * bottom - top, 2 * top - bottom) for of in ("run", "mean"))
-            parts.append(Band(x, run[0], run[1], colour, shade="light"))
-            parts.append(Band(x, mean[0], mean[1], colour))
-        parts.append(Line(x, _estimates(predictions), colour, name))
-    for table, place, loss, colour, name in zip(tables, along, losses, colours, ("fitted", "held out")):
-        label = name if len(tables) > 1 else ""
-        parts.append(Marks(place, loss, colour, label, hollow=name == "held out", names=_names(table)))
-    title = ", ".join(f"{name} = {short(value)}" for name, value in fixed.items())
-    return Panel(x_axis, y_axis, tuple(parts), title)
+            for of, opacity in (("run", LIGHT), ("mean", DARK)):
+                ends = _bounds(predictions, of).clip(2 * bottom - top, 2 * top - bottom)
+                band(axes, x, ends, colour, opacity=opacity)
+        line(axes, x, _estimates(predictions), colour, name)
+    for table, values, loss, colour, name in zip(tables, along, losses, colours, ("fitted", "held out")):
+        named = name if len(tables) > 1 else ""
+        picture.marks(axes, values, loss, colour, named, hollow=name == "held out", runs=table)
 
 
 def contours(fit: Fit) -> Picture:
     """Draw lines of equal loss over N and D, the runs, and the compute-optimal frontier."""
     form, N, D = fit.form, fit.points["N"], fit.points["D"]
     n, d = _axis("N", [N], 2.0), _axis("D", [D], 2.0)
-    x, y = _samples(n), _samples(d)
+    x, y = n.samples, d.samples
     z = fit.predict(N=x[None, :], D=y[:, None])
+    picture = Picture(f"{form.target} over N and D")
+    axes = picture.panel(0, n, d)
+    heights = np.linspace(z.min(), z.max(), 14)[1:-1]
+    drawn = axes.contour(x, y, z, levels=heights, colors=list(ordered(heights)), linewidths=1, zorder=1)
+    sizes = np.unique(N)
+    gap = np.diff(np.log(sizes)).argmax()  # the widest space between runs, where heights cover none
+    at = float(np.sqrt(sizes[gap] * sizes[gap + 1]))
+    crossed = z[:, np.abs(x - at).argmin()]
+    places = [
+        (at, float(np.interp(-height, -crossed, y))) for height in heights if crossed.min() < height < crossed.max()
+    ]
+    axes.clabel(drawn, fontsize=7, fmt="%.2f", manual=places, zorder=1)
+    picture.marks(axes, N, D, BLACK, "runs", runs=fit.points)
     budgets = FLOPS * np.geomspace(x[0] * y[0], x[-1] * y[-1])
     size = np.array([float(optimal_size(form, Budget(budget)).of(form, fit.theta)) for budget in budgets])
     data = budgets / (FLOPS * size)
     inside = (size >= x[0]) & (size <= x[-1]) & (data >= y[0]) & (data <= y[-1])
-    sizes = np.unique(N)
-    gap = np.diff(np.log(sizes)).argmax()  # the widest space between runs, where heights cover none
-    parts = (
-        Contours(x, y, z, np.linspace(z.min(), z.max(), 14)[1:-1], float(np.sqrt(sizes[gap] * sizes[gap + 1]))),
-        Marks(N, D, BLACK, "runs", names=_names(fit.points)),
-        Line(size[inside], data[inside], KINDS[1], "compute-optimal", "dashed", 2.0),
-    )
-    text = caption(fit.points, form.inputs, f"Lines of equal {form.target} of {form.formula}.")
-    return Picture((Panel(n, d, parts),), text, f"{form.target} over N and D")
+    line(axes, size[inside], data[inside], KINDS[1], "compute-optimal", "dashed", 2.0)
+    return picture.finish(caption(fit.points, form.inputs, f"Lines of equal {form.target} of {form.formula}."))
 
 
 def residuals(fit: Fit) -> Picture:
@@ -192,15 +389,15 @@ def residuals(fit: Fit) -> Picture:
     predicted = fit.predict(**{name: points[name] for name in form.inputs})
     errors, unit = _errors(observed, predicted, observed, "observed", "predicted")
     scatter = float(np.sqrt(np.mean(errors**2)))
-    panels = []
-    for name in form.axes:
+    picture = Picture("residuals", len(form.axes))
+    for place, name in enumerate(form.axes):
         axis = _axis(name, [points[name]])
-        ends, height = np.array(axis.range), np.full(2, scatter)
-        band = Band(ends, -height, height, GREY, "" if panels else "root mean square")
-        marks = Marks(points[name], errors, KINDS[0], names=_names(points))
-        panels.append(Panel(axis, Axis(unit), (band, Line(ends, np.zeros(2)), marks)))
+        axes = picture.panel(place, axis, Axis(unit))
+        band(axes, axis.range, (-scatter, scatter), GREY, "" if place else "root mean square")
+        line(axes, axis.range, (0, 0))
+        picture.marks(axes, points[name], errors, KINDS[0], runs=points)
     sentence = f"Residuals of {form.formula}; root mean square {_amount(scatter, unit, 'g')}."
-    return Picture(tuple(panels), caption(points, form.axes, sentence), "residuals")
+    return picture.finish(caption(points, form.axes, sentence))
 
 
 def extrapolation(fit: Fit, held_out: Points, axis: str, predictions: Sequence[Prediction]) -> Picture:
@@ -211,48 +408,45 @@ def extrapolation(fit: Fit, held_out: Points, axis: str, predictions: Sequence[P
     errors, unit = _errors(predicted, observed, observed, "predicted", "observed")
     worst = _amount(np.abs(errors).max(), unit, "f")
     sentence = f"{form.formula}; {plural(len(held_out), 'run')} held out, largest error {worst}."
-    (low, high), bars = (None, None), (None, None)
+    ends = bars = None
     if run is not None:
         sentence += f" Bars: {titles(run.level)[1]}."
-        low, high = _bounds(predictions, "run")
-        bars = [_errors(end, observed, observed)[0] for end in (low, high)]
-    losses = (
-        Marks(fitted_x, points[form.target], GREY, "fitted", names=_names(points)),
-        Marks(x, observed, BLACK, "held out", hollow=True, names=_names(held_out)),
-        Marks(x, predicted, KINDS[1], "predicted", "cross", low=low, high=high),
-    )
-    near, whole = _axis(axis, [x]), _axis(axis, [fitted_x, x])
-    zero = Line(np.array(near.range), np.zeros(2))
-    marks = Marks(x, errors, KINDS[1], symbol="cross", low=bars[0], high=bars[1], names=_names(held_out))
+        ends = _bounds(predictions, "run")
+        bars = [_errors(end, observed, observed)[0] for end in ends]
+    picture = Picture("extrapolation", 2)
     height = Axis(label(form.target), _is_positive(points[form.target], observed, predicted))
-    panels = (Panel(whole, height, losses), Panel(near, Axis(unit), (zero, marks)))
-    return Picture(panels, caption(points, form.inputs, sentence), "extrapolation")
+    axes = picture.panel(0, _axis(axis, [fitted_x, x]), height)
+    picture.marks(axes, fitted_x, points[form.target], GREY, "fitted", runs=points)
+    picture.marks(axes, x, observed, BLACK, "held out", hollow=True, runs=held_out)
+    picture.marks(axes, x, predicted, KINDS[1], "predicted", symbol=CROSS, bars=ends)
+    near = _axis(axis, [x])
+    axes = picture.panel(1, near, Axis(unit))
+    line(axes, near.range, (0, 0))
+    picture.marks(axes, x, errors, KINDS[1], symbol=CROSS, bars=bars, runs=held_out)
+    return picture.finish(caption(points, form.inputs, sentence))
 
 
 def sensitivity(fit: Fit) -> Picture:
     """Draw how far the floor moves with the penalty's δ, and without each point."""
     analysis, points = sensitivity_of(fit), fit.points
-    name, interval, estimate = analysis.parameter, fit.bounds.get(analysis.parameter), np.full(2, analysis.estimate)
+    name, interval, estimate = analysis.parameter, fit.bounds.get(analysis.parameter), [analysis.estimate] * 2
     parameter = fit.form.parameters[fit.form.parameter_names.index(name)]
+    picture = Picture(f"sensitivity of {name}", 2)
     title = "δ of Huber's penalty, of log loss (the last: least squares)"
     penalty = Axis(title, True, (min(DELTAS) / MARGIN, LEAST_SQUARES * MARGIN))
-    ends = np.array(penalty.range)
-    parts: list[Band | Line | Marks] = [
-        Line(ends, estimate),
-        Marks(np.minimum(DELTAS, LEAST_SQUARES), analysis.by_delta, KINDS[0]),
-    ]
+    axes = picture.panel(0, penalty, Axis(f"{name} ({parameter.unit})"))
     if interval and parameter.scale == "linear" and not (interval.open_below or interval.open_above):
-        parts.insert(0, Band(ends, np.full(2, interval.low), np.full(2, interval.high), GREY, "95% interval"))
+        band(axes, penalty.range, (interval.low, interval.high), GREY, "95% interval")
+    line(axes, penalty.range, estimate)
+    picture.marks(axes, np.minimum(DELTAS, LEAST_SQUARES), analysis.by_delta, KINDS[0])
     column = "C" if "C" in points else fit.form.axes[0]
-    axis, left_out = _axis(column, [points[column]]), Axis(f"{name} without the point ({parameter.unit})")
-    marks = Marks(points[column], analysis.without, KINDS[0], names=_names(points))
-    panels = (
-        Panel(penalty, Axis(f"{name} ({parameter.unit})"), tuple(parts)),
-        Panel(axis, left_out, (Line(np.array(axis.range), estimate), marks)),
-    )
+    axis = _axis(column, [points[column]])
+    axes = picture.panel(1, axis, Axis(f"{name} without the point ({parameter.unit})"))
+    line(axes, axis.range, estimate)
+    picture.marks(axes, points[column], analysis.without, KINDS[0], runs=points)
     largest = np.nanmax(np.abs(analysis.without - analysis.estimate), initial=0.0)
     sentence = f"{name} under other penalties, and without each point, of which one moves it by {largest:.2g}."
-    return Picture(panels, caption(points, fit.form.axes, sentence), f"sensitivity of {name}")
+    return picture.finish(caption(points, fit.form.axes, sentence))
 
 
 def joint_region(fit: Fit, draws: Mapping[str, np.ndarray]) -> Picture:
@@ -267,46 +461,45 @@ def joint_region(fit: Fit, draws: Mapping[str, np.ndarray]) -> Picture:
         inner = radius <= np.quantile(radius, 0.9)
     turn = np.linspace(0, 2 * np.pi, 200)
     circle = root @ np.stack([np.cos(turn), np.sin(turn)])
-    half, most = (centre + np.quantile(radius, share) * circle for share in (0.5, 0.95))
-    parts = (
-        Marks(cloud[0], cloud[1], GREY, f"{cloud.shape[1]} draws", "dot"),
-        Line(half[0], half[1], KINDS[0], "50%", "dashed"),
-        Line(most[0], most[1], KINDS[0], "95%"),
-        Marks(np.array([fit.estimates[x]]), np.array([fit.estimates[y]]), KINDS[1], "estimate", "diamond"),
-    )
-    text = caption(fit.points, fit.form.inputs, f"{x} and {y} of {fit.form.formula}.")
-    return Picture((Panel(Axis(x), Axis(y), parts),), text, f"joint region of {x} and {y}")
+    picture = Picture(f"joint region of {x} and {y}")
+    axes = picture.panel(0, Axis(x), Axis(y))
+    picture.marks(axes, cloud[0], cloud[1], GREY, f"{cloud.shape[1]} draws", symbol=DOT)
+    for fraction, dash in ((0.5, "dashed"), (0.95, "solid")):
+        across, up = centre + np.quantile(radius, fraction) * circle
+        line(axes, across, up, KINDS[0], f"{fraction:.0%}", dash)
+    across, up = (np.array([fit.estimates[name]]) for name in (x, y))
+    picture.marks(axes, across, up, KINDS[1], "estimate", symbol=DIAMOND)
+    return picture.finish(caption(fit.points, fit.form.inputs, f"{x} and {y} of {fit.form.formula}."))
 
 
 def isoflop_valleys(isoflop: IsoFlop, points: Points) -> Picture:
     """Draw the loss along size at each budget with its minimum, and the power law through the minima."""
+    picture, size = Picture("IsoFLOP curves", 2), label(isoflop.along)
+    axes = picture.panel(0, Axis(size, True), Axis(label("loss"), True))
     budgets = np.array([minimum.C for minimum in isoflop.minima])
-    valleys: list[Line | Marks] = []
     for minimum, colour in zip(isoflop.minima, ordered(budgets), strict=True):
         name = short(minimum.C) if minimum.C in levels(budgets, 6) else ""
-        valleys.append(Line(minimum.sizes, minimum.losses, colour, width=0.8))
-        valleys.append(Marks(minimum.sizes, minimum.losses, colour, name))
+        line(axes, minimum.sizes, minimum.losses, colour, width=0.8)
+        picture.marks(axes, minimum.sizes, minimum.losses, colour, name)
     values = [(minimum.C, minimum.position, minimum.loss, minimum.spread) for minimum in isoflop.accepted]
     C, positions, losses, spread = np.array(values).T
-    valleys.append(Marks(positions, losses, KINDS[1], "minimum", "star"))
+    picture.marks(axes, positions, losses, KINDS[1], "minimum", symbol=STAR)
     low, high = isoflop.interval()
     sentences = [f"Minima by {isoflop.kind}; exponent {isoflop.law.exponent:.3f}, 95% {low:.3f} to {high:.3f}."]
-    minima = Marks(C, positions, KINDS[1], "minimum", "star")
+    bars = None
     if np.isfinite(spread).all():
-        minima = replace(minima, low=positions * np.exp(-2 * spread), high=positions * np.exp(2 * spread))
+        bars = (positions * np.exp(-2 * spread), positions * np.exp(2 * spread))
         sentences.append("Bars: two standard deviations of the minimum under seed noise.")
     refused = [minimum.refused for minimum in isoflop.minima if minimum.refused is not None]
     if refused:
         reasons = "; ".join(sorted(set(refused)))
         sentences.append(f"{len(refused)} of {len(isoflop.minima)} budgets have no minimum: {reasons}.")
-    budget, size = _axis("C", [C], 2.0), label(isoflop.along)
-    x = _samples(budget)
-    law = Line(x, np.asarray(isoflop.law(x)), BLACK, f"{isoflop.along}* ∝ C^{isoflop.law.exponent:.3f}")
-    panels = (
-        Panel(Axis(size, True), Axis(label("loss"), True), tuple(valleys), legend="C (FLOPs)"),
-        Panel(budget, Axis(f"optimal {size}", True), (law, minima)),
-    )
-    return Picture(panels, caption(points, ("N", "D", "C"), *sentences), "IsoFLOP curves")
+    budget = _axis("C", [C], 2.0)
+    axes = picture.panel(1, budget, Axis(f"optimal {size}", True))
+    law, name = np.asarray(isoflop.law(budget.samples)), f"{isoflop.along}* ∝ C^{isoflop.law.exponent:.3f}"
+    line(axes, budget.samples, law, BLACK, name)
+    picture.marks(axes, C, positions, KINDS[1], "minimum", symbol=STAR, bars=bars)
+    return picture.finish(caption(points, ("N", "D", "C"), *sentences), "C (FLOPs)")
 
 
 def learning_curves(points: Points, *, axis: str = "D", envelope: Envelope | None = None) -> Picture:
@@ -314,17 +507,17 @@ def learning_curves(points: Points, *, axis: str = "D", envelope: Envelope | Non
     sizes = dict(zip(points["run"].tolist(), points["N"].tolist(), strict=True))
     colours = dict(zip(points["N"].tolist(), ordered(points["N"]), strict=True))
     named = set(levels(points["N"], 6).tolist())
-    parts: list[Line] = []
+    picture = Picture("learning curves")
+    axes = picture.panel(0, Axis(label(axis), True), Axis(label("loss"), True))
     for run, size in sorted(sizes.items(), key=lambda item: item[1]):
         rows = np.flatnonzero(points["run"] == run)
         rows = rows[np.argsort(points[axis][rows])]
         name = f"N = {short(size)}" if size in named else ""
         named.discard(size)  # one line of a size is in the legend
-        parts.append(Line(points[axis][rows], points["loss"][rows], colours[size], name, width=1.0))
+        line(axes, points[axis][rows], points["loss"][rows], colours[size], name, width=1.0)
     if envelope is not None:
-        parts.append(Line(getattr(envelope, axis), envelope.loss, KINDS[1], "envelope", "dashed", 2.0))
-    panel = Panel(Axis(label(axis), True), Axis(label("loss"), True), tuple(parts))
-    return Picture((panel,), caption(points, ("N", axis)), "learning curves")
+        line(axes, getattr(envelope, axis), envelope.loss, KINDS[1], "envelope", "dashed", 2.0)
+    return picture.finish(caption(points, ("N", axis)))
 
 
 def label(name: str) -> str:
@@ -364,21 +557,8 @@ def _axis(name: str, columns: Sequence[np.ndarray], margin: float = MARGIN) -> A
     return Axis(label(name), False, (low - room, high + room))
 
 
-def _span(axis: Axis) -> tuple[float, float]:
-    assert axis.range is not None
-    return axis.range
-
-
-def _samples(axis: Axis) -> np.ndarray:
-    return (np.geomspace if axis.log else np.linspace)(*_span(axis), SAMPLES)
-
-
 def _column_or_compute(points: Points, axis: str) -> np.ndarray:
     return points[axis] if axis in points else FLOPS * points["N"] * points["D"]
-
-
-def _names(points: Points) -> tuple[str, ...]:
-    return tuple(map(str, points["run"])) if "run" in points else ()
 
 
 def _estimates(predictions: Sequence[Prediction]) -> np.ndarray:

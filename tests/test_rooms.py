@@ -16,7 +16,7 @@ PACKAGE = Path(__file__).parents[1] / "scaling"
 # The design's order; `atomic`, `parent`, `batch` and others are files that later rooms share.
 FLOORS = """
     version errors printing atomic parent standard_error json_lines schema shape batch
-    strict_yaml config kernel nn model cost metric data objective laws picture figures
+    strict_yaml config kernel nn model cost metric data objective laws figures
     ledger decode interop scoring training studies sweeps tables reports inside verbs __init__ cli __main__
 """
 ROOMS: Sequence[str] = FLOORS.split()
@@ -24,8 +24,7 @@ ALONE = {
     "config": {"omegaconf"},
     "strict_yaml": {"yaml"},
     "metric": {"numpy", "scipy"},
-    "picture": {"numpy", "matplotlib"},
-    "figures": {"numpy"},
+    "figures": {"numpy", "matplotlib"},
     "laws": {"numpy", "scipy", "pyarrow"},
     "ledger": set(),
 }

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from scaling.figures import FORMATS
 from scaling.inside.look import Look
-from scaling.picture import FORMATS
 
 SIDE = 0.62
 """Inches of a small map."""

@@ -18,9 +18,9 @@ from scaling.data.batches import evaluation
 from scaling.data.source import Vocabulary
 from scaling.data.store import root
 from scaling.errors import ScalingError
+from scaling.figures import FORMATS
 from scaling.model.family import Family, counted
 from scaling.model.parameters import parameters
-from scaling.picture import FORMATS
 from scaling.schema import build
 from scaling.training.finetune import Pretrained
 

@@ -63,6 +63,7 @@ def akaike_weights(fits: Sequence[Fit]) -> np.ndarray:
 class Comparison:
     """Laws fitted to the same points, the best first."""
 
+    fits: Mapping[str, Fit]
     aicc: dict[str, float]
     weights: dict[str, float]
     """Akaike weights: they sum to one."""
@@ -81,7 +82,7 @@ def compare(fits: Mapping[Any, Fit]) -> Comparison:
             raise ScalingError("only fits of the same points under the same objective compare", fix="fit them again")
     weights = dict(zip(fits, map(float, akaike_weights([*fits.values()]))))
     criterion = dict(sorted(((name, aicc(fit)) for name, fit in fits.items()), key=lambda item: item[1]))
-    return Comparison(criterion, {name: weights[name] for name in criterion})
+    return Comparison(fits, criterion, {name: weights[name] for name in criterion})
 
 
 def average(fits: Mapping[str, Fit], inputs: Mapping[str, float], level: float = 0.95) -> Interval:
@@ -195,28 +196,11 @@ def coded(points: Points, by: str, variants: Sequence[str]) -> Points:
     return points.with_column(VARIANT, codes, f"place of {by} among {', '.join(variants)}")
 
 
-@dataclass(frozen=True)
-class Verdict:
-    """Joint fits under each way to differ, weighed against each other."""
-
-    fits: Mapping[str, Fit]
-    comparison: Comparison
-
-    @property
-    def best(self) -> str:
-        return self.comparison.best
-
-    def __str__(self) -> str:
-        weight = self.comparison.weights[self.best]
-        return f"the variants differ by {self.best} (Akaike weight {weight:.2f} of {len(self.fits)} ways to differ)"
-
-
 def how_variants_differ(
     law: Law | str, points: Points, by: str, baseline: str | None = None, **choices: Any
-) -> Verdict:
+) -> Comparison:
     """Is a variant better by a factor of compute, by its coefficients, by an exponent, or not at all?"""
-    fits = {differ: fit_joint(law, points, by, differ, baseline, **choices) for differ in DIFFERENCES}
-    return Verdict(fits, compare(fits))
+    return compare({differ: fit_joint(law, points, by, differ, baseline, **choices) for differ in DIFFERENCES})
 
 
 @dataclass(frozen=True)

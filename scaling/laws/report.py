@@ -244,7 +244,10 @@ def optima(document: Row) -> Table | None:
             *(
                 cell
                 for name in "ND"
-                for cell in (_answer(row, row[name]["estimate"], short), *([_ends(row[name], short)] * bounded))
+                for cell in (
+                    _answer(row, row[name]["estimate"], short),
+                    *([_ends(row[name], short)] if bounded else []),
+                )
             ),
             _answer(row, row["loss"]["estimate"]),
             *_both(row, DECIMALS),

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
+from xml.etree import ElementTree
 
-from scaling.figures import caption
-from scaling.picture import Picture
+import numpy as np
+
+from scaling.figures import Picture, caption
+from scaling.printing import short
 from scaling.reports.markup import Html, join, tag
 from scaling.reports.numbers import formula
-from scaling.reports.plot import plot
 from scaling.studies.findings import FIGURES, Findings
 
 TEST, DOUBT = ("extrapolation",), ("residuals", "sensitivity")
 """Pictures of the held-out runs and of the diagnostics; every other picture is one of the law."""
 
-WIDE = (720, 400)
+SVG, LINK = "{http://www.w3.org/2000/svg}", "{http://www.w3.org/1999/xlink}href"
 
 
 def of_law(findings: Findings) -> tuple[str, ...]:
@@ -38,21 +41,57 @@ def gallery(findings: Findings, names: tuple[str, ...], runs: Mapping[str, str],
 
 def _figure(findings: Findings, name: str, number: int, runs: Mapping[str, str], wide: bool) -> Html:
     picture = findings.pictures[name]
-    panels = list(_panels(picture, name, runs, wide))
     files = join(*(join(" ", tag("a", kind[1:].upper(), href=name + kind)) for kind in FIGURES))
     title = picture.title[:1].upper() + picture.title[1:]
     sentences = _sentences(findings, name, picture)
     legend = join(tag("b", f"Figure {number}. {title}."), " ", formula(sentences), files)
-    spread = wide or len(panels) > 1
-    kind = "panels one" if len(panels) == 1 else "panels"
-    return tag("figure", tag("div", *panels, class_=kind), tag("figcaption", legend), class_="wide" if spread else None)
+    drawn = tag("div", plot(picture, name, runs), class_="plot")
+    return tag("figure", drawn, tag("figcaption", legend), class_="wide" if wide or len(picture.panels) > 1 else None)
 
 
-def _panels(picture: Picture, name: str, runs: Mapping[str, str], wide: bool) -> Iterator[Html]:
-    for place, panel in enumerate(picture.panels):
-        label = f"{picture.title}: {panel.y.label} over {panel.x.label}" + (f", {panel.title}" if panel.title else "")
-        size = WIDE if wide and len(picture.panels) == 1 else ()
-        yield plot(panel, f"{name}-{place}", f"{label}; the table of runs has the values", runs, *size)
+def plot(picture: Picture, key: str, names: Mapping[str, str]) -> Html:
+    """The picture as SVG in the page; each mark of a run shows its values and leads to its row in the table of runs.
+
+    `key` is its own on the page, `names` are those of runs by their id. The page's policy forbids styles on elements,
+    so that each becomes attributes.
+    """
+    root = ElementTree.fromstring(picture.svg(key))
+    labels = _labels(picture, names)
+    for element in list(root.iter()):
+        for child in [*element.findall(f"{SVG}metadata"), *element.findall(f"{SVG}style")]:
+            element.remove(child)
+        for name, value in re.findall(r"([\w-]+):\s*([^;]+)", element.attrib.pop("style", "")):
+            if name == "font":  # its size and its family
+                name, value = "font-size", value.split("px")[0].split()[-1] + "px"
+            element.set(name, value)
+        element.tag = element.tag.removeprefix(SVG)
+        if element.tag == "g":
+            element.attrib.pop("id", None)
+        if link := element.attrib.pop(LINK, None):
+            element.set("href", link)
+        if element.tag == "a":
+            del element.attrib["target"]
+            label = ElementTree.Element("title")
+            label.text = next(labels)
+            element.insert(0, label)
+    root.attrib = {"viewBox": root.attrib["viewBox"], "role": "img"} | {
+        "aria-label": f"{picture.title}; the table of runs has the values"
+    }
+    return Html(ElementTree.tostring(root, encoding="unicode"))
+
+
+def _labels(picture: Picture, names: Mapping[str, str]) -> Iterator[str]:
+    """The label of each mark at the pointer, in the order of the SVG: the run, and its place on both axes."""
+    for marks, runs in picture.runs.items():
+        assert marks.axes is not None
+        x, y = (label.partition(" (")[0] for label in (marks.axes.get_xlabel(), marks.axes.get_ylabel()))
+        for run, (across, up) in zip(runs, np.ma.filled(marks.get_offsets(), np.nan), strict=True):
+            if np.isfinite([across, up]).all():  # others are not drawn
+                yield f"{names.get(run, run)}: {x} {_value(across)}, {y} {_value(up)}"
+
+
+def _value(value: float) -> str:
+    return short(value) if abs(value) >= 1e3 else f"{value:.4f}".replace("-", "−")
 
 
 def _sentences(findings: Findings, name: str, picture: Picture) -> str:

@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING
 
 from scaling.errors import plural
 from scaling.ledger import Ledger
-from scaling.reports import colour, figures, sections
+from scaling.reports import figures, sections
 from scaling.reports.answer import answer, tested
 from scaling.reports.chosen import chosen
 from scaling.reports.compute_spent import compute_spent
 from scaling.reports.markup import Html, join, tag
 from scaling.reports.on_record import on_record
-from scaling.reports.plot import colours
 from scaling.reports.provenance import provenance
 from scaling.reports.reliability import unreliable
 from scaling.reports.rows import advantages
@@ -135,15 +134,6 @@ def page(findings: Findings, record: Record) -> str:
         header,
         main,
         footer,
-        tag("div", id="tip", role="status"),
     )
-    return shell(f"{study} — scaling study", body, _style(findings), _resource("closer.js") + _resource("page.js"))
-
-
-def _style(findings: Findings) -> str:
-    inks = {ink for picture in findings.pictures.values() for panel in picture.panels for ink in colours(panel)}
-    return _resource("page.css") + colour.rules(inks)
-
-
-def _resource(name: str) -> str:
-    return (files("scaling.reports") / name).read_text(encoding="utf-8")
+    style = (files("scaling.reports") / "page.css").read_text(encoding="utf-8")
+    return shell(f"{study} — scaling study", body, style)

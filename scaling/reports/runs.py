@@ -34,7 +34,7 @@ def runs_table(findings: Findings, ledger: Ledger, store: PurePosixPath | None) 
     caption = (
         "Every planned run; its name leads to its settings. “Off the law”: the observed loss over the law’s, less one."
     )
-    table = tag("table", tag("caption", tag("span", caption)), tag("thead", head), tag("tbody", *body), class_="sorts")
+    table = tag("table", tag("caption", tag("span", caption)), tag("thead", head), tag("tbody", *body))
     return tag("div", table, class_="scroll", tabindex=0, role="region", aria_label="Table of runs")
 
 
@@ -59,7 +59,7 @@ def _row(
     if addresses is not None:
         where = addresses[row["run"]]
         cells.append(tag("td", tag("a", "open", href=where) if where else None, class_="words"))
-    return tag("tr", *cells, data_run=row["run"], class_=None if done else "undone")
+    return tag("tr", *cells, data_run=row["run"], id=f"run-{row['run']}", class_=None if done else "undone")
 
 
 def _numbers(row: Mapping[str, Any]) -> Iterator[Html]:

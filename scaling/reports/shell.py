@@ -8,11 +8,11 @@ from hashlib import sha256
 from scaling.reports.markup import Html, tag
 
 
-def shell(title: str, body: Html, style: str, script: str) -> str:
+def shell(title: str, body: Html, style: str, script: str = "") -> str:
     """Nothing may load, and of what could act only this very style sheet and this very script may."""
+    scripts = f"'{_hash(script)}'" if script else "'none'"
     policy = (
-        f"default-src 'none'; style-src '{_hash(style)}'; script-src '{_hash(script)}'; "
-        "base-uri 'none'; form-action 'none'"
+        f"default-src 'none'; style-src '{_hash(style)}'; script-src {scripts}; base-uri 'none'; form-action 'none'"
     )
     head = tag(
         "head",
@@ -24,7 +24,7 @@ def shell(title: str, body: Html, style: str, script: str) -> str:
         tag("title", title),
         tag("style", Html(style)),
     )
-    whole = tag("html", head, tag("body", body, tag("script", Html(script))), lang="en")
+    whole = tag("html", head, tag("body", body, tag("script", Html(script)) if script else None), lang="en")
     return f"<!doctype html>\n{whole}\n"
 
 

@@ -19,10 +19,10 @@ from scaling.studies.counts import counts
 from scaling.studies.question import Question
 
 if TYPE_CHECKING:
+    from scaling.figures import Picture
     from scaling.laws.fit import Fit
     from scaling.laws.intervals import Interval
     from scaling.laws.points import Points
-    from scaling.picture import Picture
     from scaling.studies.plan import Plan, Run
 
 FIGURES = (".pdf", ".png")

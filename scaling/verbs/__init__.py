@@ -9,8 +9,7 @@ COMMANDS = {
     "predict_run": ("predict-run", "predictions"),
     "table": ("table", "decide"),
     "sweep": ("sweep", "agent", "pull"),
-    "fit": ("fit",),
-    "fit_curves": ("fit-curves",),
+    "fit": ("fit", "fit-curves"),
     "evaluate": (
         *("evaluate", "evaluate-options", "evaluate-corpus", "evaluate-cloze", "evaluate-harness"),
         *("predict", "tasks"),

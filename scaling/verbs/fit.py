@@ -1,4 +1,4 @@
-"""Fit a scaling law to a table of runs."""
+"""Fit a scaling law to a table of runs, or to whole training curves."""
 
 from __future__ import annotations
 
@@ -19,12 +19,15 @@ from scaling.verbs.verb import Flag, spelled, verb
 if TYPE_CHECKING:
     import pandas
 
+    from scaling.figures import Picture
     from scaling.laws import Fit as FittedLaw
     from scaling.laws import Interval, Law, Points, Prediction, TwoStep
+    from scaling.laws.curves import Curve, CurveFit
     from scaling.laws.held_out import Refit
     from scaling.laws.optimum import Competitor
     from scaling.laws.written import Written
-    from scaling.picture import Picture
+else:
+    CurveFit = Any  # the signature is evaluated, and help needs no numpy
 
 Objective = Literal["log_huber", "log_squared", "squared", "huber", "log_absolute", "absolute"]
 Method = Literal["profile", "t", "bootstrap_case", "bootstrap_run", "bootstrap_residual", "none"]
@@ -194,7 +197,7 @@ class Fit(TableResult):
 
     def save(self, folder: str | Path) -> list[Path]:
         """Draw all pictures into a folder, each as PDF, SVG and PNG."""
-        from scaling.picture import FORMATS
+        from scaling.figures import FORMATS
 
         pictures = {str(Path(folder) / name): picture for name, picture in self.pictures.items()}
         return [path for name, picture in pictures.items() for path in picture.save(*(name + kind for kind in FORMATS))]
@@ -341,7 +344,6 @@ def _law(
     chosen: Law | Written | str, table: Points, train: Points, tested: Points | None, options: Mapping[str, Any]
 ) -> Fit:
     """The fit of a law, or of the law that `auto` chooses, to the points of `train`."""
-    from scaling.figures import figures_of_law
     from scaling.laws.examine import check_target, examine
     from scaling.laws.held_out import choose, choose_again
     from scaling.laws.points import group_of
@@ -381,14 +383,18 @@ def _law(
         **how,
     )
     document = examined.document | ({} if choice is None else {"choice": choice.to_json()})
-    album = partial(figures_of_law, law, tested, tested=examined.held_out, **how)
+
+    def album() -> dict[str, Picture]:
+        from scaling.figures import figures_of_law
+
+        return figures_of_law(law, tested, tested=examined.held_out, **how)
+
     more = {"album": album, "refit": refit, "questions": options["checklist"]}
     return Fit(document, train, examined.intervals, law, **how, **more)
 
 
 def _approach(points: Points, law: str, noise: float | None, seed: int) -> Fit:
     """Chinchilla's approach 1 or 2: the growth of the optimal size and data."""
-    from scaling.figures import isoflop_valleys, learning_curves
     from scaling.laws.approaches import envelope, isoflop
     from scaling.laws.examine import of_envelope, of_isoflop
 
@@ -396,13 +402,79 @@ def _approach(points: Points, law: str, noise: float | None, seed: int) -> Fit:
     if law == "envelope":
         closed = envelope(points)
         found = of_envelope(points, closed)
-        drawn = partial(learning_curves, points, axis="C", envelope=closed)
-        return Fit(found.document, points, found.intervals, album=lambda: {law: drawn()})
+
+        def curves() -> dict[str, Picture]:
+            from scaling.figures import learning_curves
+
+            return {law: learning_curves(points, axis="C", envelope=closed)}
+
+        return Fit(found.document, points, found.intervals, album=curves)
     kind: Any = law.removeprefix("isoflop_")
     both = [isoflop(points, along=name, kind=kind, noise=noise, seed=seed) for name in ("N", "D")]
     found = of_isoflop(points, *both)
-    album = {f"isoflop_{each.along}": partial(isoflop_valleys, each, points) for each in both}
-    return Fit(found.document, points, found.intervals, album=lambda: {name: draw() for name, draw in album.items()})
+
+    def valleys() -> dict[str, Picture]:
+        from scaling.figures import isoflop_valleys
+
+        return {f"isoflop_{each.along}": isoflop_valleys(each, points) for each in both}
+
+    return Fit(found.document, points, found.intervals, album=valleys)
+
+
+@verb
+def fit_curves(
+    curves: Any,
+    *,
+    law: Literal["multi_power", "annealed_curve"] = "multi_power",
+    after: str | float | None = None,
+    where: tuple[str, ...] = (),
+    level: OpenFraction = 0.95,
+    seed: Seed = 0,
+) -> CurveFit:
+    """Fit a law to every logged loss of many runs, and predict held-out runs and the ends of unfinished ones.
+
+        scaling fit-curves runs/studies/quickstart
+        scaling fit-curves curves.csv --law annealed_curve --after 2e5
+
+        curves = scaling.fit_curves("runs/studies/quickstart")
+        curves.estimates["E"], curves.intervals()["E"]
+
+    CURVES is the folder of a study, or a table with a row for each logged loss (columns run, N, step, tokens, lr and
+    loss; docs/laws.md); in Python also a list of `Curve` objects. The fit predicts the runs of a column `held_out` and
+    the end of each run that is unfinished.
+
+    Args:
+        curves: the folder of a study, or a table of curves
+        law: the law of whole curves
+        after: leave out the losses before these tokens
+        where: fit these rows of a table only: 'N>=1e6' kind=evaluate
+        level: of the intervals
+        seed: of the random starts
+    """
+    from scaling.laws import curves as curve_fits
+    from scaling.laws.formula import parse_number
+
+    start = None if after is None else parse_number(after)
+    if after is not None and start is None:
+        raise ScalingError("is not a number", key="after", value=after, fix="write --after 2e5")
+    return curve_fits.fit_curves(read_curves(curves, where), law, after=start, level=level, seed=seed)
+
+
+def read_curves(source: Any, where: Sequence[str] = ()) -> list[Curve]:
+    """The curves of a study's folder, of a table, or of `Curve` objects."""
+    from scaling.laws.curves import Curve
+    from scaling.laws.curves import read_curves as curves_of_table
+    from scaling.studies.points import read_points
+
+    if isinstance(source, str | Path) and Path(source).is_dir():
+        from scaling.studies.curves import curves_of_study
+
+        if where:
+            raise ScalingError("chooses rows of a table", key="where", fix="name the folder of one study")
+        return list(curves_of_study(Path(source)))
+    if isinstance(source, list | tuple) and all(isinstance(curve, Curve) for curve in source):
+        return list(source)
+    return curves_of_table(read_points(source, where=where))
 
 
 def _frame(rows: Iterable[Mapping[str, Any]]) -> pandas.DataFrame:

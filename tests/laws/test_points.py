@@ -153,7 +153,7 @@ def test_an_unreadable_file_is_one_line_with_its_place(tmp_path):
         assert name in line
 
 
-@pytest.mark.parametrize("module", ["scaling.laws.points", "scaling.figures", "scaling.laws.report"])
+@pytest.mark.parametrize("module", ["scaling.laws.points", "scaling.laws.report"])
 def test_nothing_heavy_is_imported_until_it_is_used(module):
     heavy = ["torch", "lightning", "pandas", "pyarrow", "matplotlib", "rich", "scipy.stats"]
     told = f"import sys, {module}; print(*(name for name in {heavy} if name in sys.modules))"

@@ -1,20 +1,16 @@
-"""The pieces of the page: markup that holds, axes, colours on black, numbers with the digits that are known."""
+"""The pieces of the page: markup that holds, numbers with the digits that are known."""
 
 from __future__ import annotations
 
 import shlex
 from html.parser import HTMLParser
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from scaling.laws.catalogue import LAWS
-from scaling.picture import BLACK, GREY, KINDS, ordered
 from scaling.reports.answer import answer
-from scaling.reports.axis import scale
-from scaling.reports.colour import counterpart
 from scaling.reports.interval_strip import interval_strip
 from scaling.reports.markup import Html, join, plain, tag
 from scaling.reports.numbers import ends, formula, percent, significant
@@ -48,42 +44,6 @@ def test_text_stays_text(text):
 def test_markup_is_not_escaped_twice():
     assert tag("b", tag("i", "<"), None, class_="x") == '<b class="x"><i>&lt;</i></b>'
     assert isinstance(join("a", Html("<br>")), Html)
-
-
-def brightness(colour: str) -> float:
-    """Relative luminance (WCAG 2)."""
-    parts = np.array([int(colour[place : place + 2], 16) for place in (1, 3, 5)]) / 255
-    linear = np.where(parts <= 0.04045, parts / 12.92, ((parts + 0.055) / 1.055) ** 2.4)
-    return float(linear @ [0.2126, 0.7152, 0.0722])
-
-
-@pytest.mark.parametrize("colour", [BLACK, GREY, *KINDS, *ordered(np.linspace(0, 1, 9))])
-def test_a_colour_stands_out_from_black(colour):
-    paper = brightness("#131518")
-    assert (brightness(counterpart(colour)) + 0.05) / (paper + 0.05) > 3
-
-
-def test_the_order_of_colours_is_kept_on_black():
-    lights = [brightness(counterpart(colour)) for colour in ordered(np.linspace(0, 1, 9))]
-    assert lights == sorted(lights, reverse=True)
-
-
-values = st.floats(1e-6, 1e18).flatmap(lambda low: st.tuples(st.just(low), st.floats(1.001, 1e9)))
-
-
-@given(values, st.booleans())
-def test_ticks_are_few_distinct_and_on_the_axis(ends, log):
-    low, high = ends[0], ends[0] * ends[1]
-    axis = scale(np.array([low, high]), log, None, 0.0, 100.0)
-    ticks = axis.ticks()
-    places = [value for value, _ in ticks]
-    assert 1 <= len(ticks) <= 12
-    assert places == sorted(places)
-    pixels = axis(np.array(places))
-    assert pixels.min() >= -1e-6
-    assert pixels.max() <= 100 + 1e-6
-    if ends[1] > 1.01:
-        assert len({text for _, text in ticks}) == len(ticks)
 
 
 def test_an_interval_is_told_with_the_digits_it_leaves():

@@ -1,0 +1,182 @@
+"""Verbs: how the words, options and keywords of a function of `scaling/verbs` are read, and what it returns.
+
+def fit(points: Any, *, rename: Annotated[Mapping[str, str], Flag("map")] = {}, progress: PYTHON[bool] = True): ...
+"""
+
+from __future__ import annotations
+
+import functools
+import html
+import inspect
+import json
+import re
+import types
+import typing
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Annotated, Any, ParamSpec, TypeVar
+
+from scaling.errors import ScalingError
+from scaling.printing import columns, html_table
+from scaling.schema import check
+from scaling.verbs import COMMANDS, function_name
+
+if TYPE_CHECKING:
+    import pandas
+
+RUNS = "runs"
+"""The ledger's folder, unless another is named; as in defaults.yaml."""
+OVERRIDE = re.compile(r"[A-Za-z_][\w-]*(\.[\w-]+)*=", re.ASCII)
+SHORT = {"tokens": "train.tokens", "steps": "trainer.max_steps"}
+"""Keys that are asked for so often that their section may be left out."""
+
+
+def words(overrides: Sequence[str], settings: Mapping[str, Any]) -> list[str]:
+    """`("size=tiny",)` and `{"tokens": "5M", "optimizer__lr": 1e-3}` as `size=tiny train.tokens=5M optimizer.lr=0.001`.
+
+    A double underscore in a keyword is the dot that Python does not allow there.
+    """
+    keys = {name: SHORT.get(name, name.replace("__", ".")) for name in settings}
+    values = (value if isinstance(value, str) else json.dumps(value, default=str) for value in settings.values())
+    return [*overrides, *(f"{key}={value}" for key, value in zip(keys.values(), values))]
+
+
+VERBS = tuple(command for commands in COMMANDS.values() for command in commands)
+"""The commands, in the order of `scaling --help`."""
+
+Value = TypeVar("Value")
+Arguments = ParamSpec("Arguments")
+Returned = TypeVar("Returned")
+
+
+@dataclass(frozen=True)
+class Flag:
+    """The option's name on the command line, where it differs from the parameter's."""
+
+    name: str
+
+
+PYTHON = Annotated[Value, "python"]
+"""The type of a parameter without an option: its value is an object of Python."""
+
+
+def verb(function: Callable[Arguments, Returned]) -> Callable[Arguments, Returned]:
+    """Read `key=value` words and unknown keywords as overrides, and refuse a value outside the annotated range."""
+    annotated = inspect.signature(function, eval_str=True).parameters
+
+    @functools.wraps(function)
+    def checked(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Returned:
+        for name, value in kwargs.items():
+            parameter = annotated.get(name)
+            if parameter is None or value is None or isinstance(value, Mapping | list | tuple):
+                continue
+            if parameter.kind is parameter.KEYWORD_ONLY:
+                check(spelled(parameter), value, without_none(parameter.annotation))
+        positional, keywords = bound(function, args, kwargs)
+        return function(*positional, **keywords)  # pyright: ignore[reportCallIssue]
+
+    return checked
+
+
+def bound(
+    function: Callable[..., Any], args: Sequence[Any], keywords: Mapping[str, Any]
+) -> tuple[list[Any], dict[str, Any]]:
+    """The arguments of a verb: words by their order, then `key=value` words, then unknown keywords as such words."""
+    parameters, options = inspect.signature(function).parameters, dict(keywords)
+    named = [parameter for parameter in parameters.values() if parameter.kind is parameter.POSITIONAL_OR_KEYWORD]
+    names = [arg for arg in args if not ("overrides" in parameters and _is_override(arg))]
+    overrides = [arg for arg in args if "overrides" in parameters and _is_override(arg)]
+    if "settings" in parameters:
+        overrides += words((), {name: options.pop(name) for name in keywords if name not in parameters})
+    if len(names) > len(named) and not {"words", "others"} & set(parameters):
+        extra, titles = names[len(named)], " ".join(parameter.name.upper() for parameter in named)
+        if "overrides" not in parameters and _is_override(extra):
+            raise ScalingError(f"`scaling {_command(function)}` has no settings", key=extra, fix="leave it out")
+        what = f"expected {titles or 'no words'}, and found one more"
+        raise ScalingError(what, value=extra, key="word", fix="leave it out")
+    needed = [parameter.name for parameter in named if parameter.default is parameter.empty]
+    if missing := [name.upper() for name in needed[len(names) :] if name not in options]:
+        fix = f"see `scaling {_command(function)} --help`"
+        raise ScalingError(f"expected {' '.join(needed).upper()}", key=missing[0], fix=fix)
+    if overrides:
+        names += [options.pop(parameter.name, parameter.default) for parameter in named[len(names) :]]
+    return [*names, *overrides], options
+
+
+def _is_override(arg: object) -> bool:
+    return isinstance(arg, str) and OVERRIDE.match(arg) is not None
+
+
+def _command(function: Callable[..., Any]) -> str:
+    return next((verb for verb in VERBS if function_name(verb) == function.__name__), function.__name__)
+
+
+def spelled(parameter: inspect.Parameter) -> str:
+    """The name of a parameter's option, without its dashes."""
+    flags = [mark.name for mark in marks(parameter.annotation) if isinstance(mark, Flag)]
+    return flags[0] if flags else parameter.name.replace("_", "-")
+
+
+def without_none(annotation: Any) -> Any:
+    """`int` of `int | None`; an annotation of several other types as it is."""
+    choices = [choice for choice in typing.get_args(annotation) if choice is not type(None)]
+    is_union = typing.get_origin(annotation) in (typing.Union, types.UnionType)
+    return choices[0] if is_union and len(choices) == 1 else annotation
+
+
+def marks(annotation: Any) -> tuple[Any, ...]:
+    return getattr(annotation, "__metadata__", ())
+
+
+def documented(function: object) -> tuple[str, dict[str, str]]:
+    """A verb's docstring: the text before `Args:`, and the help of each parameter under it."""
+    about, _, lines = (inspect.getdoc(function) or "").partition("\nArgs:\n")
+    entries = re.findall(r"^    (\w+): (.*(?:\n {5,}.*)*)", lines, re.MULTILINE)
+    return about.rstrip(), {name: " ".join(text.split()) for name, text in entries}
+
+
+Table = tuple[Sequence[str], Sequence[Sequence[Any]]]
+
+
+@dataclass(frozen=True, repr=False)
+class Result:
+    """A result with the `document` of `--json` (docs/json.md), whose keys are attributes. `parts` are the texts and
+    tables that are printed, `code` is the exit code.
+    """
+
+    document: Any
+    parts: Sequence[str | Table] = field(default=(), repr=False)
+    code: int = field(default=0, repr=False)
+
+    def __getattr__(self, key: str) -> Any:
+        document = self.__dict__.get("document", {})  # which is not there yet while a copy is made
+        if not isinstance(document, dict) or key not in document:
+            raise AttributeError(f"{type(self).__name__} has no {key!r}")
+        return document[key]
+
+    @property
+    def data(self) -> pandas.DataFrame:
+        """A row of the DataFrame is an entry of the document, where that is a list."""
+        import pandas
+
+        return pandas.DataFrame(self.document)
+
+    def to_json(self) -> Any:
+        from scaling.ledger.document import spelled
+
+        return spelled(self.document)
+
+    def _parts(self) -> Sequence[str | Table]:
+        """What is printed: the keys of the document, where a result names nothing else."""
+        return self.parts or [(["key", "value"], [[key, str(value)] for key, value in dict(self.document).items()])]
+
+    def __str__(self) -> str:
+        return "\n".join(part if isinstance(part, str) else columns(*part) for part in self._parts())
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        parts = (
+            f"<pre>{html.escape(part)}</pre>" if isinstance(part, str) else html_table(*part) for part in self._parts()
+        )
+        return "".join(parts)
