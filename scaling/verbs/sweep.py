@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import pandas
 
     from scaling.sweeps.file import Sweep as SweepFile
-    from scaling.sweeps.trial import Trial
+    from scaling.sweeps.local import Trial
 
 MOST_TRIALS = 20  # trials without a result that are named
 MOST_RUNS = 5  # runs that are named as not complete, or as having two results
