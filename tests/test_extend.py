@@ -165,7 +165,7 @@ def test_workers_read_the_file_that_the_study_read(tmp_path):
 
 
 def test_a_sweeps_command_names_it(tmp_path):
-    from scaling.sweeps.command import words_of
+    from scaling.sweeps.file import words_of
 
     path = written(tmp_path, MINE)
     for said in (["--extend", path], [f"--extend={path}"]):

@@ -132,7 +132,7 @@ def held(
     """
     runs = table.load(table.baseline, words)["runs"]
     if isinstance(source, str) and source.startswith("wandb:"):
-        from scaling.sweeps.pull.pull import pull
+        from scaling.sweeps.pull import pull
 
         project = source.removeprefix("wandb:")
         if project.count("/") == 2:  # a sweep, which is a study of its own

@@ -19,7 +19,7 @@ from scaling.ledger import Attempt, Ledger
 from scaling.ledger.document import Log, flat
 from scaling.training.point import point
 from scaling.training.signals import PRUNE
-from scaling.training.wandb_settings import AGENT, SWEEP, mode, settings, shown, tried
+from scaling.training.wandb_settings import SWEEP, mode, settings, shown, tried
 
 if TYPE_CHECKING:
     from scaling.training.experiment import Experiment
@@ -119,7 +119,7 @@ class RunWandbLogger(WandbLogger):
 
     def pruned(self) -> bool:
         """Whether W&B requests that the run of a sweep stop. The agent's SIGTERM comes before its client knows why."""
-        may_prune = self._online and SWEEP in os.environ and AGENT not in os.environ
+        may_prune = self._online and SWEEP in os.environ
         return may_prune and self._asked.wait(STOP_WAIT)
 
     def _stop(self) -> None:

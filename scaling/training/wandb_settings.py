@@ -15,8 +15,7 @@ from scaling.config import Config
 if TYPE_CHECKING:
     import wandb
 
-SWEEP = "WANDB_SWEEP_ID"  # set by W&B's agent, and by ours
-AGENT = "SCALING_AGENT"  # set by ours, whose SIGTERM is never a wish of W&B's
+SWEEP = "WANDB_SWEEP_ID"  # set by W&B's agent
 # What W&B's client may take, unless WANDB_INIT_TIMEOUT and WANDB_FINISH_TIMEOUT set other times.
 SECONDS = {"init_timeout": 10.0, "finish_timeout": 15.0}
 

@@ -8,7 +8,7 @@ COMMANDS = {
     "plan": ("plan",),
     "predict_run": ("predict-run", "predictions"),
     "table": ("table", "decide"),
-    "sweep": ("sweep", "agent", "pull"),
+    "sweep": ("sweep", "pull"),
     "fit": ("fit", "fit-curves"),
     "evaluate": (
         *("evaluate", "evaluate-options", "evaluate-corpus", "evaluate-cloze", "evaluate-harness"),

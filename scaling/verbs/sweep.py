@@ -1,8 +1,7 @@
-"""W&B sweeps: check and register one, run it here, serve it as an agent, and bring runs back from W&B."""
+"""W&B sweeps: check and register one, run it here, and bring runs back from W&B."""
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
     import pandas
 
     from scaling.sweeps.file import Sweep as SweepFile
-    from scaling.sweeps.trial import Trial
+    from scaling.sweeps.local import Trial
 
 MOST_TRIALS = 20  # trials without a result that are named
 MOST_RUNS = 5  # runs that are named as not complete, or as having two results
@@ -75,6 +74,7 @@ def sweep(
     *overrides: str,
     study: str | None = None,
     local: bool = False,
+    missing: bool = False,
     dry_run: bool = False,
     count: PositiveInt | None = None,
     workers: PositiveInt | None = None,
@@ -85,7 +85,8 @@ def sweep(
 
         scaling sweep sweeps/learning_rate.yaml --dry-run     check it and print its cost
         scaling sweep sweeps/learning_rate.yaml --local       the same runs on this machine; no account, no network
-        scaling sweep sweeps/learning_rate.yaml               register it with W&B; `scaling agent` trains it
+        scaling sweep sweeps/learning_rate.yaml               register it with W&B; `wandb agent` trains it
+        scaling sweep sweeps/ladder.yaml --missing            train here what a grid's agents have left without a result
         scaling sweep --study quickstart                      a planned study as a sweep over the ids of its runs
 
         best = scaling.sweep("sweeps/learning_rate.yaml", local=True).best
@@ -97,12 +98,14 @@ def sweep(
         file: the file of a sweep, as `wandb sweep` reads it
         study: a planned study of the ledger in place of a file
         local: train its runs on this machine, with no server
+        missing: as --local, for a grid whose agents are done: the cells that have no result in the ledger
         dry_run: check it and print its cost, nothing more, with --local too
         count: the most runs to train
         workers: processes of --local (default: one for each GPU or core)
     """
     from scaling.sweeps.file import capped, of, read
 
+    local = local or missing
     if (file is None) == (study is None):
         what = "name one sweep's file" if file is None else "a study takes the place of a file"
         raise ScalingError(what, key="FILE", fix="as in scaling sweep sweeps/learning_rate.yaml, or --study NAME")
@@ -116,6 +119,9 @@ def sweep(
         raise ScalingError(what, key=others[0], fix="write it into command")
     if file is not None:
         checked = capped(read(file), count)
+        if missing and checked.method != "grid":
+            what = f"{checked.method} has no list of cells of which some could be missing"
+            raise checked.config.error("method", what, "--local draws its own")
     if study is not None:
         from scaling.ledger import Ledger
         from scaling.sweeps.study import tree
@@ -124,8 +130,8 @@ def sweep(
         checked, where = capped(of(study, tree(ledger, study)), count), []  # its command names the ledger
 
     from scaling.sweeps import check
-    from scaling.sweeps.register import register
     from scaling.sweeps.search import needs_end
+    from scaling.sweeps.wandb_client import register
 
     # With no server the runs are not shown anywhere, unless an override asks for it.
     given = ["log.wandb=disabled", *overrides] if local else where
@@ -140,8 +146,7 @@ def sweep(
     outlook = check.check(checked, looks)
     path, lines = None if dry_run else register(checked), [outlook.described(checked)]
     if path is not None:
-        agent = " ".join(["scaling agent", path, *where]) + ("" if where else f" (or: wandb agent {path})")
-        lines.append(f"registered as {path}; on each node: {agent}")
+        lines.append(f"registered as {path}; on each node: wandb agent {path}")
     return Sweep({**vars(outlook), "sweep": path}, lines, file=checked)
 
 
@@ -165,44 +170,6 @@ def _first(lines: Sequence[str], most: int) -> list[str]:
 
 
 @verb
-def agent(
-    sweep: str, *overrides: str, count: PositiveInt | None = None, progress: PYTHON[bool] = True, **settings: Any
-) -> Result:
-    """Train the runs of a registered W&B sweep: one agent for a whole node, which loses no run to a kill or a requeue.
-
-        scaling agent me/scaling/abcd1234
-        scaling agent me/scaling/abcd1234 runs=/shared/runs     the folder that all agents of the sweep see
-
-        scaling.agent("me/scaling/abcd1234", runs="/shared/runs")
-
-    The agent starts the ranks of each run itself. Overrides hold for every run on this node. `wandb agent` may serve
-    the same sweep.
-
-    Args:
-        sweep: ENTITY/PROJECT/ID, as `scaling sweep` and `wandb sweep` print it
-        count: the most runs to take
-    """
-    environment = dict(os.environ)
-    os.environ["CUDA_VISIBLE_DEVICES"] = ""  # the agent itself reads configs alone: devices are those of its runs
-    try:
-        from scaling.studies.view import teller
-        from scaling.sweeps.agent import Agent
-        from scaling.sweeps.server import Path as Place
-        from scaling.sweeps.server import Server
-
-        given = list(overrides)
-        serving = Agent.of(Server.needed(), Place.of(sweep), given, environment, teller(progress), count)
-        serving.serve()
-    finally:
-        del os.environ["CUDA_VISIBLE_DEVICES"]
-        os.environ.update(environment)
-    failed = serving.failed
-    lines = [f"{plural(serving.taken, 'run')} taken from W&B, {len(failed)} without a result"]
-    lines += [f"  {name}: {why}" for name, why in failed.items()]
-    return Result({"taken": serving.taken, "failed": failed}, lines, code=int(bool(failed)))
-
-
-@verb
 def pull(
     source: str,
     *overrides: str,
@@ -217,7 +184,6 @@ def pull(
 
         scaling pull me/scaling                       a project, into runs/pulled/me-scaling
         scaling pull me/scaling/abcd1234              one sweep of it
-        scaling pull wandb/                           runs that W&B's client wrote offline and never synced
         scaling pull me/scaling --study quickstart    held to a study's plan: names, held-out runs, what is missing
         scaling pull me/scaling --table narang2021 size=tiny seeds=2
 
@@ -227,7 +193,7 @@ def pull(
     are those that the study or the table was trained with.
 
     Args:
-        source: ENTITY/PROJECT, ENTITY/PROJECT/SWEEP, or a folder of W&B's files
+        source: ENTITY/PROJECT, or ENTITY/PROJECT/SWEEP
         to: the folder to write (default: pulled/ENTITY-PROJECT in the folder of the ledger)
         study: enter the plan of this study too
         table: enter the runs of this table as a study too
@@ -252,7 +218,7 @@ def pull(
         planned = plan(asked, given)
 
     from scaling.studies.view import teller
-    from scaling.sweeps.pull.pull import pull
+    from scaling.sweeps.pull import pull
 
     found = pull(source, to, runs, planned, teller(progress))
     lines = [f"{plural(found['wandb_runs'], 'W&B run')}: {found['fetched']} fetched, {found['known']} unchanged"]

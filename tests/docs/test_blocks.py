@@ -48,7 +48,7 @@ LEFT_OUT = {
     "wandb login": REMOTE,
     "scaling sweep sweeps/learning_rate.yaml": REMOTE,
     "scaling sweep --study": REMOTE,
-    "scaling agent": REMOTE,
+    "wandb agent": REMOTE,
     "scaling pull": REMOTE,
     "scaling table narang2021 --from": REMOTE,
     "scaling decide narang2021 --from": "tests/tables/test_decision.py reads these points",

@@ -29,7 +29,7 @@ def test_commands_are_found_in_every_kind_of_block():
     every = [command for _, command in COMMANDS]
     assert "scaling data show python --verify" in every, "an indented block"
     assert "scaling plan quickstart" in every, "a block whose remarks are a column"
-    assert "scaling agent me/scaling/abcd1234" in every, "a fenced block with a language"
+    assert "scaling pull me/scaling/abcd1234 --to pulled" in every, "a fenced block with a language"
     assert any(command.endswith("< sentences.txt") for command in every)
 
 

@@ -29,7 +29,7 @@ from tests.docs.test_blocks import drawn_curves
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "json.md").read_text(encoding="utf-8")
 NO_JSON = {"work"}
-SERVED = {"agent", "pull"}  # which need W&B's server
+SERVED = {"pull"}  # which need W&B's server
 ABSENT = set() if find_spec("lm_eval") else {"evaluate-harness"}
 SNAKE = re.compile(r"[A-Za-z0-9]+(_[A-Za-z0-9]+)*")
 Pattern = tuple[str, ...]

@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from scaling.sweeps import server as asking
-from scaling.sweeps.pull import online
+from scaling.sweeps import wandb_client
 from tests.wandb_server.server import Server, serving
 
 # W&B's own limits, for machines on which all is slow.
@@ -75,9 +74,8 @@ def client(server: Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> I
     for name, value in {**server.environment(), **PATIENT, "HOME": str(tmp_path)}.items():
         monkeypatch.setenv(name, value)
     quick = {"x_graphql_retry_max": 3, "x_graphql_retry_wait_min_seconds": 0.1, "x_graphql_retry_wait_max_seconds": 2}
-    monkeypatch.setattr(online, "SETTINGS", {**online.SETTINGS, **quick})
-    monkeypatch.setattr(online, "PATIENCE", 3.0)
-    monkeypatch.setattr(asking, "FIRST_WAIT", 1.5)
+    monkeypatch.setattr(wandb_client, "SETTINGS", {**wandb_client.SETTINGS, **quick})
+    monkeypatch.setattr(wandb_client, "FIRST_WAIT", 1.5)
     monkeypatch.chdir(tmp_path)
     yield server
     wandb.teardown()

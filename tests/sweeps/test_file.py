@@ -247,9 +247,9 @@ def test_a_dry_run_takes_the_folder_of_the_ledger(words, tmp_path, capsys, monke
 
 
 @pytest.mark.parametrize("address", ["nowhere", pytest.param("", marks=pytest.mark.slow)])
-@pytest.mark.parametrize("verb", ["sweep", *(pytest.param(verb, marks=pytest.mark.slow) for verb in ("agent", "pull"))])
+@pytest.mark.parametrize("verb", ["sweep", pytest.param("pull", marks=pytest.mark.slow)])
 def test_an_address_that_wandb_refuses_is_one_line(verb, address, tmp_path):
-    words = {"sweep": [str(write(tmp_path / "sweep.yaml"))], "agent": ["me/scaling/abcd1234"], "pull": ["me/scaling"]}
+    words = {"sweep": [str(write(tmp_path / "sweep.yaml"))], "pull": ["me/scaling"]}
     done = subprocess.run(
         [sys.executable, "-m", "scaling", verb, *words[verb]],
         env={**os.environ, "WANDB_BASE_URL": address, "WANDB_API_KEY": "0" * 40},

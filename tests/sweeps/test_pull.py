@@ -16,8 +16,8 @@ import pytest
 from scaling.cli import main
 from scaling.ledger import Ledger
 from scaling.ledger.document import entries
-from scaling.sweeps.pull import online
-from scaling.sweeps.pull.wandb_run import STEP
+from scaling.sweeps import pull as pulling
+from scaling.sweeps.wandb_run import STEP
 from tests.sweeps.conftest import until
 from tests.wandb_server.server import Request, Server
 from tests.wandb_server.world import Run
@@ -72,9 +72,8 @@ def fetched() -> set[str]:
 
 def scanned(server: Server) -> set[str]:
     """The runs of which a page of the history was asked for; one that hangs may be asked for again."""
-    return {
-        json.loads(one.body)["variables"]["run"] for one in list(server.requests) if "query HistoryPage" in one.query
-    }
+    asking = [request for request in list(server.requests) if "query RunParquetHistory" in request.query]
+    return {json.loads(request.body)["variables"]["runName"] for request in asking}
 
 
 def one_line(capsys: pytest.CaptureFixture[str]) -> str:
@@ -93,17 +92,17 @@ def test_a_project_comes_whole_and_once(client):
     assert [entry["step"] for entry in history if entry["kind"] == "train"] == list(range(1, 1501))
     told = [(entry["step"], entry["loss"]) for entry in history if entry["kind"] == "evaluate"]
     assert told == [(step, 3.1 - 1e-3 * step + 1e-5) for step in range(5, 1501, 5)]
-    pages = asked(client, "query HistoryPage")
+    pages = asked(client, "query RunParquetHistory")
     assert pull() == 0
-    assert asked(client, "query HistoryPage") == pages, "what is whole is not asked for again"
+    assert asked(client, "query RunParquetHistory") == pages, "what is whole is not asked for again"
     add(client, 3)
     assert pull() == 0
     assert len(table()) == 4
-    assert asked(client, "query HistoryPage") == pages + 1
+    assert asked(client, "query RunParquetHistory") == pages + 1
 
 
 def test_the_list_is_paged(client, monkeypatch, capsys):
-    monkeypatch.setattr(online, "RUNS", 2)
+    monkeypatch.setattr(pulling, "LISTED", 2)
     for number in range(5):
         add(client, number)
     assert pull("--json") == 0
@@ -112,34 +111,21 @@ def test_the_list_is_paged(client, monkeypatch, capsys):
     assert asked(client, "query Runs") == 3
 
 
-def test_keys_that_fall_short_are_scanned_alone(client, capsys):
-    run = add(client, 0)
-    whole = run.page
-    run.page = lambda *asked: [line for line in whole(*asked) if "evaluate" not in line]  # type: ignore[method-assign]
-    assert pull() == 0
-    history = Ledger.open("pulled").history(f"{0:016x}")
-    assert [entry["step"] for entry in history if entry["kind"] == "evaluate"] == [5, 10, 15, 20]
-    assert "not complete" not in capsys.readouterr().out
-
-
 def test_what_is_missing_is_said_and_fetched_later(client, capsys):
     run = add(client, 0)
-    kept = run.keys()
-    run.keys = lambda: kept  # type: ignore[method-assign]
-    lost = run.rows.pop(7)
+    whole = run.page
+    run.page = lambda *asked: [row for row in whole(*asked) if json.loads(row)["_step"] != 7]  # type: ignore[method-assign]
     assert pull() == 1
-    told = capsys.readouterr().out
-    assert "not complete: me/proj/w0000000: " in told
-    assert "train/loss has 19 of 20 values" in told
+    assert "not complete: me/proj/w0000000: 23 of 24 rows" in capsys.readouterr().out
     assert len(table()) == 1
     assert pull() == 1, "it is said again"
-    run.rows[7] = lost
+    run.page = whole  # type: ignore[method-assign]
     assert pull() == 0
     assert len(Ledger.open("pulled").attempts(f"{0:016x}")) == 1
 
 
 def history_of(name: str):
-    return lambda request: "HistoryPage" in request.query and f'"{name}"' in request.body.decode()
+    return lambda request: "ParquetHistory" in request.query and f'"{name}"' in request.body.decode()
 
 
 def test_a_busy_server_is_waited_for(client):
@@ -260,62 +246,7 @@ def test_a_pull_that_is_killed_goes_on(client, tmp_path):
 
 def after(server: Server, request: Request, count: int = 8) -> bool:
     """A request for a history after `count` others."""
-    return "HistoryPage" in request.query and asked(server, "HistoryPage") > count
-
-
-def offline(folder: Path, run: str, steps: int = 5, **ended: Any) -> None:
-    """A run that the real client wrote and nobody synced."""
-    import wandb
-
-    about = {"name": run, "config": {"run": run, "point": POINT}}  # the client draws a name for one that has none
-    with wandb.init(project="proj", mode="offline", dir=folder, **about) as one:
-        for step in range(1, steps + 1):
-            one.log({"train/loss": 3 / step, "train/mfu": float("nan"), "tokens": step, STEP: step})
-        one.summary.update({"outcome": "finished", "loss": 1 / 3, "step": steps, **ended})
-    wandb.teardown()  # it writes behind our back
-
-
-def test_offline_runs_are_read_where_they_lie(client, tmp_path):
-    for number in range(2):
-        offline(tmp_path, f"{number:016x}", loss=0.1 + number / 3)
-    assert main(["pull", "wandb", "--to", "pulled"]) == 0
-    assert [float(row["loss"]) for row in table()] == [0.1, 0.1 + 1 / 3]
-    (first, *_) = Ledger.open("pulled").history(f"{1:016x}")
-    assert (first["step"], first["loss"], first["tokens"]) == (1, 3, 1)
-    assert main(["pull", "wandb", "--to", "pulled"]) == 0
-
-
-def test_an_offline_run_that_was_cut_off_is_an_interrupted_one(client, tmp_path):
-    offline(tmp_path, f"{0:016x}")
-    (path,) = tmp_path.glob("wandb/offline-run-*/run-*.wandb")
-    whole = path.read_bytes()
-    path.write_bytes(whole[: whole.index(b"outcome")])
-    assert main(["pull", "wandb", "--to", "pulled"]) == 0
-    assert [row["status"] for row in table()] == ["missing"]
-    assert Ledger.open("pulled").history(f"{0:016x}")
-
-
-@pytest.mark.parametrize("where", ["the head", "a length", "a checksum", "the middle", "the last record"])
-def test_a_damaged_offline_file_is_refused_in_one_line(client, where, tmp_path, capsys):
-    offline(tmp_path, f"{0:016x}", steps=200)
-    (path,) = tmp_path.glob("wandb/offline-run-*/run-*.wandb")
-    content = bytearray(path.read_bytes())
-    place = {"the head": 0, "a length": 12, "a checksum": 7, "the middle": len(content) // 2}.get(
-        where, len(content) - 1
-    )
-    content[place] ^= 0x40
-    path.write_bytes(content)
-    capsys.readouterr()
-    assert main(["pull", "wandb", "--to", "pulled"]) == 2
-    assert str(path.relative_to(tmp_path)) in one_line(capsys)
-
-
-def test_room_that_was_made_for_an_offline_file_and_not_written_is_no_damage(client, tmp_path):
-    offline(tmp_path, f"{0:016x}")
-    (path,) = tmp_path.glob("wandb/offline-run-*/run-*.wandb")
-    path.write_bytes(path.read_bytes() + bytes(4096))
-    assert main(["pull", "wandb", "--to", "pulled"]) == 0
-    assert [row["status"] for row in table()] == ["finished"]
+    return "ParquetHistory" in request.query and asked(server, "ParquetHistory") > count
 
 
 def test_a_ledger_of_trained_runs_is_not_written_to(client, capsys):
@@ -323,12 +254,6 @@ def test_a_ledger_of_trained_runs_is_not_written_to(client, capsys):
     Ledger.create("pulled")
     assert pull() == 2
     assert "trained, not pulled" in one_line(capsys)
-
-
-def test_a_folder_without_runs_is_one_line(client, tmp_path, capsys):
-    (tmp_path / "empty").mkdir()
-    assert main(["pull", "empty"]) == 2
-    assert "no offline run" in one_line(capsys)
 
 
 @pytest.mark.slow
@@ -352,6 +277,5 @@ def test_a_thousand_runs_are_whole_and_resumed_after_a_kill(client, tmp_path, ca
     assert found["runs"] == {"finished": 1000}
     assert (found["known"], found["fetched"]) == (before, 1000 - before)
     assert len(scanned(client)) == 1000 - before
-    assert asked(client, "query RunParquetHistory") == 0, "the client had nothing to add"
     ledger = Ledger.open("pulled")
     assert {len(ledger.history(run)) for run in ledger.runs()} == {2000}

@@ -13,10 +13,10 @@ import scaling
 from scaling.errors import ScalingError
 from scaling.ledger import Ledger
 from scaling.ledger.document import Log, entries
-from scaling.sweeps.pull.offline import files, read
 from scaling.training import loggers
 from scaling.training.experiment import assemble
 from tests.training.conftest import left, load, same, words
+from tests.wandb_server.server import serving
 
 
 def attempt(runs):
@@ -57,21 +57,25 @@ def test_a_logger_of_the_config_keeps_the_losses(name, losses, tmp_path, run, un
 def test_a_person_s_loggers_join_beside_our_own_run_of_wandb(tmp_path, unbroken, monkeypatch):
     import wandb
 
-    monkeypatch.setenv("WANDB_MODE", "offline")  # Lightning sets it
     table = CSVLogger(tmp_path, name="own", version="", flush_logs_every_n_steps=1)
-    own = WandbLogger(offline=True, project="mine", name="a person's", save_dir=tmp_path)
-    line = words(tmp_path / "runs", log__wandb="offline")
-    try:
-        scaling.train(*line, progress=False, logger=[own, table])
-        wandb.finish()
-    finally:
-        wandb.teardown()  # a process forked from this one would speak to the service that was set up here
+    line = words(tmp_path / "runs", log__wandb="online")
+    with serving() as server:
+        for name, value in {**server.environment(), "WANDB_MODE": "online", "HOME": str(tmp_path)}.items():
+            monkeypatch.setenv(name, value)
+        wandb.teardown()
+        own = WandbLogger(project="mine", name="a person's", save_dir=tmp_path)
+        try:
+            scaling.train(*line, progress=False, logger=[own, table])
+            wandb.finish()
+        finally:
+            wandb.teardown()  # a process forked from this one would speak to the service that was set up here
+        runs = list(server.world.runs.values())
     same(left(tmp_path / "runs"), unbroken)
     trained = [loss for (_, kind), loss in unbroken.losses.items() if kind == "train"]
     assert list(of_csv(tmp_path / "own").values()) == pytest.approx(trained, rel=1e-6)
     shown = {
-        run.name: [row["train/loss"] for row in rows.values() if "train/loss" in row]
-        for run, rows in map(read, files(tmp_path))
+        run.given["displayName"]: [row["train/loss"] for _, row in sorted(run.rows.items()) if "train/loss" in row]
+        for run in runs
     }
     assert shown == {"a person's": trained, Ledger.open(tmp_path / "runs").status(unbroken.result["run"]).name: trained}
 

@@ -61,13 +61,6 @@ class Run:
         steps = sorted(step for step in self.rows if first <= step < end)
         return [json.dumps(self.rows[step]) for step in steps[: min(samples, PAGE)]]
 
-    def sampled(self, spec: dict[str, Any]) -> list[dict[str, Any]]:
-        """The asked keys of the rows that have all of them, thinned to the asked number."""
-        steps = [step for step in sorted(self.rows) if spec.get("minStep", 0) <= step <= spec.get("maxStep", 1 << 60)]
-        rows = [self.rows[step] for step in steps if all(key in self.rows[step] for key in spec["keys"])]
-        stride = -(-len(rows) // min(spec["samples"], PAGE)) or 1
-        return [{key: row[key] for key in spec["keys"]} for row in rows[::stride]]
-
 
 @dataclass
 class Sweep:
@@ -198,7 +191,6 @@ class World:
             "exitcode": run.exitcode,
             "user": {"name": ENTITY, "username": ENTITY},
             "history": lambda minStep=0, maxStep=None, samples=500: run.page(minStep, maxStep or 1 << 60, samples),
-            "sampledHistory": lambda specs: [run.sampled(json.loads(spec)) for spec in specs],
             "parquetHistory": lambda liveKeys=None: {"parquetUrls": [], "liveData": run.live(liveKeys)},
         }
 

@@ -1,9 +1,9 @@
-"""One W&B run as its server or its file has it, and what it shows of a run of the ledger. All of it is pure."""
+"""One W&B run as its server has it, and what it shows of a run of the ledger."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from scaling.ledger import RESULTS
@@ -19,15 +19,14 @@ KINDS = ("train", "evaluate", "spike")  # of entries
 ENDS = {"finished": "stopped", "failed": "failed", "crashed": "stopped", "killed": "stopped", "preempted": "stopped"}
 
 Row = Mapping[str, Any]
-History = dict[int, dict[str, Any]]  # by W&B's step, which counts the rows
 Parts = list[tuple[str, list[tuple[str, str]]]]
 
 
 @dataclass(frozen=True)
 class WandbRun:
-    """A W&B run without its history; `lines`, `counts` (values by key) and `last` (row) are what that has to hold."""
+    """A W&B run without its history, which has `lines` rows; the last of them is `last`."""
 
-    path: str  # entity/project/id, or the file
+    path: str  # entity/project/id
     name: str
     state: str
     created: str
@@ -36,7 +35,6 @@ class WandbRun:
     sweep: str | None = None
     trunk: bool = False
     lines: int | None = None
-    counts: Mapping[str, int] = field(default_factory=dict)
     last: int | None = None
     beat: str = ""  # the last sign of life
 
@@ -119,16 +117,26 @@ def result(shown: WandbRun) -> dict[str, Any]:
     }
 
 
-def entries(history: History) -> list[dict[str, Any]]:
+def missing(history: Sequence[Row], shown: WandbRun) -> list[str]:
+    """What a history lacks of W&B's, a sentence each; empty where it is whole."""
+    sentences = []
+    if shown.lines is not None and len(history) < shown.lines:
+        sentences.append(f"{len(history)} of {shown.lines} rows")
+    last = history[-1]["_step"] if history else None
+    if shown.last is not None and shown.last >= 0 and (last is None or last < shown.last):
+        sentences.append(f"its rows end at {last}, and W&B's at {shown.last}")
+    return sentences
+
+
+def entries(history: Iterable[Row]) -> list[dict[str, Any]]:
     """A history as the ledger logs it: `train/loss` in a row is `loss` in the entry of kind `train`."""
     log: list[dict[str, Any]] = []
     parts: dict[tuple[str, ...], Parts] = {}  # there are few sets of keys, and thousands of rows
-    for at in sorted(history):
-        row = history[at]
+    for row in history:
         keys = tuple(row)
         if keys not in parts:
             parts[keys] = _parts(keys)
-        about = {"step": number(row.get(STEP, at)), "tokens": number(row.get("tokens"))}
+        about = {"step": number(row.get(STEP, row["_step"])), "tokens": number(row.get("tokens"))}
         for kind, named in parts[keys]:
             log.append({"kind": kind, **about, **{name: number(row[key]) for key, name in named}})
     return log
