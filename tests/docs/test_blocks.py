@@ -63,7 +63,7 @@ LEFT_OUT = {
     "scaling probe": "tests/inside/test_probe.py runs it on runs that know the synthetic language",
     "scaling look marian": "tests/inside/test_look.py runs it on encoder-decoders",
     "pytest ": "it is a test",
-    "python -m scaling.interop.parity": "it takes minutes; tests/interop holds its figures",
+    "python -m tests.interop.parity": "it takes minutes; tests/interop holds its figures",
     "python benchmarks/": "it measures the machine",
 }
 RUN_ALL_THE_SAME = ("--dry-run", "--local")  # of commands whose beginning is left out

@@ -16,13 +16,14 @@ from scaling.batch import Batch
 from scaling.cli import main
 from scaling.config import load
 from scaling.errors import ScalingError
-from scaling.interop import huggingface, parity, weights
+from scaling.interop import huggingface, weights
 from scaling.interop import run as runs
 from scaling.interop.format import Format
 from scaling.interop.formats import FORMATS
 from scaling.interop.huggingface import Described
 from scaling.interop.run import Run
 from scaling.schema import overlay
+from tests.interop import parity
 
 MINE = '''
 from scaling.interop.formats import Llama

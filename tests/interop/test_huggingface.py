@@ -16,11 +16,12 @@ from scaling.batch import IGNORE, Batch
 from scaling.cli import main
 from scaling.config import load
 from scaling.errors import ScalingError
-from scaling.interop import huggingface, parity, weights
+from scaling.interop import huggingface, weights
 from scaling.interop.formats import FORMATS
 from scaling.interop.huggingface import Described
 from scaling.interop.run import Run
 from scaling.schema import build, overlay
+from tests.interop import parity
 
 transformers = pytest.importorskip("transformers")
 

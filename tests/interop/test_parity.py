@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from scaling.interop import parity
+from tests.interop import parity
 
 pytest.importorskip("transformers")
 

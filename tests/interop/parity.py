@@ -1,6 +1,6 @@
 """Parity: our models of record and transformers' implementations of them, with the same random weights.
 
-    python -m scaling.interop.parity > docs/parity.md
+    python -m tests.interop.parity > docs/parity.md
 
 Each model is drawn at a small size, written as a folder and loaded from it by transformers. Both read the same tokens,
 whole and a few at a time from their caches, with padding and without. transformers goes through float32 in some places
@@ -427,7 +427,7 @@ source for encoder-decoders, and differences are taken where there is none. Enco
 pass through a folder, so that `scaling export` is in every figure. The bounds, which tests hold to, are 1e-4 in float32
 and 1e-9 in float64.
 
-Names are those of `configs/model` and of the variants in `scaling/interop/parity.py`. No parameter is left out: heads
+Names are those of `configs/model` and of the variants in `tests/interop/parity.py`. No parameter is left out: heads
 over the whole text learn from labels, and so does Marian's output bias, which transformers holds fixed. transformers
 saves its gradients as it saves weights, and `scaling import` reads them, so that it is in every figure of a gradient.
 
@@ -435,7 +435,7 @@ transformers goes through float32 in places whatever the type asked for (the nor
 angles, Marian's sinusoids), and BLOOM's GELU has √(2/π) to eight digits; in the float64 columns it computes exactly, so
 that the formulas are compared and not the rounding.
 
-    python -m scaling.interop.parity > docs/parity.md
+    python -m tests.interop.parity > docs/parity.md
 
 {today}, torch {torch} on the CPU ({machine}).
 """
