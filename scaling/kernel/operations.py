@@ -172,5 +172,6 @@ def _unwatched(q: Tensor, *others: Tensor) -> bool:
     """Whether kernels take these, nothing casts them to another type, and nothing, a counter of FLOPs for instance,
     watches torch.
     """
-    recast = torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu") is not q.dtype
-    return serves(q, *others) and not recast and not is_in_torch_dispatch_mode()
+    if not serves(q, *others) or is_in_torch_dispatch_mode():
+        return False
+    return not torch.is_autocast_enabled("cpu") or torch.get_autocast_dtype("cpu") is q.dtype
