@@ -26,6 +26,8 @@ from scaling.model.encoder_decoder import EncoderDecoder
 from scaling.model.family import Family, Tower
 from scaling.model.parameters import parameters
 from scaling.model.tuned import blank, tune
+from scaling.nn.context import Context
+from scaling.nn.mixer.softmax import Setting, choose
 from scaling.schema import check
 from scaling.shape import SIZES, Shape
 
@@ -63,6 +65,8 @@ class Cost:
     """What the rows of a batch share, as they do tables of relative positions: a batch of B windows takes B times
     `flops_train`, less B − 1 times these. None: not counted.
     """
+    attention_by: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """The ways by which softmax attention is computed in training (`scaling.nn.mixer.softmax.choose`), by device."""
 
     @property
     def flops_forward_per_token(self) -> float:
@@ -146,6 +150,7 @@ class Cost:
             "approximations_flops_train_per_token": self.approximations,
             "feed_forward_share": self.feed_forward_share,
             "attention": self.attention,
+            "attention_by": {device: list(ways) for device, ways in self.attention_by.items()},
             "memory_bytes_one_window_float32_adam": self.memory(),
         }
 
@@ -246,9 +251,10 @@ def _along(first: Cost, second: Cost, turns: int) -> Cost:
     figures = {
         name: figure(getattr(first, name), getattr(second, name))
         for name in (field.name for field in fields(Cost))
-        if name != "shape"
+        if name not in ("shape", "attention_by")
     }
-    return Cost(**figures, shape=replace(first.shape, layers=figure(first.shape.layers, second.shape.layers)))
+    shape = replace(first.shape, layers=figure(first.shape.layers, second.shape.layers))
+    return Cost(**figures, attention_by=first.attention_by, shape=shape)
 
 
 def count(model: Family, batch: Batch, checkpointing: Literal["none", "blocks"] = "none") -> Cost:
@@ -259,7 +265,7 @@ def count(model: Family, batch: Batch, checkpointing: Literal["none", "blocks"] 
         by_slot[spec.slot] += parameter.numel()
         trained += parameter.numel() if parameter.requires_grad else 0
         small += 0 if spec.looks_up or spec.predicts else parameter.numel()  # Kaplan's N
-    with torch.no_grad():
+    with torch.no_grad(), _ways(model) as attention_by:
         run = counted(model, lambda: model.losses(batch))
     forward, between = run.by_slot, run.between_tokens
     model.checkpoint("none")
@@ -285,7 +291,28 @@ def count(model: Family, batch: Batch, checkpointing: Literal["none", "blocks"] 
         shape=_towers(model)[-1].shape,
         flops_recomputed=again,
         flops_between_tokens=between,
+        attention_by={device: tuple(sorted(ways)) for device, ways in attention_by.items()},
     )
+
+
+@contextmanager
+def _ways(model: Family) -> Iterator[dict[str, set[str]]]:
+    """The ways of the attention within: on a CPU in float32, with our kernel, and on a GPU in bfloat16."""
+    found: dict[str, set[str]] = {"cpu": set(), "cuda": set()}
+
+    def attends(setting: Setting, context: Context, dropout: float) -> None:
+        on_cpu = setting._replace(device="cpu", dtype=torch.float32, kernel=True)
+        on_cuda = setting._replace(device="cuda", dtype=torch.bfloat16, kernel=False, flex=True)
+        found["cpu"].add(choose(on_cpu, context, dropout))
+        found["cuda"].add(choose(on_cuda, context, dropout))
+
+    for tower in _towers(model):
+        tower.attends = attends
+    try:
+        yield found
+    finally:
+        for tower in _towers(model):
+            tower.attends = None
 
 
 def windows(model: Family, rows: int) -> Batch:

@@ -134,7 +134,7 @@ def attention_plus(
     scale: float,
 ) -> Float[Tensor, "b t h e"]:
     """softmax(s q kᵀ + added) v, where what is added learns and is larger than a mask or a score of positions."""
-    if q.dtype is torch.float32 and kernels_take(q, k, v) and functions.attention_pays():
+    if attention_takes(q, k, v):
         return functions.attention(q, k, v, added, scale=scale, causal=False)
     weights = (scale * torch.einsum("bthd,bshd->bhts", q, k) + added).softmax(-1)
     return torch.einsum("bhts,bshe->bthe", weights, v)
@@ -150,7 +150,7 @@ def attention_weights(
 ) -> Float[Tensor, "bh t s"]:
     """softmax(s q kᵀ + bias), head by head; `bias` is asked for unless the kernel can do without: it is `causal`."""
     (b, t, h, _), s = q.shape, k.shape[1]
-    ours = kernels_take(q, k)
+    ours = _unwatched(q, k)
     added = None if ours and causal else bias()
     q, k = (x.transpose(1, 2).reshape(b * h, -1, x.shape[-1]) for x in (q, k))
     if ours and (added is None or not added.requires_grad):
@@ -163,9 +163,15 @@ def attention_weights(
     return logits.softmax(-1)
 
 
-def kernels_take(q: Tensor, *others: Tensor) -> bool:
-    """Whether the kernels of attention take these: nothing casts them to another type, and nothing, a counter of FLOPs
-    for instance, watches torch.
+def attention_takes(q: Tensor, k: Tensor, v: Tensor) -> bool:
+    """Whether our kernel of attention takes these, float32 alone, and is faster here than torch's operations."""
+    return q.dtype is torch.float32 and _unwatched(q, k, v) and functions.attention_pays()
+
+
+def _unwatched(q: Tensor, *others: Tensor) -> bool:
+    """Whether kernels take these, nothing casts them to another type, and nothing, a counter of FLOPs for instance,
+    watches torch.
     """
-    recast = torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu") is not q.dtype
-    return serves(q, *others) and not recast and not is_in_torch_dispatch_mode()
+    if not serves(q, *others) or is_in_torch_dispatch_mode():
+        return False
+    return not torch.is_autocast_enabled("cpu") or torch.get_autocast_dtype("cpu") is q.dtype

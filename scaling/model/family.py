@@ -72,6 +72,7 @@ class Tower(nn.Module):
         _check_sizes(self)
         self.prompt: Any = None  # of prompt tuning
         self.weights: Callable[[Tensor], None] | None = None  # is shown every attention's weights
+        self.attends: Callable[[Any, Context, float], None] | None = None  # is shown the setting of every attention
         self.checkpointing = False  # blocks keep their input alone for the backward pass
 
     def crosses(self) -> bool:
@@ -128,6 +129,7 @@ class Tower(nn.Module):
             cache=cache,
             layers=layers,
             weights=self.weights,
+            attends=self.attends,
         )
         context.checkpointing = self.checkpointing and self.training
         return context

@@ -327,6 +327,7 @@ class Context:
     auxiliary: Notes = field(default_factory=Notes)  # a loss by its name
     layers: list[Tensor] | None = None  # the stream before each block and the stack's output, where a memory reads them
     weights: Callable[[Tensor], None] | None = None  # is shown the attention weights [b h t s], where somebody looks
+    attends: Callable[[Any, Context, float], None] | None = None  # is shown what the way of attention is chosen by
     checkpointing: bool = False  # blocks keep their input alone for the backward pass (`through`)
     _kept: Notes = field(default_factory=Notes)
 

@@ -41,6 +41,7 @@ __all__ = [
     "Tuning",
     "conforms",
     "declare",
+    "output_map",
     "role",
 ]
 
@@ -311,3 +312,13 @@ def role(module: nn.Module, name: str) -> Role:
     """The role of a module's own parameter. One that declares none is hidden, or a gain if it is a vector."""
     declared: Role | None = vars(module).get("roles", {}).get(name)
     return declared or ("gain" if module.get_parameter(name).ndim < 2 else "hidden")
+
+
+def output_map(piece: nn.Module) -> tuple[str, nn.Linear | None]:
+    """The one linear map by which a piece ends, whose role is output, and its name; None where there is not one."""
+    last = [
+        (name, child)
+        for name, child in piece.named_children()
+        if isinstance(child, nn.Linear) and role(child, "weight") == "output"
+    ]
+    return last[0] if len(last) == 1 else ("", None)

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from scaling.errors import ScalingError, nearest
 from scaling.nn.added import PIECES, Added, Map, maps, per_row, pieces, product, refuse_tuned, stream_width
 from scaling.nn.context import Context, Mask, Notes, Position
-from scaling.nn.contract import Mixer, Residual, Stack, Tuning, declare, role
+from scaling.nn.contract import Mixer, Residual, Stack, Tuning, declare, output_map, role
 from scaling.schema import BelowOne, PositiveFloat, PositiveInt, Recipe, recipe
 
 
@@ -220,7 +220,7 @@ class IA3(Tuning):
     """softmax(s Q (l_k ⊙ K)ᵀ) (l_v ⊙ V) and (l ⊙ φ(x W₁)) W₂: learned gains that start at 1. (Liu et al. 2022, section
     3.3)
 
-    `targets` are of `key`, `value` and `channel`, the hidden vector that a channel's map `out` reads. The gain of keys
+    `targets` are of `key`, `value` and `channel`, the hidden vector that a channel's last map reads. The gain of keys
     acts before their norm and their rotation.
     """
 
@@ -254,8 +254,8 @@ class IA3(Tuning):
         if not channels:
             raise ScalingError("no block has a channel", key="targets", value="channel", fix="leave it out")
         for _, piece in channels:
-            out = getattr(piece, "out", None)
-            if not isinstance(out, nn.Linear):
+            _, out = output_map(piece)
+            if out is None:
                 raise ScalingError(
                     f"{type(piece).__name__} has no hidden vector of its own to scale",
                     key="targets",

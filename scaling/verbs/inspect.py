@@ -67,6 +67,9 @@ def inspect(*words: str, lengths: tuple[int, ...] = (), overlays: Overlays = (),
             if any(number for _, number, _ in lines):  # what is 0 of all models is left out
                 cells = (f"{number:{digits}}" if digits else byte_size(number) for _, number, digits in lines)
                 rows.append([lines[0][0], *(cells if lines[0][0] else [""] * len(lines))])
+        for device, title in (("cpu", "attention on a CPU, float32"), ("cuda", "attention on CUDA, bfloat16")):
+            if any(cost.attention_by.get(device) for cost in costs.values()):
+                rows.append([title, *(", ".join(cost.attention_by.get(device, ())) for cost in costs.values())])
         made = Costs(documents[0] if len(documents) == 1 else documents, [(["", *costs], rows)], costs=costs)
     config.print_remarks(checked.values())
     return made

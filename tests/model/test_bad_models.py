@@ -66,6 +66,94 @@ CASES = {
 }
 
 
+SIZE = "size={width: 32, layers: 2, heads: 4, vocabulary: 61, length: 24}"
+ADAPTIVE = "model.embedding={kind: Adaptive, cutoffs: [20, 40], widths: [32, 16, 8]}"
+NARROW = "model.embedding={kind: Projected, width: 6}"
+FUNNEL, UPSAMPLED = "stack={kind: Funnel, norm: RMSNorm}", "model.stack={kind: UpsampledFunnel, norm: RMSNorm%s}"
+
+
+def mixer(line: str) -> str:
+    return f"model.block.mixer={{kind: {line}}}"
+
+
+def channel(line: str) -> str:
+    return f"model.block.channel={{kind: {line}}}"
+
+
+def head(line: str) -> str:
+    return f"model.head={{kind: {line}}}"
+
+
+def universal(line: str) -> str:
+    return f"model.stack={{kind: Universal, norm: RMSNorm, {line}}}"
+
+
+DRAWN = "{kind: RandomBlocks, size: 5, blocks: 1, length: 24, pattern: {kind: BlockLocal, size: 3, pattern: Causal}%s}"
+LINES = [  # the family, the changes at SIZE, the place, the fix
+    ("encoder_decoder", [ADAPTIVE, head("AdaptiveSoftmax, cutoffs: [10, 30]")], "head.cutoffs=[10", "take [20, 40]"),
+    (
+        "encoder_decoder",
+        [ADAPTIVE, head("AdaptiveSoftmax, cutoffs: [20, 40], widths: [32, 16, 8]")],
+        "model.head.widths",
+        "leave them out",
+    ),
+    ("encoder_decoder", [head("AdaptiveSoftmax, cutoffs: [20, 400]")], "model.head.cutoffs=400", "61"),
+    ("encoder_decoder", [head("AdaptiveSoftmax, cutoffs: [40, 20]")], "model.head.cutoffs=[40", "rising"),
+    ("encoder_decoder", [ADAPTIVE.replace(", 8]", "]")], "model.embedding.widths=[32", "3 widths"),
+    ("encoder_decoder", ["model.embedding={kind: Factorized, rank: 32}"], "model.embedding.rank=32", "Token"),
+    ("encoder_decoder", [ADAPTIVE.replace("model.", "model.encoder.")], "model.tie", "shapes"),
+    ("encoder_decoder", [head("MixtureOfSoftmaxes, softmaxes: 0")], "model.head.softmaxes=0", "positive"),
+    ("encoder", ["model.embedding={kind: Projected, width: 32}"], "embedding.width=32", "take Token"),
+    ("encoder", ["model.embedding={kind: Projected, width: 0}"], "embedding.width=0", "above 0"),
+    ("encoder", ["model.embedding={kind: Projected, width: 2.5}"], "width=2.5", "or a fraction below 1"),
+    ("encoder", [NARROW, "model.tie=[encoder, head]"], "model.tie", "take {kind: Transform, width: 6"),
+    ("decoder", [channel("MixtureOfExperts, activation: ReLU, choices: 1")], "channel.choices=1", "2"),
+    ("decoder", [channel("MixtureOfExperts, activation: ReLU, experts: 4, choices: 5")], "choices=5", "2 to 4"),
+    ("decoder", [channel("Switch, activation: ReLU, experts: 1")], "channel.experts=1", "from 2"),
+    ("decoder", [channel("Switch, activation: ReLU, capacity: 0.0")], "channel.capacity=0", "above 0"),
+    ("decoder", [channel("Switch, activation: ReLU, capacity: .nan")], "channel.capacity='.nan'", "above 0"),
+    ("decoder", [channel("Switch, activation: ReLU, balance: -0.1")], "channel.balance=-0.1", "from 0"),
+    ("decoder", [channel("ProductKeys, norm: LayerNorm, keys: 4, nearest: 8")], "channel.nearest=8", "4 or fewer"),
+    ("decoder", [channel("ProductKeys, norm: LayerNorm, key_width: 7")], "channel.key_width=7", "even"),
+    ("decoder", [channel("ProductKeys, norm: LayerNorm, heads: 0")], "channel.heads=0", "positive"),
+    ("decoder", ["model." + FUNNEL], "model.stack.kind='Funnel'", "take Sequential"),
+    ("decoder", ["model.pattern=Prefix", UPSAMPLED % ""], "model.stack.kind", "pools"),
+    ("encoder_decoder", ["model." + FUNNEL], "model.stack.kind='Funnel'", "take Sequential"),
+    ("encoder_decoder", ["model.decoder." + FUNNEL], "model.decoder.stack.kind", "take Sequential"),
+    ("encoder", ["model." + FUNNEL], "model.stack.kind='Funnel'", "UpsampledFunnel"),
+    ("encoder", [UPSAMPLED % ", stages: 0"], "model.stack.stages=0", "stages"),
+    ("encoder", [UPSAMPLED % ", decoder: -1"], "stack.decoder=-1", "number"),
+    ("encoder", ["size.layers=1", UPSAMPLED % ""], "model.stack.stages=3", "size.layers=2"),
+    ("encoder", [mixer("Convolution"), UPSAMPLED % ""], "model.block.kind", "Attention"),
+    ("encoder_decoder", ["model.memory=Transparent", "model.encoder." + FUNNEL], "model.memory.kind", "take Last"),
+    ("decoder", [universal("before: -1")], "model.stack.before=-1", "from 0"),
+    ("decoder", [universal("halting: {kind: ACT, rest: 1.5}")], "model.stack.halting.rest=1.5", "below 1"),
+    ("decoder", [universal("halting: ATC")], "model.stack.halting", "'ACT'"),
+    ("decoder", [universal("time: lerned")], "model.stack.time", "'learned'"),
+    (
+        "decoder",
+        [mixer("Weighted, mixer: LightweightConvolution, channel: {kind: Dense, activation: ReLU}")],
+        "model.block.mixer.mixer.kind",
+        "CrossAttention",
+    ),
+    ("decoder", [mixer("BlockLocal, size: 25")], "mixer.size=25", "a block of 25 tokens in texts of 24"),
+    ("decoder", [mixer("Longformer, window: 30")], "mixer.window=30", "at most 24"),
+    ("decoder", [mixer("Longformer, window: 4, tokens: 25")], "tokens=25", "25 global tokens in texts of 24"),
+    ("decoder", [mixer("Longformer, window: 4, dilation: [1, 2]")], "dilation", "one for each head"),
+    ("decoder", [mixer("BigBird, block: 4")], "mixer.seed", "needs it"),
+    ("decoder", [mixer("BigBird, block: 9, seed: 0")], "mixer.window=3", "a window of 27 tokens"),
+    ("decoder", [mixer("BigBird, block: 4, blocks: 7, seed: 0")], "blocks=7", "28 global tokens"),
+    ("encoder", [mixer("Linformer, projected: 8, length: 12")], "model.block.mixer.length=12", "size.length to 12"),
+    ("encoder", [mixer("Linformer, projected: 25")], "model.block.mixer.projected=25", "at most 24"),
+    ("encoder", [mixer("Linformer, sharing: heads")], "model.block.mixer.sharing", "'headwise'"),
+    ("encoder", [mixer("MemoryCompressed, stride: 1")], "model.block.mixer.stride=1", "from 2"),
+    ("decoder", [mixer("Linformer, projected: 8")], "model.pattern", "take Bidirectional"),
+    ("decoder", ["model.pattern={kind: Window, size: 0, pattern: Causal}"], "pattern.size=0", "positive"),
+    ("decoder", ["model.pattern=" + DRAWN % ""], "model.pattern.seed", "needs it"),
+    ("decoder", ["model.pattern=" + DRAWN % ", seed: 1"], "model.pattern.size=5", "the same size"),
+]
+
+
 def words(command: str) -> list[str]:
     """The command's words; lists and mappings keep their spaces."""
     parts, depth, word = [], 0, ""
@@ -79,10 +167,15 @@ def words(command: str) -> list[str]:
     return [*parts, word]
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_one_line(name, capsys):
-    command, place, fix = CASES[name]
-    code = main(["inspect", *words(command)])
+WRONG = [
+    *(pytest.param(words(command), place, fix, id=name) for name, (command, place, fix) in CASES.items()),
+    *(pytest.param([family, SIZE, *changes], place, fix, id=changes[-1]) for family, changes, place, fix in LINES),
+]
+
+
+@pytest.mark.parametrize(("command", "place", "fix"), WRONG)
+def test_one_line(command, place, fix, capsys):
+    code = main(["inspect", *command])
     out, err = capsys.readouterr()
     assert code == 2
     assert out == ""

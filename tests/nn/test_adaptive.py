@@ -10,10 +10,8 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from scaling.batch import IGNORE, Batch
-from scaling.cli import main
 from scaling.config import load
 from scaling.cost import cost
-from scaling.model.tuned import blank
 from scaling.nn.heads import AdaptiveSoftmax
 from scaling.shape import Shape
 from scaling.training.parametrization import T5, initialise
@@ -130,64 +128,3 @@ def test_it_is_cheaper_by_the_counter():
         for changes in ([], ["model.head={kind: AdaptiveSoftmax, cutoffs: [2500, 8500]}"])
     )
     assert ours < plain / 4
-
-
-PUBLISHED = {  # parameters in thousands: the graph of Narang et al. 2021 under the relative bias
-    "with projection": (
-        203_675,
-        ["model.embedding={kind: Adaptive, cutoffs: [2500, 8500, 32000], widths: [768, 256, 64, 768]}"],
-    ),
-    "without": (223_046, []),
-}
-
-
-@pytest.mark.parametrize("row", PUBLISHED)
-def test_parameters_as_published(row):
-    thousands, changes = PUBLISHED[row]
-    head = "model.head={kind: AdaptiveSoftmax, cutoffs: [2500, 8500, 32000], scale: inverse_sqrt_width}"
-    config = load("encoder_decoder", ["size=t5/base", head, *changes])
-    with blank():
-        model = config.build("model", config["size"])
-    assert round(sum(p.numel() for p in model.parameters()) / 1000) == thousands
-
-
-WRONG = {
-    "clusters that differ": (
-        f"{EMBEDDING}|model.head={{kind: AdaptiveSoftmax, cutoffs: [10, 30]}}",
-        "model.head.cutoffs=[10, 30]",
-        "take [20, 40]",
-    ),
-    "widths of a tied head": (
-        f"{EMBEDDING}|model.head={{kind: AdaptiveSoftmax, cutoffs: [20, 40], widths: [32, 16, 8]}}",
-        "model.head.widths",
-        "leave them out",
-    ),
-    "cutoffs beyond the vocabulary": (
-        "model.head={kind: AdaptiveSoftmax, cutoffs: [20, 400]}",
-        "model.head.cutoffs=400",
-        "61",
-    ),
-    "falling cutoffs": ("model.head={kind: AdaptiveSoftmax, cutoffs: [40, 20]}", "model.head.cutoffs=[40", "rising"),
-    "a width too few": (
-        "model.embedding={kind: Adaptive, cutoffs: [20, 40], widths: [32, 16]}",
-        "model.embedding.widths=[32",
-        "3 widths",
-    ),
-    "a rank as wide as the stream": (
-        "model.embedding={kind: Factorized, rank: 32}",
-        "model.embedding.rank=32",
-        "Token",
-    ),
-    "towers of other embeddings": (f"model.encoder.{EMBEDDING.removeprefix('model.')}", "model.tie", "shapes"),
-    "no softmax": ("model.head={kind: MixtureOfSoftmaxes, softmaxes: 0}", "model.head.softmaxes=0", "positive"),
-}
-
-
-@pytest.mark.parametrize("wrong", WRONG)
-def test_what_is_wrong_is_said_with_its_place(wrong, capsys):
-    overrides, place, fix = WRONG[wrong]
-    assert main(["inspect", "encoder_decoder", SIZE, *overrides.split("|")]) == 2
-    line = capsys.readouterr().err.strip()
-    assert "\n" not in line
-    assert place in line, line
-    assert fix in line, line

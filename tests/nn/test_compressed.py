@@ -133,24 +133,6 @@ def test_layers_that_share_a_projection_have_one():
     assert counts["kv"] - counts["layerwise"] == 2 * one
 
 
-@pytest.mark.parametrize(
-    ("family", "line", "key"),
-    [
-        ("encoder", "{kind: Linformer, projected: 8, length: 32}", "model.block.mixer.length"),
-        ("encoder", "{kind: Linformer, projected: 65}", "model.block.mixer.projected"),
-        ("encoder", "{kind: Linformer, projected: 0}", "model.block.mixer.projected"),
-        ("encoder", "{kind: Linformer, sharing: heads}", "model.block.mixer.sharing"),
-        ("encoder", "{kind: MemoryCompressed, stride: 1}", "model.block.mixer.stride"),
-        ("decoder", "{kind: Linformer, projected: 8}", "model.pattern"),
-    ],
-)
-def test_what_does_not_fit_is_refused(family, line, key):
-    config = load(family, ["size=tiny", "size.length=64", f"model.block.mixer={line}"])
-    with pytest.raises(ScalingError) as refused:
-        cost(config)
-    assert refused.value.key == key
-
-
 def test_a_longer_text_is_refused():
     piece = made({"kind": "Linformer", "projected": 4})
     places = Places.of(torch.zeros(1, LENGTH + 1))

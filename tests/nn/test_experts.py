@@ -9,11 +9,9 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from scaling.errors import ScalingError
 from scaling.nn.activations import ReLU
 from scaling.nn.channels import MixtureOfExperts, Switch, imbalance, seats
 from scaling.nn.context import NOWHERE, Context, Mask, Places
-from scaling.schema import build
 from scaling.shape import Shape
 
 ROWS, LENGTH, WIDTH, EXPERTS = 3, 10, 6, 4
@@ -202,20 +200,3 @@ def test_what_mesh_tensorflow_counts():
 
     assert 11.073 + more("MixtureOfExperts", 2.0, 1.25, hidden_times=0.5) == pytest.approx(11.710, rel=2e-4)
     assert 11.073 + more("Switch", 1.2, 1.25) == pytest.approx(11.751, rel=2e-4)
-
-
-@pytest.mark.parametrize(
-    ("kind", "keys", "told"),
-    [
-        ("MixtureOfExperts", {"choices": 1}, "choices"),
-        ("MixtureOfExperts", {"choices": 5}, "choices"),
-        ("Switch", {"experts": 1}, "experts"),
-        ("Switch", {"capacity": 0.0}, "capacity"),
-        ("Switch", {"capacity": float("nan")}, "capacity"),
-        ("Switch", {"balance": -0.1}, "balance"),
-    ],
-)
-def test_bad_lines(kind, keys, told):
-    with pytest.raises(ScalingError) as error:
-        build("channel", {"kind": kind, "activation": "ReLU", "experts": EXPERTS, **keys}, SHAPE)
-    assert error.value.key == told

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 import numpy as np
@@ -12,18 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scaling.batch import Batch
-from scaling.cli import main
 from scaling.config import load
-from scaling.cost import cost
 from scaling.nn.context import Places
 from scaling.nn.stacks import _Pooling, _shared_out
 from scaling.training.parametrization import Standard, initialise
-
-PUBLISHED = [
-    "size=t5/base",
-    "model.encoder.block.norm=RMSNorm",
-    "model.encoder.stack={kind: Funnel, norm: RMSNorm}",
-]
 
 
 def built(family: str, *changes: str, layers: int = 6) -> Any:
@@ -160,53 +151,3 @@ def test_upsampling_repeats_and_adds_the_first_stage():
 )
 def test_layers_are_shared_out(layers, stages, expected):
     assert [len(stage) for stage in _shared_out(layers, stages)] == expected
-
-
-def test_parameters_are_those_of_the_published_graph_and_a_pass_is_cheaper():
-    plain, funnel = cost(load("encoder_decoder", PUBLISHED[:2])), cost(load("encoder_decoder", PUBLISHED))
-    assert funnel.parameters == 223_024_128  # 223,024 thousand
-    assert funnel.flops_forward < 0.78 * plain.flops_forward
-
-
-@pytest.mark.parametrize(
-    ("command", "place", "fix"),
-    [
-        ("decoder model.stack={kind: Funnel, norm: RMSNorm}", "model.stack.kind='Funnel'", "take Sequential"),
-        (
-            "decoder model.pattern=Prefix model.stack={kind: UpsampledFunnel, norm: RMSNorm}",
-            "model.stack.kind",
-            "pools",
-        ),
-        ("encoder_decoder model.stack={kind: Funnel, norm: RMSNorm}", "model.stack.kind='Funnel'", "take Sequential"),
-        (
-            "encoder_decoder model.decoder.stack={kind: Funnel, norm: RMSNorm}",
-            "model.decoder.stack.kind",
-            "take Sequential",
-        ),
-        ("encoder model.stack={kind: Funnel, norm: RMSNorm}", "model.stack.kind='Funnel'", "UpsampledFunnel"),
-        ("encoder model.stack={kind: UpsampledFunnel, norm: RMSNorm, stages: 0}", "model.stack.stages=0", "stages"),
-        ("encoder model.stack={kind: UpsampledFunnel, norm: RMSNorm, decoder: -1}", "stack.decoder=-1", "number"),
-        (
-            "encoder size.layers=1 model.stack={kind: UpsampledFunnel, norm: RMSNorm}",
-            "model.stack.stages=3",
-            "size.layers=2",
-        ),
-        (
-            "encoder model.block.mixer={kind: Convolution} model.stack={kind: UpsampledFunnel, norm: RMSNorm}",
-            "model.block.kind",
-            "Attention",
-        ),
-        (
-            "encoder_decoder model.memory=Transparent model.encoder.stack={kind: Funnel, norm: RMSNorm}",
-            "model.memory.kind='Transparent'",
-            "take Last",
-        ),
-    ],
-)
-def test_where_a_funnel_cannot_stand_is_said_in_one_line(command, place, fix, capsys):
-    words = re.split(r" (?=(?:model|size)\.)", command)
-    assert main(["inspect", *words]) == 2
-    told = capsys.readouterr().err
-    assert told.count("\n") == 1
-    assert place in told
-    assert fix in told

@@ -11,7 +11,6 @@ import torch
 
 from scaling.batch import IGNORE
 from scaling.config import load
-from scaling.model.tuned import blank
 from scaling.nn.heads import MixtureOfSoftmaxes
 from scaling.shape import Shape
 from scaling.training.parametrization import T5, initialise
@@ -99,10 +98,3 @@ def test_tied_it_predicts_by_the_embedding(embedding):
     chances = model.head(hidden.float())
     torch.testing.assert_close(chances.exp().sum(-1), torch.ones(4, 9))
     torch.testing.assert_close(found[1:], -chances.gather(-1, targets.clamp(min=0)[..., None])[1:, :, 0])
-
-
-def test_parameters_as_published():
-    config = load("encoder_decoder", ["size=t5/base", "model.head={kind: MixtureOfSoftmaxes, softmaxes: 15}"])
-    with blank():
-        model = config.build("model", config["size"])
-    assert round(sum(p.numel() for p in model.parameters()) / 1000) == 231_902

@@ -8,11 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from scaling.errors import ScalingError
 from scaling.nn.channels import ProductKeys
 from scaling.nn.context import NOWHERE, Context, Mask, Places
 from scaling.nn.norms import LayerNorm, NoNorm
-from scaling.schema import build
 from scaling.shape import Shape
 
 SHAPE = Shape.of({"width": 6, "layers": 1, "heads": 1, "vocabulary": 8, "length": 5})
@@ -82,13 +80,3 @@ def test_what_mesh_tensorflow_counts():
     more = made.mesh_operations(tokens) - tokens * 2 * 768 * 3072
     assert 11.073 + more / 1e12 == pytest.approx(387.050, abs=1e-3)
     assert sum(parameter.numel() for parameter in made.parameters()) - 2 * 768 * 3072 - 3072 - 768 == 197_260_160
-
-
-@pytest.mark.parametrize(
-    ("keys", "told"),
-    [({"nearest": 8}, "nearest"), ({"key_width": 7}, "key_width"), ({"heads": 0}, "heads"), ({"keys": 0}, "keys")],
-)
-def test_bad_lines(keys, told):
-    with pytest.raises(ScalingError) as error:
-        build("channel", {"kind": "ProductKeys", "norm": "LayerNorm", "keys": KEYS, **keys}, SHAPE)
-    assert error.value.key == told

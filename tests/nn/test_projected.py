@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 import torch
 
 from scaling.batch import Batch
 from scaling.config import load
-from scaling.errors import ScalingError
 
 SIZE = "size={width: 16, layers: 1, heads: 2, vocabulary: 31, length: 9}"
 NARROW = "model.embedding={kind: Projected, width: 6, segments: 2, norm: LayerNorm, scale: sqrt_width}"
@@ -55,19 +53,3 @@ def test_the_embedding_and_the_tied_head_are_their_formulas() -> None:
 def test_a_width_below_one_is_a_fraction_of_the_streams() -> None:
     made = model("model.embedding={kind: Projected, width: 0.5}")
     assert made.encoder.embedding.table.shape == (31, 8)
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["model.embedding={kind: Projected, width: 16}"], "another width than the stream's; take Token"),
-        (["model.embedding={kind: Projected, width: 0}"], "expected a number above 0"),
-        (["model.embedding={kind: Projected, width: 2.5}"], "expected a whole number, or a fraction below 1"),
-        ([NARROW, "model.tie=[encoder, head]"], "by vectors of 16, and the embedding's have 6; take {kind: Transform"),
-        ([HEAD, "model.tie=[encoder, head]"], "by vectors of 6, and the embedding's have 16"),
-    ],
-)
-def test_widths_that_do_not_meet_are_one_line(words: list[str], message: str) -> None:
-    with pytest.raises(ScalingError) as caught:
-        model(*words)
-    assert message in str(caught.value)

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
+from scaling.kernel import functions
 from scaling.kernel.compiled import absent
 from scaling.nn.context import Cache, Context, Places
 from scaling.nn.mixer import softmax
@@ -171,15 +172,14 @@ def test_short_windows_on_a_cpu_show_their_products_to_the_counter():
 @pytest.mark.parametrize(
     ("setting", "line", "way"),
     [
-        ({"keys": 1025, "kernels": True}, {}, "kernel"),
-        ({"keys": 1025, "kernels": True}, {"dropout": 0.1}, "sdpa"),
-        ({"keys": 1025, "kernels": True}, {"position": "Shaw"}, "explicit"),
-        ({"keys": 1025, "kernels": True, "queries": 1}, {}, "sdpa"),
-        ({"keys": 1025, "kernels": True, "pays": False}, {}, "sdpa"),
+        ({"keys": 1025, "kernel": True}, {}, "kernel"),
+        ({"keys": 1025, "kernel": True}, {"dropout": 0.1}, "sdpa"),
+        ({"keys": 1025, "kernel": True}, {"position": "Shaw"}, "explicit"),
+        ({"keys": 1025, "kernel": True, "queries": 1}, {}, "sdpa"),
         ({"keys": 256}, {}, "explicit"),
         ({"keys": 257}, {}, "sdpa"),
         ({"keys": 257}, {"shown": True}, "explicit"),
-        ({"keys": 1024, "dtype": torch.bfloat16, "kernels": True}, {}, "explicit"),
+        ({"keys": 1024, "dtype": torch.bfloat16}, {}, "explicit"),
         ({"keys": 1025, "dtype": torch.bfloat16}, {}, "sdpa"),
         ({"keys": 256, "device": "meta"}, {}, "sdpa"),
         ({"keys": 4096}, {"position": "ALiBi"}, "parts"),
@@ -187,11 +187,8 @@ def test_short_windows_on_a_cpu_show_their_products_to_the_counter():
         ({"keys": 4096, "device": "cuda"}, {"position": "ALiBi"}, "sdpa"),
     ],
 )
-def test_the_way_follows_the_setting(monkeypatch: pytest.MonkeyPatch, setting, line, way):
-    setting, pays = dict(setting), setting.get("pays", True)
-    setting.pop("pays", None)
-    monkeypatch.setattr(softmax, "attention_pays", lambda: pays)
-    usual = {"device": "cpu", "dtype": torch.float32, "width": 8, "value_width": 8, "kernels": False}
+def test_the_way_follows_the_setting(setting, line, way):
+    usual = {"device": "cpu", "dtype": torch.float32, "width": 8, "value_width": 8, "kernel": False}
     setting = {**usual, "queries": setting["keys"], **setting}
     context = _context(position=line.get("position", "NoPosition"))
     context.weights = (lambda weights: None) if line.get("shown") else None
@@ -201,8 +198,8 @@ def test_the_way_follows_the_setting(monkeypatch: pytest.MonkeyPatch, setting, l
 @pytest.mark.skipif(absent() is not None, reason=f"no kernels: {absent()}")
 def test_kernels_take_no_tensors_that_are_cast_or_watched():
     inputs = _inputs(torch.float32)
-    assert softmax.Setting.of(*inputs).kernels
+    assert softmax.Setting.of(*inputs).kernel is functions.attention_pays()
     with torch.autocast("cpu", torch.bfloat16):
-        assert not softmax.Setting.of(*inputs).kernels
+        assert not softmax.Setting.of(*inputs).kernel
     with FlopCounterMode(display=False):
-        assert not softmax.Setting.of(*inputs).kernels
+        assert not softmax.Setting.of(*inputs).kernel

@@ -117,24 +117,6 @@ def test_operations_grow_with_the_length_and_less_than_those_of_the_square(line)
     assert long < 0.3 * of_mixers(4096, "Attention")
 
 
-@pytest.mark.parametrize(
-    ("line", "error"),
-    [
-        ({"kind": "BlockLocal", "size": 22}, "size=22: a block of 22 tokens in texts of 21"),
-        ({"kind": "Longformer", "window": 30}, "window=30: a window of 30 tokens in texts of 21"),
-        ({"kind": "Longformer", "window": 4, "tokens": 22}, "tokens=22: 22 global tokens in texts of 21"),
-        ({"kind": "Longformer", "window": 4, "dilation": [1, 2]}, "2 dilations for 4 heads"),
-        ({"kind": "BigBird", "block": 4}, "seed: BigBird needs it"),
-        ({"kind": "BigBird", "block": 8, "seed": 0}, "window=3: a window of 24 tokens in texts of 21"),
-        ({"kind": "BigBird", "block": 4, "blocks": 6, "seed": 0}, "blocks=6: 24 global tokens in texts of 21"),
-        ({"kind": "Longformer", "window": 0}, "expected a positive whole number"),
-    ],
-)
-def test_what_does_not_fit_the_text_is_one_line(line, error):
-    with pytest.raises(ScalingError, match=error):
-        build("mixer", line, SHAPE)
-
-
 def test_global_tokens_in_a_stack_that_looks_back_are_one_line():
     with pytest.raises(ScalingError, match="tokens=2: a stack that looks back only has no tokens that see the whole"):
         run({"kind": "Longformer", "window": 3, "tokens": 2}, "Causal")

@@ -9,9 +9,7 @@ import pytest
 import torch
 
 from scaling.batch import Batch
-from scaling.cli import main
 from scaling.config import load
-from scaling.cost import cost
 from scaling.nn.context import NOWHERE, Context, Mask, Places
 from scaling.nn.halting import ACT
 from scaling.nn.norms import NoNorm
@@ -21,14 +19,6 @@ from scaling.shape import Shape
 from scaling.training.parametrization import Standard, initialise
 
 SHAPE = Shape.of({"width": 6, "layers": 5, "heads": 2, "vocabulary": 11, "length": 9})
-PUBLISHED = [
-    "size=t5/base",
-    "size.encoder.layers=24",
-    "size.decoder.layers=24",
-    "model.block.residual=GRU",
-    "model.stack={kind: Universal, norm: {kind: LayerNorm}, time: learned, place: none, before: 2, after: 2}",
-    "model.tie=[encoder, decoder]",
-]
 
 
 def sigmoid(x):
@@ -172,25 +162,3 @@ def test_one_block_runs_for_every_layer():
     expected = stack.norm(stack.blocks[0](h, context()))
     torch.testing.assert_close(stack(x, context()), expected, rtol=1e-10, atol=1e-12)
     assert stack.executions == 5
-
-
-@pytest.mark.parametrize(
-    ("line", "place"),
-    [
-        ("{kind: Universal, norm: RMSNorm, before: -1}", "model.stack.before=-1"),
-        ("{kind: Universal, norm: RMSNorm, halting: {kind: ACT, rest: 1.5}}", "model.stack.halting.rest=1.5"),
-        ("{kind: Universal, norm: RMSNorm, halting: {kind: ACT, cost: -1}}", "model.stack.halting.cost=-1"),
-        ("{kind: Universal, norm: RMSNorm, halting: ATC}", "'ACT'"),
-        ("{kind: Universal, norm: RMSNorm, time: lerned}", "'learned'"),
-    ],
-)
-def test_what_is_wrong_is_said_in_one_line(line, place, capsys):
-    assert main(["inspect", "decoder", f"model.stack={line}"]) == 2
-    told = capsys.readouterr().err
-    assert told.count("\n") == 1
-    assert place in told
-
-
-def test_parameters_are_those_of_the_published_graph():
-    found = cost(load("encoder_decoder", PUBLISHED))
-    assert found.parameters == 83_633_664  # 83,634 thousand

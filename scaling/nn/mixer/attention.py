@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from scaling.errors import ScalingError
 from scaling.nn.context import Context, Places
-from scaling.nn.contract import Mixer, declare, role
+from scaling.nn.contract import Mixer, declare, output_map
 from scaling.nn.mixer.softmax import attend
 from scaling.schema import BelowOne, Factor, Recipe
 from scaling.shape import Shape
@@ -289,7 +289,7 @@ class Weighted(nn.Module, Mixer):
     def __init__(self, shape: Shape, *, mixer: Recipe, channel: Recipe):
         super().__init__()
         self.mixer, self.channel = mixer(shape), channel(shape)
-        name, out = _output(self.mixer)
+        name, out = output_map(self.mixer)
         if not isinstance(self.mixer, Mixer) or self.mixer.heads is None or out is None or out.bias is not None:
             raise ScalingError(
                 "branches are heads, each with its rows of a projection without bias",
@@ -326,13 +326,3 @@ class Weighted(nn.Module, Mixer):
         width = heads[0].shape[-1]
         for number, head in enumerate(heads):
             yield self.out(F.pad(head, (number * width, (len(heads) - 1 - number) * width)))
-
-
-def _output(mixer: nn.Module) -> tuple[str, nn.Linear | None]:
-    """The one matrix by which a mixer ends, and its name."""
-    last = [
-        (name, child)
-        for name, child in mixer.named_children()
-        if isinstance(child, nn.Linear) and role(child, "weight") == "output"
-    ]
-    return last[0] if len(last) == 1 else ("", None)

@@ -13,8 +13,8 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-from scaling.kernel.functions import attention, attention_pays
-from scaling.kernel.operations import attention_weights, kernels_take
+from scaling.kernel.functions import attention
+from scaling.kernel.operations import attention_takes, attention_weights
 from scaling.nn.context import NOWHERE, Context, Layout, Mask, Notes, Places, layout_of, recomputed
 from scaling.nn.patterns import render
 
@@ -167,7 +167,7 @@ def _blocks(q: Tensor, k: Tensor, v: Tensor, context: Context, scale: float, dro
         return q_places, k_places, replace(render(pattern, q_places, k_places), pattern=None)
 
     q_places, k_places, mask = context.once(("blocks", context.mask), rendered)
-    inside = replace(context, places=q_places, keys=k_places, mask=mask)
+    inside = replace(context, places=q_places, keys=k_places, mask=mask, attends=None)
     mixed = attend(blocks.queries(q), blocks.keys(k), blocks.keys(v), inside, scale=scale, dropout=dropout)
     mixed = blocks.whole(mixed, b)
     pattern, first = context.mask.pattern, blocks.first - (blocks.s - blocks.t)
@@ -270,12 +270,13 @@ class Setting(NamedTuple):
     keys: int
     width: int
     value_width: int
-    kernels: bool  # whether our kernels take them: plain tensors on a CPU that nothing casts or watches
+    kernel: bool  # whether our kernel takes them: plain tensors of float32 on a CPU that nothing casts or watches
+    flex: bool = COMPILES  # whether there is what compiles FlexAttention
 
     @staticmethod
     def of(q: Tensor, k: Tensor, v: Tensor) -> Setting:
         sizes = q.shape[1], k.shape[1], k.shape[-1], v.shape[-1]
-        return Setting(q.device.type, q.dtype, *sizes, kernels_take(q, k, v))
+        return Setting(q.device.type, q.dtype, *sizes, attention_takes(q, k, v))
 
 
 def attend(
@@ -288,21 +289,24 @@ def attend(
     dropout: float,
 ) -> Float[Tensor, "b t h e"]:
     """Each query's average of the values it may see."""
-    return WAYS[choose(Setting.of(q, k, v), context, dropout)](q, k, v, context, scale, dropout)
+    setting = Setting.of(q, k, v)
+    if context.attends is not None:
+        context.attends(setting, context, dropout)
+    return WAYS[choose(setting, context, dropout)](q, k, v, context, scale, dropout)
 
 
 def choose(setting: Setting, context: Context, dropout: float) -> str:
     """The name of the way: by who looks at the weights, the pattern, what positions add, the device, the type and the
     length. No other function asks for these.
     """
-    device, dtype, t, s, width, value_width, kernels = setting
+    device, dtype, t, s, width, value_width, kernel, flex = setting
     position, mixes = context.position, context.position.mixes_values
     if context.weights is not None:
         return "explicit"
     if layout_of(context.mask.pattern) is not None:
         added = position.adds_score or mixes or dropout or context.cache is not None  # it is compiled for a length
         wide = min(width, value_width) >= LEAST_WIDTH
-        if device == "cuda" and COMPILES and wide and not added and dtype != torch.float64:
+        if device == "cuda" and flex and wide and not added and dtype != torch.float64:
             return "flex"
         if blocks_of(context, t, s) is not None:
             return "blocks"
@@ -314,7 +318,7 @@ def choose(setting: Setting, context: Context, dropout: float) -> str:
             return "counted"
     if t == 1 and not dropout and not mixes:
         return "sdpa"  # keys that one query reads are not worth being laid out for many
-    if adds and kernels and dtype is torch.float32 and attention_pays() and not dropout and not mixes:
+    if adds and kernel and not dropout and not mixes:
         return "kernel"
     few = device == "cpu" and s <= EXPLICIT_KEYS[dtype.itemsize]
     return "explicit" if few or mixes else "sdpa"
