@@ -123,10 +123,11 @@ def run_name(config: Config, parameters: int) -> str:
     """`log.name`, or the family, the number of parameters, and what the command line set."""
     if config["log.name"]:
         return config["log.name"]
+    uncounted = {*UNCOUNTED, "evaluate"}
     given = {
         key: config[key]
         for key, origin in config.origin.items()
-        if origin == COMMAND_LINE and not _is_uncounted(key) and not isinstance(config[key], dict)
+        if origin == COMMAND_LINE and not uncounted & {key, key.partition(".")[0]} and not isinstance(config[key], dict)
     }
     head = f"{config['model.kind']} {parameters:,}"
     # The number of parameters stands for the size, so where not all has room its keys go first.
@@ -149,7 +150,3 @@ def spelled(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.0f}" if value.is_integer() and abs(value) < 1e15 else f"{value:.4g}"
     return value if isinstance(value, str) else text(value)
-
-
-def _is_uncounted(key: str) -> bool:
-    return key in UNCOUNTED or key.partition(".")[0] in (*UNCOUNTED, "evaluate")

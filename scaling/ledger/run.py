@@ -15,6 +15,7 @@ attempt has to repeat.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import logging
@@ -144,6 +145,11 @@ def _hold(handle: int, kind: int) -> bool:
         fcntl.flock(handle, kind | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
+    except OSError as error:
+        if error.errno not in (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK):
+            raise
+        fix = "mount it with locks (Lustre: -o flock), or take a ledger elsewhere by runs=FOLDER"
+        raise ScalingError("the file system of the ledger has no locks", key="runs", fix=fix) from None
     return True
 
 

@@ -24,7 +24,7 @@ from scaling.data.plan import BatchSize, Buckets, ByLength, Windows
 from scaling.data.source import Source, Vocabulary
 from scaling.data.store import root
 from scaling.data.task.task import is_task
-from scaling.errors import ScalingError, from_os, plural
+from scaling.errors import ScalingError, plural
 from scaling.interop.run import Run, read
 from scaling.ledger.identity import run_name
 from scaling.model.family import Family
@@ -39,7 +39,7 @@ from scaling.training.parametrization import Parametrization, initialise
 from scaling.training.predict import EVALUATION_TOKENS, Outputs
 from scaling.training.ranks import rank_count
 from scaling.training.schedule import WSD, Constant, Schedule, check, identified, warmup_steps
-from scaling.training.start import Start
+from scaling.training.start import Start, reading
 from scaling.training.teaching import Teaching
 
 UNMOVED = (
@@ -437,12 +437,8 @@ def _teacher(config: Config, objective: Any) -> Run | None:
     """The trained model that a distilling objective names."""
     if not isinstance(objective, Distil):
         return None
-    try:
+    with reading(config, "objective.teacher"):
         return read(objective.teacher, config["runs"])
-    except ScalingError as error:
-        raise config.error("objective.teacher", error.what, error.fix) from None
-    except OSError as error:
-        raise config.error("objective.teacher", from_os(error, "cannot be read").what) from None
 
 
 def _steps(config: Config, size: BatchSize, row_tokens: int, batches: Batches) -> int:

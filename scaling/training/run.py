@@ -83,7 +83,7 @@ def train(config: Config, observers: Observers = NO_OBSERVERS, again: bool = Fal
         "another worker is at this run",
         key="run",
         value=run_id(experiment.spec),
-        fix="wait for it, or, if it is dead, three minutes for its lease to run out",
+        fix="wait for it, or end it; `scaling show --json` has its host and its pid",
     )
 
 

@@ -8,7 +8,8 @@ table with more rows than the start's keeps the start's rows, and its other rows
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -56,15 +57,9 @@ class Start:
         if section is None or section.get("vectors") is not None:
             return None
         key = next(f"start.{key}" for key in ("folder", "study", "run") if section.get(key) is not None)
-        try:
+        with reading(config, key):
             run = _named(section, config["runs"])
             sha256 = weights.digest(run.described.tensors)
-        except ScalingError as error:
-            within = "" if error.file is None else f"{error.file}: "
-            named = {"step": "start.step", "start.row": "start.row"}  # what else of the section may be wrong
-            raise config.error(named.get(str(error.key), key), f"{within}{error.what}", error.fix) from None
-        except OSError as error:
-            raise config.error(key, from_os(error, "cannot be read").what) from None
         vocabulary = run.described.sections["size"].get("vocabulary")
         new, unused = (tuple(section.get(key) or ()) for key in ("new", "unused"))
         return cls(run.place, run.described.tensors, sha256, vocabulary, run.tokenizer, new, unused)
@@ -190,6 +185,19 @@ class Start:
             if name not in self.drawn:
                 base = next(self.tensors[alias] for alias in names[id(tensor)] if alias in self.tensors)
                 tensor[: len(base)].copy_(base) if name in self.grown else tensor.copy_(base)
+
+
+@contextmanager
+def reading(config: Config, key: str) -> Iterator[None]:
+    """Place what is wrong with a run that a config names at the key that names it."""
+    try:
+        yield
+    except ScalingError as error:
+        within = "" if error.file is None else f"{error.file}: "
+        place = {"step": "start.step", "start.row": "start.row"}.get(str(error.key), key)
+        raise config.error(place, f"{within}{error.what}", error.fix) from None
+    except OSError as error:
+        raise config.error(key, from_os(error, "cannot be read").what) from None
 
 
 def _aliases(model: Family) -> dict[int, list[str]]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
 import signal
 import subprocess
@@ -84,3 +86,12 @@ def test_a_full_disk_is_code_74_and_leaves_no_lock(small_disk: Path) -> None:
         Lock(small_disk / "lock").take()
     assert full.value.code == DISK
     assert not (small_disk / "lock").exists()
+
+
+def test_a_file_system_without_locks_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOSYS, "Function not implemented")
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    with pytest.raises(ScalingError, match="has no locks; mount it with locks"):
+        Lock(tmp_path / "lock").take()
