@@ -178,7 +178,7 @@ def start_ranks(
         how = "again" if again else "" if steps is None else str(steps)
         words = ("-m", "scaling.training.ranks", f"{folder}/config.yaml", how, "shown" if shown else "", *extensions())
         signals.begin_run()
-        with _handlers_kept(), signals.pending():
+        with signals.pending(), _handlers_kept():  # a signal waits until the handlers are ours again
             group = start_processes(
                 "rank",
                 sys.executable,
@@ -232,24 +232,20 @@ def _judge(failures: Mapping[int, Any], ranks: int) -> None:
         signals.stop(signals.received())
     written = [failure for failure in failures.values() if os.path.exists(failure.error_file)]
     silent = [failure for failure in failures.values() if failure not in written]
-    killed = [
-        f"rank {failure.local_rank} of {ranks} ended with code {failure.exitcode}"
-        for failure in silent
-        if failure.exitcode < 0 or not written
-    ]
     if written:
         first = min(written, key=lambda failure: os.stat(failure.error_file).st_mtime_ns)
         name, _, text = first.message["message"].partition(": ")
         if name == ScalingError.__name__:
             raise ScalingError(text, code=first.exitcode)
+        killed = [f"rank {one.local_rank} ended with code {one.exitcode}" for one in silent if one.exitcode < 0]
         others = f" ({', '.join(killed)})" if killed else ""
         raise RankFailed(f"rank {first.local_rank} of {ranks}{others}:\n{first.message['extraInfo']['py_callstack']}")
-    for failure in silent:
-        number = -failure.exitcode if failure.exitcode < 0 else failure.exitcode - 128
+    if silent:
+        code = silent[0].exitcode  # the first that ended; the others were asked to
+        number = -code if code < 0 else code - 128
         if number in signals.ENDING:
             signals.stop(number)
-    if silent:
-        raise RankFailed(", ".join(killed))
+        raise RankFailed(f"rank {silent[0].local_rank} of {ranks} ended with code {code}")
 
 
 def fail(error: BaseException, code: int = 1) -> NoReturn:

@@ -34,7 +34,7 @@ import datetime, os, signal, time
 from scaling.training import ranks
 from scaling.training.module import FamilyModule
 
-ranks.TIMEOUT = datetime.timedelta(seconds=5)
+ranks.TIMEOUT = datetime.timedelta(seconds=20)
 
 before = FamilyModule.training_step
 
@@ -101,11 +101,11 @@ FAULTS = [("1", 3, RAISE, "rank 1 of 2.*ValueError: the first trouble")]
 MORE = [
     *((ranks, step, RAISE, "ValueError: the first trouble") for ranks in "01" for step in (0, 9)),
     ("01", 3, RAISE, "ValueError: the first trouble"),
-    *((ranks, step, KILL, "rank [01] of 2 ended with code -9") for ranks in "01" for step in (0, 3)),
+    *((ranks, step, KILL, "rank [01] (of 2 )?ended with code -9") for ranks in "01" for step in (0, 3)),
     *(
-        ("1", 3, deed, "rank 0 of 2 .rank 1 of 2 ended with code -9.:.*[Tt]im") for deed in (SLEEP, STOP, SPIN)
-    ),  # torch's timeout, five seconds here
-    ("0", 3, STOP, "rank 1 of 2 .rank 0 of 2 ended with code -9.:.*[Tt]im"),
+        ("1", 3, deed, "rank 0 of 2 .rank 1 ended with code -9.:.*[Tt]im") for deed in (SLEEP, STOP, SPIN)
+    ),  # torch's timeout, 20 seconds here
+    ("0", 3, STOP, "rank 1 of 2 .rank 0 ended with code -9.:.*[Tt]im"),
     ("1", 3, LEAVE, "rank 0 of 2"),
 ]
 
@@ -122,7 +122,7 @@ def test_a_rank_that_goes_wrong_ends_all_and_is_reported(ranks, step, deed, told
     begun = time.monotonic()
     with pytest.raises(RankFailed, match=re.compile(told, re.DOTALL)):
         train(load(words(tmp_path / "runs", trainer__devices=2, trainer__max_steps=50)))
-    assert time.monotonic() - begun < 120  # of which most is the start of two processes
+    assert time.monotonic() - begun < 180  # of which most is the start of two processes
     assert alive(tmp_path) == []
 
 
