@@ -37,12 +37,12 @@ if TYPE_CHECKING:
     from scaling.verbs.model import *
     from scaling.verbs.plan import *
     from scaling.verbs.predict_run import *
-    from scaling.verbs.result import Result as Result
     from scaling.verbs.runs import *
     from scaling.verbs.study import *
     from scaling.verbs.sweep import *
     from scaling.verbs.table import *
     from scaling.verbs.train import *
+    from scaling.verbs.verb import Result as Result
     from scaling.verbs.weights import *
 
     __version__: str
@@ -60,7 +60,7 @@ _MORE = {
 }
 
 
-_HOMES = {"Cost": "cost", "CurveFit": "laws.curve_fit", "Result": "verbs.result", "ScalingError": "errors"}
+_HOMES = {"Cost": "cost", "CurveFit": "laws.curve_fit", "Result": "verbs.verb", "ScalingError": "errors"}
 _HOMES |= {"extend": "schema", "__version__": "version"}
 _HOMES |= dict.fromkeys(("DecoderModule", "EncoderDecoderModule", "EncoderModule"), "training.module")
 for _module, _commands in COMMANDS.items():

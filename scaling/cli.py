@@ -1,7 +1,7 @@
 """The command line: `scaling VERB [WORD …] [key=value …] [--option VALUE …]`.
 
 A verb is a function of `import scaling`. Its positional parameters are the words of the command, `*overrides` are its
-`key=value`, its keyword-only parameters are its options, and its docstring is its help (see `verbs/signature.py`). What
+`key=value`, its keyword-only parameters are its options, and its docstring is its help (see `verbs/verb.py`). What
 it returns is printed: `str(result)`, under `--json` `result.to_json()`, under `--format` `result.format(NAME)`.
 """
 
@@ -17,7 +17,6 @@ import select
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import chain
 from typing import Any, Literal, NamedTuple, get_args, get_origin
 
 import scaling
@@ -26,8 +25,7 @@ from scaling.errors import ScalingError, from_os, nearest
 from scaling.standard_error import keep_going
 from scaling.training.signals import Stopped, leave, listening
 from scaling.verbs import function_name
-from scaling.verbs.overrides import OVERRIDE
-from scaling.verbs.signature import PYTHON, VERBS, bound, documented, marks, spelled, without_none
+from scaling.verbs.verb import OVERRIDE, PYTHON, VERBS, bound, documented, marks, spelled, without_none
 
 SCHEMA = 1
 """Rises when a key of a JSON document goes or changes its meaning (docs/json.md)."""
@@ -97,13 +95,10 @@ def _run(words: list[str]) -> int:
     for path in call.extensions:
         scaling.extend(path)
     result = call.function(*call.words, **call.options)
-    if isinstance(result, Iterator):
-        for each in result:
-            _print(each, call)
-            if call.json:
-                break
-        return 0
-    _print(result, call)
+    for each in result if isinstance(result, Iterator) else [result]:
+        _print(each, call)
+        if call.json:
+            break
     return getattr(result, "code", 0)
 
 
@@ -145,27 +140,28 @@ class Call(NamedTuple):
 def parsed(verb: str, words: Sequence[str]) -> Call:
     """The call that a verb's words and options mean; options, words and overrides mix freely."""
     function = getattr(scaling, function_name(verb))
-    parameters = {p.name: p for p in shown_parameters(function) if p.kind is p.KEYWORD_ONLY}
-    options = {name: _option(without_none(p.annotation), spelled(p)) for name, p in parameters.items()}
-    parser = _parser(verb, function, options)
     try:
-        found, others = parser.parse_known_args(words)
+        found, others = _parser(verb, function).parse_known_args(words)
     except argparse.ArgumentError as error:
         raise ScalingError(str(error), fix=f"see `scaling {verb} --help`") from None
-    if found.json and found.format is not None:
-        raise ScalingError("a document of --json has none", key="format", value=found.format, fix="leave it out")
-    given = {
-        name: merge(values) for name, (_, merge) in options.items() if (values := getattr(found, name)) is not None
-    }
-    names = [f"--{name}" for name in (*map(spelled, parameters.values()), "extend", "format", "help", "json", "runs")]
-    plain = [_undashed(word, verb, names) for word in others]
-    folders = [*(found.runs or ()), *(word.removeprefix("runs=") for word in plain if word.startswith("runs="))]
-    if folders and not (folder := _once(folders, "runs")):
+    options = vars(found)
+    as_json, form, extensions = (options.pop(f"--{name}", None) for name in ("json", "format", "extend"))
+    if as_json and form is not None:
+        raise ScalingError("a document of --json has none", key="format", value=form, fix="leave it out")
+    names = [f"--{spelled(p)}" for p in shown_parameters(function) if p.kind is p.KEYWORD_ONLY]
+    names += ["--extend", "--format", "--help", "--json", "--runs"]
+    positional = []
+    for word in others:
+        plain = _undashed(word, verb, names)
+        if plain.startswith("runs="):
+            _set(options, "runs", plain.removeprefix("runs="), "runs")
+        else:
+            positional.append(plain)
+    if not options.get("runs", True):
         raise ScalingError("expected a folder", key="runs", fix="write runs=FOLDER")
-    if folders and {"runs", "settings"} & set(inspect.signature(function).parameters):
-        given["runs"] = folder
-    arguments = bound(function, [word for word in plain if not word.startswith("runs=")], given)
-    return Call(function, *arguments, found.extensions, found.json, found.format)
+    if not {"runs", "settings"} & set(inspect.signature(function).parameters):
+        options.pop("runs", None)
+    return Call(function, *bound(function, positional, options), extensions or [], bool(as_json), form)
 
 
 def _undashed(word: str, verb: str, names: Iterable[str]) -> str:
@@ -180,34 +176,34 @@ def _undashed(word: str, verb: str, names: Iterable[str]) -> str:
     raise ScalingError(f"there is no option {word}", fix=f"{nearest(option, names)} (see `scaling {verb} --help`)")
 
 
-def _parser(verb: str, function: Callable[..., Any], options: Mapping[str, Option]) -> argparse.ArgumentParser:
+def _parser(verb: str, function: Callable[..., Any]) -> argparse.ArgumentParser:
     """The parser of a verb: its options from the keyword-only parameters, its help from the docstring."""
     about, own = documented(function)
     helps, parameters = SHARED | own, shown_parameters(function)
-    titles = {p.name: _title(p) for p in parameters if p.name not in options}
+    options = [p for p in parameters if p.kind is p.KEYWORD_ONLY]
+    titles = {p.name: _title(p) for p in parameters if p not in options}
     words = [f"  {title:<22}{helps.get(name, '')}" for name, title in titles.items()]
     parser = argparse.ArgumentParser(
         prog=f"scaling {verb}",
         usage=" ".join([f"scaling {verb}", *titles.values(), "[options]"]),
         description="\n".join([about, *([""] if words else []), *words]),
         formatter_class=argparse.RawDescriptionHelpFormatter,
+        argument_default=argparse.SUPPRESS,
         allow_abbrev=False,
         exit_on_error=False,
     )
-    for parameter in (p for p in parameters if p.name in options):
-        default = parameter.default
+    for parameter in options:
+        default, name = parameter.default, spelled(parameter)
         is_shown = isinstance(default, str | int | float) and default is not False and default != ""
         shown = helps.get(parameter.name, "") + (f" (default {default})" if is_shown else "")
-        how = {"action": "append", **options[parameter.name][0]}
-        parser.add_argument(f"--{spelled(parameter)}", dest=parameter.name, help=shown.replace("%", "%%"), **how)
-    parser.add_argument("--runs", action="append", metavar="FOLDER", help=SHARED["runs"])
-    parser.add_argument(
-        "--extend", action="append", default=[], dest="extensions", help=SHARED["extend"], metavar="PATH"
-    )
-    parser.add_argument("--json", action="store_true", help="print one JSON document")
+        how = _option(without_none(parameter.annotation), name)
+        parser.add_argument(f"--{name}", dest=parameter.name, help=shown.replace("%", "%%"), **how)
+    parser.add_argument("--runs", action=_Once, metavar="FOLDER", help=SHARED["runs"])
+    parser.add_argument("--extend", dest="--extend", action="append", help=SHARED["extend"], metavar="PATH")
+    parser.add_argument("--json", dest="--json", action="store_const", const=True, help="print one JSON document")
     if formats := getattr(inspect.signature(function, eval_str=True).return_annotation, "formats", None):
-        parser.add_argument("--format", choices=formats, help=f"of what is printed (default {formats[0]})")
-    parser.set_defaults(format=None)
+        what = f"of what is printed (default {formats[0]})"
+        parser.add_argument("--format", dest="--format", choices=formats, help=what)
     return parser
 
 
@@ -225,46 +221,58 @@ def _title(parameter: inspect.Parameter) -> str:
     return parameter.name.upper() if parameter.default is parameter.empty else f"[{parameter.name.upper()}]"
 
 
-Option = tuple[dict[str, Any], Callable[[Any], Any]]
-
-
-def _option(annotation: Any, option: str) -> Option:
-    """How argparse reads an option of a type, and what makes one value of all its occurrences."""
+def _option(annotation: Any, option: str) -> dict[str, Any]:
+    """How argparse reads an option of a type."""
     origin, inner = get_origin(annotation), get_args(annotation)
-    once = partial(_once, option=option)
     if marks(annotation):
         return _option(inner[0], option)
     if annotation is bool:
-        return {"action": "append_const", "const": True}, once
+        return {"action": "store_const", "const": True}
     if origin is tuple:
-        return {"nargs": "+", "type": inner[0]}, lambda found: [*chain(*found)]
-    is_list_of_mappings = origin is Sequence and get_origin(inner[0]) is Mapping
-    if origin is Mapping or is_list_of_mappings:
-        kind = get_args(inner[0] if is_list_of_mappings else annotation)[1]
-        pair = {"nargs": "+", "metavar": "NAME=VALUE", "type": partial(_pair, kind=kind, option=option)}
-        if is_list_of_mappings:
-            return pair, lambda found: [_mapping(pairs, option) for pairs in found]
-        return pair, lambda found: _mapping(chain(*found), option)
+        return {"action": "extend", "nargs": "+", "type": inner[0]}
+    if origin is Mapping:
+        pair = partial(_pair, kind=inner[1], option=option)
+        return {"action": _Pairs, "nargs": "+", "metavar": "NAME=VALUE", "type": pair}
     if origin is Sequence:
-        return {}, list
+        return (
+            {**_option(inner[0], option), "action": _Mappings}
+            if get_origin(inner[0]) is Mapping
+            else {"action": "append"}
+        )
     if annotation in (int, float):
-        return {"type": annotation, "metavar": "N" if annotation is int else "NUMBER"}, once
-    return {"choices": inner if origin is Literal else None}, once
+        return {"action": _Once, "type": annotation, "metavar": "N" if annotation is int else "NUMBER"}
+    return {"action": _Once, "choices": inner if origin is Literal else None}
 
 
-def _once(values: Sequence[Any], option: str) -> Any:
-    """The one value of an option that may not be given a second, different one."""
-    for value in values[1:]:
-        if value != values[0]:
-            raise ScalingError(f"is given twice: {values[0]} and {value}", key=option, fix="give it once")
-    return values[0]
+def _set(values: dict[str, Any], name: str, value: Any, title: str) -> None:
+    """Set one of several values; a second, different one is refused."""
+    if values.setdefault(name, value) != value:
+        raise ScalingError(f"is given twice: {values[name]} and {value}", key=title, fix="give it once")
 
 
-def _mapping(pairs: Iterable[tuple[str, Any]], option: str) -> dict[str, Any]:
-    values: dict[str, list[Any]] = {}
-    for name, value in pairs:
-        values.setdefault(name, []).append(value)
-    return {name: _once(found, f"{option} {name}") for name, found in values.items()}
+class _Once(argparse.Action):
+    """Store the one value of an option."""
+
+    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
+        _set(vars(namespace), self.dest, values, self.option_strings[0].removeprefix("--"))
+
+
+class _Pairs(argparse.Action):
+    """Store the pairs of all occurrences of an option as one mapping."""
+
+    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
+        mapping = vars(namespace).setdefault(self.dest, {})
+        for name, value in values:
+            _set(mapping, name, value, f"{self.option_strings[0].removeprefix('--')} {name}")
+
+
+class _Mappings(_Pairs):
+    """Store the pairs of each occurrence of an option as a mapping of its own."""
+
+    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
+        one = argparse.Namespace()
+        super().__call__(parser, one, values)
+        vars(namespace).setdefault(self.dest, []).append(vars(one)[self.dest])
 
 
 def _pair(word: str, kind: Any, option: str) -> tuple[str, Any]:

@@ -15,8 +15,7 @@ from scaling.config import names
 from scaling.errors import ScalingError, from_os, nearest
 from scaling.schema import Range
 from scaling.verbs import function_name
-from scaling.verbs.result import Result
-from scaling.verbs.signature import PYTHON, Flag, verb
+from scaling.verbs.verb import PYTHON, Flag, Result, verb
 
 HEAVY = {"torch", "lightning", "wandb", "datasets", "numpy", "pandas", "transformers", "omegaconf"}
 
@@ -91,7 +90,7 @@ ERRORS = {
 @pytest.fixture(autouse=True)
 def known(monkeypatch):
     monkeypatch.setattr(cli, "VERBS", (*VERBS, "trial"))
-    monkeypatch.setattr("scaling.verbs.signature.VERBS", (*VERBS, "trial"))
+    monkeypatch.setattr("scaling.verbs.verb.VERBS", (*VERBS, "trial"))
     monkeypatch.setattr(scaling, "trial", verb(trial), raising=False)
 
 

@@ -15,8 +15,7 @@ from scaling.errors import ScalingError
 from scaling.printing import cell
 from scaling.schema import NonNegativeInt
 from scaling.verbs.explain import comment
-from scaling.verbs.result import Result
-from scaling.verbs.signature import verb
+from scaling.verbs.verb import Result, verb
 
 if TYPE_CHECKING:
     from scaling.config import Config

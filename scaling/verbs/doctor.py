@@ -12,9 +12,7 @@ from typing import Any, Literal
 
 from scaling.errors import ScalingError, plural
 from scaling.printing import byte_size
-from scaling.verbs.overrides import RUNS
-from scaling.verbs.result import Result
-from scaling.verbs.signature import verb
+from scaling.verbs.verb import RUNS, Result, verb
 
 PACKAGES = ("scaling", "torch", "lightning", "wandb", "datasets", "tokenizers", "numpy", "scipy", "pandas")
 MALICIOUS = {"lightning": ("2.6.2", "2.6.3")}  # uploads that were not the project's own

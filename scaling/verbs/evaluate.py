@@ -15,10 +15,8 @@ from scaling.errors import ScalingError, plural
 from scaling.printing import interval
 from scaling.schema import PositiveInt, Range, Seed
 from scaling.verbs.model import load, torch_device
-from scaling.verbs.overrides import RUNS
-from scaling.verbs.result import Result, Table
-from scaling.verbs.signature import Flag, verb
 from scaling.verbs.train import Run, named
+from scaling.verbs.verb import RUNS, Flag, Result, Table, verb
 
 if TYPE_CHECKING:
     import pandas

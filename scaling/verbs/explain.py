@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from scaling.errors import ScalingError, nearest
 from scaling.printing import columns
-from scaling.verbs.result import Result
-from scaling.verbs.signature import VERBS, verb
+from scaling.verbs.verb import VERBS, Result, verb
 
 if TYPE_CHECKING:
     from scaling.laws import Law

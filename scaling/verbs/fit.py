@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from scaling.errors import ScalingError, nearest, plural
 from scaling.printing import Table, TableResult, percent
 from scaling.schema import OpenFraction, PositiveFloat, Range, Seed
-from scaling.verbs.signature import Flag, spelled, verb
+from scaling.verbs.verb import Flag, spelled, verb
 
 if TYPE_CHECKING:
     import pandas

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from scaling.errors import ScalingError
 from scaling.schema import OpenFraction, Seed
-from scaling.verbs.signature import verb
+from scaling.verbs.verb import verb
 
 if TYPE_CHECKING:
     from scaling.laws.curve_fit import CurveFit

@@ -11,10 +11,8 @@ from scaling.errors import ScalingError, plural
 from scaling.printing import interval
 from scaling.schema import NonNegativeFloat, PositiveFloat, PositiveInt, Range, Seed, SmallInt
 from scaling.verbs.model import load
-from scaling.verbs.overrides import RUNS
-from scaling.verbs.result import Result
-from scaling.verbs.signature import verb
 from scaling.verbs.train import Run, named
+from scaling.verbs.verb import RUNS, Result, verb
 
 if TYPE_CHECKING:
     import numpy as np

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 from scaling import config
 from scaling.errors import plural
 from scaling.printing import byte_size
-from scaling.verbs.result import Result, Table
-from scaling.verbs.signature import verb
 from scaling.verbs.train import Overlays
+from scaling.verbs.verb import Result, Table, verb
 
 if TYPE_CHECKING:
     from scaling.cost import Cost

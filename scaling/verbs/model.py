@@ -11,9 +11,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 from scaling.errors import ScalingError
 from scaling.schema import build
-from scaling.verbs.overrides import RUNS
-from scaling.verbs.result import Result
-from scaling.verbs.signature import verb
+from scaling.verbs.verb import RUNS, Result, verb
 
 if TYPE_CHECKING:
     import pandas

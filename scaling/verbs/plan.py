@@ -9,9 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from scaling.errors import ScalingError, plural
 from scaling.printing import byte_size, columns, interval, span
 from scaling.schema import NonNegativeFloat, PositiveFloat, PositiveFraction, PositiveInt
-from scaling.verbs.overrides import words
-from scaling.verbs.result import Result, Table
-from scaling.verbs.signature import verb
+from scaling.verbs.verb import Result, Table, verb, words
 
 if TYPE_CHECKING:
     import pandas

@@ -10,10 +10,8 @@ from typing import Annotated, Any
 from scaling.errors import ScalingError, plural
 from scaling.printing import interval
 from scaling.schema import OpenFraction
-from scaling.verbs.overrides import RUNS
-from scaling.verbs.result import Result
-from scaling.verbs.signature import Flag, verb
 from scaling.verbs.train import Overlays
+from scaling.verbs.verb import RUNS, Flag, Result, verb
 
 
 def _of_a_new_run(document: Mapping[str, Any]) -> str:

@@ -16,10 +16,8 @@ from typing import TYPE_CHECKING, Any
 from scaling import config
 from scaling.errors import ScalingError, plural
 from scaling.printing import byte_size, columns, span
-from scaling.verbs.overrides import RUNS
-from scaling.verbs.result import Result
-from scaling.verbs.signature import verb
 from scaling.verbs.train import Run
+from scaling.verbs.verb import RUNS, Result, verb
 
 if TYPE_CHECKING:
     import pandas

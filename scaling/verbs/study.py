@@ -11,10 +11,8 @@ from scaling.config import print_remarks
 from scaling.errors import DISK, ScalingError, plural
 from scaling.printing import span
 from scaling.schema import PositiveFloat, PositiveInt
-from scaling.verbs.overrides import RUNS
 from scaling.verbs.plan import StudySource, refuse_budget
-from scaling.verbs.result import Result
-from scaling.verbs.signature import PYTHON, verb
+from scaling.verbs.verb import PYTHON, RUNS, Result, verb
 
 if TYPE_CHECKING:
     import pandas

@@ -11,9 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from scaling.errors import ScalingError, plural
 from scaling.schema import PositiveInt
-from scaling.verbs.overrides import RUNS
-from scaling.verbs.result import Result
-from scaling.verbs.signature import PYTHON, verb
+from scaling.verbs.verb import PYTHON, RUNS, Result, verb
 
 if TYPE_CHECKING:
     import pandas

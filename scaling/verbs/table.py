@@ -11,8 +11,7 @@ from scaling.errors import ScalingError
 from scaling.printing import Table as PrintedTable
 from scaling.printing import TableResult
 from scaling.schema import PositiveInt
-from scaling.verbs.result import Result
-from scaling.verbs.signature import PYTHON, Flag, verb
+from scaling.verbs.verb import PYTHON, Flag, Result, verb
 
 if TYPE_CHECKING:
     import pandas

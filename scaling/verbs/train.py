@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from scaling.config import Config, print_remarks
-from scaling.verbs.overrides import RUNS, words
-from scaling.verbs.signature import PYTHON, Flag, verb
+from scaling.verbs.verb import PYTHON, RUNS, Flag, verb, words
 
 if TYPE_CHECKING:
     import pandas

@@ -6,10 +6,8 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from scaling.errors import ScalingError
-from scaling.verbs.overrides import RUNS
-from scaling.verbs.result import Result
-from scaling.verbs.signature import Flag, verb
 from scaling.verbs.train import Run, named
+from scaling.verbs.verb import RUNS, Flag, Result, verb
 
 
 @verb

@@ -1,4 +1,4 @@
-"""Verbs: how the words, options and keywords of a function of `scaling/verbs` are read.
+"""Verbs: how the words, options and keywords of a function of `scaling/verbs` are read, and what it returns.
 
 def fit(points: Any, *, rename: Annotated[Mapping[str, str], Flag("map")] = {}, progress: PYTHON[bool] = True): ...
 """
@@ -6,18 +6,40 @@ def fit(points: Any, *, rename: Annotated[Mapping[str, str], Flag("map")] = {}, 
 from __future__ import annotations
 
 import functools
+import html
 import inspect
+import json
 import re
 import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Annotated, Any, ParamSpec, TypeVar
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Annotated, Any, ParamSpec, TypeVar
 
 from scaling.errors import ScalingError
+from scaling.printing import columns, html_table
 from scaling.schema import check
 from scaling.verbs import COMMANDS, function_name
-from scaling.verbs.overrides import OVERRIDE, words
+
+if TYPE_CHECKING:
+    import pandas
+
+RUNS = "runs"
+"""The ledger's folder, unless another is named; as in defaults.yaml."""
+OVERRIDE = re.compile(r"[A-Za-z_][\w-]*(\.[\w-]+)*=", re.ASCII)
+SHORT = {"tokens": "train.tokens", "steps": "trainer.max_steps"}
+"""Keys that are asked for so often that their section may be left out."""
+
+
+def words(overrides: Sequence[str], settings: Mapping[str, Any]) -> list[str]:
+    """`("size=tiny",)` and `{"tokens": "5M", "optimizer__lr": 1e-3}` as `size=tiny train.tokens=5M optimizer.lr=0.001`.
+
+    A double underscore in a keyword is the dot that Python does not allow there.
+    """
+    keys = {name: SHORT.get(name, name.replace("__", ".")) for name in settings}
+    values = (value if isinstance(value, str) else json.dumps(value, default=str) for value in settings.values())
+    return [*overrides, *(f"{key}={value}" for key, value in zip(keys.values(), values))]
+
 
 VERBS = tuple(command for commands in COMMANDS.values() for command in commands)
 """The commands, in the order of `scaling --help`."""
@@ -86,7 +108,7 @@ def _is_override(arg: object) -> bool:
 
 
 def _command(function: Callable[..., Any]) -> str:
-    return next(command for command in VERBS if function_name(command) == function.__name__)
+    return next((verb for verb in VERBS if function_name(verb) == function.__name__), function.__name__)
 
 
 def spelled(parameter: inspect.Parameter) -> str:
@@ -111,3 +133,50 @@ def documented(function: object) -> tuple[str, dict[str, str]]:
     about, _, lines = (inspect.getdoc(function) or "").partition("\nArgs:\n")
     entries = re.findall(r"^    (\w+): (.*(?:\n {5,}.*)*)", lines, re.MULTILINE)
     return about.rstrip(), {name: " ".join(text.split()) for name, text in entries}
+
+
+Table = tuple[Sequence[str], Sequence[Sequence[Any]]]
+
+
+@dataclass(frozen=True, repr=False)
+class Result:
+    """A result with the `document` of `--json` (docs/json.md), whose keys are attributes. `parts` are the texts and
+    tables that are printed, `code` is the exit code.
+    """
+
+    document: Any
+    parts: Sequence[str | Table] = field(default=(), repr=False)
+    code: int = field(default=0, repr=False)
+
+    def __getattr__(self, key: str) -> Any:
+        document = self.__dict__.get("document", {})  # which is not there yet while a copy is made
+        if not isinstance(document, dict) or key not in document:
+            raise AttributeError(f"{type(self).__name__} has no {key!r}")
+        return document[key]
+
+    @property
+    def data(self) -> pandas.DataFrame:
+        """A row of the DataFrame is an entry of the document, where that is a list."""
+        import pandas
+
+        return pandas.DataFrame(self.document)
+
+    def to_json(self) -> Any:
+        from scaling.ledger.document import spelled
+
+        return spelled(self.document)
+
+    def _parts(self) -> Sequence[str | Table]:
+        """What is printed: the keys of the document, where a result names nothing else."""
+        return self.parts or [(["key", "value"], [[key, str(value)] for key, value in dict(self.document).items()])]
+
+    def __str__(self) -> str:
+        return "\n".join(part if isinstance(part, str) else columns(*part) for part in self._parts())
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        parts = (
+            f"<pre>{html.escape(part)}</pre>" if isinstance(part, str) else html_table(*part) for part in self._parts()
+        )
+        return "".join(parts)
