@@ -2,56 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, fields
-from typing import Annotated, Any
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, get_type_hints
 
 from scaling.errors import ScalingError, nearest
 from scaling.schema import PositiveFloat, Range, SmallInt, check
 
 WIDEST = 1 << 20
 Width = Annotated[int, Range(least=1, most=WIDEST)]
-# Products of three of these, in bytes, stay below 2⁶³, above which no tensor has a size.
-SIZES = {
-    "width": Width,
-    "layers": Annotated[int, Range(least=1, most=4096)],
-    "heads": SmallInt,
-    "vocabulary": Annotated[int, Range(least=1, most=1 << 30)],
-    "length": Annotated[int, Range(least=1, most=1 << 24)],
-    "head_width": Width,
-    "value_width": Width,
-    "key_heads": SmallInt,
-    "hidden": Annotated[int, Range(least=1, most=1 << 24)],
-}
-
-MEANINGS = {
-    "width": "of the residual stream",
-    "layers": "blocks of a stack",
-    "heads": "of attention, in each layer",
-    "vocabulary": "different tokens; null: what the data need",
-    "length": "tokens of a window",
-    "head_width": "of a query and a key; width / heads unless given",
-    "value_width": "of a value; head_width unless given",
-    "key_heads": "heads of keys and values, which the heads share; heads unless given",
-    "hidden": "width of the feed-forward layer; 4 width unless given",
-}
 
 
 @dataclass(frozen=True)
 class Shape:
     """d_model, N, h, d_k, d_v, d_ff, V and n of "Attention Is All You Need" (Vaswani et al. 2017), under their full
-    names.
+    names. Products of three of these, in bytes, stay below 2⁶³, above which no tensor has a size.
     """
 
-    width: int
-    layers: int
-    heads: int
-    vocabulary: int
-    length: int
-    head_width: int
-    value_width: int
-    key_heads: int
-    hidden: int
+    width: Annotated[Width, "of the residual stream"]
+    layers: Annotated[int, Range(least=1, most=4096), "blocks of a stack"]
+    heads: Annotated[SmallInt, "of attention, in each layer"]
+    vocabulary: Annotated[int, Range(least=1, most=1 << 30), "different tokens; null: what the data need"]
+    length: Annotated[int, Range(least=1, most=1 << 24), "tokens of a window"]
+    head_width: Annotated[Width, "of a query and a key; width / heads unless given"]
+    value_width: Annotated[Width, "of a value; head_width unless given"]
+    key_heads: Annotated[SmallInt, "heads of keys and values, which the heads share; heads unless given"]
+    hidden: Annotated[int, Range(least=1, most=1 << 24), "width of the feed-forward layer; 4 width unless given"]
 
     def hidden_times(self, times: float) -> int:
         """The hidden width of a layer narrower or wider than the shape's, a multiple of 8 for the kernels' sake."""
@@ -81,11 +57,10 @@ class Shape:
         head_width = width / heads, value_width = head_width, key_heads = heads, hidden = 4 width. `times` multiplies,
         before heads set key_heads and head_width sets value_width, so that {layers: 2} is a difference from any size.
         """
-        names = {field.name for field in fields(Shape)}
         for key in size:
-            if key not in (*names, "times"):
-                raise ScalingError("no such key in a size", key=f"size.{key}", fix=nearest(str(key), names))
-        times = _factors(size.get("times"), names)
+            if key not in (*SIZES, "times"):
+                raise ScalingError("no such key in a size", key=f"size.{key}", fix=nearest(str(key), SIZES))
+        times = _factors(size.get("times"))
         given = {
             key: check(f"size.{key}", value, SIZES[key])
             for key, value in size.items()
@@ -121,20 +96,24 @@ class Shape:
         return Shape(**sized)
 
 
+SIZES: Mapping[str, Any] = get_type_hints(Shape, include_extras=True)
+"""The type and the meaning of each key of a size."""
+
+
 def _usual(width: int, heads: int, head_width: int) -> dict[str, int]:
     """What sizes are that are left out."""
     return {"head_width": width // heads, "value_width": head_width, "key_heads": heads, "hidden": 4 * width}
 
 
-def _factors(times: Any, names: Collection[str]) -> dict[str, float]:
+def _factors(times: Any) -> dict[str, float]:
     """`size.times`: factors on sizes, each the size's nearest whole number."""
     if times is None:
         return {}
     if not isinstance(times, Mapping):
         raise ScalingError("expected factors", key="size.times", value=times, fix="write {layers: 2, hidden: 0.5}")
     for key, factor in times.items():
-        if key not in names:
-            raise ScalingError("no such key in a size", key=f"size.times.{key}", fix=nearest(str(key), names))
+        if key not in SIZES:
+            raise ScalingError("no such key in a size", key=f"size.times.{key}", fix=nearest(str(key), SIZES))
         check(f"size.times.{key}", factor, PositiveFloat)
     return dict(times)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -45,6 +45,7 @@ def data_list(*overrides: str, **settings: Any) -> Result:
     """
     from scaling.data.store import root
     from scaling.data.text import Text, prepared
+    from scaling.ledger.document import differences, flat
 
     folder = config.shipped() / "data"
     abouts, requests, done = {}, {}, []
@@ -55,11 +56,12 @@ def data_list(*overrides: str, **settings: Any) -> Result:
         if isinstance(data, Text):
             requests[name] = data.request
     for line in prepared(root(config.load(MODEL, overrides)["runs"])):
-        fingerprint = line.pop("fingerprint")
-        differing = {name: _differences(request, line) for name, request in requests.items()}
-        kind = line["corpus"]["kind"]
-        name = min(differing, key=lambda name: (requests[name]["corpus"]["kind"] != kind, len(differing[name])))
-        done.append({"name": name, "about": abouts[name], "prepared": fingerprint, "overrides": differing[name]})
+        fingerprint, values = line.pop("fingerprint"), flat(line)
+        alike = {name: each for name, each in requests.items() if each["corpus"]["kind"] == line["corpus"]["kind"]}
+        differing = {name: differences(request, line).keys() & values for name, request in (alike or requests).items()}
+        name = min(differing, key=lambda name: len(differing[name]))
+        words = [_override(f"data.{key}", value) for key, value in values.items() if key in differing[name]]
+        done.append({"name": name, "about": abouts[name], "prepared": fingerprint, "overrides": words})
     as_shipped = {entry["name"] for entry in done if not entry["overrides"]}
     others = [
         {"name": name, "about": about, "prepared": None, "overrides": []}
@@ -71,22 +73,12 @@ def data_list(*overrides: str, **settings: Any) -> Result:
     return Result(document, [(["name", "prepared", "what it is"], rows)])
 
 
-def _differences(shipped: Mapping[str, Any], line: Mapping[str, Any], above: str = "data") -> list[str]:
-    """The overrides that make a data line of a shipped one; a piece of another kind is written out whole."""
-    from scaling.config import flow, override
-
-    overrides = []
-    for key, value in line.items():
-        before, dotted = shipped.get(key), f"{above}.{key}"
-        if isinstance(value, dict) and isinstance(before, Mapping) and value.get("kind") == before.get("kind"):
-            overrides += _differences(before, value, dotted)
-        elif value != before:
-            try:  # as a person writes it, where that is read as the same value
-                plain = isinstance(value, str) and override(f"{dotted}={value}")[1] == value
-            except ScalingError:
-                plain = False
-            overrides.append(f"{dotted}={value if plain else flow(value)}")
-    return overrides
+def _override(key: str, value: Any) -> str:
+    """The override that sets a key: as a person writes it, where that is read as the same value."""
+    with suppress(ScalingError):
+        if config.override(f"{key}={value}") == (key, value):
+            return f"{key}={value}"
+    return f"{key}={config.flow(value)}"
 
 
 def _result(document: dict[str, Any]) -> Result:

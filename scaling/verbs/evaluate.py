@@ -19,8 +19,6 @@ from scaling.verbs.train import Run, named
 from scaling.verbs.verb import RUNS, Flag, Result, Table, verb
 
 if TYPE_CHECKING:
-    import pandas
-
     from scaling.metric.metric import Metric
     from scaling.training.finetune import Pretrained
 
@@ -52,11 +50,6 @@ class Evaluation(Result):
     def save(self, path: str | Path) -> None:
         """Write a line for each example: JSON, or CSV where the name ends in .csv. The file is whole or not there."""
         _save(path, self.scored)
-
-    def _saved(self, path: str | Path | None) -> Evaluation:
-        if path is not None:
-            self.save(path)
-        return self
 
 
 @verb
@@ -192,7 +185,7 @@ def evaluate_options(
     cut = f", {plural(answers.truncated, 'context')} cut to the window" if answers.truncated else ""
     title = f"run {source.folder.name}, {task}, {split} split, {plural(len(questions), 'example')}{cut}"
     rows = [asdict(one) | {f"choice_{name}": value for name, value in one.choices.items()} for one in answers.examples]
-    return Evaluation(document, [*([prompt] if prompt else []), title, _table(document)], scored=rows)._saved(to)
+    return _scored(document, rows, to, *filter(None, [prompt]), title, _table(document))
 
 
 @verb
@@ -225,7 +218,7 @@ def evaluate_cloze(
     for one in filled:
         nats = ", ".join(f"{option} {value:.2f}" for option, value in zip(one.options, one.nats))
         parts += ["", f"{one.knowledge}: {one.text}", f"  chosen: {one.options[one.choice]}; nats: {nats}"]
-    return Evaluation(document, parts, scored=prompts)._saved(to)
+    return _scored(document, prompts, to, *parts)
 
 
 @verb
@@ -299,7 +292,7 @@ def evaluate_corpus(
     title = f"run {source.folder.name}, {document['corpus']}, {split} split, {counts}"
     more = ("perplexity",) if encoder else ("bits_per_byte", "perplexity")
     rows = [{**asdict(one), **{name: getattr(one, name) for name in more}} for one in read]
-    return Evaluation(document, [title, _table(document)], scored=rows)._saved(to)
+    return _scored(document, rows, to, title, _table(document))
 
 
 @verb
@@ -353,7 +346,7 @@ def evaluate_harness(
         for one in examples
     ]
     title = f"run {source.folder.name}, lm_eval {document['lm_eval_version']}"
-    return Evaluation(document, [title, table(results)], scored=rows)._saved(to)
+    return _scored(document, rows, to, title, table(results))
 
 
 def _reader(run: str | Path | Run, runs: str | Path, *, writes: bool = False) -> tuple[Pretrained, Path]:
@@ -368,6 +361,16 @@ def _reader(run: str | Path | Run, runs: str | Path, *, writes: bool = False) ->
         what, fix = "the run has no tokenizer, so it reads no text", "take a run that was trained on text"
         raise ScalingError(what, key="RUN", value=source.folder.name, fix=fix)
     return source, source.tokenizer
+
+
+def _scored(
+    document: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], to: str | Path | None, *parts: str | Table
+) -> Evaluation:
+    """The scores of a run, its examples in the file `to`."""
+    evaluation = Evaluation(document, parts, scored=rows)
+    if to is not None:
+        evaluation.save(to)
+    return evaluation
 
 
 def _values(metric: Metric, examples: Sequence[Any]) -> dict[str, Any]:
@@ -515,18 +518,8 @@ def _save(path: str | Path, rows: Sequence[Mapping[str, Any]]) -> None:
     atomic.write(Path(path), text.getvalue())
 
 
-class Tasks(Result):
-    """The tasks that are shipped."""
-
-    @property
-    def data(self) -> pandas.DataFrame:
-        import pandas
-
-        return pandas.DataFrame(self.document)
-
-
 @verb
-def tasks(*, runs: str | Path = RUNS) -> Tasks:
+def tasks(*, runs: str | Path = RUNS) -> Result:
     """List the tasks that are shipped: answers, metric, and the examples of each split that is prepared.
 
     scaling tasks
@@ -549,4 +542,4 @@ def tasks(*, runs: str | Path = RUNS) -> Tasks:
         row = {"task": name, "answer": task.answer, "metric": type(goal.metric).__name__}
         row |= {"labels": len(goal.labels) or None, **{split: counts.get(split) for split in SPLITS}}
         rows.append({**row, "about": text.partition("\n")[0].lstrip("# ")})
-    return Tasks(rows, [([*rows[0]], [[*row.values()] for row in rows])])
+    return Result(rows, [([*rows[0]], [[*row.values()] for row in rows])])

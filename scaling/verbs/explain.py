@@ -55,8 +55,6 @@ def _document(name: str | None) -> dict[str, Any]:
         return {slot: sorted(schema.kinds(slot)) for slot in schema.SLOTS}
     if name in FIXED:
         return _section(name)
-    if name == "size":
-        return _sizes()
     files = _files()
     if name in files:
         return files[name]
@@ -69,11 +67,11 @@ def _document(name: str | None) -> dict[str, Any]:
     last = name.rpartition(".")[2]
     if last in schema.SLOTS:
         return {"slot": last, "kinds": [_kind(piece) for piece in schema.kinds(last).values()]}
-    slots = {slot: schema.kinds(slot) for slot in schema.SLOTS}
     pieces: dict[type, list[str]] = {}
-    for slot, kinds in slots.items():
-        for piece in (piece for kind, piece in kinds.items() if kind.lower() == last.lower()):
-            pieces.setdefault(piece, []).append(slot)
+    for slot in schema.SLOTS:
+        for kind, piece in schema.kinds(slot).items():
+            if kind.lower() == last.lower():
+                pieces.setdefault(piece, []).append(slot)
     if pieces:
         return {"kinds": [{"slots": slots, **_kind(piece)} for piece, slots in pieces.items()]}
     if name.lower() in every_law:
@@ -82,7 +80,7 @@ def _document(name: str | None) -> dict[str, Any]:
         file: row
         for file, document in files.items()
         for key, row in document["keys"].items()
-        if name in (key, key.rpartition(".")[2])
+        if "file" in document and name in (key, key.rpartition(".")[2])
     }
     if rows:
         return {"key": name, "files": rows}
@@ -91,8 +89,8 @@ def _document(name: str | None) -> dict[str, Any]:
     if name in VERBS:
         return {"command": name, "help": f"scaling {name} --help"}
     what = "slot" if last != name else "slot, kind, section or law"  # a dotted key ends in a slot
-    kinds = [kind for each in slots.values() for kind in each]
-    fix = nearest(last, [*schema.SLOTS, *FIXED, "size", "law", *files, *every_law, *kinds])
+    kinds = (kind for slot in schema.SLOTS for kind in schema.kinds(slot))
+    fix = nearest(last, [*schema.SLOTS, *FIXED, "law", *files, *every_law, *kinds])
     raise ScalingError(f"there is no {what} {last!r}", fix=fix)
 
 
@@ -102,66 +100,51 @@ def _section(name: str) -> dict[str, Any]:
 
     path = shipped() / "defaults.yaml"
     lines, defaults = path.read_text(encoding="utf-8").splitlines(), document(path)
-    rows = {}
-    for key, place in defaults.origin.items():
-        if key.startswith(f"{name}.") or (key == name and not isinstance(defaults[key], dict)):
-            comment = lines[int(place.rpartition(":")[2]) - 1].partition(" # ")[2].strip()
-            rows[key] = {"default": defaults[key], "meaning": comment}
+    rows = {
+        key: {
+            "default": defaults[key],
+            "meaning": lines[int(place.rpartition(":")[2]) - 1].partition(" # ")[2].strip(),
+        }
+        for key, place in defaults.origin.items()
+        if key.startswith(f"{name}.") or (key == name and not isinstance(defaults[key], dict))
+    }
     return {"section": name, "keys": rows}
 
 
-def _sizes() -> dict[str, Any]:
-    from scaling.config import document, shipped
-    from scaling.schema import describe
-    from scaling.shape import MEANINGS, SIZES
-
-    return {
-        "section": "size",
-        "meaning": "a size is named as FAMILY/SIZE; of the ladder the name of the size is enough",
-        "keys": {key: {"type": describe(SIZES[key]), "meaning": MEANINGS[key]} for key in SIZES},
-        "named": {file.stem: list(document(file).tree) for file in sorted((shipped() / "size").glob("*.yaml"))},
-    }
-
-
 def _files() -> dict[str, dict[str, Any]]:
-    """The keys of a study's, a sweep's and a table's file."""
-    from scaling.config import SECTIONS
+    """The keys of a size, and of a study's, a sweep's and a table's file."""
+    from scaling.config import SECTIONS, document, shipped
     from scaling.schema import describe
+    from scaling.shape import SIZES
     from scaling.studies import fields
     from scaling.sweeps import file
     from scaling.tables import table
 
+    size = {key: {"type": describe(kind), "meaning": kind.__metadata__[-1]} for key, kind in SIZES.items()}
+    named = {path.stem: list(document(path).tree) for path in sorted((shipped() / "size").glob("*.yaml"))}
     study = {key: {"needed": key in fields.NEEDED, "meaning": meaning} for key, meaning in fields.KEYS.items()}
     sweep = {
-        key: {"type": describe(file.KEYS[key]), "needed": key in file.NEEDED, "meaning": file.NEEDED.get(key)}
-        for key in sorted(file.KEYS)
+        key: {"type": describe(kind), "needed": key in file.NEEDED, "meaning": file.NEEDED.get(key)}
+        for key, kind in sorted(file.KEYS.items())
     }
     base = "a model, or a table whose rows of the same names these are laid over"
     rows = "what each row changes, by its name: {GeLU: {…}, base: {}}"
-    own = {
-        "base": {"type": "text", "meaning": base},
-        "rows": {"type": "keys with values", "meaning": rows},
-        **{f"table.{key}": {"type": describe(table.KEYS[key]), "meaning": table.MEANINGS[key]} for key in table.KEYS},
-    }
+    columns = {"base": {"type": "text", "meaning": base}, "rows": {"type": "keys with values", "meaning": rows}}
+    for key, kind in table.KEYS.items():
+        columns[f"table.{key}"] = {"type": describe(kind), "meaning": table.MEANINGS[key]}
+    meaning = "a size is named as FAMILY/SIZE; of the ladder the name of the size is enough"
     return {
+        "size": {"section": "size", "meaning": meaning, "keys": size, "named": named},
         "study": {"file": "study", "keys": study},
         "sweep": {"file": "sweep", "keys": sweep},
-        "table": {"file": "table", "keys": own, "sections": list(SECTIONS)},
+        "table": {"file": "table", "keys": columns, "sections": list(SECTIONS)},
     }
 
 
 def _law(law: Law) -> dict[str, Any]:
-    return {
-        "law": law.name,
-        "formula": law.formula,
-        "citation": law.citation,
-        "columns": list(law.inputs),
-        "target": law.target,
-        "parameters": {
-            parameter.name: {"unit": parameter.unit, "lower": parameter.lower, "upper": parameter.upper}
-            for parameter in law.parameters
-        },
-    }
+    document = {"law": law.name, "formula": law.formula, "citation": law.citation}
+    bounds = {each.name: {key: getattr(each, key) for key in ("unit", "lower", "upper")} for each in law.parameters}
+    return {**document, "columns": list(law.inputs), "target": law.target, "parameters": bounds}
 
 
 def _kind(piece: type) -> dict[str, Any]:
@@ -211,9 +194,8 @@ def _lines(document: Mapping[str, Any]) -> Iterator[str]:
     width = max(map(len, document)) + 2
     for name, value in document.items():
         if name == "laws":
-            rows = [[law["law"], law["formula"], law["citation"]] for law in value]
-            yield columns(["law", "formula", "citation"], rows)
-        elif isinstance(value, list) and isinstance(value[0], Mapping):
+            value = {law["law"]: {key: law[key] for key in ("formula", "citation")} for law in value}
+        if isinstance(value, list) and isinstance(value[0], Mapping):
             for each in value:
                 yield from ("", *_lines(each))
         elif isinstance(value, Mapping) and all(isinstance(row, Mapping) for row in value.values()):
@@ -230,8 +212,6 @@ def _lines(document: Mapping[str, Any]) -> Iterator[str]:
 
 def _cell(row: Mapping[str, Any], title: str) -> str:
     value = row.get(title)
-    if title == "needed":
-        return "needed" if value else ""
     if title == "default":
         return "" if row.get("needed") else json.dumps(value, default=str)
-    return "" if value is None else str(value)
+    return str(value or "") if title != "needed" else "needed" * bool(value)

@@ -190,7 +190,6 @@ def probe(
     task.
 
     Args:
-        run: the beginning of a run's id, a folder, or STUDY:ROW
         task: ranks, successor, python_tree, or a task whose answer is tags
         step: take the weights of a checkpoint (those of the result)
         tokens: labelled tokens of each split

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from scaling import config
-from scaling.errors import plural
 from scaling.printing import byte_size
 from scaling.verbs.train import Overlays
 from scaling.verbs.verb import Result, Table, verb
@@ -18,18 +17,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, repr=False)
 class Costs(Result):
-    """What models cost: `costs` by name.
-
-    Of a single model each figure of its `Cost` is an attribute: `scaling.inspect("gpt2").parameters`.
+    """What models cost: `costs` by name. The figures of a single model are attributes (docs/json.md):
+    `scaling.inspect("gpt2").parameters`.
     """
 
     costs: Mapping[str, Cost] = field(default_factory=dict)
-
-    def __getattr__(self, name: str) -> Any:
-        costs = list(self.__dict__.get("costs", {}).values())
-        if len(costs) != 1 or name.startswith("_"):
-            raise AttributeError(f"the costs of {plural(len(costs), 'model')} have no attribute {name!r}")
-        return getattr(costs[0], name)
 
 
 @verb

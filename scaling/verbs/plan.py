@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from scaling.errors import ScalingError, plural
 from scaling.printing import byte_size, columns, interval, span
 from scaling.schema import NonNegativeFloat, PositiveFloat, PositiveFraction, PositiveInt
-from scaling.verbs.verb import Result, Table, verb, words
+from scaling.verbs.verb import Result, Table, verb
 
 if TYPE_CHECKING:
     import pandas
@@ -145,7 +145,6 @@ def plan(
 
     Args:
         study: a shipped study, a path, or in Python the fields of a study as a dict
-        at: a scale that the study names, as paper
         on: a device of configs/devices.yaml; repeats
         devices: how many of them train a run
         sharding: what each of them holds
@@ -153,7 +152,6 @@ def plan(
         utilisation: of the devices' peak
         price: of one device for an hour
         adaptive: the goal of `scaling study --adaptive`; the runs that it is expected to choose
-        budget: FLOPs of --adaptive; default: what the grid takes
     """
     from scaling.laws.next_run import parse_goal
     from scaling.studies.adaptive import Field, extended
@@ -164,7 +162,7 @@ def plan(
     from scaling.studies.view import step
 
     refuse_budget(adaptive, budget)
-    given, goal = words(overrides, settings), parse_goal(adaptive) if adaptive is not None else None
+    given, goal = list(overrides), None if adaptive is None else parse_goal(adaptive)
     question = read(study, at, given)
     places = [elsewhere(device, Layout(devices, sharding, tensor), utilisation, price) for device in on]
     if goal is not None:

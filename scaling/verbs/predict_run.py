@@ -42,7 +42,6 @@ def predict_run(
     A run that has begun is refused. `scaling predictions` lists the predictions with their scores.
 
     Args:
-        model: a model, a table's row or a file
         points: the runs that the law is fitted to, as of `scaling fit`
         law: as of `scaling fit`
         rename: as of `scaling fit`

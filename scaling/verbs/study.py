@@ -167,14 +167,10 @@ def study(
 
     Args:
         study: a shipped study, a path, or in Python the fields of a study as a dict
-        at: a scale that the study names, as paper
-        workers: processes; default: what suits the machine
         launcher: who starts the workers
         slurm: options of sbatch, as submitit names them
         tasks: finetune each finished run on these too
         adaptive: choose the runs one after another, until the goal is reached
-        budget: FLOPs of --adaptive; default: what the grid takes
-        retry_failed: try runs again that failed too often
     """
     from scaling.laws.next_run import parse_goal
     from scaling.reports.chosen import sentence

@@ -106,32 +106,16 @@ def sweep(
     if (file is None) == (study is None):
         what = "name one sweep's file" if file is None else "a study takes the place of a file"
         raise ScalingError(what, key="FILE", fix="as in scaling sweep sweeps/learning_rate.yaml, or --study NAME")
-    if local and dry_run:
-        what = "a dry run trains nothing"
-        raise ScalingError(what, key="--dry-run", fix="leave it or --local out: --local checks the sweep first too")
     if local and study is not None:
         raise ScalingError("a study has workers of its own", key="--local", fix=f"scaling work {study}")
     if workers is not None and not local:
         raise ScalingError("workers are those of --local", key="--workers", fix="elsewhere, start an agent a node")
     where = [word for word in overrides if word.startswith("runs=")]
-    if file is not None:
-        checked = capped(read(file), count)
-    if local:
-        from scaling.sweeps import check
-        from scaling.sweeps.search import needs_end
-
-        needs_end(checked)
-        # With no server the runs are not shown anywhere, unless an override asks for it.
-        given = ["log.wandb=disabled", *overrides]
-        looks = check.read(checked, given)
-
-        from scaling.studies.view import teller
-        from scaling.sweeps.local import run  # which imports torch
-
-        return _trained(checked, *run(checked, looks, given, workers, teller(progress)))
-    if others := [word for word in overrides if word not in where]:
+    if not local and (others := [word for word in overrides if word not in where]):
         what = "a registered sweep's agents read the file alone"
         raise ScalingError(what, key=others[0], fix="write it into command")
+    if file is not None:
+        checked = capped(read(file), count)
     if study is not None:
         from scaling.ledger import Ledger
         from scaling.sweeps.study import tree
@@ -141,8 +125,19 @@ def sweep(
 
     from scaling.sweeps import check
     from scaling.sweeps.register import register
+    from scaling.sweeps.search import needs_end
 
-    outlook = check.check(checked, check.read(checked, where))
+    # With no server the runs are not shown anywhere, unless an override asks for it.
+    given = ["log.wandb=disabled", *overrides] if local else where
+    if local:
+        needs_end(checked)
+    looks = check.read(checked, given)
+    if local and not dry_run:
+        from scaling.studies.view import teller
+        from scaling.sweeps.local import run  # which imports torch
+
+        return _trained(checked, *run(checked, looks, given, workers, teller(progress)))
+    outlook = check.check(checked, looks)
     path, lines = None if dry_run else register(checked), [outlook.described(checked)]
     if path is not None:
         agent = " ".join(["scaling agent", path, *where]) + ("" if where else f" (or: wandb agent {path})")

@@ -132,7 +132,6 @@ def table(
 
     Args:
         name: a shipped table or a file
-        rows: one row alone; repeats
         counts: parameters and operations alone
         train: train first what is missing
         source: runs to read: a ledger's folder, kept points, wandb:PROJECT; with --train they are not trained again
@@ -140,8 +139,6 @@ def table(
         downstream: tasks to show scores of, as cola,sst2; with --train each run is finetuned on them. `all`: the tasks
             of the table, and those that a ledger holds
         keep: a page of Markdown to write, with its runs in a folder beside it to print the table from; as PAGE.md
-        workers: processes (default: the number that suits the machine)
-        retry_failed: train runs again that failed too often
     """
     from scaling.config import print_remarks
     from scaling.tables.count import counts as counted
@@ -200,7 +197,6 @@ def decide(
 
     Args:
         name: a shipped table or a file
-        rows: one row alone; repeats
         source: runs to read: a ledger's folder, kept points, wandb:PROJECT
         against: larger runs to decide for: a ledger's folder, kept points, wandb:PROJECT
         study: the study to read

@@ -137,10 +137,6 @@ def train(
     In Python overrides are words or keywords (`optimizer__lr=1e-3`), `progress=False` prints nothing, and Lightning's
     callbacks and loggers join the training: callbacks get `outputs["loss"]` of each update, `logger`, one or several,
     each entry of the run's log.
-
-    Args:
-        model: a model, a table's row or a file
-        again: train a finished run again and compare the results
     """
     from scaling.sweeps.check import resolved
 
@@ -177,9 +173,7 @@ def finetune(
     place.
 
     Args:
-        run: the beginning of a run's id, a folder, or STUDY:ROW
         task: a name of `scaling tasks`, or a file with a section `data` of the kind Task
-        again: train a finished run again and compare the results
     """
     from scaling.training.finetune import compose
 

@@ -137,7 +137,7 @@ def test_shipped_data_are_listed_with_what_is_prepared_of_them(
     files = f"data.corpus.files={tmp_path}/text.txt"
     assert set(made) == {
         ("files", files, "data.tokenizer.vocabulary=300", "data.validation=0.1"),
-        ("files", files, "data.corpus.text={text}!", "data.tokenizer={kind: Byte}", "data.validation=0.1"),
+        ("files", files, "data.corpus.text={text}!", "data.tokenizer.kind=Byte", "data.validation=0.1"),
         ("python", *standard),
     }
     for name, *overrides in made:

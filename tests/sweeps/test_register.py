@@ -66,7 +66,6 @@ def test_without_a_key_nothing_is_sent(client, path, capsys, monkeypatch):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--local", "--dry-run"], "--dry-run: a dry run trains nothing"),
         (["--workers", "2"], "--workers: workers are those of --local"),
         (["--count", "0"], "expected a positive whole number"),
         (["--study", "quickstart"], "a study takes the place of a file"),
