@@ -239,12 +239,10 @@ def _option(annotation: Any, option: str) -> dict[str, Any]:
     if origin is Mapping:
         pair = partial(_pair, kind=inner[1], option=option)
         return {"action": _Pairs, "nargs": "+", "metavar": "NAME=VALUE", "type": pair}
+    if origin is Sequence and get_origin(inner[0]) is Mapping:
+        return {**_option(inner[0], option), "const": True}
     if origin is Sequence:
-        return (
-            {**_option(inner[0], option), "action": _Mappings}
-            if get_origin(inner[0]) is Mapping
-            else {"action": "append"}
-        )
+        return {"action": "append"}
     if annotation in (int, float):
         return {"action": _Once, "type": annotation, "metavar": "N" if annotation is int else "NUMBER"}
     return {"action": _Once, "choices": inner if origin is Literal else None}
@@ -264,21 +262,15 @@ class _Once(argparse.Action):
 
 
 class _Pairs(argparse.Action):
-    """Store the pairs of all occurrences of an option as one mapping."""
+    """Store the pairs of all occurrences of an option as one mapping, or with `const` of each as one of a list."""
 
     def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
-        mapping = vars(namespace).setdefault(self.dest, {})
+        stored = vars(namespace)
+        mapping: dict[str, Any] = {} if self.const else stored.setdefault(self.dest, {})
         for name, value in values:
             _set(mapping, name, value, f"{self.option_strings[0].removeprefix('--')} {name}")
-
-
-class _Mappings(_Pairs):
-    """Store the pairs of each occurrence of an option as a mapping of its own."""
-
-    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
-        one = argparse.Namespace()
-        super().__call__(parser, one, values)
-        vars(namespace).setdefault(self.dest, []).append(vars(one)[self.dest])
+        if self.const:
+            stored.setdefault(self.dest, []).append(mapping)
 
 
 def _pair(word: str, kind: Any, option: str) -> tuple[str, Any]:

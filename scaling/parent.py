@@ -9,14 +9,11 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 import threading
 import time
 
 NAME = "SCALING_PARENT"  # the environment variable that holds the parent's process id
 LOOK = 0.5  # seconds between looks at who the parent is
-
-_PR_SET_PDEATHSIG = 1
 
 
 def named() -> dict[str, str]:
@@ -27,19 +24,14 @@ def named() -> dict[str, str]:
 def follow(parent: int | None = None) -> None:
     """End with `parent`, or with the one that the environment names; without either, do nothing.
 
-    Linux kills this process in the same moment, whatever it is at. Elsewhere a thread sees that another process has
-    taken the parent's place.
+    A thread sees that another process has taken the parent's place.
     """
     variable = os.environ.pop(NAME, None)  # its own children have another parent
     if parent is None and variable is None:
         return
     parent = int(variable or 0) if parent is None else parent
-    if sys.platform == "linux":
-        import ctypes  # no other command needs it
-
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    _end_without(parent)  # it may have ended already
     threading.Thread(target=_watch, args=(parent,), name="parent", daemon=True).start()
-    _end_without(parent)  # it may have ended before this process registered for its signal
 
 
 def _watch(parent: int) -> None:

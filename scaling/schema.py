@@ -249,11 +249,11 @@ def extend(path: str | Path) -> list[Any]:
         del sys.modules[spec.name]
         line = error.lineno if isinstance(error, SyntaxError) else None
         raise ScalingError(f"it does not import: {type(error).__name__}: {error}", file=path, line=line) from error
-    laws = {name: value for name, value in vars(module).items() if not isinstance(value, type)}
     pieces = {
         name: piece
-        for name, piece in {**_classes(module), **laws}.items()
+        for name, piece in vars(module).items()
         if isinstance(getattr(piece, "slot", None), str) and not name.startswith("_")
+        if not isinstance(piece, type) or piece.__module__ == module.__name__
     }
     if not pieces:
         fix = 'give your class an attribute slot = "channel"'

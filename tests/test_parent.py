@@ -17,9 +17,8 @@ from scaling import parent
 SOON = 4.0  # seconds
 
 CHILD = """
-import sys, time
+import time
 from scaling import parent
-{portable}
 parent.follow()
 print("up", flush=True)
 time.sleep(60)
@@ -31,7 +30,6 @@ signal.signal(signal.SIGHUP, signal.SIG_DFL)  # `nohup make test` ignores it
 subprocess.Popen([sys.executable, "-c", sys.argv[1]], env={**os.environ, **parent.named()}, start_new_session=True)
 time.sleep(float(sys.argv[2]))
 """
-PORTABLE = "sys.platform = 'another'"  # only the thread looks
 
 
 def children(process: int) -> set[int]:
@@ -55,10 +53,9 @@ def until(true: Callable[[], object], seconds: float) -> None:
         time.sleep(0.05)
 
 
-@pytest.mark.parametrize("portable", ["", PORTABLE], ids=["by the kernel", "by a look"])
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGHUP])
-def test_a_process_ends_with_the_one_it_works_for(portable: str, number: int):
-    words = [sys.executable, "-c", PARENT, CHILD.format(portable=portable), "60"]
+def test_a_process_ends_with_the_one_it_works_for(number: int):
+    words = [sys.executable, "-c", PARENT, CHILD, "60"]
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "up\n"
@@ -69,7 +66,7 @@ def test_a_process_ends_with_the_one_it_works_for(portable: str, number: int):
 
 
 def test_a_process_that_comes_up_too_late_ends_at_once():
-    late = f"import time; time.sleep(0.5){CHILD.format(portable='')}"
+    late = f"import time; time.sleep(0.5){CHILD}"
     words = [sys.executable, "-c", PARENT, late, "0"]
     done = subprocess.run(words, stdout=subprocess.PIPE, text=True, check=True, timeout=20)  # to the child's end too
     assert done.stdout == ""

@@ -148,14 +148,8 @@ class Probe(Result):
         """
         import pandas
 
-        ends = {"": "value", "_low": "low", "_high": "high"}
-        measured = [(name, end, key) for name in MEASURES for end, key in ends.items()]
-        return pandas.DataFrame(
-            [
-                {"layer": row["layer"]} | {name + end: row[name][key] for name, end, key in measured}
-                for row in self.document["layers"]
-            ]
-        )
+        layers = pandas.json_normalize(self.document["layers"], sep="_")
+        return layers.rename(columns=lambda name: name.removesuffix("_value"))
 
     @property
     def best(self) -> LayerScore:

@@ -311,14 +311,6 @@ def torch_device(name: str | None) -> device:
     return device
 
 
-class Generated(Result):
-    """What a run wrote after each prompt, or the likeliest tokens at each mask (docs/json.md)."""
-
-    @property
-    def answers(self) -> Sequence[Mapping[str, Any]]:
-        return self.document
-
-
 @verb
 def generate(
     run: Any,
@@ -328,7 +320,7 @@ def generate(
     runs: str | Path = RUNS,
     device: str | None = None,
     **settings: Any,
-) -> Generated:
+) -> Result:
     """Let a trained model continue a prompt, or fill its gaps.
 
         scaling generate 3f2a --prompt "def main("
@@ -336,7 +328,7 @@ def generate(
         scaling generate marian kind=Beam beams=4 penalty=0.6 < sentences.txt
         scaling generate bert --prompt "the [MASK] of the law"
 
-        scaling.generate("3f2a", prompt=["def main("], kind="Sample", seed=1).answers
+        scaling.generate("3f2a", prompt=["def main("], kind="Sample", seed=1).document
 
     An encoder fills each `[MASK]`, a decoder continues the prompt, and an encoder-decoder answers it. key=value sets
     how: `scaling explain decode` prints the strategies and their keys. A model without a tokenizer reads and writes
@@ -373,7 +365,7 @@ def generate(
         else:  # a decoder's continuation stands behind its prompt
             joint = " " if model.tokenizer is None else ""
             lines.append((text + joint if model.family == "decoder" else "") + row[0]["text"])
-    return Generated(answers, lines)
+    return Result(answers, lines)
 
 
 def _standard_input() -> list[str]:

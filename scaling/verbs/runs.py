@@ -44,7 +44,10 @@ class Runs(Result):
 
         from scaling.ledger.document import flat
 
-        specs = _specs(self.ledger, [row["run"] for row in self.document])
+        specs: dict[str, Mapping[str, Any]] = {}
+        for run in (row["run"] for row in self.document):
+            with suppress(ScalingError):  # a damaged spec is left out
+                specs[run] = self.ledger.spec(run)
         table = [{**row, **flat(specs.get(row["run"], {})), "name": row["name"]} for row in self.document]
         return pandas.DataFrame(table, columns=None if table else ["run", "name", "state", "loss"])
 
@@ -86,18 +89,6 @@ def runs(study: str | None = None, *, runs: str | Path = RUNS) -> Runs:
     titles = ["run", "name", "state", "step", "loss", "score", "tokens/s", "host", "last sign", ""]
     title = plural(len(rows), "run") + (f": {counts}" if counts else "")
     return Runs(document, [title, (titles, [[row[title] for title in titles] for row in cells])], ledger=ledger)
-
-
-def _specs(ledger: Ledger, runs: Sequence[str]) -> dict[str, Mapping[str, Any]]:
-    """What each run computes; a damaged spec is left out."""
-    from scaling.ledger import listing
-
-    specs: dict[str, Any] = {run: spec for run, spec, _ in listing.results(ledger, runs) if spec is not None}
-    for run in runs:
-        if run not in specs:
-            with suppress(ScalingError):
-                specs[run] = ledger.spec(run)
-    return specs
 
 
 @verb
@@ -174,39 +165,22 @@ def _curve(points: Sequence[tuple[int, float]], title: str) -> str:
     return "\n".join([title, *(line.rstrip("\u2800 ") for line in drawn), " " * margin + ends])
 
 
-class Differences(dict[str, tuple[Any, Any]]):
-    """The keys in which two runs or configs differ, dotted, each with both values (None where one has no such key)."""
-
-    def to_json(self) -> dict[str, Any]:
-        """The document of `scaling diff --json` (docs/json.md)."""
-        from scaling.ledger.document import spelled
-
-        return spelled(self)
-
-    def __str__(self) -> str:
-        from scaling.ledger.document import text
-
-        lines = [line for key, (left, right) in self.items() for line in _lines(text(key)[1:-1], left, right)]
-        width = max((len(key) for key, _ in lines), default=0)
-        return "\n".join(f"{key:<{width}}  {line}" for key, line in lines) or "no difference"
-
-
 @verb
-def diff(one: str | Run, other: str | Run, *overrides: str, runs: str | Path = RUNS, **settings: Any) -> Differences:
+def diff(one: str | Run, other: str | Run, *overrides: str, runs: str | Path = RUNS, **settings: Any) -> Result:
     """Show what two runs or configs differ in; finished runs are compared in their results as well.
 
         scaling diff 3fa9 71c0                  two runs, by the beginnings of their ids
         scaling diff gpt2 llama size=tiny       two configs, each with what is laid over it
         scaling diff gpt2 3fa9                  one of each
 
-        scaling.diff("gpt2", "llama", size="tiny")
+        scaling.diff("gpt2", "llama", size="tiny").document
 
     Args:
         one: a run or a config
         other: another
     """
     from scaling.ledger import Ledger
-    from scaling.ledger.document import differences
+    from scaling.ledger.document import differences, text
     from scaling.ledger.run import CIRCUMSTANCES
 
     def document(name: str) -> Mapping[str, Any]:
@@ -222,7 +196,10 @@ def diff(one: str | Run, other: str | Run, *overrides: str, runs: str | Path = R
         spec = {key: value for key, value in ledger.spec(run).items() if key != "name"}
         return {**spec, **({"result": result} if result else {})}
 
-    return Differences(differences(document(_id(one)), document(_id(other))))
+    found = differences(document(_id(one)), document(_id(other)))
+    lines = [line for key, (left, right) in found.items() for line in _lines(text(key)[1:-1], left, right)]
+    width = max((len(key) for key, _ in lines), default=0)
+    return Result(found, ["\n".join(f"{key:<{width}}  {line}" for key, line in lines) or "no difference"])
 
 
 def _lines(key: str, left: Any, right: Any) -> Iterator[tuple[str, str]]:

@@ -118,20 +118,15 @@ def _study(findings: Findings, page: Path, ledger: Ledger | None = None, missing
 
 def _of_task(task: TaskFindings) -> Iterator[str]:
     """A task in lines: the predictions for its held-out runs, and what to doubt."""
-    from scaling.laws.report import coverage
-    from scaling.printing import percent
+    from scaling.laws.report import held_out
 
     document = task.document
     if document is None:
         yield f"{task.task}: no law of the score: {task.reason}"
         return
-    target, tested = document["target"], document["held_out"]
-    covered = None if tested is None else coverage(tested)
-    yield f"{task.task}: {document['law']}, {plural(document['n'], 'score')}" + (f"; {covered}" if covered else "")
-    for point in [] if tested is None else tested["points"]:
-        run: Mapping[str, Any] = point["interval_run"] or {"low": None}
-        ends = "" if None in run.values() else f", {percent(run['level'])} {run['low']:.4f} to {run['high']:.4f}"
-        yield f"  held out: {target} {point[target]:.4f}, predicted {point['predicted']:.4f}{ends}"
+    yield f"{task.task}: {document['law']}, {plural(document['n'], 'score')}"
+    if (table := held_out(document)) is not None:
+        yield table.text()
     yield from (f"! {task.task}: {doubt}" for doubt in (*document["not_identified"], *document["unreliable"]))
 
 

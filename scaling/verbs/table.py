@@ -202,7 +202,7 @@ def decide(
         study: the study to read
         downstream: tasks to show scores of, as cola,sst2; `all`: the tasks of the table, and those that a ledger holds
     """
-    from scaling.tables.decision import decisions, final_of, is_of_study, of_study, shown
+    from scaling.tables.decision import decisions, final_of, is_of_study, of_study
     from scaling.tables.downstream import ALL, chosen, split
     from scaling.tables.study import held
     from scaling.tables.table import read
@@ -222,8 +222,5 @@ def decide(
     if not made:
         fix = "train further rows, or name their runs by --from"
         raise ScalingError(f"no two rows of {file.name} are finished at two scales", fix=fix)
-    parts: list[Any] = []
-    for each in shown(made):
-        parts += [*([""] if parts else []), (each.titles, each.rows), *each.notes]
     document = {"table": file.name, "decisions": [decision.to_json() for decision in made]}
-    return Decisions(document, parts, decisions=tuple(made))
+    return Decisions(document, decisions=tuple(made))

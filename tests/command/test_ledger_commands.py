@@ -110,7 +110,7 @@ def test_diff_of_runs_and_of_configs(ledger: Ledger, ask: Ask) -> None:
     assert "model.kind" not in differences
     assert "model.width" in ask("diff", one, other)
     assert ask("diff", one, one) == "no difference\n"
-    assert scaling.diff(one, other, runs=ledger.root)["model.width"] == (64, 67)
+    assert scaling.diff(one, other, runs=ledger.root).document["model.width"] == (64, 67)
     configs = _strict(ask("diff", "gpt2", "llama", "size=tiny", "--json"))
     assert any(key.startswith("model.") for key in configs)
     assert "seed" not in configs
@@ -206,4 +206,4 @@ def test_long_lists_are_cut(tmp_path: Path) -> None:
     assert max(map(len, shown.splitlines())) < 120
     differences = scaling.diff(*runs[:2], runs=tmp_path)
     assert [line.split()[0] for line in str(differences).splitlines()] == ["optimizer.lr", "result.windows.5"]
-    assert len(differences["result.windows"][0]) == 64
+    assert len(differences.document["result.windows"][0]) == 64
