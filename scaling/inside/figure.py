@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from scaling.inside.look import Look
+from scaling.picture import FORMATS
 
 SIDE = 0.62
 """Inches of a small map."""
@@ -17,8 +18,7 @@ def save(seen: Look, path: Path, head: str | None = None) -> None:
 
     with rc_context({"font.size": 7, "pdf.fonttype": 42, "svg.fonttype": "none", "svg.hashsalt": "scaling"}):
         figure = one(seen, head) if head else every(seen)
-        stamp: dict[str, Any] = {"CreationDate": None} if path.suffix == ".pdf" else {}
-        figure.savefig(path, dpi=160, metadata={"Date": None} if path.suffix == ".svg" else stamp)
+        figure.savefig(path, dpi=160, metadata=FORMATS[path.suffix])
 
 
 def every(seen: Look) -> Any:

@@ -20,6 +20,7 @@ from scaling.data.store import root
 from scaling.errors import ScalingError
 from scaling.model.family import Family, counted
 from scaling.model.parameters import parameters
+from scaling.picture import FORMATS
 from scaling.schema import build
 from scaling.training.finetune import Pretrained
 
@@ -124,7 +125,5 @@ def save(landscapes: Mapping[str, np.ndarray], reach: float, path: Path) -> None
         if drawn is not None:
             chart.colorbar(drawn, ax=list(axes), label="nats per target")
         content = io.BytesIO()
-        stamp: dict[str, Any] = {"CreationDate": None} if path.suffix == ".pdf" else {}
-        metadata = {"Date": None} if path.suffix == ".svg" else stamp
-        chart.savefig(content, format=path.suffix[1:], dpi=160, metadata=metadata)
+        chart.savefig(content, format=path.suffix[1:], dpi=160, metadata=FORMATS[path.suffix])
     atomic.write(path, content.getvalue())

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
     from scaling.inside.look import Look
     from scaling.inside.maps import Map
-    from scaling.inside.probe import LayerScore
 
 FIGURES = (".png", ".pdf", ".svg")
 PAGE = (".html", *FIGURES)
@@ -135,11 +134,9 @@ class Probe(Result):
     """How well a linear classifier predicts a task from the stream of each layer of a run, on held-out texts.
 
     `classes` are what is predicted; `train` and `test` count the labelled tokens. `majority` and `type` are the
-    accuracy of the commonest class, and of the commonest class of each word or symbol. `scores` are those of each
-    layer; layer 0 is the input of the first block.
+    accuracy of the commonest class, and of the commonest class of each word or symbol. Layer 0 is the input of the
+    first block.
     """
-
-    scores: Sequence[LayerScore] = ()
 
     @property
     def layers(self) -> pandas.DataFrame:
@@ -150,11 +147,6 @@ class Probe(Result):
 
         layers = pandas.json_normalize(self.document["layers"], sep="_")
         return layers.rename(columns=lambda name: name.removesuffix("_value"))
-
-    @property
-    def best(self) -> LayerScore:
-        """The layer of the highest accuracy."""
-        return max(self.scores, key=lambda score: score.accuracy.value)
 
 
 @verb
@@ -220,23 +212,18 @@ def probe(
         f"commonest class {document['majority']:.3f}, of each word or symbol {document['type']:.3f}",
         (["layer", *MEASURES], rows),
     ]
-    return Probe(document, parts, scores=scores)
+    return Probe(document, parts)
 
 
 @dataclass(frozen=True, repr=False)
 class Landscape(Result):
     """The held-out loss of runs on a plane around their weights, spanned by two random directions whose filters are as
     large as the weights'. `losses` has an array [side, side] for each run, in nats per target, the run in the middle.
+    Each of `runs` has the `loss` in the middle, the mean rise on the border of the plane (`border`), and the
+    `roughness`: the root mean square of the second differences, over the range.
     """
 
     losses: Mapping[str, np.ndarray] = field(default_factory=dict)
-
-    @property
-    def rises(self) -> dict[str, dict[str, float]]:
-        """The `loss` in the middle for each run, its mean rise on the border of the plane (`border`), and its
-        `roughness`: the root mean square of its second differences, over the range.
-        """
-        return {run["run"]: {key: run[key] for key in ("loss", "border", "roughness")} for run in self.runs}
 
     def save(self, path: str | Path) -> None:
         """Draw the contours of all runs on one scale: .png, .pdf or .svg."""

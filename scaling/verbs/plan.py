@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from scaling.errors import ScalingError, plural
-from scaling.printing import byte_size, columns, interval, span
+from scaling.printing import byte_size, interval, span
 from scaling.schema import NonNegativeFloat, PositiveFloat, PositiveFraction, PositiveInt
 from scaling.verbs.verb import Result, Table, verb
 
@@ -22,7 +22,8 @@ MOST_ROWS = 60  # of a table on a terminal
 class StudyPlan(Result):
     """The costs of a study and the interval that it is expected to give. Printed, it is `scaling plan`.
 
-    The keys of its document (docs/json.md) are attributes: `total` has runs, FLOPs and time of the whole.
+    The keys of its document (docs/json.md) are attributes: `total` has runs, FLOPs and time of the whole, `outlook` the
+    interval that the target is expected to get, or the reason why it cannot be predicted.
     """
 
     @property
@@ -32,89 +33,77 @@ class StudyPlan(Result):
 
         return pandas.DataFrame(self.document["runs"])
 
-    @property
-    def predicted_interval(self) -> Mapping[str, Any] | None:
-        """The interval that the target is expected to get, or the reason why it cannot be predicted."""
-        return self.document["outlook"]
-
-    @property
-    def _places(self) -> dict[str, Mapping[str, Any]]:
-        """The totals of the devices of `on`."""
-        return {name: there for name, there in self.total.items() if isinstance(there, Mapping)}
-
     def __repr__(self) -> str:
         return f"StudyPlan({self.study}: {plural(self.total['runs'], 'run')}, {self.total['C']:.3g} FLOPs)"
 
-    def __str__(self) -> str:
-        titles, rows = self._table()
-        hidden = [f"… and {len(rows) - MOST_ROWS:,} more (--json lists all)"] if len(rows) > MOST_ROWS else []
-        return "\n".join([self.question, columns(titles, rows[:MOST_ROWS]), *hidden, "", *self._lines()])
 
-    def _table(self) -> Table:
-        titles = ["run", "N", "D", "C", "warmup steps", "evaluations", "time", "memory"]
-        rows = [
-            [
-                row["name"] + ("  held out" if row["held_out"] else ""),
-                row["N"],
-                f"{row['D']:.3g}",
-                f"{row['C']:.3g}",
-                f"{row['warmup']:,} of {row['steps']:,}",
-                f"{row['evaluations']}, {row['C_evaluation'] / row['C']:.1%} of C",
-                span(row["seconds"]),
-                byte_size(row["bytes"]),
-            ]
-            for row in self.document["runs"]
+def _printed(document: Mapping[str, Any]) -> Iterator[str | Table]:
+    """What is printed of a plan: its question, a row a run, and the sentences of the whole."""
+    total, outlook, adaptive = document["total"], document["outlook"], document.get("adaptive")
+    places = {name: there for name, there in total.items() if isinstance(there, Mapping)}  # the devices of `on`
+    titles, rows = ["run", "N", "D", "C", "warmup steps", "evaluations", "time", "memory"], []
+    for name, whole in places.items():
+        titles += [name, "on each", *(["price"] if "price" in whole else [])]
+    for row in document["runs"][:MOST_ROWS]:
+        cells = [
+            row["name"] + ("  held out" if row["held_out"] else ""),
+            row["N"],
+            f"{row['D']:.3g}",
+            f"{row['C']:.3g}",
+            f"{row['warmup']:,} of {row['steps']:,}",
+            f"{row['evaluations']}, {row['C_evaluation'] / row['C']:.1%} of C",
+            span(row["seconds"]),
+            byte_size(row["bytes"]),
         ]
-        for name, whole in self._places.items():
-            titles += [name, "on each", *(["price"] if "price" in whole else [])]
-            for cells, there in zip(rows, (row[name] for row in self.document["runs"]), strict=True):
-                footprint = byte_size(sum(there["bytes"].values())) + ("" if there["fits"] else " too much")
-                price = [f"{there['price']:,.2f}"] if "price" in there else []
-                cells += [span(there["seconds"]), footprint, *price]
-        return titles, rows
-
-    def _lines(self) -> Iterator[str]:
-        total, outlook, adaptive = self.total, self.document["outlook"], self.document.get("adaptive")
-        yield f"{plural(total['runs'], 'run')}, {total['held_out']} of them held out: {total['C']:.3g} FLOPs"
-        if total["trunks"]:
-            saved = f"{total['saved']:.0%} of {total['C_without_trunks']:.3g} FLOPs is saved"
-            yield f"{plural(total['trunks'], 'trunk')} shared: {saved}; a branch's time is its own"
-        evaluation = total["C_evaluation"] / total["C_without_trunks"]
-        yield f"evaluations add {evaluation:.1%} to the FLOPs of the runs"
-        if "seconds" in total:
-            time = f"{span(total['seconds'])} of a worker's time, by a few steps timed here"
-            yield f"on this machine {time}; {plural(total['workers'], 'worker')}"
-            if total["busy"]:
-                yield "  the machine had other work when they were timed; alone it may be faster"
-        else:
-            yield "this machine is too small to time a step of these models"
-        for name, there in self._places.items():
-            hours, price = there["device_hours"], there.get("price")
-            money = "" if price is None else f", {price:,.0f} at {price / hours:g} an hour"
-            fits = "" if there["fits"] else f"; it does not fit: {byte_size(there['bytes'])} on each"
-            devices = f"on {there['devices']:,} × {name} at {there['utilisation']:.0%} of the peak"
-            yield f"{devices}: {span(there['seconds'])}, {hours:,.1f} device hours{money}{fits}"
-        if self.document["shortfall"] is not None:
-            yield self.document["shortfall"]["sentence"]
-        if outlook is not None and "reason" in outlook:
-            yield f"the interval that it will give cannot be predicted: {outlook['reason']}"
-        elif outlook is not None:
-            supposed = ", ".join(f"{name} {value:.4g}" for name, value in outlook["supposed"].items())
-            yield f"{outlook['target']} is expected as 95% interval of the mean {interval(outlook)}"
-            yield f"  were the law {supposed} and the noise of log loss {outlook['noise']:g}"
-            if (better := outlook.get("better")) is not None:
-                lines = (f"N {line['N']:,}: D {', '.join(f'{D:.2g}' for D in line['D'])}" for line in better["grid"])
-                runs = f"{plural(better['runs'], 'run')}, 95% interval of the mean {interval(better)}"
-                yield f"a better grid for no more compute, run apart: {runs}: {'; '.join(lines)}"
-        if adaptive is not None and "reason" in adaptive:
-            yield f"what an adaptive study will choose cannot be predicted: {adaptive['reason']}"
-            yield f"  the {adaptive['candidates']} runs above are its candidates, of which it trains what it needs"
-        elif adaptive is not None:
-            yield adaptive["sentence"]
-            yield "  in this order, each with half the width of the interval that is expected after it:"
-            for number, decision in enumerate(adaptive["decisions"], start=1):
-                width = decision["expected_half_width"]
-                yield f"  {number:3}  {'open' if width is None else f'± {width:.3g}':>10}  {decision['name']}"
+        for there in map(row.get, places):
+            footprint = byte_size(sum(there["bytes"].values())) + ("" if there["fits"] else " too much")
+            cells += [span(there["seconds"]), footprint, *([f"{there['price']:,.2f}"] if "price" in there else [])]
+        rows.append(cells)
+    yield document["question"]
+    yield titles, rows
+    if (hidden := len(document["runs"]) - MOST_ROWS) > 0:
+        yield f"… and {hidden:,} more (--json lists all)"
+    yield ""
+    yield f"{plural(total['runs'], 'run')}, {total['held_out']} of them held out: {total['C']:.3g} FLOPs"
+    if total["trunks"]:
+        saved = f"{total['saved']:.0%} of {total['C_without_trunks']:.3g} FLOPs is saved"
+        yield f"{plural(total['trunks'], 'trunk')} shared: {saved}; a branch's time is its own"
+    evaluation = total["C_evaluation"] / total["C_without_trunks"]
+    yield f"evaluations add {evaluation:.1%} to the FLOPs of the runs"
+    if "seconds" in total:
+        time = f"{span(total['seconds'])} of a worker's time, by a few steps timed here"
+        yield f"on this machine {time}; {plural(total['workers'], 'worker')}"
+        if total["busy"]:
+            yield "  the machine had other work when they were timed; alone it may be faster"
+    else:
+        yield "this machine is too small to time a step of these models"
+    for name, there in places.items():
+        hours, price = there["device_hours"], there.get("price")
+        money = "" if price is None else f", {price:,.0f} at {price / hours:g} an hour"
+        fits = "" if there["fits"] else f"; it does not fit: {byte_size(there['bytes'])} on each"
+        devices = f"on {there['devices']:,} × {name} at {there['utilisation']:.0%} of the peak"
+        yield f"{devices}: {span(there['seconds'])}, {hours:,.1f} device hours{money}{fits}"
+    if document["shortfall"] is not None:
+        yield document["shortfall"]["sentence"]
+    if outlook is not None and "reason" in outlook:
+        yield f"the interval that it will give cannot be predicted: {outlook['reason']}"
+    elif outlook is not None:
+        supposed = ", ".join(f"{name} {value:.4g}" for name, value in outlook["supposed"].items())
+        yield f"{outlook['target']} is expected as 95% interval of the mean {interval(outlook)}"
+        yield f"  were the law {supposed} and the noise of log loss {outlook['noise']:g}"
+        if (better := outlook.get("better")) is not None:
+            lines = (f"N {line['N']:,}: D {', '.join(f'{D:.2g}' for D in line['D'])}" for line in better["grid"])
+            runs = f"{plural(better['runs'], 'run')}, 95% interval of the mean {interval(better)}"
+            yield f"a better grid for no more compute, run apart: {runs}: {'; '.join(lines)}"
+    if adaptive is not None and "reason" in adaptive:
+        yield f"what an adaptive study will choose cannot be predicted: {adaptive['reason']}"
+        yield f"  the {adaptive['candidates']} runs above are its candidates, of which it trains what it needs"
+    elif adaptive is not None:
+        yield adaptive["sentence"]
+        yield "  in this order, each with half the width of the interval that is expected after it:"
+        for number, decision in enumerate(adaptive["decisions"], start=1):
+            width = decision["expected_half_width"]
+            yield f"  {number:3}  {'open' if width is None else f'± {width:.3g}':>10}  {decision['name']}"
 
 
 @verb
@@ -177,9 +166,12 @@ def plan(
             step(f"{error.what}; the costs are estimated without them")
             planned, data = plan_runs(question, given, "stand_in"), "stand_in"
     if goal is None:
-        return StudyPlan(costs(planned, data, places))
-    planned, simulated = Field(planned, goal).simulated(budget)
-    return StudyPlan({**costs(planned, data, places, outlook=False), "adaptive": simulated})
+        document = costs(planned, data, places)
+    else:
+        planned, simulated = Field(planned, goal).simulated(budget)
+        document = {**costs(planned, data, places, outlook=False), "adaptive": simulated}
+    heading, table, *lines = _printed(document)
+    return StudyPlan(document, [heading, table, "\n".join(map(str, lines))])
 
 
 def refuse_budget(adaptive: str | None, budget: float | None) -> None:

@@ -97,7 +97,7 @@ def sweep(
         file: the file of a sweep, as `wandb sweep` reads it
         study: a planned study of the ledger in place of a file
         local: train its runs on this machine, with no server
-        dry_run: check it and print its cost, nothing more
+        dry_run: check it and print its cost, nothing more, with --local too
         count: the most runs to train
         workers: processes of --local (default: one for each GPU or core)
     """
@@ -194,10 +194,8 @@ def agent(
         serving = Agent.of(Server.needed(), Place.of(sweep), given, environment, teller(progress), count)
         serving.serve()
     finally:
-        if (devices := environment.get("CUDA_VISIBLE_DEVICES")) is None:
-            del os.environ["CUDA_VISIBLE_DEVICES"]
-        else:
-            os.environ["CUDA_VISIBLE_DEVICES"] = devices
+        del os.environ["CUDA_VISIBLE_DEVICES"]
+        os.environ.update(environment)
     failed = serving.failed
     lines = [f"{plural(serving.taken, 'run')} taken from W&B, {len(failed)} without a result"]
     lines += [f"  {name}: {why}" for name, why in failed.items()]

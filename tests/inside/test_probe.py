@@ -68,7 +68,7 @@ def test_labels_are_the_state_of_the_language() -> None:
 def test_the_embedding_gives_what_the_symbol_alone_gives_and_the_last_layer_the_state(runs: tuple[Path, str]) -> None:
     folder, run = runs
     probed = scaling.probe(run, "successor", tokens=4000, runs=folder)
-    assert [score.layer for score in probed.scores] == [0, 1, 2]
+    assert list(probed.layers["layer"]) == [0, 1, 2]
     # The best guess from the symbol alone, by the stationary law of pairs of symbols.
     flow = np.full(16, 1 / 16)
     for _ in range(200):
@@ -78,14 +78,14 @@ def test_the_embedding_gives_what_the_symbol_alone_gives_and_the_last_layer_the_
     np.add.at(by_symbol, (np.arange(16) % 4, LAW.successors()[:, 0]), flow)
     best = float(by_symbol.max(1).sum())
     assert probed.type == pytest.approx(best, abs=0.03)
-    assert probed.scores[0].accuracy.value == pytest.approx(best, abs=0.03)
-    assert probed.scores[0].accuracy.low <= best <= probed.scores[0].accuracy.high
-    assert probed.best.layer == 2
-    assert probed.best.accuracy.value > 0.97
-    # A class for each symbol is read from the embedding, whatever it is.
-    assert probed.scores[0].control.value == 1
-    assert probed.scores[0].selectivity.value == pytest.approx(probed.scores[0].accuracy.value - 1)
     frame = probed.layers
+    first = frame.iloc[0]
+    assert first.accuracy == pytest.approx(best, abs=0.03)
+    assert first.accuracy_low <= best <= first.accuracy_high
+    assert (frame.accuracy.idxmax(), frame.accuracy.max() > 0.97) == (2, True)
+    # A class for each symbol is read from the embedding, whatever it is.
+    assert first.control == 1
+    assert first.selectivity == pytest.approx(first.accuracy - 1)
     assert (frame.accuracy_low <= frame.accuracy).all()
     assert (frame.accuracy <= frame.accuracy_high).all()
 

@@ -103,7 +103,7 @@ def test_a_plan_supposes_an_earlier_fit_only_where_it_was_identified(tmp_path: P
         ({}, None),
     ):
         file.write_text(json.dumps(document | more))
-        outlook = scaling.plan(SMALL, runs=str(tmp_path)).predicted_interval
+        outlook = scaling.plan(SMALL, runs=str(tmp_path)).outlook
         assert outlook is not None
         assert outlook.get("supposed") == supposed
 
