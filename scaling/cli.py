@@ -22,7 +22,7 @@ from typing import Any, Literal, NamedTuple, get_args, get_origin
 import scaling
 from scaling import parent
 from scaling.errors import ScalingError, from_os, nearest
-from scaling.standard_error import keep_going
+from scaling.standard_error import keep_going, say
 from scaling.training.signals import Stopped, leave, listening
 from scaling.verbs import function_name
 from scaling.verbs.verb import OVERRIDE, PYTHON, VERBS, bound, documented, marks, spelled, without_none
@@ -63,12 +63,12 @@ def main(argv: Sequence[str] | None = None) -> int:
             sys.stdout.flush()
             return code
     except Stopped as stopped:
-        _say(f"{stopped}; run the same command again to continue")
+        say(f"{stopped}; run the same command again to continue")
         if argv is None:
             leave(stopped.code)
         return stopped.code
     except ScalingError as error:
-        _say(error)
+        say(error)
         return error.code
     except KeyboardInterrupt:
         return SIGINT_EXIT
@@ -82,12 +82,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     except OSError as error:
         refusal = from_os(error, "the operating system refused")
-        _say(refusal)
+        say(refusal)
         return refusal.code
-
-
-def _say(what: object) -> None:
-    print(f"scaling: {what}", file=sys.stderr, flush=True)
 
 
 def _run(words: list[str]) -> int:

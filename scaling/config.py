@@ -15,7 +15,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -28,6 +27,7 @@ from scaling import atomic, schema, strict_yaml
 from scaling.errors import ScalingError, from_os, nearest
 from scaling.schema import BelowOne, Long, PositiveFloat, PositiveFraction, PositiveInt, Range, Rows, Seed, SmallInt
 from scaling.shape import Shape
+from scaling.standard_error import say
 from scaling.strict_yaml import COMMAND_LINE, DEEPEST, MOST_VALUES, Unquoted, flow, parse, read_text, scalar, shown
 
 Precision = Literal["32-true", "bf16-mixed", "bf16-true"]
@@ -681,4 +681,4 @@ def _name(layer: Config, key: str) -> str:
 def print_remarks(configs: Iterable[Config]) -> None:
     """Print each remark of the configs once, on standard error."""
     for remark in dict.fromkeys(remark for config in configs for remark in config.remarks):
-        print(f"scaling: {remark}", file=sys.stderr, flush=True)
+        say(remark)

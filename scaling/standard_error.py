@@ -38,6 +38,11 @@ class Unbreakable:
         return getattr(self._stream, name)
 
 
+def say(what: object) -> None:
+    """Print a line for a person to read."""
+    print(f"scaling: {what}", file=sys.stderr, flush=True)
+
+
 def keep_going() -> None:
     """Let this process outlive its standard error."""
     if sys.stderr is not None and not isinstance(sys.stderr, Unbreakable):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import isfinite
@@ -15,6 +13,7 @@ import numpy as np
 from scaling import atomic
 from scaling.errors import ScalingError, plural
 from scaling.ledger import Ledger
+from scaling.printing import csv_text
 from scaling.studies.counts import counts
 from scaling.studies.question import Question
 
@@ -129,12 +128,7 @@ def variant(run: Run) -> dict[str, str]:
 
 def write_points(table: list[dict[str, Any]], path: Path) -> None:
     """The table as CSV: the same bytes for the same runs."""
-    text = io.StringIO()
-    header = list(dict.fromkeys(key for row in table for key in row))  # some columns are of some runs only
-    writer = csv.DictWriter(text, header, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(table)
-    atomic.write(path, text.getvalue())
+    atomic.write(path, csv_text(table))
 
 
 def read_fit(file: Path) -> dict[str, Any] | None:

@@ -19,6 +19,7 @@ from typing import IO, Any, Literal, Protocol
 from scaling import parent, schema
 from scaling.errors import DISK, ScalingError
 from scaling.ledger import Ledger
+from scaling.standard_error import say
 from scaling.studies.plan import Plan
 from scaling.studies.progress import Progress, Watch
 from scaling.studies.run_status import hopeless
@@ -183,7 +184,7 @@ class Local:
             if 0 <= code < 128 or self.deaths[place] > DEATHS:
                 del self.processes[place], self.deaths[place]
                 return
-            print(f"scaling: a worker ended with {meaning(code)}; another takes its place", file=sys.stderr, flush=True)
+            say(f"a worker ended with {meaning(code)}; another takes its place")
         with self.log.open("ab") as output:
             self.processes[place] = _started(self.command, self.size, place, output)
 

@@ -15,6 +15,7 @@ from rich.text import Text
 
 from scaling.errors import plural
 from scaling.printing import span
+from scaling.standard_error import say
 from scaling.studies.progress import Progress
 
 MOST_ROWS = 20
@@ -23,14 +24,9 @@ WIDTH = 40  # of a run's name
 Tell = Callable[[Progress], None]
 
 
-def step(what: object) -> None:
-    """Print a step that takes time, or a remark, on standard error."""
-    print(f"scaling: {what}", file=sys.stderr, flush=True)
-
-
 def teller(progress: bool) -> Callable[[object], None]:
-    """`step`; without `progress` nothing is printed."""
-    return step if progress else lambda _: None
+    """`say`; without `progress` nothing is printed."""
+    return say if progress else lambda _: None
 
 
 @contextmanager

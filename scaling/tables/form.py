@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import csv
 import html
-import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -78,13 +76,7 @@ def _ampersands(cells: Sequence[str]) -> str:
 
 def table_csv(printed: Printed) -> str:
     """A line a row with plain numbers, published figures under their own names."""
-    rows = [flat(line) for line in printed.lines]
-    keys = list(dict.fromkeys(key for line in rows for key in line))
-    text = io.StringIO()
-    writer = csv.DictWriter(text, keys, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return text.getvalue()
+    return printing.csv_text([flat(line) for line in printed.lines])
 
 
 def flat(line: Line) -> dict[str, object]:

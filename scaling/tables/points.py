@@ -12,6 +12,7 @@ from typing import Any
 
 from scaling import atomic
 from scaling.errors import ScalingError, from_os
+from scaling.printing import csv_text
 from scaling.studies.tasks import SCORE
 from scaling.tables.downstream import Downstream
 from scaling.tables.results import Point, Results
@@ -32,17 +33,13 @@ DOWNSTREAM = "downstream"  # the columns of scores, in JSON as `OF_ALL`, where t
 
 def write(results: Results, path: Path) -> None:
     """The points as CSV: the same bytes for the same runs."""
-    text = io.StringIO()
     rows = [asdict(point) | _scores(point, results.downstream) for point in results.points]
     columns = [name for name in TYPES if name not in OPTIONAL or any(row[name] is not None for row in rows)]
     of_all = {name: json.dumps(getattr(results, name)) for name in OF_ALL}
     if results.downstream:
         of_all[DOWNSTREAM] = json.dumps([column.to_json() for column in results.downstream])
     scores = [column.name + SCORE for column in results.downstream]
-    writer = csv.DictWriter(text, [*columns, *scores, *of_all], lineterminator="\n", extrasaction="ignore")
-    writer.writeheader()
-    writer.writerows({**row, **of_all} for row in rows)
-    atomic.write(path, text.getvalue())
+    atomic.write(path, csv_text([{**row, **of_all} for row in rows], [*columns, *scores, *of_all]))
 
 
 def _scores(point: Point, columns: Sequence[Downstream]) -> dict[str, float | None]:

@@ -171,8 +171,9 @@ def trained(
     """The results of the table's runs, and which runs have none: those that `source` lacks are trained, and each is
     finetuned on the tasks of the columns.
     """
+    from scaling.standard_error import say
     from scaling.studies.launch import train
-    from scaling.studies.view import listener, step
+    from scaling.studies.view import listener
 
     planned, kept = plan(question(table, words, study), words), None
     if source:
@@ -187,7 +188,7 @@ def trained(
         name = entered.question.name
         enter(ledger, name, entered)
         if progress:
-            step(f"study {name}: {runs} in {ledger.root}")
+            say(f"study {name}: {runs} in {ledger.root}")
         with listener(progress) as heard:
             return train(ledger, name, entered, heard, workers=workers, retry_failed=retry_failed)
 
@@ -200,7 +201,7 @@ def trained(
         missing_scores = work(finetuned, f"{plural(len(finetuned.runs), 'finetuning')} of {of_tasks}")
         missing = missing or missing_scores
     if missing is not None and progress:
-        step(f"the table is not done: {missing}")
+        say(f"the table is not done: {missing}")
     found = results(ledger, table, planned.question.name, columns)
     return (joined(kept, found) if kept else found), missing
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import itertools
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -12,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from scaling.errors import ScalingError, plural
-from scaling.printing import interval
+from scaling.printing import csv_text, interval
 from scaling.schema import PositiveInt, Range, Seed
 from scaling.verbs.model import load, torch_device
 from scaling.verbs.train import Run, named
@@ -509,13 +507,12 @@ def _save(path: str | Path, rows: Sequence[Mapping[str, Any]]) -> None:
     """Write JSON lines, or CSV where the name ends in .csv. The file is whole or not there."""
     from scaling import atomic
 
-    text = io.StringIO(_json_lines(rows) if Path(path).suffix != ".csv" else None)
-    if Path(path).suffix == ".csv":
-        table = csv.writer(text, lineterminator="\n")
-        table.writerow(rows[0] if rows else ())
-        for row in rows:
-            table.writerow(one if isinstance(one, str | int | float) else json.dumps(one) for one in row.values())
-    atomic.write(Path(path), text.getvalue())
+    def cell(value: Any) -> Any:
+        return value if isinstance(value, str | int | float) else json.dumps(value)
+
+    is_csv = Path(path).suffix == ".csv"
+    cells = [{key: cell(value) for key, value in row.items()} for row in rows] if is_csv else []
+    atomic.write(Path(path), csv_text(cells) if is_csv else _json_lines(rows))
 
 
 @verb

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from scaling.errors import ScalingError, plural
 from scaling.printing import byte_size, interval, span
 from scaling.schema import NonNegativeFloat, PositiveFloat, PositiveFraction, PositiveInt
+from scaling.standard_error import say
 from scaling.verbs.verb import Result, Table, verb
 
 if TYPE_CHECKING:
@@ -148,7 +149,6 @@ def plan(
     from scaling.studies.memory import Layout
     from scaling.studies.plan import plan as plan_runs
     from scaling.studies.question import placed, read
-    from scaling.studies.view import step
 
     refuse_budget(adaptive, budget)
     given, goal = list(overrides), None if adaptive is None else parse_goal(adaptive)
@@ -163,7 +163,7 @@ def plan(
         except ScalingError as error:
             if error.key != "data":
                 raise
-            step(f"{error.what}; the costs are estimated without them")
+            say(f"{error.what}; the costs are estimated without them")
             planned, data = plan_runs(question, given, "stand_in"), "stand_in"
     if goal is None:
         document = costs(planned, data, places)
