@@ -17,6 +17,7 @@ curves), so the errors of the exponents are a jackknife over the runs.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from statistics import NormalDist
 
@@ -200,8 +201,31 @@ def isoflop(
     """
     if kind not in KINDS:
         raise ScalingError("is no way to find a minimum", key="kind", value=kind, fix=nearest(kind, KINDS))
-    generator = np.random.default_rng(seed)
-    read = [_minimum(*curve, kind, noise, draws, generator) for curve in curves(points, along)]
+    generator, find = np.random.default_rng(seed), KINDS[kind]
+
+    def minimum_of(curve: Minimum) -> tuple[Minimum, np.ndarray]:
+        """The minimum of one budget, and the log positions of the draws of seed noise: none without noise."""
+        x, losses, nothing = np.log(curve.sizes), curve.losses, np.empty(0)
+        if len(x) < FEWEST:
+            return replace(curve, refused=TOO_FEW), nothing
+        position, bottom, reason = find(x, losses[:, None])
+        if np.isnan(position[0]):
+            return replace(curve, refused=reason), nothing
+        shifts = tuple(_of_polynomial(x, losses, degree) - position[0] for degree in (3, 4) if degree < len(x))
+        minimum = replace(curve, shifts=shifts, interpolated=kind != "parabola")
+        if noise is None:
+            return replace(minimum, position=float(np.exp(position[0])), loss=float(bottom[0])), nothing
+        positions, bottoms, _ = find(x, losses[:, None] + noise * generator.standard_normal((len(losses), draws)))
+        valid = ~np.isnan(positions)
+        if valid.mean() < 0.5:
+            return replace(minimum, refused=UNSTABLE), nothing
+        positions, spacing = positions[valid], (x[-1] - x[0]) / (len(x) - 1)
+        # A minimum that often runs to the edge is known worse than the draws that stayed inside pretend.
+        spread = max(float(positions.std()), CLOSEST * spacing) / float(valid.mean())
+        place, loss = float(np.exp(np.median(positions))), float(np.median(bottoms[valid]))
+        return replace(minimum, position=place, loss=loss, spread=spread), positions
+
+    read = [minimum_of(curve) for curve in _curves(points, along)]
     accepted = [(minimum, positions) for minimum, positions in read if minimum.refused is None]
     if len(accepted) < 2:
         reasons = "; ".join(f"C={minimum.C:.3g}: {minimum.refused}" for minimum, _ in read if minimum.refused)
@@ -214,16 +238,14 @@ def isoflop(
     return IsoFlop(along, kind, tuple(minimum for minimum, _ in read), law, exponents)
 
 
-def curves(points: Points, along: str = "N") -> list[tuple[float, np.ndarray, np.ndarray]]:
-    """(C, sizes, losses) of each budget, sizes ascending; of runs at the same size the best is kept."""
+def _curves(points: Points, along: str) -> Iterator[Minimum]:
+    """The curve of each budget, sizes ascending; of runs at the same size the best is kept."""
     columns = np.stack([points.numbers(name) for name in ("loss", along, "C")])
     loss, size, compute = columns[:, np.lexsort(columns)]
-    found = []
     for rows in _budgets(np.log(compute), size):
         rows = rows[np.lexsort((loss[rows], size[rows]))]
         sizes, first = np.unique(size[rows], return_index=True)
-        found.append((float(np.exp(np.log(compute[rows]).mean())), sizes, loss[rows][first]))
-    return found
+        yield Minimum(float(np.exp(np.log(compute[rows]).mean())), sizes, loss[rows][first])
 
 
 def _budgets(log_compute: np.ndarray, size: np.ndarray) -> list[np.ndarray]:
@@ -250,38 +272,6 @@ def _budgets(log_compute: np.ndarray, size: np.ndarray) -> list[np.ndarray]:
         else:
             groups.append(rows)
     return groups
-
-
-def _minimum(
-    budget: float,
-    sizes: np.ndarray,
-    losses: np.ndarray,
-    kind: str,
-    noise: float | None,
-    draws: int,
-    generator: np.random.Generator,
-) -> tuple[Minimum, np.ndarray]:
-    """The minimum of one budget, and the log positions of the draws of seed noise: none without noise."""
-    minimum, nothing = Minimum(budget, sizes, losses), np.empty(0)
-    if len(sizes) < FEWEST:
-        return replace(minimum, refused=TOO_FEW), nothing
-    x, find = np.log(sizes), KINDS[kind]
-    position, bottom, reason = find(x, losses[:, None])
-    if np.isnan(position[0]):
-        return replace(minimum, refused=reason), nothing
-    shifts = tuple(_of_polynomial(x, losses, degree) - position[0] for degree in (3, 4) if degree < len(x))
-    minimum = replace(minimum, shifts=shifts, interpolated=kind != "parabola")
-    if noise is None:
-        return replace(minimum, position=float(np.exp(position[0])), loss=float(bottom[0])), nothing
-    positions, bottoms, _ = find(x, losses[:, None] + noise * generator.standard_normal((len(losses), draws)))
-    valid = ~np.isnan(positions)
-    if valid.mean() < 0.5:
-        return replace(minimum, refused=UNSTABLE), nothing
-    positions, spacing = positions[valid], (x[-1] - x[0]) / (len(x) - 1)
-    # A minimum that often runs to the edge is known worse than the draws that stayed inside pretend.
-    spread = max(float(positions.std()), CLOSEST * spacing) / float(valid.mean())
-    position, loss = float(np.exp(np.median(positions))), float(np.median(bottoms[valid]))
-    return replace(minimum, position=position, loss=loss, spread=spread), positions
 
 
 def _slope(budgets: np.ndarray | list[float], logs: np.ndarray) -> np.ndarray:

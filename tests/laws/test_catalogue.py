@@ -147,7 +147,8 @@ def test_special_cases():
         ("broken_c_1", [1.7, 3000.0, 0.2, 0.0, 1e19, 0.5], "power_law_floor_c", [1.7, 3000.0, 0.2], table),
         ("kaplan_n_d", [6.4e13, 1e-100, 0.076, 0.103], "kaplan_n", [6.4e13, 0.076], table),
     ):
-        np.testing.assert_allclose(*(named(n).predict(np.array(t), at) for n, t in ((name, theta), (other, same))))
+        expected = named(other).predict(np.array(same), at)
+        np.testing.assert_allclose(named(name).predict(np.array(theta), at), expected)
 
 
 def test_whole_curves_under_annealing():
