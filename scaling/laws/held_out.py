@@ -11,7 +11,7 @@ them).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -344,7 +344,7 @@ def choose(
         for power in powers:
             trial = Trial(form, objective or tolerant_objective(form), power, {})
             errors = {name: _error(trial, points, mask, seed) for name, mask in tests.items()}
-            trials.append(Trial(form, trial.objective, power, errors))
+            trials.append(replace(trial, errors=errors))
     return Choice(_ranked(trials, list(tests)), {name: int(mask.sum()) for name, mask in tests.items()})
 
 
@@ -399,11 +399,10 @@ def _ranked(trials: Sequence[Trial], tests: Sequence[str]) -> tuple[Trial, ...]:
     """By the geometric mean, over the tests, of the error over the lowest error there; ties keep their order."""
     scores = np.zeros(len(trials))
     for test in tests:
-        errors = [trial.errors[test] for trial in trials]
-        known = [error for error in errors if error is not None]
-        if known:
-            low, failed = max(min(known), 1e-300), FAILED * max(known)
-            scores += [np.log(max(failed if error is None else error, 1e-300) / low) for error in errors]
+        errors = np.array([trial.errors[test] for trial in trials], float)
+        if not np.isnan(errors).all():
+            low, failed = max(np.nanmin(errors), 1e-300), FAILED * np.nanmax(errors)
+            scores += np.log(np.maximum(np.where(np.isnan(errors), failed, errors), 1e-300) / low)
     scores = np.exp(scores / max(len(tests), 1))
-    ranked = (Trial(one.form, one.objective, one.power, one.errors, float(score)) for one, score in zip(trials, scores))
+    ranked = (replace(trial, score=float(score)) for trial, score in zip(trials, scores, strict=True))
     return tuple(sorted(ranked, key=lambda trial: trial.score))

@@ -476,32 +476,34 @@ def _of_both(fit: TwoStep, loss: Prediction, task: Prediction) -> Prediction:
     of_means, of_runs = sign * fit.correlation_of_means(loss.row), sign * fit.correlation
     centre = float(space.transform(np.array(task.estimate)))
 
-    def halves(mean: Interval, run: Interval, upper: bool, through: bool) -> tuple[float, float]:
-        """The distances of the ends on one side: of the task's own intervals, or the loss's carried through its law."""
-        found = []
-        for interval in (mean, run):
-            end = interval.high if (upper == rises if through else upper) else interval.low
-            value = np.array(fit.task.predict(loss=end) if through and math.isfinite(end) else end)
-            distance = (float(space.transform(value)) - centre) * (1.0 if upper else -1.0)
-            found.append(max(distance, 0.0) if math.isfinite(end) and math.isfinite(distance) else math.inf)
-        return found[0], found[1]
+    def reach(interval: Interval, upper: bool, through: bool) -> float:
+        """How far one end lies from the score: of the task's own interval, or the loss's carried through its law."""
+        end = interval.high if upper == (rises or not through) else interval.low
+        if not math.isfinite(end):
+            return math.inf
+        value = np.array(fit.task.predict(loss=end) if through else end)
+        distance = (float(space.transform(value)) - centre) * (1.0 if upper else -1.0)
+        return max(distance, 0.0) if math.isfinite(distance) else math.inf
 
-    def ends(upper: bool) -> tuple[float, float]:
-        """Of the mean and of a run on one side, in the target's unit."""
-        loss_mean, loss_run = halves(loss.mean, loss.run, upper, through=True)  # type: ignore[arg-type]
-        task_mean, task_run = halves(task.mean, task.run, upper, through=False)  # type: ignore[arg-type]
-        if not all(map(math.isfinite, (loss_mean, loss_run, task_mean, task_run))):
-            return (math.inf, math.inf) if upper else (-math.inf, -math.inf)
-        mean = _correlated(loss_mean, task_mean, of_means)
-        of_loss, of_task = (math.sqrt(max(r**2 - m**2, 0.0)) for m, r in ((loss_mean, loss_run), (task_mean, task_run)))
-        run = math.hypot(mean, _correlated(of_loss, of_task, of_runs))
+    ends: dict[str, list[float]] = {"mean": [], "run": []}
+    for upper in (False, True):
         side = 1.0 if upper else -1.0
-        return float(space.inverse(centre + side * mean)), float(space.inverse(centre + side * run))
-
+        loss_mean, loss_run = (reach(interval, upper, through=True) for interval in (loss.mean, loss.run))
+        task_mean, task_run = (reach(interval, upper, through=False) for interval in (task.mean, task.run))
+        if not all(map(math.isfinite, (loss_mean, loss_run, task_mean, task_run))):
+            halves = {"mean": math.inf, "run": math.inf}
+        else:
+            mean = _correlated(loss_mean, task_mean, of_means)
+            of_loss, of_task = (
+                math.sqrt(max(r**2 - m**2, 0.0)) for m, r in ((loss_mean, loss_run), (task_mean, task_run))
+            )
+            halves = {"mean": mean, "run": math.hypot(mean, _correlated(of_loss, of_task, of_runs))}
+        for name, half in halves.items():
+            ends[name].append(float(space.inverse(centre + side * half)) if math.isfinite(half) else side * half)
     name, level, method = prediction(fit.form, loss.row).name, task.run.level, task.run.method
     mean, run = (
         _possible(Interval(name, task.estimate, low, high, level, method), fit.form.target)
-        for low, high in zip(ends(upper=False), ends(upper=True))
+        for low, high in ends.values()
     )
     return Prediction(loss.row, task.estimate, mean, run, place)
 

@@ -61,9 +61,10 @@ def plot(picture: Picture, key: str, names: Mapping[str, str]) -> Html:
         for child in [*element.findall(f"{SVG}metadata"), *element.findall(f"{SVG}style")]:
             element.remove(child)
         for name, value in re.findall(r"([\w-]+):\s*([^;]+)", element.attrib.pop("style", "")):
-            if name == "font":  # its size and its family
+            if name == "font":  # its size and its family, which is the page's
                 name, value = "font-size", value.split("px")[0].split()[-1] + "px"
-            element.set(name, value)
+            if name != "font-family":
+                element.set(name, value)
         element.tag = element.tag.removeprefix(SVG)
         if element.tag == "g":
             element.attrib.pop("id", None)

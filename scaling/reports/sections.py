@@ -10,12 +10,13 @@ from scaling.errors import plural
 from scaling.laws.compare import COMPUTE
 from scaling.laws.law import MEANINGS, PREFIX
 from scaling.laws.report import NOT_IDENTIFIED, coverage, held_out, optima, predictions, tried
+from scaling.laws.report import estimates as fitted
 from scaling.printing import Table, short, span
 from scaling.reports.answer import floor, largest_error
 from scaling.reports.compute_spent import ComputeSpent
 from scaling.reports.interval_strip import interval_strip
 from scaling.reports.markup import Html, join, tag
-from scaling.reports.numbers import ends, formula, raised, scientific, signed, significant, symbol
+from scaling.reports.numbers import ends, formula, raised, scientific, signed, significant
 from scaling.reports.reliability import checklist, diagnostics
 from scaling.reports.rows import Advantage, difference, exponent
 from scaling.reports.runs import counts
@@ -93,28 +94,14 @@ def stated(findings: Findings, document: Mapping[str, Any]) -> Html:
 
 def estimates(document: Mapping[str, Any]) -> Html:
     """The parameters, and the law's values at the targets."""
-    names = dict.fromkeys((*document["estimates"], *document["intervals"]))
-    levels = {interval["level"] for interval in document["intervals"].values()}
-    bounds = f"{levels.pop():.0%} interval" if levels else "interval"
-    heads = ("parameter", "estimate", bounds, "unit")
     return join(
-        _table("What was fitted.", heads, [_parameter(document, name) for name in names], words=(0, 3)),
+        _shown(fitted(document)),
         _table("Other laws of the same runs, the likeliest first.", *_compared(document))
         if document["compared"]
         else None,
         _shown(predictions(document)),
         _shown(optima(document)),
     )
-
-
-def _parameter(document: Mapping[str, Any], name: str) -> Sequence[str]:
-    interval = document["intervals"].get(name)
-    unit = document["units"].get(name, "an exponent of compute: N* ∝ Cᵃ, D* ∝ Cᵇ" if name in "ab" else "")
-    if interval is None:
-        return symbol(name), f"{document['estimates'][name]:.4g}", "held" if name in document["fixed"] else "", unit
-    estimate = significant(interval["estimate"], interval["low"], interval["high"])
-    bounds = ends(interval) + (f", {NOT_IDENTIFIED}" if name in document["unidentified"] else "")
-    return symbol(name), estimate, bounds, "exponent" if unit == "1" else unit
 
 
 def _compared(document: Mapping[str, Any]) -> tuple[Sequence[str], list[Sequence[str]]]:
@@ -160,15 +147,16 @@ def task(findings: Findings, scores: TaskFindings) -> Html:
     tested = document["held_out"]
     covered = None if tested is None else coverage(tested)
     test = f"{covered[0].upper()}{covered[1:]}." if covered else "No held-out run has a score."
-    steps = [name for name in document["estimates"] if name.startswith(PREFIX)]
-    levels = {interval["level"] for interval in document["intervals"].values()}
-    heads = ("parameter", "estimate", f"{levels.pop():.0%} interval" if levels else "interval", "unit")
+    second = {
+        key: {name: value for name, value in document[key].items() if name.startswith(PREFIX)}
+        for key in ("estimates", "intervals", "units")
+    }
     doubts = [*document["not_identified"], *document["unreliable"]]
     return join(
         heading,
         tag("p", sentence, test),
         _shown(held_out(document, names)),
-        _table("The second step.", heads, [_parameter(document, name) for name in steps], words=(0, 3)),
+        _shown(fitted({**document, **second})),
         _shown(predictions(document)),
         tag("ul", *(tag("li", doubt) for doubt in doubts)) if doubts else None,
     )

@@ -6,7 +6,7 @@ import inspect
 import json
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -80,7 +80,8 @@ class Fit(TableResult):
     law: FittedLaw | TwoStep | None = None
     method: Any = None
     level: float = 0.95
-    album: Callable[[], dict[str, Picture]] = field(default=dict)
+    album: Callable[[Any], Mapping[str, Picture]] = lambda _: {}
+    """Draws the pictures by functions of the module `scaling.figures`."""
     refit: Refit | None = None
     """Chooses and fits a law without some of the points, where the law was chosen."""
     questions: bool = False
@@ -185,7 +186,9 @@ class Fit(TableResult):
     @cached_property
     def pictures(self) -> dict[str, Picture]:
         """All pictures of the fit by name; notebooks show them, and `save` draws them to files."""
-        return self.album()
+        from scaling import figures
+
+        return dict(self.album(figures))
 
     def plot(self, name: str | None = None) -> Picture:
         """One picture: the loss against compute, or the first there is; `pictures` has them all."""
@@ -383,13 +386,11 @@ def _law(
         **how,
     )
     document = examined.document | ({} if choice is None else {"choice": choice.to_json()})
-
-    def album() -> dict[str, Picture]:
-        from scaling.figures import figures_of_law
-
-        return figures_of_law(law, tested, tested=examined.held_out, **how)
-
-    more = {"album": album, "refit": refit, "questions": options["checklist"]}
+    more = {
+        "album": lambda figures: figures.figures_of_law(law, tested, tested=examined.held_out, **how),
+        "refit": refit,
+        "questions": options["checklist"],
+    }
     return Fit(document, train, examined.intervals, law, **how, **more)
 
 
@@ -402,23 +403,21 @@ def _approach(points: Points, law: str, noise: float | None, seed: int) -> Fit:
     if law == "envelope":
         closed = envelope(points)
         found = of_envelope(points, closed)
-
-        def curves() -> dict[str, Picture]:
-            from scaling.figures import learning_curves
-
-            return {law: learning_curves(points, axis="C", envelope=closed)}
-
-        return Fit(found.document, points, found.intervals, album=curves)
+        return Fit(
+            found.document,
+            points,
+            found.intervals,
+            album=lambda figures: {law: figures.learning_curves(points, axis="C", envelope=closed)},
+        )
     kind: Any = law.removeprefix("isoflop_")
     both = [isoflop(points, along=name, kind=kind, noise=noise, seed=seed) for name in ("N", "D")]
     found = of_isoflop(points, *both)
-
-    def valleys() -> dict[str, Picture]:
-        from scaling.figures import isoflop_valleys
-
-        return {f"isoflop_{each.along}": isoflop_valleys(each, points) for each in both}
-
-    return Fit(found.document, points, found.intervals, album=valleys)
+    return Fit(
+        found.document,
+        points,
+        found.intervals,
+        album=lambda figures: {f"isoflop_{each.along}": figures.isoflop_valleys(each, points) for each in both},
+    )
 
 
 @verb

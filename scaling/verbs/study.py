@@ -64,7 +64,7 @@ class Study(Result):
             findings.intervals,
             findings.law,
             "profile",
-            album=lambda: dict(findings.pictures),
+            album=lambda _: findings.pictures,
         )
 
     def report(self) -> Path:

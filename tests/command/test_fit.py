@@ -46,6 +46,8 @@ def test_a_budget_asks_for_the_best_run(table, capsys):
     assert best["N"]["low"] <= size <= best["N"]["high"]
     assert best["N"]["estimate"] * best["D"]["estimate"] == pytest.approx(1e22 / 6, rel=1e-6)
     assert best["interval_mean"]["estimate"] == pytest.approx(best["loss"]["estimate"])
+    assert main(["fit", table, *MAP, "--target", "C=1e22", "--intervals", "none"]) == 0
+    assert "best at C" in capsys.readouterr().out
     (plain,) = fitted(capsys, table, *MAP, "--target", "C=1e22", "--intervals", "none")["optima"]
     assert plain["N"]["estimate"] == pytest.approx(best["N"]["estimate"], rel=1e-6)
 

@@ -14,7 +14,6 @@ from scaling.laws.next_run import (
     confirmed,
     expected_path,
     level_at_a_look,
-    look,
     parse_goal,
     variances,
     width_after,
@@ -72,25 +71,6 @@ def test_laws_that_disagree_send_a_run_where_it_tells_them_apart():
     now, after = variances(goal, field, taken, both)
     assert now > 9 * variances(goal, field, taken, supposed())[0]
     assert np.corrcoef(np.log(now / after), apart)[0, 1] > 0.5
-
-
-def test_the_interval_of_several_laws_holds_their_disagreement():
-    field, goal = grid(), parse_goal("E ± 0.01")
-    rows = list(range(len(field)))
-    theta = np.array([TRUTH[name] for name in LAW.parameter_names])
-    losses = LAW.predict(theta, field.columns) * np.exp(NOISE * np.random.default_rng(1).standard_normal(len(rows)))
-    laws = [LAW, named("over_training")]
-    both = look(goal, laws, field, rows, losses)
-    ends = [look(goal, [each], field, rows, losses).interval for each in laws]
-    weights = [belief.weight for belief in both.beliefs]
-    assert sum(weights) == pytest.approx(1.0)
-    centre = both.interval.estimate
-    assert centre == pytest.approx(sum(w * i.estimate for w, i in zip(weights, ends, strict=True)))
-    above = sum(
-        w * np.hypot(i.high - i.estimate, student(0.95, each.degrees_of_freedom) * (i.estimate - centre))
-        for w, i, each in zip(weights, ends, both.fits, strict=True)
-    )
-    assert both.interval.high == pytest.approx(centre + above)
 
 
 def test_a_path_stays_within_its_budget_and_stops_at_two_narrow_looks():

@@ -108,14 +108,6 @@ def test_a_form_that_is_wrong_is_told_from_noise():
     assert wrong.noise == pytest.approx(0.003, rel=0.5)
 
 
-@pytest.mark.parametrize("objective", OBJECTIVES)
-def test_the_interval_of_a_run_grows_with_its_distance(objective):
-    law = fit("chinchilla", study(bend=0.3), objective=objective)
-    rows = [{"N": 1e8 * factor, "D": 1e10 * factor} for factor in (1.0, 30.0, 300.0, 3000.0)]
-    widths = [np.log(here.run.high / here.run.low) for here in predict_runs(law, rows, method="t")]
-    assert np.all(np.diff(widths) > 0)
-
-
 def test_larger_runs_of_a_wrong_form_lie_inside():
     """Studies whose form is wrong in a way that the fit does not know: the largest fifth by N."""
     inside, noise_alone = [], []
@@ -146,14 +138,3 @@ def test_many_points_are_represented_by_some_and_points_on_the_law_have_no_noise
     assert process.noise == pytest.approx(0.01, rel=0.2)
     exact = Discrepancy(fit("chinchilla", study(noise=0.0)))
     assert exact.half_widths({"N": np.array([1e10]), "D": np.array([1e12])}, 0.95) == pytest.approx(0.0, abs=1e-6)
-
-
-def test_the_distance_is_in_decades_beyond_the_points():
-    law = fit("chinchilla", study())
-    N, D = law.problem.columns["N"], law.problem.columns["D"]
-    rows = [{"N": np.median(N), "D": np.median(D)}, {"N": 100 * N.max(), "D": 0.1 * D.min()}]
-    near, far = predict_runs(law, rows, method=None)
-    assert near.decades_outside == {}
-    assert near.is_tested
-    assert far.decades_outside == pytest.approx({"N": 2.0, "D": -1.0}, abs=1e-3)
-    assert not far.is_tested
