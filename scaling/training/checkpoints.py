@@ -89,8 +89,12 @@ def _restored(value: Any) -> Any:
 
 
 class Sharded(ModelParallelStrategy):
-    """FSDP2 by Lightning's strategy, whose checkpoints are those of one rank: gathered, and laid out when read."""
+    """FSDP2 by Lightning's strategy, whose checkpoints are those of one rank: gathered, and laid out when read.
 
+    Lightning's own reads files of another form, in which the optimizers are with the weights.
+    """
+
+    lightning_restore_optimizer = Strategy.lightning_restore_optimizer
     lightning_module_state_dict = Strategy.lightning_module_state_dict
     load_model_state_dict = Strategy.load_model_state_dict
     save_checkpoint = Strategy.save_checkpoint

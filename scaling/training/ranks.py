@@ -15,16 +15,15 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import dataclass, replace
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from scaling import parent
 from scaling.errors import ScalingError, plural
-from scaling.schema import extend, extensions
-from scaling.standard_error import keep_going
+from scaling.schema import extensions
 from scaling.training import signals
 
 if TYPE_CHECKING:
@@ -176,7 +175,7 @@ def start_ranks(
             "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", str(threads)),
         }
         how = "again" if again else "" if steps is None else str(steps)
-        words = ("-m", "scaling.training.ranks", f"{folder}/config.yaml", how, "shown" if shown else "", *extensions())
+        words = ("-m", "scaling.training.rank", f"{folder}/config.yaml", how, "shown" if shown else "", *extensions())
         signals.begin_run()
         with signals.pending(), _handlers_kept():  # a signal waits until the handlers are ours again
             group = start_processes(
@@ -257,38 +256,3 @@ def fail(error: BaseException, code: int = 1) -> NoReturn:
     with suppress(OSError):
         get_error_handler().record_exception(error)
     signals.leave(code)
-
-
-def main(config: str, how: str, shown: str, *extended: str) -> int:
-    """Train as one of the ranks that `start_ranks` starts."""
-    keep_going()
-    parent.follow()  # before what takes seconds to import
-    try:
-        with signals.listening(to_the_end=True):
-            from scaling.config import load
-            from scaling.ledger import Ledger
-            from scaling.training.experiment import assemble
-            from scaling.training.progress import teller
-            from scaling.training.run import Observers, train, train_run
-
-            for extension in extended:
-                extend(extension)
-            resolved = load(config)
-            with teller() if shown else nullcontext() as listener:
-                observers = Observers([] if listener is None else [listener])
-                if how in ("", "again"):
-                    train(resolved, observers, again=how == "again")
-                elif (trunk := assemble(resolved).trunk()) is not None:
-                    ledger = Ledger.create(resolved["runs"]) if first() else None
-                    train_run(replace(trunk[0], steps=int(how)), ledger, observers)
-        return 0
-    except signals.Stopped as stopped:
-        signals.leave(stopped.code)
-    except ScalingError as error:
-        fail(error, error.code)
-    except BaseException as error:
-        fail(error)
-
-
-if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:]))
