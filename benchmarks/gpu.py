@@ -162,7 +162,7 @@ def ours(scale: Scale, experiment: Experiment, tokens: Tensor, precision: str, c
     """One update as training makes it, less its loader and log."""
     model = initialise(experiment.model(), experiment.parametrization, experiment.seed).to(scale.device)
     weights = Weights(model, precision)  # type: ignore[arg-type]
-    (optimizer,) = experiment.optimizer.make(weights.parameters, experiment.parametrization)
+    (optimizer,) = experiment.optimizer.make(weights.parameters, experiment.rate)
     trained = weights.trained
     if compiled:
         compile_model(trained, scale.compiler)
@@ -365,7 +365,7 @@ def of_table(scale: Scale, table, row: str) -> Step:
     batch = experiment.batches.batch(0).to(scale.device)
     model = initialise(experiment.model(), experiment.parametrization, experiment.seed).to(scale.device)
     weights = Weights(model, "32-true")
-    optimizers = experiment.optimizer.make(weights.parameters, experiment.parametrization)
+    optimizers = experiment.optimizer.make(weights.parameters, experiment.rate)
 
     def step() -> None:
         model.loss(batch).total.backward()

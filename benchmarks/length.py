@@ -184,9 +184,8 @@ FORMS: dict[str, Callable[[torch.Tensor, torch.Tensor, torch.Tensor, Context], t
     "whole square": _square,
     "loop": _loop,
     "chunks": partial(attend, scale=SCALE, dropout=0.0),  # as the package computes it on a CPU
-    "fused": partial(
-        WAYS["flex"], scale=SCALE, dropout=0.0
-    ),  # as on CUDA, by FlexAttention, which has no backward pass on a CPU
+    # As on CUDA, by FlexAttention, which has no backward pass on a CPU.
+    "fused": lambda q, k, v, context: WAYS["flex"](q, k, v, context, SCALE, 0.0),
 }
 WHOLE = "whole square"
 

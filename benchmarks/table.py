@@ -51,7 +51,7 @@ class Contestant:
         self.batches: list[Batch] = [experiment.batches.batch(step) for step in range(BATCHES)]
         self.model = initialise(experiment.model(), experiment.parametrization, experiment.seed)
         weights = Weights(self.model, "32-true").parameters
-        self.optimizers = experiment.optimizer.make(weights, experiment.parametrization)
+        self.optimizers = experiment.optimizer.make(weights, experiment.rate)
         self.taken = 0
 
     def step(self) -> tuple[float, float]:

@@ -45,7 +45,7 @@ def plainest(one: Experiment) -> Callable[[int, Batch], None]:
     precision = one.config["trainer.precision"]
     model = initialise(one.model(), one.parametrization, one.seed)
     weights = Weights(model, precision)
-    (optimizer,) = one.optimizer.make(weights.parameters, one.parametrization)
+    (optimizer,) = one.optimizer.make(weights.parameters, one.rate)
     autocast = torch.autocast("cpu", torch.bfloat16) if precision == "bf16-mixed" else nullcontext()
 
     def update(step: int, batch: Batch) -> None:

@@ -48,9 +48,8 @@ LEAST_SQUARES = 0.1  # where least squares, whose δ is infinite, stands on the 
 
 BLACK, GREY = "#000000", "#767676"
 KINDS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00")
-FORMATS = (".pdf", ".svg", ".png")
-UNDATED = {"pdf": ("CreationDate",), "svg": ("Date",), "png": ()}
-"""Metadata that is left out, so that a file repeats byte for byte."""
+FORMATS: dict[str, dict[str, Any]] = {".pdf": {"CreationDate": None}, ".svg": {"Date": None}, ".png": {}}
+"""The endings of files, with the metadata that is left out, so that a file repeats byte for byte."""
 WIDTH, HEIGHT = 4.6, 3.2  # inches of a panel
 LABEL_LETTERS, CAPTION_LETTERS = 36, 78  # letters of a line beside a panel, and below it
 STYLE: Any = {
@@ -148,7 +147,7 @@ class Picture:
             for text in self.figure.texts:
                 text.set_visible(labelled)
             for kind, file in files:
-                self.figure.savefig(file, format=kind, metadata=dict.fromkeys(UNDATED[kind]), **choices)
+                self.figure.savefig(file, format=kind, metadata=FORMATS[f".{kind}"], **choices)
 
     def panel(self, place: int, x: Axis, y: Axis, title: str = "") -> Axes:
         """Return a panel with its axes."""

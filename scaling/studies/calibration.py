@@ -177,7 +177,7 @@ def _step(experiment: Experiment) -> Callable[[], None]:
     batches = replace(experiment.batches, plan=replace(plan, size=experiment.size))
     model = experiment.initial_model()
     weights = Weights(model, "32-true")
-    optimizers = experiment.optimizer.make(weights.parameters, experiment.rates)
+    optimizers = experiment.optimizer.make(weights.parameters, experiment.rate)
     numbers = itertools.count()
 
     def step() -> None:

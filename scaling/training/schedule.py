@@ -18,7 +18,8 @@ class Schedule(Protocol):
     learns at 1/w of the peak.
     """
 
-    warmup: Warmup
+    @property
+    def warmup(self) -> Warmup: ...
 
     def factor(self, step: int, steps: int) -> float:
         """The fraction of the peak at which update `step` of `steps` learns."""

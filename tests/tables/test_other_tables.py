@@ -38,7 +38,7 @@ def test_every_row_trains(table: Table, row: str, tmp_path: Path):
     model = initialise(experiment.model(), experiment.parametrization, experiment.seed)
     weights = Weights(model, "32-true").parameters
     start = {one.spec.name: one.tensor.detach().clone() for one in weights}
-    optimizers = experiment.optimizer.make(weights, experiment.parametrization)
+    optimizers = experiment.optimizer.make(weights, experiment.rate)
     for step in range(experiment.steps):
         loss = model.loss(experiment.batches.batch(step)).total
         loss.backward()
