@@ -19,8 +19,7 @@ import torch
 
 from scaling.batch import Batch
 from scaling.config import load
-from scaling.inside.look import look
-from scaling.inside.page import page
+from scaling.inside.look import look, page
 from scaling.schema import build
 
 SIZE = {"width": 768, "layers": 12, "heads": 12, "vocabulary": 1000, "length": 64}

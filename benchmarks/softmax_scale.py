@@ -11,7 +11,7 @@ from pathlib import Path
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 
-from scaling.inside.softmax_scale import saturation
+from scaling.inside.heads import saturation
 
 WIDTHS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 NAMES = {"none": "q·k", "sqrt": "q·k / √d_k"}

@@ -15,7 +15,7 @@ from scaling.printing import short
 def bands(axes):
     """The lower and the upper ends of each band."""
     drawn = [part for part in axes.collections if isinstance(part, FillBetweenPolyCollection)]
-    corners = [part.get_paths()[0].vertices[:, 1] for part in drawn]
+    corners = [np.asarray(part.get_paths()[0].vertices)[:, 1] for part in drawn]
     count = [(len(ends) - 3) // 2 for ends in corners]  # the ends along one side, between corners that repeat
     return [(ends[1 : n + 1], ends[n + 2 : -1][::-1]) for ends, n in zip(corners, count, strict=True)]
 

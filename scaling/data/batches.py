@@ -2,18 +2,48 @@
 
 from __future__ import annotations
 
+import time
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import Literal, Protocol, cast
+from typing import Literal, Protocol, TypeVar, cast
 
 import numpy as np
 
 from scaling.batch import Batch
 from scaling.data import hashing
-from scaling.data.order import ENDLESS
+from scaling.data.mixture import ENDLESS
 from scaling.data.plan import BatchSize, Buckets, ByLength, Drawn, Plan, Windows
 from scaling.data.source import Rows, Source
 from scaling.data.task.task import is_task
 from scaling.errors import ScalingError
+
+
+class Stream:
+    """Tokens of several arrays, numbered through."""
+
+    def __init__(self, arrays: Sequence[np.ndarray]):
+        self.arrays = arrays
+        # Where each array begins in the whole, and where the last one ends.
+        self.starts = np.cumsum([0, *(len(array) for array in arrays)])
+
+    def places(self, positions: np.ndarray) -> list[tuple[int, int]]:
+        """The array that holds each position, and where in it."""
+        arrays = np.searchsorted(self.starts, positions, side="right") - 1
+        return list(zip(arrays.tolist(), (positions - self.starts[arrays]).tolist()))
+
+    def fill(self, rows: np.ndarray, places: Iterable[tuple[int, int]]) -> None:
+        """Fill each of [n t] rows from its place on."""
+        for row, (number, place) in zip(rows, places):
+            self._fill(row, number, place)
+
+    def _fill(self, row: np.ndarray, number: int, place: int) -> None:
+        taken = self.arrays[number][place : place + len(row)]
+        row[: len(taken)] = taken
+        if len(taken) < len(row):
+            self._fill(row[len(taken) :], number + 1, 0)
+
 
 Takes = Literal["windows", "pairs", "examples"]
 
@@ -177,3 +207,42 @@ def _windows(source: Source, objective: Maker) -> int | None:
             fix="take a smaller size.length or more data",
         )
     return count
+
+
+Item = TypeVar("Item")
+Made = TypeVar("Made")
+
+SHARE = 0.1  # of the time of a step: below it, two threads that take turns lose more than is gained
+FADE = 0.8  # decay of the averaged fraction: a run's first steps are slow
+
+
+def ahead(make: Callable[[Item], Made], items: Iterable[Item], depth: int) -> Generator[Made, None, None]:
+    """`make(item)` for each item in order; where making takes long, up to `depth` are made before they are asked for.
+
+    An error of `make` is raised where its item would have come.
+    """
+    left = iter(items)
+    making = whole = 0.0
+    for item in left:
+        started = time.perf_counter()
+        result = make(item)
+        making = FADE * making + time.perf_counter() - started
+        yield result
+        whole = FADE * whole + time.perf_counter() - started
+        if making > SHARE * whole:
+            break
+    yield from _by_a_thread(make, left, depth)
+
+
+def _by_a_thread(make: Callable[[Item], Made], items: Iterator[Item], depth: int) -> Iterator[Made]:
+    pool = ThreadPoolExecutor(1, thread_name_prefix="batches")
+    waiting: deque[Future[Made]] = deque()
+    try:
+        for item in items:
+            waiting.append(pool.submit(make, item))
+            if len(waiting) > depth:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+    finally:
+        pool.shutdown(cancel_futures=True)

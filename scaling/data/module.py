@@ -9,8 +9,7 @@ import torch
 from lightning.pytorch import LightningDataModule
 
 from scaling.batch import Batch
-from scaling.data.batches import Batches
-from scaling.data.prefetch import ahead
+from scaling.data.batches import Batches, ahead
 
 HeldOut = tuple[Batches, int]  # the batches of an evaluation, and how many they are
 

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from scaling.data.order import drawn, permute
+from scaling.data.mixture import drawn, permute
 from scaling.errors import ScalingError
 from scaling.schema import MOST_ROWS
 

@@ -23,10 +23,9 @@ from typing import Any
 from scaling import atomic
 from scaling.data.codec import Codec
 from scaling.data.corpus.document import Document, Snapshot, size
-from scaling.data.manifest import NAME, TOKENIZER, Manifest, Shard, digest
+from scaling.data.hashing import Splitter
 from scaling.data.progress import bar
-from scaling.data.shards import Part, joined
-from scaling.data.split import Splitter
+from scaling.data.shards import NAME, TOKENIZER, Manifest, Part, Shard, digest, joined
 from scaling.data.store import check
 from scaling.data.text import Text
 from scaling.data.tokenizing import Entry, tokenized

@@ -13,9 +13,9 @@ from weakref import WeakValueDictionary
 import numpy as np
 
 from scaling import atomic, schema
-from scaling.data.manifest import TOKENIZER, Manifest, Shard
+from scaling.data.batches import Stream
+from scaling.data.shards import TOKENIZER, Manifest, Shard
 from scaling.data.source import Rows
-from scaling.data.stream import Stream
 from scaling.errors import ScalingError
 
 if TYPE_CHECKING:

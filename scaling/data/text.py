@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from scaling import atomic
 from scaling.data.corpus.document import Corpus, Snapshot, split_rule
-from scaling.data.manifest import FORMAT, Manifest, digest
+from scaling.data.shards import FORMAT, Manifest, digest
 from scaling.data.source import SPLITS
 from scaling.data.store import PackedSource, PairedSource, open_split
 from scaling.data.treed import treed

@@ -17,11 +17,11 @@ import numpy as np
 
 from scaling import atomic
 from scaling.config import TOKENS
+from scaling.data.batches import Stream
 from scaling.data.corpus import reading
-from scaling.data.manifest import FORMAT, TOKENIZER, digest
 from scaling.data.progress import bar
+from scaling.data.shards import FORMAT, TOKENIZER, digest
 from scaling.data.source import SPLITS, Rows, Source
-from scaling.data.stream import Stream
 from scaling.errors import ScalingError, nearest, under
 from scaling.schema import BelowOne, NonNegativeInt, PositiveInt, Recipe
 

@@ -16,12 +16,12 @@ from typing import Any
 import numpy as np
 
 from scaling import atomic
+from scaling.data.batches import Stream
 from scaling.data.codec import Codec
 from scaling.data.progress import bar
 from scaling.data.python_tree import places
 from scaling.data.source import Rows
 from scaling.data.store import PackedSource
-from scaling.data.stream import Stream
 from scaling.data.tree import OUTSIDE
 from scaling.errors import ScalingError
 

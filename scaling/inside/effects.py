@@ -12,8 +12,7 @@ from torch import Tensor, nn
 
 from scaling.batch import Batch
 from scaling.errors import ScalingError
-from scaling.inside.maps import towers
-from scaling.inside.stream import stream
+from scaling.inside.heads import stream, towers
 from scaling.model.family import Family, counted
 from scaling.model.watch import INPUT, Change
 from scaling.nn.contract import Block, Mixer, conforms, role

@@ -18,14 +18,12 @@ from torch import Tensor
 
 from scaling import atomic
 from scaling.data.codec import Codec
-from scaling.data.manifest import TOKENIZER
+from scaling.data.shards import TOKENIZER
 from scaling.errors import ScalingError, nearest
 from scaling.interop import weights
-from scaling.interop.complete import complete
-from scaling.interop.format import Format
 from scaling.interop.formats import FORMATS
-from scaling.interop.names import to_ours, to_theirs
-from scaling.interop.template import NOTHING, at, blanks, fill, mismatches, put
+from scaling.interop.template import NOTHING, Format, at, blanks, fill, mismatches, put, to_ours, to_theirs
+from scaling.interop.weights import complete
 from scaling.model.tuned import blank
 from scaling.schema import build, joined
 

@@ -20,9 +20,8 @@ from torch import Tensor
 from scaling import atomic
 from scaling.errors import ScalingError
 from scaling.interop import huggingface, weights
-from scaling.interop.format import Format
 from scaling.interop.huggingface import Described
-from scaling.interop.names import Name, join, pairs, split
+from scaling.interop.template import Format, Name, join, pairs, split
 from scaling.model.tuned import blank, build_model
 from scaling.nn.added import maps
 from scaling.nn.tuning import LoRA

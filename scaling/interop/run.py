@@ -21,7 +21,7 @@ from scaling import atomic
 from scaling.config import Config, load
 from scaling.data import store
 from scaling.data.codec import Codec
-from scaling.data.manifest import TOKENIZER
+from scaling.data.shards import TOKENIZER
 from scaling.data.source import Vocabulary
 from scaling.errors import ScalingError, plural
 from scaling.interop import huggingface, weights

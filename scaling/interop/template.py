@@ -1,13 +1,97 @@
-"""Templates: one of our configs with blanks that another project's config.json fills, read both ways."""
+"""Templates: whose parameters are whose, name by name, with what is done to each."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import itertools
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
 
 from scaling.errors import ScalingError, nearest
-from scaling.interop.complete import complete, differences, short, spread
+from scaling.interop.weights import complete, differences, short, spread
+
+
+@dataclass(frozen=True)
+class Name:
+    """One line of a table: our tensors, in the order in which theirs joins them."""
+
+    ours: tuple[str, ...]
+    theirs: str
+    layout: str = "plain"
+
+
+def table(text: str, **parts: str) -> tuple[Name, ...]:
+    """The lines of a table."""
+    for part, meaning in parts.items():
+        text = text.replace(f"<{part}>", meaning)
+    return tuple(itertools.chain.from_iterable(_line(*line.split()) for line in text.splitlines() if line.strip()))
+
+
+def pairs(names: Iterable[Name], ours: Iterable[str]) -> list[Name]:
+    """The table's lines for the tensors that we have, layers numbered."""
+    present, lines = set(ours), {}
+    for name in names:
+        pattern = re.compile(re.escape(name.ours[0]).replace(r"\*", r"(\d+)"))
+        for first in present:
+            if match := pattern.fullmatch(first):
+                layer = match[1] if match.groups() else ""
+                theirs = name.theirs.replace("*", layer)
+                lines[theirs] = Name(tuple(own.replace("*", layer) for own in name.ours), theirs, name.layout)
+    return list(lines.values())
+
+
+def to_theirs(names: Iterable[Name], tensors: Mapping[str, Tensor], heads: int) -> dict[str, Tensor]:
+    """Our tensors under their names, laid out as theirs."""
+    return {pair.theirs: join(pair, [tensors[o] for o in pair.ours], heads) for pair in pairs(names, tensors)}
+
+
+def to_ours(names: Iterable[Name], ours: Iterable[str], tensors: Mapping[str, Tensor], heads: int) -> dict[str, Tensor]:
+    """Their tensors under the names that we have, laid out as ours."""
+    return {
+        name: part
+        for pair in pairs(names, ours)
+        for name, part in zip(pair.ours, split(pair, tensors[pair.theirs], heads), strict=True)
+    }
+
+
+def join(pair: Name, parts: list[Tensor], heads: int, *, is_product: bool = False) -> Tensor:
+    """Their tensor of ours; a map's matrix as a product B A is joined by the rows of B, which no format transposes."""
+    if pair.layout == "by_head":
+        return torch.cat([part.unflatten(0, (heads, -1)) for part in parts], 1).flatten(0, 1)
+    joined = torch.cat(parts) if len(parts) > 1 else parts[0]
+    if pair.layout == "transposed" and not is_product:
+        return joined.T
+    return joined[None] if pair.layout == "row" else joined
+
+
+def split(pair: Name, tensor: Tensor, heads: int, *, is_product: bool = False) -> list[Tensor]:
+    """Our tensors of theirs."""
+    count = len(pair.ours)
+    if pair.layout == "by_head":
+        return [part.flatten(0, 1) for part in tensor.unflatten(0, (heads, -1)).chunk(count, 1)]
+    if is_product:
+        return list(tensor.chunk(count))
+    tensor = {"transposed": lambda: tensor.T, "row": lambda: tensor[0]}.get(pair.layout, lambda: tensor)()
+    return list(tensor.chunk(count))
+
+
+def _line(ours: str, theirs: str, layout: str = "plain") -> Iterator[Name]:
+    for our, their in zip(_expanded(ours), _expanded(theirs), strict=True):
+        joined = re.search(r"\{([^{}]*)\}", our)
+        parts = [our] if joined is None else [our.replace(joined[0], part) for part in joined[1].split("+")]
+        yield Name(tuple(parts), their, layout)
+
+
+def _expanded(pattern: str) -> Iterator[str]:
+    """The pattern with its `{a,b}` spelled out; `{a+b}` stays."""
+    pieces = re.split(r"(\{[^{}+]*\})", pattern)
+    choices = [piece[1:-1].split(",") if piece.startswith("{") and "+" not in piece else [piece] for piece in pieces]
+    return map("".join, itertools.product(*choices))
+
 
 NOTHING: Any = object()
 Mismatch = tuple[str, Any, Any]  # the key, our value, theirs
@@ -173,3 +257,55 @@ def _met(template: Any, ours: Any) -> Iterator[tuple[Blank, Any]]:
             yield part, ours[key]
         elif isinstance(part, Mapping):
             yield from _met(part, ours[key])
+
+
+# config.json's word for an activation, and our piece.
+ACTIVATIONS = {
+    "relu": {"kind": "ReLU"},
+    "gelu": {"kind": "GeLU", "approximate": "none"},
+    "gelu_new": {"kind": "GeLU", "approximate": "tanh"},
+    "gelu_pytorch_tanh": {"kind": "GeLU", "approximate": "tanh"},
+    "gelu_fast": {"kind": "GeLU", "approximate": "tanh"},
+    "silu": {"kind": "Swish", "beta": 1.0},
+    "swish": {"kind": "Swish", "beta": 1.0},
+    "relu2": {"kind": "SquaredReLU"},
+    "tanh": {"kind": "Tanh"},
+    "sigmoid": {"kind": "Sigmoid"},
+    "linear": {"kind": "Linear"},
+}
+
+
+class Format:
+    """One architecture of transformers: a table of class attributes, read both ways.
+
+    `config` is what its config.json always contains (None: null, or nothing), `model` and `size` are our sections with
+    blanks for what it may contain, and `names` what its tensors are called. A weight file may also hold `copies` (a
+    tied table under a second name), tensors that are `derived` from the config (masks, sinusoids) and `zeros` (a bias
+    that no training moves); copies and zeros are checked, and none of them is written. Of copies that our model holds
+    itself, a file may leave out those `omitted`. A file of the bare model leaves out `prefix`.
+    """
+
+    slot: ClassVar[str] = "format"
+
+    architecture: ClassVar[str]
+    config: ClassVar[Mapping[str, Any]]
+    model: ClassVar[Mapping[str, Any]]
+    size: ClassVar[Mapping[str, Any]]
+    names: ClassVar[tuple[Name, ...]]
+    prefix: ClassVar[str] = ""
+    copies: ClassVar[Mapping[str, str]] = {}
+    omitted: ClassVar[tuple[str, ...]] = ()
+    derived: ClassVar[tuple[str, ...]] = ()
+    zeros: ClassVar[tuple[str, ...]] = ()
+
+    def __init_subclass__(cls) -> None:
+        missing = [name for name in ("architecture", "config", "model", "size", "names") if not hasattr(cls, name)]
+        if missing:
+            raise TypeError(f"the format {cls.__name__} needs {', '.join(missing)}")
+        for name, table, key in (("config", cls.config, "model_type"), ("model", cls.model, "kind")):
+            if key not in table:
+                raise TypeError(f"the format {cls.__name__} needs {key} in {name}")
+
+    @classmethod
+    def template(cls) -> dict[str, Any]:
+        return {"model": cls.model, "size": cls.size}

@@ -4,13 +4,11 @@ Every value is higher for better predictions. A prediction of None is an invalid
 """
 
 from scaling.metric.answers import ExactMatch, MultiRC, ReCoRD, SQuAD, SQuAD2
-from scaling.metric.brackets import BracketF1
-from scaling.metric.classes import F1, MCC, Accuracy, F1AndAccuracy, GenderParity
-from scaling.metric.correlation import Correlation
-from scaling.metric.interval import bootstrap, over_seeds
-from scaling.metric.paired import paired_bootstrap
+from scaling.metric.classes import F1, MCC, Accuracy, Correlation, F1AndAccuracy, GenderParity
+from scaling.metric.interval import bootstrap, over_seeds, paired_bootstrap
 from scaling.metric.tags import EntityF1, TagAccuracy
 from scaling.metric.text import BLEU, ROUGE, CompoundSplitBLEU
+from scaling.metric.trees import BracketF1
 
 __all__ = [
     "BLEU",

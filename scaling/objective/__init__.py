@@ -5,16 +5,10 @@ and its family) and from the keys of its line.
 """
 
 from scaling.objective.answer import Answer
-from scaling.objective.both_ways import BothWays
-from scaling.objective.causal import Causal
-from scaling.objective.denoising import BertStyle, Deshuffle, DropTokens, MassStyle
+from scaling.objective.causal import BothWays, Causal, Prefix, Sequence
 from scaling.objective.distil import Distil
-from scaling.objective.masked import Masked
+from scaling.objective.masked import BertStyle, Deshuffle, DropTokens, Masked, MassStyle, SpanCorruption, Spans
 from scaling.objective.next_sentence import NextSentence
-from scaling.objective.prefix import Prefix
-from scaling.objective.sequence import Sequence
-from scaling.objective.span_corruption import SpanCorruption
-from scaling.objective.spans import Spans
 
 __all__ = [
     "Answer",

@@ -15,10 +15,22 @@ from scaling.data.task.example import Answer as Answers
 from scaling.data.task.source import Examples, Goal
 from scaling.data.tree import OUTSIDE
 from scaling.errors import ScalingError
-from scaling.objective import predicting
-from scaling.objective.framing import Frame, Line, cut, filled, starts
-from scaling.objective.layout import Text, ended, tensor, text_to_text
-from scaling.objective.objective import Family, meet, room, too_short
+from scaling.objective import objective as predicting
+from scaling.objective.objective import (
+    Family,
+    Frame,
+    Line,
+    Text,
+    cut,
+    ended,
+    filled,
+    meet,
+    room,
+    starts,
+    tensor,
+    text_to_text,
+    too_short,
+)
 from scaling.schema import NonNegativeFloat, PositiveInt
 
 

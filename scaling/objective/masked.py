@@ -1,6 +1,9 @@
+"""Objectives that hide tokens: some in their places, spans behind sentinels, or a mixture of denoisers."""
+
 from __future__ import annotations
 
-from typing import Literal
+from abc import ABC, abstractmethod
+from typing import Annotated, Literal
 
 import numpy as np
 
@@ -10,10 +13,82 @@ from scaling.data.batches import Takes
 from scaling.data.source import Rows, Vocabulary
 from scaling.data.tree import OUTSIDE
 from scaling.errors import ScalingError
-from scaling.objective.choose import alike, choose, distinct
-from scaling.objective.layout import tensor
-from scaling.objective.objective import Family, meet, room
-from scaling.schema import Fraction, OpenFraction
+from scaling.objective.choose import alike, choose, distinct, ends_of_parts, first_of_runs, runs, shuffled
+from scaling.objective.objective import (
+    EVERY_TEXT_TO_TEXT,
+    Family,
+    Text,
+    ended,
+    fitting,
+    kept,
+    meet,
+    pack,
+    room,
+    tensor,
+    text_to_text,
+)
+from scaling.schema import Fraction, OpenFraction, Range, SmallInt
+
+
+class Spans:
+    """Masked by contiguous spans whose lengths ℓ are geometric, P(ℓ) ∝ (1 − p)^(ℓ−1) up to `longest`, a span in one
+    disguise. (Joshi et al. 2019, SpanBERT)
+
+    No two spans touch and none touches the frame, so that there is a token on either side of each for the boundary
+    objective: a run of targets is a span, and its neighbours are its boundary. The paper lets spans touch.
+    """
+
+    families = separates = ("encoder",)
+    others = 0
+    takes: Takes = "windows"
+
+    def __init__(
+        self,
+        vocabulary: Vocabulary,
+        length: int,
+        family: Family,
+        *,
+        rate: OpenFraction = 0.15,
+        p: OpenFraction = 0.2,
+        longest: SmallInt = 10,
+        masked: Fraction = 0.8,
+        random: Fraction = 0.1,
+    ):
+        meet(self, family, self.families)
+        self.vocabulary, self.reads = vocabulary.extended(["cls", "sep", "mask"]), room(length, frame=2)
+        self.hidden = max(1, round(rate * self.reads))
+        if self.hidden > self.reads // 2:
+            raise ScalingError(
+                "spans that do not touch cannot hide so much", key="rate", value=rate, fix="take at most .5"
+            )
+        self.law = np.cumsum((1 - p) ** np.arange(longest))
+        self.disguise = Disguise(self.vocabulary, masked, random)
+
+    def __call__(self, rows: Rows, keys: np.ndarray) -> Batch:
+        tokens = framed(rows.tokens, self.vocabulary)
+        chosen = np.zeros(tokens.shape, bool)
+        chosen[:, 1:-1] = self.chosen(keys, rows.tokens.shape[1])
+        chosen &= self.vocabulary.is_text[tokens]
+        hidden = self.disguise(tokens, chosen, first_of_runs(chosen), keys)
+        documents = None if rows.documents is None else tensor(np.pad(rows.documents, ((0, 0), (1, 1)), mode="edge"))
+        return Batch(tensor(hidden), tensor(np.where(chosen, tokens, IGNORE)), documents)
+
+    def chosen(self, keys: np.ndarray, width: int) -> np.ndarray:
+        """[n width] bool: spans drawn until they hold `hidden` tokens, the last cut short, in uniformly random places.
+
+        Spans go into distinct gaps between the tokens that stay, so they cannot touch.
+        """
+        uniform = (hashing.bits(hashing.branch(keys, "length"), self.hidden) >> np.uint64(11)) * 2.0**-53
+        lengths = 1 + np.searchsorted(self.law, uniform * self.law[-1], side="right")
+        before = np.cumsum(lengths, axis=1) - lengths
+        lengths = np.clip(self.hidden - before, 0, lengths)
+        gaps = width - self.hidden + 1
+        counts = (lengths > 0).sum(axis=1)
+        taken = choose(distinct(hashing.bits(hashing.branch(keys, "place"), gaps)), counts)
+        starts = np.zeros_like(lengths)
+        starts[lengths > 0] = np.nonzero(taken)[1]
+        return runs(starts + before, lengths, width)
+
 
 Unit = Literal["token", "word"]
 
@@ -115,3 +190,170 @@ class Disguise:
         text = self.vocabulary.text
         hidden[rows, places] = text[hashing.below(drawn, len(text)).astype(np.int64)]
         return hidden
+
+
+class SpanCorruption:
+    """Each hidden run becomes one sentinel in the source; the target is the sentinels, each followed by its run.
+
+    Of n tokens round(rate · n) are hidden, in round(hidden / mean) spans (`noise: spans`) or one by one (`noise:
+    tokens`, neighbours sharing a sentinel). n is the largest that fills the source without filling: a length of 512
+    reads 568 tokens and gives 114 targets. (Raffel et al. 2019, sections 3.1.4, 3.3.2 and 3.3.4)
+    """
+
+    families = EVERY_TEXT_TO_TEXT
+    writes_sentinels = True
+    others = 0
+    takes: Takes = "windows"
+
+    def __init__(
+        self,
+        vocabulary: Vocabulary,
+        length: int,
+        family: Family,
+        *,
+        rate: OpenFraction = 0.15,
+        mean: Annotated[float, Range(least=1, most=10**6)] = 3.0,
+        noise: Literal["spans", "tokens"] = "spans",
+    ):
+        self.family: Family = meet(self, family, self.families)
+        self.rate, self.mean, self.noise = rate, mean, noise
+        self.reads = fitting(length, family, self.widths)
+        _, spans = self.hidden(self.reads)
+        self.vocabulary = vocabulary.extended(["bos", "eos", "pad", *(f"sentinel_{i}" for i in range(spans))])
+        self._sentinels = np.array([self.vocabulary[f"sentinel_{i}"] for i in range(spans)])
+
+    def hidden(self, count: int) -> tuple[int, int]:
+        """How many of `count` tokens are hidden, and in how many runs at most."""
+        hidden = min(max(1, round(self.rate * count)), count - 1)
+        if self.noise == "tokens":
+            return hidden, min(hidden, count - hidden + 1)
+        return hidden, min(max(1, round(hidden / self.mean)), hidden, count - hidden)
+
+    def widths(self, count: int) -> tuple[int, int]:
+        """The lengths of source and target that `count` tokens make, `eos` counted."""
+        hidden, spans = self.hidden(count)
+        return count - hidden + spans + 1, hidden + spans + 1
+
+    def chosen(self, keys: np.ndarray, count: int) -> np.ndarray:
+        """[n count] bool: the hidden tokens. Spans and the gaps before them are cut at random."""
+        hidden, spans = self.hidden(count)
+        if self.noise == "tokens":
+            return choose(distinct(hashing.bits(keys, count)), hidden)
+        span_ends = ends_of_parts(hashing.bits(hashing.branch(keys, "spans"), hidden - 1), spans)
+        gap_ends = ends_of_parts(hashing.bits(hashing.branch(keys, "gaps"), count - hidden - 1), spans)
+        lengths = np.diff(span_ends, axis=1, prepend=0)
+        return runs(gap_ends + span_ends - lengths, lengths, count)
+
+    def __call__(self, rows: Rows, keys: np.ndarray) -> Batch:
+        tokens = rows.tokens.astype(np.int64)
+        count = tokens.shape[1]
+        hidden = self.chosen(keys, count)
+        source, target = self.corrupted(tokens, hidden)
+        return text_to_text(source, target, self.vocabulary, self.family)
+
+    def corrupted(self, tokens: np.ndarray, hidden: np.ndarray) -> tuple[Text, Text]:
+        """Source and target when these tokens are hidden."""
+        first = first_of_runs(hidden)
+        runs_before = np.cumsum(first.sum(axis=1)) - first.sum(axis=1)
+        row, place = np.nonzero(first)
+        marked = tokens.copy()
+        marked[row, place] = self._sentinels[np.arange(len(row)) - runs_before[row]]
+        # A run's sentinel comes before its first token: two columns per token, of which the first is mostly dropped.
+        both, keep = np.stack([marked, tokens], axis=2), np.stack([first, hidden], axis=2)
+        both, keep = both.reshape(len(tokens), -1), keep.reshape(len(tokens), -1)
+        if self.noise == "spans":
+            sides = kept(marked, ~hidden | first), kept(both, keep)
+        else:
+            widths, fill = self.widths(tokens.shape[1]), self.vocabulary["pad"]
+            sides = pack(marked, ~hidden | first, widths[0] - 1, fill), pack(both, keep, widths[1] - 1, fill)
+        source, target = (ended(side, self.vocabulary["eos"]) for side in sides)
+        return source, target
+
+
+class _Denoising(ABC):
+    families = EVERY_TEXT_TO_TEXT
+    others = 0
+    takes: Takes = "windows"
+
+    def __init__(self, vocabulary: Vocabulary, length: int, family: Family):
+        self.family: Family = meet(self, family, self.families)
+        self.vocabulary = vocabulary.extended(["bos", "eos", "pad", "mask"])
+        self.reads = fitting(length, family, self.widths)
+
+    def widths(self, count: int) -> tuple[int, int]:
+        """The lengths of source and target that `count` tokens make, `eos` counted."""
+        return count + 1, count + 1
+
+    @abstractmethod
+    def denoised(self, tokens: np.ndarray, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """[n s] and [n t]: source and target without `eos`."""
+
+    def __call__(self, rows: Rows, keys: np.ndarray) -> Batch:
+        eos = self.vocabulary["eos"]
+        sides = self.denoised(rows.tokens.astype(np.int64), keys)
+        source, target = (ended(Text(side), eos) for side in sides)
+        return text_to_text(source, target, self.vocabulary, self.family)
+
+
+class _Corrupting(_Denoising):
+    """A fraction `rate` of the tokens is corrupted, chosen one by one."""
+
+    def __init__(self, vocabulary: Vocabulary, length: int, family: Family, *, rate: OpenFraction = 0.15):
+        self.rate = rate
+        super().__init__(vocabulary, length, family)
+
+    def corrupted(self, count: int) -> int:
+        return min(max(1, round(self.rate * count)), count - 1)
+
+    def chosen(self, keys: np.ndarray, count: int) -> np.ndarray:
+        """[n count] bool."""
+        return choose(distinct(hashing.bits(keys, count)), self.corrupted(count))
+
+
+class BertStyle(_Corrupting):
+    """Source: 15% of tokens as BERT disguises them, 90% as [MASK] and 10% at random; target: the text. (Raffel et al.
+    2019, "BERT-style")
+    """
+
+    def __init__(
+        self,
+        vocabulary: Vocabulary,
+        length: int,
+        family: Family,
+        *,
+        rate: OpenFraction = 0.15,
+        masked: Fraction = 0.9,
+        random: Fraction = 0.1,
+    ):
+        super().__init__(vocabulary, length, family, rate=rate)
+        self.disguise = Disguise(self.vocabulary, masked, random)
+
+    def denoised(self, tokens: np.ndarray, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        chosen = self.chosen(keys, tokens.shape[1])
+        return self.disguise(tokens, chosen, chosen, keys), tokens
+
+
+class MassStyle(_Corrupting):
+    """Source: 15% of tokens as [MASK]; target: the text. (Song et al. 2019, as Raffel et al. 2019 simplify it)"""
+
+    def denoised(self, tokens: np.ndarray, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return np.where(self.chosen(keys, tokens.shape[1]), self.vocabulary["mask"], tokens), tokens
+
+
+class DropTokens(_Corrupting):
+    """Source: the text without 15% of its tokens; target: those tokens. (Raffel et al. 2019, "drop tokens")"""
+
+    def widths(self, count: int) -> tuple[int, int]:
+        return count - self.corrupted(count) + 1, self.corrupted(count) + 1
+
+    def denoised(self, tokens: np.ndarray, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        dropped = self.chosen(keys, tokens.shape[1])
+        rows = len(tokens)
+        return tokens[~dropped].reshape(rows, -1), tokens[dropped].reshape(rows, -1)
+
+
+class Deshuffle(_Denoising):
+    """Source: the tokens in a random order; target: the text. (Liu et al. 2019; Raffel et al. 2019, "deshuffling")"""
+
+    def denoised(self, tokens: np.ndarray, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return np.take_along_axis(tokens, shuffled(hashing.bits(keys, tokens.shape[1])), axis=1), tokens

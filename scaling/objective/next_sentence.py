@@ -8,8 +8,8 @@ from scaling.batch import Batch
 from scaling.data import hashing
 from scaling.data.source import Rows
 from scaling.errors import ScalingError
-from scaling.objective.layout import tensor
 from scaling.objective.masked import Masked, cloze
+from scaling.objective.objective import tensor
 
 FOLLOWS, RANDOM = 0, 1
 

@@ -22,9 +22,9 @@ from scaling.reports.numbers import scientific
 from scaling.reports.page import Record, page, record
 from scaling.reports.reliability import unreliable
 from scaling.reports.runs import names
-from scaling.studies.decisions import Decision, decisions
 from scaling.studies.findings import FIGURES, FIT, Findings, TaskFindings, Tell, find, nothing, read_fit
 from scaling.studies.question import read
+from scaling.studies.record import Decision, decisions
 
 if TYPE_CHECKING:
     from scaling.studies.plan import Plan

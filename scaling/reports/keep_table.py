@@ -12,8 +12,8 @@ from scaling.errors import ScalingError, plural
 from scaling.printing import span
 from scaling.reports.numbers import scientific
 from scaling.tables import points
+from scaling.tables.cells import markdown
 from scaling.tables.downstream import ALL
-from scaling.tables.form import markdown
 from scaling.tables.lines import Printed
 from scaling.tables.results import MISSING, Point, Results
 

@@ -20,8 +20,8 @@ from scaling.reports.reliability import unreliable
 from scaling.reports.rows import advantages
 from scaling.reports.runs import counts, names, runs_table
 from scaling.reports.shell import shell
-from scaling.studies.decisions import decisions
 from scaling.studies.findings import Findings
+from scaling.studies.record import decisions
 
 if TYPE_CHECKING:
     from scaling.studies.plan import Plan

@@ -15,9 +15,9 @@ from scaling.printing import span
 from scaling.reports.compute_spent import ComputeSpent
 from scaling.reports.markup import Html, join, tag
 from scaling.reports.numbers import scientific
-from scaling.studies.decisions import Decision, options
 from scaling.studies.findings import Findings
 from scaling.studies.question import named
+from scaling.studies.record import Decision, options
 
 if TYPE_CHECKING:
     from scaling.studies.plan import Plan

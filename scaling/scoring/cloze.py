@@ -16,7 +16,7 @@ import numpy as np
 
 from scaling.data.codec import Codec
 from scaling.metric.metric import Metric, ratio
-from scaling.scoring.request import Request, requests
+from scaling.scoring.likelihood import Request, requests
 
 if TYPE_CHECKING:
     from scaling.scoring.likelihood import Scorer

@@ -18,7 +18,7 @@ from scaling.data.codec import Codec
 from scaling.errors import ScalingError
 from scaling.metric.metric import Metric, ratio
 from scaling.schema import build
-from scaling.scoring.request import Request
+from scaling.scoring.likelihood import Request
 
 if TYPE_CHECKING:
     from scaling.scoring.likelihood import Scorer

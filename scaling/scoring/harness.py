@@ -35,9 +35,8 @@ from scaling.data.corpus.reading import quiet_datasets
 from scaling.decode import Until, generate, prompts
 from scaling.errors import ScalingError
 from scaling.schema import build
-from scaling.scoring.likelihood import Scorer, batches
+from scaling.scoring.likelihood import Request, Scorer, batches
 from scaling.scoring.registry import YAML, unknown
-from scaling.scoring.request import Request
 
 LOGGERS = ("lm_eval", "datasets", "evaluate", "huggingface_hub", "httpx", "transformers", "absl")
 GENERATION = ("until", "max_gen_toks", "do_sample", "temperature", "top_k", "top_p", "num_beams")

@@ -18,7 +18,7 @@ from scaling.data.task.example import Example
 from scaling.data.task.source import Examples
 from scaling.errors import ScalingError, plural
 from scaling.metric.metric import Metric, ratio
-from scaling.scoring.request import requests
+from scaling.scoring.likelihood import requests
 
 if TYPE_CHECKING:
     from scaling.scoring.likelihood import Scorer

@@ -24,14 +24,13 @@ from scaling.laws.next_run import Belief, Choice, Goal, Look, choose, confirmed,
 from scaling.laws.problem import prior_correlation
 from scaling.ledger import Ledger
 from scaling.ledger.run import now
-from scaling.studies.decisions import Decision, decide, decisions, is_open, name_parts
 from scaling.studies.findings import variant
+from scaling.studies.identifiability import NOISE, PUBLISHED, outside
 from scaling.studies.plan import Plan, Run, plan, trunk_of
-from scaling.studies.predicted_interval import NOISE, PUBLISHED, outside
+from scaling.studies.progress import finished_loss, settled
 from scaling.studies.question import Line, Question, Source, placed, read
 from scaling.studies.question import named as name_of
-from scaling.studies.record import enter
-from scaling.studies.run_status import finished_loss, settled
+from scaling.studies.record import Decision, decide, decisions, enter, is_open, name_parts
 from scaling.studies.tasks import with_tasks
 from scaling.training.point import point
 
@@ -205,7 +204,7 @@ def decider(
     tasks: Sequence[str],
 ) -> Decider:
     """What chooses the runs of an adaptive study; refused where its goal is out of reach."""
-    from scaling.studies.size import sized  # it imports torch, which `scaling watch` does without
+    from scaling.studies.machine import sized
 
     question = extended(read(source, at, words), goal, budget, words)
     with placed(source, at, words):

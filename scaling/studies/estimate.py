@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from scaling.config import print_remarks
 from scaling.errors import ScalingError, nearest
-from scaling.studies.calibration import Speed, calibrate
-from scaling.studies.memory import Layout, memory
-from scaling.studies.plan import Plan, Run
+from scaling.ledger import Ledger
+from scaling.studies.fields import SMALL
+from scaling.studies.machine import Layout, Speed, calibrate, memory, sized
+from scaling.studies.plan import Plan, Run, plan
+from scaling.studies.question import Source, placed, read
 from scaling.training.evaluation import FORWARD
 from scaling.training.experiment import Experiment
 from scaling.training.machine import Device, devices
@@ -48,9 +52,8 @@ def costs(
 ) -> dict[str, Any]:
     """The costs of a plan, and with `outlook` what its runs are expected to identify (docs/json.md)."""
     from scaling.studies.findings import read_fit
-    from scaling.studies.identifiability import shortfall
-    from scaling.studies.predicted_interval import predicted_interval
-    from scaling.studies.size import sized
+    from scaling.studies.identifiability import predicted_interval, shortfall
+    from scaling.studies.machine import sized
 
     question, folder = planned.question, Path(planned.runs[0].experiment.config["runs"])
     workers = sized(planned).workers
@@ -176,3 +179,39 @@ def totals(
         if place.price is not None:
             document[place.name]["price"] = document[place.name]["device_hours"] * place.price
     return document
+
+
+def choose_scale(source: Source, at: str | None, words: Sequence[str], workers: int | None) -> tuple[Plan, str | None]:
+    """The plan of a study, and why it is smaller than was asked for, where it is.
+
+    A study keeps the scale that it started with: the machine is timed before the first run alone.
+    """
+    question = read(source, at, words)
+    with placed(source, at, words):
+        planned = plan(question, words)
+    if question.minutes is None or at is not None or torch.cuda.is_available():
+        return planned, None
+    ledger = planned.ledger()
+    if question.name in ledger.studies():
+        scale, why = ledger.plan(question.name)["study"]["at"], "it was started so"
+    else:
+        minutes, busy = _minutes(planned, ledger, workers)
+        scale = None if minutes is None or minutes <= question.minutes else SMALL
+        state = ", busy as it is," if busy else ""
+        why = (
+            f"this machine{state} would take {minutes:.0f} minutes for the whole, and {question.minutes:g} are promised"
+        )
+    if scale is None:
+        return planned, None
+    with placed(source, scale, words):
+        smaller = plan(replace(read(source, scale, words), name=question.name), words)
+    return smaller, f"a smaller grid: {why}"
+
+
+def _minutes(plan: Plan, ledger: Ledger, workers: int | None) -> tuple[float | None, bool]:
+    size = sized(plan, workers)
+    speed = calibrate([run.experiment for run in plan.runs], Path(ledger.root) / "calibration", size.workers)
+    if speed is None:
+        return None, False
+    total = totals(plan, estimates(plan, speed, ()), speed, ())
+    return total["seconds"] / size.workers / 60, speed.busy

@@ -14,7 +14,7 @@ from scaling import atomic
 from scaling.errors import ScalingError, plural
 from scaling.ledger import Ledger
 from scaling.printing import csv_text
-from scaling.studies.counts import counts
+from scaling.studies.points import counts
 from scaling.studies.question import Question
 
 if TYPE_CHECKING:

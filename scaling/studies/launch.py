@@ -20,10 +20,9 @@ from scaling import parent, schema
 from scaling.errors import DISK, ScalingError
 from scaling.ledger import Ledger
 from scaling.standard_error import say
+from scaling.studies.machine import Size, sized, threads
 from scaling.studies.plan import Plan
-from scaling.studies.progress import Progress, Watch
-from scaling.studies.run_status import hopeless
-from scaling.studies.size import Size, sized, threads
+from scaling.studies.progress import Progress, Watch, hopeless
 from scaling.training.signals import deferred
 from scaling.training.signals import name as name_of
 

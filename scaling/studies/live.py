@@ -15,9 +15,9 @@ from scaling.laws.next_run import Goal, interval_of_all_looks, look, parse_goal
 from scaling.ledger import Ledger
 from scaling.printing import interval
 from scaling.studies.adaptive import Field
-from scaling.studies.decisions import Decision
 from scaling.studies.plan import Plan
-from scaling.studies.run_status import finished_loss
+from scaling.studies.progress import finished_loss
+from scaling.studies.record import Decision
 
 
 @dataclass(frozen=True)

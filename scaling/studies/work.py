@@ -12,7 +12,7 @@ from typing import Any
 from scaling.errors import DISK, ScalingError
 from scaling.ledger import Ledger
 from scaling.studies.plan import Job, Plan, Run
-from scaling.studies.run_status import failures, hopeless, settled
+from scaling.studies.progress import failures, hopeless, settled
 from scaling.training.run import Observers, train_run
 
 PAUSE = 0.2  # seconds between looks where all that is left waits for someone else

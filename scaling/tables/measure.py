@@ -21,7 +21,7 @@ class Setting:
 
     @cached_property
     def dependence(self) -> dict[str, int]:
-        from scaling.tables.dependence import dependence
+        from scaling.tables.ops import dependence
 
         return dependence(self.config)
 

@@ -1,18 +1,14 @@
-"""Operations of one training batch, forward, as the paper counts them and as they run here. On the meta device.
-
-Narang et al. 2021 give the operations of a forward pass over their global batch as Mesh TensorFlow counts them:
-multiply-accumulates of einsums, among which every look-up in a table is the product of a one-hot matrix with it, and
-convolutions are none.
-"""
+"""Operations of a model's row: what a token costs, the longest chain of products, and how far back a layer reaches."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from math import prod
-from typing import Any
+from itertools import cycle
+from math import ceil, prod
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -24,10 +20,13 @@ from scaling.config import Config
 from scaling.cost.count import windows
 from scaling.cost.flops import Watch, flops
 from scaling.data.source import Rows, Vocabulary
+from scaling.model.decoder import Decoder
 from scaling.model.family import Family
 from scaling.model.tuned import blank, build_model
 from scaling.nn.contract import MeshCounted
 from scaling.schema import kinds
+from scaling.shape import Shape
+from scaling.training.parametrization import Standard, initialise
 from scaling.training.values import batch_size
 
 aten = torch.ops.aten
@@ -122,3 +121,92 @@ def _replaced(module: Any, counter: _Counter) -> Iterator[None]:
     yield
     for hook in hooks:
         hook.remove()
+
+
+# What a backward pass calls the products; the fused attention is two, one behind the other.
+PRODUCTS = {"Mm": 1, "Addmm": 1, "Bmm": 1, "Baddbmm": 1, "ScaledDotProductFlashAttentionForCpu": 2}
+
+
+def dependence(config: Config) -> dict[str, int]:
+    """Both measures of the mixers of a decoder's blocks, at the config's length; `sequential` is the first block's."""
+    last = config["size.length"] - 1
+    measured = _measured(config, 1)
+    if measured[0][1] < last:  # one layer does not reach all
+        measured = _measured(config, config["size.layers"])
+    if not any(reach for _, reach in measured):
+        raise config.error("model.block.mixer", "no token depends on another", "take a mixer that mixes them")
+    path = reached = 0
+    for steps, reach in cycle(measured):  # deeper models go on with their first block
+        path, reached = path + steps, reached + reach
+        if reached >= last:
+            break
+    return {"sequential": measured[0][0], "path": path}
+
+
+def _measured(config: Config, layers: int) -> list[tuple[int, int]]:
+    """Of each mixer of a model of so many layers: its sequential steps, and how far back it reaches."""
+    model = config.build("model", {**_narrow(config["size"]), "layers": layers})
+    if not isinstance(model, Decoder):
+        raise config.error("model.kind", "steps and paths are measured of a decoder's layers", "take Decoder")
+    model = cast(Decoder, initialise(model, Standard(), seed=0)).double().eval()
+    measured = [(longest(output), _reach(entered, output)) for entered, output in _run(model, config["size.length"])]
+    if not measured:
+        raise config.error("model.block", "it has no mixer to measure", "take a block with a mixer")
+    return measured
+
+
+def _narrow(size: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A size as long, and no wider than it takes that no token is lost by chance: neither measure depends on widths."""
+    shape = Shape.of(size)
+    width = 8 * shape.heads * ceil(8 / shape.heads)
+    kept = {key: getattr(shape, key) for key in ("heads", "key_heads", "vocabulary", "length")}
+    return {"width": width, **kept} if width < shape.width else size
+
+
+def _reach(entered: Tensor, output: Tensor) -> int:
+    """How many tokens before the last are the first that its output depends on."""
+    (gradient,) = torch.autograd.grad(output.sum(), entered)
+    (tokens,) = gradient[0].abs().sum(-1).nonzero(as_tuple=True)
+    return entered.shape[1] - 1 - int(tokens[0])
+
+
+def _run(model: Decoder, length: int) -> list[tuple[Tensor, Tensor]]:
+    """Of each mixer in its order, its input as a leaf of its own, and its output at the last token."""
+    entered: list[Tensor] = []
+    left: list[Tensor] = []
+
+    def enter(_: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+        entered.append(inputs[0].detach().requires_grad_())
+        return (entered[-1], *inputs[1:])
+
+    def leave(_: nn.Module, __: Any, output: Tensor) -> None:
+        left.append(output[:, -1])
+
+    with ExitStack() as hooks:
+        for name, piece in model.named_modules():
+            if name.endswith("branches.mixer.piece"):
+                hooks.enter_context(piece.register_forward_pre_hook(enter))
+                hooks.enter_context(piece.register_forward_hook(leave))
+        tokens = torch.zeros(1, length, dtype=torch.long)
+        model(Batch(tokens, tokens))
+    return list(zip(entered, left, strict=True))
+
+
+def longest(output: Tensor) -> int:
+    """The most products on a way through the graph behind a tensor."""
+    order: list[Any] = []
+    behind: dict[Any, int] = {}
+    stack, met = [(output.grad_fn, False)], set()
+    while stack:  # no recursion: a recurrence is thousands of nodes deep
+        node, done = stack.pop()
+        if done:
+            order.append(node)
+        elif node is not None and node not in met:
+            met.add(node)
+            stack += [(node, True), *((behind_it, False) for behind_it, _ in node.next_functions)]
+    for node in order:
+        own = PRODUCTS.get(node.name().rstrip("0123456789").removesuffix("Backward"), 0)
+        behind[node] = own + max(
+            (behind[behind_it] for behind_it, _ in node.next_functions if behind_it is not None), default=0
+        )
+    return behind[output.grad_fn]

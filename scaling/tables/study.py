@@ -18,8 +18,7 @@ from scaling.studies.record import enter
 from scaling.studies.tasks import task_plan, unstarted
 from scaling.tables import points
 from scaling.tables.downstream import Downstream
-from scaling.tables.results import FINISHED, MISSING, Results, by_key, joined, results
-from scaling.tables.scores import base_of
+from scaling.tables.results import FINISHED, MISSING, Results, base_of, by_key, joined, results
 from scaling.tables.table import Table, located
 from scaling.training.finetune import check_task, name_of, named
 
@@ -173,7 +172,7 @@ def trained(
     """
     from scaling.standard_error import say
     from scaling.studies.launch import train
-    from scaling.studies.view import listener
+    from scaling.studies.progress import listener
 
     planned, kept = plan(question(table, words, study), words), None
     if source:

@@ -15,7 +15,7 @@ from typing import Any
 from scaling import schema
 from scaling.config import Config, load, names
 from scaling.data import store
-from scaling.data.manifest import TOKENIZER
+from scaling.data.shards import TOKENIZER
 from scaling.errors import ScalingError, nearest, under
 from scaling.ledger import Ledger
 from scaling.strict_yaml import flow

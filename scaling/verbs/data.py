@@ -168,8 +168,8 @@ def data_show(
     from scaling import schema
     from scaling.data.batches import training
     from scaling.data.describe_row import describe_row
-    from scaling.data.manifest import Manifest
     from scaling.data.plan import BatchSize
+    from scaling.data.shards import Manifest
     from scaling.data.source import Vocabulary
     from scaling.data.store import check, root
     from scaling.data.text import Text
@@ -217,7 +217,7 @@ def _placed(loaded: Config) -> Iterator[None]:
 
 def _counts(loaded: Config, data: Any, home: Path | None) -> tuple[dict[str, Any], Source]:
     """What each split holds, as far as that is known of such data, and the source of the training split."""
-    from scaling.data.manifest import Manifest
+    from scaling.data.shards import Manifest
     from scaling.data.source import SPLITS
     from scaling.data.store import root
     from scaling.data.task.task import is_task

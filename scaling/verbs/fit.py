@@ -466,7 +466,7 @@ def read_curves(source: Any, where: Sequence[str] = ()) -> list[Curve]:
     from scaling.studies.points import read_points
 
     if isinstance(source, str | Path) and Path(source).is_dir():
-        from scaling.studies.curves import curves_of_study
+        from scaling.studies.points import curves_of_study
 
         if where:
             raise ScalingError("chooses rows of a table", key="where", fix="name the folder of one study")

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     import numpy as np
     import pandas
 
+    from scaling.inside.heads import Map
     from scaling.inside.look import Look
-    from scaling.inside.maps import Map
 
 FIGURES = (".png", ".pdf", ".svg")
 PAGE = (".html", *FIGURES)
@@ -65,8 +65,7 @@ class Attention(Result):
     def save(self, path: str | Path, head: str | None = None) -> None:
         """Write a page (.html), or a figure (.png, .pdf, .svg) of all heads or of one, as `3.5`: layer, head."""
         from scaling import atomic
-        from scaling.inside.figure import save
-        from scaling.inside.page import page
+        from scaling.inside.look import page, save
 
         if _ending(path, PAGE) in FIGURES:
             return save(self.seen, Path(path), head)
@@ -182,8 +181,7 @@ def probe(
         penalty: of the classifier's squared weights
         seed: draws the control task
     """
-    from scaling.inside.labelled import Reading, some, texts_of
-    from scaling.inside.probe import baselines
+    from scaling.inside.probe import Reading, baselines, some, texts_of
     from scaling.inside.probe import probe as scored
     from scaling.training.finetune import pretrained
 

@@ -190,7 +190,7 @@ class Model:
         """
         import pandas
 
-        from scaling.inside.words import neighbours, spelled, table, token_of
+        from scaling.inside.look import neighbours, spelled, table, token_of
 
         if best < 1:
             raise ScalingError("expected a positive number", key="best", value=best)
@@ -203,7 +203,7 @@ class Model:
         """The static vectors of words on the plane of their first two principal components: `word`, `x` and `y`."""
         import pandas
 
-        from scaling.inside.words import plane, table, token_of
+        from scaling.inside.look import plane, table, token_of
 
         if len(words) < 2:
             raise ScalingError("a map takes two words or more", key="words", value=" ".join(words))
@@ -220,7 +220,7 @@ class Model:
 
         import pandas
 
-        from scaling.inside.words import cosines, in_context
+        from scaling.inside.look import cosines, in_context
 
         if len(texts) < 2:
             raise ScalingError("two texts or more are compared", key="texts", value=list(texts))

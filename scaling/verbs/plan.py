@@ -146,7 +146,7 @@ def plan(
     from scaling.laws.next_run import parse_goal
     from scaling.studies.adaptive import Field, extended
     from scaling.studies.estimate import costs, elsewhere
-    from scaling.studies.memory import Layout
+    from scaling.studies.machine import Layout
     from scaling.studies.plan import plan as plan_runs
     from scaling.studies.question import placed, read
 

@@ -172,13 +172,12 @@ def study(
     from scaling.reports.wandb_summary import mirror
     from scaling.reports.write import write
     from scaling.studies.adaptive import decider
-    from scaling.studies.decisions import decisions
+    from scaling.studies.estimate import choose_scale
     from scaling.studies.identifiability import shortfall
     from scaling.studies.launch import train
-    from scaling.studies.record import enter
-    from scaling.studies.scale_choice import choose_scale
+    from scaling.studies.progress import listener, teller
+    from scaling.studies.record import decisions, enter
     from scaling.studies.tasks import task_plan, with_tasks
-    from scaling.studies.view import listener, teller
 
     refuse_budget(adaptive, budget)
     given, tell, decided = list(overrides), teller(progress), None
@@ -251,7 +250,7 @@ def report(
         keep: copy the report to the folder KEEP/STUDY, with the study's YAML
     """
     from scaling.ledger import Ledger
-    from scaling.studies.view import teller
+    from scaling.studies.progress import teller
 
     if Path(study, "index.html").is_file():
         from scaling.reports.keep import fit_again, is_kept
@@ -310,11 +309,9 @@ def watch(
 
     from scaling.ledger import Ledger
     from scaling.reports.wandb_summary import LiveMirror
-    from scaling.studies.decisions import decisions, is_open
     from scaling.studies.live import LiveFit
-    from scaling.studies.progress import Watch
-    from scaling.studies.record import entered
-    from scaling.studies.view import summary
+    from scaling.studies.progress import Watch, summary
+    from scaling.studies.record import decisions, entered, is_open
 
     ledger = Ledger.open(runs)
     fitted, file, mirror, printed = LiveFit(ledger), None, None, ""
@@ -354,7 +351,7 @@ def work(study: str, *, runs: str | Path = RUNS) -> None:
         study: a study that was started
     """
     from scaling.ledger import Ledger
-    from scaling.studies.decisions import plans
+    from scaling.studies.record import plans
     from scaling.studies.work import work
 
     ledger = Ledger.open(runs)

@@ -139,7 +139,7 @@ def sweep(
         needs_end(checked)
     looks = check.read(checked, given)
     if local and not dry_run:
-        from scaling.studies.view import teller
+        from scaling.studies.progress import teller
         from scaling.sweeps.local import run  # which imports torch
 
         return _trained(checked, *run(checked, looks, given, workers, teller(progress)))
@@ -217,7 +217,7 @@ def pull(
             asked = question(file, given)
         planned = plan(asked, given)
 
-    from scaling.studies.view import teller
+    from scaling.studies.progress import teller
     from scaling.sweeps.pull import pull
 
     found = pull(source, to, runs, planned, teller(progress))

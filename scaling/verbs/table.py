@@ -40,7 +40,7 @@ class Table(Result):
         """A row of the DataFrame is a row of the table; the paper's figures are in columns `published_…`."""
         import pandas
 
-        from scaling.tables.form import flat
+        from scaling.tables.cells import flat
 
         return pandas.DataFrame([flat(line) for line in self.printed.lines])
 
@@ -67,7 +67,7 @@ class Table(Result):
 
     def format(self, name: str) -> str:
         """The table as `terminal`, `markdown`, `latex`, `csv` or `html`."""
-        from scaling.tables.form import FORMS
+        from scaling.tables.cells import FORMS
 
         return FORMS[name](self.printed)
 

@@ -64,7 +64,7 @@ def import_(folder: str | Path, *, adapter: str | Path | None = None, to: str | 
         adapter: a folder of adapter_config.json and safetensors, as peft saves LoRA for this model
         to: where to (FOLDER-imported)
     """
-    from scaling.data.manifest import TOKENIZER
+    from scaling.data.shards import TOKENIZER
     from scaling.interop import huggingface, peft
     from scaling.interop.run import Run, write
 

@@ -8,9 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scaling.batch import Batch
-from scaling.data.batches import Batches, evaluation, training
+from scaling.data.batches import Batches, ahead, evaluation, training
 from scaling.data.plan import BatchSize, Buckets, Windows
-from scaling.data.prefetch import ahead
 from scaling.data.source import Rows, Vocabulary
 from scaling.data.synthetic import Synthetic, SyntheticPairs
 from scaling.errors import ScalingError

@@ -22,8 +22,8 @@ import pytest
 
 from scaling.config import load
 from scaling.data import shards
-from scaling.data.manifest import Manifest, digest
 from scaling.data.prepare import prepare
+from scaling.data.shards import Manifest, digest
 from scaling.data.store import PackedSource, open_split
 from scaling.data.text import Text
 from scaling.errors import BAD_INPUT, DISK, ScalingError

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scaling.data.manifest import Manifest
 from scaling.data.prepare import prepare
+from scaling.data.shards import Manifest
 from scaling.data.source import Source
 from scaling.data.store import PackedSource, PairedSource, check, open_split
 from scaling.data.text import Text

@@ -6,8 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scaling.data.synthetic import Synthetic
-from scaling.data.synthetic.ranks import Ranks
-from scaling.data.synthetic.successors import normals
+from scaling.data.synthetic.language import Ranks, normals
 from scaling.errors import ScalingError
 from scaling.schema import build
 

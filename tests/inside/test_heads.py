@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from scaling.errors import ScalingError
-from scaling.inside.heads import alignment, scores
-from scaling.inside.maps import Map
+from scaling.inside.heads import Map, alignment, scores
 
 T = 8
 

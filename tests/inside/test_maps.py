@@ -12,7 +12,7 @@ import torch
 import scaling
 from scaling.batch import IGNORE, Batch
 from scaling.config import load
-from scaling.inside.maps import Map, maps
+from scaling.inside.heads import Map, maps
 from scaling.model.family import Family
 from scaling.model.tuned import build_model
 

@@ -18,8 +18,7 @@ from scaling.data.codec import Codec
 from scaling.data.python_tree import statements
 from scaling.data.synthetic.language import Synthetic
 from scaling.data.tokenizer import Byte
-from scaling.inside.labelled import Labelled, Reading, of_ranks, of_successors, some
-from scaling.inside.probe import baselines, classify, layers
+from scaling.inside.probe import Labelled, Reading, baselines, classify, layers, of_ranks, of_successors, some
 from scaling.interop import run as saved
 from scaling.interop import weights
 from scaling.interop.huggingface import Described

@@ -15,7 +15,7 @@ from scaling.config import load
 from scaling.data.codec import Codec
 from scaling.data.vectors import read
 from scaling.errors import ScalingError
-from scaling.inside.words import neighbours, plane
+from scaling.inside.look import neighbours, plane
 from scaling.training.experiment import assemble
 
 CITIES, FOODS = ["rome", "oslo", "lima", "bern"], ["rice", "soup", "cake", "corn"]

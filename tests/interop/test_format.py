@@ -18,10 +18,10 @@ from scaling.config import load
 from scaling.errors import ScalingError
 from scaling.interop import huggingface, weights
 from scaling.interop import run as runs
-from scaling.interop.format import Format
 from scaling.interop.formats import FORMATS
 from scaling.interop.huggingface import Described
 from scaling.interop.run import Run
+from scaling.interop.template import Format
 from scaling.schema import overlay
 from tests.interop import parity
 

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scaling.interop.names import Name, pairs, table, to_ours, to_theirs
+from scaling.interop.template import Name, pairs, table, to_ours, to_theirs
 
 
 def test_a_table_is_read_line_by_line() -> None:

@@ -8,8 +8,7 @@ import pytest
 
 from scaling.errors import ScalingError
 from scaling.metric import BracketF1
-from scaling.metric.brackets import brackets
-from scaling.metric.trees import linear, parse, plain, read, repaired
+from scaling.metric.trees import brackets, linear, parse, plain, read, repaired
 
 CAT = "( (S (NP-SBJ (DT The) (NN cat)) (VP (VBZ sits) (PP-LOC (IN on) (NP (-NONE- *T*)))) (. .)))"
 

@@ -19,7 +19,7 @@ from scaling.data.source import Vocabulary
 from scaling.data.task import Examples
 from scaling.errors import ScalingError
 from scaling.objective.answer import Answer
-from scaling.objective.framing import kept, starts
+from scaling.objective.objective import shared_room, starts
 from scaling.schema import build
 
 LABELS: dict[str, Any] = {"labels": ["no", "yes"], "metric": "Accuracy"}
@@ -186,10 +186,10 @@ def test_a_long_document_is_read_in_windows(family, padding, opened):
 
 
 def test_the_longer_text_is_cut_first():
-    assert kept(10, 3, 8) == (5, 3)
-    assert kept(3, 10, 8) == (3, 5)
-    assert kept(9, 9, 7) == (4, 3)
-    assert kept(2, 3, 8) == (2, 3)
+    assert shared_room(10, 3, 8) == (5, 3)
+    assert shared_room(3, 10, 8) == (3, 5)
+    assert shared_room(9, 9, 7) == (4, 3)
+    assert shared_room(2, 3, 8) == (2, 3)
 
     def by_one(first: int, second: int, room: int) -> tuple[int, int]:
         while first + second > room:
@@ -199,7 +199,7 @@ def test_the_longer_text_is_cut_first():
     for first in range(9):
         for second in range(9):
             for room in range(2, 12):
-                assert kept(first, second, room) == by_one(first, second, room)
+                assert shared_room(first, second, room) == by_one(first, second, room)
 
 
 def test_windows_cover_a_document():

@@ -8,8 +8,8 @@ import pytest
 
 from scaling.cli import main
 from scaling.ledger.document import read, seal
-from scaling.studies.decisions import decide, decisions
 from scaling.studies.predictions import register
+from scaling.studies.record import decide, decisions
 from tests.studies.test_predictions import DOCUMENT
 
 NO_LAW = {"law: chinchilla": ""}

@@ -14,8 +14,7 @@ from scaling.decode import prompt
 from scaling.errors import ScalingError
 from scaling.model.family import Family
 from scaling.schema import build, overlay
-from scaling.scoring.likelihood import Scorer
-from scaling.scoring.request import Request
+from scaling.scoring.likelihood import Request, Scorer
 from tests.decode import test_generate
 
 MIXERS = {

@@ -21,10 +21,9 @@ from scaling.reports.chosen import chosen, sentence
 from scaling.reports.provenance import command
 from scaling.studies import adaptive
 from scaling.studies.adaptive import Decider, Field, extended
-from scaling.studies.decisions import decide, decisions, plans
 from scaling.studies.plan import plan
 from scaling.studies.question import read
-from scaling.studies.record import entered
+from scaling.studies.record import decide, decisions, entered, plans
 
 SMALL = str(Path(__file__).parent / "small.yaml")
 GOAL = parse_goal("E ± 0.12")

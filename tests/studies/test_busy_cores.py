@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from scaling.studies.busy_cores import busy_cores
+from scaling.studies.machine import busy_cores
 
 
 def alive(pid: int) -> bool:

@@ -7,9 +7,9 @@ import subprocess
 import sys
 
 from scaling import schema
-from scaling.studies import counts as module
-from scaling.studies.counts import counts
+from scaling.studies import points as module
 from scaling.studies.plan import plan
+from scaling.studies.points import counts
 from scaling.studies.question import read
 from scaling.studies.record import enter, entered
 from scaling.training.point import point

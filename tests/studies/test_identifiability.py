@@ -13,8 +13,7 @@ import pytest
 import scaling
 from scaling.cli import main
 from scaling.laws import LAWS, named
-from scaling.studies.identifiability import lacking, smallest_grid
-from scaling.studies.predicted_interval import predicted_interval
+from scaling.studies.identifiability import lacking, predicted_interval, smallest_grid
 from scaling.studies.question import Question, read
 
 SMALL = str(Path(__file__).parent / "small.yaml")

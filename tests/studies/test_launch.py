@@ -15,14 +15,16 @@ from rich.console import Console
 
 from scaling.errors import ScalingError
 from scaling.ledger import Ledger, Row
-from scaling.studies import launch, scale_choice, size, view
-from scaling.studies.calibration import Speed, calibrate
+from scaling.studies import estimate as scale_choice
+from scaling.studies import launch
+from scaling.studies import machine as size
+from scaling.studies import progress as view
 from scaling.studies.launch import Submitted, train
+from scaling.studies.machine import Size, Speed, calibrate, sized
 from scaling.studies.plan import plan
 from scaling.studies.progress import Active, Progress, Watch
 from scaling.studies.question import read
 from scaling.studies.record import enter
-from scaling.studies.size import Size, sized
 
 SMALL = str(Path(__file__).parent / "small.yaml")
 

@@ -13,7 +13,7 @@ from scaling.batch import Batch
 from scaling.cost import cost
 from scaling.errors import ScalingError
 from scaling.tables.count import counts
-from scaling.tables.dependence import dependence
+from scaling.tables.ops import dependence
 from scaling.tables.table import read
 from scaling.training.parametrization import Standard, initialise
 

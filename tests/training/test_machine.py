@@ -18,9 +18,9 @@ from scaling.config import load
 from scaling.errors import ScalingError
 from scaling.ledger import run_id
 from scaling.studies import launch
+from scaling.studies.machine import Size
 from scaling.studies.plan import plan
 from scaling.studies.question import Question
-from scaling.studies.size import Size
 from scaling.training import machine
 from scaling.training.experiment import assemble
 from scaling.training.machine import VARIABLES, flushed, flushes, suited

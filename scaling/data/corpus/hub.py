@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from scaling.data.corpus import reading
-from scaling.data.corpus.document import Document, Snapshot, limited, sides
-from scaling.data.corpus.template import document
+from scaling.data.corpus.document import Document, Snapshot, document, limited, sides
 from scaling.errors import ScalingError, nearest
 from scaling.schema import Long
 

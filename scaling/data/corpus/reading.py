@@ -13,7 +13,7 @@ from typing import Any
 from scaling import json_lines
 from scaling.config import SAVED
 from scaling.data.corpus import separated
-from scaling.data.corpus.diagnosis import COMPRESSIONS, diagnose, opened
+from scaling.data.corpus.document import COMPRESSIONS, diagnose, opened
 from scaling.errors import ScalingError
 
 BUILDERS = {".jsonl": "json", ".ndjson": "json", ".json": "json", ".parquet": "parquet"}

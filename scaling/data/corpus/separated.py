@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from scaling.data.corpus.diagnosis import COMPRESSIONS, opened
+from scaling.data.corpus.document import COMPRESSIONS, opened
 from scaling.errors import ScalingError, plural
 
 SEPARATORS = {".csv": ",", ".tsv": "\t"}

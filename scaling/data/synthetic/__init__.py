@@ -2,8 +2,7 @@
 
 from scaling.data.synthetic.exact import Copy, Recall
 from scaling.data.synthetic.language import Synthetic
-from scaling.data.synthetic.list_ops import ListOps
-from scaling.data.synthetic.pairs import SyntheticPairs
+from scaling.data.synthetic.pairs import ListOps, SyntheticPairs
 from scaling.data.synthetic.tasks import LanguageSwitch, RankTags, WhichLanguage
 
 __all__ = ["Copy", "LanguageSwitch", "ListOps", "RankTags", "Recall", "Synthetic", "SyntheticPairs", "WhichLanguage"]

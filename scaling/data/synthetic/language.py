@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from decimal import Context, Decimal
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,10 +14,122 @@ import numpy as np
 
 from scaling.data import hashing
 from scaling.data.source import Rows
-from scaling.data.synthetic import successors
-from scaling.data.synthetic.ranks import Ranks
+from scaling.data.synthetic import language as successors
 from scaling.errors import ScalingError
 from scaling.schema import Long, Range, Seed, check_fields
+
+_DIGITS = Context(prec=50)
+
+
+def logarithm(number: int | Decimal) -> Decimal:
+    return _DIGITS.ln(Decimal(number))
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """Ranks 0 to `symbols` − 1, drawn by Zipf's law with an exponent (Zipf 1935)."""
+
+    symbols: int
+    exponent: float
+
+    @staticmethod
+    @lru_cache(maxsize=64)
+    def of(symbols: int, exponent: float) -> Ranks:
+        """The ranks of a law, whose decimals are computed once: the runs of a study are of one language."""
+        return Ranks(symbols, exponent)
+
+    @cached_property
+    def _law(self) -> list[Decimal]:
+        # The exponent as it is written, not as binary rounds it: 1.6 is 16/10.
+        slope = Decimal(repr(self.exponent))
+        weights = [_DIGITS.exp(_DIGITS.multiply(-slope, logarithm(r + 1))) for r in range(self.symbols)]
+        total = sum(weights)
+        return [_DIGITS.divide(weight, total) for weight in weights]
+
+    @cached_property
+    def entropy(self) -> float:
+        """H(q) = −Σ q ln q, in nats."""
+        return float(-sum(_DIGITS.multiply(q, logarithm(q)) for q in self._law))
+
+    @cached_property
+    def probabilities(self) -> np.ndarray:
+        """[symbols] q(r)."""
+        return np.array([float(q) for q in self._law])
+
+    @cached_property
+    def losses(self) -> np.ndarray:
+        """[symbols] −ln q(r), float32."""
+        return np.array([float(-logarithm(q)) for q in self._law], np.float32)
+
+    @cached_property
+    def _bounds(self) -> np.ndarray:
+        cumulated, bounds = Decimal(0), []
+        for q in self._law[:-1]:
+            cumulated = _DIGITS.add(cumulated, q)
+            bounds.append(int(_DIGITS.multiply(cumulated, Decimal(1 << 64))))
+        return np.array(bounds, np.uint64)
+
+    def drawn(self, words: np.ndarray) -> np.ndarray:
+        """The rank that each uniform 64-bit word means."""
+        return np.searchsorted(self._bounds, words, side="right")
+
+
+_ONE = 1 << 16  # a standard deviation of `normals`; a weight is a multiple of 1 / _ONE too
+_CHUNK = 1 << 20
+
+
+def normals(seed: int, stream: str, numbers: np.ndarray) -> np.ndarray:
+    """int64 of the same shape: these numbers of a stream of normals with standard deviation 2¹⁶."""
+    words = hashing.bits(hashing.keys(seed, stream, numbers.ravel()), 3)
+    drawn = words.view(np.uint16).sum(axis=1, dtype=np.int64) - 6 * (_ONE - 1)
+    return drawn.reshape(numbers.shape)
+
+
+@lru_cache(maxsize=4)
+def language(symbols: int, order: int, joint: float, seed: int) -> np.ndarray:
+    """[symbols^order, symbols]: the symbol of each rank after each context, the last symbol varying fastest.
+
+    The score of x after x₋ₖ … x₋₁ is −ln(x + 1) + Σⱼ Aⱼ[x₋ⱼ, x] + joint · Σⱼ Zⱼ[x₋ⱼ … x₋₁, x], j from 1 in the first
+    sum and from 2 in the second, A and Z standard normal.
+    """
+    every = np.arange(symbols)
+    falling = np.array([-int(_ONE * logarithm(x + 1)) for x in range(symbols)], np.int64)
+    weight = round(joint * _ONE)
+    contexts = symbols**order
+    successors = np.empty((contexts, symbols), np.uint16)
+    step = max(1, _CHUNK // symbols)
+    for start in range(0, contexts, step):
+        context = np.arange(start, min(start + step, contexts))[:, None]
+        score = falling * _ONE
+        for lag in range(1, order + 1):
+            before = context // symbols ** (lag - 1) % symbols
+            score = score + normals(seed, f"lag {lag}", before * symbols + every) * _ONE
+        for length in range(2, order + 1):
+            before = context % symbols**length
+            score += normals(seed, f"joint {length}", before * symbols + every) * weight
+        successors[start : start + len(context)] = by_falling_score(score)
+    return successors
+
+
+@lru_cache(maxsize=4)
+def translation(symbols: int, lexicon: float, seed: int) -> np.ndarray:
+    """[symbols², symbols]: the target symbol of each rank after (target symbol before, source symbol).
+
+    The score of y is lexicon · D[source, y] + A[before, y], both standard normal.
+    """
+    cells = np.arange(symbols**2)
+    meaning = normals(seed, "lexicon", cells).reshape(1, symbols, symbols)
+    before = normals(seed, "target lag 1", cells).reshape(symbols, 1, symbols)
+    return by_falling_score((meaning * round(lexicon * _ONE) + before * _ONE).reshape(symbols**2, symbols))
+
+
+def by_falling_score(score: np.ndarray) -> np.ndarray:
+    """[contexts symbols] uint16: the symbols of each row, the highest score first; of equals the lower symbol."""
+    symbols = score.shape[1]
+    keyed = score * -symbols + np.arange(symbols)
+    keyed.sort(axis=1)
+    return (keyed % symbols).astype(np.uint16)
+
 
 LARGEST = 1 << 26  # entries of the table of successors: 400 MB
 

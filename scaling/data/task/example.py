@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from scaling.batch import IGNORE
-from scaling.data.corpus.template import fill
+from scaling.data.corpus.document import fill
 from scaling.data.tree import depths
 from scaling.errors import ScalingError, nearest, plural
 

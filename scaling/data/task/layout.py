@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from scaling import json_lines
-from scaling.data.corpus import parallel as pairing
+from scaling.data.corpus import pairs as pairing
 from scaling.data.corpus import reading, separated
-from scaling.data.corpus.diagnosis import diagnose, opened
+from scaling.data.corpus.document import diagnose, opened
 from scaling.data.tree import depths as tree_depths
 from scaling.errors import ScalingError, plural
 from scaling.metric import trees as bracketed

@@ -19,9 +19,9 @@ import numpy as np
 from scaling import atomic
 from scaling.data.codec import Codec
 from scaling.data.corpus.document import Corpus, split_rule
-from scaling.data.manifest import TOKENIZER, digest
+from scaling.data.shards import TOKENIZER, digest
 from scaling.data.source import Source
-from scaling.data.task import rows
+from scaling.data.task import source as rows
 from scaling.data.task.encoded import Split, encoded
 from scaling.data.task.example import Answer, Columns, Example
 from scaling.data.task.layout import Layout, table

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from scaling.decode.reader import Reader
-from scaling.decode.written import Written
+from scaling.decode.generate import Reader, Written
 from scaling.schema import NonNegativeFloat, SmallInt
 
 BLOCK = 64  # tokens of a vocabulary whose likeliest is looked up first

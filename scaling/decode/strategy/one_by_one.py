@@ -11,8 +11,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from scaling.data import hashing
-from scaling.decode.reader import Reader
-from scaling.decode.written import Written
+from scaling.decode.generate import Reader, Written
 from scaling.schema import PositiveFloat, PositiveFraction, PositiveInt, Seed
 
 

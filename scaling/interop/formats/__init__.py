@@ -1,6 +1,5 @@
 """The architectures of transformers that are read and written; where several fit a model, the first of `FORMATS`."""
 
-from scaling.interop.format import Format
 from scaling.interop.formats.albert import ALBERT, MaskedALBERT
 from scaling.interop.formats.bart import BART, Marian
 from scaling.interop.formats.bert import (
@@ -25,6 +24,7 @@ from scaling.interop.formats.gpt2 import GPT1, GPT2
 from scaling.interop.formats.llama import Gemma, GPTNeoX, Llama, Mistral, Qwen2, WindowlessMistral
 from scaling.interop.formats.opt import OPT
 from scaling.interop.formats.t5 import T5, T5v1_1
+from scaling.interop.template import Format
 
 FORMATS: tuple[type[Format], ...] = (
     GPT1,

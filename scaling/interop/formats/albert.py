@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from scaling.interop.format import ACTIVATIONS, Format
 from scaling.interop.formats.bert import BERT, SIZE
-from scaling.interop.names import table
-from scaling.interop.template import blank
+from scaling.interop.template import ACTIVATIONS, Format, blank, table
 from scaling.schema import overlay
 
 _WIDTH = blank("embedding_size", default=128)

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from scaling.interop.format import ACTIVATIONS, Format
-from scaling.interop.names import table
-from scaling.interop.template import blank
+from scaling.interop.template import ACTIVATIONS, Format, blank, table
 
 _DROPOUT = blank("dropout", default=0.1)
 _ATTENTION = {"bias": True, "dropout": blank("attention_dropout", default=0.0)}

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from scaling.interop.format import ACTIVATIONS, Format
-from scaling.interop.names import table
-from scaling.interop.template import Names, blank
+from scaling.interop.template import ACTIVATIONS, Format, Names, blank, table
 
 _ACTIVATION = blank("hidden_act", default="gelu", values=ACTIVATIONS)
 _NORM = {"kind": "LayerNorm", "eps": blank("layer_norm_eps", default=1e-12)}

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from scaling.interop.format import ACTIVATIONS, Format
-from scaling.interop.names import table
-from scaling.interop.template import blank, tied
+from scaling.interop.template import ACTIVATIONS, Format, blank, table, tied
 
 _NORM = {"kind": "LayerNorm", "eps": blank("layer_norm_epsilon", default=1e-5)}
 

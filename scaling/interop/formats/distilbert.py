@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from scaling.interop.format import ACTIVATIONS, Format
 from scaling.interop.formats.bert import CLASSES, MaskedBERT, task_model
-from scaling.interop.names import table
-from scaling.interop.template import blank, tied
+from scaling.interop.template import ACTIVATIONS, Format, blank, table, tied
 from scaling.schema import overlay
 
 _ACTIVATION = blank("activation", default="gelu", values=ACTIVATIONS)

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from scaling.interop.format import ACTIVATIONS, Format
-from scaling.interop.names import table
-from scaling.interop.template import blank
+from scaling.interop.template import ACTIVATIONS, Format, blank, table
 
 _NORM = {"kind": "LayerNorm", "eps": blank("layer_norm_epsilon", default=1e-5)}
 

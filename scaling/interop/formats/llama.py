@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from scaling.interop.format import ACTIVATIONS, Format
-from scaling.interop.names import table
-from scaling.interop.template import blank, switch, tied
+from scaling.interop.template import ACTIVATIONS, Format, blank, switch, table, tied
 from scaling.schema import overlay
 
 _RMS = {"kind": "RMSNorm", "eps": blank("rms_norm_eps", default=1e-6)}

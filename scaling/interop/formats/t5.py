@@ -6,9 +6,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from scaling.interop.format import ACTIVATIONS, Format
-from scaling.interop.names import Name, table
-from scaling.interop.template import blank
+from scaling.interop.template import ACTIVATIONS, Format, Name, blank, table
 
 _NORM = {"kind": "RMSNorm", "eps": blank("layer_norm_epsilon", default=1e-6)}
 _DROPOUT = blank("dropout_rate", default=0.1)

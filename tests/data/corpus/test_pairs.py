@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from scaling.data.corpus.docstrings import functions
+from scaling.data.corpus.pairs import functions
 from scaling.errors import ScalingError
 from scaling.schema import build
 

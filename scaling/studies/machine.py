@@ -1,10 +1,5 @@
-"""Calibration: how fast this machine trains the models of a study, by a few real steps of a few of them.
-
-They are timed as workers will take them, as many processes at once as cores allow, since cores may share caches and
-arithmetic units. Between the steps that were timed, seconds are a power of FLOPs; beyond the largest they grow as FLOPs
-do, below the smallest by their root, for calls cost there as well as work. Other work on the machine can only slow a
-step down: the minimum of several short repetitions counts, is kept for a day, and is taken again where the machine was
-busy.
+"""What this machine takes: cores that are free, memory, seconds a step, the number of workers, and the scale of a
+study.
 """
 
 from __future__ import annotations
@@ -15,21 +10,156 @@ import json
 import math
 import os
 import platform
+import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
 import torch
 
 from scaling import atomic
+from scaling.cost import Cost
 from scaling.data.plan import BatchSize, Windows
-from scaling.studies.busy_cores import busy_cores
-from scaling.studies.size import machine_memory
+from scaling.errors import ScalingError
+from scaling.studies.plan import Plan, Run
 from scaling.training.experiment import Experiment
-from scaling.training.machine import environment
+from scaling.training.machine import cores, environment, suited
 from scaling.training.precision import Weights
+
+Work = Callable[[], None]
+
+
+@contextmanager
+def busy_cores(number: int, begin: Callable[[], Work]) -> Iterator[None]:
+    """`number` processes that repeat what `begin` gives them, until the block ends or this process is gone.
+
+    They are forked, so nothing is imported again; none where a device is in use, which a fork would not survive.
+    """
+    processes: list[int] = []
+    try:
+        if not torch.cuda.is_initialized():
+            ready = [_forked(begin, processes) for _ in range(number)]
+            for pipe in ready:
+                os.read(pipe, 1)
+                os.close(pipe)
+        yield
+    finally:
+        for process in processes:
+            os.kill(process, signal.SIGKILL)
+            os.waitpid(process, 0)
+
+
+def _forked(begin: Callable[[], Work], processes: list[int]) -> int:
+    """One more, and a pipe that can be read as soon as it has started or failed."""
+    parent = os.getpid()
+    reader, writer = os.pipe()
+    process = os.fork()
+    if process:
+        processes.append(process)
+        os.close(writer)
+        return reader
+    try:
+        os.close(reader)
+        deed = begin()
+        os.close(writer)
+        while os.getppid() == parent:
+            deed()
+    finally:
+        os._exit(0)  # this process is a copy: what its parent would clean up or report is not its own
+
+
+Strategy = Literal["ddp", "fsdp"]
+
+# Bytes a parameter by precision: weights, gradients, and Adam's two moments with master weights where they are kept.
+BYTES = {"32-true": (4, 4, 8), "bf16-mixed": (4, 4, 8), "bf16-true": (2, 2, 12)}
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How many devices train one run, and what each holds."""
+
+    devices: int = 1
+    strategy: Strategy = "ddp"
+    tensor: int = 1
+
+    def __post_init__(self) -> None:
+        if self.devices < 1 or self.tensor < 1 or self.devices % self.tensor:
+            raise ScalingError(
+                f"{self.tensor} devices do not divide {self.devices}",
+                key="tensor",
+                value=self.tensor,
+                fix="take a divisor",
+            )
+
+    @property
+    def replicas(self) -> int:
+        """How many devices, or groups of them, split the batch."""
+        return self.devices // self.tensor
+
+
+def memory(cost: Cost, precision: str, rows: int, layout: Layout) -> dict[str, float]:
+    """Bytes on each device, with `rows` windows of the batch at once."""
+    shards = layout.tensor * (layout.replicas if layout.strategy == "fsdp" else 1)
+    weights, gradients, states = (each * cost.parameters / shards for each in BYTES[precision])
+    # Counted in float32; what bfloat16 computes is kept in half of it.
+    activations = cost.activation_bytes * rows / layout.tensor * (1 if precision == "32-true" else 0.5)
+    return {"weights": weights, "gradients": gradients, "optimizer": states, "activations": activations}
+
+
+PROCESS = 1_000_000_000  # bytes of a worker before it holds a model: the libraries
+FILLED = 0.9  # of a memory that workers may fill
+MOST_A_GPU = 4  # workers: beyond, they wait for one another
+
+
+@dataclass(frozen=True)
+class Size:
+    """Worker processes, the torch threads of each, and the GPUs that they are dealt out to."""
+
+    workers: int
+    threads: int = 1
+    gpus: int = 0
+
+
+def sized(plan: Plan, workers: int | None = None) -> Size:
+    """One worker per core with one thread, or the number that memory and GPUs allow; threads share the cores that are
+    left.
+
+    Two processes of one thread do more than one of two where runs are small. It depends on the whole plan and not on
+    what is left of it: another number of threads is another rounding.
+    """
+    if workers is not None and workers < 1:
+        raise ScalingError("expected at least one worker", key="--workers", value=workers)
+    largest = max(map(_bytes, plan.runs))
+    gpus = torch.cuda.device_count()
+    if gpus:
+        each = int(FILLED * torch.cuda.get_device_properties(0).total_memory / (largest + PROCESS))
+        # A run that no GPU holds alone takes them all.
+        fitting = gpus * min(MOST_A_GPU, each) if each else 1
+        chosen = workers or max(1, min(fitting, len(plan.runs)))
+        return Size(chosen, max(1, cores() // chosen), gpus if each else 0)
+    fitting = int(FILLED * machine_memory() / (largest + PROCESS))
+    chosen = workers or max(1, min(cores(), fitting, len(plan.runs)))
+    return Size(chosen, max(1, cores() // chosen))
+
+
+def threads(plan: Plan, most: int) -> int:
+    """The threads of each worker: the number that suits the largest run, of those that it could have."""
+    return max(suited(run.experiment, most) for run in plan.runs)
+
+
+def machine_memory() -> int:
+    """Bytes of this machine's memory."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def _bytes(run: Run) -> float:
+    experiment = run.experiment
+    rows = experiment.config["train.micro_batch"] or experiment.size.size(0)
+    return sum(memory(experiment.cost, experiment.config["trainer.precision"], rows, Layout()).values())
+
 
 LARGEST = 2e10  # FLOPs of the largest step that is timed: about a second of one core
 SHARE = 0.25  # of this machine's memory, at most
