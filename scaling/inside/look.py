@@ -21,8 +21,7 @@ from scaling.errors import ScalingError, nearest
 from scaling.figures import FORMATS
 from scaling.inside.heads import HeadScores, Map, TowerName, maps, repetition, scores, stream, towers
 from scaling.model.family import Family, Tower
-from scaling.reports.markup import Html, join, tag
-from scaling.reports.shell import shell
+from scaling.reports.markup import Html, join, shell, tag
 
 
 def table(model: Family) -> np.ndarray:

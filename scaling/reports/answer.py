@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from scaling.errors import plural
 from scaling.laws.report import coverage, tried
-from scaling.reports.markup import Html, join, tag
-from scaling.reports.numbers import ends, formula, percent, significant, symbol
-from scaling.reports.rows import advantages, compared, exponents
+from scaling.ledger import Ledger
+from scaling.reports.markup import Html, ends, formula, join, percent, significant, symbol, tag
+from scaling.reports.runs import advantages, compared, exponents
 from scaling.studies.findings import Findings
+from scaling.studies.predictions import FOLDER, calibration, registered
 
 FLOOR = "nats per token"
 """The unit of a law's irreducible loss, and of nothing else in it."""
@@ -127,3 +129,87 @@ def tested(document: Mapping[str, Any]) -> str | None:
         sentence += f", and the part of the loss above the entropy to within {percent(max(map(abs, errors)))}"
     covered = coverage(held_out)
     return f"{sentence}; {covered}." if covered else f"{sentence}."
+
+
+def diagnostics(document: Mapping[str, Any]) -> Html:
+    """The fit in figures, then every doubt in a sentence."""
+    rows = join(*(join(tag("dt", name), tag("dd", value)) for name, value in _figures(document)))
+    doubts = [*document["not_identified"], *unreliable(document)]
+    value = (
+        tag("ul", *(tag("li", doubt) for doubt in doubts), class_="plain warn")
+        if doubts
+        else tag("p", "Every parameter is identified, and the residuals give no reason to doubt the intervals.")
+    )
+    return join(value, tag("dl", rows, class_="pairs"))
+
+
+def unreliable(document: Mapping[str, Any]) -> list[str]:
+    """Why the intervals may not cover what they claim: by the residuals, and by what was fitted as if it were one."""
+    kinds = document["points"]["pooled"].items()
+    return [
+        *document["unreliable"],
+        *(f"{count} values of {name} were fitted as if they were one" for name, count in kinds),
+    ]
+
+
+def _figures(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    yield "starts that agree", f"{document['starts_agreeing']:.0%} of those refined reach one optimum"
+    yield "objective", f"{document['objective_kind']}, {document['objective']:.4g}"
+    yield "points, parameters", f"{document['n']}, {document['n'] - document['degrees_of_freedom']}"
+    yield "scale of the residuals", percent(document["residual_scale"])
+    noise = document["seed_noise"]
+    yield (
+        "scatter between seeds",
+        "not measured: no two runs differ in their seed alone" if noise is None else percent(noise),
+    )
+    condition = document["condition_number"]
+    yield "condition number", "unbounded" if condition is None else f"{condition:.3g}"
+    yield "largest leverage of a run", f"{document['largest_leverage']:.2f}"
+
+
+def checklist(document: Mapping[str, Any]) -> Html:
+    """Every question of a referee with its answer, those without one first."""
+    answers, silent = document["checklist"]["answers"], document["checklist"]["missing"]
+    open_ones = tag("ul", *(tag("li", question) for question in silent), class_="plain warn")
+    summary = f"{plural(len(answers) - len(silent), 'question')} of {len(answers)} answered"
+    sections = dict.fromkeys(entry["section"] for entry in answers)
+    parts = [join(tag("h4", name.capitalize()), _questions(answers, name)) for name in sections]
+    return join(
+        tag("p", "Not answered:") if silent else None,
+        open_ones if silent else None,
+        tag("details", tag("summary", f"{summary} (after Li et al. 2025, arXiv 2502.18969)"), *parts),
+    )
+
+
+def _questions(answers: list[Mapping[str, Any]], section: str) -> Html:
+    pairs = (
+        join(tag("dt", entry["question"]), tag("dd", entry["answer"] or tag("span", "not answered", class_="warn")))
+        for entry in answers
+        if entry["section"] == section
+    )
+    return tag("dl", *pairs, class_="pairs asked")
+
+
+def on_record(ledger: Ledger) -> Html | None:
+    """A paragraph; none where nothing was predicted."""
+    record = calibration(registered(ledger))
+    if not record["predictions"] and not record["altered"]:
+        return None
+    return tag("p", f"Predictions on record in this ledger: {sentence(record)}.")
+
+
+def sentence(record: Mapping[str, Any]) -> str:
+    """The calibration over all predictions."""
+    levels = [
+        f"{level['inside']} of {level['scored']} losses inside their {100 * level['level']:g}% interval of a new run"
+        for level in record["levels"]
+    ]
+    error = record["mean_absolute_relative_error"]
+    return "; ".join(
+        [
+            f"{plural(record['predictions'], 'prediction')}, {record['scored']} scored, {record['waiting']} waiting",
+            *levels,
+            *([] if error is None else [f"mean error {error:.2%}"]),
+            *(f"altered since, and not counted: {FOLDER}/{file}" for file in record["altered"]),
+        ]
+    )

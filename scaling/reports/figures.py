@@ -10,8 +10,7 @@ import numpy as np
 
 from scaling.figures import Picture, caption
 from scaling.printing import short
-from scaling.reports.markup import Html, join, tag
-from scaling.reports.numbers import formula
+from scaling.reports.markup import Html, formula, join, tag
 from scaling.studies.findings import FIGURES, Findings
 
 TEST, DOUBT = ("extrapolation",), ("residuals", "sensitivity")

@@ -15,12 +15,10 @@ from scaling.laws.report import held_out
 from scaling.ledger import Ledger
 from scaling.printing import markdown_text, span
 from scaling.reports import figures, provenance
-from scaling.reports.answer import answer, tested
-from scaling.reports.compute_spent import ComputeSpent, compute_spent
-from scaling.reports.markup import Html, join
-from scaling.reports.numbers import scientific
+from scaling.reports.answer import answer, tested, unreliable
+from scaling.reports.markup import Html, join, scientific
 from scaling.reports.page import Record, page, record
-from scaling.reports.reliability import unreliable
+from scaling.reports.provenance import ComputeSpent, compute_spent
 from scaling.reports.runs import names
 from scaling.studies.findings import FIGURES, FIT, Findings, TaskFindings, Tell, find, nothing, read_fit
 from scaling.studies.question import read

@@ -10,7 +10,7 @@ from scaling import atomic
 from scaling.config import find, table_file
 from scaling.errors import ScalingError, plural
 from scaling.printing import span
-from scaling.reports.numbers import scientific
+from scaling.reports.markup import scientific
 from scaling.tables import points
 from scaling.tables.cells import markdown
 from scaling.tables.downstream import ALL

@@ -10,16 +10,10 @@ from typing import TYPE_CHECKING
 from scaling.errors import plural
 from scaling.ledger import Ledger
 from scaling.reports import figures, sections
-from scaling.reports.answer import answer, tested
-from scaling.reports.chosen import chosen
-from scaling.reports.compute_spent import compute_spent
-from scaling.reports.markup import Html, join, tag
-from scaling.reports.on_record import on_record
-from scaling.reports.provenance import provenance
-from scaling.reports.reliability import unreliable
-from scaling.reports.rows import advantages
-from scaling.reports.runs import counts, names, runs_table
-from scaling.reports.shell import shell
+from scaling.reports.answer import answer, on_record, tested, unreliable
+from scaling.reports.markup import Html, join, shell, tag
+from scaling.reports.provenance import chosen, compute_spent, provenance
+from scaling.reports.runs import advantages, counts, names, runs_table
 from scaling.studies.findings import Findings
 from scaling.studies.record import decisions
 

@@ -12,14 +12,21 @@ from scaling.laws.law import MEANINGS, PREFIX
 from scaling.laws.report import NOT_IDENTIFIED, coverage, held_out, optima, predictions, tried
 from scaling.laws.report import estimates as fitted
 from scaling.printing import Table, short, span
-from scaling.reports.answer import floor, largest_error
-from scaling.reports.compute_spent import ComputeSpent
-from scaling.reports.interval_strip import interval_strip
-from scaling.reports.markup import Html, join, tag
-from scaling.reports.numbers import ends, formula, raised, scientific, signed, significant
-from scaling.reports.reliability import checklist, diagnostics
-from scaling.reports.rows import Advantage, difference, exponent
-from scaling.reports.runs import counts
+from scaling.reports.answer import checklist, diagnostics, floor, largest_error
+from scaling.reports.markup import (
+    Html,
+    ends,
+    formula,
+    interval_strip,
+    join,
+    raised,
+    scientific,
+    signed,
+    significant,
+    tag,
+)
+from scaling.reports.provenance import ComputeSpent
+from scaling.reports.runs import Advantage, counts, difference, exponent
 from scaling.studies.findings import FIGURES, Findings, TaskFindings
 
 

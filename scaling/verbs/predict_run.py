@@ -112,7 +112,7 @@ def predictions(*, runs: str | Path = RUNS) -> Result:
     scaling.predictions().levels
     """
     from scaling.ledger import Ledger
-    from scaling.reports.on_record import sentence
+    from scaling.reports.answer import sentence
     from scaling.studies.predictions import calibration, registered
 
     registrations = registered(Ledger.open(runs))

@@ -84,9 +84,8 @@ class Study(Result):
         return f"Study({self.name}: {done} of {plural(len(self.findings.rows), 'run')} finished)"
 
     def _lines(self) -> Iterator[str]:
-        from scaling.reports.answer import answer
+        from scaling.reports.answer import answer, sentence
         from scaling.reports.markup import plain
-        from scaling.reports.on_record import sentence
 
         document = self.findings.document or {}
         yield self.findings.question.question
@@ -168,7 +167,7 @@ def study(
         adaptive: choose the runs one after another, until the goal is reached
     """
     from scaling.laws.next_run import parse_goal
-    from scaling.reports.chosen import sentence
+    from scaling.reports.provenance import sentence
     from scaling.reports.wandb_summary import mirror
     from scaling.reports.write import write
     from scaling.studies.adaptive import decider

@@ -11,9 +11,7 @@ from hypothesis import strategies as st
 
 from scaling.laws.catalogue import LAWS
 from scaling.reports.answer import answer
-from scaling.reports.interval_strip import interval_strip
-from scaling.reports.markup import Html, join, plain, tag
-from scaling.reports.numbers import ends, formula, percent, significant
+from scaling.reports.markup import Html, ends, formula, interval_strip, join, percent, plain, significant, tag
 from scaling.reports.sections import key
 
 

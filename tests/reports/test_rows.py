@@ -10,7 +10,7 @@ import pytest
 
 from scaling.reports.answer import answer
 from scaling.reports.markup import plain
-from scaling.reports.rows import advantages
+from scaling.reports.runs import advantages
 from scaling.reports.sections import advantages_table, exponents_table
 from scaling.reports.write import write
 from scaling.studies import findings

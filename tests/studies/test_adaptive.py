@@ -17,8 +17,7 @@ from scaling.errors import ScalingError
 from scaling.laws import named
 from scaling.laws.next_run import parse_goal
 from scaling.ledger import Ledger
-from scaling.reports.chosen import chosen, sentence
-from scaling.reports.provenance import command
+from scaling.reports.provenance import chosen, command, sentence
 from scaling.studies import adaptive
 from scaling.studies.adaptive import Decider, Field, extended
 from scaling.studies.plan import plan
