@@ -28,7 +28,7 @@ from scaling.data.progress import bar
 from scaling.data.shards import NAME, TOKENIZER, Manifest, Part, Shard, digest, joined
 from scaling.data.store import check
 from scaling.data.text import Text
-from scaling.data.tokenizer import Entry, tokenized
+from scaling.data.tokenizing import Entry, tokenized
 from scaling.errors import ScalingError, from_os
 
 
