@@ -18,8 +18,7 @@ class Schedule(Protocol):
     learns at 1/w of the peak.
     """
 
-    @property
-    def warmup(self) -> Warmup: ...
+    warmup: Warmup
 
     def factor(self, step: int, steps: int) -> float:
         """The fraction of the peak at which update `step` of `steps` learns."""

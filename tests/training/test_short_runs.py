@@ -21,7 +21,7 @@ from scaling.training import progress
 from scaling.training.evaluation import FORWARD, FREE, affordable
 from scaling.training.experiment import assemble
 from scaling.training.run import Observers, train
-from scaling.training.schedule import warmup_steps
+from scaling.training.schedule import Warmup, warmup_steps
 
 TINY = ("size=tiny", "size.vocabulary=null", "data=synthetic", "log.wandb=disabled")
 
@@ -83,10 +83,10 @@ def test_runs_whose_warmups_differ_share_no_trunk(tmp_path):
 def test_a_schedule_of_ones_own_needs_no_more_than_a_number_of_steps():
     class Own:
         def __init__(self, *, warmup: NonNegativeInt = 7):
-            self.warmup = warmup
+            self.warmup: Warmup = warmup
 
         def factor(self, step: int, steps: int) -> float:
-            return min(1.0, (step + 1) / self.warmup)
+            return min(1.0, (step + 1) / 7)
 
     assert warmup_steps(Own(), 20) == 7
 
