@@ -88,10 +88,15 @@ def test_a_full_disk_is_code_74_and_leaves_no_lock(small_disk: Path) -> None:
     assert not (small_disk / "lock").exists()
 
 
-def test_a_file_system_without_locks_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_system_without_locks_grants_the_latest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> None:
         raise OSError(errno.ENOSYS, "Function not implemented")
 
     monkeypatch.setattr(fcntl, "flock", refuse)
-    with pytest.raises(ScalingError, match="has no locks; mount it with locks"):
-        Lock(tmp_path / "lock").take()
+    first, second = Lock(tmp_path / "lock"), Lock(tmp_path / "lock")
+    assert first.take()
+    assert not first.is_lost(since=0)
+    assert second.take()
+    assert first.is_lost(since=0)
+    first.release()
+    assert not second.is_lost(since=0)
