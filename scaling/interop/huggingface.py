@@ -152,7 +152,7 @@ def formats() -> dict[str, type[Format]]:
     own = joined("format")
     for name, form in own.items():
         if not issubclass(form, Format):
-            raise ScalingError(f"{name} is no format", fix="derive it from scaling.interop.format.Format")
+            raise ScalingError(f"{name} is no format", fix="derive it from scaling.interop.template.Format")
     return {**own, **{form.__name__: form for form in FORMATS}}
 
 

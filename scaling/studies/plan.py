@@ -5,68 +5,25 @@ from __future__ import annotations
 import json
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache, partial
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from scaling import schema
-from scaling.config import load, setting
+from scaling.config import load
 from scaling.data.mixture import shares_of
 from scaling.errors import ScalingError, plural
 from scaling.ledger import Ledger, run_ids
 from scaling.ledger.identity import assignments
 from scaling.studies.grid import Cell
 from scaling.studies.question import Question, compared, flat
-from scaling.training.experiment import Experiment, assemble, varied
 from scaling.training.values import VARIED
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # they import torch, which a plan that is read from the ledger does without
+    from scaling.studies.assembly import Words
     from scaling.studies.rate import Rate
     from scaling.training.experiment import Experiment
-
-
-Words = tuple[str, ...]
-
-_setting = lru_cache(maxsize=1 << 16)(setting)
-
-
-def assembled(base: str, words: Sequence[Words]) -> list[tuple[Experiment, Words]]:
-    """The experiment of each run's words, in their order: `assemble(load(base, words))` of each; and its family.
-
-    Runs of a family differ in seed and budget alone, so that those of one seed have one trunk.
-    """
-    families: dict[Words, list[int]] = {}
-    for index, line in enumerate(words):
-        families.setdefault(_common(line), []).append(index)
-    by_index: dict[int, tuple[Experiment, Words]] = {}
-    for family, members in families.items():
-        experiments = _family(base, [words[index] for index in members])
-        by_index |= {index: (experiment, family) for index, experiment in zip(members, experiments)}
-    return [by_index[index] for index in range(len(words))]
-
-
-def _common(words: Words) -> Words:
-    """The words without the values of what varies."""
-    return tuple(f"{key}=" if (key := word.partition("=")[0]) in VARIED else word for word in words)
-
-
-def _family(base: str, words: Sequence[Words]) -> Iterator[Experiment]:
-    first = assemble(load(base, words[0]))
-    values = [dict(_setting(word) for word in line if word.partition("=")[0] in VARIED) for line in words]
-    # A key that others refer to (${train.tokens}), or that a later word takes back, is found by trying it.
-    tried = ((varied(first, values[index]), assemble(load(base, words[index]))) for index in _probes(values))
-    if all(value.config.tree == alone.config.tree for value, alone in tried):
-        yield from (varied(first, value) for value in values)
-    else:
-        yield from (assemble(load(base, line)) for line in words)
-
-
-def _probes(values: Sequence[dict[str, Any]]) -> set[int]:
-    """For each key the first run that gives it another value than the first run does."""
-    differing = ([index for index, value in enumerate(values) if value[key] != values[0][key]] for key in values[0])
-    return {indices[0] for indices in differing if indices}
-
 
 Data = Literal["prepared", "stand_in"]
 
@@ -119,6 +76,7 @@ def plan(question: Question, overrides: Sequence[str] = (), data: Data = "prepar
 
     Where data are not prepared, what their runs cost can still be counted: a language replaces each of them.
     """
+    from scaling.studies.assembly import assembled
 
     windows: dict[Any, Any] = {}  # of an evaluation, from the files, by the row of a table
 

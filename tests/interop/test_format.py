@@ -27,7 +27,7 @@ from tests.interop import parity
 
 MINE = '''
 from scaling.interop.formats import Llama
-from scaling.interop.names import Name
+from scaling.interop.template import Name
 
 
 class Skewed(Llama):
@@ -221,7 +221,7 @@ def test_a_format_can_be_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("from scaling.interop.format import Format\nclass Half(Format):\n    config = {}", "the format Half needs"),
+        ("from scaling.interop.template import Format\nclass Half(Format):\n    config = {}", "the format Half needs"),
         (
             "from scaling.interop.formats import Llama\nclass Half(Llama):\n    config = {}",
             "needs model_type in config",

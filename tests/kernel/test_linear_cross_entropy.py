@@ -136,7 +136,7 @@ def test_compiles():
 
 COMPILED = """
 import json, torch
-from scaling.kernel.linear_cross_entropy import cross_entropy
+from scaling.nn.losses import cross_entropy
 
 hidden, weight, bias = (torch.randn(*shape, requires_grad=True) for shape in ((37, 8), (11, 8), (11,)))
 targets = torch.arange(37) % 11

@@ -29,7 +29,7 @@ def test_they_are_those_of_the_assembled_runs_and_need_no_torch(tmp_path):
         assert list(columns.items()) == list(expected.items())
     code = (
         "import json, sys; from scaling.ledger import Ledger; from scaling.studies.record import entered\n"
-        "from scaling.studies.counts import counts; ledger = Ledger.open(sys.argv[1])\n"
+        "from scaling.studies.points import counts; ledger = Ledger.open(sys.argv[1])\n"
         "points = counts(ledger, entered(ledger, 'small')); print(json.dumps([points, 'torch' in sys.modules]))"
     )
     done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=True)
