@@ -14,7 +14,7 @@ from scaling.data.batches import Batches
 from scaling.data.plan import BatchSize, Buckets, Windows
 from scaling.errors import ScalingError
 from scaling.ledger import run_id
-from scaling.studies.plan import assembled
+from scaling.studies.assembly import assembled
 from scaling.training.experiment import _passed, assemble
 from tests.training.conftest import load, words
 
