@@ -1,7 +1,7 @@
 """Parent: a process that was started to work for another one ends with it, however that one ended.
 
-A study's workers, a run's ranks and an agent's runs would otherwise continue to train, on cores and devices that the
-next command takes to be free. They are killed, because what is killed cannot hang; a run continues from its last
+Workers of a study or a sweep and ranks of a run would otherwise continue to train, on cores and devices that the next
+command takes to be free. They are killed, because what is killed cannot hang; a run continues from its last
 checkpoint. Only processes started with `named()` in their environment, or forked by this package, are concerned.
 """
 

@@ -131,7 +131,6 @@ def sweep(
 
     from scaling.sweeps import check
     from scaling.sweeps.search import needs_end
-    from scaling.sweeps.wandb_client import register
 
     # With no server the runs are not shown anywhere, unless an override asks for it.
     given = ["log.wandb=disabled", *overrides] if local else where
@@ -144,8 +143,11 @@ def sweep(
 
         return _trained(checked, *run(checked, looks, given, workers, teller(progress)))
     outlook = check.check(checked, looks)
-    path, lines = None if dry_run else register(checked), [outlook.described(checked)]
-    if path is not None:
+    path, lines = None, [outlook.described(checked)]
+    if not dry_run:
+        from scaling.sweeps.wandb_client import register
+
+        path = register(checked)
         lines.append(f"registered as {path}; on each node: wandb agent {path}")
     return Sweep({**vars(outlook), "sweep": path}, lines, file=checked)
 
