@@ -180,8 +180,8 @@ class Scene:
 def scene(tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Scene:
     for name in ("configs", "sweeps"):
         (tmp_path / name).symlink_to(ROOT / name)
-    (tmp_path / "docs" / "results").mkdir(parents=True)
-    shutil.copytree(ROOT / "docs/results/narang2021", tmp_path / "docs/results/narang2021")
+    for name in ("narang2021", "overtraining"):
+        shutil.copytree(ROOT / "docs/results" / name, tmp_path / "docs" / "results" / name)
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("SCALING_DATA", raising=False)
     monkeypatch.setenv("WANDB_MODE", "disabled")
