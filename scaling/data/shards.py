@@ -7,6 +7,7 @@ import json
 import os
 from array import array
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,8 @@ from scaling.errors import ScalingError
 FORMAT = 1
 NAME = "manifest.json"
 TOKENIZER = "tokenizer.json"
+_TRUSTED = "trusted.json"  # size and time of change of the files whose hashes have been checked; may be removed
+AGAIN = "remove the folder and run `scaling data prepare` again"
 
 
 @dataclass(frozen=True)
@@ -50,7 +53,7 @@ class Manifest:
     request: Mapping[str, Any]  # the data line that was prepared first; others of equal text share the folder
     stamp: Mapping[str, Any]  # what its corpus was when it was read
     dropped: int = 0  # training documents left out because validation has them
-    # What each side of a split would be as one shard; None where it is one, and of data prepared before there was this.
+    # What each side of a split would be as one shard; None where it is one.
     joined: Mapping[str, Mapping[str, tuple[Shard, ...]]] | None = None
 
     @property
@@ -74,23 +77,25 @@ class Manifest:
             del plain["joined"]
         else:
             plain["layout"] = self.layout
-        atomic.write_json(folder / NAME, {"format": FORMAT, "fingerprint": self.fingerprint, **plain})
+        entries = {"format": FORMAT, "fingerprint": self.fingerprint, **plain}
+        atomic.write_json(folder / NAME, {**entries, "sha256": digest(entries)})
 
     @classmethod
     def read(cls, folder: Path) -> Manifest:
         file = folder / NAME
         try:
             entries = atomic.read_json(file)
+            sealed = entries.pop("sha256") == digest(entries)
             fingerprint = entries.pop("fingerprint")
             if entries.pop("format") != FORMAT:
-                raise ScalingError("it was prepared by another version", file=file, fix=_AGAIN)
+                raise ScalingError("it was prepared by another version", file=file, fix=AGAIN)
             layout = entries.pop("layout", None)
             splits, joined = _shards(entries.pop("splits")), entries.pop("joined", None)
             manifest = cls(splits=splits, joined=None if joined is None else _shards(joined), **entries)
         except (ValueError, TypeError, KeyError, AttributeError) as error:
-            raise ScalingError(f"the manifest is damaged: {error}", file=file, fix=_AGAIN) from error
-        if manifest.fingerprint != fingerprint or layout not in (None, manifest.layout) or (joined and layout is None):
-            raise ScalingError("the manifest was altered: its fingerprint does not fit", file=file, fix=_AGAIN)
+            raise ScalingError(f"the manifest is damaged: {error}", file=file, fix=AGAIN) from error
+        if not sealed or manifest.fingerprint != fingerprint or layout not in (None, manifest.layout):
+            raise ScalingError("the manifest was altered: its hash does not fit", file=file, fix=AGAIN)
         return manifest
 
     def shards(self) -> list[Shard]:
@@ -111,12 +116,37 @@ def _shards(plain: Mapping[str, Any]) -> dict[str, dict[str, tuple[Shard, ...]]]
     }
 
 
-_AGAIN = "remove the folder and run `scaling data prepare` again"
-
-
 def digest(tree: Any) -> str:
     """SHA-256 of a plain tree, the same on every machine."""
     return hashlib.sha256(json.dumps(tree, sort_keys=True, ensure_ascii=False).encode()).hexdigest()
+
+
+def check_files(folder: Path, hashes: Mapping[str, str], *, trust: bool = True) -> None:
+    """The files of these names have these hashes. A file that was not touched since it was hashed is not read again."""
+    trusted = _trusted(folder) if trust else {}
+    before = dict(trusted)
+    for name, sha256 in hashes.items():
+        file = folder / name
+        try:
+            status = file.stat()
+            seen = [status.st_size, status.st_mtime_ns]
+            if trusted.get(name) != seen:
+                with file.open("rb") as content:
+                    if hashlib.file_digest(content, "sha256").hexdigest() != sha256:
+                        raise ScalingError("it was altered: its hash does not fit", file=file, fix=AGAIN)
+                trusted[name] = seen
+        except FileNotFoundError:
+            raise ScalingError("the file is missing", file=file, fix=AGAIN) from None
+    if trusted != before:
+        with suppress(OSError):  # a folder that may only be read is checked again the next time
+            atomic.write_json(folder / _TRUSTED, trusted)
+
+
+def _trusted(folder: Path) -> dict[str, list[int]]:
+    try:
+        return atomic.read_json(folder / _TRUSTED)
+    except (OSError, ValueError):
+        return {}
 
 
 _BUFFER = 1 << 22  # bytes of tokens held back to be written at once

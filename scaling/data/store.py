@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
@@ -12,17 +11,15 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
-from scaling import atomic, schema
+from scaling import schema
 from scaling.data.batches import Stream
-from scaling.data.shards import TOKENIZER, Manifest, Shard
+from scaling.data.shards import AGAIN, TOKENIZER, Manifest, Shard, check_files
 from scaling.data.source import Rows
 from scaling.errors import ScalingError
 
 if TYPE_CHECKING:
     from scaling.data.codec import Codec
 
-_TRUSTED = "trusted.json"  # size and time of change of the files whose hashes have been checked; may be removed
-_AGAIN = "remove the folder and run `scaling data prepare` again"
 
 _held: WeakValueDictionary[tuple[Path, str], PackedSource | PairedSource] = WeakValueDictionary()
 
@@ -62,51 +59,14 @@ def open_split(folder: Path, split: str) -> PackedSource | PairedSource:
 
 def check(folder: Path, manifest: Manifest, *, trust: bool = True) -> None:
     """Every file agrees with the manifest. Hashes are taken again of files that were touched, or of all."""
-    trusted = _trusted(folder) if trust else {}
-    before = dict(trusted)
-    tokenizer = folder / TOKENIZER
-    if not _same(tokenizer, None, manifest.tokenizer, trusted):
-        raise ScalingError("the tokens were made by another tokenizer", file=tokenizer, fix=_AGAIN)
-    width = np.dtype(manifest.dtype).itemsize
+    hashes = {TOKENIZER: manifest.tokenizer}
     for shard in manifest.shards():
-        tokens, ends = shard.files(folder)
-        if not _same(tokens, shard.tokens * width, shard.tokens_sha256, trusted):
-            raise ScalingError("the shard was altered: its hash does not fit", file=tokens, fix=_AGAIN)
-        if not _same(ends, shard.documents * 8, shard.ends_sha256, trusted):
-            raise ScalingError("the shard was altered: its hash does not fit", file=ends, fix=_AGAIN)
+        tokens, ends = shard.files(Path())
+        hashes |= {str(tokens): shard.tokens_sha256, str(ends): shard.ends_sha256}
         if shard.largest >= manifest.vocabulary:
-            raise ScalingError(
-                f"token id {shard.largest} is beyond the vocabulary of {manifest.vocabulary}", file=tokens, fix=_AGAIN
-            )
-    if trusted != before:
-        try:
-            atomic.write_json(folder / _TRUSTED, trusted)
-        except OSError:
-            return  # a folder that may only be read is checked again the next time
-
-
-def _same(file: Path, size: int | None, sha256: str, trusted: dict[str, list[int]]) -> bool:
-    try:
-        status = file.stat()
-    except FileNotFoundError:
-        raise ScalingError("the file is missing", file=file, fix=_AGAIN) from None
-    if size is not None and status.st_size != size:
-        raise ScalingError(f"the shard has {status.st_size:,} bytes instead of {size:,}", file=file, fix=_AGAIN)
-    seen = [status.st_size, status.st_mtime_ns]
-    key = f"{file.parent.name}/{file.name}"
-    if trusted.get(key) != seen:
-        with file.open("rb") as content:
-            if hashlib.file_digest(content, "sha256").hexdigest() != sha256:
-                return False
-        trusted[key] = seen
-    return True
-
-
-def _trusted(folder: Path) -> dict[str, list[int]]:
-    try:
-        return atomic.read_json(folder / _TRUSTED)
-    except (OSError, ValueError):
-        return {}
+            what = f"token id {shard.largest} is beyond the vocabulary of {manifest.vocabulary}"
+            raise ScalingError(what, file=folder / tokens, fix=AGAIN)
+    check_files(folder, hashes, trust=trust)
 
 
 class _Series:

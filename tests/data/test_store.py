@@ -152,7 +152,7 @@ def test_a_harmed_shard_is_found(text: Line, home: Path, root: Path, ending: str
         os.truncate(file, file.stat().st_size - 2)
     else:
         file.unlink()
-    with pytest.raises(ScalingError, match=rf"00002\.text\.{ending}: the (shard|file)") as caught:
+    with pytest.raises(ScalingError, match=rf"00002\.text\.{ending}: (it was altered|the file is missing)") as caught:
         text().open("train", root)
     assert "prepare` again" in str(caught.value)
     with pytest.raises(ScalingError):
@@ -173,11 +173,15 @@ def test_an_altered_manifest_is_found(text: Line, home: Path, root: Path) -> Non
     manifest = home / "manifest.json"
     plain, shard = manifest.read_text(), Manifest.read(home).splits["train"]["text"][1]
     manifest.write_text(plain.replace('"vocabulary": 300', '"vocabulary": 301'))
-    with pytest.raises(ScalingError, match="its fingerprint does not fit"):
+    with pytest.raises(ScalingError, match="its hash does not fit"):
         text().open("train", root)
     manifest.write_text(plain.replace(shard.tokens_sha256, "0" * 64))  # of a shard that the fingerprint does not name
-    with pytest.raises(ScalingError, match="its fingerprint does not fit"):
+    with pytest.raises(ScalingError, match="its hash does not fit"):
         text().open("train", root)
+    for place in range(5, len(plain), len(plain) // 20):
+        manifest.write_text(plain[:place] + chr(ord(plain[place]) ^ 1) + plain[place + 1 :])
+        with pytest.raises(ScalingError, match=r"the manifest (is damaged|was altered)"):
+            text().open("train", root)
     manifest.write_text("{")
     with pytest.raises(ScalingError, match="the manifest is damaged"):
         text().open("train", root)
@@ -189,5 +193,5 @@ def test_a_folder_that_may_only_be_read_is_read(home: Path, monkeypatch: pytest.
     def refuse(*_: object) -> None:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr("scaling.data.store.atomic.write_json", refuse)
+    monkeypatch.setattr("scaling.data.shards.atomic.write_json", refuse)
     assert open_split(home, "train").tokens
