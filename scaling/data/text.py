@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from scaling import atomic
-from scaling.data.corpus.document import Corpus, Snapshot, split_rule
+from scaling.data.corpus.document import Corpus, Snapshot
 from scaling.data.shards import FORMAT, Manifest, digest
 from scaling.data.source import SPLITS
 from scaling.data.store import PackedSource, PairedSource, open_split
-from scaling.data.treed import treed
 from scaling.errors import ScalingError, nearest, under
 from scaling.schema import BelowOne, Long, Recipe
 
@@ -20,9 +19,7 @@ class Text:
     """Documents of a corpus as tokens, each followed by `<eos>`, end to end; or, of a corpus of pairs, pair by pair.
 
     A document is for validation where its publisher marks it so, or else where the hash of its text is below
-    `validation` of all hashes: the same for every run, and never one that is trained on. `shard` is in tokens. `trees:
-    python` gives each token its place in the syntax tree of its document, by the parser of this Python, which the
-    position Syntax reads.
+    `validation` of all hashes: the same for every run, and never one that is trained on. `shard` is in tokens.
     """
 
     def __init__(
@@ -32,15 +29,12 @@ class Text:
         tokenizer: Recipe,
         validation: BelowOne = 0.01,
         shard: Long = 1 << 26,
-        trees: Literal["none", "python"] = "none",
     ):
         with under("corpus"):
             self.corpus: Corpus = corpus()
         with under("tokenizer"):
             self.tokenizer: Any = tokenizer()
-        self.validation, self.shard, self.trees = validation, shard, trees
-        if trees != "none" and len(self.corpus.sides) == 2:
-            raise ScalingError("documents that are pairs have no trees", key="trees", value=trees, fix="leave it out")
+        self.validation, self.shard = validation, shard
 
     @property
     def request(self) -> dict[str, Any]:
@@ -50,7 +44,6 @@ class Text:
             "tokenizer": {"kind": type(self.tokenizer).__name__, **vars(self.tokenizer)},
             "validation": self.validation,
             "shard": self.shard,
-            **split_rule(self.corpus),
         }
 
     @property
@@ -70,8 +63,7 @@ class Text:
         outdated = self.outdated(folder)
         if outdated is not None:
             raise outdated
-        source = open_split(home, split)
-        return treed(source) if self.trees == "python" and isinstance(source, PackedSource) else source
+        return open_split(home, split)
 
     def home(self, folder: Path) -> Path | None:
         """The folder that holds this, where it has been prepared."""
@@ -89,7 +81,7 @@ class Text:
             entry = atomic.read_json(folder / "requests" / f"{self.key}.json")
         except (OSError, ValueError):
             return {}
-        return entry if isinstance(entry, dict) else {}
+        return entry if isinstance(entry, dict) and isinstance(entry.get("stamp"), dict) else {}
 
     def stamp(self, snapshot: Snapshot) -> dict[str, Any]:
         """What prepared data depend on besides the request: the corpus, and a tokenizer that is read from a file."""
@@ -100,12 +92,7 @@ class Text:
         again = "put it back as it was, or run `scaling data prepare` to prepare what it is now"
         home = self.home(folder)
         assert home is not None, "it has been prepared"
-        manifest, stamp = Manifest.read(home), self._entry(folder).get("stamp")
-        if stamp is None and digest(manifest.request) == digest(self.request):
-            stamp = manifest.stamp  # prepared before each data line had a stamp of its own
-        if stamp is None:
-            what = f"it shares {manifest.fingerprint} with other data, and its own files were not recorded"
-            return ScalingError(what, key="data.corpus", fix="run `scaling data prepare` again")
+        manifest, stamp = Manifest.read(home), self._entry(folder)["stamp"]
         changed = self.corpus.changed(dict(stamp))
         if changed is not None:
             what = f"it has changed since it was prepared as {manifest.fingerprint}"

@@ -17,13 +17,13 @@ from torch.nn import functional as F
 
 from scaling.batch import IGNORE, Batch
 from scaling.data.codec import Codec
-from scaling.data.python_tree import statements
 from scaling.data.store import root
 from scaling.data.synthetic.language import Language, Synthetic
 from scaling.data.task.source import Examples
 from scaling.errors import ScalingError
 from scaling.inside.heads import TowerName, stream
 from scaling.inside.look import framed
+from scaling.inside.statements import statements
 from scaling.metric import bootstrap
 from scaling.metric.interval import Interval
 from scaling.metric.metric import Metric, ratio

@@ -287,7 +287,7 @@ def _assemble(config: Config) -> Experiment:
     model, tuning = _blank_model(config)
     parts.check_head(model, objective, train)
     if not has_tree and any(conforms(piece, Position) and piece.reads_tree for piece in model.modules()):
-        fix = "take an encoder, and a task with data.heads or data.trees=python with the objective Masked"
+        fix = "take an encoder, and a task with data.heads"
         raise config.error("model.position", "it reads a tree, and no batch has one", fix)
     start, names, trained = _selected(config["train.parts"], tuning, model, start)
     experiment = Experiment(

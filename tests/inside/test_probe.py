@@ -15,10 +15,10 @@ from scaling import config
 from scaling.cli import main
 from scaling.config import load
 from scaling.data.codec import Codec
-from scaling.data.python_tree import statements
 from scaling.data.synthetic.language import Synthetic
 from scaling.data.tokenizer import Byte
 from scaling.inside.probe import Labelled, Reading, baselines, classify, layers, of_ranks, of_successors, some
+from scaling.inside.statements import statements
 from scaling.interop import run as saved
 from scaling.interop import weights
 from scaling.interop.huggingface import Described
@@ -214,3 +214,12 @@ def test_what_cannot_be_probed_is_one_line(
 def test_a_task_of_classes_is_refused_for_a_probe(folders: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["probe", str(folders / "gpt2"), "cola", f"runs={folders / 'runs'}"]) == 2
     assert "the answers are class, and a probe predicts tags" in capsys.readouterr().err
+
+
+def test_a_form_feed_ends_no_line():
+    source = 'import os\n\x0c\ndef é(x, *rest):\n    return [os.path(x + 1), "a"]\n\ny = é(3)\n'
+    assert [one.text.strip() for one in statements(source)] == [
+        "import os",
+        'def é(x, *rest):\n    return [os.path(x + 1), "a"]',
+        "y = é(3)",
+    ]

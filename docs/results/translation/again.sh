@@ -1,11 +1,11 @@
 #!/bin/sh
-# sh again.sh MULTI30K, in a folder that holds the files of this one: hours on two cores. MULTI30K has train, val and
+# sh again.sh MULTI30K, in this folder of a clone: hours on two cores. MULTI30K has train, val and
 # test_2016_flickr, each as .de.gz and .en.gz. Killed in any way, the same command goes on.
 set -e
 export OMP_NUM_THREADS=1
 cp "$1"/*.gz .
 for table in multi30k table3 docstrings; do
-    scaling table "$table.yaml" --train --keep "$table.md"
+    scaling table "$table.yaml" --extend ../../../examples/machine_corpora/machine.py --train --keep "$table.md"
 done
 scaling study pairs/pairs.yaml
 scaling report pairs --keep .

@@ -2,7 +2,7 @@
 
 from scaling.data.corpus.files import Files, Saved
 from scaling.data.corpus.hub import Hub
-from scaling.data.corpus.pairs import Docstrings, Gettext, Parallel
+from scaling.data.corpus.pairs import Parallel
 from scaling.data.corpus.python import Python
 
-__all__ = ["Docstrings", "Files", "Gettext", "Hub", "Parallel", "Python", "Saved"]
+__all__ = ["Files", "Hub", "Parallel", "Python", "Saved"]

@@ -61,12 +61,6 @@ class Corpus(Protocol):
         ...
 
 
-def split_rule(corpus: Corpus | None) -> dict[str, int]:
-    """A part of what names prepared data: the number of the corpus's rule for its splits, where it is not the first."""
-    rule = getattr(corpus, "split_rule", 1)
-    return {} if rule == 1 else {"split_rule": rule}
-
-
 def sides(source: str | None) -> tuple[str, ...]:
     return ("text",) if source is None else ("text", "source")
 

@@ -18,8 +18,8 @@ import numpy as np
 
 from scaling import atomic
 from scaling.data.codec import Codec
-from scaling.data.corpus.document import Corpus, split_rule
-from scaling.data.shards import TOKENIZER, digest
+from scaling.data.corpus.document import Corpus
+from scaling.data.shards import TOKENIZER, check_files, digest
 from scaling.data.source import Source
 from scaling.data.task import source as rows
 from scaling.data.task.encoded import Split, encoded
@@ -218,19 +218,19 @@ class Task:
         pointer = self._pointer(folder)
         places = self._places(folder, network)
         if places is None:
-            if pointer.exists() and (home := folder / "tasks" / atomic.read_json(pointer)["key"]).is_dir():
+            if pointer.exists() and _is_whole(home := folder / "tasks" / pointer.read_text().strip()):
                 return home
             fix = "run `scaling data prepare` with the same data= (or --model CONFIG) and runs= first"
             fix += ", or set data.files.train=FILE"
             raise ScalingError("the task has not been prepared", fix=fix)
         key = digest(self._request({split: place.stamp for split, place in places.items()}))[:16]
         home = folder / "tasks" / key
-        if not (home / META).exists():
+        if not _is_whole(home):
             if self._reads_corpus and self.corpus is not None:
                 places = {**places, **rows.of_corpus(self.corpus, folder)}
             self._make(home, places)
         if not self.files:
-            atomic.write_json(pointer, {"key": key})
+            atomic.write(pointer, key)
         return home
 
     @property
@@ -238,13 +238,11 @@ class Task:
         return self.corpus is not None and not self.files
 
     def _pointer(self, folder: Path) -> Path:
-        return folder / "tasks" / "requests" / f"{digest(self._request(None))[:16]}.json"
+        return folder / "tasks" / "requests" / digest(self._request(None))[:16]
 
     def _request(self, stamps: Any) -> dict[str, Any]:
         """All that decides what is made; `stamps` are of the content; None: the names represent it."""
         columns = {**vars(self.columns), "values": dict(self.columns.values), "metric": self.goal.scores_texts}
-        if self.columns.heads is None:
-            del columns["heads"]  # which came after tasks had been prepared
         tokenizer = {"kind": type(self.tokenizer).__name__, **vars(self.tokenizer)}
         if not self.tokenizer.learns:
             tokenizer = {"sha256": Codec(self.tokenizer.fit(iter(()))).sha256}
@@ -253,13 +251,9 @@ class Task:
             "columns": columns,
             "order": self.goal.order,
             "tokenizer": tokenizer,
-            "read": [_line(self.layout), self.named, self.rename, self.quotes, self.validation]
-            + ([] if self.limit is None else [self.limit]),
+            "read": [_line(self.layout), self.named, self.rename, self.quotes, self.validation, self.limit],
             "content": {"files": self.files, "hub": self.hub} if stamps is None else stamps,
-            **({} if self.corpus is None else {"corpus": {"kind": type(self.corpus).__name__, **vars(self.corpus)}}),
-            **split_rule(self.corpus),
-            # Tasks that were prepared before had examples of one unit on both sides.
-            **({} if self.unit is None or "validation" in self.splits else {"held_out_by": self.unit}),
+            "corpus": None if self.corpus is None else {"kind": type(self.corpus).__name__, **vars(self.corpus)},
         }
 
     def _places(self, folder: Path, network: bool) -> dict[str, rows.Place] | None:
@@ -319,12 +313,15 @@ class Task:
                 "specials": dict(codec.specials),
                 "splits": {split: len(own) for split, own in examples.items()},
                 "leaks": [*_leaks(examples, self.unit), *_contradictions(examples, self.answer)],
+                "files": {file.name: _flushed(file) for file in sorted(work.iterdir())},
             }
-            atomic.write_json(work / META, meta)
+            atomic.write_json(work / META, {**meta, "sha256": digest(meta)})
+            if home.exists() and not _is_whole(home):
+                os.rename(home, atomic.temporary(home))
             try:
                 os.rename(work, home)
             except OSError:  # another process was first
-                if not (home / META).exists():
+                if not _is_whole(home):
                     raise
             atomic.flush_folder(home.parent)
         finally:
@@ -351,6 +348,25 @@ class Task:
             return example.texts[1]
         value = row.get(self.layout.unit)
         return None if value is None else str(value)
+
+
+def _is_whole(home: Path) -> bool:
+    """Whether a task is prepared, and every file as it was written; one that a disk has damaged is made again."""
+    try:
+        meta = atomic.read_json(home / META)
+        if meta.pop("sha256") != digest(meta):
+            return False
+        check_files(home, meta["files"])
+    except (FileNotFoundError, NotADirectoryError, ValueError, KeyError, AttributeError, TypeError, ScalingError):
+        return False
+    return True
+
+
+def _flushed(file: Path) -> str:
+    """The SHA-256 of a file that is on the disk now."""
+    with file.open("rb+") as content:
+        os.fsync(content.fileno())
+        return hashlib.file_digest(content, "sha256").hexdigest()
 
 
 def _line(layout: Layout) -> str | dict[str, Any]:

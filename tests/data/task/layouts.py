@@ -209,9 +209,6 @@ LAYOUTS["translate_multi30k_de_en"] = (
     {},
     (("Es regnet. (0)",), ["It rains on the town."], "It rains on the town."),
 )
-for name in ("translate_gettext_en_de", "summarize_docstrings"):
-    sides = [{"source": f"It rains. ({number})", "text": "Il pleut sur la ville."} for number in range(9)]
-    LAYOUTS[name] = (sides, {}, (("It rains. (0)",), ["Il pleut sur la ville."], "Il pleut sur la ville."))
 LAYOUTS["dialogue"] = (
     [{"history": f"<ann> Hello {number}. <bob>", "reply": "Hi there, ann, on this day!"} for number in range(9)],
     {},

@@ -19,7 +19,6 @@ from tests.data.task.layouts import AX_B, ENTAILED, LAYOUTS
 SYNTHETIC = {"which_language", "language_switch", "rank_tags", "list_ops", "copy", "recall"}
 LOCAL = {"movie_reviews", "movie_reviews_bytes", "wikisum"}  # on no hub
 TASKS = sorted({file.stem for file in (shipped() / "task").glob("*.yaml")} - SYNTHETIC)
-OF_CORPORA = {"translate_gettext_en_de", "summarize_docstrings"}  # which every machine has, and no hub
 OF_FILES = {"parse_treebank", "dialogue"}  # one's own
 BYTE = {"kind": "Byte"}
 
@@ -72,7 +71,7 @@ def test_every_task_that_is_to_be_shipped_is():
     others |= {"movie_reviews_bytes", "wikisum"}
     written = {"webquestions", "natural_questions", "trivia_qa", "summarize_xsum", "summarize_cnn_dailymail"}
     written |= {"translate_wmt14_en_de", "translate_wmt14_en_fr", "translate_wmt16_en_ro"}
-    written |= {"translate_multi30k_de_en"} | OF_CORPORA | OF_FILES
+    written |= {"translate_multi30k_de_en"} | OF_FILES
     assert {*TASKS} == glue | super_glue | others | written == {*LAYOUTS}
 
 
@@ -101,7 +100,7 @@ def test_a_task_is_read_from_local_files(name, tmp_path):
 
 
 @pytest.mark.parametrize("how", ["saved", "parquet"])
-@pytest.mark.parametrize("name", [name for name in TASKS if name not in LOCAL | OF_CORPORA | OF_FILES])
+@pytest.mark.parametrize("name", [name for name in TASKS if name not in LOCAL | OF_FILES])
 def test_a_task_is_read_through_datasets(name, how, tmp_path):
     """From a folder with a copy of its set: as `save_to_disk` writes it, or tables by split."""
     rows, special, (texts, answer, _) = LAYOUTS[name]

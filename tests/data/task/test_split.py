@@ -15,9 +15,6 @@ from scaling.schema import build
 CLASS = {"answer": "class", "labels": ["no", "yes"], "text": "{text}", "metric": "Accuracy"}
 SPAN = {"answer": "span", "text": "{question}", "second": "{context}", "label": "{answers}", "metric": "SQuAD"}
 
-# Folders of the task below before groups were held out together: without a group, with one, and with a validation file.
-PLAIN, GROUPED, WITH_VALIDATION = "fc0cfa1c0cfab027", "09a9a7308ab4ef7d", "35ce65de6d34743c"
-
 
 def task(files: dict[str, Path], **line: Any):
     named = {split: str(file) for split, file in files.items()}
@@ -105,19 +102,26 @@ def test_replies_of_one_dialogue_are_on_one_side(tmp_path):
     assert not train & validation
 
 
-def test_a_task_without_groups_keeps_its_split_and_its_folder(tmp_path):
+def test_an_example_without_a_group_is_held_out_by_its_text(tmp_path):
     data = task({"train": answers(tmp_path)}, **CLASS)
     for one in data.open("validation", tmp_path / "data").examples:
         hashed = hashlib.blake2b(one.texts[0].encode() + b"\0", digest_size=8).digest()
         assert int.from_bytes(hashed, "big") < 0.25 * 2**64
-    assert data.prepare(tmp_path / "data").name == PLAIN
 
 
-def test_data_that_were_split_without_groups_are_not_taken(tmp_path):
-    files = {"train": answers(tmp_path)}
-    assert task(files, **CLASS, group="{qid}").prepare(tmp_path / "data").name != GROUPED
-    files["validation"] = files["train"]
-    assert task(files, **CLASS, group="{qid}").prepare(tmp_path / "data").name == WITH_VALIDATION
+@pytest.mark.parametrize("file", ["task.json", "train.npz", "train.jsonl", "words.npy", "tokenizer.json"])
+@pytest.mark.parametrize("harm", ["flipped", "truncated", "missing"])
+def test_a_damaged_task_is_prepared_again(tmp_path, file, harm):
+    data = task({"train": answers(tmp_path)}, **CLASS)
+    home = data.prepare(tmp_path / "data")
+    content = {each.name: each.read_bytes() for each in home.iterdir() if each.name != "trusted.json"}
+    half = len(content[file]) // 2
+    flipped = content[file][:half] + bytes([content[file][half] ^ 1]) + content[file][half + 1 :]
+    (home / file).unlink()
+    if harm != "missing":
+        (home / file).write_bytes(flipped if harm == "flipped" else content[file][:half])
+    assert data.prepare(tmp_path / "data") == home
+    assert content == {each.name: each.read_bytes() for each in home.iterdir() if each.name != "trusted.json"}
 
 
 def warnings(folder: Path, capsys, train: list[tuple], validation: list[tuple], **line: Any) -> list[str]:

@@ -1,6 +1,4 @@
-"""Syntax trees of Python sources, by the interpreter's own parser: statements, the depth of their words, and the
-places of tokens.
-"""
+"""Statements of Python sources and the depth of their words in the syntax tree, by the interpreter's own parser."""
 
 from __future__ import annotations
 
@@ -12,10 +10,6 @@ import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
-
-import numpy as np
-
-from scaling.data.tree import OUTSIDE
 
 _LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")  # as the parser counts: a form feed ends no line
 _PLACED = ast.expr | ast.stmt | ast.excepthandler | ast.arg | ast.keyword | ast.alias
@@ -51,37 +45,6 @@ def statements(source: str) -> Iterator[Statement]:
         words = _words(text, node, first)
         if words:
             yield Statement(text, words)
-
-
-def places(source: str, tokens: np.ndarray) -> np.ndarray | None:
-    """[t 3] of tokens that end behind these characters [t]: the depth of the deepest node around each, its number when
-    the tree is read from the root downwards, and the number behind its last descendant. None where the parser refuses
-    the source.
-    """
-    module = _parsed(source)
-    if module is None:
-        return None
-    text = _Text(source, 1)
-    nodes: list[tuple[int, int, int]] = [OUTSIDE]
-    around = np.zeros(len(source), np.int32)
-
-    def descend(node: ast.AST, depth: int) -> None:
-        number = len(nodes)
-        if isinstance(node, _PLACED):
-            start, stop = text.span(node)
-            around[start:stop] = number
-            nodes.append((depth, number, 0))
-            depth += 1
-        for child in ast.iter_child_nodes(node):
-            descend(child, depth)
-        if isinstance(node, _PLACED):
-            nodes[number] = depth - 1, number, len(nodes)
-
-    try:
-        descend(module, 1)
-    except (RecursionError, IndexError):
-        return None
-    return np.array(nodes, np.int32)[around[np.maximum(tokens - 1, 0)]]
 
 
 def _parsed(source: str) -> ast.Module | None:

@@ -1,0 +1,143 @@
+"""The example of corpora that every machine has: message catalogues, functions and their docstrings."""
+
+from __future__ import annotations
+
+import struct
+import sys
+import sysconfig
+from pathlib import Path
+
+import pytest
+
+from scaling.errors import ScalingError
+from scaling.schema import build, extend
+
+MACHINE = Path(__file__).parents[2] / "examples" / "machine_corpora" / "machine.py"
+
+
+@pytest.fixture(autouse=True)
+def joined() -> None:
+    extend(MACHINE)
+
+
+def functions(text: str) -> list[tuple[str, str]]:
+    return list(sys.modules[f"scaling_extension_{MACHINE.stem}"].functions(text))
+
+
+def catalogue(file: Path, entries: dict[bytes, bytes], order: str = "<") -> None:
+    """A `.mo` file, laid out as GNU gettext's manual states (section 10.3)."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    head, texts, tables = 28, b"", [b"", b""]
+    begin = head + 16 * len(entries)
+    for side in (0, 1):
+        for entry in sorted(entries.items()):
+            tables[side] += struct.pack(f"{order}2I", len(entry[side]), begin + len(texts))
+            texts += entry[side] + b"\0"
+    numbers = (0x950412DE, 0, len(entries), head, head + 8 * len(entries), 0, 0)
+    file.write_bytes(struct.pack(f"{order}7I", *numbers) + tables[0] + tables[1] + texts)
+
+
+HEADER = {b"": b"Content-Type: text/plain; charset=UTF-8\n"}
+
+
+def gettext(folder: Path, **line):
+    corpus = build("corpus", {"kind": "Gettext", "folder": str(folder), **line})
+    return [(d.source, d.text, d.split) for d in corpus.snapshot(folder).documents()]
+
+
+@pytest.mark.parametrize("order", ["<", ">"])
+def test_a_catalogue_gives_messages_and_translations(tmp_path, order):
+    entries = {
+        b"Open file": "Datei öffnen".encode(),
+        b"menu\x04Close  it\n": b"Schliessen",
+        b"%d file\0%d files": b"%d Datei\0%d Dateien",
+        b"untranslated": b"",
+    }
+    catalogue(tmp_path / "de" / "LC_MESSAGES" / "app.mo", HEADER | entries, order)
+    assert set(gettext(tmp_path, held_out=0.0)) == {
+        ("Open file", "Datei öffnen", "train"),
+        ("Close it", "Schliessen", "train"),
+        ("%d file", "%d Datei", "train"),
+    }
+
+
+def test_a_catalogue_in_another_encoding_is_read_by_its_header(tmp_path):
+    own = {b"": b"Content-Type: text/plain; charset=ISO-8859-1\n", b"over": "über".encode("latin-1")}
+    catalogue(tmp_path / "de" / "LC_MESSAGES" / "app.mo", own)
+    assert gettext(tmp_path, held_out=0.0) == [("over", "über", "train")]
+
+
+def test_whole_catalogues_are_held_out_without_what_is_trained_on(tmp_path):
+    for number in range(40):
+        entries = {b"shared": b"geteilt", f"own {number}".encode(): f"eigen {number}".encode()}
+        catalogue(tmp_path / "de" / "LC_MESSAGES" / f"app{number}.mo", HEADER | entries)
+    rows = gettext(tmp_path, held_out=0.3)
+    splits: dict[str, set[str]] = {
+        split: {s for s, _, own in rows if own == split} for split in ("train", "validation")
+    }
+    assert not splits["train"] & splits["validation"]
+    assert "shared" in splits["train"]
+    assert 4 <= len(splits["validation"]) <= 20
+    assert rows == gettext(tmp_path, held_out=0.3)
+
+
+@pytest.mark.parametrize(
+    ("line", "stated"),
+    [
+        ({"language": "eo"}, "language='eo': no catalogue in"),
+        ({"folder": "/nowhere"}, "folder='/nowhere': no message catalogues in /nowhere; install programs with"),
+    ],
+)
+def test_what_a_machine_lacks_is_one_line(tmp_path, line, stated):
+    catalogue(tmp_path / "de" / "LC_MESSAGES" / "app.mo", HEADER | {b"a": b"b"})
+    with pytest.raises(ScalingError) as error:
+        gettext(line.pop("folder", tmp_path), **line)
+    assert stated in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("content", [b"", b"no catalogue at all, but some text of a reasonable length"])
+def test_a_broken_catalogue_is_named(tmp_path, content):
+    file = tmp_path / "de" / "LC_MESSAGES" / "app.mo"
+    catalogue(file, HEADER)
+    file.write_bytes(content)
+    with pytest.raises(ScalingError, match=r"app\.mo: it is no message catalogue"):
+        gettext(tmp_path)
+
+
+def test_a_function_is_answered_by_the_first_paragraph_of_its_docstring():
+    text = (
+        'def f(x):\n    """Add one\n    to x.\n\n    More."""\n    return x + 1\n'
+        'def g():\n    """Only this."""\n'
+        "def h():\n    return 2\n"
+    )
+    assert functions(text) == [("def f(x):\n    return x + 1", "Add one to x.")]
+    assert functions("def broken(:\n") == []
+
+
+FUNCTION = '''
+def {name}(number):
+    """Return {name} of a number."""
+    total = number + number * number - number ** number
+    return total
+'''
+
+
+@pytest.fixture
+def corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Forty files with a function of their own each and one that all have."""
+    library = tmp_path / "lib"
+    library.mkdir()
+    for number in range(40):
+        text = FUNCTION.format(name=f"own{number}") + FUNCTION.format(name="shared")
+        (library / f"file{number}.py").write_text(text)
+    monkeypatch.setattr(sysconfig, "get_paths", lambda: {"stdlib": str(library)})
+    return build("corpus", {"kind": "Docstrings", "reach": "standard", "held_out": 0.3})
+
+
+def test_no_function_is_trained_on_and_held_out(corpus, tmp_path: Path) -> None:
+    documents = list(corpus.snapshot(tmp_path).documents())
+    train, validation = ({one.source for one in documents if one.split == split} for split in ("train", "validation"))
+    assert not train & validation
+    assert len(train) + len(validation) == 41
+    assert 4 < len(validation) < 25
