@@ -116,7 +116,7 @@ def test_what_does_not_fit_prepared_data_is_refused(capsys: pytest.CaptureFixtur
     assert "shorter than one window" in refused(capsys, "show", *words, "size.length=100000")
     shard = folder / "train" / "00000.text.tokens"
     shard.write_bytes(shard.read_bytes()[::-1])
-    assert "the shard was altered: its hash does not fit" in refused(capsys, "show", *words)
+    assert "it was altered: its hash does not fit" in refused(capsys, "show", *words)
 
 
 def test_shipped_data_are_listed_with_what_is_prepared_of_them(
