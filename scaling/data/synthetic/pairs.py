@@ -1,11 +1,10 @@
-"""Synthetic pairs: sequences and what they become, nested lists and their values."""
+"""Synthetic pairs: sentences of a language and their translations."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
-from itertools import pairwise
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated
 
@@ -14,7 +13,6 @@ import numpy as np
 from scaling.data import hashing
 from scaling.data.source import Rows
 from scaling.data.synthetic import language as successors
-from scaling.data.synthetic.exact import Count, Drawn, Exact
 from scaling.data.synthetic.language import Ranks, Synthetic, fingerprint, spelled
 from scaling.errors import ScalingError
 from scaling.schema import Range, Seed, SmallInt, check_fields
@@ -168,169 +166,3 @@ class Translation:
 def _wide(array: np.ndarray, length: int) -> np.ndarray:
     """Cut or filled up with zeros to `length` columns."""
     return np.pad(array[:, :length], ((0, 0), (0, max(0, length - array.shape[1]))))
-
-
-DIGITS = 10
-OPERATORS = ("[MIN", "[MAX", "[MED", "[SM")
-WORDS = (*map(str, range(DIGITS)), *OPERATORS, "]")
-END = len(WORDS) - 1
-OPERATOR_CHANCE = 0.25
-TOGETHER = 8192  # trees that are drawn at once
-PATIENCE = 100  # draws of so many without a text of the lengths
-
-
-@dataclass(frozen=True, kw_only=True)
-class ListOps(Exact):
-    """The value of nested lists of digits under minimum, maximum, median and sum modulo 10: ten classes. (Nangia and
-    Bowman 2018; Tay et al. 2020, Long Range Arena, section 2.2.1)
-
-    An argument is with probability 1/4 an operator of 2 to `arguments` arguments, above `depth`, and else a digit. As
-    in the benchmark's generator texts of more than `shortest` and less than `longest` tokens are kept, each once; a
-    median is rounded down, and no token groups arguments. The draws are our own.
-    """
-
-    examples: Count = 96_000
-    held_out: Count = 2000
-    shortest: Annotated[int, Range(least=1, most=1 << 16)] = 500
-    longest: Annotated[int, Range(least=3, most=1 << 16)] = 2000
-    depth: Annotated[int, Range(least=2, most=16)] = 10
-    arguments: Annotated[int, Range(least=2, most=64)] = 10
-    seed: Seed = 3401
-
-    def check(self) -> None:
-        if self.longest <= self.shortest + 1:
-            raise ScalingError(
-                f"no text has more than {self.shortest} and less than {self.longest} tokens",
-                key="longest",
-                value=self.longest,
-                fix=f"take {self.shortest + 2} or more",
-            )
-
-    @property
-    def vocabulary(self) -> int:
-        return len(WORDS)
-
-    @property
-    def labels(self) -> tuple[str, ...]:
-        return WORDS[:DIGITS]
-
-    def spell(self, tokens: np.ndarray) -> list[str]:
-        return [WORDS[token] for token in tokens]
-
-    def generate(self, split: str) -> Drawn:
-        """The validation and test texts are drawn first, so that more training texts do not change them."""
-        before = {"validation": 0, "test": self.held_out, "train": 2 * self.held_out}[split]
-        count = self.examples if split == "train" else self.held_out
-        texts, values = _texts(self)
-        own = texts[before : before + count]
-        ends = np.concatenate([[0], np.cumsum([len(text) for text in own])])
-        return Drawn(np.concatenate(own), ends, values[before : before + count])
-
-
-@lru_cache(maxsize=2)
-def _texts(task: ListOps) -> tuple[list[np.ndarray], np.ndarray]:
-    texts: list[np.ndarray] = []
-    values: list[int] = []
-    seen: set[bytes] = set()
-    wanted, without = task.examples + 2 * task.held_out, 0
-    for batch in _batches(task):
-        before = len(texts)
-        for text, value in batch:
-            key = text.tobytes()
-            if key not in seen:
-                seen.add(key)
-                texts.append(text)
-                values.append(value)
-        if len(texts) >= wanted:
-            return texts[:wanted], np.array(values[:wanted])
-        without = 0 if len(texts) > before else without + 1
-        if without == PATIENCE:
-            raise ScalingError(
-                f"{PATIENCE * TOGETHER:,} draws gave no more texts of these lengths than {len(texts):,} of {wanted:,}",
-                key="examples",
-                value=task.examples,
-                fix="allow other lengths, more depth or more arguments, or take fewer examples",
-            )
-    raise AssertionError  # batches do not end
-
-
-def _batches(task: ListOps) -> Iterator[list[tuple[np.ndarray, int]]]:
-    number = 0
-    while True:
-        yield _batch(task, np.arange(number, number + TOGETHER))
-        number += TOGETHER
-
-
-@dataclass
-class _Level:
-    """The nodes of one depth of many trees, siblings side by side."""
-
-    operator: np.ndarray  # −1: a digit
-    value: np.ndarray
-    first: np.ndarray  # of its operators: where their arguments begin in the next level
-    length: np.ndarray
-
-
-def _batch(task: ListOps, numbers: np.ndarray) -> list[tuple[np.ndarray, int]]:
-    """The texts among these trees that have the length, and their values."""
-    levels = _drawn(task, numbers)
-    _evaluate(levels)
-    root = levels[0]
-    kept = (root.length > task.shortest) & (root.length < task.longest)
-    lengths = np.where(kept, root.length, 0)
-    place = np.where(kept, np.cumsum(lengths) - lengths, -1)
-    tokens = np.zeros(lengths.sum(), np.uint8)
-    for level, below in zip(levels, [*levels[1:], None], strict=True):
-        is_operator = level.operator >= 0
-        written = place >= 0
-        tokens[place[written]] = np.where(is_operator, DIGITS + level.operator, level.value)[written]
-        closed = written & is_operator
-        tokens[place[closed] + level.length[closed] - 1] = END
-        if below is None or not is_operator.any():
-            break
-        counts = np.diff(np.append(level.first, len(below.length)))
-        before = np.cumsum(below.length) - below.length
-        offset = before - np.repeat(before[level.first], counts)  # of the arguments before it
-        of_parent = np.repeat(place[is_operator], counts)
-        place = np.where(of_parent >= 0, of_parent + 1 + offset, -1)
-    texts = np.split(tokens, np.cumsum(lengths[kept])[:-1]) if kept.any() else []
-    return list(zip(texts, root.value[kept].tolist(), strict=True))
-
-
-def _drawn(task: ListOps, numbers: np.ndarray) -> list[_Level]:
-    """The nodes from the roots on. A node's key is a function of its parent's and of its place among the arguments."""
-    keys, levels = hashing.keys(task.seed, "ListOps", numbers), []
-    for depth in range(1, task.depth + 1):
-        draws = hashing.bits(keys, 4)
-        is_operator = (draws[:, 0] < np.uint64(OPERATOR_CHANCE * 2**64)) & (depth < task.depth)
-        operator = np.where(is_operator, hashing.below(draws[:, 1], len(OPERATORS)).astype(np.int64), -1)
-        value = hashing.below(draws[:, 2], DIGITS).astype(np.int64)
-        counts = 2 + hashing.below(draws[is_operator, 3], task.arguments - 1).astype(np.int64)
-        first = np.cumsum(counts) - counts
-        levels.append(_Level(operator, value, first, np.ones(len(keys), np.int64)))
-        if not is_operator.any():
-            break
-        place = np.arange(counts.sum()) - np.repeat(first, counts)
-        keys = hashing.bits_at(np.repeat(hashing.branch(keys[is_operator], "arguments"), counts), place)
-    return levels
-
-
-def _evaluate(levels: list[_Level]) -> None:
-    """Lengths and values of operators, from the deepest ones up."""
-    for level, below in reversed(list(pairwise(levels))):
-        which = level.operator >= 0
-        if not which.any():
-            continue
-        level.length[which] = 2 + np.add.reduceat(below.length, level.first)
-        counts = np.diff(np.append(level.first, len(below.value)))
-        in_order = below.value[np.lexsort((below.value, np.repeat(np.arange(len(counts)), counts)))]
-        middle = in_order[level.first + (counts - 1) // 2] + in_order[level.first + counts // 2]
-        of_each = np.stack(
-            [
-                in_order[level.first],
-                in_order[level.first + counts - 1],
-                middle // 2,
-                np.add.reduceat(below.value, level.first) % DIGITS,
-            ]
-        )
-        level.value[which] = of_each[level.operator[which], np.arange(len(counts))]

@@ -1,4 +1,4 @@
-"""Tasks on synthetic languages whose best score is known: which language wrote a text, where it changes, which rank."""
+"""Tasks that are drawn, whose best score is known: on languages, on symbols of the text itself."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -23,30 +23,166 @@ from scaling.schema import Range, Seed, SmallInt, check_fields
 
 SPLITS = ("train", "validation", "test")
 SPECIALS = ("bos", "eos", "pad")
-MOST_SYMBOLS = 1 << 25  # in a split: each is drawn before training
+MOST = 1 << 25  # tokens in a split: each is drawn before training
+Count = Annotated[int, Range(least=1, most=10**6)]
+
+
+class Drawn(NamedTuple):
+    """Texts end to end, where each ends, and their labels: one for each text, or one for each token."""
+
+    tokens: np.ndarray
+    ends: np.ndarray  # [n + 1]
+    labels: np.ndarray
 
 
 @dataclass(frozen=True, kw_only=True)
-class _SyntheticTask(ABC):
-    """Texts of two languages of `symbols` symbols; a language depends on the `order` symbols before."""
+class SyntheticTask(ABC):
+    """A task of `examples` training texts, and `held_out` of each other split. Who knows the rule has the score `best`
+    on the validation texts.
+    """
 
-    examples: Annotated[int, Range(least=1, most=10**6)] = 4096  # of the training split
-    held_out: Annotated[int, Range(least=1, most=10**6)] = 1024  # of each other split
-    length: SmallInt = 16
-    symbols: Annotated[int, Range(least=2, most=8192)] = 16
-    order: Annotated[int, Range(least=1, most=25)] = 1
-    exponent: Annotated[float, Range(least=0, most=64)] = 1.6
+    examples: Count = 4096
+    held_out: Count = 1024
     seed: Seed = 3401
 
     version: ClassVar[int] = 1
-    answer: ClassVar[Answer]
-    metric: ClassVar[Metric]
+    answer: ClassVar[Answer] = "class"
+    metric: ClassVar[Metric] = Accuracy()
 
     def __post_init__(self) -> None:
         check_fields(self)
-        if (symbols := max(self.examples, self.held_out) * self.length) > MOST_SYMBOLS:
-            what = f"{symbols:,} symbols in a split are more than {MOST_SYMBOLS:,}"
+        self.check()
+
+    @abstractmethod
+    def check(self) -> None:
+        """Refuse values that do not fit each other."""
+
+    @property
+    @abstractmethod
+    def vocabulary(self) -> int:
+        """Different tokens, specials aside."""
+
+    @property
+    @abstractmethod
+    def labels(self) -> tuple[str, ...]: ...
+
+    @abstractmethod
+    def generate(self, split: str) -> Drawn: ...
+
+    @cached_property
+    def best(self) -> float:
+        return 1.0
+
+    def spell(self, tokens: np.ndarray) -> list[str]:
+        """Each token as a person reads it."""
+        return [str(token) for token in tokens.tolist()]
+
+    def example(self, tokens: np.ndarray, label: Any) -> Example:
+        """As a metric takes it."""
+        words = self.spell(tokens)
+        if self.answer == "tags":
+            return Example(texts=tuple(words), answer=[self.labels[int(tag)] for tag in label])
+        return Example(texts=(" ".join(words),), answer=int(label))
+
+    def drawn(self, split: str) -> Sequence[Example]:
+        """The examples as a metric and a person read them."""
+        tokens, ends, labels = generated(self, split)
+        texts = np.split(tokens, ends[1:-1])
+        each = np.split(labels, ends[1:-1]) if self.answer == "tags" else labels
+        return [self.example(*pair) for pair in zip(texts, each, strict=True)]
+
+    def arrays(self, drawn: Drawn) -> dict[str, np.ndarray]:
+        """A split as `Split` holds it."""
+        tokens, ends, labels = drawn
+        arrays = {
+            "parts": np.arange(len(ends)),
+            "tokens": tokens,
+            "tokens_ends": ends,
+            "labels": labels,
+            "written": tokens,  # a prompt, and no target
+            "written_ends": np.sort(np.concatenate([ends, ends[1:]])),
+        }
+        if self.answer == "tags":
+            places = np.arange(len(tokens)) - np.repeat(ends[:-1], np.diff(ends))
+            arrays |= {"labels_ends": ends, "pieces": np.stack([places, places], 1), "pieces_ends": ends}
+        return arrays
+
+    def open(self, split: str, folder: Path) -> SyntheticExamples:
+        if split not in SPLITS:
+            raise ScalingError(f"there is no split {split!r}", fix=f"take {', '.join(SPLITS)}")
+        return SyntheticExamples(
+            Goal(self.answer, self.labels, self.metric),
+            split,
+            Split(self.arrays(generated(self, split)), self.answer),
+            fingerprint(self, "every split"),
+            self.vocabulary + len(SPECIALS),
+            {name: self.vocabulary + number for number, name in enumerate(SPECIALS)},
+            law=self,
+        )
+
+
+@lru_cache(maxsize=16)
+def generated(task: SyntheticTask, split: str) -> Drawn:
+    return task.generate(split)
+
+
+@dataclass(frozen=True)
+class SyntheticExamples(Examples):
+    """One split of a synthetic task; `best` is the score that no model is expected to exceed."""
+
+    law: Any = None
+
+    @property
+    def best(self) -> float:
+        return self.law.best
+
+    @cached_property
+    def examples(self) -> Sequence[Example]:
+        return self.law.drawn(self.split)
+
+    def decode(self, tokens: np.ndarray) -> str:
+        return spelled(tokens, self.specials)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _OfLength(SyntheticTask):
+    """Texts of `length` tokens among `symbols`."""
+
+    length: Annotated[int, Range(least=2, most=1 << 20)] = 64
+    symbols: Annotated[int, Range(least=2, most=8192)] = 16
+
+    def check(self) -> None:
+        if (tokens := max(self.examples, self.held_out) * self.length) > MOST:
+            what = f"{tokens:,} tokens in a split are more than {MOST:,}"
             raise ScalingError(what, key="length", value=self.length, fix="take fewer examples, or shorter ones")
+
+    @property
+    def vocabulary(self) -> int:
+        return self.symbols
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        return tuple(map(str, range(self.symbols)))
+
+    def keys(self, split: str) -> np.ndarray:
+        count = self.examples if split == "train" else self.held_out
+        return hashing.keys(self.seed, f"{type(self).__name__} {split}", np.arange(count))
+
+    def _symbols(self, keys: np.ndarray) -> np.ndarray:
+        """[n length], each as likely."""
+        return hashing.below(hashing.bits(keys, self.length), self.symbols).astype(np.int64)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _OfLanguages(_OfLength):
+    """Texts of two languages of `symbols` symbols; a language depends on the `order` symbols before."""
+
+    length: SmallInt = 16
+    order: Annotated[int, Range(least=1, most=25)] = 1
+    exponent: Annotated[float, Range(least=0, most=64)] = 1.6
+
+    def check(self) -> None:
+        super().check()
         _ = self.languages
 
     @property
@@ -55,24 +191,24 @@ class _SyntheticTask(ABC):
         keys: dict[str, Any] = {"symbols": self.symbols, "order": self.order, "exponent": self.exponent}
         return Synthetic(**keys, seed=self.seed), Synthetic(**keys, seed=self.seed + 1)
 
-    @property
-    def labels(self) -> tuple[str, ...]:
-        return ()
-
     @abstractmethod
-    def generate(self, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def draw(self, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """[n length] symbols, and their labels."""
 
     @abstractmethod
     def chances(self, symbols: np.ndarray) -> np.ndarray:
         """[n labels], the chance of each label given a text: what no model can know better."""
 
+    def generate(self, split: str) -> Drawn:
+        symbols, labels = self.draw(self.keys(split))
+        return Drawn(symbols.ravel(), np.arange(len(symbols) + 1) * self.length, labels.ravel())
+
     @cached_property
     def best(self) -> float:
         """The score that is expected of who knows both languages, on the validation texts: the mean chance of the
         likeliest label.
         """
-        symbols, _ = _generated(self, "validation")
+        symbols = generated(self, "validation").tokens.reshape(-1, self.length)
         return float(self.chances(symbols).max(1).mean())
 
     def _drawn(self, keys: np.ndarray, second: np.ndarray) -> np.ndarray:
@@ -100,60 +236,9 @@ class _SyntheticTask(ABC):
         law = -self.languages[0].ranks.losses.astype(np.float64)
         return np.stack([law[self.ranks(symbols, language)] for language in (0, 1)])
 
-    def open(self, split: str, folder: Path) -> SyntheticExamples:
-        if split not in SPLITS:
-            raise ScalingError(f"there is no split {split!r}", fix=f"take {', '.join(SPLITS)}")
-        symbols, labels = _generated(self, split)
-        return SyntheticExamples(
-            Goal(self.answer, self.labels, self.metric),
-            split,
-            self._split(symbols, labels),
-            fingerprint(self, "every split"),
-            self.symbols + len(SPECIALS),
-            {name: self.symbols + number for number, name in enumerate(SPECIALS)},
-            law=self,
-        )
-
-    def _split(self, symbols: np.ndarray, labels: np.ndarray) -> Split:
-        count, length = symbols.shape
-        ends, places = np.arange(count + 1) * length, np.arange(length)
-        arrays = {
-            "parts": np.arange(count + 1),
-            "tokens": symbols.ravel(),
-            "tokens_ends": ends,
-            "labels": labels,
-            "written": symbols.ravel(),  # a prompt, and no target
-            "written_ends": np.sort(np.concatenate([ends, ends[1:]])),
-        }
-        if self.answer == "tags":
-            pieces = np.tile(np.stack([places, places], 1), (count, 1))
-            arrays |= {"labels": labels.ravel(), "labels_ends": ends, "pieces": pieces, "pieces_ends": ends}
-        if self.answer == "span":
-            # A question without a token before each text; a token's characters are those of its place (`Numbered`).
-            stops = np.cumsum([len(str(place)) + 1 for place in places]) - 1
-            starts = stops - [len(str(place)) for place in places]
-            arrays |= {"parts": 2 * np.arange(count + 1), "tokens_ends": np.sort(np.concatenate([ends, ends[:-1]]))}
-            arrays |= {"labels": np.stack([labels, labels], 1)}
-            arrays |= {"pieces": np.tile(np.stack([starts, stops], 1), (count, 1)), "pieces_ends": ends}
-        return Split(arrays, self.answer)
-
-    def drawn(self, split: str) -> Sequence[Example]:
-        """The examples as a metric and a person read them."""
-        return [self.example(*pair) for pair in zip(*_generated(self, split))]
-
-    def example(self, symbols: np.ndarray, label: Any) -> Example:
-        """As a metric takes it."""
-        return Example(texts=(" ".join(map(str, symbols.tolist())),), answer=int(label))
-
-
-@lru_cache(maxsize=16)
-def _generated(task: _SyntheticTask, split: str) -> tuple[np.ndarray, np.ndarray]:
-    count = task.examples if split == "train" else task.held_out
-    return task.generate(hashing.keys(task.seed, f"{type(task).__name__} {split}", np.arange(count)))
-
 
 @dataclass(frozen=True, kw_only=True)
-class WhichLanguage(_SyntheticTask):
+class WhichLanguage(_OfLanguages):
     """Which of two languages wrote a text, each as often: a class. `best` is the accuracy of Bayes' rule."""
 
     answer = "class"
@@ -163,7 +248,7 @@ class WhichLanguage(_SyntheticTask):
     def labels(self) -> tuple[str, ...]:
         return ("first", "second")
 
-    def generate(self, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def draw(self, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         labels = (hashing.bits(hashing.branch(keys, "language"), 1)[:, 0] >> np.uint64(63)).astype(np.int64)
         return self._drawn(keys, np.repeat(labels[:, None] == 1, self.length, 1)), labels
 
@@ -172,7 +257,7 @@ class WhichLanguage(_SyntheticTask):
 
 
 @dataclass(frozen=True, kw_only=True)
-class LanguageSwitch(_SyntheticTask):
+class LanguageSwitch(_OfLanguages):
     """Where a text changes from the first language to the second, at any of its symbols but the first: a span of one
     token. `best` is how often Bayes' rule finds it.
     """
@@ -180,9 +265,16 @@ class LanguageSwitch(_SyntheticTask):
     answer = "span"
     metric = ExactMatch(normalisation="none")
 
-    def generate(self, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def check(self) -> None:
+        super().check()
         if self.length < 2:
             raise ScalingError("a text of one symbol does not change", key="length", value=self.length, fix="take 2")
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        return ()
+
+    def draw(self, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         drawn = hashing.bits(hashing.branch(keys, "switch"), 1)[:, 0]
         labels = 1 + hashing.below(drawn, self.length - 1).astype(np.int64)
         return self._drawn(keys, np.arange(self.length) >= labels[:, None]), labels
@@ -191,13 +283,26 @@ class LanguageSwitch(_SyntheticTask):
         first, second = np.cumsum(self.log_chances(symbols), axis=2)
         return _normalised(first[:, :-1] + second[:, -1:] - second[:, :-1])
 
+    def arrays(self, drawn: Drawn) -> dict[str, np.ndarray]:
+        """A question without a token before each text; a token's characters are those of its place (`Numbered`)."""
+        ends, places = drawn.ends, np.arange(self.length)
+        stops = np.cumsum([len(str(place)) + 1 for place in places]) - 1
+        starts = stops - [len(str(place)) for place in places]
+        return super().arrays(drawn) | {
+            "parts": 2 * np.arange(len(ends)),
+            "tokens_ends": np.sort(np.concatenate([ends, ends[:-1]])),
+            "labels": np.stack([drawn.labels, drawn.labels], 1),
+            "pieces": np.tile(np.stack([starts, stops], 1), (len(ends) - 1, 1)),
+            "pieces_ends": ends,
+        }
+
     def example(self, symbols: np.ndarray, label: Any) -> Example:
         text = " ".join(map(str, symbols.tolist()))
         return Example(texts=("", " ".join(map(str, range(self.length)))), answer=[str(int(label))], prompt=text)
 
 
 @dataclass(frozen=True, kw_only=True)
-class RankTags(_SyntheticTask):
+class RankTags(_OfLanguages):
     """The rank of each symbol after those before it, up to `tags` − 1: a tag for each token. Whoever knows the
     language is always right.
     """
@@ -211,15 +316,12 @@ class RankTags(_SyntheticTask):
     def labels(self) -> tuple[str, ...]:
         return tuple(str(rank) for rank in range(self.tags))
 
-    def generate(self, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def draw(self, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         symbols = self._drawn(keys, np.zeros((len(keys), self.length), bool))
         return symbols, np.minimum(self.ranks(symbols, 0), self.tags - 1)
 
     def chances(self, symbols: np.ndarray) -> np.ndarray:
         return np.ones((len(symbols), 1))
-
-    def example(self, symbols: np.ndarray, label: Any) -> Example:
-        return Example(texts=tuple(map(str, symbols.tolist())), answer=[self.labels[int(tag)] for tag in label])
 
 
 def _normalised(log_chances: np.ndarray) -> np.ndarray:
@@ -227,19 +329,64 @@ def _normalised(log_chances: np.ndarray) -> np.ndarray:
     return weights / weights.sum(1, keepdims=True)
 
 
-@dataclass(frozen=True)
-class SyntheticExamples(Examples):
-    """One split of a synthetic task; `best` is the score that no model is expected to exceed."""
+@dataclass(frozen=True, kw_only=True)
+class Copy(_OfLength):
+    """The symbol `distance` tokens back, as a tag for each token; the first tokens' is the first symbol. (As the
+    copying problem of Hochreiter and Schmidhuber 1997, at every place)
+    """
 
-    law: Any = None
+    distance: Annotated[int, Range(least=1, most=1 << 20)] = 32
+
+    answer = "tags"
+    metric = TagAccuracy()
+
+    def check(self) -> None:
+        super().check()
+        if self.distance >= self.length:
+            raise ScalingError(
+                f"texts of {self.length} tokens have none {self.distance} back",
+                key="distance",
+                value=self.distance,
+                fix=f"take at most {self.length - 1}, or a larger length",
+            )
+
+    def generate(self, split: str) -> Drawn:
+        symbols = self._symbols(self.keys(split))
+        places = np.maximum(np.arange(self.length) - self.distance, 0)
+        ends = np.arange(len(symbols) + 1) * self.length
+        return Drawn(symbols.ravel(), ends, symbols[:, places].ravel())
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recall(_OfLength):
+    """The symbol behind a key: `pairs` of a key and a symbol are at random places of a text of other symbols, and its
+    last token is one of the keys. (Associative recall; Graves et al. 2014, section 4.3)
+    """
+
+    pairs: Annotated[int, Range(least=1, most=4096)] = 4
+
+    def check(self) -> None:
+        super().check()
+        if 2 * self.pairs + 1 > self.length:
+            raise ScalingError(
+                f"{self.pairs} pairs and a question take {2 * self.pairs + 1} tokens, and texts have {self.length}",
+                key="pairs",
+                value=self.pairs,
+                fix=f"take at most {(self.length - 1) // 2}, or a larger length",
+            )
 
     @property
-    def best(self) -> float:
-        return self.law.best
+    def vocabulary(self) -> int:
+        return self.symbols + self.pairs  # the keys are the last ones
 
-    @cached_property
-    def examples(self) -> Sequence[Example]:
-        return self.law.drawn(self.split)
-
-    def decode(self, tokens: np.ndarray) -> str:
-        return spelled(tokens, self.specials)
+    def generate(self, split: str) -> Drawn:
+        keys = self.keys(split)
+        text = self._symbols(keys)
+        slots = (self.length - 1) // 2
+        rows = np.arange(len(text))[:, None]
+        chosen = np.argsort(hashing.bits(hashing.branch(keys, "places"), slots), axis=1, kind="stable")[:, : self.pairs]
+        text[rows, 2 * chosen] = self.symbols + np.arange(self.pairs)
+        asked = hashing.below(hashing.bits(hashing.branch(keys, "question"), 1)[:, 0], self.pairs).astype(np.int64)
+        text[:, -1] = self.symbols + asked
+        labels = text[rows[:, 0], 2 * chosen[rows[:, 0], asked] + 1]
+        return Drawn(text.ravel(), np.arange(len(text) + 1) * self.length, labels)

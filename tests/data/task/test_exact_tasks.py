@@ -10,7 +10,7 @@ import pytest
 
 from scaling.config import load
 from scaling.data.synthetic import Copy, ListOps, Recall
-from scaling.data.synthetic.pairs import WORDS
+from scaling.data.synthetic.list_ops import WORDS
 from scaling.errors import ScalingError
 from scaling.training.run import train
 

@@ -59,7 +59,7 @@ def test_who_takes_the_likeliest_label_scores_the_best(kind, tmp_path):
 def test_the_ranks_are_those_that_were_drawn():
     task = RankTags(tags=16, symbols=16, length=12)
     keys = np.arange(50, dtype=np.uint64)
-    _, labels = task.generate(keys)
+    _, labels = task.draw(keys)
     assert (labels == task.languages[0].ranks.drawn(hashing.bits(keys, 12))).all()
     assert task.best == 1
 
@@ -103,7 +103,7 @@ def test_a_small_model_comes_near_the_best_score(name, family, tmp_path, request
 
 
 def test_more_symbols_than_can_be_drawn_at_once_are_refused():
-    with pytest.raises(ScalingError, match=r"length=65536: 268,435,456 symbols in a split"):
+    with pytest.raises(ScalingError, match=r"length=65536: 268,435,456 tokens in a split"):
         WhichLanguage(length=65536)
 
 
