@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
-from scaling.interop.template import ACTIVATIONS, Format, Names, blank, table
+from scaling.interop.formats.heads import OUT, with_heads
+from scaling.interop.template import ACTIVATIONS, Format, blank, table
 
 _ACTIVATION = blank("hidden_act", default="gelu", values=ACTIVATIONS)
 _NORM = {"kind": "LayerNorm", "eps": blank("layer_norm_eps", default=1e-12)}
@@ -41,17 +41,10 @@ BODY = """
 """
 
 
-CLASSES = Names(("id2label",))
 # A head of tasks drops as the stack does where its own fraction is not written.
 _HEAD_DROPOUT = blank("classifier_dropout", "hidden_dropout_prob", default=0.1)
 _MASKED = {"kind": "Transform", "activation": _ACTIVATION, "norm": _NORM, "bias": True}
-_CLASSIFYING = {"kind": "Sequence", "classes": CLASSES, "activation": "Tanh", "dropout": _HEAD_DROPOUT}
-_TAGGING = {"kind": "Tokens", "classes": CLASSES, "dropout": _HEAD_DROPOUT}
-
-
-def task_model(model: Mapping[str, Any], head: Any) -> dict[str, Any]:
-    """The same encoder with another head, which has its own table."""
-    return {**model, "head": head, "sentence": None, "tie": []}
+_POOL = {"activation": "Tanh", "dropout": _HEAD_DROPOUT}
 
 
 def _model(position: Any, sentence: Any) -> dict[str, Any]:
@@ -87,8 +80,6 @@ def _model(position: Any, sentence: Any) -> dict[str, Any]:
 _PLACES = {"block": "encoder.stack.blocks.*.branches"}
 _IN_BERT = {"name": "bert", "layer": "bert.encoder.layer.*", **_PLACES}
 _IN_ROBERTA = {"name": "roberta", "layer": "roberta.encoder.layer.*", **_PLACES}
-_OUT = "head.out.{weight,bias}   classifier.{weight,bias}"
-_SPAN = "head.out.{weight,bias}   qa_outputs.{weight,bias}"
 
 
 class BERT(Format):
@@ -124,34 +115,9 @@ class MaskedBERT(BERT):
     model = _model("Learned", None)
 
 
-class ClassifyingBERT(BERT):
-    """BERT with a class for the whole text. (Devlin et al. 2018, section 4.1)"""
-
-    architecture = "BertForSequenceClassification"
-    model = task_model(BERT.model, _CLASSIFYING)
-    names = table(
-        BODY + "head.pool.{weight,bias}   bert.pooler.dense.{weight,bias}\n" + _OUT,
-        **_IN_BERT,
-    )
-    copies = {}
-
-
-class TaggingBERT(BERT):
-    """BERT with a class for each token. (Devlin et al. 2018, section 5.3)"""
-
-    architecture = "BertForTokenClassification"
-    model = task_model(BERT.model, _TAGGING)
-    names = table(BODY + _OUT, **_IN_BERT)
-    copies = {}
-
-
-class AnsweringBERT(BERT):
-    """BERT with a span of the text. (Devlin et al. 2018, section 4.2)"""
-
-    architecture = "BertForQuestionAnswering"
-    model = task_model(BERT.model, {"kind": "Span"})
-    names = table(BODY + _SPAN, **_IN_BERT)
-    copies = {}
+ClassifyingBERT, TaggingBERT, AnsweringBERT = with_heads(
+    BERT, BODY, _IN_BERT, _POOL, "head.pool.{weight,bias}   bert.pooler.dense.{weight,bias}\n" + OUT, _HEAD_DROPOUT
+)
 
 
 class RoBERTa(Format):
@@ -179,72 +145,21 @@ class RoBERTa(Format):
     derived = ("roberta.embeddings.position_ids",)
 
 
-class ClassifyingRoBERTa(RoBERTa):
-    """RoBERTa with a class for the whole text. (Liu et al. 2019)
-
-    transformers drops before the head's first layer too; ours drops behind it alone.
-    """
-
-    architecture = "RobertaForSequenceClassification"
-    model = task_model(RoBERTa.model, _CLASSIFYING)
-    names = table(
-        BODY
-        + """
-        head.pool.{weight,bias}                              classifier.dense.{weight,bias}
-        head.out.{weight,bias}                               classifier.out_proj.{weight,bias}
-        """,
-        **_IN_ROBERTA,
-    )
-    copies = {}
-
-
-class TaggingRoBERTa(RoBERTa):
-    """RoBERTa with a class for each token. (Liu et al. 2019)"""
-
-    architecture = "RobertaForTokenClassification"
-    model = task_model(RoBERTa.model, _TAGGING)
-    names = table(BODY + _OUT, **_IN_ROBERTA)
-    copies = {}
-
-
-class AnsweringRoBERTa(RoBERTa):
-    """RoBERTa with a span of the text. (Liu et al. 2019)"""
-
-    architecture = "RobertaForQuestionAnswering"
-    model = task_model(RoBERTa.model, {"kind": "Span"})
-    names = table(BODY + _SPAN, **_IN_ROBERTA)
-    copies = {}
-
-
-_XLMR = {**RoBERTa.config, "model_type": "xlm-roberta"}
+# transformers drops before the first layer of the head of a class too; ours drops behind it alone.
+_POOLED = """
+    head.pool.{weight,bias}                              classifier.dense.{weight,bias}
+    head.out.{weight,bias}                               classifier.out_proj.{weight,bias}
+"""
+ClassifyingRoBERTa, TaggingRoBERTa, AnsweringRoBERTa = with_heads(
+    RoBERTa, BODY, _IN_ROBERTA, _POOL, _POOLED, _HEAD_DROPOUT
+)
 
 
 class XLMR(RoBERTa):
     """XLM-R: RoBERTa over a hundred languages. (Conneau et al. 2020)"""
 
     architecture = "XLMRobertaForMaskedLM"
-    config = _XLMR
+    config = {**RoBERTa.config, "model_type": "xlm-roberta"}
 
 
-class ClassifyingXLMR(ClassifyingRoBERTa):
-    """XLM-R with a class for the whole text. (Conneau et al. 2020)
-
-    transformers drops before the head's first layer too; ours drops behind it alone.
-    """
-
-    architecture = "XLMRobertaForSequenceClassification"
-    config = _XLMR
-
-
-class TaggingXLMR(TaggingRoBERTa):
-    """XLM-R with a class for each token. (Conneau et al. 2020)"""
-
-    architecture = "XLMRobertaForTokenClassification"
-    config = _XLMR
-
-
-class AnsweringXLMR(AnsweringRoBERTa):
-    """XLM-R with a span of the text. (Conneau et al. 2020)"""
-
-    architecture = "XLMRobertaForQuestionAnswering"
-    config = _XLMR
+ClassifyingXLMR, TaggingXLMR, AnsweringXLMR = with_heads(XLMR, BODY, _IN_ROBERTA, _POOL, _POOLED, _HEAD_DROPOUT)

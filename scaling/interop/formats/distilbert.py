@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from scaling.interop.formats.bert import CLASSES, MaskedBERT, task_model
+from scaling.interop.formats.bert import MaskedBERT
+from scaling.interop.formats.heads import OUT, with_heads
 from scaling.interop.template import ACTIVATIONS, Format, blank, table, tied
 from scaling.schema import overlay
 
@@ -21,7 +22,6 @@ _BODY = """
     <block>.channel.norm.{gain,bias}                         <layer>.output_layer_norm.{weight,bias}
 """
 _PLACES = {"block": "encoder.stack.blocks.*.branches", "layer": "distilbert.transformer.layer.*"}
-_OUT = "head.out.{weight,bias}   classifier.{weight,bias}"
 
 
 class DistilBERT(Format):
@@ -68,39 +68,12 @@ class DistilBERT(Format):
     derived = ("distilbert.embeddings.position_ids",)
 
 
-class ClassifyingDistilBERT(DistilBERT):
-    """DistilBERT with a class for the whole text. (Sanh et al. 2019)"""
-
-    architecture = "DistilBertForSequenceClassification"
-    model = task_model(
-        DistilBERT.model,
-        {
-            "kind": "Sequence",
-            "classes": CLASSES,
-            "activation": "ReLU",
-            "dropout": blank("seq_classif_dropout", default=0.2),
-        },
-    )
-    names = table(_BODY + "head.pool.{weight,bias}   pre_classifier.{weight,bias}\n" + _OUT, **_PLACES)
-    copies = {}
-
-
-class TaggingDistilBERT(DistilBERT):
-    """DistilBERT with a class for each token. (Sanh et al. 2019)"""
-
-    architecture = "DistilBertForTokenClassification"
-    model = task_model(DistilBERT.model, {"kind": "Tokens", "classes": CLASSES, "dropout": _DROPOUT})
-    names = table(_BODY + _OUT, **_PLACES)
-    copies = {}
-
-
-class AnsweringDistilBERT(DistilBERT):
-    """DistilBERT with a span of the text. (Sanh et al. 2019)
-
-    transformers drops what this head reads; ours does not.
-    """
-
-    architecture = "DistilBertForQuestionAnswering"
-    model = task_model(DistilBERT.model, {"kind": "Span"})
-    names = table(_BODY + "head.out.{weight,bias}   qa_outputs.{weight,bias}", **_PLACES)
-    copies = {}
+# transformers drops what the head of a span reads; ours does not.
+ClassifyingDistilBERT, TaggingDistilBERT, AnsweringDistilBERT = with_heads(
+    DistilBERT,
+    _BODY,
+    _PLACES,
+    {"activation": "ReLU", "dropout": blank("seq_classif_dropout", default=0.2)},
+    "head.pool.{weight,bias}   pre_classifier.{weight,bias}\n" + OUT,
+    _DROPOUT,
+)
