@@ -11,7 +11,7 @@ from scaling.laws.compare import (
     fit_joint,
     how_variants_differ,
 )
-from scaling.laws.design import design, expected_interval, simulated_intervals
+from scaling.laws.design import design, expected_interval
 from scaling.laws.fit import Fit, fit, intervals, predict
 from scaling.laws.held_out import leave_one_scale_out, predict_held_out
 from scaling.laws.intervals import Interval
@@ -57,5 +57,4 @@ __all__ = [
     "predict_held_out",
     "predict_runs",
     "prediction",
-    "simulated_intervals",
 ]

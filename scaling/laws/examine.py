@@ -1,4 +1,4 @@
-"""Examine a fit: its intervals, its test on held-out runs, its predictions, and the questions of a referee.
+"""Examine a fit: its intervals, its test on held-out runs, and its predictions.
 
 The result is the document of `scaling fit --json` (docs/json.md), which `report` shows as tables.
 """
@@ -6,18 +6,18 @@ The result is the document of `scaling fit --json` (docs/json.md), which `report
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from scaling.errors import ScalingError, plural
+from scaling.errors import ScalingError
 from scaling.laws.approaches import Envelope, IsoFlop, Minimum
 from scaling.laws.fit import Fit, check_columns, intervals
 from scaling.laws.held_out import HeldOut, Refit, back_test, judge
 from scaling.laws.intervals import Interval, Method, is_wide, is_wide_size
-from scaling.laws.law import MEANINGS, POSITIVE, PREFIX, Law
+from scaling.laws.law import POSITIVE, PREFIX, Law
 from scaling.laws.optimum import (
     FLOPS,
     SERVED,
@@ -30,14 +30,10 @@ from scaling.laws.optimum import (
     optimal_size,
     residual_scale,
 )
-from scaling.laws.points import SETUP_COLUMNS, SETUP_QUESTIONS, Points, unit_of_term
+from scaling.laws.points import Points, unit_of_term
 from scaling.laws.predict import Prediction, TwoStep, predict_runs
-from scaling.laws.report import coverage, largest_error
-from scaling.printing import percent
 
 Document = dict[str, Any]
-
-TESTED = "Was it tested on held-out scales?"
 
 
 @dataclass(frozen=True)
@@ -56,43 +52,36 @@ def examine(
     targets: Sequence[Mapping[str, float]] = (),
     level: float = 0.95,
     method: Method | None = "profile",
-    stated: Mapping[str, str] | None = None,
     group: str | None = None,
     largest: bool = False,
     refit: Refit | None = None,
 ) -> Examination:
     """Bound a fit, test it on the runs `held_out`, and predict `targets`: rows of its columns, or budgets C.
 
-    Without a `method` or a degree of freedom there are no intervals. `stated` answers questions of the checklist.
-    `group` is the column of runs that share errors. `largest` adds the back-test, by `refit` where a law was chosen.
+    Without a `method` or a degree of freedom there are no intervals. `group` is the column of runs that share errors.
+    `largest` adds the back-test, by `refit` where a law was chosen.
     """
     form, method = fit.form, method if fit.degrees_of_freedom > 0 else None
     tested = None if held_out is None else judge(fit, held_out, level, method, seed=fit.seed)
     budgets = [target for target in targets if _is_budget(form, target)]
     rows = predict_runs(fit, [row for row in targets if row not in budgets], level, method, seed=fit.seed)
     if isinstance(fit, TwoStep):
-        steps = [examine(step, method=method, level=level, stated=stated, group=group) for step in (fit.loss, fit.task)]
+        steps = [examine(step, method=method, level=level, group=group) for step in (fit.loss, fit.task)]
         document, others = _two_steps(fit, *(step.document for step in steps)), ()
         bounds = dict(steps[0].intervals) | {PREFIX + name: each for name, each in steps[1].intervals.items()}
         optima = []
     else:
         bounds = {} if method is None else intervals(fit, method, level=level, seed=fit.seed)
         bounds |= {name: bounds[other] for name, other in form.tied.items() if other in bounds}
-        document = _law(fit, bounds, level, group, stated or {})
+        document = _law(fit, bounds, level, group)
         others = competitors(fit) if budgets or tested else ()
         optima = [budget_optimum(fit, budget, others, method, level) for budget in budgets]
-    answers = [*document["answers"], _answer("fitting", TESTED, tested and _tested_in_words(tested))]
     document |= {
         "held_out": tested and _test(form.target, tested, others),
         "predictions": [_predicted(prediction, form.target) for prediction in rows],
         "back_test": back_test(fit, level, refit) if largest else [],
         "optima": optima,
-        "checklist": {
-            "answers": answers,
-            "missing": [entry["question"] for entry in answers if entry["answer"] is None],
-        },
     }
-    del document["answers"]
     return Examination(plain(document), bounds, tested)
 
 
@@ -112,9 +101,7 @@ def _is_budget(form: Law, target: Mapping[str, float]) -> bool:
     return is_alone and set(form.inputs) == {"N", "D"} and form.target == "loss"
 
 
-def _law(
-    fit: Fit, bounds: Mapping[str, Interval], level: float, group: str | None, stated: Mapping[str, str]
-) -> Document:
+def _law(fit: Fit, bounds: Mapping[str, Interval], level: float, group: str | None) -> Document:
     """The document of a law in one step, without its test and its predictions."""
     form, problem, points = fit.form, fit.problem, fit.points
     unit = points.definition("loss")
@@ -144,7 +131,6 @@ def _law(
         "points": _counts(points),
         "ranges": _ranges(fit),
         "clusters": _group(fit, group, level),
-        "answers": [_answer(*entry) for entry in _questions(fit, bounds, stated)],
     }
 
 
@@ -162,12 +148,6 @@ def _stated(form: Law) -> Document:
 def _two_steps(fit: TwoStep, loss: Document, task: Document) -> Document:
     """The document of a law in two steps, made of those of its steps, without its test and its predictions."""
     form, steps = fit.form, {"loss": loss, fit.form.target: task}
-    asked = {entry["question"]: entry for entry in loss["checklist"]["answers"][:-1]}  # the last one is of the test
-    again = [
-        {**entry, "question": f"{form.target}: {entry['question']}"}
-        for entry in task["checklist"]["answers"][:-1]
-        if entry["section"] in ("form", "fitting") and entry != asked.get(entry["question"])
-    ]
     both = {
         key: loss[key] | {PREFIX + name: value for name, value in task[key].items()}
         for key in ("estimates", "units", "fixed", "intervals")
@@ -191,7 +171,6 @@ def _two_steps(fit: TwoStep, loss: Document, task: Document) -> Document:
         "points": loss["points"],
         "ranges": loss["ranges"],
         "clusters": loss["clusters"],
-        "answers": [*asked.values(), *again],
         "steps": [loss, task],
     }
 
@@ -392,84 +371,3 @@ def plain(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value.item() if isinstance(value, np.generic) else value
-
-
-# The questions of a referee
-
-
-def _answer(section: str, question: str, answer: str | None) -> dict[str, str | None]:
-    return {"section": section, "question": question, "answer": answer}
-
-
-def _questions(
-    fit: Fit, bounds: Mapping[str, Interval], stated: Mapping[str, str]
-) -> Iterator[tuple[str, str, str | None]]:
-    """The questions that a referee asks of a scaling law, answered from the fit and its points, by section.
-
-    After the checklist of Li et al. 2025, "(Mis)Fitting: A Survey of Scaling Laws" (arXiv 2502.18969), which found most
-    of fifty papers silent on details that change their conclusions. `stated` answers what the points do not state.
-    """
-    form, points, problem = fit.form, fit.points, fit.problem
-    answers = {**_statements(points), **stated}
-    held = f"; held: {', '.join(problem.fixed)}" if problem.fixed else ""
-    yield "form", SETUP_QUESTIONS["hypothesis"], answers.get("hypothesis")
-    yield "form", "Which equation?", f"{form.formula} ({form.citation})"
-    yield "form", "Which of its parameters are fitted?", ", ".join(problem.free_names) + held
-    for name in (*form.axes, form.target):
-        yield "form", f"How is {name} ({MEANINGS.get(name, name)}) counted?", points.definitions.get(name)
-    for key, question in SETUP_QUESTIONS.items():
-        if key not in ("hypothesis", "noise"):
-            yield "training setup", question, answers.get(key)
-
-    yield "points", "How many runs were fitted, and which were left out?", points.count()
-    for name in form.axes:
-        column = points[name]
-        decades = f"{np.log10(column.max() / column.min()):.1f} decades" if column.min() > 0 else "not all positive"
-        yield "points", f"Over which range of {name}?", f"{column.min():.3g} to {column.max():.3g}, {decades}"
-    keys = np.column_stack([points[name] for name in form.inputs])
-    _, scale, counts = np.unique(keys, axis=0, return_inverse=True, return_counts=True)
-    yield "points", "How many distinct scales?", str(len(counts))
-    noise, freedom = answers.get("noise"), len(points) - len(counts)
-    if freedom:  # the pooled standard deviation of the target between runs of one scale
-        target, scale = points[form.target].astype(float), scale.ravel()
-        scatter = np.sqrt(np.sum((target - (np.bincount(scale, target) / counts)[scale]) ** 2) / freedom)
-        noise = f"{scatter:.2g} ({plural(freedom, 'degree')} of freedom)"
-    yield "points", SETUP_QUESTIONS["noise"], noise
-    kind, runs = None, len(set(points["run"].tolist())) if "run" in points else 0
-    if runs:
-        kind = "one point a run" if runs == len(points) else f"{len(points)} points along {plural(runs, 'run')}"
-    yield "points", "Are they final losses, or points along training?", kind
-
-    weighted = not np.allclose(problem.weights, problem.weights[0])
-    bounded = next((f"{percent(each.level)} intervals by {each.method}" for each in bounds.values()), None)
-    solver = "Levenberg-Marquardt with exact derivatives from many random starts"
-    yield "fitting", "Which objective, and what is its value?", f"{problem.objective.name}, {fit.objective:.6g}"
-    yield "fitting", "Are the points weighted?", "yes" if weighted else "no"
-    yield "fitting", "How is the objective minimised?", solver
-    yield "fitting", "Do the starts agree?", f"{fit.starts_agreeing:.0%} of those refined"
-    yield "fitting", "Did it converge?", "yes"
-    yield "fitting", "Which parameters do the points identify?", "; ".join(fit.not_identified) or "all of them"
-    yield "fitting", "Can the fit be relied on?", "; ".join(fit.unreliable) or "no test speaks against it"
-    yield "fitting", "How uncertain are the parameters?", bounded
-
-
-def _statements(points: Points) -> dict[str, str]:
-    """What the points state about the setup: a stated definition, or a column that has one value or a range."""
-    statements = {}
-    for key in SETUP_QUESTIONS:
-        for name in (key, *SETUP_COLUMNS.get(key, ())):
-            if name in points:
-                values = np.unique(points[name])
-                shown = ", ".join(map(str, values[:6])) + (f" and {len(values) - 6} more" if len(values) > 6 else "")
-                is_range = len(values) > 1 and np.issubdtype(values.dtype, np.number)
-                statements[key] = f"{values[0]:g} to {values[-1]:g}, {len(values)} values" if is_range else shown
-            elif name in points.definitions:
-                statements[key] = points.definitions[name]
-    return statements
-
-
-def _tested_in_words(held_out: HeldOut) -> str:
-    document = plain(held_out.to_json())
-    covered, relative = coverage(document), document["largest_relative_error"] is not None
-    error = f"largest {'relative ' if relative else ''}error {largest_error(document)}"
-    return f"{plural(document['n'], 'run')}, {error}" + (f", {covered}" if covered else "")

@@ -13,7 +13,7 @@ from scaling.printing import short
 from scaling.reports.markup import Html, formula, join, tag
 from scaling.studies.findings import FIGURES, Findings
 
-TEST, DOUBT = ("extrapolation",), ("residuals", "sensitivity")
+TEST, DOUBT = ("extrapolation",), ("residuals",)
 """Pictures of the held-out runs and of the diagnostics; every other picture is one of the law."""
 
 SVG, LINK = "{http://www.w3.org/2000/svg}", "{http://www.w3.org/1999/xlink}href"

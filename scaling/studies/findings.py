@@ -150,7 +150,8 @@ def find(
 ) -> Findings:
     """The results of the finished runs: points.csv, and where they allow a fit, fit.json and its figures, in `folder`.
 
-    `setup` answers the checklist where the question's `define` does not; `tell` is given each step that takes time.
+    `setup` states how the runs were trained, where the question's `define` does not; `tell` is given each step that
+    takes time.
     Runs that do not bear the law are no error: a study can be looked at from its first run on.
     """
     from scaling.laws.points import load_points
@@ -271,9 +272,8 @@ def _fitted(
     else:
         law = fit(named(name), train, group=group_of(train))
     targets = [dict(question.target)] if question.target and law.form.axes == law.form.inputs else []
-    stated = {"hypothesis": question.question, **setup, **question.define}
-    examined = examine(law, held_out=test, targets=targets, stated=stated, group=group_of(train), largest=True)
-    document = examined.document | {"question": question.question, "setup": dict(setup)}
+    examined = examine(law, held_out=test, targets=targets, group=group_of(train), largest=True)
+    document = examined.document | {"question": question.question, "setup": {**setup, **question.define}}
     entropies = set(points.numbers("entropy").tolist()) if "entropy" in points else set()
     if len(entropies) == 1:
         document["entropy"] = _against(document, entropies.pop())

@@ -37,7 +37,7 @@ APPROACHES = ("isoflop_parabola", "isoflop_akima", "envelope")
 _USERS: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(("fix", "tie", "bounds", "weight"), ("law",)),
     **dict.fromkeys(("hold_out", "targets", "objective", "delta", "intervals", "level"), ("law", AUTO)),
-    **dict.fromkeys(("group", "starts", "checklist"), ("law", AUTO)),
+    **dict.fromkeys(("group", "starts"), ("law", AUTO)),
     "noise": ("isoflop",),
     "seed": ("law", AUTO, "isoflop"),
 }
@@ -84,8 +84,6 @@ class Fit(TableResult):
     """Draws the pictures by functions of the module `scaling.figures`."""
     refit: Refit | None = None
     """Chooses and fits a law without some of the points, where the law was chosen."""
-    questions: bool = False
-    """Whether the questions of a referee are printed."""
 
     @property
     def estimates(self) -> dict[str, float]:
@@ -116,11 +114,6 @@ class Fit(TableResult):
     def minima(self) -> pandas.DataFrame:
         """The minimum of each budget of an IsoFLOP analysis, or why it has none (`refused`)."""
         return _frame(self.document.get("minima", ()))
-
-    @property
-    def checklist(self) -> pandas.DataFrame:
-        """The questions that a referee asks of a scaling law, each with its answer, or None where it has none."""
-        return _frame(self.document.get("checklist", {}).get("answers", ()))
 
     @property
     def predictions(self) -> pandas.DataFrame:
@@ -219,13 +212,13 @@ class Fit(TableResult):
         """The tables of the report."""
         from scaling.laws.report import tables
 
-        return tables(self.document, questions=self.questions)
+        return tables(self.document)
 
     def remarks(self) -> Iterator[str]:
         """How the optimum was reached, what speaks against it, and where the figures are."""
         from scaling.laws.report import remarks
 
-        yield from remarks(self.document, questions=self.questions)
+        yield from remarks(self.document)
         if figures := self.document.get("figures"):
             yield f"figures: {Path(figures[0]).parent}"
 
@@ -262,7 +255,6 @@ def fit(
     noise: PositiveFloat | None = None,
     starts: Annotated[int, Range(least=1, most=100_000)] = 1024,
     seed: Seed = 0,
-    checklist: bool = False,
     figures: str | Path | None = None,
 ) -> Fit:
     """Fit a scaling law to a table of runs and test the fit.
@@ -289,7 +281,7 @@ def fit(
             the table's largest runs
         rename: which column holds what, or its formula: loss=final_loss C=6*N*D N=params-embedding
         where: fit these rows only: 'C<1e21' 'N>=1e8' corpus=c4
-        define: state what a column counts or its unit (loss=perplexity), or answer the checklist
+        define: state what a column counts, or its unit (loss=perplexity)
         fix: hold parameters of the law at these values
         tie: make parameters of the law equal: alpha=beta
         bounds: hold parameters of the law between these values: alpha=0:2
@@ -306,7 +298,6 @@ def fit(
         noise: standard deviation of the loss between seeds, for IsoFLOP minima
         starts: random starts that are screened
         seed: of everything random
-        checklist: print the questions that a referee asks of a scaling law, with their answers
         figures: draw all pictures into this folder, as PDF, SVG and PNG
     """
     options = locals()
@@ -353,7 +344,6 @@ def _law(
     from scaling.laws.predict import fit_law
     from scaling.laws.problem import named_objective
     from scaling.laws.written import constrained_law
-    from scaling.reports.setup import setup_of_table
 
     objective, delta, seed = (options[name] for name in ("objective", "delta", "seed"))
     fitting = {"starts": options["starts"], "seed": seed, "group": group_of(train, options["group"])}
@@ -372,14 +362,11 @@ def _law(
         check_target(form, target)
     law = fit_form(train, **fitting)
 
-    is_file = isinstance(options["points"], str | Path) and "run" in table
-    setup = setup_of_table(Path(options["points"]), map(str, table["run"])) if is_file else {}
     how = {"level": options["level"], "method": None if options["intervals"] == "none" else options["intervals"]}
     examined = examine(
         law,
         held_out=tested,
         targets=options["targets"],
-        stated={**setup, **options["define"]},
         group=fitting["group"],
         largest=options["hold_out"] == "largest",
         refit=refit,
@@ -389,7 +376,6 @@ def _law(
     more = {
         "album": lambda figures: figures.figures_of_law(law, tested, tested=examined.held_out, **how),
         "refit": refit,
-        "questions": options["checklist"],
     }
     return Fit(document, train, examined.intervals, law, **how, **more)
 

@@ -6,7 +6,6 @@ import pytest
 from scaling.errors import ScalingError
 from scaling.laws import Points, aicc, fit, fit_joint, intervals, named, prediction
 from scaling.laws.diagnostics import FALSE_ALARMS, off_size
-from scaling.laws.fit import DELTAS, sensitivity
 from scaling.laws.problem import OBJECTIVES, SharedErrors, named_objective
 
 TRUTH = np.array([1.8172, 482.01, 2085.43, 0.3478, 0.3658])
@@ -143,18 +142,6 @@ def test_predictions_need_the_laws_columns_and_a_delta_hubers_penalty():
         found.predict(N=1e9, D=1e9, U=1e9)
     at = prediction(found.form, {"N": 1e9, "D": 2e10})
     assert at.of(found.form, found.theta) == pytest.approx(found.predict(N=1e9, D=2e10))
-
-
-def test_sensitivity_is_the_result_of_fits_to_fewer_points_and_under_other_penalties():
-    table = study(30, noise=0.003)
-    found = fit("chinchilla", table)
-    seen = sensitivity(found)
-    assert (seen.parameter, seen.estimate) == ("E", found.estimates["E"])
-    for row in (0, 17):
-        assert seen.without[row] == pytest.approx(found.without(np.arange(30) == row).estimates["E"], rel=1e-4)
-    squares = fit("chinchilla", table, objective="log_squared").estimates["E"]
-    assert seen.by_delta[0] == pytest.approx(squares, rel=1e-5)
-    assert seen.by_delta[DELTAS.index(1e-3)] == pytest.approx(found.estimates["E"], rel=1e-4)
 
 
 # Runs that share errors.
