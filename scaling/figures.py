@@ -25,8 +25,8 @@ from matplotlib.ticker import LogLocator
 
 from scaling.errors import ScalingError, plural
 from scaling.laws.approaches import Envelope, IsoFlop
-from scaling.laws.fit import Fit
-from scaling.laws.held_out import HeldOut
+from scaling.laws.fit import FittedLaw
+from scaling.laws.held_out import HeldOut, judge
 from scaling.laws.intervals import Method
 from scaling.laws.law import MEANINGS
 from scaling.laws.optimum import FLOPS, Budget, optimal_size
@@ -88,6 +88,8 @@ class Picture:
 
     What is drawn later lies in front.
     """
+
+    formats = tuple(FORMATS)
 
     def __init__(self, title: str, panels: int = 1):
         self.title, self.caption = title, ""
@@ -218,47 +220,37 @@ def ordered(values: np.ndarray) -> tuple[str, ...]:
 
 
 def figures_of_law(
-    fit: Fit | TwoStep,
-    held_out: Points | None = None,
-    *,
-    level: float = 0.95,
-    method: Method | None = "profile",
-    tested: HeldOut | None = None,
+    fit: FittedLaw | TwoStep, test: HeldOut | None = None, *, level: float = 0.95, method: Method | None = "profile"
 ) -> dict[str, Picture]:
     """Return the figures of a law by name: along each of its columns and along compute, its residuals, and its test.
 
-    The test has the intervals of `method`, as the tables have; curves have those of Student's t. Without a method there
-    are none. A joint law is one curve a variant and has the residuals alone. `tested` is the test by that method, where
-    it is known: along a flat valley its intervals take longer than all figures.
+    The test has the intervals that the tables have; curves have those of Student's t, and none without a method. A
+    joint law is one curve a variant and has the residuals alone.
     """
     if isinstance(fit, TwoStep):
         return {
             f"{step}_{name}" if name in STEPS else name: picture
             for step, law in (("loss", fit.loss), ("task", fit.task))
-            for name, picture in figures_of_law(law, held_out, level=level, method=method).items()
+            for name, picture in figures_of_law(
+                law, test and judge(law, test.points, level, method, seed=fit.seed), level=level, method=method
+            ).items()
         }
     form, points = fit.form, fit.points
     if form.axes != form.inputs:
         return {"residuals": residuals(fit)}
-    figures = curves_of_law(fit, held_out, level=level, method=method and "t")
+    figures = curves_of_law(fit, test and test.points, level=level, method=method and "t")
     if set(form.inputs) == {"N", "D"}:
         figures["contours"] = contours(fit)
     figures["residuals"] = residuals(fit)
     if {"run", "N", "D"} <= set(points.columns) and len(set(points["run"])) < len(points):
         figures["learning_curves"] = learning_curves(points)
-    if held_out is not None:
-        axis = "C" if {"N", "D"} <= set(form.inputs) else form.inputs[0]
-        predictions = (
-            tested.predictions
-            if tested is not None and method is not None
-            else predict_runs(fit, rows_of(held_out, fit), level, method, seed=fit.seed)
-        )
-        figures["extrapolation"] = extrapolation(fit, held_out, axis, predictions)
+    if test is not None:
+        figures["extrapolation"] = extrapolation(fit, test)
     return figures
 
 
 def curves_of_law(
-    fit: Fit, held_out: Points | None = None, *, level: float = 0.95, method: Method | None = "t"
+    fit: FittedLaw, held_out: Points | None = None, *, level: float = 0.95, method: Method | None = "t"
 ) -> dict[str, Picture]:
     """Return the figures of a law along each of its columns, and along compute, by name."""
     axes = [*fit.form.inputs, *(["C"] if {"N", "D"} <= set(fit.form.inputs) else [])]
@@ -266,7 +258,7 @@ def curves_of_law(
 
 
 def loss_against(
-    fit: Fit, axis: str, held_out: Points | None = None, level: float = 0.95, method: Method | None = "t"
+    fit: FittedLaw, axis: str, held_out: Points | None = None, level: float = 0.95, method: Method | None = "t"
 ) -> Picture:
     """Draw the law along `axis` through the points: a curve a level of a second column, a panel a value of others."""
     form, points = fit.form, fit.points
@@ -303,7 +295,7 @@ def _rows_at(points: Points, values: Mapping[str, float]) -> Points:
 def _curves(
     picture: Picture,
     place: int,
-    fit: Fit,
+    fit: FittedLaw,
     axis: str,
     second: Sequence[str],
     fixed: Mapping[str, float],
@@ -340,7 +332,7 @@ def _curves(
         picture.marks(axes, values, loss, colour, named, hollow=name == "held out", runs=table)
 
 
-def contours(fit: Fit) -> Picture:
+def contours(fit: FittedLaw) -> Picture:
     """Draw lines of equal loss over N and D, the runs, and the compute-optimal frontier."""
     form, N, D = fit.form, fit.points["N"], fit.points["D"]
     n, d = _axis("N", [N], 2.0), _axis("D", [D], 2.0)
@@ -367,7 +359,7 @@ def contours(fit: Fit) -> Picture:
     return picture.finish(caption(fit.points, form.inputs, f"Lines of equal {form.target} of {form.formula}."))
 
 
-def residuals(fit: Fit) -> Picture:
+def residuals(fit: FittedLaw) -> Picture:
     """Draw the distance of each point from the law, in percent of its loss or in its own unit, along each column."""
     form, points, observed = fit.form, fit.points, fit.points[fit.form.target]
     predicted = fit.predict(**{name: points[name] for name in form.inputs})
@@ -384,9 +376,10 @@ def residuals(fit: Fit) -> Picture:
     return picture.finish(caption(points, form.axes, sentence))
 
 
-def extrapolation(fit: Fit, held_out: Points, axis: str, predictions: Sequence[Prediction]) -> Picture:
+def extrapolation(fit: FittedLaw, test: HeldOut) -> Picture:
     """Draw the held-out runs and what the law, fitted to the other runs, predicts for them."""
-    form, points, observed = fit.form, fit.points, held_out[fit.form.target]
+    form, points, held_out, observed = fit.form, fit.points, test.points, test.observed
+    axis, predictions = "C" if {"N", "D"} <= set(form.inputs) else form.inputs[0], test.predictions
     fitted_x, x = _column_or_compute(points, axis), _column_or_compute(held_out, axis)
     predicted, run = _estimates(predictions), predictions[0].run
     errors, unit = _errors(predicted, observed, observed, "predicted", "observed")

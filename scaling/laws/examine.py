@@ -5,16 +5,21 @@ The result is the document of `scaling fit --json` (docs/json.md), which `report
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Mapping, Sequence
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from scaling.errors import ScalingError
+from scaling.errors import ScalingError, nearest, plural
+from scaling.laws import report
 from scaling.laws.approaches import Envelope, IsoFlop, Minimum
-from scaling.laws.fit import Fit, check_columns, intervals
+from scaling.laws.fit import FittedLaw, check_columns, intervals
 from scaling.laws.held_out import HeldOut, Refit, back_test, judge
 from scaling.laws.intervals import Interval, Method, is_wide, is_wide_size
 from scaling.laws.law import POSITIVE, PREFIX, Law
@@ -32,21 +37,188 @@ from scaling.laws.optimum import (
 )
 from scaling.laws.points import Points, unit_of_term
 from scaling.laws.predict import Prediction, TwoStep, predict_runs
+from scaling.printing import Table, TableResult, percent
+
+if TYPE_CHECKING:
+    import pandas
 
 Document = dict[str, Any]
+Draw: TypeAlias = "Callable[[Fit], Mapping[str, Any]]"
 
 
-@dataclass(frozen=True)
-class Examination:
-    """The document of a fit, with its intervals and its test as they were computed."""
+class PredictedLoss(float):
+    """A predicted loss: a float, with the interval of the law's mean and that of a new run's loss."""
+
+    interval_mean: Interval | None
+    interval_run: Interval | None
+    """The interval to compare a run's loss with."""
+    is_identified: bool
+    """Whether its intervals are narrow enough to state it (docs/laws.md)."""
+
+    def __new__(cls, prediction: Prediction, target: str = "loss") -> PredictedLoss:
+        self = super().__new__(cls, prediction.estimate)
+        self.is_identified = prediction.is_identified(target)
+        self.interval_mean, self.interval_run = prediction.mean, prediction.run
+        return self
+
+    def __repr__(self) -> str:
+        new = self.interval_run
+        value = f"{float(self):.4f}" if self.is_identified else "not identified"
+        return value + ("" if new is None else f" ({percent(new.level)} {new.low:.4f} to {new.high:.4f} for a new run)")
+
+
+@dataclass(frozen=True, repr=False)
+class Fit(TableResult):
+    """A fitted law, or the growth of the optimal size and data that an IsoFLOP or envelope analysis finds.
+
+    Printed, it is what `scaling fit` prints; a notebook shows the same as tables. `law` has the residuals, the weights
+    and the diagnostics of the fit; it is None for an analysis without a law of the loss.
+    """
 
     document: Document
+    points: Points
     intervals: Mapping[str, Interval]
-    held_out: HeldOut | None = None
+    """The parameters' intervals; an open end is infinite."""
+    law: FittedLaw | TwoStep | None = None
+    test: HeldOut | None = None
+    method: Method | None = None
+    level: float = 0.95
+    refit: Refit | None = None
+    """Chooses and fits a law without some of the points, where the law was chosen."""
+    draw: Draw = lambda _: {}
+    """Draws the pictures, by functions of `scaling.figures`."""
+
+    @property
+    def estimates(self) -> dict[str, float]:
+        """The parameters by name."""
+        return dict(self.document["estimates"])
+
+    @property
+    def doubts(self) -> list[str]:
+        """Warnings about the fit, in sentences; empty where there is none."""
+        return [*self.document.get("not_identified", ()), *self.document.get("unreliable", ())]
+
+    @property
+    def held_out(self) -> pandas.DataFrame:
+        """The held-out runs, each with its prediction."""
+        return _frame((self.document["held_out"] or {}).get("points", ()))
+
+    @cached_property
+    def back_test(self) -> pandas.DataFrame:
+        """The largest of the fitted runs by each axis, predicted by fits to the smaller ones."""
+        tests = self.document.get("back_test", [])
+        if not tests and self.law is not None:
+            tests = back_test(self.law, self.level, self.refit)
+        return _frame(tests)
+
+    @property
+    def minima(self) -> pandas.DataFrame:
+        """The minimum of each budget of an IsoFLOP analysis, or why it has none (`refused`)."""
+        return _frame(self.document.get("minima", ()))
+
+    @property
+    def predictions(self) -> pandas.DataFrame:
+        """What the law predicts for the targets."""
+        return _frame(self.document.get("predictions", ()))
+
+    def predict(self, **columns: Any) -> Any:
+        """The loss (or score) at one row of the law's columns as a `PredictedLoss`; for arrays of them a DataFrame.
+
+        fit.predict(N=7e9, D=1.4e11).interval_run
+
+        A law of a score takes `examples` too, the number of examples that the new score will be the mean of.
+        """
+        law = self._needs_law("predict")
+        check_columns(law.form, columns, key="target")
+        rows = np.broadcast_arrays(*(np.asarray(column, float) for column in columns.values()))
+        table = [dict(zip(columns, map(float, row), strict=True)) for row in zip(*(column.ravel() for column in rows))]
+        predicted = predict_runs(law, table, self.level, self.method, seed=law.seed)
+        target = law.form.target
+        if not rows[0].ndim:
+            return PredictedLoss(predicted[0], target)
+        return _frame({**one.row, target: one.estimate, **one.to_json()} for one in predicted)
+
+    def optimum(self, C: float, served: float = 0.0) -> dict[str, float]:
+        """The size N and the data D that make the best of C FLOPs, and the loss there; of these FLOPs, 2 N pay for
+        each token that is `served` after training.
+
+        An optimum that the points do not identify is refused. A warning states where competing laws disagree.
+        """
+        if self.law is None and not served:
+            of = self.estimates
+            return {"N": of["N_coefficient"] * C ** of["a"], "D": of["D_coefficient"] * C ** of["b"]}
+        law = self._law_of_loss
+        document = self.document.get("steps", [self.document])[0]
+        method = self.method if law.degrees_of_freedom > 0 else None
+        best = budget_optimum(law, {"C": C, SERVED: served}, self._competitors, method, self.level)
+        if not best["identified"]:
+            what = f"the optimum is not identified by {document['law']} of {report.tried(document)}"
+            raise ScalingError(what, key="C", value=C, fix="add runs nearer to it, or fit a law with fewer parameters")
+        for line in report.disagreement(best):
+            warnings.warn(line.removeprefix("! "), stacklevel=2)
+        return {name: best[name]["estimate"] for name in ("N", "D", "loss")}
+
+    @property
+    def _law_of_loss(self) -> FittedLaw:
+        law = self._needs_law("optimise")
+        return law.loss if isinstance(law, TwoStep) else law
+
+    @cached_property
+    def _competitors(self) -> tuple[Competitor, ...]:
+        return competitors(self._law_of_loss)
+
+    @cached_property
+    def pictures(self) -> dict[str, Any]:
+        """All pictures of the fit by name; notebooks show them, and `save` draws them to files."""
+        return dict(self.draw(self))
+
+    def plot(self, name: str | None = None) -> Any:
+        """One picture: the loss against compute, or the first there is; `pictures` has them all."""
+        against_compute = (title for title in self.pictures if title.endswith("_against_C"))
+        name = name or next(against_compute, next(iter(self.pictures)))
+        if name not in self.pictures:
+            raise ScalingError(f"there is no picture {name!r}", fix=nearest(name, self.pictures))
+        return self.pictures[name]
+
+    def save(self, folder: str | Path) -> list[Path]:
+        """Draw all pictures into a folder, each as PDF, SVG and PNG."""
+        return [
+            path
+            for name, picture in self.pictures.items()
+            for path in picture.save(*(f"{Path(folder, name)}{kind}" for kind in picture.formats))
+        ]
+
+    def to_json(self) -> dict[str, Any]:
+        """The document of `scaling fit --json` (docs/json.md)."""
+        return dict(self.document)
+
+    def heading(self) -> Iterator[str]:
+        """The law, its points and their ranges, and how close the law comes."""
+        return report.heading(self.document)
+
+    def tables(self) -> Iterator[Table]:
+        """The tables of the report."""
+        return report.tables(self.document)
+
+    def remarks(self) -> Iterator[str]:
+        """How the optimum was reached, what speaks against it, and where the figures are."""
+        yield from report.remarks(self.document)
+        if figures := self.document.get("figures"):
+            yield f"figures: {Path(figures[0]).parent}"
+
+    def __repr__(self) -> str:
+        estimates = ", ".join(f"{name} {value:.4g}" for name, value in self.estimates.items())
+        return f"Fit({self.document['law']}, {plural(len(self.points), 'run')}: {estimates})"
+
+    def _needs_law(self, action: str) -> FittedLaw | TwoStep:
+        if self.law is None:
+            what = f"{self.document['law']} has no law of the loss to {action} with"
+            raise ScalingError(what, fix="fit a law such as chinchilla")
+        return self.law
 
 
 def examine(
-    fit: Fit | TwoStep,
+    fit: FittedLaw | TwoStep,
     *,
     held_out: Points | None = None,
     targets: Sequence[Mapping[str, float]] = (),
@@ -55,7 +227,8 @@ def examine(
     group: str | None = None,
     largest: bool = False,
     refit: Refit | None = None,
-) -> Examination:
+    draw: Draw = lambda _: {},
+) -> Fit:
     """Bound a fit, test it on the runs `held_out`, and predict `targets`: rows of its columns, or budgets C.
 
     Without a `method` or a degree of freedom there are no intervals. `group` is the column of runs that share errors.
@@ -82,7 +255,7 @@ def examine(
         "back_test": back_test(fit, level, refit) if largest else [],
         "optima": optima,
     }
-    return Examination(plain(document), bounds, tested)
+    return Fit(plain(document), fit.points, bounds, fit, tested, method, level, refit, draw)
 
 
 def check_target(form: Law, target: Mapping[str, float]) -> None:
@@ -101,7 +274,7 @@ def _is_budget(form: Law, target: Mapping[str, float]) -> bool:
     return is_alone and set(form.inputs) == {"N", "D"} and form.target == "loss"
 
 
-def _law(fit: Fit, bounds: Mapping[str, Interval], level: float, group: str | None) -> Document:
+def _law(fit: FittedLaw, bounds: Mapping[str, Interval], level: float, group: str | None) -> Document:
     """The document of a law in one step, without its test and its predictions."""
     form, problem, points = fit.form, fit.problem, fit.points
     unit = points.definition("loss")
@@ -175,7 +348,7 @@ def _two_steps(fit: TwoStep, loss: Document, task: Document) -> Document:
     }
 
 
-def _closeness(fit: Fit) -> Document:
+def _closeness(fit: FittedLaw) -> Document:
     """R², the mean error, and the point that lies farthest from the law."""
     target, points = fit.form.target, fit.points
     columns = {name: points.numbers(name) for name in fit.form.inputs}
@@ -194,7 +367,7 @@ def _closeness(fit: Fit) -> Document:
     }
 
 
-def _ranges(fit: Fit) -> dict[str, list[float]]:
+def _ranges(fit: FittedLaw) -> dict[str, list[float]]:
     """The smallest and the largest value of the columns, of compute where it follows from them, and of the target."""
     points = fit.points
     columns = {name: points.numbers(name) for name in fit.form.axes}
@@ -204,7 +377,7 @@ def _ranges(fit: Fit) -> dict[str, list[float]]:
     return {name: [float(column.min()), float(column.max())] for name, column in columns.items()}
 
 
-def _group(fit: Fit, column: str | None, level: float) -> Document | None:
+def _group(fit: FittedLaw, column: str | None, level: float) -> Document | None:
     """Which points share errors, and how these correlate where that was estimated."""
     if column is None:
         return None
@@ -217,7 +390,8 @@ def _group(fit: Fit, column: str | None, level: float) -> Document | None:
 
 def _test(target: str, held_out: HeldOut, others: Sequence[Competitor]) -> Document:
     """The test, each held-out run next to its prediction, and the errors of competing laws."""
-    columns = (held_out.runs, held_out.predictions, held_out.observed, held_out.relative_errors, held_out.errors)
+    runs = map(str, held_out.points["run"]) if "run" in held_out.points else [None] * len(held_out.points)
+    columns = (runs, held_out.predictions, held_out.observed, held_out.relative_errors, held_out.errors)
     points = [
         {
             "run": run,
@@ -256,7 +430,7 @@ def _answered(row: Document, identified: bool) -> Document:
 
 
 def budget_optimum(
-    fit: Fit, target: Mapping[str, float], others: Sequence[Competitor], method: Method | None, level: float
+    fit: FittedLaw, target: Mapping[str, float], others: Sequence[Competitor], method: Method | None, level: float
 ) -> Document:
     """The best use of the budget C by the law, next to what the `others` make of it.
 
@@ -298,7 +472,7 @@ def _ends(best: Optimum) -> Document:
     return {"N": best.N.to_json(), "D": best.D.to_json(), "loss": best.loss.to_json()}
 
 
-def of_isoflop(points: Points, size: IsoFlop, data: IsoFlop) -> Examination:
+def of_isoflop(points: Points, size: IsoFlop, data: IsoFlop, draw: Draw) -> Fit:
     """Approach 2: the growth of N* and D* with compute, and each budget's minimum or why it has none."""
 
     def bounds(minimum: Minimum) -> Document | None:
@@ -322,16 +496,16 @@ def of_isoflop(points: Points, size: IsoFlop, data: IsoFlop) -> Examination:
     kinds = {"a": size, "b": data}
     bias = {name: {"shifts": along.shifts, "bound": along.bias} for name, along in kinds.items()}
     more = {"minima": minima} | ({"bias": bias} if size.kind == "parabola" else {})
-    return _growth(f"isoflop_{size.kind}", points, size, data, "t", more)
+    return _growth(f"isoflop_{size.kind}", points, size, data, "t", more, draw)
 
 
-def of_envelope(points: Points, closed: Envelope) -> Examination:
+def of_envelope(points: Points, closed: Envelope, draw: Draw) -> Fit:
     """Approach 1: the growth of N* and D* with compute along the envelope of the learning curves."""
     budgets = {"accepted": len(closed.C), "refused": closed.refused}
-    return _growth("envelope", points, closed.N_law, closed.D_law, "jackknife", {"budgets": budgets})
+    return _growth("envelope", points, closed.N_law, closed.D_law, "jackknife", {"budgets": budgets}, draw)
 
 
-def _growth(name: str, points: Points, size: Any, data: Any, method: str, more: Document) -> Examination:
+def _growth(name: str, points: Points, size: Any, data: Any, method: str, more: Document, draw: Draw) -> Fit:
     laws = [getattr(along, "law", along) for along in (size, data)]
     estimates = {
         "a": laws[0].exponent,
@@ -353,7 +527,7 @@ def _growth(name: str, points: Points, size: Any, data: Any, method: str, more: 
         "points": _counts(points),
         **more,
     }
-    return Examination(plain(document), bounds)
+    return Fit(plain(document), points, bounds, draw=draw)
 
 
 def _counts(points: Points) -> Document:
@@ -371,3 +545,16 @@ def plain(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value.item() if isinstance(value, np.generic) else value
+
+
+def _frame(rows: Iterable[Mapping[str, Any]]) -> pandas.DataFrame:
+    """Records as a DataFrame, an interval as the two columns of its ends."""
+    import pandas
+
+    def cells(name: str, value: Any) -> dict[str, Any]:
+        if name.startswith("interval_"):
+            name = name.removeprefix("interval_")
+            return {f"{name}_{end}": None if value is None else value[end] for end in ("low", "high")}
+        return {name: json.dumps(value) if isinstance(value, Mapping | list) else value}
+
+    return pandas.DataFrame([{k: v for item in row.items() for k, v in cells(*item).items()} for row in rows])

@@ -44,7 +44,7 @@ FEWEST_RISING = 5  # points that show a loss to rise
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Fit:
+class FittedLaw:
     """The best optimum found, and what is known about it."""
 
     form: Law
@@ -147,7 +147,7 @@ class Fit:
         scatter = seed_scatter(self.problem.errors(self.u[None])[0], self.problem.columns)
         return None if scatter is None else scatter[0]
 
-    def without(self, mask: np.ndarray, starts: int | np.ndarray = STARTS) -> Fit:
+    def without(self, mask: np.ndarray, starts: int | np.ndarray = STARTS) -> FittedLaw:
         """The same law fitted to the points outside the mask, which has a value for each row of the table."""
         return fit(
             self.form,
@@ -182,7 +182,7 @@ def fit(
     fixed: Mapping[str, float] | None = None,
     starts: int | np.ndarray = STARTS,
     seed: int = 0,
-) -> Fit:
+) -> FittedLaw:
     """Fit `form` to `points` under `objective` (by default the law's own: log-Huber with δ = 10⁻³ for a loss).
 
     `weights` are relative, and scaled to a mean of one. `group` names the column (or holds the labels) of runs that
@@ -211,7 +211,7 @@ def fit(
         what = f"the fit of {form.name} did not converge from any of {len(begin)} starts"
         raise points.error(what, "give more starts, or a law with fewer parameters")
     u = problem.coordinates(form.canonical(problem.theta(best.u[0])))
-    return Fit(form, points, problem, order, u, float(best.cost[0]), float(agreeing[0]), seed)
+    return FittedLaw(form, points, problem, order, u, float(best.cost[0]), float(agreeing[0]), seed)
 
 
 def predict(form: Law, theta: np.ndarray, inputs: Mapping[str, Any]) -> np.ndarray:
@@ -235,7 +235,7 @@ def check_columns(form: Law, names: Iterable[str], key: str | None = None) -> No
 
 @np.errstate(all="ignore")
 def intervals(
-    fit: Fit,
+    fit: FittedLaw,
     method: Method = "profile",
     *,
     level: float = LEVEL,

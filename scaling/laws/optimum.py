@@ -22,7 +22,7 @@ from scaling.errors import ScalingError
 from scaling.laws.catalogue import laws
 from scaling.laws.diagnostics import POINTS_A_PARAMETER
 from scaling.laws.dual import Dual
-from scaling.laws.fit import Fit, fit, intervals
+from scaling.laws.fit import FittedLaw, fit, intervals
 from scaling.laws.intervals import Interval, Method, is_wide_size
 from scaling.laws.law import Law, Seeds
 from scaling.laws.problem import Quantity
@@ -73,7 +73,7 @@ class Optimum:
 
 
 def optimal(
-    fit: Fit,
+    fit: FittedLaw,
     C: float,
     *,
     others: Mapping[str, float] | None = None,
@@ -160,11 +160,11 @@ class Competitor:
     """A competing law as fitted, what it is called, and the scale of its residuals."""
 
     name: str
-    fit: Fit
+    fit: FittedLaw
     residual_scale: float
 
 
-def competitors(law: Fit) -> tuple[Competitor, ...]:
+def competitors(law: FittedLaw) -> tuple[Competitor, ...]:
     """The fits of the competing laws; none where the law is not one of N and D, or its points are few."""
     if set(law.form.inputs) != {"N", "D"} or law.form.target != "loss":
         return ()
@@ -185,7 +185,7 @@ def competitors(law: Fit) -> tuple[Competitor, ...]:
     return tuple(other for other in others if other.residual_scale <= COMPETES * smallest)
 
 
-def residual_scale(law: Fit) -> float:
+def residual_scale(law: FittedLaw) -> float:
     """The root mean square residual, without weights."""
     return float(np.sqrt(np.sum(law.residuals**2) / max(law.degrees_of_freedom, 1)))
 

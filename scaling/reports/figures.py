@@ -96,6 +96,8 @@ def _value(value: float) -> str:
 
 def _sentences(findings: Findings, name: str, picture: Picture) -> str:
     """The caption without the definitions and the count, which the page states once for all figures."""
-    assert findings.law is not None
-    common = _of_tasks(findings).get(name) or caption(findings.law.points, findings.law.form.inputs)
+    assert findings.fit is not None
+    assert findings.fit.law is not None
+    law = findings.fit.law
+    common = _of_tasks(findings).get(name) or caption(law.points, law.form.inputs)
     return picture.caption.removesuffix(common).strip()
