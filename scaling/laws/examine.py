@@ -29,7 +29,6 @@ from scaling.laws.optimum import (
     Budget,
     Competitor,
     Optimum,
-    competing_optima,
     competitors,
     optimal,
     optimal_size,
@@ -448,7 +447,9 @@ def budget_optimum(
     identified = (best is None or not is_wide_size(best.N)) and prediction.is_identified("loss")
     bounded = {name: {"estimate": value} for name, value in (*row.items(), ("loss", prediction.estimate))}
     document = {"C": compute, **({SERVED: served} if served else {}), **(bounded if best is None else _ends(best))}
-    scale, optima = residual_scale(fit), competing_optima(others, compute, served, level)
+    scale = residual_scale(fit)
+    optima = [(other, optimal(other.fit, compute, served=served, method="t", level=level)) for other in others]
+    optima = [(other, theirs) for other, theirs in optima if not is_wide_size(theirs.N)]  # which identify one
     competing = [
         {
             "law": other.name,

@@ -57,30 +57,21 @@ def largest(values: np.ndarray, fraction: float) -> np.ndarray:
     return values >= np.sort(values)[-max(1, round(fraction * len(values)))] * (1.0 - 1e-9)
 
 
-def column_held_out(points: Points) -> np.ndarray | None:
-    """Which runs the table's own column holds out; None where it has no such column or holds out none."""
-    if HELD_OUT not in points:
-        return None
-    words = [f"{value:g}" if isinstance(value, float) else str(value) for value in points[HELD_OUT].tolist()]
-    words = ["" if word == "nan" else word.strip().casefold() for word in words]
-    for word in words:
-        if word not in YES:
-            place, fix = points.source or None, "write 1 for a held-out run"
-            raise ScalingError("is neither 0 nor 1", file=place, key=HELD_OUT, value=word, fix=fix)
-    mask = np.array([YES[word] for word in words], bool)
-    return mask if mask.any() else None
-
-
 def split_held_out(points: Points, text: str | None) -> tuple[Points, Points | None]:
     """The points to fit and those held out: `N>=1e9`, or `N` alone for the largest N, or `none`.
 
     By default, and under `largest`, those that the table's own column holds out.
     """
-    if text in (None, "largest"):
-        mask = column_held_out(points)
-        return (points, None) if mask is None else points.hold_out(mask)
-    if text == "none":
+    if text == "none" or (text in (None, "largest") and HELD_OUT not in points):
         return points, None
+    if text in (None, "largest"):
+        cells = [f"{value:g}" if isinstance(value, float) else str(value) for value in points[HELD_OUT].tolist()]
+        words = ["" if cell == "nan" else cell.strip().casefold() for cell in cells]
+        for word in words:
+            if word not in YES:
+                raise points.error("is neither 0 nor 1", "write 1 for a held-out run", HELD_OUT, value=word)
+        mask = np.array([YES[word] for word in words], bool)
+        return points.hold_out(mask) if mask.any() else (points, None)
     if is_condition(text):
         mask = condition(text, "hold-out").mask(points.columns, "hold-out", points.source)
     else:
@@ -225,7 +216,8 @@ class Trial:
 
     def fit(self, points: Points, starts: int = FINAL_STARTS, **choices: Any) -> FittedLaw:
         """The candidate fitted to points."""
-        weights = cost_weights(points, self.power)
+        cost = cost_of(points)
+        weights = None if cost is None or self.power == 0.0 else (cost / cost.max()) ** self.power
         return fit(self.form, points, objective=self.objective, weights=weights, starts=starts, **choices)
 
     def to_json(self) -> dict[str, Any]:
@@ -311,12 +303,6 @@ def cost_of(points: Points) -> np.ndarray | None:
     for name in ("K", "D" if "D" in points else "H"):
         cost = cost * points.numbers(name) if name in points else cost
     return cost
-
-
-def cost_weights(points: Points, power: float) -> np.ndarray | None:
-    """Weights in proportion to cost^power."""
-    cost = cost_of(points)
-    return None if cost is None or power == 0.0 else (cost / cost.max()) ** power
 
 
 def tolerant_objective(form: Law) -> Objective:

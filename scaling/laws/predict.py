@@ -237,7 +237,13 @@ def predict_runs(
     if not rows:
         return []
     if isinstance(fit, TwoStep):
-        return _of_two_steps(fit, rows, level, method, seed)
+        first = predict_runs(fit.loss, rows, level, method, seed=seed)
+        losses = [
+            {"loss": one.estimate, **({EXAMPLES: row[EXAMPLES]} if EXAMPLES in row else {})}
+            for row, one in zip(rows, first, strict=True)
+        ]
+        second = predict_runs(fit.task, losses, level, method, seed=seed)
+        return [_of_both(fit, loss, task) for loss, task in zip(first, second, strict=True)]
     form, target = fit.form, fit.form.target
     places = [decades_outside(fit, row) for row in rows]
     columns = {name: np.array([float(row[name]) for row in rows]) for name in form.inputs}
@@ -444,19 +450,6 @@ def has_score(form: Law, points: Points) -> np.ndarray:
     if not scored.any():
         raise ScalingError("no run has a score", file=place, key=form.target, fix="evaluate some")
     return scored
-
-
-def _of_two_steps(
-    fit: TwoStep, rows: Sequence[Mapping[str, float]], level: float, method: Method | None, seed: int
-) -> list[Prediction]:
-    """The score at each row by way of the loss, with the errors of both steps."""
-    first = predict_runs(fit.loss, rows, level, method, seed=seed)
-    losses = [
-        {"loss": prediction.estimate, **({EXAMPLES: row[EXAMPLES]} if EXAMPLES in row else {})}
-        for row, prediction in zip(rows, first, strict=True)
-    ]
-    second = predict_runs(fit.task, losses, level, method, seed=seed)
-    return [_of_both(fit, loss, task) for loss, task in zip(first, second, strict=True)]
 
 
 def _of_both(fit: TwoStep, loss: Prediction, task: Prediction) -> Prediction:

@@ -174,16 +174,9 @@ def _law(
         group=fitting["group"],
         largest=options["hold_out"] == "largest",
         refit=refit,
-        draw=_draw,
+        draw=lambda fit: _figures().figures_of_law(law, fit.test, level=fit.level, method=fit.method),
     )
     return examined if choice is None else replace(examined, document={**examined.document, "choice": choice.to_json()})
-
-
-def _draw(fit: Fit) -> Mapping[str, Any]:
-    from scaling.figures import figures_of_law
-
-    assert fit.law is not None
-    return figures_of_law(fit.law, fit.test, level=fit.level, method=fit.method)
 
 
 def _approach(points: Points, law: str, noise: float | None, seed: int) -> Fit:
@@ -194,22 +187,24 @@ def _approach(points: Points, law: str, noise: float | None, seed: int) -> Fit:
     points.refuse_absent(("N", "D", "C", "loss", *(("run",) if law == "envelope" else ())))
     if law == "envelope":
         closed = envelope(points)
-
-        def curves(_: Fit) -> Mapping[str, Any]:
-            from scaling.figures import learning_curves
-
-            return {law: learning_curves(points, axis="C", envelope=closed)}
-
-        return of_envelope(points, closed, curves)
+        return of_envelope(
+            points, closed, lambda _: {law: _figures().learning_curves(points, axis="C", envelope=closed)}
+        )
     kind = law.removeprefix("isoflop_")
     size, data = (isoflop(points, along=name, kind=kind, noise=noise, seed=seed) for name in ("N", "D"))
+    return of_isoflop(
+        points,
+        size,
+        data,
+        lambda _: {f"isoflop_{each.along}": _figures().isoflop_valleys(each, points) for each in (size, data)},
+    )
 
-    def valleys(_: Fit) -> Mapping[str, Any]:
-        from scaling.figures import isoflop_valleys
 
-        return {f"isoflop_{each.along}": isoflop_valleys(each, points) for each in (size, data)}
+def _figures() -> Any:
+    """The module, which is imported where something is drawn."""
+    from scaling import figures
 
-    return of_isoflop(points, size, data, valleys)
+    return figures
 
 
 @verb
