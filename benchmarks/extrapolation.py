@@ -13,8 +13,8 @@ from __future__ import annotations
 import sys
 import time
 import warnings
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -22,12 +22,18 @@ import pandas as pd
 
 from scaling.errors import ScalingError
 from scaling.laws import named
-from scaling.laws.design import choose_runs
-from scaling.laws.held_out import candidates, choose, cost_of
+from scaling.laws.design import SPREAD, Candidates, Linear, greedy, scaled, surface
+from scaling.laws.fit import fit
+from scaling.laws.held_out import candidates, choose, cost_of, tolerant_objective
+from scaling.laws.law import Columns, Law
 from scaling.laws.points import Points
+from scaling.laws.problem import OBJECTIVES
 
 Frame = pd.DataFrame
 BUDGET = 0.1
+PILOT = 0.3
+"""The fraction of a budget for runs that are spread before anything is known."""
+BATCHES, BATCH_STARTS = 4, 48
 
 
 @dataclass(frozen=True)
@@ -129,6 +135,51 @@ def main() -> None:
                 f"| {task.paper[1]} | {task.paper[0]} | {kinds} | {time.process_time() - begin:.0f} |",
                 flush=True,
             )
+
+
+def choose_runs(
+    forms: Sequence[Law],
+    table: Columns,
+    observe: Callable[[np.ndarray], np.ndarray],
+    cost: np.ndarray,
+    budget: float,
+    targets: Columns,
+    *,
+    seed: int = 0,
+) -> np.ndarray:
+    """Rows of `table` to run within `budget`; `observe(rows)` runs them. `targets` are the rows to predict.
+
+    The first runs are spread over the columns for little cost. Then the law is fitted to what is known, and runs are
+    added that lower the mean variance of the law at the targets (I-optimality); the law is fitted again after each
+    batch. The batches take turns in the laws, so that the runs inform each of them.
+    """
+    if cost.min() <= 0:
+        raise ScalingError("must be positive", key="cost", value=float(cost.min()), fix="give each run its cost")
+    candidates = Candidates.independent({name: np.asarray(column, float) for name, column in table.items()}, cost)
+    spread = surface(candidates.columns, candidates.trunks)
+    fewest = max(len(form.parameters) for form in forms) + 3
+    chosen = greedy(spread, candidates, PILOT * budget, fewest=fewest, most=budget)
+    losses = observe(np.array(chosen, int))
+    for batch in range(BATCHES):
+        form = forms[batch % len(forms)]
+        allowed = (budget - float(candidates.own[chosen].sum())) / (BATCHES - batch)
+        known = Points({name: candidates.at(chosen)[name] for name in form.inputs} | {form.target: losses})
+        try:
+            fitted = fit(form, known, objective=tolerant_objective(form), starts=BATCH_STARTS, seed=seed)
+            # Of the loss itself, whichever space it is fitted in: what counts is the square error there.
+            law = replace(fitted.problem, objective=OBJECTIVES["squared"])
+            rows, wanted = (
+                law.derivative(fitted.u[None], {name: np.asarray(at[name], float) for name in form.inputs})[0, 1:].T
+                for at in (table, targets)
+            )
+            units = scaled(np.delete(rows, chosen, axis=0))
+            linear = Linear(rows, wanted, candidates.trunks, known=SPREAD, basis=units)
+        except ScalingError:
+            linear = spread
+        more = greedy(linear, candidates, allowed, taken=chosen)
+        if more:
+            losses, chosen = np.concatenate([losses, observe(np.array(more))]), [*chosen, *more]
+    return np.array(chosen, int)
 
 
 def judge(points: Points, column: str, laws: tuple[str, ...]) -> tuple[float, float, int, str]:

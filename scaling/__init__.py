@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from scaling.cost import Cost as Cost
     from scaling.errors import ScalingError as ScalingError
     from scaling.laws.curves import CurveFit as CurveFit
+    from scaling.laws.examine import Fit as Fit
     from scaling.schema import extend as extend
     from scaling.training.module import DecoderModule as DecoderModule
     from scaling.training.module import EncoderDecoderModule as EncoderDecoderModule
@@ -52,14 +53,19 @@ _MORE = {
     "plan": ("StudyPlan",),
     "table": ("Decisions", "Table"),
     "sweep": ("Sweep",),
-    "fit": ("Fit",),
     "evaluate": ("Evaluation", "Predictions"),
     "model": ("Model", "load"),
     "inside": ("Attention", "Landscape", "Probe"),
 }
 
 
-_HOMES = {"Cost": "cost", "CurveFit": "laws.curves", "Result": "verbs.verb", "ScalingError": "errors"}
+_HOMES = {
+    "Cost": "cost",
+    "CurveFit": "laws.curves",
+    "Fit": "laws.examine",
+    "Result": "verbs.verb",
+    "ScalingError": "errors",
+}
 _HOMES |= {"extend": "schema", "__version__": "version"}
 _HOMES |= dict.fromkeys(("DecoderModule", "EncoderDecoderModule", "EncoderModule"), "training.module")
 for _module, _commands in COMMANDS.items():

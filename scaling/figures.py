@@ -25,10 +25,9 @@ from matplotlib.ticker import LogLocator
 
 from scaling.errors import ScalingError, plural
 from scaling.laws.approaches import Envelope, IsoFlop
-from scaling.laws.fit import DELTAS, SENSITIVITY_POINTS, Fit
-from scaling.laws.fit import sensitivity as sensitivity_of
-from scaling.laws.held_out import HeldOut
-from scaling.laws.intervals import Method, bootstrap
+from scaling.laws.fit import FittedLaw
+from scaling.laws.held_out import HeldOut, judge
+from scaling.laws.intervals import Method
 from scaling.laws.law import MEANINGS
 from scaling.laws.optimum import FLOPS, Budget, optimal_size
 from scaling.laws.points import NOT_STATED, Points
@@ -37,14 +36,11 @@ from scaling.laws.report import titles
 from scaling.printing import short
 
 UNITS = {"C": "FLOPs", "loss": "nats per token"}
-STEPS = ("residuals", "sensitivity", "extrapolation", "joint_region", "learning_curves", "contours")
+STEPS = ("residuals", "extrapolation", "learning_curves", "contours")
 """Figures that both steps of a law may have."""
 SAMPLES = 41
 MARGIN = 1.25  # axes reach a quarter beyond the points
 PANELS = 3  # values of further columns, those of most runs
-DRAWS = 400  # bootstrap refits behind a joint region
-TRIMMINGS = 5
-LEAST_SQUARES = 0.1  # where least squares, whose δ is infinite, stands on the axis of δ
 
 BLACK, GREY = "#000000", "#767676"
 KINDS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00")
@@ -68,7 +64,7 @@ STYLE: Any = {
 }
 DARK, LIGHT = 0.18, 0.08
 """Opacity of bands of the mean and of a new run."""
-CROSS, DIAMOND, DOT, STAR = ("X", 44, "white"), ("D", 26, "black"), (".", 9, "white"), ("*", 95, "black")
+CROSS, STAR = ("X", 44, "white"), ("*", 95, "black")
 """Marker, area and edge: marks that must be seen among others have a black edge."""
 
 
@@ -92,6 +88,8 @@ class Picture:
 
     What is drawn later lies in front.
     """
+
+    formats = tuple(FORMATS)
 
     def __init__(self, title: str, panels: int = 1):
         self.title, self.caption = title, ""
@@ -222,58 +220,37 @@ def ordered(values: np.ndarray) -> tuple[str, ...]:
 
 
 def figures_of_law(
-    fit: Fit | TwoStep,
-    held_out: Points | None = None,
-    *,
-    level: float = 0.95,
-    method: Method | None = "profile",
-    tested: HeldOut | None = None,
+    fit: FittedLaw | TwoStep, test: HeldOut | None = None, *, level: float = 0.95, method: Method | None = "profile"
 ) -> dict[str, Picture]:
     """Return the figures of a law by name: along each of its columns and along compute, its residuals, and its test.
 
-    The test has the intervals of `method`, as the tables have; curves have those of Student's t. Without a method there
-    are none. A joint law is one curve a variant and has the residuals alone. `tested` is the test by that method, where
-    it is known: along a flat valley its intervals take longer than all figures.
+    The test has the intervals that the tables have; curves have those of Student's t, and none without a method. A
+    joint law is one curve a variant and has the residuals alone.
     """
     if isinstance(fit, TwoStep):
         return {
             f"{step}_{name}" if name in STEPS else name: picture
             for step, law in (("loss", fit.loss), ("task", fit.task))
-            for name, picture in figures_of_law(law, held_out, level=level, method=method).items()
+            for name, picture in figures_of_law(
+                law, test and judge(law, test.points, level, method, seed=fit.seed), level=level, method=method
+            ).items()
         }
     form, points = fit.form, fit.points
     if form.axes != form.inputs:
         return {"residuals": residuals(fit)}
-    figures = curves_of_law(fit, held_out, level=level, method=method and "t")
+    figures = curves_of_law(fit, test and test.points, level=level, method=method and "t")
     if set(form.inputs) == {"N", "D"}:
         figures["contours"] = contours(fit)
     figures["residuals"] = residuals(fit)
-    bounded = method is not None and fit.degrees_of_freedom > 1
-    if bounded and len(points) <= SENSITIVITY_POINTS and form.target == "loss":
-        figures["sensitivity"] = sensitivity(fit)
-    exponents = [parameter.name for parameter in form.parameters if parameter.unit == "1"]
-    free = [name for name in exponents if name not in fit.problem.fixed]
-    if len(free) > 1 and fit.degrees_of_freedom > 0:
-        resampling = "case" if fit.problem.shared is None else "run"  # runs that share errors are drawn together
-        theta = bootstrap(fit.problem, fit.u, resampling, DRAWS, seed=fit.seed)[0]
-        figures["joint_region"] = joint_region(
-            fit, {name: theta[:, form.parameter_names.index(name)] for name in free[:2]}
-        )
     if {"run", "N", "D"} <= set(points.columns) and len(set(points["run"])) < len(points):
         figures["learning_curves"] = learning_curves(points)
-    if held_out is not None:
-        axis = "C" if {"N", "D"} <= set(form.inputs) else form.inputs[0]
-        predictions = (
-            tested.predictions
-            if tested is not None and method is not None
-            else predict_runs(fit, rows_of(held_out, fit), level, method, seed=fit.seed)
-        )
-        figures["extrapolation"] = extrapolation(fit, held_out, axis, predictions)
+    if test is not None:
+        figures["extrapolation"] = extrapolation(fit, test)
     return figures
 
 
 def curves_of_law(
-    fit: Fit, held_out: Points | None = None, *, level: float = 0.95, method: Method | None = "t"
+    fit: FittedLaw, held_out: Points | None = None, *, level: float = 0.95, method: Method | None = "t"
 ) -> dict[str, Picture]:
     """Return the figures of a law along each of its columns, and along compute, by name."""
     axes = [*fit.form.inputs, *(["C"] if {"N", "D"} <= set(fit.form.inputs) else [])]
@@ -281,7 +258,7 @@ def curves_of_law(
 
 
 def loss_against(
-    fit: Fit, axis: str, held_out: Points | None = None, level: float = 0.95, method: Method | None = "t"
+    fit: FittedLaw, axis: str, held_out: Points | None = None, level: float = 0.95, method: Method | None = "t"
 ) -> Picture:
     """Draw the law along `axis` through the points: a curve a level of a second column, a panel a value of others."""
     form, points = fit.form, fit.points
@@ -318,7 +295,7 @@ def _rows_at(points: Points, values: Mapping[str, float]) -> Points:
 def _curves(
     picture: Picture,
     place: int,
-    fit: Fit,
+    fit: FittedLaw,
     axis: str,
     second: Sequence[str],
     fixed: Mapping[str, float],
@@ -355,7 +332,7 @@ def _curves(
         picture.marks(axes, values, loss, colour, named, hollow=name == "held out", runs=table)
 
 
-def contours(fit: Fit) -> Picture:
+def contours(fit: FittedLaw) -> Picture:
     """Draw lines of equal loss over N and D, the runs, and the compute-optimal frontier."""
     form, N, D = fit.form, fit.points["N"], fit.points["D"]
     n, d = _axis("N", [N], 2.0), _axis("D", [D], 2.0)
@@ -382,7 +359,7 @@ def contours(fit: Fit) -> Picture:
     return picture.finish(caption(fit.points, form.inputs, f"Lines of equal {form.target} of {form.formula}."))
 
 
-def residuals(fit: Fit) -> Picture:
+def residuals(fit: FittedLaw) -> Picture:
     """Draw the distance of each point from the law, in percent of its loss or in its own unit, along each column."""
     form, points, observed = fit.form, fit.points, fit.points[fit.form.target]
     predicted = fit.predict(**{name: points[name] for name in form.inputs})
@@ -399,9 +376,10 @@ def residuals(fit: Fit) -> Picture:
     return picture.finish(caption(points, form.axes, sentence))
 
 
-def extrapolation(fit: Fit, held_out: Points, axis: str, predictions: Sequence[Prediction]) -> Picture:
+def extrapolation(fit: FittedLaw, test: HeldOut) -> Picture:
     """Draw the held-out runs and what the law, fitted to the other runs, predicts for them."""
-    form, points, observed = fit.form, fit.points, held_out[fit.form.target]
+    form, points, held_out, observed = fit.form, fit.points, test.points, test.observed
+    axis, predictions = "C" if {"N", "D"} <= set(form.inputs) else form.inputs[0], test.predictions
     fitted_x, x = _column_or_compute(points, axis), _column_or_compute(held_out, axis)
     predicted, run = _estimates(predictions), predictions[0].run
     errors, unit = _errors(predicted, observed, observed, "predicted", "observed")
@@ -423,52 +401,6 @@ def extrapolation(fit: Fit, held_out: Points, axis: str, predictions: Sequence[P
     line(axes, near.range, (0, 0))
     picture.marks(axes, x, errors, KINDS[1], symbol=CROSS, bars=bars, runs=held_out)
     return picture.finish(caption(points, form.inputs, sentence))
-
-
-def sensitivity(fit: Fit) -> Picture:
-    """Draw how far the floor moves with the penalty's δ, and without each point."""
-    analysis, points = sensitivity_of(fit), fit.points
-    name, interval, estimate = analysis.parameter, fit.bounds.get(analysis.parameter), [analysis.estimate] * 2
-    parameter = fit.form.parameters[fit.form.parameter_names.index(name)]
-    picture = Picture(f"sensitivity of {name}", 2)
-    title = "δ of Huber's penalty, of log loss (the last: least squares)"
-    penalty = Axis(title, True, (min(DELTAS) / MARGIN, LEAST_SQUARES * MARGIN))
-    axes = picture.panel(0, penalty, Axis(f"{name} ({parameter.unit})"))
-    if interval and parameter.scale == "linear" and not (interval.open_below or interval.open_above):
-        band(axes, penalty.range, (interval.low, interval.high), GREY, "95% interval")
-    line(axes, penalty.range, estimate)
-    picture.marks(axes, np.minimum(DELTAS, LEAST_SQUARES), analysis.by_delta, KINDS[0])
-    column = "C" if "C" in points else fit.form.axes[0]
-    axis = _axis(column, [points[column]])
-    axes = picture.panel(1, axis, Axis(f"{name} without the point ({parameter.unit})"))
-    line(axes, axis.range, estimate)
-    picture.marks(axes, points[column], analysis.without, KINDS[0], runs=points)
-    largest = np.nanmax(np.abs(analysis.without - analysis.estimate), initial=0.0)
-    sentence = f"{name} under other penalties, and without each point, of which one moves it by {largest:.2g}."
-    return picture.finish(caption(points, fit.form.axes, sentence))
-
-
-def joint_region(fit: Fit, draws: Mapping[str, np.ndarray]) -> Picture:
-    """Draw two parameters over bootstrap draws, with the ellipses that hold half and 95% of them."""
-    (x, y), cloud = draws, np.stack(list(draws.values()))
-    centre, inner = np.median(cloud, axis=1, keepdims=True), np.ones(cloud.shape[1], bool)
-    for _ in range(TRIMMINGS):  # the shape is that of the inner nine tenths, so that a few wild draws do not bend it
-        variances, directions = np.linalg.eigh(np.cov(cloud[:, inner]))
-        # Draws may lie on a line, as where a parameter is at its bound in all of them.
-        root = directions * np.sqrt(np.maximum(variances, 1e-12 * variances.max() + np.finfo(float).tiny))
-        radius = np.linalg.norm(np.linalg.solve(root, cloud - centre), axis=0)
-        inner = radius <= np.quantile(radius, 0.9)
-    turn = np.linspace(0, 2 * np.pi, 200)
-    circle = root @ np.stack([np.cos(turn), np.sin(turn)])
-    picture = Picture(f"joint region of {x} and {y}")
-    axes = picture.panel(0, Axis(x), Axis(y))
-    picture.marks(axes, cloud[0], cloud[1], GREY, f"{cloud.shape[1]} draws", symbol=DOT)
-    for fraction, dash in ((0.5, "dashed"), (0.95, "solid")):
-        across, up = centre + np.quantile(radius, fraction) * circle
-        line(axes, across, up, KINDS[0], f"{fraction:.0%}", dash)
-    across, up = (np.array([fit.estimates[name]]) for name in (x, y))
-    picture.marks(axes, across, up, KINDS[1], "estimate", symbol=DIAMOND)
-    return picture.finish(caption(fit.points, fit.form.inputs, f"{x} and {y} of {fit.form.formula}."))
 
 
 def isoflop_valleys(isoflop: IsoFlop, points: Points) -> Picture:

@@ -132,12 +132,6 @@ def test_a_fit_tests_itself_on_its_own_runs(table):
     assert set(fit.back_test["axis"]) == {"N", "D", "C"}
 
 
-def test_a_fit_lists_what_a_referee_asks(table):
-    checklist = scaling.fit(table, intervals="t", define={"tokenizer": "GPT-2"}).checklist.set_index("question")
-    assert checklist.loc["Which tokenizer?", "answer"] == "GPT-2"
-    assert pandas.isna(checklist.loc["Which optimizer?", "answer"])
-
-
 def test_a_fit_predicts(table):
     fit = scaling.fit(table)
     loss = fit.predict(N=1e9, D=1e12)
@@ -191,7 +185,6 @@ def test_an_isoflop_analysis_has_an_optimum_and_no_law():
     assert list(fit.minima["N"] * fit.minima["D"]) == pytest.approx(list(fit.minima["C"] / 6), rel=0.1)
     assert all(fit.minima["refused"].isna())
     assert fit.back_test.empty
-    assert fit.checklist.empty
     with pytest.raises(scaling.ScalingError, match="no law of the loss"):
         fit.predict(N=1e9, D=1e10)
 

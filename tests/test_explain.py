@@ -67,7 +67,7 @@ def test_a_piece_of_ones_own_is_explained_beside_ours_and_is_safe_to_show(tmp_pa
         ("table", ["base", "rows", "table.seeds", "baseline", "size"]),
         ("data", ["Synthetic", "Text"]),
         ("held_out", ["study", "test the fit"]),
-        ("define", ["checklist"]),
+        ("define", ["how the runs were trained"]),
         ("early_terminate", ["sweep"]),
         ("seeds", ["table"]),
         ("quickstart", ["configs/study/quickstart.yaml", "entropy"]),

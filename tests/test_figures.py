@@ -8,7 +8,7 @@ import pytest
 from matplotlib.collections import FillBetweenPolyCollection, LineCollection
 
 import scaling
-from scaling.figures import joint_region, ordered
+from scaling.figures import ordered
 from scaling.printing import short
 
 
@@ -68,7 +68,7 @@ def pictures(fit):
 
 
 NAMES = (
-    *("loss_against_N", "loss_against_D", "loss_against_C", "contours", "residuals", "sensitivity", "joint_region"),
+    *("loss_against_N", "loss_against_D", "loss_against_C", "contours", "residuals"),
     *("extrapolation", "isoflop_N", "isoflop_D", "envelope", "learning_curves", "three_columns"),
 )
 
@@ -146,15 +146,6 @@ def test_a_file_repeats_byte_for_byte(pictures, suffix, tmp_path):
 def test_an_unknown_kind_of_file_is_refused(pictures, tmp_path):
     with pytest.raises(scaling.ScalingError, match=r"choose \.pdf, \.svg or \.png"):
         pictures["loss_against_C"].save(tmp_path / "picture.html")
-
-
-@pytest.mark.parametrize("alpha", [np.zeros(200), np.linspace(0.2, 0.4, 200)], ids=["at a bound", "as beta"])
-def test_draws_on_a_line_have_a_region_too(fit, alpha):
-    (axes,) = joint_region(fit.law, {"alpha": alpha, "beta": np.linspace(0.2, 0.4, 200)}).panels
-    half, most = (np.ptp(ring.get_xydata(), axis=0) for ring in axes.lines)
-    for width, height in (half, most):
-        assert width == pytest.approx(np.ptp(alpha) / most[1] * height, rel=0.6, abs=1e-6)
-    assert half[1] < most[1] < 0.4
 
 
 def test_ordered_colours_grow_lighter_evenly():

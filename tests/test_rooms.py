@@ -25,7 +25,7 @@ ALONE = {
     "strict_yaml": {"yaml"},
     "metric": {"numpy", "scipy"},
     "figures": {"numpy", "matplotlib"},
-    "laws": {"numpy", "scipy", "pyarrow"},
+    "laws": {"numpy", "scipy", "pandas", "pyarrow"},
     "ledger": set(),
 }
 SLOTS_OF_NN = {module.split(".")[2] for module in SLOTS.values() if module.startswith("scaling.nn.")}

@@ -14,7 +14,7 @@ import numpy as np
 import pandas
 
 from scaling.errors import ScalingError
-from scaling.laws.fit import Fit, fit
+from scaling.laws.fit import FittedLaw, fit
 from scaling.laws.intervals import Interval, measure, student
 from scaling.laws.points import Points, load_points
 from scaling.laws.predict import Discrepancy, Prediction, TwoStep, predict_runs, rows_of
@@ -56,7 +56,7 @@ class Tested:
 
 
 def judge(
-    study: str, law: Fit | TwoStep, held_out: Points, decades: np.ndarray | None = None, **choices: Any
+    study: str, law: FittedLaw | TwoStep, held_out: Points, decades: np.ndarray | None = None, **choices: Any
 ) -> Tested:
     """Predict the held-out runs and compare each with its intervals."""
     predictions = predict_runs(law, rows_of(held_out, law), LEVEL, "t", **choices)
@@ -64,7 +64,7 @@ def judge(
     error = np.log(held_out.numbers(law.form.target)) - estimate
     mean, run = (_half(predictions, name, estimate, error) for name in ("mean", "run"))
     half = {"mean": mean, "run": run}
-    if isinstance(law, Fit):
+    if isinstance(law, FittedLaw):
         problem, objective = law.problem, np.array([law.objective])
         scale = measure(problem.objective, objective, len(problem.observed), len(problem.free)).scale[0]
         half["noise"] = np.hypot(mean, float(scale) * student(LEVEL, law.degrees_of_freedom))
@@ -163,7 +163,7 @@ def ladder(path: Path) -> dict[tuple[str, str], list[Tested]]:
         loss = fit("chinchilla", tables[0].hold_out(mask)[0], starts=128)
         for table in tables:
             rest, held_out = table.hold_out(mask)
-            laws: dict[str, Fit | TwoStep] = {"direct_bits": fit("direct_bits", rest, starts=128)}
+            laws: dict[str, FittedLaw | TwoStep] = {"direct_bits": fit("direct_bits", rest, starts=128)}
             for task in ("task_power", "task_linear"):
                 laws[f"chinchilla,{task}"] = TwoStep(loss, fit(task, rest, starts=128), np.arange(len(rest)))
             for name, law in laws.items():

@@ -9,7 +9,7 @@ import numpy as np
 from scipy.optimize import minimize
 
 from scaling.laws.catalogue import named
-from scaling.laws.fit import Fit, fit, predict
+from scaling.laws.fit import FittedLaw, fit, predict
 from scaling.laws.points import Points, load_points
 from scaling.laws.problem import named_objective
 
@@ -41,7 +41,7 @@ def points(subset: str = "fit") -> Points:
     )
 
 
-def law(table: Points) -> Fit:
+def law(table: Points) -> FittedLaw:
     """Fit R_D* and R_N* alone as the paper does: the sum of log-Huber penalties."""
     return fit("data_constrained", table, objective=HUBER, fixed=ONCE)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from scaling.laws.fit import Fit, fit
+from scaling.laws.fit import FittedLaw, fit
 from scaling.laws.points import Points, load_points
 
 CREDIT = (
@@ -37,7 +37,7 @@ def points(corpus: str = "rpj", loss: str = "loss_c4_val") -> Points:
     )
 
 
-def law(table: Points) -> Fit:
+def law(table: Points) -> FittedLaw:
     """Fit the paper's law as the paper does: least squares of the loss of four sizes at M = 20, and of one at 320."""
     size, ratio = table["N"], table["M"]
     fitted = ((ratio == 20) & (size <= 411_616_256)) | ((ratio == 320) & (size == 10_569_312))

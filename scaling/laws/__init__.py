@@ -11,8 +11,9 @@ from scaling.laws.compare import (
     fit_joint,
     how_variants_differ,
 )
-from scaling.laws.design import design, expected_interval, simulated_intervals
-from scaling.laws.fit import Fit, fit, intervals, predict
+from scaling.laws.design import design, expected_interval
+from scaling.laws.examine import Fit
+from scaling.laws.fit import FittedLaw, fit, intervals, predict
 from scaling.laws.held_out import leave_one_scale_out, predict_held_out
 from scaling.laws.intervals import Interval
 from scaling.laws.law import Law, Parameter, composed
@@ -25,6 +26,7 @@ __all__ = [
     "LAWS",
     "Exponent",
     "Fit",
+    "FittedLaw",
     "Interval",
     "Law",
     "Objective",
@@ -57,5 +59,4 @@ __all__ = [
     "predict_held_out",
     "predict_runs",
     "prediction",
-    "simulated_intervals",
 ]

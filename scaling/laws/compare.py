@@ -17,7 +17,7 @@ import numpy as np
 from scaling.errors import ScalingError, nearest
 from scaling.laws.catalogue import named
 from scaling.laws.dual import Dual
-from scaling.laws.fit import Fit, fit, intervals
+from scaling.laws.fit import FittedLaw, fit, intervals
 from scaling.laws.intervals import Interval, Method, measure, student
 from scaling.laws.law import VARIANT, Law, Parameter, Seeds
 from scaling.laws.optimum import Budget, best_loss
@@ -35,7 +35,7 @@ COMPUTE = "compute"
 NEWTON_STEPS, STEP = 30, 1e-3  # in log k: the loss along the frontier is convex in log C, so Newton's method is safe
 
 
-def aicc(fit: Fit) -> float:
+def aicc(fit: FittedLaw) -> float:
     """n log s² + 2k + 2k(k+1)/(n-k-1) with k = p + 1 for the noise. Hurvich and Tsai 1989, Biometrika 76(2).
 
     s is the noise that explains the objective without correction for p: the root mean square residual under squared
@@ -50,7 +50,7 @@ def aicc(fit: Fit) -> float:
     return n * 2.0 * float(np.log(max(scale, 1e-150))) + determinant + 2.0 * k + 2.0 * k * (k + 1) / (n - k - 1)
 
 
-def akaike_weights(fits: Sequence[Fit]) -> np.ndarray:
+def akaike_weights(fits: Sequence[FittedLaw]) -> np.ndarray:
     """The weights of fits of the same points, which sum to one; equal where there are too few points for AICc."""
     criterion = np.array([aicc(each) for each in fits])
     if not np.isfinite(criterion).all():
@@ -63,7 +63,7 @@ def akaike_weights(fits: Sequence[Fit]) -> np.ndarray:
 class Comparison:
     """Laws fitted to the same points, the best first."""
 
-    fits: Mapping[str, Fit]
+    fits: Mapping[str, FittedLaw]
     aicc: dict[str, float]
     weights: dict[str, float]
     """Akaike weights: they sum to one."""
@@ -73,7 +73,7 @@ class Comparison:
         return next(iter(self.aicc))
 
 
-def compare(fits: Mapping[Any, Fit]) -> Comparison:
+def compare(fits: Mapping[Any, FittedLaw]) -> Comparison:
     """Weigh fits of the same points under the same objective by AICc."""
     problems = [fit.problem for fit in fits.values()]
     for problem in problems:
@@ -85,7 +85,7 @@ def compare(fits: Mapping[Any, Fit]) -> Comparison:
     return Comparison(fits, criterion, {name: weights[name] for name in criterion})
 
 
-def average(fits: Mapping[str, Fit], inputs: Mapping[str, float], level: float = 0.95) -> Interval:
+def average(fits: Mapping[str, FittedLaw], inputs: Mapping[str, float], level: float = 0.95) -> Interval:
     """The prediction averaged over laws by Akaike weight; its error holds the disagreement between them."""
     weights = compare(fits).weights
     return mean_interval(
@@ -94,7 +94,7 @@ def average(fits: Mapping[str, Fit], inputs: Mapping[str, float], level: float =
 
 
 def mean_interval(
-    fits: Sequence[Fit],
+    fits: Sequence[FittedLaw],
     quantity: Callable[[Law], Quantity],
     weights: Sequence[float],
     level: float = 0.95,
@@ -178,7 +178,7 @@ def joint(law: Law | str, variants: Sequence[str], differ: Difference) -> Law:
 
 def fit_joint(
     law: Law | str, points: Points, by: str, differ: Difference, baseline: str | None = None, **choices: Any
-) -> Fit:
+) -> FittedLaw:
     """Fit one law to the variants in column `by`; factors of compute are relative to `baseline` (the first by name)."""
     variants = sorted({str(label) for label in points[by]})
     if len(variants) < 2:
@@ -213,7 +213,7 @@ class Exponent:
     difference: Interval | None
 
 
-def exponents(fit: Fit, method: Method = "profile", level: float = 0.95) -> list[Exponent]:
+def exponents(fit: FittedLaw, method: Method = "profile", level: float = 0.95) -> list[Exponent]:
     """Every exponent of every variant of a joint fit, that of compute first where the law has one."""
     form = fit.form
     if not form.variants:
@@ -252,7 +252,7 @@ def _exponent(name: str, variant: str, base: str | None, p: Any) -> Dual:
 
 
 def equivalent_compute(
-    joint_fit: Fit, variant: str, C: float | None = None, method: Method = "profile", level: float = 0.95
+    joint_fit: FittedLaw, variant: str, C: float | None = None, method: Method = "profile", level: float = 0.95
 ) -> Interval:
     """What `variant` is worth in compute of the baseline: 1.31 means the baseline needs 1.31 times as much.
 

@@ -3,34 +3,26 @@
 A law is linearised where it is taken to be. One more run changes the information that the runs carry about the
 parameters, and with it the variance of the quantity (Fedorov 1972, Theory of Optimal Experiments); runs of one trunk
 share errors, so a further branch of a trunk carries less than a run of its own. The next run is always the one that
-lowers the variance most for its FLOPs: in a plan, among the rows of a table, and in an adaptive study (`next_run`).
+lowers the variance most for its FLOPs, in a plan and in an adaptive study (`next_run`).
 Everything here is deterministic.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from scaling.errors import ScalingError, plural
-from scaling.laws.fit import fit
-from scaling.laws.held_out import tolerant_objective
-from scaling.laws.intervals import Interval, measure, profile, student
+from scaling.laws.intervals import Interval, student
 from scaling.laws.law import Columns, Law
-from scaling.laws.points import Points
-from scaling.laws.problem import OBJECTIVES, Objective, Problem, Quantity, SharedErrors
-from scaling.laws.solver import draw, search
+from scaling.laws.problem import OBJECTIVES, Problem, Quantity, SharedErrors
 
 LEVEL = 0.95
 KNOWN, SPREAD = 1e-6, 1e-3
 """Information known beforehand, as a fraction of that of a candidate, so that the first runs are comparable: under a
 law, and on a surface over the columns."""
-SIMULATED_STARTS, SIMULATED_REFINED = 128, 6
-PILOT = 0.3
-"""The fraction of a budget for runs that are spread before anything is known."""
-BATCHES, BATCH_STARTS = 4, 48
 
 
 @dataclass(frozen=True)
@@ -153,7 +145,7 @@ def best_first(
     return rows[np.argsort(-np.round(score[rows] / score[rows].max(), 9), kind="stable")], score
 
 
-def _greedy(
+def greedy(
     linear: Linear, candidates: Candidates, budget: float, taken: Sequence[int] = (), fewest: int = 0, most: float = 0.0
 ) -> list[int]:
     """The rows to run after those taken, within a budget; within `most` until they are the `fewest`."""
@@ -182,10 +174,6 @@ class Plan:
     cost: float
     expected: Interval
 
-    def columns(self, candidates: Columns) -> dict[str, np.ndarray]:
-        """The columns of the planned runs."""
-        return {name: np.repeat(np.asarray(column), self.repeats) for name, column in candidates.items()}
-
 
 def design(
     form: Law,
@@ -208,7 +196,7 @@ def design(
     copies = Candidates.independent({}, np.tile(np.asarray(cost, float), seeds))
     rows = np.tile(problem.linearise(u[None])[1][0].T, (seeds, 1))
     linear = Linear(rows, target.along(problem, u[None])[1], copies.trunks)
-    chosen = _greedy(linear, copies, budget)
+    chosen = greedy(linear, copies, budget)
     if len(chosen) <= rows.shape[1]:
         what = f"the budget pays for {plural(len(chosen), 'run')}, and the law has {rows.shape[1]} parameters"
         raise ScalingError(what, key="budget", value=budget, fix="raise the budget or add smaller candidates")
@@ -255,94 +243,11 @@ def expected_interval(
     return Interval(target.name, estimate, low, high, level, "expected")
 
 
-def simulated_intervals(
-    form: Law,
-    truth: Mapping[str, float],
-    columns: Columns,
-    noise: float,
-    targets: Sequence[Quantity],
-    *,
-    studies: int = 200,
-    level: float = LEVEL,
-    objective: Objective | None = None,
-    seed: int = 0,
-) -> dict[str, tuple[Interval, float]]:
-    """The median profile interval over simulated studies, fitted as real ones are, and how often it held the truth."""
-    problem, u = study_without_noise(form, truth, columns, objective)
-    rng = np.random.Generator(np.random.Philox(seed))
-    mean = problem.form.predict(problem.theta(u), problem.columns)
-    observed = problem.objective.transform(mean * np.exp(noise * rng.standard_normal((studies, len(mean)))))
-    starts = np.concatenate([u[None], draw(problem, SIMULATED_STARTS, seed)])
-    best, _ = search(problem, starts, SIMULATED_REFINED, observed=observed)
-    converged = best.converged
-    places, costs, observed = best.u[converged], best.cost[converged], observed[converged]
-    measured = measure(problem.objective, costs, len(mean), len(problem.free))
-    threshold = np.full(len(places), student(level, len(mean) - len(problem.free)))
-    found = {}
-    for target in targets:
-        low, high = profile(problem, [target] * len(places), places, costs, measured, threshold, observed)
-        true = float(target.along(problem, u[None])[0][0])
-        middle, least, most = (float(target.unscale(np.median(end))) for end in (true, low, high))
-        coverage = float(np.mean((low <= true) & (true <= high)))
-        found[target.name] = Interval(target.name, middle, least, most, level, "simulated"), coverage
-    return found
-
-
-def study_without_noise(
-    form: Law, truth: Mapping[str, float], columns: Columns, objective: Objective | None = None
-) -> tuple[Problem, np.ndarray]:
+def study_without_noise(form: Law, truth: Mapping[str, float], columns: Columns) -> tuple[Problem, np.ndarray]:
     """The problem a study without noise would pose, and the truth in its coordinates."""
     theta = np.array([truth[name] for name in form.parameter_names], float)
     arrays = {name: np.asarray(columns[name], float) for name in form.inputs}
-    objective = objective or OBJECTIVES["log_squared"]
+    objective = OBJECTIVES["log_squared"]
     observed = objective.transform(form.predict(theta, arrays))
     problem = Problem(form, arrays, observed, np.ones(len(observed)), objective, {})
     return problem, problem.coordinates(theta)
-
-
-# Rows of a table, a batch after another.
-
-
-def choose_runs(
-    forms: Sequence[Law],
-    table: Columns,
-    observe: Callable[[np.ndarray], np.ndarray],
-    cost: np.ndarray,
-    budget: float,
-    targets: Columns,
-    *,
-    seed: int = 0,
-) -> np.ndarray:
-    """Rows of `table` to run within `budget`; `observe(rows)` runs them. `targets` are the rows to predict.
-
-    The first runs are spread over the columns for little cost. Then the law is fitted to what is known, and runs are
-    added that lower the mean variance of the law at the targets (I-optimality); the law is fitted again after each
-    batch. The batches take turns in the laws, so that the runs inform each of them.
-    """
-    if cost.min() <= 0:
-        raise ScalingError("must be positive", key="cost", value=float(cost.min()), fix="give each run its cost")
-    candidates = Candidates.independent({name: np.asarray(column, float) for name, column in table.items()}, cost)
-    spread = surface(candidates.columns, candidates.trunks)
-    fewest = max(len(form.parameters) for form in forms) + 3
-    chosen = _greedy(spread, candidates, PILOT * budget, fewest=fewest, most=budget)
-    losses = observe(np.array(chosen, int))
-    for batch in range(BATCHES):
-        form = forms[batch % len(forms)]
-        allowed = (budget - float(candidates.own[chosen].sum())) / (BATCHES - batch)
-        known = Points({name: candidates.at(chosen)[name] for name in form.inputs} | {form.target: losses})
-        try:
-            fitted = fit(form, known, objective=tolerant_objective(form), starts=BATCH_STARTS, seed=seed)
-            # Of the loss itself, whichever space it is fitted in: what counts is the square error there.
-            law = replace(fitted.problem, objective=OBJECTIVES["squared"])
-            rows, wanted = (
-                law.derivative(fitted.u[None], {name: np.asarray(at[name], float) for name in form.inputs})[0, 1:].T
-                for at in (table, targets)
-            )
-            units = scaled(np.delete(rows, chosen, axis=0))
-            linear = Linear(rows, wanted, candidates.trunks, known=SPREAD, basis=units)
-        except ScalingError:
-            linear = spread
-        more = _greedy(linear, candidates, allowed, taken=chosen)
-        if more:
-            losses, chosen = np.concatenate([losses, observe(np.array(more))]), [*chosen, *more]
-    return np.array(chosen, int)

@@ -1,99 +1,260 @@
-"""Examine a fit: its intervals, its test on held-out runs, its predictions, and the questions of a referee.
+"""Examine a fit: its intervals, its test on held-out runs, and its predictions.
 
 The result is the document of `scaling fit --json` (docs/json.md), which `report` shows as tables.
 """
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from scaling.errors import ScalingError, plural
+from scaling.errors import ScalingError, nearest, plural
+from scaling.laws import report
 from scaling.laws.approaches import Envelope, IsoFlop, Minimum
-from scaling.laws.fit import Fit, check_columns, intervals
+from scaling.laws.fit import FittedLaw, check_columns, intervals
 from scaling.laws.held_out import HeldOut, Refit, back_test, judge
 from scaling.laws.intervals import Interval, Method, is_wide, is_wide_size
-from scaling.laws.law import MEANINGS, POSITIVE, PREFIX, Law
+from scaling.laws.law import POSITIVE, PREFIX, Law
 from scaling.laws.optimum import (
     FLOPS,
     SERVED,
     Budget,
     Competitor,
     Optimum,
-    competing_optima,
     competitors,
     optimal,
     optimal_size,
     residual_scale,
 )
-from scaling.laws.points import SETUP_COLUMNS, SETUP_QUESTIONS, Points, unit_of_term
+from scaling.laws.points import Points, unit_of_term
 from scaling.laws.predict import Prediction, TwoStep, predict_runs
-from scaling.laws.report import coverage, largest_error
-from scaling.printing import percent
+from scaling.printing import Table, TableResult, percent
+
+if TYPE_CHECKING:
+    import pandas
 
 Document = dict[str, Any]
+Draw: TypeAlias = "Callable[[Fit], Mapping[str, Any]]"
 
-TESTED = "Was it tested on held-out scales?"
+
+class PredictedLoss(float):
+    """A predicted loss: a float, with the interval of the law's mean and that of a new run's loss."""
+
+    interval_mean: Interval | None
+    interval_run: Interval | None
+    """The interval to compare a run's loss with."""
+    is_identified: bool
+    """Whether its intervals are narrow enough to state it (docs/laws.md)."""
+
+    def __new__(cls, prediction: Prediction, target: str = "loss") -> PredictedLoss:
+        self = super().__new__(cls, prediction.estimate)
+        self.is_identified = prediction.is_identified(target)
+        self.interval_mean, self.interval_run = prediction.mean, prediction.run
+        return self
+
+    def __repr__(self) -> str:
+        new = self.interval_run
+        value = f"{float(self):.4f}" if self.is_identified else "not identified"
+        return value + ("" if new is None else f" ({percent(new.level)} {new.low:.4f} to {new.high:.4f} for a new run)")
 
 
-@dataclass(frozen=True)
-class Examination:
-    """The document of a fit, with its intervals and its test as they were computed."""
+@dataclass(frozen=True, repr=False)
+class Fit(TableResult):
+    """A fitted law, or the growth of the optimal size and data that an IsoFLOP or envelope analysis finds.
+
+    Printed, it is what `scaling fit` prints; a notebook shows the same as tables. `law` has the residuals, the weights
+    and the diagnostics of the fit; it is None for an analysis without a law of the loss.
+    """
 
     document: Document
+    points: Points
     intervals: Mapping[str, Interval]
-    held_out: HeldOut | None = None
+    """The parameters' intervals; an open end is infinite."""
+    law: FittedLaw | TwoStep | None = None
+    test: HeldOut | None = None
+    method: Method | None = None
+    level: float = 0.95
+    refit: Refit | None = None
+    """Chooses and fits a law without some of the points, where the law was chosen."""
+    draw: Draw = lambda _: {}
+    """Draws the pictures, by functions of `scaling.figures`."""
+
+    @property
+    def estimates(self) -> dict[str, float]:
+        """The parameters by name."""
+        return dict(self.document["estimates"])
+
+    @property
+    def doubts(self) -> list[str]:
+        """Warnings about the fit, in sentences; empty where there is none."""
+        return [*self.document.get("not_identified", ()), *self.document.get("unreliable", ())]
+
+    @property
+    def held_out(self) -> pandas.DataFrame:
+        """The held-out runs, each with its prediction."""
+        return _frame((self.document["held_out"] or {}).get("points", ()))
+
+    @cached_property
+    def back_test(self) -> pandas.DataFrame:
+        """The largest of the fitted runs by each axis, predicted by fits to the smaller ones."""
+        tests = self.document.get("back_test", [])
+        if not tests and self.law is not None:
+            tests = back_test(self.law, self.level, self.refit)
+        return _frame(tests)
+
+    @property
+    def minima(self) -> pandas.DataFrame:
+        """The minimum of each budget of an IsoFLOP analysis, or why it has none (`refused`)."""
+        return _frame(self.document.get("minima", ()))
+
+    @property
+    def predictions(self) -> pandas.DataFrame:
+        """What the law predicts for the targets."""
+        return _frame(self.document.get("predictions", ()))
+
+    def predict(self, **columns: Any) -> Any:
+        """The loss (or score) at one row of the law's columns as a `PredictedLoss`; for arrays of them a DataFrame.
+
+        fit.predict(N=7e9, D=1.4e11).interval_run
+
+        A law of a score takes `examples` too, the number of examples that the new score will be the mean of.
+        """
+        law = self._needs_law("predict")
+        check_columns(law.form, columns, key="target")
+        rows = np.broadcast_arrays(*(np.asarray(column, float) for column in columns.values()))
+        table = [dict(zip(columns, map(float, row), strict=True)) for row in zip(*(column.ravel() for column in rows))]
+        predicted = predict_runs(law, table, self.level, self.method, seed=law.seed)
+        target = law.form.target
+        if not rows[0].ndim:
+            return PredictedLoss(predicted[0], target)
+        return _frame({**one.row, target: one.estimate, **one.to_json()} for one in predicted)
+
+    def optimum(self, C: float, served: float = 0.0) -> dict[str, float]:
+        """The size N and the data D that make the best of C FLOPs, and the loss there; of these FLOPs, 2 N pay for
+        each token that is `served` after training.
+
+        An optimum that the points do not identify is refused. A warning states where competing laws disagree.
+        """
+        if self.law is None and not served:
+            of = self.estimates
+            return {"N": of["N_coefficient"] * C ** of["a"], "D": of["D_coefficient"] * C ** of["b"]}
+        law = self._law_of_loss
+        document = self.document.get("steps", [self.document])[0]
+        method = self.method if law.degrees_of_freedom > 0 else None
+        best = budget_optimum(law, {"C": C, SERVED: served}, self._competitors, method, self.level)
+        if not best["identified"]:
+            what = f"the optimum is not identified by {document['law']} of {report.tried(document)}"
+            raise ScalingError(what, key="C", value=C, fix="add runs nearer to it, or fit a law with fewer parameters")
+        for line in report.disagreement(best):
+            warnings.warn(line.removeprefix("! "), stacklevel=2)
+        return {name: best[name]["estimate"] for name in ("N", "D", "loss")}
+
+    @property
+    def _law_of_loss(self) -> FittedLaw:
+        law = self._needs_law("optimise")
+        return law.loss if isinstance(law, TwoStep) else law
+
+    @cached_property
+    def _competitors(self) -> tuple[Competitor, ...]:
+        return competitors(self._law_of_loss)
+
+    @cached_property
+    def pictures(self) -> dict[str, Any]:
+        """All pictures of the fit by name; notebooks show them, and `save` draws them to files."""
+        return dict(self.draw(self))
+
+    def plot(self, name: str | None = None) -> Any:
+        """One picture: the loss against compute, or the first there is; `pictures` has them all."""
+        against_compute = (title for title in self.pictures if title.endswith("_against_C"))
+        name = name or next(against_compute, next(iter(self.pictures)))
+        if name not in self.pictures:
+            raise ScalingError(f"there is no picture {name!r}", fix=nearest(name, self.pictures))
+        return self.pictures[name]
+
+    def save(self, folder: str | Path) -> list[Path]:
+        """Draw all pictures into a folder, each as PDF, SVG and PNG."""
+        return [
+            path
+            for name, picture in self.pictures.items()
+            for path in picture.save(*(f"{Path(folder, name)}{kind}" for kind in picture.formats))
+        ]
+
+    def to_json(self) -> dict[str, Any]:
+        """The document of `scaling fit --json` (docs/json.md)."""
+        return dict(self.document)
+
+    def heading(self) -> Iterator[str]:
+        """The law, its points and their ranges, and how close the law comes."""
+        return report.heading(self.document)
+
+    def tables(self) -> Iterator[Table]:
+        """The tables of the report."""
+        return report.tables(self.document)
+
+    def remarks(self) -> Iterator[str]:
+        """How the optimum was reached, what speaks against it, and where the figures are."""
+        yield from report.remarks(self.document)
+        if figures := self.document.get("figures"):
+            yield f"figures: {Path(figures[0]).parent}"
+
+    def __repr__(self) -> str:
+        estimates = ", ".join(f"{name} {value:.4g}" for name, value in self.estimates.items())
+        return f"Fit({self.document['law']}, {plural(len(self.points), 'run')}: {estimates})"
+
+    def _needs_law(self, action: str) -> FittedLaw | TwoStep:
+        if self.law is None:
+            what = f"{self.document['law']} has no law of the loss to {action} with"
+            raise ScalingError(what, fix="fit a law such as chinchilla")
+        return self.law
 
 
 def examine(
-    fit: Fit | TwoStep,
+    fit: FittedLaw | TwoStep,
     *,
     held_out: Points | None = None,
     targets: Sequence[Mapping[str, float]] = (),
     level: float = 0.95,
     method: Method | None = "profile",
-    stated: Mapping[str, str] | None = None,
     group: str | None = None,
     largest: bool = False,
     refit: Refit | None = None,
-) -> Examination:
+    draw: Draw = lambda _: {},
+) -> Fit:
     """Bound a fit, test it on the runs `held_out`, and predict `targets`: rows of its columns, or budgets C.
 
-    Without a `method` or a degree of freedom there are no intervals. `stated` answers questions of the checklist.
-    `group` is the column of runs that share errors. `largest` adds the back-test, by `refit` where a law was chosen.
+    Without a `method` or a degree of freedom there are no intervals. `group` is the column of runs that share errors.
+    `largest` adds the back-test, by `refit` where a law was chosen.
     """
     form, method = fit.form, method if fit.degrees_of_freedom > 0 else None
     tested = None if held_out is None else judge(fit, held_out, level, method, seed=fit.seed)
     budgets = [target for target in targets if _is_budget(form, target)]
     rows = predict_runs(fit, [row for row in targets if row not in budgets], level, method, seed=fit.seed)
     if isinstance(fit, TwoStep):
-        steps = [examine(step, method=method, level=level, stated=stated, group=group) for step in (fit.loss, fit.task)]
+        steps = [examine(step, method=method, level=level, group=group) for step in (fit.loss, fit.task)]
         document, others = _two_steps(fit, *(step.document for step in steps)), ()
         bounds = dict(steps[0].intervals) | {PREFIX + name: each for name, each in steps[1].intervals.items()}
         optima = []
     else:
         bounds = {} if method is None else intervals(fit, method, level=level, seed=fit.seed)
         bounds |= {name: bounds[other] for name, other in form.tied.items() if other in bounds}
-        document = _law(fit, bounds, level, group, stated or {})
+        document = _law(fit, bounds, level, group)
         others = competitors(fit) if budgets or tested else ()
         optima = [budget_optimum(fit, budget, others, method, level) for budget in budgets]
-    answers = [*document["answers"], _answer("fitting", TESTED, tested and _tested_in_words(tested))]
     document |= {
         "held_out": tested and _test(form.target, tested, others),
         "predictions": [_predicted(prediction, form.target) for prediction in rows],
         "back_test": back_test(fit, level, refit) if largest else [],
         "optima": optima,
-        "checklist": {
-            "answers": answers,
-            "missing": [entry["question"] for entry in answers if entry["answer"] is None],
-        },
     }
-    del document["answers"]
-    return Examination(plain(document), bounds, tested)
+    return Fit(plain(document), fit.points, bounds, fit, tested, method, level, refit, draw)
 
 
 def check_target(form: Law, target: Mapping[str, float]) -> None:
@@ -112,9 +273,7 @@ def _is_budget(form: Law, target: Mapping[str, float]) -> bool:
     return is_alone and set(form.inputs) == {"N", "D"} and form.target == "loss"
 
 
-def _law(
-    fit: Fit, bounds: Mapping[str, Interval], level: float, group: str | None, stated: Mapping[str, str]
-) -> Document:
+def _law(fit: FittedLaw, bounds: Mapping[str, Interval], level: float, group: str | None) -> Document:
     """The document of a law in one step, without its test and its predictions."""
     form, problem, points = fit.form, fit.problem, fit.points
     unit = points.definition("loss")
@@ -144,7 +303,6 @@ def _law(
         "points": _counts(points),
         "ranges": _ranges(fit),
         "clusters": _group(fit, group, level),
-        "answers": [_answer(*entry) for entry in _questions(fit, bounds, stated)],
     }
 
 
@@ -162,12 +320,6 @@ def _stated(form: Law) -> Document:
 def _two_steps(fit: TwoStep, loss: Document, task: Document) -> Document:
     """The document of a law in two steps, made of those of its steps, without its test and its predictions."""
     form, steps = fit.form, {"loss": loss, fit.form.target: task}
-    asked = {entry["question"]: entry for entry in loss["checklist"]["answers"][:-1]}  # the last one is of the test
-    again = [
-        {**entry, "question": f"{form.target}: {entry['question']}"}
-        for entry in task["checklist"]["answers"][:-1]
-        if entry["section"] in ("form", "fitting") and entry != asked.get(entry["question"])
-    ]
     both = {
         key: loss[key] | {PREFIX + name: value for name, value in task[key].items()}
         for key in ("estimates", "units", "fixed", "intervals")
@@ -191,12 +343,11 @@ def _two_steps(fit: TwoStep, loss: Document, task: Document) -> Document:
         "points": loss["points"],
         "ranges": loss["ranges"],
         "clusters": loss["clusters"],
-        "answers": [*asked.values(), *again],
         "steps": [loss, task],
     }
 
 
-def _closeness(fit: Fit) -> Document:
+def _closeness(fit: FittedLaw) -> Document:
     """R², the mean error, and the point that lies farthest from the law."""
     target, points = fit.form.target, fit.points
     columns = {name: points.numbers(name) for name in fit.form.inputs}
@@ -215,7 +366,7 @@ def _closeness(fit: Fit) -> Document:
     }
 
 
-def _ranges(fit: Fit) -> dict[str, list[float]]:
+def _ranges(fit: FittedLaw) -> dict[str, list[float]]:
     """The smallest and the largest value of the columns, of compute where it follows from them, and of the target."""
     points = fit.points
     columns = {name: points.numbers(name) for name in fit.form.axes}
@@ -225,7 +376,7 @@ def _ranges(fit: Fit) -> dict[str, list[float]]:
     return {name: [float(column.min()), float(column.max())] for name, column in columns.items()}
 
 
-def _group(fit: Fit, column: str | None, level: float) -> Document | None:
+def _group(fit: FittedLaw, column: str | None, level: float) -> Document | None:
     """Which points share errors, and how these correlate where that was estimated."""
     if column is None:
         return None
@@ -238,7 +389,8 @@ def _group(fit: Fit, column: str | None, level: float) -> Document | None:
 
 def _test(target: str, held_out: HeldOut, others: Sequence[Competitor]) -> Document:
     """The test, each held-out run next to its prediction, and the errors of competing laws."""
-    columns = (held_out.runs, held_out.predictions, held_out.observed, held_out.relative_errors, held_out.errors)
+    runs = map(str, held_out.points["run"]) if "run" in held_out.points else [None] * len(held_out.points)
+    columns = (runs, held_out.predictions, held_out.observed, held_out.relative_errors, held_out.errors)
     points = [
         {
             "run": run,
@@ -277,7 +429,7 @@ def _answered(row: Document, identified: bool) -> Document:
 
 
 def budget_optimum(
-    fit: Fit, target: Mapping[str, float], others: Sequence[Competitor], method: Method | None, level: float
+    fit: FittedLaw, target: Mapping[str, float], others: Sequence[Competitor], method: Method | None, level: float
 ) -> Document:
     """The best use of the budget C by the law, next to what the `others` make of it.
 
@@ -295,7 +447,9 @@ def budget_optimum(
     identified = (best is None or not is_wide_size(best.N)) and prediction.is_identified("loss")
     bounded = {name: {"estimate": value} for name, value in (*row.items(), ("loss", prediction.estimate))}
     document = {"C": compute, **({SERVED: served} if served else {}), **(bounded if best is None else _ends(best))}
-    scale, optima = residual_scale(fit), competing_optima(others, compute, served, level)
+    scale = residual_scale(fit)
+    optima = [(other, optimal(other.fit, compute, served=served, method="t", level=level)) for other in others]
+    optima = [(other, theirs) for other, theirs in optima if not is_wide_size(theirs.N)]  # which identify one
     competing = [
         {
             "law": other.name,
@@ -319,7 +473,7 @@ def _ends(best: Optimum) -> Document:
     return {"N": best.N.to_json(), "D": best.D.to_json(), "loss": best.loss.to_json()}
 
 
-def of_isoflop(points: Points, size: IsoFlop, data: IsoFlop) -> Examination:
+def of_isoflop(points: Points, size: IsoFlop, data: IsoFlop, draw: Draw) -> Fit:
     """Approach 2: the growth of N* and D* with compute, and each budget's minimum or why it has none."""
 
     def bounds(minimum: Minimum) -> Document | None:
@@ -343,16 +497,16 @@ def of_isoflop(points: Points, size: IsoFlop, data: IsoFlop) -> Examination:
     kinds = {"a": size, "b": data}
     bias = {name: {"shifts": along.shifts, "bound": along.bias} for name, along in kinds.items()}
     more = {"minima": minima} | ({"bias": bias} if size.kind == "parabola" else {})
-    return _growth(f"isoflop_{size.kind}", points, size, data, "t", more)
+    return _growth(f"isoflop_{size.kind}", points, size, data, "t", more, draw)
 
 
-def of_envelope(points: Points, closed: Envelope) -> Examination:
+def of_envelope(points: Points, closed: Envelope, draw: Draw) -> Fit:
     """Approach 1: the growth of N* and D* with compute along the envelope of the learning curves."""
     budgets = {"accepted": len(closed.C), "refused": closed.refused}
-    return _growth("envelope", points, closed.N_law, closed.D_law, "jackknife", {"budgets": budgets})
+    return _growth("envelope", points, closed.N_law, closed.D_law, "jackknife", {"budgets": budgets}, draw)
 
 
-def _growth(name: str, points: Points, size: Any, data: Any, method: str, more: Document) -> Examination:
+def _growth(name: str, points: Points, size: Any, data: Any, method: str, more: Document, draw: Draw) -> Fit:
     laws = [getattr(along, "law", along) for along in (size, data)]
     estimates = {
         "a": laws[0].exponent,
@@ -374,7 +528,7 @@ def _growth(name: str, points: Points, size: Any, data: Any, method: str, more: 
         "points": _counts(points),
         **more,
     }
-    return Examination(plain(document), bounds)
+    return Fit(plain(document), points, bounds, draw=draw)
 
 
 def _counts(points: Points) -> Document:
@@ -394,82 +548,14 @@ def plain(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else value
 
 
-# The questions of a referee
+def _frame(rows: Iterable[Mapping[str, Any]]) -> pandas.DataFrame:
+    """Records as a DataFrame, an interval as the two columns of its ends."""
+    import pandas
 
+    def cells(name: str, value: Any) -> dict[str, Any]:
+        if name.startswith("interval_"):
+            name = name.removeprefix("interval_")
+            return {f"{name}_{end}": None if value is None else value[end] for end in ("low", "high")}
+        return {name: json.dumps(value) if isinstance(value, Mapping | list) else value}
 
-def _answer(section: str, question: str, answer: str | None) -> dict[str, str | None]:
-    return {"section": section, "question": question, "answer": answer}
-
-
-def _questions(
-    fit: Fit, bounds: Mapping[str, Interval], stated: Mapping[str, str]
-) -> Iterator[tuple[str, str, str | None]]:
-    """The questions that a referee asks of a scaling law, answered from the fit and its points, by section.
-
-    After the checklist of Li et al. 2025, "(Mis)Fitting: A Survey of Scaling Laws" (arXiv 2502.18969), which found most
-    of fifty papers silent on details that change their conclusions. `stated` answers what the points do not state.
-    """
-    form, points, problem = fit.form, fit.points, fit.problem
-    answers = {**_statements(points), **stated}
-    held = f"; held: {', '.join(problem.fixed)}" if problem.fixed else ""
-    yield "form", SETUP_QUESTIONS["hypothesis"], answers.get("hypothesis")
-    yield "form", "Which equation?", f"{form.formula} ({form.citation})"
-    yield "form", "Which of its parameters are fitted?", ", ".join(problem.free_names) + held
-    for name in (*form.axes, form.target):
-        yield "form", f"How is {name} ({MEANINGS.get(name, name)}) counted?", points.definitions.get(name)
-    for key, question in SETUP_QUESTIONS.items():
-        if key not in ("hypothesis", "noise"):
-            yield "training setup", question, answers.get(key)
-
-    yield "points", "How many runs were fitted, and which were left out?", points.count()
-    for name in form.axes:
-        column = points[name]
-        decades = f"{np.log10(column.max() / column.min()):.1f} decades" if column.min() > 0 else "not all positive"
-        yield "points", f"Over which range of {name}?", f"{column.min():.3g} to {column.max():.3g}, {decades}"
-    keys = np.column_stack([points[name] for name in form.inputs])
-    _, scale, counts = np.unique(keys, axis=0, return_inverse=True, return_counts=True)
-    yield "points", "How many distinct scales?", str(len(counts))
-    noise, freedom = answers.get("noise"), len(points) - len(counts)
-    if freedom:  # the pooled standard deviation of the target between runs of one scale
-        target, scale = points[form.target].astype(float), scale.ravel()
-        scatter = np.sqrt(np.sum((target - (np.bincount(scale, target) / counts)[scale]) ** 2) / freedom)
-        noise = f"{scatter:.2g} ({plural(freedom, 'degree')} of freedom)"
-    yield "points", SETUP_QUESTIONS["noise"], noise
-    kind, runs = None, len(set(points["run"].tolist())) if "run" in points else 0
-    if runs:
-        kind = "one point a run" if runs == len(points) else f"{len(points)} points along {plural(runs, 'run')}"
-    yield "points", "Are they final losses, or points along training?", kind
-
-    weighted = not np.allclose(problem.weights, problem.weights[0])
-    bounded = next((f"{percent(each.level)} intervals by {each.method}" for each in bounds.values()), None)
-    solver = "Levenberg-Marquardt with exact derivatives from many random starts"
-    yield "fitting", "Which objective, and what is its value?", f"{problem.objective.name}, {fit.objective:.6g}"
-    yield "fitting", "Are the points weighted?", "yes" if weighted else "no"
-    yield "fitting", "How is the objective minimised?", solver
-    yield "fitting", "Do the starts agree?", f"{fit.starts_agreeing:.0%} of those refined"
-    yield "fitting", "Did it converge?", "yes"
-    yield "fitting", "Which parameters do the points identify?", "; ".join(fit.not_identified) or "all of them"
-    yield "fitting", "Can the fit be relied on?", "; ".join(fit.unreliable) or "no test speaks against it"
-    yield "fitting", "How uncertain are the parameters?", bounded
-
-
-def _statements(points: Points) -> dict[str, str]:
-    """What the points state about the setup: a stated definition, or a column that has one value or a range."""
-    statements = {}
-    for key in SETUP_QUESTIONS:
-        for name in (key, *SETUP_COLUMNS.get(key, ())):
-            if name in points:
-                values = np.unique(points[name])
-                shown = ", ".join(map(str, values[:6])) + (f" and {len(values) - 6} more" if len(values) > 6 else "")
-                is_range = len(values) > 1 and np.issubdtype(values.dtype, np.number)
-                statements[key] = f"{values[0]:g} to {values[-1]:g}, {len(values)} values" if is_range else shown
-            elif name in points.definitions:
-                statements[key] = points.definitions[name]
-    return statements
-
-
-def _tested_in_words(held_out: HeldOut) -> str:
-    document = plain(held_out.to_json())
-    covered, relative = coverage(document), document["largest_relative_error"] is not None
-    error = f"largest {'relative ' if relative else ''}error {largest_error(document)}"
-    return f"{plural(document['n'], 'run')}, {error}" + (f", {covered}" if covered else "")
+    return pandas.DataFrame([{k: v for item in row.items() for k, v in cells(*item).items()} for row in rows])

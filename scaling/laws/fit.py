@@ -41,14 +41,10 @@ LINE = 0.02
 RISING = 4.0
 """Standard errors by which the loss rises before it is refused."""
 FEWEST_RISING = 5  # points that show a loss to rise
-DELTAS = (np.inf, 3e-2, 1e-2, 3e-3, 1e-3, 3e-4, 1e-4)
-"""Huber's δ from least squares to almost the absolute error, in units of log loss."""
-SENSITIVITY_POINTS = 300
-"""Points up to which a fit without each of them is drawn."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Fit:
+class FittedLaw:
     """The best optimum found, and what is known about it."""
 
     form: Law
@@ -151,7 +147,7 @@ class Fit:
         scatter = seed_scatter(self.problem.errors(self.u[None])[0], self.problem.columns)
         return None if scatter is None else scatter[0]
 
-    def without(self, mask: np.ndarray, starts: int | np.ndarray = STARTS) -> Fit:
+    def without(self, mask: np.ndarray, starts: int | np.ndarray = STARTS) -> FittedLaw:
         """The same law fitted to the points outside the mask, which has a value for each row of the table."""
         return fit(
             self.form,
@@ -186,7 +182,7 @@ def fit(
     fixed: Mapping[str, float] | None = None,
     starts: int | np.ndarray = STARTS,
     seed: int = 0,
-) -> Fit:
+) -> FittedLaw:
     """Fit `form` to `points` under `objective` (by default the law's own: log-Huber with δ = 10⁻³ for a loss).
 
     `weights` are relative, and scaled to a mean of one. `group` names the column (or holds the labels) of runs that
@@ -215,7 +211,7 @@ def fit(
         what = f"the fit of {form.name} did not converge from any of {len(begin)} starts"
         raise points.error(what, "give more starts, or a law with fewer parameters")
     u = problem.coordinates(form.canonical(problem.theta(best.u[0])))
-    return Fit(form, points, problem, order, u, float(best.cost[0]), float(agreeing[0]), seed)
+    return FittedLaw(form, points, problem, order, u, float(best.cost[0]), float(agreeing[0]), seed)
 
 
 def predict(form: Law, theta: np.ndarray, inputs: Mapping[str, Any]) -> np.ndarray:
@@ -239,7 +235,7 @@ def check_columns(form: Law, names: Iterable[str], key: str | None = None) -> No
 
 @np.errstate(all="ignore")
 def intervals(
-    fit: Fit,
+    fit: FittedLaw,
     method: Method = "profile",
     *,
     level: float = LEVEL,
@@ -278,44 +274,6 @@ def intervals(
     found = bound(fit.problem, fit.u, fit.objective, missing, fit.refits, level=level, method=method)
     known |= {interval.name: interval for interval in found}
     return {quantity.name: known[quantity.name] for quantity in each}
-
-
-@dataclass(frozen=True)
-class Sensitivity:
-    """One parameter under other penalties, and without each point in turn; not a number where a refit fails."""
-
-    parameter: str
-    estimate: float
-    by_delta: np.ndarray
-    """Under each of `DELTAS`."""
-    without: np.ndarray
-    """In the order of the table's rows."""
-
-
-def sensitivity(fit: Fit) -> Sensitivity:
-    """The sensitivity of the law's floor, or of its first free parameter where it has none."""
-    free = [fit.form.parameters[index] for index in fit.problem.free]
-    chosen = next((each for each in free if each.linear and each.scale == "linear"), free[0]).name
-    index, count = fit.form.parameter_names.index(chosen), len(fit.points)
-    if fit.problem.shared is None:
-        # Every fit without one point begins at the optimum of all: one point less moves it little.
-        left_out = fit.problem.weights * (1.0 - np.eye(count))
-        best = minimise(fit.problem, np.tile(fit.u, (count, 1)), left_out, effort=PATIENT)
-        without = fit.in_table_order(np.where(best.converged, fit.problem.theta(best.u)[:, index], np.nan))
-    else:  # each fit estimates the correlation again
-        without = np.full(count, np.nan)
-        for row in range(count):
-            try:
-                without[row] = fit.without(np.arange(count) == row, starts=fit.theta[None]).estimates[chosen]
-            except ScalingError:
-                continue
-    u, by_delta = fit.u[None], []
-    for delta in DELTAS:  # each from where the one before ended
-        problem = replace(fit.problem, objective=replace(fit.problem.objective, delta=delta, path=()))
-        best = minimise(problem, u, effort=PATIENT)
-        u = np.where(best.converged[:, None], best.u, u)
-        by_delta.append(problem.theta(best.u[0])[index] if best.converged[0] else np.nan)
-    return Sensitivity(chosen, fit.estimates[chosen], np.array(by_delta), without)
 
 
 def validated_problem(

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from types import MappingProxyType
 from typing import Any
 
@@ -20,7 +21,7 @@ import numpy as np
 from scaling.errors import ScalingError
 from scaling.laws.catalogue import laws, named
 from scaling.laws.diagnostics import POINTS_A_PARAMETER
-from scaling.laws.fit import Fit, fit
+from scaling.laws.fit import FittedLaw, fit
 from scaling.laws.formula import condition, is_condition
 from scaling.laws.intervals import Method
 from scaling.laws.law import Law
@@ -56,30 +57,21 @@ def largest(values: np.ndarray, fraction: float) -> np.ndarray:
     return values >= np.sort(values)[-max(1, round(fraction * len(values)))] * (1.0 - 1e-9)
 
 
-def column_held_out(points: Points) -> np.ndarray | None:
-    """Which runs the table's own column holds out; None where it has no such column or holds out none."""
-    if HELD_OUT not in points:
-        return None
-    words = [f"{value:g}" if isinstance(value, float) else str(value) for value in points[HELD_OUT].tolist()]
-    words = ["" if word == "nan" else word.strip().casefold() for word in words]
-    for word in words:
-        if word not in YES:
-            place, fix = points.source or None, "write 1 for a held-out run"
-            raise ScalingError("is neither 0 nor 1", file=place, key=HELD_OUT, value=word, fix=fix)
-    mask = np.array([YES[word] for word in words], bool)
-    return mask if mask.any() else None
-
-
 def split_held_out(points: Points, text: str | None) -> tuple[Points, Points | None]:
     """The points to fit and those held out: `N>=1e9`, or `N` alone for the largest N, or `none`.
 
     By default, and under `largest`, those that the table's own column holds out.
     """
-    if text in (None, "largest"):
-        mask = column_held_out(points)
-        return (points, None) if mask is None else points.hold_out(mask)
-    if text == "none":
+    if text == "none" or (text in (None, "largest") and HELD_OUT not in points):
         return points, None
+    if text in (None, "largest"):
+        cells = [f"{value:g}" if isinstance(value, float) else str(value) for value in points[HELD_OUT].tolist()]
+        words = ["" if cell == "nan" else cell.strip().casefold() for cell in cells]
+        for word in words:
+            if word not in YES:
+                raise points.error("is neither 0 nor 1", "write 1 for a held-out run", HELD_OUT, value=word)
+        mask = np.array([YES[word] for word in words], bool)
+        return points.hold_out(mask) if mask.any() else (points, None)
     if is_condition(text):
         mask = condition(text, "hold-out").mask(points.columns, "hold-out", points.source)
     else:
@@ -95,10 +87,13 @@ def split_held_out(points: Points, text: str | None) -> tuple[Points, Points | N
 class HeldOut:
     """Runs that took no part in a fit, next to what it predicts for them."""
 
-    fit: Fit | TwoStep
-    runs: tuple[str | None, ...]
-    observed: np.ndarray
+    fit: FittedLaw | TwoStep
+    points: Points
     predictions: tuple[Prediction, ...]
+
+    @cached_property
+    def observed(self) -> np.ndarray:
+        return self.points.numbers(self.fit.form.target)
 
     @property
     def errors(self) -> np.ndarray:
@@ -131,14 +126,12 @@ class HeldOut:
 
 
 def judge(
-    fit: Fit | TwoStep, held_out: Points, level: float = 0.95, method: Method | None = "profile", *, seed: int = 0
+    fit: FittedLaw | TwoStep, held_out: Points, level: float = 0.95, method: Method | None = "profile", *, seed: int = 0
 ) -> HeldOut:
     """What a fit predicts for points it has not seen; in two steps for those that have a score."""
     if isinstance(fit, TwoStep):
         held_out = held_out.where(has_score(fit.form, held_out))
-    predictions = predict_runs(fit, rows_of(held_out, fit), level, method, seed=seed)
-    runs = tuple(map(str, held_out["run"])) if "run" in held_out else (None,) * len(held_out)
-    return HeldOut(fit, runs, held_out.numbers(fit.form.target), tuple(predictions))
+    return HeldOut(fit, held_out, tuple(predict_runs(fit, rows_of(held_out, fit), level, method, seed=seed)))
 
 
 def predict_held_out(
@@ -164,11 +157,11 @@ def leave_one_scale_out(form: Law | str, points: Points, scale: str, **choices: 
     return {float(value): predict_held_out(form, points, values == value, **choices) for value in np.unique(values)}
 
 
-Refit = Callable[[np.ndarray], Fit | TwoStep]
+Refit = Callable[[np.ndarray], FittedLaw | TwoStep]
 """A fit to the points outside a mask."""
 
 
-def back_test(fit: Fit | TwoStep, level: float = 0.95, refit: Refit | None = None) -> list[dict[str, Any]]:
+def back_test(fit: FittedLaw | TwoStep, level: float = 0.95, refit: Refit | None = None) -> list[dict[str, Any]]:
     """For each axis of the law, and for compute, the largest fifth and the largest two fifths of the fitted points.
 
     `refit` fits the points that are left, by default the same law; for a law that was chosen it chooses again, and the
@@ -221,9 +214,10 @@ class Trial:
     score: float = 1.0
     """Geometric mean over the tests of its error over the lowest error there: 1 is best everywhere."""
 
-    def fit(self, points: Points, starts: int = FINAL_STARTS, **choices: Any) -> Fit:
+    def fit(self, points: Points, starts: int = FINAL_STARTS, **choices: Any) -> FittedLaw:
         """The candidate fitted to points."""
-        weights = cost_weights(points, self.power)
+        cost = cost_of(points)
+        weights = None if cost is None or self.power == 0.0 else (cost / cost.max()) ** self.power
         return fit(self.form, points, objective=self.objective, weights=weights, starts=starts, **choices)
 
     def to_json(self) -> dict[str, Any]:
@@ -248,7 +242,7 @@ class Choice:
     def best(self) -> Trial:
         return self.trials[0]
 
-    def fit(self, points: Points, **choices: Any) -> Fit:
+    def fit(self, points: Points, **choices: Any) -> FittedLaw:
         """The best candidate fitted to points; the next one where it does not converge on these."""
         for trial in self.trials[:-1]:
             try:
@@ -311,12 +305,6 @@ def cost_of(points: Points) -> np.ndarray | None:
     return cost
 
 
-def cost_weights(points: Points, power: float) -> np.ndarray | None:
-    """Weights in proportion to cost^power."""
-    cost = cost_of(points)
-    return None if cost is None or power == 0.0 else (cost / cost.max()) ** power
-
-
 def tolerant_objective(form: Law) -> Objective:
     """What candidates are fitted under: a penalty that tolerates outliers, in the space of the law's own objective."""
     is_linear = form.objective in ("squared", "huber", "absolute")
@@ -351,7 +339,7 @@ def choose(
 def choose_again(points: Points, *, objective: Objective | None = None, seed: int = 0, group: Any = None) -> Refit:
     """Choose a law without the runs of a mask and fit it to the others, so that a test on them has not been seen."""
 
-    def refit(mask: np.ndarray) -> Fit:
+    def refit(mask: np.ndarray) -> FittedLaw:
         rest = points.hold_out(mask)[0]
         return choose(rest, objective=objective, seed=seed).fit(rest, group=group, seed=seed)
 

@@ -17,7 +17,7 @@ import numpy as np
 from scaling.errors import ScalingError, nearest
 from scaling.laws.compare import akaike_weights, mean_interval
 from scaling.laws.design import LEVEL, Candidates, Linear, best_first, study_without_noise, surface
-from scaling.laws.fit import Fit, fit
+from scaling.laws.fit import FittedLaw, fit
 from scaling.laws.formula import parse_number
 from scaling.laws.intervals import Interval, measure, student
 from scaling.laws.law import VARIANT, Law
@@ -166,7 +166,7 @@ class Look:
     noise: float
     correlation: float
     interval: Interval | None = None
-    fits: tuple[Fit, ...] = ()
+    fits: tuple[FittedLaw, ...] = ()
 
 
 def look(
@@ -206,7 +206,7 @@ def look(
     return Look(beliefs if trusted else tuple(supposed), noise, correlation, interval, tuple(fits))
 
 
-def _interval(goal: Goal, fits: Sequence[Fit], level: float) -> Interval | None:
+def _interval(goal: Goal, fits: Sequence[FittedLaw], level: float) -> Interval | None:
     """The interval of the goal by the mean of the laws; None before each has a degree of freedom."""
     if any(each.degrees_of_freedom < 1 for each in fits):
         return None

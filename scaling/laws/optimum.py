@@ -12,7 +12,7 @@ weights, that law with equal ones too. Those whose residuals are about as small 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -22,8 +22,8 @@ from scaling.errors import ScalingError
 from scaling.laws.catalogue import laws
 from scaling.laws.diagnostics import POINTS_A_PARAMETER
 from scaling.laws.dual import Dual
-from scaling.laws.fit import Fit, fit, intervals
-from scaling.laws.intervals import Interval, Method, is_wide_size
+from scaling.laws.fit import FittedLaw, fit, intervals
+from scaling.laws.intervals import Interval, Method
 from scaling.laws.law import Law, Seeds
 from scaling.laws.problem import Quantity
 
@@ -73,7 +73,7 @@ class Optimum:
 
 
 def optimal(
-    fit: Fit,
+    fit: FittedLaw,
     C: float,
     *,
     others: Mapping[str, float] | None = None,
@@ -160,11 +160,11 @@ class Competitor:
     """A competing law as fitted, what it is called, and the scale of its residuals."""
 
     name: str
-    fit: Fit
+    fit: FittedLaw
     residual_scale: float
 
 
-def competitors(law: Fit) -> tuple[Competitor, ...]:
+def competitors(law: FittedLaw) -> tuple[Competitor, ...]:
     """The fits of the competing laws; none where the law is not one of N and D, or its points are few."""
     if set(law.form.inputs) != {"N", "D"} or law.form.target != "loss":
         return ()
@@ -185,14 +185,6 @@ def competitors(law: Fit) -> tuple[Competitor, ...]:
     return tuple(other for other in others if other.residual_scale <= COMPETES * smallest)
 
 
-def residual_scale(law: Fit) -> float:
+def residual_scale(law: FittedLaw) -> float:
     """The root mean square residual, without weights."""
     return float(np.sqrt(np.sum(law.residuals**2) / max(law.degrees_of_freedom, 1)))
-
-
-def competing_optima(
-    others: Iterable[Competitor], C: float, served: float, level: float
-) -> list[tuple[Competitor, Optimum]]:
-    """The optimum of a budget by each competing law that identifies one, with intervals by Student's t."""
-    optima = [(other, optimal(other.fit, C, served=served, method="t", level=level)) for other in others]
-    return [(other, best) for other, best in optima if not is_wide_size(best.N)]

@@ -32,23 +32,6 @@ USUAL_NAMES = {
 }
 """What tables call these columns, in small letters."""
 
-SETUP_QUESTIONS = {
-    "hypothesis": "What question does the law answer?",
-    "architecture": "Which architecture, and how do its width and depth grow together?",
-    "optimizer": "Which optimizer?",
-    "lr": "Which learning rates, and how were they chosen at each scale?",
-    "schedule": "Which schedule, and was its length matched to each run's tokens?",
-    "batch": "Which batch sizes, and do they change with scale?",
-    "tokenizer": "Which tokenizer?",
-    "data": "Which training data, and is any of it repeated?",
-    "validation": "On which data is the loss measured?",
-    "noise": "How large is the noise between seeds?",
-}
-"""What numbers do not show: a definition answers it, or a column of one value."""
-
-SETUP_COLUMNS = {"batch": ("B",), "data": ("corpus", "dataset")}
-"""Names under which tables give these."""
-
 NOT_STATED = "not stated"
 
 SHORTHANDS = {"6ND": "6*N*D", "C/6N": "C/(6*N)", "ND": "N*D", "BS": "B*S"}
@@ -265,15 +248,10 @@ def load_points(
         for column, values in points.columns.items()
     }
     points = _finished(replace(points, columns=table))
-    subjects = {
-        *MEANINGS,
-        *points.columns,
-        *SETUP_QUESTIONS,
-        *(name for each in SETUP_COLUMNS.values() for name in each),
-    }
+    subjects = {*MEANINGS, *points.columns}
     for subject in define:
         if subject not in subjects:
-            what, fix = "is no column and no question of the checklist", nearest(subject, subjects)
+            what, fix = "is no column", nearest(subject, subjects)
             raise ScalingError(what, key=f"define {subject}", fix=fix)
     formulas = {column: origin for column, origin in rename.items() if origin not in columns}
     definitions = MappingProxyType({**_definitions(points), **formulas, **define})

@@ -27,7 +27,7 @@ import numpy as np
 
 from scaling.errors import ScalingError
 from scaling.laws.catalogue import named
-from scaling.laws.fit import STARTS, Fit, fit, intervals, predict
+from scaling.laws.fit import STARTS, FittedLaw, fit, intervals, predict
 from scaling.laws.intervals import EXACT, LEVEL, Interval, Method, is_wide_prediction, student
 from scaling.laws.law import EXAMPLES, PREFIX, PROPORTIONS, SIGNED, SIZE_EXPONENTS, Columns, Law, composed
 from scaling.laws.points import Points
@@ -60,7 +60,7 @@ class Discrepancy:
     what errors points share do not correlate.
     """
 
-    def __init__(self, fit: Fit, size: float = SIZE, spread: float = SPREAD):
+    def __init__(self, fit: FittedLaw, size: float = SIZE, spread: float = SPREAD):
         problem, count = fit.problem, len(fit.problem.observed)
         # The points are in the order of their columns, so that every n-th of them represents them all.
         chosen = np.unique(np.linspace(0, count - 1, min(count, LARGEST)).round().astype(int))
@@ -128,7 +128,7 @@ class Discrepancy:
         return normal * (of_residuals / normal) ** (count / (count + SHRINKAGE))
 
 
-def _covariance(fit: Fit, rows: Columns, others: Columns) -> np.ndarray:
+def _covariance(fit: FittedLaw, rows: Columns, others: Columns) -> np.ndarray:
     """Of slope × u between two tables of runs: Matérn's with ν = 5/2 in decades, zero between runs of two kinds."""
     squared = ((_places(fit, rows)[:, None] - _places(fit, others)) ** 2).sum(-1)
     distance = np.sqrt(5.0 * squared) / LENGTH
@@ -138,13 +138,13 @@ def _covariance(fit: Fit, rows: Columns, others: Columns) -> np.ndarray:
     return kernel * _slope(fit, rows)[:, None] * _slope(fit, others)
 
 
-def _unit(fit: Fit, name: str) -> float | None:
+def _unit(fit: FittedLaw, name: str) -> float | None:
     """What counts as one on an axis whose values have no logarithm, their standard deviation; None on one of sizes."""
     values = fit.problem.columns[name]
     return None if values.min() > 0 else float(np.std(values)) or 1.0
 
 
-def _places(fit: Fit, rows: Columns) -> np.ndarray:
+def _places(fit: FittedLaw, rows: Columns) -> np.ndarray:
     """Runs as points `[runs, axes]` in decades; a loss is measured by the size that it falls with."""
     places = []
     for name in fit.form.axes:
@@ -153,7 +153,7 @@ def _places(fit: Fit, rows: Columns) -> np.ndarray:
     return np.column_stack(places)
 
 
-def _slope(fit: Fit, rows: Columns) -> np.ndarray:
+def _slope(fit: FittedLaw, rows: Columns) -> np.ndarray:
     """How much the law changes, in the objective's space, per unit of log size along its steepest direction."""
 
     def law(name: str, step: float) -> np.ndarray:
@@ -165,12 +165,12 @@ def _slope(fit: Fit, rows: Columns) -> np.ndarray:
     return np.sqrt(np.sum(np.square(parts), axis=0))
 
 
-def _jacobian(fit: Fit, rows: Columns) -> np.ndarray:
+def _jacobian(fit: FittedLaw, rows: Columns) -> np.ndarray:
     """The law's derivative by the solver's coordinates, in the objective's space, `[runs, parameters]`."""
     return fit.problem.derivative(fit.u[None], rows)[0, 1:].T
 
 
-def _influence(fit: Fit, rows: Columns) -> np.ndarray:
+def _influence(fit: FittedLaw, rows: Columns) -> np.ndarray:
     """How far an error of each point moves the law at each row, `[rows, points]` in the order of the table."""
     problem, root = fit.problem, np.sqrt(fit.problem.weights)
     seen = problem.whitened(_jacobian(fit, problem.columns).T).T * root[:, None]
@@ -205,7 +205,7 @@ class Prediction:
         return {"interval_mean": mean, "interval_run": run, **outside}
 
 
-def decades_outside(fit: Fit, row: Mapping[str, float]) -> dict[str, float]:
+def decades_outside(fit: FittedLaw, row: Mapping[str, float]) -> dict[str, float]:
     """How far the row is from the points of the fit; an axis without a logarithm has no decades."""
     columns = {name: fit.problem.columns[name] for name in fit.form.axes}
     target = {name: float(row[name]) for name in columns}
@@ -221,7 +221,7 @@ def decades_outside(fit: Fit, row: Mapping[str, float]) -> dict[str, float]:
 
 @np.errstate(all="ignore")
 def predict_runs(
-    fit: Fit | TwoStep,
+    fit: FittedLaw | TwoStep,
     rows: Sequence[Mapping[str, float]],
     level: float = LEVEL,
     method: Method | None = "profile",
@@ -237,7 +237,13 @@ def predict_runs(
     if not rows:
         return []
     if isinstance(fit, TwoStep):
-        return _of_two_steps(fit, rows, level, method, seed)
+        first = predict_runs(fit.loss, rows, level, method, seed=seed)
+        losses = [
+            {"loss": one.estimate, **({EXAMPLES: row[EXAMPLES]} if EXAMPLES in row else {})}
+            for row, one in zip(rows, first, strict=True)
+        ]
+        second = predict_runs(fit.task, losses, level, method, seed=seed)
+        return [_of_both(fit, loss, task) for loss, task in zip(first, second, strict=True)]
     form, target = fit.form, fit.form.target
     places = [decades_outside(fit, row) for row in rows]
     columns = {name: np.array([float(row[name]) for row in rows]) for name in form.inputs}
@@ -262,7 +268,7 @@ def predict_runs(
     ]
 
 
-def _missing_noise(fit: Fit, rows: Sequence[Mapping[str, float]], scores: np.ndarray, noise: float) -> np.ndarray:
+def _missing_noise(fit: FittedLaw, rows: Sequence[Mapping[str, float]], scores: np.ndarray, noise: float) -> np.ndarray:
     """What the scatter of the points lacks of the binomial noise of a score of a row's examples.
 
     Without a number of its own a row has that of the points, where the table states it.
@@ -276,7 +282,7 @@ def _missing_noise(fit: Fit, rows: Sequence[Mapping[str, float]], scores: np.nda
     return np.where(np.isfinite(examples), np.sqrt(np.maximum(variance - noise**2, 0.0)), 0.0)
 
 
-def _of_a_run(fit: Fit, mean: Interval, half: float) -> Interval:
+def _of_a_run(fit: FittedLaw, mean: Interval, half: float) -> Interval:
     """The mean's interval with the half-width of a run about it added, as independent, on each side of the estimate.
 
     Where a bootstrap's interval does not hold the estimate, that side has the run's alone.
@@ -304,7 +310,7 @@ def _possible(interval: Interval, target: str) -> Interval:
     return replace(interval, low=low, high=high)
 
 
-def rows_of(table: Points | Mapping[str, np.ndarray], fit: Fit | TwoStep) -> list[dict[str, float]]:
+def rows_of(table: Points | Mapping[str, np.ndarray], fit: FittedLaw | TwoStep) -> list[dict[str, float]]:
     """The law's columns of each row of a table, and the number of examples of its score where it states it."""
     more = [EXAMPLES] if fit.form.target in PROPORTIONS and isinstance(table, Points) and EXAMPLES in table else []
     names = [*fit.form.inputs, *more]
@@ -320,8 +326,8 @@ class TwoStep:
     all that uses it take it as they take a `Fit`.
     """
 
-    loss: Fit
-    task: Fit
+    loss: FittedLaw
+    task: FittedLaw
     rows: np.ndarray | None = None
     """For each point of the second step the same run's point of the first; without it their errors are independent."""
 
@@ -410,7 +416,7 @@ def fit_two_steps(
     second = {name.removeprefix(PREFIX): first.pop(name) for name in list(first) if name.startswith(PREFIX)}
     labels = points[group] if isinstance(group, str) else group
 
-    def step(law: Law, mask: np.ndarray, constants: Mapping[str, float]) -> Fit:
+    def step(law: Law, mask: np.ndarray, constants: Mapping[str, float]) -> FittedLaw:
         return fit(
             law,
             points if mask.all() else points.where(mask),
@@ -428,7 +434,7 @@ def fit_two_steps(
     return TwoStep(loss, step(task_law, scored, second), np.flatnonzero(scored))
 
 
-def fit_law(form: Law | str, points: Points | Mapping[str, Any], **choices: Any) -> Fit | TwoStep:
+def fit_law(form: Law | str, points: Points | Mapping[str, Any], **choices: Any) -> FittedLaw | TwoStep:
     """The law fitted to the points, in one step or, where it has two, in two."""
     form = named(form) if isinstance(form, str) else form
     return (fit_two_steps if form.steps else fit)(form, points, **choices)
@@ -444,19 +450,6 @@ def has_score(form: Law, points: Points) -> np.ndarray:
     if not scored.any():
         raise ScalingError("no run has a score", file=place, key=form.target, fix="evaluate some")
     return scored
-
-
-def _of_two_steps(
-    fit: TwoStep, rows: Sequence[Mapping[str, float]], level: float, method: Method | None, seed: int
-) -> list[Prediction]:
-    """The score at each row by way of the loss, with the errors of both steps."""
-    first = predict_runs(fit.loss, rows, level, method, seed=seed)
-    losses = [
-        {"loss": prediction.estimate, **({EXAMPLES: row[EXAMPLES]} if EXAMPLES in row else {})}
-        for row, prediction in zip(rows, first, strict=True)
-    ]
-    second = predict_runs(fit.task, losses, level, method, seed=seed)
-    return [_of_both(fit, loss, task) for loss, task in zip(first, second, strict=True)]
 
 
 def _of_both(fit: TwoStep, loss: Prediction, task: Prediction) -> Prediction:

@@ -64,14 +64,11 @@ def _closeness(document: Row) -> str:
     return f"R² {document['r_squared']:.4f}, mean error {mean}, largest residual at {at}{run}: {values}"
 
 
-def tables(document: Row, *, questions: bool = False) -> Iterator[Table]:
-    """Every table of a law, of IsoFLOP minima, or of an envelope; with `questions` also those of a referee."""
+def tables(document: Row) -> Iterator[Table]:
+    """Every table of a law, of IsoFLOP minima, or of an envelope."""
     for build in (choice, estimates, minima, held_out, back_test, predictions, optima):
         if (table := build(document)) is not None:
             yield table
-    if questions and "checklist" in document:
-        rows = [(entry["question"], entry["answer"] or "not answered") for entry in document["checklist"]["answers"]]
-        yield Table("Questions of a referee (Li et al. 2025).", ("question", "answer"), rows, words=(0, 1))
 
 
 def choice(document: Row) -> Table | None:
@@ -285,8 +282,8 @@ def tried(document: Row) -> str:
     return ", ".join([plural(document["n"], "point"), *ranges])
 
 
-def remarks(document: Row, *, questions: bool = False) -> Iterator[str]:
-    """Lines below the tables: how the optimum was reached, what speaks against it, and what a referee would ask."""
+def remarks(document: Row) -> Iterator[str]:
+    """Lines below the tables: how the optimum was reached, and what speaks against it."""
     if document["held_out"] is not None:
         covered = coverage(document["held_out"])
         yield f"held out: largest error {largest_error(document['held_out'])}" + (f"; {covered}" if covered else "")
@@ -311,11 +308,6 @@ def remarks(document: Row, *, questions: bool = False) -> Iterator[str]:
     yield from (f"! {letters(line)}" for key in ("not_identified", "unreliable") for line in document.get(key, ()))
     if better := _better(document):
         yield better
-    unanswered, answers = (document.get("checklist", {}).get(key, ()) for key in ("missing", "answers"))
-    if unanswered and not questions:
-        count = plural(len(answers), "question")
-        where = "`scaling fit --checklist` or `fit.checklist` lists them"
-        yield f"{len(unanswered)} of {count} that a referee would ask have no answer: {where}"
 
 
 def _better(document: Row) -> str | None:

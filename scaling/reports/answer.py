@@ -167,27 +167,11 @@ def _figures(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     yield "largest leverage of a run", f"{document['largest_leverage']:.2f}"
 
 
-def checklist(document: Mapping[str, Any]) -> Html:
-    """Every question of a referee with its answer, those without one first."""
-    answers, silent = document["checklist"]["answers"], document["checklist"]["missing"]
-    open_ones = tag("ul", *(tag("li", question) for question in silent), class_="plain warn")
-    summary = f"{plural(len(answers) - len(silent), 'question')} of {len(answers)} answered"
-    sections = dict.fromkeys(entry["section"] for entry in answers)
-    parts = [join(tag("h4", name.capitalize()), _questions(answers, name)) for name in sections]
-    return join(
-        tag("p", "Not answered:") if silent else None,
-        open_ones if silent else None,
-        tag("details", tag("summary", f"{summary} (after Li et al. 2025, arXiv 2502.18969)"), *parts),
-    )
-
-
-def _questions(answers: list[Mapping[str, Any]], section: str) -> Html:
-    pairs = (
-        join(tag("dt", entry["question"]), tag("dd", entry["answer"] or tag("span", "not answered", class_="warn")))
-        for entry in answers
-        if entry["section"] == section
-    )
-    return tag("dl", *pairs, class_="pairs asked")
+def setup(document: Mapping[str, Any]) -> Html | None:
+    """How the runs were trained, by their specs or in the words of the study's YAML."""
+    stated = document.get("setup", {})
+    pairs = (join(tag("dt", name), tag("dd", text)) for name, text in stated.items())
+    return join(tag("h3", "Setup"), tag("dl", *pairs, class_="pairs asked")) if stated else None
 
 
 def on_record(ledger: Ledger) -> Html | None:

@@ -13,7 +13,7 @@ from scaling.printing import short
 from scaling.reports.markup import Html, formula, join, tag
 from scaling.studies.findings import FIGURES, Findings
 
-TEST, DOUBT = ("extrapolation",), ("residuals", "sensitivity")
+TEST, DOUBT = ("extrapolation",), ("residuals",)
 """Pictures of the held-out runs and of the diagnostics; every other picture is one of the law."""
 
 SVG, LINK = "{http://www.w3.org/2000/svg}", "{http://www.w3.org/1999/xlink}href"
@@ -96,6 +96,8 @@ def _value(value: float) -> str:
 
 def _sentences(findings: Findings, name: str, picture: Picture) -> str:
     """The caption without the definitions and the count, which the page states once for all figures."""
-    assert findings.law is not None
-    common = _of_tasks(findings).get(name) or caption(findings.law.points, findings.law.form.inputs)
+    assert findings.fit is not None
+    assert findings.fit.law is not None
+    law = findings.fit.law
+    common = _of_tasks(findings).get(name) or caption(law.points, law.form.inputs)
     return picture.caption.removesuffix(common).strip()

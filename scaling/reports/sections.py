@@ -12,7 +12,7 @@ from scaling.laws.law import MEANINGS, PREFIX
 from scaling.laws.report import NOT_IDENTIFIED, coverage, held_out, optima, predictions, tried
 from scaling.laws.report import estimates as fitted
 from scaling.printing import Table, short, span
-from scaling.reports.answer import checklist, diagnostics, floor, largest_error
+from scaling.reports.answer import diagnostics, floor, largest_error, setup
 from scaling.reports.markup import (
     Html,
     ends,
@@ -205,7 +205,7 @@ def _exponent(line: Mapping[str, Any]) -> tuple[str, str, str]:
 
 
 def trust(document: Mapping[str, Any]) -> Html:
-    return join(diagnostics(document), tag("h3", "The questions of a referee"), checklist(document))
+    return join(diagnostics(document), setup(document))
 
 
 # Files of the page

@@ -1,18 +1,14 @@
-"""Setup: how runs were trained, as their specs state it: the answers to a referee's questions that every run holds.
+"""Setup: how runs were trained, as their specs state it.
 
-Where the runs agree an answer has one value; where they differ it states each value, or the range of numbers.
+Where the runs agree a part has one value; where they differ it states each value, or the range of numbers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from scaling.errors import ScalingError
-from scaling.ledger import Ledger, is_ledger
 from scaling.ledger.document import text
-from scaling.ledger.identity import RUN_ID
 
 MOST = 4  # different values that are stated one by one
 OF_DATA = ("vocabulary", "length")  # of a size: the tokenizer's and the batch's
@@ -21,7 +17,7 @@ Spec = Mapping[str, Any]
 
 
 def setup(specs: Sequence[Spec], results: Sequence[Mapping[str, Any] | None] = ()) -> dict[str, str]:
-    """Answers by the keys of `scaling.laws.points.SETUP_QUESTIONS`; `results` state how often data are repeated."""
+    """Sentences by the names of `scaling.studies.fields.SETUP`; `results` state how often data are repeated."""
     train = [spec.get("train", {}) for spec in specs]
     trainer = [spec.get("trainer", {}) for spec in specs]
     optimizer = [spec.get("optimizer") for spec in specs]
@@ -42,19 +38,6 @@ def setup(specs: Sequence[Spec], results: Sequence[Mapping[str, Any] | None] = (
     }
     answers = {key: "; ".join(part for part in sentences if part) for key, sentences in parts.items()}
     return {key: answer for key, answer in answers.items() if answer}
-
-
-def setup_of_table(path: Path, runs: Iterable[str]) -> dict[str, str]:
-    """The setup of a table of runs that lies within their ledger, or is the ledger; empty where it is not theirs."""
-    root = next((folder for folder in (path, *path.resolve().parents) if is_ledger(folder)), None)
-    names = list(runs)
-    if root is None or not all(RUN_ID.fullmatch(name) for name in names):
-        return {}
-    ledger = Ledger.open(root)
-    try:
-        return setup([ledger.spec(name) for name in names], [ledger.result(name) for name in names])
-    except ScalingError:  # the runs are of another ledger
-        return {}
 
 
 def _of(nodes: Sequence[Any], key: str) -> list[Any]:

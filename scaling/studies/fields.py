@@ -13,6 +13,12 @@ from scaling.config import Config, find
 from scaling.errors import ScalingError, nearest
 from scaling.strict_yaml import quantity
 
+SETUP = (
+    *("hypothesis", "architecture", "optimizer", "lr", "schedule", "batch"),
+    *("tokenizer", "data", "validation", "noise"),
+)
+"""What the report states of how the runs were trained; the specs of runs state all but the first and the last."""
+
 # Every field of a study's file, and what it states.
 KEYS = {
     "question": "one sentence, the heading of the report",
@@ -24,7 +30,7 @@ KEYS = {
     "law": "the law to fit, or several, of which the first answers: `scaling explain law`",
     "target": "what the law predicts for, as {N: 1B, D: 20B}; unless given the most expensive held-out run",
     "suppose": "what a plan takes the law's parameters and the noise of log loss to be, as {E: 1.9, noise: 0.003}",
-    "define": "answers to the questions of the checklist, which the report shows",
+    "define": "how the runs were trained and why, in words of your own, which the report shows",
     "tasks": "what each run is finetuned on, as [cola, sst2], or with keys of these runs, as {cola: {train.epochs: 5}}",
     "minutes": "what the study takes; a slower machine takes the scale `small`",
     "at": "further scales of the study by name, each the fields that differ",
@@ -175,13 +181,9 @@ def _suppose(config: Config, key: str, value: Any) -> dict[str, float]:
 
 
 def _define(config: Config, key: str, value: Any) -> dict[str, str]:
-    from scaling.laws.points import SETUP_QUESTIONS
-
     for name, definition in _mapping(config, key, value).items():
-        if name not in SETUP_QUESTIONS:
-            raise config.error(
-                f"{key}.{name}", "no question of the checklist has this name", nearest(name, SETUP_QUESTIONS)
-            )
+        if name not in SETUP:
+            raise config.error(f"{key}.{name}", "no part of the setup has this name", nearest(name, SETUP))
         if isinstance(definition, bool) or not isinstance(definition, int | float):
             _text(config, f"{key}.{name}", definition)
     return {name: str(definition) for name, definition in value.items()}

@@ -19,8 +19,8 @@ from scaling.studies.question import Question
 
 if TYPE_CHECKING:
     from scaling.figures import Picture
-    from scaling.laws.fit import Fit
-    from scaling.laws.intervals import Interval
+    from scaling.laws.examine import Fit
+    from scaling.laws.fit import FittedLaw
     from scaling.laws.points import Points
     from scaling.studies.plan import Plan, Run
 
@@ -52,18 +52,20 @@ class TaskFindings:
 class Findings:
     """What a study has found so far: a row a planned run, the finished ones as points, and the law where they bear one.
 
-    Without a law, `reason` states why. `document` is what fit.json holds.
+    Without a law, `reason` states why. The document of `fit` is what fit.json holds.
     """
 
     question: Question
     rows: tuple[Mapping[str, Any], ...]
     points: Points
-    law: Fit | None = None
-    document: Mapping[str, Any] | None = None
+    fit: Fit | None = None
     pictures: Mapping[str, Picture] = field(default_factory=dict)
     reason: str | None = None
     tasks: tuple[TaskFindings, ...] = ()
-    intervals: Mapping[str, Interval] = field(default_factory=dict)
+
+    @property
+    def document(self) -> Mapping[str, Any] | None:
+        return self.fit and self.fit.document
 
     @property
     def complete(self) -> bool:
@@ -80,15 +82,15 @@ class Findings:
         """The law's loss for a run; none where there is no law, or no run of its table's row to fit one to."""
         from scaling.laws.law import VARIANT
 
-        if self.law is None:
+        if self.fit is None or self.fit.law is None:
             return None
-        form = self.law.form
+        form = self.fit.law.form
         columns = {name: row[name] for name in form.axes}
         if form.variants:
             if row["row"] not in form.variants:
                 return None
             columns[VARIANT] = form.variants.index(row["row"])
-        return float(self.law.predict(**columns))
+        return float(self.fit.law.predict(**columns))
 
 
 def rows(ledger: Ledger, plan: Plan) -> list[dict[str, Any]]:
@@ -150,7 +152,8 @@ def find(
 ) -> Findings:
     """The results of the finished runs: points.csv, and where they allow a fit, fit.json and its figures, in `folder`.
 
-    `setup` answers the checklist where the question's `define` does not; `tell` is given each step that takes time.
+    `setup` states how the runs were trained, where the question's `define` does not; `tell` is given each step that
+    takes time.
     Runs that do not bear the law are no error: a study can be looked at from its first run on.
     """
     from scaling.laws.points import load_points
@@ -196,12 +199,11 @@ def _with_tasks(findings: Findings, law: str, folder: Path, tell: Tell) -> Findi
         assert scores.picture is not None
         pictures[scores.picture] = picture
         picture.save(*(folder / (scores.picture + kind) for kind in FIGURES))
-    document = (
-        None if findings.document is None else {**findings.document, "tasks": [entry.to_json() for entry in tasks]}
-    )
-    if document is not None:
-        atomic.write_json(folder / FIT, document)
-    return replace(findings, tasks=tuple(tasks), pictures=pictures, document=document)
+    assert findings.fit is not None
+    document = {**findings.fit.document, "tasks": [entry.to_json() for entry in tasks]}
+    atomic.write_json(folder / FIT, document)
+    fit = replace(findings.fit, document=document, draw=lambda _: pictures)
+    return replace(findings, tasks=tuple(tasks), pictures=pictures, fit=fit)
 
 
 def _of_task(findings: Findings, name: str, task: str) -> tuple[TaskFindings, Picture]:
@@ -258,7 +260,8 @@ def _fitted(
     tell: Tell,
 ) -> Findings:
     from scaling.figures import figures_of_law
-    from scaling.laws import fit, named
+    from scaling.laws import fit as fit_law
+    from scaling.laws import named
     from scaling.laws.examine import examine
     from scaling.laws.points import group_of
 
@@ -269,11 +272,10 @@ def _fitted(
     if len(variants) > 1:
         law, test = _by_row(name, train, test, next(iter(variants)))
     else:
-        law = fit(named(name), train, group=group_of(train))
+        law = fit_law(named(name), train, group=group_of(train))
     targets = [dict(question.target)] if question.target and law.form.axes == law.form.inputs else []
-    stated = {"hypothesis": question.question, **setup, **question.define}
-    examined = examine(law, held_out=test, targets=targets, stated=stated, group=group_of(train), largest=True)
-    document = examined.document | {"question": question.question, "setup": dict(setup)}
+    examined = examine(law, held_out=test, targets=targets, group=group_of(train), largest=True)
+    document = examined.document | {"question": question.question, "setup": {**setup, **question.define}}
     entropies = set(points.numbers("entropy").tolist()) if "entropy" in points else set()
     if len(entropies) == 1:
         document["entropy"] = _against(document, entropies.pop())
@@ -284,14 +286,15 @@ def _fitted(
     else:
         document["compared"] = _compared(law, question.laws[1:], train, test)
     atomic.write_json(folder / FIT, document)
-    pictures = figures_of_law(law, test, tested=examined.held_out)
+    pictures = figures_of_law(law, examined.test)
     tell(f"draw {plural(len(pictures), 'figure')}")
     for name, picture in pictures.items():
         picture.save(*(folder / (name + kind) for kind in FIGURES))
-    return Findings(question, tuple(table), points, law, document, pictures, intervals=examined.intervals)
+    fit = replace(examined, document=document, points=points, draw=lambda _: pictures)
+    return Findings(question, tuple(table), points, fit, pictures)
 
 
-def _by_row(name: str, train: Points, test: Points | None, baseline: str) -> tuple[Fit, Points | None]:
+def _by_row(name: str, train: Points, test: Points | None, baseline: str) -> tuple[FittedLaw, Points | None]:
     """One floor for all rows, which read the same data; coefficients and exponents are each row's own."""
     from scaling.laws import fit_joint
     from scaling.laws.compare import coded
@@ -304,7 +307,7 @@ def _by_row(name: str, train: Points, test: Points | None, baseline: str) -> tup
     return law, coded(test, "row", fitted) if test is not None and len(test) else None
 
 
-def _rows(law: Fit) -> dict[str, Any]:
+def _rows(law: FittedLaw) -> dict[str, Any]:
     """Each row's exponents, and their differences from the first row's, with intervals."""
     from scaling.laws import exponents
 
@@ -323,7 +326,7 @@ def _rows(law: Fit) -> dict[str, Any]:
     }
 
 
-def _compared(first: Fit, others: Sequence[str], train: Points, test: Points | None) -> list[dict[str, Any]]:
+def _compared(first: FittedLaw, others: Sequence[str], train: Points, test: Points | None) -> list[dict[str, Any]]:
     """The laws that were requested besides the first, on the same points: AICc, its weight, and the held-out error.
 
     None where there are too few points for AICc to weigh anything.

@@ -19,7 +19,7 @@ EXACT = 2**53  # from here on a whole number is not one float
 
 
 def point(experiment: Experiment) -> dict[str, Any]:
-    """N, D, C and their definitions, with what else a referee asks of a run; plain values."""
+    """N, D, C and their definitions, with its batch, rate, tokenizer and validation set; plain values."""
     cost, tokens = experiment.cost, experiment.tokens(experiment.steps)
     columns = {
         "N": cost.parameters_non_embedding,

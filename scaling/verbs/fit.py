@@ -3,31 +3,23 @@
 from __future__ import annotations
 
 import inspect
-import json
-import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from scaling.errors import ScalingError, nearest, plural
-from scaling.printing import Table, TableResult, percent
+from scaling.errors import ScalingError
+from scaling.printing import TableResult
 from scaling.schema import OpenFraction, PositiveFloat, Range, Seed
 from scaling.verbs.verb import Flag, spelled, verb
 
 if TYPE_CHECKING:
-    import pandas
-
-    from scaling.figures import Picture
-    from scaling.laws import Fit as FittedLaw
-    from scaling.laws import Interval, Law, Points, Prediction, TwoStep
+    from scaling.laws import Fit, Law, Points
     from scaling.laws.curves import Curve, CurveFit
-    from scaling.laws.held_out import Refit
-    from scaling.laws.optimum import Competitor
     from scaling.laws.written import Written
 else:
-    CurveFit = Any  # the signature is evaluated, and help needs no numpy
+    Fit = CurveFit = TableResult  # the signature is evaluated, and help needs no numpy
 
 Objective = Literal["log_huber", "log_squared", "squared", "huber", "log_absolute", "absolute"]
 Method = Literal["profile", "t", "bootstrap_case", "bootstrap_run", "bootstrap_residual", "none"]
@@ -37,207 +29,11 @@ APPROACHES = ("isoflop_parabola", "isoflop_akima", "envelope")
 _USERS: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(("fix", "tie", "bounds", "weight"), ("law",)),
     **dict.fromkeys(("hold_out", "targets", "objective", "delta", "intervals", "level"), ("law", AUTO)),
-    **dict.fromkeys(("group", "starts", "checklist"), ("law", AUTO)),
+    **dict.fromkeys(("group", "starts"), ("law", AUTO)),
     "noise": ("isoflop",),
     "seed": ("law", AUTO, "isoflop"),
 }
 """The kinds of law that can use an option; an option without a line here suits every kind."""
-
-
-class PredictedLoss(float):
-    """A predicted loss: a float, with the interval of the law's mean and that of a new run's loss."""
-
-    interval_mean: Interval | None
-    interval_run: Interval | None
-    """The interval to compare a run's loss with."""
-    is_identified: bool
-    """Whether its intervals are narrow enough to state it (docs/laws.md)."""
-
-    def __new__(cls, prediction: Prediction, target: str = "loss") -> PredictedLoss:
-        self = super().__new__(cls, prediction.estimate)
-        self.is_identified = prediction.is_identified(target)
-        self.interval_mean, self.interval_run = prediction.mean, prediction.run
-        return self
-
-    def __repr__(self) -> str:
-        new = self.interval_run
-        value = f"{float(self):.4f}" if self.is_identified else "not identified"
-        return value + ("" if new is None else f" ({percent(new.level)} {new.low:.4f} to {new.high:.4f} for a new run)")
-
-
-@dataclass(frozen=True, repr=False)
-class Fit(TableResult):
-    """A fitted law, or the growth of the optimal size and data that an IsoFLOP or envelope analysis finds.
-
-    Printed, it is what `scaling fit` prints; a notebook shows the same as tables. `law` has the residuals, the weights
-    and the diagnostics of the fit; it is None for an analysis without a law of the loss.
-    """
-
-    document: Mapping[str, Any]
-    points: Points
-    intervals: Mapping[str, Interval]
-    """The parameters' intervals; an open end is infinite."""
-    law: FittedLaw | TwoStep | None = None
-    method: Any = None
-    level: float = 0.95
-    album: Callable[[Any], Mapping[str, Picture]] = lambda _: {}
-    """Draws the pictures by functions of the module `scaling.figures`."""
-    refit: Refit | None = None
-    """Chooses and fits a law without some of the points, where the law was chosen."""
-    questions: bool = False
-    """Whether the questions of a referee are printed."""
-
-    @property
-    def estimates(self) -> dict[str, float]:
-        """The parameters by name."""
-        return dict(self.document["estimates"])
-
-    @property
-    def doubts(self) -> list[str]:
-        """Warnings about the fit, in sentences; empty where there is none."""
-        return [*self.document.get("not_identified", ()), *self.document.get("unreliable", ())]
-
-    @property
-    def held_out(self) -> pandas.DataFrame:
-        """The held-out runs, each with its prediction."""
-        return _frame((self.document["held_out"] or {}).get("points", ()))
-
-    @cached_property
-    def back_test(self) -> pandas.DataFrame:
-        """The largest of the fitted runs by each axis, predicted by fits to the smaller ones."""
-        from scaling.laws.held_out import back_test
-
-        tests = self.document.get("back_test", [])
-        if not tests and self.law is not None:
-            tests = back_test(self.law, self.level, self.refit)
-        return _frame(tests)
-
-    @property
-    def minima(self) -> pandas.DataFrame:
-        """The minimum of each budget of an IsoFLOP analysis, or why it has none (`refused`)."""
-        return _frame(self.document.get("minima", ()))
-
-    @property
-    def checklist(self) -> pandas.DataFrame:
-        """The questions that a referee asks of a scaling law, each with its answer, or None where it has none."""
-        return _frame(self.document.get("checklist", {}).get("answers", ()))
-
-    @property
-    def predictions(self) -> pandas.DataFrame:
-        """What the law predicts for the targets."""
-        return _frame(self.document.get("predictions", ()))
-
-    def predict(self, **columns: Any) -> Any:
-        """The loss (or score) at one row of the law's columns as a `PredictedLoss`; for arrays of them a DataFrame.
-
-        fit.predict(N=7e9, D=1.4e11).interval_run
-
-        A law of a score takes `examples` too, the number of examples that the new score will be the mean of.
-        """
-        import numpy as np
-
-        from scaling.laws.fit import check_columns
-        from scaling.laws.predict import predict_runs
-
-        law = self._needs_law("predict")
-        check_columns(law.form, columns, key="target")
-        rows = np.broadcast_arrays(*(np.asarray(column, float) for column in columns.values()))
-        table = [dict(zip(columns, map(float, row), strict=True)) for row in zip(*(column.ravel() for column in rows))]
-        predicted = predict_runs(law, table, self.level, self.method, seed=law.seed)
-        target = law.form.target
-        if not rows[0].ndim:
-            return PredictedLoss(predicted[0], target)
-        return _frame({**one.row, target: one.estimate, **one.to_json()} for one in predicted)
-
-    def optimum(self, C: float, served: float = 0.0) -> dict[str, float]:
-        """The size N and the data D that make the best of C FLOPs, and the loss there; of these FLOPs, 2 N pay for
-        each token that is `served` after training.
-
-        An optimum that the points do not identify is refused. A warning states where competing laws disagree.
-        """
-        if self.law is None and not served:
-            of = self.estimates
-            return {"N": of["N_coefficient"] * C ** of["a"], "D": of["D_coefficient"] * C ** of["b"]}
-        from scaling.laws.examine import budget_optimum
-        from scaling.laws.report import disagreement, tried
-
-        law = self._law_of_loss
-        document = self.document.get("steps", [self.document])[0]
-        method = self.method if law.degrees_of_freedom > 0 else None
-        best = budget_optimum(law, {"C": C, "served": served}, self._competitors, method, self.level)
-        if not best["identified"]:
-            what = f"the optimum is not identified by {document['law']} of {tried(document)}"
-            raise ScalingError(what, key="C", value=C, fix="add runs nearer to it, or fit a law with fewer parameters")
-        for line in disagreement(best):
-            warnings.warn(line.removeprefix("! "), stacklevel=2)
-        return {name: best[name]["estimate"] for name in ("N", "D", "loss")}
-
-    @property
-    def _law_of_loss(self) -> FittedLaw:
-        law = self._needs_law("optimise")
-        return getattr(law, "loss", law)  # of two steps the first
-
-    @cached_property
-    def _competitors(self) -> tuple[Competitor, ...]:
-        from scaling.laws.optimum import competitors
-
-        return competitors(self._law_of_loss)
-
-    @cached_property
-    def pictures(self) -> dict[str, Picture]:
-        """All pictures of the fit by name; notebooks show them, and `save` draws them to files."""
-        from scaling import figures
-
-        return dict(self.album(figures))
-
-    def plot(self, name: str | None = None) -> Picture:
-        """One picture: the loss against compute, or the first there is; `pictures` has them all."""
-        against_compute = (title for title in self.pictures if title.endswith("_against_C"))
-        name = name or next(against_compute, next(iter(self.pictures)))
-        if name not in self.pictures:
-            raise ScalingError(f"there is no picture {name!r}", fix=nearest(name, self.pictures))
-        return self.pictures[name]
-
-    def save(self, folder: str | Path) -> list[Path]:
-        """Draw all pictures into a folder, each as PDF, SVG and PNG."""
-        from scaling.figures import FORMATS
-
-        pictures = {str(Path(folder) / name): picture for name, picture in self.pictures.items()}
-        return [path for name, picture in pictures.items() for path in picture.save(*(name + kind for kind in FORMATS))]
-
-    def to_json(self) -> dict[str, Any]:
-        """The document of `scaling fit --json` (docs/json.md)."""
-        return dict(self.document)
-
-    def heading(self) -> Iterator[str]:
-        """The law, its points and their ranges, and how close the law comes."""
-        from scaling.laws.report import heading
-
-        return heading(self.document)
-
-    def tables(self) -> Iterator[Table]:
-        """The tables of the report."""
-        from scaling.laws.report import tables
-
-        return tables(self.document, questions=self.questions)
-
-    def remarks(self) -> Iterator[str]:
-        """How the optimum was reached, what speaks against it, and where the figures are."""
-        from scaling.laws.report import remarks
-
-        yield from remarks(self.document, questions=self.questions)
-        if figures := self.document.get("figures"):
-            yield f"figures: {Path(figures[0]).parent}"
-
-    def __repr__(self) -> str:
-        estimates = ", ".join(f"{name} {value:.4g}" for name, value in self.estimates.items())
-        return f"Fit({self.document['law']}, {plural(len(self.points), 'run')}: {estimates})"
-
-    def _needs_law(self, action: str) -> Any:
-        if self.law is None:
-            what = f"{self.document['law']} has no law of the loss to {action} with"
-            raise ScalingError(what, fix="fit a law such as chinchilla")
-        return self.law
 
 
 @verb
@@ -262,7 +58,6 @@ def fit(
     noise: PositiveFloat | None = None,
     starts: Annotated[int, Range(least=1, most=100_000)] = 1024,
     seed: Seed = 0,
-    checklist: bool = False,
     figures: str | Path | None = None,
 ) -> Fit:
     """Fit a scaling law to a table of runs and test the fit.
@@ -289,7 +84,7 @@ def fit(
             the table's largest runs
         rename: which column holds what, or its formula: loss=final_loss C=6*N*D N=params-embedding
         where: fit these rows only: 'C<1e21' 'N>=1e8' corpus=c4
-        define: state what a column counts or its unit (loss=perplexity), or answer the checklist
+        define: state what a column counts, or its unit (loss=perplexity)
         fix: hold parameters of the law at these values
         tie: make parameters of the law equal: alpha=beta
         bounds: hold parameters of the law between these values: alpha=0:2
@@ -306,7 +101,6 @@ def fit(
         noise: standard deviation of the loss between seeds, for IsoFLOP minima
         starts: random starts that are screened
         seed: of everything random
-        checklist: print the questions that a referee asks of a scaling law, with their answers
         figures: draw all pictures into this folder, as PDF, SVG and PNG
     """
     options = locals()
@@ -353,7 +147,6 @@ def _law(
     from scaling.laws.predict import fit_law
     from scaling.laws.problem import named_objective
     from scaling.laws.written import constrained_law
-    from scaling.reports.setup import setup_of_table
 
     objective, delta, seed = (options[name] for name in ("objective", "delta", "seed"))
     fitting = {"starts": options["starts"], "seed": seed, "group": group_of(train, options["group"])}
@@ -372,26 +165,18 @@ def _law(
         check_target(form, target)
     law = fit_form(train, **fitting)
 
-    is_file = isinstance(options["points"], str | Path) and "run" in table
-    setup = setup_of_table(Path(options["points"]), map(str, table["run"])) if is_file else {}
-    how = {"level": options["level"], "method": None if options["intervals"] == "none" else options["intervals"]}
     examined = examine(
         law,
         held_out=tested,
         targets=options["targets"],
-        stated={**setup, **options["define"]},
+        level=options["level"],
+        method=None if options["intervals"] == "none" else options["intervals"],
         group=fitting["group"],
         largest=options["hold_out"] == "largest",
         refit=refit,
-        **how,
+        draw=lambda fit: _figures().figures_of_law(law, fit.test, level=fit.level, method=fit.method),
     )
-    document = examined.document | ({} if choice is None else {"choice": choice.to_json()})
-    more = {
-        "album": lambda figures: figures.figures_of_law(law, tested, tested=examined.held_out, **how),
-        "refit": refit,
-        "questions": options["checklist"],
-    }
-    return Fit(document, train, examined.intervals, law, **how, **more)
+    return examined if choice is None else replace(examined, document={**examined.document, "choice": choice.to_json()})
 
 
 def _approach(points: Points, law: str, noise: float | None, seed: int) -> Fit:
@@ -402,22 +187,24 @@ def _approach(points: Points, law: str, noise: float | None, seed: int) -> Fit:
     points.refuse_absent(("N", "D", "C", "loss", *(("run",) if law == "envelope" else ())))
     if law == "envelope":
         closed = envelope(points)
-        found = of_envelope(points, closed)
-        return Fit(
-            found.document,
-            points,
-            found.intervals,
-            album=lambda figures: {law: figures.learning_curves(points, axis="C", envelope=closed)},
+        return of_envelope(
+            points, closed, lambda _: {law: _figures().learning_curves(points, axis="C", envelope=closed)}
         )
-    kind: Any = law.removeprefix("isoflop_")
-    both = [isoflop(points, along=name, kind=kind, noise=noise, seed=seed) for name in ("N", "D")]
-    found = of_isoflop(points, *both)
-    return Fit(
-        found.document,
+    kind = law.removeprefix("isoflop_")
+    size, data = (isoflop(points, along=name, kind=kind, noise=noise, seed=seed) for name in ("N", "D"))
+    return of_isoflop(
         points,
-        found.intervals,
-        album=lambda figures: {f"isoflop_{each.along}": figures.isoflop_valleys(each, points) for each in both},
+        size,
+        data,
+        lambda _: {f"isoflop_{each.along}": _figures().isoflop_valleys(each, points) for each in (size, data)},
     )
+
+
+def _figures() -> Any:
+    """The module, which is imported where something is drawn."""
+    from scaling import figures
+
+    return figures
 
 
 @verb
@@ -474,16 +261,3 @@ def read_curves(source: Any, where: Sequence[str] = ()) -> list[Curve]:
     if isinstance(source, list | tuple) and all(isinstance(curve, Curve) for curve in source):
         return list(source)
     return curves_of_table(read_points(source, where=where))
-
-
-def _frame(rows: Iterable[Mapping[str, Any]]) -> pandas.DataFrame:
-    """Records as a DataFrame, an interval as the two columns of its ends."""
-    import pandas
-
-    def cells(name: str, value: Any) -> dict[str, Any]:
-        if name.startswith("interval_"):
-            name = name.removeprefix("interval_")
-            return {f"{name}_{end}": None if value is None else value[end] for end in ("low", "high")}
-        return {name: json.dumps(value) if isinstance(value, Mapping | list) else value}
-
-    return pandas.DataFrame([{k: v for item in row.items() for k, v in cells(*item).items()} for row in rows])

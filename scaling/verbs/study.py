@@ -17,6 +17,7 @@ from scaling.verbs.verb import PYTHON, RUNS, Result, verb
 if TYPE_CHECKING:
     import pandas
 
+    from scaling.laws.examine import Fit
     from scaling.ledger import Ledger
     from scaling.studies.adaptive import Decider
     from scaling.studies.findings import Findings, TaskFindings
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from scaling.studies.live import LiveLaw
     from scaling.studies.plan import Plan
     from scaling.studies.progress import Progress
-    from scaling.verbs.fit import Fit
 
 
 @dataclass(frozen=True, repr=False)
@@ -53,19 +53,9 @@ class Study(Result):
     @property
     def fit(self) -> Fit:
         """The study's law, fitted; a `ScalingError` where its runs bear none."""
-        from scaling.verbs.fit import Fit
-
-        findings = self.findings
-        if findings.law is None or findings.document is None:
-            raise ScalingError(f"there is no law: {findings.reason}", key="study", value=self.name)
-        return Fit(
-            findings.document,
-            findings.points,
-            findings.intervals,
-            findings.law,
-            "profile",
-            album=lambda _: findings.pictures,
-        )
+        if self.findings.fit is None:
+            raise ScalingError(f"there is no law: {self.findings.reason}", key="study", value=self.name)
+        return self.findings.fit
 
     def report(self) -> Path:
         """The study's page, written again from what is done by now."""
@@ -77,7 +67,7 @@ class Study(Result):
         return "\n".join(self._lines())
 
     def _repr_html_(self) -> str:
-        return self.points.to_html() if self.findings.law is None else self.fit._repr_html_()
+        return self.points.to_html() if self.findings.fit is None else self.fit._repr_html_()
 
     def __repr__(self) -> str:
         done = sum(row["status"] == "finished" for row in self.findings.rows)

@@ -33,7 +33,7 @@ OPTIONS = [
     (["--bounds", "alpha=1"], "is not LOW:HIGH"),
     (["--bounds", "gamma=0:1"], "is not a parameter of the law"),
     (["--where", "N>1e99"], "no row has N>1e99"),
-    (["--define", "foo=bar"], "is no column and no question of the checklist"),
+    (["--define", "foo=bar"], "define foo: is no column"),
     (["--weight", "foo"], "there is no column 'foo'"),
     (["--group", "runs"], "did you mean 'run'?"),
     (["--hold-out", "N>1e99"], "holds out no run"),
@@ -95,7 +95,7 @@ def test_an_option_that_an_approach_cannot_use_is_refused(table, capsys, law, op
 
 def test_every_option_of_a_fit_is_of_laws_of_all_kinds_or_of_an_approach():
     options = {name.replace("_", "-") for name in inspect.signature(scaling.fit).parameters} - {"targets"} | {"target"}
-    of_all_kinds = {"points", "law", "rename", "where", "define", "figures", "seed", "checklist"}
+    of_all_kinds = {"points", "law", "rename", "where", "define", "figures", "seed"}
     assert options == of_all_kinds | set(USED_BY_LAWS) | {"noise"}
 
 

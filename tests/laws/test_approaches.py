@@ -43,21 +43,6 @@ def test_akima_reads_it_from_a_fine_grid():
     assert losses == pytest.approx(list(2 + 1e3 * BUDGETS**-0.15), rel=1e-5)
 
 
-def test_akima_is_the_lowest_point_of_its_interpolant():
-    from scipy.interpolate import Akima1DInterpolator
-
-    rng = np.random.default_rng(0)
-    x = np.sort(rng.uniform(0, 5, 9))
-    losses = (3 + (x - 2.2) ** 2)[:, None] * np.exp(0.05 * rng.standard_normal((9, 20)))
-    position, bottom, _ = KINDS["akima"](x, losses)
-    dense = np.linspace(x[0], x[-1], 20_001)
-    values = np.exp(Akima1DInterpolator(x, np.log(losses))(dense))
-    inside = np.isfinite(position)
-    assert inside.sum() > 10
-    assert bottom[inside] == pytest.approx(values.min(axis=0)[inside], rel=1e-7)
-    assert position[inside] == pytest.approx(dense[values.argmin(axis=0)][inside], abs=1e-3)
-
-
 def test_minima_at_the_edge_inverted_and_too_few_are_refused_with_their_reason():
     good = valley(budgets=BUDGETS[:3])
     N = np.array([1.0, 2.0, 4.0]) * 1e9

@@ -13,11 +13,8 @@ from scaling.laws import (
     fit,
     fit_joint,
     how_variants_differ,
-    intervals,
     named,
-    prediction,
 )
-from scaling.laws.intervals import student
 
 ALPHA, BETA = 0.3478, 0.3658
 THETA = np.array([1.8172, 482.01, 2085.43, ALPHA, BETA])
@@ -106,25 +103,3 @@ def test_the_true_law_wins_and_the_average_is_near_it():
     assert average(fits, FAR).covers(float(LAW.predict(THETA, {"N": [1e11], "D": [2e12]})[0]))
     with pytest.raises(ScalingError, match="same points"):
         compare({"a": fits["chinchilla"], "b": fit("chinchilla", study(40))})
-
-
-def test_the_average_is_t_times_the_standard_error_of_buckland():
-    points = study(24, 0.1)  # enough noise for both laws to count
-    fits = {name: fit(name, points, objective="log_squared") for name in ("chinchilla", "kaplan_n_d")}
-    weights = compare(fits).weights
-    assert min(weights.values()) > 0.1
-    bounds = {
-        name: next(iter(intervals(each, "t", quantities=[prediction(each.form, FAR)]).values()))
-        for name, each in fits.items()
-    }
-    centre = sum(weights[name] * bound.estimate for name, bound in bounds.items())
-    width = sum(
-        weights[name]
-        * np.hypot(
-            bound.high - bound.estimate, student(0.95, fits[name].degrees_of_freedom) * (bound.estimate - centre)
-        )
-        for name, bound in bounds.items()
-    )
-    mean = average(fits, FAR)
-    assert mean.estimate == pytest.approx(centre)
-    assert mean.high == pytest.approx(centre + width, rel=1e-9)

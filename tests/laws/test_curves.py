@@ -13,10 +13,8 @@ from scaling.laws.catalogue import CURVE_LAWS, multi_power
 from scaling.laws.curves import (
     POINTS,
     Curve,
-    CurveErrors,
     Sizes,
     columns_of,
-    covariance,
     fit_curves,
     places_of,
     some_trunks,
@@ -66,15 +64,6 @@ def test_the_multi_power_law_is_the_sum_of_its_paper():
     plain = TRUTH["E"] + TRUTH["C"] + TRUTH["A"] * 1e5 ** -TRUTH["alpha"] + TRUTH["B"] * area[-1] ** -TRUTH["beta"]
     ours = multi_power.predict(TRUE, columns_of(curve, RATE, 0.999))[0]
     assert plain - ours == pytest.approx(TRUTH["C"] * gain, rel=0.01)
-
-
-def test_whitening_is_the_inverse_root_of_the_covariance(curves):
-    places = places_of([curve.thinned() for curve in curves[:6]])
-    for sizes in (SIZES, replace(SIZES, by_size=0.5, by_tokens=0.3, N=2e4, D=1e6)):
-        errors = CurveErrors(sizes, places)
-        root = errors.whiten(np.eye(len(places))).T
-        np.testing.assert_allclose(root @ covariance(sizes, places) @ root.T, np.eye(len(root)), atol=1e-8)
-        assert errors.log_determinant == pytest.approx(np.linalg.slogdet(covariance(sizes, places))[1])
 
 
 def test_the_law_and_its_errors_are_recovered_in_any_order_of_curves(curves, fitted):

@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 
 from scaling.errors import ScalingError
 from scaling.laws import fit, intervals, named
-from scaling.laws.dual import Dual
 from scaling.laws.formula import DEEPEST, FUNCTIONS, condition, evaluate, names, numeric, parse, parse_number
 from scaling.laws.law import Law, constrained
 from scaling.laws.points import load_points
@@ -33,40 +32,13 @@ MEANINGS = {
     "pow(N, 2) + sqrt(4) + abs(-1)": 12.0,
     "log(exp(N)) + ln(1) + log10(100) + log2(8)": 8.0,
     "(N - D)^2": 4.0,
+    "sigmoid(0) + tanh(0)": 0.5,
 }
 
 
 @pytest.mark.parametrize("text", MEANINGS)
 def test_a_formula_means_what_it_says(text):
     assert float(evaluate(parse(text), VALUES)) == pytest.approx(MEANINGS[text], rel=1e-12)
-
-
-DIFFERENTIABLE = [
-    "E + A*N^-a",
-    "(a*N + E)^2 / A",
-    "exp(-a*N) * log(A + N)",
-    "sqrt(A*N) - abs(a - 3)",
-    "min(A*N, E) + max(a, 0.1*N)",
-    "sigmoid(a*(N - E)) + tanh(a)",
-    "A^a^E",
-    "pow(A/N, a)",
-    "log10(A) * log2(E) / a",
-    "N^(a/E)",
-]
-
-
-@pytest.mark.parametrize("text", DIFFERENTIABLE)
-def test_the_derivative_is_exact(text):
-    expression, columns = parse(text), {"N": np.array([0.5, 2.0, 7.0])}
-    at = {"E": 1.7, "A": 2.3, "a": 0.6}
-    duals = {name: Dual(np.array([value]), {i: np.ones(1)}) for i, (name, value) in enumerate(at.items())}
-    gradient = evaluate(expression, {**duals, **columns}).gradient
-    for index, (name, value) in enumerate(at.items()):
-        step = 1e-6 * value
-        ends = [evaluate(expression, {**at, name: value + sign * step, **columns}) for sign in (1, -1)]
-        slope = (np.asarray(ends[0]) - np.asarray(ends[1])) / (2 * step)
-        expected = gradient.get(index, np.zeros(1))
-        assert np.broadcast_to(slope, 3) == pytest.approx(np.broadcast_to(expected, 3), rel=1e-6, abs=1e-9)
 
 
 REFUSED = {
@@ -115,7 +87,7 @@ def test_any_text_is_a_formula_or_refused(text):
 
 
 def test_every_function_is_tested():
-    tested = {name for text in (*MEANINGS, *DIFFERENTIABLE) for name in FUNCTIONS if f"{name}(" in text}
+    tested = {name for text in MEANINGS for name in FUNCTIONS if f"{name}(" in text}
     assert tested == set(FUNCTIONS)
 
 

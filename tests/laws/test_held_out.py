@@ -6,7 +6,6 @@ import pytest
 import scaling
 from scaling.errors import ScalingError
 from scaling.laws import Points, fit, leave_one_scale_out, named
-from scaling.laws.fit import DELTAS, sensitivity
 from scaling.laws.held_out import back_test, candidates, choose, cost_of
 
 FARSEER = np.array([0.45, -0.11, 0.04, 0.09, 0.28, -0.16, 0.3, -0.17, -0.14])
@@ -40,18 +39,6 @@ def test_the_back_test_leaves_out_the_largest_by_each_axis(points):
     assert all(test["level"] == 0.9 and test["decades_outside"] > 0 for test in tests)
     assert np.mean([test["covered"] for test in tests]) >= 0.85
     assert back_test(fit("chinchilla", points.take(np.arange(0, 60, 5)), starts=64)) == []
-
-
-def test_sensitivity_is_that_of_fits_to_fewer_points_and_under_other_penalties(points):
-    some = points.take(np.arange(0, 64, 2))
-    found = fit("chinchilla", some)
-    seen = sensitivity(found)
-    assert (seen.parameter, seen.estimate) == ("E", found.estimates["E"])
-    for row in (0, 17):
-        assert seen.without[row] == pytest.approx(found.without(np.arange(32) == row).estimates["E"], rel=1e-4)
-    squares = fit("chinchilla", some, objective="log_squared").estimates["E"]
-    assert seen.by_delta[0] == pytest.approx(squares, rel=1e-5)
-    assert seen.by_delta[DELTAS.index(1e-3)] == pytest.approx(found.estimates["E"], rel=1e-4)
 
 
 def test_the_law_that_made_the_runs_is_chosen_and_extrapolates():

@@ -1,6 +1,5 @@
 """Intervals, and optima with theirs: exact where that is known, open where the points leave them open, invariant."""
 
-import math
 import warnings
 
 import numpy as np
@@ -8,20 +7,13 @@ import pytest
 
 import scaling
 from scaling.errors import ScalingError
-from scaling.laws import Interval, Parameter, Points, Quantity, derived, fit, intervals, named, optimal, prediction
+from scaling.laws import Points, Quantity, derived, fit, intervals, named, optimal, prediction
 from scaling.laws.dual import Dual
 from scaling.laws.intervals import (
     METHODS,
     bootstrap,
-    expected_penalty,
-    is_exponent,
-    is_wide,
-    is_wide_prediction,
-    is_wide_size,
-    measure,
     student,
 )
-from scaling.laws.problem import named_objective
 
 THETA = np.array([1.8, 482.0, 2085.0, 0.35, 0.37])
 
@@ -107,17 +99,6 @@ def test_refits_are_the_same_for_a_seed_and_as_scattered_as_the_interval_states(
     assert first[:, 1].std() == pytest.approx((interval.high - interval.low) / 2 / student(0.95, 38), rel=0.25)
 
 
-def test_the_noise_is_recovered_under_each_objective():
-    errors = 0.01 * np.random.default_rng(0).standard_normal(200_000)
-    hubers = [named_objective("huber", delta) for delta in (1e-3, 0.01, 0.013, 0.1)]
-    for objective in (named_objective("squared"), *hubers, named_objective("absolute")):
-        cost = objective.penalty(errors).sum()
-        assert measure(objective, cost, len(errors), 0).scale == pytest.approx(0.01, rel=0.01)
-    for objective in hubers:
-        expected = expected_penalty(objective.delta, np.array(0.01))
-        assert expected == pytest.approx(objective.penalty(errors).mean(), rel=0.01)
-
-
 @pytest.mark.parametrize(
     ("words", "choices", "message"),
     [
@@ -160,23 +141,6 @@ def test_an_end_on_the_wrong_side_of_the_estimate_is_open():
 
 def _noisy(N):
     return 2.0 + 0.02 * (N / 1e6) ** -0.8 + 1.2e-3 * np.random.default_rng(3).standard_normal(len(N))
-
-
-def test_a_number_is_known_where_its_interval_is_closed_and_narrow():
-    def interval(estimate, low, high):
-        return Interval("", estimate, low, high, 0.95, "t")
-
-    assert not is_wide(interval(0.41, 0.25, 0.6))
-    assert is_wide(interval(0.41, 0.07, 0.96))
-    assert is_wide(interval(0.41, -math.inf, 0.45))
-    assert is_wide_size(interval(1e10, 1e9, 2e11))
-    assert is_wide_size(interval(1e10, 1e9, math.inf))
-    assert not is_wide_size(interval(1e10, 1e9, 9e10))
-    assert is_wide_prediction("loss", interval(2.0, 0.0, 1.3e29))
-    assert not is_wide_prediction("accuracy", interval(0.05, 0.01, 0.12))
-    assert is_wide_prediction("accuracy", interval(0.05, -math.inf, 0.12))
-    assert is_exponent(named("chinchilla").parameters[3])
-    assert not is_exponent(Parameter("gamma", "1", "linear", -1.0, 1.0, (0.0, 1.0)))  # its sign is the question
 
 
 def test_a_wide_exponent_is_not_identified_and_its_neighbours_are():

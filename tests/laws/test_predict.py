@@ -7,7 +7,7 @@ from scipy.stats import t
 from scaling.laws import Points, fit, predict_runs
 from scaling.laws.held_out import judge
 from scaling.laws.intervals import METHODS
-from scaling.laws.predict import LARGEST, Discrepancy
+from scaling.laws.predict import Discrepancy
 
 OBJECTIVES = ("log_huber", "log_squared", "squared")
 
@@ -130,11 +130,3 @@ def test_rows_in_any_order_and_weights_that_are_equal_change_nothing():
     laws = [fit("chinchilla", points), fit("chinchilla", shuffled), fit("chinchilla", points, weights=np.full(60, 3.0))]
     first, *others = (Discrepancy(law).half_widths(rows, 0.95) for law in laws)
     assert all(other == pytest.approx(first) for other in others)
-
-
-def test_many_points_are_represented_by_some_and_points_on_the_law_have_no_noise():
-    process = Discrepancy(fit("chinchilla", study(3 * LARGEST, 0.01, bend=0.3), starts=64))
-    assert len(process.root) == LARGEST
-    assert process.noise == pytest.approx(0.01, rel=0.2)
-    exact = Discrepancy(fit("chinchilla", study(noise=0.0)))
-    assert exact.half_widths({"N": np.array([1e10]), "D": np.array([1e12])}, 0.95) == pytest.approx(0.0, abs=1e-6)

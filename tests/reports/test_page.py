@@ -127,8 +127,6 @@ def test_it_says_the_law_its_interval_and_its_test(study, text):
     assert "The held-out run was predicted to within" in text
     assert f"{document['held_out']['points'][0]['predicted']:.4f}" in text
     assert "<code>scaling study small.yaml</code>" in text
-    for question in document["checklist"]["missing"]:
-        assert question in unescape(text)
     assert len(text) < 400_000
 
 
@@ -240,29 +238,25 @@ def test_what_cannot_be_reported_is_one_line(made_study, tmp_path, words, capsys
 
 def test_what_every_run_states_is_answered_from_the_specs(study):
     _, _, findings, page = study
-    missing = findings.document["checklist"]["missing"]
-    assert "Which optimizer?" not in missing
-    assert set(missing) <= {"How large is the noise between seeds?"}
-    answers = {entry["question"]: entry["answer"] for entry in findings.document["checklist"]["answers"]}
-    assert answers["Which tokenizer?"].startswith("none: the data are symbols")
-    assert "WSD (" in answers["Which schedule, and was its length matched to each run's tokens?"]
-    assert "AdamW" in page.read_text(encoding="utf-8")
+    setup, text = findings.document["setup"], page.read_text(encoding="utf-8")
+    assert setup["tokenizer"].startswith("none: the data are symbols")
+    assert "WSD (" in setup["schedule"]
+    assert all(f"<dt>{name}</dt>" in text for name in setup)
 
 
 def test_what_define_answers_stands_in_place_of_the_specs(made_study, tmp_path):
     changes = {"law: chinchilla": "law: power_law_floor_d\ndefine: {optimizer: a rule of my own}"}
     ledger, found = made_study(tmp_path, changes)
     findings, _ = write(ledger, found)
-    answers = {entry["question"]: entry["answer"] for entry in findings.document["checklist"]["answers"]}
-    assert answers["Which optimizer?"] == "a rule of my own"
-    assert answers["Which training data, and is any of it repeated?"].startswith("Synthetic")
+    assert findings.document["setup"]["optimizer"] == "a rule of my own"
+    assert findings.document["setup"]["data"].startswith("Synthetic")
 
 
 def test_a_report_states_its_steps_and_a_copy_keeps_its_answers(study, tmp_path, capsys):
     ledger, found, findings, path = study
     there = keep(findings, path, ledger, found, tmp_path)
     kept = scaling.report(str(there))
-    assert kept.findings.document["checklist"] == findings.document["checklist"]  # a copy has no specs
+    assert kept.findings.document["setup"] == findings.document["setup"]  # a copy has no specs
     assert kept.fit.estimates == kept.to_json()["estimates"] == pytest.approx(findings.document["estimates"])
     assert kept.page == there / "index.html"
     assert "on_record" not in kept.to_json()
@@ -271,4 +265,4 @@ def test_a_report_states_its_steps_and_a_copy_keeps_its_answers(study, tmp_path,
     out, err = capsys.readouterr()
     assert json.loads(out)["law"] == "chinchilla"
     steps = [line.removeprefix("scaling: ") for line in err.splitlines()]
-    assert steps == ["read 16 runs", "fit chinchilla to 15 runs", "draw 8 figures", "write the page"]
+    assert steps == ["read 16 runs", "fit chinchilla to 15 runs", "draw 6 figures", "write the page"]

@@ -1,13 +1,10 @@
-"""A referee's questions are answered from the specs of the runs: one value where they agree, each where they differ."""
-
-from pathlib import Path
+"""The setup is stated by the specs of the runs: one value where they agree, each where they differ."""
 
 import pytest
 
 from scaling.config import load
-from scaling.laws.points import SETUP_QUESTIONS
-from scaling.ledger import Ledger
-from scaling.reports.setup import setup, setup_of_table
+from scaling.reports.setup import setup
+from scaling.studies.fields import SETUP
 from scaling.training.experiment import assemble
 
 
@@ -15,9 +12,9 @@ def specs(*words: list[str]) -> list[dict]:
     return [assemble(load("decoder", ["train.tokens=200k", "schedule.warmup=4", *more])).spec for more in words]
 
 
-def test_every_answer_is_to_a_question_of_the_checklist():
+def test_every_part_has_a_name_that_a_study_may_define():
     answers = setup(specs([]), [{"passes": 0.0}])
-    assert set(answers) == set(SETUP_QUESTIONS) - {"hypothesis", "noise"}
+    assert set(answers) == set(SETUP) - {"hypothesis", "noise"}
 
 
 def test_runs_that_agree_are_one_answer():
@@ -67,14 +64,3 @@ def test_repeated_data_are_stated_where_the_results_state_it(passes, said):
     both = specs(["seed=0"], ["seed=1"])
     assert setup(both, [{"passes": one} for one in passes])["data"].endswith(said)
     assert "repeated" not in setup(both, [{"passes": 1.0}, None])["data"]
-
-
-def test_a_table_within_its_ledger_is_answered_and_another_is_not(tmp_path: Path):
-    ledger = Ledger.create(tmp_path / "runs")
-    names = [ledger.add(spec) for spec in specs(["seed=0"], ["seed=1"])]
-    table = tmp_path / "runs" / "studies" / "s" / "report" / "points.csv"
-    assert setup_of_table(table, names)["optimizer"].startswith("AdamW")
-    assert setup_of_table(tmp_path / "runs", names) == setup_of_table(table, names)
-    assert setup_of_table(tmp_path / "points.csv", names) == {}
-    assert setup_of_table(table, ["0" * 16]) == {}
-    assert setup_of_table(table, ["a run"]) == {}
