@@ -267,7 +267,7 @@ FAMILIES["bert"]["model.sentence"] = "null"
 OPTIMIZERS = sorted(schema.kinds("optimizer"))
 
 
-def layered(name: str = "decoder", runs: Path | str = "/nowhere", **changes: Any) -> Experiment:
+def layered(name: str = "decoder", runs: Path | str = "/nowhere", /, **changes: Any) -> Experiment:
     return experiment(runs, name, **{**FAMILIES[name], **changes})
 
 
