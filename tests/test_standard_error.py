@@ -57,7 +57,7 @@ def test_a_pipe_that_breaks_in_training_fails_it(tmp_path: Path):
     (tmp_path / "saboteur.py").write_text(SABOTEUR)
     line = ["model.block.channel=Saboteur", "--extend", str(tmp_path / "saboteur.py")]
     command = [*SCALING, "train", *words(tmp_path / "runs"), *line]
-    environment = {**os.environ, "DEED": "raise BrokenPipeError(32, 'a pipe')", "CALL": "3"}
+    environment = {**os.environ, "FAULT": "raise BrokenPipeError(32, 'a pipe')", "CALL": "3"}
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment)
     assert done.returncode == 1
     assert "BrokenPipeError" in done.stderr

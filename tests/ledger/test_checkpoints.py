@@ -185,15 +185,3 @@ def test_a_full_disk_loses_nothing(small_disk, leave):
         assert [path.name for path in (attempt.run / "checkpoints").iterdir()] == ["000000000001"]
         assert resumed(attempt) == 1
         assert attempt.finish("finished", {"loss": 1.0}).first
-
-
-def test_a_worker_on_a_full_disk_exits_with_74(small_disk, start):
-    ledger = Ledger.create(small_disk / "runs")
-    run = ledger.add({"seed": 0})
-    process = start(small_disk / "runs", "--ballast", 600 * 1024)  # one checkpoint fits, two do not
-    printed, _ = process.communicate(timeout=60)
-    assert process.returncode == DISK
-    assert "No space left" in printed
-    assert "Traceback" not in printed
-    with claimed(ledger, run) as attempt:
-        assert resumed(attempt) == 4

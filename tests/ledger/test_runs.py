@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import fcntl
-import json
 import logging
 import math
 import os
@@ -20,7 +19,7 @@ import pytest
 
 from scaling.errors import DISK, ScalingError
 from scaling.ledger import RESULTS, Attempt, Ledger, listing
-from scaling.ledger.document import entries, seal
+from scaling.ledger.document import seal
 from scaling.ledger.run import Lock, lock_state
 from tests.disk import fill
 from tests.ledger.conftest import save
@@ -317,19 +316,6 @@ def test_the_history_has_each_step_once_from_its_last_attempt(ledger, runs):
     ]
     assert [step for kind, step, _ in found if kind == "evaluate"] == [1, 3]
     assert [kind for kind, *_ in found][:2] == ["resume", "resume"]
-
-
-def test_what_docs_say_of_a_log(ledger, runs):
-    """`start` and `end` of an attempt, each a line of JSON that names it; a killed one has no `end`."""
-    with claimed(ledger, runs[0]) as attempt:
-        attempt.finish("finished", {"loss": 1.0})
-    log = ledger.folder(runs[0]) / "log.jsonl"
-    start, end = (json.loads(line) for line in log.read_text().splitlines())
-    assert {"kind", "attempt", "time", "host", "pid"} < start.keys()
-    assert (end["kind"], end["attempt"], end["outcome"], end["first"]) == ("end", 1, "finished", True)
-    log.write_bytes(log.read_bytes().splitlines(keepends=True)[0])
-    assert [record.end for record in ledger.attempts(runs[0])] == [None]
-    assert [entry["kind"] for entry in entries(log)] == ["start"]
 
 
 # Training a run that is done again, listing and freeing

@@ -64,7 +64,7 @@ def train(line: list[str], *callbacks: Callback, **options: Any) -> dict[str, An
     """The result of `scaling.train`."""
     result = scaling.train(*line, progress=False, callbacks=callbacks, **options).result
     assert result is not None
-    return result
+    return dict(result)
 
 
 @pytest.fixture
@@ -122,7 +122,7 @@ def ends(runs: Path) -> list[str | None]:
     """How the attempts at the only run ended."""
     ledger = Ledger.open(runs)
     (run,) = ledger.runs()
-    return [record.end and record.end["outcome"] for record in ledger.attempts(run)]
+    return [None if record.end is None else record.end["outcome"] for record in ledger.attempts(run)]
 
 
 @pytest.fixture(scope="session")
@@ -191,7 +191,7 @@ class Saboteur(nn.Module):
         rank = os.environ.get("RANK") or os.environ.get("SLURM_PROCID") or "0"
         if str(self.calls) == os.environ.get("CALL") and rank in os.environ.get("RANKS", "0"):
             self.calls += 1
-            exec(os.environ["DEED"], names)
+            exec(os.environ["FAULT"], names)
         return names["x"]
 """
 
@@ -201,9 +201,9 @@ def sabotaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., 
     """The words of a run whose model has a saboteur: `sabotaged("raise ValueError", call=3)`."""
     (tmp_path / "saboteur.py").write_text(SABOTEUR)
 
-    def line(deed: str = "pass", call: int = 0, ranks: str = "0", name: str = "decoder", **changes: Any) -> list[str]:
+    def line(fault: str = "pass", call: int = 0, ranks: str = "0", name: str = "decoder", **changes: Any) -> list[str]:
         scaling.extend(tmp_path / "saboteur.py")
-        for key, value in {"DEED": deed, "CALL": str(call), "RANKS": ranks}.items():
+        for key, value in {"FAULT": fault, "CALL": str(call), "RANKS": ranks}.items():
             monkeypatch.setenv(key, value)
         return words(changes.pop("runs", tmp_path / "runs"), name, **{"model.block.channel": "Saboteur", **changes})
 

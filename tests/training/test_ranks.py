@@ -21,10 +21,9 @@ import torch
 from safetensors.torch import load_file
 
 import scaling
-from scaling.errors import ScalingError
 from scaling.ledger import Ledger
 from scaling.training import ranks
-from tests.training.conftest import STILL, alive, ends, experiment, left, losses, same, train, words
+from tests.training.conftest import STILL, alive, ends, left, losses, same, train, words
 
 slow = pytest.mark.slow
 
@@ -87,14 +86,6 @@ def test_two_ranks_learn_as_one(case, strategy, base, tmp_path):
             torch.testing.assert_close(found[key], tensor, rtol=1e-3, atol=1e-5, msg=key)
 
 
-def test_ranks_without_rows_are_among_the_cases():
-    """The last batch of a bucket may hold one pair, or an odd number of them."""
-    for name in ("encoder_decoder", "decoder"):
-        rows = [experiment("/nowhere", name, **PAIRS, **STILL).batches.batch(step).rows for step in range(16)]
-        assert 1 in rows
-        assert any(number % 2 and number > 1 for number in rows)
-
-
 def test_two_ranks_learn_and_evaluate_as_one_process(tmp_path, run):
     """The same losses; and the weights at the end, evaluated here on all batches, give the result."""
     line = words(tmp_path / "runs", **STILL, **LONG, trainer__devices=2)
@@ -108,13 +99,6 @@ def test_two_ranks_learn_and_evaluate_as_one_process(tmp_path, run):
     assert result["targets"] == alone["evaluate/targets"] == 140_000 // 17 * 16
     assert result["loss"] == pytest.approx(alone["evaluate/loss"], rel=1e-6)
     assert result["accuracy"] == pytest.approx(alone["evaluate/accuracy"], rel=1e-6)
-
-
-def test_the_rows_of_the_ranks_are_the_global_batch():
-    batches = experiment().batches
-    for step in range(5):
-        parts = [batches.batch(step, rank, 2).tokens for rank in range(2)]
-        assert torch.equal(torch.cat(parts), batches.batch(step).tokens)
 
 
 # Interruptions
@@ -142,8 +126,8 @@ class Unused:
 """
 
 
-@pytest.mark.parametrize(("rank", "call", "deed", "message"), [*FAULTS, *(pytest.param(*m, marks=slow) for m in MORE)])
-def test_a_rank_that_goes_wrong_ends_all_and_is_reported(rank, call, deed, message, tmp_path, sabotaged, monkeypatch):
+@pytest.mark.parametrize(("rank", "call", "fault", "message"), [*FAULTS, *(pytest.param(*m, marks=slow) for m in MORE)])
+def test_a_rank_that_goes_wrong_ends_all_and_is_reported(rank, call, fault, message, tmp_path, sabotaged, monkeypatch):
     """The same command then ends as the run that nothing happened to, to the bit, dropout included."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setattr(ranks, "TIMEOUT", ranks.TIMEOUT)
@@ -152,7 +136,7 @@ def test_a_rank_that_goes_wrong_ends_all_and_is_reported(rank, call, deed, messa
     scaling.extend(tmp_path / "sooner.py")
     begun = time.monotonic()
     with pytest.raises(Exception, match=re.compile(message, re.DOTALL)):
-        train(sabotaged(deed, call, rank, **two))
+        train(sabotaged(fault, call, rank, **two))
     assert time.monotonic() - begun < 180  # of which most is the start of two processes
     assert alive(tmp_path) == []
     train(sabotaged(**two))
@@ -245,15 +229,3 @@ def test_ranks_that_others_start(start, call, tmp_path, sabotaged):
     assert sum(out.count("finished, held-out loss") for out, _, _ in ended) == 1
     train(sabotaged(runs=tmp_path / "here", **STILL, **{"evaluate.points": 1}))
     assert losses(tmp_path / "runs") == pytest.approx(losses(tmp_path / "here"), rel=1e-4)
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"trainer.strategy": "fsdp"}, "there is one device"),
-        ({"trainer.strategy": "fsdp", "trainer.devices": 2, "optimizer.kind": "Adafactor"}, "does not work on shards"),
-    ],
-)
-def test_a_strategy_that_cannot_be(changes, message):
-    with pytest.raises(ScalingError, match=message):
-        experiment(**changes)
