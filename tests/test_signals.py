@@ -1,4 +1,7 @@
-"""SIGTERM, SIGINT and SIGUSR1 end every command within seconds, with 143, 130 and 138, at whatever moment they come."""
+"""SIGTERM, SIGINT and SIGUSR1 end every command within seconds, with 143, 130 and 138, at whatever moment they come.
+
+Moments of a run, from which it goes on to the bit: tests/training/test_resume.py.
+"""
 
 from __future__ import annotations
 
@@ -11,12 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from scaling.ledger import Attempt, Ledger
-from scaling.training import experiment, signals
-from scaling.training.callbacks import Save
+from scaling.training import signals
 from scaling.training.signals import Stopped
 from tests.studies.test_unfinished import write
-from tests.training.conftest import alive, fork, left, same, unbroken, words  # noqa: F401
+from tests.training.conftest import alive, words
 
 CODES = {signal.SIGTERM: 143, signal.SIGINT: 130, signal.SIGUSR1: 138}
 SECONDS = 60.0  # on a busy machine; mostly it is one
@@ -76,90 +77,6 @@ def test_a_signal_that_is_swallowed_ends_the_process_all_the_same(swallow):
     process.send_signal(signal.SIGTERM)
     _, err = process.communicate(timeout=SECONDS)
     assert (process.returncode, err) == (143, "scaling: stopped by SIGTERM\n")
-
-
-def in_the_last_evaluation() -> None:
-    before = Save.on_validation_batch_end
-
-    def ended(self, trainer, module, *rest):
-        if trainer.global_step == 12:
-            os.kill(os.getpid(), signal.SIGTERM)
-        before(self, trainer, module, *rest)
-
-    Save.on_validation_batch_end = ended
-
-
-def in_an_evaluation() -> None:
-    before = Save.on_validation_start
-
-    def started(self, trainer, *rest):
-        if trainer.global_step == 6:
-            os.kill(os.getpid(), signal.SIGTERM)
-        before(self, trainer, *rest)
-
-    Save.on_validation_start = started
-
-
-def in_the_last_save() -> None:
-    before = Save.save
-
-    def save(self, trainer, step):
-        before(self, trainer, step)
-        if step == 12:
-            os.kill(os.getpid(), signal.SIGTERM)
-
-    Save.save = save
-
-
-def in_the_publication() -> None:
-    before = Attempt.finish
-
-    def finish(self, outcome, result):
-        os.kill(os.getpid(), signal.SIGTERM)
-        return before(self, outcome, result)
-
-    Attempt.finish = finish
-
-
-def before_the_first_step() -> None:
-    before = experiment.initialise
-
-    def initialise(*given):
-        os.kill(os.getpid(), signal.SIGTERM)
-        return before(*given)
-
-    experiment.initialise = initialise
-
-
-MOMENTS = [in_an_evaluation, in_the_last_evaluation, in_the_last_save, in_the_publication, before_the_first_step]
-
-
-@pytest.mark.parametrize("moment", MOMENTS, ids=lambda moment: moment.__name__)
-def test_a_signal_at_a_chosen_moment_ends_a_run_that_goes_on_to_the_bit(moment, tmp_path, fork, request):  # noqa: F811
-    """Whatever was being done: 143, and the same command ends as the run that nothing happened to."""
-    changes = {"evaluate__points": 4} if moment is in_an_evaluation else {}
-    told = words(tmp_path / "runs", **changes)
-
-    def late() -> None:
-        experiment.evaluation_steps = lambda *_: [1, 6, 12] if changes else [1, 12]
-        moment()
-
-    def plain() -> None:
-        experiment.evaluation_steps = lambda *_: [1, 6, 12] if changes else [1, 12]
-
-    assert fork(told, late).wait(SECONDS) == 143
-    ledger = Ledger.open(tmp_path / "runs")
-    (run,) = ledger.runs()
-    ended = [record.end and record.end["outcome"] for record in ledger.attempts(run)]
-    done = moment in (in_the_last_save, in_the_publication)
-    assert ended == ["finished" if done else "stopped"]
-    assert fork(told, plain).wait() == 0
-    if changes:
-        undisturbed = words(tmp_path / "undisturbed", **changes)
-        assert fork(undisturbed, plain).wait() == 0
-        same(left(tmp_path / "runs"), left(tmp_path / "undisturbed"))
-    else:
-        same(left(tmp_path / "runs"), request.getfixturevalue("unbroken"))
 
 
 def command(verb: str, folder: Path) -> list[str]:

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from scaling.ledger import Ledger
-from tests.training.conftest import words
-from tests.training.test_completeness import SABOTEUR
+from tests.training.conftest import SABOTEUR, words
 
 SCALING = [sys.executable, "-m", "scaling"]
 
@@ -56,9 +55,10 @@ def test_a_reader_that_leaves_is_no_error(unbuffered: str, tmp_path: Path):
 
 def test_a_pipe_that_breaks_in_training_fails_it(tmp_path: Path):
     (tmp_path / "saboteur.py").write_text(SABOTEUR)
-    line = "model.block.channel={kind: Saboteur, error: 'raise BrokenPipeError(32, \"a pipe\")', call: 3}"
-    command = [*SCALING, "train", *words(tmp_path / "runs"), line, "--extend", str(tmp_path / "saboteur.py")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    line = ["model.block.channel=Saboteur", "--extend", str(tmp_path / "saboteur.py")]
+    command = [*SCALING, "train", *words(tmp_path / "runs"), *line]
+    environment = {**os.environ, "FAULT": "raise BrokenPipeError(32, 'a pipe')", "CALL": "3"}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment)
     assert done.returncode == 1
     assert "BrokenPipeError" in done.stderr
     assert outcomes(tmp_path / "runs") == ["failed"]

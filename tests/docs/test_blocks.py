@@ -38,7 +38,7 @@ SMALL: dict[tuple[str, ...], list[str]] = {
     ("landscape",): ["--windows", "2"],
     ("sweep", "--local"): [*BUDGET, *SIZE, "schedule.warmup=1", "--count", "2"],
 }
-TASKS = "tests/training/test_finetune.py runs it on runs and tasks of its own"
+TASKS = "tests/training/test_tasks.py runs it on runs and tasks of its own"
 DOWNSTREAM = "its tasks are sets of the hub; tests/tables/test_downstream.py runs it on synthetic ones"
 REMOTE = "it needs W&B's server; tests/sweeps runs it against one"
 # The commands that are not run, by how they begin, and why.

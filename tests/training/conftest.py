@@ -5,21 +5,22 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from lightning.pytorch import Callback
 
+import scaling
 from scaling import cli, config
-from scaling.batch import Batch
+from scaling.interop.run import read
 from scaling.ledger import Ledger
-from scaling.model.family import Family
-from scaling.training.evaluation import Evaluation
-from scaling.training.experiment import Experiment
-from scaling.training.run import train
+from scaling.training.experiment import Experiment, assemble
 
 TINY = {
     "size": "tiny",
@@ -39,102 +40,180 @@ TINY = {
     "log.wandb": "disabled",
     "model.block.mixer.dropout": "0.1",
 }
+STILL = {"model.block.mixer.dropout": 0}
 
 
-def words(runs: Path, name: str = "decoder", /, **changes: Any) -> list[str]:
+def words(runs: Path | str, name: str = "decoder", /, **changes: Any) -> list[str]:
     """The words of a command line: the tiny run, with changes (`trainer__max_steps=20` is `trainer.max_steps=20`)."""
-    own = {key.replace("__", "."): str(value) for key, value in changes.items()}
-    told = {**TINY, **own, "runs": str(runs)}
-    if "schedule.kind" in own:
-        told.pop("schedule.warmup") if "schedule.warmup" not in own else None
-    return [name, *(f"{key}={value}" for key, value in told.items() if value != "absent")]
+    changed = {key.replace("__", "."): str(value) for key, value in changes.items()}
+    settings = {**TINY, **changed, "runs": str(runs)}
+    if "schedule.kind" in changed and "schedule.warmup" not in changed:
+        settings.pop("schedule.warmup")
+    return [name, *(f"{key}={value}" for key, value in settings.items() if value != "absent")]
 
 
-def alive(folder: Path) -> list[str]:
-    """The command lines of living processes that name a folder: ranks are started with a file in it."""
-    found = []
-    for process in Path("/proc").glob("[0-9]*/cmdline"):
-        with contextlib.suppress(OSError):
-            found.append(process.read_bytes().replace(b"\0", b" ").decode(errors="replace"))
-    return [line for line in found if str(folder) in line]
+def load(line: list[str]) -> config.Config:
+    return config.load(line[0], line[1:])
 
 
-def load(told: list[str]) -> config.Config:
-    return config.load(told[0], told[1:])
+def experiment(runs: Path | str = "/nowhere/runs", name: str = "decoder", /, **changes: Any) -> Experiment:
+    return assemble(load(words(runs, name, **changes)))
 
 
-def evaluate(model: Family, batches: Iterable[Batch], evaluation: Evaluation) -> dict[str, Any]:
-    """What a model loses on batches, outside of a Trainer."""
-    model.eval()
-    for batch in batches:
-        evaluation.add(model, batch)
-    return evaluation.measured()
+def train(line: list[str], *callbacks: Callback, **options: Any) -> dict[str, Any]:
+    """The result of `scaling.train`."""
+    result = scaling.train(*line, progress=False, callbacks=callbacks, **options).result
+    assert result is not None
+    return dict(result)
 
 
-def held_out(experiment: Experiment) -> list[Batch]:
-    """The batches of the last evaluation."""
-    batches, count = experiment.evaluation()
-    return [batches.batch(step) for step in range(count)]
+@pytest.fixture
+def run(tmp_path: Path) -> Callable[..., dict[str, Any]]:
+    """Train in this process, in `tmp_path/runs` or another ledger."""
+    return lambda name="decoder", /, runs=None, **changes: train(words(runs or tmp_path / "runs", name, **changes))
+
+
+# What a run leaves
 
 
 @dataclass(frozen=True)
 class Done:
-    """What a run left behind: all of it that has to be equal to the bit."""
+    """What has to be equal to the bit: result, losses by step and kind, the last checkpoint, the result's weights."""
 
     result: dict[str, Any]
     losses: dict[tuple[int, str], float]
     files: dict[str, bytes]
+    weights: dict[str, bytes]
 
 
-def left(runs: Path) -> Done:
-    """What the only run of a ledger that has a result left behind."""
+def left(runs: Path, run: str | None = None) -> Done:
+    """What a run left behind: the only one that has a result, unless it is named."""
     ledger = Ledger.open(runs)
-    (run,) = (run for run in ledger.runs() if ledger.result(run) is not None)
-    return done(ledger, run)
-
-
-def done(ledger: Ledger, run: str) -> Done:
-    """A run's result, every logged loss, and the bytes of its last checkpoint."""
+    if run is None:
+        (run,) = (one for one in ledger.runs() if ledger.result(one) is not None)
     result = ledger.result(run)
     assert result is not None
     losses = {(entry["step"], entry["kind"]): entry["loss"] for entry in ledger.history(run) if "loss" in entry}
-    last = max(
-        (ledger.folder(run) / "checkpoints").glob("[0-9]*"),
-        key=lambda path: int(path.name),
-    )
-    files = {path.name: path.read_bytes() for path in last.glob("*.safetensors")}
+    last = max((ledger.folder(run) / "checkpoints").glob("[0-9]*"))
     claims = {key: value for key, value in result.items() if key not in ("circumstances", "attempt", "sha256")}
-    return Done(claims, losses, files)
+    files = {path.name: path.read_bytes() for path in last.glob("*.safetensors")}
+    return Done(claims, losses, files, {name: bytes(one.numpy()) for name, one in tensors(runs, run).items()})
 
 
-@pytest.fixture(scope="session")
-def unbroken(tmp_path_factory: pytest.TempPathFactory) -> Done:
-    """The tiny run that nothing ever happened to."""
-    runs = tmp_path_factory.mktemp("unbroken") / "runs"
-    train(load(words(runs)))
-    return left(runs)
+def tensors(runs: Path, run: str) -> dict[str, torch.Tensor]:
+    """The weights of a run's result, those of its start included."""
+    return read(run, runs).described.tensors
 
 
 def same(found: Done, wanted: Done) -> None:
     assert found.losses == wanted.losses
     assert found.files == wanted.files
+    assert found.weights == wanted.weights
     assert found.result == wanted.result
 
 
+def losses(runs: Path) -> list[float]:
+    """The training losses of the only run, by step."""
+    (run,) = Ledger.open(runs).runs()
+    return [entry["loss"] for entry in Ledger.open(runs).history(run) if entry["kind"] == "train"]
+
+
+def ends(runs: Path) -> list[str | None]:
+    """How the attempts at the only run ended."""
+    ledger = Ledger.open(runs)
+    (run,) = ledger.runs()
+    return [None if record.end is None else record.end["outcome"] for record in ledger.attempts(run)]
+
+
+@pytest.fixture(scope="session")
+def base(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """The ledger of the tiny run that nothing ever happened to, and its id. Tests copy it before they change it."""
+    runs = tmp_path_factory.mktemp("unbroken") / "runs"
+    return runs, train(words(runs))["run"]
+
+
+@pytest.fixture(scope="session")
+def unbroken(base: tuple[Path, str]) -> Done:
+    return left(base[0])
+
+
+# What happens to a run
+
+
+def at(hook: str, step: int, do: Callable[[], Any]) -> Callback:
+    """A callback that does something in a hook of Lightning's, after so many steps."""
+    callback = Callback()
+    setattr(callback, hook, lambda trainer, *_, **__: do() if trainer.global_step == step else None)
+    return callback
+
+
+def send(number: int) -> Callable[[], None]:
+    return lambda: os.kill(os.getpid(), number)
+
+
+die = send(signal.SIGKILL)
+
+
+def at_file_operation(beginning: str, number: int, do: Callable[[], None] = die) -> Callable[[], None]:
+    """Prepare a process to do something at a file operation, counted from the first that names the file `beginning`."""
+
+    def prepare() -> None:
+        count = 0
+
+        def audit(event: str, arguments: tuple[Any, ...]) -> None:
+            nonlocal count
+            if event.startswith(("open", "os.", "shutil.")) and (count or any(beginning in str(a) for a in arguments)):
+                count += 1
+                if count == number:
+                    do()
+
+        sys.addaudithook(audit)
+
+    return prepare
+
+
+# A feed-forward layer of one's own that does what the environment says at one of its calls, in this process or on ranks
+# of other ones. `x` is what it returns.
+SABOTEUR = """
+import os, signal, sys, time
+from torch import nn
+
+class Saboteur(nn.Module):
+    slot = "channel"
+
+    def __init__(self, shape):
+        super().__init__()
+        self.layer, self.calls = nn.Linear(shape.width, shape.width), 0
+
+    def forward(self, x, context):
+        names = {**globals(), "x": self.layer(x)}
+        self.calls += x.device.type != "meta"  # where only shapes are counted
+        rank = os.environ.get("RANK") or os.environ.get("SLURM_PROCID") or "0"
+        if str(self.calls) == os.environ.get("CALL") and rank in os.environ.get("RANKS", "0"):
+            self.calls += 1
+            exec(os.environ["FAULT"], names)
+        return names["x"]
+"""
+
+
 @pytest.fixture
-def run(tmp_path: Path) -> Callable[..., dict[str, Any]]:
-    """Train in this process, in `tmp_path/runs`."""
+def sabotaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[str]]:
+    """The words of a run whose model has a saboteur: `sabotaged("raise ValueError", call=3)`."""
+    (tmp_path / "saboteur.py").write_text(SABOTEUR)
 
-    def trained(name: str = "decoder", runs: Path | None = None, **changes: Any) -> dict[str, Any]:
-        return train(load(words(runs or tmp_path / "runs", name, **changes)))
+    def line(fault: str = "pass", call: int = 0, ranks: str = "0", name: str = "decoder", **changes: Any) -> list[str]:
+        scaling.extend(tmp_path / "saboteur.py")
+        for key, value in {"FAULT": fault, "CALL": str(call), "RANKS": ranks}.items():
+            monkeypatch.setenv(key, value)
+        return words(changes.pop("runs", tmp_path / "runs"), name, **{"model.block.channel": "Saboteur", **changes})
 
-    return trained
+    return line
 
 
 class Child:
-    """A forked child that does one deed, and ends with its code."""
+    """A forked child that does one thing, and ends with its code."""
 
-    def __init__(self, deed: Callable[[], int | None]):
+    def __init__(self, do: Callable[[], int | None]):
         self.pid = os.fork()
         self.code: int | None = None
         if self.pid == 0:
@@ -142,8 +221,10 @@ class Child:
             try:
                 silent = os.open(os.devnull, os.O_WRONLY)
                 os.dup2(silent, 1)
-                os.dup2(silent, 2)
-                code = deed() or 0
+                code = do() or 0
+            except BaseException as error:
+                print(f"scaling: {error}", file=sys.stderr, flush=True)
+                code = getattr(error, "code", 99)
             finally:
                 os._exit(code)
 
@@ -168,27 +249,40 @@ class Child:
         return self.code
 
 
-def training(told: list[str], prepare: Callable[[], None] = lambda: None) -> Child:
-    """A child that runs `scaling train`; `prepare` runs in it first."""
+def child(line: list[str], prepare: Callable[[], None] | None = None, callbacks: tuple[Callback, ...] = ()) -> Child:
+    """A child that trains: by the command, or by `scaling.train` with callbacks."""
 
-    def deed() -> int:
-        prepare()
-        return cli.main(["train", *told])
+    def do() -> int:
+        if prepare is not None:
+            prepare()
+        if not callbacks:
+            return cli.main(["train", *line])
+        train(line, *callbacks)
+        return 0
 
-    return Child(deed)
+    return Child(do)
 
 
 @pytest.fixture
 def fork() -> Iterator[Callable[..., Child]]:
-    """`fork(words, prepare)` starts `scaling train` in a child that does not outlive the test."""
+    """`fork(words, prepare, callbacks)` starts a training in a child that does not outlive the test."""
     started: list[Child] = []
 
-    def start(*given: Any) -> Child:
-        started.append(training(*given))
+    def start(*arguments: Any) -> Child:
+        started.append(child(*arguments))
         return started[-1]
 
     yield start
-    for child in started:
-        if child.poll() is None:
-            child.kill()
-            child.wait()
+    for one in started:
+        if one.poll() is None:
+            one.kill()
+            one.wait()
+
+
+def alive(folder: Path) -> list[str]:
+    """The command lines of living processes that name a folder: ranks are started with a file in it."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            found.append(process.read_bytes().replace(b"\0", b" ").decode(errors="replace"))
+    return [line for line in found if str(folder) in line]

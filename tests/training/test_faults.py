@@ -1,87 +1,313 @@
-"""A full disk, a damaged checkpoint: what real runs do about them."""
+"""What goes wrong in a run: it is never taken for finished, it runs nobody's code, and it tells no secret."""
 
 from __future__ import annotations
 
-import random
-import signal
+import errno
+import hashlib
+import json
+import os
+import pickle
+import shutil
+import stat
+import struct
+import zipfile
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
+from lightning.pytorch import Callback
 
-from scaling.errors import DISK
+from scaling import cli
+from scaling.data.batches import Batches
+from scaling.data.module import TrainingLoader
+from scaling.errors import ScalingError
 from scaling.ledger import Ledger
-from scaling.training.callbacks import Save
-from tests.disk import fill
-from tests.training.conftest import left, same, words
-from tests.training.test_resume import after
+from scaling.ledger.document import read, seal
+from tests.training.conftest import at, child, die, ends, left, train, words
 
-# A full disk: from a step on there is almost no room; later there is again.
-DISKS = [(1, 0), (5, 2048), (9, 8192)]
-LATER = [(random.Random(seed).randint(1, 12), random.Random(-seed).randint(0, 30_000)) for seed in range(1, 48)]
+slow = pytest.mark.slow
+ONCE = {"evaluate.points": 1}  # call n of a piece is step n, and the call after the last step the evaluation
 
-
-@pytest.mark.parametrize(("step", "leave"), [*DISKS, *(pytest.param(*one, marks=pytest.mark.slow) for one in LATER)])
-def test_a_full_disk_is_one_line_and_loses_nothing(step, leave, small_disk, fork, unbroken, capfd):
-    told = words(small_disk / "runs")
-
-    def full_from_there() -> None:
-        before, steps = Save.on_train_batch_end, [0]
-
-        def filled(*given, **named):
-            steps[0] += 1
-            if steps[0] == step:
-                fill(small_disk, leave)
-            return before(*given, **named)
-
-        Save.on_train_batch_end = filled
-
-    code = fork(told, full_from_there).wait()
-    if code != 0:  # there may have been room enough for what was left to write
-        assert code == DISK
-        said = [line for line in capfd.readouterr().err.splitlines() if line.startswith("scaling: ")]
-        assert len(said) == 1
-        assert "No space left" in said[0]
-    (small_disk / "filler").unlink()
-    assert fork(told).wait() == 0
-    same(left(small_disk / "runs"), unbroken)
+# A training that is not complete
 
 
-def killed_after_two_checkpoints(told: list[str], fork) -> None:
-    def prepare() -> None:
-        Save.on_train_batch_end = after(9, Save.on_train_batch_end)
-
-    assert fork(told, prepare).wait() == -signal.SIGKILL
-
-
-@pytest.mark.parametrize("seed", [*range(3), *(pytest.param(n, marks=pytest.mark.slow) for n in range(3, 30))])
-def test_a_damaged_checkpoint_is_passed_over(seed, tmp_path, fork, unbroken):
-    told = words(tmp_path / "runs")
-    killed_after_two_checkpoints(told, fork)
-    damage(last_checkpoint(tmp_path / "runs"), random.Random(seed))
-    assert fork(told).wait() == 0
-    assert resumed_from(tmp_path / "runs") == 4
-    same(left(tmp_path / "runs"), unbroken)
+@pytest.mark.parametrize("fault", ["raise StopIteration", "next(iter(()))", "raise SystemExit(0)"])
+@pytest.mark.parametrize("call", [1, 3, 13])
+def test_a_model_that_ends_its_training_in_silence_fails(fault, call, sabotaged, tmp_path):
+    with pytest.raises(RuntimeError, match=r"raised (StopIteration|SystemExit)"):
+        train(sabotaged(fault, call, **ONCE))
+    assert ends(tmp_path / "runs") == ["failed"]
 
 
-def last_checkpoint(runs: Path) -> Path:
-    found = sorted(runs.glob("store/*/checkpoints/[0-9]*"))
-    assert [int(path.name) for path in found] == [4, 8]
-    return found[-1]
+def ending(self: Batches, step: int, *ranks: int, batch: Callable = Batches.batch) -> Any:
+    if step == 5:
+        raise StopIteration
+    return batch(self, step, *ranks)
 
 
-def resumed_from(runs: Path) -> int | None:
-    ledger = Ledger.open(runs)
-    (run,) = ledger.runs()
-    return [entry["from_step"] for entry in ledger.history(run) if entry.get("kind") == "resume"][-1]
+def short(self: Batches, step: int, *ranks: int, batch: Callable = Batches.batch) -> Any:
+    return batch(self, step, *ranks).micro(0, 3)
 
 
-def damage(folder: Path, draw: random.Random) -> None:
-    """Cut a file off, or turn one bit of it round."""
-    path = draw.choice(sorted(path for path in folder.iterdir() if path.is_file()))
-    content = bytearray(path.read_bytes())
-    place = draw.randrange(len(content))
-    if draw.random() < 0.5:
-        content = content[:place]
-    else:
-        content[place] ^= 1 << draw.randrange(8)
-    path.write_bytes(content)
+DATA = {
+    "data that end": (Batches, "batch", ending, "StopIteration"),
+    "short batches": (Batches, "batch", short, "tokens of step 1: 48 instead of 64"),
+    "a short loader": (TrainingLoader, "__len__", lambda self: 5, "updates applied: 5 instead of 12"),
+}
+
+
+@pytest.mark.parametrize("case", DATA)
+def test_data_that_are_not_those_of_the_plan_fail_the_run(case, run, tmp_path, monkeypatch):
+    owner, name, function, message = DATA[case]
+    monkeypatch.setattr(owner, name, function)
+    with pytest.raises(Exception, match=message):
+        run()
+    assert ends(tmp_path / "runs") == ["failed"]
+
+
+@pytest.mark.parametrize("name", ["MAX_STEPS", "LIMIT_TRAIN_BATCHES", "FAST_DEV_RUN", "MAX_TIME"])
+def test_no_variable_of_lightnings_shortens_a_run(name, run, unbroken, tmp_path, monkeypatch):
+    monkeypatch.setenv(f"PL_TRAINER_{name}", "00:00:00:00" if name == "MAX_TIME" else "2")
+    run()
+    assert left(tmp_path / "runs").result == unbroken.result
+
+
+def test_a_rate_that_moves_no_weight_is_refused(run, tmp_path):
+    with pytest.raises(ScalingError, match=r"optimizer.lr=1e-50: none of the weights has changed in 12 updates"):
+        run(optimizer__lr=1e-50)
+    assert ends(tmp_path / "runs") == ["failed"]
+
+
+def test_an_evaluation_without_targets_is_refused(tmp_path):
+    class Empty(Callback):
+        def on_validation_batch_start(self, trainer, pl_module, batch, *_):
+            batch.targets.fill_(-100)
+
+    with pytest.raises(ScalingError, match="no target"):
+        train(words(tmp_path / "runs"), Empty())
+    assert ends(tmp_path / "runs") == ["failed"]
+
+
+# Numbers that are not finite
+
+
+class Watch(Callback):
+    """The weights before each update."""
+
+    def on_train_batch_start(self, trainer, pl_module, *_):
+        self.module, self.before = pl_module, self.weights(pl_module)
+
+    def weights(self, module) -> list[torch.Tensor]:
+        return [tensor.detach().clone() for tensor in (*module.state_dict().values(), *module.model.parameters())]
+
+
+POISON = {"the loss": "x = x * float('nan')", "the gradient": "x.register_hook(lambda g: g * float('inf'))"}
+HOW: list[Any] = [(0, {}), (3, {}), (11, {}), (5, {"train.micro_batch": 1}), (4, {"trainer.precision": "bf16-true"})]
+HOW += [pytest.param(step, {"train.micro_batch": 1}, marks=slow) for step in (0, 11)]
+
+
+@pytest.mark.parametrize(("step", "how"), HOW)
+@pytest.mark.parametrize("what", POISON)
+def test_a_number_that_is_not_finite_is_caught_before_the_update(what, step, how, sabotaged):
+    """The weights at the end are those of the step before, and the run is a result."""
+    calls = 4 if "train.micro_batch" in how else 1
+    line, watch = sabotaged(POISON[what], (step + 1) * calls, **ONCE, **how), Watch()
+    result = train(line, watch)
+    assert (result["outcome"], result["step"], result["loss"]) == ("diverged", step, None)
+    assert what in result["reason"]
+    for tensor, before in zip(watch.weights(watch.module), watch.before, strict=True):
+        assert torch.equal(tensor, before)
+    assert train(line) == result
+
+
+def test_a_model_that_breaks_at_its_last_update_has_diverged(sabotaged):
+    """The loss of each step is finite, that of the evaluation after them is not."""
+    result = train(sabotaged(POISON["the loss"], 13, **ONCE))
+    assert (result["outcome"], result["loss"]) == ("diverged", None)
+    assert result["reason"] == "the held-out loss is not finite at step 12"
+
+
+def test_a_spike_is_recorded(tmp_path):
+    class Worse(Callback):
+        def on_train_batch_start(self, trainer, pl_module, *_):
+            if trainer.global_step == 120:
+                pl_module.model.head.weight.data.mul_(-100)
+
+    train(words(tmp_path / "runs", trainer__max_steps=121, log__every=50), Worse())
+    ledger = Ledger.open(tmp_path / "runs")
+    (spike,) = (entry for entry in ledger.history(ledger.runs()[0]) if entry["kind"] == "spike")
+    assert spike["step"] == 121
+    assert spike["above"] > 1
+
+
+# Memory
+
+MEMORY = {
+    "torch": "import torch; torch.empty(10**15)",
+    "numpy": "import numpy; numpy.empty(10**15)",
+    "C++": "raise RuntimeError('std::bad_alloc')",
+    "the operating system": f"raise OSError({errno.ENOMEM}, {os.strerror(errno.ENOMEM)!r})",
+    "another error's cause": "try: bytearray(10**18)\nexcept MemoryError as error: raise ValueError('no') from error",
+}
+
+
+@pytest.mark.parametrize("cause", MEMORY)
+def test_memory_that_runs_out_is_one_line_with_what_may_fit(cause, sabotaged, tmp_path):
+    with pytest.raises(ScalingError) as failed:
+        train(sabotaged(MEMORY[cause], 3))
+    assert failed.value.code == 1
+    assert str(failed.value) == "train.micro_batch=None: out of memory; accumulate: train.micro_batch=2"
+    assert ends(tmp_path / "runs") == ["out_of_memory"]
+
+
+ROWS = [(4, "null", 2), (6, "null", 3), (9, "null", 3), (9, 3, 1), (7, "null", 1), ("{0: 6, 5: 9}", "null", 1)]
+
+
+@pytest.mark.parametrize(("batch", "micro", "fitting"), ROWS)
+def test_the_rows_that_are_proposed_divide_the_batch(batch, micro, fitting, sabotaged):
+    changes = {"train.batch": batch, "train.micro_batch": micro}
+    with pytest.raises(ScalingError, match=f"train.micro_batch={fitting}$"):
+        train(sabotaged(MEMORY["torch"], 2, **changes))
+    assert train(sabotaged(**{**changes, "train.micro_batch": fitting}))["outcome"] == "finished"
+
+
+# Checkpoints of another hand
+
+
+@pytest.fixture(scope="module")
+def killed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A ledger whose one run died after the checkpoints of steps 4 and 8."""
+    runs = tmp_path_factory.mktemp("killed") / "runs"
+    assert child(words(runs), None, (at("on_train_batch_end", 9, die),)).wait() == -9
+    return runs
+
+
+@pytest.fixture
+def checkpoint(killed: Path, tmp_path: Path) -> Path:
+    """The checkpoint of step 8 in a copy of that ledger, `tmp_path/runs`."""
+    shutil.copytree(killed, tmp_path / "runs")
+    (folder,) = tmp_path.glob("runs/store/*/checkpoints/000000000008")
+    return folder
+
+
+def sealed(folder: Path, **changes: Any) -> None:
+    """A manifest that vouches for what is there: whoever can write in the folder can seal one."""
+    manifest = {**(read(folder / "manifest.json") or {}), **changes}
+    for name in manifest["files"]:
+        content = (folder / name).read_bytes()
+        manifest["files"][name] = {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+    (folder / "manifest.json").write_bytes(seal({key: manifest[key] for key in ("step", "files", "note")}))
+
+
+OTHERS = [("000000000008", {"step": step}) for step in (4, 12, 10**9)]
+OTHERS += [("000000000012", {"step": 12}), ("000000000012", {"step": 12, "note": {}})]
+OTHERS += [("001000000000", {"step": 10**9, "note": {"tokens": 64 * 10**9}})]
+
+
+@pytest.mark.parametrize(("name", "changes"), OTHERS)
+def test_a_checkpoint_of_another_step_is_not_used(name, changes, checkpoint, tmp_path, caplog, unbroken):
+    sealed(checkpoint.rename(checkpoint.with_name(name)), **changes)
+    assert train(words(tmp_path / "runs"))["circumstances"]["from_step"] == 4
+    assert f"{name} is damaged and not used" in caplog.text
+    assert left(tmp_path / "runs").result == unbroken.result
+
+
+class Bomb:
+    """A pickle that makes a folder where it is loaded."""
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+
+    def __reduce__(self):
+        return os.mkdir, (str(self.folder),)
+
+
+def pickled(path: Path, mark: Path) -> None:
+    path.write_bytes(pickle.dumps(Bomb(mark)))
+
+
+def archived(path: Path, mark: Path) -> None:
+    """A pickle as `torch.save` packs one."""
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("archive/data.pkl", pickle.dumps(Bomb(mark)))
+        archive.writestr("archive/version", "3\n")
+
+
+def header(change: Callable[[dict[str, Any]], Any], length: int | None = None) -> Callable[[Path, Path], None]:
+    """The file's own tensors under a header that lies."""
+
+    def lying(path: Path, _: Path) -> None:
+        content = path.read_bytes()
+        (end,) = struct.unpack("<Q", content[:8])
+        entries = json.loads(content[8 : 8 + end])
+        changed = change(entries)
+        text = changed if isinstance(changed, bytes) else json.dumps(entries).encode()
+        path.write_bytes(struct.pack("<Q", length or len(text)) + text + content[8 + end :])
+
+    return lying
+
+
+def first(entries: dict[str, Any]) -> dict[str, Any]:
+    return next(value for key, value in entries.items() if key != "__metadata__")
+
+
+FILES: dict[str, Callable[[Path, Path], None]] = {
+    "a pickle": pickled,
+    "a pickle of torch": archived,
+    "offsets beyond the end": header(lambda entries: first(entries).update(data_offsets=[0, 2**40])),
+    "a shape of 10¹⁸": header(lambda entries: first(entries).update(shape=[10**9, 10**9])),
+    "an unknown type": header(lambda entries: first(entries).update(dtype="OBJECT")),
+    "brackets without end": header(lambda _: b"[" * 200_000),
+    "a length of 2⁶³": header(lambda _: None, 2**63),
+}
+
+
+@pytest.mark.parametrize("name", ["weights.safetensors", pytest.param("optimizer.safetensors", marks=slow)])
+@pytest.mark.parametrize("file", FILES)
+def test_a_malicious_checkpoint_runs_nothing(file, name, checkpoint, tmp_path, capsys):
+    FILES[file](checkpoint / name, tmp_path / "exploded")
+    sealed(checkpoint)
+    assert cli.main(["train", *words(tmp_path / "runs")]) == 2
+    assert "no whole safetensors file" in capsys.readouterr().err.splitlines()[-1]
+    assert not (tmp_path / "exploded").exists()
+
+
+# Secrets
+
+CANARY = "canary-51f0c2aa"
+LIVES: dict[str, tuple[dict[str, Any], tuple[str, int], int]] = {
+    "finished": ({}, ("pass", 0), 0),
+    "diverged": ({}, (POISON["the loss"], 5), 0),
+    "failed": ({}, ("raise ValueError", 5), 99),
+    "killed": ({}, ("os.kill(os.getpid(), 9)", 5), -9),
+    "csv": ({"log.loggers": "[csv]"}, ("pass", 0), 0),
+    "two ranks": ({"trainer.devices": 2}, ("pass", 0), 0),
+}
+
+
+@pytest.mark.parametrize("life", [pytest.param(one, marks=() if one == "failed" else slow) for one in LIVES])
+def test_a_secret_of_the_environment_is_written_nowhere(life, tmp_path, fork, sabotaged):
+    changes, fault, code = LIVES[life]
+    secrets = dict.fromkeys(("SECRET_TOKEN", "AWS_SECRET_ACCESS_KEY", "HF_TOKEN", "USER"), CANARY)
+    assert fork(sabotaged(*fault, **changes), lambda: os.environ.update(**secrets)).wait() == code
+    assert Ledger.open(tmp_path / "runs").runs()
+    for path in tmp_path.rglob("*"):
+        assert not path.is_file() or CANARY.encode() not in path.read_bytes(), path
+
+
+# Who may read and write what a run leaves
+
+
+@pytest.mark.parametrize("umask", [0o002, 0o022, 0o077])
+def test_every_file_of_a_run_follows_the_umask(umask, tmp_path, run):
+    before = os.umask(umask)
+    try:
+        run(runs=tmp_path / "runs", log__loggers="[csv]")
+    finally:
+        os.umask(before)
+    paths = list((tmp_path / "runs").rglob("*"))
+    assert {"weights.safetensors", "optimizer.safetensors", "log.jsonl", "result.json"} <= {path.name for path in paths}
+    for path in paths:
+        assert stat.S_IMODE(path.stat().st_mode) & 0o777 == (0o777 if path.is_dir() else 0o666) & ~umask, path

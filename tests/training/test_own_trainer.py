@@ -1,32 +1,21 @@
-"""`scaling.module` and `scaling.data_module` in a plain `lightning.Trainer`."""
+"""`scaling.module` in a plain `lightning.Trainer`; callbacks and loggers of one's own in `scaling.train`."""
 
 from __future__ import annotations
 
 import csv
 from collections.abc import Mapping
+from pathlib import Path
 
 import lightning
 import pytest
 import torch
 from lightning.pytorch.callbacks import EarlyStopping, LearningRateMonitor, ModelCheckpoint
-from lightning.pytorch.loggers import CSVLogger
+from lightning.pytorch.loggers import CSVLogger, WandbLogger
 
 import scaling
+from tests.training.conftest import left, losses, same, words
 
 STEPS = 12
-WORDS = (
-    "size=tiny",
-    "size.length=16",
-    "train.batch=8",
-    "schedule.warmup=3",
-    f"trainer.max_steps={STEPS}",
-    "log.wandb=disabled",
-)
-FAMILIES = {
-    "encoder": (),
-    "decoder": (),
-    "encoder_decoder": (),
-}
 
 
 class Losses(lightning.Callback):
@@ -53,143 +42,132 @@ class Validated(lightning.Callback):
         self.seen[-1].append(batch.tokens.clone())
 
 
-def trainer(folder, *callbacks, **flags):
-    given = {"max_steps": STEPS, "logger": False, "accelerator": "cpu", "enable_progress_bar": False, **flags}
-    return lightning.Trainer(callbacks=list(callbacks), default_root_dir=folder, enable_model_summary=False, **given)
+def trainer(folder: Path, *callbacks: lightning.Callback, **flags) -> lightning.Trainer:
+    flags = {"max_steps": STEPS, "logger": False, "accelerator": "cpu", "enable_progress_bar": False, **flags}
+    flags.setdefault("enable_checkpointing", any(isinstance(one, ModelCheckpoint) for one in callbacks))
+    return lightning.Trainer(callbacks=list(callbacks), default_root_dir=folder, enable_model_summary=False, **flags)
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-def test_a_trainer_of_one_s_own_trains_to_the_bit_of_scaling_train(family, tmp_path):
-    words = (*WORDS, *FAMILIES[family], f"runs={tmp_path}")
-    module, data = scaling.module(family, *words), scaling.data_module(family, *words)
-    losses = Losses()
-    own = trainer(tmp_path, losses, enable_checkpointing=False)
+def parts(line: list[str]):
+    return scaling.module(*line), scaling.data_module(*line)
+
+
+def rows(folder: Path) -> list[dict[str, str]]:
+    with (folder / "metrics.csv").open() as file:
+        return list(csv.DictReader(file))
+
+
+KINDS = {"encoder": {}, "decoder": {}, "encoder_decoder": {}, "decoder Muon": {"optimizer": "Muon"}}
+KINDS |= {"decoder bf16-true": {"trainer.precision": "bf16-true"}, "decoder split": {"train.micro_batch": 1}}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_trainer_of_one_s_own_trains_to_the_bit_of_scaling_train(kind, tmp_path):
+    line = words(tmp_path, kind.split()[0], **KINDS[kind])
+    (module, data), seen = parts(line), Losses()
+    own = trainer(tmp_path, seen)
     own.fit(module, data)
-    run = scaling.train(family, *words, "log.every=1", progress=False)
-    log = run.log[run.log["kind"] == "train"]
-    assert len(losses.seen) == STEPS
-    assert losses.seen == list(log["loss"])
+    assert own.global_step == STEPS  # two optimizers of torch's count as one
+    run = scaling.train(*line, progress=False)
+    assert seen.seen == losses(tmp_path)
     (evaluated,) = own.validate(module, data, verbose=False)
     assert evaluated["evaluate/loss"] == pytest.approx(run.loss, rel=1e-7)
     assert own.test(module, data, verbose=False) == [evaluated]
     predicted = own.predict(module, data)
     assert predicted is not None
     assert len(predicted) == len(data.val_dataloader())
-    trained = dict(run.model().module.named_parameters())
-    assert all(torch.equal(trained[name], parameter) for name, parameter in module.model.named_parameters())
+    trained = run.model().module.state_dict()
+    if "bf16" not in kind:
+        assert all(torch.equal(trained[name], one) for name, one in module.model.named_parameters())
 
 
 def test_validation_checkpoints_loggers_and_flags_are_lightning_s(tmp_path):
-    module, data = scaling.module("decoder", *WORDS), scaling.data_module("decoder", *WORDS)
-    best = ModelCheckpoint(monitor="evaluate/loss", dirpath=tmp_path / "best", filename="best")
-    logger = CSVLogger(tmp_path, name="log", version="")
-    own = trainer(
-        tmp_path,
-        best,
-        logger=logger,
-        val_check_interval=4,
-        log_every_n_steps=1,
-        max_steps=6,
-        limit_val_batches=2,
-    )
+    module, data = parts(words(tmp_path))
+    save = ModelCheckpoint(monitor="evaluate/loss", dirpath=tmp_path / "best", filename="best")
+    stop = EarlyStopping("evaluate/loss", patience=1, min_delta=100.0)
+    loggers = [CSVLogger(tmp_path, name="log", version=""), WandbLogger(save_dir=tmp_path, offline=True)]
+    flags = {"logger": loggers, "val_check_interval": 2, "log_every_n_steps": 1, "limit_val_batches": 1}
+    own = trainer(tmp_path, save, stop, LearningRateMonitor("step"), **flags)
     own.fit(module, data)
-    assert own.global_step == 6
+    assert own.global_step == 4  # the second evaluation is the first without improvement
     assert (tmp_path / "best" / "best.ckpt").is_file()
-    header = (tmp_path / "log" / "metrics.csv").read_text().splitlines()[0]
-    assert {"train/loss", "evaluate/loss"} <= set(header.split(","))
+    (first, *_) = rows(tmp_path / "log")
+    assert {"train/loss", "train/learning_rate", "evaluate/loss", "lr-AdamW/pg1"} <= first.keys()
+    with pytest.raises(Exception, match="gradient_clip_val"):  # the config's counts
+        trainer(tmp_path, gradient_clip_val=1.0).fit(module, data)
 
 
 @pytest.mark.parametrize("sanity", [0, 2])
 @pytest.mark.parametrize("limit", [1, 1.0])
-def test_each_validation_reads_the_same_batches(limit, sanity, tmp_path):
-    words = (*WORDS, "evaluate.windows=40")
-    module, data, validated = scaling.module("decoder", *words), scaling.data_module("decoder", *words), Validated()
-    flags = {"val_check_interval": 2, "limit_val_batches": limit, "num_sanity_val_steps": sanity, "max_steps": 10}
-    trainer(tmp_path, validated, enable_checkpointing=False, **flags).fit(module, data)
+def test_each_validation_reads_the_same_batches_from_the_first_on(limit, sanity, tmp_path):
+    line = words(tmp_path, **{"data.validation": 140_000, "evaluate.windows": "null"})
+    (module, data), validated = parts(line), Validated()
+    flags = {"val_check_interval": 2, "limit_val_batches": limit, "num_sanity_val_steps": sanity, "max_steps": 6}
+    trainer(tmp_path, validated, **flags).fit(module, data)
     first, *more = validated.seen[sanity > 0 :]
-    assert len(first) == (1 if limit == 1 else len(data.val_dataloader()))
-    assert len(more) == 4
+    assert len(first) == (1 if isinstance(limit, int) else len(data.val_dataloader()))
+    assert torch.equal(first[0], next(iter(data.val_dataloader())).tokens)
+    assert len(more) == 2
     for batches in more:
-        assert len(batches) == len(first)
-        assert all(torch.equal(one, other) for one, other in zip(batches, first))
+        assert all(torch.equal(one, other) for one, other in zip(batches, first, strict=True))
 
 
 @pytest.mark.parametrize("flags", [{}, {"val_check_interval": 2}, {"limit_train_batches": 4, "max_epochs": 3}])
 def test_lightning_s_own_checkpoint_goes_on_where_it_stopped(flags, tmp_path):
-    words = (*WORDS, "model.embedding.dropout=0.1")
-    whole, parts = Losses(), Losses()
-    data = scaling.data_module("decoder", *words)
-    trainer(tmp_path, whole, enable_checkpointing=False, **flags).fit(scaling.module("decoder", *words), data)
+    line, whole, halves = words(tmp_path), Losses(), Losses()
+    trainer(tmp_path, whole, **flags).fit(*parts(line))
     save = ModelCheckpoint(dirpath=tmp_path, filename="half", every_n_train_steps=5, save_top_k=1)
-    first = trainer(tmp_path, parts, save, **flags, max_steps=5)
-    first.fit(scaling.module("decoder", *words), scaling.data_module("decoder", *words))
-    second = trainer(tmp_path, parts, enable_checkpointing=False, **flags)
-    second.fit(
-        scaling.module("decoder", *words),
-        scaling.data_module("decoder", *words),
-        ckpt_path=str(tmp_path / "half.ckpt"),
-    )
-    assert parts.seen == whole.seen
-
-
-def test_an_optimizer_of_two_counts_its_steps_once(tmp_path):
-    words = (*WORDS, "optimizer=Muon")
-    module, losses = scaling.module("decoder", *words), Losses()
-    own = trainer(tmp_path, losses, enable_checkpointing=False)
-    own.fit(module, scaling.data_module("decoder", *words))
-    assert own.global_step == len(losses.seen) == STEPS
+    trainer(tmp_path, halves, save, **{**flags, "max_steps": 5}).fit(*parts(line))
+    trainer(tmp_path, halves, **flags).fit(*parts(line), ckpt_path=str(tmp_path / "half.ckpt"))
+    assert halves.seen == whole.seen
 
 
 def test_the_module_of_a_checkpoint_is_made_of_its_config(tmp_path):
-    words = (*WORDS, f"runs={tmp_path}")
-    module, save = scaling.module("decoder", *words), ModelCheckpoint(dirpath=tmp_path, filename="last")
-    trainer(tmp_path, save).fit(module, scaling.data_module("decoder", *words))
-    run = scaling.train("decoder", *words, progress=False)
-    assert type(module).__name__ == "DecoderModule"
-    assert module.hparams["config"]["size"]["width"] == module.experiment.config["size.width"]
+    line = words(tmp_path)
+    (module, data), save = parts(line), ModelCheckpoint(dirpath=tmp_path, filename="last")
+    trainer(tmp_path, save).fit(module, data)
+    scaling.train(*line, progress=False)
+    assert type(module) is scaling.DecoderModule
+    assert module.hparams["config"]["size"]["width"] == 8
     torch.load(tmp_path / "last.ckpt", weights_only=True)  # plain values and tensors
-    (folder,) = run.path.glob(f"**/checkpoints/{STEPS:012d}")
+    (folder,) = tmp_path.glob(f"store/*/checkpoints/{STEPS:012d}")
     for path in (tmp_path / "last.ckpt", folder):
-        again = type(module).load_from_checkpoint(path)
+        again = scaling.DecoderModule.load_from_checkpoint(path)
         for one, other in zip(again.model.parameters(), module.model.parameters(), strict=True):
             assert torch.equal(one, other)
 
 
-def test_callbacks_and_loggers_of_one_s_own_join_scaling_train(tmp_path):
+def test_callbacks_and_loggers_of_one_s_own_join_scaling_train(tmp_path, unbroken):
     """They see the losses and the evaluations, and change nothing of the run."""
-    losses = Losses()
-    save = ModelCheckpoint(dirpath=tmp_path, filename="best", monitor="evaluate/loss")
+    seen, save = Losses(), ModelCheckpoint(dirpath=tmp_path, filename="best", monitor="evaluate/loss")
+    callbacks = [seen, save, LearningRateMonitor("step"), EarlyStopping("evaluate/loss", patience=9)]
     logger = CSVLogger(tmp_path, name="own", version="", flush_logs_every_n_steps=1)
-    words = (*WORDS, "log.every=1", "evaluate.points=3")
-    plain = scaling.train("decoder", *words, f"runs={tmp_path / 'plain'}", progress=False)
-    callbacks = [losses, save, LearningRateMonitor("step"), EarlyStopping("evaluate/loss", patience=9)]
-    where = f"runs={tmp_path / 'runs'}"
-    run = scaling.train("decoder", *words, where, progress=False, callbacks=callbacks, logger=[logger])
-    assert run.loss == plain.loss
-    assert losses.seen == list(run.log[run.log["kind"] == "train"]["loss"])
+    run = scaling.train(*words(tmp_path / "runs"), progress=False, callbacks=callbacks, logger=[logger])
+    same(left(tmp_path / "runs"), unbroken)
+    trained, evaluated = (run.log[run.log["kind"] == kind] for kind in ("train", "evaluate"))
+    assert seen.seen == list(trained["loss"])
     assert save.best_model_score is not None
-    assert save.best_model_score.item() == pytest.approx(min(run.log[run.log["kind"] == "evaluate"]["loss"]))
-    with (tmp_path / "own" / "metrics.csv").open() as file:
-        rows = list(csv.DictReader(file))
-    rates = [float(row["lr-AdamW/pg1"]) for row in rows if row.get("lr-AdamW/pg1")]
-    assert rates == pytest.approx(list(run.log[run.log["kind"] == "train"]["learning_rate"]))
-    evaluated = [float(row["evaluate/loss"]) for row in rows if row["evaluate/loss"]]
-    assert evaluated == pytest.approx(list(run.log[run.log["kind"] == "evaluate"]["loss"]))
-    again = scaling.DecoderModule.load_from_checkpoint(save.best_model_path)
-    assert again.steps == STEPS
+    assert save.best_model_score.item() == pytest.approx(min(evaluated["loss"]))
+    table = rows(tmp_path / "own")
+    for key, wanted in {
+        "train/loss": trained["loss"],
+        "lr-AdamW/pg1": trained["learning_rate"],
+        "evaluate/loss": evaluated["loss"],
+    }.items():
+        assert [float(row[key]) for row in table if row.get(key)] == pytest.approx(list(wanted))
+    assert scaling.DecoderModule.load_from_checkpoint(save.best_model_path).steps == STEPS
 
 
 def test_a_run_that_a_callback_ends_is_stopped_and_goes_on(tmp_path):
-    words = (*WORDS, "evaluate.points=12", "evaluate.spacing=even", f"runs={tmp_path}")
+    line = words(tmp_path, **{"evaluate.points": 12, "evaluate.spacing": "even"})
     end = EarlyStopping("evaluate/loss", patience=1, min_delta=100.0)
-    run = scaling.train("decoder", *words, progress=False, callbacks=[end])
+    run = scaling.train(*line, progress=False, callbacks=[end])
     assert (run.state, run.result) == ("stopped", None)
     assert str(run) == f"run {run.id}: stopped"
     assert 1 < max(run.log["step"].dropna()) < STEPS
-    assert scaling.train("decoder", *words, progress=False).state == "finished"
+    assert scaling.train(*line, progress=False).state == "finished"
 
 
 def test_callbacks_cannot_join_other_processes(tmp_path):
-    words = (*WORDS, f"runs={tmp_path}", "trainer.devices=2")
     with pytest.raises(scaling.ScalingError, match="cannot join several others"):
-        scaling.train("decoder", *words, progress=False, callbacks=[Losses()])
+        scaling.train(*words(tmp_path, trainer__devices=2), progress=False, callbacks=[Losses()])

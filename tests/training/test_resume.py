@@ -1,239 +1,271 @@
-"""A run that was killed, at whatever moment and however often, ends as the run that never was: to the bit."""
+"""A run that was interrupted, at whatever moment and however often, ends as the run that never was: to the bit."""
 
 from __future__ import annotations
 
-import os
+import json
 import random
+import shutil
 import signal
-import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from scaling.ledger import Attempt, Ledger
-from scaling.ledger.document import entries
-from scaling.training import module
-from scaling.training.callbacks import Save
-from scaling.training.checkpoints import FolderIO
-from scaling.training.evaluation import Evaluation
-from tests.training.conftest import left, same, words
+from scaling import schema
+from scaling.cli import main
+from scaling.errors import DISK
+from scaling.ledger import Ledger, run_id
+from scaling.training.run import train_run
+from tests.disk import fill
+from tests.training.conftest import at, at_file_operation, die, ends, experiment, left, same, send, train, words
+
+slow = pytest.mark.slow
 
 
-def die() -> None:
-    os.kill(os.getpid(), signal.SIGKILL)
+def resumed_from(runs: Path) -> list[int | None]:
+    """The steps from which the attempts at the only run went on."""
+    ledger = Ledger.open(runs)
+    (run,) = ledger.runs()
+    return [entry["from_step"] for entry in ledger.history(run) if entry["kind"] == "resume"]
 
 
-def after(calls: int, function: Callable) -> Callable:
-    """The function, with death after so many calls of it."""
-    count = 0
+# Kills
 
-    def fatal(*given, **named):
-        nonlocal count
-        count += 1
-        found = function(*given, **named)
-        if count == calls:
-            die()
-        return found
-
-    return fatal
+MOMENTS = [
+    *(("setup", 0), ("on_validation_start", 1), ("on_save_checkpoint", 8), ("on_validation_end", 12)),
+    *(pytest.param("on_train_batch_end", step, marks=slow) for step in range(1, 13)),
+    *(pytest.param("on_save_checkpoint", step, marks=slow) for step in (4, 12)),
+]
 
 
-def in_save() -> None:
-    FolderIO.save_checkpoint = after(2, FolderIO.save_checkpoint)
-
-
-def in_publication_of_a_checkpoint() -> None:
-    """At the second checkpoint, whose files are written and whose folder has its temporary name."""
-    replace, count = os.replace, 0
-
-    def fatal(source, target):
-        nonlocal count
-        if Path(target).parent.name == "checkpoints":
-            count += 1
-            if count == 2:
-                die()
-        replace(source, target)
-
-    os.replace = fatal
-
-
-def in_evaluation() -> None:
-    Evaluation.measured = after(2, Evaluation.measured)
-
-
-def before_the_result() -> None:
-    Attempt.finish = lambda self, outcome, result: die()  # type: ignore[method-assign, return-value]
-
-
-def after_the_result() -> None:
-    """Before the attempt's end is logged and its lock is removed."""
-    link = os.link
-
-    def fatal(source, target):
-        link(source, target)
-        if Path(target).name == "result.json":
-            die()
-
-    os.link = fatal
-
-
-MOMENTS = [in_save, in_publication_of_a_checkpoint, in_evaluation, before_the_result, after_the_result]
-
-
-@pytest.mark.parametrize("moment", MOMENTS, ids=lambda moment: moment.__name__)
-def test_a_kill_at_a_chosen_moment(moment, tmp_path, fork, unbroken):
-    told = words(tmp_path / "runs")
-    assert fork(told, moment).wait() == -signal.SIGKILL
-    assert fork(told).wait() == 0
+@pytest.mark.parametrize(("hook", "step"), MOMENTS)
+def test_a_kill_at_a_step(hook, step, tmp_path, fork, unbroken):
+    line = words(tmp_path / "runs")
+    assert fork(line, None, (at(hook, step, die),)).wait() == -signal.SIGKILL
+    assert fork(line).wait() == 0
     same(left(tmp_path / "runs"), unbroken)
 
 
-def test_a_kill_between_two_draws_of_a_performer(tmp_path, fork):
-    """Its features are drawn again every three steps; a checkpoint is saved after four."""
-    line = "{kind: Performer, features: 8, redraw: 3}"
-    changes = {"model__block__mixer": line, "model__position": "NoPosition", "model.block.mixer.dropout": "absent"}
-    whole, killed = (words(tmp_path / name, **changes) for name in ("whole", "killed"))
-    assert fork(whole).wait() == 0
-    assert fork(killed, in_evaluation).wait() == -signal.SIGKILL
-    assert fork(killed).wait() == 0
-    same(left(tmp_path / "killed"), left(tmp_path / "whole"))
+FILES = [
+    *((".writing-000000000008", number) for number in (1, 7)),
+    *((".writing-result.json", number) for number in (1, 2, 3)),  # in the writing, before and after it is published
+    *(pytest.param(".writing-000000000008", n, marks=slow) for n in range(2, 15) if n != 7),
+]
 
 
-def at_file_operation(number: int) -> Callable[[], None]:
-    """Death at a file operation, counted from the start of the second save."""
-
-    def prepare() -> None:
-        seen, saves, before = [0], [0], Save.save
-
-        def count(event: str, _: object) -> None:
-            if saves[0] == 2 and event.startswith(("open", "os.", "shutil.")):
-                seen[0] += 1
-                if seen[0] == number:
-                    die()
-
-        def counted(self, trainer, step):
-            saves[0] += 1
-            before(self, trainer, step)
-            saves[0] += saves[0] == 2
-
-        Save.save = counted
-        sys.addaudithook(count)
-
-    return prepare
-
-
-@pytest.mark.parametrize(
-    "number", [5, 12, *(pytest.param(n, marks=pytest.mark.slow) for n in range(1, 15) if n not in (5, 12))]
-)
-def test_a_kill_at_a_file_operation_of_a_save(number, tmp_path, fork, unbroken):
-    told = words(tmp_path / "runs")
-    assert fork(told, at_file_operation(number)).wait() == -signal.SIGKILL
-    assert fork(told).wait() == 0
+@pytest.mark.parametrize(("file", "number"), FILES)
+def test_a_kill_at_a_file_operation_of_a_save_or_of_the_publication(file, number, tmp_path, fork, unbroken):
+    line = words(tmp_path / "runs")
+    assert fork(line, at_file_operation(file, number)).wait() == -signal.SIGKILL
+    assert fork(line).wait() == 0
     same(left(tmp_path / "runs"), unbroken)
 
 
-def attempts(store: Path) -> int:
-    """How many attempts the logs of all runs have."""
-    return sum(path.read_bytes().count(b'{"kind":"start"') for path in store.glob("*/log.jsonl"))
-
-
-@pytest.mark.parametrize("seed", [*range(3), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(3, 195))])
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=slow) for seed in range(1, 60))])
 def test_a_kill_at_a_random_moment(seed, tmp_path, fork, unbroken):
-    told, log = words(tmp_path / "runs"), tmp_path / "runs" / "store"
-    child = fork(told)
-    while child.poll() is None and not attempts(log):
+    line = words(tmp_path / "runs")
+    child = fork(line)
+    while child.poll() is None and not list(tmp_path.glob("runs/store/*/log.jsonl")):
         time.sleep(0.002)
     time.sleep(random.Random(seed).uniform(0, 0.4))
     child.poll()
     child.kill()
     child.wait()
-    assert fork(told).wait() == 0
+    assert fork(line).wait() == 0
     same(left(tmp_path / "runs"), unbroken)
 
 
-@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 20))])
-def test_five_kills_in_one_run(seed, tmp_path, fork, unbroken):
-    """A death in each of five attempts, then the end: every step of the stored history stands once."""
-    draw = random.Random(seed)
-    told = words(tmp_path / "runs")
-    for _ in range(5):
-        step = draw.randint(1, 4)
-
-        def at_step(step: int = step) -> None:
-            Save.on_train_batch_end = after(step, Save.on_train_batch_end)
-
-        assert fork(told, at_step).wait() in (-signal.SIGKILL, 0)
-    assert fork(told).wait() == 0
+def test_five_kills_in_one_run(tmp_path, fork, unbroken):
+    """No attempt does more again than one interval between checkpoints, and the history has each step once."""
+    line = words(tmp_path / "runs")
+    for step in (2, 5, 7, 9, 11):
+        assert fork(line, None, (at("on_train_batch_end", step, die),)).wait() == -signal.SIGKILL
+    assert fork(line).wait() == 0
     same(left(tmp_path / "runs"), unbroken)
+    assert resumed_from(tmp_path / "runs") == [None, None, 4, 4, 8, 8]
     ledger = Ledger.open(tmp_path / "runs")
-    (run,) = ledger.runs()
-    steps = [entry["step"] for entry in ledger.history(run) if entry.get("kind") == "train"]
+    steps = [entry["step"] for entry in ledger.history(ledger.runs()[0]) if entry["kind"] == "train"]
     assert steps == list(range(1, 13))
-    reached = 0
-    for entry in entries(ledger.folder(run) / "log.jsonl"):
-        if entry["kind"] == "resume":
-            assert reached - (entry["from_step"] or 0) <= 4, "more than one interval between checkpoints was done again"
-        reached = max(reached, entry.get("step", 0))
 
 
-SIGNALS = {signal.SIGTERM: 143, signal.SIGINT: 130, signal.SIGUSR1: 138}
+# Kinds of runs. The default is AdamW on Causal, in float32.
+
+PERFORMER = {"model.block.mixer": "{kind: Performer, features: 8, redraw: 3}", "model.position": "NoPosition"}
+PAIRS = {"data": "synthetic_pairs", "data.symbols": "absent", "objective": "Sequence", "size.length": 32}
+PATIENT = {"trainer.max_steps": 40, "train.patience": 2, "evaluate.points": 20, "optimizer.lr": 0.3}
+KINDS: dict[str, tuple[str, dict[str, Any]]] = {
+    **{name: ("decoder", {"optimizer": f"{{kind: {name}}}"}) for name in schema.kinds("optimizer") if name != "AdamW"},
+    "an encoder": ("encoder", {"objective": "Masked"}),
+    "an encoder-decoder": ("encoder_decoder", {"objective": "SpanCorruption"}),
+    "pairs": ("encoder_decoder", {**PAIRS, "data.validation": 64, "data.pairs": 500}),
+    "a teacher": ("decoder", {"objective": "{kind: Distil, objective: Causal, teacher: BASE, weight: 0.5}", "seed": 1}),
+    "bfloat16": ("decoder", {"trainer.precision": "bf16-true"}),
+    "accumulation": ("decoder", {"train.micro_batch": 1, "seed": 1}),
+    "a growing batch": ("decoder", {"train.batch": "{0: 2, 6: 4}"}),
+    "redrawn features": ("decoder", {**PERFORMER, "model.block.mixer.dropout": "absent"}),
+    "early stopping": ("decoder", {**PATIENT, "train.checkpoint_every": 7}),
+    "a frozen part": ("decoder", {"start.run": "BASE", "train.parts": "head", "seed": 1}),
+    "a frozen part in bfloat16": (
+        "decoder",
+        {"start.run": "BASE", "train.parts": "head", "trainer.precision": "bf16-true"},
+    ),
+    "rates by layer": ("decoder", {"start.run": "BASE", "train.parts": "{last: 1}", "train.layer_decay": 0.5}),
+    "LoRA": ("decoder", {"start.run": "BASE", "tuning": "{kind: LoRA, rank: 2, targets: [all], dropout: 0.1}"}),
+}
 
 
-@pytest.mark.parametrize(
-    "step", [6, *(pytest.param(step, marks=pytest.mark.slow) for step in range(1, 12) if step != 6)]
-)
-@pytest.mark.parametrize("number", SIGNALS, ids=lambda number: number.name)
-def test_a_signal_saves_and_leaves_with_its_code(number, step, tmp_path, fork, unbroken):
-    told = words(tmp_path / "runs")
-
-    def at_that_step() -> None:
-        before = module.FamilyModule.training_step
-
-        def heard(self, batch, batch_idx):
-            if batch_idx == step - 1:
-                os.kill(os.getpid(), number)
-            return before(self, batch, batch_idx)
-
-        module.FamilyModule.training_step = heard
-
-    assert fork(told, at_that_step).wait() == SIGNALS[number]
-    ledger = Ledger.open(tmp_path / "runs")
-    (run,) = ledger.runs()
-    assert ledger.checkpoint(run, step) is not None
-    (attempt,) = ledger.attempts(run)
-    assert attempt.end is not None
-    assert attempt.end["outcome"] == "stopped"
-    assert fork(told).wait() == 0
-    same(left(tmp_path / "runs"), unbroken)
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_of_run_resumes(kind, base, tmp_path, fork):
+    name, changes = KINDS[kind]
+    changes = {key: str(value).replace("BASE", base[1]) for key, value in changes.items()}
+    for folder in ("whole", "killed"):
+        shutil.copytree(base[0], tmp_path / folder)
+    run = train(words(tmp_path / "whole", name, **changes))["run"]
+    line = words(tmp_path / "killed", name, **changes)
+    assert fork(line, None, (at("on_train_batch_end", 9, die),)).wait() == -signal.SIGKILL
+    assert train(line)["circumstances"]["from_step"] in (7, 8)
+    same(left(tmp_path / "killed", run), left(tmp_path / "whole", run))
 
 
-@pytest.mark.parametrize("ranks", [1, pytest.param(2, marks=pytest.mark.slow)])
-def test_a_branch_is_the_whole_run(ranks, tmp_path, run):
+@pytest.mark.parametrize("ranks", [1, pytest.param(2, marks=slow)])
+def test_a_branch_is_the_whole_run(ranks, tmp_path):
     """A trunk and a run that branches from it give what the run gives alone."""
-    from scaling.ledger import run_id
-    from scaling.training.experiment import assemble
-    from scaling.training.run import train_run
-    from tests.training.conftest import load
-
     changes = {"schedule__kind": "WSD", "schedule__warmup": 2, "schedule__decay": 0.5, "trainer__devices": ranks}
-    run(runs=tmp_path / "alone", **changes)
-    experiment = assemble(load(words(tmp_path / "branched", **changes)))
-    found = experiment.trunk()
-    assert found is not None
-    trunk, step = found
+    train(words(tmp_path / "alone", **changes))
+    whole = experiment(tmp_path / "branched", **changes)
+    trunk, step = whole.trunk() or pytest.fail("no trunk")
     assert step == 6
     ledger = Ledger.create(tmp_path / "branched")
-    ledger.save_plan(
-        "study", {"runs": [{"run": ledger.add(experiment.spec), "trunk": {"run": run_id(trunk.spec), "step": step}}]}
-    )
+    plan = {"run": ledger.add(whole.spec), "trunk": {"run": run_id(trunk.spec), "step": step}}
+    ledger.save_plan("study", {"runs": [plan]})
     assert train_run(trunk, ledger) is not None
-    result = train_run(experiment, ledger)
+    result = train_run(whole, ledger)
     assert result is not None
     assert result["circumstances"]["from_step"] == step
     alone, branched = left(tmp_path / "alone"), left(tmp_path / "branched")
-    assert branched.files == alone.files
-    assert branched.result == alone.result
+    assert (branched.files, branched.result) == (alone.files, alone.result)
     assert branched.losses.items() <= alone.losses.items()
     assert min(step for step, _ in branched.losses) == 7
+
+
+# Signals
+
+CODES = {signal.SIGTERM: 143, signal.SIGINT: 130, signal.SIGUSR1: 138}
+SIGNALS = [
+    *(("on_train_batch_start", 5, number, "stopped") for number in CODES),
+    *(("setup", 0, signal.SIGTERM, "stopped"), ("on_validation_start", 1, signal.SIGTERM, "stopped")),
+    *(("on_validation_start", 12, signal.SIGTERM, "stopped"), ("on_save_checkpoint", 12, signal.SIGTERM, "finished")),
+    *(pytest.param("on_train_batch_start", n, number, "stopped", marks=slow) for n in (0, 3, 11) for number in CODES),
+]
+
+
+@pytest.mark.parametrize(("hook", "step", "number", "outcome"), SIGNALS)
+def test_a_signal_saves_and_leaves_with_its_code(hook, step, number, outcome, tmp_path, fork, unbroken):
+    line = words(tmp_path / "runs")
+    assert fork(line, None, (at(hook, step, send(number)),)).wait() == CODES[number]
+    assert ends(tmp_path / "runs") == [outcome]
+    ledger = Ledger.open(tmp_path / "runs")
+    saved = step + 1 if hook in ("on_train_batch_start", "setup") else step
+    assert ledger.checkpoint(ledger.runs()[0], saved) is not None
+    assert fork(line).wait() == 0
+    same(left(tmp_path / "runs"), unbroken)
+
+
+def test_a_signal_in_the_publication_comes_after_it(tmp_path, fork, unbroken):
+    publication = at_file_operation(".writing-result.json", 1, send(signal.SIGTERM))
+    assert fork(words(tmp_path / "runs"), publication).wait() == 143
+    assert ends(tmp_path / "runs") == ["finished"]
+    same(left(tmp_path / "runs"), unbroken)
+
+
+# Disks
+
+# A file at whose opening the disk fills up, and the bytes that are left.
+DISKS = [
+    ("log.jsonl", 0),
+    (".writing-000000000004", 2048),
+    (".writing-000000000008", 8192),
+    (".writing-result.json", 0),
+]
+MORE = [(f".writing-00000000000{step}", leave) for step in (4, 8) for leave in (0, 500, 4096, 16384, 30_000)]
+
+
+@pytest.mark.parametrize(("file", "leave"), [*DISKS, *(pytest.param(*one, marks=slow) for one in MORE)])
+def test_a_full_disk_is_one_line_and_loses_nothing(file, leave, small_disk, fork, unbroken, capfd):
+    line = words(small_disk / "runs")
+    code = fork(line, at_file_operation(file, 1, lambda: fill(small_disk, leave))).wait()
+    if code != 0 or (file, leave) in DISKS[:2]:  # there may have been room enough for what was left to write
+        assert code == DISK
+        (error,) = [line for line in capfd.readouterr().err.splitlines() if line.startswith("scaling: ")]
+        assert "No space left" in error
+    (small_disk / "filler").unlink()
+    assert fork(line).wait() == 0
+    same(left(small_disk / "runs"), unbroken)
+
+
+@pytest.mark.parametrize("seed", [0, 1, *(pytest.param(seed, marks=slow) for seed in range(2, 20))])
+def test_a_damaged_checkpoint_is_passed_over(seed, tmp_path, fork, unbroken):
+    """One file is cut off, or a bit of it flipped."""
+    line, draw = words(tmp_path / "runs"), random.Random(seed)
+    assert fork(line, None, (at("on_train_batch_end", 9, die),)).wait() == -signal.SIGKILL
+    (folder,) = tmp_path.glob("runs/store/*/checkpoints/000000000008")
+    path = draw.choice(sorted(path for path in folder.iterdir() if path.is_file()))
+    content = bytearray(path.read_bytes())
+    place = draw.randrange(len(content))
+    if seed % 2:
+        content = content[:place]
+    else:
+        content[place] ^= 1 << draw.randrange(8)
+    path.write_bytes(content)
+    assert fork(line).wait() == 0
+    assert resumed_from(tmp_path / "runs") == [None, 4]
+    same(left(tmp_path / "runs"), unbroken)
+
+
+# Other workers, and the same run again
+
+
+@pytest.mark.parametrize("step", [6, *(pytest.param(n, marks=slow) for n in (0, 1, 4, 8, 11))])
+def test_a_worker_that_was_suspended_and_lost_its_run_wakes(step, tmp_path, fork, unbroken):
+    """Another worker was let in and is done: the first valid result stands."""
+    line = words(tmp_path / "runs")
+    stale = fork(line, None, (at("on_train_batch_start", step, send(signal.SIGSTOP)),))
+    while Path(f"/proc/{stale.pid}/stat").read_text().rpartition(")")[2].split()[0] != "T":
+        assert stale.poll() is None
+        time.sleep(0.01)
+    ledger = Ledger.open(tmp_path / "runs")
+    (run,) = ledger.runs()
+    (ledger.folder(run) / "lock").unlink()
+    assert fork(line).wait() == 0
+    first = ledger.result(run)
+    assert first is not None
+    time.sleep(1.0)  # so that the first looks at its lock again
+    stale.kill(signal.SIGCONT)
+    assert stale.wait() == 0
+    assert ledger.result(run) == first
+    assert first["attempt"] == 2
+    assert ends(tmp_path / "runs") == ["stopped", "finished"]
+    assert not (ledger.folder(run) / "lock").exists()
+    same(left(tmp_path / "runs"), unbroken)
+
+
+@pytest.mark.parametrize("freed", [True, False])
+def test_a_finished_run_is_trained_again_to_the_same_bit(freed, base, tmp_path, capsys, unbroken):
+    """Freed weights are there again; weights that are there stay, and so does the first result."""
+    runs, run = tmp_path / "runs", base[1]
+    shutil.copytree(base[0], runs)
+    folder = Ledger.open(runs).folder(run)
+    before = {path.name: path.stat().st_ino for path in folder.glob("checkpoints/*")}
+    if freed:
+        assert main(["gc", "--free", "--weights", f"runs={runs}"]) == 0
+        assert main(["export", run, "--to", str(tmp_path / "out"), "--runs", str(runs)]) == 2
+        assert "--again" in capsys.readouterr().err
+    assert main(["train", *words(runs)]) == 0
+    assert "finished before" in capsys.readouterr().out
+    assert main(["train", *words(runs), "--again", "--json"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert (result["already"], result["differences"], result["attempt"]) == (False, {}, 1)
+    assert freed or before == {path.name: path.stat().st_ino for path in folder.glob("checkpoints/*")}
+    assert not (folder / "again").exists()
+    same(left(runs), unbroken)

@@ -1,30 +1,28 @@
-"""One update: accumulation, precision, divergence, the families."""
+"""One update and one evaluation: what is minimised, in what precision, over which batches, and what is measured."""
 
 from __future__ import annotations
 
+import math
 import subprocess
 import sys
-from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+import lightning
+import numpy as np
 import pytest
 import torch
-from safetensors.torch import load as tensors_of
+from hypothesis import given
+from hypothesis import strategies as some
 
-from scaling.ledger import Ledger
-from scaling.training import module
-from scaling.training.evaluation import Evaluation
-from scaling.training.experiment import assemble
-from tests.training.conftest import evaluate, held_out, left, load, words
-
-STILL = {"model.block.mixer.dropout": 0}
-SENTENCES = {"data": "synthetic_pairs", "data.symbols": "absent", "objective": "Sequence"}
-
-
-def logged(runs) -> list[float]:
-    ledger = Ledger.open(runs)
-    (run,) = ledger.runs()
-    return [entry["loss"] for entry in ledger.history(run) if entry.get("kind") == "train"]
-
+import scaling
+from scaling.batch import IGNORE
+from scaling.cli import main
+from scaling.errors import ScalingError
+from scaling.ledger import Ledger, run_id
+from scaling.schema import kinds
+from scaling.training.evaluation import FORWARD, FREE, evaluation_steps
+from tests.training.conftest import STILL, experiment, left, load, losses, tensors, train, words
 
 # Experts drop the same positions however a batch is split; masked rows hold different numbers of targets, over which
 # the loss is the mean.
@@ -40,146 +38,297 @@ SPLIT = [
 def test_accumulation_is_the_whole_batch(name, rows, changes, tmp_path, run):
     run(name, runs=tmp_path / "whole", **STILL, **changes)
     run(name, runs=tmp_path / "parts", train__micro_batch=rows, **STILL, **changes)
-    assert logged(tmp_path / "parts") == pytest.approx(logged(tmp_path / "whole"), rel=2e-5)
+    assert losses(tmp_path / "parts") == pytest.approx(losses(tmp_path / "whole"), rel=2e-5)
 
 
-@pytest.mark.parametrize("precision", ["bf16-true", "bf16-mixed"])
-def test_a_low_precision_is_near_float32(precision, tmp_path, run):
-    plain = run(runs=tmp_path / "32-true", trainer__max_steps=30, **STILL)
-    low = run(runs=tmp_path / precision, trainer__max_steps=30, trainer__precision=precision, **STILL)
-    assert low["loss"] == pytest.approx(plain["loss"], rel=5e-3)
-    assert low["loss"] != plain["loss"]
-
-
-def test_master_weights_are_saved_in_float32(tmp_path, run):
-    run(trainer__precision="bf16-true")
-    weights = tensors_of(left(tmp_path / "runs").files["weights.safetensors"])
-    assert {tensor.dtype for tensor in weights.values()} == {torch.float32}
-
-
-@pytest.mark.parametrize("train", ["32-true", "bf16-mixed", "bf16-true"])
-@pytest.mark.parametrize("scored", ["32-true", "bf16-mixed", "bf16-true"])
-def test_held_out_losses_are_scored_in_the_precision_asked_whatever_trained(train, scored, tmp_path, run):
-    """The checkpoint's float32 weights, evaluated here in that precision, give the result's loss."""
-    told = {"trainer__precision": train, **({} if scored == "32-true" else {"evaluate__precision": scored})}
-    result = run(**told, **STILL)
-    assert result["evaluation_precision"] == scored
-    experiment = assemble(load(words(tmp_path / "runs", **told, **STILL)))
-    model = experiment.model()
-    model = model.to_empty(device="cpu")
-    weights = tensors_of(left(tmp_path / "runs").files["weights.safetensors"])
-    for name, parameter in model.named_parameters():
-        parameter.data.copy_(weights[name])
-    model = model.to(torch.bfloat16) if scored == "bf16-true" else model
-    with torch.autocast("cpu", torch.bfloat16, enabled=scored == "bf16-mixed"):
-        batches = held_out(experiment)
-        alone = evaluate(model, batches, Evaluation(experiment.held_out))
-    assert result["loss"] == pytest.approx(alone["loss"], rel=1e-9)
-
-
-@pytest.mark.parametrize("train", ["32-true", "bf16-mixed", "bf16-true"])
-def test_runs_that_were_scored_so_before_keep_their_names(train):
-    """Only runs trained in bf16 were evaluated in it: asked for, it is what they were; else they are other runs."""
-    before = "bf16-true" if train == "bf16-true" else "32-true"
-    for scored in ("32-true", "bf16-mixed", "bf16-true"):
-        told = {"trainer__precision": train, "evaluate__precision": scored}
-        spec = assemble(load(words(Path("unused"), **told))).spec
-        assert ("precision" in spec["evaluate"]) == (scored != before)
-
-
-# By step, and by how the update is computed.
-WHERE = [
-    *((step, {}) for step in (0, 1, 3, 7, 11)),
-    *(pytest.param(step, {}, marks=pytest.mark.slow) for step in (2, 5, 9)),
-    *(
-        pytest.param(step, how, marks=pytest.mark.slow)
-        for how in ({"train__micro_batch": 1}, {"trainer__precision": "bf16-true"})
-        for step in range(0, 12, 1 if "train__micro_batch" in how else 2)
-    ),
-]
-
-
-@pytest.mark.parametrize(("step", "how"), WHERE)
-@pytest.mark.parametrize("what", ["the loss", "the gradient"])
-def test_nan_is_caught_before_the_update(step, how, what, tmp_path, run, monkeypatch):
-    """The weights at the end are those of the step before, and the run is a result."""
-    held = {}
-
-    def poisoned(self: module.FamilyModule, batch, *rest, before=module.FamilyModule._backward):
-        loss = before(self, batch, *rest)
-        at = held.setdefault("calls", 0)
-        held["calls"] += 1
-        held["module"] = self
-        if at == step:
-            held["before"] = [tensor.detach().clone() for tensor in tensors(self)]
-            if what == "the loss":
-                return loss * float("nan")
-            self.weights.masters[0].grad[0] = float("inf")  # type: ignore[index]
-        return loss
-
-    def tensors(trained: module.FamilyModule) -> list[torch.Tensor]:
-        return [*trained.model.parameters(), *trained.weights.masters]
-
-    monkeypatch.setattr(module.FamilyModule, "_backward", poisoned)
-    result = run(**how)
-    assert result["outcome"] == "diverged"
-    assert result["step"] == step
-    assert what in result["reason"]
-    for tensor, before in zip(tensors(held["module"]), held["before"], strict=True):
-        assert torch.equal(tensor, before)
-    assert run(**how)["already"]
-
-
-FAMILIES = {
+FAMILIES: dict[str, dict[str, Any]] = {
     "decoder": {},
     "encoder": {},
     "encoder_decoder": {"size.length": 24},
     "decoder Prefix": {"objective": "Prefix"},
-    "encoder_decoder Sequence": {**SENTENCES, "size.length": 32, "data.validation": 64, "data.pairs": 500},
+    "encoder_decoder pairs": {"data": "synthetic_pairs", "data.symbols": "absent", "objective": "Sequence"},
 }
+FAMILIES["encoder_decoder pairs"] |= {"size.length": 32, "data.validation": 64, "data.pairs": 500}
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_family_learns(family, tmp_path, run):
-    result = run(family.split()[0], trainer__max_steps=30, train__batch=8, **FAMILIES[family])
-    losses = logged(tmp_path / "runs")
-    assert result["outcome"] == "finished"
-    assert sum(losses[-5:]) < sum(losses[:5])
-    assert result["tokens"] > 0
+    run(family.split()[0], trainer__max_steps=30, train__batch=8, **FAMILIES[family])
+    found = losses(tmp_path / "runs")
+    assert sum(found[-5:]) < sum(found[:5])
 
 
-def test_dropout_repeats_by_step_and_differs_between_steps(tmp_path, run):
-    run(runs=tmp_path / "one")
-    run(runs=tmp_path / "two")
+def test_dropout_repeats_by_step_and_differs_between_steps(tmp_path, run, unbroken):
+    plain = [loss for (_, kind), loss in unbroken.losses.items() if kind == "train"]
+    run(runs=tmp_path / "again", train__threads=1)
     run(runs=tmp_path / "none", **STILL)
-    assert logged(tmp_path / "one") == logged(tmp_path / "two") != logged(tmp_path / "none")
+    assert losses(tmp_path / "again") == plain != losses(tmp_path / "none")
 
 
-def test_the_batch_may_grow(tmp_path, run):
-    result = run(**{"train.batch": "{0: 2, 6: 4}"})
-    assert result["tokens"] == (6 * 2 + 6 * 4) * 16
-
-
-def test_a_spike_is_recorded(tmp_path, run, monkeypatch):
-    def jumped(self, batch, before=module.FamilyModule._backward):
-        loss = before(self, batch)
-        return loss + 5 if module_step(self) == 120 else loss
-
-    def module_step(self) -> int:
-        return self.trainer.fit_loop.batch_idx
-
-    monkeypatch.setattr(module.FamilyModule, "_backward", jumped)
-    run(trainer__max_steps=140, log__every=50)
-    ledger = Ledger.open(tmp_path / "runs")
-    spikes = [entry for entry in ledger.history(ledger.runs()[0]) if entry["kind"] == "spike"]
-    assert [entry["step"] for entry in spikes] == [121]
-    assert 4 < spikes[0]["above"] < 6
+def test_the_batch_may_grow(run):
+    assert run(**{"train.batch": "{0: 2, 6: 4}"})["tokens"] == (6 * 2 + 6 * 4) * 16
 
 
 @pytest.mark.slow
 def test_a_compiled_model_learns_the_same(tmp_path, run):
     """In a process of its own: the tests' checks of shapes cannot be compiled."""
     plain = run(runs=tmp_path / "plain", trainer__max_steps=3, **STILL)
-    told = words(tmp_path / "compiled", trainer__max_steps=3, train__compile="true", **STILL)
-    subprocess.run([sys.executable, "-m", "scaling", "train", *told], check=True, capture_output=True)
+    line = words(tmp_path / "compiled", trainer__max_steps=3, train__compile="true", **STILL)
+    subprocess.run([sys.executable, "-m", "scaling", "train", *line], check=True, capture_output=True)
     assert left(tmp_path / "compiled").result["loss"] == pytest.approx(plain["loss"], rel=1e-4)
+
+
+# What is minimised beside the plain loss
+
+TAUGHT = {**STILL, "parametrization": "{kind: Standard, head: normal}"}
+
+
+def test_a_teacher_moves_a_pupil_towards_it(tmp_path, run):
+    teacher = run(trainer__max_steps=20, **TAUGHT)["run"]
+
+    def pupil(weight: float, name: str = teacher) -> list[float]:
+        line = f"{{kind: Distil, objective: Causal, teacher: '{name}', weight: {weight}}}"
+        found = Ledger.open(tmp_path / "runs").history(run(objective=line, seed=1, **TAUGHT)["run"])
+        return [entry["loss"] for entry in found if entry["kind"] == "train"]
+
+    run(runs=tmp_path / "plain", seed=1, **TAUGHT)
+    assert pupil(0.0) == pytest.approx(losses(tmp_path / "plain"), rel=1e-5)
+    distances = pupil(1.0)  # nothing but KL(teacher ‖ pupil)
+    assert all(distance > 0 for distance in distances)
+    assert distances[-1] < distances[0]
+    with pytest.raises(ScalingError, match=r"objective\.teacher.*there is no such run"):
+        pupil(0.5, "feed")
+
+
+def test_smoothing_changes_training_and_not_how_it_is_judged(tmp_path, run):
+    plain, smooth = (
+        run(runs=tmp_path / "plain", **TAUGHT),
+        run(runs=tmp_path / "smooth", train__smoothing=0.1, **TAUGHT),
+    )
+    assert smooth["run"] != plain["run"]
+    assert losses(tmp_path / "smooth")[0] != losses(tmp_path / "plain")[0]
+    assert abs(smooth["loss"] - plain["loss"]) < 0.1
+
+
+# Precisions
+
+
+@pytest.mark.parametrize("training", ["32-true", "bf16-mixed", "bf16-true"])
+@pytest.mark.parametrize("evaluation", ["32-true", "bf16-mixed", "bf16-true"])
+def test_a_precision_of_training_and_one_of_evaluation(training, evaluation, tmp_path, run):
+    """A low one is near float32; a checkpoint's float32 weights give the result's loss in the precision asked."""
+    line = {"trainer__precision": training, "evaluate__precision": evaluation, **STILL}
+    result = run(**line)
+    assert result["evaluation_precision"] == evaluation
+    saved = tensors(tmp_path / "runs", result["run"])
+    assert {tensor.dtype for tensor in saved.values()} == {torch.float32}
+    one = experiment(**line)
+    model = one.model().to_empty(device="cpu")
+    model.load_state_dict(saved)
+    model = model.to(torch.bfloat16) if evaluation == "bf16-true" else model
+    batches, count = one.evaluation()
+    with torch.autocast("cpu", torch.bfloat16, enabled=evaluation == "bf16-mixed"):
+        alone = measure(one, model, [batches.batch(step) for step in range(count)])
+    assert result["loss"] == pytest.approx(alone["loss"], rel=1e-9)
+    plain = run(runs=tmp_path / "plain", **STILL)
+    assert result["loss"] == pytest.approx(plain["loss"], rel=5e-3)
+    assert (result["loss"] == plain["loss"]) == (training == evaluation == "32-true")
+    default = "bf16-true" if training == "bf16-true" else "32-true"  # of the time before the key
+    assert ("precision" in one.spec["evaluate"]) == (evaluation != default)
+
+
+# Evaluations
+
+
+def measure(one: Any, model: Any, batches: list[Any], **changes: Any) -> dict[str, Any]:
+    """What a model loses on batches, outside of a Trainer."""
+    evaluation = one.evaluator()
+    for name, value in changes.items():
+        setattr(evaluation, name, value)
+    model.eval()
+    for batch in batches:
+        evaluation.add(model, batch)
+    return evaluation.measured()
+
+
+@given(steps=some.integers(1, 10**7), points=some.integers(1, 40), evenly=some.booleans())
+def test_the_steps_of_evaluations_rise_to_the_end(steps, points, evenly):
+    found = evaluation_steps(steps, points, evenly)
+    assert found[-1] == steps
+    assert found == sorted(set(found))
+    assert found[0] >= 1
+    assert len(found) <= points
+
+
+@pytest.fixture(scope="module")
+def evaluated() -> tuple[Any, Any, list[Any], dict[str, Any]]:
+    one = experiment(parametrization__kind="GPT2", data__validation=500)
+    batches, count = one.evaluation()
+    model, read = one.initial_model(), [batches.batch(step) for step in range(count)]
+    return one, model, read, measure(one, model, read)
+
+
+def test_an_evaluation_is_the_mean_over_every_target(evaluated):
+    """The excess is paired with the truth, and how the batches are cut does not matter."""
+    one, model, batches, found = evaluated
+    rows = 500 // 17
+    assert found["targets"] == rows * 16
+    with torch.no_grad():
+        logits = model.eval().logits(batches[0]).double()
+    each = torch.nn.functional.cross_entropy(logits.flatten(0, 1), batches[0].targets.flatten(), reduction="none")
+    assert found["loss_plain"] == pytest.approx(each.mean().item(), rel=1e-6)
+    assert found["accuracy"] == pytest.approx((logits.argmax(-1) == batches[0].targets).double().mean().item())
+    assert found["loss_by_position"] == pytest.approx(each.reshape(rows, 16).mean(0).tolist(), rel=1e-5)
+    truth = torch.cat([batch.truth for batch in batches]).double().mean().item()
+    assert found["excess"] == pytest.approx(found["loss_plain"] - truth, rel=1e-6)
+    assert found["loss"] == pytest.approx(one.held_out.entropy + found["excess"])
+    cut = [batch.micro(start, start + 3) for batch in batches for start in range(0, batch.rows, 3)]
+    again = measure(one, model, cut)
+    assert again["loss"] == pytest.approx(found["loss"], rel=1e-7)
+    assert again["accuracy"] == found["accuracy"]
+
+
+@pytest.mark.parametrize(
+    "kind", ["decoder Causal", "decoder Prefix", "encoder_decoder Prefix", "decoder SpanCorruption", "encoder Masked"]
+)
+def test_only_losses_that_are_a_code_of_the_text_have_bits_per_byte(kind):
+    name, objective = kind.split()
+    one = experiment("/", name, **{"objective": objective, "size.length": 64, "data.validation": 4096})
+    source = SimpleNamespace(entropy=None, bytes_per_token=2.5)
+    found = measure(one, one.initial_model(), [one.validation.batch(0)], source=source)
+    bits = found["loss"] / math.log(2) / 2.5 if objective in ("Causal", "Prefix") else None
+    assert found.get("bits_per_byte") == pytest.approx(bits)
+
+
+@pytest.mark.parametrize("noise", ["spans", "tokens"])
+def test_the_loss_of_text_leaves_out_sentinels(noise):
+    one = experiment("/", "encoder_decoder", **{"objective.noise": noise, "size.length": 64, "data.validation": 4096})
+    model, batch = one.initial_model().eval(), one.validation.batch(0).micro(0, 4)
+    found = measure(one, model, [batch])
+    with torch.no_grad():
+        each = model.losses(batch).double()
+    vocabulary: Any = one.batches.objective.vocabulary  # type: ignore[attr-defined]
+    text = (batch.targets != IGNORE) & ~torch.isin(batch.targets, torch.tensor([*vocabulary.specials.values()]))
+    assert 0 < text.sum() < (batch.targets != IGNORE).sum()
+    assert found["loss_text"] == pytest.approx(each[text].mean().item(), rel=1e-6)
+
+
+SEPARATE = {"decoder": ("Causal", "Prefix"), "encoder": ("Masked", "Spans")}
+
+
+@pytest.mark.parametrize("name", ["decoder", "encoder", "encoder_decoder"])
+def test_documents_are_kept_apart_where_the_objective_can(name):
+    """`train.documents=mask` reaches the batches of training and of evaluation, and is part of what a run is."""
+    for objective, kind in kinds("objective").items():
+        if name not in kind.families or getattr(kind, "takes", None) != "windows" or getattr(kind, "previous", False):
+            continue  # the last: of a model that looks both ways, in tests/model/test_bilm.py
+        changes = {"objective": objective, "size.length": 64, "data.validation": 4096}
+        joined, masked = experiment("/", name, **changes), {**changes, "train.documents": "mask"}
+        if objective not in SEPARATE.get(name, ()):
+            with pytest.raises(ScalingError, match=f"{objective} does not keep documents apart"):
+                experiment("/", name, **masked)
+            continue
+        apart = experiment("/", name, **masked)
+        assert joined.batches.batch(0).documents is None
+        assert apart.batches.batch(0).documents is not None
+        assert apart.validation.batch(0).documents is not None
+        assert run_id(apart.spec) != run_id(joined.spec)
+
+
+def test_a_result_holds_what_a_law_needs(unbroken, base):
+    result = Ledger.open(base[0]).result(base[1]) or {}
+    assert result["loss"] == result["entropy"] + result["excess"]
+    assert result["N"]["non_embedding"] > 0
+    assert result["C"]["exact"] > 0
+    assert result["tokens"] == 12 * 4 * 16
+    where = result["circumstances"]
+    assert where["versions"]["torch"] == torch.__version__
+    assert where["versions"]["lightning"] == lightning.__version__
+    assert where["processor"]
+    assert where["tokens_per_second"] > 0
+
+
+# What an evaluation costs
+
+
+@pytest.mark.parametrize("steps", [1, 20, 500, 2000])
+@pytest.mark.parametrize(("batch", "spacing"), [(1, "log"), (64, "log"), (64, "even")])
+def test_evaluations_cost_at_most_a_tenth_of_a_run(steps, batch, spacing):
+    """Or no more than reading 16,384 tokens, where a tenth of the run is less."""
+    changes = {"trainer.max_steps": steps, "train.batch": batch, "evaluate.spacing": spacing, "evaluate.points": 12}
+    one = experiment(**changes, **{"schedule.warmup": "auto", "data.validation": 70_000})
+    assert FORWARD * sum(one.evaluated.values()) <= max(0.1 * steps * batch, FORWARD * FREE / one.row_tokens)
+    assert max(one.evaluated) == steps
+
+
+def test_windows_that_are_asked_for_are_evaluated_however_short_the_run():
+    for windows, count in (("null", 70_000 // 17), ("1e3", 1000)):
+        one = experiment(**{"evaluate.windows": windows, "data.validation": 70_000})
+        assert set(one.evaluated.values()) == {count}
+    long = {"trainer.max_steps": 20_000}
+    assert run_id(experiment(**long).spec) == run_id(experiment(**long, **{"evaluate.windows": "null"}).spec)
+
+
+# Epochs
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """A prepared text that ends, as changes of the tiny run."""
+    folder = tmp_path_factory.mktemp("text")
+    (folder / "text.txt").write_text("".join(f"the law of {number} and no other\n\n" for number in range(300)))
+    data = {"data": "files", "data.corpus.files": folder / "text.txt", "data.tokenizer": "Byte"}
+    data |= {"data.symbols": "absent", "data.validation": 0.2, "runs": folder / "runs"}
+    line = [word for word in words(folder / "runs", **data) if word.startswith(("data", "runs"))]
+    assert main(["data", "prepare", *line]) == 0
+    return {**data, "trainer.max_steps": "absent", "schedule.warmup": 0}
+
+
+@pytest.mark.parametrize("epochs", [0.5, 1, 3, 2.5])
+def test_epochs_are_the_fewest_updates_that_see_all_rows_so_often(epochs, text):
+    one = experiment(text["runs"], **text, **{"train.epochs": epochs})
+    assert one.batches.passes(one.steps) >= epochs > one.batches.passes(one.steps - 1)
+    rows = np.concatenate([one.batches.plan.drawn(step).rows for step in range(one.steps)])
+    _, counts = np.unique(rows, return_counts=True)
+    if epochs >= 1:
+        assert len(counts) == one.batches.source.windows(one.batches.objective.reads)  # type: ignore[attr-defined]
+        assert counts.min() >= int(epochs)
+    steps = experiment(text["runs"], **{**text, "trainer.max_steps": one.steps})
+    assert run_id(one.spec) == run_id(steps.spec)
+
+
+@pytest.mark.parametrize("key", ["trainer.max_steps", "train.tokens"])
+def test_a_run_has_one_length(key, text, tmp_path):
+    message = rf"train\.epochs=2.*{key} sets the length of training too; set {key} to null"
+    with pytest.raises(ScalingError, match=message):
+        experiment(text["runs"], **{**text, "train.epochs": 2, key: 100})
+    config = load(words(text["runs"], **{**text, "train.epochs": 2, key: "null"}))
+    config.save(tmp_path / "config.yaml")  # which ranks read
+    again = scaling.module(str(tmp_path / "config.yaml")).experiment
+    assert run_id(again.spec) == run_id(experiment(text["runs"], **{**text, "train.epochs": 2}).spec)
+
+
+def test_endless_data_have_no_epochs():
+    with pytest.raises(ScalingError, match=r"train\.epochs=1.*there is no end to the data; set train\.tokens"):
+        experiment(**{"trainer.max_steps": "absent", "schedule.warmup": 0, "train.epochs": 1})
+
+
+# The shipped encoder-decoders
+
+SMALL = {"size": "{width: 16, layers: 1, heads: 2, head_width: 8, length: 32, vocabulary: null}", "size.width": 16}
+SMALL |= {"data": "{kind: Synthetic, symbols: 8, order: 1}", "size.length": 32, "model.block.mixer.dropout": "absent"}
+SMALL |= {"trainer.max_steps": 150, "train.batch": 32, "schedule.warmup": "absent", "evaluate.points": 1}
+SMALL |= {"data.validation": 16384, "evaluate.windows": 256}
+
+
+def test_the_shipped_encoder_decoder_learns_more_of_the_spans_than_a_bigram_of_its_targets(tmp_path):
+    result = train(words(tmp_path, "encoder_decoder", **SMALL))
+    one = experiment(tmp_path, "encoder_decoder", **SMALL)
+    batch, size = one.evaluation()[0].batch(0), one.config["size.vocabulary"]
+    counts = torch.zeros(size, size, dtype=torch.float64)
+    counts.index_put_((batch.tokens, batch.targets), torch.ones((), dtype=torch.float64), accumulate=True)
+    chances = (counts / counts.sum(1, keepdim=True))[batch.tokens, batch.targets]  # of the very targets that are judged
+    is_text = one.evaluator().text
+    assert is_text is not None
+    assert result["loss_text"] < -chances[torch.from_numpy(is_text)[batch.targets]].log().mean().item()
+    assert result["loss"] < -chances.log().mean().item()

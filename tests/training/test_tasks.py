@@ -1,0 +1,361 @@
+"""Runs on tasks: composed of a run and a task, trained, scored, asked for predictions, and taught by a teacher."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import scaling
+from scaling import Predictions, evaluate, predict
+from scaling.cli import main
+from scaling.errors import ScalingError
+from scaling.interop.run import averaged, read
+from scaling.ledger import Ledger
+from scaling.training.finetune import compose
+from tests.training.conftest import Child, at, die, left, same, train
+
+slow = pytest.mark.slow
+FAMILIES = ("encoder", "decoder", "encoder_decoder")
+SMALL = ["train.batch=8", "train.epochs=1", "train.checkpoint_every=2", "log.wandb=disabled", "optimizer.lr=0.01"]
+ANIMALS, CITIES = ["cat", "dog", "fox", "hen"], ["rome", "oslo", "bern", "lima"]
+
+TASKS: dict[str, dict[str, Any]] = {
+    "class": {"text": "{text}", "labels": ["animal", "city"], "metric": "F1AndAccuracy"},
+    "pair": {
+        "answer": "class",
+        "text": "{text}",
+        "second": "{text}",
+        "labels": ["animal", "city"],
+        "metric": "Accuracy",
+    },
+    "classes": {"text": "{text}", "labels": ["animal", "city"], "metric": {"kind": "F1", "average": "micro"}},
+    "number": {"text": "{text}", "metric": "Correlation"},
+    "either": {"answer": "number", "text": "{text}", "second": "{text}", "order": "either", "metric": "Correlation"},
+    "tags": {"text": "{words}", "labels": ["O", "B-CITY"], "metric": "EntityF1"},
+    "span": {"text": "{question}", "second": "{text}", "metric": "SQuAD2", "none": "allowed"},
+    "options": {"text": "{text}", "options": ["{first}", "{second}"], "metric": "Accuracy"},
+    "text": {"text": "{text}", "metric": "ExactMatch"},
+}
+
+
+def row(answer: str, index: int) -> dict[str, Any]:
+    """An example whose answer is easy to see."""
+    animal, city = ANIMALS[index % 4], CITIES[index // 4 % 4]
+    text, word = f"the {animal} went to {city}", animal if index % 2 else city
+    match answer:
+        case "class" | "pair":
+            return {"text": f"a {word}", "label": "animal" if index % 2 else "city"}
+        case "classes":
+            both = index % 3
+            return {"text": text if both else f"the {animal}", "label": ["animal", "city"] if both else ["animal"]}
+        case "number" | "either":
+            return {"text": animal * (index % 5 + 1), "label": index % 5 + 1}
+        case "tags":
+            return {"words": text.split(), "label": ["O"] * 4 + ["B-CITY"]}
+        case "span":
+            found = [city] if index % 4 else []
+            label = {"text": found, "answer_start": [text.index(one) for one in found]}
+            return {"question": "where?" if index % 4 else "when?", "text": text, "label": label}
+        case "options":
+            return {"text": f"a {word} is", "first": "an animal", "second": "a city", "label": 1 - index % 2}
+    return {"text": f"where is the {animal}?", "label": [animal]}
+
+
+def jsonl(path: Path, rows: Any) -> Path:
+    path.write_text("".join(f"{json.dumps(one)}\n" for one in rows))
+    return path
+
+
+def written(folder: Path, name: str, **changes: Any) -> str:
+    """A task with its files; the path of its YAML."""
+    files = {
+        split: str(jsonl(folder / f"{name}.{split}.jsonl", (row(name, index) for index in range(start, start + count))))
+        for split, start, count in (("train", 0, 24), ("validation", 5, 12), ("test", 40, 8))
+    }
+    data = {"kind": "Task", "answer": name, "tokenizer": "Byte", "files": files, **TASKS[name], **changes}
+    (folder / f"{name}.yaml").write_text(json.dumps({"data": data}))
+    return str(folder / f"{name}.yaml")
+
+
+@pytest.fixture(scope="session")
+def pretrained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, str]]:
+    """A ledger with a run of each family."""
+    folder = tmp_path_factory.mktemp("pretrained")
+    texts = jsonl(folder / "texts.jsonl", ({"text": f"the {a} went to {c}. " * 6} for a in ANIMALS for c in CITIES))
+    data = [f"data={texts}", "data.tokenizer=Byte", "data.validation=0.2", f"runs={folder / 'runs'}"]
+    assert main(["data", "prepare", *data]) == 0
+    size = ["size=tiny", "size.width=16", "size.layers=1", "size.length=96", "size.vocabulary=null"]
+    size += ["trainer.max_steps=3", "train.batch=4", "schedule.warmup=1", "log.wandb=disabled", "evaluate.points=1"]
+    objectives = {"encoder_decoder": ["objective=SpanCorruption"]}
+    lines = {family: [family, *size, *data, *objectives.get(family, [])] for family in FAMILIES}
+    return folder / "runs", {family: train(line)["run"] for family, line in lines.items()}
+
+
+def finetuned(pretrained: tuple[Path, dict[str, str]], family: str, task: str, *line: str) -> dict[str, Any]:
+    runs, ids = pretrained
+    result = scaling.finetune(ids[family], task, *SMALL, *line, runs=runs, progress=False).result
+    assert result is not None
+    return dict(result)
+
+
+def refused(capsys: pytest.CaptureFixture[str], *line: Any) -> str:
+    """The one line by which a command refuses."""
+    capsys.readouterr()
+    assert main([str(word) for word in line]) == 2
+    (error,) = (one for one in capsys.readouterr().err.splitlines() if "warning" not in one)
+    return error
+
+
+# An encoder cannot write.
+PAIRS = [(family, answer) for family in FAMILIES for answer in TASKS if (family, answer) != ("encoder", "text")]
+
+
+@pytest.mark.parametrize(("family", "answer"), PAIRS)
+def test_a_run_is_finetuned_scored_and_predicts(family, answer, pretrained, tmp_path):
+    result = finetuned(pretrained, family, written(tmp_path, answer))
+    assert result["score"] == next(iter(result["metrics"].values()))
+    for name, value in result["metrics"].items():
+        low, high = result["intervals"][name]
+        assert low - 1e-9 <= value <= high + 1e-9
+    assert ("invalid" in result) == (family == "encoder_decoder" or answer == "text")
+    again = evaluate(result["run"], runs=pretrained[0])
+    assert (again.metrics, again.intervals, again.examples) == (result["metrics"], result["intervals"], 12)
+    assert len(predict(result["run"], tmp_path / f"{answer}.test.jsonl", runs=pretrained[0])) == 8
+
+
+@slow
+@pytest.mark.parametrize(("family", "answer"), [("encoder", "span"), ("encoder_decoder", "class"), ("decoder", "text")])
+def test_two_ranks_score_as_one_does(family, answer, pretrained, tmp_path):
+    line = ["trainer.devices=2", "train.threads=1", "seed=5"]
+    result = finetuned(pretrained, family, written(tmp_path, answer), *line)
+    assert result["circumstances"]["ranks"] == 2
+    alone = evaluate(result["run"], runs=pretrained[0])
+    assert (alone.metrics, alone.intervals) == (result["metrics"], result["intervals"])
+
+
+def test_what_can_be_learned_is_learned(pretrained, tmp_path, capsys):
+    """The log and the list of runs have the score; predictions need no labels."""
+    runs = pretrained[0]
+    result = finetuned(pretrained, "encoder", written(tmp_path, "class"), "train.epochs=30")
+    assert result["metrics"]["accuracy"] == 1
+    predictions = predict(result["run"], tmp_path / "class.test.jsonl", runs=runs)
+    assert predictions.values == ["animal" if index % 2 else "city" for index in range(8)]
+    assert [json.loads(line)["prediction"] for line in str(predictions).splitlines()] == predictions.values
+    bare = predict(result["run"], jsonl(tmp_path / "bare.jsonl", [{"text": "a cat"}, {"text": "a rome"}]), runs=runs)
+    bare.save(tmp_path / "out.jsonl")
+    lines = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    assert [(line["index"], line["prediction"]) for line in lines] == list(enumerate(bare.values))
+    entries = [entry for entry in Ledger.open(runs).history(result["run"]) if entry["kind"] == "evaluate"]
+    assert all({"score", "metrics", "intervals"} <= entry.keys() for entry in entries)
+    assert main(["runs", f"runs={runs}"]) == 0
+    (line,) = (line for line in capsys.readouterr().out.splitlines() if line.startswith(result["run"]))
+    assert f"{result['score']:.4f}" in line
+
+
+@pytest.mark.parametrize("family", ["decoder", "encoder_decoder"])
+def test_answers_are_written_by_the_strategy_of_the_task(family, pretrained, tmp_path):
+    """An answer is as long without its label."""
+    found = {}
+    for beams in (None, 1, 4):
+        task = written(tmp_path, "text", **({} if beams is None else {"decode": {"kind": "Beam", "beams": beams}}))
+        for path in tmp_path.glob("text.*.jsonl"):
+            path.write_text(path.read_text().replace('"label": ["', '"label": ["it is not the same as the '))
+        run = finetuned(pretrained, family, task, "train.epochs=4")["run"]
+        found[beams] = predict(run, tmp_path / "text.test.jsonl", runs=pretrained[0]).values
+    assert found[1] == found[None]
+    assert len(found[4]) == 8
+    assert max(map(len, found[4])) > 8  # what an answer of no letter has room for
+    bare = jsonl(tmp_path / "bare.jsonl", ({"text": row("text", index)["text"]} for index in range(40, 48)))
+    assert predict(run, bare, runs=pretrained[0]).values == found[4]
+
+
+def test_a_killed_finetuning_ends_as_one_that_was_not(pretrained, tmp_path):
+    (runs, ids), task = pretrained, written(tmp_path, "class")
+    shutil.copytree(runs.parent, tmp_path / "copy")
+    copied, line = tmp_path / "copy" / "runs", [*SMALL, "log.every=1", "seed=7", "train.epochs=2"]
+    whole = finetuned(pretrained, "encoder", task, *line)["run"]
+
+    def killed() -> None:
+        callbacks = [at("on_train_batch_end", 3, die)]
+        scaling.finetune(ids["encoder"], task, *line, runs=copied, progress=False, callbacks=callbacks)
+
+    assert Child(killed).wait() == -signal.SIGKILL  # type: ignore[arg-type]
+    assert finetuned((copied, ids), "encoder", task, *line)["circumstances"]["from_step"] == 2
+    same(left(copied, whole), left(runs, whole))
+
+
+def test_what_is_filled_in_is_told_and_can_be_set_otherwise(pretrained, tmp_path):
+    (runs, ids), task = pretrained, written(tmp_path, "class")
+    filled = compose(ids["encoder"], task, runs=runs)
+    assert filled["optimizer.kind"] == "AdamW"
+    assert "filled in train.epochs=3" in filled.remarks
+    assert any(
+        one.startswith("filled in model.head={kind: Sequence, classes: 2, activation: Tanh") for one in filled.remarks
+    )
+    assert set(filled["model.head"]) == {"kind", "classes", "activation", "dropout"}  # nothing of the start's head
+    other = compose(ids["encoder"], task, ["train.epochs=1", "optimizer.lr=0.5"], runs=runs)
+    assert (other["train.epochs"], other["optimizer.lr"]) == (1, 0.5)
+    assert not any(one.startswith("filled in train.epochs") for one in other.remarks)
+    relative = compose(ids["encoder_decoder"], task, runs=runs)
+    assert relative["optimizer"] == {"kind": "Adafactor", "lr": 0.03}
+    assert compose(ids["encoder_decoder"], task, ["tuning=LoRA"], runs=runs)["optimizer.kind"] == "AdamW"
+
+
+SUBMISSIONS = [
+    ("cola", "class", ("unacceptable", "acceptable"), ["acceptable", "unacceptable"], "0\t1\n1\t0\n"),
+    ("rte", "class", ("entailment", "not_entailment"), ["entailment", None], "0\tentailment\n1\tentailment\n"),
+    ("stsb", "number", (), [5.7, -1.0, 2.34567], "0\t5.000\n1\t0.000\n2\t2.346\n"),
+]
+
+
+@pytest.mark.parametrize(("task", "answer", "labels", "values", "lines"), SUBMISSIONS)
+def test_a_submission_to_glue_has_its_layout(tmp_path, task, answer, labels, values, lines):
+    predictions = Predictions({}, values=values, answer=answer, labels=labels)
+    predictions.save_submission(tmp_path / "file.tsv", task)
+    assert (tmp_path / "file.tsv").read_text() == f"index\tprediction\n{lines}"
+    with pytest.raises(ScalingError, match="no task of GLUE"):
+        predictions.save_submission(tmp_path / "file.tsv", "trec")
+
+
+# Mistakes, each one line
+
+BAD = {
+    "finetune zz class": "there is no such run",
+    "finetune encoder colla": "there is no such task",
+    "finetune nothing:row class": "there is no such study",
+    "finetune encoder synthetic": "it is no task",
+    "finetune encoder class data.tokenizer.kind=Characters": "another tokenizer",
+    "finetune encoder class model.head=Span": "Span",
+    "finetune encoder class model.head.classes=3": "set it to 2",
+    "finetune decoder text model.head=Span": "a head of next tokens",
+    "finetune encoder text": "an encoder cannot write",
+    "finetune decoder either model.head.added=false": "set it to true",
+    "finetune encoder class objective=Masked": "choose Answer",
+    "finetune encoder class data.text={sentence}": "the data have no field 'sentence'",
+    "finetune encoder class data.files.train=0": "data.files.train=0",
+    "finetune encoder tags data.labels=[O,CITY]": "there is no such label 'B-CITY'",
+    "evaluate encoder": "it was not trained on a task",
+    "predict encoder nothing.jsonl": "it was not trained on a task",
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_a_mistake_is_one_line(case, pretrained, tmp_path, capsys):
+    runs, ids = pretrained
+    names = {**ids, **{name: written(tmp_path, name) for name in TASKS}}
+    assert BAD[case] in refused(capsys, *(names.get(word, word) for word in case.split()), f"runs={runs}")
+
+
+def test_commands_that_do_not_suit_a_classifier(pretrained, tmp_path, capsys):
+    runs, task = f"runs={pretrained[0]}", written(tmp_path, "class")
+    run = finetuned(pretrained, "encoder", task)["run"]
+    assert "its head Sequence predicts no tokens" in refused(capsys, "generate", run, "--prompt", "a [MASK]", runs)
+    assert "it is no corpus of texts" in refused(capsys, "evaluate-corpus", run, runs)
+    other = written(tmp_path, "class", labels=["animal", "town"])
+    assert "finetune a run on this task" in refused(capsys, "evaluate", run, other, runs)
+    file, rows = tmp_path / "new.jsonl", [b"null\n", b'{"text": "a cat"}\n1\n', b"[1]\n", b"\x00", b"{}\n", b""]
+    rows += [b"[" * 100_000, '{"text": "a cat"}\n'.encode("utf-16"), b'{"text": ' + b"1" * 5000 + b"}\n"]
+    for content in rows:
+        file.write_bytes(content)
+        assert "new.jsonl" in refused(capsys, "predict", run, file, runs)
+    file.unlink()
+    os.mkfifo(file)
+    assert "is no regular file" in refused(capsys, "predict", run, file, runs)
+
+
+# Teachers
+
+TAUGHT = [
+    ("encoder", "encoder", "class", 1.0),
+    ("decoder", "encoder", "class", 0.0),
+    ("encoder", "decoder", "number", 0.0),
+    ("encoder", "encoder", "classes", 0.0),
+    ("decoder", "decoder", "options", 1.0),
+    ("encoder", "encoder", "span", 0.0),
+]
+
+
+def teacher(run: str, **keys: Any) -> str:
+    return f"objective={json.dumps({'kind': 'Distil', 'objective': 'Answer', 'teacher': run, 'weight': 1.0, **keys})}"
+
+
+@pytest.mark.parametrize(("student", "taught", "answer", "hidden"), TAUGHT)
+def test_a_student_learns_a_task_from_its_teacher(student, taught, answer, hidden, pretrained, tmp_path):
+    """With the teacher's part alone, the distance to its predictions falls."""
+    task = written(tmp_path, answer)
+    run = finetuned(pretrained, taught, task, "train.epochs=10")["run"]
+    line = [teacher(run, hidden=hidden), "train.epochs=10", "log.every=1", "seed=3"]
+    result = finetuned(pretrained, student, task, *line)
+    entries = Ledger.open(pretrained[0]).history(result["run"])
+    found = [entry["loss"] for entry in entries if entry["kind"] == "train"]
+    assert sum(found[-3:]) < sum(found[:3])
+    assert "score" in result
+
+
+def test_a_student_learns_from_examples_without_labels(pretrained, tmp_path):
+    task, bare = written(tmp_path, "class"), tmp_path / "bare.jsonl"
+    run = finetuned(pretrained, "encoder", task)["run"]
+    jsonl(bare, ({"text": f"a {word}s and more"} for word in (*ANIMALS, *CITIES)))
+    plain = finetuned(pretrained, "encoder", task, teacher(run))
+    more = finetuned(pretrained, "encoder", task, teacher(run), f"data.unlabelled={bare}")
+    assert more["run"] != plain["run"]
+    assert more["step"] > plain["step"]
+    assert more["targets"] == plain["targets"]
+    with pytest.raises(ScalingError, match="teacher"):
+        finetuned(pretrained, "encoder", written(tmp_path, "tags"), teacher(run))
+
+
+# Translations: two files, a run, its BLEU, the mean of its checkpoints, several runs together
+
+
+@pytest.fixture(scope="module")
+def translated(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
+    """A ledger with a Transformer and a GRU with attention, trained on sixty pairs."""
+    folder = tmp_path_factory.mktemp("translation")
+    table = {"ein": "one", "hund": "dog", "haus": "house", "rot": "red", "gross": "big"}
+    pairs = [[list(table)[(n * step) % 5] for step in range(1, 3 + n % 4)] for n in range(60)]
+    (folder / "a.de").write_text("".join(f"{' '.join(pair)} {n}\n" for n, pair in enumerate(pairs)))
+    (folder / "a.en").write_text("".join(f"{' '.join(table[w] for w in pair)} {n}\n" for n, pair in enumerate(pairs)))
+    line = [f"data.files={{train: [{folder / 'a.de'}, {folder / 'a.en'}]}}", f"runs={folder / 'r'}"]
+    line += ["data=translate_multi30k_de_en", "data.layout=parallel", "data.columns=[de, en]", "data.validation=0.3"]
+    line += ["data.tokenizer=Byte", "size={width: 16, layers: 1, heads: 2, length: 32, vocabulary: null}"]
+    line += ["objective=Answer", "log.wandb=disabled", "train.batch={tokens: 256}", "trainer.max_steps=12"]
+    line += ["train.checkpoint_every=3", "train.keep=3", "evaluate.points=1", "evaluate.windows=null"]
+    line += ["schedule.warmup=2", "optimizer={kind: Adam, lr: 1e-2}"]
+    return folder / "r", [train([model, *line])["run"] for model in ("vaswani", "gru_attention")]
+
+
+def test_translations_are_scored_by_bleu_with_its_signature(translated, capsys):
+    folder, (one, two) = translated
+    signature = f"nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:{version('sacrebleu')}"
+    for run in (one, two):
+        scored = evaluate(run, runs=folder)
+        assert (scored.signature, scored.average, list(scored.ensemble), scored.paired) == (signature, None, [], None)
+    assert main(["evaluate", one, "--paired-bootstrap", two, f"runs={folder}"]) == 0
+    printed = capsys.readouterr().out
+    assert "on the same examples" in printed
+    assert signature in printed
+    assert main(["evaluate", one, "--ensemble", two, "--paired-bootstrap", two, "--json", f"runs={folder}"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    paired = document["paired"]
+    assert (document["ensemble"], paired["against"]) == ([two], two)
+    assert paired["difference"] == pytest.approx(document["score"] - paired["score_against"], abs=1e-9)
+    assert paired["interval"][0] <= paired["difference"] <= paired["interval"][1]
+
+
+def test_the_mean_of_checkpoints_is_scored(translated):
+    folder, (run, _) = translated
+    each = [read(run, folder, step).described.tensors for step in (6, 9, 12)]
+    for name, tensor in averaged(run, folder, 3).described.tensors.items():
+        torch.testing.assert_close(tensor, sum(one[name] for one in each) / 3)
+    assert evaluate(run, runs=folder, average=3).average == 3
+    with pytest.raises(ScalingError, match=r"average=50: the run has \d checkpoints"):
+        evaluate(run, runs=folder, average=50)

@@ -1,0 +1,466 @@
+"""Runs that start from the weights of others, train parts of a model, are tuned, or end early."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from scaling import schema
+from scaling.batch import Batch
+from scaling.cli import main
+from scaling.errors import ScalingError
+from scaling.interop import weights
+from scaling.interop.run import read, write
+from scaling.ledger import Ledger, run_id
+from scaling.model.parameters import parameters
+from scaling.training.callbacks import Best
+from scaling.training.experiment import Experiment, counted
+from scaling.training.module import FamilyModule
+from tests.training.conftest import STILL, experiment, left, load, tensors, train, words
+
+
+@pytest.fixture
+def ledger(base: tuple[Path, str], tmp_path: Path) -> Path:
+    """A copy of the ledger of the tiny run."""
+    shutil.copytree(base[0], tmp_path / "runs")
+    return tmp_path / "runs"
+
+
+@pytest.fixture(scope="session")
+def start(base: tuple[Path, str]) -> dict[str, str]:
+    return {"start.run": base[1]}
+
+
+def initial(*arguments: Any, **changes: Any) -> dict[str, torch.Tensor]:
+    return weights.of(experiment(*arguments, **changes).initial_model())
+
+
+def differing(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> set[str]:
+    assert one.keys() <= other.keys()
+    return {name for name, tensor in one.items() if not torch.equal(tensor, other[name])}
+
+
+# Starts
+
+
+@pytest.mark.parametrize("name", ["decoder", "encoder", "encoder_decoder"])
+def test_a_run_begins_with_the_weights_of_another(name, tmp_path):
+    first = train(words(tmp_path, name, **STILL))["run"]
+    changes = {"seed": 1, "start.run": first, **STILL}
+    assert not differing(initial(tmp_path, name, **changes), tensors(tmp_path, first))
+    free = train(words(tmp_path, name, **changes))["run"]
+    shutil.rmtree(Ledger.open(tmp_path).folder(first))
+    read(free, tmp_path)  # nothing was frozen, so that it needs its base no more
+
+
+def test_the_same_weights_under_other_names_are_one_run(ledger, base, tmp_path):
+    run = base[1]
+    write(tmp_path / "ours", read(run, ledger), "here")
+    starts = [{"run": run}, {"run": run[:6]}, {"run": run, "step": 12}]
+    starts += [{"folder": tmp_path / "ours"}, {"folder": ledger / "store" / run}]
+    ids = {
+        run_id(experiment(ledger, **{f"start.{key}": value for key, value in one.items()}).spec)
+        for one in (*starts, {"run": run, "step": 8})
+    }
+    assert len(ids) == 2
+    spec, null = experiment(ledger).spec, experiment(ledger, start="null", tuning="null").spec
+    assert run_id(spec) == run_id(null) == run
+    assert not {"start", "tuning"} & spec.keys()
+    assert not {"parts", "layer_decay", "patience", "epochs"} & spec["train"].keys()
+
+
+def test_a_study_is_named_with_its_row(ledger, base):
+    held = Ledger.open(ledger)
+    runs = [
+        base[1],
+        *(train(words(ledger, seed=seed, trainer__max_steps=2, schedule__warmup=0))["run"] for seed in (3, 4)),
+    ]
+    names = ["Plain GeLU seed=0", "Plain GeLU seed=3", "Other seed=0"]
+    held.save_plan("mine", {"runs": [{"run": run, "name": name} for run, name in zip(runs, names)]})
+
+    def place(**changes: Any) -> str:
+        return experiment(ledger, **{"start.study": "mine", **changes}).spec["start"]["run"]
+
+    for row, run in (('"Other"', runs[2]), ('"Plain GeLU seed=3"', runs[1]), ('"seed=3"', runs[1])):
+        assert place(**{"start.row": row}) == run
+    for row, message in {
+        '"Plain GeLU"': r"2 runs of the study mine are meant: 'Plain GeLU seed=0', ",
+        '"Othr seed=0"': r"start\.row=.*no such run; did you mean 'Other seed=0'",
+    }.items():
+        with pytest.raises(ScalingError, match=message):
+            place(**{"start.row": row})
+    with pytest.raises(ScalingError, match=r"3 runs of the study mine are meant"):
+        place()
+    with pytest.raises(ScalingError, match=r"start\.study=.*no such study"):
+        place(**{"start.study": "minee"})
+
+
+def test_what_does_not_fit_is_listed_by_name(ledger, start):
+    changes = {"model.head": "{kind: Linear, bias: true}", "size.hidden": 24, "model.stack.norm": "NoNorm"}
+    with pytest.raises(ScalingError) as refused:
+        experiment(ledger, **start, **changes)
+    line = str(refused.value)
+    assert "\n" not in line
+    for part in (
+        *("missing head.bias", "unused decoder.stack.norm.gain", "start.new=["),
+        *("channel.piece.out.weight is 8×24 instead of 8×16", "start.unused=[decoder.stack.norm.gain]"),
+    ):
+        assert part in line
+    accepted = {"start.new": "['head.*', '*.channel.piece.*']", "start.unused": "['*.norm.gain']"}
+    taken = initial(ledger, **start, **changes, **accepted)
+    assert not differing({"head.weight": taken["head.weight"]}, tensors(ledger, start["start.run"]))
+    nothing = {"start.new": "['*']", "start.unused": "['*']", "size.width": 12}
+    with pytest.raises(ScalingError, match=r"start\.new=.*the run takes no tensor of run"):
+        experiment(ledger, **start, **nothing)
+
+
+def test_new_rows_of_a_table_are_drawn_and_the_old_ones_stay(ledger, start):
+    more = {"size.vocabulary": 20, "parametrization.head": "normal"}
+    with pytest.raises(ScalingError, match=r"decoder\.embedding\.table is 9×8 instead of 20×8, head\.weight is 9×8"):
+        experiment(ledger, **more, **start)
+    taken, drawn = (
+        initial(ledger, **more, **changes)
+        for changes in ({**start, "start.new": "[decoder.embedding.table, head.weight]"}, {})
+    )
+    before = tensors(ledger, start["start.run"])
+    for name in ("decoder.embedding.table", "head.weight"):
+        assert torch.equal(taken[name][:9], before[name])
+        assert torch.equal(taken[name][9:], drawn[name][9:])
+        assert taken[name][9:].abs().sum() > 0
+
+
+BAD_STARTS: list[tuple[dict[str, Any], str]] = [
+    ({"run": "feed"}, r"start\.run='feed'.*there is no such run"),
+    ({"run": "feed", "folder": "/tmp"}, r"start.*names weights by run and by folder"),
+    ({}, r"start.*names no weights"),
+    ({"folder": "nowhere"}, r"start\.folder='nowhere'.*there is no such folder"),
+    ({"folder": "x", "step": 3}, r"start\.step=3.*one set of weights"),
+    ({"run": "BASE", "row": "x"}, r"start\.row='x'.*only a study has rows"),
+    ({"run": "BASE", "step": 5}, r"start\.step=5.*no whole checkpoint of step 5; take one of 8, 12"),
+    ({"run": "BASE", "new": "head"}, r"start\.new='head'.*expected a list"),
+]
+
+
+@pytest.mark.parametrize(("given", "message"), BAD_STARTS)
+def test_a_bad_start_is_one_line_before_training(given, message, base, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    changes = {f"start.{key}": base[1] if value == "BASE" else value for key, value in given.items()}
+    assert main(["train", *words(base[0], seed=5, **(changes or {"start": "{}"}))]) == 2
+    error = capsys.readouterr().err.strip()
+    assert re.search(message, error)
+    assert "\n" not in error
+    assert len(Ledger.open(base[0]).runs()) == 1
+
+
+def test_another_tokenizer_is_refused(tmp_path):
+    (tmp_path / "text.txt").write_text("".join(f"the law of {number} and no other\n\n" for number in range(400)))
+
+    def changes(vocabulary: int, **more: Any) -> dict[str, Any]:
+        data = {"data": "files", "data.corpus.files": tmp_path / "text.txt", "data.tokenizer.vocabulary": vocabulary}
+        return {**data, "data.validation": 0.3, "data.symbols": "absent", **more}
+
+    for vocabulary in (270, 280):
+        line = [word for word in words(tmp_path, **changes(vocabulary)) if word.startswith(("data", "runs"))]
+        assert main(["data", "prepare", *line]) == 0
+    first = {"start.run": train(words(tmp_path, **changes(270)))["run"]}
+    experiment(tmp_path, **changes(270, **first))
+    with pytest.raises(ScalingError, match=r"data\.tokenizer: the data have another tokenizer .* than run"):
+        experiment(tmp_path, **changes(280, **first))
+
+
+# Checkpoints that hold only what is trained, and the bases that they need
+
+HEAD = {"seed": 1, "train.parts": "head"}
+
+
+def test_checkpoints_hold_only_what_is_trained(ledger, start, capsys):
+    tuned = train(words(ledger, **start, **HEAD))["run"]
+    for folder in Ledger.open(ledger).folder(tuned).glob("checkpoints/*"):
+        assert set(load_file(folder / "weights.safetensors")) == {"head.weight"}
+        assert {name.rpartition("/")[0] for name in load_file(folder / "optimizer.safetensors")} == {"head.weight"}
+    found = tensors(ledger, tuned)
+    assert differing(tensors(ledger, start["start.run"]), found) == {"head.weight"}
+    chain = {"start.run": tuned, **HEAD, "train.parts": "[decoder.stack.norm.gain]"}
+    third = train(words(ledger, **chain))["run"]
+    assert differing(found, tensors(ledger, third)) == {"decoder.stack.norm.gain"}
+    assert main(["generate", third, f"runs={ledger}", "--prompt", "1 2", "--steps", "2"]) == 0
+
+
+def test_gc_keeps_a_base_while_a_run_needs_it(ledger, start, capsys):
+    tuned = train(words(ledger, **start, **HEAD))["run"]
+    free = ["gc", f"runs={ledger}", "--free", "--json"]
+    assert main(free) == 0
+    capsys.readouterr()
+    read(tuned, ledger)
+    # A run that has no result yet needs its start too, before its first checkpoint.
+    Ledger.open(ledger).add(experiment(ledger, **start, seed=9).spec)
+    assert main([*free, "--weights"]) == 0
+    freed = json.loads(capsys.readouterr().out)
+    assert {item["run"] for item in freed["kept"]} == {start["start.run"]}
+    assert {item["run"] for item in freed["items"]} == {tuned}
+    assert read(start["start.run"], ledger).place == {"run": start["start.run"], "step": 12}
+
+
+def test_a_base_that_is_gone_or_changed_is_one_line(ledger, base, tmp_path, capsys):
+    folder, elsewhere = tmp_path / "ours", tmp_path / "elsewhere"
+    write(folder, read(base[1], ledger), "here")
+    tuned = train(words(ledger, start__folder=folder, **HEAD))["run"]
+    folder.rename(elsewhere)
+    assert main(["generate", tuned, f"runs={ledger}", "--prompt", "1"]) == 2
+    assert "the weights that it started from, the folder" in capsys.readouterr().err
+    assert main(["train", *words(ledger, start__folder=folder, **HEAD)]) == 2
+    assert "start.folder" in capsys.readouterr().err
+    # The same weights from another place are the same run, which is done.
+    assert train(words(ledger, start__folder=elsewhere, **HEAD))["run"] == tuned
+    write(folder, read(base[1], ledger, 8), "here")
+    with pytest.raises(ScalingError, match="have changed; put them back"):
+        read(tuned, ledger)
+
+
+# Parts
+
+LAYERS = {**STILL, "parametrization": "{kind: Standard, head: normal}", "size.layers": 3, "trainer.max_steps": 4}
+FAMILIES: dict[str, dict[str, Any]] = {
+    "decoder": LAYERS,
+    "encoder": LAYERS,
+    "encoder_decoder": {**LAYERS, "objective": "SpanCorruption", "model.tie": "[encoder, decoder]"},
+    "gpt2": {**LAYERS, "model.block.mixer.dropout": "absent", "size.heads": 2},  # a tied head, and biases
+    "bert": {**LAYERS, "model.block.mixer.dropout": "absent", "size.heads": 2, "objective": "Masked"},
+}
+FAMILIES["bert"]["model.sentence"] = "null"
+OPTIMIZERS = sorted(schema.kinds("optimizer"))
+
+
+def layered(name: str = "decoder", runs: Path | str = "/nowhere", /, **changes: Any) -> Experiment:
+    return experiment(runs, name, **{**FAMILIES[name], **changes})
+
+
+PARTS = {
+    "head": lambda name: name.startswith("head."),
+    "bias": lambda name: name.endswith(".bias"),
+    "{last: 1}": lambda name: name.startswith("head.") or ".blocks.2." in name or ".stack.norm." in name,
+    "['*.mixer.*', 'head.*']": lambda name: ".mixer." in name or name.startswith("head."),
+    "['*.norm.*']": lambda name: ".norm." in name,
+}
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("parts", PARTS)
+def test_what_is_frozen_stays_to_the_bit_and_has_no_state(name, parts, tmp_path):
+    """In every family, under each of the optimizers."""
+    changes = {**FAMILIES[name], "train.parts": parts, "evaluate.points": 1}
+    changes["optimizer"] = OPTIMIZERS[(list(PARTS).index(parts) + len(name)) % len(OPTIMIZERS)]
+    if parts == "bias" and name in ("decoder", "encoder"):
+        with pytest.raises(ScalingError, match=r"train\.parts='bias'.*no biases"):
+            experiment(tmp_path, name, **changes)
+        return
+    if "head" in parts and name in ("gpt2", "bert"):
+        changes["model.tie"] = "[]"
+    one = experiment(tmp_path, name, **changes)
+    wanted = {key for key in one.names if PARTS[parts](key)}
+    if "last" in parts:
+        wanted = {key for key in wanted if name != "encoder_decoder" or not key.startswith("encoder.")}
+    assert one.trained == wanted
+    before, run = weights.of(one.initial_model()), train(words(tmp_path, name, **changes))["run"]
+    assert differing(before, tensors(tmp_path, run)) == one.trained
+    folder = max(Ledger.open(tmp_path).folder(run).glob("checkpoints/*"))
+    state = load_file(folder / "optimizer.safetensors")
+    assert {key.rpartition("/")[0] for key in state} <= one.trained
+    assert one.cost.parameters_trained == sum(before[key].numel() for key in one.trained)
+    assert counted(load(words(tmp_path, name, **changes))).parameters_trained == one.cost.parameters_trained
+
+
+def test_a_tied_table_belongs_to_the_embedding_and_has_all_its_names():
+    tied = {"model.tie": "[decoder, head]"}
+    message = r"train\.parts='head'.*no parameters of its own; take head out of model\.tie"
+    with pytest.raises(ScalingError, match=message):
+        layered(**tied, **{"train.parts": "head"})
+    table = "decoder.embedding.table"
+    assert layered(**tied, **{"train.parts": "[head.weight]"}).trained == {table}
+    assert table not in layered(**tied, **{"train.parts": "{last: 3}"}).trained
+
+
+BAD_PARTS = [
+    ("[head.wieght]", r"train\.parts='head\.wieght'.*no parameter has such a name; did you mean 'head\.weight'"),
+    ("[head.weight, '*.nothing']", r"train\.parts='\*\.nothing'.*no parameter"),
+    ("heads", r"train\.parts='heads'.*expected one of all, head, bias or a list of text or keys"),
+    ("{last: 4}", r"train\.parts.*there are 3 blocks; write \{last: 3\}"),
+    ("{last: 0}", r"train\.parts.*write \{last: 2\}"),
+]
+
+
+@pytest.mark.parametrize(("parts", "message"), BAD_PARTS)
+def test_parts_that_are_not_there_are_refused(parts, message):
+    with pytest.raises(ScalingError, match=message):
+        layered(**{"train.parts": parts})
+
+
+def test_parts_and_decay_name_the_run():
+    default = {"train.parts": "all", "train.layer_decay": 1}
+    changes = ({}, default, {"train.parts": "head"}, {"train.layer_decay": 0.9})
+    ids = [run_id(layered(**each).spec) for each in changes]
+    assert ids[0] == ids[1]
+    assert len(set(ids)) == 3
+
+
+# Rates by layer
+
+
+def rates(one: Experiment) -> dict[str, float]:
+    """Each parameter's peak learning rate, by its group."""
+    module = FamilyModule(one)
+    names = {id(tensor): spec.name for spec, tensor in parameters(module.model)}
+    groups = [group for optimizer in module.torch_optimizers for group in optimizer.param_groups]
+    return {names[id(tensor)]: group["peak"] for group in groups for tensor in group["params"]}
+
+
+@pytest.mark.parametrize(("name", "optimizer"), list(zip(FAMILIES, OPTIMIZERS, strict=True)))
+def test_rates_fall_by_a_factor_with_each_block_below_the_top(name, optimizer):
+    line = {"optimizer": f"{{kind: {optimizer}, lr: 0.01}}"}
+    plain, decayed = rates(layered(name, **line)), rates(layered(name, **line, **{"train.layer_decay": 0.5}))
+    for key, rate in plain.items():
+        below = 3 if ".embedding." in key or ".position" in key else 0
+        if ".blocks." in key:
+            below = 2 - int(key.split(".blocks.")[1].split(".")[0])
+        assert decayed[key] / rate == pytest.approx(0.5**below), key
+
+
+def test_a_table_that_is_read_at_both_ends_has_the_lowest_rate_and_mup_is_multiplied():
+    tied = rates(layered(**{"model.tie": "[decoder, head]", "train.layer_decay": 0.5}))
+    assert tied["decoder.embedding.table"] == min(tied.values()) == max(tied.values()) / 8
+    changes = {"parametrization": "{kind: MuP, base: 4}", "model.block.mixer.scale": "width"}
+    plain, decayed = rates(layered(**changes)), rates(layered(**changes, **{"train.layer_decay": 0.5}))
+    assert decayed["decoder.embedding.table"] == pytest.approx(plain["decoder.embedding.table"] / 8)
+    assert len(set(plain.values())) == 2
+
+
+# Tuning
+
+TUNINGS = {
+    "LoRA": "{kind: LoRA, rank: 2, targets: [all], dropout: 0.1}",
+    "Prefix": "{kind: Prefix, length: 2, mlp: 4}",
+    "Prompt": "{kind: Prompt, length: 2}",
+    "Adapters": "{kind: Adapters, activation: ReLU, bottleneck: 2}",
+    "IA3": "IA3",
+    "BitFit": "BitFit",
+}
+BIASED = {"model.block.channel.bias": "true"}
+
+
+@pytest.fixture(scope="module")
+def biased(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    runs = tmp_path_factory.mktemp("biased") / "runs"
+    return runs, train(words(runs, **BIASED))["run"]
+
+
+def tuned(biased: tuple[Path, str], kind: str, **changes: Any) -> list[str]:
+    return words(biased[0], **{**BIASED, "start.run": biased[1], "tuning": TUNINGS[kind], "seed": 1, **changes})
+
+
+@pytest.mark.parametrize("precision", ["32-true", "bf16-true"])
+@pytest.mark.parametrize("kind", TUNINGS)
+def test_a_tuned_run_keeps_its_base_to_the_bit_and_becomes_a_folder(kind, precision, biased, tmp_path, capsys):
+    """Its checkpoints hold what was trained, and what is read again is the same and generates."""
+    runs, first = biased
+    line = tuned(biased, kind, **{"trainer.precision": precision, "evaluate.precision": precision})
+    one, result = experiment(runs, **dict(word.split("=", 1) for word in line[1:])), train(line)
+    saved = read(result["run"], runs)
+    tuning, found = schema.build("tuning", saved.described.sections["tuning"]), saved.described.tensors
+    assert one.trained == {name for name in found if tuning.trains(name)}
+    assert differing(weights.of(one.initial_model()), found) == one.trained
+    assert differing(tensors(runs, first), found) == one.trained & tensors(runs, first).keys()
+    for folder in (runs / "store" / result["run"]).glob("checkpoints/*"):
+        assert load_file(folder / "weights.safetensors").keys() == one.trained
+    assert one.cost.parameters_trained == sum(found[name].numel() for name in one.trained)
+    write(tmp_path / "folder", saved, "here")
+    again, tokens = read(tmp_path / "folder"), torch.arange(10)[None] % 8
+    assert again.described.sections == saved.described.sections
+    batch = Batch(tokens, tokens)
+    assert torch.equal(again.model().logits(batch), saved.model().logits(batch))
+    assert main(["generate", result["run"], "--prompt", "1 2 3", "--steps", "4", "--runs", str(runs)]) == 0
+
+
+def test_a_run_starts_from_a_tuned_one_and_trains_what_it_lacks(biased):
+    runs, first = biased[0], train(tuned(biased, "LoRA"))["run"]
+    changes = {**BIASED, "start.run": first, "tuning": TUNINGS["LoRA"], "seed": 5}
+    second = experiment(runs, **changes)
+    assert not differing(tensors(runs, first), weights.of(second.initial_model()))
+    added = {name for name in second.names if "lora" in name}
+    assert second.trained == added
+    with pytest.raises(ScalingError, match=r"unused .*lora"):
+        experiment(runs, **{**changes, "tuning": "IA3"})
+    changes["start.run"] = biased[1]
+    new = experiment(runs, **changes, **{"start.new": "['decoder.stack.norm.*']"})
+    assert new.trained == new.saved == {*added, "decoder.stack.norm.gain"}
+    norms = experiment(runs, **changes, **{"train.parts": "['*.norm.*']"}).trained
+    assert {name for name in norms if ".norm." not in name} == added < norms
+
+
+# Early stopping
+
+WORSE = {"trainer.max_steps": 40, "train.patience": 2, "evaluate.points": 20, "optimizer.lr": 0.3}
+
+
+@pytest.fixture(scope="module")
+def stopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run with a learning rate that soon makes it worse again."""
+    runs = tmp_path_factory.mktemp("stopped") / "runs"
+    train(words(runs, **WORSE))
+    return runs
+
+
+def test_a_run_ends_after_so_many_evaluations_without_improvement(stopped, capsys):
+    result, found = left(stopped).result, left(stopped).losses
+    evaluated = {step: loss for (step, kind), loss in found.items() if kind == "evaluate"}
+    best = min(evaluated, key=lambda step: evaluated[step])
+    assert (result["outcome"], result["best_step"], result["loss"]) == ("finished", best, evaluated[best])
+    assert result["step"] == max(evaluated) < 40
+    assert sum(step > best for step in evaluated) == 2
+    assert result["tokens"] == result["step"] * 4 * 16
+    one = experiment(stopped, **WORSE)
+    assert set(evaluated) == {step for step in one.evaluated if step <= result["step"]}
+    assert len(set(one.evaluated.values())) == 1  # evaluations that are compared are on the same windows
+    assert main(["train", *words(stopped, **WORSE)]) == 0
+    assert f"best at step {best} of {result['step']}, " in capsys.readouterr().out
+
+
+def test_its_weights_are_the_best_ones_and_stay(stopped, tmp_path, capsys):
+    runs = tmp_path / "runs"
+    shutil.copytree(stopped, runs)
+    (run,), best = Ledger.open(runs).runs(), left(runs).result["best_step"]
+    saved = Ledger.open(runs).checkpoint(run, best)
+    assert saved is not None
+    assert not differing(load_file(saved.folder / "weights.safetensors"), tensors(runs, run))
+    assert main(["gc", f"runs={runs}", "--free", "--json"]) == 0
+    assert {item["kind"] for item in json.loads(capsys.readouterr().out)["items"]} == {"checkpoint"}
+    assert read(run, runs).place == {"run": run, "step": best}
+    assert left(runs).weights == left(stopped).weights
+
+
+def test_with_patience_to_spare_the_best_weights_are_the_result_all_the_same(run):
+    found = run(**{**WORSE, "train.patience": 100, "trainer.max_steps": 20})
+    assert found["step"] == 20
+    assert found["best_step"] < 20
+
+
+def test_patience_and_its_evaluations_name_the_run():
+    changes = ({}, {"evaluate.points": 4}, {"train.patience": 3}, {"train.patience": "null"})
+    assert len({run_id(experiment(**{**WORSE, **each}).spec) for each in changes}) == 4
+
+
+def test_a_higher_score_is_better_and_a_lower_loss():
+    by_loss, by_score = Best(), Best()
+    for step, loss in enumerate([3.0, 2.0, 2.5, math.nan], 1):
+        by_loss = by_loss.after(step, {"loss": loss})
+    for step, score in enumerate([0.5, 0.7, 0.7], 1):
+        by_score = by_score.after(step, {"loss": 1.0 / step, "score": score})
+    assert (by_loss.best_step, by_loss.since) == (2, 2)
+    assert (by_score.best_step, by_score.best, by_score.since) == (2, 0.7, 1)
