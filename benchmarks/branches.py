@@ -19,7 +19,7 @@ from pathlib import Path
 
 from scaling.laws.intervals import student
 from scaling.ledger import Ledger
-from scaling.studies.launch import train
+from scaling.studies.scheduler import train
 from scaling.studies.plan import Plan, Run, plan
 from scaling.studies.question import Question, read
 from scaling.studies.record import enter

@@ -17,8 +17,7 @@ from scaling import cli
 from scaling.config import load
 from scaling.errors import ScalingError
 from scaling.ledger import run_id
-from scaling.studies import launch
-from scaling.studies.machine import Size
+from scaling.studies.machine import sized, threads
 from scaling.studies.plan import plan
 from scaling.studies.question import Question
 from scaling.training import machine
@@ -91,21 +90,11 @@ def test_workers_of_small_runs_have_one_thread_on_a_machine_of_many_cores(tmp_pa
     """Two runs on 64 cores are two workers, which could have 32 threads each."""
     settings = {"size": "tiny", "size.vocabulary": None, "data": "synthetic"}
     question = Question("x", "which?", "decoder", settings, {"trainer.max_steps": [20], "seed": [0, 1]})
-    found, sizes = plan(question, [f"runs={tmp_path}"]), []
-
-    class Crew(launch.Local):
-        def __init__(self, command, size, most, log):
-            super().__init__(command, size, most, log)
-            sizes.append(size)
-            self.alive = lambda progress=0: False
-
+    found = plan(question, [f"runs={tmp_path}"])
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(64), raising=False)
-    monkeypatch.setattr(launch, "Local", Crew)
-    ledger = found.ledger()
-    ledger.study_folder("x").mkdir(parents=True)
-    (ledger.study_folder("x") / "workers.log").touch()
-    launch.train(ledger, "x", found, lambda _: None)
-    assert sizes == [Size(2, 1)]
+    size = sized(found)
+    assert (size.workers, size.threads) == (2, 32)
+    assert threads(found, size.threads) == 1
 
 
 def test_doctor_does_not_praise_every_core(monkeypatch, tmp_path, capsys):
