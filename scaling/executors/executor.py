@@ -13,8 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
-from scaling.errors import DISK, ScalingError
-from scaling.training.signals import name as name_of
+from scaling.errors import ScalingError
 
 FILE, MODULE = "SCALING_MAIN_FILE", "SCALING_MAIN_MODULE"  # variables that name the `__main__` of a command
 
@@ -88,12 +87,3 @@ def ended(name: str, function: Callable[..., Any], arguments: tuple[Any, ...]) -
         reason = str(error) if known else "".join(traceback.format_exception(error))
         print(f"{name}: {reason}", file=sys.stderr, flush=True)
         return End("failed", reason=" ".join(str(error).split())[:300], code=error.code if known else 1)
-
-
-def meaning(code: int | None) -> str:
-    """An exit code, with what it means where that is not plain."""
-    if code is None:
-        return "an unknown code"
-    if code < 0:
-        return f"{code} (killed by {name_of(-code)})"
-    return f"{code} (the disk is full or failing)" if code == DISK else str(code)

@@ -21,8 +21,9 @@ from pathlib import Path
 from typing import Any
 
 from scaling import schema
-from scaling.executors.executor import FILE, MODULE, ONE_THREAD, End, Resources, Status, ended, meaning
+from scaling.executors.executor import FILE, MODULE, ONE_THREAD, End, Resources, Status, ended
 from scaling.training.signals import Stopped, leave, listening
+from scaling.training.signals import name as name_of
 
 LEAVING = 60.0  # seconds in which a process may save its run and leave
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
@@ -168,7 +169,8 @@ class Local:
             worker.handle = None
         except (EOFError, OSError):
             self._discard(worker)
-            reason = f"its process ended with {meaning(worker.process.exitcode)}"
+            code = worker.process.exitcode or 0
+            reason = f"its process was killed by {name_of(-code)}" if code < 0 else f"its process left with {code}"
             handle.end = End("cancelled" if handle.cancelled else "died", reason=reason)
 
     def _discard(self, worker: Worker) -> None:

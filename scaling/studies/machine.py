@@ -8,13 +8,14 @@ import hashlib
 import itertools
 import json
 import math
+import multiprocessing
 import os
 import platform
-import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from multiprocessing.synchronize import Semaphore
 from pathlib import Path
 from typing import Literal
 
@@ -39,37 +40,31 @@ def busy_cores(number: int, begin: Callable[[], Work]) -> Iterator[None]:
 
     They are forked, so nothing is imported again; none where a device is in use, which a fork would not survive.
     """
-    processes: list[int] = []
+    context = multiprocessing.get_context("fork")
+    ready, number = context.Semaphore(0), 0 if torch.cuda.is_initialized() else number
+    processes = [context.Process(target=_repeat, args=(begin, ready), daemon=True) for _ in range(number)]
     try:
-        if not torch.cuda.is_initialized():
-            ready = [_forked(begin, processes) for _ in range(number)]
-            for pipe in ready:
-                os.read(pipe, 1)
-                os.close(pipe)
+        for process in processes:
+            process.start()
+        for _ in processes:
+            ready.acquire()
         yield
     finally:
         for process in processes:
-            os.kill(process, signal.SIGKILL)
-            os.waitpid(process, 0)
+            if process.pid is not None:
+                process.kill()
+                process.join()
 
 
-def _forked(begin: Callable[[], Work], processes: list[int]) -> int:
-    """One more, and a pipe that can be read as soon as it has started or failed."""
-    parent = os.getpid()
-    reader, writer = os.pipe()
-    process = os.fork()
-    if process:
-        processes.append(process)
-        os.close(writer)
-        return reader
-    try:
-        os.close(reader)
-        deed = begin()
-        os.close(writer)
-        while os.getppid() == parent:
-            deed()
-    finally:
-        os._exit(0)  # this process is a copy: what its parent would clean up or report is not its own
+def _repeat(begin: Callable[[], Work], ready: Semaphore) -> None:
+    with suppress(BaseException):  # one that fails, or is stopped, is done without
+        try:
+            work = begin()
+        finally:
+            ready.release()
+        parent = multiprocessing.parent_process()
+        while parent is not None and parent.is_alive():
+            work()
 
 
 Strategy = Literal["ddp", "fsdp"]
