@@ -19,10 +19,10 @@ from pathlib import Path
 
 from scaling.laws.intervals import student
 from scaling.ledger import Ledger
-from scaling.studies.launch import train
 from scaling.studies.plan import Plan, Run, plan
 from scaling.studies.question import Question, read
 from scaling.studies.record import enter
+from scaling.studies.scheduler import train
 
 STUDY = "quickstart"
 SIZES = (0, 2, 4)  # of the study's, over 1.2 decades

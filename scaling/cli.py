@@ -20,7 +20,6 @@ from functools import partial
 from typing import Any, Literal, NamedTuple, get_args, get_origin
 
 import scaling
-from scaling import parent
 from scaling.errors import ScalingError, from_os, nearest
 from scaling.standard_error import keep_going, say
 from scaling.training.signals import Stopped, leave, listening
@@ -58,7 +57,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         keep_going()
     try:
         with listening(to_the_end=argv is None):
-            parent.follow()
             code = _run(list(sys.argv[1:] if argv is None else argv))
             sys.stdout.flush()
             return code

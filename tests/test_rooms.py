@@ -17,7 +17,7 @@ PACKAGE = Path(__file__).parents[1] / "scaling"
 FLOORS = """
     version errors printing atomic parent standard_error json_lines schema shape batch
     strict_yaml config kernel nn model cost metric data objective laws figures
-    ledger decode interop scoring training studies sweeps tables reports inside verbs __init__ cli __main__
+    ledger decode interop scoring training executors studies sweeps tables reports inside verbs __init__ cli __main__
 """
 ROOMS: Sequence[str] = FLOORS.split()
 ALONE = {

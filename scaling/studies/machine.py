@@ -8,13 +8,14 @@ import hashlib
 import itertools
 import json
 import math
+import multiprocessing
 import os
 import platform
-import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from multiprocessing.synchronize import Semaphore
 from pathlib import Path
 from typing import Literal
 
@@ -24,7 +25,8 @@ from scaling import atomic
 from scaling.cost import Cost
 from scaling.data.plan import BatchSize, Windows
 from scaling.errors import ScalingError
-from scaling.studies.plan import Plan, Run
+from scaling.executors.executor import Resources
+from scaling.studies.plan import Job, Plan
 from scaling.training.experiment import Experiment
 from scaling.training.machine import cores, environment, suited
 from scaling.training.precision import Weights
@@ -38,37 +40,31 @@ def busy_cores(number: int, begin: Callable[[], Work]) -> Iterator[None]:
 
     They are forked, so nothing is imported again; none where a device is in use, which a fork would not survive.
     """
-    processes: list[int] = []
+    context = multiprocessing.get_context("fork")
+    ready, number = context.Semaphore(0), 0 if torch.cuda.is_initialized() else number
+    processes = [context.Process(target=_repeat, args=(begin, ready), daemon=True) for _ in range(number)]
     try:
-        if not torch.cuda.is_initialized():
-            ready = [_forked(begin, processes) for _ in range(number)]
-            for pipe in ready:
-                os.read(pipe, 1)
-                os.close(pipe)
+        for process in processes:
+            process.start()
+        for _ in processes:
+            ready.acquire()
         yield
     finally:
         for process in processes:
-            os.kill(process, signal.SIGKILL)
-            os.waitpid(process, 0)
+            if process.pid is not None:
+                process.kill()
+                process.join()
 
 
-def _forked(begin: Callable[[], Work], processes: list[int]) -> int:
-    """One more, and a pipe that can be read as soon as it has started or failed."""
-    parent = os.getpid()
-    reader, writer = os.pipe()
-    process = os.fork()
-    if process:
-        processes.append(process)
-        os.close(writer)
-        return reader
-    try:
-        os.close(reader)
-        deed = begin()
-        os.close(writer)
-        while os.getppid() == parent:
-            deed()
-    finally:
-        os._exit(0)  # this process is a copy: what its parent would clean up or report is not its own
+def _repeat(begin: Callable[[], Work], ready: Semaphore) -> None:
+    with suppress(BaseException):  # one that fails, or is stopped, is done without
+        try:
+            work = begin()
+        finally:
+            ready.release()
+        parent = multiprocessing.parent_process()
+        while parent is not None and parent.is_alive():
+            work()
 
 
 Strategy = Literal["ddp", "fsdp"]
@@ -116,7 +112,7 @@ MOST_A_GPU = 4  # workers: beyond, they wait for one another
 
 @dataclass(frozen=True)
 class Size:
-    """Worker processes, the torch threads of each, and the GPUs that they are dealt out to."""
+    """Jobs at the same time, the torch threads of each, and the GPUs of the machine."""
 
     workers: int
     threads: int = 1
@@ -132,17 +128,32 @@ def sized(plan: Plan, workers: int | None = None) -> Size:
     """
     if workers is not None and workers < 1:
         raise ScalingError("expected at least one worker", key="--workers", value=workers)
-    largest = max(map(_bytes, plan.runs))
     gpus = torch.cuda.device_count()
     if gpus:
-        each = int(FILLED * torch.cuda.get_device_properties(0).total_memory / (largest + PROCESS))
         # A run that no GPU holds alone takes them all.
-        fitting = gpus * min(MOST_A_GPU, each) if each else 1
-        chosen = workers or max(1, min(fitting, len(plan.runs)))
-        return Size(chosen, max(1, cores() // chosen), gpus if each else 0)
-    fitting = int(FILLED * machine_memory() / (largest + PROCESS))
-    chosen = workers or max(1, min(cores(), fitting, len(plan.runs)))
-    return Size(chosen, max(1, cores() // chosen))
+        fitting = gpus * min(MOST_A_GPU, int(1 / min(map(_of_a_gpu, plan.runs)))) or 1
+    else:
+        fitting = int(FILLED * machine_memory() / (max(map(_bytes, plan.runs)) + PROCESS))
+    chosen = workers or max(1, min(fitting, len(plan.runs), *([] if gpus else [cores()])))
+    return Size(chosen, max(1, cores() // chosen), gpus)
+
+
+def resources(job: Job, size: Size) -> Resources:
+    """What a job takes: the threads of a worker, and where there are GPUs the fraction of one that its memory fills, a
+    worker's share at least; the GPUs that its config asks for, or all where none holds it alone.
+    """
+    if not size.gpus:
+        return Resources(size.threads)
+    devices, memory = job.experiment.config["trainer.devices"], _of_a_gpu(job)
+    if isinstance(devices, int) and devices > 1:
+        return Resources(size.threads, min(devices, size.gpus))
+    gpus = min(1.0, max(memory, size.gpus / size.workers)) if memory <= 1 else float(size.gpus)
+    return Resources(size.threads, gpus)
+
+
+def _of_a_gpu(job: Job) -> float:
+    """The fraction of one GPU's memory that a job fills."""
+    return (_bytes(job) + PROCESS) / (FILLED * torch.cuda.get_device_properties(0).total_memory)
 
 
 def threads(plan: Plan, most: int) -> int:
@@ -155,7 +166,7 @@ def machine_memory() -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
-def _bytes(run: Run) -> float:
+def _bytes(run: Job) -> float:
     experiment = run.experiment
     rows = experiment.config["train.micro_batch"] or experiment.size.size(0)
     return sum(memory(experiment.cost, experiment.config["trainer.precision"], rows, Layout()).values())

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from functools import lru_cache, partial
 from pathlib import Path
@@ -212,7 +211,6 @@ def _some(names: Sequence[str]) -> str:
 
 
 FOLDER = "decisions"
-PAUSE = 0.2  # seconds between looks for a further decision
 
 Decision = Mapping[str, Any]
 
@@ -243,36 +241,12 @@ def decide(ledger: Ledger, study: str, number: int, document: Decision) -> None:
     with disk("cannot write a decision"):
         folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{number:04d}.json"
-    if not publish(path, seal(document)):
-        fix = "let one command at a time run the study"
-        raise ScalingError("another command decided at the same time", file=path, fix=fix)
+    publish(path, seal(document))  # where another command was quicker, its decision stands
 
 
 def is_open(made: Sequence[Decision]) -> bool:
     """Whether further runs may be chosen."""
     return bool(made) and "concluded" not in made[-1]
-
-
-def plans(ledger: Ledger, study: str, words: Sequence[str]) -> Iterator[tuple[Plan, Callable[[], bool]]]:
-    """The plan of a study, and each further one that its decisions make of it, with what shows that there is another.
-
-    Waits for further decisions until they are concluded; a study that is not adaptive has one plan.
-    """
-
-    while True:
-        path = ledger.plan_file(study)
-
-        def has_another(before: Any = path) -> bool:
-            return ledger.plan_file(study) != before
-
-        yield entered(ledger, study, words), has_another
-        while not has_another():
-            if not is_open(decisions(ledger, study)):
-                # The last plan is entered before the conclusion.
-                if has_another():
-                    break
-                return
-            time.sleep(PAUSE)
 
 
 def name_parts(goal: str, budget: float | None) -> list[str]:

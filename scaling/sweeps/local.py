@@ -1,41 +1,54 @@
-"""Local: a sweep with no server. One controller draws the cells, warm workers forked from it train them.
+"""Local: a sweep with no server. The command draws the cells, and an executor's processes of this machine train them.
 
-Torch and Lightning are imported once, before the workers are forked, so a run costs its training and some hundredths
-of a second. The ledger holds the runs: the same command again finds what is done and goes on with the rest.
+The ledger holds the runs: the same command again finds what is done and goes on with the rest.
 """
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
-import signal
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+import traceback
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from multiprocessing import Pipe
-from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from scaling import parent
+from scaling import atomic
 from scaling.errors import DISK, ScalingError
+from scaling.executors.executor import Executor, Handle, Resources
+from scaling.executors.local import Local
+from scaling.ledger import Ledger
+from scaling.ledger.document import disk
+from scaling.ledger.identity import RUN_ID
 from scaling.studies.findings import write_points
-from scaling.sweeps.check import Looks, alone, check
-from scaling.sweeps.file import Cell, Sweep
+from scaling.sweeps.check import Looks, alone, check, experiment
+from scaling.sweeps.file import Cell, Metric, Sweep
+from scaling.sweeps.hyperband import Hyperband
 from scaling.sweeps.search import Search, searched
 from scaling.sweeps.table import name, ordered, row
-from scaling.sweeps.worker import DISK_FULL, Report, heard, say, serve
-from scaling.training.signals import Stopped, deferred, forked
+from scaling.training.machine import cores
+from scaling.training.point import point
+from scaling.training.signals import PRUNE, deferred
 
 LOOK = 0.5  # seconds between looks at runs that others have
-RETRIES = 1  # of a cell whose worker died or whose run failed; a divergence is a result
-PATIENCE = 5.0  # seconds until a run that another worker has is asked for again
-LEAVING = 60.0  # seconds in which a worker may save its run and leave
+RETRIES = 1  # of a cell whose process died or whose run failed; a divergence is a result
+PATIENCE = 5.0  # seconds until a run that another command has is submitted again
+
+
+@dataclass(frozen=True)
+class Report:
+    """What came of a cell: the run, how it ended, the metric's values (lower better), and its point."""
+
+    run: str | None
+    outcome: str
+    loss: float | None = None
+    values: list[float] = field(default_factory=list)
+    point: Mapping[str, Any] = field(default_factory=dict)
+    reason: str | None = None
 
 
 @dataclass
@@ -45,9 +58,13 @@ class Trial:
     number: int
     cell: Cell
     report: Report | None = None
-    values: list[float] = field(default_factory=list)  # of the metric so far, lower better
     failures: int = 0
     not_before: float = 0.0
+
+    @property
+    def values(self) -> Sequence[float]:
+        """The metric's values, lower better."""
+        return () if self.report is None else self.report.values
 
     @property
     def is_missing(self) -> bool:
@@ -91,48 +108,9 @@ class Trials:
             trial.not_before = time.monotonic() + (PATIENCE if report.outcome == "busy" else 0.0)
             self.again.append(trial)
             return
-        trial.report, trial.values = report, report.values
+        trial.report = report
         self.search.hear(trial.number, report.outcome, report.values[-1] if report.values else None)
         self.tell(trial)
-
-    def stops(self, trial: Trial) -> bool:
-        """Whether hyperband stops a trial with the values it has now."""
-        others = [other.values for other in self.drawn if other is not trial and other.values]
-        return self.sweep.hyperband is not None and self.sweep.hyperband.stops(trial.values, others)
-
-
-@dataclass
-class Worker:
-    """A forked process, the place it trains at (a device's number, None for a core), and what it is at."""
-
-    process: int
-    pipe: Connection
-    place: str | None
-    trial: Trial | None = None
-
-
-def places() -> list[str | None]:
-    """Where workers train: on each of this machine's GPUs, else on each core that this process may use."""
-    os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")  # counting devices must not touch one before the fork
-    count = torch.cuda.device_count()
-    if not count:
-        return [None] * len(os.sched_getaffinity(0))
-    named = os.environ.get("CUDA_VISIBLE_DEVICES", "")
-    return list(named.split(",")) if named else [str(number) for number in range(count)]
-
-
-@contextmanager
-def workers(sweep: Sweep, at: Sequence[str | None], log: Path) -> Iterator[list[Worker]]:
-    """The workers, forked now: before this process has touched a device, which a fork would not survive."""
-    log.parent.mkdir(parents=True, exist_ok=True)
-    crew: list[Worker] = []
-    try:
-        for place in at:
-            _add(crew, sweep, place, log)
-        yield crew
-    finally:
-        with deferred():
-            _stop(crew)
 
 
 def run(
@@ -145,20 +123,95 @@ def run(
     def ended(trial: Trial) -> None:
         tell(f"{sum(each.report is not None for each in trials.drawn)} of {sweep.size}  {trial}")
 
-    at = places()
-    at = at if count is None else [at[number % len(at)] for number in range(count)]
+    gpus = torch.cuda.device_count()
+    most = [number for number in (count or gpus or cores(), sweep.size) if number]
     folder = Path(looks.first["runs"]) / "sweeps" / f"{sweep.name}-{sweep.identity(words)[:8]}"
-    log = folder / "workers.log"
-    with workers(sweep, at[: sweep.size or len(at)], log) as crew:
+    executor = Local(min(most), folder / "workers.log", gpus)
+    try:
         outlook = check(sweep, looks)
         alone(sweep, looks.first)
         tell(outlook.described(sweep))
         trials = Trials(sweep, searched(sweep, folder), ended)
-        _train(trials, words, crew, log)
+        _train(trials, words, executor, Resources(gpus=min(1.0, gpus / executor.slots)), folder)
+    finally:
+        with deferred():
+            executor.close()
     table = _rows(trials.drawn)
     if table:
         write_points(table, folder / "points.csv")
     return trials.drawn, table, folder
+
+
+def _train(trials: Trials, words: Sequence[str], executor: Executor, resources: Resources, folder: Path) -> None:
+    sweep, running = trials.sweep, list[tuple[Handle, Trial]]()
+    while True:
+        while len(running) < executor.slots and (trial := trials.following()) is not None:
+            label = name(trial.cell)
+            log = {"group": sweep.name, "name": label, "tags": [f"sweep={sweep.name}"]}
+            named = [f"log.{key}={json.dumps(value)}" for key, value in log.items()]
+            call = [*sweep.overrides(trial.cell), *named, *words], sweep.metric, sweep.hyperband, folder / "values"
+            running.append((executor.submit(label, train_cell, *call, resources=resources), trial))
+        if not running and not trials.again:
+            return
+        executor.wait(LOOK)
+        for handle, trial in list(running):
+            if (end := handle.wait(0)) is not None:
+                running.remove((handle, trial))
+                if end.code == DISK:
+                    raise ScalingError(end.reason or "the disk is full", code=DISK)
+                trials.ended(trial, end.value or Report(None, "failed", reason=end.reason))
+
+
+def train_cell(words: list[str], metric: Metric | None, hyperband: Hyperband | None, folder: Path) -> Report:
+    """Train a cell, where an executor calls this. Hyperband compares it with the values of others in `folder`."""
+    from scaling.training.run import Observers, train_run
+
+    try:
+        assembled = experiment(words)
+        ledger = Ledger.create(assembled.config["runs"])
+        run = ledger.add(assembled.spec)
+    except ScalingError as error:
+        if error.code == DISK:
+            raise
+        return Report(None, "refused", reason=str(error))
+    followed = [] if metric is None or hyperband is None else [_follow(metric, hyperband, folder, ledger, run)]
+    described = point(assembled)
+    try:
+        result = ledger.result(run) or train_run(assembled, ledger, Observers(followed))
+    except Exception as error:
+        # The attempt has recorded the reason; the sweep goes on with the other runs.
+        if isinstance(error, ScalingError) and error.code == DISK:
+            raise
+        traceback.print_exception(error, file=sys.stderr)
+        return Report(run, "failed", point=described, reason=" ".join(str(error).split())[:300])
+    if result is None:
+        return Report(run, "busy", point=described, reason="another command is at it")
+    values = [] if metric is None else metric.of(ledger.history(run))
+    if followed:
+        _publish(folder / run, values)
+    return Report(run, result["outcome"], result["loss"], values, described, result.get("reason"))
+
+
+def _follow(metric: Metric, hyperband: Hyperband, folder: Path, ledger: Ledger, run: str) -> Callable[[Any], None]:
+    """What hears each entry of a run's log, and stops the run where hyperband does with the values that are there."""
+    steps = {entry["step"]: value for entry in ledger.history(run) for value in metric.of([entry])}
+
+    def follow(entry: Mapping[str, Any]) -> None:
+        for value in metric.of([entry]):
+            steps[entry["step"]] = value
+            values = [steps[step] for step in sorted(steps) if step <= entry["step"]]
+            _publish(folder / run, values)
+            others = [other for other in folder.iterdir() if RUN_ID.fullmatch(other.name) and other.name != run]
+            if hyperband.stops(values, [atomic.read_json(other) for other in others]):
+                os.kill(os.getpid(), PRUNE)
+
+    return follow
+
+
+def _publish(file: Path, values: list[float]) -> None:
+    with disk("cannot write the values of a run"):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        atomic.write_json(file, values)
 
 
 def _rows(trials: Iterable[Trial]) -> list[dict[str, Any]]:
@@ -170,119 +223,3 @@ def _rows(trials: Iterable[Trial]) -> list[dict[str, Any]]:
             line = row(report.run, name(trial.cell), report.outcome, report.loss, trial.cell, report.point)
             by_run.setdefault(report.run, line)
     return ordered(by_run.values())
-
-
-def _train(trials: Trials, words: Sequence[str], crew: list[Worker], log: Path) -> None:
-    while True:
-        for worker in crew:
-            if worker.trial is None:
-                _hand(worker, trials, words)
-        busy = {worker.pipe: worker for worker in crew if worker.trial is not None}
-        if not busy and not trials.again:
-            return
-        if not busy:
-            time.sleep(LOOK)
-            continue
-        for pipe in wait(list(busy), LOOK if trials.again else None):
-            _hear(busy[pipe], trials, crew, log)  # type: ignore[index]
-
-
-def _stop(crew: Sequence[Worker]) -> None:
-    """A worker that is at a run saves it at its next step; one that is not finds its pipe closed."""
-    for worker in crew:
-        if worker.trial is not None:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(worker.process, signal.SIGTERM)
-        worker.pipe.close()
-    until = time.monotonic() + LEAVING
-    for worker in crew:
-        with contextlib.suppress(ChildProcessError):
-            if not _ended(worker.process, until):
-                os.kill(worker.process, signal.SIGKILL)
-                os.waitpid(worker.process, 0)
-
-
-def _ended(process: int, until: float) -> bool:
-    """Whether a process ends until then."""
-    while not os.waitpid(process, os.WNOHANG)[0]:
-        if time.monotonic() >= until:
-            return False
-        time.sleep(0.01)
-    return True
-
-
-def _hand(worker: Worker, trials: Trials, words: Sequence[str]) -> None:
-    trial = worker.trial = trials.following()
-    if trial is not None:
-        trial.values = []
-        sweep = trials.sweep.name
-        log = {"group": sweep, "name": name(trial.cell), "tags": [f"sweep={sweep}"]}
-        named = [f"log.{key}={json.dumps(value)}" for key, value in log.items()]
-        say(worker.pipe, [*trials.sweep.overrides(trial.cell), *named, *words])
-
-
-def _hear(worker: Worker, trials: Trials, crew: list[Worker], log: Path) -> None:
-    trial = worker.trial
-    assert trial is not None
-    try:
-        message = heard(worker.pipe)
-    except (EOFError, ConnectionResetError):
-        trials.ended(trial, Report(None, "failed", reason="its worker died"))
-        _replace(crew, worker, trials.sweep, log)
-        return
-    if "values" in message:
-        trial.values = message["values"]
-        say(worker.pipe, trials.stops(trial))
-    else:
-        worker.trial = None
-        report = Report(**message["report"])
-        if report.outcome == DISK_FULL:
-            raise ScalingError(report.reason or "the disk is full", code=DISK)
-        trials.ended(trial, report)
-
-
-def _replace(crew: list[Worker], dead: Worker, sweep: Sweep, log: Path) -> None:
-    """Another worker in the place of one that died, unless this process has touched a device meanwhile."""
-    dead.pipe.close()
-    os.waitpid(dead.process, 0)
-    crew.remove(dead)
-    if not torch.cuda.is_initialized():
-        _add(crew, sweep, dead.place, log)
-    elif not crew:
-        raise RuntimeError(f"every worker has died; {log} shows why")
-
-
-def _add(crew: list[Worker], sweep: Sweep, place: str | None, log: Path) -> None:
-    """One more worker, or none: a signal comes before it or after it."""
-    with deferred():
-        crew.append(_forked(sweep, place, log, crew))
-
-
-def _forked(sweep: Sweep, place: str | None, log: Path, crew: Sequence[Worker]) -> Worker:
-    ours, theirs = Pipe()
-    controller = os.getpid()
-    process = os.fork()
-    if process:
-        theirs.close()
-        return Worker(process, ours, place)
-    code = 1
-    try:
-        parent.follow(controller)
-        os.setpgrp()  # the terminal's signals reach the controller, which hands them on
-        forked()
-        # Pipes of others that stay open here would never close there.
-        for pipe in (ours, *(worker.pipe for worker in crew)):
-            pipe.close()
-        log_file = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
-        for descriptor in (sys.stdout.fileno(), sys.stderr.fileno()):
-            os.dup2(log_file, descriptor)
-        if place is None:
-            torch.set_num_threads(1)
-        else:
-            os.environ["CUDA_VISIBLE_DEVICES"] = place
-        serve(theirs, sweep.metric, sweep.hyperband is not None)
-        code = 0
-    except Stopped as stopped:
-        code = stopped.code
-    finally:
-        os._exit(code)

@@ -56,7 +56,7 @@ def prepare(words: Sequence[str]) -> None:
     """
     _, ledger, plan, run = _loaded(words, ["log.wandb=disabled"])
     if not launched() and ledger.result(run.run) is None:
-        from scaling.studies.work import grow  # imports Lightning, which a check of the sweep does without
+        from scaling.studies.scheduler import grow  # imports Lightning, which a check of the sweep does without
 
         grow(ledger, plan, run)
 

@@ -23,7 +23,7 @@ from scaling.tables.table import Table, located
 from scaling.training.finetune import check_task, name_of, named
 
 if TYPE_CHECKING:
-    from scaling.studies.launch import Unfinished
+    from scaling.studies.scheduler import Unfinished
 
 INHERITED = ("seed", "log.wandb", "log.project")
 """Keys of a run that its finetunings have too: another seed draws another head and another order of the examples."""
@@ -171,8 +171,8 @@ def trained(
     finetuned on the tasks of the columns.
     """
     from scaling.standard_error import say
-    from scaling.studies.launch import train
     from scaling.studies.progress import listener
+    from scaling.studies.scheduler import train
 
     planned, kept = plan(question(table, words, study), words), None
     if source:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 COMMANDS = {
     "train": ("train", "finetune"),
-    "study": ("study", "report", "watch", "work"),
+    "study": ("study", "report", "watch"),
     "plan": ("plan",),
     "predict_run": ("predict-run", "predictions"),
     "table": ("table", "decide"),

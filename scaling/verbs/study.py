@@ -1,4 +1,4 @@
-"""Train a study, watch it, add a worker to it, and write its report."""
+"""Train a study, watch it, and write its report."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from scaling.ledger import Ledger
     from scaling.studies.adaptive import Decider
     from scaling.studies.findings import Findings, TaskFindings
-    from scaling.studies.launch import Unfinished
     from scaling.studies.live import LiveLaw
     from scaling.studies.plan import Plan
     from scaling.studies.progress import Progress
+    from scaling.studies.scheduler import Unfinished
 
 
 @dataclass(frozen=True, repr=False)
@@ -125,8 +125,8 @@ def study(
     *overrides: str,
     at: str | None = None,
     workers: PositiveInt | None = None,
-    launcher: Literal["local", "slurm"] = "local",
-    slurm: Mapping[str, Any] = {},
+    executor: Literal["local", "slurm"] = "local",
+    set: Mapping[str, Any] = {},
     tasks: tuple[str, ...] = (),
     adaptive: str | None = None,
     budget: PositiveFloat | None = None,
@@ -151,8 +151,8 @@ def study(
 
     Args:
         study: a shipped study, a path, or in Python the fields of a study as a dict
-        launcher: who starts the workers
-        slurm: options of sbatch, as submitit names them
+        executor: where its runs are trained; several commands may share a study
+        set: settings of the executor: options of sbatch, as submitit names them
         tasks: finetune each finished run on these too
         adaptive: choose the runs one after another, until the goal is reached
     """
@@ -163,9 +163,9 @@ def study(
     from scaling.studies.adaptive import decider
     from scaling.studies.estimate import choose_scale
     from scaling.studies.identifiability import shortfall
-    from scaling.studies.launch import train
     from scaling.studies.progress import listener, teller
     from scaling.studies.record import decisions, enter
+    from scaling.studies.scheduler import train
     from scaling.studies.tasks import task_plan, with_tasks
 
     refuse_budget(adaptive, budget)
@@ -179,9 +179,6 @@ def study(
         for remark in filter(None, (why, extended, shortfall(plan.question, plan.fitted))):
             tell(remark)
     else:
-        if launcher != "local":
-            fix = "leave --launcher out; start further workers with `scaling work`"
-            raise ScalingError("an adaptive study starts its workers here", key="--launcher", value=launcher, fix=fix)
         decided = decider(study, at, given, parse_goal(adaptive), budget, workers, tasks)
         plan, ledger = decided(), decided.ledger
     name = plan.question.name
@@ -189,9 +186,18 @@ def study(
         print_remarks(run.experiment.config for run in (decided.field.runs if decided else plan.runs))
 
     def trained(plan: Plan, decided: Decider | None = None) -> Unfinished | None:
-        options: Any = {"workers": workers, "launcher": launcher, "parameters": slurm, "retry_failed": retry_failed}
         with listener(progress) as heard:
-            missing = train(ledger, plan.question.name, plan, heard, decided=decided, **options)
+            missing = train(
+                ledger,
+                plan.question.name,
+                plan,
+                heard,
+                workers=workers,
+                executor=executor,
+                parameters=set,
+                retry_failed=retry_failed,
+                decided=decided,
+            )
         if missing is not None and missing.code == DISK:
             raise _not_done(plan.question.name, missing)
         return missing
@@ -327,22 +333,3 @@ def watch(
         time.sleep(every)
     if mirror is not None:
         mirror.end()
-
-
-@verb
-def work(study: str, *, runs: str | Path = RUNS) -> None:
-    """Train what is not done of a study until nothing is left: one more worker, on any machine that sees the folder.
-
-        scaling work quickstart
-        scaling work quickstart runs=/shared/runs
-
-    Args:
-        study: a study that was started
-    """
-    from scaling.ledger import Ledger
-    from scaling.studies.record import plans
-    from scaling.studies.work import work
-
-    ledger = Ledger.open(runs)
-    for plan, outdated in plans(ledger, study, [f"runs={ledger.root}"]):
-        work(ledger, plan, outdated=outdated)

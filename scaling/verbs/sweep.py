@@ -110,7 +110,7 @@ def sweep(
         what = "name one sweep's file" if file is None else "a study takes the place of a file"
         raise ScalingError(what, key="FILE", fix="as in scaling sweep sweeps/learning_rate.yaml, or --study NAME")
     if local and study is not None:
-        raise ScalingError("a study has workers of its own", key="--local", fix=f"scaling work {study}")
+        raise ScalingError("a study is trained by its own command", key="--local", fix=f"scaling study {study}")
     if workers is not None and not local:
         raise ScalingError("workers are those of --local", key="--workers", fix="elsewhere, start an agent a node")
     where = [word for word in overrides if word.startswith("runs=")]

@@ -16,7 +16,7 @@ from scaling.verbs.verb import PYTHON, Flag, Result, verb
 if TYPE_CHECKING:
     import pandas
 
-    from scaling.studies.launch import Unfinished
+    from scaling.studies.scheduler import Unfinished
     from scaling.tables.decision import Decision
     from scaling.tables.lines import Printed
     from scaling.tables.results import Results

@@ -13,9 +13,9 @@ from scaling.cli import main
 from scaling.ledger import Ledger
 from scaling.studies.plan import plan
 from scaling.studies.record import enter
-from scaling.studies.work import work
 from scaling.tables.study import question
 from scaling.tables.table import Seeds, read
+from tests.serial import work
 
 ROWS = ("Vanilla Transformer", "GeLU")
 ONLY = [word for row in ROWS for word in ("--row", row)]

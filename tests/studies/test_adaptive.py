@@ -18,11 +18,12 @@ from scaling.laws import named
 from scaling.laws.next_run import parse_goal
 from scaling.ledger import Ledger
 from scaling.reports.provenance import chosen, command, sentence
-from scaling.studies import adaptive
+from scaling.studies import adaptive, scheduler
 from scaling.studies.adaptive import Decider, Field, extended
 from scaling.studies.plan import plan
 from scaling.studies.question import read
-from scaling.studies.record import decide, decisions, entered, plans
+from scaling.studies.record import decide, decisions, entered
+from tests.serial import Serial
 
 SMALL = str(Path(__file__).parent / "small.yaml")
 GOAL = parse_goal("E ± 0.12")
@@ -126,20 +127,20 @@ def test_a_kill_between_a_decision_and_its_run_changes_nothing(tmp_path, pretend
     assert decided(ledger, again.name) == expected
 
 
-def test_workers_wait_for_the_next_decision_and_leave_at_the_conclusion(tmp_path, pretended):
+def test_what_is_decided_is_trained_until_the_conclusion(tmp_path, pretended, monkeypatch):
     candidates = field(tmp_path)
     ledger = candidates.plan.ledger()
     study = Pretended(ledger, candidates, candidates.grid_cost, 1)
     study.ended = pretended
-    study()
-    counts = []
-    for now, outdated in plans(ledger, study.name, [f"runs={tmp_path}"]):
-        counts.append(len(now.runs))
-        while not outdated() and "concluded" not in decisions(ledger, study.name)[-1]:
-            pretended.update(run.run for run in now.runs)
-            study()
-    made = decisions(ledger, study.name)
-    assert counts == [*range(1, len(made)), len(made)]
+    monkeypatch.setattr(scheduler, "settled", lambda ledger, run: run in pretended)
+    monkeypatch.setattr(scheduler, "is_ready", lambda *_: True)
+    monkeypatch.setattr(scheduler, "Local", lambda *_: Serial())
+    monkeypatch.setattr(scheduler, "train_job", lambda root, job: pretended.add(job.run) is None)
+    assert (
+        scheduler.train(ledger, study.name, study(), lambda _: None, decided=study) is not None
+    )  # no run has a result
+    assert "concluded" in decisions(ledger, study.name)[-1]
+    assert pretended == set(ledger.runs_of(study.name))
 
 
 def test_the_budget_ends_it_too(tmp_path, pretended):

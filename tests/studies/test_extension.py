@@ -12,7 +12,7 @@ from scaling.reports.write import write
 from scaling.studies.plan import plan
 from scaling.studies.question import Question, read
 from scaling.studies.record import enter, entered
-from scaling.studies.work import work
+from tests.serial import work
 
 SMALL = Path(__file__).parent / "small.yaml"
 NARROW, WIDE = {"width": 8, "heads": 1}, {"width": 16, "heads": 2}

@@ -1,30 +1,35 @@
-"""Workers: how many, with what, started by whom; and what a study shows of them."""
+"""Jobs: how many at a time, with what, on what; and what a study shows of them."""
 
 from __future__ import annotations
 
 import contextlib
 import io
 import json
-import sys
+import os
 import time
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
 from rich.console import Console
 
+from scaling.cli import main
 from scaling.errors import ScalingError
+from scaling.executors.executor import Resources
+from scaling.executors.local import Local
 from scaling.ledger import Ledger, Row
 from scaling.studies import estimate as scale_choice
-from scaling.studies import launch
 from scaling.studies import machine as size
 from scaling.studies import progress as view
-from scaling.studies.launch import Submitted, train
-from scaling.studies.machine import Size, Speed, calibrate, sized
+from scaling.studies.machine import Size, Speed, calibrate, resources, sized, threads
 from scaling.studies.plan import plan
 from scaling.studies.progress import Active, Progress, Watch
-from scaling.studies.question import read
+from scaling.studies.question import Question, read
 from scaling.studies.record import enter
+from scaling.studies.scheduler import train
+from tests.studies.test_unfinished import lacking, write
 
 SMALL = str(Path(__file__).parent / "small.yaml")
 
@@ -39,6 +44,17 @@ def test_cores_are_split_between_workers(found, cores, wanted, expected, monkeyp
     monkeypatch.setattr(size.os, "sched_getaffinity", lambda _: range(cores))
     monkeypatch.setattr(size, "machine_memory", lambda: 10**12)
     assert sized(found, wanted) == Size(*expected)
+
+
+def test_workers_of_small_runs_have_one_thread_on_a_machine_of_many_cores(tmp_path, monkeypatch):
+    """Two runs on 64 cores are two workers, which could have 32 threads each."""
+    settings = {"size": "tiny", "size.vocabulary": None, "data": "synthetic"}
+    question = Question("x", "which?", "decoder", settings, {"trainer.max_steps": [20], "seed": [0, 1]})
+    small = plan(question, [f"runs={tmp_path}"])
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(64), raising=False)
+    split = sized(small)
+    assert (split.workers, split.threads) == (2, 32)
+    assert threads(small, split.threads) == 1
 
 
 def test_memory_bounds_the_workers(found, monkeypatch):
@@ -56,7 +72,39 @@ def test_small_runs_share_gpus_and_a_run_too_large_for_one_takes_all(found, monk
     monkeypatch.setattr(size.os, "sched_getaffinity", lambda _: range(16))
     assert sized(found) == Size(8, 2, 2)
     Card.total_memory = 10**9
-    assert sized(found) == Size(1, 16, 0)
+    assert sized(found) == Size(1, 16, 2)
+
+
+def test_a_job_takes_what_its_memory_fills_or_the_devices_that_it_asks_for(found, monkeypatch):
+    class Card:
+        total_memory = 80 * 10**9
+
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: Card)
+    job = found.runs[0]
+    gpus = [resources(job, Size(workers, 2, 4)).gpus for workers in (16, 4, 2)]
+    assert gpus == [0.25, 1.0, 1.0]
+    Card.total_memory = 10**9  # less than the libraries take
+    assert resources(job, Size(16, 2, 4)).gpus == 4
+    job.experiment.config.tree["trainer"]["devices"] = 2
+    assert resources(job, Size(16, 2, 4)).gpus == 2
+
+
+def test_large_jobs_have_whole_gpus_and_small_ones_share(tmp_path, monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5,6")
+    executor = Local(8, tmp_path / "log")
+
+    def place(gpus: float) -> tuple[str, ...] | None:
+        where = executor.place(gpus)
+        if where is not None:
+            busy: Any = SimpleNamespace(place=where, handle=SimpleNamespace(resources=Resources(1, gpus)))
+            executor.workers.append(busy)
+        return where
+
+    assert [place(gpus) for gpus in (2, 0.5, 0.4, 0.3, 1)] == [("4", "5"), ("6",), ("6",), None, None]
+    executor.workers.pop(0)
+    assert place(0.3) == ("4",)
+    assert place(1) == ("5",)
 
 
 def test_workers_are_at_least_one(found):
@@ -65,22 +113,18 @@ def test_workers_are_at_least_one(found):
 
 
 @pytest.mark.slow
-def test_submitit_runs_workers(found, tmp_path):
+def test_submitit_runs_a_study(tmp_path, capsys):
     """Its local executor, which starts processes as SLURM would."""
-    ledger = found.ledger()
-    enter(ledger, "small", found)
-    command = [sys.executable, "-m", "scaling", "work", "small", f"runs={ledger.root}"]
-    crew = Submitted(command, 2, tmp_path / "slurm", {"timeout_min": 5}, cluster="local")
-    while crew.alive():
-        time.sleep(0.2)
-    assert all(ledger.result(one.run) is not None for one in found.runs)
+    file = write(tmp_path)
+    words = ["--executor", "slurm", "--set", "cluster=local", "timeout_min=5", "--workers", "2"]
+    assert main(["study", str(file), f"runs={tmp_path}", *words]) == 0
+    assert lacking(tmp_path) == []
+    assert len(list((tmp_path / "studies" / "few" / "slurm").glob("*_result.pkl"))) == 2, "three runs in two packs"
 
 
-def test_slurm_where_there_is_none_is_one_line(found):
-    ledger = found.ledger()
-    enter(ledger, "small", found)
-    with pytest.raises(ScalingError, match="submitit refuses"):
-        train(ledger, "small", found, lambda _: None, launcher="slurm")
+def test_slurm_where_there_is_none_is_one_line(tmp_path, capsys):
+    assert main(["study", SMALL, f"runs={tmp_path}", "--executor", "slurm"]) == 2
+    assert "submitit refuses" in capsys.readouterr().err
 
 
 def finish(ledger: Ledger, run: str) -> None:
@@ -95,45 +139,8 @@ def test_a_study_that_is_done_starts_nobody(found):
     enter(ledger, "small", found)
     for one in found.runs:
         finish(ledger, one.run)
-    train(ledger, "small", found, told.append, launcher="slurm")
+    train(ledger, "small", found, told.append, executor="slurm")
     assert [(now.settled, now.share) for now in told] == [(10, 1.0)]
-
-
-def test_a_decision_that_took_long_is_not_followed_by_a_long_pause(found, monkeypatch):
-    """Workers wait for the next one; only looks at the ledger are to be a small part of the time."""
-
-    class Clock:
-        now, pauses = 0.0, list[float]()
-
-        def monotonic(self) -> float:
-            return self.now
-
-        def sleep(self, seconds: float) -> None:
-            self.pauses.append(seconds)
-
-    class Crew:
-        codes, left = [0], 4
-
-        def alive(self, progress: int = 0) -> bool:
-            self.left -= 1
-            return self.left > 0
-
-        def stop(self) -> None: ...
-
-        def last_lines(self) -> tuple[str, ...]:
-            return ()
-
-    def decided():
-        clock.now += 30.0
-        return found
-
-    clock = Clock()
-    monkeypatch.setattr(launch, "time", clock)
-    monkeypatch.setattr(launch, "Local", lambda *given: Crew())
-    ledger = found.ledger()
-    enter(ledger, "small", found)
-    assert train(ledger, "small", found, lambda progress: None, decided=decided) is not None
-    assert clock.pauses == [launch.LOOK] * 3
 
 
 def test_progress_counts_what_is_done(found):

@@ -14,11 +14,11 @@ import pytest
 from scaling.cli import main
 from scaling.config import document, find, shipped
 from scaling.laws import named
-from scaling.studies.launch import train
 from scaling.studies.plan import Plan, plan
 from scaling.studies.question import Question, read
 from scaling.studies.record import enter
-from scaling.studies.work import work
+from scaling.studies.scheduler import train
+from tests.serial import work
 
 SHIPPED = sorted(path.stem for path in (shipped() / "study").glob("*.yaml"))
 SCALES = [

@@ -1,4 +1,6 @@
-"""A worker that cannot train says why and gives up after a few tries; what one study has damaged stops no other."""
+"""A run that cannot be trained is given up after a few tries, and its reason is named; what one study has damaged stops
+no other.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +14,11 @@ import pytest
 
 from scaling.ledger import Ledger
 from scaling.ledger.document import seal
-from scaling.studies import work as working
+from scaling.studies import scheduler
 from scaling.studies.plan import Plan, plan
 from scaling.studies.question import read
 from scaling.studies.record import enter
-from scaling.studies.work import work
+from tests.serial import work
 from tests.studies.test_unfinished import SET, ended, lacking, scaling, write
 
 
@@ -29,7 +31,7 @@ def planned(folder: Path, runs: Path, name: str = "few", **changes: object) -> t
 
 @pytest.fixture
 def impatient(monkeypatch):
-    monkeypatch.setattr(working, "WAIT", 0.05)
+    monkeypatch.setattr(scheduler, "WAIT", 0.05)
 
 
 def reseal(path: Path, **changes: object) -> None:
@@ -38,14 +40,17 @@ def reseal(path: Path, **changes: object) -> None:
     path.write_bytes(seal(document))
 
 
-def test_a_refused_run_is_given_up_and_the_others_are_trained(tmp_path):
+def test_a_refused_run_is_given_up_and_the_others_are_trained(tmp_path, impatient, capsys):
     ledger, found = planned(tmp_path, tmp_path / "runs")
     refused = found.runs[0].run
     reseal(ledger.folder(refused) / "spec.json", spec={"of": "another run"})
-    code, err = ended(scaling("work", "few", f"runs={ledger.root}"))
-    assert code == 1
-    assert err.count(f"run {refused} was entered with another spec") == 4, "each of three tries, and the last line"
-    assert "scaling: gave up 1 run" in err
+    missing = work(ledger, found)
+    assert missing is not None
+    assert missing.code == 1
+    assert f"run {refused} was entered with another spec" in str(missing)
+    assert "tried 3 times" in str(missing)
+    err = capsys.readouterr().err
+    assert (err.count("it is tried again"), err.count("given up")) == (2, 1)
     assert "Traceback" not in err
     assert lacking(ledger.root) == [refused]
 
@@ -54,7 +59,7 @@ def test_a_refused_run_is_given_up_and_the_others_are_trained(tmp_path):
 def test_a_ledger_that_cannot_be_written_is_given_up(small_disk, tmp_path):
     ledger, _ = planned(tmp_path, small_disk / "runs")
     subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
-    code, err = ended(scaling("work", "few", f"runs={ledger.root}"))
+    code, err = ended(scaling("study", tmp_path / "few.yaml", f"runs={ledger.root}"))
     assert code in (1, 2)
     assert "Read-only file system" in err
 
@@ -83,7 +88,7 @@ def test_a_sealed_result_that_is_none_is_set_aside_once(tmp_path):
     assert (result["outcome"], result["attempt"]) == ("finished", 2)
 
 
-def test_troubles_that_are_not_the_runs_own_end_the_worker(tmp_path, impatient, monkeypatch, capsys):
+def test_troubles_that_are_not_the_runs_own_end_the_study(tmp_path, impatient, monkeypatch, capsys):
     ledger, found = planned(tmp_path, tmp_path / "runs", grid={"seed": list(range(12))})
     tries = []
 
@@ -91,10 +96,9 @@ def test_troubles_that_are_not_the_runs_own_end_the_worker(tmp_path, impatient, 
         tries.append(experiment.seed)
         raise RuntimeError("no such network interface")
 
-    monkeypatch.setattr(working, "train_run", train_run)
-    with pytest.raises(working.ScalingError, match=r"gave up 10 runs; .*no such network interface"):
-        work(ledger, found)
-    assert len(tries) == working.IN_A_ROW
+    monkeypatch.setattr("scaling.training.run.train_run", train_run)
+    assert str(work(ledger, found)).count("no such network interface") == scheduler.IN_A_ROW
+    assert len(tries) == scheduler.IN_A_ROW
     assert "no such network interface" in capsys.readouterr().err
 
 
@@ -103,12 +107,12 @@ def test_troubles_that_are_not_the_runs_own_end_the_worker(tmp_path, impatient, 
 def test_ranks_that_die_before_they_claim_are_given_up_and_sigterm_ends_them(stop, tmp_path):
     runs = tmp_path / "runs"
     settings = {**SET, "train": {"batch": 8}, "trainer": {"max_steps": 8, "devices": 2}}
-    planned(tmp_path, runs, grid={"seed": [0]}, set=settings)
-    process = scaling("work", "few", f"runs={runs}", GLOO_SOCKET_IFNAME="nosuch0")
+    file = write(tmp_path, grid={"seed": [0]}, set=settings)
+    process = scaling("study", file, f"runs={runs}", GLOO_SOCKET_IFNAME="nosuch0")
     if stop:
         time.sleep(20)
         process.send_signal(signal.SIGTERM)
     code, err = ended(process, 600)
     assert code == (143 if stop else 1), err
-    assert stop or "gave up 1 run" in err
+    assert stop or "tried 3 times" in err
     assert not Ledger.open(runs).attempts(Ledger.open(runs).runs()[0])

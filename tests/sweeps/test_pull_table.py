@@ -15,9 +15,9 @@ from scaling.studies.plan import Plan, plan
 from scaling.studies.question import Question
 from scaling.studies.question import read as read_study
 from scaling.studies.record import enter
-from scaling.studies.work import work
 from scaling.tables.study import question
 from scaling.tables.table import read as read_table
+from tests.serial import work
 from tests.wandb_server.server import Server
 
 SMALL = str(Path(__file__).parents[1] / "studies" / "small.yaml")

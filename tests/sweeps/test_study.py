@@ -15,9 +15,9 @@ from scaling.studies.findings import rows
 from scaling.studies.plan import Plan, plan
 from scaling.studies.question import read
 from scaling.studies.record import enter
-from scaling.studies.work import work
 from scaling.sweeps.check import experiment
 from scaling.sweeps.study import tree
+from tests.serial import work
 
 SMALLEST = """
 question: Does the smallest study pass through a sweep?
@@ -51,7 +51,7 @@ def test_a_sweep_asks_for_each_run_of_the_plan_the_dearest_first(client, tmp_pat
     for one in found.runs:
         assert run_id(experiment([*words, f"run={one.run}"]).spec) == one.run
     assert main(["sweep", "--study", "smallest", f"runs={ledger.root}", "--local"]) == 2
-    assert "scaling work smallest" in capsys.readouterr().err
+    assert "scaling study smallest" in capsys.readouterr().err
     assert main(["train", "study=smallest", "run=abc", f"runs={ledger.root}"]) == 2
     assert "the study has no such run" in capsys.readouterr().err
     assert main(["train", *words, f"run={found.runs[0].run}", "seed=7"]) == 2

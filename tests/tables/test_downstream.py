@@ -24,7 +24,6 @@ from scaling.ledger import Ledger
 from scaling.studies.plan import plan
 from scaling.studies.record import enter
 from scaling.studies.tasks import unstarted
-from scaling.studies.work import work
 from scaling.tables import points
 from scaling.tables.downstream import Downstream, chosen
 from scaling.tables.results import Point, Results, joined, results
@@ -33,6 +32,7 @@ from scaling.tables.study import finetunings, lacking, question
 from scaling.tables.table import read
 from tests.data.task.layouts import LAYOUTS
 from tests.data.task.test_shipped import LOCAL, named
+from tests.serial import work
 from tests.tables.test_other_tables import PAIRS
 
 SHORT = "trainer.max_steps: 6, data.examples: 64, data.held_out: 64, evaluate.points: 1"

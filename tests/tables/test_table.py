@@ -20,13 +20,13 @@ from scaling.config import names
 from scaling.ledger import Ledger
 from scaling.studies.plan import plan
 from scaling.studies.record import enter
-from scaling.studies.work import work
 from scaling.tables.count import counts
 from scaling.tables.downstream import Downstream
 from scaling.tables.lines import notes, printed
 from scaling.tables.results import FINISHED, Point, Results, results
 from scaling.tables.study import question
 from scaling.tables.table import Seeds, read
+from tests.serial import work
 
 ROWS = ["Vanilla Transformer", "GeLU", "Switch Transformer"]
 QUICK = ["size=tiny", "data={kind: Synthetic, symbols: 64, order: 1}", "train.batch=4", "trainer.max_steps=8"]

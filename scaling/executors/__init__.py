@@ -1,0 +1,1 @@
+"""Executors: what runs the jobs of a study or a sweep, on this machine or elsewhere."""

@@ -1,0 +1,89 @@
+"""Executor: it takes jobs, each a call of a function of some module, and reports how each ended.
+
+The ledger holds what a job of training leaves; a handle reports what the ledger cannot: that a job's process died, or
+that its function was refused before it came to the ledger.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+from scaling.errors import ScalingError
+
+FILE, MODULE = "SCALING_MAIN_FILE", "SCALING_MAIN_MODULE"  # variables that name the `__main__` of a command
+
+Status = Literal["waiting", "running", "done", "failed", "died", "cancelled"]
+
+
+@dataclass(frozen=True)
+class Resources:
+    """What a job takes: threads of a CPU, and a fraction of a GPU or a number of them."""
+
+    threads: int = 1
+    gpus: float = 0.0
+
+
+ONE_THREAD = Resources()
+
+
+@dataclass(frozen=True)
+class End:
+    """How a job ended: `done` with the value of its function, `failed` with an error, `died` with its process."""
+
+    status: Status
+    value: Any = None
+    reason: str | None = None
+    code: int = 1
+
+
+class Handle(Protocol):
+    """A job that was submitted."""
+
+    name: str
+
+    def status(self) -> Status: ...
+
+    def wait(self, timeout: float | None = None) -> End | None:
+        """The job's end; None where it has none within `timeout` seconds."""
+        ...
+
+    def logs(self) -> str:
+        """What the job, and what ran in its process before and after it, has printed."""
+        ...
+
+    def cancel(self, number: int = signal.SIGTERM) -> None:
+        """Have the job save its run and leave; another signal that a run knows may ask for another end."""
+        ...
+
+
+class Executor(Protocol):
+    slots: int  # jobs that run at the same time, at most: to submit more brings nothing forward
+    log: str  # where the jobs' output is
+
+    def submit(
+        self, name: str, function: Callable[..., Any], *arguments: Any, resources: Resources = ONE_THREAD
+    ) -> Handle: ...
+
+    def wait(self, timeout: float) -> None:
+        """Return when a job has ended, or after `timeout` seconds."""
+        ...
+
+    def close(self) -> None:
+        """Have all jobs save their runs and leave; those that cannot within a minute are killed."""
+        ...
+
+
+def ended(name: str, function: Callable[..., Any], arguments: tuple[Any, ...]) -> End:
+    """Call a job's function, in the process that was made for it. Standard error, its log, shows what goes wrong."""
+    try:
+        return End("done", function(*arguments))
+    except Exception as error:
+        known = isinstance(error, ScalingError)
+        reason = str(error) if known else "".join(traceback.format_exception(error))
+        print(f"{name}: {reason}", file=sys.stderr, flush=True)
+        return End("failed", reason=" ".join(str(error).split())[:300], code=error.code if known else 1)

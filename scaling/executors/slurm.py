@@ -1,0 +1,139 @@
+"""Slurm: jobs on a cluster, submitted as arrays through submitit; small ones are packed, several into one of SLURM's.
+
+SLURM sends a signal before it takes a node back or a job's time is over: the run that is under way is saved, and
+submitit puts the job back into the queue.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from scaling import schema
+from scaling.errors import ScalingError
+from scaling.executors.executor import ONE_THREAD, End, Resources, Status, ended
+from scaling.training.signals import Stopped
+
+if TYPE_CHECKING:
+    from submitit import Job
+
+WARNING = signal.SIGUSR1  # what SLURM sends before a job ends; submitit's own choice, SIGUSR2, ends a run early
+LOOK = 2.0  # seconds between looks at the state of a job
+
+
+class Pack:
+    """Several jobs, one after another, as one job of SLURM."""
+
+    def __call__(self, calls: Sequence[tuple[Any, ...]], extensions: Sequence[str]) -> list[End]:
+        for path in extensions:
+            schema.extend(path)
+        try:
+            return [ended(*call) for call in calls]
+        except Stopped as stopped:
+            if stopped.signal == WARNING:
+                os.kill(os.getpid(), WARNING)  # the run is saved, and submitit handles the signal now: `checkpoint`
+            raise
+
+    def checkpoint(self, *arguments: Any) -> Any:
+        """The same job again: runs that are done are found in the ledger."""
+        from submitit.helpers import DelayedSubmission
+
+        return DelayedSubmission(self, *arguments)
+
+
+class SlurmHandle:
+    """A job that waits to be packed, or the place of one in its pack."""
+
+    def __init__(self, executor: Slurm, name: str, call: tuple[Any, ...]):
+        self.executor, self.name, self.call = executor, name, call
+        self.job: Job[list[End]] | None = None
+        self.place = 0
+        self.end: End | None = None
+
+    def status(self) -> Status:
+        end = self.wait(0)
+        return end.status if end is not None else "waiting" if self.job is None else "running"
+
+    def wait(self, timeout: float | None = None) -> End | None:
+        until = None if timeout is None else time.monotonic() + timeout
+        while self.end is None:
+            if self.job is not None and self.job.done():
+                error = self.job.exception()
+                self.end = self.job.result()[self.place] if error is None else _died(self.job, error)
+            elif until is not None and time.monotonic() >= until:
+                break
+            else:
+                self.executor.wait(LOOK)
+        return self.end
+
+    def logs(self) -> str:
+        return "" if self.job is None else f"{self.job.stdout() or ''}{self.job.stderr() or ''}"
+
+    def cancel(self, number: int = signal.SIGTERM) -> None:
+        """Cancel the pack that holds the job."""
+        if self.job is not None and not self.job.done():
+            self.job.cancel()
+        self.end = self.end or End("cancelled")
+
+
+def _died(job: Job[Any], error: BaseException) -> End:
+    first = str(error).strip().partition("\n")[0]
+    return End("died", reason=f"job {job.job_id} of SLURM ended with {job.state}: {first}")
+
+
+class Slurm:
+    """At most `workers` jobs of SLURM at a time; `parameters` are sbatch's, as submitit names them. `cluster` among
+    them takes another of submitit's plugins: `local` starts processes of this machine.
+    """
+
+    slots = sys.maxsize  # what waits is packed
+
+    def __init__(self, workers: int, folder: Path, parameters: Mapping[str, Any]):
+        os.environ.setdefault("SUBMITIT_PREEMPT_SIGNAL", WARNING.name.removeprefix("SIG"))
+        try:
+            import submitit
+        except ImportError:
+            fix = "install it: pip install 'scaling[slurm]'"
+            raise ScalingError("SLURM needs submitit", key="--executor", value="slurm", fix=fix) from None
+        options = dict(parameters)
+        try:
+            self.cluster = submitit.AutoExecutor(folder, cluster=options.pop("cluster", "slurm"))
+            self.cluster.update_parameters(**options)
+        except (RuntimeError, NameError, TypeError) as error:
+            what = " ".join(str(error).split())
+            raise ScalingError(f"submitit refuses: {what}", key="--executor", value="slurm") from None
+        self.workers, self.log = workers, str(folder)
+        self.waiting: list[SlurmHandle] = []
+        self.jobs: list[Job[list[End]]] = []
+
+    def submit(
+        self, name: str, function: Callable[..., Any], *arguments: Any, resources: Resources = ONE_THREAD
+    ) -> SlurmHandle:
+        """Keep a job for the next pack; what a job of SLURM takes, `parameters` state."""
+        self.waiting.append(SlurmHandle(self, name, (name, function, arguments)))
+        return self.waiting[-1]
+
+    def wait(self, timeout: float) -> None:
+        self.jobs = [job for job in self.jobs if not job.done()]
+        number = min(self.workers - len(self.jobs), len(self.waiting))
+        if number > 0:
+            # They come most expensive first, so that each pack has expensive and cheap ones.
+            packs = [self.waiting[first::number] for first in range(number)]
+            with self.cluster.batch():
+                for pack in packs:
+                    job = self.cluster.submit(Pack(), [handle.call for handle in pack], schema.extensions())
+                    self.jobs.append(job)
+                    for place, handle in enumerate(pack):
+                        handle.job, handle.place = job, place
+            self.waiting.clear()
+        time.sleep(timeout)
+
+    def close(self) -> None:
+        for job in self.jobs:
+            if not job.done():
+                job.cancel()
