@@ -29,6 +29,7 @@ PYTHON = [
 ]
 BUDGET = ["trainer.max_steps=2", "train.batch=2", "evaluate.windows=2", "evaluate.points=1", "log.wandb=disabled"]
 SIZE = ["size.width=8", "size.layers=1", "size.heads=1", "size.length=16"]
+TRIALS = [*BUDGET, *SIZE, "schedule.warmup=1", "--count", "2"]
 # What is added to a verb's words, after the words that ask for it.
 SMALL: dict[tuple[str, ...], list[str]] = {
     ("train",): [*BUDGET, "schedule.warmup=1"],
@@ -36,7 +37,8 @@ SMALL: dict[tuple[str, ...], list[str]] = {
     ("table", "narang2021_cpu"): ["--row", "Vanilla Transformer", "--row", "Swish"],
     ("decide", "narang2021_cpu"): ["--row", "Vanilla Transformer", "--row", "Swish"],
     ("landscape",): ["--windows", "2"],
-    ("sweep", "--local"): [*BUDGET, *SIZE, "schedule.warmup=1", "--count", "2"],
+    ("sweep", "--local"): TRIALS,
+    ("sweep", "--missing"): TRIALS,
 }
 TASKS = "tests/training/test_tasks.py runs it on runs and tasks of its own"
 DOWNSTREAM = "its tasks are sets of the hub; tests/tables/test_downstream.py runs it on synthetic ones"

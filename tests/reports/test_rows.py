@@ -58,7 +58,7 @@ def test_the_page_of_a_law_a_row(made_study, tmp_path, monkeypatch):
     changes = {"decoder": "table/layer_types", "  size:\n": f"{rows}\n", "chinchilla": "power_law_d"}
     ledger, found = made_study(tmp_path, changes, lambda place: None if 9 <= place < 18 else "finished")
     told, path = write(ledger, found)
-    assert told.law is not None, told.reason
+    assert told.fit is not None, told.reason
     losses = [told.predicted_loss(row) for row in told.rows]
     assert [loss is None for loss in losses] == [9 <= place < 18 or place == 28 for place in range(30)]
     assert losses[0] == pytest.approx(told.rows[0]["loss"], rel=0.1)
