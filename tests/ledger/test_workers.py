@@ -20,22 +20,18 @@ from tests.ledger import worker
 Start = Callable[..., subprocess.Popen[str]]
 
 
-def spec_of(number: int) -> dict[str, object]:
-    return {"model": {"kind": "Chain"}, "seed": number}
-
-
 def _assert_as_never_killed(ledger: Ledger, run: str) -> None:
     result = ledger.result(run)
     assert result is not None
     assert result["loss"] == worker.expected(run)[-1]
-    told = [entry["loss"] for entry in ledger.history(run) if entry["kind"] == "train"]
-    assert told == worker.expected(run)
+    losses = [entry["loss"] for entry in ledger.history(run) if entry["kind"] == "train"]
+    assert losses == worker.expected(run)
 
 
 @pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, 5))])
 def test_eight_workers_race_for_two_hundred_runs(ledger: Ledger, start: Start, seed: int) -> None:
     moments = random.Random(seed)
-    names = [ledger.add(spec_of(1000 * seed + number)) for number in range(200)]
+    names = [ledger.add({"seed": 1000 * seed + number}) for number in range(200)]
     workers = [start(ledger.root, "--seed", number, "--pause", 0.001) for number in range(8)]
     for number in range(20):
         time.sleep(moments.uniform(0.02, 0.1))
@@ -95,14 +91,14 @@ def test_a_run_of_one_user_is_continued_by_another_and_freed_by_the_first(shared
     run_as(ONE, lambda: Ledger.create(shared).add({"seed": 1}))
     ledger = Ledger.open(shared)
     (run,) = ledger.runs()
-    first = start_as(ONE, lambda: worker.work(Ledger.open(shared), 0.1, 0, random.Random(0)))
+    first = start_as(ONE, lambda: worker.work(Ledger.open(shared), 0.1, random.Random(0)))
     until = time.monotonic() + 30
     while ledger.reached(run) < 4:
         assert time.monotonic() < until
         time.sleep(0.02)
     os.kill(first, signal.SIGKILL)
     os.waitpid(first, 0)
-    run_as(OTHER, lambda: worker.work(Ledger.open(shared), 0.0, 0, random.Random(0)))
+    run_as(OTHER, lambda: worker.work(Ledger.open(shared), 0.0, random.Random(0)))
     result = ledger.result(run)
     assert result is not None
     assert result["loss"] == worker.expected(run)[-1]

@@ -12,7 +12,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-from scaling.errors import ScalingError
 from scaling.ledger import Attempt, Ledger
 
 STEPS, EVERY = 12, 4
@@ -42,7 +41,7 @@ def claimed(ledger: Ledger, run: str, **options: Any) -> Attempt:
     return attempt
 
 
-def train(attempt: Attempt, steps: int = STEPS, pause: float = 0.0, ballast: int = 0) -> None:
+def train(attempt: Attempt, pause: float, steps: int = STEPS) -> None:
     start = attempt.resume()
     state = attempt.run_id.encode() if start is None else (start.folder / "state").read_bytes()
     for step in range(1 if start is None else start.step + 1, steps + 1):
@@ -54,11 +53,10 @@ def train(attempt: Attempt, steps: int = STEPS, pause: float = 0.0, ballast: int
         if step % EVERY == 0:
             with attempt.checkpoint(step) as folder:
                 (folder / "state").write_bytes(state)
-                (folder / "ballast").write_bytes(bytes(ballast))
     attempt.finish("finished", {"loss": loss_of(state), "step": steps, "circumstances": {"started": time.time()}})
 
 
-def work(ledger: Ledger, pause: float, ballast: int, order: random.Random) -> None:
+def work(ledger: Ledger, pause: float, order: random.Random) -> None:
     """Go round the open runs until every one has a result."""
     while open_runs := [run for run in ledger.runs() if ledger.result(run) is None]:
         order.shuffle(open_runs)
@@ -68,7 +66,7 @@ def work(ledger: Ledger, pause: float, ballast: int, order: random.Random) -> No
             if attempt is not None:
                 claimed = True
                 with attempt:
-                    train(attempt, pause=pause, ballast=ballast)
+                    train(attempt, pause)
         if not claimed:
             time.sleep(0.05)
 
@@ -77,15 +75,9 @@ def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("root", type=Path)
     parser.add_argument("--pause", type=float, default=0.0)
-    parser.add_argument("--ballast", type=int, default=0)
     parser.add_argument("--seed", type=int, default=0)
-    given = parser.parse_args()
-    ledger = Ledger.open(given.root)
-    try:
-        work(ledger, given.pause, given.ballast, random.Random(given.seed))
-    except ScalingError as error:
-        print(error)
-        return error.code
+    options = parser.parse_args()
+    work(Ledger.open(options.root), options.pause, random.Random(options.seed))
     return 0
 
 

@@ -24,23 +24,6 @@ from scaling.schema import kinds
 from scaling.training.evaluation import FORWARD, FREE, evaluation_steps
 from tests.training.conftest import STILL, experiment, left, load, losses, tensors, train, words
 
-# Experts drop the same positions however a batch is split; masked rows hold different numbers of targets, over which
-# the loss is the mean.
-SPLIT = [
-    ("decoder", 1, {}),
-    ("decoder", 2, {}),
-    ("decoder", 1, {"model.block.channel": "{kind: Switch, activation: ReLU, experts: 4, capacity: 0.7}"}),
-    ("encoder", 1, {"size.length": 32}),
-]
-
-
-@pytest.mark.parametrize(("name", "rows", "changes"), SPLIT)
-def test_accumulation_is_the_whole_batch(name, rows, changes, tmp_path, run):
-    run(name, runs=tmp_path / "whole", **STILL, **changes)
-    run(name, runs=tmp_path / "parts", train__micro_batch=rows, **STILL, **changes)
-    assert losses(tmp_path / "parts") == pytest.approx(losses(tmp_path / "whole"), rel=2e-5)
-
-
 FAMILIES: dict[str, dict[str, Any]] = {
     "decoder": {},
     "encoder": {},
@@ -49,6 +32,23 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "encoder_decoder pairs": {"data": "synthetic_pairs", "data.symbols": "absent", "objective": "Sequence"},
 }
 FAMILIES["encoder_decoder pairs"] |= {"size.length": 32, "data.validation": 64, "data.pairs": 500}
+
+# Experts drop the same positions however a batch is split; rows of pairs hold different numbers of targets, over all of
+# which the loss is the mean.
+SPLIT = [
+    ("decoder", 1, {}),
+    ("decoder", 2, {}),
+    ("decoder", 1, {"model.block.channel": "{kind: Switch, activation: ReLU, experts: 4, capacity: 0.7}"}),
+    ("encoder", 1, {"size.length": 32}),
+    ("encoder_decoder", 1, FAMILIES["encoder_decoder pairs"]),
+]
+
+
+@pytest.mark.parametrize(("name", "rows", "changes"), SPLIT)
+def test_accumulation_is_the_whole_batch(name, rows, changes, tmp_path, run):
+    run(name, runs=tmp_path / "whole", **STILL, **changes)
+    run(name, runs=tmp_path / "parts", train__micro_batch=rows, **STILL, **changes)
+    assert losses(tmp_path / "parts") == pytest.approx(losses(tmp_path / "whole"), rel=2e-5)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
