@@ -1,8 +1,8 @@
 """Parent: a process that was started to work for another one ends with it, however that one ended.
 
-Workers of a study or a sweep and ranks of a run would otherwise continue to train, on cores and devices that the next
-command takes to be free. They are killed, because what is killed cannot hang; a run continues from its last
-checkpoint. Only processes started with `named()` in their environment, or forked by this package, are concerned.
+Ranks of a run would otherwise continue to train, on cores and devices that the next command takes to be free. They are
+killed, because what is killed cannot hang; a run continues from its last checkpoint. Only processes started with
+`named()` in their environment are concerned.
 """
 
 from __future__ import annotations
@@ -21,17 +21,15 @@ def named() -> dict[str, str]:
     return {NAME: str(os.getpid())}
 
 
-def follow(parent: int | None = None) -> None:
-    """End with `parent`, or with the one that the environment names; without either, do nothing.
+def follow() -> None:
+    """End with the parent that the environment names; without one, do nothing.
 
     A thread sees that another process has taken the parent's place.
     """
-    variable = os.environ.pop(NAME, None)  # its own children have another parent
-    if parent is None and variable is None:
-        return
-    parent = int(variable or 0) if parent is None else parent
-    _end_without(parent)  # it may have ended already
-    threading.Thread(target=_watch, args=(parent,), name="parent", daemon=True).start()
+    parent = os.environ.pop(NAME, None)  # its own children have another parent
+    if parent is not None:
+        _end_without(int(parent))  # it may have ended already
+        threading.Thread(target=_watch, args=(int(parent),), name="parent", daemon=True).start()
 
 
 def _watch(parent: int) -> None:

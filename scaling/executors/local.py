@@ -22,6 +22,7 @@ from typing import Any
 
 from scaling import schema
 from scaling.executors.executor import FILE, MODULE, ONE_THREAD, End, Resources, Status, ended
+from scaling.standard_error import keep_going
 from scaling.training.signals import Stopped, leave, listening
 from scaling.training.signals import name as name_of
 
@@ -199,6 +200,7 @@ def serve(pipe: Connection, log: str, environment: Mapping[str, str], extensions
     output = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
     for stream in (sys.stdout, sys.stderr):
         os.dup2(output, stream.fileno())
+    keep_going()
     os.environ.clear()
     os.environ.update(environment)
     try:

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from submitit import Job
 
 WARNING = signal.SIGUSR1  # what SLURM sends before a job ends; submitit's own choice, SIGUSR2, ends a run early
+SHARED = ("name", "timeout_min", "mem_gb", "nodes", "cpus_per_task", "gpus_per_node", "tasks_per_node")
+"""Parameters that submitit names alike for every cluster; all others are sbatch's."""
 LOOK = 2.0  # seconds between looks at the state of a job
 
 
@@ -87,8 +89,8 @@ def _died(job: Job[Any], error: BaseException) -> End:
 
 
 class Slurm:
-    """At most `workers` jobs of SLURM at a time; `parameters` are sbatch's, as submitit names them. `cluster` among
-    them takes another of submitit's plugins: `local` starts processes of this machine.
+    """At most `workers` jobs of SLURM at a time; `parameters` are sbatch's, or submitit's (`timeout_min`, `mem_gb`).
+    `cluster` among them takes another of submitit's plugins: `local` starts processes of this machine.
     """
 
     slots = sys.maxsize  # what waits is packed
@@ -100,9 +102,10 @@ class Slurm:
         except ImportError:
             fix = "install it: pip install 'scaling[slurm]'"
             raise ScalingError("SLURM needs submitit", key="--executor", value="slurm", fix=fix) from None
-        options = dict(parameters)
+        names = {key: key if key in SHARED or key.startswith("slurm_") else f"slurm_{key}" for key in parameters}
+        options = {names[key]: value for key, value in parameters.items() if key != "cluster"}
         try:
-            self.cluster = submitit.AutoExecutor(folder, cluster=options.pop("cluster", "slurm"))
+            self.cluster = submitit.AutoExecutor(folder, cluster=parameters.get("cluster", "slurm"))
             self.cluster.update_parameters(**options)
         except (RuntimeError, NameError, TypeError) as error:
             what = " ".join(str(error).split())
@@ -137,3 +140,14 @@ class Slurm:
         for job in self.jobs:
             if not job.done():
                 job.cancel()
+
+
+def cancel_all(folder: Path) -> int:
+    """Cancel the jobs that were submitted in a folder, by whatever command, and are not done; their number."""
+    from submitit import SlurmJob
+
+    names = (path.name.removesuffix("_submitted.pkl") for path in folder.glob("*_submitted.pkl"))
+    jobs = [job for job in (SlurmJob[Any](folder, name) for name in sorted(names)) if not job.done(force_check=True)]
+    for job in jobs:
+        job.cancel(check=False)
+    return len(jobs)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 OF_A_TASK = ("start", "task", "labels")
 SOME = 3  # differences reported in one line
-KEPT = 64  # experiments at hand in a worker: it asks again for those that others are at, and for no more than these
+KEPT = 64  # experiments at hand, and no more than these
 
 
 def enter(ledger: Ledger, name: str, plan: Plan) -> list[str]:

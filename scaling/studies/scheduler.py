@@ -193,7 +193,7 @@ def is_ready(ledger: Ledger, job: Job, given_up: Callable[[str], bool] = lambda 
     return ledger.reached(trunk) > step or hopeless(ledger, trunk) or given_up(trunk)
 
 
-def grow(ledger: Ledger, plan: Plan, branch: Run) -> None:
+def grow(ledger: Ledger, plan: Plan, branch: Job) -> None:
     """Bring the trunk of one run to where it branches off: trained here, or waited for where another command has it,
     which takes no longer than to train the run whole.
     """
@@ -207,6 +207,25 @@ def grow(ledger: Ledger, plan: Plan, branch: Run) -> None:
             if failures(ledger, trunk) == before:
                 raise
             say(f"trunk {trunk}: {error}")  # its record has the traceback
+
+
+def detach(ledger: Ledger, name: str, plan: Plan, workers: int, parameters: Mapping[str, Any]) -> int:
+    """Submit all that is not done of a study to SLURM, for no scheduler to wait for; the number of runs."""
+    runs = [run for run in plan.runs if not settled(ledger, run.run)]
+    executor = Slurm(workers, ledger.study_folder(name) / "slurm", parameters)
+    for run in sorted(runs, key=lambda run: -run.flops):
+        executor.submit(f"{run.name} (run {run.run})", train_detached, str(ledger.root.resolve()), name, run.run)
+    executor.wait(0)
+    return len(runs)
+
+
+def train_detached(root: str, name: str, run: str) -> bool:
+    """Train a run of a study, after its trunk where no other job has brought that so far."""
+    ledger = Ledger(root)
+    plan = entered(ledger, name, [f"runs={root}"])
+    job = next(job for job in plan.runs if job.run == run)
+    grow(ledger, plan, job)
+    return train_job(root, job)
 
 
 def unfinished(ledger: Ledger, plan: Plan, scheduler: Scheduler | None = None) -> Unfinished | None:

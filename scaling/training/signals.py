@@ -208,13 +208,6 @@ def leave(code: int) -> NoReturn:
     os._exit(code)
 
 
-def forked() -> None:
-    """In a child that was forked within a deferred block: signals that the child receives are its own."""
-    _process.deferrals = 0
-    if _process.received:
-        _process.stop()
-
-
 def agreed(ranks: int, device: torch.device, lost: bool = False) -> int:
     """The signal that some rank of the run received, sent to all of them at the same moment; 0 for none, LOST where one
     has lost the run.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 COMMANDS = {
     "train": ("train", "finetune"),
-    "study": ("study", "report", "watch"),
+    "study": ("study", "submit", "report", "watch"),
     "plan": ("plan",),
     "predict_run": ("predict-run", "predictions"),
     "table": ("table", "decide"),

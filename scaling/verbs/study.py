@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -152,7 +152,7 @@ def study(
     Args:
         study: a shipped study, a path, or in Python the fields of a study as a dict
         executor: where its runs are trained; several commands may share a study
-        set: settings of the executor: options of sbatch, as submitit names them
+        set: settings of SLURM: options of sbatch, timeout_min, mem_gb
         tasks: finetune each finished run on these too
         adaptive: choose the runs one after another, until the goal is reached
     """
@@ -333,3 +333,42 @@ def watch(
         time.sleep(every)
     if mirror is not None:
         mirror.end()
+
+
+@verb
+def submit(
+    study: StudySource,
+    *overrides: str,
+    at: str | None = None,
+    workers: PositiveInt = 1,
+    set: Mapping[str, Any] = {},
+    stop: bool = False,
+    **settings: Any,
+) -> StudyLook:
+    """Submit what is not done of a study to SLURM, and return: no command waits for its runs.
+
+        scaling submit my_study.yaml --workers 32 --set partition=gpu gpus_per_node=1 timeout_min=600
+        scaling watch my_study                           how far it is
+        scaling study my_study.yaml                      its law and its page, when the jobs are done
+        scaling submit my_study.yaml --stop
+
+    Args:
+        study: a shipped study, a path, or in Python the fields of a study as a dict
+        workers: jobs of SLURM, among which the runs are distributed
+        set: options of sbatch, timeout_min, mem_gb
+        stop: cancel the jobs of the study in place of submitting it
+    """
+    from scaling.executors.slurm import cancel_all
+    from scaling.studies.estimate import choose_scale
+    from scaling.studies.record import enter
+    from scaling.studies.scheduler import detach
+
+    plan, _ = choose_scale(study, at, list(overrides), workers)
+    name, ledger = plan.question.name, plan.ledger()
+    enter(ledger, name, plan)
+    if stop:
+        line = f"cancelled {plural(cancel_all(ledger.study_folder(name) / 'slurm'), 'job')} of SLURM"
+    else:
+        line = f"submitted {plural(detach(ledger, name, plan, workers, set), 'run')} to SLURM"
+    look = next(watch(name, runs=ledger.root, once=True))
+    return replace(look, parts=[line, *look.parts])

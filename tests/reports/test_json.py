@@ -203,6 +203,7 @@ def documents(study, made_study, tmp_path_factory):
         run("plan", "plan", "study.yaml", *adaptive)
         ledger, *_ = study
         run("watch", "watch", "small", f"runs={ledger.root}")
+        run("submit", "submit", "study.yaml", "--stop")
         run("report", "report", "small", f"runs={ledger.root}")
         rows = "  row: [Self-Attention, Recurrent]\n  size:"
         changes = {"decoder": "table/layer_types", "  size:\n": f"{rows}\n", "chinchilla": "power_law_d"}
