@@ -1,4 +1,4 @@
-"""Scaling laws: fit them, bound them, predict and design with them. numpy and scipy alone."""
+"""Scaling laws: fit them, bound them, predict and design with them, by numpy and scipy; a `Fit` has pandas tables."""
 
 from scaling.laws.catalogue import LAWS, laws, named
 from scaling.laws.compare import (
