@@ -32,6 +32,12 @@ USUAL_NAMES = {
 }
 """What tables call these columns, in small letters."""
 
+SETUP = (
+    *("hypothesis", "architecture", "optimizer", "lr", "schedule", "batch"),
+    *("tokenizer", "data", "validation", "noise"),
+)
+"""What may be stated of how runs were trained; the specs of runs state all but the first and the last."""
+
 NOT_STATED = "not stated"
 
 SHORTHANDS = {"6ND": "6*N*D", "C/6N": "C/(6*N)", "ND": "N*D", "BS": "B*S"}
@@ -248,10 +254,10 @@ def load_points(
         for column, values in points.columns.items()
     }
     points = _finished(replace(points, columns=table))
-    subjects = {*MEANINGS, *points.columns}
+    subjects = {*MEANINGS, *points.columns, *SETUP}
     for subject in define:
         if subject not in subjects:
-            what, fix = "is no column", nearest(subject, subjects)
+            what, fix = "is no column and no part of the setup", nearest(subject, subjects)
             raise ScalingError(what, key=f"define {subject}", fix=fix)
     formulas = {column: origin for column, origin in rename.items() if origin not in columns}
     definitions = MappingProxyType({**_definitions(points), **formulas, **define})

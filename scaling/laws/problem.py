@@ -160,7 +160,7 @@ class SharedErrors:
         return replace(self, groups=np.unique(self.groups[rows], return_inverse=True)[1].reshape(-1))
 
 
-class Linear(NamedTuple):
+class LeastSquares(NamedTuple):
     """A step of generalised least squares from errors of observed minus fitted and their design."""
 
     step: np.ndarray
@@ -175,7 +175,7 @@ class Linear(NamedTuple):
     """
 
 
-def least_squares(errors: Correlated, design: np.ndarray, observed: np.ndarray) -> Linear:
+def least_squares(errors: Correlated, design: np.ndarray, observed: np.ndarray) -> LeastSquares:
     """The step for errors `[points]` whose design is `[parameters, points]`, both scaled by the root of the weights."""
     rows, seen = errors.whiten(design).T, errors.whiten(observed)
     length = np.linalg.norm(rows, axis=0)
@@ -186,7 +186,7 @@ def least_squares(errors: Correlated, design: np.ndarray, observed: np.ndarray) 
     rest = seen - rows @ step
     diagonal = np.maximum(np.abs(np.diag(triangle)), 1e-300)
     information = 2.0 * float(np.log(diagonal).sum() + np.log(length).sum())
-    return Linear(step, inverse, float(rest @ rest), errors.log_determinant + information)
+    return LeastSquares(step, inverse, float(rest @ rest), errors.log_determinant + information)
 
 
 class Correlation:

@@ -17,7 +17,7 @@ Spec = Mapping[str, Any]
 
 
 def setup(specs: Sequence[Spec], results: Sequence[Mapping[str, Any] | None] = ()) -> dict[str, str]:
-    """Sentences by the names of `scaling.studies.fields.SETUP`; `results` state how often data are repeated."""
+    """Sentences by the names of `scaling.laws.points.SETUP`; `results` state how often data are repeated."""
     train = [spec.get("train", {}) for spec in specs]
     trainer = [spec.get("trainer", {}) for spec in specs]
     optimizer = [spec.get("optimizer") for spec in specs]

@@ -13,12 +13,6 @@ from scaling.config import Config, find
 from scaling.errors import ScalingError, nearest
 from scaling.strict_yaml import quantity
 
-SETUP = (
-    *("hypothesis", "architecture", "optimizer", "lr", "schedule", "batch"),
-    *("tokenizer", "data", "validation", "noise"),
-)
-"""What the report states of how the runs were trained; the specs of runs state all but the first and the last."""
-
 # Every field of a study's file, and what it states.
 KEYS = {
     "question": "one sentence, the heading of the report",
@@ -181,6 +175,8 @@ def _suppose(config: Config, key: str, value: Any) -> dict[str, float]:
 
 
 def _define(config: Config, key: str, value: Any) -> dict[str, str]:
+    from scaling.laws.points import SETUP
+
     for name, definition in _mapping(config, key, value).items():
         if name not in SETUP:
             raise config.error(f"{key}.{name}", "no part of the setup has this name", nearest(name, SETUP))

@@ -84,7 +84,7 @@ def fit(
             the table's largest runs
         rename: which column holds what, or its formula: loss=final_loss C=6*N*D N=params-embedding
         where: fit these rows only: 'C<1e21' 'N>=1e8' corpus=c4
-        define: state what a column counts, or its unit (loss=perplexity)
+        define: state what a column counts, its unit (loss=perplexity), or the setup (tokenizer=GPT-2)
         fix: hold parameters of the law at these values
         tie: make parameters of the law equal: alpha=beta
         bounds: hold parameters of the law between these values: alpha=0:2

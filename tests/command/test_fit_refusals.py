@@ -33,7 +33,7 @@ OPTIONS = [
     (["--bounds", "alpha=1"], "is not LOW:HIGH"),
     (["--bounds", "gamma=0:1"], "is not a parameter of the law"),
     (["--where", "N>1e99"], "no row has N>1e99"),
-    (["--define", "foo=bar"], "define foo: is no column"),
+    (["--define", "foo=bar"], "is no column and no part of the setup"),
     (["--weight", "foo"], "there is no column 'foo'"),
     (["--group", "runs"], "did you mean 'run'?"),
     (["--hold-out", "N>1e99"], "holds out no run"),

@@ -3,8 +3,8 @@
 import pytest
 
 from scaling.config import load
+from scaling.laws.points import SETUP
 from scaling.reports.setup import setup
-from scaling.studies.fields import SETUP
 from scaling.training.experiment import assemble
 
 
