@@ -232,7 +232,7 @@ BAD = {
     "finetune encoder colla": "there is no such task",
     "finetune nothing:row class": "there is no such study",
     "finetune encoder synthetic": "it is no task",
-    "finetune encoder class data.tokenizer.kind=Characters": "another tokenizer",
+    "finetune encoder class data.tokenizer=Character": "another tokenizer",
     "finetune encoder class model.head=Span": "Span",
     "finetune encoder class model.head.classes=3": "set it to 2",
     "finetune decoder text model.head=Span": "a head of next tokens",
