@@ -189,7 +189,7 @@ def check(root: Path, capsys: pytest.CaptureFixture[str], *commands: str) -> str
     return printed
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 8))])
 def test_a_sealed_document_of_another_form_is_one_line(seed, root, tmp_path, capsys):
     """A part of a document is gone, or of another type."""
     values = [..., None, {}, [1], {"a": 1}, "x", -1, 1.5, 10**30, math.nan]

@@ -58,11 +58,20 @@ def test_every_family_learns(family, tmp_path, run):
     assert sum(found[-5:]) < sum(found[:5])
 
 
+class Seeds(lightning.Callback):
+    """The seed of the global generator at each step."""
+
+    def on_train_batch_end(self, trainer, pl_module, *_):
+        self.seen = [*getattr(self, "seen", []), torch.initial_seed()]
+
+
 def test_dropout_repeats_by_step_and_differs_between_steps(tmp_path, run, unbroken):
     plain = [loss for (_, kind), loss in unbroken.losses.items() if kind == "train"]
-    run(runs=tmp_path / "again", train__threads=1)
+    seeds = Seeds()
+    train(words(tmp_path / "again", train__threads=1), seeds)
     run(runs=tmp_path / "none", **STILL)
     assert losses(tmp_path / "again") == plain != losses(tmp_path / "none")
+    assert len(set(seeds.seen)) == len(seeds.seen) == 12
 
 
 def test_the_batch_may_grow(run):

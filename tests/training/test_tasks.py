@@ -232,7 +232,7 @@ BAD = {
     "finetune encoder colla": "there is no such task",
     "finetune nothing:row class": "there is no such study",
     "finetune encoder synthetic": "it is no task",
-    "finetune encoder class data.tokenizer.kind=Characters": "another tokenizer",
+    "finetune encoder class data.tokenizer=Character": "another tokenizer",
     "finetune encoder class model.head=Span": "Span",
     "finetune encoder class model.head.classes=3": "set it to 2",
     "finetune decoder text model.head=Span": "a head of next tokens",
@@ -353,9 +353,9 @@ def test_translations_are_scored_by_bleu_with_its_signature(translated, capsys):
 
 def test_the_mean_of_checkpoints_is_scored(translated):
     folder, (run, _) = translated
-    each = [read(run, folder, step).described.tensors for step in (6, 9, 12)]
-    for name, tensor in averaged(run, folder, 3).described.tensors.items():
-        torch.testing.assert_close(tensor, sum(one[name] for one in each) / 3)
+    each = [read(run, folder, step).described.tensors for step in (9, 12)]  # of three that are kept
+    for name, tensor in averaged(run, folder, 2).described.tensors.items():
+        torch.testing.assert_close(tensor, sum(one[name] for one in each) / 2)
     assert evaluate(run, runs=folder, average=3).average == 3
     with pytest.raises(ScalingError, match=r"average=50: the run has \d checkpoints"):
         evaluate(run, runs=folder, average=50)

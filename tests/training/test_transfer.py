@@ -252,8 +252,14 @@ PARTS = {
 }
 
 
-@pytest.mark.parametrize("name", FAMILIES)
-@pytest.mark.parametrize("parts", PARTS)
+@pytest.mark.parametrize(
+    ("name", "parts"),
+    [
+        pytest.param(name, parts, marks=() if (i + j) % 2 else pytest.mark.slow)
+        for i, name in enumerate(FAMILIES)
+        for j, parts in enumerate(PARTS)
+    ],
+)
 def test_what_is_frozen_stays_to_the_bit_and_has_no_state(name, parts, tmp_path):
     """In every family, under each of the optimizers."""
     changes = {**FAMILIES[name], "train.parts": parts, "evaluate.points": 1}
@@ -365,7 +371,7 @@ def tuned(biased: tuple[Path, str], kind: str, **changes: Any) -> list[str]:
     return words(biased[0], **{**BIASED, "start.run": biased[1], "tuning": TUNINGS[kind], "seed": 1, **changes})
 
 
-@pytest.mark.parametrize("precision", ["32-true", "bf16-true"])
+@pytest.mark.parametrize("precision", ["32-true", pytest.param("bf16-true", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("kind", TUNINGS)
 def test_a_tuned_run_keeps_its_base_to_the_bit_and_becomes_a_folder(kind, precision, biased, tmp_path, capsys):
     """Its checkpoints hold what was trained, and what is read again is the same and generates."""
