@@ -159,8 +159,8 @@ def test_a_mistake_is_one_line(case: str, language: Ledger, tmp_path: Path, caps
 
 
 def test_a_run_without_a_tokenizer_is_refused(language: Ledger, tmp_path: Path) -> None:
-    from tests.training.conftest import load, train, words
+    from tests.training.conftest import train, words
 
-    run = train(load(words(tmp_path / "runs")))["run"]
+    run = train(words(tmp_path / "runs"))["run"]
     with pytest.raises(ScalingError, match="no tokenizer"):
         scaling.evaluate_options(run, written(tmp_path), runs=tmp_path / "runs")
