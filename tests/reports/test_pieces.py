@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
@@ -82,24 +83,25 @@ def test_the_command_names_the_words_it_was_given(words, tmp_path):
 
 
 def test_what_is_not_identified_is_said_first(study):
-    from dataclasses import replace
-
     found = study[2]
     doubt = "E is not separated from A by these points: the interval is open below"
     lost = {"not_identified": [doubt], "unidentified": ["E"]}
-    said = answer(replace(found, document={**found.document, **lost}))
+    said = answer(changed(found, lost))
     assert said.standing == "not identified"
     assert said.sentence.startswith("These runs do not identify the law: E is not separated")
-    assert answer(replace(found, document={**found.document, "not_identified": []})).standing == "identified"
+    assert answer(changed(found, {"not_identified": []})).standing == "identified"
+
+
+def changed(found, entries):
+    """The findings with other entries in the document of their fit."""
+    return replace(found, fit=replace(found.fit, document={**found.document, **entries}))
 
 
 def without(found, name, doubt, **ends):
     """The findings with one parameter that is not identified."""
-    from dataclasses import replace
-
     intervals = {**found.document["intervals"], name: {**found.document["intervals"][name], **ends}}
     lost = {"not_identified": [doubt], "unidentified": [name], "intervals": intervals}
-    return replace(found, document={**found.document, **lost})
+    return changed(found, lost)
 
 
 def test_a_floor_that_is_not_identified_is_no_figure(study):
