@@ -15,6 +15,7 @@ from typing import Any, Literal
 from scaling.errors import DISK
 from scaling.executors.executor import Executor, Handle
 from scaling.executors.local import Local
+from scaling.executors.ray import Ray
 from scaling.executors.slurm import Slurm
 from scaling.ledger import Ledger
 from scaling.standard_error import say
@@ -33,7 +34,7 @@ WAIT = 1.0  # seconds until such a job is tried again, twice as long each time
 SOME = 20  # runs that are named
 REASON = 300  # letters of one
 
-ExecutorName = Literal["local", "slurm"]
+ExecutorName = Literal["local", "slurm", "ray"]
 
 
 @dataclass(frozen=True)
@@ -78,6 +79,8 @@ def train(
     folder = ledger.study_folder(name)
     if executor == "slurm":
         jobs: Executor = Slurm(workers or 1, folder / "slurm", parameters or {})
+    elif executor == "ray":
+        jobs = Ray(workers, parameters or {})
     else:
         jobs = Local(min(size.workers, now.planned - now.settled), folder / "workers.log", size.gpus)
     scheduler, next_look = Scheduler(ledger, name, jobs, size, plan), 0.0

@@ -125,7 +125,7 @@ def study(
     *overrides: str,
     at: str | None = None,
     workers: PositiveInt | None = None,
-    executor: Literal["local", "slurm"] = "local",
+    executor: Literal["local", "slurm", "ray"] = "local",
     set: Mapping[str, Any] = {},
     tasks: tuple[str, ...] = (),
     adaptive: str | None = None,
@@ -152,7 +152,7 @@ def study(
     Args:
         study: a shipped study, a path, or in Python the fields of a study as a dict
         executor: where its runs are trained; several commands may share a study
-        set: settings of SLURM: options of sbatch, timeout_min, mem_gb
+        set: settings of SLURM (options of sbatch, timeout_min, mem_gb) or Ray (address, num_cpus, num_gpus)
         tasks: finetune each finished run on these too
         adaptive: choose the runs one after another, until the goal is reached
     """

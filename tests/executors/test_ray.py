@@ -1,0 +1,35 @@
+"""A study on Ray, where it is installed."""
+
+from __future__ import annotations
+
+import os
+import signal
+from importlib.util import find_spec
+
+import pytest
+
+from scaling.ledger import Ledger
+from tests.studies.test_unfinished import ended, lacking, scaling, training, until, write
+
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(find_spec("ray") is None, reason="Ray is not installed")]
+
+
+def test_a_run_whose_worker_is_killed_is_trained_by_another(tmp_path):
+    file = write(tmp_path, grid={"seed": [0, 1], "trainer.max_steps": [300]})
+    process = scaling("study", file, f"runs={tmp_path}", "--executor", "ray", "--workers", "2")
+    os.kill(until(lambda: list(training(tmp_path)), process, 300)[0], signal.SIGKILL)
+    code, err = ended(process)
+    assert (code, lacking(tmp_path)) == (0, []), err
+    assert "it is tried again" in err
+
+
+def test_a_signal_saves_the_runs(tmp_path):
+    process = scaling(
+        "study", write(tmp_path, grid={"trainer.max_steps": [10**6]}), f"runs={tmp_path}", "--executor", "ray"
+    )
+    until(lambda: list(training(tmp_path)), process, 300)
+    process.terminate()
+    code, err = ended(process)
+    assert code == 143, err
+    ledger = Ledger.open(tmp_path)
+    assert [record.end["outcome"] for record in ledger.attempts(*ledger.runs()) if record.end] == ["stopped"]
