@@ -19,10 +19,12 @@ from scaling.cli import main
 from scaling.errors import ScalingError
 from scaling.interop.run import averaged, read
 from scaling.ledger import Ledger
+from scaling.training.experiment import assemble
 from scaling.training.finetune import compose
-from tests.training.conftest import Child, at, die, left, same, train
+from tests.training.conftest import Child, at, die, left, load, same, train
 
 slow = pytest.mark.slow
+SPLITS = ("train", "validation")
 FAMILIES = ("encoder", "decoder", "encoder_decoder")
 SMALL = ["train.batch=8", "train.epochs=1", "train.checkpoint_every=2", "log.wandb=disabled", "optimizer.lr=0.01"]
 ANIMALS, CITIES = ["cat", "dog", "fox", "hen"], ["rome", "oslo", "bern", "lima"]
@@ -226,6 +228,14 @@ def test_a_submission_to_glue_has_its_layout(tmp_path, task, answer, labels, val
 
 
 # Mistakes, each one line
+
+
+def test_balanced_weights_are_examples_over_classes_times_those_of_each_class(tmp_path):
+    files = {split: str(jsonl(tmp_path / f"{split}.jsonl", [row("class", n) for n in (0, 1, 2)])) for split in SPLITS}
+    line = ["encoder", f"data={written(tmp_path, 'class', files=files)}", "objective=Answer", "size=tiny"]
+    line += ["model.head={kind: Sequence, classes: 2, weights: balanced}", f"runs={tmp_path / 'runs'}"]
+    assert assemble(load(line)).config["model.head.weights"] == pytest.approx([1.5, 0.75])
+
 
 BAD = {
     "finetune zz class": "there is no such run",
