@@ -317,7 +317,9 @@ class Task:
             }
             atomic.write_json(work / META, {**meta, "sha256": digest(meta)})
             if home.exists() and not _is_whole(home):
-                os.rename(home, atomic.temporary(home))
+                damaged = atomic.temporary(home)
+                os.rename(home, damaged)
+                shutil.rmtree(damaged, ignore_errors=True)
             try:
                 os.rename(work, home)
             except OSError:  # another process was first

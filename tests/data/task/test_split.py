@@ -121,6 +121,7 @@ def test_a_damaged_task_is_prepared_again(tmp_path, file, harm):
     if harm != "missing":
         (home / file).write_bytes(flipped if harm == "flipped" else content[file][:half])
     assert data.prepare(tmp_path / "data") == home
+    assert [each.name for each in home.parent.iterdir()] == [home.name]
     assert content == {each.name: each.read_bytes() for each in home.iterdir() if each.name != "trusted.json"}
 
 
