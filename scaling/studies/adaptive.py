@@ -239,8 +239,6 @@ class Decider:
             further = self._next(made)
             if further is None:
                 break
-            if "concluded" in further:
-                self._enter([*made, further])  # workers leave once they read a conclusion
             decide(self.ledger, self.name, len(made) + 1, {**further, "decided": now()})
             made = decisions(self.ledger, self.name)
         return self._enter(made)

@@ -379,7 +379,7 @@ INDICES = {
 
 @pytest.mark.parametrize("change", INDICES)
 def test_the_listing_is_the_same_whatever_is_in_the_index(ledger, done, change):
-    """A run that was made anew is read anew."""
+    """A run that was made again is read again."""
 
     def listed() -> tuple[object, object]:
         return listing.rows(ledger), list(listing.results(ledger))
