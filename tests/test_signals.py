@@ -79,6 +79,20 @@ def test_a_signal_that_is_swallowed_ends_the_process_all_the_same(swallow):
     assert (process.returncode, err) == (143, "scaling: stopped by SIGTERM\n")
 
 
+def test_a_signal_within_an_import_ends_the_process_without_an_exception(tmp_path):
+    """An exception within torch's import aborts the process (SIGABRT, "terminate called ...")."""
+    (tmp_path / "slow.py").write_text(
+        "import os, signal\ntry:\n    os.kill(os.getpid(), signal.SIGTERM)\n    import time; time.sleep(60)\n"
+        "except BaseException:\n    os.abort()\n"
+    )
+    code = "from scaling.training import signals\nwith signals.listening(to_the_end=True):\n    import slow"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
+    ended = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=SECONDS, env=environment, check=False
+    )
+    assert (ended.returncode, ended.stderr) == (143, "scaling: stopped by SIGTERM\n")
+
+
 def command(verb: str, folder: Path) -> list[str]:
     runs, long = f"runs={folder / 'runs'}", "trainer.max_steps=3000"  # none is done before the signal comes
     if verb == "study":

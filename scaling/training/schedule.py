@@ -40,7 +40,7 @@ def check(schedule: Schedule, steps: int) -> None:
             f"the warmup does not end within the run's {plural(steps, 'step')}",
             key="schedule.warmup",
             value=schedule.warmup,
-            fix="take auto, a fraction of the run (10%), or train longer",
+            fix="take auto, a fraction of the run (10%), or more steps (trainer.max_steps or train.tokens)",
         )
 
 

@@ -48,7 +48,7 @@ class _Process:
         self.listening = self.command = self.leaving = self.raised = self.pruned = False
         self.received = self.deferrals = 0
 
-    def handle(self, number: int, _: FrameType | None) -> None:
+    def handle(self, number: int, frame: FrameType | None) -> None:
         if number == PRUNE:
             self.pruned = True
         elif self.leaving:
@@ -56,6 +56,8 @@ class _Process:
         elif not self.received:
             self.received = number
             if not self.deferrals:
+                if self.command and _imports(frame):
+                    _end(number, unsaid=True)
                 self.stop()
         elif number == signal.SIGINT and self.deferrals:
             raise KeyboardInterrupt  # a person insists: what was deferred for is given up
@@ -221,6 +223,15 @@ def agreed(ranks: int, device: torch.device, lost: bool = False) -> int:
     flag = torch.tensor(own, device=device)
     torch.distributed.all_reduce(flag, op=torch.distributed.ReduceOp.MAX)
     return int(flag)
+
+
+def _imports(frame: FrameType | None) -> bool:
+    """Whether an import is under way. torch's calls Python from C++, where an exception aborts the process."""
+    while frame is not None:
+        if frame.f_code.co_filename.startswith("<frozen importlib"):
+            return True
+        frame = frame.f_back
+    return False
 
 
 def _end(number: int, unsaid: bool) -> NoReturn:
