@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, ParamSpec, TypeVar
 
 from scaling.errors import ScalingError
+from scaling.ledger import document
 from scaling.printing import columns, html_table
 from scaling.schema import check
 from scaling.verbs import COMMANDS, function_name
@@ -36,9 +37,10 @@ def words(overrides: Sequence[str], settings: Mapping[str, Any]) -> list[str]:
 
     A double underscore in a keyword is the dot that Python does not allow there.
     """
-    keys = {name: SHORT.get(name, name.replace("__", ".")) for name in settings}
-    values = (value if isinstance(value, str) else json.dumps(value, default=str) for value in settings.values())
-    return [*overrides, *(f"{key}={value}" for key, value in zip(keys.values(), values))]
+    values = {
+        key: value if isinstance(value, str) else json.dumps(value, default=str) for key, value in settings.items()
+    }
+    return [*overrides, *(f"{SHORT.get(key, key.replace('__', '.'))}={value}" for key, value in values.items())]
 
 
 VERBS = tuple(command for commands in COMMANDS.values() for command in commands)
@@ -162,9 +164,7 @@ class Result:
         return pandas.DataFrame(self.document)
 
     def to_json(self) -> Any:
-        from scaling.ledger.document import spelled
-
-        return spelled(self.document)
+        return document.spelled(self.document)
 
     def _parts(self) -> Sequence[str | Table]:
         """What is printed: the keys of the document, where a result names nothing else."""
