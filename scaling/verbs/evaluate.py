@@ -84,7 +84,6 @@ def evaluate(
     `evaluate-harness`. key=value are overrides of the task, as data.files.test=FILE.
 
     Args:
-        run: a finetuned run: the beginning of its id, a folder, or STUDY:ROW
         task: a task with the labels of the run's own
         average: score the mean weights of the last N checkpoints
         ensemble: a run that writes its answers together with this one; repeats
@@ -340,7 +339,9 @@ def evaluate_harness(
 
 
 def _reader(run: RunName, runs: str | Path, *, writes: bool = False) -> tuple[Pretrained, Codec, Path]:
-    """A run that reads text, its tokenizer and the file of that; with `writes` one that gives a continuation a likelihood."""
+    """A run that reads text, its tokenizer and the tokenizer's file; with `writes` a run that gives a continuation a
+    likelihood.
+    """
     from scaling.data.codec import Codec
     from scaling.training.finetune import pretrained
 
@@ -449,7 +450,6 @@ def predict(
     The file has the task's columns; labels are not needed. key=value are overrides of the task, as data.columns=null.
 
     Args:
-        run: a finetuned run: the beginning of its id, a folder, or STUDY:ROW
         file: the examples
         task: a task with the labels of the run's own
         to: write the predictions to this file: .jsonl, or .csv
@@ -501,9 +501,8 @@ def _save(path: str | Path, rows: Sequence[Mapping[str, Any]]) -> None:
     def cell(value: Any) -> Any:
         return value if isinstance(value, str | int | float) else json.dumps(value)
 
-    is_csv = Path(path).suffix == ".csv"
-    cells = [{key: cell(value) for key, value in row.items()} for row in rows] if is_csv else []
-    atomic.write(Path(path), csv_text(cells) if is_csv else _json_lines(rows))
+    cells = ({key: cell(value) for key, value in row.items()} for row in rows)
+    atomic.write(Path(path), csv_text([*cells]) if Path(path).suffix == ".csv" else _json_lines(rows))
 
 
 @verb

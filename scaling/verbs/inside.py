@@ -255,7 +255,6 @@ def landscape(
     data that each run was trained on.
 
     Args:
-        run: the beginning of a run's id, or STUDY:ROW
         others: runs to draw beside it
         side: points to a side, an odd number
         reach: how far the plane goes: 1 is as large as the weights

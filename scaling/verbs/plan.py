@@ -35,9 +35,6 @@ class StudyPlan(Result):
 
         return pandas.DataFrame(self.document["runs"])
 
-    def __repr__(self) -> str:
-        return f"StudyPlan({self.study}: {plural(self.total['runs'], 'run')}, {self.total['C']:.3g} FLOPs)"
-
 
 def _printed(document: Mapping[str, Any]) -> Iterator[str | Table]:
     """What is printed of a plan: its question, a row a run, and the sentences of the whole."""

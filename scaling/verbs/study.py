@@ -67,17 +67,10 @@ class Study(Result):
             return report(str(self.page.parent)).page
         return report(self.name, runs=self.ledger.root).page
 
-    def __str__(self) -> str:
-        return "\n".join(self._lines())
-
     def _repr_html_(self) -> str:
         return self.points.to_html() if self.findings.fit is None else self.fit._repr_html_()
 
-    def __repr__(self) -> str:
-        done = sum(row["status"] == "finished" for row in self.findings.rows)
-        return f"Study({self.name}: {done} of {plural(len(self.findings.rows), 'run')} finished)"
-
-    def _lines(self) -> Iterator[str]:
+    def _parts(self) -> Iterator[str]:
         from scaling.reports.answer import answer, sentence
 
         document = self.findings.document or {}
@@ -187,18 +180,9 @@ def study(
         print_remarks(run.experiment.config for run in (decided.field.runs if decided else plan.runs))
 
     def trained(plan: Plan, decided: Decider | None = None) -> Unfinished | None:
+        choices: dict[str, Any] = {"workers": workers, "executor": executor, "parameters": set, "decided": decided}
         with listener(progress) as heard:
-            missing = train(
-                ledger,
-                plan.question.name,
-                plan,
-                heard,
-                workers=workers,
-                executor=executor,
-                parameters=set,
-                retry_failed=retry_failed,
-                decided=decided,
-            )
+            missing = train(ledger, plan.question.name, plan, heard, retry_failed=retry_failed, **choices)
         if missing is not None and missing.code == DISK:
             raise _not_done(plan.question.name, missing)
         return missing

@@ -108,9 +108,7 @@ class Run:
             text += f", best at step {result['best_step']} of {result['step']}"
         return f"{text}, {result['tokens']:,} tokens"
 
-    def __repr__(self) -> str:
-        loss = "" if self.loss is None else f", loss {self.loss:.4f}"
-        return f"Run({self.id}, {self.state}{loss})"
+    __repr__ = __str__
 
 
 RunName = str | Path | Run

@@ -12,7 +12,7 @@ import json
 import re
 import types
 import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, ParamSpec, TypeVar
 
@@ -166,14 +166,15 @@ class Result:
     def to_json(self) -> Any:
         return document.spelled(self.document)
 
-    def _parts(self) -> Sequence[str | Table]:
+    def _parts(self) -> Iterable[str | Table]:
         """What is printed: the keys of the document, where a result names nothing else."""
         return self.parts or [(["key", "value"], [[key, str(value)] for key, value in dict(self.document).items()])]
 
     def __str__(self) -> str:
         return "\n".join(part if isinstance(part, str) else columns(*part) for part in self._parts())
 
-    __repr__ = __str__
+    def __repr__(self) -> str:
+        return str(self)
 
     def _repr_html_(self) -> str:
         parts = (
