@@ -55,10 +55,6 @@ class Table:
         lines = [rf"\begin{{tabular}}{{{kinds}}}", r"\toprule", head, r"\midrule", *body, r"\bottomrule"]
         return "\n".join([*lines, r"\end{tabular}"])
 
-    def html(self) -> str:
-        """The table for a notebook."""
-        return html_table(self.titles, self.rows)
-
 
 class TableResult:
     """A result of lines and tables that prints itself: on a terminal, in a notebook, as Markdown or LaTeX."""
@@ -96,7 +92,7 @@ class TableResult:
     def _repr_html_(self) -> str:
         parts = [f"<p>{html.escape(line)}</p>" for line in self.heading()]
         for table in self.tables():
-            parts += [f"<p>{html.escape(table.caption)}</p>", table.html()]
+            parts += [f"<p>{html.escape(table.caption)}</p>", html_table(table.titles, table.rows)]
             parts += [f"<p>{html.escape(note)}</p>" for note in table.notes]
         return "\n".join([*parts, *(f"<p>{html.escape(line)}</p>" for line in self.remarks())])
 

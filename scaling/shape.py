@@ -71,11 +71,13 @@ class Shape:
                 raise ScalingError("a size needs it", key=f"size.{key}", fix=f"set size.{key}=… or name a whole size")
         width, heads = given["width"], given["heads"]
         if "head_width" not in given and width % heads:
+            divisors = (number for number in range(1, width + 1) if width % number == 0)
+            nearest_divisor = min(divisors, key=lambda number: (abs(number - heads), number))
             raise ScalingError(
                 f"width {width} is not divisible by {heads} heads",
                 key="size.heads",
                 value=heads,
-                fix=f"take {_divisor(width, heads)} heads, or set size.head_width=…",
+                fix=f"take {nearest_divisor} heads, or set size.head_width=…",
             )
         usual = _usual(width, heads, width // heads)
         before = {"head_width": usual["head_width"], "hidden": usual["hidden"], **given}
@@ -116,8 +118,3 @@ def _factors(times: Any) -> dict[str, float]:
             raise ScalingError("no such key in a size", key=f"size.times.{key}", fix=nearest(str(key), SIZES))
         check(f"size.times.{key}", factor, PositiveFloat)
     return dict(times)
-
-
-def _divisor(width: int, near: int) -> int:
-    """The divisor of `width` nearest to the number asked for."""
-    return min((n for n in range(1, width + 1) if width % n == 0), key=lambda n: (abs(n - near), n))

@@ -10,8 +10,12 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, Literal
 
+from scaling import atomic
 from scaling.errors import ScalingError, plural
+from scaling.ledger import Ledger
+from scaling.ledger.document import disk
 from scaling.printing import byte_size
+from scaling.training.wandb_settings import has_login
 from scaling.verbs.verb import RUNS, Result, verb
 
 PACKAGES = ("scaling", "torch", "lightning", "wandb", "datasets", "tokenizers", "numpy", "scipy", "pandas")
@@ -101,10 +105,6 @@ def _devices() -> Iterator[dict[str, Any]]:
 
 
 def _folder(folder: Path) -> Iterator[dict[str, Any]]:
-    from scaling import atomic
-    from scaling.ledger import Ledger
-    from scaling.ledger.document import disk
-
     there = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
     trial = atomic.temporary(there / "trial")
     try:
@@ -125,13 +125,10 @@ def _folder(folder: Path) -> Iterator[dict[str, Any]]:
 
 
 def _wandb() -> dict[str, Any]:
-    from scaling.training.wandb_settings import has_login
-
     mode = os.environ.get("WANDB_MODE", "online")
     if mode in ("offline", "disabled"):
         return _found("W&B", "good", f"{mode} by WANDB_MODE")
-    if os.environ.get("WANDB_API_KEY"):
-        return _found("W&B", "good", "a key in the environment")
-    if has_login():
-        return _found("W&B", "good", "a key in ~/.netrc")
+    if os.environ.get("WANDB_API_KEY") or has_login():
+        place = "the environment" if os.environ.get("WANDB_API_KEY") else "~/.netrc"
+        return _found("W&B", "good", f"a key in {place}")
     return _found("W&B", "notice", "no key: runs are logged offline", "`wandb login` sets one")

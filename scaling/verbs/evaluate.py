@@ -9,19 +9,25 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+from scaling import atomic
+from scaling.config import assignments, names, shipped
+from scaling.config import load as load_config
 from scaling.errors import ScalingError, plural
 from scaling.printing import csv_text, interval
-from scaling.schema import PositiveInt, Range, Seed
+from scaling.schema import PositiveInt, Range, Seed, build
+from scaling.scoring.registry import check_tasks
 from scaling.verbs.model import load, torch_device
-from scaling.verbs.train import Run, named
+from scaling.verbs.train import RunName, named
 from scaling.verbs.verb import RUNS, Flag, Result, Table, verb
 
 if TYPE_CHECKING:
+    from scaling.data.codec import Codec
     from scaling.metric.metric import Metric
     from scaling.training.finetune import Pretrained
 
 Split = Literal["validation", "train", "test"]
 Shots = Annotated[int, Range(least=0, most=65_536)]
+TOTALS = ("tokens", "bytes", "nats")
 SPLITS = ("train", "validation", "test")
 SUBMISSIONS = {"cola": "CoLA", "sst2": "SST-2", "mrpc": "MRPC", "qqp": "QQP", "stsb": "STS-B", "mnli": "MNLI-m"}
 SUBMISSIONS |= {"mnli_mismatched": "MNLI-mm", "qnli": "QNLI", "rte": "RTE", "wnli": "WNLI", "ax": "AX"}
@@ -52,13 +58,13 @@ class Evaluation(Result):
 
 @verb
 def evaluate(
-    run: str | Path | Run,
+    run: RunName,
     task: str | None = None,
     *overrides: str,
     split: Split = "validation",
     average: PositiveInt | None = None,
-    ensemble: Sequence[str | Path | Run] = (),
-    paired: Annotated[str | Path | Run | None, Flag("paired-bootstrap")] = None,
+    ensemble: Sequence[RunName] = (),
+    paired: Annotated[RunName | None, Flag("paired-bootstrap")] = None,
     runs: str | Path = RUNS,
     device: str | None = None,
     **settings: Any,
@@ -78,14 +84,12 @@ def evaluate(
     `evaluate-harness`. key=value are overrides of the task, as data.files.test=FILE.
 
     Args:
-        run: a finetuned run: the beginning of its id, a folder, or STUDY:ROW
         task: a task with the labels of the run's own
         average: score the mean weights of the last N checkpoints
         ensemble: a run that writes its answers together with this one; repeats
         paired: a run to compare with on the same examples, by the paired bootstrap
     """
     from scaling.data.store import root
-    from scaling.schema import build
     from scaling.training.finetune import finetuned
 
     (own, data), *more = (finetuned(named(one), task, overrides, runs=runs) for one in (run, *ensemble))
@@ -111,28 +115,26 @@ def evaluate(
         for values in (map(predictions.get, labelled), (source.examples[index].answer for index in labelled))
     )
     counts, signature = goal.metric.counts(found, references), goal.metric.signature(references)
-    document = {"run": own.folder.name, "split": split, "examples": len(labelled), "invalid": None}
+    names = [own.folder.name, *(each.folder.name for each in others)]
+    document = {"run": names[0], "split": split, "examples": len(labelled), "invalid": None}
     document |= scores(source, predictions, written=written) | {"counts": counts, "signature": signature}
-    document |= {"average": average, "ensemble": [each.folder.name for each in others], "paired": comparison}
+    document |= {"average": average, "ensemble": names[1:], "paired": comparison}
     mean = "" if average is None else f", mean of {plural(average, 'checkpoint')}"
-    name = " + ".join([own.folder.name, *document["ensemble"]])
-    parts = [f"run {name}{mean}, {split} split, {plural(len(labelled), 'example')}", _table(document)]
+    parts = [f"run {' + '.join(names)}{mean}, {split} split, {plural(len(labelled), 'example')}", _table(document)]
     parts += [] if signature is None else [signature]
     if comparison is not None:
-        low, high = comparison["interval"]
-        between = interval({"low": low, "high": high})
-        parts.append(f"run {comparison['against']}: {comparison['score_against']:.4f} on the same examples")
-        parts.append(f"difference {comparison['difference']:.4f}, 95% interval {between}, p = {comparison['p']:.3f}")
+        against, value, p = (comparison[key] for key in ("against", "difference", "p"))
+        parts.append(f"run {against}: {comparison['score_against']:.4f} on the same examples")
+        parts.append(f"difference {value:.4f}, 95% interval {_interval(comparison['interval'])}, p = {p:.3f}")
     if counts:
         titles = ["references", "predictions", "correct"]
-        rows = [[name, *(row[title] for title in titles)] for name, row in counts.items()]
-        parts += ["", (["class", *titles], rows)]
+        parts += ["", (["class", *titles], [[name, *map(row.get, titles)] for name, row in counts.items()])]
     return Evaluation(document, parts)
 
 
 @verb
 def evaluate_options(
-    run: str | Path | Run,
+    run: RunName,
     task: str,
     *overrides: str,
     split: Split = "validation",
@@ -165,20 +167,18 @@ def evaluate_options(
         normalisation: of the likelihood, for the score
         seed: draws the shots
     """
-    from scaling.data.codec import Codec
     from scaling.data.store import root
-    from scaling.schema import build
     from scaling.scoring.options import Choosing, Prompting, posed, scored
     from scaling.training.finetune import unfinetuned
 
     prompting = Prompting(formulation, frame, shots, seed)
-    source, file = _reader(run, runs, writes=True)
+    source, codec, _ = _reader(run, runs, writes=True)
     data = build("data", unfinetuned(source, task, overrides, runs=runs))
     prompt, questions = posed(data, split, root(runs), prompting, limit)  # before torch is imported
-    answers = scored(load(source.folder, device=device).scorer, Codec.load(file), questions, prompting, prompt)
+    answers = scored(load(source.folder, device=device).scorer, codec, questions, prompting, prompt)
     document = {"run": source.folder.name, "task": task, "split": split, "examples": len(questions), "prompt": prompt}
     document |= {**vars(prompting), "normalisation": normalisation, **_values(Choosing(), answers.examples)}
-    document |= {"score": document["metrics"][f"accuracy_{normalisation}"]}
+    document["score"] = document["metrics"][f"accuracy_{normalisation}"]
     document |= {"chance": answers.chance, "truncated": answers.truncated}
     cut = f", {plural(answers.truncated, 'context')} cut to the window" if answers.truncated else ""
     title = f"run {source.folder.name}, {task}, {split} split, {plural(len(questions), 'example')}{cut}"
@@ -188,7 +188,7 @@ def evaluate_options(
 
 @verb
 def evaluate_cloze(
-    run: str | Path | Run, *, to: str | Path | None = None, runs: str | Path = RUNS, device: str | None = None
+    run: RunName, *, to: str | Path | None = None, runs: str | Path = RUNS, device: str | None = None
 ) -> Evaluation:
     """Let a run of any family choose words for the gaps of seven prompts.
 
@@ -198,11 +198,10 @@ def evaluate_cloze(
 
     The prompts ask for facts, syntax, coreference, lexical semantics, sentiment, reasoning and arithmetic.
     """
-    from scaling.data.codec import Codec
     from scaling.scoring.cloze import PROMPTS, Chosen, masked, written
 
-    source, file = _reader(run, runs)
-    model, codec = load(source.folder, device=device), Codec.load(file)
+    source, codec, _ = _reader(run, runs)
+    model = load(source.folder, device=device)
     if source.family == "encoder":
         from scaling.scoring.masked import MaskedScorer
 
@@ -221,7 +220,7 @@ def evaluate_cloze(
 
 @verb
 def evaluate_corpus(
-    run: str | Path | Run,
+    run: RunName,
     corpus: str | None = None,
     *overrides: str,
     split: Literal["validation", "train"] = "validation",
@@ -249,53 +248,48 @@ def evaluate_corpus(
         stride: tokens between the windows of a long document (half a window)
         masking: of an encoder: token, or word to mask the rest of a word too
     """
-    from scaling.data.codec import Codec
     from scaling.data.store import root
     from scaling.scoring.corpus import CodeLength, costs, documents, prepared
     from scaling.training.finetune import corpus as line_of
 
-    source, file = _reader(run, runs)
+    source, codec, file = _reader(run, runs)
     encoder, length = source.family == "encoder", source.size["length"]
     for name, value, wrong in (("stride", stride, encoder), ("masking", masking, not encoder)):
         if value is not None and wrong:
             raise ScalingError(f"it does not apply to a run of the family {source.family}", key=name, value=value)
     if (stride or 0) > length:
         raise ScalingError(f"it is from 1 to the window of {length}", key="stride", value=stride)
-    codec = Codec.load(file)
     line = line_of(source, corpus, overrides, runs=runs)
-    texts = itertools.islice(prepared(line, split, root(runs), file, codec.sha256, corpus).documents(), limit)
-    model = load(source.folder, device=device)
+    data = prepared(line, split, root(runs), file, codec.sha256, corpus)
+    texts, model = itertools.islice(data.documents(), limit), load(source.folder, device=device)
     if encoder:
         from scaling.scoring.masked import MaskedScorer
 
-        stride, masking = None, masking or "token"
+        stride, masking, more = None, masking or "token", ("perplexity",)
         masked = MaskedScorer(model.module, model.ids, length, masking, codec.words)
         ends = set(codec.specials.values())
         texts = ((None, text[:-1] if len(text) and int(text[-1]) in ends else text) for _, text in texts)
         scored = documents(texts, codec, lambda group: masked.nats([text.tolist() for _, text in group]))
     else:
-        stride, reader = stride or max(1, length // 2), model.scorer
+        stride, reader, more = stride or max(1, length // 2), model.scorer, ("bits_per_byte", "perplexity")
         scored = documents(texts, codec, lambda group: costs(reader, group, stride))
     read = [document for document in scored if document.tokens]
     if not read:
         raise ScalingError(f"the {split} split has no document", key="split", value=split, fix="take another split")
     document: dict[str, Any] = {"run": source.folder.name, "corpus": corpus or "its own", "split": split}
-    document |= {"documents": len(read)}
-    document |= {name: sum(getattr(one, name) for one in read) for name in ("tokens", "bytes", "nats")}
+    document |= {"documents": len(read), **{name: sum(getattr(one, name) for one in read) for name in TOTALS}}
     document |= {"stride": stride, "masking": masking, **_values(CodeLength(), read)}
     if encoder:
-        for values in (document["metrics"], document["intervals"]):
-            del values["bits_per_byte"]
+        del document["metrics"]["bits_per_byte"], document["intervals"]["bits_per_byte"]
     counts = ", ".join(plural(document[f"{name}s"], name) for name in ("document", "token", "byte"))
     title = f"run {source.folder.name}, {document['corpus']}, {split} split, {counts}"
-    more = ("perplexity",) if encoder else ("bits_per_byte", "perplexity")
     rows = [{**asdict(one), **{name: getattr(one, name) for name in more}} for one in read]
     return _scored(document, rows, to, title, _table(document))
 
 
 @verb
 def evaluate_harness(
-    run: str | Path | Run,
+    run: RunName,
     *words: str,
     shots: Shots | None = None,
     limit: PositiveInt | None = None,
@@ -320,17 +314,14 @@ def evaluate_harness(
     """
     from importlib.metadata import version
 
-    from scaling.config import assignments
-    from scaling.data.codec import Codec
-    from scaling.scoring.registry import check_tasks
-
     tasks = [word for word in words if "=" not in word]
     generation = assignments([word for word in words if "=" in word])
-    source, file = _reader(run, runs, writes=True)
+    source, codec, _ = _reader(run, runs, writes=True)
     check_tasks(tasks)
+
     from scaling.scoring.harness import HarnessModel, plain, run_tasks, table
 
-    length, codec = source.size["length"], Codec.load(file)
+    length = source.size["length"]
     model = HarnessModel(codec, source.family, length, lambda: load(source.folder, device=device).scorer)
     results = run_tasks(model, tasks, shots, limit, generation)
     samples = plain(results.pop("samples"))
@@ -347,8 +338,11 @@ def evaluate_harness(
     return _scored(document, rows, to, title, table(results))
 
 
-def _reader(run: str | Path | Run, runs: str | Path, *, writes: bool = False) -> tuple[Pretrained, Path]:
-    """A run that reads text, and its tokenizer; with `writes` one that gives a continuation a likelihood."""
+def _reader(run: RunName, runs: str | Path, *, writes: bool = False) -> tuple[Pretrained, Codec, Path]:
+    """A run that reads text, its tokenizer and the tokenizer's file; with `writes` a run that gives a continuation a
+    likelihood.
+    """
+    from scaling.data.codec import Codec
     from scaling.training.finetune import pretrained
 
     source = pretrained(named(run), runs)
@@ -358,7 +352,7 @@ def _reader(run: str | Path | Run, runs: str | Path, *, writes: bool = False) ->
     if source.tokenizer is None:
         what, fix = "the run has no tokenizer, so it reads no text", "take a run that was trained on text"
         raise ScalingError(what, key="RUN", value=source.folder.name, fix=fix)
-    return source, source.tokenizer
+    return source, Codec.load(source.tokenizer), source.tokenizer
 
 
 def _scored(
@@ -375,19 +369,21 @@ def _values(metric: Metric, examples: Sequence[Any]) -> dict[str, Any]:
     """The values of a metric, and their intervals."""
     from scaling.metric import bootstrap
 
-    values = bootstrap(metric, examples, examples).items()
+    values = bootstrap(metric, examples, examples)
     return {
-        "metrics": {name: one.value for name, one in values},
-        "intervals": {name: [one.low, one.high] for name, one in values},
+        "metrics": {name: one.value for name, one in values.items()},
+        "intervals": {name: [one.low, one.high] for name, one in values.items()},
     }
+
+
+def _interval(bounds: Sequence[float]) -> str:
+    return interval(dict(zip(("low", "high"), bounds, strict=True)))
 
 
 def _table(document: Mapping[str, Any]) -> Table:
     """The values of a metric with their intervals, then the values that have none."""
-    rows: list[list[Any]] = []
-    for name, value in document["metrics"].items():
-        low, high = document["intervals"][name]
-        rows.append([name, value, interval({"low": low, "high": high})])
+    intervals = document["intervals"]
+    rows = [[name, value, _interval(intervals[name])] for name, value in document["metrics"].items()]
     rows += [[name, document[name], None] for name in ("chance", "invalid") if document.get(name) is not None]
     return ["", "value", "95% interval"], rows
 
@@ -410,8 +406,6 @@ class Predictions(Result):
 
     def save_submission(self, path: str | Path, task: str) -> None:
         """Write the file that GLUE's server takes for a task: TSV of `index` and `prediction`."""
-        from scaling import atomic
-
         if task not in SUBMISSIONS:
             fix = f"choose from {', '.join(SUBMISSIONS)}"
             raise ScalingError("it is no task of GLUE", key="TASK", value=task, fix=fix)
@@ -434,7 +428,7 @@ class Predictions(Result):
 
 @verb
 def predict(
-    run: str | Path | Run,
+    run: RunName,
     file: str | Path,
     task: str | None = None,
     *overrides: str,
@@ -456,14 +450,12 @@ def predict(
     The file has the task's columns; labels are not needed. key=value are overrides of the task, as data.columns=null.
 
     Args:
-        run: a finetuned run: the beginning of its id, a folder, or STUDY:ROW
         file: the examples
         task: a task with the labels of the run's own
         to: write the predictions to this file: .jsonl, or .csv
         submission: write the file of a GLUE submission; TASK names which
     """
     from scaling.data.store import root
-    from scaling.schema import build
     from scaling.training.finetune import finetuned
 
     if submission and task not in SUBMISSIONS:
@@ -505,14 +497,12 @@ def _json_lines(rows: Iterable[Mapping[str, Any]]) -> str:
 
 def _save(path: str | Path, rows: Sequence[Mapping[str, Any]]) -> None:
     """Write JSON lines, or CSV where the name ends in .csv. The file is whole or not there."""
-    from scaling import atomic
 
     def cell(value: Any) -> Any:
         return value if isinstance(value, str | int | float) else json.dumps(value)
 
-    is_csv = Path(path).suffix == ".csv"
-    cells = [{key: cell(value) for key, value in row.items()} for row in rows] if is_csv else []
-    atomic.write(Path(path), csv_text(cells) if is_csv else _json_lines(rows))
+    cells = ({key: cell(value) for key, value in row.items()} for row in rows)
+    atomic.write(Path(path), csv_text([*cells]) if Path(path).suffix == ".csv" else _json_lines(rows))
 
 
 @verb
@@ -524,13 +514,11 @@ def tasks(*, runs: str | Path = RUNS) -> Result:
 
     scaling.tasks().data               a DataFrame
     """
-    from scaling.config import load, names, shipped
     from scaling.data.store import root
-    from scaling.schema import build
 
     rows: list[dict[str, Any]] = []
     for name in names("task"):
-        task = build("data", load("encoder", [f"data=task/{name}"]).tree["data"])
+        task = build("data", load_config("encoder", [f"data=task/{name}"]).tree["data"])
         if hasattr(task, "counts"):
             goal, counts = task.goal, task.counts(root(runs)) or {}
         else:  # a synthetic task is its own goal

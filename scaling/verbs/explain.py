@@ -11,8 +11,13 @@ from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from scaling import schema
+from scaling.config import FIXED, SECTIONS, shipped
+from scaling.config import document as read_document
 from scaling.errors import ScalingError, nearest
 from scaling.printing import columns
+from scaling.schema import describe
+from scaling.shape import SIZES
 from scaling.verbs.verb import VERBS, Result, verb
 
 if TYPE_CHECKING:
@@ -48,9 +53,6 @@ def explain(name: str | None = None) -> Result:
 
 
 def _document(name: str | None) -> dict[str, Any]:
-    from scaling import schema
-    from scaling.config import FIXED
-
     if name is None:
         return {slot: sorted(schema.kinds(slot)) for slot in schema.SLOTS}
     if name in FIXED:
@@ -96,10 +98,8 @@ def _document(name: str | None) -> dict[str, Any]:
 
 def _section(name: str) -> dict[str, Any]:
     """The keys of a section, each with its default and its comment in defaults.yaml."""
-    from scaling.config import document, shipped
-
     path = shipped() / "defaults.yaml"
-    lines, defaults = path.read_text(encoding="utf-8").splitlines(), document(path)
+    lines, defaults = path.read_text(encoding="utf-8").splitlines(), read_document(path)
     rows = {
         key: {
             "default": defaults[key],
@@ -113,15 +113,12 @@ def _section(name: str) -> dict[str, Any]:
 
 def _files() -> dict[str, dict[str, Any]]:
     """The keys of a size, and of a study's, a sweep's and a table's file."""
-    from scaling.config import SECTIONS, document, shipped
-    from scaling.schema import describe
-    from scaling.shape import SIZES
     from scaling.studies import fields
     from scaling.sweeps import file
     from scaling.tables import table
 
     size = {key: {"type": describe(kind), "meaning": kind.__metadata__[-1]} for key, kind in SIZES.items()}
-    named = {path.stem: list(document(path).tree) for path in sorted((shipped() / "size").glob("*.yaml"))}
+    named = {path.stem: list(read_document(path).tree) for path in sorted((shipped() / "size").glob("*.yaml"))}
     study = {key: {"needed": key in fields.NEEDED, "meaning": meaning} for key, meaning in fields.KEYS.items()}
     sweep = {
         key: {"type": describe(kind), "needed": key in file.NEEDED, "meaning": file.NEEDED.get(key)}
@@ -149,8 +146,6 @@ def _law(law: Law) -> dict[str, Any]:
 
 def _kind(piece: type) -> dict[str, Any]:
     """A class: the docstring's formula and citation, and the keyword arguments as keys."""
-    from scaling.schema import describe, keys
-
     first, _, rest = (getdoc(piece) or "").partition("\n\n")
     cited = _CITED.fullmatch(first)
     return {
@@ -165,15 +160,13 @@ def _kind(piece: type) -> dict[str, Any]:
                 "needed": parameter.default is parameter.empty,
                 "default": None if parameter.default is parameter.empty else parameter.default,
             }
-            for key, parameter in keys(piece).items()
+            for key, parameter in schema.keys(piece).items()
         },
     }
 
 
 def _shipped(name: str) -> list[dict[str, str]]:
     """The shipped files of a name, each with the comment at its head."""
-    from scaling.config import shipped
-
     last = name.rpartition("/")[2]
     return [
         {"group": group, "file": f"configs/{group}/{path.name}", "comment": comment(path)}

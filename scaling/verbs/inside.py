@@ -11,7 +11,7 @@ from scaling.errors import ScalingError, plural
 from scaling.printing import interval
 from scaling.schema import NonNegativeFloat, PositiveFloat, PositiveInt, Range, Seed, SmallInt
 from scaling.verbs.model import load
-from scaling.verbs.train import Run, named
+from scaling.verbs.train import RunName, named
 from scaling.verbs.verb import RUNS, Result, verb
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ class Attention(Result):
 
 @verb
 def look(
-    run: str | Path | Run,
+    run: RunName,
     text: str,
     *,
     target: str | None = None,
@@ -150,7 +150,7 @@ class Probe(Result):
 
 @verb
 def probe(
-    run: str | Path | Run,
+    run: RunName,
     task: str,
     *overrides: str,
     step: int | None = None,
@@ -233,8 +233,8 @@ class Landscape(Result):
 
 @verb
 def landscape(
-    run: str | Path | Run,
-    *others: str | Path | Run,
+    run: RunName,
+    *others: RunName,
     side: Annotated[int, Range(least=1, most=999)] = 21,
     reach: PositiveFloat = 1.0,
     seed: Seed = 0,
@@ -255,7 +255,6 @@ def landscape(
     data that each run was trained on.
 
     Args:
-        run: the beginning of a run's id, or STUDY:ROW
         others: runs to draw beside it
         side: points to a side, an odd number
         reach: how far the plane goes: 1 is as large as the weights

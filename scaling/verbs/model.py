@@ -9,6 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
+from scaling.config import assignments
 from scaling.errors import ScalingError
 from scaling.schema import build
 from scaling.verbs.verb import RUNS, Result, verb
@@ -339,8 +340,6 @@ def generate(
         prompt: a text to continue; repeats
         steps: the maximum number of tokens to write
     """
-    from scaling.config import assignments
-
     keys = assignments(overrides)
     strategy = {"kind": STRATEGY, **keys}
     build("decode", strategy)  # what is wrong with it is reported before the model is read

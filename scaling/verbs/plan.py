@@ -10,6 +10,7 @@ from scaling.errors import ScalingError, plural
 from scaling.printing import byte_size, interval, span
 from scaling.schema import NonNegativeFloat, PositiveFloat, PositiveFraction, PositiveInt
 from scaling.standard_error import say
+from scaling.studies.question import placed, read
 from scaling.verbs.verb import Result, Table, verb
 
 if TYPE_CHECKING:
@@ -33,9 +34,6 @@ class StudyPlan(Result):
         import pandas
 
         return pandas.DataFrame(self.document["runs"])
-
-    def __repr__(self) -> str:
-        return f"StudyPlan({self.study}: {plural(self.total['runs'], 'run')}, {self.total['C']:.3g} FLOPs)"
 
 
 def _printed(document: Mapping[str, Any]) -> Iterator[str | Table]:
@@ -148,7 +146,6 @@ def plan(
     from scaling.studies.estimate import costs, elsewhere
     from scaling.studies.machine import Layout
     from scaling.studies.plan import plan as plan_runs
-    from scaling.studies.question import placed, read
 
     refuse_budget(adaptive, budget)
     given, goal = list(overrides), None if adaptive is None else parse_goal(adaptive)

@@ -8,10 +8,14 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from scaling.errors import ScalingError, plural
+from scaling.ledger import Ledger
 from scaling.printing import interval
 from scaling.schema import OpenFraction
+from scaling.studies.predictions import calibration, refuse_begun, register, registered
+from scaling.verbs.fit import fit
 from scaling.verbs.train import Overlays
 from scaling.verbs.verb import RUNS, Flag, Result, verb
+from scaling.version import __version__
 
 
 def _of_a_new_run(document: Mapping[str, Any]) -> str:
@@ -47,14 +51,10 @@ def predict_run(
         rename: as of `scaling fit`
         level: of the intervals
     """
-    from scaling.ledger import Ledger
-    from scaling.studies.predictions import refuse_begun, register
     from scaling.sweeps.check import resolved
     from scaling.training.experiment import assemble
     from scaling.training.point import point
     from scaling.training.values import checked
-    from scaling.verbs.fit import fit
-    from scaling.version import __version__
 
     if points is None:
         raise ScalingError("is missing", key="points", fix="add --points TABLE")
@@ -111,9 +111,7 @@ def predictions(*, runs: str | Path = RUNS) -> Result:
 
     scaling.predictions().levels
     """
-    from scaling.ledger import Ledger
     from scaling.reports.answer import sentence
-    from scaling.studies.predictions import calibration, registered
 
     registrations = registered(Ledger.open(runs))
     document = {**calibration(registrations), "entries": [entry.to_json() for entry in registrations]}

@@ -15,14 +15,16 @@ from typing import TYPE_CHECKING, Any
 
 from scaling import config
 from scaling.errors import ScalingError, plural
+from scaling.ledger import Ledger, listing
+from scaling.ledger.document import differences, flat, text
+from scaling.ledger.run import CIRCUMSTANCES
+from scaling.ledger.store import printable
 from scaling.printing import byte_size, columns, span
 from scaling.verbs.train import Run
 from scaling.verbs.verb import RUNS, Result, verb
 
 if TYPE_CHECKING:
     import pandas
-
-    from scaling.ledger import Ledger
 
 WIDEST = 48  # letters of a name in a table
 SOME = 4  # values of a long list that are printed
@@ -41,8 +43,6 @@ class Runs(Result):
     def data(self) -> pandas.DataFrame:
         """A row a run, with its status and each key of its config."""
         import pandas
-
-        from scaling.ledger.document import flat
 
         specs: dict[str, Mapping[str, Any]] = {}
         for run in (row["run"] for row in self.document):
@@ -65,30 +65,30 @@ def runs(study: str | None = None, *, runs: str | Path = RUNS) -> Runs:
     Args:
         study: the name of a study or a table
     """
-    from scaling.ledger import Ledger, listing
-    from scaling.ledger.store import printable
-
     ledger = Ledger.open(runs)
     rows = listing.rows(ledger, None if study is None else ledger.runs_of(study))
     if study is not None:
         planned = {entry["run"]: printable(entry["name"]) for entry in ledger.plan(study)["runs"] if "name" in entry}
         rows = [replace(row, name=planned.get(row.run, row.name)) for row in rows]
-    document = [vars(row) for row in rows]
     counts = ", ".join(f"{count} {state}" for state, count in Counter(row.state for row in rows).most_common())
     cells = [
-        {
-            **row,
-            "name": row["name"] and row["name"][:WIDEST],
-            "step": None if row["step"] is None else f"{row['step']}/{row['steps'] or '?'}",
-            "tokens/s": None if row["tokens_per_second"] is None else f"{row['tokens_per_second']:,.0f}",
-            "last sign": None if row["seen"] is None else f"{span(max(time.time() - row['seen'], 0))} ago",
-            "": row["reason"],
-        }
-        for row in document
+        [
+            row.run,
+            row.name and row.name[:WIDEST],
+            row.state,
+            None if row.step is None else f"{row.step}/{row.steps or '?'}",
+            row.loss,
+            row.score,
+            None if row.tokens_per_second is None else f"{row.tokens_per_second:,.0f}",
+            row.host,
+            None if row.seen is None else f"{span(max(time.time() - row.seen, 0))} ago",
+            row.reason,
+        ]
+        for row in rows
     ]
     titles = ["run", "name", "state", "step", "loss", "score", "tokens/s", "host", "last sign", ""]
     title = plural(len(rows), "run") + (f": {counts}" if counts else "")
-    return Runs(document, [title, (titles, [[row[title] for title in titles] for row in cells])], ledger=ledger)
+    return Runs([vars(row) for row in rows], [title, (titles, cells)], ledger=ledger)
 
 
 @verb
@@ -103,10 +103,8 @@ def show(run: str | Run, *, runs: str | Path = RUNS) -> Result:
     Args:
         run: the beginning of a run's id
     """
-    from scaling.ledger import Ledger
-
     ledger = Ledger.open(runs)
-    name = ledger.find(_id(run))
+    name = ledger.find(run.id if isinstance(run, Run) else run)
     row, result, spec, history = vars(ledger.status(name)), ledger.result(name), ledger.spec(name), ledger.history(name)
     attempts = [{"attempt": one.number, "start": one.start, "end": one.end} for one in ledger.attempts(name)]
     parts = [" · ".join(filter(None, (f"run {name}", row["name"], row["state"], row["reason"])))]
@@ -124,21 +122,13 @@ def show(run: str | Run, *, runs: str | Path = RUNS) -> Result:
     return Result(document, ["\n\n".join([*parts, _section("spec", spec)])])
 
 
-def _id(run: str | Run) -> str:
-    return run.id if isinstance(run, Run) else run
-
-
 def _section(title: str, values: Mapping[str, Any]) -> str:
     """Keys and values as JSON, which cannot carry what a terminal would obey."""
-    from scaling.ledger.document import flat, text
-
     return columns([title, ""], [[f"  {text(key)[1:-1]}", _compact(value)] for key, value in flat(values).items()])
 
 
 def _compact(value: Any) -> str:
     """A value as JSON; of a long list its beginning and its length."""
-    from scaling.ledger.document import text
-
     if isinstance(value, list) and len(value) > SOME + 1:
         return f"[{', '.join(map(_compact, value[:SOME]))}, … {len(value)} values]"
     return text(value)
@@ -179,24 +169,20 @@ def diff(one: str | Run, other: str | Run, *overrides: str, runs: str | Path = R
         one: a run or a config
         other: another
     """
-    from scaling.ledger import Ledger
-    from scaling.ledger.document import differences, text
-    from scaling.ledger.run import CIRCUMSTANCES
 
-    def document(name: str) -> Mapping[str, Any]:
+    def document(named: str | Run) -> Mapping[str, Any]:
+        name = named.id if isinstance(named, Run) else named
         if not RUN_ID.fullmatch(name):
             return config.load(name, overrides).tree
         ledger = Ledger.open(runs)
         run = ledger.find(name)
-        result = {
-            key: value
-            for key, value in (ledger.result(run) or {}).items()
-            if key not in ("run", "attempt", CIRCUMSTANCES)
-        }
-        spec = {key: value for key, value in ledger.spec(run).items() if key != "name"}
-        return {**spec, **({"result": result} if result else {})}
+        spec, result = dict(ledger.spec(run)), dict(ledger.result(run) or {})
+        for key in ("run", "attempt", CIRCUMSTANCES):
+            result.pop(key, None)
+        spec.pop("name", None)
+        return spec | ({"result": result} if result else {})
 
-    found = differences(document(_id(one)), document(_id(other)))
+    found = differences(document(one), document(other))
     lines = [line for key, (left, right) in found.items() for line in _lines(text(key)[1:-1], left, right)]
     width = max((len(key) for key, _ in lines), default=0)
     return Result(found, ["\n".join(f"{key:<{width}}  {line}" for key, line in lines) or "no difference"])
@@ -235,16 +221,13 @@ def gc(*, free: bool = False, weights: bool = False, runs: str | Path = RUNS) ->
         free: do it, instead of saying what would be done
         weights: also the final weights of finished runs
     """
-    from scaling.ledger import Ledger, listing
-
     ledger = Ledger.open(runs)
     waste, kept = listing.waste(ledger, weights)
     total = listing.free(waste) if free else sum(item.bytes for item in waste)
     items, needed = ([{**vars(item), "path": str(item.path)} for item in some] for some in (waste, kept))
     what = "freed" if free else "can be freed; --free does it" if items else "to free"
-    kinds = [(item, item["path"]) for item in items]
-    kinds += [(item, "kept: other runs start from these weights") for item in needed]
-    rows = [[item["run"], byte_size(item["bytes"]), item["kind"], path] for item, path in kinds]
+    notes = [item["path"] for item in items] + ["kept: other runs start from these weights"] * len(needed)
+    rows = [[each["run"], byte_size(each["bytes"]), each["kind"], note] for each, note in zip(items + needed, notes)]
     title = f"{byte_size(total)} in {plural(len(items), 'place')} {what}"
     document = {"freed": free, "bytes": total, "items": items, "kept": needed}
     return Result(document, [title, (["run", "size", "kind", "path"], rows)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -9,8 +10,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from scaling.config import print_remarks
 from scaling.errors import DISK, ScalingError, plural
+from scaling.executors.slurm import cancel_all
+from scaling.ledger import Ledger
 from scaling.printing import span
+from scaling.reports.markup import plain
 from scaling.schema import PositiveFloat, PositiveInt
+from scaling.studies.predictions import calibration, registered
 from scaling.verbs.plan import StudySource, refuse_budget
 from scaling.verbs.verb import PYTHON, RUNS, Result, verb
 
@@ -18,7 +23,6 @@ if TYPE_CHECKING:
     import pandas
 
     from scaling.laws.examine import Fit
-    from scaling.ledger import Ledger
     from scaling.studies.adaptive import Decider
     from scaling.studies.findings import Findings, TaskFindings
     from scaling.studies.live import LiveLaw
@@ -63,19 +67,11 @@ class Study(Result):
             return report(str(self.page.parent)).page
         return report(self.name, runs=self.ledger.root).page
 
-    def __str__(self) -> str:
-        return "\n".join(self._lines())
-
     def _repr_html_(self) -> str:
         return self.points.to_html() if self.findings.fit is None else self.fit._repr_html_()
 
-    def __repr__(self) -> str:
-        done = sum(row["status"] == "finished" for row in self.findings.rows)
-        return f"Study({self.name}: {done} of {plural(len(self.findings.rows), 'run')} finished)"
-
-    def _lines(self) -> Iterator[str]:
+    def _parts(self) -> Iterator[str]:
         from scaling.reports.answer import answer, sentence
-        from scaling.reports.markup import plain
 
         document = self.findings.document or {}
         yield self.findings.question.question
@@ -98,8 +94,6 @@ class Study(Result):
 
 def _study(findings: Findings, page: Path, ledger: Ledger | None = None, missing: Unfinished | None = None) -> Study:
     """The result of `study` and `report`, with the calibration of the predictions on record in the ledger."""
-    from scaling.studies.predictions import calibration, registered
-
     record = {} if ledger is None else {"on_record": calibration(registered(ledger))}
     document, code = findings.to_json(page) | record, 0 if missing is None else missing.code
     return Study(document, code=code, findings=findings, page=page, ledger=ledger, missing=missing)
@@ -186,18 +180,9 @@ def study(
         print_remarks(run.experiment.config for run in (decided.field.runs if decided else plan.runs))
 
     def trained(plan: Plan, decided: Decider | None = None) -> Unfinished | None:
+        choices: dict[str, Any] = {"workers": workers, "executor": executor, "parameters": set, "decided": decided}
         with listener(progress) as heard:
-            missing = train(
-                ledger,
-                plan.question.name,
-                plan,
-                heard,
-                workers=workers,
-                executor=executor,
-                parameters=set,
-                retry_failed=retry_failed,
-                decided=decided,
-            )
+            missing = train(ledger, plan.question.name, plan, heard, retry_failed=retry_failed, **choices)
         if missing is not None and missing.code == DISK:
             raise _not_done(plan.question.name, missing)
         return missing
@@ -244,7 +229,6 @@ def report(
         study: a study of the ledger, or the folder of a kept report
         keep: copy the report to the folder KEEP/STUDY, with the study's YAML
     """
-    from scaling.ledger import Ledger
     from scaling.studies.progress import teller
 
     if Path(study, "index.html").is_file():
@@ -300,9 +284,6 @@ def watch(
         every: seconds between looks
         once: look once
     """
-    import time
-
-    from scaling.ledger import Ledger
     from scaling.reports.wandb_summary import LiveMirror
     from scaling.studies.live import LiveFit
     from scaling.studies.progress import Watch, summary
@@ -358,7 +339,6 @@ def submit(
         set: options of sbatch, timeout_min, mem_gb
         stop: cancel the jobs of the study in place of submitting it
     """
-    from scaling.executors.slurm import cancel_all
     from scaling.studies.estimate import choose_scale
     from scaling.studies.record import enter
     from scaling.studies.scheduler import detach

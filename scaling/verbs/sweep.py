@@ -9,13 +9,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scaling.errors import ScalingError, plural
+from scaling.ledger import Ledger
 from scaling.schema import PositiveInt
+from scaling.studies.question import read as read_study
+from scaling.sweeps.file import Sweep as SweepFile
+from scaling.sweeps.file import capped, of, read
+from scaling.sweeps.search import needs_end
 from scaling.verbs.verb import PYTHON, RUNS, Result, verb
 
 if TYPE_CHECKING:
     import pandas
 
-    from scaling.sweeps.file import Sweep as SweepFile
     from scaling.sweeps.local import Trial
 
 MOST_TRIALS = 20  # trials without a result that are named
@@ -103,8 +107,6 @@ def sweep(
         count: the most runs to train
         workers: processes of --local (default: one for each GPU or core)
     """
-    from scaling.sweeps.file import capped, of, read
-
     local = local or missing
     if (file is None) == (study is None):
         what = "name one sweep's file" if file is None else "a study takes the place of a file"
@@ -123,14 +125,12 @@ def sweep(
             what = f"{checked.method} has no list of cells of which some could be missing"
             raise checked.config.error("method", what, "--local draws its own")
     if study is not None:
-        from scaling.ledger import Ledger
         from scaling.sweeps.study import tree
 
         ledger = Ledger.open(where[-1].removeprefix("runs=") if where else RUNS)
         checked, where = capped(of(study, tree(ledger, study)), count), []  # its command names the ledger
 
     from scaling.sweeps import check
-    from scaling.sweeps.search import needs_end
 
     # With no server the runs are not shown anywhere, unless an override asks for it.
     given = ["log.wandb=disabled", *overrides] if local else where
@@ -207,7 +207,6 @@ def pull(
         raise ScalingError("overrides are of a study or a table", key=overrides[0], fix="name it: --study or --table")
     if study is not None or table is not None:
         from scaling.studies.plan import plan
-        from scaling.studies.question import read as read_study
         from scaling.tables.study import question
         from scaling.tables.table import read as read_table
 

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from scaling.config import Config, print_remarks
+from scaling.ledger import Ledger
 from scaling.verbs.verb import PYTHON, RUNS, Flag, verb, words
 
 if TYPE_CHECKING:
     import pandas
 
     from scaling.data.module import DataModule
-    from scaling.ledger import Ledger
     from scaling.training.experiment import Experiment
     from scaling.training.module import FamilyModule
     from scaling.verbs.model import Model
@@ -41,8 +41,6 @@ class Run:
 
     @cached_property
     def _ledger(self) -> Ledger:
-        from scaling.ledger import Ledger
-
         return Ledger.open(self.path.parents[1])
 
     @cached_property
@@ -110,9 +108,11 @@ class Run:
             text += f", best at step {result['best_step']} of {result['step']}"
         return f"{text}, {result['tokens']:,} tokens"
 
-    def __repr__(self) -> str:
-        loss = "" if self.loss is None else f", loss {self.loss:.4f}"
-        return f"Run({self.id}, {self.state}{loss})"
+    __repr__ = __str__
+
+
+RunName = str | Path | Run
+"""A run: the beginning of its id, its folder, STUDY:ROW, or the object."""
 
 
 @verb
@@ -199,7 +199,7 @@ def _trained(composed: Config, again: bool, progress: bool, callbacks: Sequence[
     return Run(path, result["already"], result.get("differences"))
 
 
-def named(run: str | Path | Run) -> str:
+def named(run: RunName) -> str:
     """The word that names a run: the beginning of its id, its folder, or STUDY:ROW."""
     return str(run.path) if isinstance(run, Run) else str(run)
 
@@ -215,7 +215,7 @@ def module(model: str | None = None, *overrides: str, overlays: Overlays = (), *
     from scaling.sweeps.check import resolved
     from scaling.training.module import MODULES
 
-    experiment = _experiment(resolved(words([*([model] if model else []), *overrides], settings), overlays))
+    experiment = _experiment(resolved([*([model] if model else []), *words(overrides, settings)], overlays))
     return MODULES[experiment.family](experiment)
 
 
@@ -227,7 +227,7 @@ def data_module(model: str | None = None, *overrides: str, overlays: Overlays = 
     from scaling.data.module import DataModule
     from scaling.sweeps.check import resolved
 
-    experiment = _experiment(resolved(words([*([model] if model else []), *overrides], settings), overlays))
+    experiment = _experiment(resolved([*([model] if model else []), *words(overrides, settings)], overlays))
     return DataModule(experiment.batches, experiment.evaluation, experiment.steps)
 
 

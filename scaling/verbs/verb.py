@@ -12,11 +12,12 @@ import json
 import re
 import types
 import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, ParamSpec, TypeVar
 
 from scaling.errors import ScalingError
+from scaling.ledger import document
 from scaling.printing import columns, html_table
 from scaling.schema import check
 from scaling.verbs import COMMANDS, function_name
@@ -36,9 +37,10 @@ def words(overrides: Sequence[str], settings: Mapping[str, Any]) -> list[str]:
 
     A double underscore in a keyword is the dot that Python does not allow there.
     """
-    keys = {name: SHORT.get(name, name.replace("__", ".")) for name in settings}
-    values = (value if isinstance(value, str) else json.dumps(value, default=str) for value in settings.values())
-    return [*overrides, *(f"{key}={value}" for key, value in zip(keys.values(), values))]
+    values = {
+        key: value if isinstance(value, str) else json.dumps(value, default=str) for key, value in settings.items()
+    }
+    return [*overrides, *(f"{SHORT.get(key, key.replace('__', '.'))}={value}" for key, value in values.items())]
 
 
 VERBS = tuple(command for commands in COMMANDS.values() for command in commands)
@@ -162,18 +164,17 @@ class Result:
         return pandas.DataFrame(self.document)
 
     def to_json(self) -> Any:
-        from scaling.ledger.document import spelled
+        return document.spelled(self.document)
 
-        return spelled(self.document)
-
-    def _parts(self) -> Sequence[str | Table]:
+    def _parts(self) -> Iterable[str | Table]:
         """What is printed: the keys of the document, where a result names nothing else."""
         return self.parts or [(["key", "value"], [[key, str(value)] for key, value in dict(self.document).items()])]
 
     def __str__(self) -> str:
         return "\n".join(part if isinstance(part, str) else columns(*part) for part in self._parts())
 
-    __repr__ = __str__
+    def __repr__(self) -> str:
+        return str(self)
 
     def _repr_html_(self) -> str:
         parts = (
