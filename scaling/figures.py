@@ -11,9 +11,8 @@ import io
 import textwrap
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from matplotlib import colormaps, rc_context
@@ -64,17 +63,28 @@ STYLE: Any = {
 }
 DARK, LIGHT = 0.18, 0.08
 """Opacity of bands of the mean and of a new run."""
+FRONT = 3  # in front of the grid; marks, curves and bands lie in the order in which they are drawn
 CROSS, STAR = ("X", 44, "white"), ("*", 95, "black")
 """Marker, area and edge: marks that must be seen among others have a black edge."""
 
 
-@dataclass(frozen=True)
-class Axis:
+class Axis(NamedTuple):
     """A quantity and its unit; logarithmic where it spans decades."""
 
     label: str
-    log: bool = False
+    log: bool = True
     range: tuple[float, float] | None = None
+
+    @classmethod
+    def of(cls, name: str, columns: Sequence[np.ndarray], margin: float = MARGIN) -> Axis:
+        """Return the axis of a column, a margin beyond its values: a factor where all are positive, else of their
+        range.
+        """
+        values = np.concatenate(columns)
+        low, high = float(values.min()), float(values.max())
+        room = (margin - 1) / 2 * ((high - low) or 1.0)
+        ends = (low / margin, high * margin) if low > 0 else (low - room, high + room)
+        return cls(label(name), low > 0, ends)
 
     @property
     def samples(self) -> np.ndarray:
@@ -169,11 +179,11 @@ class Picture:
         runs: Points | None = None,
     ) -> None:
         """Draw points, with `bars` from low to high. Hollow marks took no part in the fit. `runs` has their names."""
-        front, (marker, area, edge) = _front(axes), symbol
+        marker, area, edge = symbol
         if bars is not None:
-            axes.vlines(x, *bars, colors=colour, linewidth=0.9, zorder=front)
+            axes.vlines(x, *bars, colors=colour, linewidth=0.9, zorder=FRONT)
         face: Any = {"facecolors": "white", "edgecolors": colour} if hollow else {"c": colour, "edgecolors": edge}
-        face |= {"linewidths": 1.1 if hollow else 0.4, "label": label or None, "zorder": front}
+        face |= {"linewidths": 1.1 if hollow else 0.4, "label": label or None, "zorder": FRONT}
         drawn = axes.scatter(x, y, area, marker=marker, **face)
         if runs is not None and "run" in runs:
             self.runs[drawn] = [str(run) for run in runs["run"]]
@@ -201,16 +211,12 @@ def line(
     axes: Axes, x: Any, y: Any, colour: str = BLACK, label: str = "", dash: Any = "solid", width: float = 1.4
 ) -> None:
     """Draw a fitted or derived curve."""
-    axes.plot(x, y, color=colour, label=label or None, linestyle=dash, linewidth=width, zorder=_front(axes))
+    axes.plot(x, y, color=colour, label=label or None, linestyle=dash, linewidth=width, zorder=FRONT)
 
 
 def band(axes: Axes, x: Any, ends: Any, colour: str, label: str = "", opacity: float = DARK) -> None:
     """Fill an interval around a curve; the caption names it. A light band lies behind a dark one."""
-    axes.fill_between(x, *ends, color=colour, alpha=opacity, linewidth=0, label=label or None, zorder=_front(axes))
-
-
-def _front(axes: Axes) -> int:
-    return 3 + len(axes.lines) + len(axes.collections)
+    axes.fill_between(x, *ends, color=colour, alpha=opacity, linewidth=0, label=label or None, zorder=FRONT)
 
 
 def ordered(values: np.ndarray) -> tuple[str, ...]:
@@ -228,13 +234,12 @@ def figures_of_law(
     joint law is one curve a variant and has the residuals alone.
     """
     if isinstance(fit, TwoStep):
-        return {
-            f"{step}_{name}" if name in STEPS else name: picture
-            for step, law in (("loss", fit.loss), ("task", fit.task))
-            for name, picture in figures_of_law(
-                law, test and judge(law, test.points, level, method, seed=fit.seed), level=level, method=method
-            ).items()
-        }
+        figures = {}
+        for step, law in (("loss", fit.loss), ("task", fit.task)):
+            judged = test and judge(law, test.points, level, method, seed=fit.seed)
+            for name, picture in figures_of_law(law, judged, level=level, method=method).items():
+                figures[f"{step}_{name}" if name in STEPS else name] = picture
+        return figures
     form, points = fit.form, fit.points
     if form.axes != form.inputs:
         return {"residuals": residuals(fit)}
@@ -261,81 +266,63 @@ def loss_against(
     fit: FittedLaw, axis: str, held_out: Points | None = None, level: float = 0.95, method: Method | None = "t"
 ) -> Picture:
     """Draw the law along `axis` through the points: a curve a level of a second column, a panel a value of others."""
-    form, points = fit.form, fit.points
-    along_compute = axis == "C" and "C" not in form.inputs
-    others = [name for name in form.inputs if name != axis and not (along_compute and name == "D")]
+    form, points, is_column = fit.form, fit.points, axis in fit.form.inputs
+    others = [name for name in form.inputs if name != axis and (is_column or name != "D")]
+    second, further = others[:1], others[1:]
     sentences = [f"{form.formula}, fitted by {fit.problem.objective.name}."]
-    if along_compute:
-        sentences.append("C = 6ND.")
+    sentences += [] if is_column else ["C = 6ND."]
     if method is not None and fit.degrees_of_freedom > 0:
-        mean, run = titles(level)
-        sentences.append(f"Dark bands: {mean}; light bands: {run}.")
-    values = Counter(zip(*(points[name].tolist() for name in others[1:]), strict=True))
+        sentences.append("Dark bands: {}; light bands: {}.".format(*titles(level)))
+    values = Counter(zip(*(points[name].tolist() for name in further), strict=True))
     chosen = sorted(value for value, _ in values.most_common(PANELS)) or [()]
     picture, drawn = Picture(f"{form.target} against {axis}", len(chosen)), 0
     for place, value in enumerate(chosen):
-        fixed = dict(zip(others[1:], value, strict=True))
+        fixed = dict(zip(further, value, strict=True))
         tables = [_rows_at(table, fixed) for table in (points, held_out) if table is not None]
-        _curves(picture, place, fit, axis, others[:1], fixed, tables, level, method)
         drawn += len(tables[0])
-    if fixed := others[1:]:
-        left = len(points) - drawn
-        sentences.append(
-            f"{plural(left, 'point')} at other {', '.join(fixed)} {'is' if left == 1 else 'are'} not drawn."
-        )
+        along = [table[axis] if is_column else FLOPS * table["N"] * table["D"] for table in tables]
+        # The points set the height, so that a law far from them does not.
+        x_axis = Axis.of(axis, along)
+        y_axis = Axis.of(form.target, [table[form.target] for table in tables], 1.06)
+        assert y_axis.range is not None
+        x, (bottom, top) = x_axis.samples, y_axis.range
+        title = ", ".join(f"{name} = {short(value)}" for name, value in fixed.items())
+        axes = picture.panel(place, x_axis, y_axis, title)
+        curves: list[tuple[str, str, Mapping[str, float]]] = [(BLACK, "law", {})]
+        colours: Sequence[str | Sequence[str]] = [BLACK] * len(tables)
+        for other in second:
+            levels_of_runs = np.concatenate([table[other] for table in tables])
+            scale = dict(zip(levels_of_runs, ordered(levels_of_runs), strict=True))
+            curves = [(scale[at], f"{other} = {short(at)}", {other: at}) for at in levels(levels_of_runs)]
+            colours = [[scale[at] for at in table[other]] for table in tables]
+        for colour, name, at in curves:
+            columns = {**fixed, **at, **({axis: x} if is_column else {"D": x / (FLOPS * at["N"])})}
+            columns = {name: np.broadcast_to(column, x.shape) for name, column in columns.items()}
+            predictions = predict_runs(fit, rows_of(columns, fit), level, method, seed=fit.seed)
+            if predictions[0].run is not None:  # an open end lies beyond the frame
+                for of, opacity in (("run", LIGHT), ("mean", DARK)):
+                    ends = _bounds(predictions, of).clip(2 * bottom - top, 2 * top - bottom)
+                    band(axes, x, ends, colour, opacity=opacity)
+            line(axes, x, _estimates(predictions), colour, name)
+        for table, at, colour, name in zip(tables, along, colours, ("fitted", "held out")):
+            named, hollow = name if len(tables) > 1 else "", name == "held out"
+            picture.marks(axes, at, table[form.target], colour, named, hollow=hollow, runs=table)
+    if further:
+        left = plural(len(points) - drawn, "point")
+        verb = "is" if len(points) - drawn == 1 else "are"
+        sentences.append(f"{left} at other {', '.join(further)} {verb} not drawn.")
     return picture.finish(caption(points, form.inputs, *sentences))
 
 
 def _rows_at(points: Points, values: Mapping[str, float]) -> Points:
-    return points.where(
-        np.all([np.ones(len(points), bool), *(points[name] == values[name] for name in values)], axis=0)
-    )
-
-
-def _curves(
-    picture: Picture,
-    place: int,
-    fit: FittedLaw,
-    axis: str,
-    second: Sequence[str],
-    fixed: Mapping[str, float],
-    tables: Sequence[Points],
-    level: float,
-    method: Method | None,
-) -> None:
-    form = fit.form
-    along = [table[axis] if axis in form.inputs else FLOPS * table["N"] * table["D"] for table in tables]
-    losses = [table[form.target] for table in tables]
-    # The points set the height, so that a law far from them does not.
-    x_axis, y_axis = _axis(axis, along), _axis(form.target, losses, 1.06)
-    assert y_axis.range is not None
-    x, (bottom, top) = x_axis.samples, y_axis.range
-    axes = picture.panel(place, x_axis, y_axis, ", ".join(f"{name} = {short(value)}" for name, value in fixed.items()))
-    curves: list[tuple[str, str, Mapping[str, float]]] = [(BLACK, "law", {})]
-    colours: Sequence[str | Sequence[str]] = [BLACK] * len(tables)
-    for other in second:
-        values = np.concatenate([table[other] for table in tables])
-        scale = dict(zip(values, ordered(values), strict=True))
-        curves = [(scale[value], f"{other} = {short(value)}", {other: value}) for value in levels(values)]
-        colours = [[scale[value] for value in table[other]] for table in tables]
-    for colour, name, value in curves:
-        columns = {**fixed, **value, **({axis: x} if axis in form.inputs else {"D": x / (FLOPS * value["N"])})}
-        columns = {name: np.broadcast_to(column, x.shape) for name, column in columns.items()}
-        predictions = predict_runs(fit, rows_of(columns, fit), level, method, seed=fit.seed)
-        if predictions[0].run is not None:  # an open end lies beyond the frame
-            for of, opacity in (("run", LIGHT), ("mean", DARK)):
-                ends = _bounds(predictions, of).clip(2 * bottom - top, 2 * top - bottom)
-                band(axes, x, ends, colour, opacity=opacity)
-        line(axes, x, _estimates(predictions), colour, name)
-    for table, values, loss, colour, name in zip(tables, along, losses, colours, ("fitted", "held out")):
-        named = name if len(tables) > 1 else ""
-        picture.marks(axes, values, loss, colour, named, hollow=name == "held out", runs=table)
+    same = [points[name] == value for name, value in values.items()]
+    return points.where(np.all([np.ones(len(points), bool), *same], axis=0))
 
 
 def contours(fit: FittedLaw) -> Picture:
     """Draw lines of equal loss over N and D, the runs, and the compute-optimal frontier."""
     form, N, D = fit.form, fit.points["N"], fit.points["D"]
-    n, d = _axis("N", [N], 2.0), _axis("D", [D], 2.0)
+    n, d = Axis.of("N", [N], 2.0), Axis.of("D", [D], 2.0)
     x, y = n.samples, d.samples
     z = fit.predict(N=x[None, :], D=y[:, None])
     picture = Picture(f"{form.target} over N and D")
@@ -367,8 +354,8 @@ def residuals(fit: FittedLaw) -> Picture:
     scatter = float(np.sqrt(np.mean(errors**2)))
     picture = Picture("residuals", len(form.axes))
     for place, name in enumerate(form.axes):
-        axis = _axis(name, [points[name]])
-        axes = picture.panel(place, axis, Axis(unit))
+        axis = Axis.of(name, [points[name]])
+        axes = picture.panel(place, axis, Axis(unit, False))
         band(axes, axis.range, (-scatter, scatter), GREY, "" if place else "root mean square")
         line(axes, axis.range, (0, 0))
         picture.marks(axes, points[name], errors, KINDS[0], runs=points)
@@ -392,12 +379,12 @@ def extrapolation(fit: FittedLaw, test: HeldOut) -> Picture:
         bars = [_errors(end, observed, observed)[0] for end in ends]
     picture = Picture("extrapolation", 2)
     height = Axis(label(form.target), _is_positive(points[form.target], observed, predicted))
-    axes = picture.panel(0, _axis(axis, [fitted_x, x]), height)
+    axes = picture.panel(0, Axis.of(axis, [fitted_x, x]), height)
     picture.marks(axes, fitted_x, points[form.target], GREY, "fitted", runs=points)
     picture.marks(axes, x, observed, BLACK, "held out", hollow=True, runs=held_out)
     picture.marks(axes, x, predicted, KINDS[1], "predicted", symbol=CROSS, bars=ends)
-    near = _axis(axis, [x])
-    axes = picture.panel(1, near, Axis(unit))
+    near = Axis.of(axis, [x])
+    axes = picture.panel(1, near, Axis(unit, False))
     line(axes, near.range, (0, 0))
     picture.marks(axes, x, errors, KINDS[1], symbol=CROSS, bars=bars, runs=held_out)
     return picture.finish(caption(points, form.inputs, sentence))
@@ -406,7 +393,7 @@ def extrapolation(fit: FittedLaw, test: HeldOut) -> Picture:
 def isoflop_valleys(isoflop: IsoFlop, points: Points) -> Picture:
     """Draw the loss along size at each budget with its minimum, and the power law through the minima."""
     picture, size = Picture("IsoFLOP curves", 2), label(isoflop.along)
-    axes = picture.panel(0, Axis(size, True), Axis(label("loss"), True))
+    axes = picture.panel(0, Axis(size), Axis(label("loss")))
     budgets = np.array([minimum.C for minimum in isoflop.minima])
     for minimum, colour in zip(isoflop.minima, ordered(budgets), strict=True):
         name = short(minimum.C) if minimum.C in levels(budgets, 6) else ""
@@ -425,8 +412,8 @@ def isoflop_valleys(isoflop: IsoFlop, points: Points) -> Picture:
     if refused:
         reasons = "; ".join(sorted(set(refused)))
         sentences.append(f"{len(refused)} of {len(isoflop.minima)} budgets have no minimum: {reasons}.")
-    budget = _axis("C", [C], 2.0)
-    axes = picture.panel(1, budget, Axis(f"optimal {size}", True))
+    budget = Axis.of("C", [C], 2.0)
+    axes = picture.panel(1, budget, Axis(f"optimal {size}"))
     law, name = np.asarray(isoflop.law(budget.samples)), f"{isoflop.along}* ∝ C^{isoflop.law.exponent:.3f}"
     line(axes, budget.samples, law, BLACK, name)
     picture.marks(axes, C, positions, KINDS[1], "minimum", symbol=STAR, bars=bars)
@@ -439,7 +426,7 @@ def learning_curves(points: Points, *, axis: str = "D", envelope: Envelope | Non
     colours = dict(zip(points["N"].tolist(), ordered(points["N"]), strict=True))
     named = set(levels(points["N"], 6).tolist())
     picture = Picture("learning curves")
-    axes = picture.panel(0, Axis(label(axis), True), Axis(label("loss"), True))
+    axes = picture.panel(0, Axis(label(axis)), Axis(label("loss")))
     for run, size in sorted(sizes.items(), key=lambda item: item[1]):
         rows = np.flatnonzero(points["run"] == run)
         rows = rows[np.argsort(points[axis][rows])]
@@ -476,16 +463,6 @@ def levels(values: np.ndarray, count: int = 5) -> np.ndarray:
 
 def _is_positive(*columns: np.ndarray) -> bool:
     return all((column > 0).all() for column in columns)
-
-
-def _axis(name: str, columns: Sequence[np.ndarray], margin: float = MARGIN) -> Axis:
-    """Return the axis of a column, a margin beyond its values: a factor where all are positive, else of their range."""
-    values = np.concatenate(columns)
-    low, high = float(values.min()), float(values.max())
-    if low > 0:
-        return Axis(label(name), True, (low / margin, high * margin))
-    room = (margin - 1) / 2 * ((high - low) or 1.0)
-    return Axis(label(name), False, (low - room, high + room))
 
 
 def _column_or_compute(points: Points, axis: str) -> np.ndarray:

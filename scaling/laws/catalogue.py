@@ -41,42 +41,46 @@ def law(citation: str, *parameters: Parameter, **choices: Any) -> Callable[[Call
 
     def of(function: Callable[..., Dual]) -> Law:
         inputs = tuple(inspect.signature(function).parameters)[1:]
-        return Law(
-            name=function.__name__,
-            formula=str(inspect.getdoc(function)).partition("\n")[0],
-            citation=citation,
-            inputs=inputs,
-            parameters=parameters,
-            curve=lambda p, x: function(p, *(getattr(x, name) for name in inputs)),
-            **choices,
-        )
+        formula = str(inspect.getdoc(function)).partition("\n")[0]
+        return of_columns(function.__name__, inputs, formula, citation, parameters, function, **choices)
 
     return of
+
+
+def of_columns(
+    name: str,
+    inputs: tuple[str, ...],
+    formula: str,
+    citation: str,
+    parameters: Sequence[Parameter],
+    curve: Callable[..., Dual],
+    **choices: Any,
+) -> Law:
+    """The law whose curve takes its parameters and then each of its columns."""
+    return Law(
+        name=name,
+        formula=formula,
+        citation=citation,
+        inputs=inputs,
+        parameters=tuple(parameters),
+        curve=lambda p, x: curve(p, *(getattr(x, column) for column in inputs)),
+        **choices,
+    )
 
 
 # One column
 
 
 def _power_law(x: str) -> Law:
-    return Law(
-        name=f"power_law_{x.lower()}",
-        formula="L(x) = A x^-α",
-        citation="Hestness et al. 2017, arXiv 1712.00409",
-        inputs=(x,),
-        parameters=(coefficient("A"), exponent("alpha")),
-        curve=lambda p, columns: p.A * getattr(columns, x) ** -p.alpha,
-    )
+    name, formula, citation = f"power_law_{x.lower()}", "L(x) = A x^-α", "Hestness et al. 2017, arXiv 1712.00409"
+    parameters = coefficient("A"), exponent("alpha")
+    return of_columns(name, (x,), formula, citation, parameters, lambda p, x: p.A * x**-p.alpha)
 
 
 def _power_law_floor(x: str) -> Law:
-    return Law(
-        name=f"power_law_floor_{x.lower()}",
-        formula="L(x) = E + A x^-α",
-        citation="Henighan et al. 2020, arXiv 2010.14701",
-        inputs=(x,),
-        parameters=(floor(), coefficient("A"), exponent("alpha")),
-        curve=lambda p, columns: p.E + p.A * getattr(columns, x) ** -p.alpha,
-    )
+    name, formula = f"power_law_floor_{x.lower()}", "L(x) = E + A x^-α"
+    citation, parameters = "Henighan et al. 2020, arXiv 2010.14701", (floor(), coefficient("A"), exponent("alpha"))
+    return of_columns(name, (x,), formula, citation, parameters, lambda p, x: p.E + p.A * x**-p.alpha)
 
 
 def _kaplan(x: str) -> Law:
@@ -85,22 +89,15 @@ def _kaplan(x: str) -> Law:
     def adjust(theta: np.ndarray, rng: Rng, inputs: Columns, target: np.ndarray) -> None:
         theta[:, 0] = np.median(inputs[x]) * np.median(target) ** (1.0 / theta[:, 1])
 
-    return Law(
-        name=f"kaplan_{x.lower()}",
-        formula="L(x) = (x_c / x)^α",
-        citation=KAPLAN,
-        inputs=(x,),
-        parameters=(place("x_c", x, "unit of the column"), exponent("alpha", SMALLEST)),
-        curve=lambda p, columns: (p.x_c / getattr(columns, x)) ** p.alpha,
-        adjust=adjust,
-    )
+    parameters = place("x_c", x, "unit of the column"), exponent("alpha", SMALLEST)
+    name, formula = f"kaplan_{x.lower()}", "L(x) = (x_c / x)^α"
+    return of_columns(name, (x,), formula, KAPLAN, parameters, lambda p, x: (p.x_c / x) ** p.alpha, adjust=adjust)
 
 
 def _broken(x: str, breaks: int) -> Law:
     """Broken neural scaling laws, eq. 1. At the i-th break dᵢ the slope changes by cᵢ; fᵢ is how gradual it is."""
 
-    def curve(p: Any, columns: Any) -> Dual:
-        column = getattr(columns, x)
+    def curve(p: Any, column: np.ndarray) -> Dual:
         fall = p.b * column**-p.c_0
         for i in range(1, breaks + 1):
             change, at, gradual = (getattr(p, f"{letter}_{i}") for letter in "cdf")
@@ -134,16 +131,9 @@ def _broken(x: str, breaks: int) -> Law:
     for i in range(1, breaks + 1):
         parameters += [number(f"c_{i}", -10.0, 10.0, (-1.0, 1.0)), place(f"d_{i}", x, "unit of the column")]
         parameters.append(Parameter(f"f_{i}", "1", "log", 1e-3, 1e2, (0.1, 1.5)))
-    return Law(
-        name=f"broken_{x.lower()}_{breaks}",
-        formula="L(x) = a + b x^-c₀ Πᵢ (1 + (x/dᵢ)^(1/fᵢ))^(-cᵢ fᵢ)",
-        citation="Caballero et al. 2022, arXiv 2210.14891",
-        inputs=(x,),
-        parameters=tuple(parameters),
-        curve=curve,
-        adjust=adjust,
-        canonical=canonical,
-    )
+    formula, citation = "L(x) = a + b x^-c₀ Πᵢ (1 + (x/dᵢ)^(1/fᵢ))^(-cᵢ fᵢ)", "Caballero et al. 2022, arXiv 2210.14891"
+    choices = {"adjust": adjust, "canonical": canonical}
+    return of_columns(f"broken_{x.lower()}_{breaks}", (x,), formula, citation, parameters, curve, **choices)
 
 
 @law(KAPLAN, coefficient("B_star", "tokens"), exponent("alpha_B", SMALLEST, start=(0.05, 1.0)), target="B_crit")
@@ -337,21 +327,14 @@ def best_vocabulary(theta: np.ndarray, H: float) -> float:
 def _optimum_law(name: str, target: str, unit: str, symbol: str, axes: tuple[str, ...]) -> Law:
     """The optimal batch (in tokens) or learning rate as a product of powers of the columns; eq. 1."""
 
-    def curve(p: Any, x: Any) -> Dual:
-        return reduce(mul, (getattr(x, axis) ** getattr(p, f"b_{axis}") for axis in axes), p.A)
+    def curve(p: Any, *columns: np.ndarray) -> Dual:
+        return reduce(mul, (column ** getattr(p, f"b_{axis}") for axis, column in zip(axes, columns)), p.A)
 
-    return Law(
-        name="_".join((name, *(axis.lower() for axis in axes))),
-        formula=f"{symbol} = A Π x^b_x",
-        citation="Bi et al. 2024, arXiv 2401.02954; Li et al. 2025, arXiv 2503.04715, for N and D",
-        target=target,
-        inputs=axes,
-        parameters=(
-            Parameter("A", unit, "log", 1e-200, 1e200, (1e-3, 1e3), linear=True),
-            *(number(f"b_{x}", -5.0, 5.0, (-1.0, 1.0)) for x in axes),
-        ),
-        curve=curve,
-    )
+    height = Parameter("A", unit, "log", 1e-200, 1e200, (1e-3, 1e3), linear=True)
+    parameters = (height, *(number(f"b_{x}", -5.0, 5.0, (-1.0, 1.0)) for x in axes))
+    citation = "Bi et al. 2024, arXiv 2401.02954; Li et al. 2025, arXiv 2503.04715, for N and D"
+    name = "_".join((name, *(axis.lower() for axis in axes)))
+    return of_columns(name, axes, f"{symbol} = A Π x^b_x", citation, parameters, curve, target=target)
 
 
 RATE_SIZE, RATE_TOKENS = 3e8, 1e10
@@ -529,24 +512,22 @@ def precision(p, N, D, bits):
 # Mixtures of data: the loss on one domain from the proportions of all of them, which sum to one
 
 
-def _weighted_sum(p: Any, x: Any, letter: str, first: int, domains: int) -> Dual:
-    return reduce(add, (getattr(p, f"{letter}_{i}") * getattr(x, f"p_{i}") for i in range(first, domains + 1)))
+def _weighted_sum(p: Any, letter: str, proportions: Sequence[np.ndarray], first: int = 1) -> Dual:
+    return reduce(add, (getattr(p, f"{letter}_{i}") * part for i, part in enumerate(proportions, first)))
 
 
 @cache
 def mixture_exponential(domains: int) -> Law:
     """Data Mixing Laws, eq. 6. Proportions sum to one: adding a constant to every t_j changes k alone, and t_1 is 0."""
-    return Law(
-        name=f"mixture_exponential_{domains}",
-        formula="L_i(p) = c + k exp(Σ_j t_j p_j), j ≥ 2",
-        citation="Ye et al. 2024, arXiv 2403.16952",
-        inputs=tuple(f"p_{i}" for i in range(1, domains + 1)),
-        parameters=(
-            *(floor("c"), coefficient("k", "nats per token")),
-            *(number(f"t_{i}", -50.0, 50.0, (-3.0, 1.0)) for i in range(2, domains + 1)),
-        ),
-        curve=lambda p, x: p.c + p.k * np.exp(_weighted_sum(p, x, "t", 2, domains)),
-    )
+    inputs = tuple(f"p_{i}" for i in range(1, domains + 1))
+    formula, citation = "L_i(p) = c + k exp(Σ_j t_j p_j), j ≥ 2", "Ye et al. 2024, arXiv 2403.16952"
+    powers = (number(f"t_{i}", -50.0, 50.0, (-3.0, 1.0)) for i in range(2, domains + 1))
+    parameters = floor("c"), coefficient("k", "nats per token"), *powers
+
+    def curve(p: Any, *proportions: np.ndarray) -> Dual:
+        return p.c + p.k * np.exp(_weighted_sum(p, "t", proportions[1:], 2))
+
+    return of_columns(f"mixture_exponential_{domains}", inputs, formula, citation, parameters, curve)
 
 
 @cache
@@ -556,23 +537,21 @@ def mixture_joint(domains: int) -> Law:
     Departs from the paper: the powers of the proportions are 1, and the term of the mixture has its own power of N.
     """
 
-    def curve(p: Any, x: Any) -> Dual:
-        size = np.log(x.N / 1e8)
-        worth = _weighted_sum(p, x, "w", 1, domains) ** -p.gamma * np.exp(p.kappa * size)
+    def curve(p: Any, *columns: np.ndarray) -> Dual:
+        *proportions, N = columns
+        size = np.log(N / 1e8)
+        worth = _weighted_sum(p, "w", proportions) ** -p.gamma * np.exp(p.kappa * size)
         return p.c + worth + p.A * np.exp(-(p.alpha * size))
 
-    return Law(
-        name=f"mixture_joint_{domains}",
-        formula="L_i(p, N) = c + (Σ_j w_j p_j)^-γ n^κ + A n^-α, n = N/10⁸",
-        citation="Shukor et al. 2025, arXiv 2507.09404",
-        inputs=(*(f"p_{i}" for i in range(1, domains + 1)), "N"),
-        parameters=(
-            *(floor("c"), exponent("gamma", 0.01, 3.0, (0.05, 1.0))),
-            *(Parameter(f"w_{i}", "1", "log", 1e-8, 1e6, (0.01, 1.0)) for i in range(1, domains + 1)),
-            *(coefficient("A", "nats per token"), exponent("alpha"), number("kappa", -2.0, 2.0, (-0.5, 0.5))),
-        ),
-        curve=curve,
+    parameters = (
+        *(floor("c"), exponent("gamma", 0.01, 3.0, (0.05, 1.0))),
+        *(Parameter(f"w_{i}", "1", "log", 1e-8, 1e6, (0.01, 1.0)) for i in range(1, domains + 1)),
+        *(coefficient("A", "nats per token"), exponent("alpha"), number("kappa", -2.0, 2.0, (-0.5, 0.5))),
     )
+    inputs = *(f"p_{i}" for i in range(1, domains + 1)), "N"
+    formula = "L_i(p, N) = c + (Σ_j w_j p_j)^-γ n^κ + A n^-α, n = N/10⁸"
+    citation = "Shukor et al. 2025, arXiv 2507.09404"
+    return of_columns(f"mixture_joint_{domains}", inputs, formula, citation, parameters, curve)
 
 
 @law(

@@ -100,8 +100,9 @@ class Curve:
         return self.where(self.steps <= share * len(self.rates))
 
     def where(self, mask: np.ndarray) -> Curve:
-        counts = None if self.counts is None else self.counts[mask]
-        return replace(self, steps=self.steps[mask], losses=self.losses[mask], kinds=self.kinds[mask], counts=counts)
+        """Some of its losses, by a mask or by their places."""
+        columns = {name: getattr(self, name) for name in ("steps", "losses", "kinds", "counts")}
+        return replace(self, **{name: column[mask] for name, column in columns.items() if column is not None})
 
     def at(self, steps: Sequence[int] | np.ndarray) -> Curve:
         """The same run with no losses, to be predicted at these steps."""
@@ -123,17 +124,11 @@ class Curve:
                 edges = np.geomspace(steps.min(), steps.max() + 1, POINTS + 1)
                 stretch[rows] = np.searchsorted(edges, steps, side="right")
         code = np.unique(2 * stretch + kept.kinds, return_inverse=True)[1]
-        number = np.bincount(code)
+        counts, number = np.bincount(code, kept.counts), np.bincount(code)
         steps, losses, kinds = (np.bincount(code, part) / number for part in (kept.steps, kept.losses, kept.kinds))
-        counts = np.bincount(code, kept.counts)
         order = np.lexsort((kinds, steps))
-        return replace(
-            self,
-            steps=np.rint(steps).astype(int)[order],
-            losses=losses[order],
-            kinds=kinds.astype(int)[order],
-            counts=counts[order],
-        )
+        means = replace(self, steps=np.rint(steps).astype(int), losses=losses, kinds=kinds.astype(int), counts=counts)
+        return means.where(order)
 
 
 def read_curves(points: Points) -> list[Curve]:
@@ -145,8 +140,7 @@ def read_curves(points: Points) -> list[Curve]:
     for name in NEEDED:
         if name not in points:
             what = "a curve without a schedule says nothing of another" if name == "lr" else "a curve needs it"
-            place = points.source or None
-            raise ScalingError(f"there is no column {name!r}: {what}", file=place, key=name, fix=f"add a column {name}")
+            raise points.error(f"there is no column {name!r}: {what}", f"add a column {name}", name)
     for name in NEEDED[1:]:
         points.numbers(name)  # which names the row of a mistake
     names, order = points["run"].astype(str), np.argsort(points.numbers("step"), kind="stable")
@@ -157,10 +151,8 @@ def _curve(run: str, rows: Points) -> Curve:
     steps, sizes = np.rint(rows.numbers("step")).astype(int), set(rows.numbers("N").tolist())
     if len(sizes) > 1 or steps[0] < 1:
         what = "has two sizes" if len(sizes) > 1 else "has a step before the first, which is 1"
-        raise ScalingError(what, file=rows.source or None, key="run", value=run, fix="correct its rows")
-    kinds = np.ones(len(steps), int)
-    if "kind" in rows:
-        kinds = np.array([str(word).strip().casefold() in EVALUATIONS for word in rows["kind"]]).astype(int)
+        raise rows.error(what, "correct its rows", "run", value=run)
+    words = rows.columns.get("kind", ["evaluation"] * len(steps))
     distinct, first = np.unique(steps, return_index=True)
     trunk, validation = (str(rows[name][0]) if name in rows else "" for name in ("trunk", "validation"))
     return Curve(
@@ -168,7 +160,7 @@ def _curve(run: str, rows: Points) -> Curve:
         sizes.pop(),
         steps,
         rows.numbers("loss"),
-        kinds,
+        np.array([str(word).strip().casefold() in EVALUATIONS for word in words]).astype(int),
         np.interp(np.arange(1, steps[-1] + 1), distinct, rows.numbers("lr")[first]),
         float(np.median(rows.numbers("tokens") / steps)),
         trunk,
@@ -405,16 +397,19 @@ class CurveFit(TableResult):
         return np.linalg.pinv(jacobian[0] @ jacobian[0].T, hermitian=True)
 
     @property
+    def residuals(self) -> np.ndarray:
+        """Loss less prediction, of all losses."""
+        return self.problem.loss - self.form.predict(self.theta, self.problem.columns)
+
+    @property
     def r_squared(self) -> float:
         """1 - Σ(loss - predicted)² / Σ(loss - mean)², over all losses."""
-        losses = self.problem.loss
-        residuals = losses - self.form.predict(self.theta, self.problem.columns)
-        return float(1.0 - np.sum(residuals**2) / np.sum((losses - losses.mean()) ** 2))
+        return float(1.0 - np.sum(self.residuals**2) / np.sum((self.problem.loss - self.problem.loss.mean()) ** 2))
 
     @property
     def mean_error(self) -> float:
         """The mean of |predicted / loss - 1|, over all losses."""
-        return float(np.mean(np.abs(self.form.predict(self.theta, self.problem.columns) / self.problem.loss - 1.0)))
+        return float(np.mean(np.abs(self.residuals / self.problem.loss)))
 
     def predict(self, curve: Curve) -> np.ndarray:
         """The law at the steps of a curve, whatever its losses."""
@@ -493,9 +488,8 @@ class CurveFit(TableResult):
 
     def _judged(self, curve: Curve) -> dict[str, Any]:
         """The last evaluation of a run that took no part in the fit, next to its prediction."""
-        evaluated = curve.where(curve.kinds == 1)
-        last = int(evaluated.steps.argmax())
-        (predicted,), loss = self.complete(curve.at([]), [int(evaluated.steps[last])]), float(evaluated.losses[last])
+        last = int(np.where(curve.kinds == 1, curve.steps, 0).argmax())
+        (predicted,), loss = self.complete(curve.at([]), [int(curve.steps[last])]), float(curve.losses[last])
         row = {"run": curve.run, "N": curve.N, "loss": loss, "predicted": predicted.estimate}
         row |= {"relative_error": predicted.estimate / loss - 1.0, "covered": predicted.covers(loss)}
         return row | {"interval_run": predicted.to_json()}
@@ -504,11 +498,11 @@ class CurveFit(TableResult):
         return self.document
 
     def heading(self) -> Iterator[str]:
-        errors = self.document["errors"]
-        yield f"{self.form.name}: {self.form.formula}"
-        yield self.form.citation
-        fitted = f"{len(self.problem.observed):,} losses of {plural(len(self.curves), 'curve')}"
-        yield f"{fitted}, R² {self.r_squared:.4f}, mean error {self.mean_error:.2%}"
+        document, errors = self.document, self.document["errors"]
+        yield f"{document['law']}: {document['formula']}"
+        yield document["citation"]
+        fitted = f"{document['losses']:,} losses of {plural(document['curves'], 'curve')}"
+        yield f"{fitted}, R² {document['r_squared']:.4f}, mean error {document['mean_error']:.2%}"
         titles = {"trunk": "trunk", "run": "along a run", "evaluation": "evaluation", "training": "training loss"}
         sizes = ", ".join(f"{title} {errors[name]:.2g}" for name, title in titles.items() if errors[name] is not None)
         powers = f"N^-{errors['by_size']:.2g} D^-{errors['by_tokens']:.2g}"
@@ -517,25 +511,22 @@ class CurveFit(TableResult):
             yield "! the fit did not converge: these curves do not identify the parameters of the schedule"
 
     def tables(self) -> Iterator[Table]:
-        bounds, between = self.document["intervals"], f"{percent(self.level)} interval"
-        values = self.estimates.items()
+        document, between = self.document, f"{percent(self.level)} interval"
+        bounds, values = document["intervals"], self.estimates.items()
         rows = [[name, f"{value:.5g}", interval(bounds.get(name), ".5g")] for name, value in values]
         yield Table("Estimates.", ["", "estimate", between], rows)
         titles = ["held out", "loss", "predicted", "error", f"{between} of a new run", "inside"]
-        rows = [
-            [
-                *(run["run"], f"{run['loss']:.4f}", f"{run['predicted']:.4f}", f"{run['relative_error']:+.2%}"),
-                *(interval(run["interval_run"]), "yes" if run["covered"] else "no"),
+        if tested := document["held_out"]:
+            rows = [
+                [
+                    *(run["run"], f"{run['loss']:.4f}", f"{run['predicted']:.4f}", f"{run['relative_error']:+.2%}"),
+                    *(interval(run["interval_run"]), "yes" if run["covered"] else "no"),
+                ]
+                for run in tested
             ]
-            for run in self.document["held_out"]
-        ]
-        if rows:
             yield Table("Held-out runs.", titles, rows, words=(0, 5))
-        rows = [
-            [run["run"], f"{run['at']:.0%}", f"{run['estimate']:.4f}", interval(run)]
-            for run in self.document["completed"]
-        ]
-        if rows:
+        if begun := document["completed"]:
+            rows = [[run["run"], f"{run['at']:.0%}", f"{run['estimate']:.4f}", interval(run)] for run in begun]
             yield Table("Unfinished runs.", ["unfinished", "done", "predicted end", between], rows)
 
     def __repr__(self) -> str:

@@ -37,8 +37,7 @@ class Candidates:
     @classmethod
     def independent(cls, columns: Columns, cost: np.ndarray) -> Candidates:
         """Candidates without trunks."""
-        cost = np.asarray(cost, float)
-        return cls(columns, np.arange(len(cost)), np.zeros(len(cost)), cost)
+        return cls(columns, np.arange(len(cost)), np.zeros(len(cost)), np.asarray(cost, float))
 
     def __len__(self) -> int:
         return len(self.own)

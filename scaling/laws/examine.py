@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import math
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from scaling.errors import ScalingError, nearest, plural
-from scaling.laws import report
 from scaling.laws.approaches import Envelope, IsoFlop, Minimum
 from scaling.laws.fit import FittedLaw, check_columns, intervals
 from scaling.laws.held_out import HeldOut, Refit, back_test, judge
@@ -27,7 +26,6 @@ from scaling.laws.optimum import (
     FLOPS,
     SERVED,
     Budget,
-    Competitor,
     Optimum,
     competitors,
     optimal,
@@ -36,7 +34,8 @@ from scaling.laws.optimum import (
 )
 from scaling.laws.points import Points, unit_of_term
 from scaling.laws.predict import Prediction, TwoStep, predict_runs
-from scaling.printing import Table, TableResult, percent
+from scaling.laws.report import Report, disagreement, tried
+from scaling.printing import percent
 
 if TYPE_CHECKING:
     import pandas
@@ -67,14 +66,13 @@ class PredictedLoss(float):
 
 
 @dataclass(frozen=True, repr=False)
-class Fit(TableResult):
+class Fit(Report):
     """A fitted law, or the growth of the optimal size and data that an IsoFLOP or envelope analysis finds.
 
     Printed, it is what `scaling fit` prints; a notebook shows the same as tables. `law` has the residuals, the weights
     and the diagnostics of the fit; it is None for an analysis without a law of the loss.
     """
 
-    document: Document
     points: Points
     intervals: Mapping[str, Interval]
     """The parameters' intervals; an open end is infinite."""
@@ -151,9 +149,9 @@ class Fit(TableResult):
         method = self.method if law.degrees_of_freedom > 0 else None
         best = budget_optimum(law, {"C": C, SERVED: served}, self._competitors, method, self.level)
         if not best["identified"]:
-            what = f"the optimum is not identified by {document['law']} of {report.tried(document)}"
+            what = f"the optimum is not identified by {document['law']} of {tried(document)}"
             raise ScalingError(what, key="C", value=C, fix="add runs nearer to it, or fit a law with fewer parameters")
-        for line in report.disagreement(best):
+        for line in disagreement(best):
             warnings.warn(line.removeprefix("! "), stacklevel=2)
         return {name: best[name]["estimate"] for name in ("N", "D", "loss")}
 
@@ -163,7 +161,7 @@ class Fit(TableResult):
         return law.loss if isinstance(law, TwoStep) else law
 
     @cached_property
-    def _competitors(self) -> tuple[Competitor, ...]:
+    def _competitors(self) -> dict[str, FittedLaw]:
         return competitors(self._law_of_loss)
 
     @cached_property
@@ -190,20 +188,6 @@ class Fit(TableResult):
     def to_json(self) -> dict[str, Any]:
         """The document of `scaling fit --json` (docs/json.md)."""
         return dict(self.document)
-
-    def heading(self) -> Iterator[str]:
-        """The law, its points and their ranges, and how close the law comes."""
-        return report.heading(self.document)
-
-    def tables(self) -> Iterator[Table]:
-        """The tables of the report."""
-        return report.tables(self.document)
-
-    def remarks(self) -> Iterator[str]:
-        """How the optimum was reached, what speaks against it, and where the figures are."""
-        yield from report.remarks(self.document)
-        if figures := self.document.get("figures"):
-            yield f"figures: {Path(figures[0]).parent}"
 
     def __repr__(self) -> str:
         estimates = ", ".join(f"{name} {value:.4g}" for name, value in self.estimates.items())
@@ -239,14 +223,14 @@ def examine(
     rows = predict_runs(fit, [row for row in targets if row not in budgets], level, method, seed=fit.seed)
     if isinstance(fit, TwoStep):
         steps = [examine(step, method=method, level=level, group=group) for step in (fit.loss, fit.task)]
-        document, others = _two_steps(fit, *(step.document for step in steps)), ()
+        document, others = _two_steps(fit, *(step.document for step in steps)), {}
         bounds = dict(steps[0].intervals) | {PREFIX + name: each for name, each in steps[1].intervals.items()}
         optima = []
     else:
         bounds = {} if method is None else intervals(fit, method, level=level, seed=fit.seed)
         bounds |= {name: bounds[other] for name, other in form.tied.items() if other in bounds}
         document = _law(fit, bounds, level, group)
-        others = competitors(fit) if budgets or tested else ()
+        others = competitors(fit) if budgets or tested else {}
         optima = [budget_optimum(fit, budget, others, method, level) for budget in budgets]
     document |= {
         "held_out": tested and _test(form.target, tested, others),
@@ -280,8 +264,7 @@ def _law(fit: FittedLaw, bounds: Mapping[str, Interval], level: float, group: st
     unidentified = [*fit.unidentified, *(name for name, other in form.tied.items() if other in fit.unidentified)]
     followed = [bounds[name] for name in form.derived if name in bounds]
     unidentified += [each.name for each in followed if is_wide(each)]
-    return {
-        **_stated(form),
+    return _stated(form) | {
         "estimates": fit.estimates,
         "units": {parameter.name: unit_of_term(parameter.unit, unit) for parameter in form.parameters},
         "fixed": problem.fixed,
@@ -387,7 +370,7 @@ def _group(fit: FittedLaw, column: str | None, level: float) -> Document | None:
     return document
 
 
-def _test(target: str, held_out: HeldOut, others: Sequence[Competitor]) -> Document:
+def _test(target: str, held_out: HeldOut, others: Mapping[str, FittedLaw]) -> Document:
     """The test, each held-out run next to its prediction, and the errors of competing laws."""
     runs = map(str, held_out.points["run"]) if "run" in held_out.points else [None] * len(held_out.points)
     columns = (runs, held_out.predictions, held_out.observed, held_out.relative_errors, held_out.errors)
@@ -404,11 +387,11 @@ def _test(target: str, held_out: HeldOut, others: Sequence[Competitor]) -> Docum
         }
         for run, prediction, observed, relative, error in zip(*columns, strict=True)
     ]
-    rows = {
-        name: np.array([prediction.row[name] for prediction in held_out.predictions]) for name in ("N", "D") if others
-    }
-    errors = {other.name: np.abs(other.fit.predict(**rows) / held_out.observed - 1.0).mean() for other in others}
-    compared = [{"law": name, "mean_absolute_relative_error": error} for name, error in errors.items()]
+    compared = []
+    for name, other in others.items():
+        predicted = other.predict(**{column: held_out.points.numbers(column) for column in other.form.inputs})
+        error = np.abs(predicted / held_out.observed - 1.0).mean()
+        compared.append({"law": name, "mean_absolute_relative_error": error})
     return held_out.to_json() | {"points": points, "other_laws": compared}
 
 
@@ -429,7 +412,7 @@ def _answered(row: Document, identified: bool) -> Document:
 
 
 def budget_optimum(
-    fit: FittedLaw, target: Mapping[str, float], others: Sequence[Competitor], method: Method | None, level: float
+    fit: FittedLaw, target: Mapping[str, float], others: Mapping[str, FittedLaw], method: Method | None, level: float
 ) -> Document:
     """The best use of the budget C by the law, next to what the `others` make of it.
 
@@ -448,20 +431,20 @@ def budget_optimum(
     bounded = {name: {"estimate": value} for name, value in (*row.items(), ("loss", prediction.estimate))}
     document = {"C": compute, **({SERVED: served} if served else {}), **(bounded if best is None else _ends(best))}
     scale = residual_scale(fit)
-    optima = [(other, optimal(other.fit, compute, served=served, method="t", level=level)) for other in others]
-    optima = [(other, theirs) for other, theirs in optima if not is_wide_size(theirs.N)]  # which identify one
+    optima = {name: optimal(other, compute, served=served, method="t", level=level) for name, other in others.items()}
+    optima = {name: theirs for name, theirs in optima.items() if not is_wide_size(theirs.N)}  # which identify one
     competing = [
         {
-            "law": other.name,
-            "residual_ratio": other.residual_scale / scale if scale else None,
-            "agrees": theirs.agrees(row["N"] if best is None else best.N),
+            "law": name,
+            "residual_ratio": residual_scale(others[name]) / scale if scale else None,
+            "agrees": theirs.N.covers(row["N"]) if best is None else best.N.covers(theirs.N.estimate),
             **_ends(theirs),
         }
-        for other, theirs in optima
+        for name, theirs in optima.items()
     ]
     over_laws = None
     if best is not None and identified:
-        every = {name: [getattr(each, name) for each in (best, *(theirs for _, theirs in optima))] for name in "ND"}
+        every = {name: [getattr(each, name) for each in (best, *optima.values())] for name in "ND"}
         over_laws = {
             name: {"low": min(each.low for each in of), "high": max(each.high for each in of)}
             for name, of in every.items()

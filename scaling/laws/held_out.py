@@ -11,9 +11,9 @@ them).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from types import MappingProxyType
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -31,7 +31,7 @@ from scaling.laws.problem import Objective, named_objective
 
 HELD_OUT = "held_out"
 """The column that marks the held-out runs in the project's own tables."""
-YES = MappingProxyType({"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False, "": False})
+YES = {**dict.fromkeys(("1", "true", "yes"), True), **dict.fromkeys(("0", "false", "no", "", "nan"), False)}
 
 FRACTIONS = (0.2, 0.4)
 """The fractions of the points, the largest by one axis, that a back-test leaves out."""
@@ -64,12 +64,10 @@ def split_held_out(points: Points, text: str | None) -> tuple[Points, Points | N
     """
     if text == "none" or (text in (None, "largest") and HELD_OUT not in points):
         return points, None
-    if text in (None, "largest"):
-        cells = [f"{value:g}" if isinstance(value, float) else str(value) for value in points[HELD_OUT].tolist()]
-        words = ["" if cell == "nan" else cell.strip().casefold() for cell in cells]
-        for word in words:
-            if word not in YES:
-                raise points.error("is neither 0 nor 1", "write 1 for a held-out run", HELD_OUT, value=word)
+    if text is None or text == "largest":
+        words = [str(cell).strip().casefold().removesuffix(".0") for cell in points[HELD_OUT].tolist()]
+        if unknown := [word for word in words if word not in YES]:
+            raise points.error("is neither 0 nor 1", "write 1 for a held-out run", HELD_OUT, value=unknown[0])
         mask = np.array([YES[word] for word in words], bool)
         return points.hold_out(mask) if mask.any() else (points, None)
     if is_condition(text):
@@ -172,33 +170,30 @@ def back_test(fit: FittedLaw | TwoStep, level: float = 0.95, refit: Refit | None
     if {"N", "D"} <= set(columns) and "C" not in columns:
         columns["C"] = columns["N"] * columns["D"]
     tests: list[dict[str, Any]] = []
-    for axis, values in columns.items():
-        if values.min() <= 0:  # it is no size
+    sizes = [(axis, column) for axis, column in columns.items() if column.min() > 0]
+    for (axis, values), fraction in product(sizes, FRACTIONS):
+        mask = largest(values, fraction)
+        last = (tests[-1]["axis"], tests[-1]["runs"]) if tests else None
+        if (~mask).sum() < POINTS_A_PARAMETER * fit.parameters_fitted or last == (axis, int(mask.sum())):
             continue
-        for mask in (largest(values, fraction) for fraction in FRACTIONS):
-            last = (tests[-1]["axis"], tests[-1]["runs"]) if tests else None
-            if (~mask).sum() < POINTS_A_PARAMETER * fit.parameters_fitted or last == (axis, int(mask.sum())):
-                continue
-            try:
-                smaller = fit.without(mask, BACK_TEST_STARTS) if refit is None else refit(mask)
-                judged = judge(smaller, fit.points.hold_out(mask)[1], level, "t")
-            except ScalingError:
-                continue
-            tests.append(
-                {
-                    "axis": axis,
-                    "from": float(values[mask].min()),
-                    "runs": len(judged.observed),
-                    "decades_outside": max(one.decades_outside.get(axis, 0.0) for one in judged.predictions),
-                    "mean_absolute_relative_error": float(np.mean(np.abs(judged.relative_errors))),
-                    "bias": float(np.mean(judged.relative_errors)),
-                    "mean_absolute_error": float(np.mean(np.abs(judged.errors))),
-                    "mean_error": float(np.mean(judged.errors)),
-                    "covered": float(judged.covered.sum()) / len(judged.observed),
-                    "level": level,
-                    "law": smaller.form.name,
-                }
-            )
+        try:
+            smaller = fit.without(mask, BACK_TEST_STARTS) if refit is None else refit(mask)
+            judged = judge(smaller, fit.points.hold_out(mask)[1], level, "t")
+        except ScalingError:
+            continue
+        document = judged.to_json()
+        row = {
+            "axis": axis,
+            "from": float(values[mask].min()),
+            "runs": document["n"],
+            "decades_outside": max(one.decades_outside.get(axis, 0.0) for one in judged.predictions),
+            "mean_absolute_relative_error": document["mean_absolute_relative_error"],
+            "bias": float(np.mean(judged.relative_errors)),
+            "mean_absolute_error": document["mean_absolute_error"],
+            "mean_error": float(np.mean(judged.errors)),
+            "covered": float(judged.covered.sum()) / document["n"],
+        }
+        tests.append(row | {"level": level, "law": smaller.form.name})
     return tests
 
 
@@ -209,7 +204,7 @@ class Trial:
     form: Law
     objective: Objective
     power: float
-    errors: Mapping[str, float | None]
+    errors: Mapping[str, float | None] = field(default_factory=dict)
     """Root mean square error of the held-out runs, in the target's unit, by test; None where it could not be fitted."""
     score: float = 1.0
     """Geometric mean over the tests of its error over the lowest error there: 1 is best everywhere."""
@@ -327,13 +322,14 @@ def choose(
     cost = cost_of(points)
     powers = powers if powers is not None else POWERS if cost is not None else (0.0,)
     tests = _tests(points, chosen, cost)
-    trials = []
-    for form in chosen:
-        for power in powers:
-            trial = Trial(form, objective or tolerant_objective(form), power, {})
-            errors = {name: _error(trial, points, mask, seed) for name, mask in tests.items()}
-            trials.append(replace(trial, errors=errors))
-    return Choice(_ranked(trials, list(tests)), {name: int(mask.sum()) for name, mask in tests.items()})
+    trials = [Trial(form, objective or tolerant_objective(form), power) for form, power in product(chosen, powers)]
+    errors = np.array([[_error(trial, points, mask, seed) for mask in tests.values()] for trial in trials])
+    scores = _scores(errors.reshape(len(trials), len(tests)))
+    ranked = []
+    for row in np.argsort(scores, kind="stable"):  # ties keep their order
+        of_tests = {name: None if np.isnan(e) else e for name, e in zip(tests, errors[row].tolist(), strict=True)}
+        ranked.append(replace(trials[row], errors=of_tests, score=float(scores[row])))
+    return Choice(tuple(ranked), {name: int(mask.sum()) for name, mask in tests.items()})
 
 
 def choose_again(points: Points, *, objective: Objective | None = None, seed: int = 0, group: Any = None) -> Refit:
@@ -369,28 +365,25 @@ def _tests(points: Points, forms: Sequence[Law], cost: np.ndarray | None) -> dic
     return tests
 
 
-def _error(trial: Trial, points: Points, mask: np.ndarray, seed: int) -> float | None:
-    """Root mean square error of the runs of a mask, predicted from the others, in the target's own unit."""
+def _error(trial: Trial, points: Points, mask: np.ndarray, seed: int) -> float:
+    """Root mean square error of the runs of a mask, predicted from the others, in the target's own unit; not a number
+    where these cannot be fitted.
+    """
     rows = np.flatnonzero(~mask)
     if len(rows) > ROWS:
         rows = rows[np.linspace(0, len(rows) - 1, ROWS).astype(int)]
     try:
         fitted = trial.fit(points.take(rows), STARTS, seed=seed)
     except ScalingError:
-        return None
+        return np.nan
     predicted = fitted.predict(**{name: points.numbers(name)[mask] for name in trial.form.inputs})
     error = float(np.sqrt(np.mean((predicted - points.numbers(trial.form.target)[mask]) ** 2)))
-    return error if np.isfinite(error) else None
+    return error if np.isfinite(error) else np.nan
 
 
-def _ranked(trials: Sequence[Trial], tests: Sequence[str]) -> tuple[Trial, ...]:
-    """By the geometric mean, over the tests, of the error over the lowest error there; ties keep their order."""
-    scores = np.zeros(len(trials))
-    for test in tests:
-        errors = np.array([trial.errors[test] for trial in trials], float)
-        if not np.isnan(errors).all():
-            low, failed = max(np.nanmin(errors), 1e-300), FAILED * np.nanmax(errors)
-            scores += np.log(np.maximum(np.where(np.isnan(errors), failed, errors), 1e-300) / low)
-    scores = np.exp(scores / max(len(tests), 1))
-    ranked = (replace(trial, score=float(score)) for trial, score in zip(trials, scores, strict=True))
-    return tuple(sorted(ranked, key=lambda trial: trial.score))
+def _scores(errors: np.ndarray) -> np.ndarray:
+    """The geometric mean of each row of errors `[trials, tests]` over the lowest error of each test."""
+    seen = errors[:, ~np.isnan(errors).all(0)]
+    low, failed = np.maximum(np.nanmin(seen, axis=0), 1e-300), FAILED * np.nanmax(seen, axis=0)
+    logs = np.log(np.maximum(np.where(np.isnan(seen), failed, seen), 1e-300) / low)
+    return np.exp(logs.sum(1) / max(errors.shape[1], 1))

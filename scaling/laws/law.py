@@ -272,17 +272,20 @@ def composed(loss: Law, task: Law) -> Law:
     )
 
 
+def by_step(stated: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What is stated of the parameters of each of two steps, under its own names: those of the second have a prefix."""
+    second = {name for name in stated if name.startswith(PREFIX)}
+    return (
+        {name: stated[name] for name in stated if name not in second},
+        {name.removeprefix(PREFIX): stated[name] for name in stated if name in second},
+    )
+
+
 def constrained(law: Law, ties: Mapping[str, str], limits: Mapping[str, Bounds]) -> Law:
     """The law with each parameter of `ties` equal to another and the parameters of `limits` within those bounds."""
     if law.steps:
-
-        def of_step(step: int, stated: Mapping[str, Any]) -> dict[str, Any]:
-            """What is stated of the step's parameters, under its own names: those of the second have a prefix."""
-            return {name.removeprefix(PREFIX): stated[name] for name in stated if name.startswith(PREFIX) == bool(step)}
-
         ties = {name: other.removeprefix(PREFIX) for name, other in ties.items()}
-        steps = (constrained(law, of_step(k, ties), of_step(k, limits)) for k, law in enumerate(law.steps))
-        return composed(*steps)
+        return composed(*map(constrained, law.steps, by_step(ties), by_step(limits)))
     roots = _roots(law, ties, limits)
     if not roots and not limits:
         return law

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import combinations
 from typing import Literal
 
 import numpy as np
@@ -23,7 +24,7 @@ from scaling.laws.intervals import Interval, measure, student
 from scaling.laws.law import VARIANT, Law
 from scaling.laws.optimum import Budget, optimal_loss
 from scaling.laws.points import Points
-from scaling.laws.problem import Quantity, derived, parameter, prediction, prior_correlation
+from scaling.laws.problem import Quantity, named_quantity, prediction, prior_correlation
 
 STARTS = 256
 SPARE = 3  # runs beyond the parameters of a law, from which on its own fit is trusted more than what was supposed
@@ -62,21 +63,30 @@ class Goal:
     def quantity(self, form: Law) -> Quantity:
         """The quantity under a law; refused where the law does not know it."""
         if not self.place:
-            if self.what in form.derived:
-                return derived(self.what, form.derived[self.what])
-            if self.what not in form.parameter_names:
-                known = [*form.parameter_names, *form.derived]
+            if self.what not in (known := [*form.parameter_names, *form.derived]):
                 raise self._refused(f"{form.name} has no {self.what!r}", nearest(self.what, known))
-            return parameter(form, self.what)
+            return named_quantity(form, self.what)
         if self.what != form.target:
             raise self._refused(f"{form.name} predicts no {self.what!r}", f"it predicts {form.target}")
-        if self.between is not None:
-            return self._difference(form)
-        if form.variants:
+        if self.between is None and form.variants:
             raise self._refused("the study compares rows", "name two of them, as in 'loss of B - A at N=1e6 D=2e7'")
-        if set(self.place) == {"C"} and "C" not in form.inputs:
+        if self.between is not None and not form.variants:
+            raise self._refused("the study compares no rows", "leave out 'of …', or study a table")
+        for variant in self.between or ():
+            if variant not in form.variants:
+                raise self._refused(f"the study has no row {variant!r}", nearest(variant, form.variants))
+        if self.between is None and set(self.place) == {"C"} and "C" not in form.inputs:
             return optimal_loss(form, Budget(self.place["C"]))
-        return prediction(form, self._columns(form))
+        for column in self.place:
+            if column not in form.axes:
+                raise self._refused(f"{form.name} has no column {column!r}", nearest(column, form.axes))
+        if absent := [column for column in form.axes if column not in self.place]:
+            raise self._refused(f"{form.name} is a law of {', '.join(form.axes)}", f"add {absent[0]}=…")
+        if self.between is None:
+            return prediction(form, self.place)
+        codes = (float(form.variants.index(variant)) for variant in self.between)
+        one, other = (prediction(form, {**self.place, VARIANT: code}).formula for code in codes)
+        return Quantity(self.name, lambda *at: one(*at) - other(*at), "linear")
 
     def width_of(self, interval: Interval | None) -> float:
         """Half the width of an interval in the goal's unit; infinite where an end is open, or without an interval."""
@@ -91,28 +101,6 @@ class Goal:
             return "an open interval"
         return f"± {half_width:.3g}" if self.unit == "absolute" else f"± {100 * half_width:.3g}%"
 
-    def _columns(self, form: Law) -> Mapping[str, float]:
-        for column in self.place:
-            if column not in form.axes:
-                raise self._refused(f"{form.name} has no column {column!r}", nearest(column, form.axes))
-        if absent := [column for column in form.axes if column not in self.place]:
-            raise self._refused(f"{form.name} is a law of {', '.join(form.axes)}", f"add {absent[0]}=…")
-        return self.place
-
-    def _difference(self, form: Law) -> Quantity:
-        assert self.between is not None
-        if not form.variants:
-            raise self._refused("the study compares no rows", "leave out 'of …', or study a table")
-        for variant in self.between:
-            if variant not in form.variants:
-                raise self._refused(f"the study has no row {variant!r}", nearest(variant, form.variants))
-        columns = self._columns(form)
-        one, other = (
-            prediction(form, {**columns, VARIANT: float(form.variants.index(variant))}).formula
-            for variant in self.between
-        )
-        return Quantity(self.name, lambda *at: one(*at) - other(*at), "linear")
-
     def _refused(self, what: str, fix: str | None) -> ScalingError:
         return ScalingError(what, key="--adaptive", value=self.text, fix=fix)
 
@@ -123,14 +111,17 @@ def parse_goal(text: str) -> Goal:
     def refused(what: str) -> ScalingError:
         return ScalingError(what, key="--adaptive", value=text, fix=f"write it as {WRITTEN}")
 
+    def positive(word: str, expected: str) -> float:
+        value = parse_number(word)
+        if value is None or not 0 < value < float("inf"):
+            raise refused(f"expected {expected}")
+        return value
+
     match = _GOAL.fullmatch(text.strip())
     if match is None:
         raise refused("expected a quantity, ± and half the width that its interval is to have")
-    width = parse_number(match["width"])
-    if width is None or not 0 < width < float("inf"):
-        raise refused("expected a width above 0")
     unit: Unit = "relative" if match["percent"] else "absolute"
-    width = width / 100 if match["percent"] else width
+    width = positive(match["width"], "a width above 0") / (100 if match["percent"] else 1)
     at = _PREDICTION.fullmatch(match["what"])
     if at is None:
         if not re.fullmatch(r"\w+", match["what"]):
@@ -138,11 +129,8 @@ def parse_goal(text: str) -> Goal:
         return Goal(text, match["what"], width, unit)
     place: dict[str, float] = {}
     for word in at["place"].split():
-        name, sign, number = word.rstrip(",").partition("=")
-        value = parse_number(number) if sign else None
-        if value is None or not 0 < value < float("inf"):
-            raise refused(f"expected NAME=NUMBER, not {word!r}")
-        place[name] = value
+        name, _, number = word.rstrip(",").partition("=")
+        place[name] = positive(number, f"NAME=NUMBER, not {word!r}")
     between = (at["first"].strip(), at["second"].strip()) if at["first"] else None
     if between is not None and unit == "relative":
         raise refused("a difference may be zero, so its width is no percentage")
@@ -234,18 +222,16 @@ def variances(goal: Goal, candidates: Candidates, taken: Sequence[int], seen: Lo
     which a run at x narrows where it tells the laws apart (the Bhattacharyya bound of their weights, after Box and Hill
     1967, Technometrics 9(1)).
     """
-    weights = [belief.weight for belief in seen.beliefs]
-    near = [_near(goal, belief, candidates, seen) for belief in seen.beliefs]
+    near = [(belief.weight, *_near(goal, belief, candidates, seen)) for belief in seen.beliefs]
     now, after = 0.0, np.zeros(len(candidates))
-    for weight, (linear, _, _) in zip(weights, near, strict=True):
+    for weight, linear, _, _ in near:
         one, each = linear.variances(taken)
         now, after = now + weight * seen.noise**2 * one, after + weight * seen.noise**2 * each
-    for first, (_, value, losses) in enumerate(near):
-        for second, (_, other, others) in enumerate(near[:first]):
-            disagreement = weights[first] * weights[second] * (value - other) ** 2
-            now = now + disagreement
-            after = after + disagreement * np.exp(-((losses - others) ** 2) / (8.0 * seen.noise**2))
-    size = 1.0 if goal.unit == "absolute" else sum(w * value for w, (_, value, _) in zip(weights, near, strict=True))
+    for (w_f, _, q_f, m_f), (w_g, _, q_g, m_g) in combinations(near, 2):
+        disagreement = w_f * w_g * (q_f - q_g) ** 2
+        now = now + disagreement
+        after = after + disagreement * np.exp(-((m_f - m_g) ** 2) / (8.0 * seen.noise**2))
+    size = 1.0 if goal.unit == "absolute" else sum(weight * value for weight, _, value, _ in near)
     return now / size**2, after / size**2
 
 

@@ -67,10 +67,6 @@ class Optimum:
     D: Interval
     loss: Interval
 
-    def agrees(self, size: Interval | float) -> bool:
-        """Whether its size lies in the interval of another law; without one, the size of that law in its interval."""
-        return size.covers(self.N.estimate) if isinstance(size, Interval) else self.N.covers(size)
-
 
 def optimal(
     fit: FittedLaw,
@@ -155,34 +151,25 @@ def _log_best_size(form: Law, theta: np.ndarray, budget: Budget) -> np.ndarray:
     return centre
 
 
-@dataclass(frozen=True)
-class Competitor:
-    """A competing law as fitted, what it is called, and the scale of its residuals."""
-
-    name: str
-    fit: FittedLaw
-    residual_scale: float
-
-
-def competitors(law: FittedLaw) -> tuple[Competitor, ...]:
-    """The fits of the competing laws; none where the law is not one of N and D, or its points are few."""
+def competitors(law: FittedLaw) -> dict[str, FittedLaw]:
+    """The competing laws as fitted, by what they are called; none where the law is not one of N and D, or its points
+    are few.
+    """
     if set(law.form.inputs) != {"N", "D"} or law.form.target != "loss":
-        return ()
-    weighted, kind = not np.allclose(law.weights, 1.0), law.problem.objective
-    others = []
+        return {}
+    weighted, kind, others = not np.allclose(law.weights, 1.0), law.problem.objective, {}
     for form in laws().values():
         comparable = set(form.inputs) == {"N", "D"} and form.target == law.form.target
         enough = len(law.problem.observed) >= POINTS_A_PARAMETER * len(form.parameters)
         if (form.name == law.form.name and not weighted) or not comparable or not enough:
             continue
+        name = f"{form.name} with equal weights" if weighted else form.name
         try:
-            other = fit(form, law.points, objective=kind, group=law.groups, starts=STARTS, seed=law.seed)
+            others[name] = fit(form, law.points, objective=kind, group=law.groups, starts=STARTS, seed=law.seed)
         except ScalingError:
             continue  # it does not converge on these points
-        name = f"{form.name} with equal weights" if weighted else form.name
-        others.append(Competitor(name, other, residual_scale(other)))
-    smallest = min((residual_scale(law), *(other.residual_scale for other in others)))
-    return tuple(other for other in others if other.residual_scale <= COMPETES * smallest)
+    smallest = min(map(residual_scale, (law, *others.values())))
+    return {name: other for name, other in others.items() if residual_scale(other) <= COMPETES * smallest}
 
 
 def residual_scale(law: FittedLaw) -> float:

@@ -29,9 +29,9 @@ from scaling.errors import ScalingError
 from scaling.laws.catalogue import named
 from scaling.laws.fit import STARTS, FittedLaw, fit, intervals, predict
 from scaling.laws.intervals import EXACT, LEVEL, Interval, Method, is_wide_prediction, student
-from scaling.laws.law import EXAMPLES, PREFIX, PROPORTIONS, SIGNED, SIZE_EXPONENTS, Columns, Law, composed
+from scaling.laws.law import EXAMPLES, PREFIX, PROPORTIONS, SIGNED, SIZE_EXPONENTS, Columns, Law, by_step, composed
 from scaling.laws.points import Points
-from scaling.laws.problem import Objective, prediction
+from scaling.laws.problem import prediction
 
 TESTED = 1.0
 """Decades beyond the points, along one axis, within which 95% intervals held 91% or more of the runs of published
@@ -400,38 +400,29 @@ def fit_two_steps(
     form: Law,
     points: Points | Mapping[str, Any],
     *,
-    objective: Objective | str | None = None,
     weights: np.ndarray | None = None,
     group: str | np.ndarray | None = None,
     fixed: Mapping[str, float] | None = None,
-    starts: int = STARTS,
-    seed: int = 0,
+    **choices: Any,
 ) -> TwoStep:
-    """Fit both steps to the same runs; a run without a score takes part in the first step alone.
+    """Fit both steps to the same runs, by the choices of `fit`; a run without a score takes part in the first alone.
 
-    `fixed` names parameters of the second step with `task_` before them; `objective` is that of both steps.
+    `fixed` names parameters of the second step with `task_` before them.
     """
     points = points if isinstance(points, Points) else Points({name: np.asarray(c) for name, c in points.items()})
-    first = dict(fixed or {})
-    second = {name.removeprefix(PREFIX): first.pop(name) for name in list(first) if name.startswith(PREFIX)}
-    labels = points[group] if isinstance(group, str) else group
-
-    def step(law: Law, mask: np.ndarray, constants: Mapping[str, float]) -> FittedLaw:
-        return fit(
+    labels, scored = points[group] if isinstance(group, str) else group, has_score(form, points)
+    steps = []
+    for law, mask, constants in zip(form.steps, (np.ones(len(points), bool), scored), by_step(fixed or {})):
+        fitted = fit(
             law,
             points if mask.all() else points.where(mask),
-            objective=objective,
             weights=None if weights is None else weights[mask],
             group=None if labels is None else labels[mask],
             fixed=constants,
-            starts=starts,
-            seed=seed,
+            **choices,
         )
-
-    scored = has_score(form, points)
-    loss_law, task_law = form.steps
-    loss = step(loss_law, np.ones(len(points), bool), first)
-    return TwoStep(loss, step(task_law, scored, second), np.flatnonzero(scored))
+        steps.append(fitted)
+    return TwoStep(steps[0], steps[1], np.flatnonzero(scored))
 
 
 def fit_law(form: Law | str, points: Points | Mapping[str, Any], **choices: Any) -> FittedLaw | TwoStep:
@@ -469,34 +460,29 @@ def _of_both(fit: TwoStep, loss: Prediction, task: Prediction) -> Prediction:
     of_means, of_runs = sign * fit.correlation_of_means(loss.row), sign * fit.correlation
     centre = float(space.transform(np.array(task.estimate)))
 
-    def reach(interval: Interval, upper: bool, through: bool) -> float:
+    def reach(interval: Interval, side: float, through: bool) -> float:
         """How far one end lies from the score: of the task's own interval, or the loss's carried through its law."""
-        end = interval.high if upper == (rises or not through) else interval.low
+        end = interval.high if (side > 0) == (rises or not through) else interval.low
         if not math.isfinite(end):
             return math.inf
         value = np.array(fit.task.predict(loss=end) if through else end)
-        distance = (float(space.transform(value)) - centre) * (1.0 if upper else -1.0)
+        distance = (float(space.transform(value)) - centre) * side
         return max(distance, 0.0) if math.isfinite(distance) else math.inf
 
-    ends: dict[str, list[float]] = {"mean": [], "run": []}
-    for upper in (False, True):
-        side = 1.0 if upper else -1.0
-        loss_mean, loss_run = (reach(interval, upper, through=True) for interval in (loss.mean, loss.run))
-        task_mean, task_run = (reach(interval, upper, through=False) for interval in (task.mean, task.run))
-        if not all(map(math.isfinite, (loss_mean, loss_run, task_mean, task_run))):
-            halves = {"mean": math.inf, "run": math.inf}
+    ends: list[list[float]] = []  # the lower ends of the mean and of a run, and the upper ones
+    for side in (-1.0, 1.0):
+        of_loss = [reach(interval, side, through=True) for interval in (loss.mean, loss.run)]
+        of_task = [reach(interval, side, through=False) for interval in (task.mean, task.run)]
+        if all(map(math.isfinite, (*of_loss, *of_task))):
+            mean = _correlated(of_loss[0], of_task[0], of_means)
+            more = [math.sqrt(max(run**2 - mean**2, 0.0)) for mean, run in (of_loss, of_task)]
+            halves = mean, math.hypot(mean, _correlated(more[0], more[1], of_runs))
+            ends.append([float(space.inverse(centre + side * half)) for half in halves])
         else:
-            mean = _correlated(loss_mean, task_mean, of_means)
-            of_loss, of_task = (
-                math.sqrt(max(r**2 - m**2, 0.0)) for m, r in ((loss_mean, loss_run), (task_mean, task_run))
-            )
-            halves = {"mean": mean, "run": math.hypot(mean, _correlated(of_loss, of_task, of_runs))}
-        for name, half in halves.items():
-            ends[name].append(float(space.inverse(centre + side * half)) if math.isfinite(half) else side * half)
+            ends.append([side * math.inf] * 2)
     name, level, method = prediction(fit.form, loss.row).name, task.run.level, task.run.method
     mean, run = (
-        _possible(Interval(name, task.estimate, low, high, level, method), fit.form.target)
-        for low, high in ends.values()
+        _possible(Interval(name, task.estimate, low, high, level, method), fit.form.target) for low, high in zip(*ends)
     )
     return Prediction(loss.row, task.estimate, mean, run, place)
 

@@ -8,10 +8,12 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from scaling.errors import plural
-from scaling.printing import GREEK, Table, percent, short
+from scaling.printing import GREEK, Table, TableResult, percent, short
 
 Row = Mapping[str, Any]
 
@@ -31,26 +33,72 @@ def letters(text: str) -> str:
     return _NAME.sub(lambda match: (match[1] or "") + GREEK[match[2]], text)
 
 
-def heading(document: Row) -> Iterator[str]:
-    """The law, its citation, the points, the range and definition of each column, and how close the law comes."""
-    yield f"{document['law']}  {document['formula']}"
-    yield document["citation"]
-    points = document["points"]
-    parts = [plural(points["fitted"], "point")]
-    if "n" in document:
+@dataclass(frozen=True, repr=False)
+class Report(TableResult):
+    """What the document of a fit says, in lines and tables."""
+
+    document: dict[str, Any]
+
+    def heading(self) -> Iterator[str]:
+        """The law, its citation, the points, the range and definition of each column, and how close the law comes."""
+        document, points = self.document, self.document["points"]
         steps = document.get("steps", [document])
-        parts += [f"{' + '.join(str(step['n'] - step['degrees_of_freedom']) for step in steps)} parameters"]
-    parts += [f"{points[kind]} {kind.replace('_', ' ')}" for kind in ("held_out", "excluded", "failed") if points[kind]]
-    yield (f"{points['source']}: " if points["source"] else "") + ", ".join(parts)
-    ranges, stated = document.get("ranges", {}), dict(points["definitions"])
-    if "C" in ranges and "C" not in document["inputs"]:
-        stated["C"] = "6ND"
-    for name in dict.fromkeys((*ranges, *stated)):
-        known = [" to ".join(map(short, ranges[name]))] if name in ranges else []
-        yield f"  {name}: " + ", ".join([*known, *([stated[name]] if name in stated else [])])
-    for step in document.get("steps", [document]):
-        if step.get("r_squared") is not None:
-            yield (f"{step['target']}: " if "steps" in document else "") + _closeness(step)
+        yield f"{document['law']}  {document['formula']}"
+        yield document["citation"]
+        parts = [plural(points["fitted"], "point")]
+        if "n" in document:
+            parts.append(f"{' + '.join(str(step['n'] - step['degrees_of_freedom']) for step in steps)} parameters")
+        others = ("held_out", "excluded", "failed")
+        parts += [f"{points[kind]} {kind.replace('_', ' ')}" for kind in others if points[kind]]
+        yield (f"{points['source']}: " if points["source"] else "") + ", ".join(parts)
+        ranges, stated = document.get("ranges", {}), dict(points["definitions"])
+        if "C" in ranges and "C" not in document["inputs"]:
+            stated["C"] = "6ND"
+        for name in dict.fromkeys((*ranges, *stated)):
+            known = [" to ".join(map(short, ranges[name]))] if name in ranges else []
+            yield f"  {name}: " + ", ".join([*known, *([stated[name]] if name in stated else [])])
+        for step in steps:
+            if step.get("r_squared") is not None:
+                yield _of_step(document, step) + _closeness(step)
+
+    def tables(self) -> Iterator[Table]:
+        """Every table of a law, of IsoFLOP minima, or of an envelope."""
+        for build in (choice, estimates, minima, held_out, back_test, predictions, optima):
+            if (table := build(self.document)) is not None:
+                yield table
+
+    def remarks(self) -> Iterator[str]:
+        """How the optimum was reached, what speaks against the law, and where the figures are."""
+        document, tested = self.document, self.document["held_out"]
+        if tested is not None:
+            covered = coverage(tested)
+            error = _unsigned(tested["largest_relative_error"], tested.get("largest_error"))
+            yield f"held out: largest error {error}" + (f"; {covered}" if covered else "")
+        asked = [*(tested or {}).get("points", ()), *document.get("predictions", ()), *document.get("optima", ())]
+        for method in dict.fromkeys(row["interval_run"]["method"] for row in asked if row["interval_run"]):
+            sources = "its noise, the error of the fit, and that of the law's form"
+            yield f"intervals of predictions ({_method(method)}): that of a new run holds {sources} (docs/coverage.md)"
+        for step in document.get("steps", [document]):
+            if step["objective"] is not None:
+                yield _of_step(document, step) + _optimum(step)
+        if "correlation" in document:
+            yield f"errors of a run in the two steps: correlation {document['correlation']:+.2f}"
+        if groups := document.get("clusters"):
+            rho = groups.get("correlation")
+            how = "" if rho is None else f", correlation {rho['estimate']:.2f} ({rho['low']:.2f} to {rho['high']:.2f})"
+            counted = plural(groups["count"], "group")
+            yield f"errors of the points of one {groups['column']} belong together: {counted}{how}"
+        if pooled := document["points"]["pooled"]:
+            kinds = ", ".join(f"{count} values of {name}" for name, count in pooled.items())
+            yield f"! {kinds} are pooled as if they were one: choose with --where"
+        yield from (f"! {letters(line)}" for key in ("not_identified", "unreliable") for line in document.get(key, ()))
+        yield from _better(tested or {})
+        if figures := document.get("figures"):
+            yield f"figures: {Path(figures[0]).parent}"
+
+
+def _of_step(document: Row, step: Row) -> str:
+    return f"{step['target']}: " if "steps" in document else ""
 
 
 def _closeness(document: Row) -> str:
@@ -62,13 +110,6 @@ def _closeness(document: Row) -> str:
     values += f" ({signed(worst['fitted'] / worst[target] - 1.0)})" if worst[target] else ""
     run = f" ({worst['run']})" if worst["run"] else ""
     return f"R² {document['r_squared']:.4f}, mean error {mean}, largest residual at {at}{run}: {values}"
-
-
-def tables(document: Row) -> Iterator[Table]:
-    """Every table of a law, of IsoFLOP minima, or of an envelope."""
-    for build in (choice, estimates, minima, held_out, back_test, predictions, optima):
-        if (table := build(document)) is not None:
-            yield table
 
 
 def choice(document: Row) -> Table | None:
@@ -282,43 +323,13 @@ def tried(document: Row) -> str:
     return ", ".join([plural(document["n"], "point"), *ranges])
 
 
-def remarks(document: Row) -> Iterator[str]:
-    """Lines below the tables: how the optimum was reached, and what speaks against it."""
-    if document["held_out"] is not None:
-        covered = coverage(document["held_out"])
-        yield f"held out: largest error {largest_error(document['held_out'])}" + (f"; {covered}" if covered else "")
-    tested = (document["held_out"] or {}).get("points", ())
-    asked = [*tested, *document.get("predictions", ()), *document.get("optima", ())]
-    for method in {row["interval_run"]["method"]: None for row in asked if row["interval_run"]}:
-        sources = "its noise, the error of the fit, and that of the law's form"
-        yield f"intervals of predictions ({_method(method)}): that of a new run holds {sources} (docs/coverage.md)"
-    for step in document.get("steps", [document]):
-        if step["objective"] is not None:
-            yield (f"{step['target']}: " if "steps" in document else "") + _optimum(step)
-    if "correlation" in document:
-        yield f"errors of a run in the two steps: correlation {document['correlation']:+.2f}"
-    if groups := document.get("clusters"):
-        rho = groups.get("correlation")
-        how = "" if rho is None else f", correlation {rho['estimate']:.2f} ({rho['low']:.2f} to {rho['high']:.2f})"
-        counted = plural(groups["count"], "group")
-        yield f"errors of the points of one {groups['column']} belong together: {counted}{how}"
-    if pooled := document["points"]["pooled"]:
-        kinds = ", ".join(f"{count} values of {name}" for name, count in pooled.items())
-        yield f"! {kinds} are pooled as if they were one: choose with --where"
-    yield from (f"! {letters(line)}" for key in ("not_identified", "unreliable") for line in document.get(key, ()))
-    if better := _better(document):
-        yield better
-
-
-def _better(document: Row) -> str | None:
-    """The sentence that another law predicts the held-out runs better; None where none does by a tenth."""
-    own = (document["held_out"] or {}).get("mean_absolute_relative_error")
-    others = (document["held_out"] or {}).get("other_laws", ())
-    best = min(others, key=lambda other: other["mean_absolute_relative_error"], default=None)
-    if own is None or best is None or best["mean_absolute_relative_error"] >= BETTER * own:
-        return None
-    errors = f"mean error {best['mean_absolute_relative_error']:.2%} against {own:.2%}"
-    return f"! {best['law']} predicts the held-out runs better ({errors}): --law auto compares the laws"
+def _better(tested: Row) -> Iterator[str]:
+    """The sentence that another law predicts the held-out runs better, by a tenth or more."""
+    error = "mean_absolute_relative_error"
+    best = min(tested.get("other_laws", ()), key=lambda other: other[error], default=None)
+    if best is not None and tested[error] is not None and best[error] < BETTER * tested[error]:
+        errors = f"mean error {best[error]:.2%} against {tested[error]:.2%}"
+        yield f"! {best['law']} predicts the held-out runs better ({errors}): --law auto compares the laws"
 
 
 def _optimum(document: Row) -> str:
@@ -338,11 +349,6 @@ def coverage(tested: Row) -> str | None:
     if count == 1:
         return f"{'inside' if inside else 'outside'} its {percent(tested['level'])} interval of a new run"
     return f"{inside} of {count} runs inside their {percent(tested['level'])} interval of a new run"
-
-
-def largest_error(tested: Row) -> str:
-    """The largest error of the held-out runs; in the score's own unit where one of them scores 0."""
-    return _unsigned(tested["largest_relative_error"], tested.get("largest_error"))
 
 
 def signed(share: float | None) -> str:

@@ -12,7 +12,7 @@ import pytest
 
 import scaling
 from scaling.cli import main
-from scaling.laws import report
+from scaling.laws.report import Report, estimates, held_out
 
 NUMBER = r"-?[\d.]+(?:e[+-]?\d+)?"
 KEPT = sorted((Path(__file__).parents[2] / "docs" / "results").glob("*/fit.json"))
@@ -80,7 +80,7 @@ def test_a_loss_just_outside_is_printed_so_that_it_is_seen():
     point = document["held_out"]["points"][0]
     point["interval_run"] |= {"low": 2.0, "high": point["loss"] - 1e-7}
     point["covered"] = False
-    table = report.held_out(document)
+    table = held_out(document)
     assert table is not None
     cells = dict(zip(table.titles, table.rows[0], strict=True))
     assert float(cells["loss"]) > float(cells["95% interval of a new run"].split(" to ")[1])
@@ -89,11 +89,11 @@ def test_a_loss_just_outside_is_printed_so_that_it_is_seen():
 @pytest.mark.parametrize("path", KEPT, ids=lambda path: path.parent.name)
 def test_a_kept_fit_is_shown_with_its_numbers(path):
     document = json.loads(path.read_text(encoding="utf-8"))
-    shown = "\n".join(table.text() for table in report.tables(document))
+    shown = "\n".join(table.text() for table in Report(document).tables())
     for interval in document["intervals"].values():
         assert f"{interval['estimate']:.5g}" in shown
-    assert document["law"] in next(report.heading(document))
-    assert all("not_identified" not in line for line in report.remarks(document))
+    assert document["law"] in next(Report(document).heading())
+    assert all("not_identified" not in line for line in Report(document).remarks())
 
 
 def test_the_head_states_the_points_and_how_close_the_law_comes(tmp_path, capsys):
@@ -140,7 +140,7 @@ def test_an_interval_of_points_that_are_too_few_is_not_shown(tmp_path, capsys):
 
 
 def test_ends_of_an_interval_differ_as_they_are_printed():
-    table = report.estimates(
+    table = estimates(
         {
             "estimates": {"E": 1.8211},
             "intervals": {"E": {"estimate": 1.8211, "low": 1.82105, "high": 1.82115, "level": 0.95, "method": "t"}},
