@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from scaling import atomic
-from scaling.data.corpus.document import Corpus, Snapshot
+from scaling.data.documents import Corpus, Snapshot
 from scaling.data.shards import FORMAT, Manifest, digest
 from scaling.data.source import SPLITS
 from scaling.data.store import PackedSource, PairedSource, open_split

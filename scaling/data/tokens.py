@@ -18,8 +18,8 @@ import numpy as np
 from scaling import atomic
 from scaling.config import TOKENS
 from scaling.data.batches import Stream
-from scaling.data.corpus import reading
 from scaling.data.progress import bar
+from scaling.data.rows import find
 from scaling.data.shards import FORMAT, TOKENIZER, digest
 from scaling.data.source import SPLITS, Rows, Source
 from scaling.errors import ScalingError, nearest, under
@@ -135,7 +135,7 @@ class Tokens:
 
     def _arrays(self, patterns: str | list[str], key: str) -> list[Array]:
         try:
-            return [_array(file, self.dtype) for file in reading.find(patterns, key, TOKENS)]
+            return [_array(file, self.dtype) for file in find(patterns, key, TOKENS)]
         except ScalingError as error:
             raise (error if error.key is None else error.under("data")) from None
 

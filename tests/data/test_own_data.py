@@ -18,7 +18,7 @@ import pytest
 
 from scaling.cli import main
 from scaling.config import load
-from scaling.data.corpus.document import Document
+from scaling.data.documents import Document
 from scaling.errors import BAD_INPUT
 from scaling.schema import build
 

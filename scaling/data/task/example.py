@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from scaling.batch import IGNORE
-from scaling.data.corpus.document import fill
+from scaling.data.documents import fill, value_of
 from scaling.data.tree import depths
 from scaling.errors import ScalingError, nearest, plural
 
 Answer = Literal["class", "classes", "number", "options", "tags", "span", "text"]
 SECRET = (None, "", "-1", -1)  # how published test splits write a label that they keep back
-_WHOLE = re.compile(r"\{([^{}:]+)\}")
 
 
 @dataclass(frozen=True)
@@ -74,7 +72,7 @@ class Columns:
     def _heads(self, row: Mapping[str, Any]) -> tuple[int, ...] | None:
         if self.heads is None:
             return None
-        value, count = _raw(self.heads, row, "heads"), len(self._texts(row))
+        value, count = value_of(self.heads, row, "heads"), len(self._texts(row))
         heads = [str(head) for head in (value.split() if isinstance(value, str) else value)]
         if len(heads) != count:
             raise ScalingError(f"it has {plural(count, 'word')} and {plural(len(heads), 'head')}", key="heads")
@@ -89,7 +87,7 @@ class Columns:
 
     def _texts(self, row: Mapping[str, Any]) -> tuple[str, ...]:
         if self.answer == "tags":
-            words = _raw(self.text, row, "text")
+            words = value_of(self.text, row, "text")
             words = words.split() if isinstance(words, str) else words
             return tuple(str(word) for word in _some(words, "text"))
         first = str(_some(fill(self.text, row, "text"), "text"))
@@ -103,7 +101,7 @@ class Columns:
         """A template each, or one that yields a list of them."""
         options: list[str] = []
         for template in self.options:
-            value = _raw(template, row, "options")
+            value = value_of(template, row, "options")
             options += [str(option) for option in value] if isinstance(value, list | tuple) else [str(value)]
         if len(options) < 2:
             raise ScalingError(f"it has {len(options)} options, and two are the fewest", key="options")
@@ -115,7 +113,7 @@ class Columns:
         return " ".join(self._texts(row))
 
     def _answered(self, row: Mapping[str, Any], secret: bool) -> dict[str, Any]:
-        value = _raw(self.label, row, "label")
+        value = value_of(self.label, row, "label")
         if self.answer == "span":
             return self._span(row, value, secret)
         missing = value in SECRET if not isinstance(value, list | tuple | Mapping) else not value
@@ -226,22 +224,6 @@ def _number(value: Any) -> float:
 
 def _spelled(value: Any) -> str:
     return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
-
-
-def _raw(template: str, row: Mapping[str, Any], key: str) -> Any:
-    """A field as the row holds it where the template is this field alone, or else the template filled in."""
-    whole = _WHOLE.fullmatch(template)
-    if whole is None:
-        return fill(template, row, key)
-    value: Any = row
-    for name in whole[1].split("."):
-        if isinstance(value, Mapping):
-            if name not in value:
-                raise ScalingError(f"the data have no column {whole[1]!r}", key=key, fix=nearest(name, map(str, value)))
-            value = value[name]
-        else:
-            return fill(template, row, key)
-    return value
 
 
 def _some(value: Any, key: str) -> Any:

@@ -12,7 +12,7 @@ import pyarrow.parquet
 import pytest
 import zstandard
 
-from scaling.data.corpus.document import Document
+from scaling.data.documents import Document
 from scaling.errors import BAD_INPUT, ScalingError
 from scaling.schema import build
 

@@ -11,7 +11,7 @@ import pytest
 
 from scaling.cli import main
 from scaling.config import load, shipped
-from scaling.data.corpus import hub
+from scaling.data.sets import Published
 from scaling.errors import ScalingError
 from scaling.schema import build
 from tests.data.task.layouts import AX_B, ENTAILED, LAYOUTS
@@ -286,15 +286,15 @@ def test_what_was_prepared_of_the_hub_is_opened_without_it(tmp_path, monkeypatch
     rows, special, _ = LAYOUTS["cola"]
     asked = []
 
-    def commit(self):
-        asked.append(self.split)
-        return "c" * 40
+    def load_dataset(path: str, config: str | None, *, split: str, revision: str, **options: Any) -> datasets.Dataset:
+        asked.append((split, revision))
+        return table(rows, special)
 
-    monkeypatch.setattr(hub.Hub, "_commit", commit)
-    monkeypatch.setattr(hub.Hub, "_open", lambda self, split, revision: table(rows, special))
+    monkeypatch.setattr(Published, "commit", "c" * 40)
+    monkeypatch.setattr(datasets, "load_dataset", load_dataset)
     data = build("data", line("cola"))
     home = data.prepare(tmp_path)
-    assert set(asked) == {"train", "validation", "test"}
+    assert asked == [(split, "c" * 40) for split in ("train", "validation", "test")]
     monkeypatch.undo()
     again = build("data", line("cola"))
     assert [again.open(split, tmp_path).home for split in ("train", "test")] == [home, home]
