@@ -11,7 +11,7 @@ import sys
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -173,7 +173,8 @@ class Manifest:
                 split: {side: tuple(Shard(**shard) for shard in parts) for side, parts in sides.items()}
                 for split, sides in entries.pop("splits").items()
             }
-            return cls(splits=splits, **entries)
+            names = [field.name for field in fields(cls)]
+            return cls(splits=splits, **{key: entries[key] for key in names if key != "splits"})
         except (TypeError, KeyError, AttributeError) as error:
             raise ScalingError(f"the manifest is damaged: {error}", file=folder / NAME, fix=AGAIN) from error
 

@@ -182,46 +182,43 @@ def two(tmp_path: Path, split: str, rows: list[dict[str, Any]], good: list[dict[
 GOOD = [{"sentence": "a", "label": "0"}, {"sentence": "b", "label": "1"}]
 
 
-def test_an_unknown_label_in_the_test_split_is_refused(tmp_path):
-    data = two(tmp_path, "test", [GOOD[0], {"sentence": "c", "label": "2"}], GOOD, "cola")
-    with pytest.raises(ScalingError, match=r"data.label: test split, test.jsonl, example 2: .* no such label '2'"):
-        data.open("train", tmp_path / "data")
-
-
-def test_a_missing_column_is_refused(tmp_path):
-    data = two(tmp_path, "validation", [{"text": "c", "label": "1"}], GOOD, "cola")
-    with pytest.raises(ScalingError, match=r"validation split.*no field 'sentence'"):
-        data.open("train", tmp_path / "data")
-
-
-def test_a_label_that_is_missing_is_refused_but_in_the_test_split(tmp_path):
-    rows = [*GOOD, {"sentence": "c", "label": None}]
-    assert two(tmp_path, "test", rows, GOOD, "cola").open("test", tmp_path / "data").examples[2].answer is None
-    with pytest.raises(ScalingError, match=r"train split, train.jsonl, example 3: it has no label"):
-        two(tmp_path, "train", rows, GOOD, "cola").open("train", tmp_path / "data")
-
-
-def test_an_empty_split_is_refused(tmp_path):
-    rows = [{"premise": "p", "hypothesis": "h", "label": None}]
-    with pytest.raises(ScalingError, match=r"the validation split is empty"):
-        two(tmp_path, "validation", rows, [{**PREMISE, "label": "0"}], "snli").open("train", tmp_path / "data")
-
-
 PREMISE = {"premise": "p", "hypothesis": "h"}
+SPAN = {"question": "q", "context": "Ann met Bob"}
+UNLABELLED = [*GOOD, {"sentence": "c", "label": None}]
+REFUSED = {
+    "an unknown label in the test split": (
+        ("cola", "test", [GOOD[0], {"sentence": "c", "label": "2"}], GOOD),
+        r"data.label: test split, test.jsonl, example 2: .* no such label '2'",
+    ),
+    "a missing column": (
+        ("cola", "validation", [{"text": "c", "label": "1"}], GOOD),
+        r"validation split.*no field 'sentence'",
+    ),
+    "a missing label": (("cola", "train", UNLABELLED, GOOD), r"train split, train.jsonl, example 3: it has no label"),
+    "an empty split": (
+        ("snli", "validation", [{**PREMISE, "label": None}], [{**PREMISE, "label": "0"}]),
+        r"the validation split is empty",
+    ),
+    "a span that is not in its context": (
+        ("squad1", "train", [{**SPAN, "answers": {"text": ["Bob"], "answer_start": [7]}}], []),
+        r"train split, train.jsonl, example 1: the span 'Bob' is not in its context at 7",
+    ),
+    "a question without an answer where all have one": (
+        ("squad1", "train", [{**SPAN, "answers": {"text": [], "answer_start": []}}], []),
+        r"it has no answer; set data.none=allowed",
+    ),
+}
 
 
-def test_a_span_that_is_not_in_its_context_is_refused(tmp_path):
-    row = {"question": "q", "context": "Ann met Bob", "answers": {"text": ["Bob"], "answer_start": [7]}}
-    with pytest.raises(
-        ScalingError, match=r"train split, train.jsonl, example 1: the span 'Bob' is not in its context at 7"
-    ):
-        two(tmp_path, "train", [row], [row], "squad1").open("train", tmp_path / "data")
+@pytest.mark.parametrize("what", REFUSED)
+def test_what_is_refused(what, tmp_path):
+    (name, split, rows, good), message = REFUSED[what]
+    with pytest.raises(ScalingError, match=message):
+        two(tmp_path, split, rows, good or rows, name).open("train", tmp_path / "data")
 
 
-def test_a_question_without_an_answer_is_refused_where_all_have_one(tmp_path):
-    row = {"question": "q", "context": "Ann met Bob", "answers": {"text": [], "answer_start": []}}
-    with pytest.raises(ScalingError, match=r"it has no answer; set data.none=allowed"):
-        two(tmp_path, "train", [row], [row], "squad1").open("train", tmp_path / "data")
+def test_a_label_may_be_missing_in_the_test_split(tmp_path):
+    assert two(tmp_path, "test", UNLABELLED, GOOD, "cola").open("test", tmp_path / "data").examples[2].answer is None
 
 
 def test_examples_that_are_trained_on_and_tested_are_counted(tmp_path, capsys):
