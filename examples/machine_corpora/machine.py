@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from scaling.data.corpus import Python, reading
-from scaling.data.corpus.document import Document, Snapshot
+from scaling.data import rows
+from scaling.data.corpus import Python
+from scaling.data.documents import Document, Snapshot
 from scaling.errors import ScalingError, nearest
 from scaling.schema import BelowOne, Long, PositiveInt
 
@@ -59,10 +60,10 @@ class Gettext:
                     yield Document(text, source, "validation" if held_out else "train")
 
         size = sum(file.stat().st_size for file in catalogues)
-        return Snapshot({"files": reading.stamp(catalogues)}, size, documents)
+        return Snapshot(rows.stamp(catalogues), size, documents)
 
     def changed(self, stamp: dict[str, Any]) -> Path | None:
-        return reading.changed(stamp["files"])
+        return rows.changed(stamp)
 
     def _catalogues(self) -> list[Path]:
         roots = [Path(self.folder).expanduser()] if self.folder is not None else _roots()

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from scaling.data.corpus.document import Document, Snapshot
+from scaling.data.documents import Document, Snapshot
 from scaling.schema import Long, PositiveInt
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -16,6 +16,7 @@ from scaling.data.task.task import is_task
 
 Kind = str  # one of those that `Run` describes
 _ENOUGH = 192  # tokens of a row that are shown
+_HIDDEN = {"filling": "", "silent": " · "}  # kinds whose tokens are not spelled out
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,22 @@ class Run:
 
 def describe_row(batch: Batch, row: int, source: Source, vocabulary: Vocabulary, family: str) -> dict[str, list[Run]]:
     """The runs of a row's `source` (where it has one), `reads` and `predicts`, as a model of the family meets it."""
-    spelling = _Spelling(source, {index: f"<{name}>" for name, index in vocabulary.specials.items()})
+    specials = {index: f"<{name}>" for name, index in vocabulary.specials.items()}
+
+    def spelled(kind: Kind, ids: list[int]) -> str:
+        if kind == "special":
+            return "".join(specials[token] for token in ids)
+        return _HIDDEN[kind] if kind in _HIDDEN else source.decode(np.array(ids))
+
+    def runs(ids: np.ndarray, kinds: Sequence[Kind]) -> list[Run]:
+        marked = [
+            ("special" if kind not in _HIDDEN and token in specials else kind, token)
+            for token, kind in zip(ids[:_ENOUGH].tolist(), kinds)
+        ]
+        groups = groupby(marked, key=lambda pair: pair[0])
+        described = [Run(kind, spelled(kind, [token for _, token in group])) for kind, group in groups]
+        return described + [Run("silent", "…")] * (len(ids) > _ENOUGH)
+
     tokens, targets = _row(batch.tokens, row), _row(batch.targets, row)
     documents = np.ones_like(tokens) if batch.documents is None else _row(batch.documents, row)
     kinds = [_read(number) for number in documents.tolist()]
@@ -44,17 +60,17 @@ def describe_row(batch: Batch, row: int, source: Source, vocabulary: Vocabulary,
     if family == "encoder":  # tokens are predicted in their own places
         for place in np.flatnonzero(targets != IGNORE):
             kinds[place] = "kept" if tokens[place] == targets[place] else "changed"
-    lines = {"reads": spelling.runs(tokens, kinds)}
+    lines = {"reads": runs(tokens, kinds)}
     if batch.source is not None:
         question = _row(batch.source, row)
         inside = np.ones_like(question) if batch.source_documents is None else _row(batch.source_documents, row)
-        lines = {"source": spelling.runs(question, [_read(number) for number in inside.tolist()]), **lines}
+        lines = {"source": runs(question, [_read(number) for number in inside.tolist()]), **lines}
     borne: list[Kind] = ["silent" if target == IGNORE else "target" for target in targets]
     if batch.examples is not None and is_task(source):
         lines["answer"] = [Run("target", _answer(source, int(batch.examples[row])))]  # type: ignore[arg-type]
     if batch.labels is not None and not (targets != IGNORE).any():
         return lines
-    return {**lines, "predicts": spelling.runs(targets, borne)}
+    return {**lines, "predicts": runs(targets, borne)}
 
 
 def _answer(source: Examples, index: int) -> str:
@@ -63,32 +79,6 @@ def _answer(source: Examples, index: int) -> str:
     if source.task.answer == "class" and example.answer is not None:
         return source.task.labels[example.answer]
     return example.target or str(example.answer)
-
-
-@dataclass(frozen=True)
-class _Spelling:
-    source: Source
-    specials: dict[int, str]
-
-    def runs(self, tokens: np.ndarray, kinds: Sequence[Kind]) -> list[Run]:
-        shown = list(self._marked(tokens[:_ENOUGH].tolist(), kinds))
-        runs = [
-            Run(kind, self._text(kind, [token for _, token in group]))
-            for kind, group in groupby(shown, lambda pair: pair[0])
-        ]
-        return runs + [Run("silent", "…")] * (len(tokens) > _ENOUGH)
-
-    def _marked(self, tokens: Iterable[int], kinds: Sequence[Kind]) -> Iterator[tuple[Kind, int]]:
-        for token, kind in zip(tokens, kinds):
-            shown = kind not in ("filling", "silent") and token in self.specials
-            yield ("special" if shown else kind), token
-
-    def _text(self, kind: Kind, tokens: list[int]) -> str:
-        if kind == "special":
-            return "".join(self.specials[token] for token in tokens)
-        if kind == "filling":
-            return ""
-        return " · " if kind == "silent" else self.source.decode(np.array(tokens))
 
 
 def _read(document: int) -> Kind:

@@ -1,13 +1,10 @@
-"""Hashes: of rows and files, and the split that follows from one."""
+"""Hashes of numbered rows: keys of 64 bits, and the words that are drawn by them."""
 
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, field
 
 import numpy as np
-
-from scaling.data.corpus.document import Document, size
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _FIRST, _SECOND = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
@@ -64,27 +61,3 @@ def bits_at(keyed: np.ndarray, positions: np.ndarray) -> np.ndarray:
 def below(words: np.ndarray, bound: int | np.ndarray) -> np.ndarray:
     """Uniform integers in [0, bound) from the upper halves of words, by multiplication (Lemire, 2019); bound < 2³²."""
     return ((words >> _32) * np.asarray(bound, np.uint64)) >> _32
-
-
-@dataclass
-class Splitter:
-    """Which split a document is for; None for one that is in validation already, or empty."""
-
-    share: float
-    held_out: set[int] = field(default_factory=set)  # hashes of the documents that their publisher held out
-    dropped: int = 0
-
-    def __call__(self, document: Document) -> str | None:
-        size(document)  # refuses text that has no bytes
-        if not all(side.strip() for side in document.sides()):
-            return None
-        hashed = document.digest()
-        if document.split == "validation":
-            self.held_out.add(hashed)
-            return "validation"
-        if hashed in self.held_out:
-            self.dropped += 1
-            return None
-        if document.split is not None:
-            return document.split
-        return "validation" if hashed < self.share * 2**64 else "train"

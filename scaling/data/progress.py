@@ -14,15 +14,9 @@ Advance = Callable[[int], None]
 @contextmanager
 def bar(title: str, total: int | None) -> Iterator[Advance]:
     """What to call with the bytes that were done; MB/s and, where `total` is known, the time left are shown."""
-    if sys.stderr.isatty():
-        with _drawn(title, total) as advance:
-            yield advance
-    else:
+    if not sys.stderr.isatty():
         yield _lines(title, total)
-
-
-@contextmanager
-def _drawn(title: str, total: int | None) -> Iterator[Advance]:
+        return
     from rich import progress
     from rich.console import Console
 

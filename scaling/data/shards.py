@@ -1,27 +1,114 @@
-"""Shards: files of tokens and their manifest."""
+"""Prepared folders: a sealed manifest with the hash of every file, and the shards of tokens that most of them hold."""
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import os
+import shutil
+import sys
 from array import array
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from scaling import atomic
-from scaling.errors import ScalingError
+from scaling.errors import ScalingError, from_os
+
+if TYPE_CHECKING:
+    from scaling.data.codec import Codec
 
 FORMAT = 1
 NAME = "manifest.json"
 TOKENIZER = "tokenizer.json"
 _TRUSTED = "trusted.json"  # size and time of change of the files whose hashes have been checked; may be removed
 AGAIN = "remove the folder and run `scaling data prepare` again"
+
+
+# --- any prepared folder ---
+
+
+def digest(tree: Any) -> str:
+    """SHA-256 of a plain tree, the same on every machine."""
+    return hashlib.sha256(json.dumps(tree, sort_keys=True, ensure_ascii=False).encode()).hexdigest()
+
+
+def seal(folder: Path, entries: Mapping[str, Any]) -> None:
+    """Write the manifest of a folder with its own hash."""
+    atomic.write_json(folder / NAME, {**entries, "sha256": digest(entries)})
+
+
+def sealed(folder: Path) -> dict[str, Any]:
+    """The manifest of a folder as it was written."""
+    file = folder / NAME
+    try:
+        entries = atomic.read_json(file)
+        intact = entries.pop("sha256") == digest(entries)
+    except FileNotFoundError:
+        raise ScalingError("the file is missing", file=file, fix=AGAIN) from None
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise ScalingError(f"the manifest is damaged: {error}", file=file, fix=AGAIN) from error
+    if not intact:
+        raise ScalingError("the manifest was altered: its hash does not fit", file=file, fix=AGAIN)
+    return entries
+
+
+def check_files(folder: Path, hashes: Mapping[str, str], *, trust: bool = True) -> None:
+    """The files of these names have these hashes. A file that was not touched since it was hashed is not read again."""
+    trusted: dict[str, list[int]] = {}
+    with suppress(OSError, ValueError):
+        trusted = atomic.read_json(folder / _TRUSTED) if trust else {}
+    before = dict(trusted)
+    for name, sha256 in hashes.items():
+        file = folder / name
+        try:
+            status = file.stat()
+            seen = [status.st_size, status.st_mtime_ns]
+            if trusted.get(name) != seen:
+                with file.open("rb") as content:
+                    if hashlib.file_digest(content, "sha256").hexdigest() != sha256:
+                        raise ScalingError("it was altered: its hash does not fit", file=file, fix=AGAIN)
+                trusted[name] = seen
+        except FileNotFoundError:
+            raise ScalingError("the file is missing", file=file, fix=AGAIN) from None
+    if trusted != before:
+        with suppress(OSError):  # a folder that may only be read is checked again the next time
+            atomic.write_json(folder / _TRUSTED, trusted)
+
+
+@contextmanager
+def alone(folder: Path, key: str) -> Iterator[None]:
+    """One preparation of the same data at a time on this machine; the lock dies with whoever holds it."""
+    file = folder / "preparing" / f"{key}.lock"
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with file.open("w") as handle:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                print("another process is preparing the same data; waiting for it", file=sys.stderr)
+                fcntl.flock(handle, fcntl.LOCK_EX)
+            yield
+    except OSError as error:
+        error.filename = error.filename or str(folder)
+        raise from_os(error, "preparing stopped, and is resumed by the same command") from error
+
+
+def discard(folder: Path) -> None:
+    """Remove a folder, if it is there. It is renamed first, so that a kill leaves no part of it under its name."""
+    gone = folder.with_name(f"{folder.name}.discarded")
+    shutil.rmtree(gone, ignore_errors=True)
+    if folder.exists():
+        folder.rename(gone)
+        shutil.rmtree(gone)
+
+
+# --- shards of tokens ---
 
 
 @dataclass(frozen=True)
@@ -41,119 +128,81 @@ class Shard:
         return folder / f"{self.name}.tokens", folder / f"{self.name}.ends"
 
 
+Splits = Mapping[str, Mapping[str, tuple[Shard, ...]]]  # the shards of each side of each split
+
+
 @dataclass(frozen=True)
 class Manifest:
     """What lies in a folder: its shards by split and side, what tokenizer made them, and where the text came from."""
 
+    fingerprint: str
     dtype: str
     vocabulary: int
     specials: Mapping[str, int]
     tokenizer: str  # SHA-256 of tokenizer.json
-    splits: Mapping[str, Mapping[str, tuple[Shard, ...]]]
+    splits: Splits
     request: Mapping[str, Any]  # the data line that was prepared first; others of equal text share the folder
     stamp: Mapping[str, Any]  # what its corpus was when it was read
-    dropped: int = 0  # training documents left out because validation has them
-    # What each side of a split would be as one shard; None where it is one.
-    joined: Mapping[str, Mapping[str, tuple[Shard, ...]]] | None = None
 
-    @property
-    def fingerprint(self) -> str:
-        """A hash of the tokens and of what they mean, whatever data line, machine or size of shards they come from."""
-        return self._digest(self.splits if self.joined is None else self.joined)
-
-    @property
-    def layout(self) -> str:
-        """The same hash of the shards as they lie in the folder."""
-        return self._digest(self.splits)
-
-    def _digest(self, splits: Mapping[str, Mapping[str, tuple[Shard, ...]]]) -> str:
-        plain = asdict(replace(self, splits=splits))
-        kept = {key: plain[key] for key in ("dtype", "vocabulary", "specials", "tokenizer", "splits")}
-        return digest({"format": FORMAT, **kept})[:16]
+    @classmethod
+    def of(
+        cls, folder: Path, codec: Codec, splits: Splits, request: Mapping[str, Any], stamp: Mapping[str, Any]
+    ) -> Manifest:
+        """The manifest of shards in a folder. The fingerprint is a hash of the tokens and of what they mean, whatever
+        data line, machine or size of shards they come from.
+        """
+        dtype, vocabulary, specials, tokenizer = codec.dtype.str, codec.size, codec.specials, codec.sha256
+        joined = {
+            split: {side: [asdict(_joined(folder, parts, f"{split}/00000.{side}"))] for side, parts in sides.items()}
+            for split, sides in splits.items()
+        }
+        meaning = {"dtype": dtype, "vocabulary": vocabulary, "specials": specials, "tokenizer": tokenizer}
+        fingerprint = digest({"format": FORMAT, **meaning, "splits": joined})[:16]
+        return cls(fingerprint, dtype, vocabulary, specials, tokenizer, splits, request, stamp)
 
     def write(self, folder: Path) -> None:
-        plain = asdict(self)
-        if self.joined is None:
-            del plain["joined"]
-        else:
-            plain["layout"] = self.layout
-        entries = {"format": FORMAT, "fingerprint": self.fingerprint, **plain}
-        atomic.write_json(folder / NAME, {**entries, "sha256": digest(entries)})
+        seal(folder, {"format": FORMAT, **asdict(self)})
 
     @classmethod
     def read(cls, folder: Path) -> Manifest:
-        file = folder / NAME
+        entries = sealed(folder)
         try:
-            entries = atomic.read_json(file)
-            sealed = entries.pop("sha256") == digest(entries)
-            fingerprint = entries.pop("fingerprint")
             if entries.pop("format") != FORMAT:
-                raise ScalingError("it was prepared by another version", file=file, fix=AGAIN)
-            layout = entries.pop("layout", None)
-            splits, joined = _shards(entries.pop("splits")), entries.pop("joined", None)
-            manifest = cls(splits=splits, joined=None if joined is None else _shards(joined), **entries)
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
-            raise ScalingError(f"the manifest is damaged: {error}", file=file, fix=AGAIN) from error
-        if not sealed or manifest.fingerprint != fingerprint or layout not in (None, manifest.layout):
-            raise ScalingError("the manifest was altered: its hash does not fit", file=file, fix=AGAIN)
-        return manifest
+                raise ScalingError("it was prepared by another version", file=folder / NAME, fix=AGAIN)
+            splits = {
+                split: {side: tuple(Shard(**shard) for shard in parts) for side, parts in sides.items()}
+                for split, sides in entries.pop("splits").items()
+            }
+            names = [field.name for field in fields(cls)]
+            return cls(splits=splits, **{key: entries[key] for key in names if key != "splits"})
+        except (TypeError, KeyError, AttributeError) as error:
+            raise ScalingError(f"the manifest is damaged: {error}", file=folder / NAME, fix=AGAIN) from error
 
-    def shards(self) -> list[Shard]:
-        return [shard for sides in self.splits.values() for shards in sides.values() for shard in shards]
+    def check(self, folder: Path, *, trust: bool = True) -> None:
+        """Every file agrees with the manifest. Hashes are taken again of files that were touched, or of all."""
+        hashes = {TOKENIZER: self.tokenizer}
+        for shard in (shard for sides in self.splits.values() for parts in sides.values() for shard in parts):
+            tokens, ends = shard.files(Path())
+            hashes |= {str(tokens): shard.tokens_sha256, str(ends): shard.ends_sha256}
+            if shard.largest >= self.vocabulary:
+                what = f"token id {shard.largest} is beyond the vocabulary of {self.vocabulary}"
+                raise ScalingError(what, file=folder / tokens, fix=AGAIN)
+        check_files(folder, hashes, trust=trust)
 
     def count(self, split: str, what: str) -> int:
         """The sum of tokens, bytes or unknown over both sides of a split, or its number of documents."""
         sides = self.splits.get(split, {})
-        if what == "documents":
-            return sum(shard.documents for shard in sides.get("text", ()))
-        return sum(getattr(shard, what) for shards in sides.values() for shard in shards)
-
-
-def _shards(plain: Mapping[str, Any]) -> dict[str, dict[str, tuple[Shard, ...]]]:
-    return {
-        split: {side: tuple(Shard(**shard) for shard in shards) for side, shards in sides.items()}
-        for split, sides in plain.items()
-    }
-
-
-def digest(tree: Any) -> str:
-    """SHA-256 of a plain tree, the same on every machine."""
-    return hashlib.sha256(json.dumps(tree, sort_keys=True, ensure_ascii=False).encode()).hexdigest()
-
-
-def check_files(folder: Path, hashes: Mapping[str, str], *, trust: bool = True) -> None:
-    """The files of these names have these hashes. A file that was not touched since it was hashed is not read again."""
-    trusted = _trusted(folder) if trust else {}
-    before = dict(trusted)
-    for name, sha256 in hashes.items():
-        file = folder / name
-        try:
-            status = file.stat()
-            seen = [status.st_size, status.st_mtime_ns]
-            if trusted.get(name) != seen:
-                with file.open("rb") as content:
-                    if hashlib.file_digest(content, "sha256").hexdigest() != sha256:
-                        raise ScalingError("it was altered: its hash does not fit", file=file, fix=AGAIN)
-                trusted[name] = seen
-        except FileNotFoundError:
-            raise ScalingError("the file is missing", file=file, fix=AGAIN) from None
-    if trusted != before:
-        with suppress(OSError):  # a folder that may only be read is checked again the next time
-            atomic.write_json(folder / _TRUSTED, trusted)
-
-
-def _trusted(folder: Path) -> dict[str, list[int]]:
-    try:
-        return atomic.read_json(folder / _TRUSTED)
-    except (OSError, ValueError):
-        return {}
+        counted = [sides.get("text", ())] if what == "documents" else sides.values()
+        return sum(getattr(shard, what) for shards in counted for shard in shards)
 
 
 _BUFFER = 1 << 22  # bytes of tokens held back to be written at once
 
 
-def joined(folder: Path, shards: Sequence[Shard], name: str) -> Shard:
+def _joined(folder: Path, shards: Sequence[Shard], name: str) -> Shard:
     """What consecutive shards would be as one: their tokens end to end, and where in these each document ends."""
+    if [shard.name for shard in shards] == [name]:
+        return shards[0]
     tokens, ends, start = hashlib.sha256(), hashlib.sha256(), 0
     for shard in shards:
         files = shard.files(folder)
@@ -167,52 +216,22 @@ def joined(folder: Path, shards: Sequence[Shard], name: str) -> Shard:
     return Shard(name, largest=largest, tokens_sha256=tokens.hexdigest(), ends_sha256=ends.hexdigest(), **sums)
 
 
-class Part:
-    """Consecutive documents of a corpus, with a shard for each split and side that they fill."""
+class ShardWriter:
+    """A shard that is being written, and counts once it is closed."""
 
-    def __init__(self, folder: Path, number: int, dtype: np.dtype, vocabulary: int, unknown: int | None):
-        self.folder, self.number, self.dtype = folder, number, dtype
-        self.vocabulary, self.unknown = vocabulary, unknown
-        self.tokens = 0
-        self._files: dict[tuple[str, str], _ShardFile] = {}
-
-    def add(self, split: str, side: str, ids: array, size: int) -> None:
-        """One document's tokens on one side, its `eos` among them, which encode `size` bytes of text."""
-        if (split, side) not in self._files:
-            name = f"{split}/{self.number:05d}.{side}"
-            self._files[split, side] = _ShardFile(self.folder, name, self.dtype, self.vocabulary, self.unknown)
-        self._files[split, side].add(ids, size)
-        self.tokens += len(ids)
-
-    def close(self) -> Mapping[str, Mapping[str, Shard]]:
-        """Everything on disk; the shards by split and side."""
-        shards: dict[str, dict[str, Shard]] = {}
-        for (split, side), file in self._files.items():
-            shards.setdefault(split, {})[side] = file.close()
-        for split in shards:
-            atomic.flush_folder(self.folder / split)
-        return shards
-
-    def abandon(self) -> None:
-        """Let go of the files of a part that will not be finished."""
-        for file in self._files.values():
-            file.abandon()
-
-
-class _ShardFile:
-    def __init__(self, folder: Path, name: str, dtype: np.dtype, vocabulary: int, unknown: int | None):
-        self.folder, self.name = folder, name
-        self.vocabulary, self.unknown = vocabulary, unknown
+    def __init__(self, folder: Path, name: str, codec: Codec):
+        self.folder, self.name, self.codec = folder, name, codec
         path = folder / f"{name}.tokens"
         path.parent.mkdir(exist_ok=True)
         # Unbuffered: nothing is left to be written, and to fail again, when a full disk has ended the part.
         self.file = path.open("wb", buffering=0)
-        self.buffer = array(dtype.char)
+        self.buffer = array(codec.dtype.char)
         self.ends = array("Q")
         self.hash = hashlib.sha256()
-        self.written = self.bytes = self.largest = self.unknowns = 0
+        self.written = self.bytes = self.largest = self.unknown = 0
 
     def add(self, ids: array, size: int) -> None:
+        """One document's tokens, its `eos` among them, which encode `size` bytes of text."""
         self.buffer.extend(ids)
         self.ends.append(self.written + len(self.buffer))
         self.bytes += size
@@ -220,6 +239,7 @@ class _ShardFile:
             self._flush()
 
     def close(self) -> Shard:
+        """Put everything on the disk."""
         self._flush()
         atomic.flush(self.file)
         self.file.close()
@@ -232,26 +252,22 @@ class _ShardFile:
             tokens=self.written,
             documents=len(self.ends),
             bytes=self.bytes,
-            unknown=self.unknowns,
+            unknown=self.unknown,
             largest=self.largest,
             tokens_sha256=self.hash.hexdigest(),
             ends_sha256=hashlib.sha256(ends).hexdigest(),
         )
-
-    def abandon(self) -> None:
-        self.file.close()
 
     def _flush(self) -> None:
         if not self.buffer:
             return
         ids = np.frombuffer(self.buffer, dtype=self.buffer.typecode)
         self.largest = max(self.largest, int(ids.max()))
-        if self.largest >= self.vocabulary:
-            raise ScalingError(
-                f"token id {self.largest} is beyond the vocabulary of {self.vocabulary}", fix="fix the tokenizer"
-            )
-        if self.unknown is not None:
-            self.unknowns += int((ids == self.unknown).sum())
+        if self.largest >= self.codec.size:
+            what = f"token id {self.largest} is beyond the vocabulary of {self.codec.size}"
+            raise ScalingError(what, fix="fix the tokenizer")
+        if "unk" in self.codec.specials:
+            self.unknown += int((ids == self.codec.specials["unk"]).sum())
         content = ids.astype(ids.dtype.newbyteorder("<"), copy=False).tobytes()
         _write(self.file.fileno(), content)
         self.hash.update(content)

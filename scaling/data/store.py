@@ -13,9 +13,8 @@ import numpy as np
 
 from scaling import schema
 from scaling.data.batches import Stream
-from scaling.data.shards import AGAIN, TOKENIZER, Manifest, Shard, check_files
+from scaling.data.shards import TOKENIZER, Manifest, Shard
 from scaling.data.source import Rows
-from scaling.errors import ScalingError
 
 if TYPE_CHECKING:
     from scaling.data.codec import Codec
@@ -49,24 +48,12 @@ def tokenizer(data: Mapping[str, Any], runs: str | Path) -> Path | None:
 def open_split(folder: Path, split: str) -> PackedSource | PairedSource:
     """A split of the prepared data in `folder`, checked; all who have it open at a time share its maps."""
     manifest = Manifest.read(folder)
-    check(folder, manifest)
+    manifest.check(folder)
     source = _held.get((folder, split))
     if source is None or source.manifest != manifest:
         kind = PairedSource if "source" in manifest.splits["train"] else PackedSource
         source = _held[folder, split] = kind(folder, split, manifest)
     return source
-
-
-def check(folder: Path, manifest: Manifest, *, trust: bool = True) -> None:
-    """Every file agrees with the manifest. Hashes are taken again of files that were touched, or of all."""
-    hashes = {TOKENIZER: manifest.tokenizer}
-    for shard in manifest.shards():
-        tokens, ends = shard.files(Path())
-        hashes |= {str(tokens): shard.tokens_sha256, str(ends): shard.ends_sha256}
-        if shard.largest >= manifest.vocabulary:
-            what = f"token id {shard.largest} is beyond the vocabulary of {manifest.vocabulary}"
-            raise ScalingError(what, file=folder / tokens, fix=AGAIN)
-    check_files(folder, hashes, trust=trust)
 
 
 class _Series:

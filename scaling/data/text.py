@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from scaling import atomic
-from scaling.data.corpus.document import Corpus, Snapshot
+from scaling.data.documents import Corpus, Snapshot
 from scaling.data.shards import FORMAT, Manifest, digest
 from scaling.data.source import SPLITS
 from scaling.data.store import PackedSource, PairedSource, open_split
@@ -55,11 +56,8 @@ class Text:
             raise ScalingError(f"there is no split {split!r}", fix=nearest(split, SPLITS))
         home = self.home(folder)
         if home is None:
-            raise ScalingError(
-                f"the data have not been prepared in {folder}",
-                key="data",
-                fix="run `scaling data prepare` with the same data= (or --model CONFIG) and runs= first",
-            )
+            fix = "run `scaling data prepare` with the same data= (or --model CONFIG) and runs= first"
+            raise ScalingError(f"the data have not been prepared in {folder}", key="data", fix=fix)
         outdated = self.outdated(folder)
         if outdated is not None:
             raise outdated
@@ -67,44 +65,38 @@ class Text:
 
     def home(self, folder: Path) -> Path | None:
         """The folder that holds this, where it has been prepared."""
-        named = self._entry(folder).get("fingerprint")
-        home = folder / named if isinstance(named, str) else None
-        return home if home is not None and home.is_dir() else None
+        entry = self._entry(folder)
+        return None if entry is None else folder / entry["fingerprint"]
 
     def enter(self, folder: Path, fingerprint: str, stamp: Mapping[str, Any]) -> None:
         """Record what this became, and of which corpus: others of equal text have the same fingerprint."""
         file = folder / "requests" / f"{self.key}.json"
         atomic.write_json(file, {"fingerprint": fingerprint, "stamp": stamp, **self.request})
 
-    def _entry(self, folder: Path) -> dict[str, Any]:
-        try:
-            entry = atomic.read_json(folder / "requests" / f"{self.key}.json")
-        except (OSError, ValueError):
-            return {}
-        return entry if isinstance(entry, dict) and isinstance(entry.get("stamp"), dict) else {}
-
     def stamp(self, snapshot: Snapshot) -> dict[str, Any]:
         """What prepared data depend on besides the request: the corpus, and a tokenizer that is read from a file."""
         return snapshot.stamp if self.tokenizer.learns else {**snapshot.stamp, "tokenizer": self._tokenizer_now()}
 
     def outdated(self, folder: Path) -> ScalingError | None:
-        """What has changed since this was prepared."""
+        """What has changed since this was prepared; None where nothing has, or where it has not been prepared."""
+        entry = self._entry(folder)
+        if entry is None:
+            return None
         again = "put it back as it was, or run `scaling data prepare` to prepare what it is now"
-        home = self.home(folder)
-        assert home is not None, "it has been prepared"
-        manifest, stamp = Manifest.read(home), self._entry(folder)["stamp"]
-        changed = self.corpus.changed(dict(stamp))
+        changed = self.corpus.changed(entry["stamp"])
         if changed is not None:
-            what = f"it has changed since it was prepared as {manifest.fingerprint}"
+            what = f"it has changed since it was prepared as {entry['fingerprint']}"
             return ScalingError(what, file=changed, fix=again)
-        if not self.tokenizer.learns and self._tokenizer_now() != manifest.tokenizer:
-            return ScalingError(
-                f"mixed tokenizers: {manifest.fingerprint} was prepared with another than this is now",
-                key="data.tokenizer",
-                value=self.request["tokenizer"].get("path", type(self.tokenizer).__name__),
-                fix=again,
-            )
+        made_by = Manifest.read(folder / entry["fingerprint"]).tokenizer
+        if not self.tokenizer.learns and self._tokenizer_now() != made_by:
+            what = f"mixed tokenizers: {entry['fingerprint']} was prepared with another than this is now"
+            named = self.request["tokenizer"].get("path", type(self.tokenizer).__name__)
+            return ScalingError(what, key="data.tokenizer", value=named, fix=again)
         return None
+
+    def _entry(self, folder: Path) -> dict[str, Any] | None:
+        file = folder / "requests" / f"{self.key}.json"
+        return next((entry for entry in _entries(folder, [file]) if isinstance(entry.get("stamp"), dict)), None)
 
     def _tokenizer_now(self) -> str:
         from scaling.data.codec import Codec
@@ -114,13 +106,15 @@ class Text:
 
 def prepared(folder: Path) -> list[dict[str, Any]]:
     """The data lines that have been prepared in `folder`: their `fingerprint`, and what `Text.request` was."""
-    entries = []
-    for file in sorted((folder / "requests").glob("*.json")):
-        try:
+    entries = _entries(folder, sorted((folder / "requests").glob("*.json")))
+    return [{key: value for key, value in entry.items() if key != "stamp"} for entry in entries]
+
+
+def _entries(folder: Path, files: Iterable[Path]) -> Iterator[dict[str, Any]]:
+    """The records of `Text.enter` whose data are there. Other files, or those of another version, are passed over."""
+    for file in files:
+        with suppress(OSError, ValueError):
             entry = atomic.read_json(file)
-            kept = {key: entry[key] for key in ("fingerprint", "corpus", "tokenizer", "validation", "shard")}
-        except (OSError, ValueError, KeyError, TypeError):
-            continue  # not one of ours, or written by another version
-        if (folder / str(kept["fingerprint"])).is_dir():
-            entries.append(kept)
-    return entries
+            keys = {"fingerprint", "corpus", "tokenizer", "validation", "shard"}
+            if isinstance(entry, dict) and keys <= entry.keys() and (folder / str(entry["fingerprint"])).is_dir():
+                yield entry

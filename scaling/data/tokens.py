@@ -1,14 +1,15 @@
 """Tokens: arrays of token ids of one's own, mapped where they lie; nothing is copied and no pickle is read.
 
 Every file is read once, before its first use: its hash names the data, and no id of it may be beyond the vocabulary.
-What was seen is kept in arrays/KEY.json, and holds until the size or the time of change of the file is another.
+Its hash is kept in arrays/KEY.json, and holds until the size or the time of change of the file is another.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from contextlib import suppress
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
@@ -18,8 +19,8 @@ import numpy as np
 from scaling import atomic
 from scaling.config import TOKENS
 from scaling.data.batches import Stream
-from scaling.data.corpus import reading
 from scaling.data.progress import bar
+from scaling.data.rows import find
 from scaling.data.shards import FORMAT, TOKENIZER, digest
 from scaling.data.source import SPLITS, Rows, Source
 from scaling.errors import ScalingError, nearest, under
@@ -43,18 +44,6 @@ class Array:
     def map(self) -> np.ndarray:
         mapped = np.memmap(self.file, dtype=self.dtype, mode="r", offset=self.offset, shape=(self.tokens,))
         return np.asarray(mapped)  # slicing np.memmap itself costs a microsecond more
-
-
-@dataclass(frozen=True)
-class Seen:
-    """What reading a whole file showed."""
-
-    sha256: str
-    least: int
-    least_at: int
-    largest: int
-    largest_at: int
-    every_second_is_0: bool
 
 
 class Tokens:
@@ -116,7 +105,7 @@ class Tokens:
         both = {array.file for array in train} & {array.file for array in held_out}
         if both:
             raise ScalingError("it is named for training and for validation", file=min(both))
-        hashes = [[self._checked(array, folder).sha256, array.dtype] for array in (*train, *held_out)]
+        hashes = [[_checked(array, self.vocabulary, folder), array.dtype] for array in (*train, *held_out)]
         total = sum(array.tokens for array in train)
         cut = self._cut(train, total) if named is None else total
         if cut == total and named is None:
@@ -135,27 +124,9 @@ class Tokens:
 
     def _arrays(self, patterns: str | list[str], key: str) -> list[Array]:
         try:
-            return [_array(file, self.dtype) for file in reading.find(patterns, key, TOKENS)]
+            return [_array(file, self.dtype) for file in find(patterns, key, TOKENS)]
         except ScalingError as error:
             raise (error if error.key is None else error.under("data")) from None
-
-    def _checked(self, array: Array, folder: Path) -> Seen:
-        """What a file holds, unless it cannot be ids of this vocabulary."""
-        seen = _seen(array, folder)
-        file, kind = array.file, np.dtype(array.dtype)
-        wrong = "" if array.file.endswith(".npy") else f", or data.dtype if the ids are not {kind.name}"
-        if seen.least < 0:
-            what = f"token {seen.least:,} at position {seen.least_at:,} is negative"
-            raise ScalingError(what, file=file, fix=f"correct the file{wrong}")
-        if seen.largest >= self.vocabulary:
-            where = f"token {seen.largest:,} at position {seen.largest_at:,}"
-            what = f"{where} is beyond the vocabulary of {self.vocabulary:,}"
-            raise ScalingError(what, file=file, fix=f"raise data.vocabulary or correct the file{wrong}")
-        if seen.every_second_is_0:
-            what = f"every second {kind.name} is 0, as where ids are stored in more bytes"
-            fix = f"set data.dtype to uint{16 * kind.itemsize}"
-            raise ScalingError(what, file=file, key="data.dtype", value=kind.name, fix=fix)
-        return seen
 
     def _cut(self, arrays: Sequence[Array], total: int) -> int:
         """Where validation begins: at its fraction, or after the last document that ends before it."""
@@ -283,40 +254,42 @@ def _of_bin(file: Path, dtype: str | None) -> Array:
     return Array(str(file), kind.str, 0, size // kind.itemsize)
 
 
-def _seen(array: Array, folder: Path) -> Seen:
-    """What is in a file, read again only where it was touched."""
+def _checked(array: Array, vocabulary: int, folder: Path) -> str:
+    """SHA-256 of a file of ids of this vocabulary. The file is read again only where it was touched."""
     status = Path(array.file).stat()
-    stamp = {**asdict(array), "size": status.st_size, "time": status.st_mtime_ns}
+    stamp = {**asdict(array), "vocabulary": vocabulary, "size": status.st_size, "time": status.st_mtime_ns}
     record = folder / "arrays" / f"{digest(array.file)[:16]}.json"
-    try:
+    with suppress(OSError, ValueError, KeyError, TypeError):
         kept = atomic.read_json(record)
-        if kept.pop("stamp") == stamp:
-            return Seen(**kept)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        pass
-    seen = _look(array)
-    try:
-        atomic.write_json(record, {"stamp": stamp, **asdict(seen)})
-    except OSError:
-        return seen  # a folder that may only be read: the file is read again the next time
-    return seen
+        if kept["stamp"] == stamp:
+            return kept["sha256"]
+    sha256 = _look(array, vocabulary)
+    with suppress(OSError):  # a folder that may only be read: the file is read again the next time
+        atomic.write_json(record, {"stamp": stamp, "sha256": sha256})
+    return sha256
 
 
-def _look(array: Array) -> Seen:
-    ids = array.map()
-    hashed = hashlib.sha256()
-    seen = Seen("", int(ids[0]), 0, int(ids[0]), 0, len(ids) >= 64)
-    with bar(f"looking through {Path(array.file).name}", ids.nbytes) as advance:
+def _look(array: Array, vocabulary: int) -> str:
+    """SHA-256 of the ids of a file, unless they cannot be of this vocabulary."""
+    file, kind, ids, hashed = Path(array.file), np.dtype(array.dtype), array.map(), hashlib.sha256()
+    wrong = "" if file.suffix == ".npy" else f", or data.dtype if the ids are not {kind.name}"
+    every_second_is_0, largest = len(ids) >= 64, 0
+    with bar(f"looking through {file.name}", ids.nbytes) as advance:
         for start in range(0, len(ids), _BLOCK):
             block = ids[start : start + _BLOCK]
             hashed.update(block.view(np.uint8).data)
             low, high = int(block.argmin()), int(block.argmax())
-            if block[low] < seen.least:
-                seen = replace(seen, least=int(block[low]), least_at=start + low)
-            if block[high] > seen.largest:
-                seen = replace(seen, largest=int(block[high]), largest_at=start + high)
-            if seen.every_second_is_0 and block[1::2].any():
-                seen = replace(seen, every_second_is_0=False)
+            if block[low] < 0:
+                what = f"token {block[low]:,} at position {start + low:,} is negative"
+                raise ScalingError(what, file=file, fix=f"correct the file{wrong}")
+            if block[high] >= vocabulary:
+                what = f"token {block[high]:,} at position {start + high:,} is beyond the vocabulary of {vocabulary:,}"
+                raise ScalingError(what, file=file, fix=f"raise data.vocabulary or correct the file{wrong}")
+            every_second_is_0 = every_second_is_0 and not block[1::2].any()
+            largest = max(largest, int(block[high]))
             advance(block.nbytes)
-    # An array of nothing but 0 has no second byte to speak of.
-    return replace(seen, sha256=hashed.hexdigest(), every_second_is_0=seen.every_second_is_0 and seen.largest > 0)
+    if every_second_is_0 and largest:  # an array of nothing but 0 has no second byte to speak of
+        what = f"every second {kind.name} is 0, as where ids are stored in more bytes"
+        fix = f"set data.dtype to uint{16 * kind.itemsize}"
+        raise ScalingError(what, file=file, key="data.dtype", value=kind.name, fix=fix)
+    return hashed.hexdigest()

@@ -10,7 +10,7 @@ from typing import IO
 
 import numpy as np
 
-from scaling.data.corpus.document import opened
+from scaling.data.rows import opened
 from scaling.errors import ScalingError, plural
 
 _FASTTEXT = (793712314).to_bytes(4, "little")  # the number that a fastText model begins with

@@ -31,7 +31,7 @@ from lm_eval.tasks._yaml_loader import load_yaml
 from lm_eval.utils import get_rolling_token_windows, handle_non_serializable, make_disjoint_window, make_table
 
 from scaling.data.codec import Codec
-from scaling.data.corpus.reading import quiet_datasets
+from scaling.data.sets import quiet_datasets
 from scaling.decode import Until, generate, prompts
 from scaling.errors import ScalingError
 from scaling.schema import build

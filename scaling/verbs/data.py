@@ -171,7 +171,7 @@ def data_show(
     from scaling.data.plan import BatchSize
     from scaling.data.shards import Manifest
     from scaling.data.source import Vocabulary
-    from scaling.data.store import check, root
+    from scaling.data.store import root
     from scaling.data.text import Text
 
     if model is None:
@@ -184,7 +184,7 @@ def data_show(
         data = loaded.build("data")
         home = data.home(root(loaded["runs"])) if isinstance(data, Text) else None
         if home is not None and verify:
-            check(home, Manifest.read(home), trust=False)
+            Manifest.read(home).check(home, trust=False)
         document, source = _counts(loaded, data, home)
         if not windows:
             return _result(document)

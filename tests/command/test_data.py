@@ -102,7 +102,7 @@ def test_the_entropy_is_shown_where_it_is_known(words: list[str]) -> None:
         (["prepare", "files", "data.corpus.flies=x"], "Files has no such key; did you mean 'files'?"),
         (["prepare", "files", "data.tokenizer={kind: ByteBPX}"], "did you mean 'ByteBPE'?"),
         (["prepare", "python", "data.tokenizer={kind: File, path: none.json}"], "there is no such file"),
-        (["prepare", "c4"], "no network, and allenai/c4 is on the hub"),
+        (["prepare", "c4"], "data.corpus.path='allenai/c4': no network, and the set is on the hub"),
         (["show", "synthetic", "--windows", "-1"], "windows=-1: expected a whole number from 0"),
         (["show", "synthetic", "objective=Sequence"], "it learns from pairs, and the data are windows"),
     ],

@@ -18,7 +18,7 @@ import pytest
 
 from scaling.cli import main
 from scaling.config import load
-from scaling.data.corpus.document import Document
+from scaling.data.documents import Document
 from scaling.errors import BAD_INPUT
 from scaling.schema import build
 
@@ -274,7 +274,7 @@ def test_a_file_is_read_once_until_it_is_touched(folder: Path, monkeypatch: pyte
     from scaling.data import tokens
 
     real = tokens._look
-    monkeypatch.setattr(tokens, "_look", lambda array: looked.append(array) or real(array))
+    monkeypatch.setattr(tokens, "_look", lambda array, most: looked.append(array) or real(array, most))
     assert data.open("validation", folder / "data").fingerprint.split("-")[0] == first.split("-")[0]
     assert not looked
     np.save(folder / "a.npy", IDS[1:12_001])

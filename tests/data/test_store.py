@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from scaling.data.prepare import prepare
 from scaling.data.shards import Manifest
 from scaling.data.source import Source
-from scaling.data.store import PackedSource, PairedSource, check, open_split
+from scaling.data.store import PackedSource, PairedSource, open_split
 from scaling.data.text import Text
 from scaling.errors import ScalingError
 
@@ -166,7 +166,7 @@ def test_an_alteration_that_hides_its_time_is_found_when_asked(home: Path) -> No
     altered(file)
     os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
     with pytest.raises(ScalingError, match="its hash does not fit"):
-        check(home, source.manifest, trust=False)
+        source.manifest.check(home, trust=False)
 
 
 def test_an_altered_manifest_is_found(text: Line, home: Path, root: Path) -> None:

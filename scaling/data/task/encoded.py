@@ -77,42 +77,42 @@ class Split:
 
 def encoded(examples: Sequence[Example], answer: Answer, names: Sequence[str], codec: Codec) -> Split:
     """The arrays of a split."""
-    tokens, written, labels, pieces = _Flat(codec.dtype), _Flat(codec.dtype), _Flat(np.int32), _Flat(np.int32, 2)
-    trees = _Flat(np.int32, 3)
+    tokens: list[Any] = []
+    written: list[Any] = []
+    labels: list[Any] = []
+    pieces: list[Any] = []
+    trees: list[Any] = []
     parts, numbers = [0], {name: number for number, name in enumerate(names)}
-    rows: list[Any] = []
-    for block in _blocks(examples):
+    for start in range(0, len(examples), _BLOCK):
+        block = examples[start : start + _BLOCK]
         # Words are tokenized together, as in a text, and separated by their places in it.
         texts = [(" ".join(example.texts),) if answer == "tags" else example.texts for example in block]
-        places = answer in ("tags", "span")
-        flat = iter(_tokenized(codec, [text for own in texts for text in own], places))
-        both = iter(codec.encode([side for member in block for side in (member.prompt, member.target or "")]))
+        flat = iter(_tokenized(codec, [text for own in texts for text in own], answer in ("tags", "span")))
+        written += codec.encode([side for example in block for side in (example.prompt, example.target or "")])
         for example, own in zip(block, texts):
             sides = [next(flat) for _ in own]
-            for ids, _ in sides:
-                tokens.add(ids)
+            tokens += [ids for ids, _ in sides]
             parts.append(parts[-1] + len(own))
-            written.add(next(both))
-            written.add(next(both))
             if answer == "tags":
                 unknown = [IGNORE] * len(example.texts)
-                labels.add(unknown if example.answer is None else [numbers[tag] for tag in example.answer])
-                pieces.add(words(example.texts, sides[0][1]))
+                labels.append(unknown if example.answer is None else [numbers[tag] for tag in example.answer])
+                pieces.append(words(example.texts, sides[0][1]))
                 if example.heads is not None:
-                    trees.add(tree.places(example.heads))
+                    trees.append(tree.places(example.heads))
             else:
-                rows.append(label(example, answer, len(names), sides))
+                labels.append(label(example, answer, len(names), sides))
             if answer == "span":
-                pieces.add(sides[-1][1])
-    arrays = {"parts": np.array(parts, np.int64), **tokens.arrays("tokens"), **written.arrays("written")}
+                pieces.append(sides[-1][1])
+    arrays: dict[str, np.ndarray] = {"parts": np.array(parts, np.int64)}
+    arrays |= _end_to_end("tokens", tokens, codec.dtype) | _end_to_end("written", written, codec.dtype)
     if answer in ("tags", "span"):
-        arrays |= pieces.arrays("pieces")
-    if trees.rows:
-        arrays |= trees.arrays("tree")
+        arrays |= _end_to_end("pieces", pieces, np.int32, 2)
+    if trees:
+        arrays |= _end_to_end("tree", trees, np.int32, 3)
     if answer == "tags":
-        arrays |= labels.arrays("labels")
+        arrays |= _end_to_end("labels", labels, np.int32)
     else:
-        arrays["labels"] = np.array(rows, np.float32 if answer == "number" else np.int32)
+        arrays["labels"] = np.array(labels, np.float32 if answer == "number" else np.int32)
     return Split(arrays, answer)
 
 
@@ -162,21 +162,10 @@ def _tokenized(codec: Codec, texts: Sequence[str], places: bool) -> Iterator[tup
         yield encoding.ids, np.array(encoding.offsets, np.int64).reshape(-1, 2)
 
 
-def _blocks(examples: Sequence[Example]) -> Iterator[Sequence[Example]]:
-    return (examples[start : start + _BLOCK] for start in range(0, len(examples), _BLOCK))
-
-
-class _Flat:
-    """Rows of unequal length end to end."""
-
-    def __init__(self, dtype: Any, width: int = 1):
-        self.dtype, self.width = dtype, width
-        self.rows: list[np.ndarray] = []
-
-    def add(self, row: Any) -> None:
-        self.rows.append(np.asarray(row, self.dtype).reshape((-1,) if self.width == 1 else (-1, self.width)))
-
-    def arrays(self, name: str) -> dict[str, np.ndarray]:
-        lengths = np.array([0, *(len(row) for row in self.rows)], np.int64)
-        empty = np.zeros((0,) if self.width == 1 else (0, self.width), self.dtype)
-        return {name: np.concatenate([empty, *self.rows]), f"{name}_ends": np.cumsum(lengths)}
+def _end_to_end(name: str, rows: Sequence[Any], dtype: Any, width: int | None = None) -> dict[str, np.ndarray]:
+    """Rows of unequal length, and where each begins and ends."""
+    shape = (-1,) if width is None else (-1, width)
+    arrays = [np.asarray(row, dtype).reshape(shape) for row in rows]
+    empty = np.zeros((0, *shape[1:]), dtype)
+    ends = np.cumsum([0, *map(len, arrays)], dtype=np.int64)
+    return {name: np.concatenate([empty, *arrays]), f"{name}_ends": ends}

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from scaling.batch import IGNORE
-from scaling.data.corpus.document import fill
+from scaling.data.documents import fill, value_of
+from scaling.data.rows import Row
 from scaling.data.tree import depths
 from scaling.errors import ScalingError, nearest, plural
 
 Answer = Literal["class", "classes", "number", "options", "tags", "span", "text"]
 SECRET = (None, "", "-1", -1)  # how published test splits write a label that they keep back
-_WHOLE = re.compile(r"\{([^{}:]+)\}")
 
 
 @dataclass(frozen=True)
@@ -56,25 +55,25 @@ class Columns:
     missing: Literal["refused", "dropped"] = "refused"  # what becomes of an example without a label
     unanswerable: bool = False  # a span may be absent
 
-    def __call__(self, row: Mapping[str, Any], secret: bool) -> Example | None:
+    def __call__(self, row: Row, secret: bool) -> Example | None:
         """The example of a row, None for one that is dropped; its label may be missing where that is `secret`."""
         answered = self._answered(row, secret or self.missing == "dropped")
         if not answered and not secret:
             return None
         group = None if self.group is None else fill(self.group, row, "group")
-        return Example(texts=self._texts(row), group=group, **self._asked(row), **answered)
+        return replace(self.unanswered(row), group=group, **answered)
 
-    def unanswered(self, row: Mapping[str, Any]) -> Example:
+    def unanswered(self, row: Row) -> Example:
         """The example of a row that has no label."""
-        return Example(texts=self._texts(row), **self._asked(row))
+        texts = self._texts(row)
+        prompt = " ".join(texts) if self.prompt is None else self._filled("prompt", row)
+        return Example(texts=texts, prompt=prompt, heads=self._heads(row, len(texts)))
 
-    def _asked(self, row: Mapping[str, Any]) -> dict[str, Any]:
-        return {"prompt": self._prompt(row), "heads": self._heads(row)}
-
-    def _heads(self, row: Mapping[str, Any]) -> tuple[int, ...] | None:
+    def _heads(self, row: Row, count: int) -> tuple[int, ...] | None:
+        """The head of each of `count` words."""
         if self.heads is None:
             return None
-        value, count = _raw(self.heads, row, "heads"), len(self._texts(row))
+        value = value_of(self.heads, row, "heads")
         heads = [str(head) for head in (value.split() if isinstance(value, str) else value)]
         if len(heads) != count:
             raise ScalingError(f"it has {plural(count, 'word')} and {plural(len(heads), 'head')}", key="heads")
@@ -87,39 +86,40 @@ class Columns:
             raise ScalingError("the heads of the sentence form a circle", key="heads")
         return numbers
 
-    def _texts(self, row: Mapping[str, Any]) -> tuple[str, ...]:
+    def _texts(self, row: Row) -> tuple[str, ...]:
         if self.answer == "tags":
-            words = _raw(self.text, row, "text")
+            words = value_of(self.text, row, "text")
             words = words.split() if isinstance(words, str) else words
-            return tuple(str(word) for word in _some(words, "text"))
-        first = str(_some(fill(self.text, row, "text"), "text"))
+            if not words:
+                raise ScalingError("it is empty", key="text")
+            return tuple(map(str, words))
         if self.answer == "options":
-            return (first, *self._options(row))
-        if self.second is None:
-            return (first,)
-        return first, str(_some(fill(self.second, row, "second"), "second"))
+            return self._filled("text", row), *self._options(row)
+        return tuple(self._filled(key, row) for key in ("text", "second") if getattr(self, key) is not None)
 
-    def _options(self, row: Mapping[str, Any]) -> list[str]:
+    def _filled(self, key: str, row: Row) -> str:
+        """The template of a key with the row's fields, none of which may be empty."""
+        filled = fill(getattr(self, key), row, key)
+        if filled is None:
+            raise ScalingError("it is empty", key=key)
+        return filled
+
+    def _options(self, row: Row) -> list[str]:
         """A template each, or one that yields a list of them."""
-        options: list[str] = []
-        for template in self.options:
-            value = _raw(template, row, "options")
-            options += [str(option) for option in value] if isinstance(value, list | tuple) else [str(value)]
+        values = [value_of(template, row, "options") for template in self.options]
+        options = [str(each) for value in values for each in (value if isinstance(value, list | tuple) else [value])]
         if len(options) < 2:
             raise ScalingError(f"it has {len(options)} options, and two are the fewest", key="options")
         return options
 
-    def _prompt(self, row: Mapping[str, Any]) -> str:
-        if self.prompt is not None:
-            return str(_some(fill(self.prompt, row, "prompt"), "prompt"))
-        return " ".join(self._texts(row))
-
-    def _answered(self, row: Mapping[str, Any], secret: bool) -> dict[str, Any]:
-        value = _raw(self.label, row, "label")
+    def _answered(self, row: Row, secret: bool) -> dict[str, Any]:
+        value = value_of(self.label, row, "label")
         if self.answer == "span":
             return self._span(row, value, secret)
-        missing = value in SECRET if not isinstance(value, list | tuple | Mapping) else not value
-        if missing and not (self.answer == "classes" and value is not None) and not _is_number(self.answer, value):
+        # Of numbers −1 is a value, and no class at all is an answer of several.
+        absent = {"number": (None, ""), "classes": (None,)}.get(self.answer, SECRET)
+        empty = self.answer != "classes" and isinstance(value, list | tuple | Mapping) and not value
+        if empty or (not isinstance(value, list | tuple | Mapping) and value in absent):
             if secret:
                 return {}
             raise ScalingError("it has no label", key="label", value=self.label)
@@ -144,7 +144,7 @@ class Columns:
             case "tags":
                 return self._tags(row, value)
         texts = [str(text) for text in (value if isinstance(value, list | tuple) else [value])]
-        target = texts[0] if self.target is None else str(_some(fill(self.target, row, "target"), "target"))
+        target = texts[0] if self.target is None else self._filled("target", row)
         return {"answer": list(dict.fromkeys([target, *texts])), "target": target}
 
     def class_of(self, value: Any) -> int:
@@ -161,19 +161,18 @@ class Columns:
         written = _spelled(value)
         if self.labels:
             number = self.class_of(value)
-        elif written.isdecimal() and written not in texts:
-            number = int(written)
         elif written in texts:
             number = texts.index(written)
+        elif written.isdecimal():
+            number = int(written)
         else:
-            raise ScalingError(
-                "no option is the right one", key="label", value=value, fix="give its number or its text"
-            )
+            fix = "give its number or its text"
+            raise ScalingError("no option is the right one", key="label", value=value, fix=fix)
         if number >= len(texts):
             raise ScalingError(f"there are {len(texts)} options, counted from 0", key="label", value=value)
         return number
 
-    def _tags(self, row: Mapping[str, Any], value: Any) -> dict[str, Any]:
+    def _tags(self, row: Row, value: Any) -> dict[str, Any]:
         tags = value.split() if isinstance(value, str) else list(value)
         words = self._texts(row)
         if len(tags) != len(words):
@@ -181,7 +180,7 @@ class Columns:
         names = [self.labels[self.class_of(tag)] for tag in tags]
         return {"answer": names, "target": " ".join(names)}
 
-    def _span(self, row: Mapping[str, Any], value: Any, secret: bool) -> dict[str, Any]:
+    def _span(self, row: Row, value: Any, secret: bool) -> dict[str, Any]:
         if value is None and secret:
             return {}
         if not isinstance(value, Mapping) or "text" not in value or "answer_start" not in value:
@@ -209,11 +208,6 @@ def written(number: float) -> str:
     return f"{round(number * 5) / 5:.1f}"
 
 
-def _is_number(answer: Answer, value: Any) -> bool:
-    """Whether −1 is a value and no secret: of a number, and of none else."""
-    return answer == "number" and value not in (None, "")
-
-
 def _number(value: Any) -> float:
     try:
         number = float(value)
@@ -226,25 +220,3 @@ def _number(value: Any) -> float:
 
 def _spelled(value: Any) -> str:
     return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
-
-
-def _raw(template: str, row: Mapping[str, Any], key: str) -> Any:
-    """A field as the row holds it where the template is this field alone, or else the template filled in."""
-    whole = _WHOLE.fullmatch(template)
-    if whole is None:
-        return fill(template, row, key)
-    value: Any = row
-    for name in whole[1].split("."):
-        if isinstance(value, Mapping):
-            if name not in value:
-                raise ScalingError(f"the data have no column {whole[1]!r}", key=key, fix=nearest(name, map(str, value)))
-            value = value[name]
-        else:
-            return fill(template, row, key)
-    return value
-
-
-def _some(value: Any, key: str) -> Any:
-    if value is None or (isinstance(value, list | tuple) and not value):
-        raise ScalingError("it is empty", key=key)
-    return value

@@ -6,20 +6,17 @@ They are named in lower case, as configs named them before they were kinds.
 from __future__ import annotations
 
 import itertools
-import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from scaling import json_lines
-from scaling.data.corpus import pairs as pairing
-from scaling.data.corpus import reading, separated
-from scaling.data.corpus.document import diagnose, opened
+from scaling.data import rows
+from scaling.data.rows import Row, lines
 from scaling.data.tree import depths as tree_depths
 from scaling.errors import ScalingError, plural
 from scaling.metric import trees as bracketed
 
-Row = Mapping[str, Any]
 Columns = Sequence[str] | None  # the names of the task's key `columns`
 
 
@@ -36,11 +33,8 @@ class Layout(Protocol):
         once, before the first row is asked for.
         """
         for file in files:
-            try:
-                for number, row in enumerate(self.of_file(file, columns, quotes), 1):
-                    yield f"{file.name}, example {number}", row
-            except (EOFError, OSError, zlib.error) as error:
-                raise diagnose([file], "text", error) from error
+            for number, row in enumerate(self.of_file(file, columns, quotes), 1):
+                yield f"{file.name}, example {number}", row
 
     def unanswered(self, files: Sequence[Path], columns: Columns, quotes: str) -> Iterator[tuple[str, Row]]:
         """The rows of files that need no answers: whose prediction is asked for."""
@@ -55,12 +49,13 @@ class table(Layout):
     """JSON lines, CSV, TSV or Parquet, by the file's suffix."""
 
     def of_file(self, file: Path, columns: Columns, quotes: str) -> Iterator[Row]:
-        if reading.builder(file) == "separated":
-            return separated.rows(file, columns, quotes == "csv")
-        if reading.builder(file) == "text":
+        form = rows.format_of(file)
+        if form == "text":
             what = "a file of examples is JSON lines, CSV, TSV or Parquet"
             raise ScalingError(what, file=file, fix="set data.layout")
-        return reading.rows([file])
+        if form == "separated":
+            return rows.separated(file, columns, quotes == "csv")
+        return rows.read([file])
 
 
 class parallel(Layout):
@@ -76,21 +71,19 @@ class parallel(Layout):
         if len(files) != 2:
             what = f"a parallel split is in two files, and it names {len(files)}"
             raise ScalingError(what, fix="write [SOURCE, TARGET]")
-        left, right = columns or ("source", "target")
+        names = columns or ("source", "target")
         return (
-            (f"{files[0].name}, line {number}", {left: source, right: target})
-            for number, (source, target) in enumerate(pairing.pairs(*files), 1)
+            (f"{files[0].name}, line {number}", dict(zip(names, pair)))
+            for number, pair in enumerate(rows.pairs(*files), 1)
         )
 
     def unanswered(self, files: Sequence[Path], columns: Columns, quotes: str) -> Iterator[tuple[str, Row]]:
         """The source alone, a line each; or a table with a column of its name."""
         if len(files) != 1:
             return self.rows(files, columns, quotes)
-        if reading.builder(files[0]) != "text":
+        if rows.format_of(files[0]) != "text":
             return table().rows(files, None, quotes)
-        left, _ = columns or ("source", "target")
-        lines = enumerate(pairing.lines(files[0]), 1)
-        return ((f"{files[0].name}, line {number}", {left: line}) for number, line in lines)
+        return _texts(files[0], (columns or ("source",))[0])
 
 
 class conll(Layout):
@@ -102,7 +95,7 @@ class conll(Layout):
         if not columns:
             raise ScalingError("the columns have no names", key="columns", fix="name them, as in [tokens, tags]")
         words: list[list[str]] = []
-        for number, line in enumerate(_lines(file), 1):
+        for number, line in enumerate(itertools.chain(lines(file), [""]), 1):
             fields = line.split()
             if not fields or fields[0] == "-DOCSTART-":
                 if words:
@@ -113,8 +106,9 @@ class conll(Layout):
                 raise ScalingError(what, file=file, line=number, fix="name every column in data.columns")
             else:
                 words.append(fields)
-        if words:
-            yield dict(zip(columns, map(list, zip(*words))))
+
+
+_CONLLU = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
 
 
 class conllu(Layout):
@@ -124,48 +118,36 @@ class conllu(Layout):
     """
 
     def of_file(self, file: Path, columns: Columns, quotes: str) -> Iterator[Row]:
-        words: list[list[str]] = []
-        first = 0
-        for number, line in enumerate(itertools.chain(_lines(file), [""]), 1):
+        words: dict[int, list[str]] = {}  # by the number of their line
+        for number, line in enumerate(itertools.chain(lines(file), [""]), 1):
             fields = line.split("\t")
             if not line.strip():
                 if words:
-                    yield _sentence(file, first, words)
-                words = []
+                    yield _sentence(file, words)
+                words = {}
             elif line.startswith("#") and not words:
                 continue
-            elif len(fields) == len(_CONLLU) and not fields[0].isdecimal():
-                continue  # words that span several others, and empty ones
             elif len(fields) != len(_CONLLU):
                 what = f"the line has {len(fields)} columns, and CoNLL-U has {len(_CONLLU)}, separated by tabs"
                 raise ScalingError(what, file=file, line=number, fix="take data.layout=conll for other columns")
-            else:
-                first = first if words else number
-                words.append([*fields, str(number)])
+            elif fields[0].isdecimal():  # the others are words that span several, and empty ones
+                words[number] = fields
 
 
-_CONLLU = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
-
-
-def _sentence(file: Path, first: int, words: Sequence[Sequence[str]]) -> Row:
-    _, tokens, _, upos, xpos, _, heads, relations, _, _, lines = map(list, zip(*words))
-    for place, (number, head, line) in enumerate(zip((word[0] for word in words), heads, lines), 1):
-        if number != str(place):
-            raise ScalingError("words are numbered from 1 in their order", file=file, line=int(line), value=number)
+def _sentence(file: Path, words: dict[int, list[str]]) -> Row:
+    for place, (line, fields) in enumerate(words.items(), 1):
+        word, head = fields[0], fields[6]
+        if word != str(place):
+            raise ScalingError("words are numbered from 1 in their order", file=file, line=line, value=word)
         if not head.isdecimal() or int(head) > len(words):
             what = f"the sentence has {plural(len(words), 'word')}, and the head is none of them"
-            raise ScalingError(what, file=file, line=int(line), key="head", value=head, fix="write its number, or 0")
+            raise ScalingError(what, file=file, line=line, key="head", value=head, fix="write its number, or 0")
+    _, tokens, _, upos, xpos, _, heads, relations, _, _ = map(list, zip(*words.values()))
     depths = tree_depths([int(head) for head in heads])
     if depths is None:
-        raise ScalingError("the heads of the sentence form a circle", file=file, line=first, key="head")
-    return {
-        "tokens": tokens,
-        "upos": upos,
-        "xpos": xpos,
-        "heads": heads,
-        "relations": relations,
-        "depths": list(map(str, depths)),
-    }
+        raise ScalingError("the heads of the sentence form a circle", file=file, line=min(words), key="head")
+    columns = {"tokens": tokens, "upos": upos, "xpos": xpos, "heads": heads, "relations": relations}
+    return {**columns, "depths": list(map(str, depths))}
 
 
 class trees(Layout):
@@ -175,7 +157,7 @@ class trees(Layout):
     """
 
     def of_file(self, file: Path, columns: Columns, quotes: str) -> Iterator[Row]:
-        for tree in bracketed.read(_lines(file), file):
+        for tree in bracketed.read(lines(file), file):
             learned = bracketed.plain(tree)
             if learned is not None:
                 words = " ".join(leaf.word or "" for leaf in learned.words())
@@ -185,11 +167,8 @@ class trees(Layout):
     def unanswered(self, files: Sequence[Path], columns: Columns, quotes: str) -> Iterator[tuple[str, Row]]:
         """Trees, or sentences of words that spaces separate, a line each."""
         for file in files:
-            first = next((line for line in map(str.strip, _lines(file)) if line), "")
-            if first.startswith("("):
-                yield from self.rows([file], columns, quotes)
-            else:
-                yield from ((f"{file.name}, line {n}", {"words": line}) for n, line in enumerate(_lines(file), 1))
+            first = next((line for line in map(str.strip, lines(file)) if line), "")
+            yield from self.rows([file], columns, quotes) if first.startswith("(") else _texts(file, "words")
 
 
 class dialogue(Layout):
@@ -201,23 +180,22 @@ class dialogue(Layout):
     unit = "dialogue"
 
     def of_file(self, file: Path, columns: Columns, quotes: str) -> Iterator[Row]:
-        for number, record in _records(file):
-            try:
-                turns = [(str(turn["speaker"]), str(turn["text"])) for turn in record["turns"]]
-            except (KeyError, TypeError) as error:
-                fix = 'write {"turns": [{"speaker": "ann", "text": "Hello."}, …]}'
-                raise ScalingError(f"the line is no dialogue: {error}", file=file, line=number, fix=fix) from error
-            if len(turns) < 2:
-                fix = "remove the line, or write the turn that replies"
-                raise ScalingError(f"it has {plural(len(turns), 'turn')}, so no reply", file=file, line=number, fix=fix)
-            whole = " ".join(f"<{speaker}> {text}" for speaker, text in turns)
-            said = ""
-            for turn, (speaker, text) in enumerate(turns, 1):
-                mark = f"<{speaker}>"
-                if turn > 1:
-                    row = {"history": f"{said}{mark}", "reply": text, "speaker": speaker, "turn": turn}
-                    yield {**row, "dialogue": whole}
-                said += f"{mark} {text} "
+        with rows.opened(file) as content:
+            for number, record in json_lines.records(content, file):
+                try:
+                    turns = [(str(turn["speaker"]), str(turn["text"])) for turn in record["turns"]]
+                except (KeyError, TypeError) as error:
+                    fix = 'write {"turns": [{"speaker": "ann", "text": "Hello."}, …]}'
+                    raise ScalingError(f"the line is no dialogue: {error}", file=file, line=number, fix=fix) from error
+                if len(turns) < 2:
+                    what = f"it has {plural(len(turns), 'turn')}, so no reply"
+                    fix = "remove the line, or write the turn that replies"
+                    raise ScalingError(what, file=file, line=number, fix=fix)
+                marked = [f"<{speaker}> {text}" for speaker, text in turns]
+                for turn, (speaker, text) in enumerate(turns[1:], 2):
+                    history = " ".join([*marked[: turn - 1], f"<{speaker}>"])
+                    row = {"history": history, "reply": text, "speaker": speaker, "turn": turn}
+                    yield {**row, "dialogue": " ".join(marked)}
 
 
 class squad(Layout):
@@ -226,7 +204,7 @@ class squad(Layout):
     unit = "context"
 
     def of_file(self, file: Path, columns: Columns, quotes: str) -> Iterator[Row]:
-        with opened(file) as content:
+        with rows.opened(file) as content:
             value = json_lines.whole(content.read(), file)
         try:
             for article in value["data"]:
@@ -238,25 +216,13 @@ class squad(Layout):
                             "title": article.get("title"),
                             "context": paragraph["context"],
                             "question": question["question"],
-                            "answers": {
-                                "text": [answer["text"] for answer in answers],
-                                "answer_start": [answer["answer_start"] for answer in answers],
-                            },
+                            "answers": {key: [answer[key] for answer in answers] for key in ("text", "answer_start")},
                         }
         except (KeyError, TypeError, AttributeError) as error:
             what = f"it is not laid out as SQuAD's JSON: {error}"
             raise ScalingError(what, file=file, fix="take data.layout=table for JSON lines") from error
 
 
-def _records(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    with opened(file) as content:
-        yield from json_lines.records(content, file)
-
-
-def _lines(file: Path) -> Iterator[str]:
-    try:
-        with opened(file) as content:
-            for line in content:
-                yield line.decode("utf-8").rstrip("\r\n")
-    except UnicodeDecodeError as error:
-        raise ScalingError("it is not UTF-8", file=file, fix="convert the file to UTF-8") from error
+def _texts(file: Path, column: str) -> Iterator[tuple[str, Row]]:
+    """The lines of a file as one column."""
+    return ((f"{file.name}, line {number}", {column: line}) for number, line in enumerate(lines(file), 1))

@@ -1,15 +1,16 @@
-"""Task: labelled examples from files or a published set, as any family can be trained on them."""
+"""Task: labelled examples from files, a published set or a corpus of pairs, as any family can be trained on them.
+
+tasks/KEY/              the examples of each split, as tokens and as text; put in place by one rename
+tasks/requests/KEY      which of them a line of a set on the hub, or of a corpus, became
+"""
 
 from __future__ import annotations
 
-import hashlib
-import itertools
-import os
-import shutil
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
 from typing import Any, Literal
@@ -17,11 +18,13 @@ from typing import Any, Literal
 import numpy as np
 
 from scaling import atomic
+from scaling.data import rows, shards
 from scaling.data.codec import Codec
-from scaling.data.corpus.document import Corpus
-from scaling.data.shards import TOKENIZER, check_files, digest
+from scaling.data.documents import Corpus, digest, is_held_out
+from scaling.data.rows import Row
+from scaling.data.sets import Published, saved_folder, saved_rows, saved_stamp
+from scaling.data.shards import TOKENIZER
 from scaling.data.source import Source
-from scaling.data.task import source as rows
 from scaling.data.task.encoded import Split, encoded
 from scaling.data.task.example import Answer, Columns, Example
 from scaling.data.task.layout import Layout, table
@@ -30,10 +33,19 @@ from scaling.errors import ScalingError, nearest, plural, under
 from scaling.schema import BelowOne, PositiveInt, Recipe, check
 
 FORMAT = 1
-META = "task.json"
-SPLITS = rows.SPLITS
+SPLITS = ("train", "validation", "test")
 UNLABELLED = "unlabelled"
+ENDINGS = (*rows.OF_FOLDERS, ".conll", ".conllu", ".iob", ".bio", ".data", ".mrg")
+OFFLINE = "set data.files.train=FILE, or data.hub.path to a folder with a copy of the set"
 _NAMED: tuple[Answer, ...] = ("class", "classes", "tags")  # answers that are names
+
+
+@dataclass(frozen=True)
+class Table:
+    """The rows of a split, each with its name for errors, and a stamp of what they hold."""
+
+    stamp: Any
+    rows: Callable[[], Iterator[tuple[str, Row]]]
 
 
 class Task:
@@ -81,17 +93,29 @@ class Task:
         decode: Recipe | None = None,
         unlabelled: str | list[str] | None = None,
     ):
-        names = list(labels.values()) if isinstance(labels, Mapping) else list(labels or ())
-        if answer in _NAMED and len(dict.fromkeys(names)) < 2:
+        values = {str(key): str(name) for key, name in labels.items()} if isinstance(labels, Mapping) else {}
+        names = tuple(dict.fromkeys(map(str, values.values() if values else labels or ())))
+        if answer in _NAMED and len(names) < 2:
             raise ScalingError("it takes the names of two labels or more", key="labels", value=labels)
+        if answer == "options" and not options:
+            fix = "set options, such as options=[{choice1}, {choice2}]"
+            raise ScalingError("options are needed", key="options", fix=fix)
+        if answer != "options" and options:
+            raise ScalingError(f"an answer that is {answer} has no options", key="options", fix="set answer=options")
+        if answer == "span" and second is None:
+            raise ScalingError("a span is in a second text", key="second", fix="set second, such as second={context}")
+        if answer in ("tags", "options") and second is not None:
+            raise ScalingError(f"an answer that is {answer} has one text", key="second", fix="leave it out")
+        if heads is not None and answer != "tags":
+            raise ScalingError("only words that are tagged have heads", key="heads", value=heads, fix="set answer=tags")
         self.columns = Columns(
             answer=answer,
             text=text,
             second=second,
             options=tuple(options or ()),
             label=label,
-            labels=tuple(dict.fromkeys(str(name) for name in names)),
-            values={str(key): str(name) for key, name in labels.items()} if isinstance(labels, Mapping) else {},
+            labels=names,
+            values=values,
             group=group,
             heads=heads,
             prompt=prompt,
@@ -99,46 +123,45 @@ class Task:
             missing=missing,
             unanswerable=none == "allowed",
         )
-        _check_keys(answer, second, options)
-        if heads is not None and answer != "tags":
-            raise ScalingError("only words that are tagged have heads", key="heads", value=heads, fix="set answer=tags")
         with under("metric"):
             built = metric()
         with under("decode"):
             strategy = None if decode is None else decode()
-        self.goal = Goal(answer, self.columns.labels, built, order, none == "allowed", strategy)
+        self.goal = Goal(answer, names, built, order, none == "allowed", strategy)
         with under("tokenizer"):
             self.tokenizer = tokenizer()
-        self.files = {split: names for split, names in (files or {}).items() if names is not None}
-        self.hub = dict(hub or {})
         with under("corpus"):
             self.corpus: Corpus | None = None if corpus is None else corpus()
         with under("layout"):
             self.layout: Layout = table() if layout is None else layout()
-        self.named, self.quotes = columns, quotes
-        self.rename, self.validation, self.unlabelled = dict(rename or {}), validation, unlabelled
-        self.limit = limit
-        rows.check_splits(self.files, "files")
-        for split, names in self.files.items():
-            check(f"files.{split}", names, str | list[str])
+        self.files = {split: named for split, named in (files or {}).items() if named is not None}
+        self.hub = dict(hub or {})
+        self.named, self.quotes, self.rename = columns, quotes, dict(rename or {})
+        self.validation, self.limit, self.unlabelled = validation, limit, unlabelled
         self.layout.check(columns)
-        if self.corpus is not None and not self.files:
+        self._check_places()
+
+    def _check_places(self) -> None:
+        """Refuse files and sets that name no training split, or what is none."""
+        for split, named in self.files.items():
+            if split not in SPLITS:
+                raise ScalingError("there is no such split", key=f"files.{split}", fix=nearest(str(split), SPLITS))
+            check(f"files.{split}", named, str | list[str])
+        if self._reads_corpus:
             return
         if not self.files:
-            self._check_hub()
+            if not self.hub:
+                fix = "set data.files={train: FILE, …}"
+                raise ScalingError("it names neither files nor a set", key="files", fix=fix)
+            keys = ("path", "revision", "config", *SPLITS)
+            for key in self.hub:
+                if key not in keys:
+                    raise ScalingError("a set has no such key", key=f"hub.{key}", fix=nearest(str(key), keys))
+            for key in ("path", "revision"):
+                if not isinstance(self.hub.get(key), str):
+                    raise ScalingError("expected text", key=f"hub.{key}", value=self.hub.get(key))
         if "train" not in (self.files or self.hub):
             raise ScalingError("there is no training split", key="files.train", fix="name its file")
-
-    def _check_hub(self) -> None:
-        if not self.hub:
-            raise ScalingError("it names neither files nor a set", key="files", fix="set data.files={train: FILE, …}")
-        keys = ("path", "revision", "config", *SPLITS)
-        for key in self.hub:
-            if key not in keys:
-                raise ScalingError("a set has no such key", key=f"hub.{key}", fix=nearest(str(key), keys))
-        for key in ("path", "revision"):
-            if not isinstance(self.hub.get(key), str):
-                raise ScalingError("expected text", key=f"hub.{key}", value=self.hub.get(key))
 
     @property
     def answer(self) -> Answer:
@@ -165,14 +188,14 @@ class Task:
         """
         if split not in SPLITS:
             raise ScalingError(f"there is no split {split!r}", fix=nearest(split, SPLITS))
-        with _placed():
-            return self._opened(split, folder, network=False)
+        with _under_data():
+            return self._opened(split, self._home(folder, network=False))
 
     def prepare(self, folder: Path) -> Path:
         """The folder that holds the task as tokens."""
-        with _placed():
-            home = self._opened("train", folder, network=True).home
-        assert home is not None
+        with _under_data():
+            home = self._home(folder, network=True)
+            self._opened("train", home)
         return home
 
     def counts(self, folder: Path) -> dict[str, int] | None:
@@ -180,19 +203,19 @@ class Task:
         try:
             if self._reads_corpus and not self._pointer(folder).exists():
                 return None  # a corpus is not read to be listed
-            return dict(atomic.read_json(self._home(folder, network=False) / META)["splits"])
+            return dict(shards.sealed(self._home(folder, network=False))["splits"])
         except ScalingError:
             return None
 
     def unanswered(self, names: str) -> list[Example]:
         """The examples of files whose rows need no labels."""
-        place = rows.of_files(names, "FILE", self.layout, self.named, self.quotes, answered=False)
-        examples = list(self._examples(place, "input", self.columns.unanswered))
+        source = self._of_files(names, "FILE", self.layout.unanswered)
+        examples = list(self._examples(source, "input", self.columns.unanswered))
         if not examples:
             raise ScalingError("there is no example in it", key="FILE", value=names)
         return examples
 
-    def source_of(self, examples: list[Example], folder: Path) -> Examples:
+    def source_of(self, examples: Sequence[Example], folder: Path) -> Examples:
         """A source of these examples, encoded as those of the task are."""
         train = self.open("train", folder)
         assert train.home is not None
@@ -201,44 +224,23 @@ class Task:
         vars(source)["examples"] = examples
         return source
 
-    def _opened(self, split: str, folder: Path, network: bool) -> Examples:
-        home = self._home(folder, network)
-        meta = atomic.read_json(home / META)
+    def _opened(self, split: str, home: Path) -> Examples:
+        meta = shards.sealed(home)
         if split not in meta["splits"]:
             raise ScalingError(f"the task has no {split} split", key=f"files.{split}", fix="name its file")
         for leak in meta["leaks"]:
             _warn(leak)
-        items = _split(home, split, self.answer)
-        return Examples(
-            self.goal, split, items, meta["fingerprint"], meta["vocabulary"], meta["specials"], _words(home), home
-        )
+        named = meta["fingerprint"], meta["vocabulary"], meta["specials"]
+        return Examples(self.goal, split, _split(home, split, self.answer), *named, _words(home), home)
 
-    def _home(self, folder: Path, network: bool) -> Path:
-        # What the hub has is known by name until it is prepared; a local file by what it holds, each time.
-        pointer = self._pointer(folder)
-        places = self._places(folder, network)
-        if places is None:
-            if pointer.exists() and _is_whole(home := folder / "tasks" / pointer.read_text().strip()):
-                return home
-            fix = "run `scaling data prepare` with the same data= (or --model CONFIG) and runs= first"
-            fix += ", or set data.files.train=FILE"
-            raise ScalingError("the task has not been prepared", fix=fix)
-        key = digest(self._request({split: place.stamp for split, place in places.items()}))[:16]
-        home = folder / "tasks" / key
-        if not _is_whole(home):
-            if self._reads_corpus and self.corpus is not None:
-                places = {**places, **rows.of_corpus(self.corpus, folder)}
-            self._make(home, places)
-        if not self.files:
-            atomic.write(pointer, key)
-        return home
+    # --- what is prepared, and where it is ---
 
     @property
     def _reads_corpus(self) -> bool:
         return self.corpus is not None and not self.files
 
     def _pointer(self, folder: Path) -> Path:
-        return folder / "tasks" / "requests" / digest(self._request(None))[:16]
+        return folder / "tasks" / "requests" / shards.digest(self._request(None))[:16]
 
     def _request(self, stamps: Any) -> dict[str, Any]:
         """All that decides what is made; `stamps` are of the content; None: the names represent it."""
@@ -246,96 +248,162 @@ class Task:
         tokenizer = {"kind": type(self.tokenizer).__name__, **vars(self.tokenizer)}
         if not self.tokenizer.learns:
             tokenizer = {"sha256": Codec(self.tokenizer.fit(iter(()))).sha256}
+        layout = {"kind": type(self.layout).__name__, **vars(self.layout)}
         return {
             "format": FORMAT,
             "columns": columns,
             "order": self.goal.order,
             "tokenizer": tokenizer,
-            "read": [_line(self.layout), self.named, self.rename, self.quotes, self.validation, self.limit],
+            "read": [layout, self.named, self.rename, self.quotes, self.validation, self.limit],
             "content": {"files": self.files, "hub": self.hub} if stamps is None else stamps,
             "corpus": None if self.corpus is None else {"kind": type(self.corpus).__name__, **vars(self.corpus)},
         }
 
-    def _places(self, folder: Path, network: bool) -> dict[str, rows.Place] | None:
-        """Where each split is; None where the hub would have to be asked."""
-        places: dict[str, rows.Place] = {}
-        read = (self.layout, self.named, self.quotes)
+    def _home(self, folder: Path, network: bool) -> Path:
+        # What the hub has is known by name until it is prepared; a local file by what it holds, each time.
+        pointer = self._pointer(folder)
+        tables = self._tables(folder, network)
+        if tables is None:
+            if pointer.exists() and _is_whole(home := folder / "tasks" / pointer.read_text().strip()):
+                return home
+            fix = "run `scaling data prepare` with the same data= (or --model CONFIG) and runs= first"
+            raise ScalingError("the task has not been prepared", fix=f"{fix}, or set data.files.train=FILE")
+        key = shards.digest(self._request({split: table.stamp for split, table in tables.items()}))[:16]
+        home = folder / "tasks" / key
+        if not _is_whole(home):
+            with shards.alone(folder, key):
+                if not _is_whole(home):  # another process was first
+                    self._make(folder, home, tables)
+        if not self.files:
+            atomic.write(pointer, key)
+        return home
+
+    def _tables(self, folder: Path, network: bool) -> dict[str, Table] | None:
+        """The rows of each split; of a corpus only their stamp. None where the hub would have to be asked."""
+        tables: dict[str, Table] = {}
         if self.unlabelled is not None:
-            places[UNLABELLED] = rows.of_files(self.unlabelled, UNLABELLED, *read)
+            tables[UNLABELLED] = self._of_files(self.unlabelled, UNLABELLED, self.layout.rows)
         if self.files:
-            files = {split: rows.of_files(self.files[split], f"files.{split}", *read) for split in self.splits}
-            return {**files, **places}
+            files = {split: self._of_files(self.files[split], f"files.{split}") for split in self.splits}
+            return {**files, **tables}
         if self.corpus is not None:
             try:
-                return {"train": rows.unread(self.corpus, folder), **places}
+                if len(self.corpus.sides) != 2:
+                    name, fix = type(self.corpus).__name__, "take a corpus with a source"
+                    raise ScalingError("its documents are no pairs", key="kind", value=name, fix=fix)
+                return {"train": Table(self.corpus.snapshot(folder).stamp, lambda: iter(())), **tables}
             except ScalingError as error:
                 raise (error if error.file is not None else error.under("corpus")) from None
-        path, revision, config = (self.hub.get(key) for key in ("path", "revision", "config"))
+        sets: dict[str | None, Published] = {}
         for split in self.splits:
             with under("hub"):
-                place = rows.of_hub(str(path), str(revision), config, self.hub[split], network)
-            if place is None:
+                table = self._of_hub(self.hub[split], network, sets)
+            if table is None:
                 return None
-            places[split] = place
-        return places
+            tables[split] = table
+        return tables
 
-    def _make(self, home: Path, places: Mapping[str, rows.Place]) -> None:
+    def _of_files(self, names: str | Sequence[str], key: str, read: Callable[..., Any] | None = None) -> Table:
+        """A split in local files; `key` is that of the config which names them."""
+        files = rows.find(names, key, ENDINGS)
+        read = partial(read or self.layout.rows, files, self.named, self.quotes)
+        try:
+            read()  # what is wrong with the files as a whole
+        except ScalingError as error:
+            raise ScalingError(error.what, key=key, value=names, fix=error.fix) from None
+        return Table([rows.sha256(file) for file in files], read)
+
+    def _of_hub(self, named: str | Mapping[str, str], network: bool, sets: dict[str | None, Published]) -> Table | None:
+        """A split of a set on the hub, or of a folder with a copy of one; None where that takes a network."""
+        path, revision = self.hub["path"], self.hub["revision"]
+        asked = {"config": self.hub.get("config"), **({"split": named} if isinstance(named, str) else named)}
+        config, split = asked["config"], asked["split"] or "train"
+        folder = Path(path).expanduser()
+        if rows.is_saved(folder):
+            home = saved_folder(path, split)
+            stamp, read = saved_stamp(home), partial(saved_rows, home)
+        else:
+            if not folder.is_dir() and not network:
+                return None
+            published = sets.setdefault(config, Published(path, revision, config, OFFLINE))
+            stamp, read = published.stamp, partial(published.rows, split)
+        if "files" in stamp:
+            stamp = [sha256 for _, _, sha256 in stamp["files"].values()]
+        return Table([stamp, asked], lambda: ((f"{path}, example {n}", row) for n, row in enumerate(read(), 1)))
+
+    # --- preparing ---
+
+    def _make(self, folder: Path, home: Path, tables: Mapping[str, Table]) -> None:
         """Read, check, split and tokenize, and put the folder in place by one rename."""
-        examples = {split: list(self._read(split, place)) for split, place in places.items() if split in SPLITS}
-        for split, own in examples.items():
-            if not own:
-                raise ScalingError(
-                    f"the {split} split is empty", key=f"files.{split}" if self.files else f"hub.{split}"
-                )
-        if "validation" not in examples:
-            examples = {**_held_out(examples["train"], self.validation), **examples}
-            examples["train"] = [example for example in examples["train"] if not _is_held_out(example, self.validation)]
-        if self.limit is not None:
-            examples["train"] = _chosen(examples["train"], self.limit)
-        if UNLABELLED in places:
-            examples["train"] += self._examples(places[UNLABELLED], UNLABELLED, self.columns.unanswered)
+        examples = self._read(folder, tables)
         codec = Codec(self.tokenizer.fit(_texts(examples["train"], getattr(self.tokenizer, "sample", 0))))
         splits = {split: encoded(own, self.answer, self.columns.labels, codec) for split, own in examples.items()}
-        home.parent.mkdir(parents=True, exist_ok=True)
-        work = atomic.temporary(home)
-        work.mkdir()
-        try:
-            for split, own in examples.items():
-                np.savez(work / f"{split}.npz", **splits[split].arrays)  # type: ignore[arg-type]
-                (work / f"{split}.jsonl").write_text(
-                    "".join(f"{dumped(example)}\n" for example in own), encoding="utf-8"
-                )
-            codec.save(work / TOKENIZER)
-            np.save(work / "words.npy", codec.words)
-            meta = {
-                "fingerprint": fingerprint(splits, self.goal, codec.sha256),
-                "vocabulary": codec.size,
-                "specials": dict(codec.specials),
-                "splits": {split: len(own) for split, own in examples.items()},
-                "leaks": [*_leaks(examples, self.unit), *_contradictions(examples, self.answer)],
-                "files": {file.name: _flushed(file) for file in sorted(work.iterdir())},
-            }
-            atomic.write_json(work / META, {**meta, "sha256": digest(meta)})
-            if home.exists() and not _is_whole(home):
-                damaged = atomic.temporary(home)
-                os.rename(home, damaged)
-                shutil.rmtree(damaged, ignore_errors=True)
-            try:
-                os.rename(work, home)
-            except OSError:  # another process was first
-                if not _is_whole(home):
-                    raise
-            atomic.flush_folder(home.parent)
-        finally:
-            shutil.rmtree(work, ignore_errors=True)
+        work = folder / "preparing" / home.name
+        shards.discard(work)
+        work.mkdir(parents=True)
+        for split, own in examples.items():
+            np.savez(work / f"{split}.npz", **splits[split].arrays)  # type: ignore[arg-type]
+            lines = "".join(f"{dumped(example)}\n" for example in own)
+            (work / f"{split}.jsonl").write_text(lines, encoding="utf-8")
+        codec.save(work / TOKENIZER)
+        np.save(work / "words.npy", codec.words)
+        meta = {
+            "fingerprint": fingerprint(splits, self.goal, codec.sha256),
+            "vocabulary": codec.size,
+            "specials": dict(codec.specials),
+            "splits": {split: len(own) for split, own in examples.items()},
+            "leaks": [*_leaks(examples, self.unit), *_contradictions(examples, self.answer)],
+            "files": {file.name: _flushed(file) for file in sorted(work.iterdir())},
+        }
+        shards.seal(work, meta)
+        shards.discard(home)  # one that is damaged
+        home.parent.mkdir(exist_ok=True)
+        work.rename(home)
+        atomic.flush_folder(home.parent)
 
-    def _read(self, split: str, place: rows.Place) -> Iterator[Example]:
-        return self._examples(place, f"{split} split", partial(self.columns, secret=split == "test"))
+    def _read(self, folder: Path, tables: Mapping[str, Table]) -> dict[str, list[Example]]:
+        """The examples of each split; the training split ends with those that have no labels."""
+        if self._reads_corpus:
+            tables = {**tables, **self._of_corpus(folder)}
+        examples = {
+            split: list(self._examples(tables[split], f"{split} split", partial(self.columns, secret=split == "test")))
+            for split in SPLITS
+            if split in tables
+        }
+        for split, own in examples.items():
+            if not own:
+                key = f"files.{split}" if self.files else f"hub.{split}"
+                raise ScalingError(f"the {split} split is empty", key=key)
+        if "validation" not in examples:
+            sides: dict[bool, list[Example]] = {False: [], True: []}
+            for one in examples["train"]:
+                sides[is_held_out(one.texts if one.unit is None else (one.unit,), self.validation)].append(one)
+            if not all(sides.values()):
+                what = "every example fell to validation" if sides[True] else "no example fell to validation"
+                fix = "take another fraction, or name a file"
+                raise ScalingError(what, key="validation", value=self.validation, fix=fix)
+            examples |= {"train": sides[False], "validation": sides[True]}
+        if self.limit is not None:
+            examples["train"] = _chosen(examples["train"], self.limit)
+        if UNLABELLED in tables:
+            examples["train"] += self._examples(tables[UNLABELLED], UNLABELLED, self.columns.unanswered)
+        return examples
 
-    def _examples(self, place: rows.Place, where: str, make: Callable[[rows.Row], Example | None]) -> Iterator[Example]:
-        for name, row in place.rows():
+    def _of_corpus(self, folder: Path) -> dict[str, Table]:
+        """The splits of a corpus of pairs: rows of `source` and `text`. A pair without a split is for training."""
+        assert self.corpus is not None
+        named: dict[str, list[tuple[str, Row]]] = defaultdict(list)
+        for document in self.corpus.snapshot(folder).documents():
+            own = named[document.split or "train"]
+            own.append((f"document {len(own) + 1}", {"source": document.source, "text": document.text}))
+        return {split: Table(None, partial(iter, own)) for split, own in named.items()}
+
+    def _examples(self, table: Table, where: str, make: Callable[[Row], Example | None]) -> Iterator[Example]:
+        for name, row in table.rows():
+            # A column that has its name already keeps it.
+            changes = {old: new for old, new in self.rename.items() if old in row and new not in row}
             try:
-                example = make(rows.renamed(row, self.rename))
+                example = make({changes.get(column, column): value for column, value in row.items()})
             except ScalingError as error:
                 value = f" {error.value!r}" if error.has_value else ""
                 what = f"{where}, {name}: {error.what}{value}"
@@ -343,7 +411,7 @@ class Task:
             if example is not None:
                 yield example if self.unit is None else replace(example, unit=self._unit_of(example, row))
 
-    def _unit_of(self, example: Example, row: rows.Row) -> str | None:
+    def _unit_of(self, example: Example, row: Row) -> str | None:
         if self.columns.group is not None:
             return example.group
         if not self.files or self.layout.unit is None:
@@ -355,11 +423,8 @@ class Task:
 def _is_whole(home: Path) -> bool:
     """Whether a task is prepared, and every file as it was written; one that a disk has damaged is made again."""
     try:
-        meta = atomic.read_json(home / META)
-        if meta.pop("sha256") != digest(meta):
-            return False
-        check_files(home, meta["files"])
-    except (FileNotFoundError, NotADirectoryError, ValueError, KeyError, AttributeError, TypeError, ScalingError):
+        shards.check_files(home, shards.sealed(home)["files"])
+    except (OSError, KeyError, ScalingError):
         return False
     return True
 
@@ -367,18 +432,12 @@ def _is_whole(home: Path) -> bool:
 def _flushed(file: Path) -> str:
     """The SHA-256 of a file that is on the disk now."""
     with file.open("rb+") as content:
-        os.fsync(content.fileno())
-        return hashlib.file_digest(content, "sha256").hexdigest()
-
-
-def _line(layout: Layout) -> str | dict[str, Any]:
-    """The line of a config that makes the layout."""
-    name = type(layout).__name__
-    return {"kind": name, **vars(layout)} if vars(layout) else name
+        atomic.flush(content)
+    return rows.sha256(file)
 
 
 @contextmanager
-def _placed() -> Iterator[None]:
+def _under_data() -> Iterator[None]:
     """Mistakes with their whole key; what is wrong in a file is reported with the file."""
     try:
         yield
@@ -386,89 +445,57 @@ def _placed() -> Iterator[None]:
         raise (error if error.file is not None else error.under("data")) from None
 
 
-def _check_keys(answer: Answer, second: str | None, options: list[str] | None) -> None:
-    if answer == "options" and not options:
-        raise ScalingError(
-            "options are needed", key="options", fix="set options, such as options=[{choice1}, {choice2}]"
-        )
-    if answer != "options" and options:
-        raise ScalingError(f"an answer that is {answer} has no options", key="options", fix="set answer=options")
-    if answer == "span" and second is None:
-        raise ScalingError("a span is in a second text", key="second", fix="set second, such as second={context}")
-    if answer in ("tags", "options") and second is not None:
-        raise ScalingError(f"an answer that is {answer} has one text", key="second", fix="leave it out")
-
-
-def _hash(texts: Sequence[str]) -> int:
-    """64 bits of texts."""
-    hashed = hashlib.blake2b(digest_size=8)
-    for text in texts:
-        hashed.update(text.encode("utf-8", "surrogatepass") + b"\0")
-    return int.from_bytes(hashed.digest(), "big")
-
-
-def _is_held_out(example: Example, share: float) -> bool:
-    """By the hash of the unit, and of an example without one by that of its texts."""
-    return _hash(example.texts if example.unit is None else (example.unit,)) < share * 2**64
-
-
-def _held_out(train: list[Example], share: float) -> dict[str, list[Example]]:
-    held_out = [example for example in train if _is_held_out(example, share)]
-    if not held_out or len(held_out) == len(train):
-        what = "no example fell to validation" if not held_out else "every example fell to validation"
-        raise ScalingError(what, key="validation", value=share, fix="take another fraction, or name a file")
-    return {"validation": held_out}
-
-
 def _chosen(train: list[Example], limit: int) -> list[Example]:
     """`limit` examples of the lowest hashes, in their order."""
     if limit > len(train):
         what = f"the training split has {plural(len(train), 'example')}"
         raise ScalingError(what, key="limit", value=limit, fix="take fewer, or leave it out")
-    chosen = set(sorted(range(len(train)), key=lambda index: _hash(train[index].texts))[:limit])
-    return [example for index, example in enumerate(train) if index in chosen]
+    chosen = sorted(range(len(train)), key=lambda index: digest(train[index].texts))[:limit]
+    return [train[index] for index in sorted(chosen)]
+
+
+def _texts(examples: Iterable[Example], sample: int) -> Iterator[str]:
+    """Training text for a tokenizer that learns, up to its `sample` of bytes."""
+    for example in examples:
+        for text in (" ".join(example.texts), example.target or ""):
+            if sample <= 0:
+                return
+            yield text
+            sample -= len(text.encode())
 
 
 def _leaks(examples: Mapping[str, list[Example]], unit: str | None) -> list[str]:
     """What of the held-out splits is trained on too: units, texts, and texts in another case or with other spaces."""
-    exact, folded = ({_hash(form(one)) for one in examples["train"]} for form in (_texts_of, _folded))
-    units = {one.unit for one in examples["train"] if one.unit is not None}
+
+    def folded(example: Example) -> int:
+        return digest(text.strip().casefold() for text in example.texts)
+
+    train = examples["train"]
+    units = {one.unit for one in train} - {None}
+    texts, near = {digest(one.texts) for one in train}, {folded(one) for one in train}
+    numbers = "; numbers that begin again in each file are no leak" if unit == "group" else ""
     leaks = []
     for split in ("validation", "test"):
         own = examples.get(split, ())
-        shared = len({one.unit for one in own} & units)
-        if shared:
-            numbers = "; numbers that begin again in each file are no leak" if unit == "group" else ""
-            leaks.append(f"{_are(shared, str(unit), split)} in the train split too{numbers}")
-        other = [one for one in own if _hash(one.texts) not in exact]
-        if len(other) < len(own):
-            leaks.append(f"{_are(len(own) - len(other), 'example', split)} in the train split too")
-        near = sum(_hash(_folded(one)) in folded for one in other)
-        if near:
-            leaks.append(f"{_are(near, 'example', split)} in the train split too, but for case or spaces at the ends")
+        others = [one for one in own if digest(one.texts) not in texts]
+        for count, thing, beside in (
+            (len({one.unit for one in own} & units), str(unit), numbers),
+            (len(own) - len(others), "example", ""),
+            (sum(folded(one) in near for one in others), "example", ", but for case or spaces at the ends"),
+        ):
+            if count:
+                are = "is" if count == 1 else "are"
+                leaks.append(f"{plural(count, thing)} of the {split} split {are} in the train split too{beside}")
     return leaks
-
-
-def _are(count: int, thing: str, split: str) -> str:
-    return f"{plural(count, thing)} of the {split} split {'is' if count == 1 else 'are'}"
-
-
-def _texts_of(example: Example) -> tuple[str, ...]:
-    return example.texts
-
-
-def _folded(example: Example) -> tuple[str, ...]:
-    return tuple(text.strip().casefold() for text in example.texts)
 
 
 def _contradictions(examples: Mapping[str, list[Example]], answer: Answer) -> list[str]:
     """Equal texts whose labels differ. Of answers that are written several may be right."""
     if answer in ("text", "span"):
         return []
-    labels: dict[int, list[str]] = {}
-    for one in itertools.chain.from_iterable(examples.values()):
-        if one.answer is not None:
-            labels.setdefault(_hash(one.texts), []).append(str(one.answer))
+    labels: dict[int, list[str]] = defaultdict(list)
+    for one in (one for own in examples.values() for one in own if one.answer is not None):
+        labels[digest(one.texts)].append(str(one.answer))
     differing = [each for each in labels.values() if len(set(each)) > 1]
     if not differing:
         return []
@@ -479,17 +506,6 @@ def _contradictions(examples: Mapping[str, list[Example]], answer: Answer) -> li
 @cache
 def _warn(leak: str) -> None:
     print(f"scaling: warning: {leak}", file=sys.stderr)
-
-
-def _texts(examples: list[Example], sample: int) -> Iterator[str]:
-    """Training text for a tokenizer that learns, up to its `sample` of bytes."""
-    left = sample
-    for example in examples:
-        for text in (" ".join(example.texts), example.target or ""):
-            if left <= 0:
-                return
-            yield text
-            left -= len(text.encode())
 
 
 @cache

@@ -12,7 +12,7 @@ import pyarrow.parquet
 import pytest
 import zstandard
 
-from scaling.data.corpus.document import Document
+from scaling.data.documents import Document
 from scaling.errors import BAD_INPUT, ScalingError
 from scaling.schema import build
 
@@ -107,84 +107,43 @@ def test_names_with_brackets_are_names(tmp_path: Path) -> None:
     assert [document.text for document in documents(tmp_path, files=str(tmp_path / "*.txt"))] == ["here"]
 
 
-def test_translations_line_by_line(tmp_path: Path) -> None:
-    (tmp_path / "en").write_text("one\ntwo\n")
-    (tmp_path / "de").write_text("eins\nzwei\n")
-    corpus = build("corpus", {"kind": "Parallel", "source": str(tmp_path / "en"), "target": str(tmp_path / "de")})
-    assert list(corpus.snapshot(tmp_path).documents()) == [Document("eins", "one"), Document("zwei", "two")]
-    (tmp_path / "de").write_text("eins\n")
-    with pytest.raises(ScalingError, match="de:2: it has 1 line, and en has 2"):
-        list(corpus.snapshot(tmp_path).documents())
-
-
 # --- bad input ---
 
 
-def refused(root: Path, **line: object) -> str:
+ZIPPED = gzip.compress(("some words in a row\n" * 1000).encode())
+
+
+@pytest.mark.parametrize(
+    ("files", "line", "message"),
+    [
+        ({}, {"files": "none.txt"}, "files='none.txt': there is no such file"),
+        ({"a.txt": b"x" * 10 + b"\xff\n"}, {}, "a.txt: byte 10 is 0xff, which is not UTF-8"),
+        ({"0.txt": b"", "a.txt": b"x" * 3_000_001 + b"\xff\n"}, {}, "a.txt: byte 3000001 is 0xff, which is not UTF-8"),
+        # the lone byte of a character ends a block of the search
+        ({"a.txt": b"x" * ((1 << 20) - 1) + b"\xc3y"}, {}, f"a.txt: byte {(1 << 20) - 1} is 0xc3"),
+        ({"a.txt.gz": gzip.compress(b"good\n\nb\xe9d\n")}, {}, "byte 7 of the decompressed text is 0xe9"),
+        ({"a.txt.gz": ZIPPED[:-20]}, {}, "a.txt.gz: it cannot be decompressed"),
+        ({"a.jsonl": b'{"text": "' + b"x" * (1 << 20) + b"\xff\n"}, {}, "a.jsonl:1: byte 1048586 of the line is 0xff"),
+        ({"a.jsonl": b'{"text": "good"}\n{"text": "bad\n'}, {}, "a.jsonl:2: is not JSON"),
+        (
+            {"a.jsonl": b'{"text": "x"}\n'},
+            {"text": "{txet}"},
+            "text: the data have no field 'txet'; did you mean 'text'?",
+        ),
+        ({"a.txt": b"x", "b.jsonl": b'{"text": "x"}\n'}, {}, "files of several formats: json, text"),
+        ({"a.txt": b"x"}, {"validation": "a.txt"}, "a.txt: it is named for training and for validation"),
+        ({"a.parquet": b"PAR1" + b"x" * 100}, {}, "a.parquet: this is no whole Parquet file"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else None,
+)
+def test_bad_input_is_one_line_with_the_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, files: dict[str, bytes], line: dict[str, str], message: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name, content in files.items():
+        (tmp_path / name).write_bytes(content)
     with pytest.raises(ScalingError) as caught:
-        documents(root, **line)
+        documents(tmp_path, **{"files": "*", **line})
     assert caught.value.code == BAD_INPUT
-    return str(caught.value)
-
-
-def test_a_missing_file(tmp_path: Path) -> None:
-    assert "none.txt': there is no such file" in refused(tmp_path, files=str(tmp_path / "none.txt"))
-
-
-@pytest.mark.parametrize(("before", "name"), [(10, "a.txt"), (3_000_001, "a.txt"), (1_048_575, "a.jsonl")])
-def test_undecodable_bytes_with_file_and_offset(tmp_path: Path, before: int, name: str) -> None:
-    file = tmp_path / name
-    (tmp_path / f"0.{file.suffix}").write_text("")
-    start = b'{"text": "' if file.suffix == ".jsonl" else b""
-    file.write_bytes(start + b"x" * (before - len(start)) + b"\xff" + b"\n")
-    line, place = (":1", " of the line") if file.suffix == ".jsonl" else ("", "")
-    told = refused(tmp_path, files=str(file))
-    assert told.startswith(f"{file}{line}: byte {before}{place} is 0xff, which is not UTF-8")
-
-
-def test_an_offset_within_a_split_character(tmp_path: Path) -> None:
-    file = tmp_path / "a.txt"
-    file.write_bytes(b"x" * ((1 << 20) - 1) + "é".encode()[:1] + b"y")  # the lone byte ends a chunk of the search
-    assert f"byte {(1 << 20) - 1} is 0xc3" in refused(tmp_path, files=str(file))
-
-
-def test_undecodable_bytes_under_compression(tmp_path: Path) -> None:
-    file = tmp_path / "a.txt.gz"
-    file.write_bytes(gzip.compress(b"good\n\nb\xe9d\n"))
-    assert "byte 7 of the decompressed text is 0xe9" in refused(tmp_path, files=str(file))
-
-
-def test_a_compressed_file_that_was_cut_short(tmp_path: Path) -> None:
-    file = tmp_path / "a.txt.gz"
-    file.write_bytes(gzip.compress(("some words in a row\n" * 1000).encode())[:-20])
-    assert "a.txt.gz: it cannot be decompressed" in refused(tmp_path, files=str(file))
-
-
-def test_a_line_that_is_no_json(tmp_path: Path) -> None:
-    (tmp_path / "a.jsonl").write_text('{"text": "good"}\n{"text": "bad\n')
-    assert "a.jsonl:2: is not JSON" in refused(tmp_path, files=str(tmp_path / "a.jsonl"))
-
-
-def test_a_table_that_was_cut_short(tmp_path: Path) -> None:
-    parquet(tmp_path / "a.parquet", ["x"] * 100)
-    content = (tmp_path / "a.parquet").read_bytes()
-    (tmp_path / "a.parquet").write_bytes(content[:-30])
-    assert "a.parquet: this is no whole Parquet file" in refused(tmp_path, files=str(tmp_path / "a.parquet"))
-
-
-def test_a_field_that_is_not_there(tmp_path: Path) -> None:
-    jsonl(tmp_path / "a.jsonl", ["x"])
-    told = refused(tmp_path, files=str(tmp_path / "a.jsonl"), text="{txet}")
-    assert told == "text: the data have no field 'txet'; did you mean 'text'?"
-
-
-def test_files_of_several_formats(tmp_path: Path) -> None:
-    text(tmp_path / "a.txt", ["x"])
-    jsonl(tmp_path / "b.jsonl", ["x"])
-    assert "files of several formats: json, text" in refused(tmp_path, files=str(tmp_path / "*"))
-
-
-def test_a_file_for_training_and_for_validation(tmp_path: Path) -> None:
-    text(tmp_path / "a.txt", ["x"])
-    told = refused(tmp_path, files=str(tmp_path / "*.txt"), validation=str(tmp_path / "a.txt"))
-    assert "it is named for training and for validation" in told
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)

@@ -14,8 +14,8 @@ import pytest
 import zstandard
 
 from scaling.config import load, shipped
-from scaling.data.corpus import hub
-from scaling.data.corpus.document import Document
+from scaling.data.documents import Document
+from scaling.data.sets import Published
 from scaling.errors import BAD_INPUT, ScalingError
 from scaling.schema import build
 
@@ -131,7 +131,9 @@ def refused(read: Callable[[], object]) -> str:
 def test_no_network_gives_one_line_with_what_works_without(name: str, tmp_path: Path) -> None:
     corpus = load("decoder", [f"data={name}"]).build("data").corpus
     told = refused(lambda: corpus.snapshot(tmp_path))
-    assert told.startswith(f"no network, and {corpus.path} is on the hub; without one, data=synthetic and data=python")
+    assert told.startswith(
+        f"path='{corpus.path}': no network, and the set is on the hub; without one, data=synthetic and"
+    )
 
 
 def test_a_network_that_does_not_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -148,7 +150,7 @@ def test_a_bad_revision(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
         response = cast(Any, httpx.Response(404, request=httpx.Request("GET", "http://127.0.0.1")))
         raise huggingface_hub.errors.RevisionNotFoundError("404\nInvalid rev id: nowhere", response=response)
 
-    monkeypatch.setattr(hub, "_reach", lambda _: None)
+    monkeypatch.setattr(Published, "_reach", lambda _: None)
     monkeypatch.setattr(huggingface_hub.HfApi, "dataset_info", unknown)
     corpus = build("corpus", {"kind": "Hub", "path": "allenai/c4", "revision": "nowhere"})
     assert refused(lambda: corpus.snapshot(tmp_path)) == "revision='nowhere': allenai/c4 has no such revision"
@@ -168,7 +170,7 @@ def test_a_branch_is_pinned_to_its_commit(tmp_path: Path, monkeypatch: pytest.Mo
         asked.update(options, path=path, config=config)
         return datasets.Dataset.from_list([{"text": "a page"}]).to_iterable_dataset()
 
-    monkeypatch.setattr(hub, "_reach", lambda _: None)
+    monkeypatch.setattr(Published, "_reach", lambda _: None)
     monkeypatch.setattr(huggingface_hub.HfApi, "dataset_info", lambda *_, **__: Info())
     monkeypatch.setattr(datasets, "load_dataset", load_dataset)
     snapshot = build("corpus", {"kind": "Hub", "path": "x/y", "revision": "main"}).snapshot(tmp_path)

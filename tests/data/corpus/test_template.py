@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from scaling.data.corpus.document import fill
+from scaling.data.documents import fill
 from scaling.errors import ScalingError
 
 ROW = {

@@ -11,7 +11,7 @@ import pytest
 
 from scaling.cli import main
 from scaling.config import load, shipped
-from scaling.data.corpus import hub
+from scaling.data.sets import Published
 from scaling.errors import ScalingError
 from scaling.schema import build
 from tests.data.task.layouts import AX_B, ENTAILED, LAYOUTS
@@ -182,46 +182,43 @@ def two(tmp_path: Path, split: str, rows: list[dict[str, Any]], good: list[dict[
 GOOD = [{"sentence": "a", "label": "0"}, {"sentence": "b", "label": "1"}]
 
 
-def test_an_unknown_label_in_the_test_split_is_refused(tmp_path):
-    data = two(tmp_path, "test", [GOOD[0], {"sentence": "c", "label": "2"}], GOOD, "cola")
-    with pytest.raises(ScalingError, match=r"data.label: test split, test.jsonl, example 2: .* no such label '2'"):
-        data.open("train", tmp_path / "data")
-
-
-def test_a_missing_column_is_refused(tmp_path):
-    data = two(tmp_path, "validation", [{"text": "c", "label": "1"}], GOOD, "cola")
-    with pytest.raises(ScalingError, match=r"validation split.*no field 'sentence'"):
-        data.open("train", tmp_path / "data")
-
-
-def test_a_label_that_is_missing_is_refused_but_in_the_test_split(tmp_path):
-    rows = [*GOOD, {"sentence": "c", "label": None}]
-    assert two(tmp_path, "test", rows, GOOD, "cola").open("test", tmp_path / "data").examples[2].answer is None
-    with pytest.raises(ScalingError, match=r"train split, train.jsonl, example 3: it has no label"):
-        two(tmp_path, "train", rows, GOOD, "cola").open("train", tmp_path / "data")
-
-
-def test_an_empty_split_is_refused(tmp_path):
-    rows = [{"premise": "p", "hypothesis": "h", "label": None}]
-    with pytest.raises(ScalingError, match=r"the validation split is empty"):
-        two(tmp_path, "validation", rows, [{**PREMISE, "label": "0"}], "snli").open("train", tmp_path / "data")
-
-
 PREMISE = {"premise": "p", "hypothesis": "h"}
+SPAN = {"question": "q", "context": "Ann met Bob"}
+UNLABELLED = [*GOOD, {"sentence": "c", "label": None}]
+REFUSED = {
+    "an unknown label in the test split": (
+        ("cola", "test", [GOOD[0], {"sentence": "c", "label": "2"}], GOOD),
+        r"data.label: test split, test.jsonl, example 2: .* no such label '2'",
+    ),
+    "a missing column": (
+        ("cola", "validation", [{"text": "c", "label": "1"}], GOOD),
+        r"validation split.*no field 'sentence'",
+    ),
+    "a missing label": (("cola", "train", UNLABELLED, GOOD), r"train split, train.jsonl, example 3: it has no label"),
+    "an empty split": (
+        ("snli", "validation", [{**PREMISE, "label": None}], [{**PREMISE, "label": "0"}]),
+        r"the validation split is empty",
+    ),
+    "a span that is not in its context": (
+        ("squad1", "train", [{**SPAN, "answers": {"text": ["Bob"], "answer_start": [7]}}], []),
+        r"train split, train.jsonl, example 1: the span 'Bob' is not in its context at 7",
+    ),
+    "a question without an answer where all have one": (
+        ("squad1", "train", [{**SPAN, "answers": {"text": [], "answer_start": []}}], []),
+        r"it has no answer; set data.none=allowed",
+    ),
+}
 
 
-def test_a_span_that_is_not_in_its_context_is_refused(tmp_path):
-    row = {"question": "q", "context": "Ann met Bob", "answers": {"text": ["Bob"], "answer_start": [7]}}
-    with pytest.raises(
-        ScalingError, match=r"train split, train.jsonl, example 1: the span 'Bob' is not in its context at 7"
-    ):
-        two(tmp_path, "train", [row], [row], "squad1").open("train", tmp_path / "data")
+@pytest.mark.parametrize("what", REFUSED)
+def test_what_is_refused(what, tmp_path):
+    (name, split, rows, good), message = REFUSED[what]
+    with pytest.raises(ScalingError, match=message):
+        two(tmp_path, split, rows, good or rows, name).open("train", tmp_path / "data")
 
 
-def test_a_question_without_an_answer_is_refused_where_all_have_one(tmp_path):
-    row = {"question": "q", "context": "Ann met Bob", "answers": {"text": [], "answer_start": []}}
-    with pytest.raises(ScalingError, match=r"it has no answer; set data.none=allowed"):
-        two(tmp_path, "train", [row], [row], "squad1").open("train", tmp_path / "data")
+def test_a_label_may_be_missing_in_the_test_split(tmp_path):
+    assert two(tmp_path, "test", UNLABELLED, GOOD, "cola").open("test", tmp_path / "data").examples[2].answer is None
 
 
 def test_examples_that_are_trained_on_and_tested_are_counted(tmp_path, capsys):
@@ -286,15 +283,15 @@ def test_what_was_prepared_of_the_hub_is_opened_without_it(tmp_path, monkeypatch
     rows, special, _ = LAYOUTS["cola"]
     asked = []
 
-    def commit(self):
-        asked.append(self.split)
-        return "c" * 40
+    def load_dataset(path: str, config: str | None, *, split: str, revision: str, **options: Any) -> datasets.Dataset:
+        asked.append((split, revision))
+        return table(rows, special)
 
-    monkeypatch.setattr(hub.Hub, "_commit", commit)
-    monkeypatch.setattr(hub.Hub, "_open", lambda self, split, revision: table(rows, special))
+    monkeypatch.setattr(Published, "commit", "c" * 40)
+    monkeypatch.setattr(datasets, "load_dataset", load_dataset)
     data = build("data", line("cola"))
     home = data.prepare(tmp_path)
-    assert set(asked) == {"train", "validation", "test"}
+    assert asked == [(split, "c" * 40) for split in ("train", "validation", "test")]
     monkeypatch.undo()
     again = build("data", line("cola"))
     assert [again.open(split, tmp_path).home for split in ("train", "test")] == [home, home]

@@ -1,18 +1,17 @@
-"""Documents and pairs of a corpus: what a row becomes, and what is wrong with one."""
+"""Documents: what rows become by templates, which split each is for, and what a corpus is."""
 
 from __future__ import annotations
 
-import codecs
 import hashlib
-import io
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import IO, Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
-from scaling.errors import ScalingError, check_regular, nearest
+from scaling.data.rows import Row
+from scaling.errors import ScalingError, nearest
 
 
 class Document(NamedTuple):
@@ -28,11 +27,7 @@ class Document(NamedTuple):
 
     def digest(self) -> int:
         """64 bits of the text alone, so that equal documents are recognised as equal wherever they are."""
-        hashed = hashlib.blake2b(digest_size=8)
-        for side in self.sides():
-            hashed.update(side.encode())
-            hashed.update(b"\0")
-        return int.from_bytes(hashed.digest(), "big")
+        return digest(self.sides())
 
 
 @dataclass(frozen=True)
@@ -61,10 +56,6 @@ class Corpus(Protocol):
         ...
 
 
-def sides(source: str | None) -> tuple[str, ...]:
-    return ("text",) if source is None else ("text", "source")
-
-
 def size(document: Document) -> int:
     """Bytes of a document's text in UTF-8."""
     try:
@@ -74,23 +65,35 @@ def size(document: Document) -> int:
         raise ScalingError(f"a document holds half a surrogate pair, near {shown}", fix="fix it in the file") from error
 
 
-def limited(documents: Iterable[Document], limit: int | None) -> Iterator[Document]:
-    """Documents until `limit` bytes of text have gone by."""
+def documents(
+    rows: Iterable[Row], text: str, source: str | None, split: str | None = None, limit: int | None = None
+) -> Iterator[Document]:
+    """The documents that templates make of rows, until `limit` bytes of text have gone by. A row where a field of the
+    templates is empty makes none.
+    """
     left = float("inf") if limit is None else limit
-    for document in documents:
+    for row in rows:
+        filled = fill(text, row, "text")
+        question = None if source is None else fill(source, row, "source")
+        if filled is None or (source is not None and question is None):
+            continue
         if left <= 0:
             return
+        document = Document(filled, question, split)
         yield document
-        left -= size(document)
+        left -= 0 if limit is None else size(document)
 
+
+# --- templates ---
 
 _FIELD = re.compile(r"\{([^{}:]+)(?::([^{}]*))?\}")
+_WHOLE = re.compile(r"\{([^{}:]+)\}")
 _FORM = re.compile(r",?(\.[0-9]{1,2})?[deEfFgGnosxX%]?")  # without a width, which a row's memory would have to hold
 _NESTED = re.compile(r"\{[^{}:\s\"']+:[^{}\s]*\{")
 _CONVERSION = re.compile(r"![rsa]$")
 
 
-def fill(template: str, row: Mapping[str, Any], key: str) -> str | None:
+def fill(template: str, row: Row, key: str) -> str | None:
     """`template` with the row's fields in their places; None where a field of it is empty in this row."""
     _check(template, key)
     parts: list[str] = []
@@ -104,27 +107,26 @@ def fill(template: str, row: Mapping[str, Any], key: str) -> str | None:
     return "".join([*parts, template[end:]])
 
 
+def value_of(template: str, row: Row, key: str) -> Any:
+    """A field as the row holds it where the template is this field alone, or else the template filled in."""
+    whole = _WHOLE.fullmatch(template)
+    return fill(template, row, key) if whole is None else _field(whole[1], row, key)
+
+
 @cache
 def _check(template: str, key: str) -> None:
     """Refuse what Python's templates have and these do not."""
     fix = "write {field}, {field.within}, or a number as {field:.1f}"
     if nested := _NESTED.search(template):
         raise ScalingError(f"a field is within the form of another: {nested[0]}", key=key, value=template, fix=fix)
-    for field in _FIELD.finditer(template):
-        if _CONVERSION.search(field[1]):
-            raise ScalingError(f"{field[0]} has a conversion", key=key, value=template, fix=fix)
-        if not _FORM.fullmatch(field[2] or ""):
-            raise ScalingError(f"{field[0]} has a form that is none of a number", key=key, value=template, fix=fix)
+    for found in _FIELD.finditer(template):
+        if _CONVERSION.search(found[1]):
+            raise ScalingError(f"{found[0]} has a conversion", key=key, value=template, fix=fix)
+        if not _FORM.fullmatch(found[2] or ""):
+            raise ScalingError(f"{found[0]} has a form that is none of a number", key=key, value=template, fix=fix)
 
 
-def document(row: Mapping[str, Any], text: str, source: str | None, split: str | None) -> Document | None:
-    """The document that templates make of a row; None where a field of theirs is empty in it."""
-    filled = fill(text, row, "text")
-    question = None if source is None else fill(source, row, "source")
-    return None if filled is None or (source is not None and question is None) else Document(filled, question, split)
-
-
-def _field(path: str, row: Mapping[str, Any], key: str) -> Any:
+def _field(path: str, row: Row, key: str) -> Any:
     value: Any = row
     for name in path.split("."):
         if isinstance(value, Mapping):
@@ -147,68 +149,39 @@ def _shown(value: Any, form: str, key: str) -> str:
         raise ScalingError(f"{str(value)[:80]!r} cannot be written as {form!r}", key=key) from error
 
 
-COMPRESSIONS = (".gz", ".zst")
-_CHUNK = 1 << 20
+# --- splits ---
 
 
-def diagnose(files: Sequence[Path], kind: str, error: Exception) -> ScalingError:
-    """What is wrong with files of one kind (text, json, parquet, separated) that `error` kept from being read."""
-    for file in files:
-        for look in _LOOKS[kind]:
-            diagnosis = look(file)
-            if diagnosis is not None:
-                return diagnosis
-    return ScalingError(f"it cannot be read: {error}", file=files[0])
+def digest(texts: Iterable[str]) -> int:
+    """64 bits of texts."""
+    hashed = hashlib.blake2b(digest_size=8)
+    for text in texts:
+        hashed.update(text.encode("utf-8", "surrogatepass") + b"\0")
+    return int.from_bytes(hashed.digest(), "big")
 
 
-def _undecodable(file: Path) -> ScalingError | None:
-    """Where the bytes of a file stop being UTF-8, or its compression stops making sense."""
-    decoder = codecs.getincrementaldecoder("utf-8")()
-    read = decoded = 0
-    try:
-        with opened(file) as content:
-            while True:
-                chunk = content.read(_CHUNK)
-                decoder.decode(chunk, final=not chunk)
-                if not chunk:
-                    return None
-                read += len(chunk)
-                decoded = read - len(decoder.getstate()[0])
-    except UnicodeDecodeError as error:
-        where = " of the decompressed text" if file.suffix in COMPRESSIONS else ""
-        return ScalingError(
-            f"byte {decoded + error.start}{where} is 0x{error.object[error.start]:02x}, which is not UTF-8",
-            file=file,
-            fix="convert the file to UTF-8",
-        )
-    except Exception as error:  # each compression has an exception of its own
-        return ScalingError(f"it cannot be decompressed: {error}", file=file, fix="copy or compress it again")
+def is_held_out(texts: Iterable[str], fraction: float) -> bool:
+    """Whether texts are for validation: where their hash is below a fraction of all hashes."""
+    return digest(texts) < fraction * 2**64
 
 
-def _no_parquet(file: Path) -> ScalingError | None:
-    import pyarrow.parquet
+@dataclass
+class Splitter:
+    """Which split a document is for; None for one that is in validation already, or empty."""
 
-    try:
-        with pyarrow.parquet.ParquetFile(file) as content:
-            for _ in content.iter_batches():
-                pass
-    except (ValueError, OSError) as error:
-        return ScalingError(f"this is no whole Parquet file: {error}", file=file)
-    return None
+    fraction: float
+    held_out: set[int] = field(default_factory=set)  # hashes of the documents that their publisher held out
+    dropped: int = 0
 
-
-def opened(file: Path) -> IO[bytes]:
-    """The bytes of a file, without its compression."""
-    import fsspec
-
-    check_regular(file)
-    content = fsspec.open(str(file), "rb", compression="infer").open()  # type: ignore[union-attr]
-    return io.BufferedReader(content) if file.suffix == ".zst" else content  # Zstandard's own has no lines
-
-
-_LOOKS: dict[str, Sequence[Callable[[Path], ScalingError | None]]] = {
-    "text": (_undecodable,),
-    "separated": (_undecodable,),
-    "json": (_undecodable,),
-    "parquet": (_no_parquet,),
-}
+    def __call__(self, document: Document) -> str | None:
+        size(document)  # refuses text that has no bytes
+        if not all(side.strip() for side in document.sides()):
+            return None
+        hashed = document.digest()
+        if document.split == "validation":
+            self.held_out.add(hashed)
+            return "validation"
+        if hashed in self.held_out:
+            self.dropped += 1
+            return None
+        return document.split or ("validation" if hashed < self.fraction * 2**64 else "train")

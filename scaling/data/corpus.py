@@ -1,0 +1,275 @@
+"""Corpora: where documents come from. The public classes here are the kinds of `corpus:`."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import re
+import sysconfig
+import tokenize
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from scaling import atomic
+from scaling.data import rows
+from scaling.data.documents import Document, Snapshot, documents
+from scaling.data.rows import Row
+from scaling.data.sets import Published, saved_folder, saved_rows, saved_stamp
+from scaling.errors import ScalingError
+from scaling.schema import Long
+
+OFFLINE = (
+    "without one, data=synthetic and data=python always work, {kind: Files, files: …} reads your own, and corpus.path "
+    "may be a folder that holds a copy of the set"
+)
+_ROWS = 256  # sources held in memory while copying
+
+
+def _sides(source: str | None) -> tuple[str, ...]:
+    return ("text",) if source is None else ("text", "source")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Files:
+    """Local text, JSON lines (.jsonl), .csv, .tsv or Parquet, also as .gz and .zst; a row of a table is one document.
+
+    `files` are paths, globs or folders. `text` and `source` are templates over a row's fields; with `source`, documents
+    are pairs of which `text` is the target. Plain text is cut into documents by `document`; its one field is `text`.
+    `limit` is in bytes of text, of which those of `validation` are none.
+    """
+
+    files: str | list[str]
+    validation: str | list[str] | None = None
+    text: str = "{text}"
+    source: str | None = None
+    document: rows.Unit = "paragraph"
+    limit: Long | None = None
+
+    @property
+    def sides(self) -> tuple[str, ...]:
+        return _sides(self.source)
+
+    def snapshot(self, folder: Path) -> Snapshot:
+        train = rows.find(self.files, "files")
+        held_out = [] if self.validation is None else rows.find(self.validation, "validation")
+        both = set(train) & set(held_out)
+        if both:
+            raise ScalingError("it is named for training and for validation", file=min(both))
+        every = [*train, *held_out]
+        size = None
+        if not any(file.suffix in rows.COMPRESSIONS or rows.format_of(file) == "parquet" for file in every):
+            size = sum(file.stat().st_size for file in every)
+
+        def read() -> Iterator[Document]:
+            templates = self.text, self.source
+            if held_out:
+                yield from documents(rows.read(held_out, self.document), *templates, "validation")
+            split = "train" if held_out else None
+            yield from documents(rows.read(train, self.document), *templates, split, self.limit)
+
+        return Snapshot(rows.stamp(every), size if self.limit is None else self.limit, read)
+
+    def changed(self, stamp: dict[str, Any]) -> Path | None:
+        return rows.changed(stamp, self.files, self.validation)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Saved:
+    """A set, or a split of one with several, that `save_to_disk` of the `datasets` library wrote to the folder `path`.
+
+    `text` and `source` are templates over a row's fields; with `source`, documents are pairs of which `text` is the
+    target. A folder with a single set has no splits.
+    """
+
+    path: str
+    split: str = "train"
+    validation: str | None = None
+    text: str = "{text}"
+    source: str | None = None
+
+    @property
+    def sides(self) -> tuple[str, ...]:
+        return _sides(self.source)
+
+    def snapshot(self, folder: Path) -> Snapshot:
+        train = saved_folder(self.path, self.split)
+        held_out = None if self.validation is None else saved_folder(self.path, self.validation, "validation")
+        if train == held_out:
+            raise ScalingError("it is trained on", key="validation", value=self.validation, fix="name another split")
+
+        def read() -> Iterator[Document]:
+            if held_out is not None:
+                yield from documents(saved_rows(held_out), self.text, self.source, "validation")
+            yield from documents(saved_rows(train), self.text, self.source, "train" if held_out else None)
+
+        return Snapshot(saved_stamp(*([train, held_out] if held_out else [train])), None, read)
+
+    def changed(self, stamp: dict[str, Any]) -> Path | None:
+        return rows.changed(stamp)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hub:
+    """A split of a set on the hub; `path` is its name there, or a folder with a copy of it.
+
+    `text` and `source` are templates over a row's fields; with `source`, documents are pairs of which `text` is the
+    target. Where rows are lines of longer documents, `begins` is a pattern that the first line of each matches.
+    `limit` is in bytes of text.
+    """
+
+    path: str
+    revision: str
+    config: str | None = None
+    split: str = "train"
+    validation: str | None = None
+    text: str = "{text}"
+    source: str | None = None
+    begins: str | None = None
+    limit: Long | None = None
+    reading: Literal["streaming", "cached"] = "streaming"
+
+    def __post_init__(self) -> None:
+        if not self.revision.strip():
+            raise ScalingError("a set on the hub needs a revision", key="revision", fix="give a commit, or main")
+
+    @property
+    def sides(self) -> tuple[str, ...]:
+        return _sides(self.source)
+
+    def snapshot(self, folder: Path) -> Snapshot:
+        if rows.is_saved(Path(self.path).expanduser()):
+            fix = f"write data.corpus='{{kind: Saved, path: {self.path}}}'"
+            what = "the folder holds a data set that `save_to_disk` wrote"
+            raise ScalingError(what, key="path", value=self.path, fix=fix)
+        published = Published(self.path, self.revision, self.config, OFFLINE, self.reading == "streaming")
+
+        def read() -> Iterator[Document]:
+            templates = self.text, self.source
+            if self.validation is not None:
+                yield from documents(self._joined(published.rows(self.validation)), *templates, "validation")
+            split = None if self.validation is None else "train"
+            yield from documents(self._joined(published.rows(self.split)), *templates, split, self.limit)
+
+        return Snapshot(published.stamp, self.limit, read)
+
+    def changed(self, stamp: dict[str, Any]) -> Path | None:
+        return rows.changed(stamp)
+
+    def _joined(self, lines: Iterator[Row]) -> Iterator[Row]:
+        """Rows whose `text` is the lines from one that begins a document up to the next."""
+        if self.begins is None:
+            yield from lines
+            return
+        begins = re.compile(self.begins)
+        held: list[str] = []
+        for row in lines:
+            if held and begins.search(row["text"]):
+                yield {"text": "".join(held)}
+                held = []
+            held.append(row["text"])
+        if held:
+            yield {"text": "".join(held)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parallel:
+    """Two texts of equally many lines, of which line i of `target` answers line i of `source`."""
+
+    source: str
+    target: str
+
+    @property
+    def sides(self) -> tuple[str, ...]:
+        return _sides(self.source)
+
+    def snapshot(self, folder: Path) -> Snapshot:
+        files = [self._file("source"), self._file("target")]
+        size = sum(file.stat().st_size for file in files)
+        return Snapshot(
+            rows.stamp(files), size, lambda: (Document(target, source) for source, target in rows.pairs(*files))
+        )
+
+    def changed(self, stamp: dict[str, Any]) -> Path | None:
+        return rows.changed(stamp, self.source, self.target)
+
+    def _file(self, key: str) -> Path:
+        files = rows.find(getattr(self, key), key, (*rows.OF_FOLDERS, ""))
+        if len(files) > 1:
+            raise ScalingError(f"{len(files)} files", key=key, value=getattr(self, key), fix="name one file a side")
+        return files[0]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Python:
+    """Sources of the interpreter's standard library and of the packages installed with it, one document per file.
+
+    Packages change, so what is found the first time is copied into a snapshot, and the snapshot is the corpus from then
+    on. Files come in the order of their names' hashes, so that a `limit` (in bytes) takes some of everything.
+    """
+
+    reach: Literal["installed", "standard"] = "installed"
+    limit: Long | None = None
+
+    @property
+    def sides(self) -> tuple[str, ...]:
+        return ("text",)
+
+    def snapshot(self, folder: Path) -> Snapshot:
+        file = folder / "snapshots" / f"python-{self.reach}-{self.limit or 'all'}.parquet"
+        record = file.with_suffix(".json")
+        if not record.exists():
+            self._copy(file, record)
+        cached = atomic.read_json(record)
+        if not file.exists() or rows.sha256(file) != cached["sha256"]:
+            raise ScalingError("the snapshot differs from its record", file=file, fix=f"remove it and {record.name}")
+        stamp = {"snapshot": cached["sha256"]}
+        return Snapshot(stamp, cached["bytes"], lambda: documents(rows.read([file]), "{text}", None))
+
+    def changed(self, stamp: dict[str, Any]) -> None:
+        """Nothing: the snapshot was taken so that packages may change."""
+
+    def _copy(self, file: Path, record: Path) -> None:
+        import pyarrow as arrow
+        import pyarrow.parquet as parquet
+
+        file.parent.mkdir(parents=True, exist_ok=True)
+        partial_file = file.with_suffix(".partial")
+        schema = arrow.schema({"path": arrow.string(), "text": arrow.string()})
+        size = count = 0
+        with partial_file.open("wb") as content:
+            with parquet.ParquetWriter(content, schema, compression="zstd") as writer:
+                sources = self._sources()
+                while group := [{"path": name, "text": text} for name, text in itertools.islice(sources, _ROWS)]:
+                    writer.write_table(arrow.Table.from_pylist(group, schema))
+                    size += sum(len(source["text"].encode()) for source in group)
+                    count += len(group)
+            atomic.flush(content)
+        partial_file.replace(file)
+        # Written last: a snapshot without its record is taken again.
+        atomic.write_json(record, {"sha256": rows.sha256(file), "bytes": size, "files": count})
+
+    def _sources(self) -> Iterator[tuple[str, str]]:
+        """The name and the text of each source, up to the limit. No name contains this machine's paths."""
+        paths = sysconfig.get_paths()
+        roots = [("stdlib", "lib")]
+        if self.reach == "installed":
+            roots += [("purelib", "packages"), ("platlib", "packages")]
+        files: dict[str, Path] = {}
+        for root, prefix in roots:
+            for file in Path(paths[root]).rglob("*.py"):
+                inside = file.relative_to(paths[root]).as_posix()
+                if not (root == "stdlib" and inside.startswith(("site-packages/", "dist-packages/"))):
+                    files[f"{prefix}/{inside}"] = file
+        left = float("inf") if self.limit is None else self.limit
+        for name in sorted(files, key=lambda name: hashlib.sha256(name.encode()).digest()):
+            if left <= 0:
+                return
+            try:
+                with tokenize.open(files[name]) as content:  # as Python itself decodes it (PEP 263)
+                    text = content.read()
+            except (SyntaxError, UnicodeDecodeError, OSError):  # Python would refuse it
+                continue
+            left -= len(text.encode())
+            yield name, text

@@ -1,0 +1,314 @@
+"""Rows of local files, with the file, and the line or the byte, of each mistake.
+
+A row is a record by name: of JSON lines and tables their columns, of plain text the field `text`. Files may be
+compressed (.gz, .zst).
+"""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import glob
+import hashlib
+import io
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from itertools import zip_longest
+from pathlib import Path
+from typing import IO, Any, Literal
+
+from scaling import json_lines
+from scaling.config import SAVED
+from scaling.errors import ScalingError, check_regular, plural
+
+Row = Mapping[str, Any]
+Unit = Literal["line", "paragraph", "file"]
+
+COMPRESSIONS = (".gz", ".zst")
+SEPARATORS = {".csv": ",", ".tsv": "\t"}
+FORMATS = {".jsonl": "json", ".ndjson": "json", ".json": "json", ".parquet": "parquet"}
+FORMATS |= dict.fromkeys(SEPARATORS, "separated")  # anything else is text
+# What is read of a folder: these are text or a table of it, and the folder's other files may be anything.
+OF_FOLDERS = (*FORMATS, ".txt", ".text", ".md", ".rst", ".tex")
+
+_BLOCK = 10 << 20  # characters of a text that are read at once
+_ROWS = 256  # of Parquet that are in memory at once
+_LONGEST = 1 << 26  # characters of a field: a quote that is never closed would take in the rest of the file
+_OTHERS = ";\t|,"  # separators that a file may have under the wrong name
+
+
+# --- which files ---
+
+
+def find(patterns: str | Sequence[str], key: str, endings: Sequence[str] = OF_FOLDERS) -> list[Path]:
+    """The files that paths, globs or folders name, sorted within each; of folders those with one of some endings."""
+    files: dict[Path, None] = {}
+    for pattern in _listed(patterns):
+        matches = _matches(pattern, endings)
+        if not matches:
+            raise _no_file(pattern, key, endings)
+        files |= dict.fromkeys(matches)
+    if all(file.stat().st_size == 0 for file in files):
+        raise ScalingError("the corpus is empty", file=next(iter(files)), fix="name files that hold something")
+    return list(files)
+
+
+def is_saved(folder: Path) -> bool:
+    """Whether `datasets.save_to_disk` wrote the folder."""
+    return any((folder / name).is_file() for name in SAVED)
+
+
+def format_of(file: Path) -> str:
+    """The format of a file by its suffix under that of the compression: json, parquet, separated or text."""
+    return FORMATS.get(_plain(file).suffix, "text")
+
+
+def stamp(files: Sequence[Path]) -> dict[str, Any]:
+    """Size, time of change and SHA-256 of each file."""
+    status = {file: file.stat() for file in files}
+    return {"files": {str(file): [of.st_size, of.st_mtime_ns, sha256(file)] for file, of in status.items()}}
+
+
+def changed(stamped: Mapping[str, Any], *patterns: str | Sequence[str] | None) -> Path | None:
+    """The first file that differs from its stamp, or that `patterns` name and no stamp does. One that is gone
+    is no contradiction.
+    """
+    files = stamped.get("files", {})
+    for name, (size, time, digest) in files.items():
+        file = Path(name)
+        if not file.exists():
+            continue
+        status = file.stat()
+        # Hashing is for files that were touched: the time of change alone proves nothing.
+        if (status.st_size, status.st_mtime_ns) != (size, time) and (status.st_size != size or sha256(file) != digest):
+            return file
+    named = (pattern for listed in patterns for pattern in _listed(listed or ()))
+    return next((file for pattern in named for file in _matches(pattern, OF_FOLDERS) if str(file) not in files), None)
+
+
+def sha256(file: Path) -> str:
+    with file.open("rb") as content:
+        return hashlib.file_digest(content, "sha256").hexdigest()
+
+
+def _listed(patterns: str | Sequence[str]) -> Sequence[str]:
+    return [patterns] if isinstance(patterns, str) else patterns
+
+
+def _matches(pattern: str, endings: Sequence[str]) -> list[Path]:
+    files: list[Path] = []
+    for name in sorted(glob.glob(str(Path(pattern).expanduser()), recursive=True)):
+        path = Path(name)
+        if path.is_file():
+            files.append(path.resolve())
+        elif path.is_dir() and pattern.rstrip("/") == name.rstrip("/") and not is_saved(path):
+            files += [file.resolve() for file in _within(path) if _plain(file).suffix in endings]
+    return files
+
+
+def _within(folder: Path) -> list[Path]:
+    """The files of a folder and of those in it, but for hidden ones."""
+    files = (file for file in folder.rglob("*") if file.is_file())
+    return sorted(file for file in files if not any(part.startswith(".") for part in file.relative_to(folder).parts))
+
+
+def _plain(file: Path) -> Path:
+    """The name under that of the compression."""
+    return file.with_suffix("") if file.suffix in COMPRESSIONS else file
+
+
+def _no_file(pattern: str, key: str, endings: Sequence[str]) -> ScalingError:
+    """Why a pattern names no file to read."""
+    folder = Path(pattern).expanduser()
+    if not folder.exists():
+        what, fix = "there is no such file", "give a path or a glob of files"
+    elif not folder.is_dir():
+        what, fix = "it is no regular file", "write its content to a file, and name that"
+    elif endings == OF_FOLDERS and is_saved(folder):
+        what = "the folder holds a data set that `save_to_disk` wrote"
+        fix = f"write data.corpus='{{kind: Saved, path: {pattern}}}'"
+    else:
+        others = sorted({file.suffix or file.name for file in _within(folder)})
+        beside = f"; it holds {', '.join(others[:6])}{' …' if len(others) > 6 else ''}" if others else ""
+        what = f"the folder holds no file of {', '.join(endings)}{beside}"
+        fix = f"name the files by a glob, as in {pattern.rstrip('/')}/**/*{others[0] if others else endings[0]}"
+    return ScalingError(what, key=key, value=pattern, fix=fix)
+
+
+# --- what is in them ---
+
+
+@contextmanager
+def opened(file: Path) -> Iterator[IO[bytes]]:
+    """The bytes of a file, without its compression. Bytes that are damaged, or no UTF-8 where a text is read of them,
+    are refused with their place.
+    """
+    check_regular(file)
+    try:
+        with _decompressed(file) as content:
+            yield content
+    except (ScalingError, FileNotFoundError):
+        raise
+    except Exception as error:  # each compression has an exception of its own
+        fault = _fault(file)
+        if fault is None:
+            raise
+        raise fault from error
+
+
+def read(files: Sequence[Path], unit: Unit = "paragraph") -> Iterator[Row]:
+    """The rows of files of one format; plain text is cut into units."""
+    formats = {format_of(file) for file in files}
+    if len(formats) > 1:
+        fix = "name files of one format, as in text/**/*.txt"
+        raise ScalingError(f"files of several formats: {', '.join(sorted(formats))}", fix=fix)
+    readers = {"json": _json, "parquet": _parquet, "separated": separated}
+    reader = readers.get(format_of(files[0]), partial(_text, unit=unit))
+    for file in files:
+        yield from reader(file)
+
+
+def separated(file: Path, names: Sequence[str] | None = None, quotes: bool = True) -> Iterator[Row]:
+    """The rows of CSV or TSV by the names of its columns, `names` where the first row does not name them.
+
+    A field may be quoted, and then holds separators, line breaks and doubled quotes; without `quotes` a quote is a
+    character like any other. Every value is text, as it is written; an empty field is no value.
+    """
+    separator = SEPARATORS[_plain(file).suffix]
+    namer = "the first row" if names is None else "the key columns"
+    quoting = csv.QUOTE_MINIMAL if quotes else csv.QUOTE_NONE
+    csv.field_size_limit(_LONGEST)
+    with opened(file) as content:
+        # The mark that Excel writes in front of UTF-8 is no part of the first name.
+        lines = io.TextIOWrapper(content, encoding="utf-8-sig", newline="")
+        table = csv.reader(lines, delimiter=separator, strict=True, quoting=quoting)
+        while True:
+            line = table.line_num + 1
+            try:
+                fields = next(table, None)
+            except csv.Error as error:
+                fix = 'write "" for a quote within a quoted field, and close every quote'
+                raise ScalingError(f"the row cannot be read: {error}", file=file, line=line, fix=fix) from error
+            if fields is None:
+                break
+            if fields and names is None:
+                names = _names(file, line, fields, separator)
+            elif fields and names is not None:
+                if len(fields) != len(names):
+                    what = f"the row has {plural(len(fields), 'field')}, and {namer} names {len(names)}"
+                    fix = "quote fields that hold a separator or a line break"
+                    raise ScalingError(what, file=file, line=line, fix=fix)
+                yield {name: field or None for name, field in zip(names, fields)}
+    if names is None:
+        raise ScalingError("it is empty", file=file, fix="its first row must name the columns")
+
+
+def pairs(source: Path, target: Path) -> Iterator[tuple[str, str]]:
+    """The lines of two files, side by side. Files of unequal length are refused before their first pair is given."""
+    counts = [sum(1 for _ in lines(file)) for file in (source, target)]
+    if counts[0] != counts[1]:
+        (few, short), (many, long) = sorted(zip(counts, (source, target), strict=True), key=lambda side: side[0])
+        what = f"it has {plural(few, 'line')}, and {long.name} has {many:,}: line {few + 1} there has no partner"
+        raise ScalingError(what, file=short, line=few + 1, fix="give both files a line for each pair, in one order")
+    for number, (left, right) in enumerate(zip_longest(lines(source), lines(target)), 1):
+        for file, text in ((source, left), (target, right)):
+            if not text.strip():
+                fix = "remove this line from both files, or write the sentence"
+                raise ScalingError("the line is empty, so the pair has one side", file=file, line=number, fix=fix)
+        yield left, right
+
+
+def lines(file: Path) -> Iterator[str]:
+    """The lines of a text without what ends them."""
+    with opened(file) as content:
+        for number, line in enumerate(content, 1):
+            try:
+                yield line.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
+            except UnicodeDecodeError as error:
+                what = f"the line is not UTF-8: byte 0x{error.object[error.start]:02x}"
+                raise ScalingError(what, file=file, line=number, fix="convert the file to UTF-8") from error
+
+
+def _text(file: Path, unit: Unit) -> Iterator[Row]:
+    """Lines, paragraphs between empty lines, or the whole of a plain text."""
+    with opened(file) as content:
+        text = io.TextIOWrapper(content, encoding="utf-8")
+        if unit == "file":
+            yield {"text": text.read()}
+        elif unit == "line":
+            yield from ({"text": line.rstrip("\n")} for line in text)
+        else:
+            last = ""
+            while block := text.read(_BLOCK):
+                *paragraphs, last = (last + block).split("\n\n")
+                yield from ({"text": paragraph} for paragraph in paragraphs if paragraph)
+            if last:
+                yield {"text": last}
+
+
+def _json(file: Path) -> Iterator[Row]:
+    """JSON lines; of a .json file also one array of records, or of texts."""
+    with opened(file) as content:
+        start = content.read(64).removeprefix(codecs.BOM_UTF8).lstrip()
+    with opened(file) as content:
+        if _plain(file).suffix != ".json" or not start.startswith(b"["):
+            for block in json_lines.blocks(content, file):
+                yield from block
+            return
+        values = json_lines.whole(content.read(), file)
+    records = [{"text": value} if isinstance(value, str) else value for value in values]
+    named = ((record, f"element {number} of the array ") for number, record in enumerate(records, 1))
+    yield from json_lines.completed([json_lines.record(record, file, None, name) for record, name in named])
+
+
+def _parquet(file: Path) -> Iterator[Row]:
+    import pyarrow.parquet
+
+    check_regular(file)
+    try:
+        with pyarrow.parquet.ParquetFile(file) as content:
+            for batch in content.iter_batches(_ROWS):
+                yield from batch.to_pylist()
+    except (ValueError, OSError) as error:
+        raise ScalingError(f"this is no whole Parquet file: {error}", file=file) from error
+
+
+def _names(file: Path, line: int, names: list[str], separator: str) -> list[str]:
+    """The first row, whose fields have to be the names of columns."""
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise ScalingError(f"there are two columns {twice!r}", file=file, line=line, fix="rename one of them")
+    other = next((each for each in _OTHERS if len(names) == 1 and each != separator and each in names[0]), None)
+    if other is not None:
+        what = f"the first row has no {separator!r}, and is separated by {other!r}"
+        fix = "separate the fields of a .csv file by commas, those of a .tsv file by tabs"
+        raise ScalingError(what, file=file, line=line, fix=fix)
+    return names
+
+
+def _decompressed(file: Path) -> IO[bytes]:
+    import fsspec
+
+    content = fsspec.open(str(file), "rb", compression="infer").open()  # type: ignore[union-attr]
+    return io.BufferedReader(content) if file.suffix == ".zst" else content  # Zstandard's own has no lines
+
+
+def _fault(file: Path) -> ScalingError | None:
+    """Where the bytes of a file stop being UTF-8, or its compression stops making sense; None where neither does."""
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    count = start = 0  # bytes that were read, and of them those that are characters
+    try:
+        with _decompressed(file) as content:
+            while chunk := content.read(1 << 20):
+                decoder.decode(chunk)
+                count += len(chunk)
+                start = count - len(decoder.getstate()[0])
+            decoder.decode(b"", final=True)
+    except UnicodeDecodeError as error:
+        where = " of the decompressed text" if file.suffix in COMPRESSIONS else ""
+        what = f"byte {start + error.start}{where} is 0x{error.object[error.start]:02x}, which is not UTF-8"
+        return ScalingError(what, file=file, fix="convert the file to UTF-8")
+    except Exception as error:
+        return ScalingError(f"it cannot be decompressed: {error}", file=file, fix="copy or compress it again")
+    return None

@@ -1,0 +1,207 @@
+"""Sets of the `datasets` library: published on the hub, copied to a folder, or written by `save_to_disk`.
+
+What is on the hub is pinned to a commit, and no code of a set is run.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from scaling import atomic
+from scaling.config import SAVED
+from scaling.data import rows
+from scaling.data.rows import Row
+from scaling.errors import ScalingError, nearest
+
+_COMMIT = re.compile(r"[0-9a-f]{40}")
+_PATIENCE = 1.5  # seconds to find out whether there is a network
+_ROWS = 256  # of a saved set that are in memory at once
+
+
+def quiet_datasets() -> ModuleType:
+    """`datasets`, set to print nothing and to count no downloads."""
+    import datasets
+    import datasets.config
+
+    datasets.disable_progress_bars()
+    datasets.logging.set_verbosity(datasets.logging.CRITICAL)
+    datasets.config.HF_UPDATE_DOWNLOAD_COUNTS = False
+    return datasets
+
+
+def saved_folder(path: str, split: str, key: str = "split") -> Path:
+    """The folder of a split of a saved set, which is the whole one where the set has no splits."""
+    home = Path(path).expanduser().resolve()
+    splits_file = home / SAVED[0]
+    if not home.is_dir():
+        raise ScalingError("there is no such folder", key="path", value=path)
+    if not rows.is_saved(home):
+        what = f"the folder has neither {' nor '.join(SAVED)}, as one that `save_to_disk` wrote"
+        raise ScalingError(what, key="path", value=path, fix="for files of text name it in {kind: Files}")
+    if not splits_file.is_file():
+        if key == "split":
+            return home
+        fix = "leave it out: data.validation is the fraction of documents that is held out"
+        raise ScalingError("the folder holds one set without splits", key=key, value=split, fix=fix)
+    try:
+        splits = [str(name) for name in atomic.read_json(splits_file)["splits"]]
+    except (ValueError, KeyError, TypeError) as error:
+        raise ScalingError(f"it cannot be read: {error}", file=splits_file, fix="save the set again") from error
+    if split not in splits:
+        raise ScalingError("the set has no such split", key=key, value=split, fix=nearest(split, splits))
+    return home / split
+
+
+def saved_stamp(*folders: Path) -> dict[str, Any]:
+    return rows.stamp([file for folder in folders for file in sorted(folder.iterdir()) if file.is_file()])
+
+
+def saved_rows(folder: Path) -> Iterator[Row]:
+    """The rows of a folder that `save_to_disk` wrote, classes by name."""
+    try:
+        dataset = quiet_datasets().load_from_disk(str(folder)).with_format("arrow")
+        read = (row for table in dataset.iter(_ROWS) for row in table.to_pylist())
+        yield from _labelled(read, dataset.features)
+    except Exception as error:  # arrow's, json's and the library's own, by what is damaged
+        raise ScalingError(f"the set cannot be read: {_line(error)}", file=folder, fix="save it again") from error
+
+
+@dataclass(frozen=True)
+class Published:
+    """A set on the hub, or in a folder with a copy of it. `otherwise` is what to do without a network."""
+
+    path: str
+    revision: str
+    config: str | None
+    otherwise: str
+    streaming: bool = True
+
+    @property
+    def folder(self) -> Path | None:
+        """The folder of a copy."""
+        folder = Path(self.path).expanduser()
+        return folder if folder.is_dir() else None
+
+    @cached_property
+    def commit(self) -> str:
+        """The commit that the revision names now: branches move, commits do not."""
+        if _COMMIT.fullmatch(self.revision):
+            if self.streaming:
+                self._reach()
+            return self.revision
+        self._reach()
+        from huggingface_hub import HfApi
+        from huggingface_hub.errors import RepositoryNotFoundError, RevisionNotFoundError
+
+        try:
+            commit = HfApi().dataset_info(self.path, revision=self.revision, timeout=10).sha
+        except RevisionNotFoundError as error:
+            raise self._bad_revision() from error
+        except RepositoryNotFoundError as error:
+            fix = "log in to it if it is gated"
+            raise ScalingError("the hub has no such set, or hides it", key="path", value=self.path, fix=fix) from error
+        except Exception as error:  # the transport's own types are no OSErrors, and differ between its versions
+            raise ScalingError(f"the hub does not answer: {_line(error)}", fix=self.otherwise) from error
+        if commit is None:
+            raise self._bad_revision()
+        return commit
+
+    @cached_property
+    def stamp(self) -> dict[str, Any]:
+        """What names its content."""
+        if self.folder is None:
+            return {"path": self.path, "commit": self.commit}
+        return rows.stamp(sorted(file for file in self.folder.rglob("*") if file.is_file()))
+
+    def rows(self, split: str) -> Iterator[Row]:
+        """The rows of a split, classes by name."""
+        folder = self.folder
+        if folder is not None:
+            _check_lines(folder)
+        try:
+            dataset = quiet_datasets().load_dataset(
+                self.path if folder is None else str(folder),
+                self.config,
+                split=split,
+                revision=self.commit if folder is None else None,
+                streaming=self.streaming,
+            )
+        except ScalingError:
+            raise
+        except Exception as error:
+            raise self._refused(error, split) from error
+        try:
+            yield from _labelled(dataset, dataset.features)
+        except Exception as error:
+            what, fix = f"{self.path} could not be read on: {_line(error)}", "run the same command again: it resumes"
+            raise ScalingError(what, fix=fix) from error
+
+    def _reach(self) -> None:
+        """One quick question, because the library itself would ask again for minutes."""
+        from huggingface_hub import constants
+        from huggingface_hub.utils import get_session
+
+        try:
+            if constants.HF_HUB_OFFLINE:
+                raise ConnectionError("HF_HUB_OFFLINE is set")
+            get_session().head(constants.ENDPOINT, timeout=_PATIENCE)
+        except Exception as error:  # the session's own types differ between its versions
+            what = "no network, and the set is on the hub"
+            raise ScalingError(what, key="path", value=self.path, fix=self.otherwise) from error
+
+    def _bad_revision(self) -> ScalingError:
+        return ScalingError(f"{self.path} has no such revision", key="revision", value=self.revision)
+
+    def _refused(self, error: Exception, split: str) -> ScalingError:
+        """`datasets` reports what it does not find by several types; the message distinguishes them."""
+        words = str(error)
+        choices = re.findall(r"'([^']+)'", words.split("[", 1)[-1])
+        if "BuilderConfig" in words or "Config name is missing" in words:
+            fix = nearest(str(self.config), choices)
+            return ScalingError("the set has no such config", key="config", value=self.config, fix=fix)
+        if "split" in words.lower() and isinstance(error, ValueError):
+            return ScalingError("the set has no such split", key="split", value=split, fix=nearest(split, choices))
+        if "evision" in words:
+            return self._bad_revision()
+        if "scripts are no longer supported" in words:
+            fix = "revision: refs/convert/parquet holds many such sets as tables"
+            what = f"{self.path} is code, which is not run"
+            return ScalingError(what, key="revision", value=self.revision, fix=fix)
+        if isinstance(error, ConnectionError):
+            what = "no network, and the set is not in the cache"
+            return ScalingError(what, key="path", value=self.path, fix=self.otherwise)
+        return ScalingError(f"{self.path} does not open: {_line(error)}", key="path")
+
+
+def _check_lines(folder: Path) -> None:
+    """Refuse JSON lines that are no records before `datasets` reads them: `null` ends the process there."""
+    for file in sorted(folder.rglob("*.*")):
+        if file.is_file() and rows.format_of(file) == "json" and ".json" not in file.suffixes:
+            for _ in rows.read([file]):
+                pass
+
+
+def _labelled(dataset: Iterable[Row], features: Mapping[str, Any] | None) -> Iterator[Row]:
+    """Rows with classes by name, those of lists too; a number below 0 is a class that is kept secret."""
+    lists = {column: feature.feature for column, feature in (features or {}).items() if hasattr(feature, "feature")}
+    names = {column: each.names for column, each in {**(features or {}), **lists}.items() if hasattr(each, "names")}
+
+    def name(number: int | None, classes: list[str]) -> str | None:
+        return None if number is None or number < 0 else classes[number]
+
+    for row in dataset:
+        named: dict[str, Any] = {}
+        for column, classes in names.items():
+            value = row[column]
+            named[column] = [name(each, classes) for each in value or []] if column in lists else name(value, classes)
+        yield {**row, **named}
+
+
+def _line(error: Exception) -> str:
+    return str(error).strip().split("\n")[0] or type(error).__name__
