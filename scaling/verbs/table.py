@@ -87,6 +87,7 @@ class Decisions(TableResult, Result):
         return pandas.DataFrame(self.document["decisions"])
 
     def tables(self) -> Sequence[PrintedTable]:
+        """The decisions as a table."""
         from scaling.tables.decision import shown
 
         return shown(self.decisions)
