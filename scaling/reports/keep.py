@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import csv
-import re
 import shutil
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,10 +29,7 @@ if TYPE_CHECKING:
     from scaling.studies.plan import Plan
 
 DECISIONS = "decisions.json"
-PAGE, POINTS, PARAGRAPH = "index.html", "points.csv", "README.md"
-SPENT = " of worker time on "
-RUN = re.compile(r'<tr data-run="(\w+)"[^>]*>(.*?)</tr>', re.DOTALL)
-CELL = re.compile(r'<td data-value="([^"]*)"')
+PAGE, POINTS, PARAGRAPH, RECORD = "index.html", "points.csv", "README.md", "record.json"
 
 
 def keep(findings: Findings, written: Path, ledger: Ledger, plan: Plan, folder: Path) -> Path:
@@ -40,79 +38,49 @@ def keep(findings: Findings, written: Path, ledger: Ledger, plan: Plan, folder: 
     atomic.write(target / f"{target.name}.yaml", provenance.study_yaml(findings))
     made = decisions(ledger, plan.question.name)
     spent = _spent(plan, compute_spent(ledger, plan), made)
-    _write(findings, record(findings, ledger, plan, store=None), spent, target)
+    of_ledger = record(findings, ledger, plan, store=None)
+    _write(findings, of_ledger, spent, target)
     for name in (POINTS, *([FIT] if findings.document else [])):
         shutil.copyfile(source / name, target / name)
     if made:
         atomic.write_json(target / DECISIONS, {"decisions": made})
     for name in (picture + kind for picture in findings.pictures for kind in FIGURES):
         shutil.copyfile(source / name, target / name)
+    atomic.write_json(target / RECORD, {**asdict(of_ledger), "spent": spent, "points": _hash(target / POINTS)})
     return target
 
 
 def is_kept(folder: Path) -> bool:
-    return all((folder / name).is_file() for name in (PAGE, POINTS, PARAGRAPH, f"{folder.name}.yaml"))
+    return all((folder / name).is_file() for name in (PAGE, POINTS, RECORD, f"{folder.name}.yaml"))
 
 
 def fit_again(folder: Path, tell: Tell = nothing) -> tuple[Findings, Path]:
-    """A kept report with its law fitted again to the points it keeps; what its ledger knew stays as it was."""
-    old = (folder / PAGE).read_text(encoding="utf-8")
-    kept = _kept(old, folder / PAGE)
-    paragraphs = (folder / PARAGRAPH).read_text(encoding="utf-8").split("\n\n")
-    spent = next((text for text in paragraphs if SPENT in text), None)
-    if spent is None:
+    """A kept report with its law fitted again to the points it keeps. What only the ledger knew is in record.json."""
+    try:
+        kept = atomic.read_json(folder / RECORD)
+        points, spent = kept.pop("points"), kept.pop("spent")
+        of_ledger = Record(**{name: Html(part) for name, part in kept.items()})
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         fix = "keep the report of its ledger again"
-        raise ScalingError("it has no paragraph on the time that was spent", file=folder / PARAGRAPH, fix=fix)
+        raise ScalingError(f"the record is damaged: {error}", file=folder / RECORD, fix=fix) from None
+    if _hash(folder / POINTS) != points:
+        fix = "put the file back as it was kept, or keep the report of its ledger again"
+        raise ScalingError("these are not the points of the kept report", file=folder / POINTS, fix=fix)
     before = read_fit(folder / FIT) or {}
-    rows = _rows(folder / POINTS)
-    _refuse_others(rows, kept.runs, folder / POINTS)
-    findings = find(read(str(folder / f"{folder.name}.yaml")), rows, folder, before.get("setup"), tell)
-    _write(findings, kept, spent, folder)
+    question = read(str(folder / f"{folder.name}.yaml"))
+    findings = find(question, _rows(folder / POINTS), folder, before.get("setup"), tell)
+    _write(findings, of_ledger, spent, folder)
     return findings, folder / PAGE
 
 
-def _kept(text: str, file: Path) -> Record:
-    """The parts of a page that its ledger alone knew."""
-    parts = {
-        "day": r"<span>(\d{4}-\d\d-\d\d)</span></p><h1>",
-        "compute": r"(<div><dt>Compute</dt>.*?</div>)</dl></header>",
-        "runs": r'(<section aria-labelledby="runs">.*?</section>)',
-        "decisions": r'(<section aria-labelledby="decisions">.*?</section>)',
-        "provenance": r'(<section aria-labelledby="made">.*?</section>)',
-    }
-    matches = {name: re.search(pattern, text, re.DOTALL) for name, pattern in parts.items()}
-    for name, match in matches.items():
-        if match is None and name not in ("day", "decisions"):
-            raise ScalingError(f"the page has no part {name!r}", file=file, fix="keep the report of its ledger again")
-    return Record(**{name: Html(match[1] if match else "") for name, match in matches.items()})
-
-
-def _refuse_others(rows: Sequence[Mapping[str, Any]], table: Html, file: Path) -> None:
-    """Refuse points that are not those of the page: its table has N, D, C and the loss of each run."""
-    fix = "put the file back as it was kept, or keep the report of its ledger again"
-    printed = {run: CELL.findall(cells) for run, cells in RUN.findall(table)}
-    for line, row in enumerate(rows, 2):
-        expected = printed.pop(row["run"], None)
-        if expected is None:
-            raise ScalingError("the page has no such run", file=file, line=line, key="run", value=row["run"], fix=fix)
-        for name, value in zip(("N", "D", "C", "loss"), expected):
-            if str(row.get(name)) != value and (name != "loss" or row["status"] == "finished"):
-                raise ScalingError(
-                    f"the page has {value or 'none'}", file=file, line=line, key=name, value=row.get(name), fix=fix
-                )
-    if printed:
-        what = f"{plural(len(printed), 'run')} of the page {'is' if len(printed) == 1 else 'are'} missing"
-        raise ScalingError(what, file=file, key="run", value=next(iter(printed)), fix=fix)
+def _hash(path: Path) -> str:
+    return sha256(path.read_bytes()).hexdigest()
 
 
 def _rows(path: Path) -> list[dict[str, Any]]:
     """The rows as they were written: numbers as numbers, no loss as None."""
     with path.open(encoding="utf-8", newline="") as lines:
-        rows = list(csv.DictReader(lines))
-    for line, row in enumerate(rows, 2):
-        if None in row or None in row.values():
-            raise ScalingError("the line is cut off, or has further cells", file=path, line=line)
-    return [{name: _value(name, text) for name, text in row.items()} for row in rows]
+        return [{name: _value(name, text) for name, text in row.items()} for row in csv.DictReader(lines)]
 
 
 def _value(name: str, text: str) -> Any:
@@ -165,4 +133,4 @@ def _of_task(task: TaskFindings, names: Mapping[str, str]) -> list[str]:
 def _spent(plan: Plan, how: ComputeSpent, made: Sequence[Decision]) -> str:
     hardware = "; ".join(how.hardware)
     spent = f"{plural(sum(how.hardware.values()), 'run')}, {scientific(how.flops)} FLOPs, {span(how.worker_seconds)}"
-    return join(f"{spent}{SPENT}{hardware}, {how.day}: `{provenance.command(plan, made)}`.")
+    return join(f"{spent} of worker time on {hardware}, {how.day}: `{provenance.command(plan, made)}`.")

@@ -11,33 +11,32 @@ from scaling.config import find, table_file
 from scaling.errors import ScalingError, plural
 from scaling.printing import span
 from scaling.reports.markup import scientific
-from scaling.tables import points
-from scaling.tables.cells import markdown
+from scaling.tables.document import Document
 from scaling.tables.downstream import ALL
-from scaling.tables.lines import Printed
-from scaling.tables.results import MISSING, Point, Results
+from scaling.tables.forms import markdown
+from scaling.tables.results import MISSING, Record, Results, write_points
+from scaling.tables.table import Table
 
 READING = "reading.md"
 
 
-def keep_table(show: Printed, results: Results, page: Path) -> None:
+def keep_table(table: Table, document: Document, results: Results, page: Path) -> None:
     """Write the page; points.csv lies in a folder of its name beside it, and so may reading.md, written by hand, which
     says what the table shows and is taken into the page.
     """
     if not results.studies:
-        raise ScalingError(
-            "nothing of this table was trained, so there is nothing to keep", key="--keep", value=str(page)
-        )
-    file, beside = table_file(show.table.config), page.with_suffix("")
+        what = "nothing of this table was trained, so there is nothing to keep"
+        raise ScalingError(what, key="--keep", value=str(page))
+    file, beside = table_file(table.config), page.with_suffix("")
     name = file.name.removeprefix("table/")
-    points.write(results, beside / "points.csv")
+    write_points(results, beside / "points.csv")
     reading = beside / READING
     lines = [
-        f"# {show.table.title}",
-        f"`scaling table {name} --train {_words(show, results)}`\n({_effort(results, len(file.rows))})",
+        f"# {table.title}",
+        f"`scaling table {name} --train {_words(table, results)}`\n({_effort(results, len(file.rows))})",
         reading.read_text(encoding="utf-8").strip() if reading.exists() else None,
         "## The table",
-        markdown(show).partition("\n\n")[2].strip(),
+        markdown(table, document).partition("\n\n")[2].strip(),
         f"[Its runs]({beside.name}/points.csv) are enough to print it again: "
         f"`scaling table {name} --from {page.parent / beside.name}/points.csv`.",
         "## What was asked",
@@ -46,42 +45,37 @@ def keep_table(show: Printed, results: Results, page: Path) -> None:
     atomic.write(page, "\n\n".join(line for line in lines if line) + "\n")
 
 
-def _words(show: Printed, results: Results) -> str:
-    """The overrides, and for how many seeds was asked."""
-    planned = {row: runs.planned for row, runs in results.rows.items()}
-    others = max((count for row, count in planned.items() if not show.table.is_baseline(row)), default=1)
-    seeds = f"seeds={{baseline: {planned.get(show.table.baseline, others)}, others: {others}}}"
-    return " ".join(map(shlex.quote, [*results.settings, seeds, *_downstream(show, results)]))
-
-
-def _downstream(show: Printed, results: Results) -> list[str]:
-    """The option of the tasks that were measured."""
+def _words(table: Table, results: Results) -> str:
+    """The overrides, the number of seeds, and the option of the tasks that were measured."""
+    planned = {row: len(runs) for row, runs in results.rows.items()}
+    others = max((count for row, count in planned.items() if not table.is_baseline(row)), default=1)
+    words = [*results.settings, f"seeds={{baseline: {planned.get(table.baseline, others)}, others: {others}}}"]
     measured = [column.name for column in results.downstream if column.metric is not None]
-    own = [column.name for column in show.table.downstream if column.tasks]
-    return ["--downstream", ALL if set(measured) == set(own) else ",".join(measured)] if measured else []
+    if measured:
+        of_all = set(measured) == {column.name for column in table.downstream if column.tasks}
+        words += ["--downstream", ALL if of_all else ",".join(measured)]
+    return " ".join(map(shlex.quote, words))
 
 
 def _effort(results: Results, rows: int) -> str:
     """How much was trained, on which hardware, in which time. What no run tells is left out."""
-    done = [point for point in results.points if point.status != MISSING]
-    timed = [point.worker_seconds for point in done if point.worker_seconds is not None]
-    how = [f"{len(results.rows)} of {plural(rows, 'row')}", f"{len(done)} of {plural(len(results.points), 'run')} done"]
-    how += [f"{scientific(flops)} FLOPs"] if (flops := sum(point.flops or 0 for point in done)) else []
-    how += [f"{span(sum(timed))} of worker time" + _of(timed, done) + _each(" on ", done, "hardware")] if timed else []
-    finetuned = [point for point in done if point.finetuning_flops is not None]
-    if finetuned:
-        took = sum(point.finetuning_worker_seconds or 0 for point in finetuned)
-        flops = scientific(sum(point.finetuning_flops or 0 for point in finetuned))
-        how += [f"{len(finetuned)} of them finetuned in {flops} FLOPs and {span(took)}"]
-    days = [point.day for point in done if point.day]
-    return (f"{min(days)}: " if days else "") + ", ".join(how) + _each("; ", done, "versions")
+    done = [run for run in results.runs if run["status"] != MISSING]
+    timed = [run["worker_seconds"] for run in done if run["worker_seconds"] is not None]
+    parts = [f"{len(results.rows)} of {plural(rows, 'row')}", f"{len(done)} of {plural(len(results.runs), 'run')} done"]
+    if flops := sum(run["flops"] or 0 for run in done):
+        parts.append(f"{scientific(flops)} FLOPs")
+    if timed:
+        some = "" if len(timed) == len(done) else f" in {len(timed)} of them, the others' is not known,"
+        parts.append(f"{span(sum(timed))} of worker time{some}{_each(' on ', done, 'hardware')}")
+    if finetuned := [run for run in done if run["finetuning_flops"] is not None]:
+        seconds = sum(run["finetuning_worker_seconds"] or 0 for run in finetuned)
+        flops = scientific(sum(run["finetuning_flops"] for run in finetuned))
+        parts.append(f"{len(finetuned)} of them finetuned in {flops} FLOPs and {span(seconds)}")
+    days = [run["day"] for run in done if run["day"]]
+    return (f"{min(days)}: " if days else "") + ", ".join(parts) + _each("; ", done, "versions")
 
 
-def _of(timed: Sequence[float], done: Sequence[Point]) -> str:
-    return "" if len(timed) == len(done) else f" in {len(timed)} of them, the others' is not known,"
-
-
-def _each(before: str, done: Sequence[Point], name: str) -> str:
-    """What all points tell under a name, once each."""
-    values = dict.fromkeys(value for point in done if (value := getattr(point, name)))
+def _each(before: str, done: Sequence[Record], name: str) -> str:
+    """The different values of a column, once each."""
+    values = dict.fromkeys(run[name] for run in done if run[name])
     return before + "; ".join(values) if values else ""

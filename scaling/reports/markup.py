@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 import re
 from base64 import b64encode
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from hashlib import sha256
 from html import escape, unescape
+from itertools import repeat
 from typing import Any
 
 VOID = frozenset({"meta", "link", "br", "col", "input"})
@@ -42,6 +43,32 @@ def tag(name: str, /, *children: Child, **attributes: str | float | int | None) 
 def join(*children: Child) -> Html:
     """Siblings, without an element around them."""
     return Html("".join(child if isinstance(child, Html) else escape(child) for child in children if child is not None))
+
+
+def table(
+    caption: str,
+    heads: Sequence[str],
+    rows: Iterable[Sequence[Child]],
+    words: Collection[int] = (0,),
+    *,
+    label: str | None = None,
+    attributes: Iterable[Mapping[str, Any]] = repeat({}),
+) -> Html:
+    """A table that scrolls. Its first column names the rows; columns in `words` hold text; `attributes` are of rows."""
+    kinds = ["words" if place in words else None for place in range(len(heads))]
+    head = (tag("th", text, scope="col", class_=kind) for text, kind in zip(heads, kinds, strict=True))
+    body = (
+        tag(
+            "tr",
+            tag("th", first, scope="row"),
+            *(tag("td", cell, class_=kind) for cell, kind in zip(cells, kinds[1:], strict=True)),
+            **attributes_of_row,
+        )
+        for (first, *cells), attributes_of_row in zip(rows, attributes)
+    )
+    titled = tag("caption", tag("span", caption))
+    whole = tag("table", titled, tag("thead", tag("tr", *head)), tag("tbody", *body))
+    return tag("div", whole, class_="scroll", tabindex=0, role="region", aria_label=label or caption)
 
 
 def plain(markup: Html) -> str:

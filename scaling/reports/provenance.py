@@ -16,7 +16,7 @@ from scaling.ledger import Ledger, Record
 from scaling.ledger.listing import hardware
 from scaling.ledger.run import INTERRUPTIONS, spans
 from scaling.printing import span
-from scaling.reports.markup import Html, join, scientific, tag
+from scaling.reports.markup import Html, join, scientific, table, tag
 from scaling.studies.findings import Findings
 from scaling.studies.question import named
 from scaling.studies.record import Decision, options
@@ -143,15 +143,9 @@ def chosen(decisions: Sequence[Mapping[str, Any]]) -> Html | None:
     """A sentence and a table; none where the study is not adaptive."""
     if not decisions:
         return None
-    body = [
-        tag("tr", tag("th", run, scope="row"), tag("td", why, class_="words"), *(tag("td", cell) for cell in numbers))
-        for run, why, *numbers in map(_row, decisions)
-    ]
-    head = tag("tr", *(tag("th", text, scope="col", class_="words" if text in HEADS[:2] else None) for text in HEADS))
     caption = "Each decision in its order: half the width of the 95% interval, before the run and as expected after it."
-    table = tag("table", tag("caption", tag("span", caption)), tag("thead", head), tag("tbody", *body))
-    scroll = tag("div", table, class_="scroll", tabindex=0, role="region", aria_label="Table of decisions")
-    return join(tag("p", sentence(decisions)), scroll)
+    rows = map(_row, decisions)
+    return join(tag("p", sentence(decisions)), table(caption, HEADS, rows, (0, 1), label="Table of decisions"))
 
 
 def sentence(decisions: Sequence[Mapping[str, Any]]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from statistics import fmean, stdev
@@ -21,6 +21,7 @@ from scaling.reports.markup import (
     signed_significant,
     significant,
     symbol,
+    table,
     tag,
 )
 from scaling.studies.findings import Findings
@@ -113,78 +114,36 @@ def _course(interval: Mapping[str, Any], scale: str) -> str:
 
 
 def runs_table(findings: Findings, ledger: Ledger, store: PurePosixPath | None) -> Html:
+    """Every planned run. Without a `store` the runs lead to no settings."""
     addresses = {row["run"]: address(ledger, row["run"]) for row in findings.rows}
-    mirrored = any(addresses.values())
-    heads = [
-        ("run", True),
-        ("state", True),
-        ("N", False),
-        ("D", False),
-        ("C (FLOPs)", False),
-        ("loss", False),
-        ("off the law", False),
-        ("lr", False),
-        ("seed", False),
-        ("time", False),
-        *([("W&B", True)] if mirrored else []),
-    ]
-    head = tag("tr", *(tag("th", text, scope="col", class_="words" if words else None) for text, words in heads))
-    body = (_row(findings, ledger, row, store, addresses if mirrored else None) for row in findings.rows)
+    heads = ["run", "state", "N", "D", "C (FLOPs)", "loss", "off the law", "lr", "seed", "time"]
+    rows, attributes = [], []
+    for row in findings.rows:
+        run, loss = row["run"], row["loss"] if row["status"] == "finished" else None
+        expected = None if loss is None else findings.predicted_loss(row)
+        result = ledger.result(run)
+        # Of the attempt that ended in the result; a branch's begins where its trunk left off.
+        seconds = None if result is None else result["circumstances"].get("seconds")
+        cells = [
+            row["name"] if store is None else tag("a", row["name"], href=str(store / run / "spec.json")),
+            state(ledger, row),
+            *(tag("span", short(row[name]), title=f"{row[name]:,}") for name in ("N", "D")),
+            scientific(row["C"]),
+            None if loss is None else f"{loss:.4f}",
+            None if loss is None or expected is None else signed(loss / expected - 1),
+            f"{row['lr']:g}",
+            str(row["seed"]),
+            None if seconds is None else span(seconds),
+        ]
+        link = tag("a", "open", href=addresses[run]) if addresses[run] else None
+        rows.append([*cells, link] if any(addresses.values()) else cells)
+        undone = None if row["status"] in RESULTS else "undone"
+        attributes.append({"data_run": run, "id": f"run-{run}", "class_": undone})
+    heads += ["W&B"] if any(addresses.values()) else []
     caption = (
         "Every planned run; its name leads to its settings. “Off the law”: the observed loss over the law’s, less one."
     )
-    table = tag("table", tag("caption", tag("span", caption)), tag("thead", head), tag("tbody", *body))
-    return tag("div", table, class_="scroll", tabindex=0, role="region", aria_label="Table of runs")
-
-
-def _row(
-    findings: Findings,
-    ledger: Ledger,
-    row: Mapping[str, Any],
-    store: PurePosixPath | None,
-    addresses: Mapping[str, str | None] | None,
-) -> Html:
-    done = row["status"] in RESULTS
-    name = row["name"] if store is None else tag("a", row["name"], href=str(store / row["run"] / "spec.json"))
-    cells = [
-        tag("th", name, scope="row"),
-        tag("td", state(ledger, row), class_="words"),
-        *_numbers(row),
-        *_outcome(findings, row),
-        tag("td", f"{row['lr']:g}", data_value=row["lr"]),
-        tag("td", str(row["seed"]), data_value=row["seed"]),
-        _time(ledger, row["run"]),
-    ]
-    if addresses is not None:
-        where = addresses[row["run"]]
-        cells.append(tag("td", tag("a", "open", href=where) if where else None, class_="words"))
-    return tag("tr", *cells, data_run=row["run"], id=f"run-{row['run']}", class_=None if done else "undone")
-
-
-def _numbers(row: Mapping[str, Any]) -> Iterator[Html]:
-    for name in ("N", "D"):
-        yield tag("td", short(row[name]), data_value=row[name], title=f"{row[name]:,}")
-    yield tag("td", scientific(row["C"]), data_value=row["C"])
-
-
-def _outcome(findings: Findings, row: Mapping[str, Any]) -> Iterator[Html]:
-    loss = row["loss"]
-    if row["status"] != "finished" or loss is None:
-        yield from (tag("td", data_value=""), tag("td", data_value=""))
-        return
-    yield tag("td", f"{loss:.4f}", data_value=loss)
-    expected = findings.predicted_loss(row)
-    if expected is None:
-        yield tag("td", data_value="")
-        return
-    yield tag("td", signed(loss / expected - 1), data_value=loss / expected - 1)
-
-
-def _time(ledger: Ledger, run: str) -> Html:
-    """Of the attempt that ended in the result; a branch's begins where its trunk left off."""
-    result = ledger.result(run)
-    seconds = None if result is None else result["circumstances"].get("seconds")
-    return tag("td", span(seconds), data_value=seconds) if seconds is not None else tag("td", data_value="")
+    return table(caption, heads, rows, (0, 1, 10), label="Table of runs", attributes=attributes)
 
 
 def state(ledger: Ledger, row: Mapping[str, Any]) -> str:

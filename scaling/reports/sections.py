@@ -23,6 +23,7 @@ from scaling.reports.markup import (
     scientific,
     signed,
     significant,
+    table,
     tag,
 )
 from scaling.reports.provenance import ComputeSpent
@@ -103,7 +104,7 @@ def estimates(document: Mapping[str, Any]) -> Html:
     """The parameters, and the law's values at the targets."""
     return join(
         _shown(fitted(document)),
-        _table("Other laws of the same runs, the likeliest first.", *_compared(document))
+        table("Other laws of the same runs, the likeliest first.", *_compared(document))
         if document["compared"]
         else None,
         _shown(predictions(document)),
@@ -180,7 +181,7 @@ def advantages_table(findings: Findings, advantages: Sequence[Advantage]) -> Htm
     caption = (
         f"Loss over that of {findings.rows[0]['row']}, less one; ± the standard deviation between pairs of one size."
     )
-    return _table(caption, heads, [(name, *(cells.get((name, size), "") for size in sizes)) for name in names])
+    return table(caption, heads, [(name, *(cells.get((name, size), "") for size in sizes)) for name in names])
 
 
 def exponents_table(rows: Mapping[str, Any]) -> Html:
@@ -193,7 +194,7 @@ def exponents_table(rows: Mapping[str, Any]) -> Html:
         for row in dict.fromkeys(line["row"] for line in rows["exponents"])
     ]
     compute = "γ = αβ/(α + β) is that of compute spent best. " if COMPUTE in names else ""
-    return _table(f"Exponents of each row’s law, with one floor for all. {compute}", heads, body)
+    return table(f"Exponents of each row’s law, with one floor for all. {compute}", heads, body)
 
 
 def _exponent(line: Mapping[str, Any]) -> tuple[str, str, str]:
@@ -219,29 +220,10 @@ def beside(findings: Findings) -> Html:
     return join(links[0], *(join(", ", link) for link in links[1:]), figures)
 
 
-def _shown(table: Table | None) -> Html | None:
+def _shown(figures: Table | None) -> Html | None:
     """A table of the law's document, with a minus sign before negative numbers."""
-    if table is None:
+    if figures is None:
         return None
-    rows = [[re.sub(r"^-(?=\d)", "−", cell) for cell in row] for row in table.rows]
-    notes = [tag("p", note, class_="quiet") for note in table.notes]
-    return join(_table(table.caption, table.titles, rows, table.words), *notes)
-
-
-def _table(caption: str, heads: Sequence[str], rows: Sequence[Sequence[str]], words: Sequence[int] = (0,)) -> Html:
-    """A table whose first column names its rows."""
-
-    def kind(place: int) -> str | None:
-        return "words" if place in words else None
-
-    head = tag("tr", *(tag("th", text, scope="col", class_=kind(place)) for place, text in enumerate(heads)))
-    body = (
-        tag(
-            "tr",
-            tag("th", first, scope="row"),
-            *(tag("td", cell, class_=kind(place)) for place, cell in enumerate(cells, start=1)),
-        )
-        for first, *cells in rows
-    )
-    table = tag("table", tag("caption", tag("span", caption)), tag("thead", head), tag("tbody", *body))
-    return tag("div", table, class_="scroll", tabindex=0, role="region", aria_label=caption)
+    rows = [[re.sub(r"^-(?=\d)", "−", cell) for cell in row] for row in figures.rows]
+    notes = [tag("p", note, class_="quiet") for note in figures.notes]
+    return join(table(figures.caption, figures.titles, rows, figures.words), *notes)

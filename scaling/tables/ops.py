@@ -144,15 +144,28 @@ def dependence(config: Config) -> dict[str, int]:
 
 
 def _measured(config: Config, layers: int) -> list[tuple[int, int]]:
-    """Of each mixer of a model of so many layers: its sequential steps, and how far back it reaches."""
+    """Of each mixer of a model of so many layers: its sequential steps, and how far back its last output reaches."""
     model = config.build("model", {**_narrow(config["size"]), "layers": layers})
     if not isinstance(model, Decoder):
         raise config.error("model.kind", "steps and paths are measured of a decoder's layers", "take Decoder")
     model = cast(Decoder, initialise(model, Standard(), seed=0)).double().eval()
-    measured = [(longest(output), _reach(entered, output)) for entered, output in _run(model, config["size.length"])]
-    if not measured:
+    inputs: list[Tensor] = []
+    outputs: list[Tensor] = []
+
+    def enter(_: nn.Module, given: tuple[Any, ...]) -> tuple[Any, ...]:
+        inputs.append(given[0].detach().requires_grad_())
+        return (inputs[-1], *given[1:])
+
+    with ExitStack() as hooks:
+        for name, piece in model.named_modules():
+            if name.endswith("branches.mixer.piece"):
+                hooks.enter_context(piece.register_forward_pre_hook(enter))
+                hooks.enter_context(piece.register_forward_hook(lambda *given: outputs.append(given[-1][:, -1])))
+        tokens = torch.zeros(1, config["size.length"], dtype=torch.long)
+        model(Batch(tokens, tokens))
+    if not outputs:
         raise config.error("model.block", "it has no mixer to measure", "take a block with a mixer")
-    return measured
+    return [(longest(left), _reach(entered, left)) for entered, left in zip(inputs, outputs, strict=True)]
 
 
 def _narrow(size: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -170,43 +183,16 @@ def _reach(entered: Tensor, output: Tensor) -> int:
     return entered.shape[1] - 1 - int(tokens[0])
 
 
-def _run(model: Decoder, length: int) -> list[tuple[Tensor, Tensor]]:
-    """Of each mixer in its order, its input as a leaf of its own, and its output at the last token."""
-    entered: list[Tensor] = []
-    left: list[Tensor] = []
-
-    def enter(_: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
-        entered.append(inputs[0].detach().requires_grad_())
-        return (entered[-1], *inputs[1:])
-
-    def leave(_: nn.Module, __: Any, output: Tensor) -> None:
-        left.append(output[:, -1])
-
-    with ExitStack() as hooks:
-        for name, piece in model.named_modules():
-            if name.endswith("branches.mixer.piece"):
-                hooks.enter_context(piece.register_forward_pre_hook(enter))
-                hooks.enter_context(piece.register_forward_hook(leave))
-        tokens = torch.zeros(1, length, dtype=torch.long)
-        model(Batch(tokens, tokens))
-    return list(zip(entered, left, strict=True))
-
-
 def longest(output: Tensor) -> int:
     """The most products on a way through the graph behind a tensor."""
-    order: list[Any] = []
-    behind: dict[Any, int] = {}
-    stack, met = [(output.grad_fn, False)], set()
+    products: dict[Any, int] = {}
+    stack: list[Any] = [output.grad_fn]
     while stack:  # no recursion: a recurrence is thousands of nodes deep
-        node, done = stack.pop()
-        if done:
-            order.append(node)
-        elif node is not None and node not in met:
-            met.add(node)
-            stack += [(node, True), *((behind_it, False) for behind_it, _ in node.next_functions)]
-    for node in order:
-        own = PRODUCTS.get(node.name().rstrip("0123456789").removesuffix("Backward"), 0)
-        behind[node] = own + max(
-            (behind[behind_it] for behind_it, _ in node.next_functions if behind_it is not None), default=0
-        )
-    return behind[output.grad_fn]
+        node = stack[-1]
+        behind = [other for other, _ in node.next_functions if other is not None]
+        if waiting := [other for other in behind if other not in products]:
+            stack += waiting
+            continue
+        kind = node.name().rstrip("0123456789").removesuffix("Backward")
+        products[stack.pop()] = PRODUCTS.get(kind, 0) + max((products[other] for other in behind), default=0)
+    return products[output.grad_fn]

@@ -1,54 +1,121 @@
-"""Results: the runs that a ledger holds of a table, by row."""
+"""Results: the planned runs of a table as records, read from a ledger or a file of points, joined, and written.
+
+A record is a dict by the columns of points.csv. A finetuned run has its scores under `NAME_score`, by the names of the
+table's columns of scores.
+"""
 
 from __future__ import annotations
 
+import csv
+import io
+import json
 import logging
 import math
 import statistics
-from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any, Literal
 
+from scaling import atomic
 from scaling.config import override
-from scaling.errors import ScalingError
+from scaling.errors import ScalingError, from_os
 from scaling.ledger import Ledger
 from scaling.ledger.listing import hardware
 from scaling.ledger.run import spans
+from scaling.printing import csv_text
 from scaling.studies.question import COMPARED, flat, word_of
+from scaling.studies.tasks import SCORE
 from scaling.tables.downstream import Downstream
 from scaling.tables.table import Table, same_table
 from scaling.training.finetune import goal, name_of
 
+logger = logging.getLogger(__name__)
+
+Record = dict[str, Any]
+MISSING, FINISHED = "missing", "finished"
+EARLY = 1 / 8
+"""The fraction of the steps at which early losses are read: 65,536 of 524,288 in Narang et al. 2021."""
 FREE = ("seed", "log")
 """Keys by which the finetunings of one row on one task may differ."""
+VARIED = ("row", "seed", "log.group", "log.name", "log.tags", "runs")
+"""Keys by which the runs of one setting differ."""
+FINETUNING = ("finetuning_flops", "finetuning_worker_seconds")
+OPTIONAL = frozenset({"score", *FINETUNING})
+"""Columns that are written only where a run has a value."""
+REQUIRED = ("row", "run", "status", "seed")
+OF_ALL = ("studies", "settings")
+"""Columns that hold one list in JSON, the same in every line; `downstream` is a third, where there are scores."""
+TYPES: dict[str, Callable[[str], Any]] = {
+    **dict.fromkeys(("row", "run", "status"), str),
+    **dict.fromkeys(("seed", "steps", "tokens"), int),
+    **dict.fromkeys(("early_at", "early", "loss", "steps_per_second", "flops", "worker_seconds"), float),
+    **dict.fromkeys(("day", "hardware", "versions"), str),
+    **dict.fromkeys(("score", *FINETUNING), float),
+}
+
+
+def record(row: str, seed: int, run: str, status: str = MISSING, **values: Any) -> Record:
+    """The record of a planned run; a column without a value is None."""
+    return dict.fromkeys(TYPES) | {"row": row, "run": run, "status": status, "seed": seed, **values}
 
 
 @dataclass(frozen=True)
-class Scores:
-    """The scores of a run's finetunings by the names of the columns, and what these runs took."""
+class Results:
+    """The planned runs of `studies` under their common overrides `settings`."""
 
-    by_column: Mapping[str, float]
-    flops: float | None = None
-    worker_seconds: float | None = None
+    studies: tuple[str, ...]
+    settings: tuple[str, ...]
+    runs: tuple[Record, ...]
+    judged_by: Literal["loss", "score"] = "loss"
+    downstream: tuple[Downstream, ...] = ()
+    """The columns of scores that runs may have."""
+
+    @cached_property
+    def rows(self) -> Mapping[str, list[Record]]:
+        """The runs of each row, by seed."""
+        rows: dict[str, list[Record]] = {}
+        for run in sorted(self.runs, key=lambda run: run["seed"]):
+            rows.setdefault(run["row"], []).append(run)
+        return rows
+
+    def values(self, column: str) -> dict[str, list[Any]]:
+        """The values of a column in the finished runs of each row, by seed."""
+        return {
+            row: [run[column] for run in runs if run["status"] == FINISHED and run.get(column) is not None]
+            for row, runs in self.rows.items()
+        }
+
+    def final(self) -> dict[str, list[float]]:
+        """The losses or scores by which rows are judged."""
+        values = self.values(self.judged_by)
+        for row, runs in self.values("run").items():
+            if self.judged_by == "score" and len(values[row]) < len(runs):
+                what = "its runs have no score: they are not of a task"
+                raise ScalingError(what, key="table.judged_by", value=row)
+        return values
+
+    def early(self) -> dict[str, list[float]]:
+        """The early losses, where rows are judged by their loss."""
+        return self.values("early") if self.judged_by == "loss" else {}
+
+    @property
+    def early_at(self) -> float | None:
+        """The fraction of the steps at which early losses were read."""
+        fractions = [run["early_at"] for run in self.runs if run["early_at"] is not None]
+        return statistics.median(fractions) if fractions else None
+
+    def with_columns(self, columns: Sequence[Downstream]) -> Results:
+        """The results with further columns, of which nothing was measured."""
+        names = {column.name for column in self.downstream}
+        further = (column for column in columns if column.name not in names)
+        return replace(self, downstream=(*self.downstream, *further))
 
 
-@dataclass(frozen=True)
-class _Finetuned:
-    """A finished finetuning of a run."""
-
-    start: str
-    task: str
-    words: frozenset[str]
-    run: str
-    score: float
-    flops: float
-
-
-def is_of_tasks(study: Mapping[str, Any]) -> bool:
-    """Whether a planned study is of finetunings."""
-    return any("task" in run for run in study["runs"])
+def by_key(words: Sequence[str]) -> dict[str, tuple[str, Any]]:
+    """Overrides by their keys: the word and its value."""
+    return {key: (word, value) for word in words for key, value in [override(word)]}
 
 
 def base_of(plan: Mapping[str, Any]) -> str:
@@ -56,183 +123,20 @@ def base_of(plan: Mapping[str, Any]) -> str:
     return plan.get("study", {}).get("base", "")
 
 
-def scores(
-    ledger: Ledger, config: str, starts: Collection[str], columns: Sequence[Downstream], *, others: bool
-) -> tuple[list[Downstream], dict[str, Scores]]:
-    """The columns with their metrics, and the scores of each run that was finetuned on all tasks of one. `others` adds
-    a column for each task that the ledger holds beyond these.
-    """
-    done = [each for each in _finetuned(ledger, config) if each.start in starts]
-    words = {column: {task: _words(_overrides(keys)) for task, keys in column.tasks.items()} for column in columns}
-    words |= _others(ledger, done, columns) if others else {}
-    by_key = {(each.start, each.task, each.words): each for each in done}
-    scored: dict[str, Scores] = {}
-    metrics: dict[str, str] = {}
-    for start in starts:
-        own: dict[str, float] = {}
-        used: dict[str, _Finetuned] = {}
-        for column, tasks in words.items():
-            runs = [by_key[key] for key in ((start, *item) for item in tasks.items()) if key in by_key]
-            if runs and len(runs) == len(tasks):
-                own[column.name] = statistics.mean(run.score for run in runs)
-                used |= {run.run: run for run in runs}
-                metrics[column.name] = metrics.get(column.name) or _metric(ledger, runs)
-        if used:
-            flops = sum(run.flops for run in used.values())
-            scored[start] = Scores(own, flops, _seconds(ledger, used))
-    return [replace(column, metric=metrics.get(column.name)) for column in words], scored
-
-
-def _finetuned(ledger: Ledger, config: str) -> Iterator[_Finetuned]:
-    """The finished finetunings of a table's runs, each once."""
-    seen: set[str] = set()
-    for study in ledger.studies():
+def _plans(ledger: Ledger, config: str, *, finetunings: bool) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """The studies of a table, or those of the finetunings of its runs. A plan that cannot be read is passed over."""
+    for name in ledger.studies():
         try:
-            plan = ledger.plan(study)
-        except ScalingError:  # reported where the table's own studies are looked for
+            plan = ledger.plan(name)
+        except ScalingError as error:
+            if not finetunings:
+                logger.warning("study %s is passed over: %s", name, error)
             continue
-        if not is_of_tasks(plan) or not same_table(base_of(plan), config):
-            continue
-        for entry in plan["runs"]:
-            result = None if entry["run"] in seen else ledger.result(entry["run"])
-            if result is not None and result["outcome"] == "finished" and result.get("score") is not None:
-                seen.add(entry["run"])
-                words = _words(entry["overrides"])
-                yield _Finetuned(entry["start"], entry["task"], words, entry["run"], result["score"], entry["flops"])
+        if any("task" in run for run in plan["runs"]) == finetunings and same_table(base_of(plan), config):
+            yield name, plan
 
 
-def _overrides(settings: Mapping[str, Any]) -> list[str]:
-    return [word_of(key, value) for key, value in flat(settings).items()]
-
-
-def _words(overrides: Sequence[str]) -> frozenset[str]:
-    """The overrides that the finetunings of all rows and seeds on one task have."""
-    keys = {word: word.partition("=")[0] for word in overrides}
-    return frozenset(word for word, key in keys.items() if key not in FREE and key.partition(".")[0] not in FREE)
-
-
-def _others(
-    ledger: Ledger, done: Sequence[_Finetuned], columns: Sequence[Downstream]
-) -> dict[Downstream, dict[str, frozenset[str]]]:
-    """A column for each task that no column has, with the words of its runs."""
-    listed = {task for column in columns for task in column.tasks}
-    words: dict[str, frozenset[str]] = {}
-    for each in done:
-        if each.task not in listed and words.setdefault(each.task, each.words) != each.words:
-            raise ScalingError(
-                f"the ledger holds finetunings on {name_of(each.task)} with several settings",
-                file=ledger.root,
-                key="--downstream",
-                fix="write the task with the keys that are meant under `downstream` of the table",
-            )
-    return {Downstream(name_of(task), {task: {}}): {task: own} for task, own in words.items()}
-
-
-def _metric(ledger: Ledger, runs: Sequence[_Finetuned]) -> str:
-    """The metric of a column: that of its tasks, or all of theirs."""
-    return ", ".join(dict.fromkeys(goal(ledger.spec(run.run)["data"]).metric.main for run in runs))
-
-
-def _seconds(ledger: Ledger, runs: Collection[str]) -> float | None:
-    attempts = [spans(ledger.attempts(run)) for run in runs]
-    return sum((end - begin).total_seconds() for each in attempts for begin, end in each) if all(attempts) else None
-
-
-logger = logging.getLogger(__name__)
-
-MISSING, FINISHED = "missing", "finished"  # a run's status before it has ended, and once it came to its end
-EARLY = 1 / 8  # of the steps: 65,536 of 524,288
-OWN = ("row", "seed", "log.group", "log.name", "log.tags", "runs")  # words in which the runs of one setting differ
-
-
-@dataclass(frozen=True)
-class Runs:
-    """A row's planned runs: losses, or scores, of the finished ones by seed, and how many ended otherwise."""
-
-    planned: int
-    final: tuple[float, ...]
-    early: tuple[float, ...]
-    unfinished: Mapping[str, int]  # by what became of them: missing, diverged, pruned
-    steps_per_second: float | None
-
-
-@dataclass(frozen=True)
-class Point:
-    """One planned run: how it ended, and the results of a finished one; `early` was read at `early_at` of the steps."""
-
-    row: str
-    seed: int
-    run: str
-    status: str = MISSING
-    steps: int | None = None
-    tokens: int | None = None
-    early_at: float | None = None
-    early: float | None = None
-    loss: float | None = None
-    steps_per_second: float | None = None
-    day: str | None = None
-    flops: float | None = None
-    worker_seconds: float | None = None
-    """Of all its attempts."""
-    hardware: str | None = None
-    versions: str | None = None
-    score: float | None = None
-    """Of a task, by its metric."""
-    scores: Mapping[str, float] = field(default_factory=dict)
-    """Of its finetunings, by the names of downstream columns."""
-    finetuning_flops: float | None = None
-    finetuning_worker_seconds: float | None = None
-
-
-@dataclass(frozen=True)
-class Results:
-    """What `studies` found under their common overrides, a point a planned run."""
-
-    studies: tuple[str, ...]
-    settings: tuple[str, ...]
-    points: tuple[Point, ...]
-    judged_by: Literal["loss", "score"] = "loss"
-    downstream: tuple[Downstream, ...] = ()
-    """The columns that its points may have scores of."""
-
-    @cached_property
-    def rows(self) -> Mapping[str, Runs]:
-        """The runs of each row, by seed."""
-        by_row: dict[str, list[Point]] = {}
-        for point in sorted(self.points, key=lambda point: point.seed):
-            by_row.setdefault(point.row, []).append(point)
-        return {row: _runs(points, self.judged_by) for row, points in by_row.items()}
-
-    def means(self, of: str) -> dict[str, float]:
-        """The mean `early` loss, `loss` or `score` of the finished runs of each row that has some."""
-        values: dict[str, list[float]] = {}
-        for point in self.points:
-            if point.status == FINISHED and getattr(point, of) is not None:
-                values.setdefault(point.row, []).append(getattr(point, of))
-        return {row: statistics.mean(own) for row, own in values.items()}
-
-    def scores(self, column: Downstream) -> Mapping[str, tuple[float, ...]]:
-        """The scores of each row that has some, by seed."""
-        by_row: dict[str, list[float]] = {}
-        for point in sorted(self.points, key=lambda point: point.seed):
-            if column.name in point.scores:
-                by_row.setdefault(point.row, []).append(point.scores[column.name])
-        return {row: tuple(values) for row, values in by_row.items()}
-
-    def with_columns(self, columns: Sequence[Downstream]) -> Results:
-        """The results with these columns too, where nothing of them was measured."""
-        names = {column.name for column in self.downstream}
-        further = tuple(column for column in columns if column.name not in names)
-        return replace(self, downstream=(*self.downstream, *further))
-
-    @property
-    def early(self) -> float | None:
-        """The fraction of the steps at which early losses were read."""
-        shares = [point.early_at for point in self.points if point.early_at is not None]
-        return statistics.median(shares) if shares else None
-
-
-def results(
+def read_ledger(
     ledger: Ledger,
     table: Table,
     study: str | None = None,
@@ -240,100 +144,45 @@ def results(
     *,
     others: bool = False,
 ) -> Results:
-    """The runs of a study, or of all studies of this table, which must then agree in what they set; their scores are
-    those of the table's tasks, of the `columns`, and with `others` of every task that the ledger holds.
+    """The runs of a study, or of all studies of the table, which must then have the same settings. Their scores are
+    those of the table's tasks, of `columns`, and with `others` of every task that the ledger holds.
     """
-    names = [study] if study else [name for name in ledger.studies() if _asks_for(ledger, name, table)]
+    plans = {study: ledger.plan(study)} if study else dict(_plans(ledger, table.config, finetunings=False))
     settings: set[tuple[str, ...]] = set()
-    runs: dict[str, dict[int, Mapping[str, Any]]] = {}
-    for name in names:
-        for run in ledger.plan(name)["runs"]:
-            overrides = by_key(run["overrides"])
-            if not {"row", "seed"} <= overrides.keys():
+    planned: dict[tuple[str, int], Mapping[str, Any]] = {}
+    for name, plan in plans.items():
+        for run in plan["runs"]:
+            words = by_key(run["overrides"])
+            if not {"row", "seed"} <= words.keys():
                 raise ScalingError(f"it is no study of {table.name}", file=ledger.root, key="study", value=name)
-            settings.add(tuple(word for key, (word, _) in overrides.items() if key not in OWN and word not in COMPARED))
-            seeds = runs.setdefault(overrides["row"][1], {})
-            if seeds.setdefault(overrides["seed"][1], run)["run"] != run["run"]:
+            settings.add(tuple(word for key, (word, _) in words.items() if key not in VARIED and word not in COMPARED))
+            if planned.setdefault((words["row"][1], words["seed"][1]), run)["run"] != run["run"]:
                 settings.add(("a row that has changed since",))
     if len(settings) > 1:
-        raise ScalingError(
+        what, fix = (
             f"the ledger holds {table.name} in several settings",
-            file=ledger.root,
-            fix="choose one: --study " + ", --study ".join(names),
+            f"choose one: --study {', --study '.join(plans)}",
         )
-    if runs and not runs.keys() & {row.name for row in table.rows}:
-        raise ScalingError(f"it has no row of {table.name}", file=ledger.root, key="study", value=names[0])
-    points = [_point(ledger, row, seed, run) for row, seeds in runs.items() for seed, run in seeds.items()]
-    starts = [point.run for point in points if point.status == FINISHED]
+        raise ScalingError(what, file=ledger.root, fix=fix)
+    rows = list(dict.fromkeys(row for row, _ in planned))
+    if rows and not {row.name for row in table.rows}.intersection(rows):
+        raise ScalingError(f"it has no row of {table.name}", file=ledger.root, key="study", value=next(iter(plans)))
+    runs = [_record(ledger, *cell, planned[cell]) for cell in sorted(planned, key=lambda cell: rows.index(cell[0]))]
     requested = {column.name: column for column in (*table.downstream, *columns)}
-    scored, by_run = scores(ledger, table.config, starts, list(requested.values()), others=others)
-    points = [_with_scores(point, by_run[point.run]) if point.run in by_run else point for point in points]
-    named = {column.name for column in columns}
-    shown = tuple(column for column in scored if column.metric is not None or column.name in named)
-    return Results(tuple(names), next(iter(settings), ()), tuple(points), table.judged_by, shown)
+    scored = _add_scores(ledger, table, runs, list(requested.values()), others=others)
+    names = {column.name for column in columns}
+    shown = tuple(column for column in scored if column.metric is not None or column.name in names)
+    return Results(tuple(plans), next(iter(settings), ()), tuple(runs), table.judged_by, shown)
 
 
-def by_key(words: Sequence[str]) -> dict[str, tuple[str, Any]]:
-    """Overrides by their keys: the word itself and its value."""
-    return {key: (word, value) for word in words for key, value in [override(word)]}
-
-
-def joined(kept: Results, trained: Results) -> Results:
-    """What two places hold of one table in one setting. A run that has ended in both is `kept`'s: it came first."""
-    ended = [point for point in kept.points if point.status != MISSING]
-    points = {(point.row, point.seed): point for point in (*kept.points, *trained.points, *ended)}
-    rows = {row: place for place, row in enumerate(dict.fromkeys(row for row, _ in points))}
-    scored = {(point.row, point.seed): point for point in trained.points if point.scores}
-    points |= {key: _joined(points[key], point) for key, point in scored.items()}
-    columns = {column.name: column for column in (*kept.downstream, *trained.downstream)}
-    measured = {column.name: column for column in kept.downstream if column.metric is not None}
-    return Results(
-        tuple(dict.fromkeys((*kept.studies, *trained.studies))),
-        trained.settings,
-        tuple(points[key] for key in sorted(points, key=lambda key: (rows[key[0]], key[1]))),
-        trained.judged_by,
-        tuple((columns | measured).values()),
-    )
-
-
-def _joined(point: Point, scored: Point) -> Point:
-    """A point with the scores that another of the same run has beyond its own."""
-    if scored.scores.keys() <= point.scores.keys():
-        return point
-    return _with_scores(
-        point,
-        Scores({**scored.scores, **point.scores}, scored.finetuning_flops, scored.finetuning_worker_seconds),
-    )
-
-
-def _with_scores(point: Point, scores: Scores) -> Point:
-    return replace(
-        point,
-        scores=scores.by_column,
-        finetuning_flops=scores.flops,
-        finetuning_worker_seconds=scores.worker_seconds,
-    )
-
-
-def _asks_for(ledger: Ledger, study: str, table: Table) -> bool:
-    """Whether a study has rows of the table: not finetunings of them. A plan that cannot be read is no fault of other
-    studies.
-    """
-    try:
-        plan = ledger.plan(study)
-    except ScalingError as error:
-        logger.warning("study %s is passed over: %s", study, error)
-        return False
-    return not is_of_tasks(plan) and same_table(base_of(plan), table.config)
-
-
-def _point(ledger: Ledger, row: str, seed: int, planned: Mapping[str, Any]) -> Point:
+def _record(ledger: Ledger, row: str, seed: int, planned: Mapping[str, Any]) -> Record:
     run = planned["run"]
     result = ledger.result(run)
     if result is None:
-        return Point(row, seed, run)
+        return record(row, seed, run)
     attempts, circumstances = spans(ledger.attempts(run)), result["circumstances"]
-    ended = Point(
+    versions = sorted(circumstances.get("versions", {}).items())
+    ended = record(
         row,
         seed,
         run,
@@ -342,37 +191,175 @@ def _point(ledger: Ledger, row: str, seed: int, planned: Mapping[str, Any]) -> P
         flops=planned["flops"],
         worker_seconds=sum((end - begin).total_seconds() for begin, end in attempts) if attempts else None,
         hardware=hardware(circumstances),
-        versions=", ".join(" ".join(version) for version in sorted(circumstances.get("versions", {}).items())) or None,
+        versions=", ".join(" ".join(version) for version in versions) or None,
     )
-    if ended.status != FINISHED:
+    if result["outcome"] != FINISHED:
         return ended
     history, steps = ledger.history(run), result["step"]
-    looks = [entry for entry in history if entry["kind"] == "evaluate" and entry["step"] < steps]
-    early = min(looks, key=lambda entry: abs(math.log(entry["step"] / (EARLY * steps))), default=None)
+    evaluations = [entry for entry in history if entry["kind"] == "evaluate" and 1 < entry["step"] < steps]
+    early = min(evaluations, key=lambda entry: abs(math.log(entry["step"] / (EARLY * steps))), default=None)
     speeds = [entry["tokens_per_second"] for entry in history if entry.get("tokens_per_second")]
+    return ended | {
+        "steps": steps,
+        "tokens": result["tokens"],
+        "early_at": None if early is None else early["step"] / steps,
+        "early": None if early is None else early["loss"],
+        "loss": result["loss"],
+        "score": result.get("score"),
+        "steps_per_second": statistics.median(speeds) * steps / result["tokens"] if speeds else None,
+    }
+
+
+def _add_scores(
+    ledger: Ledger, table: Table, runs: Sequence[Record], columns: Sequence[Downstream], *, others: bool
+) -> list[Downstream]:
+    """Add to each finished run its scores in the columns whose tasks it was all finetuned on. Return the columns with
+    their metrics; `others` adds one for each further task that the ledger holds.
+    """
+    finished = {run["run"]: run for run in runs if run["status"] == FINISHED}
+    finetuned: dict[tuple[str, str, frozenset[str]], dict[str, Any]] = {}
+    for _, plan in _plans(ledger, table.config, finetunings=True):
+        for entry in plan["runs"]:
+            result = ledger.result(entry["run"]) if entry["start"] in finished else None
+            if result is not None and result["outcome"] == FINISHED and result.get("score") is not None:
+                key = entry["start"], entry["task"], _settings(entry["overrides"])
+                finetuned[key] = {**entry, "score": result["score"]}
+    tasks = {
+        column: {task: _settings(word_of(*item) for item in flat(keys).items()) for task, keys in column.tasks.items()}
+        for column in columns
+    }
+    named = {task for column in columns for task in column.tasks}
+    for _, task, settings in finetuned if others else ():
+        if (
+            task not in named
+            and tasks.setdefault(Downstream(name_of(task), {task: {}}), {task: settings})[task] != settings
+        ):
+            raise ScalingError(
+                f"the ledger holds finetunings on {name_of(task)} with several settings",
+                file=ledger.root,
+                key="--downstream",
+                fix="write the task with the keys that are meant under `downstream` of the table",
+            )
+    metrics: dict[str, str] = {}
+    for start, run in finished.items():
+        used: dict[str, dict[str, Any]] = {}
+        for column, keys in tasks.items():
+            entries = [finetuned[key] for key in ((start, *item) for item in keys.items()) if key in finetuned]
+            if entries and len(entries) == len(keys):
+                run[column.name + SCORE] = statistics.mean(entry["score"] for entry in entries)
+                used |= {entry["run"]: entry for entry in entries}
+                if column.name not in metrics:
+                    goals = (goal(ledger.spec(entry["run"])["data"]) for entry in entries)
+                    metrics[column.name] = ", ".join(dict.fromkeys(each.metric.main for each in goals))
+        if used:
+            attempts = [spans(ledger.attempts(name)) for name in used]
+            seconds = [(end - begin).total_seconds() for each in attempts for begin, end in each]
+            spent = sum(entry["flops"] for entry in used.values()), sum(seconds) if all(attempts) else None
+            run |= dict(zip(FINETUNING, spent, strict=True))
+    return [replace(column, metric=metrics.get(column.name)) for column in tasks]
+
+
+def _settings(words: Iterable[str]) -> frozenset[str]:
+    """The overrides that the finetunings of all rows and seeds on one task have."""
+    return frozenset(word for word in words if word.partition("=")[0].partition(".")[0] not in FREE)
+
+
+def join(kept: Results, trained: Results) -> Results:
+    """The runs that two places hold of one table in one setting. A run that has ended in both is that of `kept`, with
+    the scores that it lacks.
+    """
+    runs = {(run["row"], run["seed"]): run for run in kept.runs}
+    scores = [column.name + SCORE for column in trained.downstream]
+    for run in trained.runs:
+        earlier = runs.setdefault((run["row"], run["seed"]), run)
+        further = {name: run[name] for name in scores if name in run and name not in earlier}
+        if earlier["status"] == MISSING:
+            runs[run["row"], run["seed"]] = run
+        elif further:
+            runs[run["row"], run["seed"]] = {**earlier, **further, **{name: run[name] for name in FINETUNING}}
+    rows = list(dict.fromkeys(row for row, _ in runs))
+    measured = (column for column in kept.downstream if column.metric is not None)
+    columns = {column.name: column for column in (*kept.downstream, *trained.downstream, *measured)}
     return replace(
-        ended,
-        steps=steps,
-        tokens=result["tokens"],
-        early_at=None if early is None else early["step"] / steps,
-        early=None if early is None else early["loss"],
-        loss=result["loss"],
-        score=result.get("score"),
-        steps_per_second=statistics.median(speeds) * steps / result["tokens"] if speeds else None,
+        trained,
+        studies=tuple(dict.fromkeys((*kept.studies, *trained.studies))),
+        runs=tuple(runs[cell] for cell in sorted(runs, key=lambda cell: (rows.index(cell[0]), cell[1]))),
+        downstream=tuple(columns.values()),
     )
 
 
-def _runs(points: Sequence[Point], judged_by: Literal["loss", "score"]) -> Runs:
-    finished = [point for point in points if point.status == FINISHED]
-    values = [getattr(point, judged_by) for point in finished]
-    if judged_by == "score" and None in values:
-        row = finished[values.index(None)].row
-        raise ScalingError("its runs have no score: they are not of a task", key="table.judged_by", value=row)
-    speeds = [point.steps_per_second for point in finished if point.steps_per_second]
-    return Runs(
-        planned=len(points),
-        final=tuple(value for value in values if value is not None),
-        early=tuple(point.early for point in finished if point.early is not None and judged_by == "loss"),
-        unfinished=Counter(point.status for point in points if point.status != FINISHED),
-        steps_per_second=statistics.median(speeds) if speeds else None,
-    )
+def write_points(results: Results, path: Path) -> None:
+    """The runs as CSV: the same bytes for the same runs."""
+    columns = [name for name in TYPES if name not in OPTIONAL or any(run[name] is not None for run in results.runs)]
+    of_all = {name: json.dumps(getattr(results, name)) for name in OF_ALL}
+    if results.downstream:
+        columns += [column.name + SCORE for column in results.downstream]
+        of_all["downstream"] = json.dumps([column.to_json() for column in results.downstream])
+    atomic.write(path, csv_text([{**run, **of_all} for run in results.runs], [*columns, *of_all]))
+
+
+def read_csv(path: Path) -> list[dict[str, str]]:
+    """The lines of a CSV file, each with as many cells as the first."""
+    try:
+        lines = list(csv.DictReader(io.StringIO(path.read_text(encoding="utf-8"))))
+    except OSError as error:
+        raise from_os(error, f"{path} cannot be read") from None
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise ScalingError(f"not a CSV file: {error}", file=path) from None
+    for number, line in enumerate(lines, 2):
+        if None in line or None in line.values():
+            fix = "put back the file as it was kept, or keep it again"
+            raise ScalingError(f"expected {len(lines[0])} cells", file=path, line=number, fix=fix)
+    return lines
+
+
+def read_points(path: Path, table: Table) -> Results:
+    """The results that `write_points` wrote of this table."""
+    lines = read_csv(path)
+    header = set(lines[0]) if lines else set()
+    of_all = [name for name in (*OF_ALL, "downstream") if name in header]
+    parsed = {name: _json(lines[0], name, path) for name in of_all}
+    downstream = parsed.pop("downstream", ())
+    types = TYPES | {column.name + SCORE: float for column in downstream}
+    if not {*TYPES, *OF_ALL} - OPTIONAL <= header <= {*types, *of_all}:
+        fix = f"its columns are {', '.join([*TYPES, *OF_ALL])}"
+        raise ScalingError("these are no points of a table", file=path, fix=fix)
+    runs, numbers = [], dict[tuple[str, str], int]()
+    for number, line in enumerate(lines, 2):
+        first = numbers.setdefault((line["row"], line["seed"]), number)
+        if first != number:
+            what = f"the run of {line['row']}, seed {line['seed']}, is in line {first} too"
+            raise ScalingError(what, file=path, line=number, key="run", value=line["run"], fix="delete one of them")
+        for name in of_all:
+            if line[name] != lines[0][name]:
+                what, fix = "is another than in the first line, and is one for all", "keep one table a file"
+                raise ScalingError(what, file=path, line=number, key=name, value=line[name], fix=fix)
+        runs.append(
+            record(
+                **{
+                    name: _number(line, name, types, path, number)
+                    for name in types
+                    if line.get(name) or name in REQUIRED
+                }
+            )
+        )
+    if not {run["row"] for run in runs} & {row.name for row in table.rows}:
+        raise ScalingError(f"it has no row of {table.name}", file=path, key="row", value=runs[0]["row"])
+    return Results(**parsed, runs=tuple(runs), judged_by=table.judged_by, downstream=downstream)
+
+
+def _number(
+    line: Mapping[str, str], name: str, types: Mapping[str, Callable[[str], Any]], path: Path, number: int
+) -> Any:
+    try:
+        return types[name](line[name])
+    except ValueError:
+        raise ScalingError("not a number", file=path, line=number, key=name, value=line[name]) from None
+
+
+def _json(line: Mapping[str, str], name: str, path: Path) -> tuple[Any, ...]:
+    """The list that a column of all lines holds."""
+    try:
+        return tuple(map(Downstream.of_json if name == "downstream" else str, json.loads(line[name])))
+    except (TypeError, ValueError, KeyError):
+        raise ScalingError("not a list in JSON", file=path, line=2, key=name, value=line[name]) from None

@@ -15,10 +15,9 @@ from scaling.ledger import Ledger
 from scaling.studies.plan import Plan, Run, plan
 from scaling.studies.question import Question, compared
 from scaling.studies.record import enter
-from scaling.studies.tasks import task_plan, unstarted
-from scaling.tables import points
+from scaling.studies.tasks import SCORE, task_plan, unstarted
 from scaling.tables.downstream import Downstream
-from scaling.tables.results import FINISHED, MISSING, Results, base_of, by_key, joined, results
+from scaling.tables.results import FINISHED, MISSING, Results, base_of, by_key, join, read_ledger, read_points
 from scaling.tables.table import Table, located
 from scaling.training.finetune import check_task, name_of, named
 
@@ -52,59 +51,49 @@ def lacking(plan: Plan, kept: Results, where: str, columns: Collection[Downstrea
 
     A run that both have shows that data and settings are alike, so one at least is required.
     """
-    done = {(point.row, point.seed): point.run for point in kept.points if point.status != MISSING}
+    done = {(run["row"], run["seed"]): run for run in kept.runs if run["status"] != MISSING}
     if not done:
         return plan
-    cells = {cell.run: (words["row"][1], words["seed"][1]) for cell in plan.runs for words in [by_key(cell.overrides)]}
-    for run, (row, seed) in cells.items():
-        if done.get((row, seed), run) != run:
-            raise ScalingError(
-                f"its run of {row}, seed {seed}, is another than the one asked for here",
-                file=where,
-                key="run",
-                value=done[row, seed],
-                fix="ask for the data and the settings that it was trained with, or train without --from",
-            )
-    names = {column.name for column in columns}
-    unscored = {point.run for point in kept.points if point.status == FINISHED and not names <= point.scores.keys()}
-    runs = tuple(cell for cell in plan.runs if cells[cell.run] not in done or cell.run in unscored)
-    if not done.keys() & cells.values():
-        raise ScalingError(
-            "it holds no run that is requested here, so nothing shows that the data and the settings are the same",
-            file=where,
-            fix="ask for a row and a seed that it holds too, or train without --from",
-        )
-    name = f"{plan.question.name}-{_digest([cell.run for cell in runs])}"
-    return replace(plan, question=replace(plan.question, name=name), runs=runs)
+    scores = {column.name + SCORE for column in columns}
+    runs: list[Run] = []
+    shared = False
+    for planned in plan.runs:
+        words = by_key(planned.overrides)
+        row, seed = words["row"][1], words["seed"][1]
+        ended = done.get((row, seed))
+        if ended is not None and ended["run"] != planned.run:
+            what = f"its run of {row}, seed {seed}, is another than the one asked for here"
+            fix = "ask for the data and the settings that it was trained with, or train without --from"
+            raise ScalingError(what, file=where, key="run", value=ended["run"], fix=fix)
+        shared = shared or ended is not None
+        if ended is None or (ended["status"] == FINISHED and not scores <= ended.keys()):
+            runs.append(planned)
+    if not shared:
+        what = "it holds no run that is requested here, so nothing shows that the data and the settings are the same"
+        raise ScalingError(what, file=where, fix="ask for a row and a seed that it holds too, or train without --from")
+    name = f"{plan.question.name}-{_digest([run.run for run in runs])}"
+    return replace(plan, question=replace(plan.question, name=name), runs=tuple(runs))
 
 
 def check(plan: Plan, columns: Sequence[Downstream]) -> None:
     """Refuse what some row cannot be finetuned on, before anything is trained: a task that does not suit its family,
-    or whose files are missing.
+    or whose files are missing. The seeds of a row are alike in all that is checked.
     """
-    for column in columns:
-        for task, settings in column.tasks.items():
-            try:
-                check_task(task)
-            except ScalingError as error:
-                raise _under(column, name_of(task), error) from None
-            for run in _first_of_rows(plan):
-                try:
-                    unstarted(run, task, settings, INHERITED)
-                except ScalingError as error:
-                    raise _under(column, f"{name_of(task)}, {run.name}", error) from None
-
-
-def _first_of_rows(plan: Plan) -> list[Run]:
-    """A run of each row: its seeds are alike in all that is checked."""
-    rows: dict[str | None, Run] = {}
+    first_runs: dict[Any, Run] = {}
     for run in plan.runs:
-        rows.setdefault(next((word for word in run.overrides if word.startswith("row=")), None), run)
-    return list(rows.values())
-
-
-def _under(column: Downstream, where: str, error: ScalingError) -> ScalingError:
-    return ScalingError(f"{where}: {error}", key="downstream", value=column.heading, code=error.code)
+        first_runs.setdefault(by_key(run.overrides).get("row"), run)
+    headings = {task: column.heading for column in reversed(columns) for task in column.tasks}
+    settings = {task: keys for column in columns for task, keys in column.tasks.items()}
+    for task, keys in settings.items():
+        where = name_of(task)
+        try:
+            check_task(task)
+            for run in first_runs.values():
+                where = f"{name_of(task)}, {run.name}"
+                unstarted(run, task, keys, INHERITED)
+        except ScalingError as error:
+            what = f"{where}: {error}"
+            raise ScalingError(what, key="downstream", value=headings[task], code=error.code) from None
 
 
 def finetunings(ledger: Ledger, plan: Plan, columns: Sequence[Downstream]) -> Plan | None:
@@ -142,10 +131,10 @@ def held(
         source = pull(project, None, runs, asked)["folder"]
     folder = Path(source or runs)
     if folder.suffix == ".csv":
-        return points.read(folder, table).with_columns(columns)
+        return read_points(folder, table).with_columns(columns)
     ledger = Ledger.open(folder)
-    found = results(ledger, table, study, columns, others=others)
-    if source and not found.points:
+    found = read_ledger(ledger, table, study, columns, others=others)
+    if source and not found.runs:
         bases = ", ".join(sorted({base_of(ledger.plan(name)) for name in ledger.studies()} - {""}))
         raise ScalingError(
             f"it holds no run of {table.config}" + (f"; its studies are of {bases}" if bases else ""),
@@ -201,8 +190,8 @@ def trained(
         missing = missing or missing_scores
     if missing is not None and progress:
         say(f"the table is not done: {missing}")
-    found = results(ledger, table, planned.question.name, columns)
-    return (joined(kept, found) if kept else found), missing
+    found = read_ledger(ledger, table, planned.question.name, columns)
+    return (join(kept, found) if kept else found), missing
 
 
 def _hash(table: Table, words: Sequence[str]) -> str:

@@ -15,10 +15,18 @@ from scaling.schema import check
 from scaling.strict_yaml import read_text
 from scaling.tables import downstream
 from scaling.tables.downstream import Downstream
-from scaling.tables.measure import MEASURES
 
 COMPARED = {"early": "early_loss", "loss": "final_loss", "score": None}
 """What of a run is ranked against the paper's figures, and against which of them unless the table names another."""
+MEASURES = {
+    "sequential": "Sequential steps, measured",
+    "path": "Path length, measured",
+    "operations_growth": "Growth of operations, power of the length",
+    "sequential_growth": "Growth of steps, power of the length",
+    "path_growth": "Growth of the path, power of the length",
+    "training": "Training FLOPs, ours",
+}
+"""The titles of what a table may measure of its rows besides size and operations."""
 KEYS: dict[str, Any] = {
     "title": str,
     "source": str,
@@ -47,7 +55,6 @@ MEANINGS = {
     "{SST-2: {task: sst2, published: COLUMN, train.epochs: 3}}",
     "seeds": "runs of a row, 3 or {baseline: 10, others: 3}",
 }
-Figures = Mapping[str, float | str]
 
 
 @dataclass(frozen=True)
@@ -75,7 +82,7 @@ class Row:
 
     name: str
     heading: str
-    published: Figures
+    published: Mapping[str, float | str]
 
 
 @dataclass(frozen=True)
@@ -151,54 +158,53 @@ class Table:
 def read(name: str) -> Table:
     """The table of a name among the shipped ones, or of a path."""
     file = table_file(name)
-    fields = file.config.tree
-    for key in fields:
-        if key not in KEYS:
-            raise file.config.error(key, "a table has no such key", nearest(key, KEYS))
+    fields, title = file.config.tree, Path(file.name).stem
     try:
         for key, value in fields.items():
+            _known(file, key, key, KEYS, "a table has no such key")
             check(key, value, KEYS[key])
         seeds = Seeds.of(fields.get("seeds", 1))
     except ScalingError as error:
         raise file.config.place(error) from None
-    measures, columns = fields.get("measures", []), fields.get("columns", {})
     figures, headings = _published(file) if "published" in fields else ({}, {})
     published = {column for row in figures.values() for column in row}
-    if not isinstance(columns, Mapping):
+    columns, compares = fields.get("columns", {}), fields.get("compares", {})
+    if not isinstance(columns, Mapping) or not all(isinstance(title, str) for title in columns.values()):
         raise file.config.error("columns", "expected titles by column", "write {bleu: BLEU}")
-    for column, title in columns.items():
-        if column not in published:
-            raise file.config.error(
-                f"columns.{column}", "nothing of that name was published", nearest(column, published)
-            )
-        if not isinstance(title, str):
-            raise file.config.error(f"columns.{column}", "expected a column's title", "write {bleu: BLEU}")
-    for row in figures:
-        if row not in file.rows:
-            raise ScalingError(
-                "it has figures of a row that the table lacks",
-                file=file.path("published"),
-                value=row,
-                key="row",
-                fix=nearest(row, file.rows),
-            )
-    headings = _headings(file) or headings
-    order = list(dict.fromkeys([*headings, *file.rows])) if "headings" in fields else file.rows
+    for key, column in [("columns", column) for column in columns] + list(compares.items()):
+        where = f"columns.{column}" if key == "columns" else f"compares.{key}"
+        _known(file, where, column, published, "nothing of that name was published")
+    order = file.rows
+    if "headings" in fields:
+        headings = {row: heading for heading, rows in fields["headings"].items() for row in rows}
+        for heading, rows in fields["headings"].items():
+            for row in rows:
+                _known(file, f"headings.{heading}", row, file.rows, f"the table has no row {row!r}")
+                if headings[row] != heading or rows.count(row) > 1:
+                    what = f"{row!r} is under {headings[row]!r} too"
+                    raise file.config.error(f"headings.{heading}", what, "name it once")
+        order = tuple(dict.fromkeys([*headings, *file.rows]))
     rows = tuple(Row(row, headings.get(row, ""), figures.get(row, {})) for row in order)
+    ranked = {of: compares.get(of, usual) for of, usual in COMPARED.items()}
     return Table(
-        name=Path(file.name).stem,
+        name=title,
         config=file.name,
-        title=fields.get("title", Path(file.name).stem),
+        title=fields.get("title", title),
         source=fields.get("source", ""),
         baselines=_baselines(file, rows),
         rows=rows,
         seeds=seeds,
         columns=columns,
-        measures=tuple(measures),
+        measures=tuple(fields.get("measures", ())),
         judged_by=fields.get("judged_by", "loss"),
-        compares=_compares(file, published),
+        compares={of: column for of, column in ranked.items() if column in published},
         downstream=downstream.read(file, published),
     )
+
+
+def _known(file: TableFile, key: str, name: str, names: Collection[str], what: str) -> None:
+    if name not in names:
+        raise file.config.error(key, what, nearest(name, names))
 
 
 def located(config: str) -> str:
@@ -220,71 +226,47 @@ def _path(config: str) -> Path:
     return path.resolve()
 
 
-def _compares(file: TableFile, published: Collection[str]) -> dict[str, str]:
-    """The published column of each of our figures that has one."""
-    named = file.config.tree.get("compares", {})
-    for of, column in named.items():
-        if column not in published:
-            raise file.config.error(f"compares.{of}", "nothing of that name was published", nearest(column, published))
-    columns = {of: named.get(of, usual) for of, usual in COMPARED.items()}
-    return {of: column for of, column in columns.items() if column in published}
-
-
-def _headings(file: TableFile) -> dict[str, str]:
-    """The heading of each row that the table puts under one."""
-    headings: dict[str, str] = {}
-    for heading, rows in file.config.tree.get("headings", {}).items():
-        for row in rows:
-            if row not in file.rows:
-                raise file.config.error(f"headings.{heading}", f"the table has no row {row!r}", nearest(row, file.rows))
-            if row in headings:
-                raise file.config.error(
-                    f"headings.{heading}", f"{row!r} is under {headings[row]!r} too", "name it once"
-                )
-            headings[row] = heading
-    return headings
-
-
 def _baselines(file: TableFile, rows: Sequence[Row]) -> dict[str, str]:
     """The baseline of each row: the table's, or that of its heading."""
     baseline = file.config.tree.get("baseline", rows[0].name)
     if isinstance(baseline, str):
-        if baseline not in file.rows:
-            raise file.config.error("baseline", "the table has no such row", nearest(baseline, file.rows))
+        _known(file, "baseline", baseline, file.rows, "the table has no such row")
         return {row.name: baseline for row in rows}
-    under = {heading: [row.name for row in rows if row.heading == heading] for heading in {row.heading for row in rows}}
+    under: dict[str, list[str]] = {}
+    for row in rows:
+        under.setdefault(row.heading, []).append(row.name)
     for heading, row in baseline.items():
-        if heading not in under:
-            raise file.config.error(f"baseline.{heading}", "the table has no such heading", nearest(heading, under))
-        if row not in under[heading]:
-            raise file.config.error(
-                f"baseline.{heading}", f"no row {row!r} under this heading", nearest(row, under[heading])
-            )
+        key = f"baseline.{heading}"
+        _known(file, key, heading, under, "the table has no such heading")
+        _known(file, key, row, under[heading], f"no row {row!r} under this heading")
     for heading in under:
         if heading not in baseline:
             raise file.config.error("baseline", f"none for the heading {heading!r}", f"write {{{heading}: ROW, …}}")
     return {row.name: baseline[row.heading] for row in rows}
 
 
-def _published(file: TableFile) -> tuple[dict[str, Figures], dict[str, str]]:
+def _published(file: TableFile) -> tuple[dict[str, dict[str, float | str]], dict[str, str]]:
     """Figures and headings by row, of a CSV with the columns `row`, `heading` and one for each figure."""
     path = file.path("published")
-    figures: dict[str, Figures] = {}
+    figures: dict[str, dict[str, float | str]] = {}
     headings: dict[str, str] = {}
     try:
-        content = read_text(path)
+        lines = csv.DictReader(io.StringIO(read_text(path)))
     except ScalingError as error:
         raise file.config.error("published", error.what, "name a CSV file next to this one") from None
-    lines = csv.DictReader(io.StringIO(content))
+    columns = lines.fieldnames or ()
     for key in ("row", "heading"):
-        if key not in (lines.fieldnames or ()):
+        if key not in columns:
             raise ScalingError("published figures need this column", file=path, key=key, fix="row,heading,…")
     for line in lines:
         if None in line or None in line.values():
-            what = f"expected {len(lines.fieldnames or ())} cells"
-            raise ScalingError(what, file=path, line=lines.line_num, fix="put cells with commas into quotes")
-        row, headings[row] = line.pop("row"), line.pop("heading")
-        figures[row] = {column: _figure(cell) for column, cell in line.items() if cell}
+            what, fix = f"expected {len(columns)} cells", "put cells with commas into quotes"
+            raise ScalingError(what, file=path, line=lines.line_num, fix=fix)
+        row, heading = line.pop("row"), line.pop("heading")
+        if row not in file.rows:
+            what, fix = "it has figures of a row that the table lacks", nearest(row, file.rows)
+            raise ScalingError(what, file=path, key="row", value=row, fix=fix)
+        headings[row], figures[row] = heading, {column: _figure(cell) for column, cell in line.items() if cell}
     return figures, headings
 
 

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
     from scaling.studies.scheduler import Unfinished
     from scaling.tables.decision import Decision
-    from scaling.tables.lines import Printed
     from scaling.tables.results import Results
+    from scaling.tables.table import Table as File
 
 Rows = Annotated[Sequence[str], Flag("row")]
 Source = Annotated[str | Path | None, Flag("from")]
@@ -31,7 +31,7 @@ class Table(Result):
 
     formats: ClassVar = ("terminal", "markdown", "latex", "csv", "html")
 
-    printed: Printed = field(kw_only=True)
+    file: File = field(kw_only=True)
     results: Results | None = None
     missing: Unfinished | None = None
 
@@ -40,36 +40,31 @@ class Table(Result):
         """A row of the DataFrame is a row of the table; the paper's figures are in columns `published_…`."""
         import pandas
 
-        from scaling.tables.cells import flat
+        from scaling.tables.forms import flat
 
-        return pandas.DataFrame([flat(line) for line in self.printed.lines])
+        return pandas.DataFrame([flat(row) for row in self.document["rows"]])
 
     @property
     def runs(self) -> pandas.DataFrame:
         """A row of the DataFrame is a planned run: its row of the table, seed, status, losses and scores."""
         import pandas
 
-        from scaling.tables.results import Point
+        from scaling.tables.results import SCORE, TYPES
 
-        points = () if self.results is None else self.results.points
-        names = [name for name in Point.__dataclass_fields__ if name != "scores"]
-        runs = pandas.DataFrame([vars(point) for point in points], columns=names)
-        for column in () if self.results is None else self.results.downstream:
-            runs[f"{column.name}_score"] = [point.scores.get(column.name) for point in points]
-        return runs
+        results = self.results
+        scores = () if results is None else (column.name + SCORE for column in results.downstream)
+        return pandas.DataFrame(() if results is None else results.runs, columns=[*TYPES, *scores])
 
     @property
     def notes(self) -> list[str]:
         """The notes below the table: the basis of its figures, and what is missing."""
-        from scaling.tables.lines import notes
-
-        return notes(self.printed)
+        return self.document.get("said", [])
 
     def format(self, name: str) -> str:
         """The table as `terminal`, `markdown`, `latex`, `csv` or `html`."""
-        from scaling.tables.cells import FORMS
+        from scaling.tables.forms import FORMS
 
-        return FORMS[name](self.printed)
+        return FORMS[name](self.file, self.document)
 
     def __str__(self) -> str:
         return self.format("terminal").rstrip()
@@ -92,7 +87,7 @@ class Decisions(TableResult, Result):
         return pandas.DataFrame(self.document["decisions"])
 
     def tables(self) -> Sequence[PrintedTable]:
-        """The decisions, and how the probability of a winner follows from its lead."""
+        """The decisions as a table."""
         from scaling.tables.decision import shown
 
         return shown(self.decisions)
@@ -142,8 +137,8 @@ def table(
     """
     from scaling.config import print_remarks
     from scaling.tables.count import counts as counted
+    from scaling.tables.document import document
     from scaling.tables.downstream import ALL, chosen, split
-    from scaling.tables.lines import printed
     from scaling.tables.study import held, trained
     from scaling.tables.table import read
 
@@ -161,15 +156,14 @@ def table(
         results, missing = trained(file, given, source, study, scored, **choices)
     elif not counts:
         results = held(file, given, source, study, scored, others=ALL in tasks)
-    show = printed(file, counted(file, given or (results.settings if results else ())), results)
+    show = document(file, counted(file, given or (results.settings if results else ())), results)
     if counts and progress:
         print_remarks(file.load(row.name, given) for row in file.rows)
     if keep is not None and results is not None:
         from scaling.reports.keep_table import keep_table
 
-        keep_table(show, results, Path(keep))
-    code = 0 if missing is None else missing.code
-    return Table(show.to_json(), code=code, printed=show, results=results, missing=missing)
+        keep_table(file, show, results, Path(keep))
+    return Table(show, code=0 if missing is None else missing.code, file=file, results=results, missing=missing)
 
 
 @verb
@@ -202,7 +196,7 @@ def decide(
         study: the study to read
         downstream: tasks to show scores of, as cola,sst2; `all`: the tasks of the table, and those that a ledger holds
     """
-    from scaling.tables.decision import decisions, final_of, is_of_study, of_study
+    from scaling.tables.decision import Scale, decisions, is_of_study, of_study
     from scaling.tables.downstream import ALL, chosen, split
     from scaling.tables.study import held
     from scaling.tables.table import read
@@ -217,10 +211,13 @@ def decide(
         tasks = split(downstream)
         scored = chosen(file.downstream, tasks, file.published)
         results = held(file, given, source, study, scored, others=ALL in tasks)
-        larger = None if against is None else final_of(held(file, given, against), str(against))
+        larger = None
+        if against is not None:
+            higher_is_better = file.judged_by == "score"
+            larger = Scale(str(against), held(file, given, against).final(), higher_is_better)
         made = decisions(file, results, larger)
     if not made:
         fix = "train further rows, or name their runs by --from"
         raise ScalingError(f"no two rows of {file.name} are finished at two scales", fix=fix)
-    document = {"table": file.name, "decisions": [decision.to_json() for decision in made]}
+    document = {"table": file.name, "decisions": [vars(decision) for decision in made]}
     return Decisions(document, decisions=tuple(made))

@@ -21,9 +21,8 @@ from scaling.cli import SCHEMA, VERBS, main
 from scaling.laws.curves import Curve
 from scaling.ledger import Ledger
 from scaling.studies import findings
-from scaling.tables import points as table_points
 from scaling.tables.downstream import Downstream
-from scaling.tables.results import Point, Results
+from scaling.tables.results import Results, record, write_points
 from tests.docs.test_blocks import drawn_curves
 
 ROOT = Path(__file__).parents[2]
@@ -247,12 +246,12 @@ def documents(study, made_study, tmp_path_factory):
         run("table", "table", "table.yaml", "--counts")
         run("table", "table", "table.yaml")
         scored = [
-            Point(row, seed, "0", "finished", early=3.0, loss=2.0, scores={"cola": 0.1 * seed})
+            record(row, seed, "0", "finished", early=3.0, loss=2.0, cola_score=0.1 * seed)
             for row in "AB"
             for seed in (0, 1)
         ]
         column = Downstream("cola", {"cola": {}}, metric="mcc")
-        table_points.write(Results(("one",), (), tuple(scored), downstream=(column,)), folder / "scores.csv")
+        write_points(Results(("one",), (), tuple(scored), downstream=(column,)), folder / "scores.csv")
         run("table", "table", "table.yaml", "--from", "scores.csv")
         kept = str(ROOT / "docs" / "results" / "narang2021" / "points.csv")
         run("decide", "decide", "narang2021_cpu", "--from", kept)

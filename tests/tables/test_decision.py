@@ -1,4 +1,4 @@
-"""Decision accuracy: pairs by hand, ties, noise, calibrated probabilities, and kept points from the command line."""
+"""Decision accuracy: pairs by hand, ties, noise, and kept points from the command line."""
 
 import csv
 import json
@@ -34,7 +34,7 @@ def test_pairs_are_counted_by_hand():
     # ab, ac and ad are won, bc and bd are lost, and c and d have no winner.
     assert (found.rows, found.pairs, found.ties) == (4, 5, 1)
     assert found.accuracy == pytest.approx(3 / 5)
-    assert (found.by_seeds, found.separated, found.calibration, found.low) == (None, None, None, None)
+    assert (found.by_seeds, found.separated, found.low) == (None, None, None)
     even = decide(Scale("small", {"a": [1.0], "b": [1.0]}), Scale("large", {"a": [1.0], "b": [2.0]}))
     assert even.accuracy == 0.5
     assert decide(Scale("small", {"a": [1.0]}), large) is None
@@ -68,15 +68,8 @@ def test_the_seeds_say_what_noise_leaves():
 
 
 @pytest.mark.parametrize("shift", [0.0, 0.5, 2.0, 1e6])
-def test_probabilities_hold_whatever_the_larger_scale_changes(shift):
+def test_intervals_hold_the_accuracy_whatever_the_larger_scale_changes(shift):
     made: list[Any] = [decide(*drawn(30, 0.3, 3, shift, seed)) for seed in range(20)]
-    bins = [each for decision in made for each in decision.bins]
-    pairs = np.array([each.pairs for each in bins])
-    predicted, won = (
-        np.array([getattr(each, name) for each in bins]) @ pairs / pairs.sum() for name in ("predicted", "won")
-    )
-    assert predicted == pytest.approx(won, abs=0.05)
-    assert np.mean([decision.brier for decision in made]) < 0.26
     inside = [decision.low <= np.mean([each.accuracy for each in made]) <= decision.high for decision in made]
     assert np.mean(inside) >= 0.75
 
@@ -86,7 +79,6 @@ def test_rows_that_all_agree_are_no_certainty():
     found = decide(small, large)
     assert (found.accuracy, found.high) == (1.0, 1.0)
     assert found.low == pytest.approx(0.025 ** (1 / 4))
-    assert 0.5 < found.calibration.probability(0.01) < found.calibration.probability(1.0) <= 1.0
 
 
 def test_kept_points_decide_early_for_the_end_and_for_the_paper(capsys):
@@ -110,7 +102,6 @@ def test_kept_points_decide_early_for_the_end_and_for_the_paper(capsys):
         for b in names[place + 1 :]
     ]
     assert found["accuracy"] == pytest.approx(np.mean(agree))
-    assert all(abs(each["predicted"] - each["won"]) < 0.05 for each in found["bins"])
     assert main(["decide", "narang2021_cpu", "--from", str(KEPT)]) == 0
     assert "decision accuracy" in capsys.readouterr().out
     pair = scaling.decide("narang2021_cpu", source=KEPT, rows=["GeLU", "GeGLU"])

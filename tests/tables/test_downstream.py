@@ -24,9 +24,8 @@ from scaling.ledger import Ledger
 from scaling.studies.plan import plan
 from scaling.studies.record import enter
 from scaling.studies.tasks import unstarted
-from scaling.tables import points
 from scaling.tables.downstream import Downstream, chosen
-from scaling.tables.results import Point, Results, joined, results
+from scaling.tables.results import OPTIONAL, Results, join, read_ledger, read_points, record, write_points
 from scaling.tables.statistics import compare
 from scaling.tables.study import finetunings, lacking, question
 from scaling.tables.table import read
@@ -88,11 +87,12 @@ def test_each_run_is_finetuned_on_each_task_with_its_own_seed(trained):
     specs = [ledger.spec(run.run) for run in finetuned.runs]
     assert sorted(spec["seed"] for spec in specs) == [0] * 4 + [1] * 4
     assert {ledger.spec(run.start)["seed"] == spec["seed"] for run, spec in zip(finetuned.runs, specs)} == {True}
-    held = results(ledger, read(name))
+    held = read_ledger(ledger, read(name))
     of_run = {(run.start, run.task): ledger.result(run.run)["score"] for run in finetuned.runs}
-    for point in held.points:
-        which, ranks = (of_run[point.run, task] for task in ("which_language", "rank_tags"))
-        assert point.scores == {"which_language": which, "both": pytest.approx((which + ranks) / 2)}
+    for run in held.runs:
+        which, ranks = (of_run[run["run"], task] for task in ("which_language", "rank_tags"))
+        assert run["which_language_score"] == which
+        assert run["both_score"] == pytest.approx((which + ranks) / 2)
     assert [(column.title, column.published) for column in held.downstream] == [
         ("Which & <language> (accuracy)", "which"),
         ("Both (accuracy, mean of 2 tasks)", None),
@@ -109,7 +109,7 @@ def test_the_table_prints_ours_next_to_the_papers_and_what_was_not_measured(trai
     assert main(["table", name, "--from", str(ledger.root), "--format", "html"]) == 0
     text = capsys.readouterr().out
     titles = [html.unescape(cell.partition("</th>")[0]) for cell in text.splitlines()[3].split("<th>")[1:]]
-    assert titles[titles.index("runs") + 1 :] == [
+    assert titles[titles.index("Runs") + 1 :] == [
         "GLUE, paper",
         "GLUE, ours",
         "Which & <language>, paper",
@@ -159,11 +159,14 @@ def test_a_ledger_shows_the_tasks_that_the_table_does_not_name(trained):
     lines = TABLE.splitlines(keepends=True)
     Path(name).write_text("".join(line for line in lines if line[:4] != "    " and "downstream" not in line))
     try:
-        assert not scaling.table(name, source=ledger.root).printed.downstream
-        shown = scaling.table(name, source=ledger.root, downstream=["all"]).printed.downstream
-        assert [measured.column.title for measured in shown] == ["which_language (accuracy)", "rank_tags (accuracy)"]
-        (only,) = scaling.table(name, source=ledger.root, downstream=["cola"]).printed.downstream
-        assert (only.column.heading, only.comparison) == ("cola", None)
+        assert "downstream" not in scaling.table(name, source=ledger.root).to_json()
+        shown = scaling.table(name, source=ledger.root, downstream=["all"]).to_json()["downstream"]
+        assert [(each["heading"], each["metric"]) for each in shown] == [
+            ("which_language", "accuracy"),
+            ("rank_tags", "accuracy"),
+        ]
+        (only,) = scaling.table(name, source=ledger.root, downstream=["cola"]).to_json()["downstream"]
+        assert (only["heading"], only["metric"], only["pools"]) == ("cola", None, {})
     finally:
         Path(name).write_text(TABLE)
 
@@ -184,31 +187,31 @@ def drawn(seeds: int = 3) -> Results:
     for place, row in enumerate(ROWS):
         for seed in range(seeds):
             loss = 3 - 0.1 * place + 0.01 * rng.standard_normal()
-            own = {"sst_2": 0.6 + 0.05 * place + 0.01 * rng.standard_normal()} if row != "six" else {}
-            runs.append(Point(row, seed, f"{place}{seed}", "finished", early=loss, loss=loss, scores=own))
+            scores = {"sst_2_score": 0.6 + 0.05 * place + 0.01 * rng.standard_normal()} if row != "six" else {}
+            runs.append(record(row, seed, f"{place}{seed}", "finished", early=loss, loss=loss, **scores))
     return Results(("one",), (), tuple(runs), downstream=(column,))
 
 
 def test_verdicts_and_correlations_are_those_of_the_scores(tmp_path):
     published = "row,heading,sst2\n" + "".join(f"{row},,{90 - place**2}\n" for place, row in enumerate(ROWS))
     name = written(tmp_path, large("{SST-2: {task: sst2, published: sst2}}"), published)
-    points.write(drawn(), tmp_path / "points.csv")
+    write_points(drawn(), tmp_path / "points.csv")
     shown = scaling.table(name, source=tmp_path / "points.csv")
-    (measured,) = shown.printed.downstream
-    values = drawn().scores(measured.column)
+    (measured,) = shown.to_json()["downstream"]
+    values = {row: scores for row, scores in drawn().values("sst_2_score").items() if scores}
     expected = compare(values, "one", higher_is_better=True)
-    lines = {line.counted.row.name: line for line in shown.printed.lines}
-    assert {row: lines[row].scores["sst_2"].mean for row in ROWS[:5]} == expected.means
-    assert {row: lines[row].scores["sst_2"].difference for row in ROWS[1:5]} == expected.differences
-    assert [lines[row].scores["sst_2"].to_json()["verdict"] for row in ROWS[:5]] == [None, *["better"] * 4]
-    assert lines["six"].scores == {}
+    scores = {row["row"]: row.get("downstream", {}).get("sst_2") for row in shown.to_json()["rows"]}
+    assert {row: scores[row]["mean"] for row in ROWS[:5]} == {row: vars(mean) for row, mean in expected.means.items()}
+    for row, difference in expected.differences.items():
+        assert scores[row]["difference"].items() <= vars(difference).items()
+    assert [scores[row]["verdict"] for row in ROWS[:5]] == [None, *["better"] * 4]
+    assert scores["six"] is None
     means = [float(np.mean(values[row])) for row in ROWS[:5]]
-    losses = [float(np.mean(drawn().rows[row].final)) for row in ROWS[:5]]
-    assert measured.with_paper is not None
-    assert measured.with_loss is not None
-    assert measured.with_paper.value == pytest.approx(stats.spearmanr(means, [90 - i**2 for i in range(5)])[0])
-    assert measured.with_loss.value == pytest.approx(stats.spearmanr(losses, means)[0])
-    assert (measured.with_loss.rows, measured.with_loss.high < 1) == (5, True)
+    losses = [float(np.mean(drawn().final()[row])) for row in ROWS[:5]]
+    with_paper, with_loss = measured["agreement"]["published"], measured["agreement"]["loss"]
+    assert with_paper["value"] == pytest.approx(stats.spearmanr(means, [90 - i**2 for i in range(5)])[0])
+    assert with_loss["value"] == pytest.approx(stats.spearmanr(losses, means)[0])
+    assert (with_loss["rows"], with_loss["high"] < 1) == (5, True)
     notes = " ".join(shown.notes)
     assert "SST-2: rank correlation of our score with the paper's over 5 rows (Spearman): -1.00" in notes
     assert "SST-2: rank correlation of our final loss with our score over 5 rows (Spearman): -1.00" in notes
@@ -219,23 +222,22 @@ def test_kept_points_take_the_published_column_of_the_present_table(tmp_path):
     """A column may be named after the points were kept."""
     results = drawn()
     kept = replace(results, downstream=(replace(results.downstream[0], published=None),))
-    points.write(kept, tmp_path / "points.csv")
+    write_points(kept, tmp_path / "points.csv")
     published = "row,heading,theirs\n" + "".join(f"{row},,{place}\n" for place, row in enumerate(ROWS))
     name = written(tmp_path, large("{SST-2: {task: sst2, published: theirs}}"), published)
-    (measured,) = scaling.table(name, source=tmp_path / "points.csv").printed.downstream
-    assert measured.column.published == "theirs"
-    assert measured.with_paper is not None
-    assert measured.with_paper.value == pytest.approx(1)
+    (measured,) = scaling.table(name, source=tmp_path / "points.csv").to_json()["downstream"]
+    assert measured["published"] == "theirs"
+    assert measured["agreement"]["published"]["value"] == pytest.approx(1)
     assert "the paper's SST-2" in str(scaling.decide(name, source=tmp_path / "points.csv").to_json())
 
 
 def test_points_without_scores_have_no_column_of_them(tmp_path):
-    finished = Point("one", 0, "0", "finished", loss=1.0)
-    points.write(Results(("one",), (), (finished,)), tmp_path / "points.csv")
-    assert not {"downstream", *points.OPTIONAL} & set((tmp_path / "points.csv").read_text().split("\n")[0].split(","))
+    finished = record("one", 0, "0", "finished", loss=1.0)
+    write_points(Results(("one",), (), (finished,)), tmp_path / "points.csv")
+    assert not {"downstream", *OPTIONAL} & set((tmp_path / "points.csv").read_text().split("\n")[0].split(","))
     name = written(tmp_path, large("sst2"), "row,heading,sst2\n")
-    points.write(drawn(), tmp_path / "points.csv")
-    assert points.read(tmp_path / "points.csv", read(name)) == drawn()
+    write_points(drawn(), tmp_path / "points.csv")
+    assert read_points(tmp_path / "points.csv", read(name)) == drawn()
 
 
 def test_words_choose_headings_and_tasks_which_keep_their_keys(tmp_path):
@@ -294,19 +296,22 @@ def test_what_cannot_be_finetuned_is_one_line_before_anything_is_trained(column,
 
 
 def test_a_kept_run_without_a_score_is_trained_again_and_keeps_its_loss(trained):
-    name, ledger, _ = trained
-    table = read(name)
-    held, words = results(ledger, table), [f"runs={ledger.root}"]
+    file, ledger, _ = trained
+    table = read(file)
+    held, words = read_ledger(ledger, table), [f"runs={ledger.root}"]
     planned, columns = plan(question(table, words), words), table.downstream[1:]
     assert not lacking(planned, held, "kept", columns).runs
     bare = Results(
-        held.studies, held.settings, tuple(Point(p.row, p.seed, p.run, p.status, loss=9.0) for p in held.points)
+        held.studies,
+        held.settings,
+        tuple(record(run["row"], run["seed"], run["run"], run["status"], loss=9.0) for run in held.runs),
     )
     assert not lacking(planned, bare, "kept").runs
     assert len(lacking(planned, bare, "kept", columns).runs) == 4
-    both = joined(bare, held)
-    assert {point.loss for point in both.points} == {9.0}
-    assert [point.scores for point in both.points] == [point.scores for point in held.points]
+    both = join(bare, held)
+    assert {run["loss"] for run in both.runs} == {9.0}
+    for name in ("which_language_score", "both_score", "finetuning_flops"):
+        assert both.values(name) == held.values(name)
     assert both.downstream == held.downstream
 
 

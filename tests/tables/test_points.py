@@ -9,14 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scaling.errors import ScalingError
-from scaling.tables import points
-from scaling.tables.results import Point, Results
+from scaling.tables.results import OF_ALL, OPTIONAL, TYPES, Results, read_points, record, write_points
 from scaling.tables.table import read
 
 TABLE = read("narang2021")
 NUMBERS = st.floats(1e-6, 1e6)
 FINISHED = st.builds(
-    Point,
+    record,
     row=st.sampled_from([row.name for row in TABLE.rows]),
     seed=st.integers(0, 9),
     run=st.text("0123456789abcdef", min_size=16, max_size=16),
@@ -35,7 +34,7 @@ FINISHED = st.builds(
     score=st.none() | NUMBERS,
 )
 MISSING = st.builds(
-    Point, row=st.just("Vanilla Transformer"), seed=st.integers(0, 9), run=st.just("0" * 16), status=st.just("missing")
+    record, row=st.just("Vanilla Transformer"), seed=st.integers(0, 9), run=st.just("0" * 16), status=st.just("missing")
 )
 SETTINGS = ("size={width: 8, layers: 2}", 'data="some; where"', "trainer.max_steps=8")
 
@@ -43,30 +42,30 @@ SETTINGS = ("size={width: 8, layers: 2}", 'data="some; where"', "trainer.max_ste
 def test_points_without_a_score_have_no_column_of_it(tmp_path):
     path = tmp_path / "points.csv"
     for score, has in ((None, False), (0.5, True)):
-        points.write(Results(("one",), (), (Point("GeLU", 0, "0" * 16, "finished", score=score),)), path)
+        write_points(Results(("one",), (), (record("GeLU", 0, "0" * 16, "finished", score=score),)), path)
         assert ("score" in path.read_text().partition("\n")[0].split(",")) == has
 
 
-ROWS = st.lists(FINISHED | MISSING, min_size=1, max_size=5, unique_by=lambda point: (point.row, point.seed))
+ROWS = st.lists(FINISHED | MISSING, min_size=1, max_size=5, unique_by=lambda run: (run["row"], run["seed"]))
 
 
 @given(found=ROWS, settings=st.sampled_from([(), SETTINGS]))
 def test_results_survive_a_file(found, settings, tmp_path_factory):
     path = tmp_path_factory.mktemp("points") / "points.csv"
     results = Results(("one", "two"), settings, tuple(found))
-    points.write(results, path)
-    assert points.read(path, TABLE) == results
+    write_points(results, path)
+    assert read_points(path, TABLE) == results
 
 
-HEAD = ",".join([column for column in points.TYPES if column not in points.OPTIONAL] + list(points.OF_ALL))
+HEAD = ",".join([column for column in TYPES if column not in OPTIONAL] + list(OF_ALL))
 ROW = "GeLU,a,missing,0,,,,,,,,,,,,[],[]\n"
 BAD = {
     "": "these are no points of a table",
     "row,loss\nGeLU,1\n": "these are no points of a table",
-    f"{HEAD}\nGeLU,a,finished,0,8,64,0.1,x,2,3,,,,,,s,\n": "2: early='x': not a number",
+    f"{HEAD}\nGeLU,a,finished,0,8,64,0.1,x,2,3,,,,,,[],[]\n": "2: early='x': not a number",
     f"{HEAD}\nGeLU,a,missing,0,,,,,,,,,,,,s,\n": "2: studies='s': not a list in JSON",
     f"{HEAD}\nGeLU,a,missing,0\n": "2: expected 17 cells",
-    f"{HEAD}\nMaxout,a,missing,0,,,,,,,,,,,,s,\n": "it has no row of narang2021",
+    f"{HEAD}\nMaxout,a,missing,0,,,,,,,,,,,,[],[]\n": "it has no row of narang2021",
     f"{HEAD}\n{ROW}GeLU,b,missing,1\n": "3: expected 17 cells",
     f"{HEAD}\n{ROW}{ROW}": "3: run='a': the run of GeLU, seed 0, is in line 2 too",
     f'{HEAD}\n{ROW}GeLU,b,missing,1,,,,,,,,,,,,[],"[""trainer.max_steps=8""]"\n': "3: settings=.*: is another than in",
@@ -78,9 +77,9 @@ def test_a_file_that_is_none_is_refused(text, tmp_path):
     path: Path = tmp_path / "points.csv"
     path.write_text(text)
     with pytest.raises(ScalingError, match=BAD[text]):
-        points.read(path, TABLE)
+        read_points(path, TABLE)
 
 
 def test_a_file_that_is_not_there_is_said(tmp_path):
     with pytest.raises(ScalingError, match="cannot be read"):
-        points.read(tmp_path / "points.csv", TABLE)
+        read_points(tmp_path / "points.csv", TABLE)

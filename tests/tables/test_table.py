@@ -21,9 +21,9 @@ from scaling.ledger import Ledger
 from scaling.studies.plan import plan
 from scaling.studies.record import enter
 from scaling.tables.count import counts
+from scaling.tables.document import document
 from scaling.tables.downstream import Downstream
-from scaling.tables.lines import notes, printed
-from scaling.tables.results import FINISHED, Point, Results, results
+from scaling.tables.results import FINISHED, Results, read_ledger, record
 from scaling.tables.study import question
 from scaling.tables.table import Seeds, read
 from tests.serial import work
@@ -63,26 +63,36 @@ def test_rows_are_counted_next_to_what_was_published(capsys):
 
 def test_runs_are_read_back_by_row_and_seed(trained):
     ledger, table = trained
-    found = results(ledger, table)
-    assert [found.rows[row].planned for row in ROWS] == [3, 2, 2]
-    assert [len(found.rows[row].final) for row in ROWS] == [3, 2, 1]
-    assert found.early == 1 / 8
+    found = read_ledger(ledger, table)
+    assert [len(found.rows[row]) for row in ROWS] == [3, 2, 2]
+    assert [len(found.final()[row]) for row in ROWS] == [3, 2, 1]
+    assert found.early_at == 2 / 8  # an eighth is the first step, after which nothing is learned
     assert found.settings[:1] == ("size=tiny",)
     for row in ROWS:
-        assert all(early > final for early, final in zip(found.rows[row].early, found.rows[row].final))
-        assert found.rows[row].steps_per_second is None or found.rows[row].steps_per_second > 0
-
-
-def shown(trained):
-    ledger, table = trained
-    return printed(table, counts(table, QUICK), results(ledger, table))
+        assert all(early > final for early, final in zip(found.early()[row], found.final()[row], strict=True))
+        assert all(speed > 0 for speed in found.values("steps_per_second")[row])
 
 
 def test_what_is_missing_is_said(trained):
-    said = " ".join(notes(shown(trained)))
+    ledger, table = trained
+    said = " ".join(document(table, counts(table, QUICK), read_ledger(ledger, table))["said"])
     assert "Switch Transformer (1 missing)" in said
     assert "pooled over all rows (3 degrees of freedom)" in said
     assert "after Holm's correction over 2 rows" in said
+
+
+def test_speeds_are_shown_of_one_hardware_alone(trained):
+    ledger, table = trained
+    found = read_ledger(ledger, table)
+    counted = counts(table, QUICK)
+
+    def speeds(*hardware: str) -> list[float | None]:
+        runs = [{**run, "steps_per_second": 2.0, "hardware": hardware[place % len(hardware)]}
+                for place, run in enumerate(found.runs)]  # fmt: skip
+        return [row["steps_per_second"] for row in document(table, counted, replace(found, runs=tuple(runs)))["rows"]]
+
+    assert speeds("one") == [2.0] * 3
+    assert speeds("one", "another") == [None] * 3
 
 
 class Cells(HTMLParser):
@@ -112,6 +122,8 @@ def test_forms(form, trained, capsys):
         assert cells.rows == 1 + len(ROWS) + 2  # a head, the rows, two headings
     if form == "latex":
         assert text.count(r"\\") == 1 + len(ROWS) + 2
+        assert r"\caption{Narang et al. 2021, Table 1}" in text
+        assert r"\label{tab:narang2021}" in text
     if form == "markdown":
         assert text.count("\n|") == 2 + len(ROWS) + 2
 
@@ -370,17 +382,17 @@ def test_losses_of_two_objectives_are_not_compared():
     rows = ["Encoder-decoder, Denoising", "Language model, Denoising", "Language model, LM", "Prefix LM, LM"]
     table = read("raffel2019_table2").only(rows)
     levels = dict(zip(rows, (3.0, 3.5, 5.0, 5.5)))
-    points = tuple(
-        Point(row, seed, f"{row} {seed}", FINISHED, loss=level + 0.01 * seed, scores={"task": level - 0.02 * seed})
+    runs = tuple(
+        record(row, seed, f"{row} {seed}", FINISHED, loss=level + 0.01 * seed, task_score=level - 0.02 * seed)
         for row, level in levels.items()
         for seed in (0, 1)
     )
     column = Downstream("task", {"task": {}}, None, metric="accuracy")
-    shown = printed(table, counts(table, ["size=tiny"]), Results(("study",), (), points, downstream=(column,)))
-    differences = [None if line.difference is None else line.difference.value for line in shown.lines]
+    shown = document(table, counts(table, ["size=tiny"]), Results(("study",), (), runs, downstream=(column,)))
+    differences = [row["difference"] and row["difference"]["value"] for row in shown["rows"]]
     # causal prediction is of all tokens and a prefix's of those behind it: neither loss is another's
     assert differences == [None, pytest.approx(0.5), None, None]
-    assert "(Language model, LM; Encoder-decoder, LM)" in " ".join(notes(shown))
-    assert [line.scores["task"].difference is None for line in shown.lines] == [True, False, False, False]
-    (measured,) = (each for each in shown.downstream if each.column.name == "task")
-    assert measured.with_loss is None or measured.with_loss.rows == 2
+    assert "(Language model, LM; Encoder-decoder, LM)" in " ".join(shown["said"])
+    assert [row["downstream"]["task"]["difference"] is None for row in shown["rows"]] == [True, False, False, False]
+    (measured,) = (each for each in shown["downstream"] if each["name"] == "task")
+    assert measured["agreement"]["loss"] is None  # of two rows alone
