@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Literal
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -15,10 +15,10 @@ from scaling.errors import ScalingError
 from scaling.nn import patterns
 from scaling.nn.context import Context, Mask, Pattern
 from scaling.nn.contract import declare
-from scaling.nn.mixer.attention import Attention, Scale
+from scaling.nn.mixer.attention import Attention
 from scaling.nn.mixer.softmax import attend, in_order, of_first
 from scaling.nn.patterns import render
-from scaling.schema import BelowOne, NonNegativeInt, PositiveInt, Recipe, Seed
+from scaling.schema import NonNegativeInt, PositiveInt, Seed
 from scaling.shape import Shape
 
 Limit = Callable[[], Pattern]
@@ -50,12 +50,9 @@ class BlockLocal(Attention):
         size: PositiveInt,
         before: NonNegativeInt = 0,
         after: NonNegativeInt = 0,
-        bias: bool | Literal["qkv"] = False,
-        scale: Scale = "sqrt",
-        norm: Recipe | None = None,
-        dropout: BelowOne = 0.0,
+        **common: Any,
     ):
-        super().__init__(shape, bias=bias, scale=scale, norm=norm, dropout=dropout)
+        super().__init__(shape, **common)
         _check_within(shape, "size", size, "a block of {} tokens")
         self.size, self.before, self.after = size, before, after
 
@@ -85,12 +82,9 @@ class BigBird(Attention):
         window: PositiveInt = 3,
         blocks: PositiveInt = 2,
         random: PositiveInt = 3,
-        bias: bool | Literal["qkv"] = False,
-        scale: Scale = "sqrt",
-        norm: Recipe | None = None,
-        dropout: BelowOne = 0.0,
+        **common: Any,
     ):
-        super().__init__(shape, bias=bias, scale=scale, norm=norm, dropout=dropout)
+        super().__init__(shape, **common)
         _check_within(shape, "window", window, "a window of {} tokens", block)
         _check_within(shape, "blocks", blocks, "{} global tokens", block)
         self.block, self.window, self.blocks = block, window, blocks
@@ -140,12 +134,9 @@ class Longformer(Attention):
         window: PositiveInt,
         dilation: PositiveInt | list[PositiveInt] = 1,
         tokens: NonNegativeInt = 0,
-        bias: bool | Literal["qkv"] = False,
-        scale: Scale = "sqrt",
-        norm: Recipe | None = None,
-        dropout: BelowOne = 0.0,
+        **common: Any,
     ):
-        super().__init__(shape, bias=bias, scale=scale, norm=norm, dropout=dropout)
+        super().__init__(shape, **common)
         self.window, self.tokens = window, tokens
         self.dilations = dilation if isinstance(dilation, list) else [dilation] * shape.heads
         if len(self.dilations) != shape.heads:
@@ -157,7 +148,7 @@ class Longformer(Attention):
             )
         _check_within(shape, "window", window, "a window of {} tokens")
         _check_within(shape, "tokens", tokens, "{} global tokens")
-        self.own = _Projections(shape, bool(bias)) if tokens else None
+        self.own = _Projections(shape, self.key.bias is not None) if tokens else None
 
     def forward(self, x: Float[Tensor, "b t w"], context: Context) -> Float[Tensor, "b t w"]:
         mixed = self._mixed(x, context, None)
@@ -204,7 +195,7 @@ class Longformer(Attention):
                 value=self.tokens,
                 fix="take tokens: 0",
             )
-        q, k, v = q.unflatten(-1, (self.heads, -1)), *(part.unflatten(-1, (self.key_heads, -1)) for part in (k, v))
+        q, k, v = self.in_heads(q, k, v)
         q, k = self._placed(q, k, context, context.places)
         state = context.state(self)
         if state is not None:
