@@ -213,63 +213,7 @@ def _previous(batch: Batch) -> Tensor:
 
 
 def _summed(some: Mapping[str, Tensor], others: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The auxiliary losses of both directions, by name."""
-    return {**some, **{name: some[name] + loss if name in some else loss for name, loss in others.items()}}
-
-    def head_shape(self, shape: Shape, head: Any) -> Shape:
-        return replace(shape, width=2 * shape.width) if head.kind.target == "labels" else shape
-
-    def labels_like(self, tokens: Tensor) -> Tensor:
-        return tokens if self.learns_previous else super().labels_like(tokens)
-
-    def forward(self, batch: Batch, cache: Cache | None = None) -> Output:
-        if self.mix is None:
-            return super().forward(batch, cache)
-        if self.decoder.prompt is not None:
-            fix = "take another tuning"
-            raise ScalingError("layers that a prompt lengthens are not mixed", key="tuning", value="Prompt", fix=fix)
-        forwards, backwards = [], []
-        with self.chosen(batch):
-            output = self.decoder(batch.tokens, positions=batch.positions, documents=batch.documents, layers=forwards)
-            behind = self._backwards(batch, backwards)
-        both = [torch.cat([ahead, back.flip(1)], -1) for ahead, back in zip(forwards, backwards, strict=True)]
-        (mixed,) = self.mix(both)
-        return replace(output, hidden=mixed, auxiliary=_summed(output.auxiliary, behind.auxiliary))
-
-    def loss(self, batch: Batch, smoothing: float = 0.0) -> Loss:
-        loss = super().loss(batch, smoothing)
-        if not self.learns_previous:
-            return loss
-        previous = _previous(batch)
-        with self.chosen(batch):
-            behind = self._backwards(batch)
-        hidden = vectors(self.head, replace(behind, hidden=behind.hidden.flip(1), documents=batch.documents), batch)
-        losses = self.head.loss(hidden, previous, smoothing)
-        backwards = losses.sum() / (previous != IGNORE).sum().clamp(min=1)
-        return Loss(loss.tokens, {**_summed(loss.auxiliary, behind.auxiliary), "backwards": backwards})
-
-    def counts(self, batch: Batch) -> dict[str, Tensor]:
-        counts = super().counts(batch)
-        return {**counts, "backwards": (_previous(batch) != IGNORE).sum()} if self.learns_previous else counts
-
-    def _backwards(self, batch: Batch, layers: list[Tensor] | None = None) -> Output:
-        """The backward model's pass over the rows from their end; its positions count from there."""
-        documents = None if batch.documents is None else batch.documents.flip(1)
-        return self.backwards(batch.tokens.flip(1), documents=documents, layers=layers)
-
-
-def _previous(batch: Batch) -> Tensor:
-    if batch.labels is None:
-        raise ScalingError(
-            "the backward model learns the token before each, and the objective gives none",
-            key="objective.kind",
-            fix="take BothWays",
-        )
-    return batch.labels
-
-
-def _summed(some: Mapping[str, Tensor], others: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The auxiliary losses of both directions, by name."""
+    """The auxiliary losses of two towers, by name."""
     return {**some, **{name: some[name] + loss if name in some else loss for name, loss in others.items()}}
 
 

@@ -56,8 +56,8 @@ class Tower(nn.Module):
         position: Recipe,
         pattern: Recipe,
         block: Checked,
-        blocks: Mapping[str, Any],
         stack: Recipe,
+        blocks: Mapping[str, Any] = {},
     ):
         super().__init__()
         self.shape, self.pattern = shape, built("pattern", pattern)

@@ -409,25 +409,25 @@ def through(block: nn.Module, x: Tensor, context: Context, *more: Any) -> Tensor
     """A block's output. Where the pass has `checkpointing`, what it was given is kept and nothing of what it made."""
     if not context.checkpointing or not torch.is_grad_enabled() or context.cache is not None:
         return block(x, context, *more)
-    given = [part for part in (context, *more) if isinstance(part, Context)]
-    before = [_as_it_is(part) for part in given]
+    before = [_as_it_is(part) for part in (context, *more)]
     is_first = iter((True,))
 
     def run(x: Tensor) -> Tensor:
         if next(is_first, False):
             return block(x, context, *more)
-        again = {id(part): _as_it_is(copy) for part, copy in zip(given, before, strict=True)}
-        return block(x, *(again.get(id(part), part) for part in (context, *more)))
+        return block(x, *map(_as_it_is, before))
 
     return recomputed(run, x)
 
 
-def _as_it_is(context: Context) -> Context:
+def _as_it_is(part: Any) -> Any:
     """A pass for the second time: what it made once before the block is there, and what the block adds to losses and
     shows is not read again.
     """
-    weights = None if context.weights is None else _unseen
-    return replace(context, auxiliary=Notes(context.auxiliary), layers=None, weights=weights, _kept=Notes(context.kept))
+    if not isinstance(part, Context):
+        return part
+    weights = None if part.weights is None else _unseen
+    return replace(part, auxiliary=Notes(part.auxiliary), layers=None, weights=weights, _kept=Notes(part.kept))
 
 
 def _unseen(weights: Tensor) -> None:
