@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -35,7 +36,20 @@ def within(context: Context, line: tuple[object, ...], narrowed: Callable[[Limit
     return replace(context, mask=context.once(("within", context.mask, line), rendered))
 
 
-class BlockLocal(Attention):
+class _Patterned(Attention):
+    """Attention with the pattern that `line` describes: layers of the same line read the same mask."""
+
+    line: tuple[object, ...]
+
+    @abstractmethod
+    def pattern(self, limit: Limit) -> Pattern:
+        """The pattern within that of the stack."""
+
+    def _attend(self, q: Tensor, k: Tensor, v: Tensor, context: Context) -> Tensor:
+        return super()._attend(q, k, v, within(context, (type(self), *self.line), self.pattern))
+
+
+class BlockLocal(_Patterned):
     """softmax(s Q Kᵀ + position) V W_O within blocks of `size` tokens. (Liu et al. 2018, section 4.2.4, local
     attention)
 
@@ -55,16 +69,13 @@ class BlockLocal(Attention):
         super().__init__(shape, **common)
         _check_within(shape, "size", size, "a block of {} tokens")
         self.size, self.before, self.after = size, before, after
+        self.line = (size, before, after)
 
     def pattern(self, limit: Limit) -> Pattern:
         return patterns.BlockLocal(size=self.size, before=self.before, after=self.after, pattern=limit)
 
-    def _attend(self, q: Tensor, k: Tensor, v: Tensor, context: Context) -> Tensor:
-        line = (BlockLocal, self.size, self.before, self.after)
-        return super()._attend(q, k, v, within(context, line, self.pattern))
 
-
-class BigBird(Attention):
+class BigBird(_Patterned):
     """softmax(s Q Kᵀ + position) V W_O, each block of `block` tokens over its neighbours, the first blocks and some
     drawn ones. (Zaheer et al. 2020, section 3.1)
 
@@ -89,6 +100,7 @@ class BigBird(Attention):
         _check_within(shape, "blocks", blocks, "{} global tokens", block)
         self.block, self.window, self.blocks = block, window, blocks
         self.random, self.seed, self.length = random, seed, shape.length
+        self.line = block, window, blocks, random, seed, shape.length
 
     def pattern(self, limit: Limit) -> Pattern:
         after = self.window // 2 if limit().ahead else 0
@@ -109,10 +121,6 @@ class BigBird(Attention):
             )
 
         return patterns.Global(tokens=self.blocks * self.block, pattern=drawn)
-
-    def _attend(self, q: Tensor, k: Tensor, v: Tensor, context: Context) -> Tensor:
-        line = (BigBird, self.block, self.window, self.blocks, self.random, self.seed, self.length)
-        return super()._attend(q, k, v, within(context, line, self.pattern))
 
 
 class Longformer(Attention):
