@@ -14,7 +14,7 @@ from scaling.errors import ScalingError, nearest, under
 from scaling.model.assembly import built
 from scaling.model.family import Family, Loss, Output, Tower, share_tables, vectors
 from scaling.nn.context import Cache
-from scaling.nn.contract import Head, Memory
+from scaling.nn.contract import Head, Memory, Mixer, conforms
 from scaling.nn.memory import Transparent
 from scaling.schema import Checked, Line, Recipe, overlay, recipe
 from scaling.shape import Shape
@@ -45,13 +45,7 @@ class _OneTower(Family):
         lines: dict[str, Any] = {"embedding": embedding, "position": position, "pattern": pattern, "stack": stack}
         tower = Tower(shape, **lines, block=block, blocks=blocks)
         setattr(self, self.family, tower)
-        if tower.crosses():
-            raise ScalingError(
-                "cross-attention reads an encoder, and here is none to read",
-                key="block.branches",
-                value="cross",
-                fix="leave out cross, or take model.kind=EncoderDecoder",
-            )
+        _check_reads(tower, "block.branches", "leave out cross, or take model.kind=EncoderDecoder")
         self.head = built("head", head, self.head_shape(shape, head))
         for name, line in further.items():
             setattr(self, name, built(name, line, shape) if line else None)
@@ -73,6 +67,21 @@ class _OneTower(Family):
                 tree=batch.tree if self.family == "encoder" else None,
                 cache=cache,
             )
+
+
+def _check_reads(tower: Tower, key: str, fix: str) -> None:
+    """Refuse cross-attention in a tower that has no encoder to read."""
+    if any(conforms(piece, Mixer) and piece.reads_memory for piece in tower.modules()):
+        what = "cross-attention reads an encoder, and here is none to read"
+        raise ScalingError(what, key=key, value="cross", fix=fix)
+
+
+def _check_writes(tower: Tower) -> None:
+    """Refuse a stack that lets tokens see what comes after them, where the tower is to predict that."""
+    if tower.stack.looks_ahead:
+        kind = type(tower.stack).__name__
+        what = f"{kind} pools tokens with those that come after, which a decoder is to predict"
+        raise ScalingError(what, key="stack.kind", value=kind, fix="take Sequential here; an encoder may pool")
 
 
 class Encoder(_OneTower):
@@ -131,7 +140,7 @@ class Decoder(_OneTower):
 
     def __init__(self, size: Mapping[str, Any], *, language: Recipe | None = None, **common: Any):
         super().__init__(size, {"language": language}, **common)
-        self.decoder.check_writes()
+        _check_writes(self.decoder)
 
     def further(self, batch: Batch) -> dict[str, tuple[Head, Tensor | None]]:
         return {} if self.language is None else {"language": (self.language, batch.language)}
@@ -151,7 +160,7 @@ class BiLM(_OneTower):
 
     def __init__(self, size: Mapping[str, Any], **common: Any):
         super().__init__(size, **common)
-        self.decoder.check_writes()
+        _check_writes(self.decoder)
         if self.decoder.pattern.ahead:
             name = type(self.decoder.pattern).__name__
             raise ScalingError("each direction is to predict what comes next", key="pattern", value=name, fix="Causal")
@@ -252,13 +261,7 @@ class EncoderDecoder(Family):
         common: dict[str, Any] = dict(zip(TOWER, lines, strict=True))
         self.encoder = _tower("encoder", size, common, encoder)
         self.decoder = _tower("decoder", size, common, decoder)
-        if self.encoder.crosses():
-            raise ScalingError(
-                "cross-attention is in the encoder, which has nothing to read",
-                key="encoder.block.branches",
-                value="cross",
-                fix="put it into decoder.block.branches",
-            )
+        _check_reads(self.encoder, "encoder.block.branches", "put it into decoder.block.branches")
         if self.encoder.shape.width != self.decoder.shape.width:
             raise ScalingError(
                 "encoder and decoder differ in width",
@@ -267,7 +270,7 @@ class EncoderDecoder(Family):
                 fix=f"the decoder reads vectors of {self.decoder.shape.width}",
             )
         try:
-            self.decoder.check_writes()
+            _check_writes(self.decoder)
         except ScalingError as error:
             raise (error.under("decoder") if _stands(decoder, ["stack"]) else error) from None
         if share == "stacks":

@@ -329,7 +329,7 @@ class Context:
     weights: Callable[[Tensor], None] | None = None  # is shown the attention weights [b h t s], where somebody looks
     attends: Callable[[Any, Context, float], None] | None = None  # is shown what the way of attention is chosen by
     checkpointing: bool = False  # blocks keep their input alone for the backward pass (`through`)
-    _kept: Notes = field(default_factory=Notes)
+    kept: Notes = field(default_factory=Notes)  # what was made once so far
 
     @property
     def seen(self) -> tuple[Tensor, Tensor]:
@@ -345,7 +345,7 @@ class Context:
 
     def at(self, places: Places, keys: Places, mask: Mask) -> Context:
         """The same pass for other queries and keys."""
-        return replace(self, places=places, keys=keys, mask=mask, _kept=Notes())
+        return replace(self, places=places, keys=keys, mask=mask, kept=Notes())
 
     def keep(self, x: Tensor) -> None:
         """Show the stream between two blocks to a memory that reads every layer."""
@@ -356,16 +356,11 @@ class Context:
         """The same pass as cross-attention sees it: the keys are the memory's, and positions add nothing."""
         return self.once("at_memory", lambda: replace(self, mask=self.memory_mask, position=NOWHERE))
 
-    @property
-    def kept(self) -> Mapping[Hashable, Any]:
-        """What was made once so far."""
-        return self._kept
-
     def once(self, key: Hashable, make: Callable[[], Any]) -> Any:
         """What `make` returns, made once in this pass: a bias or a mask that every layer adds alike."""
-        if key not in self._kept:
-            self._kept[key] = make()
-        return self._kept[key]
+        if key not in self.kept:
+            self.kept[key] = make()
+        return self.kept[key]
 
     def state(self, piece: nn.Module) -> State | None:
         """What `piece` kept from earlier decoding steps at this execution, or None where nothing is cached."""
@@ -427,7 +422,7 @@ def _as_it_is(part: Any) -> Any:
     if not isinstance(part, Context):
         return part
     weights = None if part.weights is None else _unseen
-    return replace(part, auxiliary=Notes(part.auxiliary), layers=None, weights=weights, _kept=Notes(part.kept))
+    return replace(part, auxiliary=Notes(part.auxiliary), layers=None, weights=weights, kept=Notes(part.kept))
 
 
 def _unseen(weights: Tensor) -> None:

@@ -25,14 +25,12 @@ from scaling.shape import Shape
 class _Stack(nn.Module, Stack):
     """Blocks, executed in `order`, under one position or a position each, and a norm at the end."""
 
-    order: Sequence[int]
-
     def __init__(
         self,
         shape: Shape,
+        order: Sequence[int],
         block: Callable[[int], nn.Module],
         position: Callable[[], nn.Module],
-        order: Sequence[int],
         further: Mapping[str, nn.Module | None] = {},
         *,
         norm: Recipe,
@@ -61,7 +59,8 @@ class _Stack(nn.Module, Stack):
         for execution in executions:
             context.execution, context.position = execution, self.position(execution)
             context.keep(x)
-            x = through(self.blocks[self.order[execution]], x, context)
+            block = self.blocks[self.order[execution]]
+            x = through(block, x, context) if context.checkpointing else block(x, context)
         return x
 
     def last(self, x: Tensor) -> Tensor:
@@ -78,14 +77,12 @@ class Sequential(_Stack):
     def __init__(
         self,
         shape: Shape,
-        block: Callable[[int], nn.Module],
-        position: Callable[[], nn.Module],
-        *,
+        *makers: Any,
         distinct: PositiveInt | None = None,
         order: list[NonNegativeInt] | None = None,
         **common: Any,
     ):
-        super().__init__(shape, block, position, _order(shape.layers, distinct, order), **common)
+        super().__init__(shape, _order(shape.layers, distinct, order), *makers, **common)
 
     def forward(self, x: Float[Tensor, "b t w"], context: Context) -> Float[Tensor, "b t w"]:
         x = self.last(self.run(x, context, range(self.executions)))
@@ -163,9 +160,7 @@ class Universal(_Stack):
     def __init__(
         self,
         shape: Shape,
-        block: Callable[[int], nn.Module],
-        position: Callable[[], nn.Module],
-        *,
+        *makers: Any,
         halting: Recipe | None = None,
         time: Time = "sinusoidal",
         place: Place = "sinusoidal",
@@ -180,7 +175,7 @@ class Universal(_Stack):
         with under("halting"):
             halts = halting(shape.width) if halting else None
         further = {"coordinates": _Coordinates(shape.width, shape.layers, time=time, place=place), "halting": halts}
-        super().__init__(shape, block, position, [0] * (before + shape.layers + after), further, **common)
+        super().__init__(shape, [0] * (before + shape.layers + after), *makers, further, **common)
         self.steps = range(before, before + shape.layers)
 
     def forward(self, x: Float[Tensor, "b t w"], context: Context) -> Float[Tensor, "b t w"]:
@@ -284,7 +279,7 @@ class Funnel(_Stack):
         stages: Annotated[int, Range(least=1, most=64)] = 3,
         **common: Any,
     ):
-        super().__init__(shape, block, position, range(shape.layers + decoder), **common)
+        super().__init__(shape, range(shape.layers + decoder), block, position, **common)
         self.decoder = range(shape.layers, shape.layers + decoder)
         self.stages = _shared_out(shape.layers, stages)
         for stage in self.stages[1:]:

@@ -416,7 +416,7 @@ def _seen(context: Context, length: int) -> Context:
         whole = context.mask.allowed
         return None if whole is None else F.pad(whole, (length, 0), value=True)
 
-    return replace(context, mask=Mask(allowed), position=_Behind(context.position, length), _kept=Notes())
+    return replace(context, mask=Mask(allowed), position=_Behind(context.position, length), kept=Notes())
 
 
 class _Behind(Position):

@@ -45,12 +45,7 @@ class _Softmax(Projected):
     """softmax(s q kᵀ + position) v, with learned keys and values before the others where `prefix` is set."""
 
     def __init__(
-        self,
-        shape: Shape,
-        *,
-        bias: bool | Literal["qkv"] = False,
-        scale: Scale = "sqrt",
-        dropout: BelowOne = 0.0,
+        self, shape: Shape, *, scale: Scale = "sqrt", dropout: BelowOne = 0.0, bias: bool | Literal["qkv"] = False
     ):
         super().__init__(shape, bias=bias)
         self.scale, self.dropout = scale_of(scale, shape.head_width), dropout
