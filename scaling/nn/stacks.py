@@ -175,7 +175,7 @@ class Universal(_Stack):
         with under("halting"):
             halts = halting(shape.width) if halting else None
         further = {"coordinates": _Coordinates(shape.width, shape.layers, time=time, place=place), "halting": halts}
-        super().__init__(shape, [0] * (before + shape.layers + after), *makers, further, **common)
+        super().__init__(shape, [0] * (before + shape.layers + after), *makers, further=further, **common)
         self.steps = range(before, before + shape.layers)
 
     def forward(self, x: Float[Tensor, "b t w"], context: Context) -> Float[Tensor, "b t w"]:
