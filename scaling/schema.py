@@ -220,9 +220,13 @@ def _classes(module: types.ModuleType) -> dict[str, type]:
 
 @cache
 def keys(kind: type) -> Mapping[str, inspect.Parameter]:
-    """The schema of a class: its keyword-only arguments, annotations resolved."""
+    """The schema of a class: its keyword-only arguments, annotations resolved, and behind `**` those of its base."""
     parameters = inspect.signature(kind, eval_str=True).parameters
-    return {name: parameter for name, parameter in parameters.items() if parameter.kind is parameter.KEYWORD_ONLY}
+    schema = {name: parameter for name, parameter in parameters.items() if parameter.kind is parameter.KEYWORD_ONLY}
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()) and kind is not object:
+        owner = next(base for base in kind.__mro__ if "__init__" in vars(base))
+        schema = {**keys(owner.__mro__[1]), **schema}
+    return schema
 
 
 def parts(slot: str) -> set[str]:

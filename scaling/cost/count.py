@@ -22,7 +22,7 @@ from scaling.batch import Batch
 from scaling.config import Config
 from scaling.cost.flops import counted
 from scaling.errors import ScalingError
-from scaling.model.encoder_decoder import EncoderDecoder
+from scaling.model.families import EncoderDecoder
 from scaling.model.family import Family, Tower
 from scaling.model.parameters import parameters
 from scaling.model.tuned import blank, tune

@@ -1,7 +1,5 @@
 """The three families, and the decoder of two directions: assembly only."""
 
-from scaling.model.decoder import BiLM, Decoder
-from scaling.model.encoder import Encoder
-from scaling.model.encoder_decoder import EncoderDecoder
+from scaling.model.families import BiLM, Decoder, Encoder, EncoderDecoder
 
 __all__ = ["BiLM", "Decoder", "Encoder", "EncoderDecoder"]

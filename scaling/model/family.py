@@ -22,7 +22,7 @@ from scaling.model.prompted import prompted
 from scaling.model.watch import Change, watch
 from scaling.nn.added import choosing
 from scaling.nn.context import Cache, Context, Mask, Places
-from scaling.nn.contract import Embedding, Head, Mixer, Piece, Shared, Stack, TiedHead, conforms
+from scaling.nn.contract import Embedding, Head, Piece, Shared, Stack, TiedHead, conforms
 from scaling.nn.patterns import render
 from scaling.schema import Checked, Recipe
 from scaling.shape import Shape
@@ -56,8 +56,8 @@ class Tower(nn.Module):
         position: Recipe,
         pattern: Recipe,
         block: Checked,
-        blocks: Mapping[str, Any],
         stack: Recipe,
+        blocks: Mapping[str, Any] = {},
     ):
         super().__init__()
         self.shape, self.pattern = shape, built("pattern", pattern)
@@ -74,21 +74,6 @@ class Tower(nn.Module):
         self.weights: Callable[[Tensor], None] | None = None  # is shown every attention's weights
         self.attends: Callable[[Any, Context, float], None] | None = None  # is shown the setting of every attention
         self.checkpointing = False  # blocks keep their input alone for the backward pass
-
-    def crosses(self) -> bool:
-        """Whether some piece is a cross-attention."""
-        return any(conforms(piece, Mixer) and piece.reads_memory for piece in self.modules())
-
-    def check_writes(self) -> None:
-        """Refuse a stack that lets tokens see what comes after them, where the tower is to predict that."""
-        if self.stack.looks_ahead:
-            kind = type(self.stack).__name__
-            raise ScalingError(
-                f"{kind} pools tokens with those that come after, which a decoder is to predict",
-                key="stack.kind",
-                value=kind,
-                fix="take Sequential here; an encoder may pool",
-            )
 
     def forward(
         self,

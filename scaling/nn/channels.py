@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
 import torch
 import torch.nn.functional as F
@@ -201,14 +201,14 @@ class _Routed(nn.Module, Channel):
     def __init__(
         self,
         shape: Shape,
-        activation: Recipe,
-        *,
-        experts: int,
         choices: int,
-        capacity: float,
-        balance: float,
-        hidden_times: float,
-        dropout: float,
+        *,
+        activation: Recipe,
+        experts: Annotated[int, Range(least=2, most=65_536)] = 32,
+        capacity: PositiveFloat,
+        balance: NonNegativeFloat = 0.01,
+        hidden_times: Factor = 1.0,
+        dropout: BelowOne = 0.0,
     ):
         super().__init__()
         self.choices, self.capacity, self.balance = choices, capacity, balance
@@ -317,28 +317,16 @@ class MixtureOfExperts(_Routed):
         self,
         shape: Shape,
         *,
-        activation: Recipe,
         experts: Annotated[int, Range(least=2, most=65_536)] = 32,
         choices: Annotated[int, Range(least=2, most=65_536)] = 2,
         capacity: PositiveFloat = 2.0,
-        balance: NonNegativeFloat = 0.01,
-        hidden_times: Factor = 1.0,
-        dropout: BelowOne = 0.0,
+        **common: Any,
     ):
         if not 2 <= choices <= experts:
             raise ScalingError(
                 f"expected 2 to {experts} choices", key="choices", value=choices, fix="Switch chooses one expert"
             )
-        super().__init__(
-            shape,
-            activation,
-            experts=experts,
-            choices=choices,
-            capacity=capacity,
-            balance=balance,
-            hidden_times=hidden_times,
-            dropout=dropout,
-        )
+        super().__init__(shape, choices, experts=experts, capacity=capacity, **common)
 
     def weigh(self, chances: Float[Tensor, "b t k"]) -> Float[Tensor, "b t k"]:
         return chances / chances.sum(-1, keepdim=True)
@@ -353,27 +341,8 @@ class Switch(_Routed):
     capacity, and x is not jittered before the gate (a batch fixes its outcome).
     """
 
-    def __init__(
-        self,
-        shape: Shape,
-        *,
-        activation: Recipe,
-        experts: Annotated[int, Range(least=2, most=65_536)] = 32,
-        capacity: PositiveFloat = 1.25,
-        balance: NonNegativeFloat = 0.01,
-        hidden_times: Factor = 1.0,
-        dropout: BelowOne = 0.0,
-    ):
-        super().__init__(
-            shape,
-            activation,
-            experts=experts,
-            choices=1,
-            capacity=capacity,
-            balance=balance,
-            hidden_times=hidden_times,
-            dropout=dropout,
-        )
+    def __init__(self, shape: Shape, *, capacity: PositiveFloat = 1.25, **common: Any):
+        super().__init__(shape, 1, capacity=capacity, **common)
 
     def weigh(self, chances: Float[Tensor, "b t 1"]) -> Float[Tensor, "b t 1"]:
         return chances

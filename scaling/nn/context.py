@@ -329,7 +329,7 @@ class Context:
     weights: Callable[[Tensor], None] | None = None  # is shown the attention weights [b h t s], where somebody looks
     attends: Callable[[Any, Context, float], None] | None = None  # is shown what the way of attention is chosen by
     checkpointing: bool = False  # blocks keep their input alone for the backward pass (`through`)
-    _kept: Notes = field(default_factory=Notes)
+    kept: Notes = field(default_factory=Notes)  # what was made once so far
 
     @property
     def seen(self) -> tuple[Tensor, Tensor]:
@@ -345,7 +345,7 @@ class Context:
 
     def at(self, places: Places, keys: Places, mask: Mask) -> Context:
         """The same pass for other queries and keys."""
-        return replace(self, places=places, keys=keys, mask=mask, _kept=Notes())
+        return replace(self, places=places, keys=keys, mask=mask, kept=Notes())
 
     def keep(self, x: Tensor) -> None:
         """Show the stream between two blocks to a memory that reads every layer."""
@@ -356,16 +356,11 @@ class Context:
         """The same pass as cross-attention sees it: the keys are the memory's, and positions add nothing."""
         return self.once("at_memory", lambda: replace(self, mask=self.memory_mask, position=NOWHERE))
 
-    @property
-    def kept(self) -> Mapping[Hashable, Any]:
-        """What was made once so far."""
-        return self._kept
-
     def once(self, key: Hashable, make: Callable[[], Any]) -> Any:
         """What `make` returns, made once in this pass: a bias or a mask that every layer adds alike."""
-        if key not in self._kept:
-            self._kept[key] = make()
-        return self._kept[key]
+        if key not in self.kept:
+            self.kept[key] = make()
+        return self.kept[key]
 
     def state(self, piece: nn.Module) -> State | None:
         """What `piece` kept from earlier decoding steps at this execution, or None where nothing is cached."""
@@ -409,25 +404,25 @@ def through(block: nn.Module, x: Tensor, context: Context, *more: Any) -> Tensor
     """A block's output. Where the pass has `checkpointing`, what it was given is kept and nothing of what it made."""
     if not context.checkpointing or not torch.is_grad_enabled() or context.cache is not None:
         return block(x, context, *more)
-    given = [part for part in (context, *more) if isinstance(part, Context)]
-    before = [_as_it_is(part) for part in given]
+    before = [_as_it_is(part) for part in (context, *more)]
     is_first = iter((True,))
 
     def run(x: Tensor) -> Tensor:
         if next(is_first, False):
             return block(x, context, *more)
-        again = {id(part): _as_it_is(copy) for part, copy in zip(given, before, strict=True)}
-        return block(x, *(again.get(id(part), part) for part in (context, *more)))
+        return block(x, *map(_as_it_is, before))
 
     return recomputed(run, x)
 
 
-def _as_it_is(context: Context) -> Context:
+def _as_it_is(part: Any) -> Any:
     """A pass for the second time: what it made once before the block is there, and what the block adds to losses and
     shows is not read again.
     """
-    weights = None if context.weights is None else _unseen
-    return replace(context, auxiliary=Notes(context.auxiliary), layers=None, weights=weights, _kept=Notes(context.kept))
+    if not isinstance(part, Context):
+        return part
+    weights = None if part.weights is None else _unseen
+    return replace(part, auxiliary=Notes(part.auxiliary), layers=None, weights=weights, kept=Notes(part.kept))
 
 
 def _unseen(weights: Tensor) -> None:

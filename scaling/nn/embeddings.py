@@ -30,13 +30,13 @@ class _Embedding(nn.Module, contract.Embedding):
     def __init__(
         self,
         shape: Shape,
-        *,
         table: nn.Parameter | None = None,
         rows: Any = None,
-        scale: Scale,
-        segments: int,
-        norm: Recipe | None,
-        dropout: float,
+        *,
+        scale: Scale = "none",
+        segments: NonNegativeInt = 0,
+        norm: Recipe | None = None,
+        dropout: BelowOne = 0.0,
     ):
         super().__init__()
         self.width = shape.width  # of the vectors that positions are added to
@@ -84,17 +84,8 @@ class Token(_Embedding):
     `scale: sqrt_width` multiplies by √w, as Vaswani and T5's ancestors do; `segments` counts BERT's sentence kinds.
     """
 
-    def __init__(
-        self,
-        shape: Shape,
-        *,
-        scale: Scale = "none",
-        segments: NonNegativeInt = 0,
-        norm: Recipe | None = None,
-        dropout: BelowOne = 0.0,
-    ):
-        table = nn.Parameter(torch.empty(shape.vocabulary, shape.width))
-        super().__init__(shape, table=table, scale=scale, segments=segments, norm=norm, dropout=dropout)
+    def __init__(self, shape: Shape, **common: Any):
+        super().__init__(shape, nn.Parameter(torch.empty(shape.vocabulary, shape.width)), **common)
 
 
 class Factorized(_Embedding):
@@ -103,23 +94,13 @@ class Factorized(_Embedding):
     Tied, a head's logits are (h P) Eᵀ. A `rank` below 1 is a fraction of the width.
     """
 
-    def __init__(
-        self,
-        shape: Shape,
-        *,
-        rank: PositiveFloat = 128,
-        scale: Scale = "none",
-        segments: NonNegativeInt = 0,
-        norm: Recipe | None = None,
-        dropout: BelowOne = 0.0,
-    ):
+    def __init__(self, shape: Shape, *, rank: PositiveFloat = 128, **common: Any):
         own = counted("rank", rank, shape.width)
         if own == shape.width:
             raise ScalingError(
                 f"expected less than the width {own}", key="rank", value=rank, fix="take Token for a full table"
             )
-        rows = Rows([0, shape.vocabulary], [own], shape.width, "input")
-        super().__init__(shape, rows=rows, scale=scale, segments=segments, norm=norm, dropout=dropout)
+        super().__init__(shape, None, Rows([0, shape.vocabulary], [own], shape.width, "input"), **common)
 
 
 class Projected(_Embedding):
@@ -130,24 +111,14 @@ class Projected(_Embedding):
     generators have more than the stream's. Tied, a head reads vectors of that width: `Transform` with the same `width`.
     """
 
-    def __init__(
-        self,
-        shape: Shape,
-        *,
-        width: Width = 128,
-        scale: Scale = "none",
-        segments: NonNegativeInt = 0,
-        norm: Recipe | None = None,
-        dropout: BelowOne = 0.0,
-    ):
+    def __init__(self, shape: Shape, *, width: Width = 128, **common: Any):
         own = shape.fraction("width", width)
         if own == shape.width:
             raise ScalingError(
                 "expected another width than the stream's", key="width", value=width, fix="take Token for a full table"
             )
         table = nn.Parameter(torch.empty(shape.vocabulary, own))
-        within = replace(shape, width=own)
-        super().__init__(within, table=table, scale=scale, segments=segments, norm=norm, dropout=dropout)
+        super().__init__(replace(shape, width=own), table, **common)
         self.projection = declare(nn.Linear(own, shape.width), weight="input")
 
     def forward(
@@ -165,17 +136,7 @@ class Adaptive(_Embedding):
     P_c) E_cᵀ over all clusters.
     """
 
-    def __init__(
-        self,
-        shape: Shape,
-        *,
-        cutoffs: list[PositiveFloat],
-        widths: list[PositiveFloat],
-        scale: Scale = "none",
-        segments: NonNegativeInt = 0,
-        norm: Recipe | None = None,
-        dropout: BelowOne = 0.0,
-    ):
+    def __init__(self, shape: Shape, *, cutoffs: list[PositiveFloat], widths: list[PositiveFloat], **common: Any):
         bounds = bounds_of(cutoffs, shape.vocabulary)
         rows = Rows(bounds, widths_of(widths, bounds, shape.width), shape.width, "input")
-        super().__init__(shape, rows=rows, scale=scale, segments=segments, norm=norm, dropout=dropout)
+        super().__init__(shape, None, rows, **common)

@@ -249,7 +249,15 @@ class _Pooled(nn.Module, Head):
 
     target, reads = "labels", "text"
 
-    def __init__(self, shape: Shape, outputs: int, activation: Recipe | None, dropout: float, added: bool = False):
+    def __init__(
+        self,
+        shape: Shape,
+        outputs: int,
+        added: bool = False,
+        *,
+        activation: Recipe | None = None,
+        dropout: BelowOne = 0.0,
+    ):
         super().__init__()
         self.added, self.dropout = added, dropout
         self.activation: Callable[..., Any] | None = None
@@ -286,12 +294,11 @@ class Sequence(_Pooled):
         shape: Shape,
         *,
         classes: PositiveInt,
-        activation: Recipe | None = None,
-        dropout: BelowOne = 0.0,
         added: bool = False,
         weights: Weights = None,
+        **common: Any,
     ):
-        super().__init__(shape, classes, activation, dropout, added)
+        super().__init__(shape, classes, added, **common)
         self.weights = check_weights(weights, classes)
 
     def forward(self, hidden: Float[Tensor, "b k w"]) -> Float[Tensor, "b ... c"]:
@@ -318,16 +325,8 @@ class Classes(_Pooled):
 
     answer = "classes"
 
-    def __init__(
-        self,
-        shape: Shape,
-        *,
-        classes: PositiveInt,
-        activation: Recipe | None = None,
-        dropout: BelowOne = 0.0,
-        weights: Weights = None,
-    ):
-        super().__init__(shape, classes, activation, dropout, added=True)
+    def __init__(self, shape: Shape, *, classes: PositiveInt, weights: Weights = None, **common: Any):
+        super().__init__(shape, classes, True, **common)
         self.classes, self.weights = classes, check_weights(weights, classes)
 
     def forward(self, hidden: Float[Tensor, "b k w"]) -> Float[Tensor, "b c"]:
@@ -354,8 +353,8 @@ class Number(_Pooled):
 
     answer = "number"
 
-    def __init__(self, shape: Shape, *, activation: Recipe | None = None, dropout: BelowOne = 0.0, added: bool = False):
-        super().__init__(shape, 1, activation, dropout, added)
+    def __init__(self, shape: Shape, *, added: bool = False, **common: Any):
+        super().__init__(shape, 1, added, **common)
 
     def forward(self, hidden: Float[Tensor, "b k w"]) -> Float[Tensor, "b ..."]:
         return alone(self.scores(hidden)[..., 0])
@@ -379,8 +378,8 @@ class Options(_Pooled):
 
     answer = "options"
 
-    def __init__(self, shape: Shape, *, activation: Recipe | None = None, dropout: BelowOne = 0.0):
-        super().__init__(shape, 1, activation, dropout)
+    def __init__(self, shape: Shape, **common: Any):
+        super().__init__(shape, 1, **common)
 
     def forward(self, hidden: Float[Tensor, "b k w"]) -> Float[Tensor, "b k"]:
         absent = (hidden == 0).all(-1)

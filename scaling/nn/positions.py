@@ -102,14 +102,7 @@ class Rotary(_Position):
     store them.
     """
 
-    def __init__(
-        self,
-        shape: Shape,
-        pattern: Pattern,
-        *,
-        base: PositiveFloat = 10000.0,
-        part: PositiveFraction = 1.0,
-    ):
+    def __init__(self, shape: Shape, pattern: Pattern, *, base: PositiveFloat = 10000.0, part: PositiveFraction = 1.0):
         super().__init__()
         self.base, self.turning = base, round(shape.head_width * part)
         if self.turning % 2:

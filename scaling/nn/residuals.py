@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -70,8 +71,8 @@ class Post(_Branch):
 class Sandwich(Pre):
     """x + norm₂(f(norm₁(x))). (Ding et al. 2021, CogView)"""
 
-    def __init__(self, shape: Shape, norm: Callable[[], nn.Module], piece: nn.Module, *, dropout: BelowOne = 0.0):
-        super().__init__(shape, norm, piece, dropout=dropout)
+    def __init__(self, shape: Shape, norm: Callable[[], nn.Module], piece: nn.Module, **common: Any):
+        super().__init__(shape, norm, piece, **common)
         self.outer = norm()
 
     def read(self, x: Float[Tensor, "b t w"], piece: Callable[[Tensor], Tensor]) -> Float[Tensor, "b q w"]:
@@ -91,8 +92,8 @@ class ReZero(Pre):
     The paper's has NoNorm.
     """
 
-    def __init__(self, shape: Shape, norm: Callable[[], nn.Module], piece: nn.Module, *, dropout: BelowOne = 0.0):
-        super().__init__(shape, norm, piece, dropout=dropout)
+    def __init__(self, shape: Shape, norm: Callable[[], nn.Module], piece: nn.Module, **common: Any):
+        super().__init__(shape, norm, piece, **common)
         self.alpha = nn.Parameter(torch.zeros(1))
 
     def reset_parameters(self) -> None:
@@ -112,8 +113,8 @@ class Fixup(Pre):
 
     rescales, head_start = True, 0.0
 
-    def __init__(self, shape: Shape, norm: Callable[[], nn.Module], piece: nn.Module, *, dropout: BelowOne = 0.0):
-        super().__init__(shape, norm, piece, dropout=dropout)
+    def __init__(self, shape: Shape, norm: Callable[[], nn.Module], piece: nn.Module, **common: Any):
+        super().__init__(shape, norm, piece, **common)
         self.shift, self.scale, self.offset = (nn.Parameter(torch.empty(1)) for _ in range(3))
         self.reset_parameters()
 
@@ -149,8 +150,8 @@ class GRU(Pre):
     Cho et al. 2014 has tanh for the last σ and no norms, and is not added to x.
     """
 
-    def __init__(self, shape: Shape, norm: Callable[[], nn.Module], piece: nn.Module, *, dropout: BelowOne = 0.0):
-        super().__init__(shape, norm, piece, dropout=dropout)
+    def __init__(self, shape: Shape, norm: Callable[[], nn.Module], piece: nn.Module, **common: Any):
+        super().__init__(shape, norm, piece, **common)
         self.gate = _Gate(shape.width, norm())
 
     def read(self, x: Float[Tensor, "b t w"], piece: Callable[[Tensor], Tensor]) -> Float[Tensor, "b q w"]:

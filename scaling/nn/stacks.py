@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
@@ -22,30 +22,28 @@ from scaling.schema import BelowOne, NonNegativeInt, PositiveInt, Range, Recipe
 from scaling.shape import Shape
 
 
-class Sequential(nn.Module, Stack):
-    """norm(block_N(… block_1(x))). (Vaswani et al. 2017)
-
-    `distinct` blocks are run in turn until N executions are reached: `distinct: 1` is block sharing (ALBERT, Lan et
-    al. 2019). `order` lists the executions instead. `norm` is at the end (NoNorm for post-norm blocks).
-    """
+class _Stack(nn.Module, Stack):
+    """Blocks, executed in `order`, under one position or a position each, and a norm at the end."""
 
     def __init__(
         self,
         shape: Shape,
+        order: Sequence[int],
         block: Callable[[int], nn.Module],
         position: Callable[[], nn.Module],
+        further: Mapping[str, nn.Module | None] = {},
         *,
         norm: Recipe,
-        distinct: PositiveInt | None = None,
-        order: list[NonNegativeInt] | None = None,
         dropout: BelowOne = 0.0,
     ):
         super().__init__()
-        self.order = _order(shape.layers, distinct, order)
-        self.blocks = nn.ModuleList(block(index) for index in range(max(self.order) + 1))
+        self.order = order
+        self.blocks = nn.ModuleList(block(index) for index in range(max(order) + 1))
         first = position()
         more = len(self.blocks) - 1 if first.per == "layer" else 0
         self.positions = nn.ModuleList([first, *(position() for _ in range(more))])
+        for name, module in further.items():
+            setattr(self, name, module)
         self.norm, self.dropout = norm(shape.width), dropout
 
     @property
@@ -56,13 +54,38 @@ class Sequential(nn.Module, Stack):
         """The position that this execution uses: its block's own, or the one that all share."""
         return cast(Position, self.positions[self.order[execution] if len(self.positions) > 1 else 0])
 
-    def forward(self, x: Float[Tensor, "b t w"], context: Context) -> Float[Tensor, "b t w"]:
-        for execution, index in enumerate(self.order):
+    def run(self, x: Tensor, context: Context, executions: range) -> Tensor:
+        """The stream after these executions."""
+        for execution in executions:
             context.execution, context.position = execution, self.position(execution)
             context.keep(x)
-            block = self.blocks[index]
+            block = self.blocks[self.order[execution]]
             x = through(block, x, context) if context.checkpointing else block(x, context)
-        x = drop(self.norm(x), self.dropout, self.training)
+        return x
+
+    def last(self, x: Tensor) -> Tensor:
+        return drop(self.norm(x), self.dropout, self.training)
+
+
+class Sequential(_Stack):
+    """norm(block_N(… block_1(x))). (Vaswani et al. 2017)
+
+    `distinct` blocks are run in turn until N executions are reached: `distinct: 1` is block sharing (ALBERT, Lan et
+    al. 2019). `order` lists the executions instead. `norm` is at the end (NoNorm for post-norm blocks).
+    """
+
+    def __init__(
+        self,
+        shape: Shape,
+        *makers: Any,
+        distinct: PositiveInt | None = None,
+        order: list[NonNegativeInt] | None = None,
+        **common: Any,
+    ):
+        super().__init__(shape, _order(shape.layers, distinct, order), *makers, **common)
+
+    def forward(self, x: Float[Tensor, "b t w"], context: Context) -> Float[Tensor, "b t w"]:
+        x = self.last(self.run(x, context, range(self.executions)))
         context.keep(x)
         return x
 
@@ -124,78 +147,50 @@ class _Coordinates(nn.Module):
         return torch.stack([angle.sin(), angle.cos()], -1).flatten(-2)
 
 
-class Universal(nn.Module, Stack):
+class Universal(_Stack):
     """norm(h_N), h_t = block(h_{t−1} + P_i + P_t): one block, a step for each of the N layers. (Dehghani et al. 2018)
 
     `halting` lets each position stop at a step of its own (`ACT`); the others go on reading its last state. `before`
     and `after` run the block that many more times around the steps, without coordinates (Narang et al. 2021).
     """
 
+    coordinates: _Coordinates
+    halting: Any
+
     def __init__(
         self,
         shape: Shape,
-        block: Callable[[int], nn.Module],
-        position: Callable[[], nn.Module],
-        *,
-        norm: Recipe,
+        *makers: Any,
         halting: Recipe | None = None,
         time: Time = "sinusoidal",
         place: Place = "sinusoidal",
         before: Annotated[int, Range(least=0, most=10_000)] = 0,
         after: Annotated[int, Range(least=0, most=10_000)] = 0,
-        dropout: BelowOne = 0.0,
+        **common: Any,
     ):
-        super().__init__()
         if shape.width % 2:
             raise ScalingError(
                 f"sines and cosines need an even width, not {shape.width}", key="kind", value="Universal"
             )
-        self.before, self.steps, self.after = before, shape.layers, after
-        self.blocks, self.positions = nn.ModuleList([block(0)]), nn.ModuleList([position()])
-        self.coordinates = _Coordinates(shape.width, shape.layers, time=time, place=place)
         with under("halting"):
-            self.halting = halting(shape.width) if halting else None
-        self.norm, self.dropout = norm(shape.width), dropout
-
-    @property
-    def executions(self) -> int:
-        return self.before + self.steps + self.after
-
-    def position(self, execution: int) -> Position:
-        """The one position that all executions share."""
-        return cast(Position, self.positions[0])
+            halts = halting(shape.width) if halting else None
+        further = {"coordinates": _Coordinates(shape.width, shape.layers, time=time, place=place), "halting": halts}
+        super().__init__(shape, [0] * (before + shape.layers + after), *makers, further=further, **common)
+        self.steps = range(before, before + shape.layers)
 
     def forward(self, x: Float[Tensor, "b t w"], context: Context) -> Float[Tensor, "b t w"]:
-        for execution in range(self.before):
-            x = self._run(x, context, execution)
-        x = self._recur(x, context) if self.halting is None else self._ponder(x, context, self.halting)
-        for execution in range(self.before + self.steps, self.executions):
-            x = self._run(x, context, execution)
-        x = drop(self.norm(x), self.dropout, self.training)
+        x, pondered = self.run(x, context, range(self.steps.start)), None
+        for execution in self.steps:
+            placed = self.coordinates(x, context.places.positions, execution - self.steps.start)
+            new = self.run(placed, context, range(execution, execution + 1))
+            if self.halting is None:
+                x = new
+            else:  # one that has halted still answers as a key, so that a cache misses nothing: no step ends early
+                x, pondered = self.halting(x, new, pondered, last=execution == self.steps[-1])
+        x = x if self.halting is None else self.halting.answer(pondered, context)
+        x = self.last(self.run(x, context, range(self.steps.stop, self.executions)))
         context.keep(x)
         return x
-
-    def _recur(self, x: Tensor, context: Context) -> Tensor:
-        for step in range(self.steps):
-            x = self._step(x, context, step)
-        return x
-
-    def _ponder(self, x: Tensor, context: Context, halting: nn.Module) -> Tensor:
-        """Every step is computed for every position: one that has halted still answers as a key, from its last state,
-        which incremental decoding would miss if the steps ended early.
-        """
-        pondered = None
-        for step in range(self.steps):
-            x, pondered = halting(x, self._step(x, context, step), pondered, last=step == self.steps - 1)
-        return halting.answer(pondered, context)  # type: ignore[operator]
-
-    def _step(self, x: Tensor, context: Context, step: int) -> Tensor:
-        return self._run(self.coordinates(x, context.places.positions, step), context, self.before + step)
-
-    def _run(self, x: Tensor, context: Context, execution: int) -> Tensor:
-        context.execution, context.position = execution, self.position(execution)
-        context.keep(x)
-        return through(self.blocks[0], x, context)
 
 
 @dataclass(frozen=True)
@@ -260,7 +255,7 @@ def _taken(x: Tensor, index: Tensor) -> Tensor:
     return x.gather(1, index[..., None].expand(x.shape[0], -1, x.shape[-1]))
 
 
-class Funnel(nn.Module, Stack):
+class Funnel(_Stack):
     """norm(h), h the stream after stages of blocks, each half as long as the one before. (Dai et al. 2020)
 
         first block of a stage: h ← pool(h) + Attention(query pool(h), key and value h)
@@ -279,35 +274,23 @@ class Funnel(nn.Module, Stack):
         shape: Shape,
         block: Callable[[int], nn.Module],
         position: Callable[[], nn.Module],
+        decoder: int = 0,
         *,
-        norm: Recipe,
         stages: Annotated[int, Range(least=1, most=64)] = 3,
-        dropout: BelowOne = 0.0,
+        **common: Any,
     ):
-        super().__init__()
+        super().__init__(shape, range(shape.layers + decoder), block, position, **common)
+        self.decoder = range(shape.layers, shape.layers + decoder)
         self.stages = _shared_out(shape.layers, stages)
-        self.blocks = nn.ModuleList(block(index) for index in range(shape.layers))
-        first = position()
-        more = shape.layers - 1 if first.per == "layer" else 0
-        self.positions = nn.ModuleList([first, *(position() for _ in range(more))])
-        self.norm, self.dropout = norm(shape.width), dropout
         for stage in self.stages[1:]:
             self.blocks[stage.start] = _Opening(self.blocks[stage.start])
 
-    @property
-    def executions(self) -> int:
-        return len(self.blocks)
-
-    def position(self, execution: int) -> Position:
-        """The position that this execution uses: its block's own, or the one that all share."""
-        return cast(Position, self.positions[execution if len(self.positions) > 1 else 0])
-
     def forward(self, x: Float[Tensor, "b t w"], context: Context) -> Float[Tensor, "b s w"]:
-        inside, x = context, self._run(x, context, self.stages[0])
+        inside, x = context, self.run(x, context, self.stages[0])
         for layers in self.stages[1:]:
             x, inside, _ = self._stage(x, inside, layers)
         context.places = inside.places
-        return drop(self.norm(x), self.dropout, self.training)
+        return self.last(x)
 
     def _stage(self, x: Tensor, context: Context, layers: range) -> tuple[Tensor, Context, _Pooling]:
         """The stream behind a stage that pools, the pass as it goes on from there, and what was pooled."""
@@ -315,13 +298,7 @@ class Funnel(nn.Module, Stack):
         context.execution, context.position = layers.start, self.position(layers.start)
         inside = _at(context, pooling.after, pooling.after)
         x = through(self.blocks[layers.start], x, context, inside, pooling)
-        return self._run(x, inside, layers[1:]), inside, pooling
-
-    def _run(self, x: Tensor, context: Context, layers: range) -> Tensor:
-        for execution in layers:
-            context.execution, context.position = execution, self.position(execution)
-            x = through(self.blocks[execution], x, context)
-        return x
+        return self.run(x, inside, layers[1:]), inside, pooling
 
 
 class UpsampledFunnel(Funnel):
@@ -339,27 +316,21 @@ class UpsampledFunnel(Funnel):
         block: Callable[[int], nn.Module],
         position: Callable[[], nn.Module],
         *,
-        norm: Recipe,
-        stages: Annotated[int, Range(least=1, most=64)] = 3,
         decoder: Annotated[int, Range(least=0, most=512)] = 2,
-        dropout: BelowOne = 0.0,
+        **common: Any,
     ):
-        super().__init__(shape, block, position, norm=norm, stages=stages, dropout=dropout)
-        self.decoder = range(shape.layers, shape.layers + decoder)
-        self.blocks.extend(block(index) for index in self.decoder)
-        if self.positions[0].per == "layer":
-            self.positions.extend(position() for _ in self.decoder)
+        super().__init__(shape, block, position, decoder, **common)
 
     def forward(self, x: Float[Tensor, "b t w"], context: Context) -> Float[Tensor, "b t w"]:
-        inside, first, poolings = context, self._run(x, context, self.stages[0]), []
+        inside, first, poolings = context, self.run(x, context, self.stages[0]), []
         x = first
         for layers in self.stages[1:]:
             x, inside, pooling = self._stage(x, inside, layers)
             poolings.append(pooling)
         for pooling in reversed(poolings):
             x = pooling.undo(x)
-        x = self._run(first + x if poolings else x, _at(context, context.places, context.places), self.decoder)
-        return drop(self.norm(x), self.dropout, self.training)
+        x = self.run(first + x if poolings else x, _at(context, context.places, context.places), self.decoder)
+        return self.last(x)
 
 
 class _Opening(nn.Module, Block):

@@ -19,13 +19,24 @@ from scaling.nn.contract import Mixer, Residual, Stack, Tuning, declare, output_
 from scaling.schema import BelowOne, PositiveFloat, PositiveInt, Recipe, recipe
 
 
-class LoRA(Tuning):
+class _Adding(Tuning):
+    """A tuning that trains what it added: modules of the name `part`."""
+
+    part: str
+
+    def trains(self, name: str) -> bool:
+        return self.part in name.split(".")
+
+
+class LoRA(_Adding):
     """y = x W + (α/r) x A B at each targeted map, A from a draw and B from 0. (Hu et al. 2021, formula 3)
 
     A target is the name of a map (`query`, `key`, `value`, `out`, `hidden`, `gate`), a slot (`mixer`, `cross`,
     `channel`), a role (`query`, `output`), a pattern of full names (`decoder.stack.blocks.1.*`), or `all`; each must
     name one. `alpha` is α, `dropout` acts on x before A. Maps that share a matrix share A and B.
     """
+
+    part = "lora"
 
     def __init__(
         self,
@@ -47,9 +58,6 @@ class LoRA(Tuning):
                 update = shared[weight] = _Update(weight, self.rank, self.alpha / self.rank, self.dropout)
             linear.module.add_module("lora", update)
             linear.module.register_forward_hook(_updated)
-
-    def trains(self, name: str) -> bool:
-        return "lora" in name.split(".")
 
     @torch.no_grad()
     def merge(self, model: nn.Module) -> None:
@@ -144,13 +152,15 @@ def _names(target: str, linear: Map) -> bool:
     )
 
 
-class Adapters(Tuning):
+class Adapters(_Adding):
     """f(x) + φ(f(x) D + d) U + u behind a branch's piece f, within its residual; U and u start at 0. (Houlsby et al.
     2019, section 2.1)
 
     D is [w, `bottleneck`], φ is GeLU where no `activation` is named. `after` names the slots of the pieces: `mixer`,
     `cross`, `channel`.
     """
+
+    part = "adapter"
 
     def __init__(
         self,
@@ -180,9 +190,6 @@ class Adapters(Tuning):
                 like = next(piece.parameters())
                 piece.add_module("adapter", _Adapter(like, width, self.bottleneck, self.activation()))
                 piece.register_forward_hook(_adapted)
-
-    def trains(self, name: str) -> bool:
-        return "adapter" in name.split(".")
 
 
 class _Adapter(Added):
@@ -216,13 +223,15 @@ def _adapted(module: Any, args: tuple[Any, ...], output: Tensor) -> Tensor:
 TARGETS = ("key", "value", "channel")
 
 
-class IA3(Tuning):
+class IA3(_Adding):
     """softmax(s Q (l_k ⊙ K)ᵀ) (l_v ⊙ V) and (l ⊙ φ(x W₁)) W₂: learned gains that start at 1. (Liu et al. 2022, section
     3.3)
 
     `targets` are of `key`, `value` and `channel`, the hidden vector that a channel's last map reads. The gain of keys
     acts before their norm and their rotation.
     """
+
+    part = "ia3"
 
     def __init__(self, *, targets: list[str] = ["key", "value", "channel"]):  # noqa: B006 (read only)
         self.targets = targets
@@ -245,9 +254,6 @@ class IA3(Tuning):
             for linear in own:
                 linear.add_module("ia3", _Gain(linear.weight, linear.out_features))
                 linear.register_forward_hook(_scaled_output)
-
-    def trains(self, name: str) -> bool:
-        return "ia3" in name.split(".")
 
     def _scale_channels(self, model: nn.Module) -> None:
         channels = [(name, piece) for name, piece, slot in pieces(model) if slot == "channel"]
@@ -312,7 +318,7 @@ class BitFit(Tuning):
 Slot = Literal["mixer", "cross"]
 
 
-class Prefix(Tuning):
+class Prefix(_Adding):
     """softmax(s Q [P_k, K]ᵀ) [P_v, V]: `length` learned keys and values before those of each mixer. (Li & Liang 2021,
     section 4)
 
@@ -321,6 +327,8 @@ class Prefix(Tuning):
     position: positions add nothing to its logits, and the text keeps its own. `slots` names the mixers: `mixer`,
     `cross`.
     """
+
+    part = "prefix"
 
     def __init__(
         self,
@@ -347,9 +355,6 @@ class Prefix(Tuning):
                 raise ScalingError(what, key="slots", value=slot or self.slots, fix="take Prompt or LoRA")
             for piece in with_keys:
                 piece.prefix = _Prefix(piece, self.length, self.mlp)  # type: ignore[assignment]
-
-    def trains(self, name: str) -> bool:
-        return "prefix" in name.split(".")
 
 
 class _Prefix(Added):
@@ -411,7 +416,7 @@ def _seen(context: Context, length: int) -> Context:
         whole = context.mask.allowed
         return None if whole is None else F.pad(whole, (length, 0), value=True)
 
-    return replace(context, mask=Mask(allowed), position=_Behind(context.position, length), _kept=Notes())
+    return replace(context, mask=Mask(allowed), position=_Behind(context.position, length), kept=Notes())
 
 
 class _Behind(Position):
@@ -432,7 +437,7 @@ class _Behind(Position):
         return self.position.value(weights[..., self.length :], q_pos, k_pos)
 
 
-class Prompt(Tuning):
+class Prompt(_Adding):
     """[P, X]: `length` learned vectors before each text in the stream that enters the first tower. (Lester et al. 2021,
     section 2)
 
@@ -440,6 +445,8 @@ class Prompt(Tuning):
     and begin every document of a packed row. Heads do not see their hidden vectors; the decoder of an encoder-decoder
     does.
     """
+
+    part = "prompt"
 
     def __init__(self, *, length: PositiveInt = 16):
         self.length = length
@@ -456,9 +463,6 @@ class Prompt(Tuning):
             if isinstance(module, Mixer) and module.reach is not None:
                 _refuse_prompt(type(module).__name__, "has no position before the text's first")
         tower.prompt = _Vectors(next(tower.parameters()), self.length, stream_width(tower), shown=len(towers) > 1)
-
-    def trains(self, name: str) -> bool:
-        return "prompt" in name.split(".")
 
 
 class _Vectors(Added):

@@ -20,7 +20,7 @@ from scaling.config import Config
 from scaling.cost.count import windows
 from scaling.cost.flops import Watch, flops
 from scaling.data.source import Rows, Vocabulary
-from scaling.model.decoder import Decoder
+from scaling.model.families import Decoder
 from scaling.model.family import Family
 from scaling.model.tuned import blank, build_model
 from scaling.nn.contract import MeshCounted
@@ -146,7 +146,7 @@ def dependence(config: Config) -> dict[str, int]:
 def _measured(config: Config, layers: int) -> list[tuple[int, int]]:
     """Of each mixer of a model of so many layers: its sequential steps, and how far back its last output reaches."""
     model = config.build("model", {**_narrow(config["size"]), "layers": layers})
-    if not isinstance(model, Decoder):
+    if model.family != "decoder":
         raise config.error("model.kind", "steps and paths are measured of a decoder's layers", "take Decoder")
     model = cast(Decoder, initialise(model, Standard(), seed=0)).double().eval()
     inputs: list[Tensor] = []

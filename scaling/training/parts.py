@@ -24,7 +24,7 @@ from scaling.data.source import Source
 from scaling.data.task import Examples
 from scaling.data.task.task import is_task
 from scaling.errors import ScalingError, nearest
-from scaling.model.encoder import Encoder
+from scaling.model.families import Encoder
 from scaling.model.family import Family, Tower
 from scaling.model.parameters import parameters
 from scaling.nn.tuning import BIASES

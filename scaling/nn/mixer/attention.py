@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator
-from typing import Literal
+from dataclasses import replace
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -21,7 +22,42 @@ from scaling.shape import Shape
 Scale = Literal["sqrt", "width", "none"]
 
 
-class Attention(nn.Module, Mixer):
+class Projected(nn.Module, Mixer):
+    """Queries x W_Q, keys x W_K and values x W_V in heads, whose outputs W_O joins."""
+
+    heads: int
+
+    def __init__(self, shape: Shape, *, bias: bool | Literal["qkv"] = False):
+        super().__init__()
+        self.heads, self.key_heads = shape.heads, shape.key_heads
+        self.query = declare(nn.Linear(shape.width, shape.heads * shape.head_width, bool(bias)), weight="query")
+        self.key = nn.Linear(shape.width, shape.key_heads * shape.head_width, bool(bias))
+        self.value = nn.Linear(shape.width, shape.key_heads * shape.value_width, bool(bias))
+        self.out = declare(nn.Linear(shape.heads * shape.value_width, shape.width, bias is True), weight="output")
+
+    def in_heads(self, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries [b t h d], keys [b s g d] and values [b s g e]."""
+        k, v = (part.unflatten(-1, (self.key_heads, -1)) for part in (k, v))
+        return q.unflatten(-1, (self.heads, -1)), k, v
+
+
+class _Softmax(Projected):
+    """softmax(s q kᵀ + position) v, with learned keys and values before the others where `prefix` is set."""
+
+    def __init__(
+        self, shape: Shape, *, scale: Scale = "sqrt", dropout: BelowOne = 0.0, bias: bool | Literal["qkv"] = False
+    ):
+        super().__init__(shape, bias=bias)
+        self.scale, self.dropout = scale_of(scale, shape.head_width), dropout
+        self.prefix: nn.Module | None = None
+
+    def _attend(self, q: Tensor, k: Tensor, v: Tensor, context: Context) -> Tensor:
+        if self.prefix is not None:
+            k, v, context = self.prefix(k, v, context)
+        return attend(q, k, v, context, scale=self.scale, dropout=self.dropout if self.training else 0.0)
+
+
+class Attention(_Softmax):
     """softmax(s Q Kᵀ + position) V W_O over the tokens that the pattern allows. (Vaswani et al. 2017, section 3.2)
 
     Key heads fewer than heads are shared by groups of queries (Shazeer 2019; Ainslie et al. 2023). `scale` is s:
@@ -31,27 +67,11 @@ class Attention(nn.Module, Mixer):
     """
 
     takes_queries = True
-    heads: int
 
-    def __init__(
-        self,
-        shape: Shape,
-        *,
-        bias: bool | Literal["qkv"] = False,
-        scale: Scale = "sqrt",
-        norm: Recipe | None = None,
-        dropout: BelowOne = 0.0,
-    ):
-        super().__init__()
-        self.heads, self.key_heads, self.head_width = shape.heads, shape.key_heads, shape.head_width
-        self.scale, self.dropout = scale_of(scale, shape.head_width), dropout
-        self.query = declare(nn.Linear(shape.width, shape.heads * shape.head_width, bool(bias)), weight="query")
-        self.key = nn.Linear(shape.width, shape.key_heads * shape.head_width, bool(bias))
-        self.value = nn.Linear(shape.width, shape.key_heads * shape.value_width, bool(bias))
-        self.out = declare(nn.Linear(shape.heads * shape.value_width, shape.width, bias is True), weight="output")
+    def __init__(self, shape: Shape, *, norm: Recipe | None = None, **common: Any):
+        super().__init__(shape, **common)
         self.query_norm = norm(shape.head_width) if norm else None
         self.key_norm = norm(shape.head_width) if norm else None
-        self.prefix: nn.Module | None = None
 
     def forward(
         self, x: Float[Tensor, "b t w"], context: Context, queries: Float[Tensor, "b q w"] | None = None
@@ -74,11 +94,6 @@ class Attention(nn.Module, Mixer):
         position = context.position
         return position.rotate(q, k, context.places.seen_by(position), key_places.seen_by(position))
 
-    def _attend(self, q: Tensor, k: Tensor, v: Tensor, context: Context) -> Tensor:
-        if self.prefix is not None:
-            k, v, context = self.prefix(k, v, context)
-        return attend(q, k, v, context, scale=self.scale, dropout=self.dropout if self.training else 0.0)
-
     def _project(self, x: Tensor, queries: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys and values by one matrix product instead of three; the parameters keep their names."""
         parts = (self.query, self.key, self.value)
@@ -88,11 +103,7 @@ class Attention(nn.Module, Mixer):
             bias = None if self.query.bias is None else torch.cat([part.bias for part in parts])
             joined = F.linear(x, torch.cat([part.weight for part in parts]), bias)
             q, k, v = joined.split([part.out_features for part in parts], -1)
-        return (
-            q.unflatten(-1, (self.heads, -1)),
-            k.unflatten(-1, (self.key_heads, -1)),
-            v.unflatten(-1, (self.key_heads, -1)),
-        )
+        return self.in_heads(q, k, v)
 
 
 def is_plain(*maps: nn.Linear) -> bool:
@@ -105,7 +116,7 @@ def scale_of(scale: Scale, head_width: int) -> float:
     return {"sqrt": head_width**-0.5, "width": 1 / head_width, "none": 1.0}[scale]
 
 
-class CrossAttention(nn.Module, Mixer):
+class CrossAttention(_Softmax):
     """Attention whose keys and values come from the encoder's output. (Vaswani et al. 2017, section 3.2.3)
 
     It knows no positions but those that the encoder wrote into its output. `heads_times` and `head_width_times`
@@ -113,36 +124,15 @@ class CrossAttention(nn.Module, Mixer):
     """
 
     slot, reads_memory = "cross", True
-    heads: int
 
-    def __init__(
-        self,
-        shape: Shape,
-        *,
-        heads_times: Factor = 1.0,
-        head_width_times: Factor = 1.0,
-        bias: bool = False,
-        scale: Scale = "sqrt",
-        dropout: BelowOne = 0.0,
-    ):
-        super().__init__()
-        self.heads, self.key_heads = _times(shape.heads, heads_times), _times(shape.key_heads, heads_times)
-        width, value_width = (_times(size, head_width_times) for size in (shape.head_width, shape.value_width))
-        self.scale, self.dropout = scale_of(scale, width), dropout
-        self.query = declare(nn.Linear(shape.width, self.heads * width, bias), weight="query")
-        self.key = nn.Linear(shape.width, self.key_heads * width, bias)
-        self.value = nn.Linear(shape.width, self.key_heads * value_width, bias)
-        self.out = declare(nn.Linear(self.heads * value_width, shape.width, bias), weight="output")
-        self.prefix: nn.Module | None = None
+    def __init__(self, shape: Shape, *, heads_times: Factor = 1.0, head_width_times: Factor = 1.0, **common: Any):
+        of_heads = {name: _times(getattr(shape, name), heads_times) for name in ("heads", "key_heads")}
+        widths = {name: _times(getattr(shape, name), head_width_times) for name in ("head_width", "value_width")}
+        super().__init__(replace(shape, **of_heads, **widths), **common)
 
     def forward(self, x: Float[Tensor, "b t w"], context: Context) -> Float[Tensor, "b t w"]:
         q = self.query(x).unflatten(-1, (self.heads, -1))
-        k, v = self._memory(context)
-        context = context.at_memory()
-        if self.prefix is not None:
-            k, v, context = self.prefix(k, v, context)
-        mixed = attend(q, k, v, context, scale=self.scale, dropout=self.dropout if self.training else 0.0)
-        return self.out(mixed.flatten(2))
+        return self.out(self._attend(q, *self._memory(context), context.at_memory()).flatten(2))
 
     def _memory(self, context: Context) -> tuple[Tensor, Tensor]:
         """Keys and values of the memory; while decoding they are made once."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -12,9 +12,9 @@ from torch import Tensor, nn
 
 from scaling.errors import ScalingError
 from scaling.nn.context import Context, Mask, Places
-from scaling.nn.mixer.attention import Attention, Scale
+from scaling.nn.mixer.attention import Attention
 from scaling.nn.patterns import Bidirectional, render
-from scaling.schema import BelowOne, PositiveInt, Range, Recipe
+from scaling.schema import BelowOne, PositiveInt, Range
 from scaling.shape import Shape
 
 
@@ -87,16 +87,14 @@ class MemoryCompressed(Attention):
         shape: Shape,
         *,
         stride: Annotated[int, Range(least=2, most=1024)] = 3,
-        bias: bool | Literal["qkv"] = False,
-        scale: Scale = "sqrt",
-        norm: Recipe | None = None,
-        dropout: BelowOne = 0.0,
+        **common: Any,
     ):
-        super().__init__(shape, bias=bias, scale=scale, norm=norm, dropout=dropout)
+        super().__init__(shape, **common)
         self.stride = stride
+        has_bias = self.key.bias is not None
         of_keys, of_values = shape.key_heads * shape.head_width, shape.key_heads * shape.value_width
-        self.compress_keys = nn.Linear(stride * of_keys, of_keys, bool(bias))
-        self.compress_values = nn.Linear(stride * of_values, of_values, bool(bias))
+        self.compress_keys = nn.Linear(stride * of_keys, of_keys, has_bias)
+        self.compress_values = nn.Linear(stride * of_values, of_values, has_bias)
 
     def _mixed(self, x: Tensor, context: Context, queries: Tensor | None) -> Float[Tensor, "b t h e"]:
         q, k, v = self._project(x, queries)

@@ -8,15 +8,16 @@ import hashlib
 from abc import ABC, abstractmethod
 from contextlib import AbstractContextManager, nullcontext
 from functools import lru_cache
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 
 from scaling.errors import ScalingError
 from scaling.nn.context import Context
-from scaling.nn.contract import Mixer, declare
+from scaling.nn.mixer.attention import Projected
 from scaling.nn.mixer.softmax import in_order
 from scaling.nn.patterns import Bidirectional, Causal
 from scaling.schema import PositiveInt, Seed
@@ -25,18 +26,8 @@ from scaling.shape import Shape
 CHUNK = 64  # tokens that are compared pair by pair; those before them are summed
 
 
-class _Kernel(nn.Module, Mixer, ABC):
+class _Kernel(Projected, ABC):
     """y_i = Σ_j φ(q_i)·φ(k_j) v_j / Σ_j φ(q_i)·φ(k_j) over the tokens that i sees: all, or those up to its own."""
-
-    heads: int
-
-    def __init__(self, shape: Shape, bias: bool):
-        super().__init__()
-        self.heads, self.key_heads = shape.heads, shape.key_heads
-        self.query = declare(nn.Linear(shape.width, shape.heads * shape.head_width, bias), weight="query")
-        self.key = nn.Linear(shape.width, shape.key_heads * shape.head_width, bias)
-        self.value = nn.Linear(shape.width, shape.key_heads * shape.value_width, bias)
-        self.out = declare(nn.Linear(shape.heads * shape.value_width, shape.width, bias), weight="output")
 
     @abstractmethod
     def features(
@@ -46,8 +37,7 @@ class _Kernel(nn.Module, Mixer, ABC):
 
     def forward(self, x: Float[Tensor, "b t w"], context: Context) -> Float[Tensor, "b t w"]:
         self._check(context)
-        q = self.query(x).unflatten(-1, (self.heads, -1))
-        k, v = (part(x).unflatten(-1, (self.key_heads, -1)) for part in (self.key, self.value))
+        q, k, v = self.in_heads(self.query(x), self.key(x), self.value(x))
         places = context.places.seen_by(context.position)
         q, k = context.position.rotate(q, k, places, places)
         with _exact(x.device.type):
@@ -98,9 +88,6 @@ class LinearAttention(_Kernel):
     alone, whatever the length. Documents that share a row have sums of their own.
     """
 
-    def __init__(self, shape: Shape, *, bias: bool = False):
-        super().__init__(shape, bias)
-
     def features(self, q: Tensor, k: Tensor, context: Context) -> tuple[Tensor, Tensor]:
         return F.elu(q) + 1, F.elu(k) + 1
 
@@ -121,9 +108,9 @@ class Performer(_Kernel):
         features: PositiveInt = 256,
         redraw: PositiveInt | None = 1000,
         seed: Seed = 0,
-        bias: bool = False,
+        **common: Any,
     ):
-        super().__init__(shape, bias)
+        super().__init__(shape, **common)
         self.width, self.count, self.interval, self.seed = shape.head_width, features, redraw, seed
         self.draw = 0
 

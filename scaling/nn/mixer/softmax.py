@@ -188,7 +188,7 @@ def of_queries(context: Context, start: int, stop: int, keys: int | None = None)
     places, seen = context.places.part(start, stop), context.keys
     if keys is not None:
         rows, seen = None if rows is None else rows[..., :keys], seen.part(0, keys)
-    return replace(context, places=places, keys=seen, mask=Mask(rows), _kept=Notes())
+    return replace(context, places=places, keys=seen, mask=Mask(rows), kept=Notes())
 
 
 def _padded(x: Tensor, before: int, after: int) -> Tensor:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Literal
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -15,10 +16,10 @@ from scaling.errors import ScalingError
 from scaling.nn import patterns
 from scaling.nn.context import Context, Mask, Pattern
 from scaling.nn.contract import declare
-from scaling.nn.mixer.attention import Attention, Scale
+from scaling.nn.mixer.attention import Attention
 from scaling.nn.mixer.softmax import attend, in_order, of_first
 from scaling.nn.patterns import render
-from scaling.schema import BelowOne, NonNegativeInt, PositiveInt, Recipe, Seed
+from scaling.schema import NonNegativeInt, PositiveInt, Seed
 from scaling.shape import Shape
 
 Limit = Callable[[], Pattern]
@@ -35,7 +36,20 @@ def within(context: Context, line: tuple[object, ...], narrowed: Callable[[Limit
     return replace(context, mask=context.once(("within", context.mask, line), rendered))
 
 
-class BlockLocal(Attention):
+class _Patterned(Attention):
+    """Attention with the pattern that `line` describes: layers of the same line read the same mask."""
+
+    line: tuple[object, ...]
+
+    @abstractmethod
+    def pattern(self, limit: Limit) -> Pattern:
+        """The pattern within that of the stack."""
+
+    def _attend(self, q: Tensor, k: Tensor, v: Tensor, context: Context) -> Tensor:
+        return super()._attend(q, k, v, within(context, (type(self), *self.line), self.pattern))
+
+
+class BlockLocal(_Patterned):
     """softmax(s Q Kᵀ + position) V W_O within blocks of `size` tokens. (Liu et al. 2018, section 4.2.4, local
     attention)
 
@@ -50,24 +64,18 @@ class BlockLocal(Attention):
         size: PositiveInt,
         before: NonNegativeInt = 0,
         after: NonNegativeInt = 0,
-        bias: bool | Literal["qkv"] = False,
-        scale: Scale = "sqrt",
-        norm: Recipe | None = None,
-        dropout: BelowOne = 0.0,
+        **common: Any,
     ):
-        super().__init__(shape, bias=bias, scale=scale, norm=norm, dropout=dropout)
+        super().__init__(shape, **common)
         _check_within(shape, "size", size, "a block of {} tokens")
         self.size, self.before, self.after = size, before, after
+        self.line = (size, before, after)
 
     def pattern(self, limit: Limit) -> Pattern:
         return patterns.BlockLocal(size=self.size, before=self.before, after=self.after, pattern=limit)
 
-    def _attend(self, q: Tensor, k: Tensor, v: Tensor, context: Context) -> Tensor:
-        line = (BlockLocal, self.size, self.before, self.after)
-        return super()._attend(q, k, v, within(context, line, self.pattern))
 
-
-class BigBird(Attention):
+class BigBird(_Patterned):
     """softmax(s Q Kᵀ + position) V W_O, each block of `block` tokens over its neighbours, the first blocks and some
     drawn ones. (Zaheer et al. 2020, section 3.1)
 
@@ -85,16 +93,14 @@ class BigBird(Attention):
         window: PositiveInt = 3,
         blocks: PositiveInt = 2,
         random: PositiveInt = 3,
-        bias: bool | Literal["qkv"] = False,
-        scale: Scale = "sqrt",
-        norm: Recipe | None = None,
-        dropout: BelowOne = 0.0,
+        **common: Any,
     ):
-        super().__init__(shape, bias=bias, scale=scale, norm=norm, dropout=dropout)
+        super().__init__(shape, **common)
         _check_within(shape, "window", window, "a window of {} tokens", block)
         _check_within(shape, "blocks", blocks, "{} global tokens", block)
         self.block, self.window, self.blocks = block, window, blocks
         self.random, self.seed, self.length = random, seed, shape.length
+        self.line = block, window, blocks, random, seed, shape.length
 
     def pattern(self, limit: Limit) -> Pattern:
         after = self.window // 2 if limit().ahead else 0
@@ -116,10 +122,6 @@ class BigBird(Attention):
 
         return patterns.Global(tokens=self.blocks * self.block, pattern=drawn)
 
-    def _attend(self, q: Tensor, k: Tensor, v: Tensor, context: Context) -> Tensor:
-        line = (BigBird, self.block, self.window, self.blocks, self.random, self.seed, self.length)
-        return super()._attend(q, k, v, within(context, line, self.pattern))
-
 
 class Longformer(Attention):
     """softmax(s Q Kᵀ + position) V W_O over a sliding window of `window` tokens; the first `tokens` of the text see all
@@ -140,12 +142,9 @@ class Longformer(Attention):
         window: PositiveInt,
         dilation: PositiveInt | list[PositiveInt] = 1,
         tokens: NonNegativeInt = 0,
-        bias: bool | Literal["qkv"] = False,
-        scale: Scale = "sqrt",
-        norm: Recipe | None = None,
-        dropout: BelowOne = 0.0,
+        **common: Any,
     ):
-        super().__init__(shape, bias=bias, scale=scale, norm=norm, dropout=dropout)
+        super().__init__(shape, **common)
         self.window, self.tokens = window, tokens
         self.dilations = dilation if isinstance(dilation, list) else [dilation] * shape.heads
         if len(self.dilations) != shape.heads:
@@ -157,7 +156,7 @@ class Longformer(Attention):
             )
         _check_within(shape, "window", window, "a window of {} tokens")
         _check_within(shape, "tokens", tokens, "{} global tokens")
-        self.own = _Projections(shape, bool(bias)) if tokens else None
+        self.own = _Projections(shape, self.key.bias is not None) if tokens else None
 
     def forward(self, x: Float[Tensor, "b t w"], context: Context) -> Float[Tensor, "b t w"]:
         mixed = self._mixed(x, context, None)
@@ -204,7 +203,7 @@ class Longformer(Attention):
                 value=self.tokens,
                 fix="take tokens: 0",
             )
-        q, k, v = q.unflatten(-1, (self.heads, -1)), *(part.unflatten(-1, (self.key_heads, -1)) for part in (k, v))
+        q, k, v = self.in_heads(q, k, v)
         q, k = self._placed(q, k, context, context.places)
         state = context.state(self)
         if state is not None:

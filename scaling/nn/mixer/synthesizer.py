@@ -32,7 +32,17 @@ class _Synthesizer(nn.Module, Mixer, ABC):
     heads: int
     reach: int
 
-    def __init__(self, shape: Shape, *, mix: Mix, scale: Scale, length: int | None, dropout: float, queries: bool):
+    queries = False  # R is made of them
+
+    def __init__(
+        self,
+        shape: Shape,
+        *,
+        mix: Mix = "none",
+        scale: Scale = "sqrt",
+        length: PositiveInt | None = None,
+        dropout: BelowOne = 0.0,
+    ):
         super().__init__()
         self.reach = length or shape.length
         if self.reach < shape.length:
@@ -53,7 +63,7 @@ class _Synthesizer(nn.Module, Mixer, ABC):
         self.heads, self.scale, self.dropout = shape.heads, scale_of(scale, shape.head_width), dropout
         width = shape.heads * shape.head_width
         dots = mix != "none"
-        query = declare(nn.Linear(shape.width, width, bias=False), weight="query") if dots or queries else None
+        query = declare(nn.Linear(shape.width, width, bias=False), weight="query") if dots or self.queries else None
         self.query = query
         self.key = nn.Linear(shape.width, width, bias=False) if dots else None
         self.value = nn.Linear(shape.width, shape.heads * shape.value_width, bias=False)
@@ -133,16 +143,10 @@ class DenseSynthesizer(_Synthesizer):
     the dot products s Q Kᵀ, with W for queries; `length` is how many positions there are.
     """
 
-    def __init__(
-        self,
-        shape: Shape,
-        *,
-        mix: Mix = "none",
-        scale: Scale = "sqrt",
-        length: PositiveInt | None = None,
-        dropout: BelowOne = 0.0,
-    ):
-        super().__init__(shape, mix=mix, scale=scale, length=length, dropout=dropout, queries=True)
+    queries = True
+
+    def __init__(self, shape: Shape, **common: Any):
+        super().__init__(shape, **common)
         self.columns = _Columns(self.reach, shape.head_width)
 
     def synthesize(self, q: Tensor | None, q_pos: Tensor, k_pos: Tensor) -> Tensor:
@@ -173,16 +177,8 @@ class RandomSynthesizer(_Synthesizer):
     `mix` adds or mixes in the dot products s Q Kᵀ; `length` is how many positions there are.
     """
 
-    def __init__(
-        self,
-        shape: Shape,
-        *,
-        mix: Mix = "none",
-        scale: Scale = "sqrt",
-        length: PositiveInt | None = None,
-        dropout: BelowOne = 0.0,
-    ):
-        super().__init__(shape, mix=mix, scale=scale, length=length, dropout=dropout, queries=False)
+    def __init__(self, shape: Shape, **common: Any):
+        super().__init__(shape, **common)
         self.table = nn.Parameter(torch.empty(self.reach, shape.heads, self.reach))
         nn.init.normal_(self.table, std=self.reach**-0.5)
 
@@ -199,17 +195,8 @@ class FactorizedSynthesizer(_Synthesizer):
     `mix` adds or mixes in the dot products s Q Kᵀ; `length` is how many positions there are.
     """
 
-    def __init__(
-        self,
-        shape: Shape,
-        *,
-        rank: PositiveInt = 16,
-        mix: Mix = "none",
-        scale: Scale = "sqrt",
-        length: PositiveInt | None = None,
-        dropout: BelowOne = 0.0,
-    ):
-        super().__init__(shape, mix=mix, scale=scale, length=length, dropout=dropout, queries=False)
+    def __init__(self, shape: Shape, *, rank: PositiveInt = 16, **common: Any):
+        super().__init__(shape, **common)
         self.rows = nn.Parameter(torch.empty(self.reach, shape.heads, rank))
         self.columns = nn.Parameter(torch.empty(self.reach, shape.heads, rank))
         nn.init.normal_(self.rows, std=rank**-0.5)

@@ -1,0 +1,373 @@
+"""The families: an encoder, a decoder, decoders in both directions, and an encoder with a decoder that reads it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from scaling.batch import IGNORE, Batch
+from scaling.errors import ScalingError, nearest, under
+from scaling.model.assembly import built
+from scaling.model.family import Family, Loss, Output, Tower, share_tables, vectors
+from scaling.nn.context import Cache
+from scaling.nn.contract import Head, Memory, Mixer, conforms
+from scaling.nn.memory import Transparent
+from scaling.schema import Checked, Line, Recipe, overlay, recipe
+from scaling.shape import Shape
+
+TOWER = ("embedding", "position", "pattern", "block", "blocks", "stack")
+
+
+class _OneTower(Family):
+    """A tower, which has the family's name, under a head."""
+
+    def __init__(
+        self,
+        size: Mapping[str, Any],
+        further: Mapping[str, Recipe | None] = {},
+        *,
+        embedding: Recipe,
+        position: Recipe,
+        pattern: Recipe,
+        block: Checked,
+        stack: Recipe,
+        head: Recipe,
+        tie: list[str],
+        blocks: Mapping[str, Any] = {},
+    ):
+        """`further` has the recipes of further heads by name."""
+        super().__init__()
+        shape = Shape.of(size)
+        lines: dict[str, Any] = {"embedding": embedding, "position": position, "pattern": pattern, "stack": stack}
+        tower = Tower(shape, **lines, block=block, blocks=blocks)
+        setattr(self, self.family, tower)
+        _check_reads(tower, "block.branches", "leave out cross, or take model.kind=EncoderDecoder")
+        self.head = built("head", head, self.head_shape(shape, head))
+        for name, line in further.items():
+            setattr(self, name, built(name, line, shape) if line else None)
+        heads = {name: getattr(self, name, None) for name in ("head", "language")}
+        share_tables({self.family: tower}, {name: own for name, own in heads.items() if own is not None}, tie)
+
+    def head_shape(self, shape: Shape, head: Any) -> Shape:
+        """The shape of what the head of this recipe reads."""
+        return shape
+
+    def forward(self, batch: Batch, cache: Cache | None = None) -> Output:
+        with self.chosen(batch):
+            return self.get_submodule(self.family)(
+                batch.tokens,
+                positions=batch.positions,
+                documents=batch.documents,
+                prefix=batch.prefix,
+                segments=batch.segments,
+                tree=batch.tree if self.family == "encoder" else None,
+                cache=cache,
+            )
+
+
+def _check_reads(tower: Tower, key: str, fix: str) -> None:
+    """Refuse cross-attention in a tower that has no encoder to read."""
+    if any(conforms(piece, Mixer) and piece.reads_memory for piece in tower.modules()):
+        what = "cross-attention reads an encoder, and here is none to read"
+        raise ScalingError(what, key=key, value="cross", fix=fix)
+
+
+def _check_writes(tower: Tower) -> None:
+    """Refuse a stack that lets tokens see what comes after them, where the tower is to predict that."""
+    if tower.stack.looks_ahead:
+        kind = type(tower.stack).__name__
+        what = f"{kind} pools tokens with those that come after, which a decoder is to predict"
+        raise ScalingError(what, key="stack.kind", value=kind, fix="take Sequential here; an encoder may pool")
+
+
+class Encoder(_OneTower):
+    """A bidirectional stack with a head: masked language models and classifiers. (Devlin et al. 2018, BERT)
+
+    `sentence` is a second head, over the whole sequence (next sentence), whose loss is added where a batch has labels;
+    `boundary` is a third, which predicts a hidden span from the tokens next to it (SpanBERT).
+    `tie: [encoder, head]` lets the head predict by the embedding's table. `blocks` names those that differ, and how.
+    """
+
+    family = "encoder"
+    encoder: Tower
+    sentence: Head | None
+    boundary: Any
+
+    def __init__(
+        self, size: Mapping[str, Any], *, sentence: Recipe | None = None, boundary: Recipe | None = None, **common: Any
+    ):
+        super().__init__(size, {"sentence": sentence, "boundary": boundary}, **common)
+        if self.encoder.stack.shortens and self.head.reads != "text":
+            raise ScalingError(
+                f"the head {type(self.head).__name__} reads a vector for every token, and the stack makes fewer",
+                key="stack.kind",
+                value=type(self.encoder.stack).__name__,
+                fix="take UpsampledFunnel, or a head that reads the whole text, as Sequence",
+            )
+        if self.boundary is not None and "head" in common["tie"]:
+            self.boundary.tie(self.encoder.embedding)
+
+    def decode(self, batch: Batch, memory: Output | None, cache: Cache | None = None) -> Output:
+        raise ScalingError(
+            "an encoder sees what comes after and cannot write",
+            key="model.kind",
+            value="Encoder",
+            fix="take a Decoder or an EncoderDecoder",
+        )
+
+    def further(self, batch: Batch) -> dict[str, tuple[Head, Tensor | None]]:
+        sentence = None if batch.labels is None else self.sentence
+        heads = {"sentence": sentence, "boundary": self.boundary}
+        return {name: (head, None) for name, head in heads.items() if head is not None}
+
+
+class Decoder(_OneTower):
+    """A language model: embedding, a causal or prefix stack, a head. (Radford et al. 2018, GPT; Raffel et al. 2019,
+    prefix LM)
+
+    `language` is a second head, of every next token, whose loss is added with the objective's weight while the first
+    learns a task (Radford et al. 2018, equation 5). `tie: [decoder, head]` lets the head predict by the embedding's
+    table, `[decoder, language]` the second. `blocks` names those that differ, and how.
+    """
+
+    family = "decoder"
+    decoder: Tower
+    language: Head | None
+
+    def __init__(self, size: Mapping[str, Any], *, language: Recipe | None = None, **common: Any):
+        super().__init__(size, {"language": language}, **common)
+        _check_writes(self.decoder)
+
+    def further(self, batch: Batch) -> dict[str, tuple[Head, Tensor | None]]:
+        return {} if self.language is None else {"language": (self.language, batch.language)}
+
+
+class BiLM(_OneTower):
+    """Two language models in opposite directions that share the embedding and the head. (Peters et al. 2018, ELMo)
+
+    With a head of tokens it learns −Σ ln p(x_t | x_{<t}) from the forward model and −Σ ln p(x_t | x_{>t}) from the
+    backward one; the forward model alone is evaluated, and generates. A head of labels reads Σ_j softmax(s)_j [f_j;
+    b_j], j = 0 … N, with s learned: h_0 is the embedding and h_N the stack's output. The paper's factor γ is left out,
+    since a head scales what it reads.
+    """
+
+    family = "decoder"
+    decoder: Tower
+
+    def __init__(self, size: Mapping[str, Any], **common: Any):
+        super().__init__(size, **common)
+        _check_writes(self.decoder)
+        if self.decoder.pattern.ahead:
+            name = type(self.decoder.pattern).__name__
+            raise ScalingError("each direction is to predict what comes next", key="pattern", value=name, fix="Causal")
+        self.backwards = Tower(Shape.of(size), **{key: common[key] for key in TOWER if key in common})
+        self.backwards.embedding = self.decoder.embedding
+        self.learns_previous = self.head.target == "targets"
+        self.mix = None if self.learns_previous else Transparent(self.decoder.stack.executions, 1)
+
+    def head_shape(self, shape: Shape, head: Any) -> Shape:
+        return replace(shape, width=2 * shape.width) if head.kind.target == "labels" else shape
+
+    def labels_like(self, tokens: Tensor) -> Tensor:
+        return tokens if self.learns_previous else super().labels_like(tokens)
+
+    def forward(self, batch: Batch, cache: Cache | None = None) -> Output:
+        if self.mix is None:
+            return super().forward(batch, cache)
+        if self.decoder.prompt is not None:
+            fix = "take another tuning"
+            raise ScalingError("layers that a prompt lengthens are not mixed", key="tuning", value="Prompt", fix=fix)
+        forwards, backwards = [], []
+        with self.chosen(batch):
+            output = self.decoder(batch.tokens, positions=batch.positions, documents=batch.documents, layers=forwards)
+            behind = self._backwards(batch, backwards)
+        both = [torch.cat([ahead, back.flip(1)], -1) for ahead, back in zip(forwards, backwards, strict=True)]
+        (mixed,) = self.mix(both)
+        return replace(output, hidden=mixed, auxiliary=_summed(output.auxiliary, behind.auxiliary))
+
+    def loss(self, batch: Batch, smoothing: float = 0.0) -> Loss:
+        loss = super().loss(batch, smoothing)
+        if not self.learns_previous:
+            return loss
+        previous = _previous(batch)
+        with self.chosen(batch):
+            behind = self._backwards(batch)
+        hidden = vectors(self.head, replace(behind, hidden=behind.hidden.flip(1), documents=batch.documents), batch)
+        losses = self.head.loss(hidden, previous, smoothing)
+        backwards = losses.sum() / (previous != IGNORE).sum().clamp(min=1)
+        return Loss(loss.tokens, {**_summed(loss.auxiliary, behind.auxiliary), "backwards": backwards})
+
+    def counts(self, batch: Batch) -> dict[str, Tensor]:
+        counts = super().counts(batch)
+        return {**counts, "backwards": (_previous(batch) != IGNORE).sum()} if self.learns_previous else counts
+
+    def _backwards(self, batch: Batch, layers: list[Tensor] | None = None) -> Output:
+        """The backward model's pass over the rows from their end; its positions count from there."""
+        documents = None if batch.documents is None else batch.documents.flip(1)
+        return self.backwards(batch.tokens.flip(1), documents=documents, layers=layers)
+
+
+def _previous(batch: Batch) -> Tensor:
+    if batch.labels is None:
+        raise ScalingError(
+            "the backward model learns the token before each, and the objective gives none",
+            key="objective.kind",
+            fix="take BothWays",
+        )
+    return batch.labels
+
+
+def _summed(some: Mapping[str, Tensor], others: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The auxiliary losses of two towers, by name."""
+    return {**some, **{name: some[name] + loss if name in some else loss for name, loss in others.items()}}
+
+
+class EncoderDecoder(Family):
+    """An encoder reads the source, a decoder writes the target and reads the encoder. (Vaswani et al. 2017; Raffel et
+    al. 2019)
+
+    The slots at the top hold for both; `encoder` and `decoder` overlay them for one, and so do `size.encoder` and
+    `size.decoder`. `tie` names the parts that share a table: [encoder, decoder, head] is T5's, [encoder, decoder] T5
+    v1.1's, [decoder, head] and [] are the ablations'. `share: stacks` makes the decoder's stack the encoder's, but for
+    cross-attention. `memory` is what the decoder reads of the encoder's layers, `blocks` names those that differ, and
+    how.
+    """
+
+    family = "encoder_decoder"
+
+    def __init__(
+        self,
+        size: Mapping[str, Any],
+        *,
+        embedding: Line,
+        position: Line,
+        pattern: Line,
+        block: Line,
+        stack: Line,
+        encoder: Mapping[str, Any],
+        decoder: Mapping[str, Any],
+        head: Recipe,
+        tie: list[str],
+        share: Literal["nothing", "stacks"] = "nothing",
+        memory: Line = "Last",
+        blocks: Mapping[str, Any] = {},
+    ):
+        super().__init__()
+        lines = (embedding, position, pattern, block, blocks, stack)
+        common: dict[str, Any] = dict(zip(TOWER, lines, strict=True))
+        self.encoder = _tower("encoder", size, common, encoder)
+        self.decoder = _tower("decoder", size, common, decoder)
+        _check_reads(self.encoder, "encoder.block.branches", "put it into decoder.block.branches")
+        if self.encoder.shape.width != self.decoder.shape.width:
+            raise ScalingError(
+                "encoder and decoder differ in width",
+                key="size.encoder.width",
+                value=self.encoder.shape.width,
+                fix=f"the decoder reads vectors of {self.decoder.shape.width}",
+            )
+        try:
+            _check_writes(self.decoder)
+        except ScalingError as error:
+            raise (error.under("decoder") if _stands(decoder, ["stack"]) else error) from None
+        if share == "stacks":
+            _share(self.encoder.get_submodule("stack"), self.decoder.get_submodule("stack"))
+        self.memory = _memory(memory, self.encoder, self.decoder)
+        self.head = built("head", head, self.decoder.shape)
+        share_tables({"encoder": self.encoder, "decoder": self.decoder}, {"head": self.head}, tie)
+
+    def encode(self, batch: Batch) -> Output:
+        """The encoder's output on the source."""
+        if batch.source is None:
+            raise ScalingError(
+                "an encoder-decoder reads a source, and the objective makes none",
+                key="objective",
+                fix="take objective=SpanCorruption or another that makes pairs",
+            )
+        layers: list[Tensor] | None = [] if self.memory.reads == "every layer" else None
+        with self.chosen(batch):
+            output = self.encoder(
+                batch.source,
+                positions=batch.source_positions,
+                documents=batch.source_documents,
+                layers=layers,
+            )
+        return replace(output, memories=self.memory(layers or [output.hidden]))
+
+    def decode(self, batch: Batch, memory: Output | None, cache: Cache | None = None) -> Output:
+        """The decoder's output, given the encoder's."""
+        assert memory is not None
+        with self.chosen(batch):
+            output = self.decoder(
+                batch.tokens,
+                positions=batch.positions,
+                documents=batch.documents,
+                prefix=batch.prefix,
+                memory=memory,
+                cache=cache,
+            )
+        return replace(output, auxiliary=_summed(memory.auxiliary, output.auxiliary))
+
+    def forward(self, batch: Batch, cache: Cache | None = None) -> Output:
+        return self.decode(batch, self.encode(batch), cache)
+
+
+def _share(encoder: nn.Module, decoder: nn.Module) -> None:
+    """Give the decoder's stack every parameter of the encoder's, under the same name, as T5's graphs did (Raffel et
+    al. 2019).
+    """
+    own = dict(decoder.named_parameters())
+    for name, parameter in encoder.named_parameters():
+        if name not in own or own[name].shape != parameter.shape:
+            raise ScalingError(
+                f"the decoder's stack has no {name} of the encoder's shape",
+                key="share",
+                value="stacks",
+                fix="let both have the same layers and pieces, but for cross-attention",
+            )
+        owner, _, last = name.rpartition(".")
+        setattr(decoder.get_submodule(owner), last, parameter)
+
+
+def _memory(line: Line, encoder: Tower, decoder: Tower) -> Memory:
+    with under("memory"):
+        memory: Memory = recipe("memory", line)(encoder.stack.executions, decoder.stack.executions)
+    if memory.reads == "every layer" and encoder.stack.looks_ahead:
+        raise ScalingError(
+            "layers of different lengths have no mean",
+            key="memory.kind",
+            value=type(memory).__name__,
+            fix=f"take Last, or a stack other than {type(encoder.stack).__name__}",
+        )
+    return memory
+
+
+def _tower(name: str, size: Mapping[str, Any], common: Mapping[str, Line], own: Mapping[str, Any]) -> Tower:
+    """A tower from the common lines under its own. An error is placed where the key really is: in `own` or above
+    it.
+    """
+    both = {key: value for key, value in size.items() if key not in ("encoder", "decoder")}
+    shape = Shape.of({**both, **(size.get(name) or {})})
+    for key in own:
+        if key not in common:
+            raise ScalingError("a tower has no such key", key=f"{name}.{key}", fix=nearest(str(key), common))
+    lines, recipes = overlay(dict(common), dict(own)), {}
+    blocks = lines.pop("blocks")
+    for slot, line in lines.items():
+        try:
+            recipes[slot] = recipe(slot, line)
+        except ScalingError as error:
+            inner = error.under(slot)
+            raise (inner.under(name) if _stands(own, str(inner.key).split(".")) else inner) from None
+    return Tower(shape, blocks=blocks, **recipes)
+
+
+def _stands(tree: Any, keys: list[str]) -> bool:
+    for key in keys:
+        if not isinstance(tree, Mapping) or key not in tree:
+            return False
+        tree = tree[key]
+    return True
