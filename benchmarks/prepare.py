@@ -21,7 +21,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from scaling.data.codec import Codec
-from scaling.data.corpus.python import Python
+from scaling.data.corpus import Python
 from scaling.data.prepare import prepare
 from scaling.schema import build
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
@@ -29,13 +30,16 @@ class Written:
     stopped: bool
 
 
-def aligned(rows: Sequence[Sequence[int]], pad: int = 0) -> tuple[Tensor, Tensor | None]:
-    """Texts of unequal length, padded on the left: tokens [b t] and documents [b t], None where nothing is padded."""
-    longest = max(map(len, rows))
-    tokens = torch.tensor([[pad] * (longest - len(row)) + list(row) for row in rows], dtype=torch.long)
-    if all(len(row) == longest for row in rows):
-        return tokens, None
-    return tokens, torch.tensor([[0] * (longest - len(row)) + [1] * len(row) for row in rows])
+def aligned(rows: Sequence[Sequence[int]], pad: int = 0, *, left: bool = True) -> tuple[Tensor, Tensor | None]:
+    """Texts of unequal length, padded on the left or on the right: tokens [b t] and documents [b t], None where nothing
+    is padded.
+    """
+    lengths = np.array([len(row) for row in rows])[:, None]
+    places, width = np.arange(lengths.max()), lengths.max()
+    inside = places >= width - lengths if left else places < lengths
+    tokens = np.full(inside.shape, pad, np.int64)
+    tokens[inside] = np.concatenate([np.asarray(row, np.int64) for row in rows])
+    return torch.from_numpy(tokens), None if inside.all() else torch.from_numpy(inside.astype(np.int64))
 
 
 def prompt(tokens: Tensor, documents: Tensor | None = None, **rest: Tensor | None) -> Batch:

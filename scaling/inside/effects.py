@@ -40,11 +40,11 @@ def ablate(model: Family, batches: Iterable[Batch]) -> list[Effect]:
     model.eval()
     device = next(model.parameters()).device
     batches = [batch.to(device) for batch in batches]
-    whole = _loss(model, batches)
+    whole = mean_loss(model, batches)
     effects = []
     for name, head, change in _parts(model):
         with model.watch(change=change):
-            loss = _loss(model, batches)
+            loss = mean_loss(model, batches)
         effects.append(Effect(name, head, loss, loss - whole))
     return effects
 
@@ -138,9 +138,9 @@ def _is_output(module: nn.Module) -> bool:
     return isinstance(module, nn.Linear) and role(module, "weight") == "output"
 
 
-def _loss(model: Family, batches: Sequence[Batch]) -> float:
+def mean_loss(model: Family, batches: Sequence[Batch]) -> float:
     """The mean over all targets."""
     count = sum(int(counted(model.head, batch)) for batch in batches)
     if not count:
-        raise ScalingError("there is no target", key="batches", fix="take batches of `scaling.data_module`")
+        raise ScalingError("there is no target", key="batches", fix="take batches of held-out data")
     return sum(float(model.losses(batch).double().sum()) for batch in batches) / count

@@ -119,9 +119,8 @@ def _looking(name: TowerName, tower: Tower, seen: list[Map]) -> Iterator[None]:
     with ExitStack() as hooks:
         hooks.callback(setattr, tower, "weights", tower.weights)
         tower.weights = show
-        for path, mixer in tower.named_modules():
-            if not _is_mixer(mixer):
-                continue
+        for path in [path for path, module in tower.named_modules() if conforms(module, Mixer)]:
+            mixer = tower.get_submodule(path)
             before = mixer.register_forward_pre_hook(
                 lambda module, given, path=path: enter(f"{name}.{path}", module, given)
             )
@@ -129,10 +128,6 @@ def _looking(name: TowerName, tower: Tower, seen: list[Map]) -> Iterator[None]:
             hooks.callback(before.remove)
             hooks.callback(after.remove)
         yield
-
-
-def _is_mixer(module: nn.Module) -> bool:
-    return conforms(module, Mixer)
 
 
 def _map(tower: TowerName, call: _Call) -> Map:
@@ -165,44 +160,6 @@ def _derivative(mixer: Any, x: Tensor, context: Context) -> np.ndarray:
             total += slope.double().square().sum(-1)
     sizes = total.sqrt()
     return (sizes / sizes.sum(-1, keepdim=True).clamp(min=1e-300)).cpu().numpy()
-
-
-@dataclass(frozen=True)
-class Saturation:
-    """Means over queries of softmax(s q·k) over `keys` keys, where q and k are standard normal.
-
-    `entropy` is in nats: log `keys` where all weights are equal. `gradient` is the Frobenius norm of the derivatives of
-    the weights by the logits: 0 where one weight is 1.
-    """
-
-    width: int
-    scale: Literal["none", "sqrt"]
-    entropy: float
-    gradient: float
-
-
-def saturation(widths: Sequence[int], *, keys: int = 128, queries: int = 512, seed: int = 0) -> list[Saturation]:
-    """Both scales at each width: q·k has the variance d_k, so that without a scale one key takes all the weight of a
-    wide head, and nothing is learned through the softmax. (Vaswani et al. 2017, section 3.2.1)
-    """
-    drawn = np.random.default_rng(seed)
-    rows = []
-    for width in widths:
-        q, k = drawn.standard_normal((queries, width)), drawn.standard_normal((queries, keys, width))
-        products = np.einsum("qd,qkd->qk", q, k)
-        rows.append(_measured(width, "none", products))
-        rows.append(_measured(width, "sqrt", products / width**0.5))
-    return rows
-
-
-def _measured(width: int, scale: Literal["none", "sqrt"], logits: np.ndarray) -> Saturation:
-    weights = np.exp(logits - logits.max(1, keepdims=True))
-    weights /= weights.sum(1, keepdims=True)
-    logs = np.log(np.maximum(weights, np.finfo(float).tiny))
-    squares = (weights**2).sum(1)
-    # ‖diag(p) − p pᵀ‖² = Σ p² − 2 Σ p³ + (Σ p²)²
-    norms = np.sqrt(np.maximum(0, squares - 2 * (weights**3).sum(1) + squares**2))
-    return Saturation(width, scale, float(-(weights * logs).sum(1).mean()), float(norms.mean()))
 
 
 REPEATED = 32  # the most tokens of the sequence whose repetition shows induction

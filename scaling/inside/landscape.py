@@ -17,9 +17,9 @@ from scaling.batch import Batch
 from scaling.data.batches import evaluation
 from scaling.data.source import Vocabulary
 from scaling.data.store import root
-from scaling.errors import ScalingError
 from scaling.figures import FORMATS
-from scaling.model.family import Family, counted
+from scaling.inside.effects import mean_loss
+from scaling.model.family import Family
 from scaling.model.parameters import parameters
 from scaling.schema import build
 from scaling.training.finetune import Pretrained
@@ -50,9 +50,6 @@ def landscape(model: Family, batches: Iterable[Batch], side: int = 21, reach: fl
     model.eval()
     device = next(model.parameters()).device
     batches = [batch.to(device) for batch in batches]
-    count = sum(int(counted(model.head, batch)) for batch in batches)
-    if not count:
-        raise ScalingError("there is no target", key="batches", fix="take batches of held-out data")
     first, second = direction(model, 2 * seed), direction(model, 2 * seed + 1)
     every = {spec.name: (parameter, parameter.detach().clone()) for spec, parameter in parameters(model)}
     steps = np.linspace(-reach, reach, side)
@@ -63,7 +60,7 @@ def landscape(model: Family, batches: Iterable[Batch], side: int = 21, reach: fl
             for column, b in enumerate(steps):
                 for name, (parameter, kept) in every.items():
                     parameter.copy_(kept + float(a) * first[name] + float(b) * second[name])
-                loss[row, column] = sum(float(model.losses(batch).double().sum()) for batch in batches) / count
+                loss[row, column] = mean_loss(model, batches)
     finally:
         for parameter, kept in every.values():
             parameter.copy_(kept)

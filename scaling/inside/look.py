@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 from base64 import b64encode
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -83,9 +82,12 @@ def cosines(vectors: Sequence[Tensor]) -> np.ndarray:
     return (rows @ rows.T).numpy()
 
 
-def spelled(codec: Codec, ids: Mapping[str, int], token: int) -> str:
-    names = {number: f"[{name.upper()}]" for name, number in ids.items()}
-    return names.get(token) or (codec.decode([token]) if token < codec.size else str(token))
+def spelled(codec: Codec | None, ids: Mapping[str, int], token: int) -> str:
+    """The name of a special token, the text of another, or its number where there is none."""
+    name = next((name for name, number in ids.items() if number == token), None)
+    if name is not None:
+        return f"[{name.upper()}]"
+    return str(token) if codec is None or token >= codec.size else codec.decode([token])
 
 
 SIDE = 0.62
@@ -181,7 +183,7 @@ def document(seen: Look, layer: int, head: int) -> dict[str, Any]:
                 "shape": list(each.weights.shape),
                 "rows": seen.rows(each),
                 "columns": seen.columns(each),
-                "levels": b64encode(levels(each).tobytes()).decode(),
+                "levels": b64encode(np.round(255 * each.weights).astype(np.uint8).tobytes()).decode(),
                 "scores": [
                     {
                         key: value
@@ -204,9 +206,6 @@ def _safe(value: Any) -> str:
 
 def _resource(name: str) -> str:
     return (files("scaling.inside") / name).read_text(encoding="utf-8")
-
-
-MASK = "[MASK]"
 
 
 @dataclass(frozen=True)
@@ -261,7 +260,7 @@ def look(model: Family, ids: Mapping[str, int], codec: Codec | None, tokens: Map
         token for token in range(tower.shape.vocabulary if codec is None else codec.size) if token not in special
     ]
     repeated = repetition(model, ordinary, tower.shape.length)
-    shown = {name: [_spelled(token, ids, codec) for token in row] for name, row in tokens.items()}
+    shown = {name: [spelled(codec, ids, token) for token in row] for name, row in tokens.items()}
     return Look(model.family, shown, seen, scores(seen, repeated, tokens))
 
 
@@ -308,30 +307,6 @@ def framed(family: str, ids: Mapping[str, int], encode: Mapping[str, Sequence[in
     return {"encoder": [*text, *token("eos")], "decoder": [*start, *encode["target"]]}
 
 
-def masked(codec: Codec, ids: Mapping[str, int], text: str) -> list[int]:
-    """The tokens of a text in which [MASK] is the token of that name, or else one sentinel after another."""
-    gaps = itertools.repeat(ids["mask"]) if "mask" in ids else _sentinels(ids)
-    parts = text.split(MASK) if "mask" in ids or "sentinel_0" in ids else [text]
-    # The space before a word is a part of its token.
-    pieces = codec.encode([part.removesuffix(" ") for part in parts[:-1]] + parts[-1:])
-    return [token for piece, gap in zip(pieces[:-1], gaps) for token in (*piece, gap)] + list(pieces[-1])
-
-
-def _sentinels(ids: Mapping[str, int]) -> Iterator[int]:
-    for number in itertools.count():
-        if f"sentinel_{number}" not in ids:
-            what = f"the run has {number} sentinels, and the text has more gaps"
-            raise ScalingError(what, key="text", fix=f"write fewer {MASK}")
-        yield ids[f"sentinel_{number}"]
-
-
-def _spelled(token: int, ids: Mapping[str, int], codec: Codec | None) -> str:
-    for name, number in ids.items():
-        if number == token:
-            return f"[{name.upper()}]"
-    return str(token) if codec is None else codec.decode([token])
-
-
 def _labels(tokens: Sequence[str], count: int) -> list[str]:
     """The tokens, or numbers where a stack has made another number of places of them."""
     return list(tokens) if len(tokens) == count else [str(number) for number in range(count)]
@@ -340,8 +315,3 @@ def _labels(tokens: Sequence[str], count: int) -> list[str]:
 def _branch(name: str) -> str:
     parts = name.split(".")
     return parts[parts.index("branches") + 1] if "branches" in parts else parts[-1]
-
-
-def levels(each: Map) -> np.ndarray:
-    """The weights in 256 levels."""
-    return np.round(255 * each.weights).astype(np.uint8)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -16,27 +16,22 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from scaling.batch import IGNORE, Batch
-from scaling.data.codec import Codec
 from scaling.data.store import root
 from scaling.data.synthetic.language import Language, Synthetic
 from scaling.data.task.source import Examples
+from scaling.decode import aligned
 from scaling.errors import ScalingError
 from scaling.inside.heads import TowerName, stream
 from scaling.inside.look import framed
-from scaling.inside.statements import statements
-from scaling.metric import bootstrap
-from scaling.metric.interval import Interval
-from scaling.metric.metric import Metric, ratio
+from scaling.metric.metric import Interval, Metric, bootstrap
 from scaling.model.family import Family
 from scaling.schema import build
-from scaling.training.finetune import Pretrained, corpus, unfinetuned
+from scaling.scoring.likelihood import batches
+from scaling.training.finetune import Pretrained, unfinetuned
 
-RANKS, SUCCESSOR, TREE = "ranks", "successor", "python_tree"
-"""What a run's own data can be probed for: the rank of each symbol of a synthetic language and the likeliest symbol
-after it; the depth in Python's syntax tree.
-"""
+RANKS, SUCCESSOR = "ranks", "successor"
+"""What a run on a synthetic language can be probed for: the rank of each symbol and the likeliest symbol after it."""
 TAGS = 4  # ranks 0, 1, 2 and all further ones
-DEEPEST = 8  # depths from 1; the last covers all further ones
 
 
 @dataclass(frozen=True)
@@ -125,31 +120,13 @@ def _of_symbols(law: Synthetic, reading: Reading, symbols: np.ndarray, labels: n
     return reading.labelled([*first, *symbols.tolist()], places, labels.astype(np.int64), symbols.tolist())
 
 
-def of_python(documents: Iterable[tuple[int, Any]], codec: Codec, reading: Reading) -> Iterator[Labelled]:
-    """The depth of each word of a top-level statement in Python's own syntax tree, from 1 up to `DEEPEST`."""
-    ends = set(codec.specials.values())
-    for _, tokens in documents:
-        text = codec.decode([token for token in tokens if int(token) not in ends])
-        for statement in statements(text):
-            encoding = codec.tokenizer.encode(statement.text, add_special_tokens=False)
-            starts, stops = np.array(encoding.offsets, np.int64).reshape(-1, 2).T
-            if reading.reads_back:  # the token with the word's last character
-                places = np.searchsorted(stops, [word.stop for word in statement.words], side="left")
-            else:
-                places = np.searchsorted(starts, [word.start for word in statement.words], side="right") - 1
-            depths = np.minimum([word.depth for word in statement.words], DEEPEST).astype(np.int64)
-            words = [statement.text[word.start : word.stop] for word in statement.words]
-            yield reading.labelled(encoding.ids, places, depths - 1, words)
-
-
 def texts_of(
     source: Pretrained, task: str, words: Sequence[str], runs: str | Path
 ) -> tuple[Sequence[str], Callable[[str, Reading], Iterator[Labelled]]]:
     """The classes of a task and the texts of a split of it: of a task of tags, or of what a run's own data can be
     probed for.
     """
-    folder = root(runs)
-    if words and task in (RANKS, SUCCESSOR, TREE):
+    if words and task in (RANKS, SUCCESSOR):
         raise ScalingError("it does not apply to what is known of the run's own data", key=words[0], fix="leave it out")
     if task in (RANKS, SUCCESSOR):
         if source.data.get("kind") != "Synthetic":
@@ -157,18 +134,11 @@ def texts_of(
             raise ScalingError("only a synthetic language has ranks", key="TASK", value=task, fix=fix)
         law, of = build("data", source.data), of_ranks if task == RANKS else of_successors
         return [*map(str, range(TAGS if task == RANKS else law.symbols))], partial(of, law)
-    if task == TREE:
-        if (source.data.get("corpus") or {}).get("kind") != "Python" or source.tokenizer is None:
-            fix = "take a run that was trained on data=python"
-            raise ScalingError("the run was not trained on Python", key="TASK", value=task, fix=fix)
-        data, codec = build("data", corpus(source, None, runs=runs)), Codec.load(source.tokenizer)
-        depths = [str(depth) for depth in range(1, DEEPEST + 1)]
-        return depths, lambda split, reading: of_python(data.open(split, folder).documents(), codec, reading)
     data = build("data", unfinetuned(source, task, words, runs=runs))
     if data.answer != "tags":
         what, fix = f"the answers are {data.answer}, and a probe predicts tags", "take a task of tags, as conll2003"
         raise ScalingError(what, key="TASK", value=task, fix=fix)
-    return data.goal.labels, lambda split, reading: of_task(data.open(split, folder), reading)
+    return data.goal.labels, lambda split, reading: of_task(data.open(split, root(runs)), reading)
 
 
 def some(texts: Iterable[Labelled], limit: int) -> list[Labelled]:
@@ -216,15 +186,15 @@ class Selectivity(Metric):
     """The accuracy of a probe and of its control, and the difference; a row is a text."""
 
     main = "accuracy"
+    ratios: ClassVar = {"accuracy": (0, 2), "control": (1, 2)}
 
-    def rows(
-        self, predictions: Sequence[Any], references: Sequence[Any], groups: Sequence[Hashable] | None = None
-    ) -> np.ndarray:
-        return np.array([(real.sum(), control.sum(), len(real)) for real, control in predictions], float)
+    def row(self, prediction: Any, reference: Any) -> Sequence[float]:
+        real, control = prediction
+        return real.sum(), control.sum(), len(real)
 
     def values(self, sums: np.ndarray) -> dict[str, np.ndarray]:
-        real, control = ratio(sums[:, 0], sums[:, 2]), ratio(sums[:, 1], sums[:, 2])
-        return {"accuracy": real, "control": control, "selectivity": real - control}
+        values = super().values(sums)
+        return {**values, "selectivity": values["accuracy"] - values["control"]}
 
 
 def probe(
@@ -240,13 +210,16 @@ def probe(
     """The scores of every layer; `seed` draws the control task."""
     if not train or not test:
         raise ScalingError("there is no text with a class", key="TASK", fix="take a split that has labels")
-    control = Control.drawn(train, test, classes, seed)
+    control = control_task(train, test, classes, seed)
     known, held = (layers(model, texts, pad) for texts in (train, test))
-    labels, others = _labels(train), control.labels(train)
+    labels, held_labels = _labels(train), _labels(test)
+    others, held_others = (
+        np.array([control[kind] for text in texts for kind in text.types]) for texts in (train, test)
+    )
     scores = []
     for layer, (x, new) in enumerate(zip(known, held, strict=True)):
-        right = classify(x, labels, new, classes, penalty) == _labels(test)
-        recalled = classify(x, others, new, classes, penalty) == control.labels(test)
+        right = classify(x, labels, new, classes, penalty) == held_labels
+        recalled = classify(x, others, new, classes, penalty) == held_others
         ends = np.cumsum([len(text.labels) for text in test])[:-1]
         rows = list(zip(np.split(right, ends), np.split(recalled, ends), strict=True))
         values = bootstrap(Selectivity(), rows, rows, seed=seed)
@@ -267,21 +240,14 @@ def baselines(train: Sequence[Labelled], test: Sequence[Labelled]) -> Baselines:
     return Baselines(float((labels == commonest).mean()), float((labels == guessed).mean()))
 
 
-@dataclass(frozen=True)
-class Control:
+def control_task(
+    train: Sequence[Labelled], test: Sequence[Labelled], classes: int, seed: int
+) -> Mapping[Hashable, int]:
     """A class for each type, drawn as often as the task's classes occur: what a probe can only learn by heart."""
-
-    classes: Mapping[Hashable, int]
-
-    @staticmethod
-    def drawn(train: Sequence[Labelled], test: Sequence[Labelled], classes: int, seed: int) -> Control:
-        types = sorted({kind for text in (*train, *test) for kind in text.types}, key=str)
-        chances = np.bincount(_labels(train), minlength=classes).astype(float)
-        drawn = np.random.default_rng(seed).choice(classes, len(types), p=chances / chances.sum())
-        return Control(dict(zip(types, drawn.tolist(), strict=True)))
-
-    def labels(self, texts: Sequence[Labelled]) -> np.ndarray:
-        return np.array([self.classes[kind] for text in texts for kind in text.types])
+    types = sorted({kind for text in (*train, *test) for kind in text.types}, key=str)
+    chances = np.bincount(_labels(train), minlength=classes).astype(float)
+    drawn = np.random.default_rng(seed).choice(classes, len(types), p=chances / chances.sum())
+    return dict(zip(types, drawn.tolist(), strict=True))
 
 
 @torch.no_grad()
@@ -290,24 +256,18 @@ def layers(model: Family, texts: Sequence[Labelled], pad: int = 0) -> list[Tenso
     model.eval()
     tower: TowerName = "decoder" if model.family == "decoder" else "encoder"
     device = next(model.parameters()).device
-    parts: list[tuple[Sequence[int], list[Tensor]]] = []
-    for numbers in _groups(texts):
-        own = [texts[number] for number in numbers]
-        seen = stream(model, _batch(model, own, pad).to(device), tower)
-        width = max(len(text.tokens) for text in own)
+    pieces: dict[int, list[Tensor]] = {}
+    for numbers in batches({number: len(text.tokens) for number, text in enumerate(texts)}, TOKENS):
+        batch = _batch(model, [texts[number].tokens for number in numbers], pad)
+        seen = stream(model, batch.to(device), tower)
+        width = len(texts[numbers[-1]].tokens)
         if any(x.shape[1] != width for x in seen):
             what = "the stack changes the number of tokens, so that its layers have no place for each"
             raise ScalingError(what, key="RUN", fix="take a run of another stack")
-        row = torch.repeat_interleave(torch.arange(len(own)), torch.tensor([len(text.places) for text in own]))
-        place = torch.from_numpy(np.concatenate([text.places for text in own]))
-        parts.append((numbers, [x[row.to(device), place.to(device)].float().cpu() for x in seen]))
-    count = len(parts[0][1])
-    order = np.argsort([number for numbers, _ in parts for number in numbers])
-    split = [
-        [piece for numbers, seen in parts for piece in seen[layer].split([len(texts[n].places) for n in numbers])]
-        for layer in range(count)
-    ]
-    return [torch.cat([pieces[place] for place in order]) for pieces in split]
+        for row, number in enumerate(numbers):
+            place = torch.from_numpy(texts[number].places).to(device)
+            pieces[number] = [x[row, place].float().cpu() for x in seen]
+    return [torch.cat(layer) for layer in zip(*(pieces[number] for number in range(len(texts))), strict=True)]
 
 
 def classify(x: Tensor, labels: np.ndarray, new: Tensor, classes: int, penalty: float) -> np.ndarray:
@@ -338,26 +298,9 @@ def _labels(texts: Sequence[Labelled]) -> np.ndarray:
     return np.concatenate([text.labels for text in texts])
 
 
-def _groups(texts: Sequence[Labelled]) -> Iterator[list[int]]:
-    """Numbers of texts of similar lengths, of at most `TOKENS` tokens with their padding."""
-    group: list[int] = []
-    for number in sorted(range(len(texts)), key=lambda number: len(texts[number].tokens)):
-        if group and (len(group) + 1) * len(texts[number].tokens) > TOKENS:
-            yield group
-            group = []
-        group.append(number)
-    if group:
-        yield group
-
-
-def _batch(model: Family, texts: Sequence[Labelled], pad: int) -> Batch:
-    width = max(len(text.tokens) for text in texts)
-    tokens, documents = torch.full((len(texts), width), pad), torch.zeros(len(texts), width, dtype=torch.long)
-    for row, text in enumerate(texts):
-        tokens[row, : len(text.tokens)], documents[row, : len(text.tokens)] = torch.tensor(text.tokens), 1
-    padded = None if bool(documents.all()) else documents
-    ignored = torch.full_like(tokens, IGNORE)
+def _batch(model: Family, rows: Sequence[Sequence[int]], pad: int) -> Batch:
+    tokens, padded = aligned(rows, pad, left=False)
     if model.family != "encoder_decoder":
-        return Batch(tokens, ignored, documents=padded)
-    written = tokens.new_zeros(len(texts), 1)
+        return Batch(tokens, torch.full_like(tokens, IGNORE), documents=padded)
+    written = tokens.new_zeros(len(rows), 1)
     return Batch(written, torch.full_like(written, IGNORE), source=tokens, source_documents=padded)

@@ -69,32 +69,27 @@ def read(folder: str | Path) -> Described:
     raise refusals[0]
 
 
-@dataclass(frozen=True)
-class _Layout:
-    """Our sections for a config.json, and the tensors that go with them under our names and under theirs."""
-
-    form: type[Format]
-    sections: dict[str, Any]
-    ours: dict[str, Tensor]
-    theirs: dict[str, Tensor]
+_Layout = tuple[type[Format], dict[str, Any], dict[str, Tensor], dict[str, Tensor]]
+"""A format, our sections for a config.json, and the tensors that go with them under our names and under theirs."""
 
 
 def _layout(form: type[Format], config: Mapping[str, Any]) -> _Layout:
     sections = fill(form.template(), config)
     sections["size"] = {key: value for key, value in sections["size"].items() if value is not None}
-    ours = weights.of(_on_meta(sections))
-    return _Layout(form, sections, ours, to_theirs(form.names, ours, heads_of(sections)))
+    with blank():
+        ours = weights.of(build("model", sections["model"], sections["size"]))
+    return form, sections, ours, to_theirs(form.names, ours, heads_of(sections))
 
 
 def _described(layout: _Layout, config: Mapping[str, Any], tensors: Mapping[str, Tensor], folder: Path) -> Described:
-    plain = _plain(layout.form, dict(tensors), layout.theirs, folder)
-    weights.check(plain, layout.theirs, weights.place(folder))
-    tokens = {name: config.get(key) for name, key in _IDS.items()}
+    form, sections, ours, theirs = layout
+    plain = _plain(form, dict(tensors), theirs, folder)
+    weights.check(plain, theirs, weights.place(folder))
     # The ids of a model's first release are written by default, whatever the vocabulary.
-    vocabulary = range(layout.sections["size"]["vocabulary"])
+    vocabulary = range(sections["size"]["vocabulary"])
+    tokens = {name: config.get(key) for name, key in _IDS.items()}
     ids = {name: token for name, token in tokens.items() if isinstance(token, int) and token in vocabulary}
-    ours = to_ours(layout.form.names, layout.ours, plain, heads_of(layout.sections))
-    return Described(layout.sections, ours, ids)
+    return Described(sections, to_ours(form.names, ours, plain, heads_of(sections)), ids)
 
 
 def write(folder: str | Path, described: Described, name: str | None = None) -> type[Format]:
@@ -265,11 +260,6 @@ def _ids(form: type[Format], ids: Mapping[str, int]) -> dict[str, int | None]:
     if "start" not in ids:  # a decoder's text begins with it too, and transformers does not look at it there
         del entries[_IDS["start"]]
     return entries
-
-
-def _on_meta(sections: Mapping[str, Any]) -> torch.nn.Module:
-    with blank():
-        return build("model", sections["model"], sections["size"])
 
 
 def heads_of(sections: Mapping[str, Any]) -> int:

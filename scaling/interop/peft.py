@@ -243,45 +243,40 @@ def _updates(
     folder: Path, config: Mapping[str, Any], tensors: Mapping[str, Tensor], form: type[Format], base: Described
 ) -> dict[str, Update]:
     """The update of each of our maps, by the map's name."""
-    by_module: dict[str, dict[str, Tensor]] = {}
+    file, by_module = folder / FILE, dict[str, dict[str, Tensor]]()
     for name, tensor in tensors.items():
         match = re.fullmatch(r"base_model\.model\.(.+)\.lora_(A|B)(?:\.default)?\.weight", name)
         if match is None:
             what = f"{name} is no update of a linear map"
-            raise ScalingError(what, file=folder / FILE, fix="save it without modules_to_save and embeddings")
+            raise ScalingError(what, file=file, fix="save it without modules_to_save and embeddings")
         by_module.setdefault(match[1], {})[match[2]] = tensor.float()
     by_theirs = {pair.theirs: pair for pair in pairs(form.names, base.tensors)}
     ours = {own_name.name for own_name in maps(_empty(base.sections))}
-    heads, by_map = huggingface.heads_of(base.sections), {}
+    heads, by_map, other = huggingface.heads_of(base.sections), {}, "name the model that it was trained on"
     for module, both in by_module.items():
         pair = by_theirs.get(f"{module}.weight") or by_theirs.get(f"{form.prefix}{module}.weight")
         if pair is None:
             what = f"{form.architecture} has no map {module}"
-            raise ScalingError(what, file=folder / FILE, key="--adapter", fix="name the model that it was trained on")
-        if pair.ours[0].removesuffix(".weight") not in ours:
+            raise ScalingError(what, file=file, key="--adapter", fix=other)
+        maps_of = [name.removesuffix(".weight") for name in pair.ours]
+        if maps_of[0] not in ours:
             what = f"LoRA is of the maps of mixers and channels, and {module} is none of them"
-            raise ScalingError(what, file=folder / FILE, fix="train it without that target")
-        shape = base.tensors[pair.ours[0]].shape[1], sum(len(base.tensors[own_name]) for own_name in pair.ours)
+            raise ScalingError(what, file=file, fix="train it without that target")
+        shape = base.tensors[pair.ours[0]].shape[1], sum(len(base.tensors[name]) for name in pair.ours)
         if both.keys() != {"A", "B"} or (both["A"].shape[-1], len(both["B"])) != shape:
             what = f"the update of {module} is of a map of another shape"
-            raise ScalingError(what, file=folder / FILE, key="--adapter", fix="name the model that it was trained on")
-        scale = _scale(config, module, len(both["A"]))
-        for own_name, up in zip(pair.ours, split(pair, both["B"], heads, is_product=True), strict=True):
-            if len(pair.ours) == 1 or up.any() or not both["B"].any():
-                by_map[own_name.removesuffix(".weight")] = _own(
-                    Update(both["A"], up, scale), of_several=len(pair.ours) > 1
-                )
+            raise ScalingError(what, file=file, key="--adapter", fix=other)
+        down, joined = both["A"], both["B"]
+        scale = _scale(config, module, len(down))
+        for name, up in zip(maps_of, split(pair, joined, heads, is_product=True), strict=True):
+            if len(maps_of) > 1 and up.any():  # the rows of A for which the B of one of several maps is not 0
+                acts = up.any(0)
+                by_map[name] = Update(down[acts], up[:, acts].contiguous(), scale)
+            elif len(maps_of) == 1 or not joined.any():
+                by_map[name] = Update(down, up, scale)
     if not by_map:
-        raise ScalingError("it holds no update", file=folder / FILE)
+        raise ScalingError("it holds no update", file=file)
     return by_map
-
-
-def _own(update: Update, of_several: bool) -> Update:
-    """Of a joined map's update what acts on one of ours: the rows of A for which its B is not 0."""
-    acts = update.up.any(0)
-    if not of_several or not acts.any():
-        return update
-    return Update(update.down[acts], update.up[:, acts].contiguous(), update.scale)
 
 
 def _scale(config: Mapping[str, Any], module: str, rank: int) -> float:

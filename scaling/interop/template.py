@@ -97,7 +97,6 @@ NOTHING: Any = object()
 Mismatch = tuple[str, Any, Any]  # the key, our value, theirs
 
 
-@dataclass(frozen=True)
 class Blank:
     """A value in config.json, under `keys`: the names that versions of the format gave it.
 
@@ -106,11 +105,15 @@ class Blank:
     into nested objects.
     """
 
-    keys: tuple[str, ...]
-    default: Any = NOTHING
-    values: Mapping[Any, Any] | None = None
-    less: int = 0
-    least: int | None = None
+    def __init__(
+        self,
+        *keys: str,
+        default: Any = NOTHING,
+        values: Mapping[Any, Any] | None = None,
+        less: int = 0,
+        least: int | None = None,
+    ):
+        self.keys, self.default, self.values, self.less, self.least = keys, default, values, less, least
 
     def read(self, config: Mapping[str, Any]) -> Any:
         """Our value, from theirs."""
@@ -142,7 +145,6 @@ class Blank:
         return ours + self.less if self.less else ours
 
 
-@dataclass(frozen=True)
 class Names(Blank):
     """The number of classes, from the map of their names by id that config.json has where they are not two."""
 
@@ -156,24 +158,14 @@ class Names(Blank):
         return {str(index): f"LABEL_{index}" for index in range(ours)}
 
 
-def blank(
-    *keys: str,
-    default: Any = NOTHING,
-    values: Mapping[Any, Any] | None = None,
-    less: int = 0,
-    least: int | None = None,
-) -> Blank:
-    return Blank(keys, default, values, less, least)
-
-
 def switch(*keys: str, default: bool) -> Blank:
     """A blank for what is there or not."""
-    return blank(*keys, default=default, values={True: True, False: False})
+    return Blank(*keys, default=default, values={True: True, False: False})
 
 
 def tied(tower: str, default: bool = True) -> Blank:
     """The blank for a head that predicts by the embedding's table or by its own."""
-    return blank("tie_word_embeddings", default=default, values={True: [tower, "head"], False: []})
+    return Blank("tie_word_embeddings", default=default, values={True: [tower, "head"], False: []})
 
 
 def fill(template: Any, config: Mapping[str, Any]) -> Any:

@@ -6,14 +6,14 @@ import re
 import string
 import unicodedata
 from collections import Counter
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 
 from scaling.metric.classes import grouped
-from scaling.metric.metric import Metric, f1, ratio
+from scaling.metric.metric import Metric, f1
 
 _PUNCTUATION = set(string.punctuation)
 _TRIVIA_PUNCTUATION = _PUNCTUATION | set("‘’´`")
@@ -44,19 +44,19 @@ NORMALISATIONS = {"none": str.strip, "squad": squad, "open": open_domain, "trivi
 
 
 def token_f1(prediction: str, reference: str) -> float:
-    """F1 of the words that two normalised texts have in common, with their counts; of an empty one, equality."""
+    """F1 of the words that two normalised texts have in common, with their counts; 0 where they share none, as of two
+    empty texts in SQuAD 1.1's script.
+    """
     predicted, right = prediction.split(), reference.split()
-    if not predicted or not right:
-        return float(predicted == right)
-    shared = np.array(sum((Counter(predicted) & Counter(right)).values()))
-    return float(f1(shared, np.array(len(predicted)), np.array(len(right))))
+    shared = (Counter(predicted) & Counter(right)).total()
+    return 2 * shared / (len(predicted) + len(right)) if shared else 0.0
 
 
-def _best(prediction: str | None, references: Iterable[str], normalisation: str) -> tuple[float, float]:
+def _best(prediction: str | None, references: Sequence[str], normalisation: str) -> tuple[float, float]:
     """The best exact match and the best F1 of a prediction over its references."""
-    normalise = NORMALISATIONS[normalisation]
     if prediction is None:
         return 0.0, 0.0
+    normalise = NORMALISATIONS[normalisation]
     predicted, right = normalise(prediction), [normalise(reference) for reference in references]
     return float(predicted in right), max((token_f1(predicted, reference) for reference in right), default=0.0)
 
@@ -79,16 +79,10 @@ class ExactMatch(Metric):
 
     normalisation: Literal["none", "squad", "open", "trivia"] = "open"
     main = "exact_match"
+    ratios = {"exact_match": (0, 2), "f1": (1, 2)}
 
-    def rows(
-        self, predictions: Sequence[Any], references: Sequence[Any], groups: Sequence[Hashable] | None = None
-    ) -> np.ndarray:
-        each = [_best(p, texts(r), self.normalisation) for p, r in zip(predictions, references)]
-        return np.array([[exact, words, 1] for exact, words in each])
-
-    def values(self, sums: np.ndarray) -> dict[str, np.ndarray]:
-        exact, words, count = sums.T
-        return {"exact_match": ratio(exact, count, np.nan), "f1": ratio(words, count, np.nan)}
+    def row(self, prediction: Any, reference: Any) -> Sequence[float]:
+        return *_best(prediction, texts(reference), self.normalisation), 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,16 +92,10 @@ class SQuAD(Metric):
     """
 
     main = "f1"
+    ratios = {"exact_match": (0, 2), "f1": (1, 2)}
 
-    def rows(
-        self, predictions: Sequence[Any], references: Sequence[Any], groups: Sequence[Hashable] | None = None
-    ) -> np.ndarray:
-        each = [_best(p, texts(r), "squad") for p, r in zip(predictions, references)]
-        return np.array([[exact, words, 1] for exact, words in each])
-
-    def values(self, sums: np.ndarray) -> dict[str, np.ndarray]:
-        exact, words, count = sums.T
-        return {"exact_match": ratio(exact, count, np.nan), "f1": ratio(words, count, np.nan)}
+    def row(self, prediction: Any, reference: Any) -> Sequence[float]:
+        return *_best(prediction, texts(reference), "squad"), 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,28 +107,20 @@ class SQuAD2(Metric):
     """
 
     main = "f1"
+    ratios = {
+        "exact_match": (0, 2),
+        "f1": (1, 2),
+        "answerable_exact_match": (3, 5),
+        "answerable_f1": (4, 5),
+        "unanswerable_accuracy": (6, 7),
+    }
 
-    def rows(
-        self, predictions: Sequence[Any], references: Sequence[Any], groups: Sequence[Hashable] | None = None
-    ) -> np.ndarray:
-        rows = []
-        for prediction, reference in zip(predictions, references):
-            # References that nothing is left of are no answers, as in the script.
-            right = [text for text in texts(reference) if squad(text)]
-            exact, words = _best(prediction, right or [""], "squad")
-            answerable = float(bool(right))
-            rows.append([exact, words, 1, exact * answerable, words * answerable, answerable])
-        return np.array(rows)
-
-    def values(self, sums: np.ndarray) -> dict[str, np.ndarray]:
-        without = sums[:, 2] - sums[:, 5]
-        return {
-            "exact_match": ratio(sums[:, 0], sums[:, 2], np.nan),
-            "f1": ratio(sums[:, 1], sums[:, 2], np.nan),
-            "answerable_exact_match": ratio(sums[:, 3], sums[:, 5], np.nan),
-            "answerable_f1": ratio(sums[:, 4], sums[:, 5], np.nan),
-            "unanswerable_accuracy": ratio(sums[:, 0] - sums[:, 3], without, np.nan),
-        }
+    def row(self, prediction: Any, reference: Any) -> Sequence[float]:
+        # References that nothing is left of are no answers, and F1 is 1 of two empty texts, as in the script.
+        right = [text for text in texts(reference) if squad(text)]
+        exact, words = _best(prediction, right or [""], "squad")
+        words = max(exact, words)
+        return exact, words, 1, *((exact, words, 1, 0, 0) if right else (0, 0, 0, exact, 1))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,16 +144,19 @@ class MultiRC(Metric):
     """
 
     main = "mean"
+    ratios = {"exact_match": (0, 1)}
 
     def rows(
         self, predictions: Sequence[Any], references: Sequence[Any], groups: Sequence[Hashable] | None = None
     ) -> np.ndarray:
         rows = []
         for members in grouped(groups, len(references)):
-            right = [judgement for index in members for judgement in _judged(references[index])]
-            predicted = [
-                judgement for i in members for judgement in _judged(predictions[i], len(_judged(references[i])))
-            ]
+            right, predicted = [], []
+            for index in members:
+                real = np.atleast_1d(references[index]).tolist()
+                guess = predictions[index]
+                right += map(int, real)
+                predicted += [None] * len(real) if guess is None else np.atleast_1d(guess).tolist()
             both = sum(p == 1 and r == 1 for p, r in zip(predicted, right))
             # An invalid output is wrong either way: it is counted among the yes where the answer is no.
             yes = sum(p == 1 or (p is None and r == 0) for p, r in zip(predicted, right))
@@ -181,15 +164,5 @@ class MultiRC(Metric):
         return np.array(rows, float)
 
     def values(self, sums: np.ndarray) -> dict[str, np.ndarray]:
-        exact = ratio(sums[:, 0], sums[:, 1], np.nan)
-        f1a = f1(*sums[:, 2:].T)
+        exact, f1a = super().values(sums)["exact_match"], f1(*sums[:, 2:].T)
         return {"mean": (exact + f1a) / 2, "f1a": f1a, "exact_match": exact}
-
-
-def _judged(answers: Any, count: int = 1) -> list[int | None]:
-    """0 or 1 for each answer of an example."""
-    if answers is None:
-        return [None] * count
-    if not isinstance(answers, list | tuple | np.ndarray):
-        answers = [answers]
-    return [None if answer is None else int(answer) for answer in answers]

@@ -15,26 +15,35 @@ from scaling.schema import NonNegativeInt
 Average = Literal["binary", "macro", "micro"]
 
 
+class OfClasses(Metric):
+    """A metric of classes, whose first two columns are the right examples and all."""
+
+    ratios = {"accuracy": (0, 1)}
+
+    def counts(self, predictions: Sequence[Any], references: Sequence[Any]) -> Mapping[str, Mapping[str, int]]:
+        predicted, right = [_set(p) for p in predictions], [_set(r) for r in references]
+        return {
+            str(label): {
+                "references": sum(label in r for r in right),
+                "predictions": sum(label in p for p in predicted),
+                "correct": sum(label in p and label in r for p, r in zip(predicted, right)),
+            }
+            for label in _classes(predicted, right)
+        }
+
+
 @dataclass(frozen=True, kw_only=True)
-class Accuracy(Metric):
+class Accuracy(OfClasses):
     """accuracy = the fraction of examples whose prediction is right; of several classes, all of them."""
 
     main = "accuracy"
 
-    def rows(
-        self, predictions: Sequence[Any], references: Sequence[Any], groups: Sequence[Hashable] | None = None
-    ) -> np.ndarray:
-        return np.array([(_set(p) == _set(r), 1) for p, r in zip(predictions, references)], float)
-
-    def values(self, sums: np.ndarray) -> dict[str, np.ndarray]:
-        return {"accuracy": ratio(sums[:, 0], sums[:, 1], np.nan)}
-
-    def counts(self, predictions: Sequence[Any], references: Sequence[Any]) -> Mapping[str, Mapping[str, int]]:
-        return class_counts(predictions, references)
+    def row(self, prediction: Any, reference: Any) -> Sequence[float]:
+        return _set(prediction) == _set(reference), 1
 
 
 @dataclass(frozen=True, kw_only=True)
-class F1(Metric):
+class F1(OfClasses):
     """F1 = 2 P R / (P + R) of the class `positive` (`binary`), its mean over classes (`macro`), or that of all
     classes counted together (`micro`).
 
@@ -72,10 +81,7 @@ class F1(Metric):
             "recall": ratio(correct, real),
         }
         values = {name: ratio((value * some).sum(1), some.sum(1)) for name, value in each.items()}
-        return {**values, "accuracy": ratio(sums[:, 0], sums[:, 1], np.nan)}
-
-    def counts(self, predictions: Sequence[Any], references: Sequence[Any]) -> Mapping[str, Mapping[str, int]]:
-        return class_counts(predictions, references)
+        return {**values, **super().values(sums)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,7 +96,7 @@ class F1AndAccuracy(F1):
 
 
 @dataclass(frozen=True, kw_only=True)
-class MCC(Metric):
+class MCC(OfClasses):
     """Matthews' correlation, for any number of classes (c·s − Σ p t) / √((s² − Σ p²)(s² − Σ t²)): c of s examples are
     right, and a class has p predictions and t references. 0 where either has one class only. (Gorodkin 2004)
     """
@@ -111,10 +117,7 @@ class MCC(Metric):
         predicted, real = np.split(sums[:, 2:], 2, axis=1)
         scale = (count**2 - (predicted**2).sum(1)) * (count**2 - (real**2).sum(1))
         mcc = ratio(correct * count - (predicted * real).sum(1), np.sqrt(scale))
-        return {"mcc": mcc, "accuracy": ratio(correct, count, np.nan)}
-
-    def counts(self, predictions: Sequence[Any], references: Sequence[Any]) -> Mapping[str, Mapping[str, int]]:
-        return class_counts(predictions, references)
+        return {"mcc": mcc, **super().values(sums)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,6 +125,8 @@ class GenderParity(Accuracy):
     """accuracy, and `gender_parity`: the fraction of groups, two texts that differ in a pronoun's gender, whose
     predictions are equal. (Rudinger et al. 2018; AX-g of SuperGLUE)
     """
+
+    ratios = {"accuracy": (0, 1), "gender_parity": (2, 3)}
 
     def rows(
         self, predictions: Sequence[Any], references: Sequence[Any], groups: Sequence[Hashable] | None = None
@@ -131,9 +136,6 @@ class GenderParity(Accuracy):
         parity = [[len({str(predictions[index]) for index in group}) == 1, 1] for group in members]
         return np.array([[*each[group].sum(0), *equal] for group, equal in zip(members, parity)], float)
 
-    def values(self, sums: np.ndarray) -> dict[str, np.ndarray]:
-        return {**super().values(sums), "gender_parity": ratio(sums[:, 2], sums[:, 3], np.nan)}
-
 
 def grouped(groups: Sequence[Hashable] | None, count: int) -> list[list[int]]:
     """The examples of each group, in the order of first mention; each by itself where there are no groups."""
@@ -141,19 +143,6 @@ def grouped(groups: Sequence[Hashable] | None, count: int) -> list[list[int]]:
     for index in range(count):
         members.setdefault(index if groups is None else groups[index], []).append(index)
     return list(members.values())
-
-
-def class_counts(predictions: Sequence[Any], references: Sequence[Any]) -> dict[str, dict[str, int]]:
-    """By class: how many references and predictions have it, and how many examples both."""
-    predicted, right = [_set(p) for p in predictions], [_set(r) for r in references]
-    return {
-        str(label): {
-            "references": sum(label in r for r in right),
-            "predictions": sum(label in p for p in predicted),
-            "correct": sum(label in p and label in r for p, r in zip(predicted, right)),
-        }
-        for label in _classes(predicted, right)
-    }
 
 
 def _set(value: Any) -> frozenset[Any]:
@@ -195,9 +184,6 @@ class Correlation(Metric):
             wrong if prediction is None else float(prediction) for prediction, wrong in zip(predictions, worst)
         ]
         return np.column_stack([predicted, right])
-
-    def values(self, sums: np.ndarray) -> dict[str, np.ndarray]:
-        raise NotImplementedError("ranks are those of a sample; `weighted` has it")
 
     def weighted(self, rows: np.ndarray, weights: np.ndarray) -> dict[str, np.ndarray]:
         predicted, right = rows.T

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,25 +19,14 @@ class TagAccuracy(Metric):
     """accuracy = the fraction of words whose tag is right. A word without a predicted tag counts as wrong."""
 
     main = "accuracy"
+    ratios = {"accuracy": (0, 1)}
 
-    def rows(
-        self, predictions: Sequence[Any], references: Sequence[Any], groups: Sequence[Hashable] | None = None
-    ) -> np.ndarray:
-        pairs = zip(predictions, references)
-        return np.array(
-            [(sum(p == r for p, r in zip(predicted or (), right)), len(right)) for predicted, right in pairs], float
-        )
-
-    def values(self, sums: np.ndarray) -> dict[str, np.ndarray]:
-        return {"accuracy": ratio(sums[:, 0], sums[:, 1], np.nan)}
+    def row(self, prediction: Any, reference: Any) -> Sequence[float]:
+        return sum(p == r for p, r in zip(prediction or (), reference)), len(reference)
 
     def counts(self, predictions: Sequence[Any], references: Sequence[Any]) -> Mapping[str, Mapping[str, int]]:
-        real, predicted, correct = Counter[str](), Counter[str](), Counter[str]()
-        for predicted_tags, right in zip(predictions, references):
-            real.update(map(str, right))
-            predicted.update(map(str, predicted_tags or ()))
-            correct.update(str(r) for p, r in zip(predicted_tags or (), right) if p == r)
-        return _counted(real, predicted, correct)
+        pairs = [(list(map(str, p or ())), list(map(str, r))) for p, r in zip(predictions, references)]
+        return _counted([(Counter(p), Counter(r), Counter(a for a, b in zip(p, r) if a == b)) for p, r in pairs])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,34 +40,26 @@ class EntityF1(Metric):
 
     main = "f1"
     guessing = 0.0
+    ratios = {"accuracy": (3, 4)}
 
-    def rows(
-        self, predictions: Sequence[Any], references: Sequence[Any], groups: Sequence[Hashable] | None = None
-    ) -> np.ndarray:
-        rows = []
-        for predicted, right in zip(predictions, references):
-            predicted = _whole(predicted, right)
-            guessed, real = set(entities(predicted)), set(entities(right))
-            equal = sum(p == r for p, r in zip(predicted, right))
-            rows.append((len(guessed & real), len(guessed), len(real), equal, len(right)))
-        return np.array(rows, float)
+    def row(self, prediction: Any, reference: Any) -> Sequence[float]:
+        predicted = _whole(prediction, reference)
+        guessed, real = set(entities(predicted)), set(entities(reference))
+        equal = sum(p == r for p, r in zip(predicted, reference))
+        return len(guessed & real), len(guessed), len(real), equal, len(reference)
 
     def values(self, sums: np.ndarray) -> dict[str, np.ndarray]:
-        correct, guessed, real, equal, tags = sums.T
-        return {
+        correct, guessed, real = sums[:, :3].T
+        values = {
             "f1": f1(correct, guessed, real),
             "precision": ratio(correct, guessed),
             "recall": ratio(correct, real),
-            "accuracy": ratio(equal, tags, np.nan),
         }
+        return {**values, **super().values(sums)}
 
     def counts(self, predictions: Sequence[Any], references: Sequence[Any]) -> Mapping[str, Mapping[str, int]]:
-        real, guessed, correct = Counter[str](), Counter[str](), Counter[str]()
-        for predicted_tags, right in zip(predictions, references):
-            a, b = set(entities(_whole(predicted_tags, right))), set(entities(right))
-            for counter, chunks in ((guessed, a), (real, b), (correct, a & b)):
-                counter.update(kind for _, _, kind in chunks)
-        return _counted(real, guessed, correct)
+        pairs = [(set(entities(_whole(p, r))), set(entities(r))) for p, r in zip(predictions, references)]
+        return _counted([tuple(Counter(kind for *_, kind in part) for part in (p, r, p & r)) for p, r in pairs])
 
 
 def entities(tags: Sequence[str]) -> Iterator[tuple[int, int, str]]:
@@ -100,7 +81,9 @@ def _whole(predicted: Sequence[str] | None, right: Sequence[str]) -> list[str]:
     return [*tags, *[OUTSIDE] * (len(right) - len(tags))]
 
 
-def _counted(real: Counter[str], predicted: Counter[str], correct: Counter[str]) -> dict[str, dict[str, int]]:
+def _counted(each: Sequence[tuple[Counter[str], ...]]) -> dict[str, dict[str, int]]:
+    """By class, from what each sentence has of predictions, references and both."""
+    predicted, real, correct = (sum(part, Counter[str]()) for part in zip(*each, strict=True))
     return {
         kind: {"references": real[kind], "predictions": predicted[kind], "correct": correct[kind]}
         for kind in sorted({*real, *predicted})

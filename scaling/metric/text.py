@@ -13,7 +13,7 @@ import numpy as np
 
 from scaling.errors import ScalingError
 from scaling.metric.answers import texts
-from scaling.metric.metric import Metric, ratio
+from scaling.metric.metric import Metric
 
 _COMPOUND = re.compile(r"(?<=\S)-(?=\S)")
 
@@ -89,29 +89,30 @@ class CompoundSplitBLEU(Metric):
 
 @dataclass(frozen=True, kw_only=True)
 class ROUGE(Metric):
-    """rouge_l: the mean F1 of the longest common subsequence with the best reference; `rouge_1` and `rouge_2` of words
-    and of pairs of words, by rouge-score. (Lin 2004)
+    """rouge_l: the mean F1 of the union of the longest common subsequences of sentences (ROUGE-Lsum) with the best
+    reference; `rouge_1` and `rouge_2` of words and of pairs of words, by rouge-score. (Lin 2004)
+
+    A sentence ends at a line break and behind " . ", as T5's evaluation cuts them. (Raffel et al. 2019)
     """
 
     stem: bool = True
     main = "rouge_l"
+    ratios = {"rouge_1": (0, 3), "rouge_2": (1, 3), "rouge_l": (2, 3)}
 
     def rows(
         self, predictions: Sequence[Any], references: Sequence[Any], groups: Sequence[Hashable] | None = None
     ) -> np.ndarray:
-        kinds = ["rouge1", "rouge2", "rougeL"]
+        kinds = ["rouge1", "rouge2", "rougeLsum"]
         scorer = _package("rouge-score", "rouge_score.rouge_scorer").RougeScorer(kinds, use_stemmer=self.stem)
-        each = (scorer.score_multi(texts(r), p or "") for p, r in zip(predictions, references))
-        return np.array([[*(score[kind].fmeasure for kind in kinds), 1] for score in each])
 
-    def values(self, sums: np.ndarray) -> dict[str, np.ndarray]:
-        return {
-            name: ratio(sums[:, index], sums[:, 3], np.nan)
-            for index, name in enumerate(("rouge_1", "rouge_2", "rouge_l"))
-        }
+        def lines(text: str) -> str:
+            return text.replace(" . ", " .\n")
+
+        each = (scorer.score_multi([*map(lines, texts(r))], lines(p or "")) for p, r in zip(predictions, references))
+        return np.array([[*(score[kind].fmeasure for kind in kinds), 1] for score in each])
 
     def signature(self, references: Sequence[Any]) -> str:
         """rouge-score has none: which values, whether words are stemmed, what several references count, its version."""
         _package("rouge-score", "rouge_score.rouge_scorer")
         stem = "yes" if self.stem else "no"
-        return f"rouge1,rouge2,rougeL|stem:{stem}|refs:best|package:rouge-score|version:{version('rouge-score')}"
+        return f"rouge1,rouge2,rougeLsum|stem:{stem}|refs:best|package:rouge-score|version:{version('rouge-score')}"

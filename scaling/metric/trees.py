@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from scaling.errors import ScalingError
-from scaling.metric import trees
 from scaling.metric.answers import texts
 from scaling.metric.metric import Metric, f1, ratio
 
@@ -168,7 +167,7 @@ def _wrong(what: str, file: object, line: int, fix: str) -> ScalingError:
     return ScalingError(what, file=file, line=line, fix=fix)  # type: ignore[arg-type]
 
 
-DELETED = frozenset([trees.TRACE, ",", ":", "``", "''", "."])  # tags whose words EVALB takes out (COLLINS.prm)
+DELETED = frozenset([TRACE, ",", ":", "``", "''", "."])  # tags whose words EVALB takes out (COLLINS.prm)
 EQUAL = {"PRT": "ADVP"}
 
 
@@ -185,27 +184,18 @@ class BracketF1(Metric):
 
     main = "f1"
     guessing = 0.0
+    ratios = {"complete": (3, 4)}
 
-    def rows(
-        self, predictions: Sequence[Any], references: Sequence[Any], groups: Sequence[Hashable] | None = None
-    ) -> np.ndarray:
-        rows = []
-        for prediction, reference in zip(predictions, references, strict=True):
-            real = trees.parse(texts(reference)[-1])
-            words = [(leaf.label, leaf.word or "") for leaf in real.words() if leaf.label != trees.TRACE]
-            predicted, right = brackets(trees.repaired(prediction or "", words)), brackets(real)
-            correct = (predicted & right).total()
-            rows.append((correct, predicted.total(), right.total(), predicted == right, 1))
-        return np.array(rows, float)
+    def row(self, prediction: Any, reference: Any) -> Sequence[float]:
+        real = parse(texts(reference)[-1])
+        words = [(leaf.label, leaf.word or "") for leaf in real.words() if leaf.label != TRACE]
+        predicted, right = brackets(repaired(prediction or "", words)), brackets(real)
+        return (predicted & right).total(), predicted.total(), right.total(), predicted == right, 1
 
     def values(self, sums: np.ndarray) -> dict[str, np.ndarray]:
-        correct, predicted, real, complete, count = sums.T
-        return {
-            "f1": f1(correct, predicted, real),
-            "precision": ratio(correct, predicted),
-            "recall": ratio(correct, real),
-            "complete": ratio(complete, count, np.nan),
-        }
+        correct, predicted, real = sums[:, :3].T
+        values = {"f1": f1(correct, predicted, real), "precision": ratio(correct, predicted)}
+        return {**values, "recall": ratio(correct, real), **super().values(sums)}
 
 
 def brackets(tree: Tree) -> Counter[tuple[str, int, int]]:
@@ -218,8 +208,8 @@ def brackets(tree: Tree) -> Counter[tuple[str, int, int]]:
         end = begin
         for child in node.children:
             end = walk(child, end)
-        label = trees.without_function(node.label)
-        if end > begin and label not in trees.ROOTS:
+        label = without_function(node.label)
+        if end > begin and label not in ROOTS:
             found[EQUAL.get(label, label), begin, end] += 1
         return end
 

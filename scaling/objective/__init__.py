@@ -7,8 +7,16 @@ and its family) and from the keys of its line.
 from scaling.objective.answer import Answer
 from scaling.objective.causal import BothWays, Causal, Prefix, Sequence
 from scaling.objective.distil import Distil
-from scaling.objective.masked import BertStyle, Deshuffle, DropTokens, Masked, MassStyle, SpanCorruption, Spans
-from scaling.objective.next_sentence import NextSentence
+from scaling.objective.masked import (
+    BertStyle,
+    Deshuffle,
+    DropTokens,
+    Masked,
+    MassStyle,
+    NextSentence,
+    SpanCorruption,
+    Spans,
+)
 
 __all__ = [
     "Answer",

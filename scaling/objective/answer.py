@@ -1,7 +1,9 @@
+"""Examples of tasks: how each kind of answer is framed for a head, learned, predicted, and read where it is written."""
+
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -11,26 +13,12 @@ from scaling.batch import IGNORE, Batch
 from scaling.data.batches import Features, Takes
 from scaling.data.source import Rows, Vocabulary
 from scaling.data.task.encoded import Encoded
+from scaling.data.task.example import NO_ANSWER
 from scaling.data.task.example import Answer as Answers
 from scaling.data.task.source import Examples, Goal
 from scaling.data.tree import OUTSIDE
 from scaling.errors import ScalingError
-from scaling.objective import objective as predicting
-from scaling.objective.objective import (
-    Family,
-    Frame,
-    Line,
-    Text,
-    cut,
-    ended,
-    filled,
-    meet,
-    room,
-    starts,
-    tensor,
-    text_to_text,
-    too_short,
-)
+from scaling.objective.objective import Family, Text, ended, meet, room, tensor, text_to_text, too_short
 from scaling.schema import NonNegativeFloat, PositiveInt
 
 
@@ -75,11 +63,9 @@ class Answer:
             "encoder_decoder": ["bos", "eos", "pad"],
         }
         self.vocabulary = vocabulary.extended(names[family])
-        self.filling = self.vocabulary.specials.get("pad", 0)
         self.writes = False  # whether the model writes its answer; known with the task
-        self.width = 0  # of what it writes
-        self.options = 0  # the most that an example has
-        self._features: dict[tuple[str, str], Features] = {}
+        self.width = 0  # of what it writes, the most of all splits
+        self.options = 0  # the most that an example of any split has
 
     @classmethod
     def families_for(cls, answer: Answers) -> tuple[Family, ...]:
@@ -97,187 +83,76 @@ class Answer:
                 fix="take a Decoder or an EncoderDecoder",
             )
         if self.form == "head" and self.writes:
-            raise ScalingError(
-                "the model has to write these answers, since no head predicts them",
-                key="form",
-                value="head",
-                fix="take form=auto",
-            )
+            what = "the model has to write these answers, since no head predicts them"
+            raise ScalingError(what, key="form", value="head", fix="take form=auto")
 
     def features(self, source: Any) -> Features:
         """The rows of a split: one per example, or one per window of its document."""
         self.check(source.task)
-        name = source.fingerprint, source.split
-        if name not in self._features:
-            self._features[name] = self._rows(source)
-        return self._features[name]
-
-    def _rows(self, source: Examples) -> Features:
-        every = np.arange(len(source.items))
         self.options = max(self.options, int(source.items.counts.max()) - 1)
-        if self.writes:
-            prompts, targets = source.items.written.T + 1  # eos
-            self.width = max(self.width, min(-(-int(targets.max()) // 8) * 8, self.reads // 2))
-            targets = np.minimum(targets, self.width)
-            decoder = self.family == "decoder"
-            lengths = prompts + targets + 1 if decoder else np.maximum(prompts, targets)
-            return Features(every, np.zeros_like(every), np.minimum(lengths, self.reads))
-        if source.task.answer == "span":
-            return self._windows(source)
-        return Features(every, np.zeros_like(every), self._lengths(source))
-
-    def _lengths(self, source: Examples) -> np.ndarray:
-        """[n], tokens of each row, frame and all."""
-        lengths, firsts = source.items.lengths, source.items.arrays["parts"][:-1]
-        if source.task.answer == "options":
-            framed = np.minimum(np.repeat(lengths[firsts], source.items.counts) + lengths + 3, self.reads)
-            framed[firsts] = 0
-            return np.add.reduceat(framed, firsts)
-        frame = 1 + int(source.items.counts.max())
-        once = np.minimum(np.add.reduceat(lengths, firsts) + frame, self.reads)
-        return 2 * once if frame == 3 and self._in_both_orders(source.task) else once
-
-    def _windows(self, source: Examples) -> Features:
-        lengths = source.items.lengths.reshape(-1, 2)
-        rows = []
-        for index, (question, document) in enumerate(lengths.tolist()):
-            question = min(question, self.question)
-            space = self.reads - 3 - question
-            if space < 1:
-                raise too_short(self.reads)
-            rows += [
-                (index, start, 3 + question + min(space, document - start))
-                for start in starts(document, space, self.stride)
-            ]
-        table = np.array(rows, np.int64)
-        return Features(table[:, 0], table[:, 1], table[:, 2])
-
-    def _in_both_orders(self, task: Goal) -> bool:
-        return self.family == "decoder" and task.order == "either"
+        if not self.writes:
+            return _kind(self, source).features(source)
+        prompts, targets = source.items.written.T + 1  # eos
+        self.width = max(self.width, min(-(-int(targets.max()) // 8) * 8, self.reads // 2))
+        targets = np.minimum(targets, self.width)
+        lengths = prompts + targets + 1 if self.family == "decoder" else np.maximum(prompts, targets)
+        return _one_each(np.minimum(lengths, self.reads))
 
     def __call__(self, rows: Rows, keys: np.ndarray) -> Batch:
         assert rows.starts is not None
         assert rows.examples is not None
-        assert rows.width is not None
         self.check(rows.task)
-        if self.writes:
-            batch = self._written(rows)
-        else:
-            frame = Frame.of(self.vocabulary, self.family == "decoder")
-            framed = [self._framed(frame, rows.task, item, int(at)) for item, at in zip(rows.items, rows.starts)]
-            batch = self._batch([line for line, _ in framed], [label for _, label in framed], rows)
+        batch = self._written(rows) if self.writes else self._framed(rows, rows.starts)
         return replace(batch, examples=tensor(rows.examples), starts=tensor(rows.starts))
 
-    def _framed(self, frame: Frame, task: Goal, item: Encoded, start: int) -> tuple[Line, Any]:
-        """A row and its label; places of tokens are counted from the row's first."""
-        line, parts = Line(), item.parts
-        if task.answer == "options":
-            for number, option in enumerate(parts[1:], 1):
-                frame.add(line, cut([parts[0], option], self.reads - 3), number)
-            return line, item.label
-        if task.answer == "span":
-            question = parts[0][: self.question]
-            space = self.reads - 3 - len(question)
-            place = frame.add(line, [question, parts[1][start : start + space]])
-            return line, self._span(item.label, start, space, place, line.reads[0])
-        if task.answer == "tags":
-            place = frame.add(line, [parts[0][: self.reads - 2]])
-            line.tree = None if item.tree is None else self._tree(item, place, len(line.tokens))
-            return line, self._tags(item, place, len(line.tokens))
-        texts = cut(parts, self.reads - 1 - len(parts))
-        frame.add(line, texts)
-        if len(parts) == 2 and self._in_both_orders(task):
-            frame.add(line, texts[::-1], 2)
-        return line, item.label
-
-    def _span(self, label: np.ndarray, start: int, space: int, place: int, none: int) -> list[int]:
-        """Where the answer is in a window, or that there is none in it: where the head of a whole text reads."""
-        first, last = int(label[0]), int(label[1])
-        if first == IGNORE:
-            return [IGNORE, IGNORE]
-        if first < start or last >= start + space:
-            return [none, none]
-        return [place + first - start, place + last - start]
-
-    def _tags(self, item: Encoded, place: int, width: int) -> np.ndarray:
-        """The class of each word at its first token; at its last where no token sees those after it."""
-        labels = np.full(width, IGNORE, np.int64)
-        for at, label in zip(self.piece_of(item), item.label):
-            if 0 <= at < width - 2:
-                labels[place + at] = label
-        return labels
-
-    def _tree(self, item: Encoded, place: int, width: int) -> np.ndarray:
-        """The place of each token in the tree of its words: that of its word, or above all words."""
-        assert item.pieces is not None
-        assert item.tree is not None
-        tree = np.tile(OUTSIDE, (width, 1))
-        for (start, stop), node in zip(item.pieces, item.tree):
-            if 0 <= start < width - 2:
-                tree[place + start : min(place + stop + 1, width - 1)] = node
-        return tree
-
-    def piece_of(self, item: Encoded) -> np.ndarray:
-        """[words], the token at which each word is tagged; −1 where it has none."""
-        assert item.pieces is not None
-        return item.pieces[:, 1 if self.family == "decoder" else 0]
-
-    def _batch(self, lines: list[Line], labels: list[Any], rows: Rows) -> Batch:
-        width = int(rows.width or 0)
+    def _framed(self, rows: Rows, begins: np.ndarray) -> Batch:
+        """For a head: texts between specials."""
+        kind, width, decoder = _kind(self, rows), int(rows.width or 0), self.family == "decoder"
+        names = ("start", "delim", "extract") if decoder else ("cls", "sep", "sep")
+        lines = [Line([self.vocabulary[name] for name in names], decoder) for _ in rows.items]
+        labels = [kind.frame(line, item, int(at)) for line, item, at in zip(lines, rows.items, begins)]
         shift = np.array([width - len(line.tokens) if self.left else 0 for line in lines])
-        tokens = filled([line.tokens for line in lines], width, self.filling, self.left)
-        documents = filled([line.documents for line in lines], width, 0, self.left)
-        widest = self.options if rows.task.answer == "options" else max(len(line.reads) for line in lines)
-        reads = filled([line.reads for line in lines], widest, -1, False)
-        reads = np.where(reads < 0, -1, reads + shift[:, None])
-        match rows.task.answer:
-            case "tags":
-                answers = filled(labels, width, IGNORE, self.left)
-            case "span":
-                answers = np.array(labels, np.int64)
-                answers = np.where(answers == IGNORE, IGNORE, answers + shift[:, None])
-            case _:
-                answers = np.array(labels)
-        targets = np.full_like(tokens, IGNORE)
-        if self.family == "decoder":
+        tokens, documents, segments = (
+            filled([getattr(line, name) for line in lines], width, fill, self.left)
+            for name, fill in (("tokens", self.vocabulary.specials.get("pad", 0)), ("documents", 0), ("segments", 0))
+        )
+        reads = filled([line.reads for line in lines], kind.places or max(len(line.reads) for line in lines), -1, False)
+        targets, tree = np.full_like(tokens, IGNORE), None
+        if decoder:
             same = (documents[:, 1:] == documents[:, :-1]) & (documents[:, 1:] > 0)
             targets[:, :-1] = np.where(same, tokens[:, 1:], IGNORE)
-        tree = None
-        if self.family == "encoder" and lines[0].tree is not None:
+        elif lines[0].tree is not None:
             tree = np.zeros((*tokens.shape, 3), np.int64)
             for row, line in enumerate(lines):
                 assert line.tree is not None
                 tree[row, shift[row] : shift[row] + len(line.tokens)] = line.tree
-        segments = filled([line.segments for line in lines], width, 0, self.left)
         return Batch(
             tokens=tensor(tokens),
             targets=tensor(targets),
             documents=tensor(documents),
-            segments=tensor(segments) if self.family == "encoder" else None,
-            labels=tensor(answers),
-            reads=tensor(reads),
-            language=tensor(np.full(len(lines), self.language)) if self.family == "decoder" else None,
+            segments=None if decoder else tensor(segments),
+            labels=tensor(kind.labels(labels, width, shift)),
+            reads=tensor(np.where(reads < 0, -1, reads + shift[:, None])),
+            language=tensor(np.full(len(lines), self.language)) if decoder else None,
             tree=None if tree is None else tensor(tree),
         )
 
     def _written(self, rows: Rows) -> Batch:
         """The prompt, and the label as text."""
         eos, pad = self.vocabulary["eos"], self.vocabulary["pad"]
-        width = int(rows.width or 0)
-        space = min(self.width, width if self.family == "encoder_decoder" else width - 3)
-        most = width if self.family == "encoder_decoder" else width - 1
-        sources, targets = [], []
-        for item in rows.items:
-            target = item.target[: space - 1]
-            taken = 0 if self.family == "encoder_decoder" else len(target) + 1
-            sources.append(item.prompt[: max(1, most - 1 - taken)])
-            targets.append(target)
-        sides = []
-        for side, wide in ((sources, most - 1), (targets, space - 1)):
-            counts = np.array([len(row) for row in side])
-            sides.append(ended(Text(filled(side, wide, pad, False), counts), eos))
-        batch = text_to_text(sides[0], sides[1], self.vocabulary, self.family)
-        if self.family == "encoder_decoder":
+        width, joins = int(rows.width or 0), self.family == "decoder"
+        space, most = min(self.width, width - 3 if joins else width), width - 1 if joins else width
+        targets = [item.target[: space - 1] for item in rows.items]
+        sources = [
+            item.prompt[: max(1, most - 1 - (len(target) + 1 if joins else 0))]
+            for item, target in zip(rows.items, targets)
+        ]
+        source, target = (
+            ended(Text(filled(side, wide, pad, False), np.array([len(row) for row in side])), eos)
+            for side, wide in ((sources, most - 1), (targets, space - 1))
+        )
+        batch = text_to_text(source, target, self.vocabulary, self.family)
+        if not joins:
             return batch
         cuts = {"tokens", "targets", "documents"}  # what is joined has room for both sides, and no row needs it
         return replace(batch, **{k: v[:, :width].contiguous() for k, v in vars(batch).items() if k in cuts})
@@ -286,8 +161,317 @@ class Answer:
         """What the logits of a head predict of each example, as the task's metric takes it: the best over all windows
         of a document. `outputs` are the logits of batches of `source`.
         """
-        return predicting.predictions(self, outputs, source)
+        return _kind(self, source).predictions(outputs, source)
 
     def parsed(self, text: str, source: Examples, index: int) -> Any:
         """What a model has written of an example, as the metric takes it; None where it is no valid answer."""
-        return predicting.parsed(text, source, index)
+        return _kind(self, source).of_text(text.strip(), source, index)
+
+
+@dataclass
+class Line:
+    """One row: its tokens, the text (0 or 1) and the document of each, and the places that the head reads.
+
+    `specials` come before, between and after texts: [CLS] a [SEP] b [SEP] of an encoder (Devlin et al. 2018), whose
+    head reads the first token, or [START] a [DELIM] b [EXTRACT] of a decoder (Radford et al. 2018, figure 1), whose
+    head reads the last.
+    """
+
+    specials: Sequence[int]
+    reads_last: bool
+    tokens: list[int] = field(default_factory=list)
+    segments: list[int] = field(default_factory=list)
+    documents: list[int] = field(default_factory=list)
+    reads: list[int] = field(default_factory=list)
+    tree: np.ndarray | None = None  # [tokens 3], as `Batch.tree`
+
+    def add(self, texts: Sequence[np.ndarray], document: int = 1) -> int:
+        """Put a framed text or pair on the line; returns where the tokens of its last text begin."""
+        first, between, last = self.specials
+        begin = len(self.tokens)
+        self.tokens += [first, *texts[0].tolist()]
+        place = begin + 1
+        if len(texts) == 2:
+            self.tokens.append(between)
+            place = len(self.tokens)
+            self.tokens += texts[1].tolist()
+        self.tokens.append(last)
+        count = len(self.tokens) - begin
+        self.segments += [0] * count if len(texts) == 1 else [0] * (place - begin) + [1] * (count - place + begin)
+        self.documents += [document] * count
+        self.reads.append(len(self.tokens) - 1 if self.reads_last else begin)
+        return place
+
+
+def cut(texts: Sequence[np.ndarray], room: int) -> list[np.ndarray]:
+    """One or two texts in `room` tokens: token after token is taken from the end of the longer one, of equals from the
+    second. (Devlin et al. 2018)
+    """
+    if len(texts) == 1:
+        return [texts[0][:room]]
+    first, second = shared_room(len(texts[0]), len(texts[1]), room)
+    return [texts[0][:first], texts[1][:second]]
+
+
+def shared_room(first: int, second: int, room: int) -> tuple[int, int]:
+    """How much of two texts stays."""
+    if first + second <= room:
+        return first, second
+    first = min(first, max((room + 1) // 2, room - second))
+    return first, room - first
+
+
+def starts(length: int, room: int, stride: int) -> list[int]:
+    """Where windows of `room` tokens begin that together cover a text."""
+    places = [0]
+    while places[-1] + room < length:
+        places.append(places[-1] + min(stride, room))
+    return places
+
+
+def filled(rows: Sequence[Any], width: int, value: int, left: bool) -> np.ndarray:
+    """[n width]: rows of unequal length, filled up on the right or on the left."""
+    table = np.full((len(rows), width), value, np.int64)
+    for number, row in enumerate(rows):
+        start = width - len(row) if left else 0
+        table[number, start : start + len(row)] = row
+    return table
+
+
+def _one_each(lengths: np.ndarray) -> Features:
+    every = np.arange(len(lengths))
+    return Features(every, np.zeros_like(every), lengths)
+
+
+def _kind(objective: Answer, rows: Any) -> Kind:
+    """The kind of the answers of rows or of a split."""
+    return KINDS[rows.task.answer](objective, rows.task)
+
+
+class Kind:
+    """A kind of answer: a further one is a further class of `KINDS`. This one reads one or two texts."""
+
+    places: int | None = None  # that a head reads of a row, where these are not all of the batch's longest
+
+    def __init__(self, objective: Answer, task: Goal):
+        self.objective, self.task, self.reads = objective, task, objective.reads
+        self.both = objective.family == "decoder" and task.order == "either"  # a pair without an order, in both
+
+    def features(self, source: Examples) -> Features:
+        """The rows of a split, with the tokens of each, frame and all."""
+        frame = 1 + int(source.items.counts.max())
+        lengths = np.add.reduceat(source.items.lengths, source.items.arrays["parts"][:-1]) + frame
+        return _one_each(np.minimum(lengths, self.reads) * (2 if frame == 3 and self.both else 1))
+
+    def frame(self, line: Line, item: Encoded, start: int) -> Any:
+        """Put an example on a line; returns its label, in which places are counted from the line's first token."""
+        texts = cut(item.parts, self.reads - 1 - len(item.parts))
+        line.add(texts)
+        if len(texts) == 2 and self.both:
+            line.add(texts[::-1], 2)
+        return item.label
+
+    def labels(self, labels: list[Any], width: int, shift: np.ndarray) -> np.ndarray:
+        """The labels of a batch, whose rows begin at `shift`."""
+        return np.array(labels)
+
+    def predictions(self, outputs: Iterable[tuple[Tensor, Batch]], source: Examples) -> dict[int, Any]:
+        answers: dict[int, Any] = {}
+        for logits, batch in outputs:
+            assert batch.examples is not None
+            each = logits.detach().float().cpu().numpy()
+            for row, index in enumerate(batch.examples.tolist()):
+                if index >= 0:
+                    answers[index] = self.of_logits(each[row], batch, row, source, index, answers.get(index))
+        return answers
+
+    def of_logits(self, logits: Any, batch: Batch, row: int, source: Examples, index: int, before: Any) -> Any:
+        """The prediction of a row; `before` is that of an earlier row of the same example."""
+        raise NotImplementedError
+
+    def of_text(self, text: str, source: Examples, index: int) -> Any:
+        """The prediction that a text states, None where it states none."""
+        return text
+
+
+class Class(Kind):
+    """The class of a text or of a pair."""
+
+    def of_logits(self, logits: Any, batch: Batch, row: int, source: Examples, index: int, before: Any) -> Any:
+        return int(logits.argmax())
+
+    def of_text(self, text: str, source: Examples, index: int) -> Any:
+        return self.task.labels.index(text) if text in self.task.labels else None
+
+
+class Classes(Kind):
+    """All classes of a text, or none."""
+
+    def of_logits(self, logits: Any, batch: Batch, row: int, source: Examples, index: int, before: Any) -> Any:
+        return np.flatnonzero(logits > 0).tolist()
+
+    def of_text(self, text: str, source: Examples, index: int) -> Any:
+        names, labels = [] if text == "none" else [name.strip() for name in text.split(",")], self.task.labels
+        return None if set(names) - set(labels) else sorted(labels.index(name) for name in names)
+
+
+class Number(Kind):
+    """A number."""
+
+    def of_logits(self, logits: Any, batch: Batch, row: int, source: Examples, index: int, before: Any) -> Any:
+        return float(logits)
+
+    def of_text(self, text: str, source: Examples, index: int) -> Any:
+        try:
+            return float(text)
+        except ValueError:
+            return None
+
+
+class Options(Kind):
+    """One of an example's own options, each a document of its own behind the text."""
+
+    def __init__(self, objective: Answer, task: Goal):
+        super().__init__(objective, task)
+        self.places = objective.options
+
+    def features(self, source: Examples) -> Features:
+        lengths, firsts = source.items.lengths, source.items.arrays["parts"][:-1]
+        framed = np.minimum(np.repeat(lengths[firsts], source.items.counts) + lengths + 3, self.reads)
+        framed[firsts] = 0
+        return _one_each(np.add.reduceat(framed, firsts))
+
+    def frame(self, line: Line, item: Encoded, start: int) -> Any:
+        for number, option in enumerate(item.parts[1:], 1):
+            line.add(cut([item.parts[0], option], self.reads - 3), number)
+        return item.label
+
+    def of_logits(self, logits: Any, batch: Batch, row: int, source: Examples, index: int, before: Any) -> Any:
+        return self._chosen(int(logits.argmax()), source, index)
+
+    def of_text(self, text: str, source: Examples, index: int) -> Any:
+        options = [option.strip() for option in source.examples[index].texts[1:]]
+        return self._chosen(options.index(text), source, index) if text in options else None
+
+    def _chosen(self, number: int, source: Examples, index: int) -> int | str:
+        return source.examples[index].texts[1 + number] if self.task.scores_texts else number
+
+
+class Tags(Kind):
+    """A class of each word, at its first token; at its last where no token sees those after it."""
+
+    def _at(self, item: Encoded) -> np.ndarray:
+        """[words], the token at which each word is tagged; −1 where it has none."""
+        assert item.pieces is not None
+        return item.pieces[:, 1 if self.objective.family == "decoder" else 0]
+
+    def frame(self, line: Line, item: Encoded, start: int) -> Any:
+        place = line.add([item.parts[0][: self.reads - 2]])
+        width = len(line.tokens)
+        labels = np.full(width, IGNORE, np.int64)
+        for at, label in zip(self._at(item), item.label):
+            if 0 <= at < width - 2:
+                labels[place + at] = label
+        if item.tree is not None:  # the place of a token in the tree is that of its word, or above all words
+            assert item.pieces is not None
+            line.tree = np.tile(OUTSIDE, (width, 1))
+            for (first, last), node in zip(item.pieces, item.tree):
+                if 0 <= first < width - 2:
+                    line.tree[place + first : min(place + last + 1, width - 1)] = node
+        return labels
+
+    def labels(self, labels: list[Any], width: int, shift: np.ndarray) -> np.ndarray:
+        return filled(labels, width, IGNORE, self.objective.left)
+
+    def of_logits(self, logits: Any, batch: Batch, row: int, source: Examples, index: int, before: Any) -> Any:
+        """A tag for each word; words that were cut off, or have no token, have the first of the labels."""
+        item, labels = source.items[index], self.task.labels
+        begin, most = _begin(batch, row) + 1, min(len(item.parts[0]), self.reads - 2)
+        outside, best = "O" if "O" in labels else labels[0], logits.argmax(-1)
+        return [labels[best[begin + at]] if 0 <= at < most else outside for at in self._at(item).tolist()]
+
+    def of_text(self, text: str, source: Examples, index: int) -> Any:
+        tags = text.split()
+        whole = len(tags) == len(source.examples[index].texts) and not set(tags) - set(self.task.labels)
+        return tags if whole else None
+
+
+class Span(Kind):
+    """A part of the second text, which is read in windows, or none of it."""
+
+    def features(self, source: Examples) -> Features:
+        rows = []
+        for index, (question, document) in enumerate(source.items.lengths.reshape(-1, 2).tolist()):
+            question = min(question, self.objective.question)
+            space = self.reads - 3 - question
+            if space < 1:
+                raise too_short(self.reads)
+            rows += [
+                (index, start, 3 + question + min(space, document - start))
+                for start in starts(document, space, self.objective.stride)
+            ]
+        return Features(*np.array(rows, np.int64).T)
+
+    def frame(self, line: Line, item: Encoded, start: int) -> Any:
+        """Its label is where the answer is in the window, or that there is none in it: where a head of a text reads."""
+        question = item.parts[0][: self.objective.question]
+        stop = start + self.reads - 3 - len(question)
+        place = line.add([question, item.parts[1][start:stop]])
+        first, last = map(int, item.label)
+        if first == IGNORE:
+            return [IGNORE, IGNORE]
+        if first < start or last >= stop:
+            return [line.reads[0], line.reads[0]]
+        return [place + first - start, place + last - start]
+
+    def labels(self, labels: list[Any], width: int, shift: np.ndarray) -> np.ndarray:
+        answers = np.array(labels, np.int64)
+        return np.where(answers == IGNORE, IGNORE, answers + shift[:, None])
+
+    def predictions(self, outputs: Iterable[tuple[Tensor, Batch]], source: Examples) -> dict[int, Any]:
+        spans = super().predictions(outputs, source)
+        return {
+            index: "" if self.task.unanswerable and none > score else text
+            for index, (score, text, none) in spans.items()
+        }
+
+    def of_logits(self, logits: Any, batch: Batch, row: int, source: Examples, index: int, before: Any) -> Any:
+        """The best span of all windows, s·h_i + e·h_j, its text, and the least score of none. (Devlin et al. 2018)"""
+        assert batch.reads is not None
+        assert batch.starts is not None
+        item = source.items[index]
+        assert item.pieces is not None
+        start, question = int(batch.starts[row]), min(len(item.parts[0]), self.objective.question)
+        count = min(self.reads - 3 - question, len(item.parts[1]) - start)
+        if count < 1:
+            return before or (-np.inf, "", np.inf)
+        first = _begin(batch, row) + 2 + question
+        scores = logits[0, first : first + count, None] + logits[1, None, first : first + count]
+        allowed = np.triu(np.ones_like(scores, bool)) & ~np.triu(np.ones_like(scores, bool), self.objective.longest)
+        scores = np.where(allowed, scores, -np.inf)
+        i, j = np.unravel_index(scores.argmax(), scores.shape)
+        read = int(batch.reads[row, 0])
+        none, score = float(logits[0, read] + logits[1, read]), float(scores[i, j])
+        text = source.examples[index].texts[1][item.pieces[start + i][0] : item.pieces[start + j][1]].strip()
+        if before is None:
+            return score, text, none
+        return *max((score, text), before[:2], key=lambda span: span[0]), min(none, before[2])
+
+    def of_text(self, text: str, source: Examples, index: int) -> Any:
+        return "" if text == NO_ANSWER else text
+
+
+KINDS: dict[str, type[Kind]] = {
+    "class": Class,
+    "classes": Classes,
+    "number": Number,
+    "options": Options,
+    "tags": Tags,
+    "span": Span,
+    "text": Kind,
+}
+
+
+def _begin(batch: Batch, row: int) -> int:
+    """Where a row's first token is: behind the filling on the left."""
+    return 0 if batch.documents is None else int((batch.documents[row] > 0).int().argmax())

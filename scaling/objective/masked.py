@@ -29,67 +29,6 @@ from scaling.objective.objective import (
 )
 from scaling.schema import Fraction, OpenFraction, Range, SmallInt
 
-
-class Spans:
-    """Masked by contiguous spans whose lengths ℓ are geometric, P(ℓ) ∝ (1 − p)^(ℓ−1) up to `longest`, a span in one
-    disguise. (Joshi et al. 2019, SpanBERT)
-
-    No two spans touch and none touches the frame, so that there is a token on either side of each for the boundary
-    objective: a run of targets is a span, and its neighbours are its boundary. The paper lets spans touch.
-    """
-
-    families = separates = ("encoder",)
-    others = 0
-    takes: Takes = "windows"
-
-    def __init__(
-        self,
-        vocabulary: Vocabulary,
-        length: int,
-        family: Family,
-        *,
-        rate: OpenFraction = 0.15,
-        p: OpenFraction = 0.2,
-        longest: SmallInt = 10,
-        masked: Fraction = 0.8,
-        random: Fraction = 0.1,
-    ):
-        meet(self, family, self.families)
-        self.vocabulary, self.reads = vocabulary.extended(["cls", "sep", "mask"]), room(length, frame=2)
-        self.hidden = max(1, round(rate * self.reads))
-        if self.hidden > self.reads // 2:
-            raise ScalingError(
-                "spans that do not touch cannot hide so much", key="rate", value=rate, fix="take at most .5"
-            )
-        self.law = np.cumsum((1 - p) ** np.arange(longest))
-        self.disguise = Disguise(self.vocabulary, masked, random)
-
-    def __call__(self, rows: Rows, keys: np.ndarray) -> Batch:
-        tokens = framed(rows.tokens, self.vocabulary)
-        chosen = np.zeros(tokens.shape, bool)
-        chosen[:, 1:-1] = self.chosen(keys, rows.tokens.shape[1])
-        chosen &= self.vocabulary.is_text[tokens]
-        hidden = self.disguise(tokens, chosen, first_of_runs(chosen), keys)
-        documents = None if rows.documents is None else tensor(np.pad(rows.documents, ((0, 0), (1, 1)), mode="edge"))
-        return Batch(tensor(hidden), tensor(np.where(chosen, tokens, IGNORE)), documents)
-
-    def chosen(self, keys: np.ndarray, width: int) -> np.ndarray:
-        """[n width] bool: spans drawn until they hold `hidden` tokens, the last cut short, in uniformly random places.
-
-        Spans go into distinct gaps between the tokens that stay, so they cannot touch.
-        """
-        uniform = (hashing.bits(hashing.branch(keys, "length"), self.hidden) >> np.uint64(11)) * 2.0**-53
-        lengths = 1 + np.searchsorted(self.law, uniform * self.law[-1], side="right")
-        before = np.cumsum(lengths, axis=1) - lengths
-        lengths = np.clip(self.hidden - before, 0, lengths)
-        gaps = width - self.hidden + 1
-        counts = (lengths > 0).sum(axis=1)
-        taken = choose(distinct(hashing.bits(hashing.branch(keys, "place"), gaps)), counts)
-        starts = np.zeros_like(lengths)
-        starts[lengths > 0] = np.nonzero(taken)[1]
-        return runs(starts + before, lengths, width)
-
-
 Unit = Literal["token", "word"]
 
 
@@ -125,8 +64,9 @@ class Masked:
             raise ScalingError("the data do not mark where words begin", key="unit", value=unit, fix="set unit: token")
 
     def __call__(self, rows: Rows, keys: np.ndarray) -> Batch:
-        tokens = framed(rows.tokens, self.vocabulary)
-        hidden, targets = cloze(tokens, keys, self.rate, self.unit, self.disguise)
+        tokens = np.empty((len(rows), rows.tokens.shape[1] + 2), np.int64)
+        tokens[:, 0], tokens[:, 1:-1], tokens[:, -1] = self.vocabulary["cls"], rows.tokens, self.vocabulary["sep"]
+        hidden, targets = self.hide(tokens, keys)
         documents = None if rows.documents is None else np.pad(rows.documents, ((0, 0), (1, 1)), mode="edge")
         tree = None
         if rows.tree is not None:
@@ -134,33 +74,117 @@ class Masked:
             tree = tensor(np.concatenate([outside, rows.tree, outside], 1))
         return Batch(tensor(hidden), tensor(targets), None if documents is None else tensor(documents), tree=tree)
 
+    def hide(self, tokens: np.ndarray, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """[n t] twice: what the model sees, and the targets. Only text is chosen, at least one token a row."""
+        chosen, starts = self.choose(tokens, keys)
+        return self.disguise(tokens, chosen, starts, keys), np.where(chosen, tokens, IGNORE)
 
-def framed(tokens: np.ndarray, vocabulary: Vocabulary) -> np.ndarray:
-    """[n t + 2] int64: [CLS] tokens [SEP]."""
-    line = np.empty((tokens.shape[0], tokens.shape[1] + 2), np.int64)
-    line[:, 0], line[:, 1:-1], line[:, -1] = vocabulary["cls"], tokens, vocabulary["sep"]
-    return line
+    def choose(self, tokens: np.ndarray, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """[n t] bool twice: the tokens that are hidden, and where a disguise is drawn."""
+        vocabulary = self.vocabulary
+        text = vocabulary.is_text[tokens]
+        words = distinct(hashing.bits(keys, tokens.shape[1]))
+        if self.unit == "word":
+            assert vocabulary.words is not None
+            begins = np.ones(vocabulary.size, bool)
+            begins[: vocabulary.stored] = vocabulary.words
+            begins[list(vocabulary.specials.values())] = True
+            # A special before a word's tail ends that word, so what follows it begins one too.
+            starts = begins[tokens]
+            starts[:, 1:] |= ~text[:, :-1]
+            words = alike(words, starts)
+        counts = np.maximum(1, np.rint(self.rate * text.sum(axis=1)).astype(np.int64))
+        chosen = choose(words, counts, among=text)
+        return chosen, chosen
 
 
-def cloze(
-    tokens: np.ndarray, keys: np.ndarray, rate: float, unit: Unit, disguise: Disguise
-) -> tuple[np.ndarray, np.ndarray]:
-    """[n t] twice: what the model sees, and the targets. Only text is chosen, at least one token a row."""
-    vocabulary = disguise.vocabulary
-    text = vocabulary.is_text[tokens]
-    words = distinct(hashing.bits(keys, tokens.shape[1]))
-    if unit == "word":
-        assert vocabulary.words is not None
-        begins = np.ones(vocabulary.size, bool)
-        begins[: vocabulary.stored] = vocabulary.words
-        begins[list(vocabulary.specials.values())] = True
-        # A special before a word's tail ends that word, so what follows it begins one too.
-        starts = begins[tokens]
-        starts[:, 1:] |= ~text[:, :-1]
-        words = alike(words, starts)
-    counts = np.maximum(1, np.rint(rate * text.sum(axis=1)).astype(np.int64))
-    chosen = choose(words, counts, among=text)
-    return disguise(tokens, chosen, chosen, keys), np.where(chosen, tokens, IGNORE)
+class Spans(Masked):
+    """Masked by contiguous spans whose lengths ℓ are geometric, P(ℓ) ∝ (1 − p)^(ℓ−1) up to `longest`, a span in one
+    disguise. (Joshi et al. 2019, SpanBERT)
+
+    No two spans touch and none touches the frame, so that there is a token on either side of each for the boundary
+    objective: a run of targets is a span, and its neighbours are its boundary. The paper lets spans touch.
+    """
+
+    def __init__(
+        self,
+        vocabulary: Vocabulary,
+        length: int,
+        family: Family,
+        *,
+        rate: OpenFraction = 0.15,
+        p: OpenFraction = 0.2,
+        longest: SmallInt = 10,
+        masked: Fraction = 0.8,
+        random: Fraction = 0.1,
+    ):
+        super().__init__(vocabulary, length, family, rate=rate, masked=masked, random=random)
+        self.hidden = max(1, round(rate * self.reads))
+        if self.hidden > self.reads // 2:
+            what = "spans that do not touch cannot hide so much"
+            raise ScalingError(what, key="rate", value=rate, fix="take at most .5")
+        self.law = np.cumsum((1 - p) ** np.arange(longest))
+
+    def choose(self, tokens: np.ndarray, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        chosen = np.zeros(tokens.shape, bool)
+        chosen[:, 1:-1] = self.chosen(keys, tokens.shape[1] - 2)
+        chosen &= self.vocabulary.is_text[tokens]
+        return chosen, first_of_runs(chosen)
+
+    def chosen(self, keys: np.ndarray, width: int) -> np.ndarray:
+        """[n width] bool: spans drawn until they hold `hidden` tokens, the last cut short, in uniformly random places.
+
+        Spans go into distinct gaps between the tokens that stay, so they cannot touch.
+        """
+        uniform = (hashing.bits(hashing.branch(keys, "length"), self.hidden) >> np.uint64(11)) * 2.0**-53
+        lengths = 1 + np.searchsorted(self.law, uniform * self.law[-1], side="right")
+        before = np.cumsum(lengths, axis=1) - lengths
+        lengths = np.clip(self.hidden - before, 0, lengths)
+        gaps = width - self.hidden + 1
+        counts = (lengths > 0).sum(axis=1)
+        taken = choose(distinct(hashing.bits(hashing.branch(keys, "place"), gaps)), counts)
+        starts = np.zeros_like(lengths)
+        starts[lengths > 0] = np.nonzero(taken)[1]
+        return runs(starts + before, lengths, width)
+
+
+FOLLOWS, RANDOM = 0, 1  # the labels of sentences
+
+
+class NextSentence(Masked):
+    """Masked, over [CLS] A [SEP] B [SEP], and whether B follows A or comes from a random window. (Devlin et al. 2018)
+
+    A is a random part of a window and B the rest of it, or as much of the other's end; half the time each. Its
+    absence is `Masked`.
+    """
+
+    separates = ()
+    labels = "class"
+    others = 1
+    frame = 3
+
+    def __call__(self, rows: Rows, keys: np.ndarray) -> Batch:
+        if rows.documents is not None:
+            raise ScalingError(
+                "two sentences must see one another", key="objective.kind", value="NextSentence", fix="join documents"
+            )
+        own, other = rows.tokens[: len(keys)], rows.tokens[len(keys) :]
+        width = own.shape[1]
+        drawn = hashing.bits(hashing.branch(keys, "sentences"), 2)
+        split = 1 + hashing.below(drawn[:, 0], width - 1).astype(np.int64)[:, None]  # tokens of A
+        labels = hashing.below(drawn[:, 1], 2).astype(np.int64)  # FOLLOWS or RANDOM
+        place = np.arange(width)
+        both = np.where((place >= split) & (labels == RANDOM)[:, None], other, own)
+
+        line = np.full((len(keys), width + 3), self.vocabulary["sep"])
+        line[:, 0] = self.vocabulary["cls"]
+        in_a = np.arange(width + 3) <= split
+        second = (np.arange(width + 3) > split + 1) & (np.arange(width + 3) < width + 2)
+        line[:, 1:-2] = np.where(in_a[:, 1:-2], both, line[:, 1:-2])
+        line[:, 2:-1] = np.where(second[:, 2:-1], both, line[:, 2:-1])
+        hidden, targets = self.hide(line, keys)
+        segments = tensor(np.arange(width + 3) > split + 1)
+        return Batch(tensor(hidden), tensor(targets), segments=segments, labels=tensor(labels))
 
 
 class Disguise:

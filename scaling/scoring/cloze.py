@@ -8,14 +8,14 @@ all that follows, so that what follows counts too (Trinh and Le 2018).
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
 from scaling.data.codec import Codec
-from scaling.metric.metric import Metric, ratio
+from scaling.metric.metric import Metric
 from scaling.scoring.likelihood import Request, requests
 
 if TYPE_CHECKING:
@@ -99,14 +99,10 @@ class Chosen(Metric):
     """How often the right option is chosen, and the mean probability of the right option among the options."""
 
     main = "accuracy"
+    ratios: ClassVar = {"accuracy": (0, 2), "probability": (1, 2)}
 
-    def rows(
-        self, predictions: Sequence[Any], references: Sequence[Any], groups: Sequence[Hashable] | None = None
-    ) -> np.ndarray:
-        return np.array([(prompt.choice == 0, prompt.chance, 1) for prompt in predictions], float)
-
-    def values(self, sums: np.ndarray) -> dict[str, np.ndarray]:
-        return {"accuracy": ratio(sums[:, 0], sums[:, 2]), "probability": ratio(sums[:, 1], sums[:, 2])}
+    def row(self, prediction: Filled, reference: Filled) -> Sequence[float]:
+        return prediction.choice == 0, prediction.chance, 1
 
 
 def masked(scorer: MaskedScorer, codec: Codec, prompts: Sequence[Prompt]) -> list[Filled]:

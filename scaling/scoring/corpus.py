@@ -7,7 +7,7 @@ A document that is longer than the window is read in windows. The first scores a
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -57,10 +57,8 @@ class CodeLength(Metric):
 
     main = "bits_per_byte"
 
-    def rows(
-        self, predictions: Sequence[Any], references: Sequence[Any], groups: Sequence[Hashable] | None = None
-    ) -> np.ndarray:
-        return np.array([(document.nats, document.tokens, document.bytes) for document in predictions], float)
+    def row(self, prediction: Document, reference: Document) -> Sequence[float]:
+        return prediction.nats, prediction.tokens, prediction.bytes
 
     def values(self, sums: np.ndarray) -> dict[str, np.ndarray]:
         nats, tokens, size = sums.T

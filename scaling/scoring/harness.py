@@ -13,16 +13,14 @@ import logging
 import random
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from traceback import walk_tb
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from lm_eval.api.instance import Instance
 from lm_eval.api.model import TemplateLM
-from lm_eval.api.task import Task
 from lm_eval.defaults import DEFAULT_OTHER_SEED, DEFAULT_RANDOM_SEED
 from lm_eval.evaluator import evaluate
 from lm_eval.models.utils import normalize_gen_kwargs, postprocess_generated_text
@@ -39,7 +37,8 @@ from scaling.scoring.likelihood import Request, Scorer, batches
 from scaling.scoring.registry import YAML, unknown
 
 LOGGERS = ("lm_eval", "datasets", "evaluate", "huggingface_hub", "httpx", "transformers", "absl")
-GENERATION = ("until", "max_gen_toks", "do_sample", "temperature", "top_k", "top_p", "num_beams")
+SAMPLING = ("temperature", "top_k", "top_p")
+GENERATION = ("until", "max_gen_toks", "do_sample", *SAMPLING, "num_beams")
 """What a task may set of how a text is written."""
 
 
@@ -48,8 +47,8 @@ class HarnessModel(TemplateLM):
 
     def __init__(self, codec: Codec, family: str, length: int, read: Callable[[], Scorer]):
         super().__init__()
-        self.codec, self.family, self.length, self._read = codec, family, length, read
-        self.backend = "seq2seq" if family == "encoder_decoder" else "causal"
+        self.codec, self.joins, self.length, self._read = codec, family == "decoder", length, read
+        self.backend = "causal" if self.joins else "seq2seq"
 
     @cached_property
     def scorer(self) -> Scorer:
@@ -61,18 +60,13 @@ class HarnessModel(TemplateLM):
         return {**self.codec.specials, **self.scorer.ids}
 
     @property
-    def most(self) -> int:
-        """The most tokens that are written at once: a decoder's context is in the same window."""
-        return self.length if self.family == "encoder_decoder" else self.length - 1
-
-    @property
     def eot_token_id(self) -> int:
         return self.ids["eos"]
 
     @property
     def prefix_token_id(self) -> int:
         """What stands for an empty context: a decoder's start token."""
-        names = ("start", "bos", "eos") if self.family == "decoder" else ("bos", "eos")
+        names = ("start", "bos", "eos") if self.joins else ("bos", "eos")
         return next(self.ids[name] for name in names if name in self.ids)
 
     @cached_property
@@ -81,14 +75,11 @@ class HarnessModel(TemplateLM):
         encoding = self.codec.tokenizer.encode("a", add_special_tokens=True)
         own = [place for place, added in enumerate(encoding.special_tokens_mask) if not added] or [len(encoding.ids)]
         before, after = encoding.ids[: own[0]], encoding.ids[own[-1] + 1 :]
-        return before, ((after or [self.eot_token_id]) if self.family == "encoder_decoder" else [])
+        return before, [] if self.joins else after or [self.eot_token_id]
 
     def tok_encode(self, string: str, add_special_tokens: bool | None = None, **kwargs: Any) -> list[int]:
-        tokens = self.codec.encode([string])[0].tolist()
-        if add_special_tokens is False:
-            return tokens
-        before, after = self._frame
-        return [*before, *tokens, *after]
+        before, after = ([], []) if add_special_tokens is False else self._frame
+        return [*before, *self.codec.encode([string])[0].tolist(), *after]
 
     def _loglikelihood_tokens(
         self, requests: list[tuple[tuple[str, str], list[int], list[int]]], **kwargs: Any
@@ -98,55 +89,45 @@ class HarnessModel(TemplateLM):
 
     def loglikelihood_rolling(self, requests: list[Instance], disable_tqdm: bool = False) -> list[float]:
         """ln p of whole texts, every token once, in windows that follow each other."""
-        each = [[*self._windows(self.tok_encode(request.args[0]))] for request in requests]
+        each = [
+            [
+                Request(*map(tuple, make_disjoint_window(window)))
+                for window in get_rolling_token_windows(
+                    self.tok_encode(request.args[0]), self.prefix_token_id, self.length, context_len=1
+                )
+            ]
+            for request in requests
+        ]
         nats = iter(self.scorer.nats([window for windows in each for window in windows]))
         return [-sum(float(next(nats).sum()) for _ in windows) for windows in each]
 
-    def _windows(self, tokens: list[int]) -> Iterator[Request]:
-        for window in get_rolling_token_windows(tokens, self.prefix_token_id, self.length, context_len=1):
-            context, continuation = make_disjoint_window(window)
-            yield Request(tuple(context), tuple(continuation))
-
     def generate_until(self, requests: list[Instance], disable_tqdm: bool = False) -> list[str]:
         """What follows each context, up to the first of the task's strings, which is left out."""
-        asked: list[Any] = [request.args for request in requests]
-        groups: dict[Writing, list[int]] = {}
-        for index, (_, settings) in enumerate(asked):
-            groups.setdefault(Writing.of(settings, self.most), []).append(index)
+        groups: dict[Writing, dict[int, list[int]]] = {}
+        for index, request in enumerate(requests):
+            asked: Any = request.args
+            writing = self.writing(asked[1])
+            space = self.length - writing.steps if self.joins else self.length
+            tokens = self.tok_encode(asked[0])[-space:] or [self.prefix_token_id]
+            groups.setdefault(writing, {})[index] = tokens
         texts = [""] * len(requests)
-        for writing, group in groups.items():
-            space = self.length if self.family == "encoder_decoder" else self.length - writing.steps
-            contexts = {index: self.tok_encode(asked[index][0])[-space:] for index in group}
-            contexts = {index: tokens or [self.prefix_token_id] for index, tokens in contexts.items()}
+        for writing, contexts in groups.items():
             widths = {index: len(tokens) + writing.steps for index, tokens in contexts.items()}
             for part in batches(widths, self.scorer.tokens):
-                for index, text in zip(part, self._written([contexts[index] for index in part], writing, part[0])):
-                    texts[index] = text
+                rows = [contexts[index] for index in part]
+                batch = prompts(rows, self.scorer.model.family, self.scorer.ids).to(self.scorer.device)
+                strategy = Until(writing.strategy(part[0]), writing.until, self._spelled)
+                written = generate(self.scorer.model, batch, strategy, steps=writing.steps, stop={self.eot_token_id})
+                for index, (best, *_) in zip(part, written, strict=True):
+                    texts[index] = postprocess_generated_text(self._spelled(best.tokens), list(writing.until), None)
         return texts
-
-    def _written(self, rows: Sequence[Sequence[int]], writing: Writing, seed: int) -> list[str]:
-        batch = prompts(rows, self.family, self.scorer.ids).to(self.scorer.device)
-        strategy = Until(writing.strategy(seed), writing.until, self._spelled)
-        written = generate(self.scorer.model, batch, strategy, steps=writing.steps, stop={self.eot_token_id})
-        texts = [self._spelled(best.tokens) for best, *_ in written]
-        return [postprocess_generated_text(text, list(writing.until), None) for text in texts]
 
     def _spelled(self, tokens: Sequence[int]) -> str:
         return self.codec.tokenizer.decode(tokens, skip_special_tokens=True)
 
-
-@dataclass(frozen=True)
-class Writing:
-    """How a task wants a text to be written: a strategy of ours with its keys."""
-
-    steps: int
-    until: tuple[str, ...]
-    kind: str
-    keys: tuple[tuple[str, Any], ...]
-
-    @classmethod
-    def of(cls, settings: Mapping[str, Any], most: int) -> Writing:
-        """The task's `generation_kwargs`, with the harness's defaults; what is not understood is refused."""
+    def writing(self, settings: Mapping[str, Any]) -> Writing:
+        """A task's `generation_kwargs`, with the harness's defaults; what is not understood is refused."""
+        most = self.length - 1 if self.joins else self.length  # a decoder's context is in the same window
         try:
             given: dict[str, Any] = {**normalize_gen_kwargs(dict(settings))}
         except (TypeError, ValueError) as error:
@@ -163,16 +144,23 @@ class Writing:
             raise ScalingError(what, key="generation_kwargs.max_gen_toks", value=steps, fix=fix)
         until = tuple(str(string) for string in given["until"] if string)
         if not given["do_sample"]:
-            return cls(steps, until, "Greedy", ())
-        keys = {name: given[name] for name in ("temperature", "top_k", "top_p") if given.get(name) is not None}
+            return Writing(steps, until, None)
+        keys = {name: given[name] for name in SAMPLING if given.get(name) is not None}
         if keys.get("top_k") == 0:  # which is all of them in transformers
             del keys["top_k"]
-        return cls(steps, until, "Sample", tuple(keys.items()))
+        return Writing(steps, until, tuple(keys.items()))
+
+
+class Writing(NamedTuple):
+    """How a task wants a text to be written; `sampling` are the keys of a sample, None where it is greedy."""
+
+    steps: int
+    until: tuple[str, ...]
+    sampling: tuple[tuple[str, Any], ...] | None
 
     def strategy(self, seed: int) -> Any:
-        return build(
-            "decode", {"kind": self.kind, **dict(self.keys), **({"seed": seed} if self.kind == "Sample" else {})}
-        )
+        line = {"kind": "Greedy"} if self.sampling is None else {"kind": "Sample", "seed": seed, **dict(self.sampling)}
+        return build("decode", line)
 
 
 def run_tasks(
@@ -181,7 +169,7 @@ def run_tasks(
     """The harness's own document of results, with the `samples` of each task.
 
     `names` are names of its registry, which may have wildcards, YAML files, and folders of these. `shots` and
-    `generation` replace what the tasks state.
+    `generation` replace what the tasks state. Mistakes in tasks are found before anything is scored.
     """
     with _alone():
         with _one_line(names, model):
@@ -194,10 +182,22 @@ def run_tasks(
                 raise ScalingError("a task is named twice", key="TASK", value=again[0], fix="name it once")
             for key, entries in loaded.items():
                 entries.update(own.get(key, {}))
-        tasks = loaded["tasks"].values()
-        for task in tasks:
-            _set_up(task, shots)
-        _set_generation([task for task in tasks if task.OUTPUT_TYPE == "generate_until"], model, generation)
+        writes = False
+        for task in loaded["tasks"].values():
+            if getattr(task, "UNSAFE_CODE", False):
+                fix = "export the run, and give this task to lm_eval itself"
+                raise ScalingError("the task runs code that a model writes", key="TASK", value=task.task_name, fix=fix)
+            # As the harness's own command sets them: a task that states 0 examples keeps it.
+            stated = task.get_config("num_fewshot")
+            task.set_config("num_fewshot", (stated or 0) if shots is None or stated == 0 else shots)
+            task.set_fewshot_seed(DEFAULT_OTHER_SEED)
+            if task.OUTPUT_TYPE == "generate_until":
+                writes = True
+                task.set_config("generation_kwargs", dict(generation), update=True)
+                model.writing(task.get_config("generation_kwargs")).strategy(0)
+        if generation and not writes:
+            key, value = next(iter(generation.items()))
+            raise ScalingError("none of the tasks asks for a text", key=key, value=value, fix="leave it out")
         with _one_line(named, model):
             results = evaluate(model, loaded, limit=limit)  # type: ignore[arg-type]
     assert results is not None  # only other ranks have none
@@ -223,59 +223,41 @@ def plain(value: Any) -> Any:
     return plain(handle_non_serializable(value))
 
 
-def _set_up(task: Task, shots: int | None) -> None:
-    """The examples before each question, as the harness's own command sets them: a task that states 0 keeps it."""
-    if getattr(task, "UNSAFE_CODE", False):
-        fix = "export the run, and give this task to lm_eval itself"
-        raise ScalingError("the task runs code that a model writes", key="TASK", value=task.task_name, fix=fix)
-    stated = task.get_config("num_fewshot")
-    task.set_config("num_fewshot", (stated or 0) if shots is None or stated == 0 else shots)
-    task.set_fewshot_seed(DEFAULT_OTHER_SEED)
-
-
-def _set_generation(tasks: Sequence[Task], model: HarnessModel, generation: Mapping[str, Any]) -> None:
-    """Lay the given settings over those of the tasks, and refuse what cannot be done before anything is scored."""
-    if generation and not tasks:
-        key, value = next(iter(generation.items()))
-        raise ScalingError("none of the tasks asks for a text", key=key, value=value, fix="leave it out")
-    for task in tasks:
-        task.set_config("generation_kwargs", dict(generation), update=True)
-        Writing.of(task.get_config("generation_kwargs"), model.most).strategy(0)
-
-
 def _resolved(names: Sequence[str]) -> tuple[TaskManager, list[str]]:
     """The harness's index of tasks, and the names in it that words stand for. The registry, of more than ten thousand
     files, is read only where something of it is named.
     """
-    paths = {name: Path(name).expanduser() for name in names}
-    configs = {name: _read(path) for name, path in paths.items() if name.endswith(YAML)}
-    for name, config in configs.items():
+    files = {name: _read(Path(name).expanduser()) for name in names if name.endswith(YAML)}
+    for name, config in files.items():
         if not config.keys() & {"task", "group", "class"}:
             what, fix = "it is no task of the harness", "state `task:` or `group:`, its name"
-            raise ScalingError(what, file=paths[name], fix=fix)
-    # A folder without tasks may be named as a task of the registry is.
-    folders = {
-        name: path for name, path in paths.items() if path.is_dir() and ("/" in name or any(path.rglob("*.yaml")))
-    }
-    for folder in folders.values():
-        for file in sorted(folder.rglob("*.yaml")):
+            raise ScalingError(what, file=Path(name).expanduser(), fix=fix)
+    folders: dict[str, Path] = {}
+    for name in names:
+        path = Path(name).expanduser()
+        inside = sorted(path.rglob("*.yaml")) if path.is_dir() else []
+        if path.is_dir() and ("/" in name or inside):  # one without tasks may be named as a task of the registry is
+            folders[name] = path
+        for file in inside:
             _read(file)  # the harness leaves out what it cannot read
-    own = [*folders.values(), *(paths[name].parent for name, config in configs.items() if "group" in config)]
+    own = [*folders.values(), *(Path(name).expanduser().parent for name, config in files.items() if "group" in config)]
     local = TaskManager(include_path=list(own), include_defaults=False)
-    members = {member for name in local.all_groups for member in _members(local.task_index[name].cfg or {})}
-    registered = [name for name in names if name not in folders and name not in configs]
-    manager = TaskManager(include_path=list(own)) if registered or members - {*local.all_tasks} else local
+    beyond = _grouped(local) - {*local.all_tasks} or any(name not in folders and name not in files for name in names)
+    manager = TaskManager(include_path=list(own)) if beyond else local
     named: list[str] = []
     for name in names:
+        if name in files:
+            named.append(files[name].get("group", str(Path(name).expanduser())))
+            continue
         if name in folders:
-            named += _whole(folders[name])
-        elif name in configs:
-            named.append(configs[name].get("group", str(paths[name])))
-        else:
-            matching = manager.match_tasks([name])
-            if not matching:
-                raise unknown(name, manager.all_tasks)
-            named += matching
+            index = TaskManager(include_path=folders[name], include_defaults=False)
+            inside = _grouped(index)
+            found = [task for task in (*index.all_groups, *index.all_subtasks) if task not in inside]
+            if not found:
+                raise ScalingError("the folder has no task of the harness", key="TASK", value=str(folders[name]))
+        elif not (found := manager.match_tasks([name])):
+            raise unknown(name, manager.all_tasks)
+        named += found
     return manager, list(dict.fromkeys(named))
 
 
@@ -290,24 +272,16 @@ def _read(file: Path) -> dict[str, Any]:
         raise ScalingError(f"it is no task of the harness: {' '.join(str(error).split())}", file=file) from None
 
 
-def _whole(folder: Path) -> list[str]:
-    """The groups of a folder that are in no other, and the tasks that are in none."""
-    index = TaskManager(include_path=folder, include_defaults=False)
-    inside = {member for name in index.all_groups for member in _members(index.task_index[name].cfg or {})}
-    names = [name for name in (*index.all_groups, *index.all_subtasks) if name not in inside]
-    if not names:
-        raise ScalingError("the folder has no task of the harness", key="TASK", value=str(folder))
-    return names
-
-
-def _members(config: Mapping[str, Any]) -> Iterator[str]:
-    """The names of the tasks and groups that a group lists."""
-    listed = config.get("task")
-    for item in [listed] if isinstance(listed, str) else listed or ():
-        if isinstance(item, str):
-            yield item
-        elif isinstance(name := item.get("group", item.get("task")), str):
-            yield name
+def _grouped(manager: TaskManager) -> set[str]:
+    """The names of the tasks and groups that groups list."""
+    members = set()
+    for group in manager.all_groups:
+        listed = (manager.task_index[group].cfg or {}).get("task")
+        for item in [listed] if isinstance(listed, str) else listed or ():
+            name = item if isinstance(item, str) else item.get("group", item.get("task"))
+            if isinstance(name, str):
+                members.add(name)
+    return members
 
 
 @contextlib.contextmanager
@@ -317,18 +291,14 @@ def _alone() -> Iterator[None]:
     """
     quiet_datasets()
     levels = {name: logging.getLogger(name).level for name in LOGGERS}
-    states = random.getstate(), np.random.get_state()
+    states, unread = (random.getstate(), np.random.get_state()), io.StringIO()
     random.seed(DEFAULT_RANDOM_SEED)
     np.random.seed(DEFAULT_OTHER_SEED)
     try:
         for name in LOGGERS:
             logging.getLogger(name).setLevel(logging.CRITICAL + 1)
-        unread = io.StringIO()
-        with (
-            contextlib.redirect_stdout(unread),
-            contextlib.redirect_stderr(unread),
-            warnings.catch_warnings(action="ignore"),
-        ):
+        with contextlib.redirect_stdout(unread), contextlib.redirect_stderr(unread), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
             yield
     finally:
         random.setstate(states[0])

@@ -250,13 +250,8 @@ class Scorer:
 
     def _filled(self, rows: Sequence[Sequence[int]], fill: int | None = None) -> tuple[Tensor, Tensor | None]:
         """Rows padded on the right [b t], and their documents [b t], None where nothing is padded."""
-        fill = self.ids.get("pad", 0) if fill is None else fill
-        lengths = np.array([len(row) for row in rows])
-        inside = np.arange(max(1, lengths.max())) < lengths[:, None]
-        tokens = np.full(inside.shape, fill, np.int64)
-        tokens[inside] = np.concatenate([np.asarray(row, np.int64) for row in rows])
-        documents = None if inside.all() else torch.from_numpy(inside.astype(np.int64)).to(self.device)
-        return torch.from_numpy(tokens).to(self.device), documents
+        tokens, documents = aligned(rows, self.ids.get("pad", 0) if fill is None else fill, left=False)
+        return tokens.to(self.device), None if documents is None else documents.to(self.device)
 
 
 Shared = Callable[[Tensor, Sequence[Sequence[int]]], Tensor]

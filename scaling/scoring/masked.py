@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -12,9 +13,10 @@ from torch import Tensor
 
 from scaling.batch import IGNORE, Batch
 from scaling.data.codec import Codec
+from scaling.decode import aligned
 from scaling.errors import ScalingError
 from scaling.model.family import Family, vectors
-from scaling.scoring.likelihood import TOKENS, check_head
+from scaling.scoring.likelihood import TOKENS, batches, check_head
 
 Masking = Literal["token", "word"]
 MASK = "[MASK]"
@@ -43,16 +45,13 @@ class MaskedScorer:
 
     def nats(self, texts: Sequence[Sequence[int]]) -> list[float]:
         """The negative pseudo-log-likelihood of each text."""
-        rows = [(number, row) for number, text in enumerate(texts) for row in self._rows(np.asarray(text, np.int64))]
-        rows.sort(key=lambda item: len(item[1][0]))
-        totals, group = np.zeros(len(texts)), []
-        for number, row in rows:
-            if group and (len(group) + 1) * len(row[0]) > self.tokens:
-                self._add(totals, group)
-                group = []
-            group.append((number, row))
-        if group:
-            self._add(totals, group)
+        rows = [(number, *row) for number, text in enumerate(texts) for row in self._rows(np.asarray(text, np.int64))]
+        totals = np.zeros(len(texts))
+        for group in batches({index: len(row) for index, (_, row, _, _) in enumerate(rows)}, self.tokens):
+            owners, lines, places, tokens = zip(*(rows[index] for index in group), strict=True)
+            targets = torch.full((len(group), max(map(len, lines))), IGNORE)
+            targets[torch.arange(len(group)), torch.tensor(places)] = torch.tensor(tokens)
+            np.add.at(totals, list(owners), self._losses(lines, targets))
         return totals.tolist()
 
     def _rows(self, text: np.ndarray) -> Iterator[tuple[np.ndarray, int, int]]:
@@ -72,13 +71,6 @@ class MaskedScorer:
         before, after = ([self.ids[name]] if name in self.ids else [] for name in ("cls", "sep"))
         return np.concatenate([before, text, after]).astype(np.int64)
 
-    def _add(self, totals: np.ndarray, group: Sequence[tuple[int, tuple[np.ndarray, int, int]]]) -> None:
-        targets = torch.full((len(group), max(len(row) for _, (row, _, _) in group)), IGNORE)
-        for line, (_, (_, place, token)) in enumerate(group):
-            targets[line, place] = token
-        losses = self._losses([row for _, (row, _, _) in group], targets)
-        np.add.at(totals, [number for number, _ in group], losses)
-
     @torch.inference_mode()
     def _losses(self, rows: Sequence[np.ndarray], targets: Tensor) -> np.ndarray:
         hidden, targets = self._hidden(rows), targets.to(next(self.model.parameters()).device)
@@ -86,13 +78,8 @@ class MaskedScorer:
         return self.model.head.loss(hidden[bears][None], targets[bears][None])[0].double().cpu().numpy()
 
     def _hidden(self, rows: Sequence[np.ndarray]) -> Tensor:
-        width = max(map(len, rows))
-        tokens = torch.full((len(rows), width), self.ids.get("pad", 0))
-        documents = torch.zeros_like(tokens)
-        for line, row in enumerate(rows):
-            tokens[line, : len(row)], documents[line, : len(row)] = torch.from_numpy(row), 1
-        padded = None if bool(documents.all()) else documents
-        batch = Batch(tokens, tokens, documents=padded).to(next(self.model.parameters()).device)
+        tokens, documents = aligned([row.tolist() for row in rows], self.ids.get("pad", 0), left=False)
+        batch = Batch(tokens, tokens, documents=documents).to(next(self.model.parameters()).device)
         return vectors(self.model.head, self.model(batch), batch)
 
     def gap(self, before: Sequence[int], tokens: Sequence[int], after: Sequence[int]) -> float:
@@ -119,17 +106,30 @@ class MaskedScorer:
         return logits.double().softmax(-1).cpu().numpy()
 
 
+def masked(codec: Codec, ids: Mapping[str, int], text: str) -> list[int]:
+    """The tokens of a text in which [MASK] is the token of that name, or else one sentinel after another."""
+    gaps = itertools.repeat(ids["mask"]) if "mask" in ids else _sentinels(ids)
+    parts = text.split(MASK) if "mask" in ids or "sentinel_0" in ids else [text]
+    # The space before a word is a part of its token.
+    pieces = codec.encode([part.removesuffix(" ") for part in parts[:-1]] + parts[-1:])
+    return [token for piece, gap in zip(pieces[:-1], gaps) for token in (*piece, gap)] + list(pieces[-1])
+
+
+def _sentinels(ids: Mapping[str, int]) -> Iterator[int]:
+    for number in itertools.count():
+        if f"sentinel_{number}" not in ids:
+            what = f"the run has {number} sentinels, and the text has more gaps"
+            raise ScalingError(what, key="text", fix=f"write fewer {MASK}")
+        yield ids[f"sentinel_{number}"]
+
+
 def filled(scorer: MaskedScorer, codec: Codec, text: str, best: int) -> list[list[tuple[str, int, float]]]:
     """The likeliest tokens at each [MASK] of a text, the best first: how each is spelled, its id, its probability."""
-    parts = text.split(MASK)
-    if len(parts) == 1:
+    if MASK not in text:
         raise ScalingError("it has no mask", key="prompt", value=text, fix=f"write {MASK} where a token is asked for")
     if best < 1:
         raise ScalingError("expected a positive number", key="best", value=best)
-    # The space before a word is a part of its token.
-    pieces = codec.encode([part.removesuffix(" ") for part in parts[:-1]] + parts[-1:])
-    ids = [token for piece in pieces[:-1] for token in (*piece, scorer.ids["mask"])] + list(pieces[-1])
-    chances = scorer.chances(ids)[:, : codec.size]
+    chances = scorer.chances(masked(codec, scorer.ids, text))[:, : codec.size]
     chances[:, [token for token in (*codec.specials.values(), *scorer.ids.values()) if token < codec.size]] = 0
     order = np.argsort(-chances, axis=1, kind="stable")[:, :best]
     return [

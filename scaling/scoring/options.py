@@ -4,12 +4,12 @@ was not trained on the task find likeliest after the question?
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from string import ascii_uppercase
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
 import numpy as np
 
@@ -141,27 +141,14 @@ class Choosing(Metric):
     """The accuracy under each normalisation, and the bits per byte of the right answers."""
 
     main = "accuracy_character"
+    ratios: ClassVar = {f"accuracy_{name}": (column, 4) for column, name in enumerate(NORMALISATIONS)}
 
-    def rows(
-        self, predictions: Sequence[Any], references: Sequence[Any], groups: Sequence[Hashable] | None = None
-    ) -> np.ndarray:
-        return np.array(
-            [
-                (
-                    *(prediction.choice(name) in prediction.right for name in NORMALISATIONS),
-                    1,
-                    prediction.nats[prediction.gold],
-                    prediction.bytes[prediction.gold],
-                )
-                for prediction in predictions
-            ],
-            float,
-        )
+    def row(self, prediction: Scored, reference: Scored) -> Sequence[float]:
+        right = (choice in prediction.right for choice in prediction.choices.values())
+        return *right, 1, prediction.nats[prediction.gold], prediction.bytes[prediction.gold]
 
     def values(self, sums: np.ndarray) -> dict[str, np.ndarray]:
-        count = len(NORMALISATIONS)
-        right = {f"accuracy_{name}": ratio(sums[:, i], sums[:, count]) for i, name in enumerate(NORMALISATIONS)}
-        return {**right, "bits_per_byte": ratio(sums[:, count + 1] / np.log(2), sums[:, count + 2])}
+        return {**super().values(sums), "bits_per_byte": ratio(sums[:, 5] / np.log(2), sums[:, 6])}
 
 
 def posed(

@@ -165,7 +165,6 @@ def probe(
 
         scaling probe 3f2a ranks                     of a run on a synthetic language: the hidden rank of each symbol
         scaling probe 3f2a successor                 of the same: the likeliest next symbol
-        scaling probe 3f2a python_tree               of a run on Python: the depth of each word in the syntax tree
         scaling probe 3f2a conll2003 data.files.train=eng.train data.files.validation=eng.testa
         scaling probe 3f2a conll2003_pos --step 2000 --json
 
@@ -175,7 +174,7 @@ def probe(
     task.
 
     Args:
-        task: ranks, successor, python_tree, or a task whose answer is tags
+        task: ranks, successor, or a task whose answer is tags
         step: take the weights of a checkpoint (those of the result)
         tokens: labelled tokens of each split
         penalty: of the classifier's squared weights

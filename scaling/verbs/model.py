@@ -242,7 +242,7 @@ class Model:
         """
         if self.tokenizer is not None:
             if self.family == "encoder_decoder" and "sentinel_0" in self.ids:
-                from scaling.inside.look import masked
+                from scaling.scoring.masked import masked
 
                 return masked(self.tokenizer, self.ids, text)
             return list(self.tokenizer.encode([text])[0])
@@ -259,7 +259,8 @@ class Model:
         """The tokens that each tower reads of a text, framed as in training. An encoder reads `[MASK]` as its mask; an
         encoder-decoder writes `target`, by default what it would write.
         """
-        from scaling.inside.look import framed, masked
+        from scaling.inside.look import framed
+        from scaling.scoring.masked import masked
 
         if target is not None and self.family != "encoder_decoder":
             raise ScalingError(f"a run of the family {self.family} reads no target", key="target", value=target)

@@ -17,6 +17,7 @@ from scaling.data.tree import OUTSIDE
 from scaling.errors import ScalingError
 from scaling.schema import extend
 from scaling.training.experiment import assemble
+from scaling.training.run import train
 
 TREES = Path(__file__).parents[2] / "examples" / "python_trees" / "trees.py"
 SOURCE = 'import os\n\x0c\ndef é(x, *rest):\n    return [os.path(x + 1), "a"]\n\ny = é(3)\n'
@@ -83,15 +84,16 @@ def test_windows_keep_the_places_of_their_documents(python: list[str]) -> None:
             ascii_only = np.array([byte < 128 for byte in text.encode()])[: len(own)]
             np.testing.assert_array_equal(own[ascii_only], expected[: len(own)][ascii_only])
         start += len(document)
-    batch = batches.batch(0)
-    assert batch.tree is not None
-    assert batch.tree.shape == (1, 24, 3)
-    assert tuple(batch.tree[0, 0].tolist()) == OUTSIDE
+    spans = assemble(load("encoder", [*python, "model.position=Syntax", "objective=Spans"])).batches
+    for batch in (batches.batch(0), spans.batch(0)):
+        assert batch.tree is not None
+        assert batch.tree.shape == (1, 24, 3)
+        assert tuple(batch.tree[0, 0].tolist()) == OUTSIDE
 
 
 @pytest.mark.parametrize(
     ("model", "overrides"),
-    [("decoder", []), ("encoder", ["data.kind=Text"]), ("encoder", ["objective=Spans"])],
+    [("decoder", []), ("encoder", ["data.kind=Text"])],
 )
 def test_a_position_that_finds_no_tree_is_refused(model: str, overrides: list[str], python: list[str]) -> None:
     config = load(model, [*python, "model.position=Syntax", *overrides])
@@ -107,3 +109,52 @@ def test_a_corpus_without_python_has_no_trees(python: list[str], tmp_path: Path)
     prepare(data, tmp_path / "data")
     with pytest.raises(ScalingError, match="no document of the corpus is Python"):
         data.open("train", tmp_path / "data")
+
+
+def statements(source: str) -> list[Any]:
+    from examples.python_trees import depths
+
+    return list(depths.statements(source))
+
+
+def test_depths_are_those_of_the_syntax_tree() -> None:
+    source = "import os\n\n@f\ndef g(x):\n    return os.path[x + 'ü'] + 1\n"
+    first, second = statements(source)
+    assert [first.text[word.start : word.stop] for word in first.words] == ["import", "os"]
+    assert [word.depth for word in first.words] == [1, 2]
+    depths = [(second.text[word.start : word.stop], word.depth) for word in second.words]
+    # def 1, its decorator and argument 2, return 2, + 3, [ ] 4, os.path 5, os 6; x + 'ü' 5, x 6
+    assert depths == [
+        ("@", 1), ("f", 2), ("def", 1), ("g", 1), ("(", 1), ("x", 2), (")", 1), (":", 1), ("return", 2), ("os", 6),
+        (".", 5), ("path", 5), ("[", 4), ("x", 6), ("+", 5), ("'ü'", 6), ("]", 4), ("+", 3), ("1", 4),
+    ]  # fmt: skip
+    assert statements("this is no python") == []
+
+
+def test_a_form_feed_ends_no_line() -> None:
+    assert [one.text.strip() for one in statements(SOURCE)] == [
+        "import os",
+        'def é(x, *rest):\n    return [os.path(x + 1), "a"]',
+        "y = é(3)",
+    ]
+
+
+def test_a_run_on_python_is_probed_for_depths(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from examples.python_trees import depths
+
+    monkeypatch.setenv("SCALING_DATA", str(tmp_path / "data"))
+    sources = [f"def f{n}(x):\n    return x + {n}\n" for n in range(40)]
+    (tmp_path / "sources.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in sources))
+    corpus = f"{{kind: Files, files: {tmp_path / 'sources.jsonl'}}}"
+    words = [f"data={{kind: Text, corpus: {corpus}, tokenizer: {{kind: Byte}}, validation: 0.3}}", "train.batch=2"]
+    words += ["size={width: 16, layers: 1, heads: 2, length: 48}", "trainer.max_steps=2", "log.wandb=disabled"]
+    words += ["evaluate.points=1", f"runs={tmp_path / 'runs'}"]
+    prepare(load("decoder", words).build("data"), tmp_path / "data")
+    run = train(load("decoder", words))["run"]
+    capsys.readouterr()
+    monkeypatch.setattr(sys, "argv", ["depths.py", run, "--tokens", "200", "--runs", str(tmp_path / "runs")])
+    depths.main()
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.partition("(")[0] for line in lines] == ["Baselines", "LayerScore", "LayerScore"]

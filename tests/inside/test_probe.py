@@ -1,8 +1,7 @@
-"""Probes: on a language whose state is known, on tags of words, on Python's trees; what is refused."""
+"""Probes: on a language whose state is known, on tags of words; what is refused."""
 
 from __future__ import annotations
 
-import ast
 import json
 from pathlib import Path
 
@@ -18,7 +17,6 @@ from scaling.data.codec import Codec
 from scaling.data.synthetic.language import Synthetic
 from scaling.data.tokenizer import Byte
 from scaling.inside.probe import Labelled, Reading, baselines, classify, layers, of_ranks, of_successors, some
-from scaling.inside.statements import statements
 from scaling.interop import run as saved
 from scaling.interop import weights
 from scaling.interop.huggingface import Described
@@ -175,27 +173,11 @@ def test_each_family_is_probed_for_the_tags_of_words(family: str, folders: Path,
     assert "selectivity" in capsys.readouterr().out
 
 
-def test_depths_are_those_of_the_syntax_tree() -> None:
-    source = "import os\n\n@f\ndef g(x):\n    return os.path[x + 'ü'] + 1\n"
-    first, second = statements(source)
-    assert [first.text[word.start : word.stop] for word in first.words] == ["import", "os"]
-    assert [word.depth for word in first.words] == [1, 2]
-    depths = [(second.text[word.start : word.stop], word.depth) for word in second.words]
-    # def 1, its decorator and argument 2, return 2, + 3, [ ] 4, os.path 5, os 6; x + 'ü' 5, x 6
-    assert depths == [
-        ("@", 1), ("f", 2), ("def", 1), ("g", 1), ("(", 1), ("x", 2), (")", 1), (":", 1), ("return", 2), ("os", 6),
-        (".", 5), ("path", 5), ("[", 4), ("x", 6), ("+", 5), ("'ü'", 6), ("]", 4), ("+", 3), ("1", 4),
-    ]  # fmt: skip
-    assert list(statements("this is no python")) == []
-    assert ast.parse(source)
-
-
 REFUSED = [
     (["ranks", "--tokens=0"], "tokens=0: expected a positive whole number"),
     (["ranks", "--penalty=-1"], "penalty=-1.0: expected a number from 0"),
     (["ranks", "data.limit=3"], "does not apply to what is known of the run's own data"),
     (["ranks", "--step=7"], "no whole checkpoint of step 7"),
-    (["python_tree"], "the run was not trained on Python"),
     (["conll2003"], "the run has no tokenizer"),
     (["rankz"], "there is no such task"),
 ]
@@ -214,12 +196,3 @@ def test_what_cannot_be_probed_is_one_line(
 def test_a_task_of_classes_is_refused_for_a_probe(folders: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["probe", str(folders / "gpt2"), "cola", f"runs={folders / 'runs'}"]) == 2
     assert "the answers are class, and a probe predicts tags" in capsys.readouterr().err
-
-
-def test_a_form_feed_ends_no_line():
-    source = 'import os\n\x0c\ndef é(x, *rest):\n    return [os.path(x + 1), "a"]\n\ny = é(3)\n'
-    assert [one.text.strip() for one in statements(source)] == [
-        "import os",
-        'def é(x, *rest):\n    return [os.path(x + 1), "a"]',
-        "y = é(3)",
-    ]

@@ -64,18 +64,18 @@ def test_the_slot_holds_every_format_and_nothing_else() -> None:
 @pytest.mark.parametrize(
     "blank",
     [
-        '"position": {"kind": "Rotary", "base": blank("no_such_key")}',
-        '"position": {"kind": blank("no_such_key")}',
-        '"embedding": {"kind": "Token", "norm": {"kind": "LayerNorm", "eps": blank("no_such_key")}}',
-        '"tie": blank("no_such_key", values={"yes": ["somewhere"]})',
-        '"block": {**Llama.model["block"], "channel": {"kind": "Gated", "activation": blank("a", values={})}}',
-        '"stack": {"kind": "Universal", "norm": "NoNorm", "before": blank("no_such_key", less=1)}',
+        '"position": {"kind": "Rotary", "base": Blank("no_such_key")}',
+        '"position": {"kind": Blank("no_such_key")}',
+        '"embedding": {"kind": "Token", "norm": {"kind": "LayerNorm", "eps": Blank("no_such_key")}}',
+        '"tie": Blank("no_such_key", values={"yes": ["somewhere"]})',
+        '"block": {**Llama.model["block"], "channel": {"kind": "Gated", "activation": Blank("a", values={})}}',
+        '"stack": {"kind": "Universal", "norm": "NoNorm", "before": Blank("no_such_key", less=1)}',
     ],
 )
 def test_a_format_with_a_blank_that_a_model_cannot_fill_hides_no_other(blank: str, tmp_path: Path) -> None:
     text = f"""
 from scaling.interop.formats import Llama
-from scaling.interop.template import blank
+from scaling.interop.template import Blank
 
 class Strange(Llama):
     architecture = "StrangeForCausalLM"

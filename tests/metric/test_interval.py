@@ -23,6 +23,15 @@ def test_the_bootstrap_of_an_accuracy_is_the_binomials():
     assert interval.high == pytest.approx(p + half, abs=0.01)
 
 
+@pytest.mark.parametrize(("right", "low", "high"), [(1, 0.9812, 1), (0, 0, 0.0188)])
+def test_where_all_or_none_are_right_the_interval_is_wilsons(right, low, high):
+    interval = bootstrap(build("metric", "Accuracy"), [right] * 200, [1] * 200)["accuracy"]
+    assert (interval.low, interval.high) == pytest.approx((low, high), abs=5e-5)
+    spans = bootstrap(build("metric", "SQuAD2"), ["x", ""] * 50, [["x"], []] * 50)
+    assert spans["f1"].low == pytest.approx(100 / 103.84, abs=1e-4)
+    assert spans["unanswerable_accuracy"].low == pytest.approx(50 / 53.84, abs=1e-4)
+
+
 @pytest.mark.parametrize("line", ["Correlation", "MCC", {"kind": "F1", "average": "macro"}])
 def test_a_sample_scores_as_its_examples_would(line):
     """The values of weights are those of a list in which each example is as often as its weight."""

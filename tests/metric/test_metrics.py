@@ -161,7 +161,8 @@ def test_squads_f1_by_hand():
     assert token_f1("in new york city", "new york") == pytest.approx(2 / 3)
     assert token_f1("x x y", "x z") == pytest.approx(2 * 1 / 5)
     assert token_f1("", "x") == 0
-    assert token_f1("", "") == 1
+    assert score("SQuAD", ["the"], [["a"]]) == {"f1": 0, "exact_match": 1}  # as in the script of 1.1, two empty texts
+    assert score("SQuAD2", ["the"], [[]])["f1"] == 1  # as in that of 2.0
     found = score("SQuAD", ["in New York City.", "The cat"], [["Boston", "New York"], ["cat", "a cat"]])
     assert found == pytest.approx({"f1": (2 / 3 + 1) / 2, "exact_match": 0.5})
 
@@ -269,6 +270,14 @@ def test_rouge_is_that_of_the_example_in_rouge_scores_manual():
     assert found["rouge_l"] == pytest.approx(2 * 0.625 * (5 / 9) / (0.625 + 5 / 9))
 
 
+def test_rouge_l_is_over_sentences():
+    """The words of a sentence in several others count together: 4 of 4 and of 5, where one line shares 2 of each."""
+    found = score("ROUGE", ["c d . a b"], ["a b . c d e"])
+    assert found["rouge_l"] == pytest.approx(2 * 4 / (4 + 5))
+    assert score("ROUGE", ["c d\na b"], ["a b\nc d e"])["rouge_l"] == found["rouge_l"]
+    assert score("ROUGE", ["c d a b"], ["a b c d e"])["rouge_l"] < found["rouge_l"]
+
+
 @pytest.mark.parametrize(
     "references", [["a cat", "a dog"], [["a cat", "one cat"], ["a dog", "x"]], ["a cat", ["a", "b"]]]
 )
@@ -286,7 +295,9 @@ def test_the_signature_of_bleu_is_what_sacrebleu_prints_for_its_score(references
 
 def test_the_signature_of_rouge_states_its_settings_and_version():
     signature = schema.build("metric", {"kind": "ROUGE", "stem": False}).signature(["a"])
-    assert signature == f"rouge1,rouge2,rougeL|stem:no|refs:best|package:rouge-score|version:{version('rouge-score')}"
+    assert (
+        signature == f"rouge1,rouge2,rougeLsum|stem:no|refs:best|package:rouge-score|version:{version('rouge-score')}"
+    )
     assert schema.build("metric", "Accuracy").signature(["a"]) is None
 
 

@@ -18,8 +18,7 @@ from scaling.data.plan import BatchSize
 from scaling.data.source import Vocabulary
 from scaling.data.task import Examples
 from scaling.errors import ScalingError
-from scaling.objective.answer import Answer
-from scaling.objective.objective import shared_room, starts
+from scaling.objective.answer import Answer, shared_room, starts
 from scaling.schema import build
 
 LABELS: dict[str, Any] = {"labels": ["no", "yes"], "metric": "Accuracy"}

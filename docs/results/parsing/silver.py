@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from scaling.data.corpus.document import opened
+from scaling.data.rows import opened
 from scaling.metric import BracketF1, trees
 from scaling.metric.trees import Tree
 

@@ -10,7 +10,7 @@ import json
 import sys
 from pathlib import Path
 
-from scaling.data.corpus.document import opened
+from scaling.data.rows import opened
 from scaling.metric import BracketF1, trees
 
 

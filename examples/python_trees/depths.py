@@ -1,15 +1,31 @@
-"""Statements of Python sources and the depth of their words in the syntax tree, by the interpreter's own parser."""
+"""Probes for the depth of each word in the syntax tree of Python sources, by the interpreter's own parser: what the
+layers of a run know of it.
+
+python examples/python_trees/depths.py RUN        of a run on data=python; depths from 1 to 8 and more
+"""
 
 from __future__ import annotations
 
+import argparse
 import ast
 import io
 import re
 import tokenize
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
+
+import scaling
+from scaling.data.codec import Codec
+from scaling.data.store import root
+from scaling.inside.probe import Labelled, Reading, baselines, probe, some
+from scaling.schema import build
+from scaling.training.finetune import corpus, pretrained
+
+DEEPEST = 8  # the last depth covers all further ones
 
 _LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")  # as the parser counts: a form feed ends no line
 _PLACED = ast.expr | ast.stmt | ast.excepthandler | ast.arg | ast.keyword | ast.alias
@@ -99,3 +115,43 @@ def _words(text: str, node: ast.stmt, first: int) -> tuple[Word, ...]:
             stop = offsets[token.end[0] - 1] + token.end[1]
             words.append(Word(start, stop, max(1, depths[start])))
     return tuple(words)
+
+
+def labelled(documents: Iterable[tuple[int, Any]], codec: Codec, reading: Reading) -> Iterator[Labelled]:
+    """The depth of each word of a top-level statement, from 1 up to `DEEPEST`."""
+    ends = set(codec.specials.values())
+    for _, tokens in documents:
+        text = codec.decode([token for token in tokens if int(token) not in ends])
+        for statement in statements(text):
+            encoding = codec.tokenizer.encode(statement.text, add_special_tokens=False)
+            starts, stops = np.array(encoding.offsets, np.int64).reshape(-1, 2).T
+            if reading.reads_back:  # the token with the word's last character
+                places = np.searchsorted(stops, [word.stop for word in statement.words], side="left")
+            else:
+                places = np.searchsorted(starts, [word.start for word in statement.words], side="right") - 1
+            depths = np.minimum([word.depth for word in statement.words], DEEPEST).astype(np.int64)
+            words = [statement.text[word.start : word.stop] for word in statement.words]
+            yield reading.labelled(encoding.ids, places, depths - 1, words)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("run", help="the beginning of a run's id")
+    parser.add_argument("--tokens", type=int, default=20_000, help="labelled words of each split (20,000)")
+    parser.add_argument("--runs", default="runs", help="the ledger (runs)")
+    options = parser.parse_args()
+    source = pretrained(options.run, options.runs)
+    model, data = scaling.load(source.folder), build("data", corpus(source, None, runs=options.runs))
+    codec, reading = model.tokenizer, Reading(model.family, model.ids, source.size["length"])
+    assert codec is not None
+    train, test = (
+        some(labelled(data.open(split, root(options.runs)).documents(), codec, reading), options.tokens)
+        for split in ("train", "validation")
+    )
+    print(baselines(train, test))
+    for score in probe(model.module, train, test, DEEPEST, pad=model.ids.get("pad", 0)):
+        print(score)
+
+
+if __name__ == "__main__":
+    main()

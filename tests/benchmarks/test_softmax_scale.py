@@ -7,7 +7,7 @@ import math
 import numpy as np
 import torch
 
-from scaling.inside.heads import _measured, saturation
+from benchmarks.softmax_scale import _measured, saturation
 
 
 def test_the_gradient_is_the_norm_of_torchs_jacobian() -> None:

@@ -1,0 +1,965 @@
+"""The architectures of transformers that are read and written, one table each; where several fit a model, the first."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from scaling.interop.template import ACTIVATIONS, Blank, Format, Name, Names, switch, table, tied
+from scaling.schema import overlay
+
+SIZES = ("width", "layers", "heads", "vocabulary", "length", "hidden")
+
+
+def _sizes(keys: str, *, length: int | None = None) -> dict[str, Any]:
+    """The section `size` by the keys of config.json, in the order of `SIZES`, and the length where none is written."""
+    size = {ours: Blank(theirs) for ours, theirs in zip(SIZES, keys.split())}
+    return size if length is None else {**size, "length": Blank(size["length"].keys[0], default=length)}
+
+
+def _stack(
+    kind: str,
+    norm: Any,
+    residual: Any,
+    mixer: Mapping[str, Any],
+    channel: Mapping[str, Any],
+    blocks: Any = "Serial",
+    **other: Any,
+) -> dict[str, Any]:
+    """The section `model` of a stack of equal blocks of attention and a feed-forward layer."""
+    return {
+        "kind": kind,
+        "embedding": "Token",
+        "pattern": "Causal" if kind == "Decoder" else "Bidirectional",
+        "block": {
+            "kind": blocks,
+            "branches": ["mixer", "channel"],
+            "norm": norm,
+            "residual": residual,
+            "mixer": {"kind": "Attention", **mixer},
+            "channel": {"kind": "Dense", **channel},
+        },
+        "stack": {"kind": "Sequential", "norm": norm},
+        "head": "Linear",
+        **other,
+    }
+
+
+def _activation(key: str, default: str) -> Any:
+    return Blank(key, default=default, values=ACTIVATIONS)
+
+
+def _norm(kind: str, key: str, default: float) -> dict[str, Any]:
+    return {"kind": kind, "eps": Blank(key, default=default)}
+
+
+_DECODER = "decoder.stack.blocks.*.branches"
+_ENCODER = "encoder.stack.blocks.*.branches"
+_QKVO = "{query,key,value,out}"
+
+# GPT-1 and GPT-2
+
+_GPT_NORM = _norm("LayerNorm", "layer_norm_epsilon", 1e-5)
+_GPT_SIZE = _sizes("n_embd n_layer n_head vocab_size n_positions")
+_GPT_BLOCKS = """
+    <block>.mixer.norm.{gain,bias}                           transformer.h.*.ln_1.{weight,bias}
+    <block>.mixer.piece.{query+key+value}.weight             transformer.h.*.attn.c_attn.weight       transposed
+    <block>.mixer.piece.{query+key+value}.bias               transformer.h.*.attn.c_attn.bias
+    <block>.mixer.piece.out.weight                           transformer.h.*.attn.c_proj.weight       transposed
+    <block>.mixer.piece.out.bias                             transformer.h.*.attn.c_proj.bias
+    <block>.channel.norm.{gain,bias}                         transformer.h.*.ln_2.{weight,bias}
+    <block>.channel.piece.hidden.weight                      transformer.h.*.mlp.c_fc.weight          transposed
+    <block>.channel.piece.hidden.bias                        transformer.h.*.mlp.c_fc.bias
+    <block>.channel.piece.out.weight                         transformer.h.*.mlp.c_proj.weight        transposed
+    <block>.channel.piece.out.bias                           transformer.h.*.mlp.c_proj.bias
+"""
+
+
+def _gpt(activation: Any, residual: str, last: Any) -> dict[str, Any]:
+    return _stack(
+        "Decoder",
+        _GPT_NORM,
+        {"kind": residual, "dropout": Blank("resid_pdrop", default=0.1)},
+        {"bias": True, "dropout": Blank("attn_pdrop", default=0.1)},
+        {"activation": activation, "bias": True},
+        embedding={"kind": "Token", "dropout": Blank("embd_pdrop", default=0.1)},
+        position="Learned",
+        stack={"kind": "Sequential", "norm": last},
+        tie=["decoder", "head"],
+    )
+
+
+class GPT1(Format):
+    """GPT-1: GPT-2 with norms behind the branches. (Radford et al. 2018)"""
+
+    architecture = "OpenAIGPTLMHeadModel"
+    config = {"model_type": "openai-gpt", "tie_word_embeddings": True}
+    # Its "gelu" has always been the tanh form.
+    model = _gpt(
+        Blank("afn", default="gelu", values={"gelu": ACTIVATIONS["gelu_new"], "relu": ACTIVATIONS["relu"]}),
+        "Post",
+        "NoNorm",
+    )
+    size = _GPT_SIZE
+    names = table(
+        """
+        decoder.embedding.table                              transformer.tokens_embed.weight
+        decoder.stack.positions.0.table                      transformer.positions_embed.weight
+        """
+        + _GPT_BLOCKS,
+        block=_DECODER,
+    )
+    prefix = "transformer."
+    copies = {"lm_head.weight": "transformer.tokens_embed.weight"}
+    derived = ("*.attn.bias", "*.position_ids")
+
+
+class GPT2(Format):
+    """GPT-2: pre-norm, learned positions, one table. (Radford et al. 2019)"""
+
+    architecture = "GPT2LMHeadModel"
+    config = {
+        "model_type": "gpt2",
+        "scale_attn_weights": True,
+        "scale_attn_by_inverse_layer_idx": False,
+        "reorder_and_upcast_attn": False,
+        "add_cross_attention": False,
+        "tie_word_embeddings": True,
+    }
+    model = _gpt(_activation("activation_function", "gelu_new"), "Pre", _GPT_NORM)
+    size = {**_GPT_SIZE, "hidden": Blank("n_inner", default=None)}
+    names = table(
+        """
+        decoder.embedding.table                              transformer.wte.weight
+        decoder.stack.positions.0.table                      transformer.wpe.weight
+        decoder.stack.norm.{gain,bias}                       transformer.ln_f.{weight,bias}
+        """
+        + _GPT_BLOCKS,
+        block=_DECODER,
+    )
+    prefix = "transformer."
+    copies = {"lm_head.weight": "transformer.wte.weight"}
+    derived = ("*.attn.bias", "*.attn.masked_bias")
+
+
+# OPT and BLOOM
+
+_OPT_BIAS = switch("enable_bias", default=True)
+_OPT_AFFINE = switch("layer_norm_elementwise_affine", default=True)
+
+
+class OPT(Format):
+    """OPT: pre-norm, ReLU, positions counted from 2, one table. (Zhang et al. 2022) Galactica is OPT with GeLU and
+    without biases. (Taylor et al. 2022)
+
+    But for the size of 350M, which is post-norm and has a narrower table than stream.
+    """
+
+    architecture = "OPTForCausalLM"
+    config = {
+        "model_type": "opt",
+        "do_layer_norm_before": True,
+        "_remove_final_layer_norm": False,
+        "layerdrop": 0.0,
+    }
+    model = _stack(
+        "Decoder",
+        {"kind": "LayerNorm", "gain": _OPT_AFFINE, "bias": _OPT_AFFINE},
+        {"kind": "Pre", "dropout": Blank("dropout", default=0.1)},
+        {"bias": _OPT_BIAS, "dropout": Blank("attention_dropout", default=0.0)},
+        {"activation": _activation("activation_function", "relu"), "bias": _OPT_BIAS},
+        position={"kind": "Learned", "offset": 2},
+        tie=tied("decoder"),
+    )
+    size = {
+        **_sizes(
+            "hidden_size num_hidden_layers num_attention_heads vocab_size max_position_embeddings ffn_dim", length=2048
+        ),
+        "width": Blank("hidden_size", "word_embed_proj_dim"),
+    }
+    names = table(
+        """
+        decoder.embedding.table                                  model.decoder.embed_tokens.weight
+        decoder.stack.positions.0.table                          model.decoder.embed_positions.weight
+        <block>.mixer.norm.{gain,bias}                           <layer>.self_attn_layer_norm.{weight,bias}
+        <block>.mixer.piece.<maps>.{weight,bias}                 <layer>.self_attn.<qkvo>.{weight,bias}
+        <block>.channel.norm.{gain,bias}                         <layer>.final_layer_norm.{weight,bias}
+        <block>.channel.piece.{hidden,out}.{weight,bias}         <layer>.{fc1,fc2}.{weight,bias}
+        decoder.stack.norm.{gain,bias}                           model.decoder.final_layer_norm.{weight,bias}
+        head.weight                                              lm_head.weight
+        """,
+        block=_DECODER,
+        layer="model.decoder.layers.*",
+        maps=_QKVO,
+        qkvo="{q_proj,k_proj,v_proj,out_proj}",
+    )
+    prefix = "model."
+    copies = {"lm_head.weight": "model.decoder.embed_tokens.weight"}
+
+
+_BLOOM_NORM = _norm("LayerNorm", "layer_norm_epsilon", 1e-5)
+
+
+class BLOOM(Format):
+    """BLOOM: pre-norm, ALiBi, a norm on the embeddings, one table. (Le Scao et al. 2022)"""
+
+    architecture = "BloomForCausalLM"
+    config = {"model_type": "bloom", "apply_residual_connection_post_layernorm": False}
+    model = _stack(
+        "Decoder",
+        _BLOOM_NORM,
+        {"kind": "Pre", "dropout": Blank("hidden_dropout", default=0.0)},
+        {"bias": True, "dropout": Blank("attention_dropout", default=0.0)},
+        {"activation": ACTIVATIONS["gelu_new"], "bias": True},
+        embedding={"kind": "Token", "norm": _BLOOM_NORM},
+        position="ALiBi",
+        tie=tied("decoder"),
+    )
+    size = {
+        "width": Blank("hidden_size", "n_embed"),
+        "layers": Blank("n_layer", "num_hidden_layers"),
+        "heads": Blank("n_head", "num_attention_heads"),
+        "vocabulary": Blank("vocab_size"),
+        "length": Blank("seq_length", default=2048),
+    }
+    names = table(
+        """
+        decoder.embedding.table                                transformer.word_embeddings.weight
+        decoder.embedding.norm.{gain,bias}                     transformer.word_embeddings_layernorm.{weight,bias}
+        <block>.mixer.norm.{gain,bias}                         <layer>.input_layernorm.{weight,bias}
+        <block>.mixer.piece.{query+key+value}.{weight,bias}    <layer>.self_attention.<joined>.{weight,bias} by_head
+        <block>.mixer.piece.out.{weight,bias}                  <layer>.self_attention.dense.{weight,bias}
+        <block>.channel.norm.{gain,bias}                       <layer>.post_attention_layernorm.{weight,bias}
+        <block>.channel.piece.hidden.{weight,bias}             <layer>.mlp.dense_h_to_4h.{weight,bias}
+        <block>.channel.piece.out.{weight,bias}                <layer>.mlp.dense_4h_to_h.{weight,bias}
+        decoder.stack.norm.{gain,bias}                         transformer.ln_f.{weight,bias}
+        head.weight                                            lm_head.weight
+        """,
+        block=_DECODER,
+        layer="transformer.h.*",
+        joined="query_key_value",
+    )
+    prefix = "transformer."
+    copies = {"lm_head.weight": "transformer.word_embeddings.weight"}
+
+
+# Encoders with the heads of tasks
+
+_OUT = "head.out.{weight,bias}   classifier.{weight,bias}"
+_SPAN = "head.out.{weight,bias}   qa_outputs.{weight,bias}"
+
+
+def _with_heads(
+    body: type[Format], names: str, places: Mapping[str, str], pool: Mapping[str, Any], pooled: str, dropout: Any
+) -> list[type[Format]]:
+    """The formats of a pretrained encoder with a head for a class of the text, one for tags, and one for a span, each
+    of which has its own table.
+
+    `names` are those of the body's tensors, `pool` is what the head of a class does before its classes, and `pooled`
+    names its tensors. (Devlin et al. 2018, sections 4 and 5)
+    """
+    title, stem = str(body.__doc__).partition(":")[0], body.architecture.partition("For")[0]
+    classes = Names("id2label")
+    sequence = {"kind": "Sequence", "classes": classes, **pool}
+    tokens = {"kind": "Tokens", "classes": classes, "dropout": dropout}
+    heads: list[tuple[str, str, str, dict[str, Any], str]] = [
+        ("Classifying", "a class of the text", "SequenceClassification", sequence, pooled),
+        ("Tagging", "a class of each token", "TokenClassification", tokens, _OUT),
+        ("Answering", "a span of the text", "QuestionAnswering", {"kind": "Span"}, _SPAN),
+    ]
+    return [
+        type(
+            f"{prefix}{body.__name__}",
+            (body,),
+            {
+                "__doc__": f"{title} with {answer}. (Devlin et al. 2018)",
+                "__module__": body.__module__,
+                "architecture": f"{stem}For{task}",
+                "model": {**body.model, "head": head, "sentence": None, "tie": []},
+                "names": table(f"{names}\n{tensors}", **places),
+                "copies": {},
+            },
+        )
+        for prefix, answer, task, head, tensors in heads
+    ]
+
+
+# BERT, RoBERTa, XLM-R
+
+_BERT_ACTIVATION = _activation("hidden_act", "gelu")
+_BERT_NORM = _norm("LayerNorm", "layer_norm_eps", 1e-12)
+_BERT_DROPOUT = Blank("hidden_dropout_prob", default=0.1)
+# A head of tasks drops as the stack does where its own fraction is not written.
+_HEAD_DROPOUT = Blank("classifier_dropout", "hidden_dropout_prob", default=0.1)
+_POOL = {"activation": "Tanh", "dropout": _HEAD_DROPOUT}
+_BERT_KEYS = "hidden_size num_hidden_layers num_attention_heads vocab_size max_position_embeddings intermediate_size"
+_BERT_SIZE = _sizes(_BERT_KEYS)
+_BERT_CONFIG = {
+    "is_decoder": False,
+    "add_cross_attention": False,
+    "position_embedding_type": "absolute",
+    "tie_word_embeddings": True,
+}
+_BERT_BODY = """
+    encoder.embedding.table                              <name>.embeddings.word_embeddings.weight
+    encoder.embedding.segments                           <name>.embeddings.token_type_embeddings.weight
+    encoder.embedding.norm.{gain,bias}                   <name>.embeddings.LayerNorm.{weight,bias}
+    encoder.stack.positions.0.table                      <name>.embeddings.position_embeddings.weight
+    <block>.mixer.piece.{query,key,value}.{weight,bias}  <layer>.attention.self.{query,key,value}.{weight,bias}
+    <block>.mixer.piece.out.{weight,bias}                <layer>.attention.output.dense.{weight,bias}
+    <block>.mixer.norm.{gain,bias}                       <layer>.attention.output.LayerNorm.{weight,bias}
+    <block>.channel.piece.hidden.{weight,bias}           <layer>.intermediate.dense.{weight,bias}
+    <block>.channel.piece.out.{weight,bias}              <layer>.output.dense.{weight,bias}
+    <block>.channel.norm.{gain,bias}                     <layer>.output.LayerNorm.{weight,bias}
+"""
+_IN_BERT, _IN_ROBERTA, _IN_ELECTRA = (
+    {"name": name, "layer": f"{name}.encoder.layer.*", "block": _ENCODER} for name in ("bert", "roberta", "electra")
+)
+
+
+def _bert(position: Any, sentence: Any) -> dict[str, Any]:
+    return _stack(
+        "Encoder",
+        _BERT_NORM,
+        {"kind": "Post", "dropout": _BERT_DROPOUT},
+        {"bias": True, "dropout": Blank("attention_probs_dropout_prob", default=0.1)},
+        {"activation": _BERT_ACTIVATION, "bias": True},
+        embedding={
+            "kind": "Token",
+            "segments": Blank("type_vocab_size", default=2, least=1),
+            "norm": _BERT_NORM,
+            "dropout": _BERT_DROPOUT,
+        },
+        position=position,
+        stack={"kind": "Sequential", "norm": "NoNorm"},
+        head={"kind": "Transform", "activation": _BERT_ACTIVATION, "norm": _BERT_NORM, "bias": True},
+        sentence=sentence,
+        tie=["encoder", "head"],
+    )
+
+
+class BERT(Format):
+    """BERT: post-norm, segments, a head for masked words and one for the next sentence. (Devlin et al. 2018)"""
+
+    architecture = "BertForPreTraining"
+    config = {"model_type": "bert", **_BERT_CONFIG}
+    model = _bert("Learned", {"kind": "NextSentence", "activation": "Tanh"})
+    size = _BERT_SIZE
+    names = table(
+        _BERT_BODY
+        + """
+        head.dense.{weight,bias}                             cls.predictions.transform.dense.{weight,bias}
+        head.norm.{gain,bias}                                cls.predictions.transform.LayerNorm.{weight,bias}
+        head.bias                                            cls.predictions.bias
+        sentence.pool.{weight,bias}                          bert.pooler.dense.{weight,bias}
+        sentence.out.{weight,bias}                           cls.seq_relationship.{weight,bias}
+        """,
+        **_IN_BERT,
+    )
+    prefix = "bert."
+    copies = {
+        "cls.predictions.decoder.weight": "bert.embeddings.word_embeddings.weight",
+        "cls.predictions.decoder.bias": "cls.predictions.bias",
+    }
+    derived = ("bert.embeddings.position_ids",)
+
+
+class MaskedBERT(BERT):
+    """BERT without its next-sentence head. (Devlin et al. 2018)"""
+
+    architecture = "BertForMaskedLM"
+    model = _bert("Learned", None)
+
+
+_BERT_POOLED = "head.pool.{weight,bias}   bert.pooler.dense.{weight,bias}\n" + _OUT
+ClassifyingBERT, TaggingBERT, AnsweringBERT = _with_heads(
+    BERT, _BERT_BODY, _IN_BERT, _POOL, _BERT_POOLED, _HEAD_DROPOUT
+)
+
+
+class RoBERTa(Format):
+    """RoBERTa: BERT without next sentence, positions counted from 2. (Liu et al. 2019)"""
+
+    architecture = "RobertaForMaskedLM"
+    # Its positions are counted from one after the padding's.
+    config = {"model_type": "roberta", "pad_token_id": 1, **_BERT_CONFIG}
+    model = _bert({"kind": "Learned", "offset": 2}, None)
+    size = {**_BERT_SIZE, "length": Blank("max_position_embeddings", less=2)}
+    names = table(
+        _BERT_BODY
+        + """
+        head.dense.{weight,bias}                             lm_head.dense.{weight,bias}
+        head.norm.{gain,bias}                                lm_head.layer_norm.{weight,bias}
+        head.bias                                            lm_head.bias
+        """,
+        **_IN_ROBERTA,
+    )
+    prefix = "roberta."
+    copies = {
+        "lm_head.decoder.weight": "roberta.embeddings.word_embeddings.weight",
+        "lm_head.decoder.bias": "lm_head.bias",
+    }
+    derived = ("roberta.embeddings.position_ids",)
+
+
+# transformers drops before the first layer of the head of a class too; ours drops behind it alone.
+_ROBERTA_POOLED = """
+    head.pool.{weight,bias}                              classifier.dense.{weight,bias}
+    head.out.{weight,bias}                               classifier.out_proj.{weight,bias}
+"""
+ClassifyingRoBERTa, TaggingRoBERTa, AnsweringRoBERTa = _with_heads(
+    RoBERTa, _BERT_BODY, _IN_ROBERTA, _POOL, _ROBERTA_POOLED, _HEAD_DROPOUT
+)
+
+
+class XLMR(RoBERTa):
+    """XLM-R: RoBERTa over a hundred languages. (Conneau et al. 2020)"""
+
+    architecture = "XLMRobertaForMaskedLM"
+    config = {**RoBERTa.config, "model_type": "xlm-roberta"}
+
+
+ClassifyingXLMR, TaggingXLMR, AnsweringXLMR = _with_heads(
+    XLMR, _BERT_BODY, _IN_ROBERTA, _POOL, _ROBERTA_POOLED, _HEAD_DROPOUT
+)
+
+# DistilBERT
+
+_DISTIL_ACTIVATION = _activation("activation", "gelu")
+_DISTIL_NORM = {"kind": "LayerNorm", "eps": 1e-12}
+_DISTIL_DROPOUT = Blank("dropout", default=0.1)
+_DISTIL_BODY = """
+    encoder.embedding.table                                  distilbert.embeddings.word_embeddings.weight
+    encoder.embedding.norm.{gain,bias}                       distilbert.embeddings.LayerNorm.{weight,bias}
+    encoder.stack.positions.0.table                          distilbert.embeddings.position_embeddings.weight
+    <block>.mixer.piece.{query,key,value,out}.{weight,bias}  <layer>.attention.{q,k,v,out}_lin.{weight,bias}
+    <block>.mixer.norm.{gain,bias}                           <layer>.sa_layer_norm.{weight,bias}
+    <block>.channel.piece.{hidden,out}.{weight,bias}         <layer>.ffn.{lin1,lin2}.{weight,bias}
+    <block>.channel.norm.{gain,bias}                         <layer>.output_layer_norm.{weight,bias}
+"""
+_IN_DISTIL = {"block": _ENCODER, "layer": "distilbert.transformer.layer.*"}
+
+
+class DistilBERT(Format):
+    """DistilBERT: BERT without segments. (Sanh et al. 2019)
+
+    transformers drops nothing behind its attention; ours drops behind both branches alike.
+    """
+
+    architecture = "DistilBertForMaskedLM"
+    config = {"model_type": "distilbert", "sinusoidal_pos_embds": False}
+    model = overlay(
+        MaskedBERT.model,
+        {
+            "embedding": {"kind": "Token", "norm": _DISTIL_NORM, "dropout": _DISTIL_DROPOUT},
+            "block": {
+                "norm": _DISTIL_NORM,
+                "residual": {"kind": "Post", "dropout": _DISTIL_DROPOUT},
+                "mixer": {"dropout": Blank("attention_dropout", default=0.1)},
+                "channel": {"activation": _DISTIL_ACTIVATION},
+            },
+            "head": {"activation": _DISTIL_ACTIVATION, "norm": _DISTIL_NORM},
+            "tie": tied("encoder"),
+        },
+    )
+    size = _sizes("dim n_layers n_heads vocab_size max_position_embeddings hidden_dim", length=512)
+    names = table(
+        _DISTIL_BODY
+        + """
+        head.dense.{weight,bias}                                 vocab_transform.{weight,bias}
+        head.norm.{gain,bias}                                    vocab_layer_norm.{weight,bias}
+        head.{weight,bias}                                       vocab_projector.{weight,bias}
+        """,
+        **_IN_DISTIL,
+    )
+    prefix = "distilbert."
+    copies = {"vocab_projector.weight": "distilbert.embeddings.word_embeddings.weight"}
+    derived = ("distilbert.embeddings.position_ids",)
+
+
+# transformers drops what the head of a span reads; ours does not.
+ClassifyingDistilBERT, TaggingDistilBERT, AnsweringDistilBERT = _with_heads(
+    DistilBERT,
+    _DISTIL_BODY,
+    _IN_DISTIL,
+    {"activation": "ReLU", "dropout": Blank("seq_classif_dropout", default=0.2)},
+    "head.pool.{weight,bias}   pre_classifier.{weight,bias}\n" + _OUT,
+    _DISTIL_DROPOUT,
+)
+
+# Encoders whose embeddings may be narrower than the stream: ELECTRA's generators, ALBERT
+
+_WIDTH = Blank("embedding_size", default=128)
+
+
+class ELECTRA(Format):
+    """ELECTRA's generator: BERT whose embeddings are of another width than the stream. (Clark et al. 2020)"""
+
+    architecture = "ElectraForMaskedLM"
+    config = {"model_type": "electra", "is_decoder": False, "add_cross_attention": False}
+    model = overlay(
+        MaskedBERT.model,
+        {
+            "embedding": {**MaskedBERT.model["embedding"], "kind": "Projected", "width": _WIDTH},
+            "head": {"activation": ACTIVATIONS["gelu"], "width": _WIDTH},
+            "tie": tied("encoder"),
+        },
+    )
+    size = _sizes(_BERT_KEYS, length=512)
+    names = table(
+        _BERT_BODY
+        + """
+        encoder.embedding.projection.{weight,bias}           electra.embeddings_project.{weight,bias}
+        head.dense.{weight,bias}                             generator_predictions.dense.{weight,bias}
+        head.norm.{gain,bias}                                generator_predictions.LayerNorm.{weight,bias}
+        head.{weight,bias}                                   generator_lm_head.{weight,bias}
+        """,
+        **_IN_ELECTRA,
+    )
+    prefix = "electra."
+    copies = {"generator_lm_head.weight": "electra.embeddings.word_embeddings.weight"}
+    derived = ("electra.embeddings.position_ids",)
+
+
+class PlainELECTRA(ELECTRA):
+    """ELECTRA's generator where embeddings are as wide as the stream. (Clark et al. 2020)"""
+
+    model = overlay(
+        ELECTRA.model,
+        {"embedding": MaskedBERT.model["embedding"], "head": {**ELECTRA.model["head"], "width": None}},
+    )
+    size = {**ELECTRA.size, "width": Blank("hidden_size", "embedding_size")}
+
+
+_ALBERT_ACTIVATION = _activation("hidden_act", "gelu_new")
+_ALBERT_DROPOUT = Blank("hidden_dropout_prob", default=0.0)
+
+
+class ALBERT(Format):
+    """ALBERT: BERT of one block run again and again, with narrow embeddings. (Lan et al. 2019)
+
+    transformers drops nothing behind its feed-forward layers; ours drops behind both branches alike. No released size
+    has dropout.
+    """
+
+    architecture = "AlbertForPreTraining"
+    config = {"model_type": "albert", "num_hidden_groups": 1, "inner_group_num": 1, "tie_word_embeddings": True}
+    model = overlay(
+        BERT.model,
+        {
+            "embedding": {
+                **BERT.model["embedding"],
+                "kind": "Projected",
+                "width": _WIDTH,
+                "dropout": _ALBERT_DROPOUT,
+            },
+            "block": {
+                "residual": {"kind": "Post", "dropout": _ALBERT_DROPOUT},
+                "mixer": {"dropout": Blank("attention_probs_dropout_prob", default=0.0)},
+                "channel": {"activation": _ALBERT_ACTIVATION},
+            },
+            "stack": {"kind": "Sequential", "norm": "NoNorm", "distinct": 1},
+            "head": {"activation": _ALBERT_ACTIVATION, "width": _WIDTH},
+            "sentence": {
+                "kind": "NextSentence",
+                "activation": "Tanh",
+                "dropout": Blank("classifier_dropout_prob", default=0.1),
+            },
+        },
+    )
+    size = _sizes(_BERT_KEYS, length=512)
+    names = table(
+        """
+        encoder.embedding.table                              <part>.embeddings.word_embeddings.weight
+        encoder.embedding.segments                           <part>.embeddings.token_type_embeddings.weight
+        encoder.embedding.norm.{gain,bias}                   <part>.embeddings.LayerNorm.{weight,bias}
+        encoder.embedding.projection.{weight,bias}           <part>.encoder.embedding_hidden_mapping_in.{weight,bias}
+        encoder.stack.positions.0.table                      <part>.embeddings.position_embeddings.weight
+        <block>.mixer.piece.<maps>.{weight,bias}             <layer>.attention.{query,key,value,dense}.{weight,bias}
+        <block>.mixer.norm.{gain,bias}                       <layer>.attention.LayerNorm.{weight,bias}
+        <block>.channel.piece.{hidden,out}.{weight,bias}     <layer>.{ffn,ffn_output}.{weight,bias}
+        <block>.channel.norm.{gain,bias}                     <layer>.full_layer_layer_norm.{weight,bias}
+        head.dense.{weight,bias}                             predictions.dense.{weight,bias}
+        head.norm.{gain,bias}                                predictions.LayerNorm.{weight,bias}
+        head.bias                                            predictions.bias
+        sentence.pool.{weight,bias}                          <part>.pooler.{weight,bias}
+        sentence.out.{weight,bias}                           sop_classifier.classifier.{weight,bias}
+        """,
+        maps=_QKVO,
+        block="encoder.stack.blocks.0.branches",
+        layer="<part>.encoder.albert_layer_groups.0.albert_layers.0",
+        part="albert",
+    )
+    prefix = "albert."
+    copies = {
+        "predictions.decoder.weight": "albert.embeddings.word_embeddings.weight",
+        "predictions.decoder.bias": "predictions.bias",
+    }
+    derived = ("albert.embeddings.position_ids",)
+
+
+class MaskedALBERT(ALBERT):
+    """ALBERT without its sentence-order head. (Lan et al. 2019)"""
+
+    architecture = "AlbertForMaskedLM"
+    model = {**ALBERT.model, "sentence": None}
+
+
+# Encoder-decoders: T5, BART, Marian
+
+
+def _two_towers(cross: Mapping[str, Any]) -> dict[str, Any]:
+    """What a decoder has besides an encoder."""
+    block = {"branches": ["mixer", "cross", "channel"], "cross": {"kind": "CrossAttention", **cross}}
+    return {"encoder": {}, "decoder": {"pattern": "Causal", "block": block}}
+
+
+_T5_NORM = _norm("RMSNorm", "layer_norm_epsilon", 1e-6)
+_T5_DROPOUT = Blank("dropout_rate", default=0.1)
+_T5_ATTENTION = {"scale": "none", "dropout": _T5_DROPOUT}
+
+
+def _t5(channel: dict[str, Any], tie: list[str]) -> dict[str, Any]:
+    return _stack(
+        "EncoderDecoder",
+        _T5_NORM,
+        {"kind": "Pre", "dropout": _T5_DROPOUT},
+        _T5_ATTENTION,
+        {**channel, "bias": False, "dropout": _T5_DROPOUT},
+        embedding={"kind": "Token", "dropout": _T5_DROPOUT},
+        position={
+            "kind": "RelativeBias",
+            "buckets": Blank("relative_attention_num_buckets", default=32),
+            "distance": Blank("relative_attention_max_distance", default=128),
+        },
+        stack={"kind": "Sequential", "norm": _T5_NORM, "dropout": _T5_DROPOUT},
+        **_two_towers(_T5_ATTENTION),
+        head={
+            "kind": "Linear",
+            # The first key is the newer one; the second also stated whether the tables were tied.
+            "scale": Blank(
+                "scale_decoder_outputs",
+                "tie_word_embeddings",
+                default=True,
+                values={True: "inverse_sqrt_width", False: "none"},
+            ),
+        },
+        tie=tie,
+    )
+
+
+def _t5_names(ours: str, theirs: str) -> tuple[Name, ...]:
+    """The table, with what the feed-forward layer's matrices are called."""
+    return table(
+        """
+        encoder.embedding.table                      shared.weight
+        <tower>.stack.positions.0.table              <tower>.<first>.relative_attention_bias.weight
+        <tower>.<block>.mixer.norm.gain              <tower>.block.*.layer.0.layer_norm.weight
+        <tower>.<block>.mixer.piece.<maps>.weight    <tower>.block.*.layer.0.SelfAttention.{q,k,v,o}.weight
+        decoder.<block>.cross.norm.gain              decoder.block.*.layer.1.layer_norm.weight
+        decoder.<block>.cross.piece.<maps>.weight    decoder.block.*.layer.1.EncDecAttention.{q,k,v,o}.weight
+        <tower>.<block>.channel.norm.gain            <last>.layer_norm.weight
+        <tower>.<block>.channel.piece.<ours>.weight  <last>.DenseReluDense.<theirs>.weight
+        <tower>.stack.norm.gain                      <tower>.final_layer_norm.weight
+        head.weight                                  lm_head.weight
+        """,
+        block="stack.blocks.*.branches",
+        first="block.0.layer.0.SelfAttention",
+        tower="{encoder,decoder}",
+        last="{encoder.block.*.layer.1,decoder.block.*.layer.2}",
+        maps=_QKVO,
+        ours=ours,
+        theirs=theirs,
+    )
+
+
+class T5(Format):
+    """T5 v1.0: pre-norm, relative bias, one table. (Raffel et al. 2019)"""
+
+    architecture = "T5ForConditionalGeneration"
+    config = {"model_type": "t5", "feed_forward_proj": "relu", "is_encoder_decoder": True}
+    model = _t5({"kind": "Dense", "activation": "ReLU"}, ["encoder", "decoder", "head"])
+    size = {
+        "width": Blank("d_model"),
+        "heads": Blank("num_heads"),
+        "head_width": Blank("d_kv"),
+        "hidden": Blank("d_ff"),
+        "vocabulary": Blank("vocab_size"),
+        "length": Blank("n_positions", default=512),
+        "encoder": {"layers": Blank("num_layers")},
+        "decoder": {"layers": Blank("num_decoder_layers", "num_layers")},
+    }
+    names = _t5_names("{hidden,out}", "{wi,wo}")
+    # A table that is not in the file is the shared one: releases of transformers differ in what they leave out.
+    copies = dict.fromkeys(
+        ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight", "lm_head.weight"), "shared.weight"
+    )
+    omitted = ("lm_head.weight",)
+
+
+class T5v1_1(T5):
+    """T5 v1.1: gated feed-forward layers, an output table of its own. (Shazeer 2020)"""
+
+    config = {**T5.config, "feed_forward_proj": "gated-gelu"}
+    model = _t5({"kind": "Gated", "activation": ACTIVATIONS["gelu_new"]}, ["encoder", "decoder"])
+    names = _t5_names("{gate,hidden,out}", "{wi_0,wi_1,wo}")
+
+
+_BART_DROPOUT = Blank("dropout", default=0.1)
+_BART_ATTENTION = {"bias": True, "dropout": Blank("attention_dropout", default=0.0)}
+
+
+def _bart(position: Any, norm: Any, head: Any) -> dict[str, Any]:
+    return _stack(
+        "EncoderDecoder",
+        "LayerNorm",
+        {"kind": "Post", "dropout": _BART_DROPOUT},
+        _BART_ATTENTION,
+        {
+            "activation": _activation("activation_function", "gelu"),
+            "bias": True,
+            "dropout": Blank("activation_dropout", default=0.0),
+        },
+        embedding={
+            "kind": "Token",
+            "scale": Blank("scale_embedding", default=False, values={False: "none", True: "sqrt_width"}),
+            "norm": norm,
+            "dropout": _BART_DROPOUT,
+        },
+        position=position,
+        stack={"kind": "Sequential", "norm": "NoNorm"},
+        **_two_towers(_BART_ATTENTION),
+        head=head,
+        tie=["encoder", "decoder", "head"],
+    )
+
+
+def _bart_names(more: str) -> tuple[Name, ...]:
+    return table(
+        """
+        encoder.embedding.table                          model.shared.weight
+        <tower>.mixer.piece.<maps>.{weight,bias}         <layer>.self_attn.<qkvo>.{weight,bias}
+        <tower>.mixer.norm.{gain,bias}                   <layer>.self_attn_layer_norm.{weight,bias}
+        <tower>.cross.piece.<maps>.{weight,bias}         <layer>.encoder_attn.<qkvo>.{weight,bias}
+        <tower>.cross.norm.{gain,bias}                   <layer>.encoder_attn_layer_norm.{weight,bias}
+        <tower>.channel.piece.{hidden,out}.{weight,bias} <layer>.{fc1,fc2}.{weight,bias}
+        <tower>.channel.norm.{gain,bias}                 <layer>.final_layer_norm.{weight,bias}
+        """
+        + more,
+        tower="{encoder,decoder}.stack.blocks.*.branches",
+        layer="model.{encoder,decoder}.layers.*",
+        maps=_QKVO,
+        qkvo="{q_proj,k_proj,v_proj,out_proj}",
+    )
+
+
+_BART_CONFIG = {
+    "normalize_before": False,
+    "add_final_layer_norm": False,
+    "is_encoder_decoder": True,
+    "encoder_layerdrop": 0.0,
+    "decoder_layerdrop": 0.0,
+    "tie_word_embeddings": True,
+}
+_BART_TABLES = ("lm_head", "model.encoder.embed_tokens", "model.decoder.embed_tokens")
+_BART_COPIES = {f"{name}.weight": "model.shared.weight" for name in _BART_TABLES}
+
+
+class BART(Format):
+    """BART: post-norm, learned positions, one table. (Lewis et al. 2019)"""
+
+    architecture = "BartForConditionalGeneration"
+    # Releases before 2021 could leave these out or turn them round.
+    config = {"model_type": "bart", "normalize_embedding": True, "static_position_embeddings": False, **_BART_CONFIG}
+    model = _bart({"kind": "Learned", "offset": 2}, "LayerNorm", "Linear")
+    size = {
+        "width": Blank("d_model"),
+        "vocabulary": Blank("vocab_size"),
+        "length": Blank("max_position_embeddings", default=1024),
+        **{
+            tower: {
+                "layers": Blank(f"{tower}_layers"),
+                "heads": Blank(f"{tower}_attention_heads"),
+                "hidden": Blank(f"{tower}_ffn_dim"),
+            }
+            for tower in ("encoder", "decoder")
+        },
+    }
+    names = _bart_names("""
+        {encoder,decoder}.embedding.norm.{gain,bias}     model.{encoder,decoder}.layernorm_embedding.{weight,bias}
+        {encoder,decoder}.stack.positions.0.table        model.{encoder,decoder}.embed_positions.weight
+    """)
+    prefix = "model."
+    copies = _BART_COPIES
+    zeros = ("final_logits_bias",)
+
+
+class Marian(Format):
+    """Marian: post-norm, sinusoids, one table and a bias onto it. (Junczys-Dowmunt et al. 2018)"""
+
+    architecture = "MarianMTModel"
+    config = {
+        "model_type": "marian",
+        "normalize_embedding": False,
+        "share_encoder_decoder_embeddings": True,
+        **_BART_CONFIG,
+    }
+    model = _bart({"kind": "Sinusoidal", "layout": "halves"}, None, {"kind": "Linear", "bias": True})
+    size = BART.size
+    names = _bart_names("head.bias  final_logits_bias  row")
+    prefix = "model."
+    copies = _BART_COPIES
+    derived = ("model.*.embed_positions.weight",)
+
+
+# Llama and its relatives, and GPT-NeoX, which is Pythia's format
+
+_RMS = _norm("RMSNorm", "rms_norm_eps", 1e-6)
+_UNTIED = tied("decoder", default=False)
+_LLAMA_SIZE = _sizes(_BERT_KEYS, length=2048)
+_ROPE = {"rope_parameters.rope_type": "default", "rope_scaling": None}
+
+
+class Llama(Format):
+    """Llama: RMSNorm, SwiGLU, rotary positions. (Touvron et al. 2023)"""
+
+    architecture = "LlamaForCausalLM"
+    config = {"model_type": "llama", **_ROPE}
+    model = _stack(
+        "Decoder",
+        _RMS,
+        "Pre",
+        {"bias": switch("attention_bias", default=False), "dropout": Blank("attention_dropout", default=0.0)},
+        {"kind": "Gated", "activation": _activation("hidden_act", "silu"), "bias": switch("mlp_bias", default=False)},
+        position={"kind": "Rotary", "base": Blank("rope_parameters.rope_theta", "rope_theta", default=10000.0)},
+        tie=_UNTIED,
+    )
+    size = {
+        **_LLAMA_SIZE,
+        "key_heads": Blank("num_key_value_heads", "num_attention_heads"),
+        "head_width": Blank("head_dim", default=None),
+    }
+    names = table(
+        """
+        decoder.embedding.table                                  model.embed_tokens.weight
+        <block>.mixer.norm.gain                                  <layer>.input_layernorm.weight
+        <block>.mixer.piece.<maps>.{weight,bias}                 <layer>.self_attn.{q,k,v,o}_proj.{weight,bias}
+        <block>.channel.norm.gain                                <layer>.post_attention_layernorm.weight
+        <block>.channel.piece.{gate,hidden,out}.{weight,bias}    <layer>.mlp.{gate,up,down}_proj.{weight,bias}
+        decoder.stack.norm.gain                                  model.norm.weight
+        head.weight                                              lm_head.weight
+        """,
+        maps=_QKVO,
+        block=_DECODER,
+        layer="model.layers.*",
+    )
+    prefix = "model."
+    copies = {"lm_head.weight": "model.embed_tokens.weight"}
+    derived = ("*.rotary_emb.inv_freq",)
+
+
+class Mistral(Llama):
+    """Llama without biases, each token of which sees a window. (Jiang et al. 2023)
+
+    The first release's format, with `sliding_window`; without one the model is Llama's, and is written so.
+    """
+
+    architecture = "MistralForCausalLM"
+    config = {**Llama.config, "model_type": "mistral"}
+    model = overlay(
+        Llama.model,
+        {
+            "pattern": {"kind": "Window", "size": Blank("sliding_window"), "pattern": "Causal"},
+            "block": {"mixer": {"bias": False}, "channel": {"bias": False}},
+        },
+    )
+
+
+class WindowlessMistral(Mistral):
+    """Mistral from its second release on, whose tokens see all before them. (Jiang et al. 2023)"""
+
+    config = {**Mistral.config, "sliding_window": None}
+    model = overlay(Mistral.model, {"pattern": {"kind": "Causal"}})
+
+
+class Qwen2(Llama):
+    """Llama with biases on queries, keys and values. (Yang et al. 2024)"""
+
+    architecture = "Qwen2ForCausalLM"
+    config = {**Llama.config, "model_type": "qwen2", "use_sliding_window": False}
+    model = overlay(Llama.model, {"block": {"mixer": {"bias": "qkv"}, "channel": {"bias": False}}})
+
+
+_CENTERED = {**_RMS, "gain": "zero_centered"}
+# Releases call it gelu, and have always computed the tanh form.
+_TANH = {"gelu_pytorch_tanh": ACTIVATIONS["gelu_pytorch_tanh"], "gelu": ACTIVATIONS["gelu_pytorch_tanh"]}
+
+
+class Gemma(Llama):
+    """Llama with GeGLU, gains of 1 + w, one table, and embeddings multiplied by √w. (Gemma Team 2024)"""
+
+    architecture = "GemmaForCausalLM"
+    config = {**Llama.config, "model_type": "gemma", "use_bidirectional_attention": False}
+    model = overlay(
+        Llama.model,
+        {
+            "embedding": {"kind": "Token", "scale": "sqrt_width"},
+            "block": {
+                "norm": _CENTERED,
+                "channel": {
+                    "activation": Blank("hidden_act", default="gelu", values={**_TANH, **ACTIVATIONS, **_TANH}),
+                    "bias": False,
+                },
+            },
+            "stack": {"kind": "Sequential", "norm": _CENTERED},
+            "tie": tied("decoder"),
+        },
+    )
+
+
+_NEOX_DROPOUT = Blank("hidden_dropout", default=0.0)
+
+
+class GPTNeoX(Format):
+    """GPT-NeoX and Pythia: parallel branches, partly rotary positions. (Black et al. 2022)"""
+
+    architecture = "GPTNeoXForCausalLM"
+    config = {"model_type": "gpt_neox", **_ROPE}
+    model = _stack(
+        "Decoder",
+        _norm("LayerNorm", "layer_norm_eps", 1e-5),
+        {"kind": "Pre", "dropout": _NEOX_DROPOUT},
+        {"bias": switch("attention_bias", default=True), "dropout": Blank("attention_dropout", default=0.0)},
+        {"activation": _activation("hidden_act", "gelu"), "bias": True},
+        blocks=Blank("use_parallel_residual", default=True, values={True: "Parallel", False: "Serial"}),
+        embedding={"kind": "Token", "dropout": _NEOX_DROPOUT},
+        position={
+            "kind": "Rotary",
+            "base": Blank("rope_parameters.rope_theta", "rotary_emb_base", default=10000.0),
+            "part": Blank("rope_parameters.partial_rotary_factor", "rotary_pct", default=0.25),
+        },
+        tie=_UNTIED,
+    )
+    size = _LLAMA_SIZE
+    names = table(
+        """
+        decoder.embedding.table                                  gpt_neox.embed_in.weight
+        <block>.mixer.norm.{gain,bias}                           <layer>.input_layernorm.{weight,bias}
+        <block>.mixer.piece.{query+key+value}.{weight,bias}      <layer>.attention.query_key_value.{weight,bias} by_head
+        <block>.mixer.piece.out.{weight,bias}                    <layer>.attention.dense.{weight,bias}
+        <block>.channel.norm.{gain,bias}                         <layer>.post_attention_layernorm.{weight,bias}
+        <block>.channel.piece.hidden.{weight,bias}               <layer>.mlp.dense_h_to_4h.{weight,bias}
+        <block>.channel.piece.out.{weight,bias}                  <layer>.mlp.dense_4h_to_h.{weight,bias}
+        decoder.stack.norm.{gain,bias}                           gpt_neox.final_layer_norm.{weight,bias}
+        head.weight                                              embed_out.weight
+        """,
+        block=_DECODER,
+        layer="gpt_neox.layers.*",
+    )
+    prefix = "gpt_neox."
+    derived = ("*.attention.bias", "*.attention.masked_bias", "*.attention.rotary_emb.inv_freq")
+
+
+FORMATS: tuple[type[Format], ...] = tuple(
+    form for form in list(globals().values()) if isinstance(form, type) and issubclass(form, Format) and form != Format
+)
