@@ -7,7 +7,7 @@ workers are.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -24,15 +24,13 @@ from scaling.laws.next_run import Belief, Choice, Goal, Look, choose, confirmed,
 from scaling.laws.problem import prior_correlation
 from scaling.ledger import Ledger
 from scaling.ledger.run import now
-from scaling.studies.findings import variant
+from scaling.studies.decisions import Decision, decide, decisions, is_open, name_parts
 from scaling.studies.identifiability import NOISE, PUBLISHED, outside
-from scaling.studies.plan import Plan, Run, plan, trunk_of
+from scaling.studies.plan import Plan, Run, enter, plan
 from scaling.studies.progress import finished_loss, settled
 from scaling.studies.question import Line, Question, Source, placed, read
 from scaling.studies.question import named as name_of
-from scaling.studies.record import Decision, decide, decisions, enter, is_open, name_parts
 from scaling.studies.tasks import with_tasks
-from scaling.training.point import point
 
 SEEDS = 3
 """Of each candidate, where the study does not name its seeds: the best designs repeat few sizes and budgets."""
@@ -71,7 +69,7 @@ class Field:
 
     @cached_property
     def rows(self) -> list[dict[str, Any]]:
-        return [{**point(run.experiment), **variant(run)} for run in self.runs]
+        return [{**run.point, **({} if run.row is None else {"row": run.row})} for run in self.runs]
 
     @cached_property
     def forms(self) -> list[Law]:
@@ -94,17 +92,12 @@ class Field:
 
     @cached_property
     def candidates(self) -> Candidates:
-        names = [run.run if run.trunk is None else run.trunk[0] for run in self.runs]
+        names = [run.run if run.trunk is None else run.trunk.run for run in self.runs]
         columns = {name: np.array([row[name] for row in self.rows], float) for name in self._columns}
         if VARIANT in {name for form in self.forms for name in form.inputs}:
             variants = list(dict.fromkeys(row["row"] for row in self.rows))
             columns[VARIANT] = np.array([variants.index(row["row"]) for row in self.rows], float)
-        stems = [
-            0.0
-            if run.trunk is None
-            else run.experiment.tokens(run.trunk[1]) * run.experiment.cost.flops_train_per_token
-            for run in self.runs
-        ]
+        stems = [0.0 if run.trunk is None else run.trunk.flops for run in self.runs]
         own = np.array([run.flops for run in self.runs])
         return Candidates(columns, np.unique(names, return_inverse=True)[1].reshape(-1), np.array(stems), own)
 
@@ -333,11 +326,6 @@ class Decider:
         }
 
 
-def restricted(plan: Plan, names: set[str]) -> Plan:
-    """The plan of some of its runs, with their trunks as far as these need them."""
-    runs = tuple(run for run in plan.runs if run.run in names)
-    last: dict[str, Run] = {}
-    for run in sorted((run for run in runs if run.trunk), key=lambda run: run.trunk[1] if run.trunk else 0):
-        assert run.trunk is not None
-        last[run.trunk[0]] = run
-    return Plan(plan.question, runs, {name: trunk_of(name, run.experiment) for name, run in last.items()})
+def restricted(plan: Plan, names: Collection[str]) -> Plan:
+    """The plan of some of its runs."""
+    return replace(plan, runs=tuple(run for run in plan.runs if run.run in names))

@@ -19,7 +19,6 @@ from scaling.studies.question import Source, placed, read
 from scaling.training.evaluation import FORWARD
 from scaling.training.experiment import Experiment
 from scaling.training.machine import Device, devices
-from scaling.training.point import point
 from scaling.training.schedule import warmup_steps
 
 HOUR = 3600.0
@@ -58,7 +57,7 @@ def costs(
     question, folder = planned.question, Path(planned.runs[0].experiment.config["runs"])
     workers = sized(planned).workers
     print_remarks(run.experiment.config for run in planned.runs)
-    speed = calibrate([run.experiment for run in planned.runs], folder / "calibration", workers)
+    speed = calibrate([run.experiment for run in planned.runs], folder / "calibration")
     rows = estimates(planned, speed, places)
     document = {
         "study": question.name,
@@ -70,7 +69,7 @@ def costs(
         "outlook": None,
     }
     if outlook:
-        missing = shortfall(question, planned.fitted)
+        missing = shortfall(planned)
         # The law is supposed as an earlier fit of the study found it, where the points identified all of it.
         before = read_fit(folder / "studies" / question.name / "report" / "fit.json") or {}
         same = (before.get("law"), before.get("question")) == (question.law, question.question)
@@ -95,8 +94,8 @@ def _row(run: Run, speed: Speed | None, places: Sequence[Elsewhere]) -> dict[str
         "run": run.run,
         "name": run.name,
         "held_out": run.held_out,
-        "trunk": None if run.trunk is None else {"run": run.trunk[0], "step": run.trunk[1]},
-        **point(experiment),
+        "trunk": None if run.trunk is None else {"run": run.trunk.run, "step": run.trunk.step},
+        **run.point,
         "steps": run.steps,
         "warmup": warmup_steps(experiment.schedule, run.steps),
         "evaluations": len(experiment.evaluated),
@@ -210,7 +209,7 @@ def choose_scale(source: Source, at: str | None, words: Sequence[str], workers: 
 
 def _minutes(plan: Plan, ledger: Ledger, workers: int | None) -> tuple[float | None, bool]:
     size = sized(plan, workers)
-    speed = calibrate([run.experiment for run in plan.runs], Path(ledger.root) / "calibration", size.workers)
+    speed = calibrate([run.experiment for run in plan.runs], Path(ledger.root) / "calibration")
     if speed is None:
         return None, False
     total = totals(plan, estimates(plan, speed, ()), speed, ())

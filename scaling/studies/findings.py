@@ -12,9 +12,7 @@ import numpy as np
 
 from scaling import atomic
 from scaling.errors import ScalingError, plural
-from scaling.ledger import Ledger
-from scaling.printing import csv_text
-from scaling.studies.points import counts
+from scaling.studies.points import write_points
 from scaling.studies.question import Question
 
 if TYPE_CHECKING:
@@ -22,7 +20,6 @@ if TYPE_CHECKING:
     from scaling.laws.examine import Fit
     from scaling.laws.fit import FittedLaw
     from scaling.laws.points import Points
-    from scaling.studies.plan import Plan, Run
 
 FIGURES = (".pdf", ".png")
 FIT = "fit.json"
@@ -91,46 +88,6 @@ class Findings:
                 return None
             columns[VARIANT] = form.variants.index(row["row"])
         return float(self.fit.law.predict(**columns))
-
-
-def rows(ledger: Ledger, plan: Plan) -> list[dict[str, Any]]:
-    """One row a planned run, with every definition of N and C; runs that are not finished have a status and no loss."""
-    from scaling.studies.tasks import scores
-
-    measured = scores(ledger, plan)
-    return [_row(ledger, run, columns) | measured[run.run] for run, columns in zip(plan.runs, counts(ledger, plan))]
-
-
-def _row(ledger: Ledger, run: Run, columns: Mapping[str, Any]) -> dict[str, Any]:
-    result = ledger.result(run.run)
-    return {
-        "run": run.run,
-        "name": run.name,
-        "status": "missing" if result is None else result["outcome"],
-        "held_out": int(run.held_out),
-        "loss": None if result is None else result["loss"],
-        "trunk": run.run if run.trunk is None else run.trunk[0],
-        **variant(run),
-        **_of_domains({} if result is None else result.get("losses", {})),
-        **columns,
-    }
-
-
-def _of_domains(losses: Mapping[str, float]) -> dict[str, float]:
-    """The loss on each domain of a mixture, numbered as their proportions are."""
-    return {f"loss_domain_{number}": losses[name] for number, name in enumerate(sorted(losses), 1)}
-
-
-def variant(run: Run) -> dict[str, str]:
-    """The row of a table that the run is of, where the study compares rows."""
-    words = (word.partition("=") for word in run.overrides)
-    row = next((value for key, _, value in words if key == "row"), None)
-    return {} if row is None else {"row": row.strip('"')}
-
-
-def write_points(table: list[dict[str, Any]], path: Path) -> None:
-    """The table as CSV: the same bytes for the same runs."""
-    atomic.write(path, csv_text(table))
 
 
 def read_fit(file: Path) -> dict[str, Any] | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -13,9 +13,8 @@ from scaling.errors import ScalingError, plural
 from scaling.laws import Law, Quantity, design, expected_interval, named, prediction
 from scaling.laws.diagnostics import POINTS_A_PARAMETER
 from scaling.laws.problem import SharedErrors, prior_correlation
+from scaling.studies.plan import Plan
 from scaling.studies.question import Question
-from scaling.training.experiment import Experiment
-from scaling.training.point import point
 
 LEVELS = 3  # of an axis: a power with a floor has three unknowns along it
 DRAWS = 8  # of the parameters, at which the rank of the law's derivative is taken
@@ -47,11 +46,11 @@ class Shortfall:
         return {**asdict(self), "sentence": str(self)}
 
 
-def shortfall(question: Question, fitted: Iterable[Experiment]) -> Shortfall | None:
+def shortfall(plan: Plan) -> Shortfall | None:
     """What the runs to fit lack to identify the law; None where it is nothing, or there is no law, or one a row."""
-    if question.law is None or question.compares_rows:
+    if plan.question.law is None or plan.question.compares_rows:
         return None
-    return lacking(named(question.law), [point(experiment) for experiment in fitted])
+    return lacking(named(plan.question.law), [run.point for run in plan.runs if not run.held_out])
 
 
 def lacking(law: Law, rows: Sequence[Mapping[str, Any]]) -> Shortfall | None:

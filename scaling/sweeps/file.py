@@ -26,7 +26,7 @@ from scaling.config import Config, document
 from scaling.errors import ScalingError, nearest
 from scaling.schema import PositiveInt, check, is_number
 from scaling.strict_yaml import read_text
-from scaling.sweeps.distribution import Choice, Distribution, distribution
+from scaling.sweeps.distribution import Distribution, distribution
 from scaling.sweeps.hyperband import Hyperband, hyperband
 
 ARGUMENTS = ("${args_no_hyphens}", "${args}")
@@ -129,11 +129,6 @@ class Sweep:
         search = {key: self.tree.get(key) for key in ("method", "metric", "parameters", "early_terminate")}
         document = json.dumps([search, self.words, counted], sort_keys=True, default=str)
         return hashlib.sha256(document.encode()).hexdigest()[:16]
-
-    def error(self, key: str, error: ScalingError) -> ScalingError:
-        """A mistake under a key of the file, with its line."""
-        place = self.config.error(key, "") if key else error
-        return error.at(file=place.file, line=place.line)
 
 
 def read(path: str | Path) -> Sweep:
@@ -327,7 +322,7 @@ def _fits(sweep: Sweep) -> None:
     """Refuse what no run of the sweep could do: a grid over a curve, too many runs, a bracket that is never reached."""
     if sweep.method == "grid":
         for key, distribution in sweep.parameters.items():
-            if distribution.values is None or (isinstance(distribution, Choice) and distribution.chances):
+            if distribution.values is None or distribution.chances:
                 fix = "write values: […], or method: random"
                 raise sweep.config.error(f"parameters.{key}", "a grid takes values, not this distribution", fix)
     if sweep.size is not None and sweep.size > MOST_RUNS:

@@ -161,10 +161,11 @@ def study(
     from scaling.reports.wandb_summary import mirror
     from scaling.reports.write import write
     from scaling.studies.adaptive import decider
+    from scaling.studies.decisions import decisions
     from scaling.studies.estimate import choose_scale
     from scaling.studies.identifiability import shortfall
+    from scaling.studies.plan import enter
     from scaling.studies.progress import listener, teller
-    from scaling.studies.record import decisions, enter
     from scaling.studies.scheduler import train
     from scaling.studies.tasks import task_plan, with_tasks
 
@@ -176,7 +177,7 @@ def study(
         ledger = plan.ledger()
         added = enter(ledger, plan.question.name, plan)
         extended = f"the study {plan.question.name} is extended by {plural(len(added), 'run')}" if added else None
-        for remark in filter(None, (why, extended, shortfall(plan.question, plan.fitted))):
+        for remark in filter(None, (why, extended, shortfall(plan))):
             tell(remark)
     else:
         decided = decider(study, at, given, parse_goal(adaptive), budget, workers, tasks)
@@ -260,7 +261,7 @@ def report(
     ledger.plan(study)  # before what is slow to import
 
     from scaling.reports.write import write
-    from scaling.studies.record import entered
+    from scaling.studies.plan import entered
 
     folder = None if keep is None else Path(keep)
     return _study(*write(ledger, entered(ledger, study), teller(progress), folder), ledger)
@@ -304,9 +305,10 @@ def watch(
 
     from scaling.ledger import Ledger
     from scaling.reports.wandb_summary import LiveMirror
+    from scaling.studies.decisions import decisions, is_open
     from scaling.studies.live import LiveFit
+    from scaling.studies.plan import entered
     from scaling.studies.progress import Watch, summary
-    from scaling.studies.record import decisions, entered, is_open
 
     ledger = Ledger.open(runs)
     fitted, file, mirror, printed = LiveFit(ledger), None, None, ""
@@ -360,7 +362,7 @@ def submit(
     """
     from scaling.executors.slurm import cancel_all
     from scaling.studies.estimate import choose_scale
-    from scaling.studies.record import enter
+    from scaling.studies.plan import enter
     from scaling.studies.scheduler import detach
 
     plan, _ = choose_scale(study, at, list(overrides), workers)
