@@ -229,5 +229,4 @@ def _better(
         "low": chosen.expected.low,
         "high": chosen.expected.high,
         "grid": [{"N": size, "D": tokens} for size, tokens in grid.items()],
-        "tokens_by_size": grid,  # deprecated: numbers as keys
     }
