@@ -72,7 +72,7 @@ def costs(
         "outlook": None,
     }
     if outlook:
-        missing = shortfall(planned)
+        missing = shortfall(question, planned.fitted)
         # The law is supposed as an earlier fit of the study found it, where the points identified all of it.
         before = read_fit(folder / "studies" / question.name / "report" / "fit.json") or {}
         same = (before.get("law"), before.get("question")) == (question.law, question.question)

@@ -13,7 +13,6 @@ from scaling.errors import ScalingError, plural
 from scaling.laws import Law, Quantity, design, expected_interval, named, prediction
 from scaling.laws.diagnostics import POINTS_A_PARAMETER
 from scaling.laws.problem import SharedErrors, prior_correlation
-from scaling.studies.plan import Plan
 from scaling.studies.question import Question
 
 LEVELS = 3  # of an axis: a power with a floor has three unknowns along it
@@ -46,11 +45,11 @@ class Shortfall:
         return {**asdict(self), "sentence": str(self)}
 
 
-def shortfall(plan: Plan) -> Shortfall | None:
+def shortfall(question: Question, fitted: Sequence[Mapping[str, Any]]) -> Shortfall | None:
     """What the runs to fit lack to identify the law; None where it is nothing, or there is no law, or one a row."""
-    if plan.question.law is None or plan.question.compares_rows:
+    if question.law is None or question.compares_rows:
         return None
-    return lacking(named(plan.question.law), [run.point for run in plan.runs if not run.held_out])
+    return lacking(named(question.law), fitted)
 
 
 def lacking(law: Law, rows: Sequence[Mapping[str, Any]]) -> Shortfall | None:

@@ -177,7 +177,7 @@ def study(
         ledger = plan.ledger()
         added = enter(ledger, plan.question.name, plan)
         extended = f"the study {plan.question.name} is extended by {plural(len(added), 'run')}" if added else None
-        for remark in filter(None, (why, extended, shortfall(plan))):
+        for remark in filter(None, (why, extended, shortfall(plan.question, plan.fitted))):
             tell(remark)
     else:
         decided = decider(study, at, given, parse_goal(adaptive), budget, workers, tasks)
