@@ -19,9 +19,8 @@ from pathlib import Path
 
 from scaling.laws.intervals import student
 from scaling.ledger import Ledger
-from scaling.studies.plan import Plan, Run, plan
+from scaling.studies.plan import Plan, Run, enter, plan
 from scaling.studies.question import Question, read
-from scaling.studies.record import enter
 from scaling.studies.scheduler import train
 
 STUDY = "quickstart"
@@ -47,7 +46,7 @@ def question_of(tokens: list[str], seeds: int) -> Question:
 
 def apart(found: Plan) -> Plan:
     """The same runs, each to be trained whole."""
-    return Plan(found.question, tuple(map(_whole, found.runs)), {})
+    return Plan(found.question, tuple(map(_whole, found.runs)))
 
 
 def _whole(one: Run) -> Run:

@@ -20,9 +20,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from scaling.strict_yaml import quantity
-from scaling.studies.plan import Plan, plan
+from scaling.studies.plan import Plan, enter, plan
 from scaling.studies.question import read
-from scaling.studies.record import enter
 from scaling.studies.scheduler import train
 from scaling.training.experiment import Experiment
 

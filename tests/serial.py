@@ -48,9 +48,9 @@ class Serial:
     def close(self) -> None: ...
 
 
-def work(ledger: Ledger, plan: Plan, name: str | None = None) -> Unfinished | None:
-    """Train a plan that was entered under `name`, the study's own unless given."""
-    scheduler = Scheduler(ledger, name or plan.question.name, Serial(), Size(1), plan)
+def work(ledger: Ledger, plan: Plan) -> Unfinished | None:
+    """Train a plan that was entered."""
+    scheduler = Scheduler(ledger, Serial(), Size(1), plan)
     while scheduler.submit():
         scheduler.executor.wait(0)
         scheduler.take()

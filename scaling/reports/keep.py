@@ -21,9 +21,9 @@ from scaling.reports.markup import Html, join, scientific
 from scaling.reports.page import Record, page, record
 from scaling.reports.provenance import ComputeSpent, compute_spent
 from scaling.reports.runs import names
+from scaling.studies.decisions import Decision, decisions
 from scaling.studies.findings import FIGURES, FIT, Findings, TaskFindings, Tell, find, nothing, read_fit
 from scaling.studies.question import read
-from scaling.studies.record import Decision, decisions
 
 if TYPE_CHECKING:
     from scaling.studies.plan import Plan

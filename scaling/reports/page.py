@@ -14,8 +14,8 @@ from scaling.reports.answer import answer, on_record, tested, unreliable
 from scaling.reports.markup import Html, join, shell, tag
 from scaling.reports.provenance import chosen, compute_spent, provenance
 from scaling.reports.runs import advantages, counts, names, runs_table
+from scaling.studies.decisions import decisions
 from scaling.studies.findings import Findings
-from scaling.studies.record import decisions
 
 if TYPE_CHECKING:
     from scaling.studies.plan import Plan

@@ -17,9 +17,9 @@ from scaling.ledger.listing import hardware
 from scaling.ledger.run import INTERRUPTIONS, spans
 from scaling.printing import span
 from scaling.reports.markup import Html, join, scientific, table, tag
+from scaling.studies.decisions import Decision, options
 from scaling.studies.findings import Findings
 from scaling.studies.question import named
-from scaling.studies.record import Decision, options
 
 if TYPE_CHECKING:
     from scaling.studies.plan import Plan

@@ -15,8 +15,9 @@ from scaling.ledger.document import disk
 from scaling.reports.keep import keep
 from scaling.reports.page import page, record
 from scaling.reports.setup import setup
-from scaling.studies.findings import Findings, Tell, find, nothing, rows
-from scaling.studies.record import newest
+from scaling.studies.findings import Findings, Tell, find, nothing
+from scaling.studies.plan import newest
+from scaling.studies.points import rows
 
 if TYPE_CHECKING:
     from scaling.studies.plan import Plan

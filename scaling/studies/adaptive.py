@@ -7,7 +7,7 @@ workers are.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -24,15 +24,13 @@ from scaling.laws.next_run import Belief, Choice, Goal, Look, choose, confirmed,
 from scaling.laws.problem import prior_correlation
 from scaling.ledger import Ledger
 from scaling.ledger.run import now
-from scaling.studies.findings import variant
+from scaling.studies.decisions import Decision, decide, decisions, is_open, name_parts
 from scaling.studies.identifiability import NOISE, PUBLISHED, outside
-from scaling.studies.plan import Plan, Run, plan, trunk_of
+from scaling.studies.plan import Plan, Run, enter, plan
 from scaling.studies.progress import finished_loss, settled
 from scaling.studies.question import Line, Question, Source, placed, read
 from scaling.studies.question import named as name_of
-from scaling.studies.record import Decision, decide, decisions, enter, is_open, name_parts
 from scaling.studies.tasks import with_tasks
-from scaling.training.point import point
 
 SEEDS = 3
 """Of each candidate, where the study does not name its seeds: the best designs repeat few sizes and budgets."""
@@ -71,7 +69,7 @@ class Field:
 
     @cached_property
     def rows(self) -> list[dict[str, Any]]:
-        return [{**point(run.experiment), **variant(run)} for run in self.runs]
+        return [{**run.point, **({} if run.row is None else {"row": run.row})} for run in self.runs]
 
     @cached_property
     def forms(self) -> list[Law]:
@@ -83,34 +81,27 @@ class Field:
         else:
             forms = [named(law) for law in question.laws]
         self.goal.quantity(forms[0])
-        return [form for form in forms if form is forms[0] or self._knows(form)]
 
-    def _knows(self, form: Law) -> bool:
-        try:
-            self.goal.quantity(form)
-        except ScalingError:
-            return False
-        return all(name in self.rows[0] for name in form.inputs)
+        def knows(form: Law) -> bool:
+            try:
+                self.goal.quantity(form)
+            except ScalingError:
+                return False
+            return all(name in self.rows[0] for name in form.inputs)
+
+        return [form for form in forms if form is forms[0] or knows(form)]
 
     @cached_property
     def candidates(self) -> Candidates:
-        names = [run.run if run.trunk is None else run.trunk[0] for run in self.runs]
-        columns = {name: np.array([row[name] for row in self.rows], float) for name in self._columns}
-        if VARIANT in {name for form in self.forms for name in form.inputs}:
+        names = [run.run if run.trunk is None else run.trunk.run for run in self.runs]
+        inputs = dict.fromkeys(name for form in self.forms for name in form.inputs)
+        columns = {name: np.array([row[name] for row in self.rows], float) for name in inputs if name != VARIANT}
+        if VARIANT in inputs:
             variants = list(dict.fromkeys(row["row"] for row in self.rows))
             columns[VARIANT] = np.array([variants.index(row["row"]) for row in self.rows], float)
-        stems = [
-            0.0
-            if run.trunk is None
-            else run.experiment.tokens(run.trunk[1]) * run.experiment.cost.flops_train_per_token
-            for run in self.runs
-        ]
+        stems = [0.0 if run.trunk is None else run.trunk.flops for run in self.runs]
         own = np.array([run.flops for run in self.runs])
         return Candidates(columns, np.unique(names, return_inverse=True)[1].reshape(-1), np.array(stems), own)
-
-    @property
-    def _columns(self) -> list[str]:
-        return [name for name in dict.fromkeys(name for form in self.forms for name in form.inputs) if name != VARIANT]
 
     @cached_property
     def grid_cost(self) -> float:
@@ -256,57 +247,28 @@ class Decider:
 
     def _next(self, made: Sequence[Decision]) -> dict[str, Any] | None:
         """The next decision; None where it waits for runs."""
+        goal, runs = self.field.goal, self.field.runs
         chosen = [self.place[decision["run"]] for decision in made]
-        done = [settled(self.ledger, self.field.runs[row].run) for row in chosen]
-        known = chosen[: max(0, len(chosen) - self.window + 1)]
-        if not all(done[: len(known)]):
-            return None
+        done = [settled(self.ledger, runs[row].run) for row in chosen]
         spent = sum(decision["flops"] for decision in made)
-        seen = self._look(known)
-        choice = self._choice(chosen, known, seen, spent)
-        if self._reached(made, seen) or choice is None:
-            # Before anything is concluded, all that runs is waited for.
-            if not all(done):
-                return None
-            known, seen = chosen, self._look(chosen)
-            choice = self._choice(chosen, known, seen, spent)
-        reached = self._reached(made, seen)
-        return self._document(seen, known, chosen, None if reached else choice, spent, reached)
-
-    def _reached(self, made: Sequence[Decision], seen: Look) -> bool:
-        goal = self.field.goal
         before = [float("inf") if one["half_width"] is None else one["half_width"] for one in made[-1:]]
-        return confirmed([*before, goal.width_of(seen.interval)], goal.half_width)
-
-    def _choice(self, chosen: Sequence[int], known: Sequence[int], seen: Look, spent: float) -> Choice | None:
-        failed = [row for row in known if self._loss(row) is None]
-        counted = [row for row in chosen if row not in failed]
-        return choose(self.field.goal, self.field.candidates, counted, seen, self.budget - spent, closed=failed)
-
-    def _loss(self, row: int) -> float | None:
-        return finished_loss(self.ledger, self.field.runs[row].run)
-
-    def _look(self, known: Sequence[int]) -> Look:
-        if self._seen is None or self._seen[0] != tuple(known):
-            losses = {row: loss for row in known if (loss := self._loss(row)) is not None}
-            beliefs, noise = self.field.supposed
-            values = np.array(list(losses.values()))
-            seen = look(self.field.goal, self.field.forms, self.field.candidates, list(losses), values, beliefs, noise)
-            self._seen = tuple(known), seen
-        return self._seen[1]
-
-    def _document(
-        self,
-        seen: Look,
-        known: Sequence[int],
-        chosen: Sequence[int],
-        choice: Choice | None,
-        spent: float,
-        reached: bool,
-    ) -> dict[str, Any]:
-        runs, width = self.field.runs, self.field.goal.width_of(seen.interval)
+        known, seen, width, reached, choice = list[int](), None, float("inf"), False, None
+        # Before anything is concluded, all that runs is waited for.
+        for known in (chosen[: max(0, len(chosen) - self.window + 1)], chosen):
+            if not all(done[: len(known)]):
+                return None
+            seen = self._look(known)
+            width = goal.width_of(seen.interval)
+            failed = [row for row in known if self._loss(row) is None]
+            counted = [row for row in chosen if row not in failed]
+            reached = confirmed([*before, width], goal.half_width)
+            left = self.budget - spent
+            choice = None if reached else choose(goal, self.field.candidates, counted, seen, left, closed=failed)
+            if choice is not None:
+                break
+        assert seen is not None
         common = {
-            "goal": self.field.goal.text,
+            "goal": goal.text,
             "workers": self.window,
             "budget": self.budget,
             "known": [runs[row].run for row in known],
@@ -332,12 +294,20 @@ class Decider:
             "spent": spent + choice.cost,
         }
 
+    def _loss(self, row: int) -> float | None:
+        return finished_loss(self.ledger, self.field.runs[row].run)
 
-def restricted(plan: Plan, names: set[str]) -> Plan:
-    """The plan of some of its runs, with their trunks as far as these need them."""
-    runs = tuple(run for run in plan.runs if run.run in names)
-    last: dict[str, Run] = {}
-    for run in sorted((run for run in runs if run.trunk), key=lambda run: run.trunk[1] if run.trunk else 0):
-        assert run.trunk is not None
-        last[run.trunk[0]] = run
-    return Plan(plan.question, runs, {name: trunk_of(name, run.experiment) for name, run in last.items()})
+    def _look(self, known: Sequence[int]) -> Look:
+        """The laws as the runs that are known show them; the last look is kept."""
+        if self._seen is None or self._seen[0] != tuple(known):
+            losses = {row: loss for row in known if (loss := self._loss(row)) is not None}
+            beliefs, noise = self.field.supposed
+            values = np.array(list(losses.values()))
+            seen = look(self.field.goal, self.field.forms, self.field.candidates, list(losses), values, beliefs, noise)
+            self._seen = tuple(known), seen
+        return self._seen[1]
+
+
+def restricted(plan: Plan, names: Collection[str]) -> Plan:
+    """The plan of some of its runs."""
+    return replace(plan, runs=tuple(run for run in plan.runs if run.run in names))

@@ -11,7 +11,6 @@ import torch
 
 from scaling.config import print_remarks
 from scaling.errors import ScalingError, nearest
-from scaling.ledger import Ledger
 from scaling.studies.fields import SMALL
 from scaling.studies.machine import Layout, Speed, calibrate, memory, sized
 from scaling.studies.plan import Plan, Run, plan
@@ -19,7 +18,6 @@ from scaling.studies.question import Source, placed, read
 from scaling.training.evaluation import FORWARD
 from scaling.training.experiment import Experiment
 from scaling.training.machine import Device, devices
-from scaling.training.point import point
 from scaling.training.schedule import warmup_steps
 
 HOUR = 3600.0
@@ -38,6 +36,12 @@ class Elsewhere:
     def seconds(self, flops: float, precision: str) -> float:
         return flops / (self.layout.devices * self.device.peak(precision) * self.utilisation)
 
+    def costs(self, seconds: float) -> dict[str, Any]:
+        """What the devices cost for so long."""
+        hours = seconds * self.layout.devices / HOUR
+        price = {} if self.price is None else {"price": hours * self.price}
+        return {"seconds": seconds, "device_hours": hours, **price}
+
 
 def elsewhere(name: str, layout: Layout, utilisation: float, price: float | None = None) -> Elsewhere:
     """The devices of a name among configs/devices.yaml."""
@@ -53,19 +57,17 @@ def costs(
     """The costs of a plan, and with `outlook` what its runs are expected to identify (docs/json.md)."""
     from scaling.studies.findings import read_fit
     from scaling.studies.identifiability import predicted_interval, shortfall
-    from scaling.studies.machine import sized
 
-    question, folder = planned.question, Path(planned.runs[0].experiment.config["runs"])
-    workers = sized(planned).workers
+    question, folder = planned.question, Path(planned.runs[0].root)
     print_remarks(run.experiment.config for run in planned.runs)
-    speed = calibrate([run.experiment for run in planned.runs], folder / "calibration", workers)
-    rows = estimates(planned, speed, places)
+    speed = calibrate([run.experiment for run in planned.runs], folder / "calibration")
+    rows = [_row(run, speed, places) for run in planned.runs]
     document = {
         "study": question.name,
         "question": question.question,
         "data": data,
         "runs": rows,
-        "total": {**totals(planned, rows, speed, places), "workers": workers},
+        "total": {**_total(planned, rows, speed, places), "workers": sized(planned).workers},
         "shortfall": None,
         "outlook": None,
     }
@@ -81,34 +83,33 @@ def costs(
     return document
 
 
-def estimates(plan: Plan, speed: Speed | None, places: Sequence[Elsewhere]) -> list[dict[str, Any]]:
-    """One row a run, in the order of the plan. Time and money of a branch are those of its own steps."""
-    return [_row(run, speed, places) for run in plan.runs]
-
-
 def _row(run: Run, speed: Speed | None, places: Sequence[Elsewhere]) -> dict[str, Any]:
+    """The costs of a run. Time and money of a branch are those of its own steps."""
     experiment = run.experiment
     evaluation = evaluating(experiment)
-    flops = run.flops + evaluation
-    precision = experiment.config["trainer.precision"]
-    row = {
+    flops, rows, precision = run.flops + evaluation, experiment.size.size(0), experiment.config["trainer.precision"]
+    there = {}
+    for place in places:
+        micro = experiment.config["train.micro_batch"] or max(1, rows // place.layout.replicas)
+        footprint = memory(experiment.cost, precision, micro, place.layout)
+        fits = sum(footprint.values()) <= place.device.memory
+        there[place.name] = {**place.costs(place.seconds(flops, precision)), "bytes": footprint, "fits": fits}
+    return {
         "run": run.run,
         "name": run.name,
         "held_out": run.held_out,
-        "trunk": None if run.trunk is None else {"run": run.trunk[0], "step": run.trunk[1]},
-        **point(experiment),
+        "trunk": None if run.trunk is None else {"run": run.trunk.run, "step": run.trunk.step},
+        **run.point,
         "steps": run.steps,
         "warmup": warmup_steps(experiment.schedule, run.steps),
         "evaluations": len(experiment.evaluated),
         "windows": dict(zip(("before_end", "at_end"), experiment.windows)),
         "C_evaluation": evaluation,
         "flops_left": run.flops,
-        "seconds": _seconds(speed, experiment, flops),
-        "bytes": sum(memory(experiment.cost, precision, experiment.size.size(0), Layout()).values()),
+        "seconds": None if speed is None else _seconds(speed, experiment, flops),
+        "bytes": sum(memory(experiment.cost, precision, rows, Layout()).values()),
+        **there,
     }
-    for place in places:
-        row[place.name] = _there(place, experiment, flops)
-    return row
 
 
 def evaluating(experiment: Experiment) -> float:
@@ -117,38 +118,20 @@ def evaluating(experiment: Experiment) -> float:
     return FORWARD * tokens * experiment.cost.flops_train_per_token
 
 
-def _seconds(speed: Speed | None, experiment: Experiment, flops: float) -> float | None:
+def _seconds(speed: Speed, experiment: Experiment, flops: float) -> float:
     """Seconds on this machine, of which one worker trains the run."""
-    if speed is None:
-        return None
     step = experiment.cost.flops_train_per_token * experiment.row_tokens * experiment.size.size(0)
     return speed.seconds(step) * flops / step
 
 
-def _there(place: Elsewhere, experiment: Experiment, flops: float) -> dict[str, Any]:
-    precision = experiment.config["trainer.precision"]
-    rows = experiment.config["train.micro_batch"] or max(1, experiment.size.size(0) // place.layout.replicas)
-    footprint = memory(experiment.cost, precision, rows, place.layout)
-    seconds = place.seconds(flops, precision)
-    row: dict[str, Any] = {
-        "seconds": seconds,
-        "device_hours": seconds * place.layout.devices / HOUR,
-        "bytes": footprint,
-        "fits": sum(footprint.values()) <= place.device.memory,
-    }
-    if place.price is not None:
-        row["price"] = row["device_hours"] * place.price
-    return row
-
-
-def totals(
+def _total(
     plan: Plan, rows: Sequence[dict[str, Any]], speed: Speed | None, places: Sequence[Elsewhere]
 ) -> dict[str, Any]:
     """The whole study: its runs and the trunks they share, and what sharing them saves."""
-    trunks = [job.experiment for job in plan.trunks.values()]
-    growing = sum(job.flops for job in plan.trunks.values())
+    trunks = list(plan.trunks.values())
+    shared = sum(trunk.flops for trunk in trunks)
     apart = sum(row["C"] for row in rows)
-    spent = sum(row["flops_left"] for row in rows) + growing
+    spent = sum(row["flops_left"] for row in rows) + shared
     document: dict[str, Any] = {
         "runs": len(rows),
         "held_out": sum(row["held_out"] for row in rows),
@@ -160,24 +143,19 @@ def totals(
         "bytes": max(row["bytes"] for row in rows),
     }
     if speed is not None:
-        document["seconds"] = sum(row["seconds"] for row in rows) + sum(
-            _seconds(speed, trunk, job.flops) or 0.0 for trunk, job in zip(trunks, plan.trunks.values())
-        )
-        document["busy"] = speed.busy
+        of_trunks = sum(_seconds(speed, trunk.experiment, trunk.flops) for trunk in trunks)
+        document |= {"seconds": sum(row["seconds"] for row in rows) + of_trunks, "busy": speed.busy}
     for place in places:
+        there = [row[place.name] for row in rows]
         precision = plan.runs[0].experiment.config["trainer.precision"]
-        seconds = sum(row[place.name]["seconds"] for row in rows) + place.seconds(growing, precision)
         document[place.name] = {
-            "seconds": seconds,
-            "device_hours": seconds * place.layout.devices / HOUR,
-            "fits": all(row[place.name]["fits"] for row in rows),
-            "bytes": max(sum(row[place.name]["bytes"].values()) for row in rows),
+            **place.costs(sum(row["seconds"] for row in there) + place.seconds(shared, precision)),
+            "fits": all(row["fits"] for row in there),
+            "bytes": max(sum(row["bytes"].values()) for row in there),
             "devices": place.layout.devices,
             "utilisation": place.utilisation,
             "source": place.device.source,
         }
-        if place.price is not None:
-            document[place.name]["price"] = document[place.name]["device_hours"] * place.price
     return document
 
 
@@ -195,9 +173,12 @@ def choose_scale(source: Source, at: str | None, words: Sequence[str], workers: 
     if question.name in ledger.studies():
         scale, why = ledger.plan(question.name)["study"]["at"], "it was started so"
     else:
-        minutes, busy = _minutes(planned, ledger, workers)
-        scale = None if minutes is None or minutes <= question.minutes else SMALL
-        state = ", busy as it is," if busy else ""
+        speed = calibrate([run.experiment for run in planned.runs], ledger.root / "calibration")
+        if speed is None:
+            return planned, None
+        rows = [_row(run, speed, ()) for run in planned.runs]
+        minutes = _total(planned, rows, speed, ())["seconds"] / sized(planned, workers).workers / 60
+        scale, state = None if minutes <= question.minutes else SMALL, ", busy as it is," if speed.busy else ""
         why = (
             f"this machine{state} would take {minutes:.0f} minutes for the whole, and {question.minutes:g} are promised"
         )
@@ -206,12 +187,3 @@ def choose_scale(source: Source, at: str | None, words: Sequence[str], workers: 
     with placed(source, scale, words):
         smaller = plan(replace(read(source, scale, words), name=question.name), words)
     return smaller, f"a smaller grid: {why}"
-
-
-def _minutes(plan: Plan, ledger: Ledger, workers: int | None) -> tuple[float | None, bool]:
-    size = sized(plan, workers)
-    speed = calibrate([run.experiment for run in plan.runs], Path(ledger.root) / "calibration", size.workers)
-    if speed is None:
-        return None, False
-    total = totals(plan, estimates(plan, speed, ()), speed, ())
-    return total["seconds"] / size.workers / 60, speed.busy

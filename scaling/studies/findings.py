@@ -12,9 +12,7 @@ import numpy as np
 
 from scaling import atomic
 from scaling.errors import ScalingError, plural
-from scaling.ledger import Ledger
-from scaling.printing import csv_text
-from scaling.studies.points import counts
+from scaling.studies.points import write_points
 from scaling.studies.question import Question
 
 if TYPE_CHECKING:
@@ -22,7 +20,6 @@ if TYPE_CHECKING:
     from scaling.laws.examine import Fit
     from scaling.laws.fit import FittedLaw
     from scaling.laws.points import Points
-    from scaling.studies.plan import Plan, Run
 
 FIGURES = (".pdf", ".png")
 FIT = "fit.json"
@@ -93,46 +90,6 @@ class Findings:
         return float(self.fit.law.predict(**columns))
 
 
-def rows(ledger: Ledger, plan: Plan) -> list[dict[str, Any]]:
-    """One row a planned run, with every definition of N and C; runs that are not finished have a status and no loss."""
-    from scaling.studies.tasks import scores
-
-    measured = scores(ledger, plan)
-    return [_row(ledger, run, columns) | measured[run.run] for run, columns in zip(plan.runs, counts(ledger, plan))]
-
-
-def _row(ledger: Ledger, run: Run, columns: Mapping[str, Any]) -> dict[str, Any]:
-    result = ledger.result(run.run)
-    return {
-        "run": run.run,
-        "name": run.name,
-        "status": "missing" if result is None else result["outcome"],
-        "held_out": int(run.held_out),
-        "loss": None if result is None else result["loss"],
-        "trunk": run.run if run.trunk is None else run.trunk[0],
-        **variant(run),
-        **_of_domains({} if result is None else result.get("losses", {})),
-        **columns,
-    }
-
-
-def _of_domains(losses: Mapping[str, float]) -> dict[str, float]:
-    """The loss on each domain of a mixture, numbered as their proportions are."""
-    return {f"loss_domain_{number}": losses[name] for number, name in enumerate(sorted(losses), 1)}
-
-
-def variant(run: Run) -> dict[str, str]:
-    """The row of a table that the run is of, where the study compares rows."""
-    words = (word.partition("=") for word in run.overrides)
-    row = next((value for key, _, value in words if key == "row"), None)
-    return {} if row is None else {"row": row.strip('"')}
-
-
-def write_points(table: list[dict[str, Any]], path: Path) -> None:
-    """The table as CSV: the same bytes for the same runs."""
-    atomic.write(path, csv_text(table))
-
-
 def read_fit(file: Path) -> dict[str, Any] | None:
     """The document of an earlier fit; None where there is none."""
     try:
@@ -157,56 +114,50 @@ def find(
     Runs that do not bear the law are no error: a study can be looked at from its first run on.
     """
     from scaling.laws.points import load_points
+    from scaling.training.finetune import name_of
 
     if not any(row["status"] == "finished" for row in table):
         raise ScalingError("no run is finished", key="study", value=question.name, fix="`scaling study` trains them")
     write_points(table, folder / "points.csv")
     points = load_points(folder / "points.csv", name=f"study {question.name}")
+    (folder / FIT).unlink(missing_ok=True)  # of an earlier report, whose points are no longer there
     if question.law is None:
-        return _without_law(Findings(question, tuple(table), points, reason="the study asks for none"), folder)
+        return Findings(question, tuple(table), points, reason="the study asks for none")
+    variants = list(dict.fromkeys(row["row"] for row in table if "row" in row))
     try:
-        findings = _fitted(question, question.law, table, points, folder, setup or {}, tell)
+        fit, pictures = _fitted(question, question.law, points, variants, setup or {}, tell)
     except ScalingError as error:
-        return _without_law(Findings(question, tuple(table), points, reason=_reason(error)), folder)
-    return _with_tasks(findings, question.law, folder, tell)
-
-
-def _without_law(findings: Findings, folder: Path) -> Findings:
-    """The findings; the fit of an earlier report is deleted, since its points are no longer there."""
-    (folder / FIT).unlink(missing_ok=True)
-    return findings
+        return Findings(question, tuple(table), points, reason=_reason(error))
+    tasks = []
+    for task in map(name_of, question.tasks):
+        tell(f"fit the score of {task}")
+        try:
+            scores, picture = _of_task(question, question.law, points, task)
+        except ScalingError as error:
+            tasks.append(TaskFindings(task, reason=_reason(error)))
+            continue
+        tasks.append(scores)
+        pictures[str(scores.picture)] = picture
+    document = {**fit.document, **({"tasks": [entry.to_json() for entry in tasks]} if tasks else {})}
+    atomic.write_json(folder / FIT, document)
+    tell(f"draw {plural(len(pictures), 'figure')}")
+    for name, picture in pictures.items():
+        picture.save(*(folder / (name + kind) for kind in FIGURES))
+    fit = replace(fit, document=document, points=points, draw=lambda _: pictures)
+    return Findings(question, tuple(table), points, fit, pictures, tasks=tuple(tasks))
 
 
 def _reason(error: ScalingError) -> str:
     return error.what if error.key is None else f"{error.key} {error.what}"
 
 
-def _with_tasks(findings: Findings, law: str, folder: Path, tell: Tell) -> Findings:
-    """The findings with the law in two steps of each task of the study: fit.json and the figures have them too."""
-    if not findings.question.tasks:
-        return findings
-    from scaling.training.finetune import name_of
-
-    tasks, pictures = [], dict(findings.pictures)
-    for task in findings.question.tasks:
-        tell(f"fit the score of {name_of(task)}")
-        try:
-            scores, picture = _of_task(findings, law, name_of(task))
-        except ScalingError as error:
-            tasks.append(TaskFindings(name_of(task), reason=_reason(error)))
-            continue
-        tasks.append(scores)
-        assert scores.picture is not None
-        pictures[scores.picture] = picture
-        picture.save(*(folder / (scores.picture + kind) for kind in FIGURES))
-    assert findings.fit is not None
-    document = {**findings.fit.document, "tasks": [entry.to_json() for entry in tasks]}
-    atomic.write_json(folder / FIT, document)
-    fit = replace(findings.fit, document=document, draw=lambda _: pictures)
-    return replace(findings, tasks=tuple(tasks), pictures=pictures, fit=fit)
+def _split(points: Points) -> tuple[Points, Points | None]:
+    """The points to fit and those held out, where there are any."""
+    held_out = points.numbers("held_out") > 0
+    return points.hold_out(held_out) if held_out.any() else (points, None)
 
 
-def _of_task(findings: Findings, name: str, task: str) -> tuple[TaskFindings, Picture]:
+def _of_task(question: Question, name: str, points: Points, task: str) -> tuple[TaskFindings, Picture]:
     """A task's score from the study's law of the loss and a sigmoid, held out and drawn as the study's law is."""
     from scaling.figures import caption, curves_of_law
     from scaling.laws import composed, fit_two_steps, named
@@ -214,22 +165,18 @@ def _of_task(findings: Findings, name: str, task: str) -> tuple[TaskFindings, Pi
     from scaling.laws.points import group_of
     from scaling.laws.written import constrained_law
 
-    if findings.question.compares_rows:
+    if question.compares_rows:
         raise ScalingError("a law for each row has no second step", key=task)
-    points = _scored(findings.points, task)
+    points = _scored(points, task)
     form, fixed = constrained_law(composed(named(name), named("task_sigmoid")), points)
-    held_out = points.numbers("held_out") > 0
-    train, test = points.hold_out(held_out) if held_out.any() else (points, None)
+    train, test = _split(points)
     if test is not None and not np.isfinite(test["accuracy"]).any():
         test = None
     both = fit_two_steps(form, train, fixed=fixed, group=group_of(train))
-    question = findings.question
     targets = [dict(question.target)] if set(question.target) == set(form.inputs) else []
     document = examine(both, held_out=test, targets=targets).document
-    curves = curves_of_law(both.task, test)
-    (title, picture), *_ = curves.items()
-    key = f"{task}_{title}"
-    return TaskFindings(task, document, key, caption(both.task.points, both.task.form.inputs)), picture
+    (title, picture), *_ = curves_of_law(both.task, test).items()
+    return TaskFindings(task, document, f"{task}_{title}", caption(both.task.points, both.task.form.inputs)), picture
 
 
 def _scored(points: Points, task: str) -> Points:
@@ -253,24 +200,22 @@ def _scored(points: Points, task: str) -> Points:
 def _fitted(
     question: Question,
     name: str,
-    table: list[dict[str, Any]],
     points: Points,
-    folder: Path,
+    variants: Sequence[str],
     setup: Mapping[str, str],
     tell: Tell,
-) -> Findings:
+) -> tuple[Fit, dict[str, Picture]]:
+    """The study's law, one for all `variants` where there are several rows of a table, examined; and its figures."""
     from scaling.figures import figures_of_law
     from scaling.laws import fit as fit_law
     from scaling.laws import named
     from scaling.laws.examine import examine
     from scaling.laws.points import group_of
 
-    held_out = points.numbers("held_out") > 0
-    train, test = points.hold_out(held_out) if held_out.any() else (points, None)
-    variants = dict.fromkeys(row["row"] for row in table if "row" in row)
+    train, test = _split(points)
     tell(f"fit {name} to {plural(len(train), 'run')}")
     if len(variants) > 1:
-        law, test = _by_row(name, train, test, next(iter(variants)))
+        law, test = _by_row(name, train, test, variants[0])
     else:
         law = fit_law(named(name), train, group=group_of(train))
     targets = [dict(question.target)] if question.target and law.form.axes == law.form.inputs else []
@@ -282,16 +227,8 @@ def _fitted(
     if len(variants) > 1:
         document["points"]["pooled"].pop("row", None)
         document["rows"] = _rows(law)
-        document["compared"] = []
-    else:
-        document["compared"] = _compared(law, question.laws[1:], train, test)
-    atomic.write_json(folder / FIT, document)
-    pictures = figures_of_law(law, examined.test)
-    tell(f"draw {plural(len(pictures), 'figure')}")
-    for name, picture in pictures.items():
-        picture.save(*(folder / (name + kind) for kind in FIGURES))
-    fit = replace(examined, document=document, points=points, draw=lambda _: pictures)
-    return Findings(question, tuple(table), points, fit, pictures)
+    document["compared"] = [] if len(variants) > 1 else _compared(law, question.laws[1:], train, test)
+    return replace(examined, document=document), dict(figures_of_law(law, examined.test))
 
 
 def _by_row(name: str, train: Points, test: Points | None, baseline: str) -> tuple[FittedLaw, Points | None]:

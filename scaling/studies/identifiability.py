@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -14,8 +14,6 @@ from scaling.laws import Law, Quantity, design, expected_interval, named, predic
 from scaling.laws.diagnostics import POINTS_A_PARAMETER
 from scaling.laws.problem import SharedErrors, prior_correlation
 from scaling.studies.question import Question
-from scaling.training.experiment import Experiment
-from scaling.training.point import point
 
 LEVELS = 3  # of an axis: a power with a floor has three unknowns along it
 DRAWS = 8  # of the parameters, at which the rank of the law's derivative is taken
@@ -47,11 +45,11 @@ class Shortfall:
         return {**asdict(self), "sentence": str(self)}
 
 
-def shortfall(question: Question, fitted: Iterable[Experiment]) -> Shortfall | None:
+def shortfall(question: Question, fitted: Sequence[Mapping[str, Any]]) -> Shortfall | None:
     """What the runs to fit lack to identify the law; None where it is nothing, or there is no law, or one a row."""
     if question.law is None or question.compares_rows:
         return None
-    return lacking(named(question.law), [point(experiment) for experiment in fitted])
+    return lacking(named(question.law), fitted)
 
 
 def lacking(law: Law, rows: Sequence[Mapping[str, Any]]) -> Shortfall | None:
@@ -230,5 +228,4 @@ def _better(
         "low": chosen.expected.low,
         "high": chosen.expected.high,
         "grid": [{"N": size, "D": tokens} for size, tokens in grid.items()],
-        "tokens_by_size": grid,  # deprecated: numbers as keys
     }

@@ -15,9 +15,9 @@ from scaling.laws.next_run import Goal, interval_of_all_looks, look, parse_goal
 from scaling.ledger import Ledger
 from scaling.printing import interval
 from scaling.studies.adaptive import Field
+from scaling.studies.decisions import Decision
 from scaling.studies.plan import Plan
 from scaling.studies.progress import finished_loss
-from scaling.studies.record import Decision
 
 
 @dataclass(frozen=True)
@@ -100,9 +100,7 @@ def _goal(plan: Plan) -> Goal:
         return Goal(floor, floor, float("inf"))
     place = dict(plan.question.target)
     if not place:
-        from scaling.training.point import point
-
-        largest = max((point(run.experiment) for run in plan.runs), key=lambda row: row["C"])
+        largest = max((run.point for run in plan.runs), key=lambda point: point["C"])
         place = {name: float(largest[name]) for name in form.inputs}
     text = " ".join(f"{name}={value:.3g}" for name, value in place.items())
     return Goal(f"{form.target} at {text}", form.target, float("inf"), "absolute", place)

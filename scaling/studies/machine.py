@@ -8,14 +8,12 @@ import hashlib
 import itertools
 import json
 import math
-import multiprocessing
 import os
 import platform
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from multiprocessing.synchronize import Semaphore
 from pathlib import Path
 from typing import Literal
 
@@ -26,46 +24,10 @@ from scaling.cost import Cost
 from scaling.data.plan import BatchSize, Windows
 from scaling.errors import ScalingError
 from scaling.executors.executor import Resources
-from scaling.studies.plan import Job, Plan
+from scaling.studies.plan import Plan, Run
 from scaling.training.experiment import Experiment
 from scaling.training.machine import cores, environment, suited
 from scaling.training.precision import Weights
-
-Work = Callable[[], None]
-
-
-@contextmanager
-def busy_cores(number: int, begin: Callable[[], Work]) -> Iterator[None]:
-    """`number` processes that repeat what `begin` gives them, until the block ends or this process is gone.
-
-    They are forked, so nothing is imported again; none where a device is in use, which a fork would not survive.
-    """
-    context = multiprocessing.get_context("fork")
-    ready, number = context.Semaphore(0), 0 if torch.cuda.is_initialized() else number
-    processes = [context.Process(target=_repeat, args=(begin, ready), daemon=True) for _ in range(number)]
-    try:
-        for process in processes:
-            process.start()
-        for _ in processes:
-            ready.acquire()
-        yield
-    finally:
-        for process in processes:
-            if process.pid is not None:
-                process.kill()
-                process.join()
-
-
-def _repeat(begin: Callable[[], Work], ready: Semaphore) -> None:
-    with suppress(BaseException):  # one that fails, or is stopped, is done without
-        try:
-            work = begin()
-        finally:
-            ready.release()
-        parent = multiprocessing.parent_process()
-        while parent is not None and parent.is_alive():
-            work()
-
 
 Strategy = Literal["ddp", "fsdp"]
 
@@ -138,7 +100,7 @@ def sized(plan: Plan, workers: int | None = None) -> Size:
     return Size(chosen, max(1, cores() // chosen), gpus)
 
 
-def resources(job: Job, size: Size) -> Resources:
+def resources(job: Run, size: Size) -> Resources:
     """What a job takes: the threads of a worker, and where there are GPUs the fraction of one that its memory fills, a
     worker's share at least; the GPUs that its config asks for, or all where none holds it alone.
     """
@@ -151,7 +113,7 @@ def resources(job: Job, size: Size) -> Resources:
     return Resources(size.threads, gpus)
 
 
-def _of_a_gpu(job: Job) -> float:
+def _of_a_gpu(job: Run) -> float:
     """The fraction of one GPU's memory that a job fills."""
     return (_bytes(job) + PROCESS) / (FILLED * torch.cuda.get_device_properties(0).total_memory)
 
@@ -166,7 +128,7 @@ def machine_memory() -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
-def _bytes(run: Job) -> float:
+def _bytes(run: Run) -> float:
     experiment = run.experiment
     rows = experiment.config["train.micro_batch"] or experiment.size.size(0)
     return sum(memory(experiment.cost, experiment.config["trainer.precision"], rows, Layout()).values())
@@ -175,7 +137,7 @@ def _bytes(run: Job) -> float:
 LARGEST = 2e10  # FLOPs of the largest step that is timed: about a second of one core
 SHARE = 0.25  # of this machine's memory, at most
 SIZES = 3
-TURNS, STEPS, PATIENCE = 3, 5, 0.5  # of each size; a turn ends after STEPS steps or PATIENCE seconds
+STEPS, PATIENCE = 15, 1.5  # of each size: it is timed for so many steps, or so many seconds
 DAY = 86400.0
 BUSY = 0.5  # of the cores, at a load above which other work may have slowed the steps
 
@@ -204,38 +166,41 @@ class Speed:
         return low[1] * (high[1] / low[1]) ** share
 
 
-def calibrate(experiments: Sequence[Experiment], cache: Path, workers: int = 1) -> Speed | None:
-    """The speed of one of so many workers at the smallest, a middle and the largest of these that it can try in a
-    moment.
+def calibrate(experiments: Sequence[Experiment], cache: Path) -> Speed | None:
+    """The speed of one thread at the smallest, a middle and the largest of these models that it can try in a moment.
 
-    One thread, as workers of small runs have. None where it can try none of them. What was timed is kept in the folder
-    `cache`, by machine, versions, model and workers.
+    None where it can try none of them. What was timed is kept for a day in the folder `cache`, by machine, versions
+    and model; where the machine was busy it is timed again, and the lesser stands.
     """
-    workers = min(workers, os.cpu_count() or 1)  # those of a cluster are not on one machine
     models = {_flops(experiment): experiment for experiment in experiments}.values()
     tried = sorted((experiment for experiment in map(_shrunk, models) if experiment is not None), key=_flops)
     if not tried:
         return None
-    chosen = {
-        _flops(experiment): experiment
-        for experiment in (tried[round(at * (len(tried) - 1) / (SIZES - 1))] for at in range(SIZES))
-    }
-    files = [cache / f"{_key(experiment, workers)}.json" for experiment in chosen.values()]
-    kept = [_kept(file) for file in files]
-    timings = [timing for timing in kept if timing is not None and not Speed((), timing["load"]).busy]
-    if len(timings) < len(kept):
-        timings = [
-            _better(timing, {"seconds": seconds, "load": load(), "taken": time.time()})
-            for timing, seconds in zip(kept, _timed(list(chosen.values()), workers))
-        ]
-        with suppress(OSError):  # a folder that may only be read is timed again the next time
-            cache.mkdir(parents=True, exist_ok=True)
-            for file, timing in zip(files, timings):
-                atomic.write_json(file, timing)
-    return Speed(
-        tuple(zip(chosen, (timing["seconds"] for timing in timings))),
-        max(timing["load"] for timing in timings),
-    )
+    timed, loads = {}, []
+    for place in range(SIZES):
+        experiment = tried[round(place * (len(tried) - 1) / (SIZES - 1))]
+        if _flops(experiment) not in timed:
+            timing = _timing(experiment, cache / f"{_key(experiment)}.json")
+            timed[_flops(experiment)] = timing["seconds"]
+            loads.append(timing["load"])
+    return Speed(tuple(timed.items()), max(loads))
+
+
+def _timing(experiment: Experiment, file: Path) -> dict[str, float]:
+    """The seconds of a step, the load of the machine meanwhile, and when they were taken."""
+    kept: dict[str, float] | None = None
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        document = atomic.read_json(file)
+        if 0 <= time.time() - document["taken"] < DAY:
+            kept = {key: float(document[key]) for key in ("seconds", "load", "taken")}
+    if kept is not None and kept["load"] <= BUSY:
+        return kept
+    timing = {"seconds": _timed(experiment), "load": load(), "taken": time.time()}
+    timing = timing if kept is None else {key: min(kept[key], timing[key]) for key in timing}
+    with suppress(OSError):  # a folder that may only be read is timed again the next time
+        file.parent.mkdir(parents=True, exist_ok=True)
+        atomic.write_json(file, timing)
+    return timing
 
 
 def load() -> float:
@@ -258,57 +223,28 @@ def _flops(experiment: Experiment) -> float:
     return experiment.cost.flops_train_per_token * experiment.row_tokens * experiment.size.size(0)
 
 
-def _key(experiment: Experiment, workers: int) -> str:
+def _key(experiment: Experiment) -> str:
     tree = experiment.config.tree
     model = [tree["model"], tree["size"], tree["objective"], tree["optimizer"], experiment.size.size(0)]
-    document = json.dumps([platform.node(), environment(), workers, *model], sort_keys=True)
+    document = json.dumps([platform.node(), environment(), *model], sort_keys=True)
     return hashlib.sha256(document.encode()).hexdigest()[:16]
 
 
-def _kept(file: Path) -> dict[str, float] | None:
-    """What was timed in the last day."""
-    with suppress(OSError, ValueError, KeyError, TypeError):
-        document = atomic.read_json(file)
-        if 0 <= time.time() - document["taken"] < DAY:
-            return {key: float(document[key]) for key in ("seconds", "load", "taken")}
-    return None
-
-
-def _better(earlier: dict[str, float] | None, other: dict[str, float]) -> dict[str, float]:
-    return other if earlier is None else {key: min(earlier[key], other[key]) for key in other}
-
-
-def _timed(experiments: Sequence[Experiment], workers: int) -> list[float]:
-    """Seconds of the fastest step of each; they take turns, so that a busy moment is not one model's alone."""
-    fastest = [math.inf] * len(experiments)
-    with _one_thread(), busy_cores(workers - 1, lambda: _round(experiments)):
-        steps = [_step(experiment) for experiment in experiments]
-        for _ in range(TURNS):
-            for place, step in enumerate(steps):
-                fastest[place] = min(fastest[place], *_turn(step))
-    return fastest
-
-
-def _round(experiments: Sequence[Experiment]) -> Callable[[], None]:
-    """A step of each."""
-    steps = [_step(experiment) for experiment in experiments]
-
-    def once() -> None:
-        for step in steps:
+def _timed(experiment: Experiment) -> float:
+    """Seconds of the fastest step by one thread, as workers of small runs have."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        step, fastest, started = _step(experiment), math.inf, time.perf_counter()
+        for _ in range(STEPS):
+            before = time.perf_counter()
             step()
-
-    return once
-
-
-def _turn(step: Callable[[], None]) -> Iterator[float]:
-    started = time.perf_counter()
-    for _ in range(STEPS):
-        before = time.perf_counter()
-        step()
-        after = time.perf_counter()
-        yield after - before
-        if after - started > PATIENCE:
-            return
+            fastest = min(fastest, time.perf_counter() - before)
+            if time.perf_counter() - started > PATIENCE:
+                break
+        return fastest
+    finally:
+        torch.set_num_threads(threads)
 
 
 def _step(experiment: Experiment) -> Callable[[], None]:
@@ -329,13 +265,3 @@ def _step(experiment: Experiment) -> Callable[[], None]:
             optimizer.zero_grad(set_to_none=True)
 
     return step
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)

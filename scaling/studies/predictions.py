@@ -10,7 +10,7 @@ name has the hash of, and where it is older than the run's first attempt, whatev
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -86,8 +86,8 @@ def register(ledger: Ledger, run: str, document: Mapping[str, Any]) -> tuple[Pat
     with disk("cannot keep a prediction"):
         path.parent.mkdir(exist_ok=True)
     new = publish(path, seal({**content, "registered": now()}))
-    if not new and (standing := _unusable(path, _read(path))) is not None:
-        raise ScalingError(f"is {standing}", file=path, fix="delete the file and predict again")
+    if not new and (unusable := _read(path)[1]) is not None:
+        raise ScalingError(f"is {unusable}", file=path, fix="delete the file and predict again")
     refuse_begun(ledger, run, path if new else None)
     return path, new
 
@@ -105,51 +105,42 @@ def refuse_begun(ledger: Ledger, run: str, written: Path | None = None) -> None:
 
 def registered(ledger: Ledger) -> list[Registered]:
     """Every prediction on record, the oldest first, scored where its run has ended."""
-    return sorted(_all(ledger), key=lambda entry: (str(entry.document.get("registered", "")), entry.file))
+    entries = [_entry(ledger, path) for path in (ledger.root / FOLDER).glob("*.json")]
+    return sorted(entries, key=lambda entry: (str(entry.document.get("registered", "")), entry.file))
 
 
-def _all(ledger: Ledger) -> Iterator[Registered]:
-    folder = ledger.root / FOLDER
-    for path in sorted(folder.glob("*.json")) if folder.is_dir() else ():
-        document, run = _read(path), path.name.partition("-")[0]
-        standing = _unusable(path, document)
-        if document is None or standing is not None:
-            yield Registered(path.name, run, {}, standing or "damaged")
-        else:
-            yield _scored(ledger, path.name, document)
+def _entry(ledger: Ledger, path: Path) -> Registered:
+    document, unusable = _read(path)
+    if unusable is not None:
+        return Registered(path.name, path.name.partition("-")[0], {}, unusable)
+    run, result, loss = document["run"], ledger.result(document["run"]), None
+    begun = min((record.start["time"] for record in ledger.attempts(run)), default=None)
+    if begun is not None and datetime.fromisoformat(begun) < datetime.fromisoformat(document["registered"]):
+        standing = "late"
+    elif result is None:
+        standing = "waiting"
+    elif result["outcome"] != "finished" or result["loss"] is None:
+        standing = "no loss"
+    else:
+        standing, loss = "scored", float(result["loss"])
+    return Registered(path.name, run, document, standing, loss)
+
+
+def _read(path: Path) -> tuple[dict[str, Any], str | None]:
+    """A prediction, and why its file is not the one that was put on record; None where it is."""
+    try:
+        document = read(path, _TYPES)
+    except Damaged:
+        document = None
+    if document is None:
+        return {}, "damaged"
+    content = {key: value for key, value in document.items() if key != "registered"}
+    return document, None if path.name == _name(content) else "altered"
 
 
 def _name(content: Mapping[str, Any]) -> str:
     """The file of a prediction, without the time at which it was put on record."""
     return f"{content['run']}-{hashlib.sha256(text(content).encode()).hexdigest()[:DIGITS]}.json"
-
-
-def _unusable(path: Path, document: Mapping[str, Any] | None) -> str | None:
-    """Why a file is not the prediction that was put on record; None where it is."""
-    if document is None:
-        return "damaged"
-    content = {key: value for key, value in document.items() if key != "registered"}
-    return None if path.name == _name(content) else "altered"
-
-
-def _scored(ledger: Ledger, file: str, document: Mapping[str, Any]) -> Registered:
-    run = document["run"]
-    begun = min((record.start["time"] for record in ledger.attempts(run)), default=None)
-    if begun is not None and datetime.fromisoformat(begun) < datetime.fromisoformat(document["registered"]):
-        return Registered(file, run, document, "late")
-    result = ledger.result(run)
-    if result is None:
-        return Registered(file, run, document, "waiting")
-    if result["outcome"] != "finished" or result["loss"] is None:
-        return Registered(file, run, document, "no loss")
-    return Registered(file, run, document, "scored", float(result["loss"]))
-
-
-def _read(path: Path) -> dict[str, Any] | None:
-    try:
-        return read(path, _TYPES)
-    except Damaged:
-        return None
 
 
 def calibration(entries: list[Registered]) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from scaling.printing import span
 from scaling.standard_error import say
 from scaling.studies.estimate import evaluating
 from scaling.studies.machine import Speed
-from scaling.studies.plan import Job, Plan, Run
+from scaling.studies.plan import Plan, Run
 
 RETRIES = 1  # of a run that failed; a divergence is a result and is not tried again
 
@@ -77,52 +77,55 @@ class Watch:
 
     def __init__(self, ledger: Ledger, plan: Plan):
         self.ledger, self.plan = ledger, plan
-        self.left: dict[str, Run] = {run.run: run for run in plan.runs}
+        self.left = {run.run: run for run in plan.runs}
         self.whole = sum(run.flops for run in (*plan.runs, *plan.trunks.values()))
         self.passed, self.failed = 0.0, 0  # by runs that are settled
         self.timed: dict[float, float] = {}  # seconds of a step by its FLOPs, as runs under way last reported
 
     def look(self) -> Progress:
-        passed, active, todo = 0.0, list[Active](), list[tuple[float, float]]()
-        for run in list(self.left.values()):
-            row = self.ledger.status(run.run)
-            if row.state in RESULTS or (row.state not in ("waiting", "running") and settled(self.ledger, run.run)):
-                finished = row.state in RESULTS or self.ledger.result(run.run) is not None
-                self.passed += run.flops * finished
-                self.failed += not finished
-                del self.left[run.run]
+        passed, trunks, active, todo = 0.0, 0, list[Active](), list[tuple[float, float]]()
+        for run in (*self.plan.runs, *self.plan.trunks.values()):
+            if not run.is_trunk and run.run not in self.left:
                 continue
-            first = run.trunk[1] if run.trunk else 0
-            at, each = max(first, row.step or 0), run.flops / max(1, run.steps - first)
+            row = self.ledger.status(run.run)
+            if not run.is_trunk and self._is_settled(run, row):
+                continue
+            first = run.trunk.step if run.trunk else 0
+            at, each = min(run.steps, max(first, row.step or 0)), run.flops / max(1, run.steps - first)
             passed += each * (at - first)
-            # A branch may have no steps of its own; what its evaluation takes is then not known.
-            todo.append((each, run.steps - at + (evaluating(run.experiment) / each if each else 0.0)))
-            if row.state == "running":
-                active.append(self._heard(run.name, run, row, each))
-        trunks, needed = 0, {run.trunk[0] for run in self.left.values() if run.trunk}
-        for name, trunk in self.plan.trunks.items():
-            row = self.ledger.status(name)
-            at, each = min(row.step or 0, trunk.steps), trunk.flops / max(1, trunk.steps)
-            passed += each * at
-            if name in needed and at < trunk.steps:
+            if not run.is_trunk:
+                # A branch may have no steps of its own; what its evaluation takes is then not known.
+                todo.append((each, run.steps - at + (evaluating(run.experiment) / each if each else 0.0)))
+            elif at < run.steps and any(left.trunk and left.trunk.run == run.run for left in self.left.values()):
                 trunks += 1
-                todo.append((each, trunk.steps - at))
+                todo.append((each, run.steps - at))
             if row.state == "running":
-                active.append(self._heard(f"trunk of {_branch(self.plan, name)}", trunk, row, each))
+                active.append(self._heard(run, row, each))
         done = len(self.plan.runs) - len(self.left)
         share = 1.0 if not self.left and not self.failed else min(1.0, (self.passed + passed) / self.whole)
         return Progress(len(self.plan.runs), done, share, active, trunks, self._left(todo, len(active)), self.failed)
 
-    def _heard(self, name: str, job: Job, row: Row, each: float) -> Active:
+    def _is_settled(self, run: Run, row: Row) -> bool:
+        """Whether a run has come to its end, which is then counted."""
+        finished = row.state in RESULTS
+        if not finished and (row.state in ("waiting", "running") or not settled(self.ledger, run.run)):
+            return False
+        finished = finished or self.ledger.result(run.run) is not None
+        self.passed += run.flops * finished
+        self.failed += not finished
+        del self.left[run.run]
+        return True
+
+    def _heard(self, run: Run, row: Row, each: float) -> Active:
         """A run under way; its reported speed is kept, by the FLOPs of its step."""
         if not row.step or not row.tokens_per_second:
-            return Active(name, row, None)
-        experiment = job.experiment
-        left = (experiment.tokens(job.steps) - experiment.tokens(row.step)) / row.tokens_per_second
-        if row.step < job.steps:
+            return Active(run.name, row, None)
+        experiment = run.experiment
+        left = (experiment.tokens(run.steps) - experiment.tokens(row.step)) / row.tokens_per_second
+        if row.step < run.steps:
             model = float(f"{each:.9g}")  # one key for a trunk and its branches, whose quotients may differ in a bit
-            self.timed[model] = left / (job.steps - row.step)
-        return Active(name, row, left)
+            self.timed[model] = left / (run.steps - row.step)
+        return Active(run.name, row, left)
 
     def _left(self, todo: Sequence[tuple[float, float]], workers: int) -> float | None:
         """Until the last worker is done: FLOPs alone would promise too much where small models are still to come."""
@@ -131,10 +134,6 @@ class Watch:
         speed = Speed(tuple(sorted(self.timed.items())))
         seconds = [speed.seconds(each) * steps for each, steps in todo]
         return max(sum(seconds) / workers, max(seconds))
-
-
-def _branch(plan: Plan, trunk: str) -> str:
-    return next(run.name for run in plan.runs if run.trunk and run.trunk[0] == trunk)
 
 
 MOST_ROWS = 20
@@ -150,40 +149,34 @@ def teller(progress: bool) -> Callable[[object], None]:
 
 @contextmanager
 def listener(progress: bool = True) -> Iterator[Tell]:
-    """A callback that shows how far a study is in the way that suits standard error; without `progress`, nothing."""
-    clock = Clock()
+    """A callback that shows how far a study is: as a live table where standard error is a terminal, else as lines."""
     if not progress:
         yield lambda now: None
         return
-    if not sys.stderr.isatty():
-        yield Lines(clock)
-        return
-    with Live(console=Console(stderr=True), refresh_per_second=4, transient=True) as live:
-        yield lambda now: live.update(picture(now, clock))
+    started = time.monotonic()
 
-
-class Clock:
-    """Time passed, and time left."""
-
-    def __init__(self) -> None:
-        self.started = time.monotonic()
-
-    def text(self, now: Progress) -> str:
-        passed = span(time.monotonic() - self.started)
+    def clock(now: Progress) -> str:
+        passed = span(time.monotonic() - started)
         return passed if now.left is None else f"{passed}, {span(now.left)} left"
 
+    if not sys.stderr.isatty():
+        yield lines(clock)
+        return
+    with Live(console=Console(stderr=True), refresh_per_second=4, transient=True) as live:
+        yield lambda now: live.update(picture(now, clock(now)))
 
-class Lines:
-    """A line for each run that is done, and for each twentieth of the compute."""
 
-    def __init__(self, clock: Clock):
-        self.clock, self.printed = clock, (-1, -1)
+def lines(clock: Callable[[Progress], str]) -> Tell:
+    """A callback that prints a line for each run that is done, and for each twentieth of the compute."""
+    printed: set[tuple[int, int]] = set()
 
-    def __call__(self, now: Progress) -> None:
-        clock, progress = self.clock.text(now), (now.settled, int(20 * now.share))
-        if progress != self.printed:
-            self.printed = progress
-            print(f"{summary(now)}, {clock}", file=sys.stderr, flush=True)
+    def tell(now: Progress) -> None:
+        progress = now.settled, int(20 * now.share)
+        if progress not in printed:
+            printed.add(progress)
+            print(f"{summary(now)}, {clock(now)}", file=sys.stderr, flush=True)
+
+    return tell
 
 
 def summary(now: Progress) -> str:
@@ -192,7 +185,7 @@ def summary(now: Progress) -> str:
     return f"{now.settled - now.failed} of {plural(now.planned, 'run')}{failed}{first}, {now.share:.0%} of the compute"
 
 
-def picture(now: Progress, clock: Clock) -> Group:
+def picture(now: Progress, clock: str) -> Group:
     """A bar for the study, and a line for each run under way."""
     table = Table(box=None, pad_edge=False)
     table.add_column("run", max_width=WIDTH, no_wrap=True)
@@ -206,4 +199,4 @@ def picture(now: Progress, clock: Clock) -> Group:
         left = "" if active.left is None else span(active.left)
         table.add_row(Text(active.name), step, loss, speed, left, row.host or "")
     bar = ProgressBar(total=1.0, completed=now.share, width=60)
-    return Group(bar, Text(f"{summary(now)}, {clock.text(now)}"), table)
+    return Group(bar, Text(f"{summary(now)}, {clock}"), table)

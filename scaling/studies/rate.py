@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import statistics
 from functools import cache
@@ -10,7 +9,7 @@ from typing import Annotated, Protocol
 
 from scaling.cost import Cost
 from scaling.errors import ScalingError
-from scaling.ledger import Ledger, listing
+from scaling.ledger import Ledger
 from scaling.schema import PositiveFloat, Range
 
 
@@ -57,39 +56,33 @@ class Swept:
 @cache
 def _line(study: str, runs: str) -> tuple[float, float]:
     """b and a; with one size the rate is one for all."""
+    from scaling.studies.plan import entered
+    from scaling.studies.points import MISSING, rows
+
+    def refused(what: str, fix: str) -> ScalingError:
+        return ScalingError(what, key="rate.study", value=study, fix=fix)
+
     try:
         ledger = Ledger.open(runs)
     except ScalingError as error:
         raise error.at(key="rate.study", value=study) from None
-    losses: dict[str, dict[float, list[float]]] = {}
-    counts: dict[str, int] = {}
-    for _, spec, result in listing.results(ledger, ledger.runs_of(study)):
-        size = json.dumps(spec["size"], sort_keys=True)
-        # A rate at which a run diverges is as bad as can be.
-        loss = math.inf if result["outcome"] == "diverged" else result["loss"]
-        losses.setdefault(size, {}).setdefault(spec["optimizer"]["lr"], []).append(loss)
-        if "N" in result:
-            counts[size] = result["N"]["non_embedding"]
-    best = {counts[size]: _best(study, counts[size], losses[size]) for size in counts}
-    if not best:
-        raise ScalingError(
-            "it has no finished run", key="rate.study", value=study, fix=f"run it first: scaling study {study}"
-        )
+    losses: dict[int, dict[float, list[float]]] = {}
+    for row in rows(ledger, entered(ledger, study)):
+        if row["status"] != MISSING:
+            # A rate at which a run diverges is as bad as can be.
+            loss = math.inf if row["status"] == "diverged" else row["loss"]
+            losses.setdefault(row["N"], {}).setdefault(row["lr"], []).append(loss)
+    if not losses:
+        raise refused("it has no finished run", f"run it first: scaling study {study}")
+    best = {}
+    for size, by_rate in losses.items():
+        tried = sorted(by_rate)
+        best[size] = min(tried, key=lambda rate: statistics.fmean(by_rate[rate]))
+        if best[size] in (tried[0], tried[-1]):
+            what = f"the best rate of {size:,} parameters is at the edge of those tried, {best[size]:g}"
+            raise refused(what, "widen the sweep")
     sizes, rates = [math.log(size) for size in best], [math.log(rate) for rate in best.values()]
     if len(best) == 1:
         return 0.0, rates[0]
     line = statistics.linear_regression(sizes, rates)
     return line.slope, line.intercept
-
-
-def _best(study: str, size: int, losses: dict[float, list[float]]) -> float:
-    rates = sorted(losses)
-    best = min(rates, key=lambda rate: statistics.fmean(losses[rate]))
-    if best in (rates[0], rates[-1]):
-        raise ScalingError(
-            f"the best rate of {size:,} parameters is at the edge of those tried, {best:g}",
-            key="rate.study",
-            value=study,
-            fix="widen the sweep",
-        )
-    return best

@@ -20,9 +20,8 @@ from scaling.executors.slurm import Slurm
 from scaling.ledger import Ledger
 from scaling.standard_error import say
 from scaling.studies.machine import Size, resources, sized, threads
-from scaling.studies.plan import Job, Plan, Run
+from scaling.studies.plan import Plan, Run, entered
 from scaling.studies.progress import Progress, Watch, failures, hopeless, settled
-from scaling.studies.record import entered
 from scaling.training.signals import deferred
 
 LOOK = 0.5  # seconds between looks at the whole study, at least
@@ -83,7 +82,7 @@ def train(
         jobs = Ray(workers, parameters or {})
     else:
         jobs = Local(min(size.workers, now.planned - now.settled), folder / "workers.log", size.gpus)
-    scheduler, next_look = Scheduler(ledger, name, jobs, size, plan), 0.0
+    scheduler, next_look = Scheduler(ledger, jobs, size, plan), 0.0
     try:
         while scheduler.submit() or (decided is not None and decided() is not plan):
             if (started := time.monotonic()) >= next_look:
@@ -104,8 +103,8 @@ def train(
 class Scheduler:
     """Submits what can run of a plan, and takes the ends."""
 
-    def __init__(self, ledger: Ledger, name: str, executor: Executor, size: Size, plan: Plan):
-        self.ledger, self.name, self.executor, self.size = ledger, name, executor, size
+    def __init__(self, ledger: Ledger, executor: Executor, size: Size, plan: Plan):
+        self.ledger, self.executor, self.size = ledger, executor, size
         self.running: dict[str, tuple[Handle, int]] = {}  # by run: with its failures so far
         self.troubles: dict[str, list[str]] = {}  # by run: why a try ended, where the ledger has no record of it
         self.not_before: dict[str, float] = {}  # by run: when it may be tried again
@@ -118,14 +117,12 @@ class Scheduler:
         self.branches: dict[str, list[Run]] = {name: [] for name in plan.trunks}
         for run in plan.runs:
             if run.trunk is not None:
-                self.branches[run.trunk[0]].append(run)
+                self.branches[run.trunk.run].append(run)
         # A trunk counts with its most expensive branch.
         after = {name: max(run.flops for run in runs) for name, runs in self.branches.items()}
-        jobs: list[Job] = [*plan.trunks.values(), *plan.runs]
-        self.left = sorted(jobs, key=lambda job: (-job.flops - after.get(job.run, 0.0), job.run))
-        # As the ledger has them, jobs are small enough to send: an experiment is assembled where it is trained.
-        recorded = entered(self.ledger, self.name, [f"runs={self.ledger.root.resolve()}"])
-        self.recorded: dict[str, Job] = {**recorded.trunks, **{run.run: run for run in recorded.runs}}
+        self.left = sorted(
+            (*plan.trunks.values(), *plan.runs), key=lambda run: (-run.flops - after.get(run.run, 0.0), run.run)
+        )
 
     def submit(self) -> bool:
         """Submit what the executor has room for; whether anything is left to do or to wait for."""
@@ -142,9 +139,11 @@ class Scheduler:
             if self.given_up(job.run) or self._is_done(job):
                 self.left.remove(job)
             elif is_ready(self.ledger, job, self.given_up) and not self.ledger.is_held(job.run):
-                name = f"{job.name} (run {job.run})" if isinstance(job, Run) else f"trunk {job.run}"
-                arguments = (str(self.ledger.root.resolve()), self.recorded[job.run])
-                handle = self.executor.submit(name, train_job, *arguments, resources=resources(job, self.size))
+                name = f"trunk {job.run}" if job.is_trunk else f"{job.name} (run {job.run})"
+                root = str(self.ledger.root.resolve())
+                # It is small enough to send: an experiment is assembled where it is trained.
+                sent = replace(job, planned=None, root=root)
+                handle = self.executor.submit(name, train_job, root, sent, resources=resources(job, self.size))
                 self.running[job.run] = handle, failures(self.ledger, job.run)
         return bool(self.running or self.left)
 
@@ -171,37 +170,37 @@ class Scheduler:
     def given_up(self, run: str) -> bool:
         return len(self.troubles.get(run, ())) >= TRIES or self.in_a_row >= IN_A_ROW
 
-    def _is_done(self, job: Job) -> bool:
+    def _is_done(self, job: Run) -> bool:
         """Whether a run is settled, or a trunk has reached the step that the branches that are not settled need."""
         if job.run not in self.branches:
             return settled(self.ledger, job.run)
         return all(is_ready(self.ledger, run) or settled(self.ledger, run.run) for run in self.branches[job.run])
 
 
-def train_job(root: str, job: Job) -> bool:
+def train_job(root: str, job: Run) -> bool:
     """Train a job of a plan, where an executor calls this; False where another command has it, or has done it."""
     from scaling.training.run import train_run  # imports Lightning, which the command does without
 
     return train_run(job.experiment, Ledger(root)) is not None
 
 
-def is_ready(ledger: Ledger, job: Job, given_up: Callable[[str], bool] = lambda _: False) -> bool:
+def is_ready(ledger: Ledger, job: Run, given_up: Callable[[str], bool] = lambda _: False) -> bool:
     """Whether a job can begin: a branch waits for its trunk, unless that cannot be trained.
 
     A budget that was added to a study may branch off where its trunk has passed and kept nothing: it is trained whole.
     """
-    if job.trunk is None or ledger.checkpoint(*job.trunk) is not None:
+    if job.trunk is None or ledger.checkpoint(job.trunk.run, job.trunk.step) is not None:
         return True
-    trunk, step = job.trunk
+    trunk, step, _ = job.trunk
     return ledger.reached(trunk) > step or hopeless(ledger, trunk) or given_up(trunk)
 
 
-def grow(ledger: Ledger, plan: Plan, branch: Job) -> None:
+def grow(ledger: Ledger, plan: Plan, branch: Run) -> None:
     """Bring the trunk of one run to where it branches off: trained here, or waited for where another command has it,
     which takes no longer than to train the run whole.
     """
     while branch.trunk is not None and not is_ready(ledger, branch):
-        trunk = branch.trunk[0]
+        trunk = branch.trunk.run
         before = failures(ledger, trunk)
         try:
             if not train_job(str(ledger.root), plan.trunks[trunk]):
@@ -225,7 +224,7 @@ def detach(ledger: Ledger, name: str, plan: Plan, workers: int, parameters: Mapp
 def train_detached(root: str, name: str, run: str) -> bool:
     """Train a run of a study, after its trunk where no other job has brought that so far."""
     ledger = Ledger(root)
-    plan = entered(ledger, name, [f"runs={root}"])
+    plan = entered(ledger, name)
     job = next(job for job in plan.runs if job.run == run)
     grow(ledger, plan, job)
     return train_job(root, job)

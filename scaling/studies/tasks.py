@@ -7,16 +7,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import lru_cache, partial
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from scaling.errors import ScalingError
 from scaling.ledger import Ledger, run_id
 from scaling.schema import kinds
-from scaling.studies.plan import Plan, Run
+from scaling.studies.plan import Plan, Run, Words
 from scaling.studies.question import flat, word_of
 from scaling.training.finetune import Pretrained, check_task, compose, goal, name_of
+from scaling.training.point import point
 
 if TYPE_CHECKING:
     from scaling.training.experiment import Experiment
@@ -24,33 +23,14 @@ if TYPE_CHECKING:
 BESIDE = "-tasks"
 SCORE, EXAMPLES, CHANCE = "_score", "_examples", "_chance"
 """Columns of points.csv, each after the name of its task."""
-KEPT = 64
-
-
-@dataclass(frozen=True)
-class TaskRun(Run):
-    """A finetuning of a study's run."""
-
-    start: str
-    """The run whose weights it begins with."""
-    task: str
-    labels: int | None
-    """Classes of the task's answers, where there are any."""
-
-
-def beside(study: str) -> str:
-    """The study of a study's finetuned runs."""
-    return study + BESIDE
 
 
 def with_tasks(plan: Plan, tasks: Sequence[str]) -> Plan:
     """The plan of the study with further tasks, each checked."""
     for task in tasks:
         check_task(task)
-    if not tasks:
-        return plan
-    question = replace(plan.question, tasks={**plan.question.tasks, **{task: {} for task in tasks}})
-    return replace(plan, question=question)
+    further = {**plan.question.tasks, **{task: {} for task in tasks}}
+    return replace(plan, question=replace(plan.question, tasks=further)) if tasks else plan
 
 
 def task_plan(ledger: Ledger, plan: Plan, inherited: Sequence[str] = ()) -> Plan | None:
@@ -59,7 +39,7 @@ def task_plan(ledger: Ledger, plan: Plan, inherited: Sequence[str] = ()) -> Plan
     """
     question = plan.question
     runs = [
-        _task_run(ledger, run, task, _words(run, task, settings, inherited))
+        _finetuning(ledger, run, task, _words(run, task, settings, inherited))
         for run in plan.runs
         for task, settings in question.tasks.items()
         if (result := ledger.result(run.run)) is not None and result["outcome"] == "finished"
@@ -67,8 +47,8 @@ def task_plan(ledger: Ledger, plan: Plan, inherited: Sequence[str] = ()) -> Plan
     if not runs:
         return None
     sentence = f"Which scores do the runs of {question.name} reach?"
-    own = replace(question, name=beside(question.name), question=sentence, grid={}, held_out={}, laws=(), target={})
-    return Plan(own, tuple(runs), {})
+    changes: dict[str, Any] = {"name": question.name + BESIDE, "question": sentence, "grid": {}, "held_out": {}}
+    return Plan(replace(question, **changes, laws=(), target={}), tuple(runs))
 
 
 def unstarted(run: Run, task: str, settings: Mapping[str, Any], inherited: Sequence[str] = ()) -> Experiment:
@@ -84,38 +64,16 @@ def unstarted(run: Run, task: str, settings: Mapping[str, Any], inherited: Seque
     return assemble(replace(config, tree={**config.tree, "start": None}))
 
 
-def _words(run: Run, task: str, settings: Mapping[str, Any], inherited: Sequence[str]) -> tuple[str, ...]:
+def _words(run: Run, task: str, settings: Mapping[str, Any], inherited: Sequence[str]) -> Words:
     """The overrides of a finetuning of the run."""
-    log = [
-        word for word in run.overrides if word.startswith("log.") and not word.startswith(("log.group=", "log.name="))
-    ]
-    given = {word.partition("=")[0] for word in log}
+    log = {key: word for word in run.overrides if (key := word.partition("=")[0]).startswith("log.")}
+    study = next(word for word in run.overrides if word.startswith("log.group="))
     return (
-        f"log.group={_group(run)}{BESIDE}",
+        study + BESIDE,
         f"log.name={json.dumps(_name(run, task))}",
-        *log,
-        *(word_of(key, run.experiment.config[key]) for key in inherited if key not in given),
+        *(word for key, word in log.items() if key not in ("log.group", "log.name")),
+        *(word_of(key, run.experiment.config[key]) for key in inherited if key not in log),
         *(word_of(key, value) for key, value in flat(settings).items()),
-    )
-
-
-def _task_run(ledger: Ledger, run: Run, task: str, words: tuple[str, ...]) -> TaskRun:
-    from scaling.training.experiment import assemble
-
-    experiment = assemble(compose(run.run, task, words, runs=ledger.root))
-    asked = goal(experiment.config["data"], task)
-    return TaskRun(
-        run=run_id(experiment.spec),
-        steps=experiment.steps,
-        flops=experiment.tokens(experiment.steps) * experiment.cost.flops_train_per_token,
-        trunk=None,
-        assembled=partial(_itself, experiment),
-        name=_name(run, task),
-        overrides=words,
-        held_out=run.held_out,
-        start=run.run,
-        task=task,
-        labels=len(asked.labels) if asked.answer in ("class", "tags") and asked.labels else None,
     )
 
 
@@ -123,29 +81,26 @@ def _name(run: Run, task: str) -> str:
     return f"{run.name} task={name_of(task)}"
 
 
-def _group(run: Run) -> str:
-    """The study that the run is of, as its words name it."""
-    return next(word.partition("=")[2] for word in run.overrides if word.startswith("log.group="))
-
-
-def _itself(experiment: Experiment) -> Experiment:
-    return experiment
-
-
-@lru_cache(maxsize=KEPT)
-def finetuning(start: str, task: str, words: tuple[str, ...], run: str, runs: str) -> Experiment:
-    """The experiment of a finetuning that was planned."""
+def _finetuning(ledger: Ledger, run: Run, task: str, words: Words) -> Run:
     from scaling.training.experiment import assemble
 
-    experiment = assemble(compose(start, task, words, runs=runs))
-    if run_id(experiment.spec) != run:
-        raise ScalingError(
-            "this is not the finetuning that was planned: the task's data or its files are other ones by now",
-            key="run",
-            value=run,
-            fix="give the study another name",
-        )
-    return experiment
+    experiment = assemble(compose(run.run, task, words, runs=ledger.root))
+    asked = goal(experiment.config["data"], task)
+    return Run(
+        run=run_id(experiment.spec),
+        name=_name(run, task),
+        base=run.base,
+        overrides=words,
+        held_out=run.held_out,
+        steps=experiment.steps,
+        flops=experiment.tokens(experiment.steps) * experiment.cost.flops_train_per_token,
+        root=str(ledger.root),
+        point=point(experiment),
+        start=run.run,
+        task=task,
+        labels=len(asked.labels) if asked.answer in ("class", "tags") and asked.labels else None,
+        planned=experiment,
+    )
 
 
 def scores(ledger: Ledger, plan: Plan) -> dict[str, dict[str, Any]]:
@@ -154,7 +109,7 @@ def scores(ledger: Ledger, plan: Plan) -> dict[str, dict[str, Any]]:
     columns: dict[str, dict[str, Any]] = {
         run.run: {name + part: None for name in names for part in (SCORE, EXAMPLES, CHANCE)} for run in plan.runs
     }
-    study = beside(plan.question.name)
+    study = plan.question.name + BESIDE
     if not names or study not in ledger.studies():
         return columns
     for entry in ledger.plan(study)["runs"]:

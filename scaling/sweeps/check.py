@@ -12,33 +12,13 @@ from scaling.config import Config, load, print_remarks
 from scaling.errors import ScalingError, plural
 from scaling.sweeps import search
 from scaling.sweeps.file import Cell, Sweep
+from scaling.training.ranks import rank_count
 from scaling.training.values import checked
 
 if TYPE_CHECKING:
     from scaling.training.experiment import Experiment
 
 SAMPLE = 64  # cells from which the cost of a larger sweep is estimated
-
-
-@dataclass(frozen=True)
-class Tried:
-    """A cell that a check looks at, the parameter that it varies, if it is one, and the config of its run."""
-
-    key: str
-    cell: Cell
-    config: Config
-
-
-@dataclass(frozen=True)
-class Looks:
-    """What a check looks at: each parameter's values, and an even part of all cells, for the cost."""
-
-    values: Sequence[Tried]
-    sample: Sequence[Tried]
-
-    @property
-    def first(self) -> Config:
-        return self.values[0].config
 
 
 @dataclass(frozen=True)
@@ -80,50 +60,39 @@ def resolved(words: Sequence[str], overlays: Sequence[str] = ()) -> Config:
 
 
 def experiment(words: Sequence[str]) -> Experiment:
-    return _assembled(resolved(words))
-
-
-def _assembled(config: Config) -> Experiment:
     from scaling.training.experiment import assemble  # imports torch
 
-    return assemble(config)
+    return assemble(checked(resolved(words)))
 
 
-def read(sweep: Sweep, words: Sequence[str] = ()) -> Looks:
-    """The configs of the cells that a check looks at, checked without their data and their models. `words` hold for
-    every run.
+def check(sweep: Sweep, words: Sequence[str] = (), local: bool = False) -> tuple[Outlook, Config]:
+    """Refuse what would stop a run of the sweep, and estimate what the sweep will take; with the config of one of its
+    runs. `words` hold for every run; `local` is without a server.
     """
 
-    def trial(key: str, cell: Cell) -> Tried:
+    def tried(key: str, cell: Cell) -> Experiment:
         with _placed(sweep, key, cell):
-            return Tried(key, cell, checked(resolved([*sweep.overrides(cell), *words])))
+            return experiment([*sweep.overrides(cell), *words])
 
-    looks = Looks([trial(*place) for place in search.tried(sweep)], [trial("", cell) for cell in _sample(sweep)])
-    _stoppable(sweep, looks.first["evaluate.points"])
-    return looks
-
-
-def check(sweep: Sweep, looks: Looks) -> Outlook:
-    """Refuse what would stop a run of the sweep, and estimate what the sweep will take."""
-    for trial in looks.values:
-        _tried(sweep, trial)
-    seen, runs = [_tried(sweep, trial) for trial in looks.sample], sweep.size
-    _stoppable(sweep, min(len(trial.evaluated) for trial in seen))  # a short run may pay for fewer than it asks for
-    print_remarks(trial.config for trial in (*looks.values, *looks.sample))
+    values = [tried(key, cell) for key, cell in search.tried(sweep)]
+    first = values[0].config
+    if local and sweep.hyperband is not None and rank_count(first) > 1:
+        # Hyperband is reported to by the process that trains, so a run is one process.
+        raise sweep.config.error("early_terminate", "here it stops runs on one device each", "set trainer.devices=1")
+    seen, runs = [tried("", cell) for cell in _sample(sweep)], sweep.size
+    # A short run may pay for fewer evaluations than it asks for.
+    _check_stops(sweep, min(len(one.evaluated) for one in seen))
+    print_remarks(one.config for one in (*values, *seen))
     share = (1 if runs is None else runs) / len(seen)
-    return Outlook(
+    outlook = Outlook(
         runs=runs,
-        tokens=share * sum(trial.tokens(trial.steps) for trial in seen),
-        flops=share * sum(trial.tokens(trial.steps) * trial.cost.flops_train_per_token for trial in seen),
-        smallest=min(trial.cost.parameters_non_embedding for trial in seen),
-        largest=max(trial.cost.parameters_non_embedding for trial in seen),
+        tokens=share * sum(one.tokens(one.steps) for one in seen),
+        flops=share * sum(one.tokens(one.steps) * one.cost.flops_train_per_token for one in seen),
+        smallest=min(one.cost.parameters_non_embedding for one in seen),
+        largest=max(one.cost.parameters_non_embedding for one in seen),
         exact=runs == len(seen),
     )
-
-
-def _tried(sweep: Sweep, trial: Tried) -> Experiment:
-    with _placed(sweep, trial.key, trial.cell):
-        return _assembled(trial.config)
+    return outlook, first
 
 
 @contextmanager
@@ -146,7 +115,7 @@ def _about(error: ScalingError, name: str) -> bool:
     return key == name or key.startswith(f"{name}.") or (key != "" and name.startswith(f"{key}."))
 
 
-def _stoppable(sweep: Sweep, points: int) -> None:
+def _check_stops(sweep: Sweep, points: int) -> None:
     """Refuse a hyperband that would never stop a run: it counts how often the metric is logged."""
     if sweep.hyperband is None or sweep.metric is None or sweep.metric.kind != "evaluate":
         return
@@ -157,14 +126,6 @@ def _stoppable(sweep: Sweep, points: int) -> None:
             f"the first bracket is the evaluation after {bracket}, and a run has {points}",
             "raise evaluate.points, or set evaluate.windows, which short runs otherwise save on",
         )
-
-
-def alone(sweep: Sweep, first: Config) -> None:
-    """Refuse what `--local` cannot do: hyperband is reported to by the process that trains, so a run is one process."""
-    from scaling.training.ranks import rank_count
-
-    if sweep.hyperband is not None and rank_count(first) > 1:
-        raise sweep.config.error("early_terminate", "here it stops runs on one device each", "set trainer.devices=1")
 
 
 def _sample(sweep: Sweep) -> Iterator[Cell]:

@@ -14,26 +14,56 @@ from typing import Any
 from scaling.errors import ScalingError, nearest
 from scaling.schema import is_number
 
-# Of each kind: the keys it must have, and those it may have, with their defaults.
+Fields = Mapping[str, float]
+
+
+def _normal(place: float, f: Fields) -> float:
+    from scipy.special import ndtri  # a tenth of a second, for sweeps that need it
+
+    return f["mu"] + f["sigma"] * float(ndtri(place))
+
+
+def _beta(place: float, f: Fields) -> float:
+    from scipy.special import betaincinv
+
+    return float(betaincinv(f["a"], f["b"], place))
+
+
+def _between(place: float, low: float, high: float) -> float:
+    return low + (high - low) * place
+
+
+# Of each kind of number: the keys it must have, those it may have with their defaults, and its quantile function.
+CURVES: dict[str, tuple[tuple[str, ...], dict[str, float], Callable[[float, Fields], float]]] = {
+    "uniform": (("min", "max"), {}, lambda u, f: _between(u, f["min"], f["max"])),
+    "log_uniform": (("min", "max"), {}, lambda u, f: math.exp(_between(u, f["min"], f["max"]))),
+    "log_uniform_values": (
+        ("min", "max"),
+        {},
+        lambda u, f: math.exp(_between(u, math.log(f["min"]), math.log(f["max"]))),
+    ),
+    "inv_log_uniform": (("min", "max"), {}, lambda u, f: math.exp(-_between(1 - u, f["min"], f["max"]))),
+    "inv_log_uniform_values": (
+        ("min", "max"),
+        {},
+        lambda u, f: math.exp(-_between(1 - u, math.log(1 / f["max"]), math.log(1 / f["min"]))),
+    ),
+    "normal": ((), {"mu": 0.0, "sigma": 1.0}, _normal),
+    "log_normal": ((), {"mu": 0.0, "sigma": 1.0}, lambda u, f: math.exp(_normal(u, f))),
+    "beta": ((), {"a": 1.0, "b": 1.0}, _beta),
+}
+# The keys of each kind, as above; one that begins with q_ is rounded to multiples of `q`.
 KINDS: dict[str, tuple[tuple[str, ...], dict[str, float]]] = {
     "constant": (("value",), {}),
     "categorical": (("values",), {}),
     "categorical_w_probabilities": (("values", "probabilities"), {}),
     "int_uniform": (("min", "max"), {}),
-    "uniform": (("min", "max"), {}),
-    "q_uniform": (("min", "max"), {"q": 1.0}),
-    "log_uniform": (("min", "max"), {}),
-    "q_log_uniform": (("min", "max"), {"q": 1.0}),
-    "inv_log_uniform": (("min", "max"), {}),
-    "log_uniform_values": (("min", "max"), {}),
-    "q_log_uniform_values": (("min", "max"), {"q": 1.0}),
-    "inv_log_uniform_values": (("min", "max"), {}),
-    "normal": ((), {"mu": 0.0, "sigma": 1.0}),
-    "q_normal": ((), {"mu": 0.0, "sigma": 1.0, "q": 1.0}),
-    "log_normal": ((), {"mu": 0.0, "sigma": 1.0}),
-    "q_log_normal": ((), {"mu": 0.0, "sigma": 1.0, "q": 1.0}),
-    "beta": ((), {"a": 1.0, "b": 1.0}),
-    "q_beta": ((), {"a": 1.0, "b": 1.0, "q": 1.0}),
+    **{kind: (needed, optional) for kind, (needed, optional, _) in CURVES.items()},
+    **{
+        f"q_{kind}": (needed, {**optional, "q": 1.0})
+        for kind, (needed, optional, _) in CURVES.items()
+        if not kind.startswith("inv_")
+    },
 }
 LARGEST = 1 << 53  # of the numbers of a line: beyond it a float leaves whole numbers out
 SOME = 16  # values of a long row of numbers that are tried
@@ -41,56 +71,42 @@ EDGE = 1e-3  # the place at which an open distribution is tried
 
 
 @dataclass(frozen=True)
-class Choice:
-    """One of finitely many values; a constant is a choice of one. Without `chances` all are equally likely."""
+class Distribution:
+    """One of `values`, all equally likely without `chances`; or a number by its quantile function. A number has values
+    too where a grid may take them.
+    """
 
-    values: Sequence[Any]
+    values: Sequence[Any] | None
     chances: tuple[float, ...] = ()
+    quantile: Callable[[float], Any] | None = None
+    edge: float = 0.0  # the place near 0, and as near 1, at which a number is tried
 
-    def at(self, share: float) -> Any:
+    def at(self, place: float) -> Any:
+        if self.quantile is not None:
+            return self.quantile(place)
+        assert self.values is not None
         if not self.chances:
-            return self.values[min(int(share * len(self.values)), len(self.values) - 1)]
+            return self.values[min(int(place * len(self.values)), len(self.values) - 1)]
         passed = 0.0
         for value, chance in zip(self.values, self.chances, strict=True):
             passed += chance
-            if share <= passed:
+            if place <= passed:
                 return value
         return self.values[-1]
 
     @property
     def are_numbers(self) -> bool:
-        return isinstance(self.values, range) or all(map(is_number, self.values))
+        return isinstance(self.values, range) or all(map(is_number, self.values or ()))
 
     def tried(self) -> list[Any]:
-        """The values that a check looks at: all, or of a long row of numbers the ends and some between."""
-        if len(self.values) <= SOME or not self.are_numbers:
-            return list(self.values)
-        row = self.values if isinstance(self.values, range) else sorted(self.values)
+        """The values that a check looks at: all, or of numbers the ends and some between."""
+        if self.quantile is not None:
+            return [self.quantile(place) for place in (self.edge, 0.5, 1.0 - self.edge)]
+        values = self.values or ()
+        if len(values) <= SOME or not self.are_numbers:
+            return list(values)
+        row = values if isinstance(values, range) else sorted(values)
         return [row[round(index * (len(row) - 1) / (SOME - 1))] for index in range(SOME)]
-
-
-@dataclass(frozen=True)
-class Curve:
-    """A number by its quantile function, rounded to multiples of `q` where there is one."""
-
-    quantile: Callable[[float], float]
-    q: float | None = None
-    values: Sequence[Any] | None = None  # what a grid takes, where W&B lets it
-    closed: bool = True
-
-    def at(self, share: float) -> Any:
-        value = self.quantile(share)
-        if self.q is None:
-            return value
-        value = round(value / self.q) * self.q
-        return int(value) if isinstance(self.q, int) else float(value)
-
-    def tried(self) -> list[Any]:
-        edge = 0.0 if self.closed else EDGE
-        return [self.at(edge), self.at(0.5), self.at(1.0 - edge)]
-
-
-Distribution = Choice | Curve
 
 
 def distribution(line: Mapping[str, Any]) -> Distribution:
@@ -103,26 +119,15 @@ def distribution(line: Mapping[str, Any]) -> Distribution:
     for key in needed:
         if key not in line:
             raise ScalingError(f"{kind} needs {' and '.join(needed)}", fix=f"write {key}")
-    fields = {**optional, **line}
+    fields = {key: line.get(key, optional.get(key)) for key in (*needed, *optional)}
     if kind == "constant":
-        return Choice((fields["value"],))
+        return Distribution((fields["value"],))
     if kind.startswith("categorical"):
         return _choice(fields)
-    numbers = {key: fields[key] for key in (*needed, *optional)}
-    _numbers(kind, numbers)
+    _check_numbers(kind, fields)
     if kind == "int_uniform":
-        return Choice(range(numbers["min"], numbers["max"] + 1))  # never written out: it may be as long as memory
-    return _finite(_curve(kind, numbers))
-
-
-def _finite(curve: Curve) -> Curve:
-    """The curve, whose ends are numbers; its other values lie between them."""
-    try:
-        if all(map(math.isfinite, curve.tried())):
-            return curve
-    except (OverflowError, ZeroDivisionError, ValueError):
-        pass
-    raise ScalingError("its values are larger than numbers can be", fix="narrow min and max, or take a larger q")
+        return Distribution(range(fields["min"], fields["max"] + 1))  # never written out: it may be as long as memory
+    return _curve(kind, fields)
 
 
 def _kind(line: Mapping[str, Any]) -> str:
@@ -149,27 +154,21 @@ def _kind(line: Mapping[str, Any]) -> str:
     raise ScalingError("the parameter has no values", fix="write value, values, or min and max")
 
 
-def _choice(line: Mapping[str, Any]) -> Choice:
-    values = line["values"]
+def _choice(fields: Mapping[str, Any]) -> Distribution:
+    values, chances = fields["values"], fields.get("probabilities")
     if not isinstance(values, list) or not values:
         raise ScalingError("expected a list of values", key="values", fix="write [1, 2]")
-    if len({_typed(value) for value in values}) < len(values):
+    if len({(type(value), repr(value)) for value in values}) < len(values):  # 1 and True are two
         raise ScalingError("a value is there twice", key="values")
-    chances = line.get("probabilities")
     if chances is None:
-        return Choice(tuple(values))
+        return Distribution(tuple(values))
     right = isinstance(chances, list) and len(chances) == len(values) and all(map(is_number, chances))
     if not right or min(chances) < 0 or not math.isclose(sum(chances), 1.0, abs_tol=1e-6):
         raise ScalingError("expected a chance for each value, in sum 1", key="probabilities")
-    return Choice(tuple(values), tuple(chances))
+    return Distribution(tuple(values), tuple(chances))
 
 
-def _typed(value: Any) -> str:
-    """Equal for equal values; 1 and True are two."""
-    return f"{type(value).__name__}:{value!r}"
-
-
-def _numbers(kind: str, numbers: Mapping[str, Any]) -> None:
+def _check_numbers(kind: str, numbers: Mapping[str, Any]) -> None:
     for key, value in numbers.items():
         if not is_number(value) or abs(value) > LARGEST:
             # PyYAML, which reads the file for `wandb sweep`, needs a point in the mantissa and a sign in the exponent.
@@ -189,34 +188,30 @@ def _numbers(kind: str, numbers: Mapping[str, Any]) -> None:
             raise ScalingError("expected a number above 0", key=key, value=numbers[key])
 
 
-def _curve(kind: str, fields: Mapping[str, float]) -> Curve:
-    from scipy.special import betaincinv, ndtri  # a tenth of a second, for sweeps that have curves
+def _curve(kind: str, fields: Fields) -> Distribution:
+    """A kind of number, whose ends are finite; its other values lie between them."""
+    shape, q = kind.removeprefix("q_"), fields.get("q")
+    unrounded = CURVES[shape][2]
 
-    low, high = fields.get("min", 0.0), fields.get("max", 1.0)
-    mu, sigma = fields.get("mu", 0.0), fields.get("sigma", 1.0)
-    a, b = fields.get("a", 1.0), fields.get("b", 1.0)
-    quantiles: dict[str, Callable[[float], float]] = {
-        "uniform": lambda share: low + (high - low) * share,
-        "log_uniform": lambda share: math.exp(low + (high - low) * share),
-        "log_uniform_values": lambda share: math.exp(math.log(low) + (math.log(high) - math.log(low)) * share),
-        "inv_log_uniform": lambda share: math.exp(-(low + (high - low) * (1 - share))),
-        "inv_log_uniform_values": lambda share: math.exp(
-            -(math.log(1 / high) + (math.log(1 / low) - math.log(1 / high)) * (1 - share))
-        ),
-        "normal": lambda share: mu + sigma * float(ndtri(share)),
-        "log_normal": lambda share: math.exp(mu + sigma * float(ndtri(share))),
-        "beta": lambda share: float(betaincinv(a, b, share)),
-    }
-    shape = kind.removeprefix("q_")
-    values = _steps(low, high, fields["q"]) if kind == "q_uniform" else None
-    return Curve(quantiles[shape], fields.get("q"), values, closed=shape not in ("normal", "log_normal"))
+    def quantile(place: float) -> Any:
+        value = unrounded(place, fields)
+        if q is None:
+            return value
+        value = round(value / q) * q
+        return int(value) if isinstance(q, int) else float(value)
 
-
-def _steps(low: float, high: float, q: float) -> Sequence[float]:
-    """The grid's values of q_uniform: from min in steps of q, max not among them."""
-    if (count := (high - low) / q) > LARGEST:
-        raise ScalingError("more steps than can be counted", key="q", value=q, fix="take larger steps")
-    return _Steps(low, q, math.ceil(count))
+    values = None
+    if kind == "q_uniform" and q is not None:  # W&B's grid takes it from min in steps of q, max not among them
+        if (count := (fields["max"] - fields["min"]) / q) > LARGEST:
+            raise ScalingError("more steps than can be counted", key="q", value=q, fix="take larger steps")
+        values = _Steps(fields["min"], q, math.ceil(count))
+    curve = Distribution(values, quantile=quantile, edge=EDGE if "normal" in shape else 0.0)
+    try:
+        if all(map(math.isfinite, curve.tried())):
+            return curve
+    except (OverflowError, ZeroDivisionError, ValueError):
+        pass
+    raise ScalingError("its values are larger than numbers can be", fix="narrow min and max, or take a larger q")
 
 
 @dataclass(frozen=True)

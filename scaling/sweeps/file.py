@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -23,11 +23,11 @@ import yaml
 
 from scaling import schema
 from scaling.config import Config, document
-from scaling.errors import ScalingError, nearest
-from scaling.schema import PositiveInt, check, is_number
+from scaling.errors import ScalingError, nearest, under
+from scaling.schema import PositiveInt, is_number
 from scaling.strict_yaml import read_text
-from scaling.sweeps.distribution import Choice, Distribution, distribution
-from scaling.sweeps.hyperband import Hyperband, hyperband
+from scaling.sweeps.distribution import Distribution, distribution
+from scaling.sweeps.hyperband import Hyperband, check_keys, hyperband
 
 ARGUMENTS = ("${args_no_hyphens}", "${args}")
 FIX = 'write command: [scaling, train, decoder, "${args_no_hyphens}"]'
@@ -130,11 +130,6 @@ class Sweep:
         document = json.dumps([search, self.words, counted], sort_keys=True, default=str)
         return hashlib.sha256(document.encode()).hexdigest()[:16]
 
-    def error(self, key: str, error: ScalingError) -> ScalingError:
-        """A mistake under a key of the file, with its line."""
-        place = self.config.error(key, "") if key else error
-        return error.at(file=place.file, line=place.line)
-
 
 def read(path: str | Path) -> Sweep:
     """The sweep in a file; what W&B or we would refuse is refused here, with its line."""
@@ -147,7 +142,7 @@ def read(path: str | Path) -> Sweep:
     if not isinstance(tree, dict) or not tree:
         raise ScalingError("expected the keys of a sweep", file=path, fix="write method and parameters")
     _plain(tree, config.tree, config)
-    return _checked(path.stem, tree, config)
+    return _placed(path.stem, tree, config)
 
 
 def _loaded(path: Path) -> Any:
@@ -194,36 +189,42 @@ def _with_point(number: str) -> str:
 
 def of(name: str, tree: dict[str, Any]) -> Sweep:
     """The sweep of a tree that was made and not read."""
-    return _checked(name, tree, Config(tree, dict.fromkeys(tree, "the sweep")))
+    return _placed(name, tree, Config(tree, dict.fromkeys(tree, "the sweep")))
+
+
+def _placed(name: str, tree: dict[str, Any], config: Config) -> Sweep:
+    """The sweep of a tree; a mistake has the line of its key."""
+    try:
+        return _checked(name, tree, config)
+    except ScalingError as error:
+        file = next(iter(config.origin.values())).rpartition(":")[0]
+        raise config.place(error).at(file=file) from None
 
 
 def _checked(name: str, tree: dict[str, Any], config: Config) -> Sweep:
-    for key in tree:
-        if key not in KEYS:
-            raise config.error(key, "a sweep has no such key", nearest(key, KEYS))
+    check_keys({key: value for key, value in tree.items() if value is not None or key not in KEYS}, KEYS, "a sweep")
     for key, fix in NEEDED.items():
         if tree.get(key) is None:
-            raise ScalingError("a sweep needs it", key=key, file=_file(config), fix=fix)
-    for key, value in tree.items():
-        if value is not None:
-            _at(config, "", lambda key=key, value=value: check(key, value, KEYS[key]))
-    method = tree["method"]
+            raise ScalingError("a sweep needs it", key=key, fix=fix)
+    method, rule = tree["method"], tree.get("early_terminate")
     if method not in METHODS:
-        raise config.error("method", "there is no such method", nearest(str(method), METHODS))
-    sweep = Sweep(
-        name=name,
-        method=method,
-        words=_at(config, "command", lambda: words_of(tree["command"], tree["program"])),
-        parameters=dict(sorted(_parameters(tree["parameters"], config, "parameters"))),
-        metric=_metric(tree, config),
-        hyperband=_at(config, "early_terminate", lambda: hyperband(tree["early_terminate"]))
-        if tree.get("early_terminate") is not None
-        else None,
-        cap=tree.get("run_cap"),
-        tree=tree,
-        config=config,
-    )
-    _fits(sweep)
+        raise ScalingError("there is no such method", key="method", fix=nearest(method, METHODS))
+    with under("command"):
+        words = words_of(tree["command"], tree["program"])
+    with under("parameters"):
+        parameters = dict(sorted(_parameters(tree["parameters"]).items()))
+    metric = _metric(tree)
+    with under("early_terminate"):
+        band = None if rule is None else hyperband(rule)
+    if method == "grid":
+        for key, distribution in parameters.items():
+            if distribution.values is None or distribution.chances:
+                fix = "write values: […], or method: random"
+                raise ScalingError("a grid takes values, not this distribution", key=f"parameters.{key}", fix=fix)
+    sweep = Sweep(name, method, words, parameters, metric, band, tree.get("run_cap"), tree, config)
+    if sweep.size is not None and sweep.size > MOST_RUNS:
+        fix = f"{MOST_RUNS:,} are the most; thin a parameter"
+        raise ScalingError(f"the sweep has {sweep.size:,} runs", key="parameters", fix=fix)
     return sweep
 
 
@@ -275,69 +276,36 @@ def _base(path: str) -> str:
     return path.rpartition("/")[2]
 
 
-def _parameters(tree: Any, config: Config, above: str) -> Iterator[tuple[str, Distribution]]:
+def _parameters(tree: Any) -> dict[str, Distribution]:
     """Each parameter's dotted name and distribution; `parameters` within a parameter nests, as in W&B."""
     if not isinstance(tree, dict) or not tree:
-        raise config.error(above, "a sweep needs parameters", "write optimizer.lr: {values: [1.0e-3, 3.0e-3]}")
+        raise ScalingError("a sweep needs parameters", fix="write optimizer.lr: {values: [1.0e-3, 3.0e-3]}")
+    found: dict[str, Distribution] = {}
     for key, line in tree.items():
-        place = f"{above}.{key}"
-        if not isinstance(line, dict):
-            raise config.error(place, "expected what it may be", "write {values: [1, 2]} or {value: 1}")
-        if set(line) == {"parameters"}:
-            for inner, inner_distribution in _parameters(line["parameters"], config, f"{place}.parameters"):
-                yield f"{key}.{inner}", inner_distribution
-            continue
-        yield key, _at(config, place, lambda line=line: distribution(line))
+        with under(key):
+            if not isinstance(line, dict):
+                raise ScalingError("expected what it may be", fix="write {values: [1, 2]} or {value: 1}")
+            if set(line) != {"parameters"}:
+                found[key] = distribution(line)
+                continue
+            with under("parameters"):
+                found |= {f"{key}.{inner}": each for inner, each in _parameters(line["parameters"]).items()}
+    return found
 
 
-def _at(config: Config, place: str, build: Any) -> Any:
-    """What `build` makes; its errors are placed under a key of the file."""
-    try:
-        return build()
-    except ScalingError as error:
-        below = ".".join(part for part in (place, error.key) if part)
-        placed = config.error(below, error.what, error.fix)
-        raise placed.at(value=error.value) if error.has_value and not placed.has_value else placed from None
-
-
-def _metric(tree: Mapping[str, Any], config: Config) -> Metric | None:
+def _metric(tree: Mapping[str, Any]) -> Metric | None:
     line = tree.get("metric")
     if line is None:
         if tree["method"] == "bayes" or tree.get("early_terminate") is not None:
-            raise ScalingError(
-                "bayes and early_terminate need it",
-                key="metric",
-                file=_file(config),
-                fix="write metric: {name: evaluate/loss, goal: minimize}",
-            )
+            fix = "write metric: {name: evaluate/loss, goal: minimize}"
+            raise ScalingError("bayes and early_terminate need it", key="metric", fix=fix)
         return None
-    for key, value in line.items():
-        if key not in METRIC_KEYS:
-            raise config.error(f"metric.{key}", "a metric has no such key", nearest(key, METRIC_KEYS))
-        _at(config, "metric", lambda key=key, value=value: check(key, value, METRIC_KEYS[key]))
-    name = line.get("name")
-    if name not in METRICS:
-        raise config.error(
-            "metric.name" if name is not None else "metric", "no run logs it", nearest(str(name), METRICS)
-        )
+    with under("metric"):
+        check_keys(line, METRIC_KEYS, "a metric")
+        if (name := line.get("name")) not in METRICS:
+            key = None if name is None else "name"
+            raise ScalingError("no run logs it", key=key, fix=nearest(str(name), METRICS))
     return Metric(name, -1 if line.get("goal") == "maximize" else 1)
-
-
-def _fits(sweep: Sweep) -> None:
-    """Refuse what no run of the sweep could do: a grid over a curve, too many runs, a bracket that is never reached."""
-    if sweep.method == "grid":
-        for key, distribution in sweep.parameters.items():
-            if distribution.values is None or (isinstance(distribution, Choice) and distribution.chances):
-                fix = "write values: […], or method: random"
-                raise sweep.config.error(f"parameters.{key}", "a grid takes values, not this distribution", fix)
-    if sweep.size is not None and sweep.size > MOST_RUNS:
-        raise sweep.config.error(
-            "parameters", f"the sweep has {sweep.size:,} runs", f"{MOST_RUNS:,} are the most; thin a parameter"
-        )
-
-
-def _file(config: Config) -> str:
-    return next(iter(config.origin.values())).rpartition(":")[0]
 
 
 def capped(sweep: Sweep, count: int | None) -> Sweep:

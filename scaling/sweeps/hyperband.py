@@ -47,12 +47,17 @@ class Hyperband:
         return (history[last] if self.strict else min(history)) > threshold
 
 
+def check_keys(line: Mapping[str, Any], keys: Mapping[str, Any], noun: str) -> None:
+    """Refuse a key that is none of these, or a value that has not its type."""
+    for key, value in line.items():
+        if key not in keys:
+            raise ScalingError(f"{noun} has no such key", key=key, fix=nearest(key, keys))
+        check(key, value, keys[key])
+
+
 def hyperband(line: Mapping[str, Any]) -> Hyperband:
     """What a sweep's `early_terminate` means."""
-    for key, value in line.items():
-        if key not in KEYS:
-            raise ScalingError("hyperband has no such key", key=key, fix=nearest(key, KEYS))
-        check(key, value, KEYS[key])
+    check_keys(line, KEYS, "hyperband")
     if line.get("type") != "hyperband":
         raise ScalingError("there is no such rule", key="type", value=line.get("type"), fix="W&B knows hyperband")
     eta = line.get("eta", 3)

@@ -10,7 +10,7 @@ import os
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,12 +24,12 @@ from scaling.executors.local import Local
 from scaling.ledger import Ledger
 from scaling.ledger.document import disk
 from scaling.ledger.identity import RUN_ID
-from scaling.studies.findings import write_points
-from scaling.sweeps.check import Looks, alone, check, experiment
+from scaling.studies.points import row, write_points
+from scaling.sweeps.check import experiment
 from scaling.sweeps.file import Cell, Metric, Sweep
 from scaling.sweeps.hyperband import Hyperband
-from scaling.sweeps.search import Search, searched
-from scaling.sweeps.table import name, ordered, row
+from scaling.sweeps.search import searched
+from scaling.sweeps.table import columns, name, ordered
 from scaling.training.machine import cores
 from scaling.training.point import point
 from scaling.training.signals import PRUNE, deferred
@@ -79,87 +79,77 @@ class Trial:
         return f"{name(self.cell)}  {self.report.outcome}{loss}{why}"
 
 
-@dataclass
-class Trials:
-    """The trials of one sweep: those drawn, those to be tried again, and what the search hears of them."""
-
-    sweep: Sweep
-    search: Search
-    tell: Callable[[Trial], None]
-    drawn: list[Trial] = field(default_factory=list)
-    again: list[Trial] = field(default_factory=list)
-
-    def following(self) -> Trial | None:
-        """What to train next, None where there is nothing at the moment."""
-        ready = next((trial for trial in self.again if trial.not_before <= time.monotonic()), None)
-        if ready is not None:
-            self.again.remove(ready)
-            return ready
-        cell = self.search.draw()
-        if cell is None:
-            return None
-        self.drawn.append(Trial(len(self.drawn), cell))
-        return self.drawn[-1]
-
-    def ended(self, trial: Trial, report: Report) -> None:
-        """Take a report for the trial's end, or put the trial back."""
-        trial.failures += report.outcome == "failed"
-        if report.outcome == "busy" or (report.outcome == "failed" and trial.failures <= RETRIES):
-            trial.not_before = time.monotonic() + (PATIENCE if report.outcome == "busy" else 0.0)
-            self.again.append(trial)
-            return
-        trial.report = report
-        self.search.hear(trial.number, report.outcome, report.values[-1] if report.values else None)
-        self.tell(trial)
-
-
 def run(
-    sweep: Sweep, looks: Looks, words: Sequence[str], count: int | None, tell: Callable[[object], None]
+    sweep: Sweep, folder: Path, words: Sequence[str], count: int | None, tell: Callable[[object], None]
 ) -> tuple[list[Trial], list[dict[str, Any]], Path]:
     """The trials of a sweep that is trained on this machine by `count` workers, the rows of its points.csv, and the
-    folder of that file; `words` hold for every run.
+    folder of that file, in the `folder` of the ledger; `words` hold for every run.
     """
-
-    def ended(trial: Trial) -> None:
-        tell(f"{sum(each.report is not None for each in trials.drawn)} of {sweep.size}  {trial}")
-
     gpus = torch.cuda.device_count()
     most = [number for number in (count or gpus or cores(), sweep.size) if number]
-    folder = Path(looks.first["runs"]) / "sweeps" / f"{sweep.name}-{sweep.identity(words)[:8]}"
+    folder = folder / "sweeps" / f"{sweep.name}-{sweep.identity(words)[:8]}"
     executor = Local(min(most), folder / "workers.log", gpus)
     try:
-        outlook = check(sweep, looks)
-        alone(sweep, looks.first)
-        tell(outlook.described(sweep))
-        trials = Trials(sweep, searched(sweep, folder), ended)
-        _train(trials, words, executor, Resources(gpus=min(1.0, gpus / executor.slots)), folder)
+        trials = _train(sweep, words, executor, Resources(gpus=min(1.0, gpus / executor.slots)), folder, tell)
     finally:
         with deferred():
             executor.close()
-    table = _rows(trials.drawn)
+    by_run: dict[str, dict[str, Any]] = {}  # cells that are one run are one row
+    for trial in trials:
+        if (report := trial.report) is not None and report.run is not None:
+            result = {"outcome": report.outcome, "loss": report.loss}
+            line = row(report.run, name(trial.cell), result, columns(trial.cell, report.point))
+            by_run.setdefault(report.run, line)
+    table = ordered(by_run.values())
     if table:
         write_points(table, folder / "points.csv")
-    return trials.drawn, table, folder
+    return trials, table, folder
 
 
-def _train(trials: Trials, words: Sequence[str], executor: Executor, resources: Resources, folder: Path) -> None:
-    sweep, running = trials.sweep, list[tuple[Handle, Trial]]()
+def _train(
+    sweep: Sweep,
+    words: Sequence[str],
+    executor: Executor,
+    resources: Resources,
+    folder: Path,
+    tell: Callable[[object], None],
+) -> list[Trial]:
+    """Draw cells and train them. One whose run failed, or that another command has, is tried again."""
+    search, trials, again, running = searched(sweep, folder), list[Trial](), list[Trial](), list[tuple[Handle, Trial]]()
+
+    def following() -> Trial | None:
+        ready = next((trial for trial in again if trial.not_before <= time.monotonic()), None)
+        if ready is not None:
+            again.remove(ready)
+        elif (cell := search.draw()) is not None:
+            trials.append(ready := Trial(len(trials), cell))
+        return ready
+
     while True:
-        while len(running) < executor.slots and (trial := trials.following()) is not None:
+        while len(running) < executor.slots and (trial := following()) is not None:
             label = name(trial.cell)
             log = {"group": sweep.name, "name": label, "tags": [f"sweep={sweep.name}"]}
             named = [f"log.{key}={json.dumps(value)}" for key, value in log.items()]
             call = [*sweep.overrides(trial.cell), *named, *words], sweep.metric, sweep.hyperband, folder / "values"
             running.append((executor.submit(label, train_cell, *call, resources=resources), trial))
-        if not running and not trials.again:
-            return
+        if not running and not again:
+            return trials
         executor.wait(LOOK)
         for handle, trial in list(running):
-            if (end := handle.wait(0)) is not None:
-                running.remove((handle, trial))
-                if end.code == DISK:
-                    raise ScalingError(end.reason or "the disk is full", code=DISK)
-                trials.ended(trial, end.value or Report(None, "failed", reason=end.reason))
+            if (end := handle.wait(0)) is None:
+                continue
+            running.remove((handle, trial))
+            if end.code == DISK:
+                raise ScalingError(end.reason or "the disk is full", code=DISK)
+            report = end.value or Report(None, "failed", reason=end.reason)
+            trial.failures += report.outcome == "failed"
+            if report.outcome == "busy" or (report.outcome == "failed" and trial.failures <= RETRIES):
+                trial.not_before = time.monotonic() + (PATIENCE if report.outcome == "busy" else 0.0)
+                again.append(trial)
+                continue
+            trial.report = report
+            search.hear(trial.number, report.outcome, report.values[-1] if report.values else None)
+            tell(f"{sum(each.report is not None for each in trials)} of {sweep.size}  {trial}")
 
 
 def train_cell(words: list[str], metric: Metric | None, hyperband: Hyperband | None, folder: Path) -> Report:
@@ -212,14 +202,3 @@ def _publish(file: Path, values: list[float]) -> None:
     with disk("cannot write the values of a run"):
         file.parent.mkdir(parents=True, exist_ok=True)
         atomic.write_json(file, values)
-
-
-def _rows(trials: Iterable[Trial]) -> list[dict[str, Any]]:
-    """A row a run that was trained; cells that are one run are one row."""
-    by_run: dict[str, dict[str, Any]] = {}
-    for trial in trials:
-        report = trial.report
-        if report is not None and report.run is not None:
-            line = row(report.run, name(trial.cell), report.outcome, report.loss, trial.cell, report.point)
-            by_run.setdefault(report.run, line)
-    return ordered(by_run.values())

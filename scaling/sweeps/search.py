@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from scaling.errors import ScalingError
-from scaling.sweeps.distribution import Choice
 from scaling.sweeps.file import Cell, Sweep
 
 
@@ -106,14 +105,12 @@ class Bayes:
 
     def _share(self, trial: Any, key: str) -> float:
         distribution = self.sweep.parameters[key]
-        if not isinstance(distribution, Choice):
+        values = distribution.values
+        if distribution.quantile is not None or values is None:
             return trial.suggest_float(key, 0.0, 1.0)
-        if len(distribution.values) == 1:
+        if (count := len(values)) == 1:
             return 0.0
-        ordered = isinstance(distribution.values, range) or (
-            distribution.are_numbers and list(distribution.values) == sorted(distribution.values)
-        )
-        count = len(distribution.values)
+        ordered = isinstance(values, range) or (distribution.are_numbers and list(values) == sorted(values))
         index = trial.suggest_int(key, 0, count - 1) if ordered else trial.suggest_categorical(key, list(range(count)))
         if not distribution.chances:
             return (index + 0.5) / count

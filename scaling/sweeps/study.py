@@ -14,9 +14,8 @@ from typing import Any
 from scaling.config import Config, load
 from scaling.errors import ScalingError, nearest
 from scaling.ledger import Ledger
-from scaling.studies.plan import Plan, Run
+from scaling.studies.plan import Plan, Run, entered
 from scaling.studies.question import compared
-from scaling.studies.record import entered
 from scaling.training.ranks import launched
 
 KEYS = ("study", "run", "runs")
@@ -37,7 +36,7 @@ def tree(ledger: Ledger, study: str) -> dict[str, Any]:
 
 def _most_expensive_first(plan: Plan) -> list[str]:
     def flops(run: Run) -> float:
-        return run.flops + (plan.trunks[run.trunk[0]].flops if run.trunk else 0.0)
+        return run.flops + (plan.trunks[run.trunk.run].flops if run.trunk else 0.0)
 
     return list(dict.fromkeys(run.run for run in sorted(plan.runs, key=flops, reverse=True)))
 

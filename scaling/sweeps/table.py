@@ -9,19 +9,18 @@ from typing import Any
 from scaling.ledger.identity import assignments
 from scaling.training.point import COLUMNS, plain
 
+OWN = ("run", "name", "status", "held_out", "loss", "trunk")
+
 
 def name(cell: Mapping[str, Any]) -> str:
     """A run's name within its sweep: what sets it apart."""
     return " ".join(assignments(dict(sorted(cell.items()))))
 
 
-def row(
-    run: str, name: str, status: str, loss: float | None, cell: Mapping[str, Any], point: Mapping[str, Any]
-) -> dict[str, Any]:
-    """A run with a column for each swept key; one that every point has already, like `seed`, is that column."""
-    own = {"run": run, "name": name, "status": status, "held_out": 0, "loss": loss}
-    swept = {key: value for key, value in sorted(_columns(cell)) if key not in own and key not in COLUMNS}
-    return {**own, **swept, **point}
+def columns(cell: Mapping[str, Any], point: Mapping[str, Any]) -> dict[str, Any]:
+    """A run's point, after a column for each swept key; one that every point has already, like `seed`, is that."""
+    swept = {key: value for key, value in sorted(_columns(cell)) if key not in OWN and key not in COLUMNS}
+    return {**swept, **point}
 
 
 def _columns(cell: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any
 from scaling.config import SECTIONS, load, print_remarks
 from scaling.errors import DISK, ScalingError, plural
 from scaling.ledger import Ledger
-from scaling.studies.plan import Plan, Run, plan
+from scaling.studies.plan import Plan, Run, enter, plan
 from scaling.studies.question import Question, compared
-from scaling.studies.record import enter
 from scaling.studies.tasks import SCORE, task_plan, unstarted
 from scaling.tables.downstream import Downstream
 from scaling.tables.results import FINISHED, MISSING, Results, base_of, by_key, join, read_ledger, read_points

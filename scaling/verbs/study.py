@@ -155,10 +155,11 @@ def study(
     from scaling.reports.wandb_summary import mirror
     from scaling.reports.write import write
     from scaling.studies.adaptive import decider
+    from scaling.studies.decisions import decisions
     from scaling.studies.estimate import choose_scale
     from scaling.studies.identifiability import shortfall
+    from scaling.studies.plan import enter
     from scaling.studies.progress import listener, teller
-    from scaling.studies.record import decisions, enter
     from scaling.studies.scheduler import train
     from scaling.studies.tasks import task_plan, with_tasks
 
@@ -244,7 +245,7 @@ def report(
     ledger.plan(study)  # before what is slow to import
 
     from scaling.reports.write import write
-    from scaling.studies.record import entered
+    from scaling.studies.plan import entered
 
     folder = None if keep is None else Path(keep)
     return _study(*write(ledger, entered(ledger, study), teller(progress), folder), ledger)
@@ -285,9 +286,10 @@ def watch(
         once: look once
     """
     from scaling.reports.wandb_summary import LiveMirror
+    from scaling.studies.decisions import decisions, is_open
     from scaling.studies.live import LiveFit
+    from scaling.studies.plan import entered
     from scaling.studies.progress import Watch, summary
-    from scaling.studies.record import decisions, entered, is_open
 
     ledger = Ledger.open(runs)
     fitted, file, mirror, printed = LiveFit(ledger), None, None, ""
@@ -340,7 +342,7 @@ def submit(
         stop: cancel the jobs of the study in place of submitting it
     """
     from scaling.studies.estimate import choose_scale
-    from scaling.studies.record import enter
+    from scaling.studies.plan import enter
     from scaling.studies.scheduler import detach
 
     plan, _ = choose_scale(study, at, list(overrides), workers)

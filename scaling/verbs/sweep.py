@@ -130,19 +130,20 @@ def sweep(
         ledger = Ledger.open(where[-1].removeprefix("runs=") if where else RUNS)
         checked, where = capped(of(study, tree(ledger, study)), count), []  # its command names the ledger
 
-    from scaling.sweeps import check
+    from scaling.sweeps.check import check
 
     # With no server the runs are not shown anywhere, unless an override asks for it.
     given = ["log.wandb=disabled", *overrides] if local else where
     if local:
         needs_end(checked)
-    looks = check.read(checked, given)
+    outlook, first = check(checked, given, local and not dry_run)
     if local and not dry_run:
         from scaling.studies.progress import teller
-        from scaling.sweeps.local import run  # which imports torch
+        from scaling.sweeps.local import run
 
-        return _trained(checked, *run(checked, looks, given, workers, teller(progress)))
-    outlook = check.check(checked, looks)
+        tell = teller(progress)
+        tell(outlook.described(checked))
+        return _trained(checked, *run(checked, Path(first["runs"]), given, workers, tell))
     path, lines = None, [outlook.described(checked)]
     if not dry_run:
         from scaling.sweeps.wandb_client import register

@@ -123,7 +123,9 @@ def test_a_ledger_of_runs_without_a_report_is_read_from_its_results(tmp_path, ca
         size, tokens = float(runs["params"][i]), float(runs["tokens"][i])
         spec = {"trainer": {"max_steps": 10 + i}, "optimizer": {"lr": 1e-3}, "seed": 0, "data": {"fingerprint": "d"}}
         run = ledger.add(spec)
-        entries.append({"run": run, "name": f"run {i}", "held_out": i == 35})
+        entry = {"run": run, "name": f"run {i}", "overrides": [], "held_out": i == 35, "steps": 10 + i, "trunk": None}
+        compute = 6 * size * tokens
+        entries.append({**entry, "flops": compute, "point": {"N": size, "D": tokens, "C": compute}})
         attempt = ledger.claim(run)
         assert attempt is not None
         with attempt:
@@ -132,7 +134,8 @@ def test_a_ledger_of_runs_without_a_report_is_read_from_its_results(tmp_path, ca
     document = fitted(capsys, str(tmp_path / "runs"), "--intervals", "none")
     assert document["points"]["count"] == "36 points"
     assert document["points"]["definitions"]["N"] == "without embeddings"
-    ledger.save_plan("mine", {"runs": entries})
+    study = {"name": "mine", "question": "which?", "base": "decoder", "set": {}, "grid": {"seed": [0]}}
+    ledger.save_plan("mine", {"study": study, "runs": entries})
     for folder in (tmp_path / "runs", tmp_path / "runs" / "studies" / "mine"):
         assert fitted(capsys, str(folder), "--intervals", "none")["held_out"]["n"] == 1
     Ledger.create(tmp_path / "empty")

@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from scaling.studies.plan import plan
+from scaling.studies.plan import enter, plan
 from scaling.studies.question import read
-from scaling.studies.record import enter
 
 SMALL = Path(__file__).parents[1] / "studies" / "small.yaml"
 E, A, B, ALPHA, BETA = 2.1, 40.0, 60.0, 0.7, 0.6

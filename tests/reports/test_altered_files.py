@@ -8,36 +8,22 @@ import pytest
 
 from scaling.cli import main
 from scaling.ledger.document import read, seal
+from scaling.studies.decisions import decide, decisions
 from scaling.studies.predictions import register
-from scaling.studies.record import decide, decisions
 from tests.studies.test_predictions import DOCUMENT
 
 NO_LAW = {"law: chinchilla": ""}
 
 
-def _few(points):
-    return dict(list(points.items())[:2])
-
-
-def _tripled(points):
-    return {run: {**columns, "N": 3 * columns["N"]} for run, columns in points.items()}
-
-
-@pytest.mark.parametrize("change", [_few, _tripled, lambda points: list(points.values()), lambda _: None])
-def test_counts_that_were_altered_change_no_point(change, made_study, tmp_path):
+@pytest.mark.parametrize("point", [None, [], "N", {"N": 1}])
+def test_a_plan_whose_counts_were_altered_is_refused(point, made_study, tmp_path, capsys):
     ledger, _ = made_study(tmp_path, NO_LAW)
-    folder = ledger.study_folder("small")
-
-    def points() -> str:
-        assert main(["report", "small", f"runs={ledger.root}"]) == 0
-        return (folder / "report" / "points.csv").read_text()
-
-    expected, file = points(), folder / "counts.json"
-    kept = read(file)
-    assert kept is not None
-    file.write_bytes(seal({**kept, "points": change(kept["points"])}))
-    assert points() == expected
-    assert read(file) == kept
+    file = ledger.plan_file("small")
+    plan = read(file)
+    assert plan is not None
+    plan["runs"][0]["point"] = point
+    file.write_text(file.read_text().replace('"N":', '"M":', 1) if point == {"N": 1} else seal(plan).decode())
+    assert "the plan is damaged" in refused(capsys, "report", "small", f"runs={ledger.root}")
 
 
 def report(ledger, capsys) -> str:

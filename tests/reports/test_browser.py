@@ -134,7 +134,7 @@ def test_a_mark_leads_to_its_run(opened, study):
 
 def test_the_decisions_of_an_adaptive_study_are_a_table_that_scrolls_by_itself(browser, made_study, tmp_path):
     from scaling.reports.write import write
-    from scaling.studies.record import decide
+    from scaling.studies.decisions import decide
 
     ledger, found = made_study(tmp_path, {"[2k, 4k, 8k]": "[2k, 3k, 4k, 8k, 16k]"})
     made = json.loads(DECISIONS.read_text())["decisions"]

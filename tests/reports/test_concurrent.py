@@ -8,9 +8,8 @@ from collections.abc import Callable
 
 from scaling.ledger import Ledger
 from scaling.reports.write import write
-from scaling.studies.plan import plan
+from scaling.studies.plan import enter, plan
 from scaling.studies.question import read
-from scaling.studies.record import enter
 
 LAST = 9
 

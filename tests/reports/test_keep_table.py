@@ -11,8 +11,7 @@ import pytest
 
 from scaling.cli import main
 from scaling.ledger import Ledger
-from scaling.studies.plan import plan
-from scaling.studies.record import enter
+from scaling.studies.plan import enter, plan
 from scaling.tables.study import question
 from scaling.tables.table import Seeds, read
 from tests.serial import work

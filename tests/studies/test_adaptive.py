@@ -20,9 +20,9 @@ from scaling.ledger import Ledger
 from scaling.reports.provenance import chosen, command, sentence
 from scaling.studies import adaptive, scheduler
 from scaling.studies.adaptive import Decider, Field, extended
-from scaling.studies.plan import plan
+from scaling.studies.decisions import decide, decisions
+from scaling.studies.plan import entered, plan
 from scaling.studies.question import read
-from scaling.studies.record import decide, decisions, entered
 from tests.serial import Serial
 
 SMALL = str(Path(__file__).parent / "small.yaml")

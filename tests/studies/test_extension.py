@@ -9,9 +9,8 @@ from scaling.cli import main
 from scaling.errors import ScalingError
 from scaling.ledger import Ledger
 from scaling.reports.write import write
-from scaling.studies.plan import plan
+from scaling.studies.plan import enter, entered, plan
 from scaling.studies.question import Question, read
-from scaling.studies.record import enter, entered
 from tests.serial import work
 
 SMALL = Path(__file__).parent / "small.yaml"

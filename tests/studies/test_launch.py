@@ -24,10 +24,9 @@ from scaling.studies import estimate as scale_choice
 from scaling.studies import machine as size
 from scaling.studies import progress as view
 from scaling.studies.machine import Size, Speed, calibrate, resources, sized, threads
-from scaling.studies.plan import plan
+from scaling.studies.plan import enter, plan
 from scaling.studies.progress import Active, Progress, Watch
 from scaling.studies.question import Question, read
-from scaling.studies.record import enter
 from scaling.studies.scheduler import train
 from tests.studies.test_unfinished import lacking, write
 
@@ -183,7 +182,7 @@ def test_a_model_has_one_speed_whatever_its_quotients_round_to(found):
     watch, job = Watch(found.ledger(), found), next(iter(found.trunks.values()))
     row = Row(run=job.run, name=None, state="running", step=1, steps=job.steps, tokens_per_second=1000.0)
     for each in (1.9999999999999996e9, 1.9999999999999998e9, 2e9):
-        watch._heard("trunk", job, row, each)
+        watch._heard(job, row, each)
     assert len(watch.timed) == 1
 
 
@@ -230,7 +229,7 @@ def now(settled: int, share: float, *active: Active) -> Progress:
 
 
 def test_lines_are_few(capsys):
-    lines = view.Lines(view.Clock())
+    lines = view.lines(lambda now: "a moment")
     for settled, share in ((0, 0.0), (0, 0.01), (0, 0.06), (1, 0.06), (1, 0.07), (10, 1.0)):
         lines(now(settled, share))
     err = capsys.readouterr().err.splitlines()
@@ -248,7 +247,7 @@ def test_a_line_says_what_the_first_runs_wait_for():
 def test_the_live_view_shows_every_run_under_way():
     row = Row(run="0" * 16, name=None, state="running", step=50, steps=100, loss=2.5, tokens_per_second=1000.0)
     drawn = Console(file=io.StringIO(), width=120)
-    drawn.print(view.picture(now(3, 0.25, Active("width=16 [red]", row, 61.0)), view.Clock()))
+    drawn.print(view.picture(now(3, 0.25, Active("width=16 [red]", row, 61.0)), "62.0 min left"))
     told = drawn.file.getvalue()  # type: ignore[attr-defined]
     for part in (
         "3 of 10 runs, 25% of the compute",

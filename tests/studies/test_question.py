@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import gc
+import json
 import math
+import subprocess
+import sys
 import weakref
 from collections.abc import Mapping
 from dataclasses import replace
@@ -14,10 +17,10 @@ import pytest
 from scaling.config import load
 from scaling.errors import ScalingError
 from scaling.ledger import run_id
-from scaling.studies.plan import Plan, plan
+from scaling.studies.plan import KEPT, Plan, enter, entered, plan
 from scaling.studies.question import Question, read
-from scaling.studies.record import KEPT, enter, entered
 from scaling.training.experiment import assemble
+from scaling.training.point import point
 
 ROWS = str(Path(__file__).parent / "rows.yaml")
 SMALL = str(Path(__file__).parent / "small.yaml")
@@ -63,6 +66,19 @@ def test_the_plan_in_the_ledger_is_the_plan(tmp_path):
     trunk = next(iter(found.trunks))
     assert again.trunks[trunk].experiment.spec == found.trunks[trunk].experiment.spec
     assert again.trunks[trunk].experiment.steps == found.trunks[trunk].steps
+
+
+def test_the_points_of_a_plan_in_the_ledger_are_those_of_its_runs_and_need_no_torch(tmp_path):
+    found = plan(read(SMALL), [f"runs={tmp_path}"])
+    enter(found.ledger(), "small", found)
+    code = (
+        "import json, sys; from scaling.ledger import Ledger; from scaling.studies.plan import entered\n"
+        "plan = entered(Ledger.open(sys.argv[1]), 'small')\n"
+        "print(json.dumps([[list(run.point.items()) for run in plan.runs], 'torch' in sys.modules]))"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=True)
+    expected = [[list(pair) for pair in point(run.experiment).items()] for run in found.runs]
+    assert json.loads(done.stdout) == [expected, False]
 
 
 def test_a_worker_holds_no_more_experiments_than_it_needs(tmp_path):
@@ -115,7 +131,7 @@ def test_a_planned_run_is_the_run_that_train_would_make(name, tmp_path):
         assert one.experiment.batches.plan == alone.batches.plan
         assert one.experiment.tokens(one.steps) == alone.tokens(alone.steps)
         trunk = alone.trunk()
-        assert one.trunk == (None if trunk is None else (run_id(trunk[0].spec), trunk[1]))
+        assert (one.trunk and one.trunk[:2]) == (None if trunk is None else (run_id(trunk[0].spec), trunk[1]))
 
 
 def test_one_law_or_several_or_none():

@@ -14,9 +14,8 @@ import pytest
 from scaling.cli import main
 from scaling.config import document, find, shipped
 from scaling.laws import named
-from scaling.studies.plan import Plan, plan
+from scaling.studies.plan import Plan, enter, plan
 from scaling.studies.question import Question, read
-from scaling.studies.record import enter
 from scaling.studies.scheduler import train
 from tests.serial import work
 

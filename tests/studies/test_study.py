@@ -18,11 +18,10 @@ import pytest
 from scaling.cli import main
 from scaling.errors import ScalingError
 from scaling.ledger import Ledger
-from scaling.studies.findings import rows
-from scaling.studies.plan import plan
+from scaling.studies.plan import enter, plan
+from scaling.studies.points import rows
 from scaling.studies.progress import Watch
 from scaling.studies.question import read
-from scaling.studies.record import enter
 from scaling.studies.scheduler import grow, train
 from scaling.training.run import train_run
 from tests.serial import work

@@ -15,9 +15,9 @@ from scaling.laws import named
 from scaling.ledger import Ledger
 from scaling.reports import sections
 from scaling.studies.findings import find
+from scaling.studies.plan import entered
 from scaling.studies.question import Question, read
-from scaling.studies.record import entered
-from scaling.studies.tasks import TaskRun, score_columns
+from scaling.studies.tasks import score_columns
 
 TASKS = Path(__file__).parent / "tasks.yaml"
 
@@ -127,7 +127,7 @@ def test_a_study_with_tasks_finetunes_each_run_and_reports_the_scores(tmp_path, 
     ledger = Ledger.open(runs)
     finetuned = entered(ledger, "tasks-tasks")
     assert len(finetuned.runs) == 10
-    assert all(isinstance(one, TaskRun) and ledger.result(one.run) for one in finetuned.runs)
+    assert all(one.task and ledger.result(one.run) for one in finetuned.runs)
     assert sum(one.held_out for one in finetuned.runs) == 1
     report = runs / "studies" / "tasks" / "report"
     with (report / "points.csv").open() as lines:

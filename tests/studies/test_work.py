@@ -15,9 +15,8 @@ import pytest
 from scaling.ledger import Ledger
 from scaling.ledger.document import seal
 from scaling.studies import scheduler
-from scaling.studies.plan import Plan, plan
+from scaling.studies.plan import Plan, enter, plan
 from scaling.studies.question import read
-from scaling.studies.record import enter
 from tests.serial import work
 from tests.studies.test_unfinished import SET, ended, lacking, scaling, write
 

@@ -99,11 +99,12 @@ def test_the_same_sweep_with_another_seed_has_a_folder_of_its_own(tmp_path, monk
 
 
 def test_points_of_runs_with_different_columns_are_one_table(tmp_path):
-    from scaling.studies.findings import write_points
-    from scaling.sweeps.table import row
+    from scaling.studies.points import row, write_points
+    from scaling.sweeps.table import columns
 
     cells = [{"data": {"kind": "Synthetic", "symbols": 8}}, {"data": {"kind": "Text"}, "optimizer.betas": [0.9, 0.95]}]
-    table = [row(str(number), "", "finished", 2.0, cell, {"N": 1}) for number, cell in enumerate(cells)]
+    ended = {"outcome": "finished", "loss": 2.0}
+    table = [row(str(number), "", ended, columns(cell, {"N": 1})) for number, cell in enumerate(cells)]
     write_points(table, tmp_path / "points.csv")
     with (tmp_path / "points.csv").open(newline="") as file:
         first, second = csv.DictReader(file)

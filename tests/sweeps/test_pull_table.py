@@ -10,11 +10,10 @@ import pytest
 
 from scaling.cli import main
 from scaling.ledger import Ledger
-from scaling.studies.findings import rows, write_points
-from scaling.studies.plan import Plan, plan
+from scaling.studies.plan import Plan, enter, plan
+from scaling.studies.points import rows, write_points
 from scaling.studies.question import Question
 from scaling.studies.question import read as read_study
-from scaling.studies.record import enter
 from scaling.tables.study import question
 from scaling.tables.table import read as read_table
 from tests.serial import work

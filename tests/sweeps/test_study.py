@@ -11,10 +11,9 @@ import pytest
 
 from scaling.cli import main
 from scaling.ledger import Ledger, run_id
-from scaling.studies.findings import rows
-from scaling.studies.plan import Plan, plan
+from scaling.studies.plan import Plan, enter, plan
+from scaling.studies.points import rows
 from scaling.studies.question import read
-from scaling.studies.record import enter
 from scaling.sweeps.check import experiment
 from scaling.sweeps.study import tree
 from tests.serial import work

@@ -21,8 +21,7 @@ import scaling
 from scaling.cli import main
 from scaling.config import names
 from scaling.ledger import Ledger
-from scaling.studies.plan import plan
-from scaling.studies.record import enter
+from scaling.studies.plan import enter, plan
 from scaling.studies.tasks import unstarted
 from scaling.tables.downstream import Downstream, chosen
 from scaling.tables.results import OPTIONAL, Results, join, read_ledger, read_points, record, write_points

@@ -18,8 +18,7 @@ import pytest
 from scaling.cli import main
 from scaling.config import names
 from scaling.ledger import Ledger
-from scaling.studies.plan import plan
-from scaling.studies.record import enter
+from scaling.studies.plan import enter, plan
 from scaling.tables.count import counts
 from scaling.tables.document import document
 from scaling.tables.downstream import Downstream
