@@ -163,9 +163,10 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
         attempt.finish("finished", RESULT)
     with ledger.claim(runs[1]) or pytest.fail("no claim") as attempt:
         attempt.end("failed", "ValueError: broken", ValueError("broken"))
-    entry = {"overrides": [], "held_out": False, "steps": 12, "flops": 1e6, "trunk": None}
+    point = {"N": 856, "D": 768, "C": 1e6}
+    entry = {"overrides": [], "held_out": False, "steps": 12, "flops": 1e6, "trunk": None, "point": point}
     plan = [{"run": run, "name": f"seed={seed}", **entry} for seed, run in enumerate(runs)]
-    ledger.save_plan("s", {"study": STUDY, "runs": plan, "trunks": []})
+    ledger.save_plan("s", {"study": STUDY, "runs": plan})
     return root
 
 
