@@ -74,7 +74,8 @@ def test_agents_train_branches_off_the_trunk_and_find_what_its_workers_find(clie
     for one in found.runs:
         result = ledger.result(one.run)
         assert result is not None
-        assert one.trunk == (trunk, result["circumstances"]["from_step"])
+        assert one.trunk is not None
+        assert (one.trunk.run, one.trunk.step) == (trunk, result["circumstances"]["from_step"])
     assert str(tmp_path).encode() not in client.sent()
     shown = {run.config["run"]["value"]: run.summary["loss"] for run in client.world.runs.values()}
     assert shown == {one.run: (ledger.result(one.run) or {})["loss"] for one in found.runs}
