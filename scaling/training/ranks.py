@@ -253,6 +253,9 @@ def fail(error: BaseException, code: int = 1) -> NoReturn:
     """
     from torch.distributed.elastic.multiprocessing.errors import get_error_handler
 
-    with suppress(OSError):
-        get_error_handler().record_exception(error)
+    if file := os.environ.get("TORCHELASTIC_ERROR_FILE"):
+        os.environ["TORCHELASTIC_ERROR_FILE"] = f"{file}.part"
+        with suppress(OSError):  # whole or not at all: this rank may be killed as it writes
+            get_error_handler().record_exception(error)
+            os.replace(f"{file}.part", file)
     signals.leave(code)

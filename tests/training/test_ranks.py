@@ -90,11 +90,23 @@ def test_two_ranks_learn_as_one(case, strategy, base, tmp_path):
 
 RAISE, KILL = 'raise ValueError("the first trouble")', "os.kill(os.getpid(), 9)"
 MEMORY = "raise RuntimeError('out of memory')"
+# The first rank is killed while it writes its own error.
+TORN = """
+import json
+if os.environ["RANK"] == "0":
+    json.dump = lambda value, file: (file.write("{"), file.flush(), open(file.name + "-begun", "w"), time.sleep(60))
+else:
+    import pathlib
+    folder = pathlib.Path(os.environ["TORCHELASTIC_ERROR_FILE"]).parents[1]
+    while not [*folder.glob("0/*-begun")]: time.sleep(0.01)
+raise ValueError("the first trouble")
+"""
 # The ranks that go wrong, at which call of a model, how, and what the command reports.
 FAULTS: list[Any] = [("1", 10, RAISE, "rank 1 of 2.*ValueError: the first trouble")]
 MORE = [
     *((rank, call, RAISE, "ValueError: the first trouble") for rank, call in (("0", 1), ("1", 1), ("01", 4))),
     *((rank, call, KILL, "rank [01] (of 2 )?ended with code -9") for rank in "01" for call in (1, 10)),
+    ("01", 4, TORN, "rank 1 of 2.*ValueError: the first trouble"),
     ("0", 4, MEMORY, r"out of memory; accumulate: train\.micro_batch=1"),
     # torch's timeout, 20 seconds here
     *(("1", 4, how, "rank 0 of 2 .rank 1 ended with code -9.:.*[Tt]im") for how in ("time.sleep(1000)", "while 1: 1")),
