@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from scaling.training.module import DecoderModule as DecoderModule
     from scaling.training.module import EncoderDecoderModule as EncoderDecoderModule
     from scaling.training.module import EncoderModule as EncoderModule
+    from scaling.verbs.compare import *
     from scaling.verbs.data import *
     from scaling.verbs.doctor import *
     from scaling.verbs.evaluate import *

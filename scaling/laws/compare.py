@@ -20,7 +20,7 @@ from scaling.laws.dual import Dual
 from scaling.laws.fit import FittedLaw, fit, intervals
 from scaling.laws.intervals import Interval, Method, measure, student
 from scaling.laws.law import VARIANT, Law, Parameter, Seeds
-from scaling.laws.optimum import Budget, best_loss
+from scaling.laws.optimum import FLOPS, Budget, best_loss
 from scaling.laws.points import Points
 from scaling.laws.problem import Quantity, derived, prediction
 
@@ -252,12 +252,18 @@ def _exponent(name: str, variant: str, base: str | None, p: Any) -> Dual:
 
 
 def equivalent_compute(
-    joint_fit: FittedLaw, variant: str, C: float | None = None, method: Method = "profile", level: float = 0.95
+    joint_fit: FittedLaw,
+    variant: str,
+    C: float | None = None,
+    method: Method = "profile",
+    level: float = 0.95,
+    flops: tuple[float, float] = (FLOPS, FLOPS),
 ) -> Interval:
     """What `variant` is worth in compute of the baseline: 1.31 means the baseline needs 1.31 times as much.
 
     Under a joint fit that differs by compute this is the constant k[variant]. Under any other it depends on the budget
-    C: k solves L_baseline(k C) = L_variant(C), both compute-optimal.
+    C: k solves L_baseline(k C) = L_variant(C), both compute-optimal. `flops` are those of a parameter and token, of the
+    baseline and of the variant, under a law in N and D.
     """
     form = joint_fit.form
     if variant not in form.variants[1:]:
@@ -266,17 +272,17 @@ def equivalent_compute(
     if quantity not in form.parameter_names:
         if C is None:
             raise ScalingError("what a variant is worth depends on the budget under this fit", fix="give C")
-        quantity = _worth(form.variants.index(variant), variant, C)
+        quantity = _worth(form.variants.index(variant), variant, C, flops)
     return next(iter(intervals(joint_fit, method, level=level, quantities=[quantity]).values()))
 
 
-def _worth(code: int, variant: str, C: float) -> Quantity:
+def _worth(code: int, variant: str, C: float, flops: tuple[float, float]) -> Quantity:
     """k with L_baseline(k C) = L_variant(C), and its derivative by the implicit function theorem."""
 
     def formula(form: Law, theta: np.ndarray, seeds: Seeds) -> Dual:
         def loss(code: int, log_k: np.ndarray | float = 0.0, seeds: Seeds = seeds) -> Dual:
             budget = np.full((len(theta), 1), C) * np.exp(log_k)
-            return best_loss(form, theta, seeds, Budget(budget, {VARIANT: float(code)}))
+            return best_loss(form, theta, seeds, Budget(budget, {VARIANT: float(code)}, flops[code > 0]))
 
         target, log_k = loss(code), np.zeros((len(theta), 1))
         for _ in range(NEWTON_STEPS):

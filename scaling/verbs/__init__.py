@@ -10,6 +10,7 @@ COMMANDS = {
     "table": ("table", "decide"),
     "sweep": ("sweep", "pull"),
     "fit": ("fit", "fit-curves"),
+    "compare": ("compare",),
     "evaluate": (
         *("evaluate", "evaluate-options", "evaluate-corpus", "evaluate-cloze", "evaluate-harness"),
         *("predict", "tasks"),

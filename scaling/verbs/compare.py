@@ -1,0 +1,141 @@
+"""Compare two sets of runs: which is better, by how much compute, and how sure that is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from scaling.errors import ScalingError, nearest
+from scaling.printing import interval, percent, short
+from scaling.schema import OpenFraction, PositiveFloat
+from scaling.verbs.verb import RUNS, Flag, Result, verb
+
+if TYPE_CHECKING:
+    from scaling.laws import Points
+    from scaling.laws.advantage import Advantage
+
+PLACES = ("C", "loss")
+WORDS = {"better": "{b} is better", "worse": "{b} is worse", "undecided": "the runs do not show which is better"}
+
+
+@verb
+def compare(
+    a: Any,
+    b: Any,
+    *,
+    law: str | None = None,
+    differ: Literal["compute", "coefficients", "exponents", "everything"] = "exponents",
+    at: Mapping[str, float] = {},
+    at_least: PositiveFloat | None = None,
+    rename: Annotated[Mapping[str, str], Flag("map")] = {},
+    level: OpenFraction = 0.95,
+    runs: str | Path = RUNS,
+) -> Result:
+    """Compare two sets of runs: B is k times as compute-efficient as A, with intervals.
+
+        scaling compare relu gelu                           two studies of the ledger
+        scaling compare table.csv:relu table.csv:gelu       two rows of one table, by its column `row`
+        scaling compare a.csv b.csv:norm=RMSNorm --at C=1e21   # tables of points, of B those with this norm
+        scaling compare main branch --at-least 1.02         exit code 1 unless k is shown to be 1.02 or more
+
+        scaling.compare("relu", "gelu").k                    in Python also DataFrames and Points
+
+    One law is fitted to both sets: they share the irreducible loss, and each has its other parameters. k is stated at
+    the largest budget that both sets have, or at another one, or where B has a certain loss. The probability that the
+    order holds at larger budgets assumes that the law holds there.
+
+    Args:
+        a: the baseline: a study, a folder or a table of points, as of `scaling fit`; SOURCE:ROW or SOURCE:COLUMN=VALUE
+            are some of its runs
+        b: what is compared with it
+        law: of the loss (default: chinchilla, or power_law_floor_c where N and D do not vary apart)
+        differ: how the sets may differ: by a factor of compute, by coefficients, by these and exponents, by everything
+        at: where k is stated: C=1e21, or loss=2.5 of B
+        at_least: exit with code 1 unless the whole interval of k is above this
+        rename: as of `scaling fit`
+        level: of the intervals
+    """
+    from scaling.laws.advantage import advantage
+
+    for place in at:
+        if place not in PLACES:
+            raise ScalingError("is no place of a comparison", key=f"at {place}", fix=nearest(place, PLACES))
+        if not at[place] > 0:
+            raise ScalingError("is not positive", key=f"at {place}", value=at[place], fix="write --at C=1e21")
+    if len(at) > 1:
+        raise ScalingError("is one place", key="at", value=dict(at), fix="give C or loss")
+    names = _names(a, b)
+    sets = [_points(source, rename, Path(runs)) for source in (a, b)]
+    found = advantage(sets[0], sets[1], names, law=law, differ=differ, C=at.get("C"), loss=at.get("loss"), level=level)
+    document = _document(found, sets, at_least)
+    return Result(document, _lines(document, found), code=int(document["passes"] is False))
+
+
+def _names(a: Any, b: Any) -> tuple[str, str]:
+    """What the sets are called: the row, the study or the file, or the whole source where these are the same."""
+    if not isinstance(a, str | Path) or not isinstance(b, str | Path):
+        return "A", "B"
+    if str(a) == str(b):
+        raise ScalingError("is compared with itself", key="b", value=str(b), fix="name another table, or SOURCE:ROW")
+    short_a, short_b = (str(source).rpartition(":")[2].rpartition("/")[2].removesuffix(".csv") for source in (a, b))
+    return (short_a, short_b) if short_a != short_b else (str(a), str(b))
+
+
+def _points(source: Any, rename: Mapping[str, str], runs: Path) -> Points:
+    """The runs of a source: finished, not held out."""
+    from scaling.laws.held_out import split_held_out
+    from scaling.studies.points import read_points
+
+    where: tuple[str, ...] = ()
+    if isinstance(source, str) and not Path(source).exists() and not source.startswith("wandb:"):
+        source, colon, chosen = source.rpartition(":") if ":" in source else (source, "", "")
+        where = (chosen if "=" in chosen else f"row={chosen}",) if colon else ()
+        if not Path(source).exists() and (study := runs / "studies" / source).is_dir():
+            source = study
+    return split_held_out(read_points(source, rename=rename, where=where), "none")[0]
+
+
+def _document(found: Advantage, sets: list[Points], at_least: float | None) -> dict[str, Any]:
+    from scaling.laws.advantage import FARTHER
+
+    k, difference = found.k, found.difference(found.budget)
+    verdict = "better" if k.low > 1 else "worse" if k.high < 1 else "undecided"
+    return {
+        "baseline": {"name": found.names[0], "runs": len(sets[0]), "loss": found.loss(0, found.budget)},
+        "candidate": {"name": found.names[1], "runs": len(sets[1]), "loss": found.loss(1, found.budget)},
+        "law": found.law.form.formula,
+        "C": found.budget,
+        "k": k.to_json(),
+        "difference": difference.to_json(),
+        "noise": {"seeds": found.law.seed_noise, "residuals": found.residual_noise},
+        "order": [
+            {"C": found.budget * times, "probability": found.probability(found.budget * times)} for times in FARTHER
+        ],
+        "verdict": verdict,
+        "at_least": at_least,
+        "passes": None if at_least is None else k.low >= at_least,
+    }
+
+
+def _lines(document: Mapping[str, Any], found: Advantage) -> list[Any]:
+    (a, b), noise = found.names, document["noise"]
+    kind = "between seeds" if noise["seeds"] is not None else "about the law; no two runs differ in their seed alone"
+    spread = noise["seeds"] if noise["seeds"] is not None else noise["residuals"]
+    k, difference = document["k"], document["difference"]
+    rows = [
+        ["compute", f"{k['estimate']:.3g} × {interval(k, '.3g')}", f"{a} needs this for the loss of {b}"],
+        ["loss", f"{difference['estimate']:+.4f} {interval(difference)}", f"{b} less {a} at equal compute"],
+        ["noise", f"{100 * spread:.2g}%", f"standard deviation of a loss {kind}"],
+    ]
+    chances = [f"{each['probability']:.3g} at C = {short(each['C'])}" for each in document["order"]]
+    lines = [
+        f"{b} against {a}: {document['candidate']['runs']} and {document['baseline']['runs']} runs, {document['law']}",
+        (["", f"at C = {short(found.budget)}, {percent(found.level)}", ""], rows),
+        f"probability that {b} is better: {', '.join(chances)}",
+        WORDS[document["verdict"]].format(b=b),
+    ]
+    if document["passes"] is not None:
+        limit = f"k of at least {document['at_least']:g} is"
+        lines.append(f"{limit} shown" if document["passes"] else f"{limit} not shown: the interval begins lower")
+    return lines
