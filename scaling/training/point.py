@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from scaling.data.mixture import definitions_of, shares_of, tokens_of
+from scaling.training.schedule import WSD
 
 if TYPE_CHECKING:
     from scaling.training.experiment import Experiment
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
 COLUMNS = (
     *("N", "D", "C", "N_definition", "D_definition", "loss_definition", "C_definition", "N_total"),
     *("C_6N", "C_6N_non_embedding", "C_kaplan_with_attention", "C_with_last_layer", "C_with_attention_and_last_layer"),
-    *("U", "M", "S", "B", "lr", "seed", "width", "depth", "tokenizer", "validation", "entropy"),
+    *("U", "M", "S", "B", "lr", "cooldown", "seed", "width", "depth", "tokenizer", "validation", "entropy"),
 )
 EXACT = 2**53  # from here on a whole number is not one float
 
@@ -46,6 +47,8 @@ def point(experiment: Experiment) -> dict[str, Any]:
         columns["U"] = min(unique, tokens)
     if experiment.entropy is not None:
         columns["entropy"] = experiment.entropy
+    if isinstance(experiment.schedule, WSD):
+        columns["cooldown"] = experiment.steps - experiment.schedule.cooldown(experiment.steps)
     source = experiment.batches.source
     return canonical({**columns, **shares_of(source), **definitions_of(source)})
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, Literal, Protocol
+from typing import Annotated, Any, Literal, Protocol
 
 from scaling.errors import ScalingError, plural
-from scaling.schema import BelowOne, Fraction, NonNegativeInt, PositiveFraction
+from scaling.schema import BelowOne, Fraction, NonNegativeInt, PositiveFraction, Range
 
 Warmup = NonNegativeInt | BelowOne | Literal["auto"]
 AUTO, LONGEST = 0.1, 100  # of the run's steps, at most so many, or the schedule's own `longest`
@@ -119,8 +119,8 @@ class InverseSquareRoot:
 
 
 class WSD:
-    """Warmup, a stable trunk, and a cool-down over the last fraction `decay` of the steps. (Hu et al. 2024; Hägele et
-    al. 2024)
+    """Warmup, a stable trunk, and a cool-down over the last `decay` of the steps, a fraction (0.2, 20%) or a number of
+    steps (500). (Hu et al. 2024; Hägele et al. 2024)
 
     `shape: linear` falls as 1 − x, `sqrt` as 1 − √x. The trunk does not know the run's end, so that one trunk serves
     every budget: a run branches from it at `cooldown(steps)`.
@@ -130,7 +130,7 @@ class WSD:
         self,
         *,
         warmup: Warmup = "auto",
-        decay: PositiveFraction = 0.2,
+        decay: PositiveFraction | Annotated[int, Range(least=2)] = 0.2,
         shape: Literal["linear", "sqrt"] = "linear",
     ):
         self.warmup: Warmup = warmup
@@ -138,7 +138,8 @@ class WSD:
 
     def cooldown(self, steps: int) -> int:
         """The step at which the learning rate begins to fall."""
-        return max(warmup_steps(self, steps), steps - round(self.decay * steps))
+        length = self.decay if self.decay > 1 else round(self.decay * steps)
+        return max(warmup_steps(self, steps), steps - int(length))
 
     def factor(self, step: int, steps: int) -> float:
         start, rise = self.cooldown(steps), _rise(step, warmup_steps(self, steps))
