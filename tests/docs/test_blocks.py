@@ -202,14 +202,11 @@ def commands(document: Path) -> list[str]:
     return [command for block in blocks(document) for command in block.commands]
 
 
-GENERATED = ROOT / "docs" / "api.md"  # from docstrings, whose commands are understood and run elsewhere
-WITH_COMMANDS = [
-    document for document in DOCUMENTS if document != GENERATED and not all(map(left_out, commands(document)))
-]
+WITH_COMMANDS = [document for document in DOCUMENTS if not all(map(left_out, commands(document)))]
 CASES = [
     pytest.param(document, id=document.name, marks=[pytest.mark.slow] if document.name in SLOW else [])
     for document in WITH_COMMANDS
-    if document.name != "README.md"  # its first hour has a test of its own, tests/docs/test_first_hour.py
+    if document.name != "first_hour.md"  # tests/docs/test_first_hour.py runs it
 ]
 
 
