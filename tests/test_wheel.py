@@ -1,4 +1,4 @@
-"""The wheel has all that a command needs without the repository: the code, the kernels' sources, the styles, the configs."""
+"""The wheel has what a command needs without the repository: code, sources of kernels, styles, configs."""
 
 import subprocess
 import sys
