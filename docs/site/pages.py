@@ -43,9 +43,11 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
     def replace(link: re.Match[str]) -> str:
         image, text, target, anchor = link.groups()
-        path = posixpath.normpath(posixpath.join(folder, target)).removeprefix("docs/")
-        path = re.sub(r"^README\.md$", "index.md", path)
+        origin = posixpath.normpath(posixpath.join(folder, target))
+        path = re.sub(r"^README\.md$", "index.md", origin.removeprefix("docs/"))
         path = re.sub(r"\.ipynb$", ".md", re.sub(r"(^|/)index\.html$", r"\1report.html", path))
+        if not (ROOT / origin).exists():
+            return link[0]  # MkDocs reports it
         if files.get_file_from_path(path) is None:
             return text
         return f"{image}[{text}]({posixpath.relpath(path, posixpath.dirname(source) or '.')}{anchor or ''})"
