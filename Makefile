@@ -18,6 +18,7 @@ ISA ?=
 VENV := .venv
 RUN := $(VENV)/bin/python
 READY := $(VENV)/ready
+SITE := $(VENV)/site
 INDEX := $(VENV)/torch-index
 FIRST := runs/quickstart
 RESULT := $(FIRST)/result.txt
@@ -46,7 +47,7 @@ endif
 
 TEST := $(RUN) -m pytest -n 2 --dist worksteal
 
-.PHONY: quickstart test test-all check format bench gpu notebooks environment clean force
+.PHONY: quickstart test test-all check format bench gpu notebooks docs site environment clean force
 
 # A whole small study: 18 runs on two cores, a law, and its test on a larger run that was held out.
 quickstart: $(READY)
@@ -68,7 +69,6 @@ check: $(READY)
 	$(RUN) -m ruff format --check .
 	$(RUN) -m pyright
 	$(RUN) -m pytest -q tests/test_rooms.py
-	$(RUN) docs/build_api.py --check
 
 format: $(READY)
 	$(RUN) -m ruff check --fix .
@@ -83,6 +83,18 @@ gpu: $(READY)
 
 notebooks: $(READY)
 	$(RUN) -m pytest --nbmake notebooks examples/published
+
+# The documentation at http://127.0.0.1:8000, built again when a file changes; no network.
+docs: $(SITE)
+	NO_MKDOCS_2_WARNING=1 $(RUN) -m mkdocs serve
+
+# The same as files in build/site. A link or an anchor that leads nowhere is an error.
+site: $(SITE)
+	NO_MKDOCS_2_WARNING=1 $(RUN) -m mkdocs build
+
+$(SITE): $(READY)
+	$(RUN) -m pip install --constraint constraints.txt --editable '.[docs]'
+	touch $@
 
 environment: $(READY)
 

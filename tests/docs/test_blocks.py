@@ -70,7 +70,7 @@ LEFT_OUT = {
     "python benchmarks/": "it measures the machine",
 }
 RUN_ALL_THE_SAME = ("--dry-run", "--local")  # of commands whose beginning is left out
-SLOW = ("data.md", "laws.md", "long.md", "report.md", "seq2seq.md", "studies.md", "sweeps.md", "tables.md")
+SLOW = ("data.md", "inside.md", "laws.md", "long.md", "report.md", "seq2seq.md", "studies.md", "sweeps.md", "tables.md")
 
 
 def drawn_curves(seed: int) -> pd.DataFrame:
@@ -202,14 +202,11 @@ def commands(document: Path) -> list[str]:
     return [command for block in blocks(document) for command in block.commands]
 
 
-GENERATED = ROOT / "docs" / "api.md"  # from docstrings, whose commands are understood and run elsewhere
-WITH_COMMANDS = [
-    document for document in DOCUMENTS if document != GENERATED and not all(map(left_out, commands(document)))
-]
+RUN_ELSEWHERE = ("first_hour.md", "README.md")  # test_first_hour.py runs the one; those of results have whole studies
 CASES = [
     pytest.param(document, id=document.name, marks=[pytest.mark.slow] if document.name in SLOW else [])
-    for document in WITH_COMMANDS
-    if document.name != "README.md"  # its first hour has a test of its own, tests/docs/test_first_hour.py
+    for document in DOCUMENTS
+    if document.name not in RUN_ELSEWHERE and not all(map(left_out, commands(document)))
 ]
 
 

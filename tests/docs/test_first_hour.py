@@ -1,4 +1,4 @@
-"""The first hour of the README: its commands, in their order, on a fresh ledger, and what is said to come of them."""
+"""docs/first_hour.md: its commands, in their order, on a fresh ledger, and what is said to come of them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from scaling.cli import main
-from tests.docs.blocks import ROOT, Block, blocks, words
+from tests.docs.blocks import ROOT, blocks, words
 
 # A corpus of a few files and a model of a few steps, laid over whatever reads `python`.
 SMALL_DATA = [
@@ -23,10 +23,7 @@ SMALL_DATA = [
 SMALL_RUN = ["trainer.max_steps=4", "train.batch=4", "evaluate.windows=16"]
 
 
-def first_hour() -> Block:
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    heading = text.index("## A first hour")
-    return next(block for block in blocks(ROOT / "README.md") if text.index(block.text) > heading)
+PAGE = ROOT / "docs" / "first_hour.md"
 
 
 @pytest.fixture
@@ -44,7 +41,7 @@ def walked(run: Callable[[str], str]) -> dict[str, str]:
     """What each command prints, with the id that training prints in the place of RUN."""
     printed: dict[str, str] = {}
     name = "RUN"
-    for command in first_hour().commands:
+    for command in blocks(PAGE)[0].commands:
         printed[command] = run(command.replace("RUN", name))
         if command.startswith("scaling train"):
             found = re.search(r"^run ([0-9a-f]+): finished", printed[command], re.MULTILINE)
@@ -54,7 +51,7 @@ def walked(run: Callable[[str], str]) -> dict[str, str]:
 
 
 def promised(printed: dict[str, str], run: Callable[[str], str]) -> None:
-    """Each thing that the README says of a command."""
+    """Each thing that the page says of a command."""
 
     def of(part: str) -> str:
         (command,) = (command for command in printed if part in command)
@@ -102,8 +99,8 @@ def test_the_first_hour_as_it_is_typed(clone: Path) -> None:
     promised(walked(run), run)
 
 
-def test_the_mistake_is_the_line_that_the_readme_shows(capsys: pytest.CaptureFixture[str]) -> None:
-    block = next(block for block in blocks(ROOT / "README.md") if "Rotery" in block.text)
+def test_the_mistake_is_the_line_that_the_page_shows(capsys: pytest.CaptureFixture[str]) -> None:
+    block = next(block for block in blocks(PAGE) if "Rotery" in block.text)
     command, line = block.text.splitlines()
     assert main(shlex.split(command)[2:]) == 2
     assert capsys.readouterr().err.strip() == line

@@ -1,0 +1,23 @@
+"""The pages of the Python API name every public function and class, in the module that defines it."""
+
+import importlib
+import re
+
+import pytest
+
+import scaling
+import scaling.laws
+from tests.docs.blocks import ROOT
+
+DIRECTIVE = re.compile(r"^::: (\S+)\n    options:\n      members: \[(.*)\]$", re.MULTILINE)
+
+
+@pytest.mark.parametrize(
+    ("page", "package", "elsewhere"), [("api", scaling, {"laws", "__version__"}), ("api_laws", scaling.laws, {"Fit"})]
+)
+def test_a_page_describes_every_public_name(page, package, elsewhere):
+    text = (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8")
+    named = [(module, name) for module, members in DIRECTIVE.findall(text) for name in members.split(", ")]
+    assert sorted(name for _, name in named) == sorted({*package.__all__} - elsewhere)
+    for module, name in named:
+        assert getattr(importlib.import_module(module), name) is getattr(package, name), (module, name)
