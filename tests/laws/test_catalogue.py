@@ -9,8 +9,6 @@ from scaling.errors import ScalingError
 from scaling.laws import LAWS, fit, named, predict_runs
 from scaling.laws.catalogue import (
     best_mixture,
-    best_rate_and_batch,
-    best_vocabulary,
     mixture_exponential,
     mixture_joint,
     vocabulary,
@@ -225,17 +223,6 @@ def test_proportions_that_do_not_sum_to_one_and_missing_columns_are_refused():
     sizes = {"N": np.geomspace(1e7, 1e9, 16), "D": np.geomspace(1e8, 1e10, 16), "loss": np.linspace(3, 2, 16)}
     with pytest.raises(ScalingError, match=r"'K' \(.*\), 'P' \(.*\).*--map K=COLUMN P=COLUMN"):
         fit("sparse_experts", sizes)
-
-
-def test_the_best_vocabulary_rate_and_batch_are_those_of_the_lowest_loss():
-    theta = np.array([-6.0, 300.0, 20.0, 800.0, 0.3, 0.3, 0.3, 0.2])
-    sizes = np.geomspace(1e3, 1e7, 20001)
-    least = sizes[vocabulary.predict(theta, {"N": np.full(20001, 1e8), "H": np.full(20001, 1e10), "V": sizes}).argmin()]
-    assert best_vocabulary(theta, 1e10) == pytest.approx(least, rel=1e-3)
-    form = named("learning_rate_batch")
-    rate, batch = best_rate_and_batch(truth(form), 1e9, 2e10)
-    beside = {"lr": rate * np.array([1, 0.9, 1.1, 1, 1]), "B": batch * np.array([1, 1, 1, 0.9, 1.1])}
-    assert form.predict(truth(form), beside | {"N": np.full(5, 1e9), "D": np.full(5, 2e10)}).argmin() == 0
 
 
 def test_losses_of_vocabularies_may_be_negative():
