@@ -17,6 +17,8 @@ MOVES = 4.0
 """Times its scatter that a score moves over the points before a curve is seen in it."""
 WIDE = 2.0
 """Upper over lower end of the interval of a sigmoid's height from which its upper level counts as not seen."""
+LIMIT = 2.576  # two-sided 1% of the normal distribution
+FEWEST = 8  # points below which no test has any power
 FALSE_ALARMS = 0.01
 """How often independent errors may show a size that lies off the law."""
 FEWEST_OF_A_SIZE = 3
@@ -119,6 +121,16 @@ def unreliable(problem: Problem, u: np.ndarray) -> tuple[str, ...]:
     n, columns, reasons = len(residual), problem.columns, []
     if np.sqrt(np.mean(residual**2)) < EXACT:
         return ()
+    if n >= FEWEST:
+        # Do neighbours err alike? Runs of one sign along the prediction, at 1% (Wald and Wolfowitz 1940).
+        predicted = problem.objective.transform(problem.form.predict(problem.theta(u), columns))
+        signs = residual[np.lexsort((residual, predicted))] > 0
+        plus, runs = int(signs.sum()), 1 + int((signs[1:] != signs[:-1]).sum())
+        expected = 1 + 2 * plus * (n - plus) / n
+        variance = (expected - 1) * (expected - 2) / (n - 1)
+        if variance > 0 and (expected - runs) / np.sqrt(variance) >= LIMIT:
+            what = f"neighbours err alike ({runs} runs of one sign where {expected:.0f} are expected)"
+            reasons.append(f"{what}: the form may be wrong")
     # Does the law miss the mean of the seeds by more than seeds scatter? The F test of lack of fit, at 1%.
     noise, freedom = (problem.shared is None and seed_scatter(residual, columns)) or (0.0, 0)
     between = n - freedom - len(u)

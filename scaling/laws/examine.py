@@ -21,9 +21,8 @@ from scaling.laws.approaches import Envelope, IsoFlop, Minimum
 from scaling.laws.fit import FittedLaw, check_columns, intervals
 from scaling.laws.held_out import HeldOut, Refit, back_test, judge
 from scaling.laws.intervals import Interval, Method, is_wide, is_wide_size
-from scaling.laws.law import POSITIVE, PREFIX, Law
+from scaling.laws.law import POSITIVE, PREFIX, Law, with_compute
 from scaling.laws.optimum import (
-    FLOPS,
     SERVED,
     Budget,
     Optimum,
@@ -326,9 +325,7 @@ def _closeness(fit: FittedLaw) -> Document:
 def _ranges(fit: FittedLaw) -> dict[str, list[float]]:
     """The smallest and the largest value of the columns, of compute where it follows from them, and of the target."""
     points = fit.points
-    columns = {name: points.numbers(name) for name in fit.form.axes}
-    if {"N", "D"} <= columns.keys() and "C" not in columns:
-        columns["C"] = FLOPS * columns["N"] * columns["D"]
+    columns = with_compute({name: points.numbers(name) for name in fit.form.axes})
     columns[fit.form.target] = points.numbers(fit.form.target)
     return {name: [float(column.min()), float(column.max())] for name, column in columns.items()}
 
@@ -416,14 +413,7 @@ def budget_optimum(
         }
         for name, theirs in optima.items()
     ]
-    over_laws = None
-    if best is not None and identified:
-        every = {name: [getattr(each, name) for each in (best, *optima.values())] for name in "ND"}
-        over_laws = {
-            name: {"low": min(each.low for each in of), "high": max(each.high for each in of)}
-            for name, of in every.items()
-        }
-    return _answered(document | prediction.to_json(), identified) | {"competing": competing, "over_laws": over_laws}
+    return _answered(document | prediction.to_json(), identified) | {"competing": competing}
 
 
 def _ends(best: Optimum) -> Document:

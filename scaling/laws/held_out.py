@@ -24,7 +24,7 @@ from scaling.laws.diagnostics import POINTS_A_PARAMETER
 from scaling.laws.fit import FittedLaw, fit
 from scaling.laws.formula import condition, is_condition
 from scaling.laws.intervals import Method
-from scaling.laws.law import Law
+from scaling.laws.law import Law, with_compute
 from scaling.laws.points import Points
 from scaling.laws.predict import Prediction, TwoStep, has_score, predict_runs, rows_of
 from scaling.laws.problem import Objective, named_objective
@@ -143,9 +143,7 @@ def back_test(fit: FittedLaw | TwoStep, level: float = 0.95, refit: Refit | None
     choice has not seen the runs that are left out either. Refits that leave fewer than three points for each parameter,
     or that do not converge, are left out. The rows are those of docs/json.md.
     """
-    columns = {name: fit.points.numbers(name) for name in fit.form.axes}
-    if {"N", "D"} <= set(columns) and "C" not in columns:
-        columns["C"] = columns["N"] * columns["D"]
+    columns = with_compute({name: fit.points.numbers(name) for name in fit.form.axes})
     tests: list[dict[str, Any]] = []
     sizes = [(axis, column) for axis, column in columns.items() if column.min() > 0]
     for (axis, values), fraction in product(sizes, FRACTIONS):

@@ -308,9 +308,7 @@ def disagreement(row: Row) -> Iterator[str]:
         f"residuals {other['residual_ratio'] or 1.0:.2f} times as large"
         for other in others
     )
-    over = row.get("over_laws")
-    whole = "" if over is None else f". Over these laws N is {short(over['N']['low'])} to {short(over['N']['high'])}"
-    yield f"! {_at(row, ['C'])}: the laws disagree. {numbers}{whole}."
+    yield f"! {_at(row, ['C'])}: the laws disagree. {numbers}."
 
 
 def tried(document: Row) -> str:

@@ -213,6 +213,13 @@ def test_points_on_a_law_leave_nothing_in_doubt():
     assert alpha.low == alpha.high == pytest.approx(0.3478)
 
 
+def test_wavy_errors_are_named():
+    exact, wave = study(120, noise=0.0), np.empty(120)
+    wave[np.argsort(exact["loss"])] = 0.01 * np.sign(np.sin(np.arange(120) / 6))
+    found = fit("chinchilla", exact | {"loss": exact["loss"] * np.exp(wave)})
+    assert any("neighbours" in reason for reason in found.unreliable)
+
+
 def test_seeds_show_the_noise_and_whether_the_law_misses():
     table = {name: np.repeat(column, 3) for name, column in study(20, noise=0.0).items()}
     table["loss"] = table["loss"] * np.exp(0.005 * np.random.default_rng(1).standard_normal(60))

@@ -230,8 +230,6 @@ def test_the_output_names_the_law_that_puts_the_optimum_elsewhere():
     (other,) = (law for law in best["competing"] if not law["agrees"])
     assert other["law"] == "farseer"
     assert not best["N"]["low"] <= other["N"]["estimate"] <= best["N"]["high"]
-    assert best["over_laws"]["N"]["low"] == min(best["N"]["low"], other["N"]["low"])
-    assert best["over_laws"]["N"]["high"] == max(best["N"]["high"], other["N"]["high"])
     # A law that fits badly does not compete.
     assert all(law["residual_ratio"] <= 2.0 for law in best["competing"])
     (line,) = (line for line in str(bent).splitlines() if "the laws disagree" in line)
