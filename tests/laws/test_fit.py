@@ -1,12 +1,12 @@
 """Fitting: the best optimum, the same digits in any order of rows, groups that share errors, refusals, diagnostics."""
 
-from dataclasses import replace
+import sys
 
 import numpy as np
 import pytest
 
 from scaling.errors import ScalingError
-from scaling.laws import Points, aicc, fit, fit_joint, intervals, named, prediction
+from scaling.laws import Points, aicc, fit, fit_joint, intervals, named, prediction, solver
 from scaling.laws.diagnostics import FALSE_ALARMS, off_size
 from scaling.laws.intervals import METHODS
 from scaling.laws.problem import OBJECTIVES, SharedErrors, named_objective
@@ -175,9 +175,18 @@ def test_groups_stay_together_in_hold_outs_bootstraps_and_joint_fits():
     table = trunks()
     found = fit("chinchilla", table, group="trunk", objective="log_squared", starts=64)
     assert len(set(found.without(table["trunk"] == 5, 64).groups.tolist())) == 5
-    bootstrapped = intervals(found, "bootstrap", quantities=["alpha"], count=100)["alpha"]
-    alone = intervals(replace(found, problem=replace(found.problem, shared=None)), "bootstrap", count=100)["alpha"]
-    assert bootstrapped.high - bootstrapped.low > alone.high - alone.low
+    drawn: list[np.ndarray] = []
+    with pytest.MonkeyPatch.context() as patched:
+
+        def minimise(problem, u, weights, effort):
+            drawn.append(weights)
+            return solver.minimise(problem, u, weights, effort=effort)
+
+        patched.setattr(sys.modules["scaling.laws.intervals"], "minimise", minimise)
+        assert intervals(found, "bootstrap", quantities=["beta"], count=30)["beta"].low > 0
+    shared = found.problem.shared
+    assert isinstance(shared, SharedErrors)
+    assert all(len(set(row[shared.groups == one])) == 1 for row in drawn[0] for one in range(6))
     other = fit("power_law_d", table, group="trunk", objective="log_squared", starts=64)
     assert aicc(found) < aicc(other)
     both = {name: np.tile(column, 2) for name, column in table.items()}
