@@ -209,7 +209,7 @@ def judge(points: Points, column: str, laws: tuple[str, ...]) -> tuple[float, fl
         tenth = score(choose(few, forms).fit(few), tested)
     except ScalingError:
         tenth = float("nan")
-    return every, tenth, int(mask.sum()), choice.best.form.name
+    return every, tenth, int(mask.sum()), choice.trials[0].form.name
 
 
 def score(found, tested: Points) -> float:

@@ -1,6 +1,6 @@
-"""How long a fit takes: all of Hoffmann et al.'s 4,500 starts at once, and 4,000 bootstrap refits, against scipy.
+"""How long a fit takes: all of Hoffmann et al.'s 4,500 starts at once, against scipy.
 
-    python benchmarks/fit.py [--practice-starts 4500] [--refits 4000] [--json]
+    python benchmarks/fit.py [--practice-starts 4500] [--json]
 
 The practice is that of the published fits: scipy's L-BFGS-B with numeric gradients on (log E, log A, log B, α, β), one
 start after another. Seconds are those of the CPU, in one thread, so that a busy machine costs little.
@@ -19,7 +19,6 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import numpy as np
 
 from scaling.laws import fit, named
-from scaling.laws.intervals import bootstrap
 from scaling.laws.problem import named_objective
 
 TRUTH = np.array([1.8172, 482.01, 2085.43, 0.3478, 0.3658])
@@ -61,7 +60,6 @@ def practice(table: dict[str, np.ndarray], starts: np.ndarray) -> tuple[float, i
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--practice-starts", type=int, default=4500, help="of the 4,500, evenly thinned")
-    parser.add_argument("--refits", type=int, default=4000)
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
     table, starts = study(), grid()
@@ -71,10 +69,6 @@ def main() -> None:
     began = time.process_time()
     found = fit("chinchilla", table, objective=named_objective("log_huber", DELTA), starts=theta)
     ours = time.process_time() - began
-
-    began = time.process_time()
-    _, failed = bootstrap(found.problem, found.u, "case", arguments.refits, starts=theta)
-    resampling = time.process_time() - began
 
     thinned = starts[:: max(1, len(starts) // arguments.practice_starts)]
     began = time.process_time()
@@ -90,16 +84,12 @@ def main() -> None:
         "seconds": ours,
         "objective": found.objective,
         "starts_agreeing": found.starts_agreeing,
-        "refits": arguments.refits,
-        "refits_seconds": resampling,
-        "refits_failed": failed,
         "practice_starts": len(thinned),
         "practice_seconds": theirs,
         "practice_seconds_for_all_starts": everything,
         "practice_objective": least,
         "practice_starts_agreeing": agreeing / len(thinned),
         "times_faster": everything / ours,
-        "times_faster_bootstrap": everything * arguments.refits / resampling,
     }
     print(
         json.dumps(told, indent=2) if arguments.json else "\n".join(f"{name}: {value}" for name, value in told.items())

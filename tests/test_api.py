@@ -134,12 +134,12 @@ def test_a_fit_tests_itself_on_its_own_runs(table):
 
 def test_a_fit_predicts(table):
     fit = scaling.fit(table)
-    loss = fit.predict(N=1e9, D=1e12)
-    assert loss == pytest.approx(1.8 + 400 / 1e9**0.34 + 2000 / 1e12**0.37, rel=0.01)
-    assert loss.interval_run.low < loss.interval_mean.low < loss < loss.interval_run.high
     several = fit.predict(N=[1e8, 1e9], D=1e12)
     assert list(several["N"]) == [1e8, 1e9]
-    assert several.loc[1, "loss"] == pytest.approx(loss)
+    row = several.loc[1]
+    assert row["loss"] == pytest.approx(1.8 + 400 / 1e9**0.34 + 2000 / 1e12**0.37, rel=0.01)
+    assert row["run_low"] < row["mean_low"] < row["loss"] < row["run_high"]
+    assert fit.predict(N=1e9, D=1e12).loc[0, "loss"] == pytest.approx(row["loss"])
     best = fit.optimum(C=6e21)
     assert 6 * best["N"] * best["D"] == pytest.approx(6e21)
     with pytest.raises(scaling.ScalingError, match="no column 'n'"):

@@ -65,9 +65,9 @@ def judge(
     mean, run = (_half(predictions, name, estimate, error) for name in ("mean", "run"))
     half = {"mean": mean, "run": run}
     if isinstance(law, FittedLaw):
-        problem, objective = law.problem, np.array([law.objective])
-        scale = measure(problem.objective, objective, len(problem.observed), len(problem.free)).scale[0]
-        half["noise"] = np.hypot(mean, float(scale) * student(LEVEL, law.degrees_of_freedom))
+        problem = law.problem
+        scale = measure(problem.objective, law.objective, len(problem.observed), len(problem.free)).scale
+        half["noise"] = np.hypot(mean, scale * student(LEVEL, law.degrees_of_freedom))
     return Tested(study, error, half, np.zeros(len(error)) if decades is None else decades)
 
 

@@ -101,31 +101,25 @@ def table(heads: Sequence[str], cells: Iterable[Cell], count: int) -> Iterator[s
         yield f"Pooled, {method}: {', '.join(parts)}."
 
 
-def _bounded(
-    data: Mapping[str, Any], law: str, quantities: Mapping[str, Any], reliable: bool = False, **choices: Any
-) -> dict[str, Interval]:
-    """Return the profile intervals of the quantities; `reliable` refuses a fit that states a doubt."""
+def _bounded(data: Mapping[str, Any], law: str, quantities: Mapping[str, Any], **choices: Any) -> dict[str, Interval]:
+    """Return the profile intervals of the quantities."""
     columns = {name: column for name, column in data.items() if name != "group"}
     found = fit(law, columns, **choices)
-    if reliable and found.unreliable:
-        raise ScalingError("is not reliable")
     return dict(zip(quantities, intervals(found, quantities=list(quantities.values())).values(), strict=True))
 
 
 def grid_cell(*setting: Any, objective: str = "log_squared") -> Cell:
-    """Return a cell of the grid, bounded by all fits, and by those alone that call themselves reliable."""
+    """Return a cell of the grid."""
     draw, law = studies.grid(*setting), setting[0]
     (_, truth), form = draw(np.random.default_rng(0)), named(law)
     far = prediction(form, {name: truth[name] for name in form.inputs})
     quantities = {"exponent": "alpha", "E": "E", "10 × compute": far}
 
-    def method(reliable: bool) -> Method:
-        return lambda data: _bounded(
-            data, law, quantities, reliable, objective=objective, group=data.get("group"), starts=128
-        )
+    def method(data: Mapping[str, Any]) -> Mapping[str, Interval]:
+        return _bounded(data, law, quantities, objective=objective, group=data.get("group"), starts=128)
 
     labels = (objective, *(f"{part:g}" if isinstance(part, float) else str(part) for part in setting))
-    return Cell(labels, draw, {"all": method(False), "reliable": method(True)})
+    return Cell(labels, draw, {"profile": method})
 
 
 def grid_cells() -> Iterator[Cell]:

@@ -1,20 +1,10 @@
 """Scaling laws: fit them, bound them, predict and design with them, by numpy and scipy; a `Fit` has pandas tables."""
 
 from scaling.laws.catalogue import LAWS, laws, named
-from scaling.laws.compare import (
-    Exponent,
-    aicc,
-    average,
-    compare,
-    equivalent_compute,
-    exponents,
-    fit_joint,
-    how_variants_differ,
-)
+from scaling.laws.compare import Exponent, aicc, compare, exponents, fit_joint
 from scaling.laws.design import design, expected_interval
 from scaling.laws.examine import Fit
 from scaling.laws.fit import FittedLaw, fit, intervals, predict
-from scaling.laws.held_out import leave_one_scale_out, predict_held_out
 from scaling.laws.intervals import Interval
 from scaling.laws.law import Law, Parameter, composed
 from scaling.laws.optimum import optimal
@@ -36,27 +26,22 @@ __all__ = [
     "Quantity",
     "TwoStep",
     "aicc",
-    "average",
     "compare",
     "composed",
     "derived",
     "design",
-    "equivalent_compute",
     "expected_interval",
     "exponents",
     "fit",
     "fit_joint",
     "fit_two_steps",
-    "how_variants_differ",
     "intervals",
     "laws",
-    "leave_one_scale_out",
     "named",
     "named_objective",
     "optimal",
     "parameter",
     "predict",
-    "predict_held_out",
     "predict_runs",
     "prediction",
 ]

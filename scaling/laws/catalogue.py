@@ -312,15 +312,6 @@ def vocabulary(p, N, V, H):
     return p.E + p.A * N**-p.alpha + p.G * V**-p.gamma + data
 
 
-def best_vocabulary(theta: np.ndarray, H: float) -> float:
-    """The V of the lowest loss after H characters: (γ G V₀^κ / (κ B))^(1/(γ+κ)) H^(β/(γ+κ))."""
-    p = dict(zip(vocabulary.parameter_names, theta, strict=True))
-    if p["kappa"] <= 0:
-        return float("inf")
-    ratio = p["gamma"] * p["G"] * VOCABULARY_SIZE ** p["kappa"] / (p["kappa"] * p["B"] * H ** -p["beta"])
-    return float(ratio ** (1.0 / (p["gamma"] + p["kappa"])))
-
-
 # Learning rate, batch and schedule
 
 
@@ -379,14 +370,6 @@ def learning_rate_batch(p, lr, B, N, D):
     bowl = p.h * rate * rate + both * rate * batch + p.k * batch * batch
     drift = np.exp(p.c_N * size + p.c_D * data + p.s_lr * rate + p.s_B * batch)
     return p.E + p.A * N**-p.alpha + p.G * D**-p.beta + bowl * drift
-
-
-def best_rate_and_batch(theta: np.ndarray, N: float, D: float) -> tuple[float, float]:
-    """η_opt and B_opt of `learning_rate_batch` at this size and these tokens."""
-    p = dict(zip(learning_rate_batch.parameter_names, theta, strict=True))
-    size, data = np.log(N / RATE_SIZE), np.log(D / RATE_TOKENS)
-    rate = p["eta_0"] * np.exp(p["eta_N"] * size + p["eta_D"] * data)
-    return float(rate), float(p["B_0"] * np.exp(p["B_N"] * size + p["B_D"] * data))
 
 
 # Experts, sparse weights, precision

@@ -618,7 +618,7 @@ def _problem(form: Law, curves: Sequence[Curve], reference: float, decay: float)
 def _optima(problem: Problem, starts: int, seed: int) -> tuple[np.ndarray, float]:
     """Where least squares end, the best first, and the least cost: for the fit of more losses to begin from."""
     some = problem.thinned(SCREENED)
-    begin = choose(some, draw(some, starts, seed), REFINED)[0]
+    begin = choose(some, draw(some, starts, seed), REFINED)
     ended = minimise(some, begin, effort=CLOSE)
     order = np.argsort(ended.cost)
     return problem.coordinates(some.theta(ended.u[order])), float(ended.cost[order[0]])

@@ -1,8 +1,4 @@
-"""Diagnostics of a fit: conditioning, what its points do not identify, and reasons not to rely on its intervals.
-
-The tests of the residuals, for errors that are unequal, depend on each other or follow a size, are each at 1%; those
-of unequal errors and of neighbours are by normal approximation.
-"""
+"""Diagnostics of a fit: conditioning, what its points do not identify, and reasons not to rely on its intervals."""
 
 from __future__ import annotations
 
@@ -11,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from scaling.laws.intervals import EXACT, Interval, is_exponent, is_wide, leverage
+from scaling.laws.intervals import EXACT, Interval, is_exponent, is_wide
 from scaling.laws.law import Columns
 from scaling.laws.problem import Problem, SharedErrors
 
@@ -48,7 +44,6 @@ class Diagnostics:
         size = np.sqrt(np.maximum(np.diag(covariance), 1e-300))
         freedom = max(len(problem.observed) - len(u), 1)
         self.condition_number = float(values[0] / values[-1]) if values[-1] > 0 else float("inf")
-        self.leverage = leverage(problem, jacobian)[0]
         self.residual_scale = float(np.sqrt(np.sum(problem.weights * residual[0] ** 2) / freedom))
         self.correlation = covariance / np.outer(size, size)
 
@@ -122,20 +117,13 @@ def unreliable(problem: Problem, u: np.ndarray) -> tuple[str, ...]:
     """A sentence for each reason why the intervals may not cover what they claim."""
     from scipy.special import fdtri
 
-    predicted = problem.objective.transform(problem.form.predict(problem.theta(u), problem.columns))
     residual = problem.linearise(u[None])[0][0] * np.sqrt(problem.weights)
     n, columns, reasons = len(residual), problem.columns, []
     if np.sqrt(np.mean(residual**2)) < EXACT:
         return ()
     if n >= FEWEST:
-        # Does the size of the errors follow the loss? Spearman's rank correlation of |r| and the prediction.
-        ranks = [np.argsort(np.argsort(each, kind="stable")).astype(float) for each in (np.abs(residual), predicted)]
-        z = float(np.corrcoef(ranks)[0, 1])
-        if abs(z) * np.sqrt(n - 1) >= LIMIT:
-            where = "large" if z > 0 else "small"
-            what = f"errors are larger where the loss is {where} (rank correlation {z:+.2f})"
-            reasons.append(f"{what}: give weights, or bootstrap by case")
-        # Do neighbours err alike? Runs of one sign along the prediction (Wald and Wolfowitz 1940).
+        # Do neighbours err alike? Runs of one sign along the prediction, at 1% (Wald and Wolfowitz 1940).
+        predicted = problem.objective.transform(problem.form.predict(problem.theta(u), columns))
         signs = residual[np.lexsort((residual, predicted))] > 0
         plus, runs = int(signs.sum()), 1 + int((signs[1:] != signs[:-1]).sum())
         expected = 1 + 2 * plus * (n - plus) / n
@@ -143,7 +131,7 @@ def unreliable(problem: Problem, u: np.ndarray) -> tuple[str, ...]:
         if variance > 0 and (expected - runs) / np.sqrt(variance) >= LIMIT:
             what = f"neighbours err alike ({runs} runs of one sign where {expected:.0f} are expected)"
             reasons.append(f"{what}: the form may be wrong")
-    # Does the law miss the mean of the seeds by more than seeds scatter? The F test of lack of fit.
+    # Does the law miss the mean of the seeds by more than seeds scatter? The F test of lack of fit, at 1%.
     noise, freedom = (problem.shared is None and seed_scatter(residual, columns)) or (0.0, 0)
     between = n - freedom - len(u)
     if noise > 0 and between > 0:

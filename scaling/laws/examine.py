@@ -21,9 +21,8 @@ from scaling.laws.approaches import Envelope, IsoFlop, Minimum
 from scaling.laws.fit import FittedLaw, check_columns, intervals
 from scaling.laws.held_out import HeldOut, Refit, back_test, judge
 from scaling.laws.intervals import Interval, Method, is_wide, is_wide_size
-from scaling.laws.law import POSITIVE, PREFIX, Law
+from scaling.laws.law import POSITIVE, PREFIX, Law, with_compute
 from scaling.laws.optimum import (
-    FLOPS,
     SERVED,
     Budget,
     Optimum,
@@ -35,34 +34,12 @@ from scaling.laws.optimum import (
 from scaling.laws.points import Points, unit_of_term
 from scaling.laws.predict import Prediction, TwoStep, predict_runs
 from scaling.laws.report import Report, disagreement, tried
-from scaling.printing import percent
 
 if TYPE_CHECKING:
     import pandas
 
 Document = dict[str, Any]
 Draw: TypeAlias = "Callable[[Fit], Mapping[str, Any]]"
-
-
-class PredictedLoss(float):
-    """A predicted loss: a float, with the interval of the law's mean and that of a new run's loss."""
-
-    interval_mean: Interval | None
-    interval_run: Interval | None
-    """The interval to compare a run's loss with."""
-    is_identified: bool
-    """Whether its intervals are narrow enough to state it (docs/laws.md)."""
-
-    def __new__(cls, prediction: Prediction, target: str = "loss") -> PredictedLoss:
-        self = super().__new__(cls, prediction.estimate)
-        self.is_identified = prediction.is_identified(target)
-        self.interval_mean, self.interval_run = prediction.mean, prediction.run
-        return self
-
-    def __repr__(self) -> str:
-        new = self.interval_run
-        value = f"{float(self):.4f}" if self.is_identified else "not identified"
-        return value + ("" if new is None else f" ({percent(new.level)} {new.low:.4f} to {new.high:.4f} for a new run)")
 
 
 @dataclass(frozen=True, repr=False)
@@ -118,22 +95,19 @@ class Fit(Report):
         """What the law predicts for the targets."""
         return _frame(self.document.get("predictions", ()))
 
-    def predict(self, **columns: Any) -> Any:
-        """The loss (or score) at one row of the law's columns as a `PredictedLoss`; for arrays of them a DataFrame.
+    def predict(self, **columns: Any) -> pandas.DataFrame:
+        """The loss (or score) at rows of the law's columns, with the ends of both intervals.
 
-        fit.predict(N=7e9, D=1.4e11).interval_run
+        fit.predict(N=7e9, D=1.4e11)[["loss", "run_low", "run_high"]]
 
         A law of a score takes `examples` too, the number of examples that the new score will be the mean of.
         """
         law = self._needs_law("predict")
         check_columns(law.form, columns, key="target")
-        rows = np.broadcast_arrays(*(np.asarray(column, float) for column in columns.values()))
+        rows = np.broadcast_arrays(*(np.atleast_1d(np.asarray(column, float)) for column in columns.values()))
         table = [dict(zip(columns, map(float, row), strict=True)) for row in zip(*(column.ravel() for column in rows))]
         predicted = predict_runs(law, table, self.level, self.method, seed=law.seed)
-        target = law.form.target
-        if not rows[0].ndim:
-            return PredictedLoss(predicted[0], target)
-        return _frame({**one.row, target: one.estimate, **one.to_json()} for one in predicted)
+        return _frame({**one.row, law.form.target: one.estimate, **one.to_json()} for one in predicted)
 
     def optimum(self, C: float, served: float = 0.0) -> dict[str, float]:
         """The size N and the data D that make the best of C FLOPs, and the loss there; of these FLOPs, 2 N pay for
@@ -278,7 +252,6 @@ def _law(fit: FittedLaw, bounds: Mapping[str, Interval], level: float, group: st
         "residual_scale": fit.diagnostics.residual_scale,
         "seed_noise": fit.seed_noise,
         "condition_number": fit.diagnostics.condition_number,
-        "largest_leverage": float(fit.diagnostics.leverage.max()),
         **_closeness(fit),
         "not_identified": fit.not_identified,
         "unidentified": unidentified,
@@ -352,9 +325,7 @@ def _closeness(fit: FittedLaw) -> Document:
 def _ranges(fit: FittedLaw) -> dict[str, list[float]]:
     """The smallest and the largest value of the columns, of compute where it follows from them, and of the target."""
     points = fit.points
-    columns = {name: points.numbers(name) for name in fit.form.axes}
-    if {"N", "D"} <= columns.keys() and "C" not in columns:
-        columns["C"] = FLOPS * columns["N"] * columns["D"]
+    columns = with_compute({name: points.numbers(name) for name in fit.form.axes})
     columns[fit.form.target] = points.numbers(fit.form.target)
     return {name: [float(column.min()), float(column.max())] for name, column in columns.items()}
 
@@ -442,14 +413,7 @@ def budget_optimum(
         }
         for name, theirs in optima.items()
     ]
-    over_laws = None
-    if best is not None and identified:
-        every = {name: [getattr(each, name) for each in (best, *optima.values())] for name in "ND"}
-        over_laws = {
-            name: {"low": min(each.low for each in of), "high": max(each.high for each in of)}
-            for name, of in every.items()
-        }
-    return _answered(document | prediction.to_json(), identified) | {"competing": competing, "over_laws": over_laws}
+    return _answered(document | prediction.to_json(), identified) | {"competing": competing}
 
 
 def _ends(best: Optimum) -> Document:

@@ -211,7 +211,7 @@ def fit(
         what = f"the fit of {form.name} did not converge from any of {len(begin)} starts"
         raise points.error(what, "give more starts, or a law with fewer parameters")
     u = problem.coordinates(form.canonical(problem.theta(best.u[0])))
-    return FittedLaw(form, points, problem, order, u, float(best.cost[0]), float(agreeing[0]), seed)
+    return FittedLaw(form, points, problem, order, u, float(best.cost[0]), agreeing, seed)
 
 
 def predict(form: Law, theta: np.ndarray, inputs: Mapping[str, Any]) -> np.ndarray:
@@ -253,16 +253,15 @@ def intervals(
         raise ScalingError("is not between 0 and 1", key="level", value=level)
     names = [*fit.problem.free_names, *fit.form.derived] if quantities is None else quantities
     each = [name if isinstance(name, Quantity) else named_quantity(fit.form, name) for name in names]
-    if method.startswith("bootstrap"):
-        theta, failed = bootstrap(fit.problem, fit.u, method.removeprefix("bootstrap_"), count, seed=seed)
+    if method == "bootstrap":
+        refits, failed = bootstrap(fit.problem, fit.u, count, seed)
         if failed > MOST_FAILED * count:
             what = f"{failed} of {count} bootstrap refits did not converge"
             raise ScalingError(what, fix="use the profile, or a smaller law")
-        bounds = {}
-        for quantity in each:
-            values, estimate = quantity.of(fit.form, theta), float(quantity.of(fit.form, fit.theta))
-            low, high = map(float, np.quantile(values, (0.5 - 0.5 * level, 0.5 + 0.5 * level)))
-            bounds[quantity.name] = Interval(quantity.name, estimate, low, high, level, method)
+        tails, theta, bounds = (0.5 - 0.5 * level, 0.5 + 0.5 * level), fit.problem.theta(refits), {}
+        for one in each:
+            low, high = map(float, np.quantile(one.of(fit.form, theta), tails))
+            bounds[one.name] = Interval(one.name, float(one.of(fit.form, fit.theta)), low, high, level, method)
         return bounds
     if fit.degrees_of_freedom < 1:
         what = f"{len(fit.problem.observed)} points leave no degree of freedom after {len(fit.problem.free)} parameters"

@@ -24,9 +24,9 @@ from scaling.laws.diagnostics import POINTS_A_PARAMETER
 from scaling.laws.fit import FittedLaw, fit
 from scaling.laws.formula import condition, is_condition
 from scaling.laws.intervals import Method
-from scaling.laws.law import Law
+from scaling.laws.law import Law, with_compute
 from scaling.laws.points import Points
-from scaling.laws.predict import Prediction, TwoStep, fit_law, has_score, predict_runs, rows_of
+from scaling.laws.predict import Prediction, TwoStep, has_score, predict_runs, rows_of
 from scaling.laws.problem import Objective, named_objective
 
 HELD_OUT = "held_out"
@@ -132,29 +132,6 @@ def judge(
     return HeldOut(fit, held_out, tuple(predict_runs(fit, rows_of(held_out, fit), level, method, seed=seed)))
 
 
-def predict_held_out(
-    form: Law | str,
-    points: Points,
-    mask: np.ndarray,
-    *,
-    level: float = 0.95,
-    method: Method | None = "profile",
-    **choices: Any,
-) -> HeldOut:
-    """Fit without the points of a mask and predict them."""
-    mask = np.asarray(mask, bool)
-    if not mask.any() or mask.all():
-        raise ScalingError(f"{int(mask.sum())} of {len(mask)} points are held out", fix="hold out some and keep some")
-    rest, tested = points.hold_out(mask)
-    return judge(fit_law(form, rest, **choices), tested, level, method)
-
-
-def leave_one_scale_out(form: Law | str, points: Points, scale: str, **choices: Any) -> dict[float, HeldOut]:
-    """Each value of column `scale` predicted from the others; the largest is the extrapolation that matters."""
-    values = points.numbers(scale)
-    return {float(value): predict_held_out(form, points, values == value, **choices) for value in np.unique(values)}
-
-
 Refit = Callable[[np.ndarray], FittedLaw | TwoStep]
 """A fit to the points outside a mask."""
 
@@ -166,9 +143,7 @@ def back_test(fit: FittedLaw | TwoStep, level: float = 0.95, refit: Refit | None
     choice has not seen the runs that are left out either. Refits that leave fewer than three points for each parameter,
     or that do not converge, are left out. The rows are those of docs/json.md.
     """
-    columns = {name: fit.points.numbers(name) for name in fit.form.axes}
-    if {"N", "D"} <= set(columns) and "C" not in columns:
-        columns["C"] = columns["N"] * columns["D"]
+    columns = with_compute({name: fit.points.numbers(name) for name in fit.form.axes})
     tests: list[dict[str, Any]] = []
     sizes = [(axis, column) for axis, column in columns.items() if column.min() > 0]
     for (axis, values), fraction in product(sizes, FRACTIONS):
@@ -215,15 +190,6 @@ class Trial:
         weights = None if cost is None or self.power == 0.0 else (cost / cost.max()) ** self.power
         return fit(self.form, points, objective=self.objective, weights=weights, starts=starts, **choices)
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "law": self.form.name,
-            "objective_kind": self.objective.name,
-            "cost_power": self.power,
-            "errors": dict(self.errors),
-            "score": self.score,
-        }
-
 
 @dataclass(frozen=True)
 class Choice:
@@ -232,10 +198,6 @@ class Choice:
     trials: tuple[Trial, ...]
     rows: Mapping[str, int]
     """How many runs each test held out."""
-
-    @property
-    def best(self) -> Trial:
-        return self.trials[0]
 
     def fit(self, points: Points, **choices: Any) -> FittedLaw:
         """The best candidate fitted to points; the next one where it does not converge on these."""
@@ -247,7 +209,17 @@ class Choice:
         return self.trials[-1].fit(points, **choices)
 
     def to_json(self) -> dict[str, Any]:
-        return {"tests": dict(self.rows), "trials": [trial.to_json() for trial in self.trials]}
+        trials = [
+            {
+                "law": trial.form.name,
+                "objective_kind": trial.objective.name,
+                "cost_power": trial.power,
+                "errors": dict(trial.errors),
+                "score": trial.score,
+            }
+            for trial in self.trials
+        ]
+        return {"tests": dict(self.rows), "trials": trials}
 
 
 def candidates(points: Points, target: str | None = None) -> list[Law]:
@@ -302,7 +274,7 @@ def cost_of(points: Points) -> np.ndarray | None:
 
 def tolerant_objective(form: Law) -> Objective:
     """What candidates are fitted under: a penalty that tolerates outliers, in the space of the law's own objective."""
-    is_linear = form.objective in ("squared", "huber", "absolute")
+    is_linear = form.objective in ("squared", "huber")
     return named_objective("squared") if is_linear else named_objective("log_huber", 1e-2)
 
 
@@ -324,22 +296,13 @@ def choose(
     tests = _tests(points, chosen, cost)
     trials = [Trial(form, objective or tolerant_objective(form), power) for form, power in product(chosen, powers)]
     errors = np.array([[_error(trial, points, mask, seed) for mask in tests.values()] for trial in trials])
-    scores = _scores(errors.reshape(len(trials), len(tests)))
+    errors = errors.reshape(len(trials), len(tests))
+    scores = _scores(errors)
     ranked = []
     for row in np.argsort(scores, kind="stable"):  # ties keep their order
         of_tests = {name: None if np.isnan(e) else e for name, e in zip(tests, errors[row].tolist(), strict=True)}
         ranked.append(replace(trials[row], errors=of_tests, score=float(scores[row])))
     return Choice(tuple(ranked), {name: int(mask.sum()) for name, mask in tests.items()})
-
-
-def choose_again(points: Points, *, objective: Objective | None = None, seed: int = 0, group: Any = None) -> Refit:
-    """Choose a law without the runs of a mask and fit it to the others, so that a test on them has not been seen."""
-
-    def refit(mask: np.ndarray) -> FittedLaw:
-        rest = points.hold_out(mask)[0]
-        return choose(rest, objective=objective, seed=seed).fit(rest, group=group, seed=seed)
-
-    return refit
 
 
 def _tests(points: Points, forms: Sequence[Law], cost: np.ndarray | None) -> dict[str, np.ndarray]:
@@ -366,8 +329,9 @@ def _tests(points: Points, forms: Sequence[Law], cost: np.ndarray | None) -> dic
 
 
 def _error(trial: Trial, points: Points, mask: np.ndarray, seed: int) -> float:
-    """Root mean square error of the runs of a mask, predicted from the others, in the target's own unit; not a number
-    where these cannot be fitted.
+    """Root mean square error of the runs of a mask, predicted from the others, in the target's own unit.
+
+    Not a number where these cannot be fitted.
     """
     rows = np.flatnonzero(~mask)
     if len(rows) > ROWS:

@@ -16,13 +16,12 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from scaling.errors import ScalingError
 from scaling.laws.law import PROPORTIONS, SIGNED, Parameter
 from scaling.laws.problem import Objective, Problem, Quantity, SharedErrors
-from scaling.laws.solver import PROFILE, Tether, draw, minimise, search, values_along
+from scaling.laws.solver import PROFILE, Tether, minimise, values_along
 
-Method = Literal["profile", "t", "bootstrap_case", "bootstrap_run", "bootstrap_residual"]
-METHODS = ("profile", "t", "bootstrap_case", "bootstrap_run", "bootstrap_residual")
+Method = Literal["profile", "t", "bootstrap"]
+METHODS = ("profile", "t", "bootstrap")
 LEVEL = 0.95
 EXACT = 1e-12  # errors below this are rounding: the points lie on the law
 WIDEST = 1.0
@@ -91,40 +90,36 @@ def is_wide_prediction(target: str, interval: Interval) -> bool:
 
 
 class Noise(NamedTuple):
-    """The scale s of the errors of each fit, and what it means under the fit's objective."""
+    """The scale s of the errors of a fit, and what it means under the fit's objective."""
 
-    scale: np.ndarray
-    kappa: np.ndarray
+    scale: float
+    kappa: float
     """E[ψ²]/E[ψ']: twice the objective's rise, over κ, is χ² with one degree of freedom where the null holds."""
-    variance: np.ndarray
+    variance: float
     """E[ψ²]/E[ψ']²: times the inverse of J'WJ it is the covariance of the estimates."""
 
-    def at(self, rows: np.ndarray) -> Noise:
-        return Noise(*(part[rows] for part in self))
 
-
-def measure(objective: Objective, cost: np.ndarray, points: int, parameters: int) -> Noise:
+def measure(objective: Objective, cost: float, points: int, parameters: int) -> Noise:
     """The standard deviation s of normal errors that explains an objective of `cost` after fitting.
 
     Fitting p parameters lowers the expected objective of n errors, n E[ρ], by p κ/2, so s solves cost = n E[ρ] - p κ/2.
     For squared errors this is s² = Σ r²/(n - p); for absolute errors s is in proportion to Σ |r|, so that a few wild
     points count little. Hampel, Ronchetti, Rousseeuw and Stahel 1986, Robust Statistics, section 7.2.
     """
-    cost = np.asarray(cost, float)
     delta = objective.delta
     if np.isinf(delta):
         square = 2.0 * cost / (points - parameters)
-        return Noise(np.sqrt(square), square, square)
+        return Noise(math.sqrt(square), square, square)
 
-    def kappa(scale: np.ndarray) -> np.ndarray:
+    def kappa(scale: Any) -> Any:
         inside, tail = _inside(delta, scale)
         return (scale**2 * inside + delta**2 * tail) / (1.0 - tail)
 
-    # Monotone in log s over any range that matters; one table answers a whole batch.
+    # The expected objective grows with s: a table of it is read the other way.
     table = delta * np.exp(np.linspace(-25.0, 25.0, 4001))
     expected = points * expected_penalty(delta, table) - 0.5 * parameters * kappa(table)
-    scale = np.exp(np.interp(np.log(np.maximum(cost, 1e-300)), np.log(np.maximum(expected, 1e-300)), np.log(table)))
-    return Noise(scale, kappa(scale), kappa(scale) / (1.0 - _inside(delta, scale)[1]))
+    scale = np.exp(np.interp(np.log(max(cost, 1e-300)), np.log(np.maximum(expected, 1e-300)), np.log(table)))
+    return Noise(float(scale), float(kappa(scale)), float(kappa(scale) / (1.0 - _inside(delta, scale)[1])))
 
 
 def expected_penalty(delta: float, scale: np.ndarray) -> np.ndarray:
@@ -228,10 +223,9 @@ def reweighted(problem: Problem, u: np.ndarray) -> np.ndarray:
         return np.empty((0, len(u)))
     n = len(problem.observed)
     count = REFITS if n < MANY_POINTS else FEWER_REFITS
-    rng = np.random.Generator(np.random.Philox(key=[0, 2]))
-    weights = rng.standard_exponential((count, n)) * problem.weights
+    weights = np.random.Generator(np.random.Philox(key=[0, 2])).standard_exponential((count, n)) * problem.weights
     ended = minimise(problem, np.tile(u, (count, 1)), weights / weights.mean(1, keepdims=True), effort=PROFILE)
-    # One that did not converge counts as one that did not move.
+    # A refit that did not converge counts as one that did not move.
     return np.where(ended.converged[:, None], ended.u, u)
 
 
@@ -270,8 +264,8 @@ def bound(
     if not quantities:
         return []
     value, slope = (np.concatenate(part) for part in zip(*(one.along(problem, u[None]) for one in quantities)))
-    noise = measure(problem.objective, np.array([cost]), len(problem.observed), len(problem.free))
-    if noise.scale[0] < EXACT * max(1.0, abs(float(np.mean(problem.observed)))):
+    noise = measure(problem.objective, cost, len(problem.observed), len(problem.free))
+    if noise.scale < EXACT * max(1.0, abs(float(np.mean(problem.observed)))):
         low, high = value, value
     else:
         linear = problem.linearise(u[None])
@@ -279,9 +273,7 @@ def bound(
         quantile = student(level, freedom)
         threshold = quantile * np.sqrt(factor)
         if method == "profile":
-            count = len(quantities)
-            places, costs, noises = np.tile(u, (count, 1)), np.full(count, cost), noise.at(np.zeros(count, int))
-            low, high = profile(problem, quantities, places, costs, noises, threshold)
+            low, high = profile(problem, quantities, u, cost, noise, threshold)
         else:
             error, _ = standard_error(problem, slope, linear[1], noise)
             low, high = value - threshold * error, value + threshold * error
@@ -314,171 +306,94 @@ def bound(
 ROUNDS = 20
 CLOSE = 2e-3  # of the signed root t: the bound is then right to about a thousandth of its distance
 STIFF = 100.0  # the tether holds the quantity a hundred times more firmly than the points do
+STIFFER, STIFFEST = 1e3, 1e9  # a tether that stretches is stiffened
+LAGGING, UNMOVED = 0.5, 1e-4  # fractions of the requested way: below the first a tether stretches, below the second
+# and stiffened already, the quantity is at its bound
+NARROW = 1e-2  # of the way to the nearest place outside
 FARTHEST = 3.0  # first step, in the quantity's scale relative to its size, where the points carry no information
-NARROW = 1e-2  # of the way to a bracket's outer end
-LAGGING, UNMOVED = 0.5, 1e-4  # fractions of the requested way: below the first the tether is stiffened, below the
-STIFFER, STIFFEST = 1e3, 1e9  # second and stiff already, the quantity has met its bound
-
-
-class _Bracket:
-    """How far from the estimate each row's end lies at least and at most, and the signed root z at both.
-
-    `before` is the place inside the one that lies furthest. Where two minima lie at one distance the higher may have
-    been found: an outer end that nothing inside leads up to is doubted, once.
-    """
-
-    def __init__(self, rows: int):
-        self.inner, self.inner_z, self.before, self.before_z = np.zeros((4, rows))
-        self.outer, self.outer_z = np.full((2, rows), np.inf)
-        self.doubted = np.zeros(rows, bool)
-
-    def learn(self, rows: np.ndarray, distance: np.ndarray, z: np.ndarray, inside: np.ndarray) -> None:
-        further = rows[inside & (distance > self.inner[rows])]
-        self.before[further], self.before_z[further] = self.inner[further], self.inner_z[further]
-        self.inner[rows[inside]], self.inner_z[rows[inside]] = distance[inside], z[inside]
-        self.outer[rows[~inside]], self.outer_z[rows[~inside]] = distance[~inside], z[~inside]
-
-    def doubt(self, rows: np.ndarray) -> None:
-        """Forget outer ends that have come close and are still far above what is inside."""
-        with np.errstate(invalid="ignore"):
-            far = rows[(self.outer[rows] - self.inner[rows] < NARROW * self.outer[rows]) & ~self.doubted[rows]]
-        self.outer[far], self.outer_z[far], self.doubted[far] = np.inf, np.inf, True
-
-    def guess(self, rows: np.ndarray, threshold: np.ndarray, reach: np.ndarray) -> np.ndarray:
-        """Where to look next: between the two by regula falsi on z, or further out where no outer one is known."""
-        inner, missing = self.inner[rows], threshold[rows] - self.inner_z[rows]
-        with np.errstate(divide="ignore", invalid="ignore"):
-            fraction = missing / np.maximum(self.outer_z[rows] - self.inner_z[rows], 1e-300)
-            between = inner + np.clip(fraction, 0.1, 0.9) * (self.outer[rows] - inner)
-            slope = (self.inner_z[rows] - self.before_z[rows]) / (inner - self.before[rows])
-            further = np.nan_to_num(missing / slope, nan=np.inf, posinf=np.inf)
-        outside = np.where(inner > 0, inner + np.clip(further, 0.1 * inner, 3.0 * inner), 1.1 * reach[rows])
-        return np.where(np.isfinite(self.outer[rows]), between, outside)
 
 
 def profile(
-    problem: Problem,
-    quantities: Sequence[Quantity],
-    u: np.ndarray,
-    cost: np.ndarray,
-    noise: Noise,
-    threshold: np.ndarray,
-    observed: np.ndarray | None = None,
+    problem: Problem, quantities: Sequence[Quantity], u: np.ndarray, cost: float, noise: Noise, threshold: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Both ends of the profile interval of a quantity a row, at optima `u` `[rows, parameters]` of objective `cost`.
+    """Both ends of the profile interval of each quantity, at the optimum `u` of objective `cost`.
 
-    `threshold` is the largest signed root z = √(2 rise/κ) that is kept; `observed` may differ by row. Each end walks
-    outwards until z passes the threshold, then closes in: z is nearly linear. An open end is infinite.
+    `threshold` is the largest signed root z = √(2 rise/κ) that is kept, by quantity. Each end walks outwards until z
+    passes the threshold, then closes in by regula falsi: z is nearly linear. An open end is infinite.
     """
-    ends = np.tile(np.arange(len(u)), 2)
-    side = np.repeat((-1.0, 1.0), len(u))
-    observed = np.broadcast_to(problem.observed if observed is None else observed, (len(u), len(problem.observed)))
-    every = np.array(quantities, object)[ends]
-    u, cost, noise, threshold, observed = u[ends], cost[ends], noise.at(ends), threshold[ends], observed[ends]
+    side = np.repeat((-1.0, 1.0), len(quantities))
+    every, threshold = np.tile(np.array(quantities, object), 2), np.tile(threshold, 2)
+    rows, place = np.arange(len(side)), np.tile(u, (len(side), 1))
 
-    def linearised(rows: np.ndarray, at: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        expanded = problem.expand(at)
-        value, slope = values_along(every[rows], problem, at, expanded)
-        jacobian = problem.linearise(at, observed[rows], expanded)[1]
-        return value, *standard_error(problem, slope, jacobian, noise.at(rows))
+    def linearised(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        expanded = problem.expand(place[rows])
+        value, slope = values_along(every[rows], problem, place[rows], expanded)
+        return value, *standard_error(problem, slope, problem.linearise(place[rows], expanded)[1], noise)
 
-    rows = np.arange(len(u))
-    centre, error, _ = linearised(rows, u)
+    centre, error, _ = linearised(rows)
     in_log = np.array([quantity.scale == "log" for quantity in every])
     farthest = FARTHEST * np.where(in_log, 1.0, np.maximum(np.abs(centre), 0.1))
     error = np.where(error > 0, np.minimum(error, farthest), farthest)
     limit = np.array([quantity.limits[int(end > 0)] for quantity, end in zip(every, side)])
+    most = np.abs(limit - centre)
     slack = STIFF * noise.kappa / error**2
     stiffness, reach = slack.copy(), threshold * error
-    bracket, place, is_open = _Bracket(len(u)), u.copy(), np.zeros(len(u), bool)
+    inner, inner_z = np.zeros((2, len(side)))  # the farthest place inside, and that nearest outside
+    outer, outer_z = np.full((2, len(side)), np.inf)
+    is_open, doubted = np.zeros((2, len(side)), bool)
     for _ in range(ROUNDS):
-        # The way from the last place inside along which the other parameters follow, as far as it goes.
-        value, _, direction = linearised(rows, place[rows])
-        goal = centre[rows] + side[rows] * reach[rows]
-        goal = np.where(side[rows] < 0, np.maximum(goal, limit[rows]), np.minimum(goal, limit[rows]))
+        # From the last place inside along the way on which the other parameters follow.
+        value, _, direction = linearised(rows)
+        wanted = np.minimum(reach[rows], most[rows])
+        goal = centre[rows] + side[rows] * wanted
         tether = Tether(every[rows], goal, stiffness[rows])
         begin = np.clip(place[rows] + direction * (goal - value)[:, None], *problem.bounds)
-        ended = minimise(problem, begin, observed=observed[rows], tether=tether, effort=PROFILE)
+        ended = minimise(problem, begin, tether=tether, effort=PROFILE)
         value = values_along(every[rows], problem, ended.u)[0]
-        rise = ended.cost - tether.cost(value) - cost[rows]
-        z = np.sqrt(np.maximum(2.0 * rise / noise.kappa[rows], 0.0))
-        failed = ~np.isfinite(z)
-        distance = np.where(failed, reach[rows], side[rows] * (value - centre[rows]))
-        z = np.where(failed, 2.0 * threshold[rows], z)
-        inside, close = z < threshold[rows], np.abs(z - threshold[rows]) <= CLOSE * threshold[rows]
-        # A tether that stretches has met a steep rise or a bound; only a bound withstands a stiffer one.
-        step = np.abs(goal - centre[rows]) - bracket.inner[rows]
-        last = goal == limit[rows]
-        short = distance < np.where(
-            last, (1.0 - CLOSE) * np.abs(goal - centre[rows]), bracket.inner[rows] + LAGGING * step
-        )
+        z = np.sqrt(np.maximum(2.0 * (ended.cost - tether.cost(value) - cost) / noise.kappa, 0.0))
+        distance = np.where(np.isfinite(z), side[rows] * (value - centre[rows]), wanted)
+        z = np.where(np.isfinite(z), z, 2.0 * threshold[rows])
+        close, inside = np.abs(z - threshold[rows]) <= CLOSE * threshold[rows], z < threshold[rows]
+        # Where the way is short, the objective rises steeply or the quantity is at a bound: only that withstands.
+        at_limit = wanted == most[rows]
+        short = distance < np.where(at_limit, (1.0 - CLOSE) * wanted, inner[rows] + LAGGING * (wanted - inner[rows]))
         lagging = inside & ~close & short
-        unmoved = (distance < bracket.inner[rows] + UNMOVED * step) & (stiffness[rows] > slack[rows])
-        stuck = lagging & (unmoved | (stiffness[rows] >= STIFFEST * slack[rows])) & ~np.isfinite(bracket.outer[rows])
-        stuck |= inside & ~close & ~short & last
+        unmoved = (distance < inner[rows] + UNMOVED * (wanted - inner[rows])) & (stiffness[rows] > slack[rows])
+        stuck = lagging & (unmoved | (stiffness[rows] >= STIFFEST * slack[rows])) & np.isinf(outer[rows])
+        stuck |= inside & ~close & ~short & at_limit
         stiffness[rows[lagging]] *= STIFFER
         is_open[rows[stuck]] = True
         place[rows[inside]] = ended.u[inside]
-        bracket.learn(rows, distance, z, inside)
-        bracket.inner[rows[close]] = distance[close]
+        inner[rows[inside]], inner_z[rows[inside]] = distance[inside], z[inside]
+        outer[rows[~inside]], outer_z[rows[~inside]] = distance[~inside], z[~inside]
+        inner[rows[close]] = distance[close]
         rows = rows[~(close | stuck)]
         if not len(rows):
             break
-        bracket.doubt(rows)
-        reach[rows] = bracket.guess(rows, threshold, reach)
-    # Rows that are still walking: the objective has not risen far enough anywhere tried. A place inside on the other
-    # side of the estimate: the quantity jumps there, and no end was found.
-    is_open[rows[~np.isfinite(bracket.outer[rows])]] = True
-    is_open |= bracket.inner < 0
-    low, high = np.where(is_open, side * np.inf, centre + side * bracket.inner).reshape(2, -1)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            # Where two minima lie at one distance the higher may have been found: a place outside that nothing inside
+            # leads up to is doubted, once.
+            far = rows[(outer[rows] - inner[rows] < NARROW * outer[rows]) & ~doubted[rows]]
+            outer[far], outer_z[far], doubted[far] = np.inf, np.inf, True
+            fraction = (threshold - inner_z) / np.maximum(outer_z - inner_z, 1e-300)
+            further = inner * np.clip(np.nan_to_num(threshold / inner_z, nan=np.inf), 1.1, 4.0)
+        between = inner + np.clip(fraction, 0.1, 0.9) * np.where(np.isinf(outer), 0.0, outer - inner)
+        reach = np.where(np.isfinite(outer), between, np.where(inner > 0, further, 1.1 * reach))
+    # Rows that still walk found no rise; a place inside on the other side of the estimate: the quantity jumps there.
+    is_open[rows[np.isinf(outer[rows])]] = True
+    low, high = np.where(is_open | (inner < 0), side * np.inf, centre + side * inner).reshape(2, -1)
     return low, high
 
 
-# Refits of resampled points.
+def bootstrap(problem: Problem, u: np.ndarray, count: int = 1000, seed: int = 0) -> tuple[np.ndarray, int]:
+    """Optima `[refits, parameters]` of resampled points, each from the optimum `u`; how many did not converge.
 
-REFINED = 4
-BOOTSTRAP_BATCH = 250  # refits at a time: what their screening needs fits in memory
-BOOTSTRAP_STARTS = 256
-
-
-def bootstrap(
-    problem: Problem,
-    u: np.ndarray,
-    resampling: str = "case",
-    count: int = 1000,
-    *,
-    starts: int | np.ndarray = BOOTSTRAP_STARTS,
-    seed: int = 0,
-) -> tuple[np.ndarray, int]:
-    """Parameters `[refits, p]` of `count` refits of resampled points, and how many did not converge.
-
-    Points are drawn by "case", by "run" (the groups that share errors), or as "residual"s around the law. Every refit
-    screens all the starts and refines the best of several groups of them, so that it may end at another optimum than
-    the fit did (Efron and Tibshirani 1993, An Introduction to the Bootstrap, sections 9.4 and 9.5).
+    Points are drawn with replacement, in whole groups where these share errors. Efron and Tibshirani 1993, An
+    Introduction to the Bootstrap, sections 9.4 and 9.5.
     """
-    shared, n, method = problem.shared, len(problem.observed), f"bootstrap_{resampling}"
-    if resampling == "run" and not isinstance(shared, SharedErrors):
-        what = "resamples groups of points, and there are none"
-        raise ScalingError(what, key="intervals", value=method, fix="add --group run")
-    if resampling != "run" and shared is not None:
-        what = "points that share errors are not drawn one by one"
-        raise ScalingError(what, key="intervals", value=method, fix="take profile or bootstrap_run")
-    groups = shared.groups if isinstance(shared, SharedErrors) else np.arange(n)
-    drawn, rng = int(groups.max()) + 1, np.random.Generator(np.random.Philox(key=[seed, 1]))
-    begin = draw(problem, starts, seed) if isinstance(starts, int) else problem.coordinates(starts)
-    begin = np.concatenate([u[None], begin])
-    residual, jacobian = problem.linearise(u[None])
-    # A point that holds the law has too small a residual; 1/√(1-h) gives it back its size.
-    errors = residual[0] / np.sqrt(np.maximum(1.0 - leverage(problem, jacobian)[0], 0.05))
-    theta, converged, weights, observed = [], [], None, None
-    for first in range(0, count, BOOTSTRAP_BATCH):
-        size = min(BOOTSTRAP_BATCH, count - first)
-        if resampling == "residual":
-            observed = problem.observed + residual[0] - (errors - errors.mean())[rng.integers(0, n, (size, n))]
-        else:
-            weights = rng.multinomial(drawn, np.full(drawn, 1.0 / drawn), size)[:, groups] * problem.weights
-        best, _ = search(problem, begin, REFINED, weights, observed)
-        theta.append(problem.theta(best.u))
-        converged.append(best.converged)
-    good = np.concatenate(converged)
-    return np.concatenate(theta)[good], int((~good).sum())
+    groups = problem.shared.groups if isinstance(problem.shared, SharedErrors) else np.arange(len(problem.observed))
+    drawn = int(groups.max()) + 1
+    rng = np.random.Generator(np.random.Philox(key=[seed, 1]))
+    weights = rng.multinomial(drawn, np.full(drawn, 1.0 / drawn), count)[:, groups] * problem.weights
+    ended = minimise(problem, np.tile(u, (count, 1)), weights, effort=PROFILE)
+    return ended.u[ended.converged], int((~ended.converged).sum())

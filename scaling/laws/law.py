@@ -91,6 +91,16 @@ WIDE = 100.0
 """Positive bounds further apart than this factor are searched in logarithms."""
 
 
+FLOPS = 6.0
+"""C = 6 N D: FLOPs per parameter and token of training (Kaplan et al. 2020, arXiv 2001.08361)."""
+
+
+def with_compute(columns: Mapping[str, Any]) -> dict[str, Any]:
+    """The columns, with the compute C where it follows from N and D."""
+    follows = {"N", "D"} <= columns.keys() and "C" not in columns
+    return {**columns, "C": FLOPS * columns["N"] * columns["D"]} if follows else dict(columns)
+
+
 @dataclass(frozen=True)
 class Parameter:
     """One unknown of a law.
@@ -353,11 +363,9 @@ def bounded(parameter: Parameter, limits: Bounds) -> Parameter:
     if not isinstance(start, str):
         usual, start = start, (max(start[0], low), min(start[1], high))
         if start[0] >= start[1]:  # the usual range lies outside the bounds: look near the end towards it
-            low_end, high_end = max(low, -1e100), min(high, 1e100)
-            near = abs(low_end) if usual[1] <= low_end else abs(high_end)
-            width = max(abs(usual[0]), abs(usual[1]), near, 1e-12) * WIDE
-            below = (low_end, min(high_end, low_end + width))
-            start = below if usual[1] <= low_end else (max(low_end, high_end - width), high_end)
+            near = low if usual[1] <= low else high
+            width = WIDE * max(map(abs, (*usual, near)))
+            start = (low, min(high, low + width)) if usual[1] <= low else (max(low, high - width), high)
     return replace(parameter, scale=kind, lower=low, upper=high, start=start, bounded=True)
 
 

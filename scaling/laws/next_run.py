@@ -186,8 +186,8 @@ def look(
     # The noise of log loss is that of the residuals, and what was supposed counts for a few more of them.
     freedom = heaviest.degrees_of_freedom
     if freedom > 0:
-        problem, cost = heaviest.problem, np.array([heaviest.objective])
-        scale = float(measure(problem.objective, cost, len(problem.observed), len(problem.free)).scale[0])
+        problem = heaviest.problem
+        scale = measure(problem.objective, heaviest.objective, len(problem.observed), len(problem.free)).scale
         noise = float(np.sqrt((freedom * scale**2 + WORTH * noise**2) / (freedom + WORTH)))
     correlation = prior_correlation() if heaviest.correlation is None else heaviest.correlation.mean
     interval = _interval(goal, fits, level)
@@ -198,7 +198,7 @@ def _interval(goal: Goal, fits: Sequence[FittedLaw], level: float) -> Interval |
     """The interval of the goal by the mean of the laws; None before each has a degree of freedom."""
     if any(each.degrees_of_freedom < 1 for each in fits):
         return None
-    return mean_interval(fits, goal.quantity, akaike_weights(fits).tolist(), level)
+    return mean_interval(fits, goal.quantity, level)
 
 
 def _near(goal: Goal, belief: Belief, candidates: Candidates, seen: Look) -> tuple[Linear, float, np.ndarray]:

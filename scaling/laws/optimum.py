@@ -24,10 +24,9 @@ from scaling.laws.diagnostics import POINTS_A_PARAMETER
 from scaling.laws.dual import Dual
 from scaling.laws.fit import FittedLaw, fit, intervals
 from scaling.laws.intervals import Interval, Method
-from scaling.laws.law import Law, Seeds
+from scaling.laws.law import FLOPS, Law, Seeds
 from scaling.laws.problem import Quantity
 
-FLOPS = 6.0
 SERVED = "served"
 """The column of a target that names the tokens served after training."""
 SERVING = 2.0

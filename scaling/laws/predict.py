@@ -29,7 +29,18 @@ from scaling.errors import ScalingError
 from scaling.laws.catalogue import named
 from scaling.laws.fit import STARTS, FittedLaw, fit, intervals, predict
 from scaling.laws.intervals import EXACT, LEVEL, Interval, Method, is_wide_prediction, student
-from scaling.laws.law import EXAMPLES, PREFIX, PROPORTIONS, SIGNED, SIZE_EXPONENTS, Columns, Law, by_step, composed
+from scaling.laws.law import (
+    EXAMPLES,
+    PREFIX,
+    PROPORTIONS,
+    SIGNED,
+    SIZE_EXPONENTS,
+    Columns,
+    Law,
+    by_step,
+    composed,
+    with_compute,
+)
 from scaling.laws.points import Points
 from scaling.laws.problem import prediction
 
@@ -209,8 +220,7 @@ def decades_outside(fit: FittedLaw, row: Mapping[str, float]) -> dict[str, float
     """How far the row is from the points of the fit; an axis without a logarithm has no decades."""
     columns = {name: fit.problem.columns[name] for name in fit.form.axes}
     target = {name: float(row[name]) for name in columns}
-    if {"N", "D"} <= set(columns) and "C" not in columns:
-        columns, target = {**columns, "C": columns["N"] * columns["D"]}, {**target, "C": target["N"] * target["D"]}
+    columns, target = with_compute(columns), with_compute(target)
     far = {
         name: math.log10(target[name] / np.clip(target[name], values.min(), values.max()))
         for name, values in columns.items()

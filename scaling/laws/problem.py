@@ -44,8 +44,6 @@ class Objective:
     kind: str
     space: Literal["log", "linear"]
     delta: float
-    path: tuple[float, ...] = ()
-    """Wider δ that lead there: a fit under each starts where the one before ended."""
 
     @property
     def name(self) -> str:
@@ -82,16 +80,12 @@ class Objective:
         return np.exp(value) if self.space == "log" else value
 
 
-PATH = (1e-2, 1e-3, 1e-4, 1e-5)
 OBJECTIVES: Mapping[str, Objective] = MappingProxyType(
     {
         "log_huber": Objective("log-huber", "log", 1e-3),  # Hoffmann et al. 2022, eq. 3
         "log_squared": Objective("log-squared", "log", np.inf),  # the likelihood of noise in proportion to the loss
         "squared": Objective("squared", "linear", np.inf),
         "huber": Objective("huber", "linear", 1e-3),
-        # Absolute errors are rounded off within 10⁻⁶ of zero, and reported as Σ δ(|r| - δ/2)/δ.
-        "log_absolute": Objective("log-absolute", "log", 1e-6, PATH),
-        "absolute": Objective("absolute", "linear", 1e-6, PATH),
     }
 )
 """Every objective by its name, Huber's with the δ of the papers."""
@@ -374,11 +368,10 @@ class Problem:
         term = self.form.evaluate(alone, middle, curved)
         return np.log(term * np.where(term.value < 0, -1.0, 1.0))
 
-    def errors(self, u: np.ndarray, observed: np.ndarray | None = None) -> np.ndarray:
+    def errors(self, u: np.ndarray) -> np.ndarray:
         """Predicted minus observed in the objective's space, `[starts, points]`; not finite where there is no log."""
-        predicted = self.form.predict(self.theta(u), self.columns)
         with np.errstate(divide="ignore", invalid="ignore"):
-            return self.objective.transform(predicted) - (self.observed if observed is None else observed)
+            return self.objective.transform(self.form.predict(self.theta(u), self.columns)) - self.observed
 
     def whitened(self, values: np.ndarray) -> np.ndarray:
         """Values of the points `[..., points]` as combinations that do not correlate."""
@@ -388,12 +381,10 @@ class Problem:
         with np.errstate(invalid="ignore"):
             return self.shared.whiten(values * root) / root
 
-    def linearise(
-        self, u: np.ndarray, observed: np.ndarray | None = None, expanded: Expanded | None = None
-    ) -> tuple[np.ndarray, np.ndarray]:
+    def linearise(self, u: np.ndarray, expanded: Expanded | None = None) -> tuple[np.ndarray, np.ndarray]:
         """Errors `[starts, points]`, whitened, and their derivative by u `[starts, parameters, points]`."""
         both = self.derivative(u, self.columns, expanded)
-        both[:, 0] -= self.observed if observed is None else observed
+        both[:, 0] -= self.observed
         both = self.whitened(both)
         return both[:, 0], both[:, 1:]
 

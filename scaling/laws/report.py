@@ -106,7 +106,7 @@ def _closeness(document: Row) -> str:
     worst, target = document["largest_residual"], document["target"]
     mean = _unsigned(document["mean_absolute_relative_error"], document["mean_absolute_error"])
     at = " ".join(f"{name}={short(worst[name])}" for name in document["inputs"])
-    values = f"{target} {_loss(worst[target], DECIMALS)}, fitted {_loss(worst['fitted'], DECIMALS)}"
+    values = f"{target} {_loss(worst[target])}, fitted {_loss(worst['fitted'])}"
     values += f" ({signed(worst['fitted'] / worst[target] - 1.0)})" if worst[target] else ""
     run = f" ({worst['run']})" if worst["run"] else ""
     return f"R² {document['r_squared']:.4f}, mean error {mean}, largest residual at {at}{run}: {values}"
@@ -205,22 +205,18 @@ def _bias(document: Row) -> Iterator[str]:
 
 
 def held_out(document: Row, names: Mapping[str, str] | None = None) -> Table | None:
-    """Each held-out run next to its prediction; `names` are shown in place of the runs' ids.
-
-    Losses have as many decimals as it takes for the printed numbers to agree with whether a run is inside.
-    """
+    """Each held-out run next to its prediction; `names` are shown in place of the runs' ids."""
     tested = document["held_out"]
     if tested is None:
         return None
     points, inputs, target = tested["points"], document["inputs"], document["target"]
-    decimals = _decimals(points, target)
     excess = (document.get("entropy") or {}).get("excess_errors") or [None] * len(points)
     rows = [
         (
             (names or {}).get(point["run"] or "", point["run"] or ""),
             *(short(point[name]) for name in inputs),
-            *(_loss(point[name], decimals) for name in (target, "predicted")),
-            *_both(point, decimals),
+            *(_loss(point[name]) for name in (target, "predicted")),
+            *_both(point),
             *([] if point["covered"] is None else ["yes" if point["covered"] else "no"]),
             _error(point["relative_error"], point.get("error")),
             *([] if beyond is None else [signed(beyond)]),
@@ -263,7 +259,7 @@ def predictions(document: Row) -> Table | None:
     if not rows:
         return None
     inputs, target = document["inputs"], document["target"]
-    cells = [(*(short(row[name]) for name in inputs), _answer(row, row[target]), *_both(row, DECIMALS)) for row in rows]
+    cells = [(*(short(row[name]) for name in inputs), _answer(row, row[target]), *_both(row)) for row in rows]
     heads = (f"at {inputs[0]}", *inputs[1:], target, *_titles(rows[0]))
     return Table("Predictions.", heads, cells, notes=[*_notes(document, rows, inputs)])
 
@@ -288,7 +284,7 @@ def optima(document: Row) -> Table | None:
                 )
             ),
             _answer(row, row["loss"]["estimate"]),
-            *_both(row, DECIMALS),
+            *_both(row),
         )
         for row in rows
     ]
@@ -312,9 +308,7 @@ def disagreement(row: Row) -> Iterator[str]:
         f"residuals {other['residual_ratio'] or 1.0:.2f} times as large"
         for other in others
     )
-    over = row.get("over_laws")
-    whole = "" if over is None else f". Over these laws N is {short(over['N']['low'])} to {short(over['N']['high'])}"
-    yield f"! {_at(row, ['C'])}: the laws disagree. {numbers}{whole}."
+    yield f"! {_at(row, ['C'])}: the laws disagree. {numbers}."
 
 
 def tried(document: Row) -> str:
@@ -380,11 +374,11 @@ def _titles(row: Row) -> list[str]:
     return [] if row["interval_run"] is None else titles(row["interval_run"]["level"])
 
 
-def _both(row: Row, decimals: int) -> list[str]:
+def _both(row: Row) -> list[str]:
     """The two intervals of a row; no cells where there are none. One that was not tested so far outside is marked."""
     if row["interval_run"] is None:
         return []
-    mean, run = (_ends(row[name], lambda end: _loss(end, decimals)) for name in ("interval_mean", "interval_run"))
+    mean, run = (_ends(row[name], _loss) for name in ("interval_mean", "interval_run"))
     return [mean, run if row.get("tested", True) else f"{run}{UNTESTED}"]
 
 
@@ -392,7 +386,7 @@ def _answer(row: Row, value: float | None, form: Callable[[float], str] | None =
     """A predicted value, or that it is not identified."""
     if not row.get("identified", True):
         return NOT_IDENTIFIED
-    return form(value) if form is not None and value is not None else _loss(value, DECIMALS)
+    return form(value) if form is not None and value is not None else _loss(value)
 
 
 def _notes(document: Row, rows: Sequence[Row], inputs: Sequence[str]) -> Iterator[str]:
@@ -435,21 +429,7 @@ def _ends(interval: Row, form: Callable[[float], str]) -> str:
     return " to ".join("open" if interval[end] is None else form(interval[end]) for end in ("low", "high"))
 
 
-def _loss(value: float | None, decimals: int) -> str:
+def _loss(value: float | None) -> str:
     if value is None:
         return NOT_FINITE
-    return f"{value:.{decimals}f}" if abs(value) < LARGE else f"{value:.{decimals}g}"
-
-
-def _decimals(points: Sequence[Row], target: str) -> int:
-    """The fewest at which no loss outside its printed interval looks as if it were inside."""
-
-    def looks_inside(point: Row, decimals: int) -> bool:
-        low, high = (point["interval_run"][end] for end in ("low", "high"))
-        ends = (-math.inf if low is None else low, math.inf if high is None else high)
-        low, value, high = (float(_loss(each, decimals)) for each in (ends[0], point[target], ends[1]))
-        return low <= value <= high
-
-    outside = [point for point in points if point["covered"] is False]
-    agreeing = (d for d in range(DECIMALS, MOST_DECIMALS) if not any(looks_inside(point, d) for point in outside))
-    return next(agreeing, MOST_DECIMALS)
+    return f"{value:.{DECIMALS}f}" if abs(value) < LARGE else f"{value:.{DECIMALS}g}"

@@ -20,7 +20,6 @@ LONGEST_LOG_STEP = 60.0
 POOR = 1e-2  # of what a step promised
 ACCEPTABLE = 1e-7  # fraction of the objective that a Newton step may still remove from an optimum
 BATCH = 32_768  # starts × points in one batch: a batch and its temporaries fit a core's cache
-SCREENED = 4_000_000  # cost evaluations held at once while screening
 SMALLEST_FRACTION = 1e-3  # of the prediction, which a term keeps that least squares would make negative
 AGREEING = 1e-6  # optima whose objectives differ by less than this fraction are the same
 
@@ -101,36 +100,26 @@ def minimise(
     problem: Problem,
     starts: np.ndarray,
     weights: np.ndarray | None = None,
-    observed: np.ndarray | None = None,
     tether: Tether | None = None,
     effort: Effort = EXACT,
 ) -> Solution:
-    """Refine every start `[starts, parameters]`; `weights` and `observed` may differ by start (`[starts, points]`)."""
-    shape = (len(starts), len(problem.observed))
-    weights = np.broadcast_to(problem.weights if weights is None else weights, shape)
-    observed = np.broadcast_to(problem.observed if observed is None else observed, shape)
-    size = max(1, BATCH // shape[1])
+    """Refine every start `[starts, parameters]`; `weights` may differ by start (`[starts, points]`)."""
+    weights = np.broadcast_to(problem.weights if weights is None else weights, (len(starts), len(problem.observed)))
+    size = max(1, BATCH // len(problem.observed))
     if len(starts) > size:
         parts = [slice(first, first + size) for first in range(0, len(starts), size)]
-        pulls = [tether and tether.at(part) for part in parts]
-        pieces = (
-            minimise(problem, starts[part], weights[part], observed[part], pull, effort)
-            for part, pull in zip(parts, pulls)
-        )
+        pieces = (minimise(problem, starts[p], weights[p], tether and tether.at(p), effort) for p in parts)
         return Solution(*map(np.concatenate, zip(*pieces)))
     u = starts
-    for delta in problem.objective.path:
-        wider = replace(problem, objective=replace(problem.objective, delta=delta, path=()))
-        u = minimise(wider, u, weights, observed, tether, effort).u
     lower, upper = problem.bounds
     longest = np.where(problem.in_log, LONGEST_LOG_STEP, np.inf)
     damping = np.full(len(u), FIRST_DAMPING if np.isinf(problem.objective.delta) else 1.0)
     # A cost below rounding: the points lie on the law.
-    exact = 1e-29 * np.maximum(weights.sum(-1), 1.0) * max(1.0, float(np.mean(observed**2)))
+    exact = 1e-29 * np.maximum(weights.sum(-1), 1.0) * max(1.0, float(np.mean(problem.observed**2)))
     final = Solution(u.copy(), np.full(len(u), np.inf), np.full(len(u), np.inf))
     rows = np.arange(len(u))
     with np.errstate(all="ignore"):
-        current = _quadratic(problem, u, weights, observed, tether)
+        current = _quadratic(problem, u, weights, tether)
         assert current is not None
         for iteration in range(effort.iterations + 1):
             step, promised, remaining = _step(current, u, damping, lower, upper, longest)
@@ -143,10 +132,10 @@ def minimise(
                 if done.all():
                     break
                 rows, u, damping, exact, current = rows[left], u[left], damping[left], exact[left], current.at(left)
-                weights, observed, tether = weights[left], observed[left], tether and tether.at(left)
+                weights, tether = weights[left], tether and tether.at(left)
                 step, promised = step[left], promised[left]
             trial = np.minimum(np.maximum(u + step, lower), upper)
-            tried = _quadratic(problem, trial, weights, observed, tether, current.cost)
+            tried = _quadratic(problem, trial, weights, tether, current.cost)
             if tried is None:
                 damping = np.minimum(damping * 5.0, LARGEST_DAMPING)
                 continue
@@ -171,14 +160,13 @@ def _quadratic(
     problem: Problem,
     u: np.ndarray,
     weights: np.ndarray,
-    observed: np.ndarray,
     tether: Tether | None,
     highest: np.ndarray | None = None,
 ) -> _Quadratic | None:
     """The model at `u`; None where no row costs less than `highest`, as after most steps along a curved valley."""
     objective = problem.objective
     expanded = problem.expand(u)  # half of what an evaluation costs: the tether's quantity shares it
-    residual, jacobian = problem.linearise(u, observed, expanded)
+    residual, jacobian = problem.linearise(u, expanded)
     cost = problem.cost(residual, weights)
     pulled = tether and values_along(tether.quantities, problem, u, expanded)
     if tether and pulled:
@@ -270,79 +258,27 @@ def prepare(problem: Problem, theta: np.ndarray) -> np.ndarray:
     return problem.coordinates(np.where(np.isfinite(both), both, np.concatenate([filled, filled])))
 
 
-def choose(
-    problem: Problem,
-    starts: np.ndarray,
-    keep: int,
-    weights: np.ndarray | None = None,
-    observed: np.ndarray | None = None,
-) -> np.ndarray:
-    """For each of R problems the best start of each of `keep` random groups of all the starts: `[R, keep, parameters]`.
-
-    The problems share the law and the columns and differ in `weights` or `observed` (`[R, points]`). Groups keep the
-    chosen starts apart; the best of all the starts is always among them.
-    """
-    weights = np.atleast_2d(problem.weights if weights is None else weights)
-    observed = np.atleast_2d(problem.observed if observed is None else observed)
+def choose(problem: Problem, starts: np.ndarray, keep: int) -> np.ndarray:
+    """The best start of each of `keep` random groups of the starts: the best of all, and others far from it."""
     keep = min(keep, len(starts))
     with np.errstate(all="ignore"):
-        cost = _screen(problem, starts, weights, observed)
-    cost = np.where(np.isfinite(cost), cost, np.inf)
+        cost = problem.cost(problem.whitened(problem.errors(starts)))
     # The starts are already random, so the group of a start is its place modulo `keep`.
-    cost = np.pad(cost, ((0, -len(starts) % keep), (0, 0)), constant_values=np.inf)
-    best = cost.reshape(len(cost) // keep, keep, -1).argmin(0) * keep + np.arange(keep)[:, None]
-    return starts[best.T]
+    cost = np.pad(cost, (0, -len(starts) % keep), constant_values=np.inf)
+    return starts[cost.reshape(-1, keep).argmin(0) * keep + np.arange(keep)]
 
 
-def _screen(problem: Problem, starts: np.ndarray, weights: np.ndarray, observed: np.ndarray) -> np.ndarray:
-    """The objective of every start for every problem, `[starts, R]`."""
-    if len(observed) == 1:
-        # One table of penalties serves all weightings: the screen of a case bootstrap is a matrix product.
-        return problem.objective.penalty(problem.whitened(problem.errors(starts, observed[0]))) @ weights.T
-    predicted = problem.whitened(problem.errors(starts, np.zeros_like(observed[0])))
-    cost = np.empty((len(starts), len(observed)))
-    step = max(1, SCREENED // predicted.size)
-    for first in range(0, len(observed), step):
-        residual = predicted[:, None, :] - problem.whitened(observed[first : first + step])
-        block = weights if len(weights) == 1 else weights[first : first + step]
-        cost[:, first : first + step] = problem.cost(residual, block)
-    return cost
-
-
-def search(
-    problem: Problem,
-    starts: np.ndarray,
-    keep: int,
-    weights: np.ndarray | None = None,
-    observed: np.ndarray | None = None,
-) -> tuple[Solution, np.ndarray]:
-    """The best optimum of each of R problems from its own multi-start, and the fraction of its starts that reach it."""
-    chosen = choose(problem, starts, keep, weights, observed)
-    problems, per_problem, size = chosen.shape
-    begin = chosen.reshape(-1, size)
-    shape = (problems, per_problem, len(problem.observed))
-    weights, observed = (
-        np.broadcast_to(np.atleast_2d(each)[:, None, :], shape).reshape(len(begin), -1)
-        for each in (
-            problem.weights if weights is None else weights,
-            problem.observed if observed is None else observed,
-        )
-    )
+def search(problem: Problem, starts: np.ndarray, keep: int) -> tuple[Solution, float]:
+    """The best optimum from many starts, and the fraction of the refined starts that reach it."""
+    begin = choose(problem, starts, keep)
     if np.isfinite(problem.objective.delta):
         # Huber's penalty with a small δ has more local optima than least squares. Half of the starts pass by the
         # least-squares optimum, which is near the best one for most laws; the other half keep their variety.
-        smooth = replace(problem, objective=replace(problem.objective, delta=np.inf, path=()))
-        half = np.arange(len(begin)) % per_problem % 2 == 0
-        begin[half] = minimise(smooth, begin[half], weights[half], observed[half]).u
-    ended = minimise(problem, begin, weights, observed)
-    cost = ended.cost.reshape(problems, per_problem)
-    rows = np.arange(problems) * per_problem + cost.argmin(1)
-    best = Solution(*(part[rows] for part in ended))
-    slow = ~best.converged & np.isfinite(best.cost)
-    if slow.any():
+        smooth = replace(problem, objective=replace(problem.objective, delta=np.inf))
+        begin[::2] = minimise(smooth, begin[::2]).u
+    ended = minimise(problem, begin)
+    best = Solution(*(part[[ended.cost.argmin()]] for part in ended))
+    if np.isfinite(best.cost[0]) and not best.converged[0]:
         # The lowest start must not lose to a higher one for having a longer way to go.
-        late = minimise(problem, best.u[slow], weights[rows][slow], observed[rows][slow], effort=PATIENT)
-        for part, new in zip(best, late):
-            part[slow] = new
-    agreeing = (cost <= best.cost[:, None] * (1 + AGREEING) + 1e-25).mean(1)
-    return best, agreeing
+        best = minimise(problem, best.u, effort=PATIENT)
+    return best, float((ended.cost <= best.cost * (1 + AGREEING) + 1e-25).mean())

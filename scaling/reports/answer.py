@@ -164,7 +164,6 @@ def _figures(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     )
     condition = document["condition_number"]
     yield "condition number", "unbounded" if condition is None else f"{condition:.3g}"
-    yield "largest leverage of a run", f"{document['largest_leverage']:.2f}"
 
 
 def setup(document: Mapping[str, Any]) -> Html | None:

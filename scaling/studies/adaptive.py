@@ -77,7 +77,7 @@ class Field:
         question = self.plan.question
         variants = dict.fromkeys(row["row"] for row in self.rows if "row" in row)
         if len(variants) > 1:
-            forms: list[Law] = [joint(named(str(question.law)), list(variants), "exponents")]
+            forms: list[Law] = [joint(named(str(question.law)), list(variants))]
         else:
             forms = [named(law) for law in question.laws]
         self.goal.quantity(forms[0])

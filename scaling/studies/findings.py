@@ -237,7 +237,7 @@ def _by_row(name: str, train: Points, test: Points | None, baseline: str) -> tup
     from scaling.laws.compare import coded
     from scaling.laws.points import group_of
 
-    law = fit_joint(name, train, "row", "exponents", baseline, group=group_of(train))
+    law = fit_joint(name, train, "row", baseline, group=group_of(train))
     fitted = law.form.variants
     if test is not None:
         test = test.where(np.array([str(row) in fitted for row in test["row"]]))
@@ -281,16 +281,15 @@ def _compared(first: FittedLaw, others: Sequence[str], train: Points, test: Poin
     fits = {name: law for name, law in fits.items() if isfinite(aicc(law))}
     if len(fits) < 2:
         return []
-    weighed = compare(fits)
     comparisons = [
         {
             "law": name,
             "formula": fits[name].form.formula,
             "aicc": criterion,
-            "weight": weighed.weights[name],
+            "weight": weight,
             "held_out": None if test is None else judge(fits[name], test).to_json(),
         }
-        for name, criterion in weighed.aicc.items()
+        for name, (criterion, weight) in compare(fits).items()
     ]
     return comparisons + refused
 

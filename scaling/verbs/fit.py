@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 else:
     Fit = CurveFit = TableResult  # the signature is evaluated, and help needs no numpy
 
-Objective = Literal["log_huber", "log_squared", "squared", "huber", "log_absolute", "absolute"]
-Method = Literal["profile", "t", "bootstrap_case", "bootstrap_run", "bootstrap_residual", "none"]
+Objective = Literal["log_huber", "log_squared", "squared", "huber"]
+Method = Literal["profile", "t", "bootstrap", "none"]
 AUTO = "auto"
 APPROACHES = ("isoflop_parabola", "isoflop_akima", "envelope")
 """Analyses of the optimal size, which fit no law of the loss: Chinchilla's approaches 2 and 1."""
@@ -142,38 +142,45 @@ def _law(
 ) -> Fit:
     """The fit of a law, or of the law that `auto` chooses, to the points of `train`."""
     from scaling.laws.examine import check_target, examine
-    from scaling.laws.held_out import choose, choose_again
+    from scaling.laws.held_out import choose
     from scaling.laws.points import group_of
     from scaling.laws.predict import fit_law
     from scaling.laws.problem import named_objective
     from scaling.laws.written import constrained_law
 
-    objective, delta, seed = (options[name] for name in ("objective", "delta", "seed"))
-    fitting = {"starts": options["starts"], "seed": seed, "group": group_of(train, options["group"])}
-    choice = refit = kind = None
+    objective, seed = options["objective"], options["seed"]
+    group = group_of(train, options["group"])
+    fitting = {"starts": options["starts"], "seed": seed, "group": group}
+    is_auto, choice = isinstance(chosen, str), None
+
+    def objective_of(default: str) -> Any:
+        """The objective that is asked for; None for that of the law."""
+        return named_objective(objective or default, options["delta"]) if objective or options["delta"] else None
+
+    def choose_again(mask: Any) -> Any:
+        """Choose without the runs of a mask and fit to the others, so that a test on them has not been seen."""
+        rest = train.hold_out(mask)[0]
+        return choose(rest, objective=objective_of("log_huber"), seed=seed).fit(rest, group=group, seed=seed)
+
     if isinstance(chosen, str):
-        kind = named_objective(objective or "log_huber", delta) if objective or delta else None
-        choice = choose(train, objective=kind, seed=seed)
-        refit = choose_again(train, objective=kind, seed=seed, group=fitting["group"])
-        form, fit_form = choice.best.form, choice.best.fit
+        choice = choose(train, objective=objective_of("log_huber"), seed=seed)
+        form, fit_form = choice.trials[0].form, choice.trials[0].fit
     else:
         form, fixed = constrained_law(chosen, table, options["fix"], options["tie"], options["bounds"])
-        kind = named_objective(objective or form.objective, delta) if objective or delta else None
         weights = None if options["weight"] is None else train.numbers(options["weight"])
-        fit_form = partial(fit_law, form, objective=kind, weights=weights, fixed=fixed)
+        fit_form = partial(fit_law, form, objective=objective_of(form.objective), weights=weights, fixed=fixed)
     for target in options["targets"]:
         check_target(form, target)
     law = fit_form(train, **fitting)
-
     examined = examine(
         law,
         held_out=tested,
         targets=options["targets"],
         level=options["level"],
         method=None if options["intervals"] == "none" else options["intervals"],
-        group=fitting["group"],
+        group=group,
         largest=options["hold_out"] == "largest",
-        refit=refit,
+        refit=choose_again if is_auto else None,
         draw=lambda fit: _figures().figures_of_law(law, fit.test, level=fit.level, method=fit.method),
     )
     return examined if choice is None else replace(examined, document={**examined.document, "choice": choice.to_json()})

@@ -93,7 +93,7 @@ def test_bad_input_is_refused(words, capsys):
 def test_intervals_cover_in_a_sample_of_the_grid(law, points, objective):
     """60 studies, so 95% ± 2.8%. The whole table is docs/coverage.md."""
     cell = grid_cell(law, points, 0.005, 2.0, 0.3, objective=objective)
-    tally = simulate(cell.draw, {"all": cell.methods["all"]}, 60)["all"]
+    tally = simulate(cell.draw, cell.methods, 60)["profile"]
     assert tally.fitted >= 58
     assert all(tally.coverage(name) >= 0.88 for name in tally.covered)
 
@@ -101,7 +101,7 @@ def test_intervals_cover_in_a_sample_of_the_grid(law, points, objective):
 @pytest.mark.slow
 def test_a_study_that_says_little_has_open_intervals_that_cover():
     cell = grid_cell("power_law_floor_c", 9, 0.02, 1.0, 0.1)
-    tally = simulate(cell.draw, {"all": cell.methods["all"]}, 25)["all"]
+    tally = simulate(cell.draw, cell.methods, 25)["profile"]
     assert tally.opened["E"] >= 20
     assert all(tally.coverage(name) >= 0.84 for name in tally.covered)
 
@@ -109,12 +109,9 @@ def test_a_study_that_says_little_has_open_intervals_that_cover():
 @pytest.mark.slow
 @pytest.mark.parametrize("objective", ["log_squared", "log_huber"])
 def test_intervals_cover_over_the_grid(objective):
-    """Every seventh cell, each with its own random numbers; a line of reliable fits covers under other errors too."""
+    """Every seventh cell, each with its own random numbers."""
     cells = [cell for cell in grid_cells() if cell.labels[0] == objective][::7]
-    tallies = [
-        simulate(cell.draw, {"reliable": cell.methods["reliable"]}, 40, seed=number)["reliable"]
-        for number, cell in enumerate(cells, 1)
-    ]
+    tallies = [simulate(cell.draw, cell.methods, 40, seed=number)["profile"] for number, cell in enumerate(cells, 1)]
     for name in ("exponent", "E", "10 × compute"):
         covered = sum(tally.covered[name] for tally in tallies if tally.fitted)
         assert covered / sum(tally.fitted for tally in tallies) >= 0.92

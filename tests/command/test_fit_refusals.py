@@ -49,7 +49,6 @@ OPTIONS = [
     (["--objective", "squared", "--delta", "0.1"], "the objective squared has none"),
     (["--delta", "0"], "delta=0.0: expected a number above 0"),
     (["--intervals", "none", "--level", "0.9"], "no intervals are asked for"),
-    (["--intervals", "bootstrap_run"], "add --group run"),
     (["--level", "95"], "level=95.0: expected a number above 0 and below 1"),
     (["--starts", "0"], "starts=0: expected a positive whole number up to 100,000"),
     (["--starts", "1e9"], "invalid int value"),

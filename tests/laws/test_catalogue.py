@@ -7,14 +7,7 @@ from hypothesis import strategies as st
 
 from scaling.errors import ScalingError
 from scaling.laws import LAWS, fit, named, predict_runs
-from scaling.laws.catalogue import (
-    best_mixture,
-    best_rate_and_batch,
-    best_vocabulary,
-    mixture_exponential,
-    mixture_joint,
-    vocabulary,
-)
+from scaling.laws.catalogue import best_mixture, mixture_exponential, vocabulary
 from scaling.laws.curves import areas
 from scaling.laws.dual import Dual, sigmoid
 
@@ -165,12 +158,6 @@ def test_whole_curves_under_annealing():
     np.testing.assert_allclose(fit(form, table | {"loss": loss}).theta, [2.2, 0.5, 20.0, 0.5], rtol=1e-6)
 
 
-@pytest.mark.parametrize("objective", ["log_huber", "log_squared"])
-def test_a_task_is_recovered_under_other_objectives(objective):
-    form = named("task_sigmoid")
-    np.testing.assert_allclose(fit(form, points_on(form), objective=objective).theta, truth(form), rtol=1e-6)
-
-
 @given(st.floats(-3, 3), st.floats(0.1, 3))
 @settings(max_examples=50, deadline=None)
 def test_plain_numpy_on_dual_numbers_carries_exact_derivatives(a, b):
@@ -199,22 +186,6 @@ def test_the_best_mixture_of_known_laws_is_found():
     np.testing.assert_allclose(p, [1 - np.log(1.5) / 3, np.log(1.5) / 3], atol=1e-5)
 
 
-def test_a_fitted_mixture_has_the_known_best_mixture():
-    """The losses of three domains at sixty mixtures and sizes, with noise: the fit finds the optimum of the truth."""
-    form, rng = mixture_joint(3), np.random.default_rng(3)
-    mixture = rng.dirichlet(np.ones(3), 60)
-    table = {f"p_{i + 1}": mixture[:, i] for i in range(3)} | {"N": np.geomspace(1e7, 1e9, 60)[rng.permutation(60)]}
-    truths, fitted = [], []
-    for domain in ((0.9, 0.1, 0.05), (0.1, 0.8, 0.1), (0.05, 0.1, 0.7)):
-        truths.append(np.array([1.5, 0.4, *domain, 0.5, 0.3, 0.0]))
-        loss = form.predict(truths[-1], table) * np.exp(1e-3 * rng.standard_normal(60))
-        fitted.append(fit(form, table | {"loss": loss}, starts=24).theta)
-    weights = np.array([0.5, 0.3, 0.2])
-    known, found = (best_mixture([(form, theta) for theta in each], weights, N=1e9) for each in (truths, fitted))
-    assert known.max() > known.min() + 0.1
-    np.testing.assert_allclose(found, known, atol=0.03)
-
-
 def test_proportions_that_do_not_sum_to_one_and_missing_columns_are_refused():
     table = {"p_1": np.array([0.5, 0.2, 0.4, 0.9, 0.1]), "p_2": np.array([0.5, 0.8, 0.6, 0.4, 0.9])}
     with pytest.raises(ScalingError, match=r"p_1, p_2 of row 4 does not sum to 1"):
@@ -225,17 +196,6 @@ def test_proportions_that_do_not_sum_to_one_and_missing_columns_are_refused():
     sizes = {"N": np.geomspace(1e7, 1e9, 16), "D": np.geomspace(1e8, 1e10, 16), "loss": np.linspace(3, 2, 16)}
     with pytest.raises(ScalingError, match=r"'K' \(.*\), 'P' \(.*\).*--map K=COLUMN P=COLUMN"):
         fit("sparse_experts", sizes)
-
-
-def test_the_best_vocabulary_rate_and_batch_are_those_of_the_lowest_loss():
-    theta = np.array([-6.0, 300.0, 20.0, 800.0, 0.3, 0.3, 0.3, 0.2])
-    sizes = np.geomspace(1e3, 1e7, 20001)
-    least = sizes[vocabulary.predict(theta, {"N": np.full(20001, 1e8), "H": np.full(20001, 1e10), "V": sizes}).argmin()]
-    assert best_vocabulary(theta, 1e10) == pytest.approx(least, rel=1e-3)
-    form = named("learning_rate_batch")
-    rate, batch = best_rate_and_batch(truth(form), 1e9, 2e10)
-    beside = {"lr": rate * np.array([1, 0.9, 1.1, 1, 1]), "B": batch * np.array([1, 1, 1, 0.9, 1.1])}
-    assert form.predict(truth(form), beside | {"N": np.full(5, 1e9), "D": np.full(5, 2e10)}).argmin() == 0
 
 
 def test_losses_of_vocabularies_may_be_negative():

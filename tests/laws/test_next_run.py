@@ -95,7 +95,7 @@ def test_goals_are_read_as_they_are_written():
 
 
 def test_a_difference_between_two_variants_is_that_of_their_predictions():
-    law = joint("chinchilla", ["ReLU", "GEGLU"], "exponents")
+    law = joint("chinchilla", ["ReLU", "GEGLU"])
     goal = parse_goal("loss of GEGLU - ReLU at N=1e6 D=2e7 ± 0.01")
     values = {"E": 2.0, "A[ReLU]": 30.0, "A[GEGLU]": 25.0, "B[ReLU]": 4e4, "B[GEGLU]": 4e4}
     values |= {f"{name}[{row}]": power for row in law.variants for name, power in (("alpha", 0.6), ("beta", 0.95))}

@@ -12,7 +12,7 @@ import pytest
 
 import scaling
 from scaling.cli import main
-from scaling.laws.report import Report, estimates, held_out
+from scaling.laws.report import Report, estimates
 
 NUMBER = r"-?[\d.]+(?:e[+-]?\d+)?"
 KEPT = sorted((Path(__file__).parents[2] / "docs" / "results").glob("*/fit.json"))
@@ -41,10 +41,9 @@ def printed(text: str) -> list[tuple[float, ...]]:
 @pytest.mark.parametrize(
     ("law", "objective", "intervals", "level"),
     [
-        *(("chinchilla", "log_huber", "t", level) for level in (0.3, 0.9, 0.999)),
+        ("chinchilla", "log_huber", "t", 0.9),
         ("chinchilla", "log_huber", "profile", 0.5),
-        ("chinchilla", "log_huber", "bootstrap_residual", 0.8),
-        ("chinchilla", "squared", "t", 0.6),
+        ("chinchilla", "log_huber", "bootstrap", 0.8),
         ("power_law_floor_c", "log_squared", "profile", 0.7),
     ],
 )
@@ -73,17 +72,6 @@ def test_without_intervals_nothing_is_counted():
     for name in fit.formats:
         assert "interval" not in fit.format(name)
         assert "inside" not in fit.format(name)
-
-
-def test_a_loss_just_outside_is_printed_so_that_it_is_seen():
-    document = scaling.fit(held_out_runs(), intervals="t", starts=128).to_json()
-    point = document["held_out"]["points"][0]
-    point["interval_run"] |= {"low": 2.0, "high": point["loss"] - 1e-7}
-    point["covered"] = False
-    table = held_out(document)
-    assert table is not None
-    cells = dict(zip(table.titles, table.rows[0], strict=True))
-    assert float(cells["loss"]) > float(cells["95% interval of a new run"].split(" to ")[1])
 
 
 @pytest.mark.parametrize("path", KEPT, ids=lambda path: path.parent.name)
@@ -148,12 +136,3 @@ def test_ends_of_an_interval_differ_as_they_are_printed():
     )
     low, high = map(float, table.rows[0][2].split(" to "))
     assert low < float(table.rows[0][1]) < high
-
-
-@pytest.mark.parametrize("noise", [0.01, 0.1])
-def test_the_noise_between_seeds_is_measured(noise):
-    base = runs(25, 0)
-    seeds = pandas.concat([base.assign(seed=seed, run=base["run"] + f"-{seed}") for seed in range(40)])
-    seeds["loss"] += noise * np.random.default_rng(0).standard_normal(len(seeds))
-    measured = scaling.fit(seeds, intervals="none", starts=64, objective="squared").document["seed_noise"]
-    assert measured == pytest.approx(noise, rel=0.1)

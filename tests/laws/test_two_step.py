@@ -5,8 +5,8 @@ import pytest
 
 import scaling
 from scaling.errors import ScalingError
-from scaling.laws import Points, TwoStep, composed, fit, fit_two_steps, named, predict_held_out, predict_runs
-from scaling.laws.held_out import back_test
+from scaling.laws import Points, TwoStep, composed, fit, fit_two_steps, named, predict_runs
+from scaling.laws.held_out import back_test, judge
 
 CHINCHILLA, SIGMOID = named("chinchilla"), named("task_sigmoid")
 LOSS, SCORE = np.array([1.8, 480.0, 2000.0, 0.34, 0.36]), np.array([0.25, 0.7, 4.0, 2.9])
@@ -34,6 +34,11 @@ def both():
 
 def width(interval):
     return interval.high - interval.low
+
+
+def judged_at_the_largest(columns, **choices):
+    rest, tested = Points(columns).hold_out(columns["N"] == columns["N"].max())
+    return judge(fit_two_steps(LAW, rest, **choices), tested, method="t")
 
 
 def test_a_score_is_predicted_with_the_errors_of_both_steps(both):
@@ -75,15 +80,13 @@ def test_runs_without_a_score_take_part_in_the_first_step():
     again = part.without(np.arange(30) >= 24)
     assert (len(again.loss.points), len(again.task.points)) == (24, 16)
     np.testing.assert_array_equal(again.rows, part.rows[:16])
-    judged = predict_held_out(LAW, Points(columns), columns["N"] == columns["N"].max(), method="t")
-    assert len(judged.observed) == 4
+    assert len(judged_at_the_largest(columns).observed) == 4
     with pytest.raises(ScalingError, match="no run has a score"):
         fit_two_steps(LAW, columns | {"accuracy": np.full(30, np.nan)})
 
 
 def test_two_steps_are_held_out_and_back_tested_as_one_law_is():
-    points = Points(study())
-    judged = predict_held_out(LAW, points, points["N"] == points["N"].max(), method="t", fixed=CHANCE)
+    judged = judged_at_the_largest(study(), fixed=CHANCE)
     assert np.abs(judged.relative_errors).max() < 0.05
     assert judged.covered.all()
     assert {test["axis"] for test in back_test(judged.fit)} == {"N", "D", "C"}
@@ -140,9 +143,10 @@ def test_a_loss_on_one_set_is_predicted_from_another():
     columns = {"loss_a": first, "loss_b": second * np.exp(0.003 * rng.standard_normal(40))}
     found = scaling.fit(columns, law="loss_to_loss", fix={"E_a": 1.6})
     assert found.estimates["kappa"] == pytest.approx(1.3, abs=0.1)
-    assert found.predict(loss_a=2.0).interval_run.covers(1.2 + 0.9 * 0.4**1.3)
-    below = found.predict(loss_a=1.5)  # below the floor, where the law has no value of its own
-    assert float(below) == pytest.approx(found.estimates["E_b"], abs=1e-6)
+    # Below the floor the law has no value of its own.
+    inside, below = found.predict(loss_a=[2.0, 1.5]).to_dict("records")
+    assert inside["run_low"] < 1.2 + 0.9 * 0.4**1.3 < inside["run_high"]
+    assert below["loss_b"] == pytest.approx(found.estimates["E_b"], abs=1e-6)
 
 
 @pytest.mark.parametrize("law", ["direct_sigmoid", "two_step"])
