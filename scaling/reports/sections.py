@@ -102,9 +102,9 @@ def law(findings: Findings, document: Document) -> list[Block]:
         f" ({document['citation']}), fitted to {document['n']} of {planned}: {counts(findings)}.",
     )
     counted = "; ".join(f"{name}: {definitions[name]}" for name in MEANINGS if name in definitions)
-    first, *others = figures(findings, of_law(findings), names(findings))
+    drawn = figures(findings, of_law(findings), names(findings))
     tables = [fitted(document), compared(document), predictions(document), optima(document)]
-    return _present(stated, f"{counted}." if counted else None, first, *tables, *others)
+    return _present(stated, f"{counted}." if counted else None, *drawn[:1], *tables, *drawn[1:])
 
 
 def _present(*blocks: Block | None) -> list[Block]:
@@ -237,7 +237,9 @@ def trust(findings: Findings, document: Document) -> list[Block]:
         "condition number": "unbounded" if condition is None else f"{condition:.3g}",
         "largest leverage of a run": f"{document['largest_leverage']:.2f}",
     }
-    setup: list[Block] = [Heading("Setup"), Pairs(dict(sorted(document["setup"].items())))] if document.get("setup") else []
+    setup: list[Block] = (
+        [Heading("Setup"), Pairs(dict(sorted(document["setup"].items())))] if document.get("setup") else []
+    )
     residuals = figures(findings, DOUBT, names(findings))
     return [Items(doubts) if doubts else none, Pairs(fit), *residuals, *setup]
 
