@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from scipy.special import fdtrc, ndtri, stdtr, stdtrit  # in a quarter of the time of scipy.stats
@@ -113,7 +114,7 @@ class Agreement:
     rows: int
 
 
-def agreement(ours: Mapping[str, float], theirs: Mapping[str, float]) -> Agreement | None:
+def agreement(ours: Mapping[Any, float], theirs: Mapping[Any, float]) -> Agreement | None:
     """Whether two columns order the rows of both alike; nothing where there are fewer than four such rows.
 
     The interval is Fisher's with the variance (1 + ρ²/2)/(n − 3). (Bonett & Wright 2000)
