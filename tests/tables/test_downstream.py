@@ -4,6 +4,7 @@ import csv
 import html
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -106,7 +107,7 @@ def test_the_table_prints_ours_next_to_the_papers_and_what_was_not_measured(trai
     assert float(second["downstream_which_language_mean_low"]) <= float(second["downstream_which_language_mean_value"])
     assert main(["table", name, "--from", str(ledger.root), "--format", "html"]) == 0
     text = capsys.readouterr().out
-    titles = [html.unescape(cell.partition("</th>")[0]) for cell in text.splitlines()[3].split("<th>")[1:]]
+    titles = [html.unescape(title) for title in re.findall(r'<th scope="col"[^>]*>(.*?)</th>', text)]
     assert titles[titles.index("Runs") + 1 :] == [
         "GLUE, paper",
         "GLUE, ours",

@@ -52,14 +52,6 @@ def counted(capsys, *words: str) -> dict:
     return json.loads(capsys.readouterr().out)
 
 
-def test_rows_are_counted_next_to_what_was_published(capsys):
-    found = counted(capsys, "table", "raffel2019_table2", "--counts", "size=tiny")
-    assert len(found["rows"]) == 10
-    first = found["rows"][0]
-    assert {"row", "parameters", "ops", "published"} <= set(first)
-    assert first["published"]["glue"] == 83.28
-
-
 def test_runs_are_read_back_by_row_and_seed(trained):
     ledger, table = trained
     found = read_ledger(ledger, table)
