@@ -102,7 +102,7 @@ class Picture:
     formats = tuple(FORMATS)
 
     def __init__(self, title: str, panels: int = 1):
-        self.title, self.caption = title, ""
+        self.title, self.sentences, self.caption = title, "", ""
         self.runs: dict[PathCollection, Sequence[str]] = {}
         """The runs of each group of marks."""
         with rc_context(STYLE):
@@ -188,9 +188,17 @@ class Picture:
         if runs is not None and "run" in runs:
             self.runs[drawn] = [str(run) for run in runs["run"]]
 
-    def finish(self, caption: str, legend: str = "") -> Picture:
-        """Return the picture with its caption, the ticks of its logarithmic axes, and legends beside its panels."""
-        self.caption = caption
+    def finish(self, points: Points, names: Iterable[str], *sentences: str, legend: str = "") -> Picture:
+        """Return the picture with its caption: the sentences, each column's stated definition, and the count of runs;
+        with ticks on its logarithmic axes, and legends beside its panels.
+        """
+        stated = {name: points.definition(name) for name in (*names, "loss") if name in points}
+        silent = all(points.definition(name) == NOT_STATED for name in names)
+        definitions = "; ".join(f"{name}: {text}" for name, text in stated.items())
+        source = f"{points.source}: " if points.source else ""
+        self.sentences = " ".join(sentences)
+        common = f"{'Definitions not stated' if silent else definitions}. {source}{points.count()}."
+        self.caption = f"{self.sentences} {common}".strip()
         for axes in self.panels:
             for axis in (axes.xaxis, axes.yaxis):
                 if axis.get_scale() != "log":
@@ -278,7 +286,13 @@ def loss_against(
     picture, drawn = Picture(f"{form.target} against {axis}", len(chosen)), 0
     for place, value in enumerate(chosen):
         fixed = dict(zip(further, value, strict=True))
-        tables = [_rows_at(table, fixed) for table in (points, held_out) if table is not None]
+        tables = [
+            table.where(
+                np.all([table[form.target] == table[form.target], *(table[n] == v for n, v in fixed.items())], 0)
+            )
+            for table in (points, held_out)
+            if table is not None
+        ]
         drawn += len(tables[0])
         along = [table[axis] if is_column else FLOPS * table["N"] * table["D"] for table in tables]
         # The points set the height, so that a law far from them does not.
@@ -311,12 +325,7 @@ def loss_against(
         left = plural(len(points) - drawn, "point")
         verb = "is" if len(points) - drawn == 1 else "are"
         sentences.append(f"{left} at other {', '.join(further)} {verb} not drawn.")
-    return picture.finish(caption(points, form.inputs, *sentences))
-
-
-def _rows_at(points: Points, values: Mapping[str, float]) -> Points:
-    same = [points[name] == value for name, value in values.items()]
-    return points.where(np.all([np.ones(len(points), bool), *same], axis=0))
+    return picture.finish(points, form.inputs, *sentences)
 
 
 def contours(fit: FittedLaw) -> Picture:
@@ -329,21 +338,14 @@ def contours(fit: FittedLaw) -> Picture:
     axes = picture.panel(0, n, d)
     heights = np.linspace(z.min(), z.max(), 14)[1:-1]
     drawn = axes.contour(x, y, z, levels=heights, colors=list(ordered(heights)), linewidths=1, zorder=1)
-    sizes = np.unique(N)
-    gap = np.diff(np.log(sizes)).argmax()  # the widest space between runs, where heights cover none
-    at = float(np.sqrt(sizes[gap] * sizes[gap + 1]))
-    crossed = z[:, np.abs(x - at).argmin()]
-    places = [
-        (at, float(np.interp(-height, -crossed, y))) for height in heights if crossed.min() < height < crossed.max()
-    ]
-    axes.clabel(drawn, fontsize=7, fmt="%.2f", manual=places, zorder=1)
+    axes.clabel(drawn, fontsize=7, fmt="%.2f", zorder=1)
     picture.marks(axes, N, D, BLACK, "runs", runs=fit.points)
     budgets = FLOPS * np.geomspace(x[0] * y[0], x[-1] * y[-1])
     size = np.array([float(optimal_size(form, Budget(budget)).of(form, fit.theta)) for budget in budgets])
     data = budgets / (FLOPS * size)
     inside = (size >= x[0]) & (size <= x[-1]) & (data >= y[0]) & (data <= y[-1])
     line(axes, size[inside], data[inside], KINDS[1], "compute-optimal", "dashed", 2.0)
-    return picture.finish(caption(fit.points, form.inputs, f"Lines of equal {form.target} of {form.formula}."))
+    return picture.finish(fit.points, form.inputs, f"Lines of equal {form.target} of {form.formula}.")
 
 
 def residuals(fit: FittedLaw) -> Picture:
@@ -360,7 +362,7 @@ def residuals(fit: FittedLaw) -> Picture:
         line(axes, axis.range, (0, 0))
         picture.marks(axes, points[name], errors, KINDS[0], runs=points)
     sentence = f"Residuals of {form.formula}; root mean square {_amount(scatter, unit, 'g')}."
-    return picture.finish(caption(points, form.axes, sentence))
+    return picture.finish(points, form.axes, sentence)
 
 
 def extrapolation(fit: FittedLaw, test: HeldOut) -> Picture:
@@ -387,7 +389,7 @@ def extrapolation(fit: FittedLaw, test: HeldOut) -> Picture:
     axes = picture.panel(1, near, Axis(unit, False))
     line(axes, near.range, (0, 0))
     picture.marks(axes, x, errors, KINDS[1], symbol=CROSS, bars=bars, runs=held_out)
-    return picture.finish(caption(points, form.inputs, sentence))
+    return picture.finish(points, form.inputs, sentence)
 
 
 def isoflop_valleys(isoflop: IsoFlop, points: Points) -> Picture:
@@ -417,7 +419,7 @@ def isoflop_valleys(isoflop: IsoFlop, points: Points) -> Picture:
     law, name = np.asarray(isoflop.law(budget.samples)), f"{isoflop.along}* ∝ C^{isoflop.law.exponent:.3f}"
     line(axes, budget.samples, law, BLACK, name)
     picture.marks(axes, C, positions, KINDS[1], "minimum", symbol=STAR, bars=bars)
-    return picture.finish(caption(points, ("N", "D", "C"), *sentences), "C (FLOPs)")
+    return picture.finish(points, ("N", "D", "C"), *sentences, legend="C (FLOPs)")
 
 
 def learning_curves(points: Points, *, axis: str = "D", envelope: Envelope | None = None) -> Picture:
@@ -435,24 +437,13 @@ def learning_curves(points: Points, *, axis: str = "D", envelope: Envelope | Non
         line(axes, points[axis][rows], points["loss"][rows], colours[size], name, width=1.0)
     if envelope is not None:
         line(axes, getattr(envelope, axis), envelope.loss, KINDS[1], "envelope", "dashed", 2.0)
-    return picture.finish(caption(points, ("N", axis)))
+    return picture.finish(points, ("N", axis))
 
 
 def label(name: str) -> str:
     """Return the label of a column's axis: its name and its unit or meaning."""
     unit = UNITS.get(name) or MEANINGS.get(name)
     return f"{name} ({unit})" if unit else name
-
-
-def caption(points: Points, names: Iterable[str], *sentences: str) -> str:
-    """Return the sentences, each column's stated definition, and the count of runs."""
-    stated = {name: points.definition(name) for name in (*names, "loss") if name in points}
-    silent = all(points.definition(name) == NOT_STATED for name in names)
-    definitions = "; ".join(f"{name}: {text}" for name, text in stated.items())
-    source = f"{points.source}: " if points.source else ""
-    return " ".join(
-        [*sentences, "Definitions not stated." if silent else f"{definitions}.", f"{source}{points.count()}."]
-    )
 
 
 def levels(values: np.ndarray, count: int = 5) -> np.ndarray:

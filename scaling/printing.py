@@ -1,12 +1,14 @@
-"""Text for people: tables of aligned columns, spans of time, bytes, intervals."""
+"""Text for people: tables for terminal, Markdown, LaTeX, HTML and CSV; spans of time, bytes, intervals."""
 
 from __future__ import annotations
 
 import csv
 import html
 import io
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Any, ClassVar
 
 _NAMES = ("alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta", "kappa", "lambda", "sigma", "omega")
@@ -25,35 +27,98 @@ LATEX = str.maketrans(
 MARKDOWN = str.maketrans({**{character: "\\" + character for character in "\\|*`"}, "<": "&lt;"})
 
 
+class Html(str):
+    """Markup. Every other string is text, and is escaped when it is put into an element."""
+
+    __slots__ = ()
+
+
+def tag(name: str, /, *children: str | None, **attributes: str | float | None) -> Html:
+    """An element of HTML. Attributes of None are left out; `class_` is class, and `data_run` is data-run."""
+    written = "".join(
+        f' {key.rstrip("_").replace("_", "-")}="{html.escape(str(value))}"'
+        for key, value in attributes.items()
+        if value is not None
+    )
+    return Html(f"<{name}{written}>" + ("" if name == "meta" else f"{join(*children)}</{name}>"))
+
+
+def join(*children: str | None) -> Html:
+    """Siblings, without an element around them."""
+    texts = (child if isinstance(child, Html) else html.escape(child) for child in children if child is not None)
+    return Html("".join(texts))
+
+
 @dataclass(frozen=True)
 class Table:
-    """Titled columns of text. The first column names its rows; columns in `words` hold text, the others numbers."""
+    """Titled columns of text. The first column names its rows; columns in `words` hold text, the others numbers. A row
+    of one cell is a heading of the rows below it. Cells may be `Html` where a table is written as HTML alone.
+    """
 
     caption: str
     titles: Sequence[str]
     rows: Sequence[Sequence[str]]
     words: Sequence[int] = (0,)
     notes: Sequence[str] = ()
+    ids: Sequence[str] = ()
+    """The ids of the rows of HTML."""
 
     def text(self) -> str:
         """The table for a terminal; a title over an interval takes two lines."""
         titles = [title.replace(" interval of ", " interval\nof ").split("\n") for title in self.titles]
         depth = max(map(len, titles))
-        heads = zip(*([""] * (depth - len(title)) + title for title in titles), strict=True)
-        return _aligned([*heads, *self.rows], [place not in self.words for place in range(len(titles))])
+        heads = list(zip(*([""] * (depth - len(title)) + title for title in titles), strict=True))
+        lines = [*heads, *(row for row in self.rows if len(row) == len(titles))]
+        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+
+        def aligned(line: Sequence[str]) -> str:
+            cells = (
+                f"{cell:<{w}}" if i in self.words else f"{cell:>{w}}" for i, (cell, w) in enumerate(zip(line, widths))
+            )
+            return "  ".join(cells).rstrip()
+
+        return "\n".join(aligned(line) if len(line) == len(titles) else f"\n{line[0]}" for line in (*heads, *self.rows))
 
     def markdown(self) -> str:
         """GitHub's Markdown, without caption and notes."""
         marks = ["---" if place in self.words else "---:" for place in range(len(self.titles))]
-        lines = [map(markdown_text, self.titles), marks, *(map(markdown_text, row) for row in self.rows)]
-        return "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
+        empty = [""] * (len(marks) - 1)
+        body = (
+            [f"**{markdown_text(row[0])}**", *empty] if len(row) < len(marks) else map(markdown_text, row)
+            for row in self.rows
+        )
+        return "\n".join(f"| {' | '.join(cells)} |" for cells in (map(markdown_text, self.titles), marks, *body))
 
-    def latex(self) -> str:
-        """A tabular of booktabs, without caption and notes."""
-        kinds = "".join("l" if place in self.words else "r" for place in range(len(self.titles)))
-        head, *body = (" & ".join(map(latex_text, line)) + r" \\" for line in (self.titles, *self.rows))
-        lines = [rf"\begin{{tabular}}{{{kinds}}}", r"\toprule", head, r"\midrule", *body, r"\bottomrule"]
-        return "\n".join([*lines, r"\end{tabular}"])
+    def latex(self, title: str = "") -> str:
+        """A table with a caption, or else the title, and a label; its tabular is of booktabs."""
+        count, caption = len(self.titles), self.caption.rstrip(".") or title
+        kinds = "".join("l" if place in self.words else "r" for place in range(count))
+        label = re.sub(r"\W+", "-", caption.lower()).strip("-")
+        lines = [r"\begin{table}", r"\centering", rf"\caption{{{latex_text(caption)}}}", rf"\label{{tab:{label}}}"]
+        lines += [rf"\begin{{tabular}}{{{kinds}}}", r"\toprule", " & ".join(map(latex_text, self.titles)) + r" \\"]
+        lines += [r"\midrule"] if self.rows and len(self.rows[0]) == count else []
+        for row in self.rows:
+            heading = [r"\midrule", rf"\multicolumn{{{count}}}{{l}}{{\emph{{{latex_text(row[0])}}}}} \\"]
+            lines += heading if len(row) < count else [" & ".join(map(latex_text, row)) + r" \\"]
+        return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", r"\end{table}"])
+
+    def html(self) -> Html:
+        """The table with its caption, without notes."""
+        count, kinds = len(self.titles), ["words" if place in self.words else None for place in range(len(self.titles))]
+        head = (tag("th", title, scope="col", class_=kind) for title, kind in zip(self.titles, kinds, strict=True))
+        body = (
+            tag("tr", tag("th", row[0], scope="row", colspan=count))
+            if len(row) < count
+            else tag(
+                "tr",
+                tag("th", row[0], scope="row"),
+                *(tag("td", cell, class_=kind) for cell, kind in zip(row[1:], kinds[1:], strict=True)),
+                id=name,
+            )
+            for row, name in zip_longest(self.rows, self.ids)
+        )
+        caption = tag("caption", tag("span", self.caption)) if self.caption else None
+        return tag("table", caption, tag("thead", tag("tr", *head)), tag("tbody", *body))
 
 
 class TableResult:
@@ -84,17 +149,16 @@ class TableResult:
         if name == "latex":
             lines = [f"% {line}" for line in heading]
             for table in tables:
-                lines += [f"% {table.caption}", table.latex(), *(f"% {note}" for note in table.notes)]
+                lines += [table.latex(*heading[:1]), *(f"% {note}" for note in table.notes)]
             return "\n".join([*lines, *(f"% {line}" for line in remarks)])
         blocks = ("\n".join([table.text(), *table.notes]) for table in tables)
         return "\n\n".join(filter(None, ["\n".join(heading), *blocks, "\n".join(remarks)]))
 
     def _repr_html_(self) -> str:
-        parts = [f"<p>{html.escape(line)}</p>" for line in self.heading()]
+        parts = [tag("p", line) for line in self.heading()]
         for table in self.tables():
-            parts += [f"<p>{html.escape(table.caption)}</p>", html_table(table.titles, table.rows)]
-            parts += [f"<p>{html.escape(note)}</p>" for note in table.notes]
-        return "\n".join([*parts, *(f"<p>{html.escape(line)}</p>" for line in self.remarks())])
+            parts += [table.html(), *(tag("p", note) for note in table.notes)]
+        return "\n".join([*parts, *(tag("p", line) for line in self.remarks())])
 
     def __str__(self) -> str:
         return self.format("terminal")
@@ -112,17 +176,7 @@ def columns(titles: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
     """A table as text. Numbers are aligned to the right, a column of text to the left; None is an empty cell."""
     cells = [list(map(cell, row)) for row in rows]
     numeric = [all(_is_numeric(row[place]) for row in cells) and bool(cells) for place in range(len(titles))]
-    return _aligned([titles, *cells], numeric)
-
-
-def _aligned(lines: Sequence[Sequence[str]], right: Sequence[bool]) -> str:
-    """Lines of cells in columns as wide as their widest cell, aligned to the left or the right."""
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    aligned = (
-        "  ".join(f"{text:>{w}}" if is_right else f"{text:<{w}}" for text, w, is_right in zip(line, widths, right))
-        for line in lines
-    )
-    return "\n".join(line.rstrip() for line in aligned)
+    return Table("", titles, cells, [place for place, is_number in enumerate(numeric) if not is_number]).text()
 
 
 def cell(value: Any) -> str:
@@ -139,20 +193,38 @@ def _is_numeric(text: str) -> bool:
 
 
 def html_table(titles: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    """A table for a notebook."""
-    head = "".join(f"<th>{html.escape(title)}</th>" for title in titles)
-    body = "".join(f"<tr>{''.join(f'<td>{html.escape(cell(value))}</td>' for value in row)}</tr>" for row in rows)
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+    """A table of values for a notebook."""
+    return Table("", titles, [list(map(cell, row)) for row in rows]).html()
 
 
 def csv_text(rows: Sequence[Mapping[str, Any]], titles: Sequence[str] = ()) -> str:
-    """Rows as CSV, the same bytes for the same rows; a column that only some of them have is empty in the others."""
+    """Rows as CSV, the same bytes for the same rows; a column that only some of them have is empty in the others.
+
+    A text that a spreadsheet would run as a formula begins with an apostrophe.
+    """
     text = io.StringIO()
     header = titles or list(dict.fromkeys(key for row in rows for key in row))
     writer = csv.DictWriter(text, header, lineterminator="\n", extrasaction="ignore")
     writer.writeheader()
-    writer.writerows(rows)
+    writer.writerows({key: f"'{c}" if _is_formula(c) else c for key, c in row.items()} for row in rows)
     return text.getvalue()
+
+
+def csv_rows(text: str) -> list[dict[str, str]]:
+    """The rows that `csv_text` wrote. Under None are the cells beyond the header; a cell that a line lacks is None."""
+    rows = csv.DictReader(io.StringIO(text))
+    return [{key: c[1:] if c and c[0] == "'" and _is_formula(c[1:]) else c for key, c in row.items()} for row in rows]
+
+
+def _is_formula(value: Any) -> bool:
+    return isinstance(value, str) and value.startswith(("=", "@"))
+
+
+def scientific(value: float, digits: int = 2) -> str:
+    """`1.3 × 10¹²` in one word of text."""
+    mantissa, power = f"{value:.{digits - 1}e}".split("e")
+    raised = str(int(power)).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
+    return f"{mantissa} × 10{raised}".replace("-", "−")
 
 
 def interval(bounds: Mapping[str, Any] | None, digits: str = ".4f") -> str:

@@ -20,7 +20,8 @@ from scaling.errors import ScalingError, nearest
 from scaling.figures import FORMATS
 from scaling.inside.heads import HeadScores, Map, TowerName, maps, repetition, scores, stream, towers
 from scaling.model.family import Family, Tower
-from scaling.reports.markup import Html, join, shell, tag
+from scaling.printing import Html, join, tag
+from scaling.reports.markup import shell
 
 
 def table(model: Family) -> np.ndarray:

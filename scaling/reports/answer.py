@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean, stdev
 from typing import Any
 
-from scaling.errors import plural
+from scaling.laws.compare import COMPUTE
 from scaling.laws.report import coverage, tried
-from scaling.ledger import Ledger
-from scaling.reports.markup import Html, ends, formula, join, percent, significant, symbol, tag
-from scaling.reports.runs import advantages, compared, exponents
+from scaling.printing import Html, join, tag
+from scaling.reports.markup import ends, formula, percent, signed, significant, symbol
 from scaling.studies.findings import Findings
-from scaling.studies.predictions import FOLDER, calibration, registered
 
 FLOOR = "nats per token"
 """The unit of a law's irreducible loss, and of nothing else in it."""
@@ -28,58 +27,37 @@ class Answer:
 
 
 def answer(findings: Findings) -> Answer:
-    document = findings.document
-    leads = advantages(findings)
-    if document is None and leads:
-        return Answer("compared" if findings.complete else "preliminary", compared(findings, leads))
+    document, compared = findings.document, advantage(findings)
+    sure = "identified" if findings.complete else "preliminary"
     if document is None:
+        if compared is not None:
+            return Answer("compared" if findings.complete else "preliminary", compared)
         return Answer("no law" if findings.complete else "no law yet", join(f"There is no law: {findings.reason}."))
-    if document["not_identified"]:
-        answered = [name for name in document["intervals"] if name not in document["unidentified"]]
-        if answered and floor(document) in answered and "rows" not in document:
-            return Answer(
-                "identified in part", join(_undetermined(document), " ", _course(document), _floor(document), ".")
-            )
-        doubt = _doubt(document)  # which pairs of runs do not share
-        return Answer("not identified", join(doubt, " ", compared(findings, leads)) if leads else doubt)
-    standing = "identified" if findings.complete else "preliminary"
-    if "rows" in document:
-        return Answer(standing, join(exponents(document["rows"]), " ", compared(findings, leads) if leads else None))
-    return Answer(standing, join(_course(document), _floor(document), "."))
-
-
-def _doubt(document: Mapping[str, Any]) -> Html:
-    """What is not known is the answer; what the best fit is comes after it."""
-    return join(
-        f"These runs do not identify the law: {_first_finding(document)}. The best fit of ",
-        formula(document["formula"]),
-        " is drawn below, and its numbers should not be quoted.",
-    )
-
-
-def _undetermined(document: Mapping[str, Any]) -> Html:
-    """What the runs do not identify of a law of which they identify the floor."""
-    return join(f"These runs do not identify all of the law: {_first_finding(document)}.")
-
-
-def _first_finding(document: Mapping[str, Any]) -> str:
-    """The first reason why the law is not identified, the number of reasons, and what was tried."""
+    if "rows" in document and not document["not_identified"]:
+        return Answer(sure, join(exponents(document["rows"]), " ", compared))
+    law = join(_course(document), _floor(document), ".")
+    if not document["not_identified"]:
+        return Answer(sure, law)
     first, *others = document["not_identified"]
     more = f"one of {len(others) + 1} such findings; " if others else ""
-    return f"{first} ({more}{tried(document)})"
+    doubt = f"{first} ({more}{tried(document)})"
+    if floor(document) in set(document["intervals"]) - set(document["unidentified"]) and "rows" not in document:
+        return Answer("identified in part", join(f"These runs do not identify all of the law: {doubt}. ", law))
+    best = join(
+        " The best fit of ", formula(document["formula"]), " is drawn below, and its numbers should not be quoted."
+    )
+    said = join(f"These runs do not identify the law: {doubt}.", best)
+    return Answer("not identified", said if compared is None else join(said, " ", compared))
 
 
 def _course(document: Mapping[str, Any]) -> Html:
-    """The formula with its exponents."""
+    """The formula with those of its exponents that are identified."""
     names = [name for name, unit in document["units"].items() if unit == "1"][:MOST_EXPONENTS]
     known = [name for name in names if name in document["intervals"] and name not in document["unidentified"]]
     clauses = [_bounded(document, name) for name in known]
-    return join(
-        "The loss follows ",
-        tag("span", formula(document["formula"]), class_="formula"),
-        " with " if clauses else None,
-        *_listed(clauses),
-    )
+    signs = [" with ", *[", "] * (len(clauses) - 2), " and "]
+    listed = (part for pair in zip(signs, clauses) for part in pair)
+    return join("The loss follows ", tag("span", formula(document["formula"]), class_="formula"), *listed)
 
 
 def _floor(document: Mapping[str, Any]) -> Html | None:
@@ -87,8 +65,8 @@ def _floor(document: Mapping[str, Any]) -> Html | None:
     if name is None or name not in document["intervals"]:
         return None
     sentence = join(", and levels off at ", _bounded(document, name), " nats per token")
-    entropy = document.get("entropy")
-    if entropy is None or "contained" not in entropy:
+    entropy = document.get("entropy") or {}
+    if "contained" not in entropy:
         return sentence
     holds = "holds" if entropy["contained"] else "does not hold"
     return join(sentence, f" — an interval that {holds} the language’s known entropy, {entropy['known']:.3f}")
@@ -105,94 +83,104 @@ def _bounded(document: Mapping[str, Any], name: str) -> Html:
     return tag("span", tag("strong", symbol(name), f" = {value}"), f" {ends(interval)}", class_="whole")
 
 
-def _listed(parts: list[Html]) -> list[str]:
-    """One, two and three."""
-    between = [", "] * max(len(parts) - 2, 0) + [" and "] * (len(parts) > 1) + [""] * (len(parts) > 0)
-    return [piece for pair in zip(parts, between, strict=True) for piece in pair]
-
-
 def largest_error(held_out: Mapping[str, Any]) -> str:
     """The largest error of the held-out runs in percent; in the score's own unit where one of them scores 0."""
     relative = held_out["largest_relative_error"]
     return f"{held_out['largest_error']:.3g}" if relative is None else percent(abs(relative))
 
 
-def tested(document: Mapping[str, Any]) -> str | None:
+def tested(document: Mapping[str, Any] | None) -> str | None:
     """The held-out prediction in one sentence."""
-    held_out = document.get("held_out")
-    if held_out is None:
+    held_out = document and document.get("held_out")
+    if not document or not held_out:
         return None
     runs = "The held-out run was" if held_out["n"] == 1 else f"The {held_out['n']} held-out runs were"
-    sentence = f"{runs} predicted to within {largest_error(held_out)}"
-    errors = (document.get("entropy") or {}).get("excess_errors")
-    if errors:
-        sentence += f", and the part of the loss above the entropy to within {percent(max(map(abs, errors)))}"
-    covered = coverage(held_out)
-    return f"{sentence}; {covered}." if covered else f"{sentence}."
-
-
-def diagnostics(document: Mapping[str, Any]) -> Html:
-    """The fit in figures, then every doubt in a sentence."""
-    rows = join(*(join(tag("dt", name), tag("dd", value)) for name, value in _figures(document)))
-    doubts = [*document["not_identified"], *unreliable(document)]
-    value = (
-        tag("ul", *(tag("li", doubt) for doubt in doubts), class_="plain warn")
-        if doubts
-        else tag("p", "Every parameter is identified, and the residuals give no reason to doubt the intervals.")
-    )
-    return join(value, tag("dl", rows, class_="pairs"))
+    parts = [f"{runs} predicted to within {largest_error(held_out)}"]
+    if errors := (document.get("entropy") or {}).get("excess_errors"):
+        parts.append(f", and the part of the loss above the entropy to within {percent(max(map(abs, errors)))}")
+    if covered := coverage(held_out):
+        parts.append(f"; {covered}")
+    return f"{''.join(parts)}."
 
 
 def unreliable(document: Mapping[str, Any]) -> list[str]:
     """Why the intervals may not cover what they claim: by the residuals, and by what was fitted as if it were one."""
     kinds = document["points"]["pooled"].items()
-    return [
-        *document["unreliable"],
-        *(f"{count} values of {name} were fitted as if they were one" for name, count in kinds),
-    ]
+    pooled = (f"{count} values of {name} were fitted as if they were one" for name, count in kinds)
+    return [*document["unreliable"], *pooled]
 
 
-def _figures(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    yield "starts that agree", f"{document['starts_agreeing']:.0%} of those refined reach one optimum"
-    yield "objective", f"{document['objective_kind']}, {document['objective']:.4g}"
-    yield "points, parameters", f"{document['n']}, {document['n'] - document['degrees_of_freedom']}"
-    yield "scale of the residuals", percent(document["residual_scale"])
-    noise = document["seed_noise"]
-    yield (
-        "scatter between seeds",
-        "not measured: no two runs differ in their seed alone" if noise is None else percent(noise),
-    )
-    condition = document["condition_number"]
-    yield "condition number", "unbounded" if condition is None else f"{condition:.3g}"
+# Rows of a table, compared
 
 
-def setup(document: Mapping[str, Any]) -> Html | None:
-    """How the runs were trained, by their specs or in the words of the study's YAML."""
-    stated = document.get("setup", {})
-    pairs = (join(tag("dt", name), tag("dd", text)) for name, text in stated.items())
-    return join(tag("h3", "Setup"), tag("dl", *pairs, class_="pairs asked")) if stated else None
+def advantages(findings: Findings) -> dict[tuple[str, float], list[float]]:
+    """The loss over that of the first row's run of the same settings, less one, of each further row at each N."""
+    finished = [row for row in findings.rows if row["status"] == "finished" and "row" in row]
+    base = {_cell(row): row for row in finished if row["row"] == findings.rows[0]["row"]}
+    pairs: dict[tuple[str, float], list[float]] = {}
+    for row in finished:
+        other = base.get(_cell(row))
+        if other is not None and row["row"] != other["row"]:
+            pairs.setdefault((row["row"], other["N"]), []).append(row["loss"] / other["loss"] - 1)
+    return dict(sorted(pairs.items()))
 
 
-def on_record(ledger: Ledger) -> Html | None:
-    """A paragraph; none where nothing was predicted."""
-    record = calibration(registered(ledger))
-    if not record["predictions"] and not record["altered"]:
+def _cell(row: Mapping[str, Any]) -> str:
+    """What a run shares with those of other rows: its name without the row. Kept tables spell it `row=NAME`."""
+    words = f" {row['name']} ".replace(f" row={row['row']} ", " ")
+    return words.replace(f" {row['row']} ", " ").strip()
+
+
+def scatter(differences: Sequence[float]) -> str:
+    """The mean difference, and the standard deviation between pairs."""
+    return f"{signed(fmean(differences))}" + (f" ± {percent(stdev(differences))}" if len(differences) > 1 else "")
+
+
+def advantage(findings: Findings) -> Html | None:
+    """The loss of each row relative to the first, at the smallest and the largest size; None without rows."""
+    pairs = advantages(findings)
+    if not pairs:
         return None
-    return tag("p", f"Predictions on record in this ledger: {sentence(record)}.")
+    sizes = len({size for _, size in pairs})
+    parts = []
+    for name in dict.fromkeys(row for row, _ in pairs):
+        means = [f"{signed(fmean(own))} at N = {size:,}" for (row, size), own in pairs.items() if row == name]
+        parts.append(f"{name} {' and '.join(dict.fromkeys((means[0], means[-1])))}")
+    ladder = "at one size" if sizes == 1 else f"over {sizes} sizes"
+    return join(f"Loss relative to {findings.rows[0]['row']}, {ladder}: {'; '.join(parts)}.")
 
 
-def sentence(record: Mapping[str, Any]) -> str:
-    """The calibration over all predictions."""
-    levels = [
-        f"{level['inside']} of {level['scored']} losses inside their {100 * level['level']:g}% interval of a new run"
-        for level in record["levels"]
-    ]
-    error = record["mean_absolute_relative_error"]
-    return "; ".join(
-        [
-            f"{plural(record['predictions'], 'prediction')}, {record['scored']} scored, {record['waiting']} waiting",
-            *levels,
-            *([] if error is None else [f"mean error {error:.2%}"]),
-            *(f"altered since, and not counted: {FOLDER}/{file}" for file in record["altered"]),
-        ]
+def exponents(rows: Mapping[str, Any]) -> Html:
+    """Whether each row gains or loses on the first as runs grow, by the first of the law's exponents."""
+    name = rows["exponents"][0]["name"]
+    base, *others = (other for other in rows["exponents"] if other["name"] == name)
+    value = significant(base["estimate"], base["low"], base["high"])
+    return join(
+        f"The loss above its floor falls with {_scale(name)} by an exponent ",
+        tag("strong", exponent(name), f" = {value}"),
+        f" {ends(base)} under {base['row']}; it differs under {'; '.join(_gains(others))}.",
     )
+
+
+def _gains(others: Iterable[Mapping[str, Any]]) -> Iterable[str]:
+    for other in others:
+        low, high = other["difference"]["low"], other["difference"]["high"]
+        gain = "it gains" if (low or 0) > 0 else "it loses" if (high or 0) < 0 else None
+        course = f"{gain} with {_scale(other['name'])}" if gain else "these runs do not show whether it gains or loses"
+        yield f"{other['row']} by {difference(other)}, so that {course}"
+
+
+def _scale(name: str) -> str:
+    return "compute" if name == COMPUTE else "scale"
+
+
+def exponent(name: str) -> Html:
+    """γ, of compute, and the law's own."""
+    return symbol("gamma" if name == COMPUTE else name)
+
+
+def difference(exponent: Mapping[str, Any]) -> str:
+    """`+0.012 [0.004, 0.020]`"""
+    interval = exponent["difference"]
+    text = significant(interval["estimate"], interval["low"], interval["high"])
+    return f"{'' if text.startswith('−') else '+'}{text} {ends(interval)}"

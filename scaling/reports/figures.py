@@ -1,16 +1,16 @@
-"""Figures of the page: each with its number, its caption, and the files in which it can be printed."""
+"""Figures of the page: each with its caption, and the files in which it can be printed."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from xml.etree import ElementTree
 
 import numpy as np
 
-from scaling.figures import Picture, caption
-from scaling.printing import short
-from scaling.reports.markup import Html, formula, join, tag
+from scaling.figures import Picture
+from scaling.printing import Html, join, short, tag
+from scaling.reports.markup import Figure, formula
 from scaling.studies.findings import FIGURES, Findings
 
 TEST, DOUBT = ("extrapolation",), ("residuals",)
@@ -19,33 +19,35 @@ TEST, DOUBT = ("extrapolation",), ("residuals",)
 SVG, LINK = "{http://www.w3.org/2000/svg}", "{http://www.w3.org/1999/xlink}href"
 
 
-def of_law(findings: Findings) -> tuple[str, ...]:
-    return tuple(name for name in findings.pictures if name not in (*TEST, *DOUBT, *_of_tasks(findings)))
+def of_law(findings: Findings) -> list[str]:
+    """The names of the law's pictures."""
+    others = {*TEST, *DOUBT, *(task.picture for task in findings.tasks)}
+    return [name for name in findings.pictures if name not in others]
 
 
-def _of_tasks(findings: Findings) -> dict[str | None, str]:
-    """The captions of the scores' figures, by picture."""
-    return {task.picture: task.caption for task in findings.tasks}
+def figures(findings: Findings, names: Iterable[str], runs: Mapping[str, str]) -> list[Figure]:
+    """The pictures of these names, as far as they were drawn; `runs` are the names of runs by their id. The first of
+    the law's, and those of several panels, are as wide as the page.
+    """
+    wide = of_law(findings)[:1]
+    shown = {name: findings.pictures[name] for name in names if name in findings.pictures}
+    return [
+        Figure(
+            plot(picture, name, runs),
+            _caption(name, picture),
+            f"{name}.png",
+            picture.title,
+            name in wide or len(picture.panels) > 1,
+        )
+        for name, picture in shown.items()
+    ]
 
 
-def gallery(findings: Findings, names: tuple[str, ...], runs: Mapping[str, str], wide: bool = False) -> Html | None:
-    """The pictures of these names, as far as they were drawn; those of one panel two abreast unless `wide`."""
-    shown = [name for name in names if name in findings.pictures]
-    if not shown:
-        return None
-    order = [*of_law(findings), *TEST, *filter(None, _of_tasks(findings)), *DOUBT]
-    figures = (_figure(findings, name, order.index(name) + 1, runs, wide) for name in shown)
-    return tag("div", *figures, class_="gallery")
-
-
-def _figure(findings: Findings, name: str, number: int, runs: Mapping[str, str], wide: bool) -> Html:
-    picture = findings.pictures[name]
+def _caption(name: str, picture: Picture) -> Html:
+    """The title, the caption without the definitions and the count, which the page states once, and the files."""
     files = join(*(join(" ", tag("a", kind[1:].upper(), href=name + kind)) for kind in FIGURES))
     title = picture.title[:1].upper() + picture.title[1:]
-    sentences = _sentences(findings, name, picture)
-    legend = join(tag("b", f"Figure {number}. {title}."), " ", formula(sentences), files)
-    drawn = tag("div", plot(picture, name, runs), class_="plot")
-    return tag("figure", drawn, tag("figcaption", legend), class_="wide" if wide or len(picture.panels) > 1 else None)
+    return join(tag("b", f"{title}."), " ", formula(picture.sentences), files)
 
 
 def plot(picture: Picture, key: str, names: Mapping[str, str]) -> Html:
@@ -85,19 +87,7 @@ def _labels(picture: Picture, names: Mapping[str, str]) -> Iterator[str]:
     for marks, runs in picture.runs.items():
         assert marks.axes is not None
         x, y = (label.partition(" (")[0] for label in (marks.axes.get_xlabel(), marks.axes.get_ylabel()))
-        for run, (across, up) in zip(runs, np.ma.filled(marks.get_offsets(), np.nan), strict=True):
-            if np.isfinite([across, up]).all():  # others are not drawn
-                yield f"{names.get(run, run)}: {x} {_value(across)}, {y} {_value(up)}"
-
-
-def _value(value: float) -> str:
-    return short(value) if abs(value) >= 1e3 else f"{value:.4f}".replace("-", "−")
-
-
-def _sentences(findings: Findings, name: str, picture: Picture) -> str:
-    """The caption without the definitions and the count, which the page states once for all figures."""
-    assert findings.fit is not None
-    assert findings.fit.law is not None
-    law = findings.fit.law
-    common = _of_tasks(findings).get(name) or caption(law.points, law.form.inputs)
-    return picture.caption.removesuffix(common).strip()
+        for run, place in zip(runs, np.ma.filled(marks.get_offsets(), np.nan), strict=True):
+            if np.isfinite(place).all():  # others are not drawn
+                across, up = (short(v) if abs(v) >= 1e3 else f"{v:.4f}".replace("-", "−") for v in place)
+                yield f"{names.get(run, run)}: {x} {across}, {y} {up}"

@@ -1,74 +1,109 @@
-"""Markup: HTML whose text is escaped, numbers as people read them, and the frame of a page."""
+"""Markup: the blocks of a report, written as HTML and as Markdown, and the frame of a page."""
 
 from __future__ import annotations
 
 import math
 import re
 from base64 import b64encode
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from hashlib import sha256
-from html import escape, unescape
-from itertools import repeat
+from html import unescape
+from itertools import groupby
 from typing import Any
 
-VOID = frozenset({"meta", "link", "br", "col", "input"})
-DRAWN = frozenset({"circle", "line", "path", "rect"})
-"""Elements of SVG that close themselves where they are empty."""
+from scaling.printing import GREEK, Html, Table, join, markdown_text, scientific, tag
 
 
-class Html(str):
-    """Markup. Every other string is text, and is escaped when it is put into an element."""
+@dataclass(frozen=True)
+class Pairs:
+    """Names with their values."""
 
-    __slots__ = ()
-
-
-Child = str | None
+    items: Mapping[str, str]
 
 
-def tag(name: str, /, *children: Child, **attributes: str | float | int | None) -> Html:
-    """An element. Attributes of None are left out; `class_` is class, and `data_run` is data-run."""
-    written = "".join(
-        f' {key.rstrip("_").replace("_", "-")}="{escape(str(value))}"'
-        for key, value in attributes.items()
-        if value is not None
-    )
-    if name in VOID:
-        return Html(f"<{name}{written}>")
-    inner = join(*children)
-    if not inner and name in DRAWN:
-        return Html(f"<{name}{written}/>")
-    return Html(f"<{name}{written}>{inner}</{name}>")
+@dataclass(frozen=True)
+class Items:
+    """A list of sentences."""
+
+    lines: Iterable[str]
 
 
-def join(*children: Child) -> Html:
-    """Siblings, without an element around them."""
-    return Html("".join(child if isinstance(child, Html) else escape(child) for child in children if child is not None))
+@dataclass(frozen=True)
+class Heading:
+    text: str
 
 
-def table(
-    caption: str,
-    heads: Sequence[str],
-    rows: Iterable[Sequence[Child]],
-    words: Collection[int] = (0,),
-    *,
-    label: str | None = None,
-    attributes: Iterable[Mapping[str, Any]] = repeat({}),
-) -> Html:
-    """A table that scrolls. Its first column names the rows; columns in `words` hold text; `attributes` are of rows."""
-    kinds = ["words" if place in words else None for place in range(len(heads))]
-    head = (tag("th", text, scope="col", class_=kind) for text, kind in zip(heads, kinds, strict=True))
-    body = (
-        tag(
-            "tr",
-            tag("th", first, scope="row"),
-            *(tag("td", cell, class_=kind) for cell, kind in zip(cells, kinds[1:], strict=True)),
-            **attributes_of_row,
-        )
-        for (first, *cells), attributes_of_row in zip(rows, attributes)
-    )
-    titled = tag("caption", tag("span", caption))
-    whole = tag("table", titled, tag("thead", tag("tr", *head)), tag("tbody", *body))
-    return tag("div", whole, class_="scroll", tabindex=0, role="region", aria_label=label or caption)
+@dataclass(frozen=True)
+class Code:
+    text: str
+
+
+@dataclass(frozen=True)
+class Figure:
+    """The SVG of a picture, for HTML, and the image that Markdown shows."""
+
+    svg: Html
+    caption: Html
+    image: str
+    title: str
+    wide: bool = False
+
+
+Block = str | Table | Pairs | Items | Heading | Code | Figure
+"""A string is a paragraph: `Html`, or text, which is escaped."""
+
+
+def to_html(blocks: Iterable[Block]) -> Html:
+    """The blocks as HTML, figures in a row beside one another. No text in them can act as markup."""
+    groups = groupby(blocks, lambda block: isinstance(block, Figure))
+    return join(*(tag("div", *map(_html, g), class_="gallery") if f else join(*map(_html, g)) for f, g in groups))
+
+
+def _html(block: Block) -> Html:
+    match block:
+        case Table():
+            notes = (tag("p", note, class_="quiet") for note in block.notes)
+            box = tag("div", block.html(), class_="scroll", tabindex=0, role="region", aria_label=block.caption)
+            return join(box, *notes)
+        case Pairs(items):
+            return tag(
+                "dl", *(join(tag("dt", name), tag("dd", value)) for name, value in items.items()), class_="pairs"
+            )
+        case Items(lines):
+            return tag("ul", *(tag("li", line) for line in lines), class_="plain warn")
+        case Heading(text):
+            return tag("h3", text)
+        case Code(text):
+            return tag("pre", tag("code", text))
+        case Figure():
+            drawn = tag("div", block.svg, class_="plot")
+            return tag("figure", drawn, tag("figcaption", block.caption), class_="wide" if block.wide else None)
+        case _:
+            return tag("p", block)
+
+
+def to_markdown(blocks: Iterable[Block]) -> str:
+    """The blocks as GitHub's Markdown, in which HTML within a paragraph is kept."""
+    return "\n\n".join(filter(None, map(_markdown, blocks))) + "\n"
+
+
+def _markdown(block: Block) -> str:
+    match block:
+        case Table():
+            return "\n\n".join([block.markdown(), *map(markdown_text, block.notes)])
+        case Pairs(items):
+            return _markdown(Items([f"{name}: {value}" for name, value in items.items()]))
+        case Items(lines):
+            return "\n".join(f"- {line if isinstance(line, Html) else markdown_text(line)}" for line in lines)
+        case Heading(text):
+            return f"### {markdown_text(text)}"
+        case Code(text):
+            return f"    {text}"
+        case Figure():
+            return f"![{markdown_text(block.title)}]({block.image})"
+        case _:
+            return block if isinstance(block, Html) else markdown_text(block)
 
 
 def plain(markup: Html) -> str:
@@ -76,16 +111,7 @@ def plain(markup: Html) -> str:
     return unescape(re.sub("<[^>]*>", "", markup))
 
 
-GREEK = {
-    "alpha": "α",
-    "beta": "β",
-    "gamma": "γ",
-    "delta": "δ",
-    "epsilon": "ε",
-    "eta": "η",
-}
 RAISED = re.compile(r"\^\(([^)]*)\)|\^([-−]?[^\s^)\],;.]+)")
-SUPERSCRIPTS = re.compile(r"([⁻⁰¹²³⁴⁵⁶⁷⁸⁹]+)")
 OF_A_VARIANT = re.compile(r"(.+)\[(.+)\]")
 LOWERED = re.compile(r"_([A-Za-z0-9*]+)")
 
@@ -102,10 +128,8 @@ def formula(text: str) -> Html:
     """`N^-α` and `N_c` with their exponents raised and indices lowered."""
     parts, end = [], 0
     for raised in RAISED.finditer(text):
-        parts += [
-            _lowered(text[end : raised.start()]),
-            tag("sup", _lowered((raised[1] or raised[2]).replace("-", "−"))),
-        ]
+        exponent = (raised[1] or raised[2]).replace("-", "−")
+        parts += [_lowered(text[end : raised.start()]), tag("sup", _lowered(exponent))]
         end = raised.end()
     return join(*parts, _lowered(text[end:]))
 
@@ -116,88 +140,28 @@ def _lowered(text: str) -> Html:
 
 
 def significant(value: float, low: float | None, high: float | None) -> str:
-    """A value with two digits of what its interval leaves open."""
-    width = abs(high - low) if low is not None and high is not None else abs(value)
-    return rounded(value, width / 10)
-
-
-def signed_significant(value: float, low: float | None, high: float | None) -> str:
-    text = significant(value, low, high)
-    return text if text.startswith("−") else f"+{text}"
+    """A value with two digits of what its interval leaves open; large and tiny numbers as powers of ten."""
+    to = (abs(high - low) if low is not None and high is not None else abs(value)) / 10
+    if value == 0 or not math.isfinite(value):
+        return f"{value:g}"
+    digits = max(0, -math.floor(math.log10(to))) if to > 0 else 4
+    return scientific(value) if abs(value) >= 1e5 or digits > 6 else f"{value:,.{digits}f}".replace("-", "−")
 
 
 def ends(interval: Mapping[str, Any]) -> str:
     """`[2.180, 2.213]`; an end that the points do not close is called open."""
     low, high = interval["low"], interval["high"]
-    texts = ["open" if end is None else significant(end, low, high) for end in (low, high)]
-    return f"[{texts[0]}, {texts[1]}]"
-
-
-def rounded(value: float, to: float) -> str:
-    """To the decimal place of `to`; large and tiny numbers as powers of ten."""
-    if value == 0 or not math.isfinite(value):
-        return f"{value:g}"
-    digits = max(0, -math.floor(math.log10(to))) if to > 0 else 4
-    if abs(value) >= 1e5 or digits > 6:
-        return scientific(value)
-    return f"{value:,.{digits}f}".replace("-", "−")
-
-
-def scientific(value: float, digits: int = 2) -> str:
-    """`1.3 × 10¹²` in one word of text."""
-    mantissa, power = f"{value:.{digits - 1}e}".split("e")
-    raised = str(int(power)).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
-    return f"{mantissa} × 10{raised}".replace("-", "−")
-
-
-def raised(text: str) -> Html:
-    """The same with its raised digits as markup: in large letters few faces have them all."""
-    pieces = SUPERSCRIPTS.split(text)
-    plain = str.maketrans("⁻⁰¹²³⁴⁵⁶⁷⁸⁹", "−0123456789")
-    return join(*(tag("sup", piece.translate(plain)) if place % 2 else piece for place, piece in enumerate(pieces)))
+    return f"[{', '.join('open' if end is None else significant(end, low, high) for end in (low, high))}]"
 
 
 def percent(share: float) -> str:
     """A fraction in percent with two digits, however small; never `0.00%`."""
-    if share == 0:
-        return "0%"
-    digits = max(0, 1 - math.floor(math.log10(abs(100 * share))))
+    digits = max(0, 1 - math.floor(math.log10(abs(100 * share)))) if share else 0
     return f"{100 * share:.{min(digits, 4)}f}%".replace("-", "−")
 
 
 def signed(share: float) -> str:
-    text = percent(share)
-    return text if text.startswith("−") else f"+{text}"
-
-
-WIDTH, MIDDLE, ROOM = 200, 13, 8
-
-
-def interval_strip(interval: Mapping[str, Any], truth: float | None) -> Html:
-    """An open end runs out of the strip."""
-    low, high, best = interval["low"], interval["high"], interval["estimate"]
-    seen = [value for value in (low, high, best, truth) if value is not None]
-    first, reach = min(seen), (max(seen) - min(seen)) or 1.0
-
-    def at(value: float) -> float:
-        return round(ROOM + (WIDTH - 2 * ROOM) * (value - first) / reach, 1)
-
-    begin, end = (at(low) if low is not None else 0), (at(high) if high is not None else WIDTH)
-    truth_line = None if truth is None else tag("line", class_="truth", x1=at(truth), x2=at(truth), y1=1, y2=25)
-    label = f"{significant(best, low, high)} in {ends(interval)}" + (
-        "" if truth is None else f"; the truth is {truth:.4f}"
-    )
-    return tag(
-        "svg",
-        tag("line", class_="range", x1=begin, x2=end, y1=MIDDLE, y2=MIDDLE),
-        tag("circle", class_="best", cx=at(best), cy=MIDDLE, r=5),
-        truth_line,
-        class_="strip",
-        viewBox=f"0 0 {WIDTH} 26",
-        preserveAspectRatio="xMinYMid",
-        role="img",
-        aria_label=label,
-    )
+    return f"{'' if share < 0 else '+'}{percent(share)}"
 
 
 def shell(title: str, body: Html, style: str, script: str = "") -> str:

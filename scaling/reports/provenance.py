@@ -1,10 +1,10 @@
-"""Provenance: what a study took, on what, with which versions, and the words that make it again."""
+"""Provenance: what the ledger alone knows of a study, and the words that repeat it."""
 
 from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -12,97 +12,92 @@ import yaml
 
 from scaling.config import shipped
 from scaling.errors import plural
-from scaling.ledger import Ledger, Record
+from scaling.ledger import RESULTS, Ledger
+from scaling.ledger.document import flat, text
 from scaling.ledger.listing import hardware
 from scaling.ledger.run import INTERRUPTIONS, spans
-from scaling.printing import span
-from scaling.reports.markup import Html, join, scientific, table, tag
-from scaling.studies.decisions import Decision, options
+from scaling.printing import Table, scientific, span
+from scaling.reports.markup import Block
+from scaling.studies.decisions import Decision, decisions, options
 from scaling.studies.findings import Findings
+from scaling.studies.predictions import FOLDER, calibration, registered
 from scaling.studies.question import named
 
 if TYPE_CHECKING:
     from scaling.studies.plan import Plan
 
+Spec = Mapping[str, Any]
+
 
 @dataclass(frozen=True)
-class ComputeSpent:
-    """`flops` were spent on finished runs and trunks, `apart` would have been without shared trunks."""
+class Record:
+    """What the ledger alone knows of a study, in words; record.json of a kept report.
 
-    flops: float
-    apart: float
-    attempts: int
-    interrupted: int
-    """Attempts that ended without a result and are no trunk's."""
-    worker_seconds: float
-    elapsed_seconds: float
-    """From the first claim to the last exit."""
+    `compute` is the FLOPs of the finished runs and trunks, `runs` has the state of each run, its time and its address
+    in W&B, `decisions` are those of an adaptive study.
+    """
+
     day: str
-    """Of the first claim."""
-    hardware: Mapping[str, int]
-    """How many runs on each."""
-    versions: Mapping[str, tuple[str, ...]]
+    compute: str
+    effort: str
+    circumstances: Mapping[str, str]
+    command: str
+    runs: Mapping[str, Mapping[str, str | None]]
+    decisions: Sequence[Decision] = ()
 
 
-def compute_spent(ledger: Ledger, plan: Plan) -> ComputeSpent:
-    """From the results and attempts of a study's runs and trunks."""
-    results = {cell.run: result for cell in plan.runs if (result := ledger.result(cell.run)) is not None}
-    attempts = {run: ledger.attempts(run) for run in (*(cell.run for cell in plan.runs), *plan.trunks)}
-    worked = [span for records in attempts.values() for span in spans(records)]
+def record(findings: Findings, ledger: Ledger, plan: Plan) -> Record:
+    """What the results and attempts of a study's runs and trunks state."""
+    results = {run.run: result for run in plan.runs if (result := ledger.result(run.run)) is not None}
+    attempts = {run: ledger.attempts(run) for run in (*(run.run for run in plan.runs), *plan.trunks)}
+    worked = [each for records in attempts.values() for each in spans(records)]
+    trunks = [trunk for name, trunk in plan.trunks.items() if attempts[name]]
+    flops = sum(run.flops for run in plan.runs if run.run in results) + sum(trunk.flops for trunk in trunks)
+    # A result has the FLOPs of its run from the first step on; one that diverged has no such figure.
+    apart = sum(result.get("C", {}).get("exact", 0.0) for result in results.values())
+    saved = f"; separate runs would have taken {scientific(apart)}" if trunks and apart > flops else ""
+    seconds = sum((end - begin).total_seconds() for begin, end in worked)
+    elapsed = (max(end for _, end in worked) - min(begin for begin, _ in worked)).total_seconds() if worked else 0.0
+    tried = [attempt for run in plan.runs for attempt in attempts[run.run]]
+    interrupted = sum(one.end is not None and one.end.get("outcome") in INTERRUPTIONS for one in tried)
+    stopped = f", {interrupted} interrupted and continued" if interrupted else ""
     where = [result.get("circumstances", {}) for result in results.values()]
-    trained = [trunk for name, trunk in plan.trunks.items() if attempts[name]]
-    branched = {cell.run: cell.trunk[0] for cell in plan.runs if cell.trunk}
-    spent = sum(cell.flops for cell in plan.runs if cell.run in results) + sum(trunk.flops for trunk in trained)
-    whole = sum(_whole(result) for result in results.values())
-    versions: dict[str, set[str]] = {}
-    for circumstances in where:
-        for name, version in circumstances.get("versions", {}).items():
-            versions.setdefault(name, set()).add(str(version))
-    return ComputeSpent(
-        flops=spent,
-        apart=whole if branched else spent,
-        attempts=sum(map(len, attempts.values())),
-        interrupted=sum(_interrupted(record) for cell in plan.runs for record in attempts[cell.run]),
-        worker_seconds=sum((end - begin).total_seconds() for begin, end in worked),
-        elapsed_seconds=(max(e for _, e in worked) - min(b for b, _ in worked)).total_seconds() if worked else 0.0,
-        day=str(min(b for b, _ in worked).date()) if worked else "",
-        hardware=Counter(map(hardware, where)),
-        versions={name: tuple(sorted(values)) for name, values in sorted(versions.items())},
+    versions = Counter(f"{name} {version}" for each in where for name, version in each.get("versions", {}).items())
+    made = decisions(ledger, plan.question.name)
+    return Record(
+        day=str(min(begin for begin, _ in worked).date()) if worked else "",
+        compute=scientific(flops),
+        effort=f"FLOPs in {plural(len(results), 'run')}, {span(seconds)} of worker time",
+        circumstances={
+            "compute": f"{scientific(flops)} FLOPs{saved}",
+            "time": f"{span(seconds)} of worker time, {span(elapsed)} from first to last",
+            "attempts": f"{sum(map(len, attempts.values()))}{stopped}",
+            "hardware": "; ".join(f"{it} ({plural(n, 'run')})" for it, n in Counter(map(hardware, where)).items()),
+            "versions": ", ".join(sorted(versions)),
+            **on_record(ledger),
+        },
+        command=command(plan, made),
+        runs={row["run"]: _run(ledger, row, results.get(row["run"])) for row in findings.rows},
+        decisions=made,
     )
 
 
-def _whole(result: Mapping[str, Any]) -> float:
-    """The FLOPs of the run from its first step on; a run that diverged has no such figure."""
-    return result.get("C", {}).get("exact", 0.0)
-
-
-def _interrupted(record: Record) -> bool:
-    return record.end is not None and record.end.get("outcome") in INTERRUPTIONS
-
-
-def provenance(findings: Findings, plan: Plan, how: ComputeSpent, made: Sequence[Decision] = ()) -> Html:
-    pairs = (join(tag("dt", name), tag("dd", value)) for name, value in _circumstances(how))
-    return join(
-        tag("dl", *pairs, class_="pairs"),
-        tag("h3", "Again"),
-        tag(
-            "p",
-            "The same command trains what is missing and comes to the same points; with all runs done it only fits.",
-        ),
-        tag("pre", tag("code", command(plan, made))),
-        tag("details", tag("summary", "The study's question"), tag("pre", tag("code", study_yaml(findings)))),
-    )
-
-
-def _circumstances(how: ComputeSpent) -> Iterator[tuple[str, str]]:
-    saved = f"; separate runs would have taken {scientific(how.apart)}" if how.apart > how.flops else ""
-    yield "compute", f"{scientific(how.flops)} FLOPs{saved}"
-    yield "time", f"{span(how.worker_seconds)} of worker time, {span(how.elapsed_seconds)} from first to last"
-    stopped = f", {how.interrupted} interrupted and taken up again" if how.interrupted else ""
-    yield "attempts", f"{how.attempts}{stopped}"
-    for name, runs in how.hardware.items():
-        yield "hardware", f"{name} ({plural(runs, 'run')})"
-    yield "versions", ", ".join(f"{name} {' and '.join(versions)}" for name, versions in how.versions.items())
+def _run(ledger: Ledger, row: Mapping[str, Any], result: Mapping[str, Any] | None) -> dict[str, str | None]:
+    """The state of a run, the time of the attempt that ended in its result, and where W&B shows it."""
+    now = ledger.status(row["run"])
+    state = now.state.replace("_", " ")
+    if now.step and (now.state not in RESULTS or now.state == "diverged"):
+        state += f" at step {now.step:,}" + (f" of {now.steps:,}" if now.steps and now.state not in RESULTS else "")
+    seconds = None if result is None else result["circumstances"].get("seconds")
+    try:
+        url = (ledger.folder(row["run"]) / "wandb" / "address").read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError):
+        url = ""
+    return {
+        "state": f"{state}, held out" if row["held_out"] else state,
+        "time": None if seconds is None else span(seconds),
+        "address": url or None,
+    }
 
 
 def command(plan: Plan, made: Sequence[Decision] = ()) -> str:
@@ -131,6 +126,27 @@ def study_yaml(findings: Findings) -> str:
     return yaml.safe_dump(renamed, sort_keys=False, allow_unicode=True, width=110)
 
 
+# Predictions on record
+
+
+def on_record(ledger: Ledger) -> dict[str, str]:
+    """The calibration of the ledger's predictions; empty where nothing was predicted."""
+    track = calibration(registered(ledger))
+    return {"predictions on record": track_record(track)} if track["predictions"] or track["altered"] else {}
+
+
+def track_record(record: Mapping[str, Any]) -> str:
+    """The calibration over all predictions in a sentence."""
+    error = record["mean_absolute_relative_error"]
+    inside = "{inside} of {scored} losses inside their {percent:g}% interval of a new run"
+    parts = [f"{plural(record['predictions'], 'prediction')}, {record['scored']} scored, {record['waiting']} waiting"]
+    parts += [inside.format(**level, percent=100 * level["level"]) for level in record["levels"]]
+    parts += [] if error is None else [f"mean error {error:.2%}"]
+    return "; ".join([*parts, *(f"altered since, and not counted: {FOLDER}/{file}" for file in record["altered"])])
+
+
+# Decisions of an adaptive study
+
 HEADS = ("run", "why", "known runs", "half-width known", "half-width expected after", "FLOPs", "FLOPs in all")
 WHY = {
     "reached": "the goal is reached: the last two looks were narrow enough",
@@ -139,44 +155,90 @@ WHY = {
 }
 
 
-def chosen(decisions: Sequence[Mapping[str, Any]]) -> Html | None:
-    """A sentence and a table; none where the study is not adaptive."""
-    if not decisions:
-        return None
+def chosen(decisions: Sequence[Decision]) -> list[Block]:
+    """How each run was chosen; nothing where the study is not adaptive."""
     caption = "Each decision in its order: half the width of the 95% interval, before the run and as expected after it."
-    rows = map(_row, decisions)
-    return join(tag("p", sentence(decisions)), table(caption, HEADS, rows, (0, 1), label="Table of decisions"))
+    return [sentence(decisions), Table(caption, HEADS, list(map(_row, decisions)), (0, 1))] if decisions else []
 
 
-def sentence(decisions: Sequence[Mapping[str, Any]]) -> str:
+def sentence(decisions: Sequence[Decision]) -> str:
     """How far the goal is."""
     last, count = decisions[-1], sum("run" in decision for decision in decisions)
-    width = "an open interval" if last["half_width"] is None else _width(last["half_width"], last["goal"])
     spent = f"{plural(count, 'run')} for {last['spent']:.3g} of {last['budget']:.3g} FLOPs"
     state = WHY.get(last.get("concluded", ""), "it goes on")
+    width = _width(last["half_width"], last["goal"]).replace("open", "an open interval")
     return f"The goal is {last['goal']}. {spent} give {width}: {state}."
 
 
-def _row(decision: Mapping[str, Any]) -> list[Html | str]:
-    goal = decision["goal"]
-    known = "open" if decision["half_width"] is None else _width(decision["half_width"], goal)
-    count = str(len(decision["known"]))
+def _row(decision: Decision) -> list[str]:
+    goal, spent = decision["goal"], scientific(decision["spent"])
+    known = str(len(decision["known"])), _width(decision["half_width"], goal)
     if "run" not in decision:
-        return ["none", WHY[decision["concluded"]], count, known, "", "", scientific(decision["spent"])]
-    expected = decision["expected_half_width"]
-    after = "open" if expected is None else _width(expected, goal)
-    cost, spent = scientific(decision["flops"]), scientific(decision["spent"])
-    return [decision["name"], _why(decision), count, known, after, cost, spent]
+        return ["none", WHY[decision["concluded"]], *known, "", "", spent]
+    why = "spread over the columns for little cost: no law is known yet"
+    if decision["reason"] != "spread":
+        weights = ", ".join(f"{law['law']} {law['weight']:.2f}" for law in decision["laws"])
+        others = [f"; next: {other['name']} ({other['score']:.0%} of that)" for other in decision["others"][:1]]
+        laws = f"; laws: {weights}" if len(decision["laws"]) > 1 else ""
+        why = f"narrows it most per FLOP{''.join(others)}{laws}"
+    expected = _width(decision["expected_half_width"], goal)
+    return [decision["name"], why, *known, expected, scientific(decision["flops"]), spent]
 
 
-def _why(decision: Mapping[str, Any]) -> str:
-    if decision["reason"] == "spread":
-        return "spread over the columns for little cost: no law is known yet"
-    weights = [f"{law['law']} {law['weight']:.2f}" for law in decision["laws"]]
-    laws = f"; laws: {', '.join(weights)}" if len(weights) > 1 else ""
-    others = [f"{other['name']} ({other['score']:.0%} of that)" for other in decision["others"][:1]]
-    return f"narrows it most per FLOP{'; next: ' if others else ''}{''.join(others)}{laws}"
-
-
-def _width(half_width: float, goal: str) -> str:
+def _width(half_width: float | None, goal: str) -> str:
+    if half_width is None:
+        return "open"
     return f"± {100 * half_width:.3g}%" if goal.rstrip().endswith("%") else f"± {half_width:.3g}"
+
+
+# How the runs were trained
+
+MOST = 4  # different values that are stated one by one
+
+
+def setup(specs: Sequence[Spec], results: Sequence[Mapping[str, Any] | None] = ()) -> dict[str, str]:
+    """How the runs were trained, as their specs state it, by the names of `scaling.laws.points.SETUP`. Where the runs
+    differ it is each value, or the range of numbers; `results` state how often data are repeated.
+    """
+
+    def state(*sections: str, without: tuple[str, ...] = ()) -> str:
+        """The keys of these sections of the specs, or these single keys, with their values over the runs."""
+        lines = [
+            {
+                key: value
+                for key, value in flat(spec).items()
+                if key.startswith(sections) and not key.startswith(without)
+            }
+            for spec in specs
+        ]
+        entries = []
+        for key in dict.fromkeys(key for line in lines for key in line):
+            name = ".".join(key.split(".")[1:]).removesuffix("kind").strip(".")
+            entries.append(f"{name} {_values([line.get(key, 'its default') for line in lines])}".strip())
+        return "; ".join(entries)
+
+    synthetic = all(spec.get("data", {}).get("kind") == "Synthetic" for spec in specs)
+    passes = [result["passes"] for result in results if result is not None and result.get("passes") is not None]
+    repeated = "" if not passes or len(passes) < len(results) else "nothing is repeated"
+    repeated = f"repeated up to {max(passes):.3g} times" if repeated and max(passes) > 1 else repeated
+    parts = {
+        "architecture": (state("model.", "size.", without=("size.vocabulary", "size.length")),),
+        "optimizer": (state("optimizer.", "trainer.gradient_clip_val", without=("optimizer.lr",)),),
+        "lr": (state("optimizer.lr", "parametrization"),),
+        "schedule": (state("schedule.", "trainer.max_steps"),),
+        "batch": (state("train.batch", "size.length"),),
+        "tokenizer": ("none: the data are symbols" if synthetic else state("data.tokenizer"), state("size.vocabulary")),
+        "data": (state("data.", without=("data.fingerprint", "data.tokenizer")), repeated),
+        "validation": (state("evaluate."),),
+    }
+    sentences = {name: "; ".join(filter(None, part)) for name, part in parts.items()}
+    return {name: sentence for name, sentence in sentences.items() if sentence}
+
+
+def _values(values: Sequence[Any]) -> str:
+    """One value, the range of different numbers, or different values one by one."""
+    different = list({text(value): value for value in values}.values())
+    if len(different) > 1 and all(isinstance(value, int | float) for value in different):
+        return f"{min(different):,} to {max(different):,}, {len(different)} values"
+    more = f" and {len(different) - MOST} more" if len(different) > MOST else ""
+    return " or ".join(value if isinstance(value, str) else text(value) for value in different[:MOST]) + more

@@ -1,9 +1,10 @@
-"""The sections of the page: figures that matter, the law, its test, rows side by side, and what to doubt."""
+"""The sections of a report, each a list of blocks: the law, its test, rows compared, the runs, and what to doubt."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import PurePosixPath
 from typing import Any
 
 from scaling.errors import plural
@@ -11,109 +12,108 @@ from scaling.laws.compare import COMPUTE
 from scaling.laws.law import MEANINGS, PREFIX
 from scaling.laws.report import NOT_IDENTIFIED, coverage, held_out, optima, predictions, tried
 from scaling.laws.report import estimates as fitted
-from scaling.printing import Table, short, span
-from scaling.reports.answer import diagnostics, floor, largest_error, setup
-from scaling.reports.markup import (
-    Html,
-    ends,
-    formula,
-    interval_strip,
-    join,
-    raised,
-    scientific,
-    signed,
-    significant,
-    table,
-    tag,
+from scaling.ledger import RESULTS
+from scaling.printing import Html, Table, join, scientific, short, tag
+from scaling.reports.answer import (
+    advantages,
+    difference,
+    exponent,
+    floor,
+    largest_error,
+    scatter,
+    unreliable,
 )
-from scaling.reports.provenance import ComputeSpent
-from scaling.reports.runs import Advantage, counts, difference, exponent
-from scaling.studies.findings import FIGURES, Findings, TaskFindings
+from scaling.reports.figures import DOUBT, TEST, figures, of_law
+from scaling.reports.markup import Block, Code, Heading, Items, Pairs, ends, formula, percent, signed, significant
+from scaling.reports.provenance import Record, chosen, study_yaml
+from scaling.studies.findings import Findings, TaskFindings
+
+Document = Mapping[str, Any]
+STORE = PurePosixPath("../../../store")
+"""From studies/NAME/report to the runs."""
 
 
-def section(key: str, title: str, *children: Html | None) -> Html:
-    return tag("section", tag("h2", title, id=key), *children, aria_labelledby=key)
+@dataclass(frozen=True)
+class Section:
+    key: str
+    title: str
+    blocks: Sequence[Block]
 
 
-# The first screen
+def sections(findings: Findings, record: Record, store: PurePosixPath | None = STORE) -> list[Section]:
+    """The sections that have something to show. Without a `store` the runs lead to no settings."""
+    document = findings.document
+    every = [
+        Section("law", "The law", law(findings, document) if document else []),
+        Section("test", "The test", test(findings, document) if document and document["held_out"] else []),
+        Section("tasks", "The tasks", [block for scores in findings.tasks for block in task(findings, scores)]),
+        Section("rows", "Rows compared", rows(findings)),
+        Section("decisions", "The decisions", chosen(record.decisions)),
+        Section("runs", "The runs", [runs(findings, record, store)]),
+        Section("trust", "Reliability", trust(findings, document) if document else []),
+        Section("made", "How it was made", made(findings, record)),
+    ]
+    return [section for section in every if section.blocks]
 
 
-def key(findings: Findings, compute: Html) -> Html:
-    """Three or four figures, large; the last is `compute`."""
-    return tag("dl", *(_figure(*entry) for entry in _entries(findings)), compute, class_="key")
-
-
-def compute(how: ComputeSpent) -> Html:
-    """What the study cost, as a large figure."""
-    return _figure(
-        "Compute",
-        scientific(how.flops),
-        f"FLOPs in {plural(sum(how.hardware.values()), 'run')}, {span(how.worker_seconds)} of worker time",
-    )
-
-
-def _figure(name: str, figure: str, *notes: str | None) -> Html:
-    remarks = (tag("dd", note) for note in notes if note)
-    return tag("div", tag("dt", name), tag("dd", raised(figure), class_="figure"), *remarks)
-
-
-def _entries(findings: Findings) -> Iterator[tuple[Any, ...]]:
+def summary(findings: Findings, record: Record) -> Iterator[tuple[str, str, list[str]]]:
+    """Three or four figures, each with its name and remarks."""
     document = findings.document or {}
-    name = floor(document) if document else None
+    name, entropy = floor(document) if document else None, document.get("entropy")
     interval = document.get("intervals", {}).get(name)
-    entropy = document.get("entropy")
     if interval is not None and name in document["unidentified"]:
-        reason = next((why for why in document["not_identified"] if why.startswith(f"{name} ")), None)
-        yield "Irreducible loss", NOT_IDENTIFIED, reason or document["not_identified"][0], tried(document)
+        reasons = document["not_identified"]
+        reason = next((why for why in reasons if why.startswith(f"{name} ")), reasons[0])
+        yield "Irreducible loss", NOT_IDENTIFIED, [reason, tried(document)]
     elif interval is not None:
-        truth = None if entropy is None else entropy["known"]
         figure = significant(interval["estimate"], interval["low"], interval["high"])
-        against = None if truth is None else f"dashed: the known entropy, {truth:.4f}"
-        bounds = f"nats per token, {interval['level']:.0%} {ends(interval)}"
-        yield "Irreducible loss", figure, interval_strip(interval, truth), bounds, against
-    held_out = document.get("held_out")
-    if held_out is not None:
-        worst = largest_error(held_out)
-        yield "Error on held-out loss", worst, _covered(held_out)
+        known = [] if entropy is None else [f"the known entropy is {entropy['known']:.4f}"]
+        yield "Irreducible loss", figure, [f"nats per token, {interval['level']:.0%} {ends(interval)}", *known]
+    if tested := document.get("held_out"):
+        covered = coverage(tested)
+        remarks = ([f"largest of {tested['n']} runs"] if tested["n"] > 1 else []) + ([covered] if covered else [])
+        yield "Error on held-out loss", largest_error(tested), ["; ".join(remarks)]
     if entropy is not None and entropy["excess_errors"]:
-        worst = max(entropy["excess_errors"], key=abs)
-        yield "Error of the excess", signed(worst), "of the held-out loss above the entropy, the harder figure"
+        remark = "of the held-out loss above the entropy, the harder figure"
+        yield "Error of the excess", signed(max(entropy["excess_errors"], key=abs)), [remark]
+    yield "Compute", record.compute, [record.effort]
 
 
-def _covered(held_out: Mapping[str, Any]) -> str | None:
-    covered = coverage(held_out)
-    return covered if held_out["n"] == 1 or covered is None else f"largest of {held_out['n']} runs; {covered}"
+def counts(findings: Findings) -> str:
+    """Finished, held out, diverged and still to do, in one line."""
+    states = [row["status"] for row in findings.rows]
+    done = {state: states.count(state) for state in RESULTS}
+    left, held = len(states) - sum(done.values()), sum(bool(row["held_out"]) for row in findings.rows)
+    parts = [f"{done.pop('finished')} finished"] + ([f"{held} of them held out"] if held and not left else [])
+    parts += [f"{count} {word}" for word, count in done.items() if count]
+    return ", ".join(parts + ([f"{left} not done"] if left else []))
 
 
-# The law
+def names(findings: Findings) -> Mapping[str, str]:
+    return {row["run"]: row["name"] for row in findings.rows}
 
 
-def stated(findings: Findings, document: Mapping[str, Any]) -> Html:
-    """The formula, what it was fitted to, and what its letters count."""
+def law(findings: Findings, document: Document) -> list[Block]:
+    """The formula, what it was fitted to, what its letters count, its parameters and its predictions."""
     definitions = document["points"]["definitions"]
-    behind = f"fitted to {document['n']} of {plural(len(findings.rows), 'planned run')}"
+    planned = plural(len(findings.rows), "planned run")
+    stated = join(
+        tag("span", formula(document["formula"]), class_="formula"),
+        f" ({document['citation']}), fitted to {document['n']} of {planned}: {counts(findings)}.",
+    )
     counted = "; ".join(f"{name}: {definitions[name]}" for name in MEANINGS if name in definitions)
-    law = tag("span", formula(document["formula"]), class_="formula")
-    return join(
-        tag("p", law, f" ({document['citation']}), {behind}: {counts(findings)}."),
-        tag("p", f"{counted}.", class_="quiet") if counted else None,
-    )
+    drawn = figures(findings, of_law(findings), names(findings))
+    tables = [fitted(document), compared(document), predictions(document), optima(document)]
+    return _present(stated, f"{counted}." if counted else None, *drawn[:1], *tables, *drawn[1:])
 
 
-def estimates(document: Mapping[str, Any]) -> Html:
-    """The parameters, and the law's values at the targets."""
-    return join(
-        _shown(fitted(document)),
-        table("Other laws of the same runs, the likeliest first.", *_compared(document))
-        if document["compared"]
-        else None,
-        _shown(predictions(document)),
-        _shown(optima(document)),
-    )
+def _present(*blocks: Block | None) -> list[Block]:
+    return [block for block in blocks if block is not None]
 
 
-def _compared(document: Mapping[str, Any]) -> tuple[Sequence[str], list[Sequence[str]]]:
-    return ("law", "AICc", "weight", "largest held-out error"), [
+def compared(document: Document) -> Table | None:
+    """The other laws that the study requested."""
+    rows = [
         (row["law"], row["reason"], "", "")
         if "reason" in row
         else (
@@ -124,106 +124,139 @@ def _compared(document: Mapping[str, Any]) -> tuple[Sequence[str], list[Sequence
         )
         for row in document["compared"]
     ]
+    heads = ("law", "AICc", "weight", "largest held-out error")
+    return Table("Other laws of the same runs, the likeliest first.", heads, rows) if rows else None
 
 
-# The test
-
-
-def test(findings: Findings, document: Mapping[str, Any]) -> Html:
+def test(findings: Findings, document: Document) -> list[Block]:
     """Each held-out run next to what the law, fitted to the others, predicted for it."""
-    names = {row["run"]: row["name"] for row in findings.rows}
     sentences = "These runs took no part in the fit."
     if covered := coverage(document["held_out"]):
         narrower = "The narrower interval of the mean covers only the error of the fit."
         sentences += f" {covered[0].upper()}{covered[1:]}. {narrower}"
-    return join(tag("p", sentences), _shown(held_out(document, names)))
+    runs = names(findings)
+    return _present(sentences, held_out(document, runs), *figures(findings, TEST, runs))
 
 
-# The tasks
-
-
-def task(findings: Findings, scores: TaskFindings) -> Html:
+def task(findings: Findings, scores: TaskFindings) -> list[Block]:
     """A task's score from the study's law of the loss: the law, the held-out runs, and what to doubt."""
-    heading = tag("h3", scores.task)
-    if scores.document is None:
-        return join(heading, tag("p", f"No law of the score: {scores.reason}."))
     document = scores.document
-    names = {row["run"]: row["name"] for row in findings.rows}
-    law = tag("span", formula(document["formula"]), class_="formula")
-    runs = plural(document["n"], "finetuned run")
-    sentence = join(law, f" ({document['citation']}), its second step fitted to {runs}. ")
-    tested = document["held_out"]
-    covered = None if tested is None else coverage(tested)
+    if document is None:
+        return [Heading(scores.task), f"No law of the score: {scores.reason}."]
+    covered = coverage(document["held_out"]) if document["held_out"] else None
     test = f"{covered[0].upper()}{covered[1:]}." if covered else "No held-out run has a score."
+    law = tag("span", formula(document["formula"]), class_="formula")
+    fit = f" ({document['citation']}), its second step fitted to {plural(document['n'], 'finetuned run')}. {test}"
     second = {
         key: {name: value for name, value in document[key].items() if name.startswith(PREFIX)}
         for key in ("estimates", "intervals", "units")
     }
     doubts = [*document["not_identified"], *document["unreliable"]]
-    return join(
-        heading,
-        tag("p", sentence, test),
-        _shown(held_out(document, names)),
-        _shown(fitted({**document, **second})),
-        _shown(predictions(document)),
-        tag("ul", *(tag("li", doubt) for doubt in doubts)) if doubts else None,
+    return _present(
+        Heading(scores.task),
+        join(law, fit),
+        held_out(document, names(findings)),
+        fitted({**document, **second}),
+        predictions(document),
+        Items(doubts) if doubts else None,
+        *figures(findings, filter(None, [scores.picture]), names(findings)),
     )
 
 
-# Rows compared
+def rows(findings: Findings) -> list[Block]:
+    """The loss of each row relative to the first at each size, and each row's exponents where there is a law."""
+    document, pairs = findings.document or {}, advantages(findings)
+    if not pairs:
+        return []
+    sizes, rows = sorted({size for _, size in pairs}), dict.fromkeys(row for row, _ in pairs)
+    cells = [[row, *(scatter(pairs[row, size]) if (row, size) in pairs else "" for size in sizes)] for row in rows]
+    baseline = findings.rows[0]["row"]
+    caption = f"Loss over that of {baseline}, less one; ± the standard deviation between pairs of one size."
+    table = Table(caption, ("row", *(f"N = {short(size)}" for size in sizes)), cells)
+    return [*([exponents(document["rows"])] if "rows" in document else []), table]
 
 
-def advantages_table(findings: Findings, advantages: Sequence[Advantage]) -> Html:
-    sizes = sorted({advantage.size for advantage in advantages})
-    cells = {(advantage.row, advantage.size): str(advantage) for advantage in advantages}
-    names = dict.fromkeys(advantage.row for advantage in advantages)
-    heads = ("row", *(f"N = {short(size)}" for size in sizes))
-    caption = (
-        f"Loss over that of {findings.rows[0]['row']}, less one; ± the standard deviation between pairs of one size."
-    )
-    return table(caption, heads, [(name, *(cells.get((name, size), "") for size in sizes)) for name in names])
-
-
-def exponents_table(rows: Mapping[str, Any]) -> Html:
-    names = list(dict.fromkeys(line["name"] for line in rows["exponents"]))
-    exponents = {(line["row"], line["name"]): line for line in rows["exponents"]}
-    first = rows["baseline"]
-    heads = ("row", *(part for name in names for part in (exponent(name), "interval", f"less that of {first}")))
-    body = [
-        (row, *(cell for name in names for cell in _exponent(exponents[row, name])))
-        for row in dict.fromkeys(line["row"] for line in rows["exponents"])
+def exponents(rows: Mapping[str, Any]) -> Table:
+    """The exponents of each row, and their differences from the first row's."""
+    lines = {(line["row"], line["name"]): line for line in rows["exponents"]}
+    kinds = list(dict.fromkeys(name for _, name in lines))
+    heads = [
+        "row",
+        *(part for name in kinds for part in (exponent(name), "interval", f"less that of {rows['baseline']}")),
     ]
-    compute = "γ = αβ/(α + β) is that of compute spent best. " if COMPUTE in names else ""
-    return table(f"Exponents of each row’s law, with one floor for all. {compute}", heads, body)
+    cells = {row: [row] for row, _ in lines}
+    for (row, _), line in lines.items():
+        value = significant(line["estimate"], line["low"], line["high"])
+        cells[row] += [value, ends(line), difference(line) if line["difference"] else ""]
+    compute = " γ = αβ/(α + β) is that of compute spent best." if COMPUTE in kinds else ""
+    return Table(f"Exponents of each row’s law, with one floor for all.{compute}", heads, list(cells.values()))
 
 
-def _exponent(line: Mapping[str, Any]) -> tuple[str, str, str]:
-    value = significant(line["estimate"], line["low"], line["high"])
-    return value, ends(line), difference(line) if line["difference"] else ""
+def runs(findings: Findings, record: Record, store: PurePosixPath | None) -> Table:
+    """Every planned run."""
+    cells = []
+    for row in findings.rows:
+        run, own = row["run"], record.runs[row["run"]]
+        loss = row["loss"] if row["status"] == "finished" else None
+        expected = None if loss is None else findings.predicted_loss(row)
+        cells.append(
+            [
+                row["name"] if store is None else tag("a", row["name"], href=str(store / run / "spec.json")),
+                own["state"] or "",
+                *(short(row[name]) for name in ("N", "D")),
+                scientific(row["C"]),
+                "" if loss is None else f"{loss:.4f}",
+                "" if loss is None or expected is None else signed(loss / expected - 1),
+                f"{row['lr']:g}",
+                str(row["seed"]),
+                own["time"] or "",
+                tag("a", "open", href=own["address"]) if (own["address"] or "").startswith("http") else "",
+            ]
+        )
+    heads = ["run", "state", "N", "D", "C (FLOPs)", "loss", "off the law", "lr", "seed", "time", "W&B"]
+    if not any(line[-1] for line in cells):
+        heads, cells = heads[:-1], [line[:-1] for line in cells]
+    caption = "Every planned run. “Off the law”: the observed loss over the law’s, less one."
+    ids = [f"run-{row['run']}" for row in findings.rows]
+    return Table(caption, heads, cells, (0, 1, 10), ids=ids)
 
 
-# Reliability
+def trust(findings: Findings, document: Document) -> list[Block]:
+    """Every doubt in a sentence, the fit in figures, the residuals, and how the runs were trained."""
+    doubts = [*document["not_identified"], *unreliable(document)]
+    none = "Every parameter is identified, and the residuals give no reason to doubt the intervals."
+    noise, condition = document["seed_noise"], document["condition_number"]
+    fit = {
+        "starts that agree": f"{document['starts_agreeing']:.0%} of those refined reach one optimum",
+        "objective": f"{document['objective_kind']}, {document['objective']:.4g}",
+        "points, parameters": f"{document['n']}, {document['n'] - document['degrees_of_freedom']}",
+        "scale of the residuals": percent(document["residual_scale"]),
+        "scatter between seeds": "not measured: no two runs differ in their seed alone"
+        if noise is None
+        else percent(noise),
+        "condition number": "unbounded" if condition is None else f"{condition:.3g}",
+        "largest leverage of a run": f"{document['largest_leverage']:.2f}",
+    }
+    setup: list[Block] = (
+        [Heading("Setup"), Pairs(dict(sorted(document["setup"].items())))] if document.get("setup") else []
+    )
+    residuals = figures(findings, DOUBT, names(findings))
+    return [Items(doubts) if doubts else none, Pairs(fit), *residuals, *setup]
 
 
-def trust(document: Mapping[str, Any]) -> Html:
-    return join(diagnostics(document), setup(document))
+def made(findings: Findings, record: Record) -> list[Block]:
+    """What the study took, on what, with which versions, and the words that repeat it."""
+    repeat = "This command trains what is missing and comes to the same points; with all runs done it only fits."
+    return [
+        Pairs(dict(sorted(record.circumstances.items()))),
+        repeat,
+        Code(record.command),
+        Heading("The study's question"),
+        Code(study_yaml(findings)),
+    ]
 
 
-# Files of the page
-
-
-def beside(findings: Findings) -> Html:
-    """The other files of the report."""
-    files = ["points.csv"] + (["fit.json"] if findings.document is not None else [])
-    figures = f"; the figures as {' and '.join(kind[1:].upper() for kind in FIGURES)}" if findings.pictures else ""
-    links = [tag("a", name, href=name) for name in files]
-    return join(links[0], *(join(", ", link) for link in links[1:]), figures)
-
-
-def _shown(figures: Table | None) -> Html | None:
-    """A table of the law's document, with a minus sign before negative numbers."""
-    if figures is None:
-        return None
-    rows = [[re.sub(r"^-(?=\d)", "−", cell) for cell in row] for row in figures.rows]
-    notes = [tag("p", note, class_="quiet") for note in figures.notes]
-    return join(table(figures.caption, figures.titles, rows, figures.words), *notes)
+def files(findings: Findings) -> Html:
+    """Links to the files beside the page."""
+    links = [tag("a", name, href=name) for name in ["points.csv"] + (["fit.json"] if findings.document else [])]
+    return join(links[0], *(join(", ", link) for link in links[1:]))

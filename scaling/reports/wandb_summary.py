@@ -21,34 +21,24 @@ REPORTED = "the report has everything"
 def mirror(findings: Findings, page: Path, ledger: Ledger, plan: Plan) -> None:
     """Show the findings in W&B where the study's runs are shown there; a later call shows them in the same place."""
     name = plan.question.name
-    given = {
-        "name": name,
-        "id": f"study-{sha256(' '.join(run.run for run in plan.runs).encode()).hexdigest()[:16]}",
-        "job_type": "study",
-        "config": {"question": plan.question.question, "base": plan.question.base, "laws": list(plan.question.laws)},
-    }
+    config = {"question": plan.question.question, "base": plan.question.base, "laws": list(plan.question.laws)}
+    runs = sha256(" ".join(run.run for run in plan.runs).encode()).hexdigest()
 
     def show() -> None:
-        run = _opened(ledger, plan, given)
+        run = _opened(ledger, plan, name=name, id=f"study-{runs[:16]}", job_type="study", config=config)
         if run is not None:
+            import wandb
+
             run.summary.update(headline(findings))
-            run.log(_shown(findings, page))
+            table = wandb.Table(columns=list(findings.rows[0]), data=[[*row.values()] for row in findings.rows])
+            images = {f"figures/{key}": wandb.Image(str(page.with_name(f"{key}.png"))) for key in findings.pictures}
+            run.log({"points": table, "report": wandb.Html(str(page), inject=False), **images})
             run.finish()
 
     tried("W&B", show, REPORTED)
 
 
-def _shown(findings: Findings, page: Path) -> dict[str, Any]:
-    import wandb
-
-    points = wandb.Table(columns=list(findings.rows[0]))
-    for row in findings.rows:
-        points.add_data(*row.values())
-    pictures = {f"figures/{name}": wandb.Image(str(page.with_name(f"{name}.png"))) for name in findings.pictures}
-    return {"points": points, "report": wandb.Html(str(page), inject=False), **pictures}
-
-
-def _opened(ledger: Ledger, plan: Plan, given: Mapping[str, Any]) -> Any:
+def _opened(ledger: Ledger, plan: Plan, **choices: Any) -> Any:
     """A W&B run in the study's group; None where W&B is disabled."""
     config, name = plan.runs[0].experiment.config, plan.question.name
     how, folder = mode(config), ledger.study_folder(name) / "wandb"
@@ -57,10 +47,8 @@ def _opened(ledger: Ledger, plan: Plan, given: Mapping[str, Any]) -> Any:
     import wandb
 
     folder.mkdir(exist_ok=True)
-    project = config["log.project"] or "scaling"
-    resume = "allow" if how == "online" else None
-    where = {"project": project, "group": name, "mode": how, "dir": str(folder), "resume": resume}
-    return wandb.init(**where, **given, settings=settings())
+    where = {"project": config["log.project"] or "scaling", "group": name, "mode": how, "dir": str(folder)}
+    return wandb.init(**where, resume="allow" if how == "online" else None, **choices, settings=settings())
 
 
 class LiveMirror:
@@ -72,7 +60,7 @@ class LiveMirror:
         tried("W&B", lambda: self._open(ledger, plan), REPORTED)
 
     def _open(self, ledger: Ledger, plan: Plan) -> None:
-        self._run = _opened(ledger, plan, {"name": f"{plan.question.name} (live)", "job_type": "watch"})
+        self._run = _opened(ledger, plan, name=f"{plan.question.name} (live)", job_type="watch")
 
     def log(self, look: Mapping[str, Any]) -> None:
         """One look, where a further run has finished."""
@@ -100,10 +88,7 @@ def headline(findings: Findings) -> dict[str, Any]:
     for name, interval in document["intervals"].items():
         summary |= {f"{name}/low": interval["low"], f"{name}/high": interval["high"]}
     summary["not_identified"] = list(document["not_identified"])
-    if document["held_out"] is not None:
-        summary |= {
-            f"held_out/{name}": document["held_out"][name] for name in ("largest_relative_error", "covered", "level")
-        }
-    if "entropy" in document:
-        summary |= {f"entropy/{name}": value for name, value in document["entropy"].items()}
+    tested, entropy = document["held_out"] or {}, document.get("entropy", {})
+    summary |= {f"held_out/{name}": tested.get(name) for name in ("largest_relative_error", "covered", "level")}
+    summary |= {f"entropy/{name}": value for name, value in entropy.items()}
     return {name: value for name, value in summary.items() if value is not None}

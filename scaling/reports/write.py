@@ -1,28 +1,37 @@
-"""Write a study's report: the page, and with it its points, its fit and its figures."""
+"""Write a study's report: the page with its points, its fit and its figures; keep a copy; fit a copy again."""
 
 from __future__ import annotations
 
 import fcntl
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
-from typing import TYPE_CHECKING
+from dataclasses import asdict
+from hashlib import sha256
+from importlib.resources import files as resources
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Any
 
 from scaling import atomic
-from scaling.errors import plural
+from scaling.errors import ScalingError, plural
 from scaling.ledger import Ledger
 from scaling.ledger.document import disk
-from scaling.reports.keep import keep
-from scaling.reports.page import page, record
-from scaling.reports.setup import setup
-from scaling.studies.findings import Findings, Tell, find, nothing
+from scaling.printing import Html, csv_rows, join, tag
+from scaling.reports.answer import answer, tested, unreliable
+from scaling.reports.figures import figures, of_law
+from scaling.reports.markup import Block, Code, Items, Pairs, shell, to_html, to_markdown
+from scaling.reports.provenance import Record, record, setup, study_yaml
+from scaling.reports.sections import STORE, counts, files, names, sections, summary
+from scaling.studies.findings import FIGURES, FIT, Findings, Tell, find, nothing, read_fit
 from scaling.studies.plan import newest
 from scaling.studies.points import rows
+from scaling.studies.question import read
 
 if TYPE_CHECKING:
     from scaling.studies.plan import Plan
 
 LOCK = "report.lock"
+PAGE, POINTS, PARAGRAPH, RECORD = "index.html", "points.csv", "README.md", "record.json"
 
 
 def write(ledger: Ledger, plan: Plan, tell: Tell = nothing, kept: Path | None = None) -> tuple[Findings, Path]:
@@ -34,8 +43,16 @@ def write(ledger: Ledger, plan: Plan, tell: Tell = nothing, kept: Path | None = 
     folder = ledger.study_folder(plan.question.name)
     with _locked(folder / LOCK, tell):
         plan = newest(ledger, plan)
-        findings, path = _write(ledger, plan, folder / "report", tell)
-        return findings, path if kept is None else keep(findings, path, ledger, plan, kept) / path.name
+        if any(ledger.result(run.run) is not None for run in plan.runs):
+            tell(f"read {plural(len(plan.runs), 'run')}")
+        table = rows(ledger, plan)
+        finished = [row["run"] for row in table if row["status"] == "finished"]
+        answers = setup([ledger.spec(run) for run in finished], [ledger.result(run) for run in finished])
+        findings = find(plan.question, table, folder / "report", answers, tell)
+        tell("write the page")
+        known, written = record(findings, ledger, plan), folder / "report" / PAGE
+        atomic.write(written, page(findings, known))
+        return findings, written if kept is None else keep(findings, known, written.parent, kept) / PAGE
 
 
 @contextmanager
@@ -55,14 +72,121 @@ def _locked(path: Path, tell: Tell) -> Iterator[None]:
         yield
 
 
-def _write(ledger: Ledger, plan: Plan, folder: Path, tell: Tell) -> tuple[Findings, Path]:
-    if any(ledger.result(run.run) is not None for run in plan.runs):
-        tell(f"read {plural(len(plan.runs), 'run')}")
-    table = rows(ledger, plan)
-    finished = [row["run"] for row in table if row["status"] == "finished"]
-    answers = setup([ledger.spec(run) for run in finished], [ledger.result(run) for run in finished])
-    findings = find(plan.question, table, folder, answers, tell)
-    tell("write the page")
-    path = folder / "index.html"
-    atomic.write(path, page(findings, record(findings, ledger, plan)))
-    return findings, path
+# A copy that is read without its ledger
+
+
+def keep(findings: Findings, known: Record, source: Path, folder: Path) -> Path:
+    """Copy the report in `source` to FOLDER/NAME, with the study's YAML, the record and a paragraph on its result."""
+    target = folder / findings.question.name
+    atomic.write(target / f"{target.name}.yaml", study_yaml(findings))
+    _write_copy(findings, known, target)
+    pictures = (name + kind for name in findings.pictures for kind in FIGURES)
+    for name in (POINTS, *([FIT] if findings.document else []), *pictures):
+        shutil.copyfile(source / name, target / name)
+    atomic.write_json(target / RECORD, {**asdict(known), "points": _hash(target / POINTS)})
+    return target
+
+
+def is_kept(folder: Path) -> bool:
+    return all((folder / name).is_file() for name in (PAGE, POINTS, RECORD, f"{folder.name}.yaml"))
+
+
+def fit_again(folder: Path, tell: Tell = nothing) -> tuple[Findings, Path]:
+    """A kept report with its law fitted again to the points it keeps. What only the ledger knew is in record.json."""
+    points, rows = folder / POINTS, None
+    try:
+        kept = atomic.read_json(folder / RECORD)
+        digest = kept.pop("points")
+        known = Record(**kept)
+        if digest == _hash(points):
+            rows = [{name: _value(name, text) for name, text in row.items()} for row in csv_rows(points.read_text())]
+            _ = [(own["state"], own["time"], own["address"]) for own in (known.runs[row["run"]] for row in rows)]
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        fix = "keep the report of its ledger again"
+        raise ScalingError(f"the record is damaged: {error}", file=folder / RECORD, fix=fix) from None
+    if rows is None:
+        fix = "put the file back as it was kept, or keep the report of its ledger again"
+        raise ScalingError("these are not the points of the kept report", file=points, fix=fix)
+    question, before = read(str(folder / f"{folder.name}.yaml")), read_fit(folder / FIT) or {}
+    findings = find(question, rows, folder, before.get("setup"), tell)
+    _write_copy(findings, known, folder)
+    return findings, folder / PAGE
+
+
+def _hash(path: Path) -> str:
+    return sha256(path.read_bytes()).hexdigest()
+
+
+def _value(name: str, text: str) -> Any:
+    """A cell as it was before it was written: a number, a text, or None."""
+    for kind in (int, float) if name not in ("run", "name", "row") else ():
+        try:
+            value = kind(text)
+        except ValueError:
+            continue
+        if str(value) == text:
+            return value
+    return text or None
+
+
+def _write_copy(findings: Findings, known: Record, folder: Path) -> None:
+    atomic.write(folder / PAGE, page(findings, known, store=None))
+    answered, document = answer(findings), findings.document or {}
+    test, doubts = tested(document), unreliable(document) if document else []
+    shown = [section for section in sections(findings, known, None) if section.key in ("test", "tasks")]
+    blocks: list[Block] = [
+        join("# ", f"{findings.question.name}: {answered.standing}"),
+        join("**", findings.question.question, "**"),
+        join(answered.sentence, f" {test}" if test else None),
+        *([Items(doubts)] if doubts else []),
+        *(block for section in shown for block in section.blocks),
+        Pairs(dict(sorted(known.circumstances.items()))),
+        Code(known.command),
+        *figures(findings, of_law(findings)[:1], names(findings)),
+        Html(
+            f"[The page]({PAGE}), the [study]({folder.name}.yaml), and its [points]({POINTS})"
+            + (", with the [fit](fit.json)." if document else ".")
+        ),
+    ]
+    atomic.write(folder / PARAGRAPH, to_markdown(blocks))
+
+
+# The page
+
+
+def page(findings: Findings, known: Record, store: PurePosixPath | None = STORE) -> str:
+    """One HTML file that opens from a disk without a network; the same bytes for the same runs.
+
+    No text in it can act as markup or as script. Without a `store` the runs lead to no settings.
+    """
+    study, answered = findings.question.name, answer(findings)
+    doubts, test = unreliable(findings.document) if findings.document else [], tested(findings.document)
+    kind = "standing" if answered.standing in ("identified", "compared") else "standing warn"
+    header = tag(
+        "header",
+        tag(
+            "p",
+            tag("span", answered.standing, class_=kind),
+            tag("a", plural(len(doubts), "doubt"), href="#trust") if doubts else None,
+            *(tag("span", text) for text in (f"scaling study “{study}”", counts(findings), known.day) if text),
+            class_="kicker",
+        ),
+        tag("h1", findings.question.question),
+        tag("p", answered.sentence, class_="answer"),
+        tag("p", test, class_="answer") if test else None,
+        tag("dl", *(_figure(*entry) for entry in summary(findings, known)), class_="key"),
+    )
+    parts = (
+        tag("section", tag("h2", section.title, id=section.key), to_html(section.blocks), aria_labelledby=section.key)
+        for section in sections(findings, known, store)
+    )
+    footer = tag("footer", "Made by scaling from the ledger of this study. With this page: ", files(findings), ".")
+    skip = tag("a", "To the report", href="#main", class_="skip")
+    style = (resources("scaling.reports") / "page.css").read_text(encoding="utf-8")
+    body = join(skip, header, tag("main", *parts, id="main", tabindex=-1), footer)
+    return shell(f"{study} — scaling study", body, style)
+
+
+def _figure(name: str, figure: str, remarks: list[str]) -> Html:
+    notes = (tag("dd", remark) for remark in remarks if remark)
+    return tag("div", tag("dt", name), tag("dd", figure, class_="figure"), *notes)

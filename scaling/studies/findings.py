@@ -38,7 +38,6 @@ class TaskFindings:
     task: str
     document: Mapping[str, Any] | None = None
     picture: str | None = None
-    caption: str = ""
     reason: str | None = None
 
     def to_json(self) -> dict[str, Any]:
@@ -159,7 +158,7 @@ def _split(points: Points) -> tuple[Points, Points | None]:
 
 def _of_task(question: Question, name: str, points: Points, task: str) -> tuple[TaskFindings, Picture]:
     """A task's score from the study's law of the loss and a sigmoid, held out and drawn as the study's law is."""
-    from scaling.figures import caption, curves_of_law
+    from scaling.figures import curves_of_law
     from scaling.laws import composed, fit_two_steps, named
     from scaling.laws.examine import examine
     from scaling.laws.points import group_of
@@ -176,7 +175,7 @@ def _of_task(question: Question, name: str, points: Points, task: str) -> tuple[
     targets = [dict(question.target)] if set(question.target) == set(form.inputs) else []
     document = examine(both, held_out=test, targets=targets).document
     (title, picture), *_ = curves_of_law(both.task, test).items()
-    return TaskFindings(task, document, f"{task}_{title}", caption(both.task.points, both.task.form.inputs)), picture
+    return TaskFindings(task, document, f"{task}_{title}"), picture
 
 
 def _scored(points: Points, task: str) -> Points:

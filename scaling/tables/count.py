@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from math import log2
 
 from scaling.config import Config
 from scaling.cost import cost
@@ -13,11 +12,9 @@ from scaling.errors import ScalingError
 from scaling.model.parameters import parameters
 from scaling.model.tuned import blank, tune
 from scaling.schema import kinds
-from scaling.tables.ops import dependence, mixer_flops, ops
+from scaling.tables.ops import dependence, ops
 from scaling.tables.table import Row, Table
 from scaling.training.values import batch_size, sized
-
-GROWTH = "_growth"
 
 
 @dataclass(frozen=True)
@@ -46,44 +43,24 @@ def _counted(table: Table, row: Row, config: Config) -> Counted:
             model = config.build("model", config["size"])
             tune(model, config.tree)
         operations = ops(config, model)
-        measured = _measured(config, table.measures)
+        measured: dict[str, float] = {**dependence(config)} if {"sequential", "path"} & set(table.measures) else {}
+        if "training" in table.measures:
+            measured["training"] = _training_flops(config)
     except ScalingError as error:
         raise ScalingError(f"row {row.name!r}: {error}", code=error.code) from None
     by_slot: Counter[str] = Counter()
     for spec, parameter in parameters(model):
         by_slot[spec.slot] += parameter.numel()
+    measured = {name: measured[name] for name in table.measures}
     return Counted(row, by_slot.total(), by_slot, operations.mesh, operations.flops, measured)
-
-
-def _measured(config: Config, names: Sequence[str]) -> dict[str, float]:
-    """The measures of these names. A growth is the power of the length, from half of it on."""
-    growing = {name.removesuffix(GROWTH) for name in names if name.endswith(GROWTH)}
-    values: dict[str, float] = {**_of_mixers(config, {*growing, *names})}
-    if growing:
-        half = _of_mixers(config.varied({"size.length": config["size.length"] // 2}), growing)
-        for name in growing:
-            if not half[name]:
-                fix = "take a block with such a mixer"
-                raise config.error("model.block", "it has no mixer with products", fix)
-            values[name + GROWTH] = log2(values[name] / half[name])
-    if "training" in names:
-        values["training"] = _training_flops(config)
-    return {name: values[name] for name in names}
-
-
-def _of_mixers(config: Config, names: Collection[str]) -> dict[str, int]:
-    """The sequential steps and the path, and the operations of the mixers, as far as they are named."""
-    values = dependence(config) if {"sequential", "path"}.intersection(names) else {}
-    return values | ({"operations": mixer_flops(config)} if "operations" in names else {})
 
 
 def _training_flops(config: Config) -> int:
     """The FLOPs of `trainer.max_steps` updates, forward and backward: those of a window's tokens times a batch's."""
     steps, size = config["trainer.max_steps"], batch_size(config)
     if steps is None:
-        raise ScalingError(
-            "training FLOPs are those of trainer.max_steps", key="trainer.max_steps", fix="set it in the table"
-        )
+        what, key = "training FLOPs are those of trainer.max_steps", "trainer.max_steps"
+        raise ScalingError(what, key=key, fix="set it in the table")
     of_window = cost(config)
     sides = 2 if kinds("model")[config["model.kind"]].family == "encoder_decoder" else 1  # type: ignore[attr-defined]
     tokens = size.before(steps) * of_window.tokens if size.tokens is None else steps * sides * size.tokens

@@ -7,7 +7,6 @@ two sizes of a study, our runs and the paper's figures, or two kept tables.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -20,22 +19,19 @@ from scaling.errors import ScalingError
 from scaling.printing import Table as Shown
 from scaling.printing import short
 from scaling.studies.tasks import SCORE
-from scaling.tables.downstream import merge
-from scaling.tables.results import FINISHED, Results, read_csv
+from scaling.tables.document import columns_of
+from scaling.tables.results import FINISHED, Results, number_of, read_csv
 from scaling.tables.statistics import LEVEL, compare
 from scaling.tables.table import Table
 
 DRAWS, SEED = 1000, 0
-SEPARATED = 0.95
-"""The probability, by the seeds of the small scale, from which a pair counts as separated there."""
 FEWEST = 5
 """Rows from which there is an interval."""
 STUDY_COLUMNS = ("row", "loss", "status", "N", "D")
 PUBLISHED = {"early_loss": "the paper's early loss", "final_loss": "the paper's final loss"}
 MEANING = (
     "Decision accuracy is the fraction of pairs whose winner is the same at both, with its 95% interval over rows. By "
-    "the seeds is what noise would leave of it, were the true order the same; separated pairs are those that the seeds "
-    f"of the first scale order with a probability of {SEPARATED:.0%}."
+    "the seeds of the first scale is what noise would leave of it, were the true order the same."
 )
 
 
@@ -71,17 +67,12 @@ class Decision:
     by_seeds: float | None
     """The accuracy that the seeds of the small scale would give, were the true order the same at both; None where no
     row has two runs."""
-    separated: int | None
-    """Pairs that the seeds of the small scale separate."""
-    separated_accuracy: float | None
 
     def cells(self) -> tuple[str, ...]:
         """The decision as a line of a table."""
         bounds = "" if self.low is None else f" ({self.low:.1%} to {self.high:.1%})"
-        separated = "" if self.separated_accuracy is None else f"{self.separated_accuracy:.1%} of {self.separated}"
         by_seeds = "" if self.by_seeds is None else f"{self.by_seeds:.1%}"
-        counts = str(self.rows), str(self.pairs)
-        return (self.small, self.large, *counts, f"{self.accuracy:.1%}{bounds}", by_seeds, separated)
+        return (self.small, self.large, str(self.rows), str(self.pairs), f"{self.accuracy:.1%}{bounds}", by_seeds)
 
 
 def decide(small: Scale, large: Scale, baselines: Mapping[str, str] | None = None) -> Decision | None:
@@ -101,16 +92,12 @@ def decide(small: Scale, large: Scale, baselines: Mapping[str, str] | None = Non
     lead, target = ours[second] - ours[first], theirs[second] - theirs[first]
     won = np.where(lead == 0, 0.5, (lead > 0) == (target > 0))
     low, high = _interval(won, first, second, len(rows))
-    by_seeds, separated, separated_accuracy = None, None, None
+    by_seeds = None
     if (measured := _standard_errors(small, of)) is not None:
         errors, freedom = measured
         order = stdtr(freedom[first], np.abs(lead) / np.hypot(errors[first], errors[second]))
-        apart = order >= SEPARATED
-        by_seeds, separated = float(order.mean()), int(apart.sum())
-        separated_accuracy = float(won[apart].mean()) if separated else None
-    accuracy = float(won.mean())
-    names = small.name, large.name
-    return Decision(*names, len(rows), len(first), ties, accuracy, low, high, by_seeds, separated, separated_accuracy)
+        by_seeds = float(order.mean())
+    return Decision(small.name, large.name, len(rows), len(first), ties, float(won.mean()), low, high, by_seeds)
 
 
 def _standard_errors(scale: Scale, of: Mapping[str, str]) -> tuple[np.ndarray, np.ndarray] | None:
@@ -173,7 +160,7 @@ def decisions(table: Table, results: Results, larger: Scale | None = None) -> li
     elif not score:
         early_paper, final_paper = (papers(name, column) for column, name in PUBLISHED.items())
         pairs += [(scale, final_paper, loss_baselines) for scale in (early, final, early_paper)]
-    for column in merge(table.downstream, results.downstream) if larger is None else ():
+    for column in columns_of(table, results) if larger is None else ():
         scores = ours(f"our {column.title}", results.values(column.name + SCORE), higher_is_better=True)
         paper = papers(f"the paper's {column.heading}", column.published, higher_is_better=True)
         pairs += [(final, scores, loss_baselines), (scores, paper, baselines)]
@@ -194,7 +181,7 @@ def of_study(path: Path, rows: Collection[str]) -> list[Decision]:
         size = "width" if "width" in line else "N"
         if line["status"] == FINISHED and line["row"] in rows:
             columns = "loss", size if line[size] else "N", "D"
-            loss, value, D = (_number(line, name, path, number) for name in columns)
+            loss, value, D = (number_of(line, name, float, path, number) for name in columns)
             cells.setdefault((value, D), {}).setdefault(line["row"], []).append(loss)
     if not cells:
         raise ScalingError("no run of a row of the table is finished", file=path, fix="`scaling study` trains them")
@@ -202,20 +189,9 @@ def of_study(path: Path, rows: Collection[str]) -> list[Decision]:
     return [decision for small in scales[:-1] if (decision := decide(small, scales[-1])) is not None]
 
 
-def _number(line: Mapping[str, str], name: str, path: Path, number: int) -> float:
-    try:
-        value = float(line[name])
-    except ValueError:
-        value = math.nan
-    if not math.isfinite(value):
-        what, fix = "is not a number", "correct the cell"
-        raise ScalingError(what, file=path, line=number, key=name, value=line[name], fix=fix)
-    return value
-
-
 def shown(made: Sequence[Decision]) -> list[Shown]:
     """The decisions as a table of text."""
-    heads = ("decided by", "for", "rows", "pairs", "decision accuracy", "by the seeds", "of separated pairs")
+    heads = ("decided by", "for", "rows", "pairs", "decision accuracy", "by the seeds")
     ties = [f"{decision.ties} pairs have no winner in {decision.large}." for decision in made if decision.ties]
     notes = [MEANING, *dict.fromkeys(ties)]
     return [Shown("Decisions.", heads, [decision.cells() for decision in made], (0, 1), notes)]

@@ -12,7 +12,7 @@ from typing import Any
 from scaling.errors import plural
 from scaling.studies.tasks import SCORE
 from scaling.tables.count import Counted
-from scaling.tables.downstream import Downstream, merge
+from scaling.tables.downstream import Downstream
 from scaling.tables.results import FINISHED, Results
 from scaling.tables.statistics import Agreement, Comparison, Difference, Mean, agreement, compare
 from scaling.tables.table import Table
@@ -22,9 +22,8 @@ Document = dict[str, Any]
 
 def document(table: Table, counted: Sequence[Counted], results: Results | None = None) -> Document:
     """The counts of a table's rows, and where there are results, the rows' means, differences and verdicts."""
-    rows: dict[str, Document] = {}
-    for line in counted:
-        rows[line.row.name] = {
+    rows: dict[str, Document] = {
+        line.row.name: {
             "row": line.row.name,
             "heading": line.row.heading,
             "parameters": line.parameters,
@@ -33,6 +32,8 @@ def document(table: Table, counted: Sequence[Counted], results: Results | None =
             "published": dict(line.row.published),
             **({"measured": dict(line.measured)} if line.measured else {}),
         }
+        for line in counted
+    }
     whole: Document = {
         "table": table.name,
         "title": table.title,
@@ -65,11 +66,11 @@ def document(table: Table, counted: Sequence[Counted], results: Results | None =
     agreements = {}
     for column, theirs in table.compares.items():
         means = {row: statistics.mean(own) for row, own in results.values(column).items() if own}
-        agreements[theirs] = _agreement(means, _published(rows, theirs))
-    columns = [
-        _scored(column, results, rows, final, baselines, loss_baselines, ranked=not score)
-        for column in merge(table.downstream, results.downstream)
-    ]
+        agreements[theirs] = agreement(means, _published(rows, theirs))
+    # A loss is ranked with the scores where both have one baseline.
+    losses = {row: mean.value for row, mean in final.means.items() if row in rows and not score}
+    ranked = {row: loss for row, loss in losses.items() if loss_baselines[row] == baselines[row]}
+    columns = [_scored(column, results, rows, baselines, ranked) for column in columns_of(table, results)]
     whole |= {
         "judged_by": table.judged_by,
         "studies": list(results.studies),
@@ -84,35 +85,35 @@ def document(table: Table, counted: Sequence[Counted], results: Results | None =
     return whole | {"said": _notes(table, whole)}
 
 
+def columns_of(table: Table, results: Results) -> list[Downstream]:
+    """The columns of a table, and those that were measured; where a column is both, its published one is the table's
+    present one.
+    """
+    columns = {column.name: replace(column, metric=None) for column in table.downstream}
+    for column in results.downstream:
+        present = columns.get(column.name, column)
+        columns[column.name] = replace(column, heading=present.heading, published=present.published)
+    return list(columns.values())
+
+
 def _scored(
     column: Downstream,
     results: Results,
     rows: Mapping[str, Document],
-    final: Comparison,
     baselines: Mapping[str, str],
-    loss_baselines: Mapping[str, str],
-    *,
-    ranked: bool,
+    losses: Mapping[str, float],
 ) -> Document:
-    """A column of scores, which the rows get too. A loss is ranked with the scores where both have one baseline."""
+    """A column of scores, which the rows get too."""
     values = {row: scores for row, scores in results.values(column.name + SCORE).items() if scores}
     comparison = compare(values, baselines, higher_is_better=True)
     for row in values.keys() & rows.keys():
-        mean = {"mean": _plain(comparison.means.get(row))}
-        rows[row].setdefault("downstream", {})[column.name] = {
-            "scores": values[row],
-            **mean,
-            **_difference(comparison, row),
-        }
+        mean, difference = _plain(comparison.means.get(row)), _difference(comparison, row)
+        scored = rows[row].setdefault("downstream", {})
+        scored[column.name] = {"scores": values[row], "mean": mean, **difference}
     means = {row: mean.value for row, mean in comparison.means.items()}
-    losses = {
-        row: mean.value
-        for row, mean in final.means.items()
-        if ranked and row in rows and loss_baselines[row] == baselines[row]
-    }
-    agreements = {
-        "published": _agreement(means, _published(rows, column.published)),
-        "loss": _agreement(losses, means),
+    agreements: dict[str, Agreement | None] = {
+        "published": agreement(means, _published(rows, column.published)),
+        "loss": agreement(losses, means),
     }
     return {
         **(column if values else replace(column, metric=None)).to_json(),
@@ -122,12 +123,6 @@ def _scored(
         "own_scatter": list(comparison.strange),
         "agreement": {name: agreed and vars(agreed) for name, agreed in agreements.items()},
     }
-
-
-def _agreement(ours: Mapping[str, float], theirs: Mapping[str, float]) -> Agreement | None:
-    """The rank correlation over the rows that have both figures."""
-    rows = [row for row in ours if row in theirs]
-    return agreement([ours[row] for row in rows], [theirs[row] for row in rows])
 
 
 def _published(rows: Mapping[str, Document], column: str | None) -> dict[str, float]:
@@ -160,45 +155,30 @@ def _pools(comparison: Comparison) -> dict[str, Document | None]:
 def _notes(table: Table, whole: Document) -> list[str]:
     """The notes below the table: the basis of its figures, and what is missing."""
     rows, studies = whole["rows"], whole["studies"]
-    notes = []
-    if scatter := _scatter(whole["pools"]):
-        corrected = f"verdicts are after Holm's correction over {plural(whole['compared'], 'row')}"
-        notes.append(f"Intervals are of 95%, by a standard deviation of {scatter}; {corrected}.")
+    if basis := _basis(whole):
+        notes = [f"Intervals are of 95%, by {basis}."]
     elif studies:
-        notes.append("No row has two finished runs, so no difference can be tested.")
+        notes = ["No row has two finished runs, so no difference can be tested."]
     else:
-        notes.append(f"No study of {table.name} is here: nothing of it was trained.")
+        notes = [f"No study of {table.name} is here: nothing of it was trained."]
     if others := [row for row in whole["pools"] if not table.is_baseline(row)]:
         notes.append(
             f"Losses of two objectives are not of the same tokens: rows of another one than the baseline's are "
             f"compared with the first of them ({'; '.join(others)})."
         )
-    if whole["own_scatter"]:
-        notes.append(
-            f"These scatter more than the rest and are judged by their own runs: {'; '.join(whole['own_scatter'])}."
-        )
     if whole["early_at"] is not None:
-        notes.append(
-            f"Early losses were read at {whole['early_at']:.3g} of the steps, ± the standard deviation of the runs."
-        )
+        at = f"{whole['early_at']:.3g} of the steps"
+        notes.append(f"Early losses were read at {at}, ± the standard deviation of the runs.")
     for column, agreed in whole["agreement"].items():
         title = table.columns.get(column, column.replace("_", " ")).removesuffix(", paper")
         notes.append(f"Rank correlation with the paper's {title} {_ranks(agreed)}.")
-    finished = {row["row"]: row["runs"]["finished"] for row in rows}
-    if studies and (none := [name for name, count in finished.items() if not count]):
-        notes.append(f"Without a finished run: {'; '.join(none)}.")
-    unfinished = [
-        f"{row['row']} ({count} {status})"
+    left = [
+        f"{row['row']} ({', '.join(f'{count} {status}' for status, count in row['runs'].items() if count)})"
         for row in rows
-        for status, count in row["runs"].items()
-        if status not in ("planned", FINISHED)
+        if not row["runs"]["finished"] or row["runs"]["finished"] < row["runs"]["planned"]
     ]
-    if unfinished:
-        notes.append(f"Planned runs that did not finish: {'; '.join(unfinished)}.")
-    counts = [count for name, count in finished.items() if count and not table.is_baseline(name)]
-    usual = statistics.mode(counts) if counts else 0
-    if fewer := [f"{name} ({count})" for name, count in finished.items() if 0 < count < usual]:
-        notes.append(f"With fewer seeds than the usual {usual}: {'; '.join(fewer)}.")
+    if studies and left:
+        notes.append(f"Rows with fewer finished runs than planned: {'; '.join(left).replace(' ()', ' (not planned)')}.")
     for column in whole.get("downstream", ()):
         notes += _notes_of_scores(column, rows)
     return notes
@@ -206,19 +186,12 @@ def _notes(table: Table, whole: Document) -> list[str]:
 
 def _notes_of_scores(column: Document, rows: Sequence[Document]) -> list[str]:
     heading = column["heading"]
-    scores = [(row, row.get("downstream", {}).get(column["name"])) for row in rows]
-    if not any(measured for _, measured in scores):
+    scores = {row["row"]: row.get("downstream", {}).get(column["name"]) for row in rows}
+    if not any(scores.values()):
         return []
-    basis = "no row has two scores, so no difference can be tested"
-    if scatter := _scatter(column["pools"]):
-        corrected = f"verdicts are after Holm's correction over {plural(column['compared'], 'row')}"
-        basis = f"intervals are of 95%, by a standard deviation of {scatter}; {corrected}"
-    notes = [f"{Downstream.of_json(column).title}: {basis}."]
-    if column["own_scatter"]:
-        notes.append(
-            f"{heading}: these scatter more than the rest and are judged by their own runs: "
-            f"{'; '.join(column['own_scatter'])}."
-        )
+    basis = _basis(column)
+    by = f"intervals are of 95%, by {basis}" if basis else "no row has two scores, so no difference can be tested"
+    notes = [f"{Downstream.of_json(column).title}: {by}."]
     if agreed := column["agreement"]["published"]:
         notes.append(f"{heading}: rank correlation of our score with the paper's {_ranks(agreed)}.")
     if agreed := column["agreement"]["loss"]:
@@ -226,21 +199,30 @@ def _notes_of_scores(column: Document, rows: Sequence[Document]) -> list[str]:
         notes.append(f"{heading}: rank correlation of our final loss with our score {_ranks(agreed)}{meaning}.")
     fewer = [
         f"{row['row']} ({count} of {plural(row['runs']['finished'], 'run')})"
-        for row, measured in scores
-        if (count := len(measured["scores"]) if measured else 0) < row["runs"]["finished"]
+        for row in rows
+        if (count := len((scores[row["row"]] or {"scores": ()})["scores"])) < row["runs"]["finished"]
     ]
     return [*notes, *([f"{heading}: not scored: {'; '.join(fewer)}."] if fewer else [])]
 
 
-def _scatter(pools: Mapping[str, Document | None]) -> str:
-    """The standard deviation of a run, for each pool of rows; empty where there is none."""
-    return "; ".join(
+def _basis(compared: Document) -> str:
+    """What the intervals and the verdicts rest on: the standard deviation of a run, for each pool of rows; empty where
+    there is none.
+    """
+    pools = {baseline: pool for baseline, pool in compared["pools"].items() if pool is not None}
+    scatter = "; ".join(
         f"{pool['deviation']:.4f} of a run pooled over "
-        f"{'all rows' if len(pools) == 1 else f'the rows compared with {baseline}'} "
+        f"{'all rows' if len(compared['pools']) == 1 else f'the rows compared with {baseline}'} "
         f"({plural(pool['freedom'], 'degree')} of freedom)"
         for baseline, pool in pools.items()
-        if pool is not None
     )
+    own = (
+        f"; their own runs for {', '.join(compared['own_scatter'])}, which scatter more"
+        if compared["own_scatter"]
+        else ""
+    )
+    correction = f"verdicts are after Holm's correction over {plural(compared['compared'], 'row')}"
+    return f"a standard deviation of {scatter}{own}; {correction}" if pools else ""
 
 
 def _ranks(agreed: Mapping[str, Any]) -> str:

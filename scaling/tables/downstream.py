@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -39,11 +39,6 @@ class Downstream:
         several = f", mean of {len(self.tasks)} tasks" if len(self.tasks) > 1 else ""
         return self.heading if self.metric is None else f"{self.heading} ({self.metric}{several})"
 
-    def is_named(self, word: str) -> bool:
-        """Whether a word is the heading, or the only task."""
-        task = next(iter(self.tasks)) if len(self.tasks) == 1 else None
-        return word in (self.heading, self.name, task, task and name_of(task))
-
     def to_json(self) -> dict[str, Any]:
         """The column without the keys of its runs; tasks by their names, since a path is of one machine."""
         return {**vars(self), "tasks": [name_of(task) for task in self.tasks]}
@@ -51,9 +46,8 @@ class Downstream:
     @staticmethod
     def of_json(column: Mapping[str, Any]) -> Downstream:
         """The column that `to_json` wrote."""
-        return Downstream(
-            column["heading"], {task: {} for task in column["tasks"]}, column["published"], column["metric"]
-        )
+        tasks = {task: {} for task in column["tasks"]}
+        return Downstream(column["heading"], tasks, column["published"], column["metric"])
 
 
 def read(file: TableFile, published: Collection[str]) -> tuple[Downstream, ...]:
@@ -110,21 +104,20 @@ def _published(heading: str, tasks: Sequence[str], published: Collection[str]) -
     return next((name for name in names if name in published), None)
 
 
-def split(words: Iterable[str]) -> list[str]:
-    """The names in words such as `cola,sst2`."""
-    return [name.strip() for word in words for name in word.split(",") if name.strip()]
-
-
-def chosen(own: Sequence[Downstream], names: Iterable[str], published: Collection[str]) -> tuple[Downstream, ...]:
-    """The columns that these words name: `all`, headings or tasks among a table's `own` columns, which keep their keys,
-    and other tasks.
+def chosen(own: Sequence[Downstream], words: Iterable[str], published: Collection[str]) -> tuple[Downstream, ...]:
+    """The columns that words such as `cola,sst2` name: `all`, headings or tasks among a table's `own` columns, which
+    keep their keys, and other tasks.
     """
     own = [column for column in own if column.tasks]
     settings = {task: keys for column in own for task, keys in column.tasks.items()}
+    known: dict[str, list[Downstream]] = {ALL: own}
+    for column in own:
+        only = list(column.tasks) if len(column.tasks) == 1 else []
+        for word in (column.heading, column.name, *only, *map(name_of, only)):
+            known.setdefault(word, [column])
     columns: list[Downstream] = []
-    for name in names:
-        meant = own if name == ALL else [column for column in own if column.is_named(name)][:1]
-        if not meant and name != ALL:
+    for name in (name.strip() for word in words for name in word.split(",") if name.strip()):
+        if name not in known:
             task = next((task for task in settings if name in (task, name_of(task))), name)
             try:
                 named(task)
@@ -132,18 +125,7 @@ def chosen(own: Sequence[Downstream], names: Iterable[str], published: Collectio
                 near = nearest(name, [column.heading for column in own])
                 fix = near if near.startswith("did you mean") else error.fix
                 raise ScalingError(error.what, key="--downstream", value=name, fix=fix) from None
-            heading = name_of(task)
-            meant = [Downstream(heading, {task: settings.get(task, {})}, _published(heading, [task], published))]
-        columns += meant
+            column = _published(name_of(task), [task], published)
+            known[name] = [Downstream(name_of(task), {task: settings.get(task, {})}, column)]
+        columns += known[name]
     return tuple({column.name: column for column in columns}.values())
-
-
-def merge(own: Iterable[Downstream], measured: Iterable[Downstream]) -> list[Downstream]:
-    """The columns of a table, and those that were measured; where a column is both, its published one is the table's
-    present one.
-    """
-    columns = {column.name: replace(column, metric=None) for column in own}
-    for column in measured:
-        present = columns.get(column.name, column)
-        columns[column.name] = replace(column, heading=present.heading, published=present.published)
-    return list(columns.values())

@@ -1,32 +1,39 @@
-"""Forms: a table's document as text for a terminal, Markdown, LaTeX, CSV and HTML."""
+"""Forms: a table's document as a printed table, and as a page that is kept."""
 
 from __future__ import annotations
 
-import html
+import shlex
 import statistics
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
-from scaling import printing
-from scaling.printing import latex_text, markdown_text
+from scaling import atomic
+from scaling.config import find, table_file
+from scaling.errors import ScalingError, plural
+from scaling.printing import Table as Printed
+from scaling.printing import markdown_text, scientific, span
 from scaling.tables.document import Document
-from scaling.tables.downstream import Downstream
+from scaling.tables.downstream import ALL, Downstream
+from scaling.tables.results import MISSING, Results, write_points
 from scaling.tables.table import MEASURES, Table
 
 NOTHING, UNMEASURED = "–", "not measured"
+READING = "reading.md"
 
 
-def columns(table: Table, document: Document) -> list[tuple[str, list[str]]]:
-    """Each title with the cells of all rows, the paper's figures next to ours; no column is empty."""
+def printed(table: Table, document: Document) -> Printed:
+    """The rows under their headings in the paper's order, the paper's figures next to ours; no column is empty."""
     rows, trained = document["rows"], "studies" in document
     typical = statistics.median(row["ops"] for row in rows)  # tera, as the paper prints, or what fits a smaller table
     unit, scale = next((each for each in (("T", 1e12), ("G", 1e9)) if typical >= each[1]), ("M", 1e6))
-    cells: list[tuple[str, list[str]]] = []
+    titles, columns = [""], [[row["row"] for row in rows]]
 
     def add(title: str, cell: Callable[[Document], str | None], of: Sequence[Document] = rows) -> None:
         texts = [NOTHING if (text := cell(row)) is None else text for row in of]
         if set(texts) != {NOTHING}:
-            cells.append((title, texts))
+            titles.append(title)
+            columns.append(texts)
 
     def add_published(title: str, column: str | None, form: str = "{}") -> None:
         add(title, lambda row: _form(row["published"].get(column), form))
@@ -34,9 +41,10 @@ def columns(table: Table, document: Document) -> list[tuple[str, list[str]]]:
     for column, title in table.columns.items():
         add_published(title, column)
     for name in table.measures:
-        add(MEASURES[name], lambda row, name=name: _measured(name, row["measured"][name]))
+        form = "{:.1e}" if name == "training" else "{:,}"
+        add(MEASURES[name], lambda row, name=name, form=form: form.format(row["measured"][name]).replace("e+", "e"))
     add_published("Parameters (M), paper", "params_millions", "{:g}")
-    add("Parameters (M), ours", lambda row: _millions(row["parameters"]))
+    add("Parameters (M), ours", lambda row: f"{(n := row['parameters']) / 1e6:,.{1 if n >= 1e7 else 4}f}")
     add_published("Operations (T), paper", "ops_tera", "{:g}")
     add(f"Operations ({unit}), ours", lambda row: f"{row['ops'] / scale:.3f}")
     add(f"Operations ({unit}), as run", lambda row: f"{row['flops_forward'] / 2 / scale:.3f}")
@@ -58,21 +66,17 @@ def columns(table: Table, document: Document) -> list[tuple[str, list[str]]]:
             add(title, lambda score: _interval(score.get("mean")) or UNMEASURED, scores)
             if any(scores):
                 add(f"{column['heading']}, verdict", lambda score: score.get("verdict"), scores)
-    return cells
+    lines: list[list[str]] = []
+    for place, cells in enumerate(zip(*columns, strict=True)):
+        heading = rows[place]["heading"]
+        if heading and (not place or heading != rows[place - 1]["heading"]):
+            lines.append([heading])
+        lines.append(list(cells))
+    return Printed("", titles, lines)
 
 
 def _form(value: Any, form: str) -> str | None:
     return None if value is None else form.format(value)
-
-
-def _measured(name: str, value: float) -> str:
-    if name == "training":
-        return f"{value:.1e}".replace("e+", "e")
-    return f"{value:.2f}" if name.endswith("_growth") else f"{value:,}"
-
-
-def _millions(parameters: int) -> str:
-    return f"{parameters / 1e6:,.{1 if parameters >= 1e7 else 4}f}"
 
 
 def _early(value: float | None, deviation: float | None) -> str | None:
@@ -90,99 +94,59 @@ def _interval(figure: Mapping[str, Any] | None, form: str = ".4f") -> str | None
     return text if figure["low"] is None else f"{text} ± {(figure['high'] - figure['low']) / 2:.4f}"
 
 
-Lines = tuple[list[str], list[tuple[str, list[list[str]]]], Sequence[str]]
-
-
-def lines(table: Table, document: Document) -> Lines:
-    """The titles, the rows of cells under each heading in the paper's order, and the notes."""
-    cells = columns(table, document)
-    groups: list[tuple[str, list[list[str]]]] = []
-    for row, *texts in zip(document["rows"], *(texts for _, texts in cells), strict=True):
-        if not groups or groups[-1][0] != row["heading"]:
-            groups.append((row["heading"], []))
-        groups[-1][1].append([row["row"], *texts])
-    return ["", *(title for title, _ in cells)], groups, document.get("said", ())
-
-
-def terminal(table: Table, document: Document) -> str:
-    """Columns as wide as their widest cell, for whatever width the terminal scrolls to."""
-    titles, groups, notes = lines(table, document)
-    head, *rest = printing.columns(titles, [row for _, rows in groups for row in rows]).split("\n")
-    text = [table.title, "", head]
-    for heading, rows in groups:
-        text += ["", heading] if heading else []
-        text += [rest.pop(0) for _ in rows]
-    return "\n".join([*text, "", *notes]).rstrip() + "\n"
-
-
-def markdown(table: Table, document: Document) -> str:
-    """GitHub's tables, a heading as a line in bold."""
-    titles, groups, notes = lines(table, document)
-    empty = [""] * (len(titles) - 1)
-    body = [list(map(markdown_text, titles)), ["---", *["---:"] * len(empty)]]
-    for heading, rows in groups:
-        body += [[f"**{markdown_text(heading)}**", *empty]] if heading else []
-        body += [list(map(markdown_text, row)) for row in rows]
-    text = [f"**{markdown_text(table.title)}**", "", *(f"| {' | '.join(row)} |" for row in body)]
-    return "\n".join([*text, "", *(f"- {note}" for note in notes)]).rstrip() + "\n"
-
-
-def latex(table: Table, document: Document) -> str:
-    """A table with a caption and a label, whose tabular is of booktabs."""
-    titles, groups, notes = lines(table, document)
-    body: Iterator[str] = (" & ".join(map(latex_text, row)) + r" \\" for row in (titles, *_rows(groups)))
-    text = [
-        r"\begin{table}",
-        r"\centering",
-        rf"\caption{{{latex_text(table.title)}}}",
-        rf"\label{{tab:{table.name}}}",
-        rf"\begin{{tabular}}{{l{'r' * (len(titles) - 1)}}}",
-        r"\toprule",
-        next(body),
+def keep(table: Table, document: Document, results: Results, page: Path) -> None:
+    """Write a page of Markdown that is read without the ledger; points.csv lies in a folder of its name beside it, and
+    so may reading.md, written by hand, which says what the table shows and is taken into the page.
+    """
+    if not results.studies:
+        what = "nothing of this table was trained, so there is nothing to keep"
+        raise ScalingError(what, key="--keep", value=str(page))
+    file, beside = table_file(table.config), page.with_suffix("")
+    name, reading = file.name.removeprefix("table/"), beside / READING
+    points = f"{beside.name}/points.csv"
+    write_points(results, beside / "points.csv")
+    lines = [
+        f"# {table.title}",
+        f"`scaling table {name} --train {_words(table, results)}`\n({_effort(results, len(file.rows))})",
+        reading.read_text(encoding="utf-8").strip() if reading.exists() else None,
+        "## The table",
+        printed(table, document).markdown(),
+        "\n".join(f"- {markdown_text(note)}" for note in document["said"]),
+        f"[Its runs]({points}) are enough to print it again: `scaling table {name} --from {page.parent / points}`.",
+        "## What was asked",
+        f"```yaml\n{find('table', name).read_text(encoding='utf-8').strip()}\n```",
     ]
-    for heading, rows in groups:
-        text += [r"\midrule"]
-        text += [rf"\multicolumn{{{len(titles)}}}{{l}}{{\emph{{{latex_text(heading)}}}}} \\"] if heading else []
-        text += [next(body) for _ in rows]
-    text += [r"\bottomrule", r"\end{tabular}", r"\end{table}", *(f"% {note}" for note in notes)]
-    return "\n".join(text) + "\n"
+    atomic.write(page, "\n\n".join(line for line in lines if line) + "\n")
 
 
-def _rows(groups: Sequence[tuple[str, list[list[str]]]]) -> Iterator[list[str]]:
-    return (row for _, rows in groups for row in rows)
+def _words(table: Table, results: Results) -> str:
+    """The overrides, the number of seeds, and the option of the tasks that were measured."""
+    planned = {row: len(runs) for row, runs in results.rows.items()}
+    others = max((count for row, count in planned.items() if not table.is_baseline(row)), default=1)
+    words = [*results.settings, f"seeds={{baseline: {planned.get(table.baseline, others)}, others: {others}}}"]
+    measured = [column.name for column in results.downstream if column.metric is not None]
+    if measured:
+        of_all = set(measured) == {column.name for column in table.downstream if column.tasks}
+        words += ["--downstream", ALL if of_all else ",".join(measured)]
+    return " ".join(map(shlex.quote, words))
 
 
-def page(table: Table, document: Document) -> str:
-    """One self-contained table of HTML, without a page around it."""
-    titles, groups, notes = lines(table, document)
-    text = ["<table>", f"<caption>{html.escape(table.title)}</caption>", "<thead>", _html(titles, "th")]
-    text += ["</thead>", "<tbody>"]
-    for heading, rows in groups:
-        text += [f'<tr><th colspan="{len(titles)}">{html.escape(heading)}</th></tr>'] if heading else []
-        text += [_html(row, "td") for row in rows]
-    items = [f"<li>{html.escape(note)}</li>" for note in notes]
-    return "\n".join([*text, "</tbody>", "</table>", *(["<ul>", *items, "</ul>"] if items else [])]) + "\n"
-
-
-def _html(cells: Sequence[str], tag: str) -> str:
-    return "<tr>" + "".join(f"<{tag}>{html.escape(cell)}</{tag}>" for cell in cells) + "</tr>"
-
-
-def flat(figures: Mapping[str, Any], above: str = "") -> dict[str, Any]:
-    """The numbers and texts of nested figures under plain names; lists are left out."""
-    cells: dict[str, Any] = {}
-    for key, value in figures.items():
-        if isinstance(value, dict):
-            cells |= flat(value, f"{above}{key}_")
-        elif not isinstance(value, list) and value is not None:
-            cells[above + key] = value
-    return cells
-
-
-FORMS: dict[str, Callable[[Table, Document], str]] = {
-    "terminal": terminal,
-    "markdown": markdown,
-    "latex": latex,
-    "csv": lambda _, document: printing.csv_text([flat(row) for row in document["rows"]]),
-    "html": page,
-}
+def _effort(results: Results, rows: int) -> str:
+    """How much was trained, on which hardware, in which time. What no run tells is left out."""
+    done = [run for run in results.runs if run["status"] != MISSING]
+    timed = [run["worker_seconds"] for run in done if run["worker_seconds"] is not None]
+    hardware, versions = (
+        "; ".join(dict.fromkeys(run[it] for run in done if run[it])) for it in ("hardware", "versions")
+    )
+    parts = [f"{len(results.rows)} of {plural(rows, 'row')}", f"{len(done)} of {plural(len(results.runs), 'run')} done"]
+    if flops := sum(run["flops"] or 0 for run in done):
+        parts.append(f"{scientific(flops)} FLOPs")
+    if timed:
+        some = "" if len(timed) == len(done) else f" in {len(timed)} of them, the others' is not known,"
+        parts.append(f"{span(sum(timed))} of worker time{some}{hardware and f' on {hardware}'}")
+    if finetuned := [run for run in done if run["finetuning_flops"] is not None]:
+        seconds = sum(run["finetuning_worker_seconds"] or 0 for run in finetuned)
+        flops = scientific(sum(run["finetuning_flops"] for run in finetuned))
+        parts.append(f"{len(finetuned)} of them finetuned in {flops} FLOPs and {span(seconds)}")
+    days = [run["day"] for run in done if run["day"]]
+    return (f"{min(days)}: " if days else "") + ", ".join(parts) + (versions and f"; {versions}")

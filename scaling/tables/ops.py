@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import cycle
 from math import ceil, prod
 from typing import Any, cast
@@ -18,11 +17,10 @@ from torch.utils.flop_counter import flop_registry
 from scaling.batch import Batch
 from scaling.config import Config
 from scaling.cost.count import windows
-from scaling.cost.flops import Watch, flops
+from scaling.cost.flops import Watch
 from scaling.data.source import Rows, Vocabulary
 from scaling.model.families import Decoder
 from scaling.model.family import Family
-from scaling.model.tuned import blank, build_model
 from scaling.nn.contract import MeshCounted
 from scaling.schema import kinds
 from scaling.shape import Shape
@@ -51,14 +49,6 @@ def ops(config: Config, model: Family) -> Ops:
                 replaced.enter_context(_replaced(module, counter))
         model.losses(global_batch(config, model))
     return Ops(counter.mesh, counter.flops)
-
-
-def mixer_flops(config: Config) -> int:
-    """The FLOPs of the mixers in a forward pass over one window."""
-    with blank():
-        model = build_model(config.tree)
-    with torch.no_grad(), torch.device("meta"):
-        return flops(model, partial(model.losses, windows(model, 1)))["mixer"]
 
 
 def global_batch(config: Config, model: Family) -> Batch:

@@ -1,4 +1,4 @@
-"""Results: the planned runs of a table as records, read from a ledger or a file of points, joined, and written.
+"""Results: the planned runs of a table as records, read from a ledger or a file of points, and written.
 
 A record is a dict by the columns of points.csv. A finetuned run has its scores under `NAME_score`, by the names of the
 table's columns of scores.
@@ -7,7 +7,6 @@ table's columns of scores.
 from __future__ import annotations
 
 import csv
-import io
 import json
 import logging
 import math
@@ -24,12 +23,12 @@ from scaling.errors import ScalingError, from_os
 from scaling.ledger import Ledger
 from scaling.ledger.listing import hardware
 from scaling.ledger.run import spans
-from scaling.printing import csv_text
+from scaling.printing import csv_rows, csv_text
 from scaling.studies.question import COMPARED, flat, word_of
 from scaling.studies.tasks import SCORE
 from scaling.tables.downstream import Downstream
 from scaling.tables.table import Table, same_table
-from scaling.training.finetune import goal, name_of
+from scaling.training.finetune import goal
 
 logger = logging.getLogger(__name__)
 
@@ -106,12 +105,6 @@ class Results:
         fractions = [run["early_at"] for run in self.runs if run["early_at"] is not None]
         return statistics.median(fractions) if fractions else None
 
-    def with_columns(self, columns: Sequence[Downstream]) -> Results:
-        """The results with further columns, of which nothing was measured."""
-        names = {column.name for column in self.downstream}
-        further = (column for column in columns if column.name not in names)
-        return replace(self, downstream=(*self.downstream, *further))
-
 
 def by_key(words: Sequence[str]) -> dict[str, tuple[str, Any]]:
     """Overrides by their keys: the word and its value."""
@@ -136,16 +129,9 @@ def _plans(ledger: Ledger, config: str, *, finetunings: bool) -> Iterator[tuple[
             yield name, plan
 
 
-def read_ledger(
-    ledger: Ledger,
-    table: Table,
-    study: str | None = None,
-    columns: Sequence[Downstream] = (),
-    *,
-    others: bool = False,
-) -> Results:
-    """The runs of a study, or of all studies of the table, which must then have the same settings. Their scores are
-    those of the table's tasks, of `columns`, and with `others` of every task that the ledger holds.
+def read_ledger(ledger: Ledger, table: Table, study: str | None = None, columns: Sequence[Downstream] = ()) -> Results:
+    """The runs of a study, or of all studies of the table, which must then have the same settings; with their scores in
+    the table's columns and in `columns`, as far as these were measured.
     """
     plans = {study: ledger.plan(study)} if study else dict(_plans(ledger, table.config, finetunings=False))
     settings: set[tuple[str, ...]] = set()
@@ -169,10 +155,8 @@ def read_ledger(
         raise ScalingError(f"it has no row of {table.name}", file=ledger.root, key="study", value=next(iter(plans)))
     runs = [_record(ledger, *cell, planned[cell]) for cell in sorted(planned, key=lambda cell: rows.index(cell[0]))]
     requested = {column.name: column for column in (*table.downstream, *columns)}
-    scored = _add_scores(ledger, table, runs, list(requested.values()), others=others)
-    names = {column.name for column in columns}
-    shown = tuple(column for column in scored if column.metric is not None or column.name in names)
-    return Results(tuple(plans), next(iter(settings), ()), tuple(runs), table.judged_by, shown)
+    scored = _add_scores(ledger, table, runs, list(requested.values()))
+    return Results(tuple(plans), next(iter(settings), ()), tuple(runs), table.judged_by, tuple(scored))
 
 
 def _record(ledger: Ledger, row: str, seed: int, planned: Mapping[str, Any]) -> Record:
@@ -211,10 +195,10 @@ def _record(ledger: Ledger, row: str, seed: int, planned: Mapping[str, Any]) -> 
 
 
 def _add_scores(
-    ledger: Ledger, table: Table, runs: Sequence[Record], columns: Sequence[Downstream], *, others: bool
+    ledger: Ledger, table: Table, runs: Sequence[Record], columns: Sequence[Downstream]
 ) -> list[Downstream]:
-    """Add to each finished run its scores in the columns whose tasks it was all finetuned on. Return the columns with
-    their metrics; `others` adds one for each further task that the ledger holds.
+    """Add to each finished run its scores in the columns whose tasks it was all finetuned on. Return the columns that
+    were measured, with their metrics.
     """
     finished = {run["run"]: run for run in runs if run["status"] == FINISHED}
     finetuned: dict[tuple[str, str, frozenset[str]], dict[str, Any]] = {}
@@ -224,27 +208,15 @@ def _add_scores(
             if result is not None and result["outcome"] == FINISHED and result.get("score") is not None:
                 key = entry["start"], entry["task"], _settings(entry["overrides"])
                 finetuned[key] = {**entry, "score": result["score"]}
-    tasks = {
-        column: {task: _settings(word_of(*item) for item in flat(keys).items()) for task, keys in column.tasks.items()}
-        for column in columns
-    }
-    named = {task for column in columns for task in column.tasks}
-    for _, task, settings in finetuned if others else ():
-        if (
-            task not in named
-            and tasks.setdefault(Downstream(name_of(task), {task: {}}), {task: settings})[task] != settings
-        ):
-            raise ScalingError(
-                f"the ledger holds finetunings on {name_of(task)} with several settings",
-                file=ledger.root,
-                key="--downstream",
-                fix="write the task with the keys that are meant under `downstream` of the table",
-            )
     metrics: dict[str, str] = {}
     for start, run in finished.items():
         used: dict[str, dict[str, Any]] = {}
-        for column, keys in tasks.items():
-            entries = [finetuned[key] for key in ((start, *item) for item in keys.items()) if key in finetuned]
+        for column in columns:
+            keys = [
+                (start, task, _settings(word_of(*item) for item in flat(own).items()))
+                for task, own in column.tasks.items()
+            ]
+            entries = [finetuned[key] for key in keys if key in finetuned]
             if entries and len(entries) == len(keys):
                 run[column.name + SCORE] = statistics.mean(entry["score"] for entry in entries)
                 used |= {entry["run"]: entry for entry in entries}
@@ -256,36 +228,12 @@ def _add_scores(
             seconds = [(end - begin).total_seconds() for each in attempts for begin, end in each]
             spent = sum(entry["flops"] for entry in used.values()), sum(seconds) if all(attempts) else None
             run |= dict(zip(FINETUNING, spent, strict=True))
-    return [replace(column, metric=metrics.get(column.name)) for column in tasks]
+    return [replace(column, metric=metrics[column.name]) for column in columns if column.name in metrics]
 
 
 def _settings(words: Iterable[str]) -> frozenset[str]:
     """The overrides that the finetunings of all rows and seeds on one task have."""
     return frozenset(word for word in words if word.partition("=")[0].partition(".")[0] not in FREE)
-
-
-def join(kept: Results, trained: Results) -> Results:
-    """The runs that two places hold of one table in one setting. A run that has ended in both is that of `kept`, with
-    the scores that it lacks.
-    """
-    runs = {(run["row"], run["seed"]): run for run in kept.runs}
-    scores = [column.name + SCORE for column in trained.downstream]
-    for run in trained.runs:
-        earlier = runs.setdefault((run["row"], run["seed"]), run)
-        further = {name: run[name] for name in scores if name in run and name not in earlier}
-        if earlier["status"] == MISSING:
-            runs[run["row"], run["seed"]] = run
-        elif further:
-            runs[run["row"], run["seed"]] = {**earlier, **further, **{name: run[name] for name in FINETUNING}}
-    rows = list(dict.fromkeys(row for row, _ in runs))
-    measured = (column for column in kept.downstream if column.metric is not None)
-    columns = {column.name: column for column in (*kept.downstream, *trained.downstream, *measured)}
-    return replace(
-        trained,
-        studies=tuple(dict.fromkeys((*kept.studies, *trained.studies))),
-        runs=tuple(runs[cell] for cell in sorted(runs, key=lambda cell: (rows.index(cell[0]), cell[1]))),
-        downstream=tuple(columns.values()),
-    )
 
 
 def write_points(results: Results, path: Path) -> None:
@@ -301,7 +249,7 @@ def write_points(results: Results, path: Path) -> None:
 def read_csv(path: Path) -> list[dict[str, str]]:
     """The lines of a CSV file, each with as many cells as the first."""
     try:
-        lines = list(csv.DictReader(io.StringIO(path.read_text(encoding="utf-8"))))
+        lines = csv_rows(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise from_os(error, f"{path} cannot be read") from None
     except (UnicodeDecodeError, csv.Error) as error:
@@ -311,6 +259,17 @@ def read_csv(path: Path) -> list[dict[str, str]]:
             fix = "put back the file as it was kept, or keep it again"
             raise ScalingError(f"expected {len(lines[0])} cells", file=path, line=number, fix=fix)
     return lines
+
+
+def number_of(line: Mapping[str, str], name: str, kind: Callable[[str], Any], path: Path, number: int) -> Any:
+    """The value of a cell, which is finite."""
+    try:
+        value = kind(line[name])
+        if isinstance(value, str) or math.isfinite(value):
+            return value
+    except ValueError:
+        pass
+    raise ScalingError("not a number", file=path, line=number, key=name, value=line[name], fix="correct the cell")
 
 
 def read_points(path: Path, table: Table) -> Results:
@@ -334,27 +293,11 @@ def read_points(path: Path, table: Table) -> Results:
             if line[name] != lines[0][name]:
                 what, fix = "is another than in the first line, and is one for all", "keep one table a file"
                 raise ScalingError(what, file=path, line=number, key=name, value=line[name], fix=fix)
-        runs.append(
-            record(
-                **{
-                    name: _number(line, name, types, path, number)
-                    for name in types
-                    if line.get(name) or name in REQUIRED
-                }
-            )
-        )
+        names = [name for name in types if line.get(name) or name in REQUIRED]
+        runs.append(record(**{name: number_of(line, name, types[name], path, number) for name in names}))
     if not {run["row"] for run in runs} & {row.name for row in table.rows}:
         raise ScalingError(f"it has no row of {table.name}", file=path, key="row", value=runs[0]["row"])
     return Results(**parsed, runs=tuple(runs), judged_by=table.judged_by, downstream=downstream)
-
-
-def _number(
-    line: Mapping[str, str], name: str, types: Mapping[str, Callable[[str], Any]], path: Path, number: int
-) -> Any:
-    try:
-        return types[name](line[name])
-    except ValueError:
-        raise ScalingError("not a number", file=path, line=number, key=name, value=line[name]) from None
 
 
 def _json(line: Mapping[str, str], name: str, path: Path) -> tuple[Any, ...]:

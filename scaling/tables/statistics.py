@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from scipy.special import fdtrc, ndtri, stdtr, stdtrit  # in a quarter of the time of scipy.stats
@@ -65,11 +66,6 @@ class Comparison:
     pools: Mapping[str, Scatter | None]
     strange: tuple[str, ...]  # rows that scatter more than the rest, judged by their own scatter
 
-    @property
-    def pooled(self) -> Scatter | None:
-        """The one pool; None where there are several."""
-        return next(iter(self.pools.values())) if len(self.pools) == 1 else None
-
 
 def compare(
     results: Mapping[str, Sequence[float]], baselines: str | Mapping[str, str], *, higher_is_better: bool = False
@@ -81,7 +77,7 @@ def compare(
     """
     arrays = {row: np.asarray(values, float) for row, values in results.items() if len(values)}
     of = {row: baselines if isinstance(baselines, str) else baselines[row] for row in results}
-    own = {row: _scatter(values) for row, values in arrays.items()}
+    own = {row: Scatter(float(x.var(ddof=1)) if len(x) > 1 else 0.0, len(x) - 1) for row, x in arrays.items()}
     groups = {baseline: [row for row in arrays if of[row] == baseline] for baseline in dict.fromkeys(of.values())}
     strange = tuple(row for rows in groups.values() for row in _strange({row: own[row] for row in rows}))
     pools = {baseline: _pool([own[row] for row in rows if row not in strange]) for baseline, rows in groups.items()}
@@ -101,11 +97,11 @@ def holm(chances: Sequence[float]) -> list[float]:
     """Chances adjusted for their number: the i-th smallest of m times m − i + 1, never below a smaller one. (Holm
     1979)
     """
-    adjusted, least = [0.0] * len(chances), 0.0
-    for rank, index in enumerate(sorted(range(len(chances)), key=chances.__getitem__)):
-        least = max(least, min(1.0, (len(chances) - rank) * chances[index]))
-        adjusted[index] = least
-    return adjusted
+    order = np.argsort(chances, kind="stable")
+    scaled = np.asarray(chances, float)[order] * (len(chances) - np.arange(len(chances)))
+    adjusted = np.empty(len(chances))
+    adjusted[order] = np.maximum.accumulate(scaled.clip(max=1.0))
+    return adjusted.tolist()
 
 
 @dataclass(frozen=True)
@@ -118,15 +114,16 @@ class Agreement:
     rows: int
 
 
-def agreement(ours: Sequence[float], theirs: Sequence[float]) -> Agreement | None:
-    """Whether two columns order rows alike; nothing where there are fewer than four rows.
+def agreement(ours: Mapping[Any, float], theirs: Mapping[Any, float]) -> Agreement | None:
+    """Whether two columns order the rows of both alike; nothing where there are fewer than four such rows.
 
     The interval is Fisher's with the variance (1 + ρ²/2)/(n − 3). (Bonett & Wright 2000)
     """
-    count = len(ours)
-    if count < 4 or len(set(ours)) == 1 or len(set(theirs)) == 1:
+    columns = [[column[row] for row in ours if row in theirs] for column in (ours, theirs)]
+    count = len(columns[0])
+    if count < 4 or any(len(set(column)) == 1 for column in columns):
         return None
-    value = float(np.corrcoef(_ranks(ours), _ranks(theirs))[0, 1])
+    value = float(np.corrcoef([_ranks(column) for column in columns])[0, 1])
     width = ndtri((1 + LEVEL) / 2) * math.sqrt((1 + value**2 / 2) / (count - 3))
     middle = math.atanh(max(-1 + 1e-12, min(1 - 1e-12, value)))
     return Agreement(value, math.tanh(middle - width), math.tanh(middle + width), count)
@@ -136,11 +133,6 @@ def _ranks(values: Sequence[float]) -> np.ndarray:
     """Each value's place from the smallest, 1 first; equal ones share the mean of theirs."""
     _, which, counts = np.unique(values, return_inverse=True, return_counts=True)
     return (counts.cumsum() - (counts - 1) / 2)[which]
-
-
-def _scatter(values: np.ndarray) -> Scatter:
-    freedom = len(values) - 1
-    return Scatter(float(values.var(ddof=1)) if freedom else 0.0, freedom)
 
 
 def _pool(scatters: Sequence[Scatter]) -> Scatter | None:
@@ -167,10 +159,9 @@ def _strange(own: Mapping[str, Scatter]) -> tuple[str, ...]:
 
 
 def _mean(values: np.ndarray, scatter: Scatter | None, pooled: bool) -> Mean:
-    value = float(values.mean())
-    if scatter is None or scatter.freedom == 0:
-        return Mean(value, -math.inf, math.inf, len(values), pooled)
-    half = _quantile(scatter.freedom) * math.sqrt(scatter.variance / len(values))
+    value, half = float(values.mean()), math.inf
+    if scatter is not None and scatter.freedom:
+        half = _quantile(scatter.freedom) * math.sqrt(scatter.variance / len(values))
     return Mean(value, value - half, value + half, len(values), pooled)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,9 +14,9 @@ from scaling.errors import DISK, ScalingError, plural
 from scaling.ledger import Ledger
 from scaling.studies.plan import Plan, Run, enter, plan
 from scaling.studies.question import Question, compared
-from scaling.studies.tasks import SCORE, task_plan, unstarted
+from scaling.studies.tasks import task_plan, unstarted
 from scaling.tables.downstream import Downstream
-from scaling.tables.results import FINISHED, MISSING, Results, base_of, by_key, join, read_ledger, read_points
+from scaling.tables.results import Results, base_of, by_key, read_ledger, read_points
 from scaling.tables.table import Table, located
 from scaling.training.finetune import check_task, name_of, named
 
@@ -42,36 +42,6 @@ def question(table: Table, words: Sequence[str] = (), name: str | None = None) -
         set={},
         grid=[{"row": rows, "seed": list(range(seeds))} for rows, seeds in axes if rows],
     )
-
-
-def lacking(plan: Plan, kept: Results, where: str, columns: Collection[Downstream] = ()) -> Plan:
-    """The plan without the runs that have ended in `kept`, as a study of its own; all of it where none has. A finished
-    run without the score of one of the columns is among them: its weights are needed, and points have none.
-
-    A run that both have shows that data and settings are alike, so one at least is required.
-    """
-    done = {(run["row"], run["seed"]): run for run in kept.runs if run["status"] != MISSING}
-    if not done:
-        return plan
-    scores = {column.name + SCORE for column in columns}
-    runs: list[Run] = []
-    shared = False
-    for planned in plan.runs:
-        words = by_key(planned.overrides)
-        row, seed = words["row"][1], words["seed"][1]
-        ended = done.get((row, seed))
-        if ended is not None and ended["run"] != planned.run:
-            what = f"its run of {row}, seed {seed}, is another than the one asked for here"
-            fix = "ask for the data and the settings that it was trained with, or train without --from"
-            raise ScalingError(what, file=where, key="run", value=ended["run"], fix=fix)
-        shared = shared or ended is not None
-        if ended is None or (ended["status"] == FINISHED and not scores <= ended.keys()):
-            runs.append(planned)
-    if not shared:
-        what = "it holds no run that is requested here, so nothing shows that the data and the settings are the same"
-        raise ScalingError(what, file=where, fix="ask for a row and a seed that it holds too, or train without --from")
-    name = f"{plan.question.name}-{_digest([run.run for run in runs])}"
-    return replace(plan, question=replace(plan.question, name=name), runs=tuple(runs))
 
 
 def check(plan: Plan, columns: Sequence[Downstream]) -> None:
@@ -111,12 +81,8 @@ def held(
     source: str | Path | None,
     study: str | None = None,
     columns: Sequence[Downstream] = (),
-    *,
-    others: bool = False,
 ) -> Results:
-    """The runs of the table that a ledger, kept points or W&B hold, with the scores in these columns and in its own;
-    `others`: of each further task that a ledger holds.
-    """
+    """The runs of the table that a ledger, kept points or W&B hold, with the scores in these columns and in its own."""
     runs = table.load(table.baseline, words)["runs"]
     if isinstance(source, str) and source.startswith("wandb:"):
         from scaling.sweeps.pull import pull
@@ -130,24 +96,27 @@ def held(
         source = pull(project, None, runs, asked)["folder"]
     folder = Path(source or runs)
     if folder.suffix == ".csv":
-        return read_points(folder, table).with_columns(columns)
-    ledger = Ledger.open(folder)
-    found = read_ledger(ledger, table, study, columns, others=others)
-    if source and not found.runs:
-        bases = ", ".join(sorted({base_of(ledger.plan(name)) for name in ledger.studies()} - {""}))
-        raise ScalingError(
-            f"it holds no run of {table.config}" + (f"; its studies are of {bases}" if bases else ""),
-            file=ledger.root,
-            key="--from",
-            fix="name the table that was trained, or the folder of its runs",
-        )
-    return found
+        found = read_points(folder, table)
+    else:
+        ledger = Ledger.open(folder)
+        found = read_ledger(ledger, table, study, columns)
+        if source and not found.runs:
+            bases = ", ".join(sorted({base_of(ledger.plan(name)) for name in ledger.studies()} - {""}))
+            what = f"it holds no run of {table.config}" + (f"; its studies are of {bases}" if bases else "")
+            fix = "name the table that was trained, or the folder of its runs"
+            raise ScalingError(what, file=ledger.root, key="--from", fix=fix)
+    return _with_columns(found, columns)
+
+
+def _with_columns(results: Results, columns: Sequence[Downstream]) -> Results:
+    """The results with the columns that were asked for, measured or not."""
+    shown = {column.name: column for column in (*columns, *results.downstream)}
+    return replace(results, downstream=tuple(shown.values()))
 
 
 def trained(
     table: Table,
     words: Sequence[str],
-    source: str | Path | None = None,
     study: str | None = None,
     columns: Sequence[Downstream] = (),
     *,
@@ -155,19 +124,14 @@ def trained(
     retry_failed: bool = False,
     progress: bool = True,
 ) -> tuple[Results, Unfinished | None]:
-    """The results of the table's runs, and which runs have none: those that `source` lacks are trained, and each is
-    finetuned on the tasks of the columns.
+    """The results of the table's runs, which are trained and finetuned on the tasks of the columns; and which runs have
+    none.
     """
     from scaling.standard_error import say
     from scaling.studies.progress import listener
     from scaling.studies.scheduler import train
 
-    planned, kept = plan(question(table, words, study), words), None
-    if source:
-        kept = held(table, words, source, None, columns)
-        planned = lacking(planned, kept, str(source), columns)
-        if not planned.runs:
-            return kept, None
+    planned = plan(question(table, words, study), words)
     check(planned, columns)
     ledger = planned.ledger()
 
@@ -189,8 +153,7 @@ def trained(
         missing = missing or missing_scores
     if missing is not None and progress:
         say(f"the table is not done: {missing}")
-    found = read_ledger(ledger, table, planned.question.name, columns)
-    return (join(kept, found) if kept else found), missing
+    return _with_columns(read_ledger(ledger, table, planned.question.name, columns), columns), missing
 
 
 def _hash(table: Table, words: Sequence[str]) -> str:

@@ -21,9 +21,6 @@ COMPARED = {"early": "early_loss", "loss": "final_loss", "score": None}
 MEASURES = {
     "sequential": "Sequential steps, measured",
     "path": "Path length, measured",
-    "operations_growth": "Growth of operations, power of the length",
-    "sequential_growth": "Growth of steps, power of the length",
-    "path_growth": "Growth of the path, power of the length",
     "training": "Training FLOPs, ours",
 }
 """The titles of what a table may measure of its rows besides size and operations."""
@@ -45,8 +42,7 @@ MEANINGS = {
     "source": "the paper and its table",
     "published": "a CSV next to the file with the paper's figures: row, heading, one column per figure",
     "columns": "titles of further published columns, {COLUMN: title}",
-    "measures": "what is measured besides: sequential, path; operations_growth, sequential_growth, path_growth, the "
-    "powers of the length; training, the FLOPs of trainer.max_steps at train.batch",
+    "measures": "what is measured besides: sequential, path; training, the FLOPs of trainer.max_steps at train.batch",
     "headings": "rows by the heading that they are printed under, {HEADING: [ROW, ROW]}",
     "baseline": "the row that the others are compared with, the first unless given; or {HEADING: ROW}",
     "judged_by": "loss, or score: the metric of a task, of which more is better",

@@ -111,7 +111,7 @@ def predictions(*, runs: str | Path = RUNS) -> Result:
 
     scaling.predictions().levels
     """
-    from scaling.reports.answer import sentence
+    from scaling.reports.provenance import track_record
 
     registrations = registered(Ledger.open(runs))
     document = {**calibration(registrations), "entries": [entry.to_json() for entry in registrations]}
@@ -124,4 +124,4 @@ def predictions(*, runs: str | Path = RUNS) -> Result:
         made = [entry[key] for key in ("prediction", "registered", "law", "predicted")]
         rows.append([*made, _of_a_new_run(entry), outcome])
     titles = ["prediction", "on record since", "law", "predicted", "interval", "outcome"]
-    return Result(document, [sentence(document), (titles, rows)])
+    return Result(document, [track_record(document), (titles, rows)])

@@ -71,7 +71,8 @@ class Study(Result):
         return self.points.to_html() if self.findings.fit is None else self.fit._repr_html_()
 
     def _parts(self) -> Iterator[str]:
-        from scaling.reports.answer import answer, sentence
+        from scaling.reports.answer import answer
+        from scaling.reports.provenance import track_record
 
         document = self.findings.document or {}
         yield self.findings.question.question
@@ -89,7 +90,7 @@ class Study(Result):
         yield f"report: {self.page}"
         record = self.document.get("on_record", {})
         if record.get("predictions") or record.get("altered"):
-            yield f"on record: {sentence(record)}"
+            yield f"on record: {track_record(record)}"
 
 
 def _study(findings: Findings, page: Path, ledger: Ledger | None = None, missing: Unfinished | None = None) -> Study:
@@ -233,7 +234,7 @@ def report(
     from scaling.studies.progress import teller
 
     if Path(study, "index.html").is_file():
-        from scaling.reports.keep import fit_again, is_kept
+        from scaling.reports.write import fit_again, is_kept
 
         folder = Path(study).resolve()
         if not is_kept(folder):

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from scaling.errors import ScalingError
+from scaling.ledger.document import flat
 from scaling.printing import Table as PrintedTable
-from scaling.printing import TableResult
+from scaling.printing import TableResult, csv_text
 from scaling.schema import PositiveInt
 from scaling.verbs.verb import PYTHON, Flag, Result, verb
 
@@ -26,7 +27,7 @@ Source = Annotated[str | Path | None, Flag("from")]
 
 
 @dataclass(frozen=True, repr=False)
-class Table(Result):
+class Table(TableResult, Result):
     """A table with the results of its runs. `missing` lists the requested runs that are not done."""
 
     formats: ClassVar = ("terminal", "markdown", "latex", "csv", "html")
@@ -40,9 +41,7 @@ class Table(Result):
         """A row of the DataFrame is a row of the table; the paper's figures are in columns `published_…`."""
         import pandas
 
-        from scaling.tables.forms import flat
-
-        return pandas.DataFrame([flat(row) for row in self.document["rows"]])
+        return pandas.DataFrame(self._flat())
 
     @property
     def runs(self) -> pandas.DataFrame:
@@ -60,17 +59,31 @@ class Table(Result):
         """The notes below the table: the basis of its figures, and what is missing."""
         return self.document.get("said", [])
 
+    def heading(self) -> Sequence[str]:
+        return [self.file.title]
+
+    def tables(self) -> Sequence[PrintedTable]:
+        """The table as it is printed."""
+        from scaling.tables.forms import printed
+
+        return [printed(self.file, self.document)]
+
+    def remarks(self) -> Sequence[str]:
+        return self.notes
+
     def format(self, name: str) -> str:
         """The table as `terminal`, `markdown`, `latex`, `csv` or `html`."""
-        from scaling.tables.forms import FORMS
+        if name in ("csv", "html"):
+            return csv_text(self._flat()) if name == "csv" else self._repr_html_()
+        return super().format(name)
 
-        return FORMS[name](self.file, self.document)
-
-    def __str__(self) -> str:
-        return self.format("terminal").rstrip()
-
-    def _repr_html_(self) -> str:
-        return self.format("html")
+    def _flat(self) -> list[dict[str, Any]]:
+        """The numbers and texts of each row under plain names; lists are left out."""
+        rows = map(flat, self.document["rows"])
+        return [
+            {key.replace(".", "_"): value for key, value in row.items() if not isinstance(value, list | dict | None)}
+            for row in rows
+        ]
 
 
 @dataclass(frozen=True, repr=False)
@@ -117,7 +130,6 @@ def table(
         scaling table narang2021_cpu --from runs --format markdown
         scaling table narang2021_cpu --from wandb:me/scaling     what W&B holds of it
         scaling table narang2021_cpu --from runs --keep docs/results/narang2021.md
-        scaling table narang2021_cpu --train --from docs/results/narang2021/points.csv seeds=5
         scaling table narang2021_cpu --train --downstream cola,sst2
 
         table = scaling.table("narang2021_cpu", source="docs/results/narang2021/points.csv")
@@ -129,40 +141,42 @@ def table(
         name: a shipped table or a file
         counts: parameters and operations alone
         train: train first what is missing
-        source: runs to read: a ledger's folder, kept points, wandb:PROJECT; with --train they are not trained again
+        source: runs to read: a ledger's folder, kept points, wandb:PROJECT
         study: the study to read, or the name to train under
-        downstream: tasks to show scores of, as cola,sst2; with --train each run is finetuned on them. `all`: the tasks
-            of the table, and those that a ledger holds
+        downstream: tasks to show scores of, as cola,sst2, or `all` of the table; with --train each run is finetuned on
+            them
         keep: a page of Markdown to write, with its runs in a folder beside it to print the table from; as PAGE.md
     """
     from scaling.config import print_remarks
     from scaling.tables.count import counts as counted
     from scaling.tables.document import document
-    from scaling.tables.downstream import ALL, chosen, split
+    from scaling.tables.downstream import chosen
+    from scaling.tables.forms import keep as keep_page
     from scaling.tables.study import held, trained
     from scaling.tables.table import read
 
     of_runs = [("train", train), ("from", source), ("downstream", downstream), ("keep", keep)]
     if counts and (others := [option for option, value in of_runs if value]):
         raise ScalingError("counts are of no runs", key=f"--{others[0]}", fix="leave it or --counts out")
+    if train and source is not None:
+        fix = "leave one of them out: what a ledger holds is not trained again"
+        raise ScalingError("--train reads the runs of its ledger", key="--from", value=str(source), fix=fix)
     file, given = read(name).only(list(rows)).seeded(list(overrides))
-    tasks, results, missing = split(downstream), None, None
-    scored = chosen(file.downstream, tasks, file.published)
+    results, missing = None, None
+    scored = chosen(file.downstream, downstream, file.published)
     if train:
-        if tasks and not scored:
+        if downstream and not scored:
             fix = "name them, as in --downstream cola,sst2, or under `downstream` of the table"
             raise ScalingError(f"{file.name} names no tasks", key="--downstream", fix=fix)
         choices: dict[str, Any] = {"workers": workers, "retry_failed": retry_failed, "progress": progress}
-        results, missing = trained(file, given, source, study, scored, **choices)
+        results, missing = trained(file, given, study, scored, **choices)
     elif not counts:
-        results = held(file, given, source, study, scored, others=ALL in tasks)
+        results = held(file, given, source, study, scored)
     show = document(file, counted(file, given or (results.settings if results else ())), results)
     if counts and progress:
         print_remarks(file.load(row.name, given) for row in file.rows)
     if keep is not None and results is not None:
-        from scaling.reports.keep_table import keep_table
-
-        keep_table(file, show, results, Path(keep))
+        keep_page(file, show, results, Path(keep))
     return Table(show, code=0 if missing is None else missing.code, file=file, results=results, missing=missing)
 
 
@@ -194,10 +208,10 @@ def decide(
         source: runs to read: a ledger's folder, kept points, wandb:PROJECT
         against: larger runs to decide for: a ledger's folder, kept points, wandb:PROJECT
         study: the study to read
-        downstream: tasks to show scores of, as cola,sst2; `all`: the tasks of the table, and those that a ledger holds
+        downstream: tasks to show scores of, as cola,sst2, or `all` of the table
     """
     from scaling.tables.decision import Scale, decisions, is_of_study, of_study
-    from scaling.tables.downstream import ALL, chosen, split
+    from scaling.tables.downstream import chosen
     from scaling.tables.study import held
     from scaling.tables.table import read
 
@@ -208,9 +222,8 @@ def decide(
             raise ScalingError("the runs of --from are of a study", key="--against", value=str(against), fix=fix)
         made = of_study(Path(source), {row.name for row in file.rows})
     else:
-        tasks = split(downstream)
-        scored = chosen(file.downstream, tasks, file.published)
-        results = held(file, given, source, study, scored, others=ALL in tasks)
+        scored = chosen(file.downstream, downstream, file.published)
+        results = held(file, given, source, study, scored)
         larger = None
         if against is not None:
             higher_is_better = file.judged_by == "score"

@@ -1,4 +1,6 @@
-"""What kept pages claim is what their own printed numbers show."""
+"""Kept reports need no ledger, claim what their printed numbers show, and are refused where they were altered; files of
+a ledger that were shortened, altered or copied in change no answer, or are refused by one line.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +13,17 @@ from pathlib import Path
 
 import pytest
 
+import scaling
 from scaling.cli import main
 from scaling.laws.report import coverage, held_out
-from scaling.reports.keep import fit_again
+from scaling.ledger.document import read, seal
+from scaling.reports.write import fit_again, write
+from scaling.studies.decisions import decide, decisions
+from scaling.studies.plan import plan
+from scaling.studies.predictions import register
+from scaling.studies.question import read as read_question
+from tests.reports.test_page import EVIL, NO_LAW, Reader
+from tests.studies.test_predictions import DOCUMENT
 
 RESULTS = Path(__file__).parents[2] / "docs" / "results"
 KEPT = sorted(path.parent for path in RESULTS.glob("*/fit.json"))
@@ -28,11 +38,24 @@ def fitted(folder: Path):
     return json.loads((folder / "fit.json").read_text(encoding="utf-8"))
 
 
+def refused(capsys, *words: str) -> str:
+    """The one line by which a command refuses."""
+    capsys.readouterr()
+    assert main([*words]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    (line,) = (line for line in err.splitlines() if ": " in line.removeprefix("scaling: "))
+    return line
+
+
+# What is in docs/results
+
+
 @each
-def test_a_kept_page_counts_the_intervals_it_prints(folder):
+def test_a_kept_page_shows_the_table_of_its_fit_and_counts_its_intervals(folder):
     document, text = fitted(folder), (folder / "README.md").read_text(encoding="utf-8")
+    page, tested = (folder / "index.html").read_text(encoding="utf-8"), document["held_out"]
     rows = ROW.findall(text)
-    tested = document["held_out"]
     assert len(rows) == tested["n"]
     inside = [float(low) <= float(loss) <= float(high) for loss, low, high, _, _ in rows]
     assert inside == [word == "yes" for _, _, _, word, _ in rows]
@@ -42,24 +65,15 @@ def test_a_kept_page_counts_the_intervals_it_prints(folder):
     assert covered in text
     largest = max(abs(float(error)) for *_, error in rows)
     assert largest == pytest.approx(100 * abs(tested["largest_relative_error"]), abs=0.006)
-
-
-@each
-def test_a_kept_page_shows_the_table_of_its_fit(folder):
-    document = fitted(folder)
-    names = dict(re.findall(r'data-run="(\w+)"><th scope="row">([^<]*)<', page := (folder / "index.html").read_text()))
+    names = dict(re.findall(r'id="run-(\w+)"><th scope="row">([^<]*)<', page))
     table = held_out(document, names)
     assert table is not None
-    assert table.markdown() in (folder / "README.md").read_text(encoding="utf-8")
-    for title in table.titles:
-        assert f">{title}</th>" in page
-    for row in table.rows:
-        for cell in row[1:]:
-            assert f">{cell.replace('-', '−') if cell[0] == '-' else cell}</td>" in page
-    assert "interval for a new run" not in page  # the words of a page that printed the other interval
+    assert table.markdown() in text
+    assert all(f">{title}</th>" in page for title in table.titles)
+    assert all(f">{cell}</td>" in page for row in table.rows for cell in row[1:])
 
 
-def test_the_list_of_kept_results_says_what_each_found():
+def test_the_list_of_kept_results_states_what_each_found():
     text = (RESULTS / "README.md").read_text(encoding="utf-8")
     for name, claim in re.findall(r"\[(\w+)\]\(\w+/README\.md\).*within ([\d.]+)%", text):
         worst = 100 * abs(fitted(RESULTS / name)["held_out"]["largest_relative_error"])
@@ -94,21 +108,166 @@ def test_a_kept_report_comes_out_the_same_when_it_is_fitted_again(folder, tmp_pa
     assert new["held_out"]["covered"] == old["held_out"]["covered"]
 
 
+# A copy
+
+
+@pytest.fixture(scope="module")
+def kept(study, tmp_path_factory):
+    """The kept report of the small study, whose law is identified."""
+    folder = tmp_path_factory.mktemp("kept")
+    ledger, found, *_ = study
+    _, page = write(ledger, found, kept=folder)
+    return page.parent
+
+
+def test_a_kept_report_needs_no_ledger(study, kept, tmp_path, capsys):
+    _, found, findings, _ = study
+    links = {one["href"] for one in Reader((kept / "index.html").read_text()).all("a")}
+    paragraph = (kept / "README.md").read_text(encoding="utf-8")
+    assert paragraph.startswith("# small: identified\n")
+    assert found.question.question in paragraph
+    assert "points.csv" in links
+    files = {link for link in links if not link.startswith("#")} | set(re.findall(r"\]\(([^)]+)\)", paragraph))
+    assert all((kept / link).is_file() for link in files)
+    again = plan(read_question(str(kept / "small.yaml")), [f"runs={tmp_path / 'runs'}"])
+    assert [one.run for one in again.runs] == [one.run for one in found.runs]
+    copy = shutil.copytree(kept, tmp_path / "small")
+    page = (copy / "index.html").read_bytes()
+    report = scaling.report(str(copy))
+    assert [line.removeprefix("scaling: ") for line in capsys.readouterr().err.splitlines()] == [
+        "fit chinchilla to 15 runs",
+        "draw 6 figures",
+    ]
+    assert report.findings.document["setup"] == findings.document["setup"]  # a copy has no specs
+    assert report.fit.estimates == report.to_json()["estimates"] == pytest.approx(findings.document["estimates"])
+    assert report.page == copy / "index.html"
+    assert "on_record" not in report.to_json()
+    assert report.page.read_bytes() == page
+    assert (copy / "README.md").read_text(encoding="utf-8") == paragraph
+
+
+def _without_line(text: str) -> str:
+    lines = text.splitlines(keepends=True)
+    return "".join(lines[:3] + lines[4:])
+
+
+ALTERED = {
+    "a run is missing": _without_line,
+    "a line is cut off": lambda text: text[: text.rindex(",") - 40],
+    "a loss is another": lambda text: text.replace(",2.", ",1.", 1),
+    "a run is another": lambda text: text.replace(text.splitlines()[2][:16], "0" * 16),
+}
+
+
+@pytest.mark.parametrize("name", ALTERED)
+def test_points_that_are_not_those_of_their_kept_page_are_refused(name, kept, tmp_path, capsys):
+    folder = shutil.copytree(kept, tmp_path / "small")
+    points, page = folder / "points.csv", (folder / "index.html").read_text()
+    points.write_text(ALTERED[name](points.read_text()))
+    assert f"{points}: these are not the points of the kept report" in refused(capsys, "report", str(folder))
+    assert (folder / "index.html").read_text() == page
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"points": ""}', "a run is missing"])
+def test_a_record_that_was_altered_is_refused(text, kept, tmp_path, capsys):
+    record = shutil.copytree(kept, tmp_path / "small") / "record.json"
+    record.write_text(re.sub(r'"runs": \{\s*"\w+"', '"runs": {"0"', record.read_text()) if " " in text[1:5] else text)
+    assert f"{record}: the record is damaged" in refused(capsys, "report", str(record.parent))
+
+
+def test_what_a_record_says_cannot_act(kept, tmp_path):
+    record = shutil.copytree(kept, tmp_path / "small") / "record.json"
+    words = json.loads(record.read_text())
+    words |= {"command": EVIL, "day": EVIL, "circumstances": {EVIL: EVIL}}
+    words["runs"] = {run: {"state": EVIL, "time": EVIL, "address": "javascript:f()"} for run in words["runs"]}
+    record.write_text(json.dumps(words))
+    seen = Reader(fit_again(record.parent)[1].read_text(encoding="utf-8"))
+    assert not seen.all("script")
+    assert not [one for one in seen.all("a") if "javascript" in one["href"]]
+
+
 def test_a_folder_that_is_no_kept_report_is_refused(tmp_path, capsys):
     (tmp_path / "index.html").write_text("a page")
-    assert main(["report", str(tmp_path)]) == 2
-    out, err = capsys.readouterr()
-    assert out == ""
-    assert "is no kept report" in err
-    assert err.count("\n") == 1
+    assert "is no kept report" in refused(capsys, "report", str(tmp_path))
 
 
-@pytest.mark.slow
-def test_the_kept_table_is_printed_again_byte_for_byte(tmp_path, monkeypatch):
-    kept = tmp_path / "docs" / "results"
-    shutil.copytree(RESULTS / "narang2021", kept / "narang2021")
-    monkeypatch.chdir(tmp_path)
-    points = "docs/results/narang2021/points.csv"
-    assert main(["table", "narang2021_cpu", "--from", points, "--keep", "docs/results/narang2021.md"]) == 0
-    for name in ("narang2021.md", "narang2021/points.csv"):
-        assert (kept / name).read_bytes() == (RESULTS / name).read_bytes()
+# A ledger
+
+
+@pytest.fixture
+def made(made_study, tmp_path):
+    return made_study(tmp_path, NO_LAW, lambda place: None if place == 9 else "finished")
+
+
+def points(ledger, capsys) -> list[str]:
+    """The points of the study, reported anew."""
+    assert main(["report", "small", f"runs={ledger.root}"]) == 0
+    return (ledger.study_folder("small") / "report" / "points.csv").read_text().splitlines()
+
+
+@pytest.mark.parametrize("point", [None, [], "N", {"N": 1}])
+def test_a_plan_whose_counts_were_altered_is_refused(point, made, capsys):
+    ledger, _ = made
+    file = ledger.plan_file("small")
+    document = read(file)
+    assert document is not None
+    document["runs"][0]["point"] = point
+    file.write_text(file.read_text().replace('"N":', '"M":', 1) if point == {"N": 1} else seal(document).decode())
+    assert "the plan is damaged" in refused(capsys, "report", "small", f"runs={ledger.root}")
+
+
+def test_what_was_copied_from_another_run_or_study_is_refused(made, capsys):
+    ledger, planned = made
+    one, other = (ledger.folder(run.run) for run in planned.runs[:2])
+    result = (one / "result.json").read_bytes()
+    shutil.copy(other / "result.json", one)
+    assert [line.split(",")[2] for line in points(ledger, capsys)[1:3]] == ["missing", "finished"]
+    (one / "result.json").write_bytes(result)
+    shutil.copytree(ledger.study_folder("small"), ledger.study_folder("other"))
+    line = refused(capsys, "report", "other", f"runs={ledger.root}")
+    assert "other/plan.json: study='other': the plan is of the study small" in line
+    shutil.copy(other / "spec.json", one)
+    assert "the run has no spec that can be read" in refused(capsys, "report", "small", f"runs={ledger.root}")
+
+
+def test_a_decision_that_is_missing_among_others_is_refused(made, capsys):
+    ledger, _ = made
+    for number in (1, 2, 3):
+        decide(ledger, "small", number, {"goal": "E ± 0.1", "budget": 1.0, "run": "0" * 16})
+    assert len(decisions(ledger, "small")) == 3
+    (ledger.study_folder("small") / "decisions" / "0002.json").unlink()
+    line = refused(capsys, "report", "small", f"runs={ledger.root}")
+    assert "0002.json: the decision is missing, and later ones are here" in line
+
+
+def test_a_report_without_a_law_leaves_no_fit_of_earlier_points(made, capsys):
+    ledger, _ = made
+    points(ledger, capsys)
+    fit = ledger.study_folder("small") / "report" / "fit.json"
+    fit.write_text("{}")
+    points(ledger, capsys)
+    assert not fit.exists()
+
+
+@pytest.mark.parametrize("content", ["{", '{"law": "chinchilla", "question": "Another?", "not_identified": []}'])
+def test_a_plan_takes_no_fit_that_is_cut_off_or_of_another_study(content, made, tmp_path, capsys):
+    ledger, _ = made
+    fit = ledger.study_folder("small") / "report" / "fit.json"
+    fit.parent.mkdir()
+    fit.write_text(content)
+    words = ["plan", str(tmp_path / "small.yaml"), f"runs={ledger.root}"]
+    if content == "{":
+        assert "fit.json: not JSON: " in refused(capsys, *words)
+    else:
+        assert main(words) == 0
+
+
+def test_a_report_names_a_prediction_that_was_altered_and_does_not_count_it(made, capsys):
+    ledger, planned = made
+    path, _ = register(ledger, planned.runs[9].run, DOCUMENT)
+    path.write_bytes(seal({**(read(path) or {}), "predicted": 2.4}))
+    assert main(["report", "small", f"runs={ledger.root}"]) == 0
+    (line,) = (line for line in capsys.readouterr().out.splitlines() if "on record" in line)
+    expected = f"0 predictions, 0 scored, 0 waiting; altered since, and not counted: predictions/{path.name}"
+    assert line == f"on record: {expected}"
+    assert expected in (ledger.study_folder("small") / "report" / "index.html").read_text()

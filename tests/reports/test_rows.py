@@ -1,21 +1,26 @@
-"""Rows of a table are compared pair by pair, with runs of the same size and tokens."""
+"""Rows of a table are compared pair by pair, with runs of the same size and tokens; and how runs were trained."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import replace
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from scaling.reports.answer import answer
-from scaling.reports.markup import plain
-from scaling.reports.runs import advantages
-from scaling.reports.sections import advantages_table, exponents_table
+from scaling.config import load
+from scaling.laws.points import SETUP
+from scaling.reports.answer import advantages, answer, scatter
+from scaling.reports.markup import plain, to_html
+from scaling.reports.provenance import setup
+from scaling.reports.sections import exponents, rows
 from scaling.reports.write import write
 from scaling.studies import findings
 from scaling.studies.findings import find
 from scaling.studies.question import Question
+from scaling.training.experiment import assemble
+from scaling.verbs.fit import read_curves
 from tests.reports.conftest import ALPHA, BETA, loss_at
 
 
@@ -25,37 +30,28 @@ def row(name: str, size: int, tokens: str, loss: float | None) -> dict:
     return {"run": named, "name": named, "row": name, "status": status, "N": 100 * size, "loss": loss}
 
 
-@pytest.fixture
-def found():
+def test_each_run_is_paired_with_the_first_row_and_that_is_the_answer_without_a_law(study):
     losses = {("A", "1M"): 4.0, ("A", "2M"): 3.0, ("B", "1M"): 3.8, ("B", "2M"): 2.94, ("C", "1M"): 4.2}
-    rows = [row(name, size, tokens, loss + 0.0) for size in (8, 16) for (name, tokens), loss in losses.items()]
-    rows.append(row("C", 8, "2M", None))
-    return SimpleNamespace(rows=tuple(rows), document=None, complete=False, reason="the study asks for none")
-
-
-def test_each_run_is_paired_with_the_first_row(found):
-    told = {(one.row, one.size): one.differences for one in advantages(found)}
-    assert set(told) == {("B", 800), ("B", 1600), ("C", 800), ("C", 1600)}
-    assert told["B", 800] == pytest.approx((-0.05, -0.02))
-    assert told["C", 1600] == pytest.approx((0.05,))
-
-
-def test_they_are_the_answer_of_a_study_without_a_law(found):
+    table = [row(name, size, tokens, loss + 0.0) for size in (8, 16) for (name, tokens), loss in losses.items()]
+    table.append(row("C", 8, "2M", None))
+    found: Any = SimpleNamespace(rows=tuple(table), document=None, complete=False, reason="the study asks for none")
+    pairs = advantages(found)
+    assert set(pairs) == {("B", 800), ("B", 1600), ("C", 800), ("C", 1600)}
+    assert pairs["B", 800] == pytest.approx([-0.05, -0.02])
+    assert pairs["C", 1600] == pytest.approx([0.05])
     said = answer(found)
     assert said.standing == "preliminary"
     assert "B −3.5% at N = 800 and −3.5% at N = 1,600" in said.sentence
-    assert "−3.5% ± 2.1%" in advantages_table(found, advantages(found))
-
-
-def test_without_rows_there_is_nothing_to_compare(study):
-    assert advantages(study[2]) == ()
+    assert scatter(pairs["B", 800]) == "−3.5% ± 2.1%"
+    assert "−3.5% ± 2.1%" in to_html(rows(found))
+    assert advantages(study[2]) == {}
 
 
 def test_the_page_of_a_law_a_row(made_study, tmp_path, monkeypatch):
     """Of the second row the held-out run alone is finished, so that no law predicts it."""
     monkeypatch.setattr(findings, "FIGURES", ())
-    rows = "  row: [Self-Attention, Recurrent, Convolutional]\n  size:"
-    changes = {"decoder": "table/layer_types", "  size:\n": f"{rows}\n", "chinchilla": "power_law_d"}
+    names = "  row: [Self-Attention, Recurrent, Convolutional]\n  size:"
+    changes = {"decoder": "table/layer_types", "  size:\n": f"{names}\n", "chinchilla": "power_law_d"}
     ledger, found = made_study(tmp_path, changes, lambda place: None if 9 <= place < 18 else "finished")
     told, path = write(ledger, found)
     assert told.fit is not None, told.reason
@@ -71,25 +67,23 @@ GAINS = {"Vanilla Transformer": 0.0, "GEGLU": 0.2, "RMS Norm": 0.0, "ReLU": -0.2
 
 
 @pytest.mark.slow
-def test_a_law_a_row_says_whose_lead_grows(tmp_path, monkeypatch):
+def test_a_law_a_row_states_whose_lead_grows(tmp_path, monkeypatch):
     monkeypatch.setattr(findings, "FIGURES", ())  # which take as long as the laws
+    cells = [
+        (name, size, tokens, gain)
+        for name, gain in GAINS.items()
+        for size in (16, 24, 32, 48, 64, 96)
+        for tokens in (1_000, 4_000, 16_000)
+    ]
     table = [
         {
+            **row(name, size, str(tokens), loss_at(60 * size**2, tokens, place + 3 * len(name), ALPHA + gain)),
             "run": f"{place:016x}",
-            "name": f"row={name} width={size} tokens={tokens}",
-            "status": "finished",
             "held_out": int(size == 96),
-            "row": name,
             "N": 60 * size**2,
             "D": tokens,
-            "loss": loss_at(60 * size**2, tokens, place + 3 * len(name), ALPHA + gain),
         }
-        for place, (name, size, tokens, gain) in enumerate(
-            (name, size, tokens, gain)
-            for name, gain in GAINS.items()
-            for size in (16, 24, 32, 48, 64, 96)
-            for tokens in (1_000, 4_000, 16_000)
-        )
+        for place, (name, size, tokens, gain) in enumerate(cells)
     ]
     question = Question("rows", "whose lead grows?", "x", {}, {"seed": [0]}, laws=("chinchilla",))
     found = find(question, table, tmp_path)
@@ -102,15 +96,66 @@ def test_a_law_a_row_says_whose_lead_grows(tmp_path, monkeypatch):
         assert alpha["low"] <= ALPHA + gain <= alpha["high"]
         assert told[name, "compute"]["low"] <= compute <= told[name, "compute"]["high"]
     assert told["Vanilla Transformer", "alpha"]["difference"] is None
-    said = plain(answer(found).sentence)
-    assert "Vanilla Transformer" in said
-    verdicts = {name: part for name in GAINS for part in said.split(";") if f"{name} by" in part}
+    verdicts = {
+        name: part for name in GAINS for part in plain(answer(found).sentence).split(";") if f"{name} by" in part
+    }
     assert "it gains with compute" in verdicts["GEGLU"]
     assert "it loses with compute" in verdicts["ReLU"]
     assert "do not show whether it gains or loses" in verdicts["RMS Norm"]
-    assert "RMS Norm" in exponents_table(kept)
+    assert [line[0] for line in exponents(kept).rows] == list(GAINS)
     assert "row" not in found.document["points"]["pooled"]
     one_row = [{**row, "row": "GEGLU"} for row in table if row["row"] == "GEGLU"]
     alone = find(replace(question, name="alone"), one_row, tmp_path / "alone")
     assert alone.document is not None
     assert "rows" not in alone.document
+
+
+# How the runs were trained
+
+
+def specs(*words: list[str]) -> list[dict]:
+    return [assemble(load("decoder", ["train.tokens=200k", "schedule.warmup=4", *more])).spec for more in words]
+
+
+DIFFER = {
+    "numbers as a range": (["optimizer.lr=0.001"], ["optimizer.lr=0.004"], "lr", "0.001 to 0.004, 2 values"),
+    "kinds by name": (["optimizer=AdamW"], ["optimizer=Adafactor"], "optimizer", "AdamW or Adafactor"),
+    "a key of one kind": (["optimizer.weight_decay=0.2"], [], "optimizer", "weight_decay 0.2 or its default"),
+    "a piece": (["model.block.norm=LayerNorm"], [], "architecture", "block.norm LayerNorm or RMSNorm"),
+    "widths": (["size.width=32"], ["size.width=64"], "architecture", "width 32 to 64, 2 values"),
+    "budgets": (["train.tokens=200k"], ["train.tokens=400k"], "schedule", "max_steps 49 to 98, 2 values"),
+}
+
+
+@pytest.mark.parametrize("name", DIFFER)
+def test_the_setup_states_what_differs(name):
+    one, other, key, said = DIFFER[name]
+    assert said in setup(specs(one, other))[key]
+    assert said not in setup(specs(one))[key]
+
+
+def test_the_setup_of_runs_that_agree():
+    answers = setup(specs(["seed=0"], ["seed=1"]), [{"passes": 0.0}, {"passes": 3.25}])
+    assert set(answers) == set(SETUP) - {"hypothesis", "noise"}
+    assert answers["optimizer"] == "AdamW; gradient_clip_val 1.0"
+    assert answers["lr"] == "lr 0.003; Standard"
+    assert answers["tokenizer"].startswith("none: the data are symbols; vocabulary ")
+    assert "; block.mixer Attention; " in answers["architecture"]
+    assert answers["data"].endswith("repeated up to 3.25 times")
+    assert setup(specs([]), [{"passes": 1.0}])["data"].endswith("nothing is repeated")
+    assert "repeated" not in setup(specs([], []), [{"passes": 1.0}, None])["data"]
+
+
+def test_evaluations_of_another_sample_are_no_part_of_a_curve(tmp_path, made_study):
+    """Under `whole_at_end` the last evaluation is of more windows, and its loss is off the others' by a constant."""
+    ledger, plan = made_study(tmp_path, outcome=lambda _: None)
+    for one in plan.runs:
+        with ledger.claim(one.run) as attempt:
+            attempt.log.write({"kind": "train", "step": 1, "loss": 4.0})
+            for step, loss, targets in ((1, 3.9, 100), (2, 3.5, 100), (3, 3.2, 900)):
+                attempt.log.write({"kind": "evaluate", "step": step, "loss": loss, "targets": targets})
+    curves = read_curves(ledger.root / "studies" / "small")
+    assert len(curves) == len(plan.runs)
+    for curve in curves:
+        assert curve.steps[curve.kinds == 1].tolist() == [1, 2]
+        assert curve.steps[curve.kinds == 0].tolist() == [1]

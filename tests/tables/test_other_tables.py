@@ -28,9 +28,13 @@ NARROW = {
 PAIRS = ("data=synthetic_pairs", "data.pairs=100", "data.validation=10", "data.longest=20", "size.vocabulary=null")
 OTHERS = [name for name in names("table") if document(find("table", name)).tree["base"] != "table/narang2021"]
 CASES = [(table, row.name) for table in map(read, OTHERS) if table.name != "narang2021" for row in table.rows]
+EACH = [
+    pytest.param(*case, marks=() if place % 3 == 0 else pytest.mark.slow, id=f"{case[0].name}-{case[1]}")
+    for place, case in enumerate(CASES)
+]
 
 
-@pytest.mark.parametrize(("table", "row"), CASES, ids=lambda one: one.name if isinstance(one, Table) else one)
+@pytest.mark.parametrize(("table", "row"), EACH)
 def test_every_row_trains(table: Table, row: str, tmp_path: Path):
     data = PAIRS if table.load(row)["objective.kind"] == "Sequence" else TEXT
     narrow = NARROW.get(row.split(",")[0], ())

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scaling.errors import ScalingError
+from scaling.printing import csv_rows, csv_text
 from scaling.tables.results import OF_ALL, OPTIONAL, TYPES, Results, read_points, record, write_points
 from scaling.tables.table import read
 
@@ -78,6 +79,13 @@ def test_a_file_that_is_none_is_refused(text, tmp_path):
     path.write_text(text)
     with pytest.raises(ScalingError, match=BAD[text]):
         read_points(path, TABLE)
+
+
+def test_a_text_is_no_formula_of_a_spreadsheet_and_comes_back():
+    rows = [{"name": "=HYPERLINK(1)", "loss": "-1.5"}, {"name": "@x", "loss": "'=1"}]
+    text = csv_text(rows)
+    assert "\n'=HYPERLINK(1),-1.5\n'@x," in text
+    assert csv_rows(text)[0] == rows[0]
 
 
 def test_a_file_that_is_not_there_is_said(tmp_path):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-import torch
 
 from scaling.cost import Cost, cost
 from scaling.model.tuned import blank
@@ -54,24 +53,3 @@ def test_shared_stacks_are_one_but_for_cross_attention():
     own = decoder.keys() - encoder.keys()
     assert own
     assert all(".cross." in name for name in own)
-
-
-def test_what_one_stack_learns_the_other_has():
-    """The gradient of a shared weight is the sum of what both stacks would have had."""
-    from tests.model.test_variants import batch_for, build
-
-    shared = build("encoder_decoder", "model.share=stacks").double().eval()
-    apart = build("encoder_decoder", "").double().eval()
-    weights = dict(shared.named_parameters(remove_duplicate=False))
-    with torch.no_grad():
-        for name, parameter in apart.named_parameters():
-            parameter.copy_(weights[name])
-    batch = batch_for(shared)
-    losses = [model.loss(batch).total for model in (shared, apart)]
-    for loss in losses:
-        loss.backward()
-    assert torch.equal(*losses)
-    name = "stack.blocks.0.branches.mixer.piece.query.weight"
-    parts = [getattr(apart, side).get_parameter(name).grad for side in ("encoder", "decoder")]
-    torch.testing.assert_close(shared.encoder.get_parameter(name).grad, sum(parts), rtol=1e-10, atol=1e-14)
-    assert all(part.abs().max() > 0 for part in parts)

@@ -35,8 +35,9 @@ def test_two_rows_are_students_test():
 def test_a_pooled_variance_by_hand():
     losses = {"base": [1.0, 3.0], "a": [2.0, 2.0, 5.0], "b": [4.0]}
     found = compare(losses, "base")
-    assert found.pooled is not None
-    assert (found.pooled.variance, found.pooled.freedom) == (pytest.approx((2 + 6) / 3), 3)
+    pool = found.pools["base"]
+    assert pool is not None
+    assert (pool.variance, pool.freedom) == (pytest.approx((2 + 6) / 3), 3)
     assert found.means["b"].high == pytest.approx(4 + stats.t.ppf(0.975, 3) * math.sqrt(8 / 3))
 
 
@@ -46,8 +47,9 @@ def test_a_row_that_scatters_is_judged_by_welch():
     found = compare(losses, "a")
     assert found.strange == ("wild",)
     assert not found.means["wild"].pooled
-    assert found.pooled is not None
-    assert found.pooled.deviation < 0.02
+    pool = found.pools["a"]
+    assert pool is not None
+    assert pool.deviation < 0.02
     assert found.differences["wild"].high - found.differences["wild"].low > 1
     assert found.differences["wild"].verdict == "no difference shown"
 
@@ -56,8 +58,7 @@ def test_each_heading_has_a_baseline_and_a_scatter_of_its_own():
     scores = {"a": [0.5, 0.7], "b": [0.9, 1.1], "c": [0.1, 0.1001], "d": [0.2, 0.2001]}
     found = compare(scores, {"a": "a", "b": "a", "c": "c", "d": "c"}, higher_is_better=True)
     apart = [compare({row: scores[row] for row in rows}, rows[0], higher_is_better=True) for rows in ("ab", "cd")]
-    assert found.pools == {"a": apart[0].pooled, "c": apart[1].pooled}
-    assert found.pooled is None
+    assert found.pools == {**apart[0].pools, **apart[1].pools}
     assert list(found.differences) == ["b", "d"]
     for row, alone in (("b", apart[0]), ("d", apart[1])):
         assert found.means[row] == alone.means[row]
@@ -118,13 +119,17 @@ def test_equal_losses_do_not_differ():
 def test_spearman_is_scipys_and_its_interval_narrows():
     x, y = np.random.default_rng(0).normal(size=(2, 30))
     y = y + x
-    found, few = agreement(list(x), list(y)), agreement(list(x[:8]), list(y[:8]))
+
+    def agreed(x, y):
+        return agreement(dict(enumerate(map(float, x))), dict(enumerate(map(float, y))))
+
+    found, few = agreed(x, y), agreed(x[:8], y[:8])
     assert found is not None
     assert few is not None
     assert found.value == pytest.approx(spearman(x, y))
-    tied = agreement(list(x.round()), list(y.round()))
+    tied = agreed(x.round(), y.round())
     assert tied is not None
     assert tied.value == pytest.approx(spearman(x.round(), y.round()))
     assert found.low < found.value < found.high
     assert found.high - found.low < few.high - few.low
-    assert agreement([1.0, 2.0, 3.0], [1.0, 2.0, 3.0]) is None
+    assert agreed([1.0, 2.0, 3.0], [1.0, 2.0, 3.0]) is None

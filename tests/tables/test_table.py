@@ -9,7 +9,6 @@ import json
 import re
 import shutil
 from dataclasses import replace
-from html.parser import HTMLParser
 from typing import Any
 
 import pandas
@@ -18,6 +17,7 @@ import pytest
 from scaling.cli import main
 from scaling.config import names
 from scaling.ledger import Ledger
+from scaling.printing import csv_rows, csv_text
 from scaling.studies.plan import enter, plan
 from scaling.tables.count import counts
 from scaling.tables.document import document
@@ -52,14 +52,6 @@ def counted(capsys, *words: str) -> dict:
     return json.loads(capsys.readouterr().out)
 
 
-def test_rows_are_counted_next_to_what_was_published(capsys):
-    found = counted(capsys, "table", "raffel2019_table2", "--counts", "size=tiny")
-    assert len(found["rows"]) == 10
-    first = found["rows"][0]
-    assert {"row", "parameters", "ops", "published"} <= set(first)
-    assert first["published"]["glue"] == 83.28
-
-
 def test_runs_are_read_back_by_row_and_seed(trained):
     ledger, table = trained
     found = read_ledger(ledger, table)
@@ -75,35 +67,15 @@ def test_runs_are_read_back_by_row_and_seed(trained):
 def test_what_is_missing_is_said(trained):
     ledger, table = trained
     said = " ".join(document(table, counts(table, QUICK), read_ledger(ledger, table))["said"])
-    assert "Switch Transformer (1 missing)" in said
+    assert "Switch Transformer (2 planned, 1 finished, 1 missing)" in said
     assert "pooled over all rows (3 degrees of freedom)" in said
     assert "after Holm's correction over 2 rows" in said
 
 
-def test_speeds_are_shown_of_one_hardware_alone(trained):
-    ledger, table = trained
-    found = read_ledger(ledger, table)
-    counted = counts(table, QUICK)
-
-    def speeds(*hardware: str) -> list[float | None]:
-        runs = [{**run, "steps_per_second": 2.0, "hardware": hardware[place % len(hardware)]}
-                for place, run in enumerate(found.runs)]  # fmt: skip
-        return [row["steps_per_second"] for row in document(table, counted, replace(found, runs=tuple(runs)))["rows"]]
-
-    assert speeds("one") == [2.0] * 3
-    assert speeds("one", "another") == [None] * 3
+LINES = {"terminal": ROWS[1], "markdown": "| GeLU |", "latex": "GeLU & ", "html": '<tr><th scope="row">GeLU</th>'}
 
 
-class Cells(HTMLParser):
-    def __init__(self):
-        super().__init__()
-        self.rows = 0
-
-    def handle_starttag(self, tag, attributes):
-        self.rows += tag == "tr"
-
-
-@pytest.mark.parametrize("form", ["terminal", "markdown", "latex", "csv", "html"])
+@pytest.mark.parametrize("form", [*LINES, "csv"])
 def test_forms(form, trained, capsys):
     ledger, _ = trained
     words = [word for row in ROWS for word in ("--row", row)]
@@ -115,16 +87,33 @@ def test_forms(form, trained, capsys):
         assert [line["row"] for line in lines] == ROWS
         assert float(lines[0]["published_final_loss"]) == 1.838
         assert lines[1]["verdict"] in ("better", "worse", "no difference shown")
-    if form == "html":
-        cells = Cells()
-        cells.feed(text)
-        assert cells.rows == 1 + len(ROWS) + 2  # a head, the rows, two headings
+        return
+    headings = {"markdown": r"\n\| \*\*", "html": '<tr><th scope="row" colspan', "latex": r"\\multicolumn"}
+    assert LINES[form] in text
+    assert form == "terminal" or len(re.findall(headings[form], text)) == 2
     if form == "latex":
-        assert text.count(r"\\") == 1 + len(ROWS) + 2
         assert r"\caption{Narang et al. 2021, Table 1}" in text
-        assert r"\label{tab:narang2021}" in text
-    if form == "markdown":
-        assert text.count("\n|") == 2 + len(ROWS) + 2
+        assert r"\label{tab:narang-et-al-2021-table-1}" in text
+
+
+def test_what_is_kept_prints_the_table_again(trained, tmp_path, capsys):
+    ledger, _ = trained
+    page, kept = tmp_path / "narang2021.md", tmp_path / "narang2021" / "points.csv"
+    kept.parent.mkdir()
+    (kept.parent / "reading.md").write_text("What it shows, written by hand.\n")
+    words = ["table", "narang2021", *(word for row in ROWS for word in ("--row", row)), "--keep", str(page), "--from"]
+    assert main([*words, str(ledger.root)]) == 0
+    whole, told, points = capsys.readouterr().out, page.read_text(), kept.read_bytes()
+    said = ("What it shows, written by hand.", "6 of 7 runs done", "| GeLU |", "base: encoder_decoder")
+    assert all(words in told for words in said)
+    assert str(ledger.root) not in told
+    assert main([*words, str(kept)]) == 0
+    assert (capsys.readouterr().out, page.read_text(), kept.read_bytes()) == (whole, told, points)
+    lines = csv_rows(kept.read_text())
+    lines[0]["worker_seconds"] = lines[0]["day"] = ""
+    kept.write_text(csv_text(lines))
+    assert main([*words, str(kept)]) == 0
+    assert "of worker time in 5 of them, the others' is not known, on " in page.read_text()
 
 
 def test_a_table_in_two_settings_wants_one_chosen(trained, tmp_path, capsys):
@@ -143,7 +132,7 @@ def test_a_table_in_two_settings_wants_one_chosen(trained, tmp_path, capsys):
         main(["table", "narang2021", "--row", "GeLU", "--from", f"{tmp_path}/runs", "--study", other.question.name])
         == 0
     )
-    assert "Without a finished run: GeLU" in capsys.readouterr().out
+    assert "fewer finished runs than planned: GeLU (2 planned, 2 missing)" in capsys.readouterr().out
 
 
 TASKS = """
@@ -225,7 +214,7 @@ READERS = {
     "terminal": lambda line: re.split(r"\s{2,}", line)[0],
     "markdown": lambda line: html.unescape(re.sub(r"\\(.)", r"\1", re.split(r"(?<!\\)\|", line)[1].strip())),
     "latex": latex_cell,
-    "html": lambda line: html.unescape(line.removeprefix("<tr><td>").partition("</td>")[0]),
+    "html": lambda line: html.unescape(re.split("<tr><th[^>]*>", line)[-1].partition("</th>")[0]),
 }
 
 
@@ -243,17 +232,21 @@ def test_a_study_of_something_else_is_refused(tmp_path, capsys):
         assert said in capsys.readouterr().err
 
 
-def test_a_table_that_was_not_trained_says_so(tmp_path, capsys):
-    Ledger.create(tmp_path)
-    assert main(["table", "narang2021", "--row", "GeLU", f"runs={tmp_path}"]) == 0
+def test_a_table_that_was_not_trained_says_so_and_keeps_nothing(tmp_path, capsys):
+    Ledger.create(tmp_path / "runs")
+    words = ["table", "narang2021", "--row", "GeLU", f"runs={tmp_path / 'runs'}"]
+    assert main(words) == 0
     assert "No study of narang2021 is here" in capsys.readouterr().out
+    assert main([*words, "--keep", str(tmp_path / "page.md")]) == 2
+    assert "nothing of this table was trained" in capsys.readouterr().err
+    assert not (tmp_path / "page.md").exists()
 
 
 def test_a_source_without_a_run_of_the_table_is_refused(tmp_path, capsys):
     ledger = Ledger.create(tmp_path)
     entry = {"run": "0" * 16, "overrides": ["row=Recurrent", "seed=0"]}
     ledger.save_plan("layers", {"study": {"base": "table/layer_types"}, "runs": [entry]})
-    for words in (["table"], ["decide"], ["table", "--train", f"runs={tmp_path}"]):
+    for words in (["table"], ["decide"]):
         assert main([*words, "narang2021", "--row", "GeLU", "--from", str(tmp_path)]) == 2
         out, err = capsys.readouterr()
         assert (out, err.count("\n")) == ("", 1)
@@ -355,6 +348,8 @@ BAD = {
     "no seeds": (["table", "narang2021", "--train", "seeds=0"], "expected a number from 1"),
     "an unknown key of seeds": (["table", "narang2021", "--train", "seeds={base: 1}"], "'baseline'"),
     "two things at once": (["table", "narang2021", "--train", "--counts"], "--train: counts are of no runs"),
+    "counts of a source": (["table", "narang2021", "--counts", "--from", "runs"], "--from: counts are of no runs"),
+    "two ledgers": (["table", "narang2021", "--train", "--from", "runs"], "--from='runs': --train reads the runs of"),
 }
 
 
