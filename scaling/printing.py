@@ -146,12 +146,16 @@ def html_table(titles: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
 
 
 def csv_text(rows: Sequence[Mapping[str, Any]], titles: Sequence[str] = ()) -> str:
-    """Rows as CSV, the same bytes for the same rows; a column that only some of them have is empty in the others."""
+    """Rows as CSV, the same bytes for the same rows; a column that only some of them have is empty in the others. Text
+    that a spreadsheet would take for a formula is quoted.
+    """
     text = io.StringIO()
     header = titles or list(dict.fromkeys(key for row in rows for key in row))
     writer = csv.DictWriter(text, header, lineterminator="\n", extrasaction="ignore")
     writer.writeheader()
-    writer.writerows(rows)
+    writer.writerows(
+        {key: f"'{cell}" if str(cell)[:1] in ("=", "@") else cell for key, cell in row.items()} for row in rows
+    )
     return text.getvalue()
 
 

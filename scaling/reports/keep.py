@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict
 from hashlib import sha256
 from pathlib import Path
@@ -21,7 +21,7 @@ from scaling.reports.markup import Html, join, scientific
 from scaling.reports.page import Record, page, record
 from scaling.reports.provenance import ComputeSpent, compute_spent
 from scaling.reports.runs import names
-from scaling.studies.decisions import Decision, decisions
+from scaling.studies.decisions import decisions
 from scaling.studies.findings import FIGURES, FIT, Findings, TaskFindings, Tell, find, nothing, read_fit
 from scaling.studies.question import read
 
@@ -37,7 +37,7 @@ def keep(findings: Findings, written: Path, ledger: Ledger, plan: Plan, folder: 
     source, target = written.parent, folder / plan.question.name
     atomic.write(target / f"{target.name}.yaml", provenance.study_yaml(findings))
     made = decisions(ledger, plan.question.name)
-    spent = _spent(plan, compute_spent(ledger, plan), made)
+    spent = _spent(plan, compute_spent(ledger, plan))
     of_ledger = record(findings, ledger, plan, store=None)
     _write(findings, of_ledger, spent, target)
     for name in (POINTS, *([FIT] if findings.document else [])):
@@ -130,7 +130,7 @@ def _of_task(task: TaskFindings, names: Mapping[str, str]) -> list[str]:
     ]
 
 
-def _spent(plan: Plan, how: ComputeSpent, made: Sequence[Decision]) -> str:
+def _spent(plan: Plan, how: ComputeSpent) -> str:
     hardware = "; ".join(how.hardware)
     spent = f"{plural(sum(how.hardware.values()), 'run')}, {scientific(how.flops)} FLOPs, {span(how.worker_seconds)}"
-    return join(f"{spent} of worker time on {hardware}, {how.day}: `{provenance.command(plan, made)}`.")
+    return join(f"{spent} of worker time on {hardware}, {how.day}: `{provenance.command(plan)}`.")

@@ -40,7 +40,7 @@ def record(findings: Findings, ledger: Ledger, plan: Plan, store: PurePosixPath 
     """Without a `store` the runs lead to no settings."""
     how, taken = compute_spent(ledger, plan), decisions(ledger, plan.question.name)
     runs = sections.section("runs", "The runs", runs_table(findings, ledger, store))
-    again = sections.section("made", "How it was made", provenance(findings, plan, how, taken), on_record(ledger))
+    again = sections.section("made", "How it was made", provenance(findings, plan, how), on_record(ledger))
     table = chosen(taken)
     made = sections.section("decisions", "The decisions", table) if table else EMPTY
     return Record(how.day, sections.compute(how), runs, again, made)

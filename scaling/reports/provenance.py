@@ -10,16 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from scaling.config import shipped
 from scaling.errors import plural
 from scaling.ledger import Ledger, Record
 from scaling.ledger.listing import hardware
 from scaling.ledger.run import INTERRUPTIONS, spans
 from scaling.printing import span
 from scaling.reports.markup import Html, join, scientific, table, tag
-from scaling.studies.decisions import Decision, options
 from scaling.studies.findings import Findings
-from scaling.studies.question import named
 
 if TYPE_CHECKING:
     from scaling.studies.plan import Plan
@@ -80,7 +77,7 @@ def _interrupted(record: Record) -> bool:
     return record.end is not None and record.end.get("outcome") in INTERRUPTIONS
 
 
-def provenance(findings: Findings, plan: Plan, how: ComputeSpent, made: Sequence[Decision] = ()) -> Html:
+def provenance(findings: Findings, plan: Plan, how: ComputeSpent) -> Html:
     pairs = (join(tag("dt", name), tag("dd", value)) for name, value in _circumstances(how))
     return join(
         tag("dl", *pairs, class_="pairs"),
@@ -89,7 +86,7 @@ def provenance(findings: Findings, plan: Plan, how: ComputeSpent, made: Sequence
             "p",
             "The same command trains what is missing and comes to the same points; with all runs done it only fits.",
         ),
-        tag("pre", tag("code", command(plan, made))),
+        tag("pre", tag("code", command(plan))),
         tag("details", tag("summary", "The study's question"), tag("pre", tag("code", study_yaml(findings)))),
     )
 
@@ -105,28 +102,16 @@ def _circumstances(how: ComputeSpent) -> Iterator[tuple[str, str]]:
     yield "versions", ", ".join(f"{name} {' and '.join(versions)}" for name, versions in how.versions.items())
 
 
-def command(plan: Plan, made: Sequence[Decision] = ()) -> str:
-    """The words that reproduce this study: those that every run was given after its own keys, and that its name shows.
-
-    Where the ledger lies changes nothing of what is computed, and is left out.
-    """
-    question, given = plan.question, []
-    name, adaptive = options(question.name, made)
-    for words in zip(*(reversed(run.overrides) for run in plan.runs)):
-        if len(set(words)) > 1 or not name.endswith(named("", None, [words[0], *given])):
-            break
-        given.insert(0, words[0])
-    study = name.removesuffix(named("", question.at, given))
-    if not (shipped() / "study" / f"{study}.yaml").exists():
-        study += ".yaml"  # a file of the reader's own, whose text is on the page
-    scale = [] if question.at is None else ["--at", question.at]
-    words = [word for word in given if not word.startswith("runs=")]
-    return shlex.join(["scaling", "study", study, *scale, *words, *adaptive])
+def command(plan: Plan) -> str:
+    """The command that reproduces this study, as its plan has it."""
+    return shlex.join(["scaling", *(plan.command or ("report", plan.question.name))])
 
 
 def study_yaml(findings: Findings) -> str:
     """The study's YAML, from what the ledger keeps of it, as `scaling study` takes it."""
-    fields = {key: value for key, value in asdict(findings.question).items() if key not in ("name", "at") and value}
+    fields = {
+        key: value for key, value in asdict(findings.question).items() if key not in ("name", "at", "source") and value
+    }
     renamed = {"law" if key == "laws" else key: value for key, value in fields.items()}
     return yaml.safe_dump(renamed, sort_keys=False, allow_unicode=True, width=110)
 

@@ -11,6 +11,7 @@ from typing import Any
 from scaling import schema
 from scaling.config import Config, find
 from scaling.errors import ScalingError, nearest
+from scaling.schema import NonNegativeFloat, PositiveFloat, PositiveInt
 from scaling.strict_yaml import quantity
 
 # Every field of a study's file, and what it states.
@@ -26,6 +27,7 @@ KEYS = {
     "suppose": "what a plan takes the law's parameters and the noise of log loss to be, as {E: 1.9, noise: 0.003}",
     "define": "how the runs were trained and why, in words of your own, which the report shows",
     "tasks": "what each run is finetuned on, as [cola, sst2], or with keys of these runs, as {cola: {train.epochs: 5}}",
+    "resources": "what each run takes in place of what its cost suggests, as {threads: 2, gpus: 0.5, memory: 8}",
     "minutes": "what the study takes; a slower machine takes the scale `small`",
     "at": "further scales of the study by name, each the fields that differ",
 }
@@ -34,6 +36,12 @@ NEEDED = {
     "question": "write question: How does loss fall with size?",
     "base": "write base: decoder",
     "grid": "write grid: {size: [10k, 30k, 100k], train.tokens: [1M, 2M, 4M]}",
+}
+RESOURCES: dict[str, Any] = {
+    "threads": PositiveInt,
+    "gpus": NonNegativeFloat,  # of one, or a whole number
+    "memory": PositiveFloat,  # in GB
+    "minutes": PositiveFloat,  # until a cluster may end it
 }
 SMALL = "small"  # the scale that a study takes on a machine that would need longer than its `minutes`
 
@@ -202,6 +210,20 @@ def _tasks(config: Config, key: str, value: Any) -> dict[str, dict[str, Any]]:
     return tasks
 
 
+def _resources(config: Config, key: str, value: Any) -> dict[str, float]:
+    given = {}
+    for name, number in _mapping(config, key, value).items():
+        if name not in RESOURCES:
+            raise config.error(f"{key}.{name}", "a run takes no such thing", nearest(name, RESOURCES))
+        try:
+            given[name] = schema.check(name, number, RESOURCES[name])
+        except ScalingError as error:
+            raise config.error(f"{key}.{name}", error.what) from None
+    if (gpus := given.get("gpus", 0)) > 1 and gpus != int(gpus):
+        raise config.error(f"{key}.gpus", "expected a fraction of one GPU, or a whole number", "take 0.5 or 2")
+    return given
+
+
 def _scales(config: Config, key: str, value: Any) -> dict[str, Any]:
     for name in _mapping(config, key, value):
         if not re.fullmatch(r"[A-Za-z0-9_-]+", name):
@@ -219,6 +241,7 @@ _CHECKS = {
     "suppose": _suppose,
     "define": _define,
     "tasks": _tasks,
+    "resources": _resources,
     "minutes": _positive,
     "at": _scales,
 }

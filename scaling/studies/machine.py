@@ -11,7 +11,7 @@ import math
 import os
 import platform
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -90,27 +90,36 @@ def sized(plan: Plan, workers: int | None = None) -> Size:
     """
     if workers is not None and workers < 1:
         raise ScalingError("expected at least one worker", key="--workers", value=workers)
-    gpus = torch.cuda.device_count()
-    if gpus:
+    gpus, given = torch.cuda.device_count(), plan.question.resources
+    if gpus and "gpus" in given:
+        fraction = given["gpus"]
+        fitting = cores() if not fraction else gpus * int(1 / fraction) if fraction <= 1 else int(gpus / fraction)
+    elif gpus:
         # A run that no GPU holds alone takes them all.
-        fitting = gpus * min(MOST_A_GPU, int(1 / min(map(_of_a_gpu, plan.runs)))) or 1
+        fitting = gpus * min(MOST_A_GPU, int(1 / min(map(_of_a_gpu, plan.runs))))
     else:
-        fitting = int(FILLED * machine_memory() / (max(map(_bytes, plan.runs)) + PROCESS))
-    chosen = workers or max(1, min(fitting, len(plan.runs), *([] if gpus else [cores()])))
+        largest = 1e9 * given["memory"] if "memory" in given else PROCESS + max(map(_bytes, plan.runs))
+        fitting = min(int(FILLED * machine_memory() / largest), cores() // int(given.get("threads", 1)))
+    chosen = workers or max(1, min(fitting, len(plan.runs)))
     return Size(chosen, max(1, cores() // chosen), gpus)
 
 
-def resources(job: Run, size: Size) -> Resources:
-    """What a job takes: the threads of a worker, and where there are GPUs the fraction of one that its memory fills, a
-    worker's share at least; the GPUs that its config asks for, or all where none holds it alone.
+def resources(job: Run, size: Size, given: Mapping[str, float]) -> Resources:
+    """What a job takes, unless it is `given` by the study: the threads of a worker and the memory that the run fills;
+    where there are GPUs the fraction of one that its memory fills, a worker's share at least, the GPUs that its config
+    asks for, or all where none holds it alone.
+
+    Memory is in GB and a power of two, so that runs of nearly one size are alike to a cluster.
     """
     if not size.gpus:
-        return Resources(size.threads)
-    devices, memory = job.experiment.config["trainer.devices"], _of_a_gpu(job)
-    if isinstance(devices, int) and devices > 1:
-        return Resources(size.threads, min(devices, size.gpus))
-    gpus = min(1.0, max(memory, size.gpus / size.workers)) if memory <= 1 else float(size.gpus)
-    return Resources(size.threads, gpus)
+        estimate = Resources(size.threads, memory=2.0 ** math.ceil(math.log2((_bytes(job) + PROCESS) / 1e9)))
+    elif isinstance(devices := job.experiment.config["trainer.devices"], int) and devices > 1:
+        estimate = Resources(size.threads, min(devices, size.gpus))
+    else:
+        memory = _of_a_gpu(job)
+        gpus = min(1.0, max(memory, size.gpus / size.workers)) if memory <= 1 else float(size.gpus)
+        estimate = Resources(size.threads, gpus)
+    return replace(estimate, **given)
 
 
 def _of_a_gpu(job: Run) -> float:

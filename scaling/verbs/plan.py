@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 StudySource = str | Path | Mapping[str, Any]
 """A shipped study's name, a path, or the fields of a study with a `name`."""
 MOST_ROWS = 60  # of a table on a terminal
+MUCH = 0.25  # of the FLOPs of the runs, which evaluations add
 
 
 class StudyPlan(Result):
@@ -68,7 +69,8 @@ def _printed(document: Mapping[str, Any]) -> Iterator[str | Table]:
         saved = f"{total['saved']:.0%} of {total['C_without_trunks']:.3g} FLOPs is saved"
         yield f"{plural(total['trunks'], 'trunk')} shared: {saved}; a branch's time is its own"
     evaluation = total["C_evaluation"] / total["C_without_trunks"]
-    yield f"evaluations add {evaluation:.1%} to the FLOPs of the runs"
+    fewer = "; set evaluate.windows, as to 256, where that is too much" if evaluation > MUCH else ""
+    yield f"evaluations add {evaluation:.1%} to the FLOPs of the runs{fewer}"
     if "seconds" in total:
         time = f"{span(total['seconds'])} of a worker's time, by a few steps timed here"
         yield f"on this machine {time}; {plural(total['workers'], 'worker')}"
@@ -160,7 +162,7 @@ def plan(
         except ScalingError as error:
             if error.key != "data":
                 raise
-            say(f"{error.what}; the costs are estimated without them")
+            say("; ".join(filter(None, (error.what, error.fix, "the costs are estimated without them"))))
             planned, data = plan_runs(question, given, "stand_in"), "stand_in"
     if goal is None:
         document = costs(planned, data, places)

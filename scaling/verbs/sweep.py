@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from scaling.errors import ScalingError, plural
 from scaling.ledger import Ledger
@@ -82,6 +82,8 @@ def sweep(
     dry_run: bool = False,
     count: PositiveInt | None = None,
     workers: PositiveInt | None = None,
+    executor: Literal["local", "slurm", "ray"] = "local",
+    set: Mapping[str, Any] = {},
     progress: PYTHON[bool] = True,
     **settings: Any,
 ) -> Sweep:
@@ -106,6 +108,8 @@ def sweep(
         dry_run: check it and print its cost, nothing more, with --local too
         count: the most runs to train
         workers: processes of --local (default: one for each GPU or core)
+        executor: where --local trains the cells of a grid or of random
+        set: settings of SLURM or Ray, as of `scaling study`
     """
     local = local or missing
     if (file is None) == (study is None):
@@ -115,6 +119,8 @@ def sweep(
         raise ScalingError("a study is trained by its own command", key="--local", fix=f"scaling study {study}")
     if workers is not None and not local:
         raise ScalingError("workers are those of --local", key="--workers", fix="elsewhere, start an agent a node")
+    if executor != "local" and not local:
+        raise ScalingError("executes --local", key="--executor", value=executor, fix="add --local")
     where = [word for word in overrides if word.startswith("runs=")]
     if not local and (others := [word for word in overrides if word not in where]):
         what = "a registered sweep's agents read the file alone"
@@ -136,6 +142,9 @@ def sweep(
     given = ["log.wandb=disabled", *overrides] if local else where
     if local:
         needs_end(checked)
+        if executor != "local" and (checked.method == "bayes" or checked.hyperband is not None):
+            key = "method" if checked.method == "bayes" else "early_terminate"
+            raise checked.config.error(key, f"looks at results, and {executor} has all cells at once", "take local")
     outlook, first = check(checked, given, local and not dry_run)
     if local and not dry_run:
         from scaling.studies.progress import teller
@@ -143,7 +152,7 @@ def sweep(
 
         tell = teller(progress)
         tell(outlook.described(checked))
-        return _trained(checked, *run(checked, Path(first["runs"]), given, workers, tell))
+        return _trained(checked, *run(checked, Path(first["runs"]), given, workers, tell, executor, set))
     path, lines = None, [outlook.described(checked)]
     if not dry_run:
         from scaling.sweeps.wandb_client import register

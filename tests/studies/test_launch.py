@@ -81,12 +81,12 @@ def test_a_job_takes_what_its_memory_fills_or_the_devices_that_it_asks_for(found
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: Card)
     job = found.runs[0]
-    gpus = [resources(job, Size(workers, 2, 4)).gpus for workers in (16, 4, 2)]
+    gpus = [resources(job, Size(workers, 2, 4), {}).gpus for workers in (16, 4, 2)]
     assert gpus == [0.25, 1.0, 1.0]
     Card.total_memory = 10**9  # less than the libraries take
-    assert resources(job, Size(16, 2, 4)).gpus == 4
+    assert resources(job, Size(16, 2, 4), {}).gpus == 4
     job.experiment.config.tree["trainer"]["devices"] = 2
-    assert resources(job, Size(16, 2, 4)).gpus == 2
+    assert resources(job, Size(16, 2, 4), {}).gpus == 2
 
 
 def test_large_jobs_have_whole_gpus_and_small_ones_share(tmp_path, monkeypatch):

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from scaling.executors import scheduler
 from scaling.ledger import Ledger
 from scaling.ledger.document import seal
-from scaling.studies import scheduler
 from scaling.studies.plan import Plan, enter, plan
 from scaling.studies.question import read
 from tests.serial import work
