@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -117,8 +117,17 @@ def _check_law(fields: Line, laws: list[str], error: Callable[..., ScalingError]
             raise error(f"suppose.{name}", f"{law.name} has no such parameter", fix)
 
 
+def _value(config: Config, key: str, value: Any, annotation: Any) -> Any:
+    """A value of a type of our schema; `1B` is a number where one is expected."""
+    number = quantity(value) if isinstance(value, str) and annotation is not str else None
+    try:
+        return schema.check(key, value if number is None else number, annotation)
+    except ScalingError as error:
+        raise config.error(key, error.what, error.fix) from None
+
+
 def _text(config: Config, key: str, value: Any) -> str:
-    if not isinstance(value, str) or not value.strip():
+    if not _value(config, key, value, str).strip():
         raise config.error(key, "expected text")
     return value
 
@@ -132,23 +141,13 @@ def _base(config: Config, key: str, value: Any) -> str:
 
 
 def _mapping(config: Config, key: str, value: Any) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise config.error(key, "expected keys and values", f"write {key.rpartition('.')[2]}: {{KEY: VALUE}}")
-    return value
+    return _value(config, key, value, dict[str, Any])
 
 
-def _number(config: Config, key: str, value: Any) -> float:
-    number = quantity(value) if isinstance(value, str) else value
-    if isinstance(number, bool) or not isinstance(number, int | float) or not math.isfinite(number):
-        raise config.error(key, "expected a number")
-    return number
-
-
-def _positive(config: Config, key: str, value: Any) -> float:
-    number = _number(config, key, value)
-    if not number > 0:
-        raise config.error(key, "expected a number above 0")
-    return number
+def _each(config: Config, key: str, value: Any, annotation: Any) -> dict[str, Any]:
+    """A mapping whose values are of one type."""
+    items = _mapping(config, key, value).items()
+    return {name: _value(config, f"{key}.{name}", item, annotation) for name, item in items}
 
 
 def _rate(config: Config, key: str, value: Any) -> Any:
@@ -174,23 +173,14 @@ def _laws(config: Config, key: str, value: Any) -> list[str]:
     return names
 
 
-def _target(config: Config, key: str, value: Any) -> dict[str, float]:
-    return {name: _positive(config, f"{key}.{name}", goal) for name, goal in _mapping(config, key, value).items()}
-
-
-def _suppose(config: Config, key: str, value: Any) -> dict[str, float]:
-    return {name: _number(config, f"{key}.{name}", number) for name, number in _mapping(config, key, value).items()}
-
-
 def _define(config: Config, key: str, value: Any) -> dict[str, str]:
     from scaling.laws.points import SETUP
 
-    for name, definition in _mapping(config, key, value).items():
+    given = _each(config, key, value, str | float)
+    for name in given:
         if name not in SETUP:
             raise config.error(f"{key}.{name}", "no part of the setup has this name", nearest(name, SETUP))
-        if isinstance(definition, bool) or not isinstance(definition, int | float):
-            _text(config, f"{key}.{name}", definition)
-    return {name: str(definition) for name, definition in value.items()}
+    return {name: str(value[name]) for name in given}
 
 
 def _tasks(config: Config, key: str, value: Any) -> dict[str, dict[str, Any]]:
@@ -211,14 +201,11 @@ def _tasks(config: Config, key: str, value: Any) -> dict[str, dict[str, Any]]:
 
 
 def _resources(config: Config, key: str, value: Any) -> dict[str, float]:
-    given = {}
-    for name, number in _mapping(config, key, value).items():
+    given = _mapping(config, key, value)
+    for name in given:
         if name not in RESOURCES:
             raise config.error(f"{key}.{name}", "a run takes no such thing", nearest(name, RESOURCES))
-        try:
-            given[name] = schema.check(name, number, RESOURCES[name])
-        except ScalingError as error:
-            raise config.error(f"{key}.{name}", error.what) from None
+    given = {name: _value(config, f"{key}.{name}", number, RESOURCES[name]) for name, number in given.items()}
     if (gpus := given.get("gpus", 0)) > 1 and gpus != int(gpus):
         raise config.error(f"{key}.gpus", "expected a fraction of one GPU, or a whole number", "take 0.5 or 2")
     return given
@@ -237,11 +224,11 @@ _CHECKS = {
     "set": _mapping,
     "rate": _rate,
     "law": _laws,
-    "target": _target,
-    "suppose": _suppose,
+    "target": partial(_each, annotation=PositiveFloat),
+    "suppose": partial(_each, annotation=float),
     "define": _define,
     "tasks": _tasks,
     "resources": _resources,
-    "minutes": _positive,
+    "minutes": partial(_value, annotation=PositiveFloat),
     "at": _scales,
 }

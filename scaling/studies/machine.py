@@ -4,29 +4,23 @@ study.
 
 from __future__ import annotations
 
-import hashlib
 import itertools
-import json
 import math
 import os
-import platform
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Literal
 
 import torch
 
-from scaling import atomic
 from scaling.cost import Cost
 from scaling.data.plan import BatchSize, Windows
 from scaling.errors import ScalingError
 from scaling.executors.executor import Resources
 from scaling.studies.plan import Plan, Run
 from scaling.training.experiment import Experiment
-from scaling.training.machine import cores, environment, suited
+from scaling.training.machine import cores, suited
 from scaling.training.precision import Weights
 
 Strategy = Literal["ddp", "fsdp"]
@@ -147,7 +141,6 @@ LARGEST = 2e10  # FLOPs of the largest step that is timed: about a second of one
 SHARE = 0.25  # of this machine's memory, at most
 SIZES = 3
 STEPS, PATIENCE = 15, 1.5  # of each size: it is timed for so many steps, or so many seconds
-DAY = 86400.0
 BUSY = 0.5  # of the cores, at a load above which other work may have slowed the steps
 
 
@@ -175,46 +168,17 @@ class Speed:
         return low[1] * (high[1] / low[1]) ** share
 
 
-def calibrate(experiments: Sequence[Experiment], cache: Path) -> Speed | None:
-    """The speed of one thread at the smallest, a middle and the largest of these models that it can try in a moment.
-
-    None where it can try none of them. What was timed is kept for a day in the folder `cache`, by machine, versions
-    and model; where the machine was busy it is timed again, and the lesser stands.
+def calibrate(experiments: Sequence[Experiment]) -> Speed | None:
+    """The speed of one thread at the smallest, a middle and the largest of these models that it can try in a moment;
+    None where it can try none of them.
     """
     models = {_flops(experiment): experiment for experiment in experiments}.values()
     tried = sorted((experiment for experiment in map(_shrunk, models) if experiment is not None), key=_flops)
     if not tried:
         return None
-    timed, loads = {}, []
-    for place in range(SIZES):
-        experiment = tried[round(place * (len(tried) - 1) / (SIZES - 1))]
-        if _flops(experiment) not in timed:
-            timing = _timing(experiment, cache / f"{_key(experiment)}.json")
-            timed[_flops(experiment)] = timing["seconds"]
-            loads.append(timing["load"])
-    return Speed(tuple(timed.items()), max(loads))
-
-
-def _timing(experiment: Experiment, file: Path) -> dict[str, float]:
-    """The seconds of a step, the load of the machine meanwhile, and when they were taken."""
-    kept: dict[str, float] | None = None
-    with suppress(OSError, ValueError, KeyError, TypeError):
-        document = atomic.read_json(file)
-        if 0 <= time.time() - document["taken"] < DAY:
-            kept = {key: float(document[key]) for key in ("seconds", "load", "taken")}
-    if kept is not None and kept["load"] <= BUSY:
-        return kept
-    timing = {"seconds": _timed(experiment), "load": load(), "taken": time.time()}
-    timing = timing if kept is None else {key: min(kept[key], timing[key]) for key in timing}
-    with suppress(OSError):  # a folder that may only be read is timed again the next time
-        file.parent.mkdir(parents=True, exist_ok=True)
-        atomic.write_json(file, timing)
-    return timing
-
-
-def load() -> float:
-    """The processes per core that were ready to run in the last minute."""
-    return os.getloadavg()[0] / (os.cpu_count() or 1)
+    places = {round(place * (len(tried) - 1) / (SIZES - 1)) for place in range(SIZES)}
+    timed = {_flops(tried[place]): _timed(tried[place]) for place in sorted(places)}
+    return Speed(tuple(timed.items()), os.getloadavg()[0] / (os.cpu_count() or 1))
 
 
 def _shrunk(experiment: Experiment) -> Experiment | None:
@@ -230,13 +194,6 @@ def _shrunk(experiment: Experiment) -> Experiment | None:
 
 def _flops(experiment: Experiment) -> float:
     return experiment.cost.flops_train_per_token * experiment.row_tokens * experiment.size.size(0)
-
-
-def _key(experiment: Experiment) -> str:
-    tree = experiment.config.tree
-    model = [tree["model"], tree["size"], tree["objective"], tree["optimizer"], experiment.size.size(0)]
-    document = json.dumps([platform.node(), environment(), *model], sort_keys=True)
-    return hashlib.sha256(document.encode()).hexdigest()[:16]
 
 
 def _timed(experiment: Experiment) -> float:

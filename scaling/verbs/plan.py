@@ -92,10 +92,6 @@ def _printed(document: Mapping[str, Any]) -> Iterator[str | Table]:
         supposed = ", ".join(f"{name} {value:.4g}" for name, value in outlook["supposed"].items())
         yield f"{outlook['target']} is expected as 95% interval of the mean {interval(outlook)}"
         yield f"  were the law {supposed} and the noise of log loss {outlook['noise']:g}"
-        if (better := outlook.get("better")) is not None:
-            lines = (f"N {line['N']:,}: D {', '.join(f'{D:.2g}' for D in line['D'])}" for line in better["grid"])
-            runs = f"{plural(better['runs'], 'run')}, 95% interval of the mean {interval(better)}"
-            yield f"a better grid for no more compute, run apart: {runs}: {'; '.join(lines)}"
     if adaptive is not None and "reason" in adaptive:
         yield f"what an adaptive study will choose cannot be predicted: {adaptive['reason']}"
         yield f"  the {adaptive['candidates']} runs above are its candidates, of which it trains what it needs"

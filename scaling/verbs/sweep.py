@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from scaling.errors import ScalingError, plural
-from scaling.ledger import Ledger
 from scaling.schema import PositiveInt
 from scaling.studies.question import read as read_study
 from scaling.sweeps.file import Sweep as SweepFile
-from scaling.sweeps.file import capped, of, read
+from scaling.sweeps.file import capped, read
 from scaling.sweeps.search import needs_end
 from scaling.verbs.verb import PYTHON, RUNS, Result, verb
 
@@ -74,9 +73,8 @@ class Pull(Result):
 
 @verb
 def sweep(
-    file: str | Path | None = None,
+    file: str | Path,
     *overrides: str,
-    study: str | None = None,
     local: bool = False,
     missing: bool = False,
     dry_run: bool = False,
@@ -93,7 +91,6 @@ def sweep(
         scaling sweep sweeps/learning_rate.yaml --local       the same runs on this machine; no account, no network
         scaling sweep sweeps/learning_rate.yaml               register it with W&B; `wandb agent` trains it
         scaling sweep sweeps/ladder.yaml --missing            train here what a grid's agents have left without a result
-        scaling sweep --study quickstart                      a planned study as a sweep over the ids of its runs
 
         best = scaling.sweep("sweeps/learning_rate.yaml", local=True).best
 
@@ -102,7 +99,6 @@ def sweep(
 
     Args:
         file: the file of a sweep, as `wandb sweep` reads it
-        study: a planned study of the ledger in place of a file
         local: train its runs on this machine, with no server
         missing: as --local, for a grid whose agents are done: the cells that have no result in the ledger
         dry_run: check it and print its cost, nothing more, with --local too
@@ -112,11 +108,6 @@ def sweep(
         set: settings of SLURM or Ray, as of `scaling study`
     """
     local = local or missing
-    if (file is None) == (study is None):
-        what = "name one sweep's file" if file is None else "a study takes the place of a file"
-        raise ScalingError(what, key="FILE", fix="as in scaling sweep sweeps/learning_rate.yaml, or --study NAME")
-    if local and study is not None:
-        raise ScalingError("a study is trained by its own command", key="--local", fix=f"scaling study {study}")
     if workers is not None and not local:
         raise ScalingError("workers are those of --local", key="--workers", fix="elsewhere, start an agent a node")
     if executor != "local" and not local:
@@ -125,16 +116,10 @@ def sweep(
     if not local and (others := [word for word in overrides if word not in where]):
         what = "a registered sweep's agents read the file alone"
         raise ScalingError(what, key=others[0], fix="write it into command")
-    if file is not None:
-        checked = capped(read(file), count)
-        if missing and checked.method != "grid":
-            what = f"{checked.method} has no list of cells of which some could be missing"
-            raise checked.config.error("method", what, "--local draws its own")
-    if study is not None:
-        from scaling.sweeps.study import tree
-
-        ledger = Ledger.open(where[-1].removeprefix("runs=") if where else RUNS)
-        checked, where = capped(of(study, tree(ledger, study)), count), []  # its command names the ledger
+    checked = capped(read(file), count)
+    if missing and checked.method != "grid":
+        what = f"{checked.method} has no list of cells of which some could be missing"
+        raise checked.config.error("method", what, "--local draws its own")
 
     from scaling.sweeps.check import check
 
