@@ -125,6 +125,8 @@ class Runs:
         return Job(run.run, name, call, resources(run, self.size, self.plan.question.resources))
 
     def ready(self) -> Iterator[Job]:
+        if self.decided is not None and (newest := self.decided()) is not self.plan:
+            self._take_up(newest)
         self.left.sort(key=lambda run: len(self.jobs[run.run].troubles))  # what may kill its process comes last
         running = {job.run for job in self.scheduler.running}
         for run in list(self.left):
@@ -143,9 +145,7 @@ class Runs:
         return end.status == "done" or failures(self.ledger, job.run) > self.failed[job.run]
 
     def is_done(self) -> bool:
-        if self.decided is not None and (newest := self.decided()) is not self.plan:
-            self._take_up(newest)
-        return not self.left
+        return not self.left and (self.decided is None or self.decided() is self.plan)
 
     def has_given_up(self, run: str) -> bool:
         return self.scheduler.has_given_up(self.jobs[run])

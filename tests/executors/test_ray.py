@@ -54,7 +54,7 @@ def test_a_signal_saves_the_runs(tmp_path):
     process = scaling(
         "study", write(tmp_path, grid={"trainer.max_steps": [10**6]}), f"runs={tmp_path}", "--executor", "ray"
     )
-    until(lambda: list(training(tmp_path)), process, 300)
+    until(lambda: any(b'"train"' in log.read_bytes() for log in tmp_path.glob("store/*/log.jsonl")), process, 300)
     process.terminate()
     code, err = ended(process)
     assert code == 143, err

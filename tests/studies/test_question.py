@@ -14,6 +14,7 @@ from scaling.errors import ScalingError
 from scaling.ledger import run_id
 from scaling.studies.plan import Plan, enter, entered, plan
 from scaling.studies.question import read
+from scaling.studies.tasks import with_tasks
 from scaling.training.experiment import assemble
 
 ROWS = str(Path(__file__).parent / "rows.yaml")
@@ -166,3 +167,12 @@ def test_a_held_out_run_without_a_budget_has_the_largest_of_the_grid(grid, held_
     if expected == "the grid's":
         expected = max(one.experiment.tokens(one.steps) for one in runs)
     assert 0 <= last.experiment.tokens(last.steps) - expected < 4 * last.experiment.row_tokens
+
+
+def test_a_plan_keeps_the_command_that_made_it(tmp_path, monkeypatch):
+    monkeypatch.setattr("scaling.schema.extensions", lambda: ["/some/where/own.py"])
+    words = ["seed=3", f"runs={tmp_path}"]
+    found = with_tasks(plan(read(SMALL, None, words), words), ["cola"])
+    enter(found.ledger(), found.question.name, found)
+    command = entered(found.ledger(), found.question.name).command
+    assert command == ("study", "small.yaml", "seed=3", "--extend", "own.py", "--tasks", "cola")

@@ -103,11 +103,7 @@ def test_a_long_row_of_numbers_is_not_written_out(tmp_path):
     sweep = read(write(tmp_path / "long.yaml", run_cap=3, parameters={"seed": {"min": 0, "max": 2**52}}))
     assert [cell["seed"] for cell in grid(sweep)] == [0, 1, 2]
     assert sweep.parameters["seed"].tried()[-1] == 2**52
-    line = {"distribution": "q_uniform", "min": 0.0, "max": 2.0**40, "q": 0.5}
-    steps = read(write(tmp_path / "steps.yaml", run_cap=3, parameters={"seed": line})).parameters["seed"].values
-    assert steps is not None
-    assert (len(steps), steps[0], steps[3]) == (2**41, 0.0, 1.5)
-    assert max(map(sys.getsizeof, (sweep.parameters["seed"].values, steps))) < 100
+    assert sys.getsizeof(sweep.parameters["seed"].values) < 100
 
 
 @pytest.mark.parametrize("name", BAD)
