@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from scaling.executors.executor import ONE_THREAD, End, Resources, Status, ended
+from scaling.executors.scheduler import Scheduler
 from scaling.ledger import Ledger
 from scaling.studies.machine import Size
 from scaling.studies.plan import Plan
-from scaling.studies.scheduler import Scheduler, Unfinished, unfinished
+from scaling.studies.scheduler import Runs, Unfinished, unfinished
 
 
 @dataclass
@@ -50,8 +51,7 @@ class Serial:
 
 def work(ledger: Ledger, plan: Plan) -> Unfinished | None:
     """Train a plan that was entered."""
-    scheduler = Scheduler(ledger, Serial(), Size(1), plan)
-    while scheduler.submit():
-        scheduler.executor.wait(0)
-        scheduler.take()
-    return unfinished(ledger, plan, scheduler)
+    scheduler = Scheduler(Serial())
+    runs = Runs(ledger, scheduler, Size(1), plan)
+    scheduler.work(runs)
+    return unfinished(ledger, plan, runs)

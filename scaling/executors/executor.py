@@ -22,10 +22,14 @@ Status = Literal["waiting", "running", "done", "failed", "died", "cancelled"]
 
 @dataclass(frozen=True)
 class Resources:
-    """What a job takes: threads of a CPU, and a fraction of a GPU or a number of them."""
+    """What a job takes: threads of a CPU, a fraction of a GPU or a number of them, GB of the machine's memory, and the
+    minutes after which a cluster may end it. The last two are the cluster's where they are None.
+    """
 
     threads: int = 1
     gpus: float = 0.0
+    memory: float | None = None
+    minutes: float | None = None
 
 
 ONE_THREAD = Resources()

@@ -15,6 +15,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from multiprocessing import forkserver, get_context, parent_process
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
@@ -99,6 +100,8 @@ class Local:
     def submit(
         self, name: str, function: Callable[..., Any], *arguments: Any, resources: Resources = ONE_THREAD
     ) -> LocalHandle:
+        # A machine with fewer GPUs than a job asks for gives all that it has.
+        resources = replace(resources, gpus=min(resources.gpus, len(self.devices)))
         handle = LocalHandle(self, name, (name, resources.threads, function, arguments), resources)
         self.queue.append(handle)
         self._begin()

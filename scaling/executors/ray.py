@@ -71,6 +71,8 @@ class Ray:
         self, name: str, function: Callable[..., Any], *arguments: Any, resources: Resources = ONE_THREAD
     ) -> RayHandle:
         options = {"num_cpus": resources.threads, "num_gpus": resources.gpus, **self.options}
+        if resources.memory is not None:
+            options.setdefault("memory", int(resources.memory * 1e9))
         # The scheduler tries again what dies, and counts.
         task = self.ray.remote(_do).options(name=name, max_retries=0, **options)
         self.handles.append(RayHandle(name, self.ray, task.remote(name, schema.extensions(), function, arguments)))

@@ -6,6 +6,7 @@ submitit puts the job back into the queue.
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import sys
@@ -51,8 +52,8 @@ class Pack:
 class SlurmHandle:
     """A job that waits to be packed, or the place of one in its pack."""
 
-    def __init__(self, executor: Slurm, name: str, call: tuple[Any, ...]):
-        self.executor, self.name, self.call = executor, name, call
+    def __init__(self, executor: Slurm, name: str, call: tuple[Any, ...], resources: Resources):
+        self.executor, self.name, self.call, self.resources = executor, name, call, resources
         self.job: Job[list[End]] | None = None
         self.place = 0
         self.end: End | None = None
@@ -89,8 +90,9 @@ def _died(job: Job[Any], error: BaseException) -> End:
 
 
 class Slurm:
-    """At most `workers` jobs of SLURM at a time; `parameters` are sbatch's, or submitit's (`timeout_min`, `mem_gb`).
-    `cluster` among them takes another of submitit's plugins: `local` starts processes of this machine.
+    """At most `workers` jobs of SLURM at a time, one for each kind of resources at least; `parameters` are sbatch's, or
+    submitit's (`timeout_min`, `mem_gb`), and come before what the jobs take. `cluster` among them takes another of
+    submitit's plugins: `local` starts processes of this machine.
     """
 
     slots = sys.maxsize  # what waits is packed
@@ -104,9 +106,15 @@ class Slurm:
             raise ScalingError("SLURM needs submitit", key="--executor", value="slurm", fix=fix) from None
         names = {key: key if key in SHARED or key.startswith("slurm_") else f"slurm_{key}" for key in parameters}
         options = {names[key]: value for key, value in parameters.items() if key != "cluster"}
+
+        def cluster(**takes: Any) -> submitit.AutoExecutor:
+            opened = submitit.AutoExecutor(folder, cluster=parameters.get("cluster", "slurm"))
+            opened.update_parameters(**{**takes, **options})
+            return opened
+
+        self.cluster = cluster
         try:
-            self.cluster = submitit.AutoExecutor(folder, cluster=parameters.get("cluster", "slurm"))
-            self.cluster.update_parameters(**options)
+            cluster()
         except (RuntimeError, NameError, TypeError) as error:
             what = " ".join(str(error).split())
             raise ScalingError(f"submitit refuses: {what}", key="--executor", value="slurm") from None
@@ -117,24 +125,39 @@ class Slurm:
     def submit(
         self, name: str, function: Callable[..., Any], *arguments: Any, resources: Resources = ONE_THREAD
     ) -> SlurmHandle:
-        """Keep a job for the next pack; what a job of SLURM takes, `parameters` state."""
-        self.waiting.append(SlurmHandle(self, name, (name, function, arguments)))
+        """Keep a job for the next pack."""
+        self.waiting.append(SlurmHandle(self, name, (name, function, arguments), resources))
         return self.waiting[-1]
 
     def wait(self, timeout: float) -> None:
         self.jobs = [job for job in self.jobs if not job.done()]
-        number = min(self.workers - len(self.jobs), len(self.waiting))
-        if number > 0:
-            # They come most expensive first, so that each pack has expensive and cheap ones.
-            packs = [self.waiting[first::number] for first in range(number)]
-            with self.cluster.batch():
-                for pack in packs:
-                    job = self.cluster.submit(Pack(), [handle.call for handle in pack], schema.extensions())
-                    self.jobs.append(job)
-                    for place, handle in enumerate(pack):
-                        handle.job, handle.place = job, place
+        if self.waiting and (free := self.workers - len(self.jobs)) > 0:
+            alike: dict[Resources, list[SlurmHandle]] = {}
+            for handle in self.waiting:
+                alike.setdefault(handle.resources, []).append(handle)
+            for resources, handles in alike.items():
+                self._submit(resources, handles, max(1, free * len(handles) // len(self.waiting)))
             self.waiting.clear()
         time.sleep(timeout)
+
+    def _submit(self, resources: Resources, handles: Sequence[SlurmHandle], number: int) -> None:
+        """Submit handles as an array of at most `number` jobs, which take the same resources."""
+        # They come most expensive first, so that each pack has expensive and cheap ones.
+        packs = [pack for first in range(number) if (pack := handles[first::number])]
+        takes: dict[str, Any] = {"cpus_per_task": resources.threads}
+        if resources.gpus:
+            takes["gpus_per_node"] = math.ceil(resources.gpus)
+        if resources.memory is not None:
+            takes["mem_gb"] = resources.memory
+        if resources.minutes is not None:
+            takes["timeout_min"] = math.ceil(resources.minutes * len(packs[0]))
+        cluster = self.cluster(**takes)
+        with cluster.batch():
+            for pack in packs:
+                job = cluster.submit(Pack(), [handle.call for handle in pack], schema.extensions())
+                self.jobs.append(job)
+                for place, handle in enumerate(pack):
+                    handle.job, handle.place = job, place
 
     def close(self) -> None:
         for job in self.jobs:

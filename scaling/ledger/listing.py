@@ -31,7 +31,7 @@ from scaling.ledger.run import AGAIN, RESULTS
 from scaling.ledger.store import Ledger, Row
 
 INDEX = "index.tsv"
-SHARED = ("predictions", "studies", "calibration", "sweeps")  # folders next to the store
+SHARED = ("predictions", "studies", "sweeps")  # folders next to the store
 HOUR = 3600.0  # seconds: beyond what two clocks differ by, and what one file takes to write
 
 _Line = list[str]  # id, look, row, spec, result

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from scaling.config import shipped
 from scaling.errors import plural
 from scaling.ledger import RESULTS, Ledger
 from scaling.ledger.document import flat, text
@@ -18,10 +17,9 @@ from scaling.ledger.listing import hardware
 from scaling.ledger.run import INTERRUPTIONS, spans
 from scaling.printing import Table, scientific, span
 from scaling.reports.markup import Block
-from scaling.studies.decisions import Decision, decisions, options
+from scaling.studies.decisions import Decision, decisions
 from scaling.studies.findings import Findings
 from scaling.studies.predictions import FOLDER, calibration, registered
-from scaling.studies.question import named
 
 if TYPE_CHECKING:
     from scaling.studies.plan import Plan
@@ -76,7 +74,7 @@ def record(findings: Findings, ledger: Ledger, plan: Plan) -> Record:
             "versions": ", ".join(sorted(versions)),
             **on_record(ledger),
         },
-        command=command(plan, made),
+        command=command(plan),
         runs={row["run"]: _run(ledger, row, results.get(row["run"])) for row in findings.rows},
         decisions=made,
     )
@@ -100,28 +98,16 @@ def _run(ledger: Ledger, row: Mapping[str, Any], result: Mapping[str, Any] | Non
     }
 
 
-def command(plan: Plan, made: Sequence[Decision] = ()) -> str:
-    """The words that reproduce this study: those that every run was given after its own keys, and that its name shows.
-
-    Where the ledger lies changes nothing of what is computed, and is left out.
-    """
-    question, given = plan.question, []
-    name, adaptive = options(question.name, made)
-    for words in zip(*(reversed(run.overrides) for run in plan.runs)):
-        if len(set(words)) > 1 or not name.endswith(named("", None, [words[0], *given])):
-            break
-        given.insert(0, words[0])
-    study = name.removesuffix(named("", question.at, given))
-    if not (shipped() / "study" / f"{study}.yaml").exists():
-        study += ".yaml"  # a file of the reader's own, whose text is on the page
-    scale = [] if question.at is None else ["--at", question.at]
-    words = [word for word in given if not word.startswith("runs=")]
-    return shlex.join(["scaling", "study", study, *scale, *words, *adaptive])
+def command(plan: Plan) -> str:
+    """The command that reproduces this study, as its plan has it."""
+    return shlex.join(["scaling", *(plan.command or ("report", plan.question.name))])
 
 
 def study_yaml(findings: Findings) -> str:
     """The study's YAML, from what the ledger keeps of it, as `scaling study` takes it."""
-    fields = {key: value for key, value in asdict(findings.question).items() if key not in ("name", "at") and value}
+    fields = {
+        key: value for key, value in asdict(findings.question).items() if key not in ("name", "at", "source") and value
+    }
     renamed = {"law" if key == "laws" else key: value for key, value in fields.items()}
     return yaml.safe_dump(renamed, sort_keys=False, allow_unicode=True, width=110)
 

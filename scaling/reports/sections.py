@@ -235,7 +235,6 @@ def trust(findings: Findings, document: Document) -> list[Block]:
         if noise is None
         else percent(noise),
         "condition number": "unbounded" if condition is None else f"{condition:.3g}",
-        "largest leverage of a run": f"{document['largest_leverage']:.2f}",
     }
     setup: list[Block] = (
         [Heading("Setup"), Pairs(dict(sorted(document["setup"].items())))] if document.get("setup") else []

@@ -199,7 +199,9 @@ def decider(
 
     question = extended(read(source, at, words), goal, budget, words)
     with placed(source, at, words):
-        field = Field(with_tasks(plan(question, words), tasks), goal)
+        candidates = with_tasks(plan(question, words), tasks)
+    options = ("--adaptive", goal.text, *([] if budget is None else ["--budget", f"{budget:g}"]))
+    field = Field(replace(candidates, command=(*candidates.command, *options)), goal)
     goal.quantity(field.forms[0])
     budget = field.grid_cost if budget is None else budget
     ledger = field.plan.ledger()

@@ -8,7 +8,6 @@ from typing import Any
 from scaling.errors import ScalingError
 from scaling.ledger import Ledger
 from scaling.ledger.document import Damaged, disk, publish, read, seal
-from scaling.studies.question import named
 
 FOLDER = "decisions"
 
@@ -51,13 +50,3 @@ def is_open(made: Sequence[Decision]) -> bool:
 def name_parts(goal: str, budget: float | None) -> list[str]:
     """What the name of an adaptive study shows besides that of its grid."""
     return [f"adaptive={goal.replace('%', ' percent')}", *([] if budget is None else [f"budget={budget:g}"])]
-
-
-def options(study: str, made: Sequence[Decision]) -> tuple[str, list[str]]:
-    """The name of an adaptive study's grid, and the options that make it adaptive; of another study nothing."""
-    for budget in (None, *(one["budget"] for one in made[:1])):
-        goal = made[0]["goal"] if made else ""
-        if made and study.endswith(ending := named("", None, name_parts(goal, budget))):
-            given = [] if budget is None else ["--budget", f"{budget:g}"]
-            return study.removesuffix(ending), ["--adaptive", goal, *given]
-    return study, []

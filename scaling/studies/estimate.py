@@ -60,7 +60,7 @@ def costs(
 
     question, folder = planned.question, Path(planned.runs[0].root)
     print_remarks(run.experiment.config for run in planned.runs)
-    speed = calibrate([run.experiment for run in planned.runs], folder / "calibration")
+    speed = calibrate([run.experiment for run in planned.runs])
     rows = [_row(run, speed, places) for run in planned.runs]
     document = {
         "study": question.name,
@@ -173,7 +173,7 @@ def choose_scale(source: Source, at: str | None, words: Sequence[str], workers: 
     if question.name in ledger.studies():
         scale, why = ledger.plan(question.name)["study"]["at"], "it was started so"
     else:
-        speed = calibrate([run.experiment for run in planned.runs], ledger.root / "calibration")
+        speed = calibrate([run.experiment for run in planned.runs])
         if speed is None:
             return planned, None
         rows = [_row(run, speed, ()) for run in planned.runs]

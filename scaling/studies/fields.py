@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from scaling import schema
 from scaling.config import Config, find
 from scaling.errors import ScalingError, nearest
+from scaling.schema import NonNegativeFloat, PositiveFloat, PositiveInt
 from scaling.strict_yaml import quantity
 
 # Every field of a study's file, and what it states.
@@ -26,6 +27,7 @@ KEYS = {
     "suppose": "what a plan takes the law's parameters and the noise of log loss to be, as {E: 1.9, noise: 0.003}",
     "define": "how the runs were trained and why, in words of your own, which the report shows",
     "tasks": "what each run is finetuned on, as [cola, sst2], or with keys of these runs, as {cola: {train.epochs: 5}}",
+    "resources": "what each run takes in place of what its cost suggests, as {threads: 2, gpus: 0.5, memory: 8}",
     "minutes": "what the study takes; a slower machine takes the scale `small`",
     "at": "further scales of the study by name, each the fields that differ",
 }
@@ -34,6 +36,12 @@ NEEDED = {
     "question": "write question: How does loss fall with size?",
     "base": "write base: decoder",
     "grid": "write grid: {size: [10k, 30k, 100k], train.tokens: [1M, 2M, 4M]}",
+}
+RESOURCES: dict[str, Any] = {
+    "threads": PositiveInt,
+    "gpus": NonNegativeFloat,  # of one, or a whole number
+    "memory": PositiveFloat,  # in GB
+    "minutes": PositiveFloat,  # until a cluster may end it
 }
 SMALL = "small"  # the scale that a study takes on a machine that would need longer than its `minutes`
 
@@ -109,8 +117,17 @@ def _check_law(fields: Line, laws: list[str], error: Callable[..., ScalingError]
             raise error(f"suppose.{name}", f"{law.name} has no such parameter", fix)
 
 
+def _value(config: Config, key: str, value: Any, annotation: Any) -> Any:
+    """A value of a type of our schema; `1B` is a number where one is expected."""
+    number = quantity(value) if isinstance(value, str) and annotation is not str else None
+    try:
+        return schema.check(key, value if number is None else number, annotation)
+    except ScalingError as error:
+        raise config.error(key, error.what, error.fix) from None
+
+
 def _text(config: Config, key: str, value: Any) -> str:
-    if not isinstance(value, str) or not value.strip():
+    if not _value(config, key, value, str).strip():
         raise config.error(key, "expected text")
     return value
 
@@ -124,23 +141,13 @@ def _base(config: Config, key: str, value: Any) -> str:
 
 
 def _mapping(config: Config, key: str, value: Any) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise config.error(key, "expected keys and values", f"write {key.rpartition('.')[2]}: {{KEY: VALUE}}")
-    return value
+    return _value(config, key, value, dict[str, Any])
 
 
-def _number(config: Config, key: str, value: Any) -> float:
-    number = quantity(value) if isinstance(value, str) else value
-    if isinstance(number, bool) or not isinstance(number, int | float) or not math.isfinite(number):
-        raise config.error(key, "expected a number")
-    return number
-
-
-def _positive(config: Config, key: str, value: Any) -> float:
-    number = _number(config, key, value)
-    if not number > 0:
-        raise config.error(key, "expected a number above 0")
-    return number
+def _each(config: Config, key: str, value: Any, annotation: Any) -> dict[str, Any]:
+    """A mapping whose values are of one type."""
+    items = _mapping(config, key, value).items()
+    return {name: _value(config, f"{key}.{name}", item, annotation) for name, item in items}
 
 
 def _rate(config: Config, key: str, value: Any) -> Any:
@@ -166,23 +173,14 @@ def _laws(config: Config, key: str, value: Any) -> list[str]:
     return names
 
 
-def _target(config: Config, key: str, value: Any) -> dict[str, float]:
-    return {name: _positive(config, f"{key}.{name}", goal) for name, goal in _mapping(config, key, value).items()}
-
-
-def _suppose(config: Config, key: str, value: Any) -> dict[str, float]:
-    return {name: _number(config, f"{key}.{name}", number) for name, number in _mapping(config, key, value).items()}
-
-
 def _define(config: Config, key: str, value: Any) -> dict[str, str]:
     from scaling.laws.points import SETUP
 
-    for name, definition in _mapping(config, key, value).items():
+    given = _each(config, key, value, str | float)
+    for name in given:
         if name not in SETUP:
             raise config.error(f"{key}.{name}", "no part of the setup has this name", nearest(name, SETUP))
-        if isinstance(definition, bool) or not isinstance(definition, int | float):
-            _text(config, f"{key}.{name}", definition)
-    return {name: str(definition) for name, definition in value.items()}
+    return {name: str(value[name]) for name in given}
 
 
 def _tasks(config: Config, key: str, value: Any) -> dict[str, dict[str, Any]]:
@@ -202,6 +200,17 @@ def _tasks(config: Config, key: str, value: Any) -> dict[str, dict[str, Any]]:
     return tasks
 
 
+def _resources(config: Config, key: str, value: Any) -> dict[str, float]:
+    given = _mapping(config, key, value)
+    for name in given:
+        if name not in RESOURCES:
+            raise config.error(f"{key}.{name}", "a run takes no such thing", nearest(name, RESOURCES))
+    given = {name: _value(config, f"{key}.{name}", number, RESOURCES[name]) for name, number in given.items()}
+    if (gpus := given.get("gpus", 0)) > 1 and gpus != int(gpus):
+        raise config.error(f"{key}.gpus", "expected a fraction of one GPU, or a whole number", "take 0.5 or 2")
+    return given
+
+
 def _scales(config: Config, key: str, value: Any) -> dict[str, Any]:
     for name in _mapping(config, key, value):
         if not re.fullmatch(r"[A-Za-z0-9_-]+", name):
@@ -215,10 +224,11 @@ _CHECKS = {
     "set": _mapping,
     "rate": _rate,
     "law": _laws,
-    "target": _target,
-    "suppose": _suppose,
+    "target": partial(_each, annotation=PositiveFloat),
+    "suppose": partial(_each, annotation=float),
     "define": _define,
     "tasks": _tasks,
-    "minutes": _positive,
+    "resources": _resources,
+    "minutes": partial(_value, annotation=PositiveFloat),
     "at": _scales,
 }

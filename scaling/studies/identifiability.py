@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from scaling.errors import ScalingError, plural
-from scaling.laws import Law, Quantity, design, expected_interval, named, prediction
+from scaling.laws import Law, expected_interval, named, prediction
 from scaling.laws.diagnostics import POINTS_A_PARAMETER
 from scaling.laws.problem import SharedErrors, prior_correlation
 from scaling.studies.question import Question
@@ -96,8 +96,6 @@ def spelled(levels: Mapping[str, int]) -> str:
 
 
 NOISE = 0.003  # of log loss between seeds, where a study supposes nothing else
-BUDGETS = 8  # of each size, among which a better grid is looked for
-BETTER = 0.95  # of the expected width, from which on another grid is worth telling
 
 
 @dataclass(frozen=True)
@@ -154,7 +152,7 @@ def predicted_interval(
         expected = expected_interval(law, supposed, columns, noise, target, shared=_trunks(used))
     except ScalingError as error:
         return {"reason": error.what}
-    document: dict[str, Any] = {
+    return {
         "target": target.name,
         "supposed": {name: supposed[name] for name in law.parameter_names},
         "noise": noise,
@@ -163,10 +161,6 @@ def predicted_interval(
         "high": expected.high,
         "level": expected.level,
     }
-    better = _better(law, supposed, used, noise, target)
-    if better is not None and np.log(better["high"] / better["low"]) < BETTER * np.log(expected.high / expected.low):
-        document["better"] = better
-    return document
 
 
 def _trunks(rows: Sequence[Mapping[str, Any]]) -> SharedErrors | None:
@@ -202,30 +196,3 @@ def _impossible(
             where = limit if loss > 0 else "which no loss is"
             return f"the law as supposed is impossible: a loss of {loss:.4g} at {place}, {where}; correct suppose:"
     return None
-
-
-def _better(
-    law: Law, truth: Mapping[str, float], used: Sequence[Mapping[str, Any]], noise: float, target: Quantity
-) -> dict[str, Any] | None:
-    """The best grid that costs no more: the same sizes, at budgets between the least and the most."""
-    if set(law.inputs) != {"N", "D"}:
-        return None
-    sizes = {row["N"]: row["C"] / row["D"] for row in used}
-    budgets = np.geomspace(min(row["D"] for row in used), max(row["D"] for row in used), BUDGETS)
-    models, tokens = (axis.ravel() for axis in np.meshgrid(list(sizes), budgets))
-    cost = np.array([sizes[model] for model in models]) * tokens
-    budget = sum(row["C"] for row in used)
-    try:
-        chosen = design(law, truth, {"N": models, "D": tokens}, cost, budget, noise, target)
-    except ScalingError:
-        return None
-    grid: dict[int, list[int]] = {}
-    for place in sorted(np.flatnonzero(chosen.repeats), key=lambda place: (models[place], tokens[place])):
-        grid.setdefault(int(models[place]), []).append(round(tokens[place]))
-    return {
-        "runs": int(chosen.repeats.sum()),
-        "C": chosen.cost,
-        "low": chosen.expected.low,
-        "high": chosen.expected.high,
-        "grid": [{"N": size, "D": tokens} for size, tokens in grid.items()],
-    }

@@ -4,29 +4,23 @@ study.
 
 from __future__ import annotations
 
-import hashlib
 import itertools
-import json
 import math
 import os
-import platform
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Literal
 
 import torch
 
-from scaling import atomic
 from scaling.cost import Cost
 from scaling.data.plan import BatchSize, Windows
 from scaling.errors import ScalingError
 from scaling.executors.executor import Resources
 from scaling.studies.plan import Plan, Run
 from scaling.training.experiment import Experiment
-from scaling.training.machine import cores, environment, suited
+from scaling.training.machine import cores, suited
 from scaling.training.precision import Weights
 
 Strategy = Literal["ddp", "fsdp"]
@@ -90,27 +84,36 @@ def sized(plan: Plan, workers: int | None = None) -> Size:
     """
     if workers is not None and workers < 1:
         raise ScalingError("expected at least one worker", key="--workers", value=workers)
-    gpus = torch.cuda.device_count()
-    if gpus:
+    gpus, given = torch.cuda.device_count(), plan.question.resources
+    if gpus and "gpus" in given:
+        fraction = given["gpus"]
+        fitting = cores() if not fraction else gpus * int(1 / fraction) if fraction <= 1 else int(gpus / fraction)
+    elif gpus:
         # A run that no GPU holds alone takes them all.
-        fitting = gpus * min(MOST_A_GPU, int(1 / min(map(_of_a_gpu, plan.runs)))) or 1
+        fitting = gpus * min(MOST_A_GPU, int(1 / min(map(_of_a_gpu, plan.runs))))
     else:
-        fitting = int(FILLED * machine_memory() / (max(map(_bytes, plan.runs)) + PROCESS))
-    chosen = workers or max(1, min(fitting, len(plan.runs), *([] if gpus else [cores()])))
+        largest = 1e9 * given["memory"] if "memory" in given else PROCESS + max(map(_bytes, plan.runs))
+        fitting = min(int(FILLED * machine_memory() / largest), cores() // int(given.get("threads", 1)))
+    chosen = workers or max(1, min(fitting, len(plan.runs)))
     return Size(chosen, max(1, cores() // chosen), gpus)
 
 
-def resources(job: Run, size: Size) -> Resources:
-    """What a job takes: the threads of a worker, and where there are GPUs the fraction of one that its memory fills, a
-    worker's share at least; the GPUs that its config asks for, or all where none holds it alone.
+def resources(job: Run, size: Size, given: Mapping[str, float]) -> Resources:
+    """What a job takes, unless it is `given` by the study: the threads of a worker and the memory that the run fills;
+    where there are GPUs the fraction of one that its memory fills, a worker's share at least, the GPUs that its config
+    asks for, or all where none holds it alone.
+
+    Memory is in GB and a power of two, so that runs of nearly one size are alike to a cluster.
     """
     if not size.gpus:
-        return Resources(size.threads)
-    devices, memory = job.experiment.config["trainer.devices"], _of_a_gpu(job)
-    if isinstance(devices, int) and devices > 1:
-        return Resources(size.threads, min(devices, size.gpus))
-    gpus = min(1.0, max(memory, size.gpus / size.workers)) if memory <= 1 else float(size.gpus)
-    return Resources(size.threads, gpus)
+        estimate = Resources(size.threads, memory=2.0 ** math.ceil(math.log2((_bytes(job) + PROCESS) / 1e9)))
+    elif isinstance(devices := job.experiment.config["trainer.devices"], int) and devices > 1:
+        estimate = Resources(size.threads, min(devices, size.gpus))
+    else:
+        memory = _of_a_gpu(job)
+        gpus = min(1.0, max(memory, size.gpus / size.workers)) if memory <= 1 else float(size.gpus)
+        estimate = Resources(size.threads, gpus)
+    return replace(estimate, **given)
 
 
 def _of_a_gpu(job: Run) -> float:
@@ -138,7 +141,6 @@ LARGEST = 2e10  # FLOPs of the largest step that is timed: about a second of one
 SHARE = 0.25  # of this machine's memory, at most
 SIZES = 3
 STEPS, PATIENCE = 15, 1.5  # of each size: it is timed for so many steps, or so many seconds
-DAY = 86400.0
 BUSY = 0.5  # of the cores, at a load above which other work may have slowed the steps
 
 
@@ -166,46 +168,17 @@ class Speed:
         return low[1] * (high[1] / low[1]) ** share
 
 
-def calibrate(experiments: Sequence[Experiment], cache: Path) -> Speed | None:
-    """The speed of one thread at the smallest, a middle and the largest of these models that it can try in a moment.
-
-    None where it can try none of them. What was timed is kept for a day in the folder `cache`, by machine, versions
-    and model; where the machine was busy it is timed again, and the lesser stands.
+def calibrate(experiments: Sequence[Experiment]) -> Speed | None:
+    """The speed of one thread at the smallest, a middle and the largest of these models that it can try in a moment;
+    None where it can try none of them.
     """
     models = {_flops(experiment): experiment for experiment in experiments}.values()
     tried = sorted((experiment for experiment in map(_shrunk, models) if experiment is not None), key=_flops)
     if not tried:
         return None
-    timed, loads = {}, []
-    for place in range(SIZES):
-        experiment = tried[round(place * (len(tried) - 1) / (SIZES - 1))]
-        if _flops(experiment) not in timed:
-            timing = _timing(experiment, cache / f"{_key(experiment)}.json")
-            timed[_flops(experiment)] = timing["seconds"]
-            loads.append(timing["load"])
-    return Speed(tuple(timed.items()), max(loads))
-
-
-def _timing(experiment: Experiment, file: Path) -> dict[str, float]:
-    """The seconds of a step, the load of the machine meanwhile, and when they were taken."""
-    kept: dict[str, float] | None = None
-    with suppress(OSError, ValueError, KeyError, TypeError):
-        document = atomic.read_json(file)
-        if 0 <= time.time() - document["taken"] < DAY:
-            kept = {key: float(document[key]) for key in ("seconds", "load", "taken")}
-    if kept is not None and kept["load"] <= BUSY:
-        return kept
-    timing = {"seconds": _timed(experiment), "load": load(), "taken": time.time()}
-    timing = timing if kept is None else {key: min(kept[key], timing[key]) for key in timing}
-    with suppress(OSError):  # a folder that may only be read is timed again the next time
-        file.parent.mkdir(parents=True, exist_ok=True)
-        atomic.write_json(file, timing)
-    return timing
-
-
-def load() -> float:
-    """The processes per core that were ready to run in the last minute."""
-    return os.getloadavg()[0] / (os.cpu_count() or 1)
+    places = {round(place * (len(tried) - 1) / (SIZES - 1)) for place in range(SIZES)}
+    timed = {_flops(tried[place]): _timed(tried[place]) for place in sorted(places)}
+    return Speed(tuple(timed.items()), os.getloadavg()[0] / (os.cpu_count() or 1))
 
 
 def _shrunk(experiment: Experiment) -> Experiment | None:
@@ -221,13 +194,6 @@ def _shrunk(experiment: Experiment) -> Experiment | None:
 
 def _flops(experiment: Experiment) -> float:
     return experiment.cost.flops_train_per_token * experiment.row_tokens * experiment.size.size(0)
-
-
-def _key(experiment: Experiment) -> str:
-    tree = experiment.config.tree
-    model = [tree["model"], tree["size"], tree["objective"], tree["optimizer"], experiment.size.size(0)]
-    document = json.dumps([platform.node(), environment(), *model], sort_keys=True)
-    return hashlib.sha256(document.encode()).hexdigest()[:16]
 
 
 def _timed(experiment: Experiment) -> float:

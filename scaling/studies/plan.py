@@ -110,8 +110,11 @@ def _trunk_of(experiment: Experiment) -> Experiment:
 
 @dataclass(frozen=True)
 class Plan:
+    """`command` is what follows `scaling` on the command line that made the plan; empty where it was not made so."""
+
     question: Question
     runs: tuple[Run, ...]
+    command: Words = ()
 
     @cached_property
     def trunks(self) -> dict[str, Run]:
@@ -159,7 +162,7 @@ def plan(question: Question, overrides: Sequence[str] = (), data: Data = "prepar
         labels = [f"study={question.name}", *([f"row={cell['row']}"] if "row" in cell else [])]
         log = (f"log.group={question.name}", f"log.name={json.dumps(_name(cell))}", f"log.tags={json.dumps(labels)}")
         words = (*log, *question.overrides(cell), *overrides)
-        words, row = words if data == "prepared" else _stood_in(words), cell.get("row")
+        words, row = words if data == "prepared" else _stood_in(question.base, words), cell.get("row")
         if row not in windows:
             windows[row] = load(question.base, words)["evaluate.windows"] or "all"
         return compared(question.base, words, windows[row])
@@ -189,14 +192,34 @@ def plan(question: Question, overrides: Sequence[str] = (), data: Data = "prepar
         )
     ]
     _check(question, runs)
-    return Plan(question, tuple(runs))
+    return Plan(question, tuple(runs), _command(question, overrides))
 
 
-def _stood_in(words: Words) -> Words:
-    """The words with a synthetic language in the place of the data, another one for other data."""
+def _command(question: Question, overrides: Sequence[str]) -> Words:
+    """The command that makes the plan again. Where the ledger lies is no part of it, nor is the folder of a file."""
+    if not question.source:
+        return ()
+    scale = [] if question.at is None else ["--at", question.at]
+    words = [word for word in overrides if not word.startswith("runs=")]
+    extensions = [word for path in schema.extensions() for word in ("--extend", Path(path).name)]
+    return ("study", question.source, *scale, *words, *extensions)
+
+
+def _stood_in(base: str, words: Words) -> Words:
+    """The words with a synthetic language in the place of the data, another one for other data. Its vocabulary is the
+    one that the data's tokenizer learns, where the config states it.
+    """
     data = [word for word in words if word.startswith(("data=", "data."))]
-    kept = tuple(word for word in words if word not in data)
-    return (*kept, "data=synthetic", f"data.seed={zlib.crc32(' '.join(data).encode())}") if data else words
+    if not data:
+        return words
+    config = load(base, words)
+    tokenizer, multiple = config.tree["data"].get("tokenizer"), config["train.round_vocabulary"]
+    known = tokenizer.get("vocabulary") if isinstance(tokenizer, Mapping) else None
+    of_data = (
+        [] if known is None or config["size.vocabulary"] else [f"size.vocabulary={-(-known // multiple) * multiple}"]
+    )
+    kept = (word for word in words if word not in data)
+    return (*kept, "data=synthetic", f"data.seed={zlib.crc32(' '.join(data).encode())}", *of_data)
 
 
 def _cells(question: Question, words_of: Callable[[Cell], Words]) -> list[tuple[Cell, bool]]:
@@ -358,12 +381,13 @@ def entered(ledger: Ledger, name: str, words: Sequence[str] = ()) -> Plan:
             )
             for entry in document["runs"]
         )
+        command = tuple(document["command"])
         if any("C" not in run.point for run in runs):
             raise KeyError("C")
     except (KeyError, TypeError, AttributeError) as error:
         what = f"the plan is damaged, or of another version: {type(error).__name__} {error}"
         raise ScalingError(what, file=ledger.plan_file(name), fix="plan again") from None
-    return Plan(question, runs)
+    return Plan(question, runs, command)
 
 
 def newest(ledger: Ledger, plan: Plan) -> Plan:
@@ -380,7 +404,7 @@ def document_of(plan: Plan) -> dict[str, Any]:
         | {"overrides": list(run.overrides), "trunk": run.trunk and run.trunk._asdict()}
         for run in plan.runs
     ]
-    return {"study": asdict(plan.question), "runs": runs}
+    return {"study": asdict(plan.question), "command": list(plan.command), "runs": runs}
 
 
 def _added(earlier: Line, document: Line, name: str, path: Path) -> list[str]:

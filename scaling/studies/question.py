@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from scaling import schema
-from scaling.config import Config, document, find, load, of_values, table_file
+from scaling.config import Config, document, find, load, of_values, shipped, table_file
 from scaling.errors import ScalingError, nearest
 from scaling.ledger.identity import UNCOUNTED
 from scaling.strict_yaml import COMMAND_LINE, quantity
@@ -22,6 +22,7 @@ from scaling.studies.grid import Cell, Grid, Price, Product
 
 MOST_RUNS = 100_000
 LONGEST_NAME = 100
+BUDGETS = ("train.tokens", "trainer.max_steps", "train.epochs")
 PLAIN = (str, int, float)
 """What most keys hold: to ask of these whether they are mappings takes as long as all else that is done with them."""
 COMPARED = ("evaluate.windows=whole_at_end", "evaluate.windows=null")
@@ -42,8 +43,9 @@ class Question:
     An axis `row` goes over rows of the table that `base` names; `all` are all of them. `rate` sets each run's learning
     rate where it is not one for all. The first of several laws is the one that answers; a comparison of rows needs
     none. `suppose` is what a plan takes the law (and the `noise` of log loss) to be; `at` the scale that was chosen,
-    where a study has several; `tasks` are those that each run is finetuned on, with the keys of these runs; `minutes`
-    is what it promises to take, or else its scale `small` is taken.
+    where a study has several; `tasks` are those that each run is finetuned on, with the keys of these runs;
+    `resources` are what each run takes; `minutes` is what the study promises to take, or else its scale `small` is
+    taken. `source` is its name or its file, as a command names it.
     """
 
     name: str
@@ -58,8 +60,10 @@ class Question:
     suppose: Mapping[str, float] = field(default_factory=dict)
     define: Mapping[str, str] = field(default_factory=dict)
     tasks: Mapping[str, Line] = field(default_factory=dict)
+    resources: Mapping[str, float] = field(default_factory=dict)
     minutes: float | None = None
     at: str | None = None
+    source: str = ""
 
     @property
     def law(self) -> str | None:
@@ -72,11 +76,20 @@ class Question:
         return any("row" in line.get("axes", line) for line in _each(self.grid))
 
     def cells(self, price: Price) -> Iterator[tuple[Cell, bool]]:
-        """Each run's own keys, and whether it is held out."""
-        for lines, held_out in ((self.grid, False), (self.held_out, True)):
-            for line in filter(None, _each(lines)):
-                for cell in _grid(line).cells(price):
-                    yield cell, held_out
+        """Each run's own keys, and whether it is held out. A held-out run has the grid's largest budget where neither
+        its own keys nor `set` give it one.
+        """
+        largest: Cell = {}
+        for line in filter(None, _each(self.grid)):
+            for cell in _grid(line).cells(price):
+                for key in BUDGETS:
+                    if key in cell and _numbers(cell[key]) > _numbers(largest.get(key, 0)):
+                        largest = {key: cell[key]}
+                yield cell, False
+        given = any(key in self._common for key in BUDGETS)
+        for line in filter(None, _each(self.held_out)):
+            for cell in _grid(line).cells(price):
+                yield cell if given or any(key in cell for key in BUDGETS) else {**cell, **largest}, True
 
     def overrides(self, cell: Cell) -> tuple[str, ...]:
         """A run's keys as words of the command line."""
@@ -105,13 +118,15 @@ def read(source: Source, at: str | None = None, words: Sequence[str] = ()) -> Qu
     Scale and `words`, which hold for every run, make it another study, so its name contains them.
     """
     config, stem, path = _opened(source)
+    is_shipped = path is not None and path.parent == shipped() / "study"
+    file = stem if is_shipped else f"{stem}.yaml" if path is None else path.name
     layers = {None: fields.layer(config), **fields.scales(config)}
     if at not in layers:
         raise ScalingError("the study has no such scale", key="at", value=at, fix=nearest(str(at), layers[None]["at"]))
     # Each scale is checked, so that a mistake in one shows before another is trained.
     own = {scale: _scaled(config, path, layers, scale) for scale in layers}[at]
     laws = own.pop("law", [])
-    return Question(**{**own, "laws": laws, "name": named(stem, at, words), "at": at})
+    return Question(**{**own, "laws": laws, "name": named(stem, at, words), "at": at, "source": file})
 
 
 def _opened(source: Source) -> tuple[Config, str, Path | None]:

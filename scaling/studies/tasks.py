@@ -30,7 +30,8 @@ def with_tasks(plan: Plan, tasks: Sequence[str]) -> Plan:
     for task in tasks:
         check_task(task)
     further = {**plan.question.tasks, **{task: {} for task in tasks}}
-    return replace(plan, question=replace(plan.question, tasks=further)) if tasks else plan
+    words = tuple(word for task in tasks for word in ("--tasks", task))
+    return replace(plan, question=replace(plan.question, tasks=further), command=(*plan.command, *words))
 
 
 def task_plan(ledger: Ledger, plan: Plan, inherited: Sequence[str] = ()) -> Plan | None:

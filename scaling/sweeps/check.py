@@ -50,7 +50,7 @@ class Outlook:
 def resolved(words: Sequence[str], overlays: Sequence[str] = ()) -> Config:
     """The config that `scaling train WORDS` would train."""
     if any(word.startswith("study=") for word in words):
-        from scaling.sweeps.study import planned
+        from scaling.studies.planned import planned
 
         return planned(words)
     names = [word for word in words if "=" not in word]

@@ -66,6 +66,7 @@ KINDS: dict[str, tuple[tuple[str, ...], dict[str, float]]] = {
     },
 }
 LARGEST = 1 << 53  # of the numbers of a line: beyond it a float leaves whole numbers out
+STEPS = 1_000_000  # of a number that is rounded
 SOME = 16  # values of a long row of numbers that are tried
 EDGE = 1e-3  # the place at which an open distribution is tried
 
@@ -202,9 +203,9 @@ def _curve(kind: str, fields: Fields) -> Distribution:
 
     values = None
     if kind == "q_uniform" and q is not None:  # W&B's grid takes it from min in steps of q, max not among them
-        if (count := (fields["max"] - fields["min"]) / q) > LARGEST:
-            raise ScalingError("more steps than can be counted", key="q", value=q, fix="take larger steps")
-        values = _Steps(fields["min"], q, math.ceil(count))
+        if (count := (fields["max"] - fields["min"]) / q) > STEPS:
+            raise ScalingError(f"more steps than {STEPS:,}", key="q", value=q, fix="take larger steps")
+        values = tuple(fields["min"] + index * q for index in range(math.ceil(count)))
     curve = Distribution(values, quantile=quantile, edge=EDGE if "normal" in shape else 0.0)
     try:
         if all(map(math.isfinite, curve.tried())):
@@ -212,20 +213,3 @@ def _curve(kind: str, fields: Fields) -> Distribution:
     except (OverflowError, ZeroDivisionError, ValueError):
         pass
     raise ScalingError("its values are larger than numbers can be", fix="narrow min and max, or take a larger q")
-
-
-@dataclass(frozen=True)
-class _Steps(Sequence[float]):
-    """`low + index * q`, never written out: it may be as long as memory."""
-
-    low: float
-    q: float
-    count: int
-
-    def __len__(self) -> int:
-        return self.count
-
-    def __getitem__(self, index: Any) -> Any:
-        if not 0 <= index < self.count:
-            raise IndexError(index)
-        return self.low + index * self.q

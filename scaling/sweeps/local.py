@@ -1,4 +1,4 @@
-"""Local: a sweep with no server. The command draws the cells, and an executor's processes of this machine train them.
+"""Local: a sweep with no server. The command draws the cells, and an executor's processes train them.
 
 The ledger holds the runs: the same command again finds what is done and goes on with the rest.
 """
@@ -8,9 +8,8 @@ from __future__ import annotations
 import json
 import os
 import sys
-import time
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,23 +18,22 @@ import torch
 
 from scaling import atomic
 from scaling.errors import DISK, ScalingError
-from scaling.executors.executor import Executor, Handle, Resources
-from scaling.executors.local import Local
+from scaling.executors.executor import End, Resources
+from scaling.executors.scheduler import ExecutorName, Job, Scheduler, started
 from scaling.ledger import Ledger
 from scaling.ledger.document import disk
 from scaling.ledger.identity import RUN_ID
 from scaling.studies.points import row, write_points
+from scaling.studies.progress import RETRIES
 from scaling.sweeps.check import experiment
 from scaling.sweeps.file import Cell, Metric, Sweep
 from scaling.sweeps.hyperband import Hyperband
-from scaling.sweeps.search import searched
+from scaling.sweeps.search import Search, searched
 from scaling.sweeps.table import columns, name, ordered
 from scaling.training.machine import cores
 from scaling.training.point import point
-from scaling.training.signals import PRUNE, deferred
+from scaling.training.signals import PRUNE
 
-LOOK = 0.5  # seconds between looks at runs that others have
-RETRIES = 1  # of a cell whose process died or whose run failed; a divergence is a result
 PATIENCE = 5.0  # seconds until a run that another command has is submitted again
 
 
@@ -59,7 +57,6 @@ class Trial:
     cell: Cell
     report: Report | None = None
     failures: int = 0
-    not_before: float = 0.0
 
     @property
     def values(self) -> Sequence[float]:
@@ -80,20 +77,27 @@ class Trial:
 
 
 def run(
-    sweep: Sweep, folder: Path, words: Sequence[str], count: int | None, tell: Callable[[object], None]
+    sweep: Sweep,
+    folder: Path,
+    words: Sequence[str],
+    workers: int | None,
+    tell: Callable[[object], None],
+    executor: ExecutorName = "local",
+    parameters: Mapping[str, Any] | None = None,
 ) -> tuple[list[Trial], list[dict[str, Any]], Path]:
-    """The trials of a sweep that is trained on this machine by `count` workers, the rows of its points.csv, and the
-    folder of that file, in the `folder` of the ledger; `words` hold for every run.
+    """The trials of a sweep that is trained by `workers`, the rows of its points.csv, and the folder of that file, in
+    the `folder` of the ledger; `words` hold for every run.
     """
     gpus = torch.cuda.device_count()
-    most = [number for number in (count or gpus or cores(), sweep.size) if number]
+    slots = min(number for number in (workers or gpus or cores(), sweep.size) if number)
     folder = folder / "sweeps" / f"{sweep.name}-{sweep.identity(words)[:8]}"
-    executor = Local(min(most), folder / "workers.log", gpus)
-    try:
-        trials = _train(sweep, words, executor, Resources(gpus=min(1.0, gpus / executor.slots)), folder, tell)
-    finally:
-        with deferred():
-            executor.close()
+    with started(executor, folder, slots, gpus, workers, parameters or {}) as jobs:
+        scheduler = Scheduler(jobs)
+        cells = Cells(sweep, words, scheduler, Resources(gpus=min(1.0, gpus / slots)), folder, tell)
+        scheduler.work(cells)
+    if scheduler.disk is not None:
+        raise ScalingError(scheduler.disk, code=DISK)
+    trials = list(cells.trials.values())
     by_run: dict[str, dict[str, Any]] = {}  # cells that are one run are one row
     for trial in trials:
         if (report := trial.report) is not None and report.run is not None:
@@ -106,50 +110,60 @@ def run(
     return trials, table, folder
 
 
-def _train(
-    sweep: Sweep,
-    words: Sequence[str],
-    executor: Executor,
-    resources: Resources,
-    folder: Path,
-    tell: Callable[[object], None],
-) -> list[Trial]:
-    """Draw cells and train them. One whose run failed, or that another command has, is tried again."""
-    search, trials, again, running = searched(sweep, folder), list[Trial](), list[Trial](), list[tuple[Handle, Trial]]()
+@dataclass
+class Cells:
+    """The cells of a sweep as a source of jobs. One whose run failed, or that another command has, is tried again."""
 
-    def following() -> Trial | None:
-        ready = next((trial for trial in again if trial.not_before <= time.monotonic()), None)
-        if ready is not None:
-            again.remove(ready)
-        elif (cell := search.draw()) is not None:
-            trials.append(ready := Trial(len(trials), cell))
-        return ready
+    sweep: Sweep
+    words: Sequence[str]
+    scheduler: Scheduler
+    resources: Resources
+    folder: Path
+    tell: Callable[[object], None]
+    trials: dict[Job, Trial] = field(default_factory=dict)
+    again: list[Job] = field(default_factory=list)
 
-    while True:
-        while len(running) < executor.slots and (trial := following()) is not None:
-            label = name(trial.cell)
-            log = {"group": sweep.name, "name": label, "tags": [f"sweep={sweep.name}"]}
+    def __post_init__(self) -> None:
+        self.search: Search = searched(self.sweep, self.folder)
+
+    def ready(self) -> Iterator[Job]:
+        for job in [job for job in self.again if job.is_due]:
+            self.again.remove(job)
+            if self.scheduler.has_given_up(job):
+                self._conclude(self.trials[job], Report(None, "failed", reason=job.troubles[-1]))
+            else:
+                yield job
+        while not self.scheduler.has_stopped and (cell := self.search.draw()) is not None:
+            label = name(cell)
+            log = {"group": self.sweep.name, "name": label, "tags": [f"sweep={self.sweep.name}"]}
             named = [f"log.{key}={json.dumps(value)}" for key, value in log.items()]
-            call = [*sweep.overrides(trial.cell), *named, *words], sweep.metric, sweep.hyperband, folder / "values"
-            running.append((executor.submit(label, train_cell, *call, resources=resources), trial))
-        if not running and not again:
-            return trials
-        executor.wait(LOOK)
-        for handle, trial in list(running):
-            if (end := handle.wait(0)) is None:
-                continue
-            running.remove((handle, trial))
-            if end.code == DISK:
-                raise ScalingError(end.reason or "the disk is full", code=DISK)
-            report = end.value or Report(None, "failed", reason=end.reason)
-            trial.failures += report.outcome == "failed"
-            if report.outcome == "busy" or (report.outcome == "failed" and trial.failures <= RETRIES):
-                trial.not_before = time.monotonic() + (PATIENCE if report.outcome == "busy" else 0.0)
-                again.append(trial)
-                continue
-            trial.report = report
-            search.hear(trial.number, report.outcome, report.values[-1] if report.values else None)
-            tell(f"{sum(each.report is not None for each in trials)} of {sweep.size}  {trial}")
+            words = [*self.sweep.overrides(cell), *named, *self.words]
+            call = train_cell, words, self.sweep.metric, self.sweep.hyperband, self.folder / "values"
+            job = Job(label, label, call, self.resources)
+            self.trials[job] = Trial(len(self.trials), cell)
+            yield job
+
+    def take(self, job: Job, end: End) -> bool:
+        trial, report = self.trials[job], end.value
+        if report is None:
+            self.again.append(job)
+            return False
+        trial.failures += report.outcome == "failed"
+        if report.outcome == "busy" or (report.outcome == "failed" and trial.failures <= RETRIES):
+            job.postpone(PATIENCE if report.outcome == "busy" else 0.0)
+            self.again.append(job)
+        else:
+            self._conclude(trial, report)
+        return True
+
+    def is_done(self) -> bool:
+        return not self.again
+
+    def _conclude(self, trial: Trial, report: Report) -> None:
+        trial.report = report
+        self.search.hear(trial.number, report.outcome, report.values[-1] if report.values else None)
+        done = sum(each.report is not None for each in self.trials.values())
+        self.tell(f"{done} of {self.sweep.size}  {trial}")
 
 
 def train_cell(words: list[str], metric: Metric | None, hyperband: Hyperband | None, folder: Path) -> Report:

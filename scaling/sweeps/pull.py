@@ -14,7 +14,6 @@ import os
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -42,41 +41,26 @@ MARK = "pulled"  # a file that only pulled ledgers have
 Attempts = Sequence[WandbRun]  # of one run of the ledger, oldest first
 
 
-@dataclass(frozen=True)
-class Source:
-    """A project, or one sweep of it."""
+def _listed(api: wandb.Api, project: str, sweep: str | None) -> dict[str, Any]:
+    """The client's runs, without their histories, by their paths; compared with the server's own count."""
+    if sweep is not None:
+        _tree(api, project, sweep)
+    try:
+        runs = patient(lambda: api.runs(project, {"sweep": sweep} if sweep else {}, per_page=LISTED, lazy=False))
+        found = {f"{project}/{run.id}": run for run in patient(lambda: list(runs))}
+    except ScalingError as error:
+        raise _unknown(error, "project", project) from None
+    if len(found) < (total := len(runs)):
+        raise ScalingError(f"W&B lists {len(found)} of {total} runs", fix="try again", code=1)
+    return found
 
-    project: str  # entity/project
-    sweep: str | None
 
-    @staticmethod
-    def of(name: str, api: wandb.Api) -> Source:
-        """The source of a name: PROJECT, ENTITY/PROJECT, or ENTITY/PROJECT/SWEEP."""
-        parts = name.split("/")
-        if len(parts) == 1:
-            parts = [os.environ.get("WANDB_ENTITY") or patient(lambda: api.default_entity) or "", *parts]
-        return Source("/".join(parts[:2]), parts[2] if len(parts) == 3 else None)
-
-    def listed(self, api: wandb.Api) -> dict[str, Any]:
-        """The client's runs, without their histories, by their paths; compared with the server's own count."""
-        if self.sweep:
-            self.tree(api, self.sweep)
-        filters = {"sweep": self.sweep} if self.sweep else {}
-        try:
-            runs = patient(lambda: api.runs(self.project, filters, per_page=LISTED, lazy=False))
-            found = {f"{self.project}/{run.id}": run for run in patient(lambda: list(runs))}
-        except ScalingError as error:
-            raise _unknown(error, "project", self.project) from None
-        if len(found) < (total := len(runs)):
-            raise ScalingError(f"W&B lists {len(found)} of {total} runs", fix="try again", code=1)
-        return found
-
-    def tree(self, api: wandb.Api, sweep: str) -> Mapping[str, Any]:
-        """The file of a sweep, as the server has it."""
-        try:
-            return patient(lambda: api.sweep(f"{self.project}/{sweep}").config)
-        except ScalingError as error:
-            raise _unknown(error, "sweep", f"{self.project}/{sweep}") from None
+def _tree(api: wandb.Api, project: str, sweep: str) -> Mapping[str, Any]:
+    """The file of a sweep, as the server has it."""
+    try:
+        return patient(lambda: api.sweep(f"{project}/{sweep}").config)
+    except ScalingError as error:
+        raise _unknown(error, "sweep", f"{project}/{sweep}") from None
 
 
 def _unknown(error: ScalingError, kind: str, value: str) -> ScalingError:
@@ -98,38 +82,40 @@ def pull(
 
     Return the document of `scaling pull --json`.
     """
-    if not 1 <= len(name.split("/")) <= 3 or not all(name.split("/")):
+    parts = name.split("/")
+    if not 1 <= len(parts) <= 3 or not all(parts):
         raise ScalingError("expected ENTITY/PROJECT or ENTITY/PROJECT/SWEEP", key="PROJECT", value=name)
     api = connect()
-    source = Source.of(name, api)
-    under = "-".join([*source.project.split("/"), *([source.sweep] if source.sweep else [])])
-    ledger = _ledger(Path(to or Path(runs, "pulled", under)))
-    listed = source.listed(api)
+    if len(parts) == 1:
+        parts = [os.environ.get("WANDB_ENTITY") or patient(lambda: api.default_entity) or "", name]
+    project, sweep = "/".join(parts[:2]), parts[2] if len(parts) == 3 else None
+    ledger = _ledger(Path(to or Path(runs, "pulled", "-".join(parts))))
+    listed = _listed(api, project, sweep)
     shown = sorted((_shown(path, run) for path, run in listed.items()), key=lambda run: (run.created, run.path))
     found: dict[str, list[WandbRun]] = {}  # the W&B runs that show one run: its attempts, or another machine's
     for run in shown:
         if run.run is not None:
             found.setdefault(run.run, []).append(run)
-    lacks = _fetch(ledger, listed, found, tell)
+    stale, lacking = _fetch(ledger, listed, found, tell)
     differing = [sentence for attempts in found.values() for sentence in _conclude(ledger, attempts)]
-    sweeps = _sweeps(source, api, found)
-    for sweep in sweeps.values():
-        _write(ledger.study_folder(sweep.name) / "plan.json", seal(_document(ledger, found, sweep)))
+    sweeps = _sweeps(api, project, found)
+    for each in sweeps.values():
+        _write(ledger.study_folder(each.name) / "plan.json", seal(_document(ledger, found, each)))
     ours = [run for attempts in found.values() for run in attempts]
     running = sum(run.outcome is None for run in ours)
-    fetched = sum(run.outcome is not None for fetched in lacks.fetched for run in found[fetched])
+    fetched = sum(run.outcome is not None for each in stale for run in found[each])
     kept = [_kept(attempts) for attempts in found.values() if not _is_trunk(attempts)]
     return {
         "folder": str(ledger.root),
         "points": str(_write_points(ledger, found, sweeps, plan, name)),
-        "complete": not lacks.missing,
+        "complete": not lacking,
         "wandb_runs": len(shown),
         "fetched": fetched,
         "known": len(ours) - fetched - running,
         "running": running,
         "foreign": len(shown) - len(ours),
         "runs": dict(Counter("missing" if run is None else str(run.outcome) for run in kept)),
-        "missing": lacks.missing,
+        "missing": lacking,
         "differing": differing,
     }
 
@@ -174,18 +160,12 @@ def _is_trunk(attempts: Attempts) -> bool:
     return all(run.trunk for run in attempts)
 
 
-@dataclass(frozen=True)
-class Fetched:
-    """The runs whose histories were fetched, and what the histories of W&B runs lack, by their paths."""
-
-    fetched: Sequence[str]
-    missing: Mapping[str, list[str]]
-
-
 def _fetch(
     ledger: Ledger, listed: Mapping[str, Any], found: Mapping[str, Attempts], tell: Callable[[str], None]
-) -> Fetched:
-    """Write the logs of the runs that have ended since, whose history is longer now, or was not complete."""
+) -> tuple[Sequence[str], Mapping[str, list[str]]]:
+    """Write the logs of the runs that have ended since, whose history is longer now, or was not complete: these runs,
+    and what the histories of W&B runs lack, by their paths.
+    """
     known: dict[str, tuple[str, list[str]]] = {}  # by W&B run: how far it was seen, and what was missing
     for run in ledger.runs():
         for record in ledger.attempts(run):
@@ -220,7 +200,7 @@ def _fetch(
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
     ended = [each.path for attempts in found.values() for each in _ended(attempts)]
-    return Fetched(stale, {path: known[path][1] for path in ended if known[path][1]})
+    return stale, {path: known[path][1] for path in ended if known[path][1]}
 
 
 def _conclude(ledger: Ledger, attempts: Attempts) -> list[str]:
@@ -266,11 +246,11 @@ def _write(path: Path, content: bytes) -> None:
         os.replace(partial, path)
 
 
-def _sweeps(source: Source, api: wandb.Api, found: Mapping[str, Attempts]) -> dict[str, file.Sweep]:
+def _sweeps(api: wandb.Api, project: str, found: Mapping[str, Attempts]) -> dict[str, file.Sweep]:
     """The sweeps of the runs, by their names; without those whose command is not ours."""
     sweeps = {}
     for name in {run.sweep for attempts in found.values() for run in attempts if run.sweep}:
-        tree = source.tree(api, name)
+        tree = _tree(api, project, name)
         try:
             sweeps[name] = file.of(name, dict(tree))
         except ScalingError:

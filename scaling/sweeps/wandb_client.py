@@ -44,7 +44,10 @@ def connect(no_key: str = NO_KEY) -> wandb.Api:
     try:
         client = wandb.setup(settings=wandb.Settings(**SETTINGS)).settings
     except ValueError as error:  # pydantic's, which names the setting
-        raise _misset(error) from None
+        reasons = getattr(error, "errors", list)() or [{"loc": ("settings",), "msg": str(error)}]
+        key, fix = f"WANDB_{reasons[0]['loc'][0]}".upper(), "correct the variable, or unset it"
+        what = f"W&B refuses it: {reasons[0]['msg']}"
+        raise ScalingError(what, key=key, value=os.environ.get(key), fix=fix) from None
     base = str(client.base_url).rstrip("/")
     key = client.api_key or _login(base)
     if not key:
@@ -99,18 +102,6 @@ def _status(error: BaseException) -> int:
         response = getattr(place, "response", None)
         status = status or getattr(response, "http_status", 0) or getattr(response, "status_code", 0)
     return status
-
-
-def _misset(error: ValueError) -> ScalingError:
-    """A setting of W&B's that its client refuses: the variable of the environment that holds it, where one does."""
-    reasons = getattr(error, "errors", list)()
-    name = str(next((part for reason in reasons for part in reason["loc"]), ""))
-    variable = f"WANDB_{name.upper()}"
-    what = reasons[0]["msg"] if reasons else " ".join(str(error).split())[:200]
-    if variable not in os.environ:
-        return ScalingError(f"W&B refuses its settings: {what}", key=name or None)
-    fix = f"correct {variable}, or unset it"
-    return ScalingError(f"W&B refuses it: {what}", key=variable, value=os.environ[variable], fix=fix)
 
 
 def _login(base: str) -> str | None:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 StudySource = str | Path | Mapping[str, Any]
 """A shipped study's name, a path, or the fields of a study with a `name`."""
 MOST_ROWS = 60  # of a table on a terminal
+MUCH = 0.25  # of the FLOPs of the runs, which evaluations add
 
 
 class StudyPlan(Result):
@@ -68,7 +69,8 @@ def _printed(document: Mapping[str, Any]) -> Iterator[str | Table]:
         saved = f"{total['saved']:.0%} of {total['C_without_trunks']:.3g} FLOPs is saved"
         yield f"{plural(total['trunks'], 'trunk')} shared: {saved}; a branch's time is its own"
     evaluation = total["C_evaluation"] / total["C_without_trunks"]
-    yield f"evaluations add {evaluation:.1%} to the FLOPs of the runs"
+    fewer = "; set evaluate.windows, as to 256, where that is too much" if evaluation > MUCH else ""
+    yield f"evaluations add {evaluation:.1%} to the FLOPs of the runs{fewer}"
     if "seconds" in total:
         time = f"{span(total['seconds'])} of a worker's time, by a few steps timed here"
         yield f"on this machine {time}; {plural(total['workers'], 'worker')}"
@@ -90,10 +92,6 @@ def _printed(document: Mapping[str, Any]) -> Iterator[str | Table]:
         supposed = ", ".join(f"{name} {value:.4g}" for name, value in outlook["supposed"].items())
         yield f"{outlook['target']} is expected as 95% interval of the mean {interval(outlook)}"
         yield f"  were the law {supposed} and the noise of log loss {outlook['noise']:g}"
-        if (better := outlook.get("better")) is not None:
-            lines = (f"N {line['N']:,}: D {', '.join(f'{D:.2g}' for D in line['D'])}" for line in better["grid"])
-            runs = f"{plural(better['runs'], 'run')}, 95% interval of the mean {interval(better)}"
-            yield f"a better grid for no more compute, run apart: {runs}: {'; '.join(lines)}"
     if adaptive is not None and "reason" in adaptive:
         yield f"what an adaptive study will choose cannot be predicted: {adaptive['reason']}"
         yield f"  the {adaptive['candidates']} runs above are its candidates, of which it trains what it needs"
@@ -160,7 +158,7 @@ def plan(
         except ScalingError as error:
             if error.key != "data":
                 raise
-            say(f"{error.what}; the costs are estimated without them")
+            say("; ".join(filter(None, (error.what, error.fix, "the costs are estimated without them"))))
             planned, data = plan_runs(question, given, "stand_in"), "stand_in"
     if goal is None:
         document = costs(planned, data, places)

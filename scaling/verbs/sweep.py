@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from scaling.errors import ScalingError, plural
-from scaling.ledger import Ledger
 from scaling.schema import PositiveInt
 from scaling.studies.question import read as read_study
 from scaling.sweeps.file import Sweep as SweepFile
-from scaling.sweeps.file import capped, of, read
+from scaling.sweeps.file import capped, read
 from scaling.sweeps.search import needs_end
 from scaling.verbs.verb import PYTHON, RUNS, Result, verb
 
@@ -74,14 +73,15 @@ class Pull(Result):
 
 @verb
 def sweep(
-    file: str | Path | None = None,
+    file: str | Path,
     *overrides: str,
-    study: str | None = None,
     local: bool = False,
     missing: bool = False,
     dry_run: bool = False,
     count: PositiveInt | None = None,
     workers: PositiveInt | None = None,
+    executor: Literal["local", "slurm", "ray"] = "local",
+    set: Mapping[str, Any] = {},
     progress: PYTHON[bool] = True,
     **settings: Any,
 ) -> Sweep:
@@ -91,7 +91,6 @@ def sweep(
         scaling sweep sweeps/learning_rate.yaml --local       the same runs on this machine; no account, no network
         scaling sweep sweeps/learning_rate.yaml               register it with W&B; `wandb agent` trains it
         scaling sweep sweeps/ladder.yaml --missing            train here what a grid's agents have left without a result
-        scaling sweep --study quickstart                      a planned study as a sweep over the ids of its runs
 
         best = scaling.sweep("sweeps/learning_rate.yaml", local=True).best
 
@@ -100,35 +99,27 @@ def sweep(
 
     Args:
         file: the file of a sweep, as `wandb sweep` reads it
-        study: a planned study of the ledger in place of a file
         local: train its runs on this machine, with no server
         missing: as --local, for a grid whose agents are done: the cells that have no result in the ledger
         dry_run: check it and print its cost, nothing more, with --local too
         count: the most runs to train
         workers: processes of --local (default: one for each GPU or core)
+        executor: where --local trains the cells of a grid or of random
+        set: settings of SLURM or Ray, as of `scaling study`
     """
     local = local or missing
-    if (file is None) == (study is None):
-        what = "name one sweep's file" if file is None else "a study takes the place of a file"
-        raise ScalingError(what, key="FILE", fix="as in scaling sweep sweeps/learning_rate.yaml, or --study NAME")
-    if local and study is not None:
-        raise ScalingError("a study is trained by its own command", key="--local", fix=f"scaling study {study}")
     if workers is not None and not local:
         raise ScalingError("workers are those of --local", key="--workers", fix="elsewhere, start an agent a node")
+    if executor != "local" and not local:
+        raise ScalingError("executes --local", key="--executor", value=executor, fix="add --local")
     where = [word for word in overrides if word.startswith("runs=")]
     if not local and (others := [word for word in overrides if word not in where]):
         what = "a registered sweep's agents read the file alone"
         raise ScalingError(what, key=others[0], fix="write it into command")
-    if file is not None:
-        checked = capped(read(file), count)
-        if missing and checked.method != "grid":
-            what = f"{checked.method} has no list of cells of which some could be missing"
-            raise checked.config.error("method", what, "--local draws its own")
-    if study is not None:
-        from scaling.sweeps.study import tree
-
-        ledger = Ledger.open(where[-1].removeprefix("runs=") if where else RUNS)
-        checked, where = capped(of(study, tree(ledger, study)), count), []  # its command names the ledger
+    checked = capped(read(file), count)
+    if missing and checked.method != "grid":
+        what = f"{checked.method} has no list of cells of which some could be missing"
+        raise checked.config.error("method", what, "--local draws its own")
 
     from scaling.sweeps.check import check
 
@@ -136,6 +127,9 @@ def sweep(
     given = ["log.wandb=disabled", *overrides] if local else where
     if local:
         needs_end(checked)
+        if executor != "local" and (checked.method == "bayes" or checked.hyperband is not None):
+            key = "method" if checked.method == "bayes" else "early_terminate"
+            raise checked.config.error(key, f"looks at results, and {executor} has all cells at once", "take local")
     outlook, first = check(checked, given, local and not dry_run)
     if local and not dry_run:
         from scaling.studies.progress import teller
@@ -143,7 +137,7 @@ def sweep(
 
         tell = teller(progress)
         tell(outlook.described(checked))
-        return _trained(checked, *run(checked, Path(first["runs"]), given, workers, tell))
+        return _trained(checked, *run(checked, Path(first["runs"]), given, workers, tell, executor, set))
     path, lines = None, [outlook.described(checked)]
     if not dry_run:
         from scaling.sweeps.wandb_client import register

@@ -142,7 +142,7 @@ def train(
 
     composed = resolved([*([model] if model else []), *overrides], overlays)
     if any(word.startswith("study=") for word in overrides):
-        from scaling.sweeps.study import prepare
+        from scaling.studies.planned import prepare
 
         prepare(overrides)
     return _trained(composed, again, progress, callbacks, logger)

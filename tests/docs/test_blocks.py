@@ -49,7 +49,6 @@ LEFT_OUT = {
     "open ": "it opens a browser",
     "wandb login": REMOTE,
     "scaling sweep sweeps/learning_rate.yaml": REMOTE,
-    "scaling sweep --study": REMOTE,
     "scaling submit": "it needs a cluster; tests/executors runs it on scripts that play one",
     "wandb agent": REMOTE,
     "scaling pull": REMOTE,

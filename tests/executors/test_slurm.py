@@ -90,11 +90,14 @@ def until(seen):
 
 @pytest.mark.slow
 def test_runs_are_packed_into_an_array(slurm, tmp_path, capsys):
-    words = ["--executor", "slurm", "--set", "partition=gpu", "timeout_min=5", "--workers", "2"]
-    assert main(["study", str(write(tmp_path)), f"runs={tmp_path}", *words]) == 0
+    words = ["--executor", "slurm", "--set", "partition=gpu", "--workers", "2"]
+    file = write(tmp_path, resources={"threads": 1, "gpus": 0.5, "memory": 4, "minutes": 7})
+    assert main(["study", str(file), f"runs={tmp_path}", *words]) == 0
     assert lacking(tmp_path) == []
     assert sorted(path.name for path in slurm.glob("*_*")) == ["100_0", "100_1"]
-    assert "--partition=gpu" in (slurm / "100.sh").read_text()
+    script = (slurm / "100.sh").read_text()
+    for option in ("partition=gpu", "cpus-per-task=1", "gpus-per-node=1", "mem=4GB", "time=14"):
+        assert f"#SBATCH --{option}\n" in script
 
 
 @pytest.mark.slow

@@ -180,7 +180,7 @@ def parts(value: Any, place: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
 def check(root: Path, capsys: pytest.CaptureFixture[str], *commands: str) -> str:
     """What commands print on a ledger; each ends well, or refuses by one line."""
     run, printed = next(root.glob("store/*")).name, ""
-    for command in commands or ("runs", "runs s", f"show {run}", "gc", "runs --json", "sweep --study s --dry-run"):
+    for command in commands or ("runs", "runs s", f"show {run}", "gc", "runs --json"):
         code = main([*command.split(), f"runs={root}"])
         error = capsys.readouterr().err
         assert code in (0, 2), error

@@ -427,7 +427,7 @@ def test_where_the_last_checkpoint_is_damaged_the_one_before_is_the_final_one(le
     assert ledger.checkpoint(done[0], 2) is not None
 
 
-@pytest.mark.parametrize("place", ["", "store/RUN", "store/RUN/checkpoints", "studies/one/report", "calibration"])
+@pytest.mark.parametrize("place", ["", "store/RUN", "store/RUN/checkpoints", "studies/one/report", "sweeps"])
 def test_what_a_killed_process_was_writing_is_found_anywhere(ledger, runs, place):
     left = ledger.root / place.replace("RUN", runs[0]) / ".writing-points.csv-00"
     left.mkdir(parents=True)

@@ -20,10 +20,9 @@ from scaling.laws.next_run import parse_goal
 from scaling.ledger import Ledger
 from scaling.reports.provenance import chosen, command, sentence
 from scaling.studies import adaptive, scheduler
-from scaling.studies.adaptive import Decider, Field, extended
+from scaling.studies.adaptive import Decider, Field, decider
 from scaling.studies.decisions import decide, decisions
-from scaling.studies.plan import entered, plan
-from scaling.studies.question import read
+from scaling.studies.plan import entered
 from tests.serial import Serial
 
 SMALL = str(Path(__file__).parent / "small.yaml")
@@ -32,8 +31,7 @@ TRUTH = {"E": 1.9, "A": 20.0, "alpha": 0.5, "B": 400.0, "beta": 0.8}
 
 
 def field(folder: Path, goal=GOAL, words=()) -> Field:
-    words = [f"runs={folder}", *words]
-    return Field(plan(extended(read(SMALL), goal, None, words), words), goal)
+    return decider(SMALL, None, [f"runs={folder}", *words], goal, None, 1, ()).field
 
 
 def decided(ledger: Ledger, name: str) -> list[dict]:
@@ -96,7 +94,7 @@ def test_it_stops_once_two_looks_are_narrow_and_then_has_the_held_out_run(tmp_pa
     planned = entered(study.ledger, study.name)
     assert {run.run for run in planned.runs if not run.held_out} == {one["run"] for one in made}
     assert sum(run.held_out for run in planned.runs) == 1
-    assert command(planned, [*made, last]) == "scaling study small.yaml --adaptive 'E ± 0.12'"
+    assert command(planned) == "scaling study small.yaml --adaptive 'E ± 0.12'"
     # The page shows each decision, and why it ended.
     assert sentence([*made, last]).endswith("the last two looks were narrow enough.")
     table: Any = chosen([*made, last])[1]
@@ -136,7 +134,7 @@ def test_what_is_decided_is_trained_until_the_conclusion(tmp_path, pretended, mo
     study.ended = pretended
     monkeypatch.setattr(scheduler, "settled", lambda ledger, run: run in pretended)
     monkeypatch.setattr(scheduler, "is_ready", lambda *_: True)
-    monkeypatch.setattr(scheduler, "Local", lambda *_: Serial())
+    monkeypatch.setattr("scaling.executors.scheduler.Local", lambda *_: Serial())
     monkeypatch.setattr(scheduler, "train_job", lambda root, job: pretended.add(job.run) is None)
     assert (
         scheduler.train(ledger, study.name, study(), lambda _: None, decided=study) is not None

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from scaling.cli import main
 from scaling.errors import ScalingError
 from scaling.ledger import Ledger
 from scaling.reports.write import write
@@ -87,12 +86,6 @@ def test_another_question_under_the_same_name_is_refused(name, tmp_path):
     assert (runs(ledger), ledger.runs()) == before
 
 
-def test_an_axis_of_the_study_takes_further_values(tmp_path):
-    entered_as(tmp_path, question(grid={**GRID, "optimizer.lr": [0.001, 0.002]}))
-    _, added = entered_as(tmp_path, question(grid={**GRID, "optimizer.lr": [0.001, 0.002, 0.004]}))
-    assert len(added) == 2
-
-
 def test_it_is_extended_twice_and_an_earlier_file_is_refused_then(tmp_path):
     budgets = ["2k", "4k", "8k", "16k"]
     for count in (2, 3, 4):
@@ -110,21 +103,6 @@ def test_entered_again_it_is_not_extended(tmp_path):
     assert ledger.plan_file("small").name == "plan.json"
 
 
-def test_an_answer_that_is_added_to_define_reaches_the_report(tmp_path):
-    entered_as(tmp_path, question())
-    ledger, added = entered_as(tmp_path, question(define={"noise": "small"}))
-    assert added == []
-    assert entered(ledger, "small").question.define == {"noise": "small"}
-
-
-def test_of_two_extensions_at_once_one_is_refused(tmp_path):
-    ledger, _ = entered_as(tmp_path, question())
-    before, plan_now = ledger.plan_file("small"), ledger.plan("small")
-    ledger.extend_plan("small", plan_now, before)
-    with pytest.raises(ScalingError, match="at the same time"):
-        ledger.extend_plan("small", plan_now, before)
-
-
 def test_only_new_runs_are_trained_and_the_page_shows_all(tmp_path):
     for budgets in (["2k", "4k"], ["2k", "4k", "16k"]):
         ledger, _ = entered_as(tmp_path, question(grid={**GRID, "train.tokens": budgets}))
@@ -136,26 +114,3 @@ def test_only_new_runs_are_trained_and_the_page_shows_all(tmp_path):
     assert all(ledger.result(one["run"])["circumstances"]["from_step"] > 0 for one in longest)  # the trunk went on
     _, page = write(ledger, entered(ledger, "small"))
     assert all(run in page.read_text() for run in names)
-
-
-@pytest.mark.slow
-def test_the_command_says_by_how_many_runs_it_is_extended(tmp_path, capsys):
-    file = tmp_path / "mine.yaml"
-    text = SMALL.read_text().partition("held_out:")[0].replace("    - {width: 24, heads: 3}\n", "")
-    command = ["study", str(file), f"runs={tmp_path / 'runs'}", "--workers", "1"]
-    file.write_text(text)
-    assert main(command) == 0
-    file.write_text(text.replace("[2k, 4k, 8k]", "[2k, 4k, 8k, 16k]"))
-    capsys.readouterr()
-    assert main(command) == 0
-    assert "the study mine is extended by 2 runs" in capsys.readouterr().err
-
-
-def test_a_worker_in_this_process_keeps_the_trunk_that_an_extension_needs(tmp_path):
-    ledger, _ = entered_as(tmp_path, question())
-    work(ledger, entered(ledger, "small"))
-    trunk = next(one.trunk for one in entered(ledger, "small").runs if one.trunk)
-    assert ledger.needed(trunk[0]) == set()
-    found = plan(question(grid={**GRID, "train.tokens": ["2k", "4k", "8k"]}), [f"runs={tmp_path}"])
-    enter(ledger, "small", found)
-    assert len(ledger.needed(trunk[0])) == 1

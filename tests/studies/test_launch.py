@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
-import json
 import os
-import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -21,14 +19,14 @@ from scaling.executors.executor import Resources
 from scaling.executors.local import Local
 from scaling.ledger import Ledger, Row
 from scaling.studies import estimate as scale_choice
-from scaling.studies import machine as size
+from scaling.studies import machine
 from scaling.studies import progress as view
 from scaling.studies.machine import Size, Speed, calibrate, resources, sized, threads
 from scaling.studies.plan import enter, plan
 from scaling.studies.progress import Active, Progress, Watch
-from scaling.studies.question import Question, read
+from scaling.studies.question import read
 from scaling.studies.scheduler import train
-from tests.studies.test_unfinished import lacking, write
+from tests.studies.test_unfinished import STUDY, lacking, write
 
 SMALL = str(Path(__file__).parent / "small.yaml")
 
@@ -38,55 +36,58 @@ def found(tmp_path):
     return plan(read(SMALL), [f"runs={tmp_path}"])
 
 
-@pytest.mark.parametrize(("cores", "wanted", "expected"), [(2, None, (2, 1)), (64, None, (10, 6)), (8, 3, (3, 2))])
-def test_cores_are_split_between_workers(found, cores, wanted, expected, monkeypatch):
-    monkeypatch.setattr(size.os, "sched_getaffinity", lambda _: range(cores))
-    monkeypatch.setattr(size, "machine_memory", lambda: 10**12)
-    assert sized(found, wanted) == Size(*expected)
+@pytest.mark.parametrize(
+    ("cores", "memory", "workers", "given", "expected"),
+    [
+        (2, 1000, None, {}, (2, 1)),
+        (64, 1000, None, {}, (10, 6)),  # of ten runs
+        (8, 1000, 3, {}, (3, 2)),
+        (16, 4, None, {}, (3, 5)),  # memory bounds them
+        (16, 4, None, {"memory": 1.8}, (2, 8)),
+        (16, 1000, None, {"threads": 4}, (4, 4)),
+    ],
+)
+def test_cores_and_memory_are_split_between_workers(tmp_path, cores, memory, workers, given, expected, monkeypatch):
+    source = {**_fields(SMALL), "resources": given}
+    found = plan(read(source), [f"runs={tmp_path}"])
+    monkeypatch.setattr(machine.os, "sched_getaffinity", lambda _: range(cores))
+    monkeypatch.setattr(machine, "machine_memory", lambda: memory * 10**9)
+    assert sized(found, workers) == Size(*expected)
+    job = resources(found.runs[0], Size(*expected), found.question.resources)
+    assert (job.threads, job.memory) == (given.get("threads", expected[1]), given.get("memory", 2.0))
+    with pytest.raises(ScalingError, match="at least one"):
+        sized(found, 0)
+
+
+def _fields(path: str) -> dict[str, Any]:
+    import yaml
+
+    return yaml.safe_load(Path(path).read_text())
 
 
 def test_workers_of_small_runs_have_one_thread_on_a_machine_of_many_cores(tmp_path, monkeypatch):
-    """Two runs on 64 cores are two workers, which could have 32 threads each."""
-    settings = {"size": "tiny", "size.vocabulary": None, "data": "synthetic"}
-    question = Question("x", "which?", "decoder", settings, {"trainer.max_steps": [20], "seed": [0, 1]})
-    small = plan(question, [f"runs={tmp_path}"])
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(64), raising=False)
-    split = sized(small)
-    assert (split.workers, split.threads) == (2, 32)
-    assert threads(small, split.threads) == 1
+    small = plan(read({**STUDY, "grid": {"seed": [0, 1]}}), [f"runs={tmp_path}"])
+    assert (sized(small).workers, sized(small).threads, threads(small, 32)) == (2, 32, 1)
 
 
-def test_memory_bounds_the_workers(found, monkeypatch):
-    monkeypatch.setattr(size.os, "sched_getaffinity", lambda _: range(16))
-    monkeypatch.setattr(size, "machine_memory", lambda: 4 * 10**9)
-    assert sized(found) == Size(3, 5)
-
-
-def test_small_runs_share_gpus_and_a_run_too_large_for_one_takes_all(found, monkeypatch):
-    class Card:
-        total_memory = 80 * 10**9
-
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: Card)
-    monkeypatch.setattr(size.os, "sched_getaffinity", lambda _: range(16))
-    assert sized(found) == Size(8, 2, 2)
-    Card.total_memory = 10**9
-    assert sized(found) == Size(1, 16, 2)
-
-
-def test_a_job_takes_what_its_memory_fills_or_the_devices_that_it_asks_for(found, monkeypatch):
+def test_small_runs_share_gpus_and_a_run_takes_what_its_memory_fills_or_what_it_asks_for(found, monkeypatch):
     class Card:
         total_memory = 80 * 10**9
 
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: Card)
+    monkeypatch.setattr(machine.os, "sched_getaffinity", lambda _: range(16))
+    assert sized(found) == Size(10, 1, 4)
     job = found.runs[0]
-    gpus = [resources(job, Size(workers, 2, 4)).gpus for workers in (16, 4, 2)]
+    gpus = [resources(job, Size(workers, 2, 4), {}).gpus for workers in (16, 4, 2)]
     assert gpus == [0.25, 1.0, 1.0]
-    Card.total_memory = 10**9  # less than the libraries take
-    assert resources(job, Size(16, 2, 4)).gpus == 4
+    assert resources(job, Size(16, 2, 4), {"gpus": 0.1, "minutes": 5}) == Resources(2, 0.1, None, 5)
+    Card.total_memory = 10**9  # less than the libraries take: a run takes all
+    assert sized(found) == Size(1, 16, 4)
+    assert resources(job, Size(16, 2, 4), {}).gpus == 4
     job.experiment.config.tree["trainer"]["devices"] = 2
-    assert resources(job, Size(16, 2, 4)).gpus == 2
+    assert resources(job, Size(16, 2, 4), {}).gpus == 2
 
 
 def test_large_jobs_have_whole_gpus_and_small_ones_share(tmp_path, monkeypatch):
@@ -106,11 +107,6 @@ def test_large_jobs_have_whole_gpus_and_small_ones_share(tmp_path, monkeypatch):
     assert place(1) == ("5",)
 
 
-def test_workers_are_at_least_one(found):
-    with pytest.raises(ScalingError, match="at least one"):
-        sized(found, 0)
-
-
 @pytest.mark.slow
 def test_submitit_runs_a_study(tmp_path, capsys):
     """Its local executor, which starts processes as SLURM would."""
@@ -126,35 +122,24 @@ def test_slurm_where_there_is_none_is_one_line(tmp_path, capsys):
     assert "submitit refuses" in capsys.readouterr().err
 
 
-def finish(ledger: Ledger, run: str) -> None:
-    attempt = ledger.claim(run)
-    assert attempt is not None
-    with attempt:
-        attempt.finish("finished", {"loss": 1.0})
-
-
-def test_a_study_that_is_done_starts_nobody(found):
-    ledger, told = found.ledger(), []
-    enter(ledger, "small", found)
-    for one in found.runs:
-        finish(ledger, one.run)
-    train(ledger, "small", found, told.append, executor="slurm")
-    assert [(now.settled, now.share) for now in told] == [(10, 1.0)]
-
-
-def test_progress_counts_what_is_done(found):
-    ledger = found.ledger()
+def test_progress_counts_what_is_done_and_a_study_that_is_done_starts_nobody(found):
+    ledger, heard = found.ledger(), []
     enter(ledger, "small", found)
     watch = Watch(ledger, found)
     assert watch.look() == Progress(10, 0, 0.0, [], trunks=3)
     for one in found.runs:
-        finish(ledger, one.run)
+        attempt = ledger.claim(one.run)
+        assert attempt is not None
+        with attempt:
+            attempt.finish("finished", {"loss": 1.0})
     assert watch.look() == Progress(10, 10, 1.0, [])
+    train(ledger, "small", found, heard.append, executor="slurm")
+    assert [(now.settled, now.share) for now in heard] == [(10, 1.0)]
 
 
 def test_time_left_is_by_the_speed_of_each_model(found):
     """A step of a larger model costs more, but not as much more as its FLOPs say."""
-    ledger = found.ledger()
+    ledger: Ledger = found.ledger()
     enter(ledger, "small", found)
     watch = Watch(ledger, found)
     assert watch.look().left is None
@@ -165,97 +150,52 @@ def test_time_left_is_by_the_speed_of_each_model(found):
             attempt = ledger.claim(trunk.run)
             assert attempt is not None
             claimed.enter_context(attempt)
-            speed = tokens / seconds
-            attempt.log.write(
-                {"kind": "train", "step": 1, "steps": trunk.steps, "loss": 3.0, "tokens_per_second": speed}
-            )
+            entry = {"kind": "train", "step": 1, "steps": trunk.steps, "loss": 3.0}
+            attempt.log.write({**entry, "tokens_per_second": tokens / seconds})
             now = watch.look()
             assert now.active[-1].left == pytest.approx((trunk.steps - 1) * seconds)
             lefts.append(now.left)
     steps = sum(one.steps - (one.trunk[1] if one.trunk else 0) for one in found.runs)
     steps += sum(one.steps for one in found.trunks.values())
     assert lefts[0] > steps * 0.9  # one worker, no step quicker than a second
-    assert 0.9 * steps / 2 < lefts[1] < lefts[0]  # a second worker halves it, and has told what larger models cost
-
-
-def test_a_model_has_one_speed_whatever_its_quotients_round_to(found):
-    watch, job = Watch(found.ledger(), found), next(iter(found.trunks.values()))
-    row = Row(run=job.run, name=None, state="running", step=1, steps=job.steps, tokens_per_second=1000.0)
-    for each in (1.9999999999999996e9, 1.9999999999999998e9, 2e9):
-        watch._heard(job, row, each)
-    assert len(watch.timed) == 1
+    assert 0.9 * steps / 2 < lefts[1] < lefts[0]  # a second worker halves it, and has shown what larger models cost
 
 
 @pytest.mark.parametrize(("seconds", "scale"), [(1e-6, None), (1e3, "small")])
-def test_a_slow_machine_gets_a_smaller_quickstart_and_is_told(seconds, scale, tmp_path, monkeypatch):
+def test_a_slow_machine_gets_a_smaller_quickstart(seconds, scale, tmp_path, monkeypatch):
     monkeypatch.setattr(scale_choice, "calibrate", lambda *_: Speed(((1e9, seconds),)))
     found, why = scale_choice.choose_scale("quickstart", None, [f"runs={tmp_path}"], None)
-    assert found.question.at == scale
-    assert found.question.name == "quickstart"
-    assert (why is None) == (scale is None)
+    assert (found.question.name, found.question.at, why is None) == ("quickstart", scale, scale is None)
     enter(found.ledger(), "quickstart", found)
-    # Faster or slower since: what was begun is gone on with.
+    # Faster or slower since: a study keeps the scale that it started with.
     monkeypatch.setattr(scale_choice, "calibrate", lambda *_: Speed(((1e9, 1e3 if scale is None else 1e-6),)))
     again, _ = scale_choice.choose_scale("quickstart", None, [f"runs={tmp_path}"], None)
     assert [one.run for one in again.runs] == [one.run for one in found.runs]
 
 
-def test_a_calibration_is_kept_for_a_day_unless_the_machine_was_busy(found, tmp_path):
-    experiments = [one.experiment for one in found.runs]
-    cache = tmp_path / "calibration"
-    assert calibrate(experiments, cache) is not None
-
-    def rewritten(**values: float) -> None:
-        for file in cache.iterdir():
-            file.write_text(json.dumps({"seconds": 1e-9, "load": 0.0, "taken": time.time(), **values}))
-
-    rewritten()
-    kept = calibrate(experiments, cache)
-    assert kept is not None
-    assert {seconds for _, seconds in kept.timed} == {1e-9}
-    assert not kept.busy
-    rewritten(seconds=1e9, load=9.0)
-    quicker = calibrate(experiments, cache)
-    assert quicker is not None
-    assert max(seconds for _, seconds in quicker.timed) < 1e9
-    rewritten(taken=time.time() - 2 * 86400)
-    again = calibrate(experiments, cache)
-    assert again is not None
-    assert min(seconds for _, seconds in again.timed) > 1e-9
+def test_a_calibration_times_few_models_and_orders_them(found):
+    speed = calibrate([one.experiment for one in found.runs])
+    assert speed is not None
+    assert len(speed.timed) == 3
+    (low, _), *_, (high, most) = speed.timed
+    assert low < high
+    assert speed.seconds(2 * high) == 2 * most
 
 
-def now(settled: int, share: float, *active: Active) -> Progress:
-    return Progress(10, settled, share, active, left=3723.0)
-
-
-def test_lines_are_few(capsys):
+def test_lines_are_few_and_name_what_the_first_runs_wait_for(capsys):
     lines = view.lines(lambda now: "a moment")
     for settled, share in ((0, 0.0), (0, 0.01), (0, 0.06), (1, 0.06), (1, 0.07), (10, 1.0)):
-        lines(now(settled, share))
+        lines(Progress(10, settled, share, []))
     err = capsys.readouterr().err.splitlines()
     assert [line.partition(",")[0] for line in err] == ["0 of 10 runs"] * 2 + ["1 of 10 runs", "10 of 10 runs"]
-
-
-def test_a_line_says_what_the_first_runs_wait_for():
-    waiting = view.summary(Progress(9, 0, 0.3, [], trunks=3))
-    assert waiting == "0 of 9 runs (3 trunks to train first), 30% of the compute"
-    waiting = view.summary(Progress(9, 0, 0.6, [], trunks=1))
-    assert waiting == "0 of 9 runs (1 trunk to train first), 60% of the compute"
-    assert view.summary(Progress(9, 1, 0.8, [])) == "1 of 9 runs, 80% of the compute"
+    waiting = view.summary(Progress(9, 2, 0.3, [], trunks=3, failed=1))
+    assert waiting == "1 of 9 runs, 1 failed (3 trunks to train first), 30% of the compute"
 
 
 def test_the_live_view_shows_every_run_under_way():
     row = Row(run="0" * 16, name=None, state="running", step=50, steps=100, loss=2.5, tokens_per_second=1000.0)
     drawn = Console(file=io.StringIO(), width=120)
-    drawn.print(view.picture(now(3, 0.25, Active("width=16 [red]", row, 61.0)), "62.0 min left"))
-    told = drawn.file.getvalue()  # type: ignore[attr-defined]
-    for part in (
-        "3 of 10 runs, 25% of the compute",
-        "width=16 [red]",
-        "50 of 100",
-        "2.5000",
-        "1,000",
-        "61.0 s",
-        "62.0 min left",
-    ):
-        assert part in told
+    drawn.print(view.picture(Progress(10, 3, 0.25, [Active("width=16 [red]", row, 61.0)]), "62.0 min left"))
+    text = drawn.file.getvalue()  # type: ignore[attr-defined]
+    parts = "3 of 10 runs, 25% of the compute", "width=16 [red]", "50 of 100", "2.5000", "1,000", "61.0 s", "62.0 min"
+    assert all(part in text for part in parts)

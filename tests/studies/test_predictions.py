@@ -9,7 +9,6 @@ import time
 
 import pytest
 
-from scaling.cli import main
 from scaling.errors import ScalingError
 from scaling.ledger import Ledger
 from scaling.ledger.document import entries, read, seal, stamp
@@ -61,20 +60,6 @@ def test_a_prediction_is_scored_when_its_run_has_ended(ledger, runs):
     assert record["mean_absolute_relative_error"] == pytest.approx(((1 - 2.5 / 2.55) + (1 - 2.5 / 2.8)) / 2)
 
 
-def test_an_open_end_holds_whatever_comes(ledger, runs):
-    register(ledger, runs[0], DOCUMENT | {"interval_run": INTERVAL | {"high": None}})
-    finish(ledger, runs[0], 99.0)
-    assert registered(ledger)[0].covered
-
-
-def test_the_same_prediction_twice_is_one_and_another_is_another(ledger, runs):
-    path, new = register(ledger, runs[0], DOCUMENT)
-    assert new
-    assert register(ledger, runs[0], DOCUMENT) == (path, False)
-    register(ledger, runs[0], DOCUMENT | {"predicted": 2.6})
-    assert len(registered(ledger)) == 2
-
-
 def test_a_prediction_about_a_run_that_is_done_or_has_begun_is_refused(ledger, runs):
     finish(ledger, runs[0], 2.5)
     with pytest.raises(ScalingError, match="is done, so its loss is known"):
@@ -95,17 +80,6 @@ def test_a_prediction_that_was_added_by_hand_later_counts_as_late(ledger, runs):
     assert path.exists()
 
 
-def test_a_changed_prediction_is_damaged_and_counts_nowhere(ledger, runs):
-    path, _ = register(ledger, runs[0], DOCUMENT)
-    path.write_text(path.read_text().replace("2.5", "2.7"))
-    finish(ledger, runs[0], 2.7)
-    [entry] = registered(ledger)
-    assert entry.standing == "damaged"
-    assert calibration([entry])["scored"] == 0
-    with pytest.raises(ScalingError, match="is done"):
-        register(ledger, runs[0], DOCUMENT)
-
-
 def test_a_prediction_that_was_rewritten_under_its_name_is_altered_and_counts_as_none(ledger, runs):
     path, _ = register(ledger, runs[0], DOCUMENT)
     kept, _ = register(ledger, runs[1], DOCUMENT)
@@ -121,15 +95,6 @@ def test_a_prediction_that_was_rewritten_under_its_name_is_altered_and_counts_as
     }
     record = calibration(registered(ledger))
     assert (record["predictions"], record["scored"], record["altered"]) == (1, 0, [path.name, other.name])
-
-
-def test_an_altered_prediction_is_reported_with_its_file(ledger, runs, capsys):
-    path, _ = register(ledger, runs[0], DOCUMENT)
-    path.write_bytes(seal({**(read(path) or {}), "predicted": 2.55}))
-    assert main(["predictions", f"runs={ledger.root}"]) == 0
-    first, _, row = capsys.readouterr().out.splitlines()
-    assert row.split() == [path.stem, "altered"]
-    assert first == f"0 predictions, 0 scored, 0 waiting; altered since, and not counted: predictions/{path.name}"
 
 
 def test_a_killed_writer_leaves_whole_predictions_or_none(ledger, runs):

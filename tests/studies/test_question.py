@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import gc
-import json
 import math
-import subprocess
-import sys
-import weakref
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -17,10 +12,10 @@ import pytest
 from scaling.config import load
 from scaling.errors import ScalingError
 from scaling.ledger import run_id
-from scaling.studies.plan import KEPT, Plan, enter, entered, plan
-from scaling.studies.question import Question, read
+from scaling.studies.plan import Plan, enter, entered, plan
+from scaling.studies.question import read
+from scaling.studies.tasks import with_tasks
 from scaling.training.experiment import assemble
-from scaling.training.point import point
 
 ROWS = str(Path(__file__).parent / "rows.yaml")
 SMALL = str(Path(__file__).parent / "small.yaml")
@@ -48,12 +43,6 @@ def test_rows_of_a_table_times_sizes_times_seeds(tmp_path):
     assert {one.experiment.seed for one in found.runs} == {0, 1}
 
 
-def test_a_row_that_the_table_lacks_is_told(tmp_path):
-    text = f"question: x\nbase: {ROWS}\ngrid: {{row: [SwiGLU, Maxuot]}}\n"
-    with pytest.raises(ScalingError, match="no such row"):
-        plan(read(write(tmp_path, text)), [f"runs={tmp_path}"])
-
-
 def test_the_plan_in_the_ledger_is_the_plan(tmp_path):
     found = plan(read(SMALL), [f"runs={tmp_path}"])
     ledger = found.ledger()
@@ -66,34 +55,6 @@ def test_the_plan_in_the_ledger_is_the_plan(tmp_path):
     trunk = next(iter(found.trunks))
     assert again.trunks[trunk].experiment.spec == found.trunks[trunk].experiment.spec
     assert again.trunks[trunk].experiment.steps == found.trunks[trunk].steps
-
-
-def test_the_points_of_a_plan_in_the_ledger_are_those_of_its_runs_and_need_no_torch(tmp_path):
-    found = plan(read(SMALL), [f"runs={tmp_path}"])
-    enter(found.ledger(), "small", found)
-    code = (
-        "import json, sys; from scaling.ledger import Ledger; from scaling.studies.plan import entered\n"
-        "plan = entered(Ledger.open(sys.argv[1]), 'small')\n"
-        "print(json.dumps([[list(run.point.items()) for run in plan.runs], 'torch' in sys.modules]))"
-    )
-    done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=True)
-    expected = [[list(pair) for pair in point(run.experiment).items()] for run in found.runs]
-    assert json.loads(done.stdout) == [expected, False]
-
-
-def test_a_worker_holds_no_more_experiments_than_it_needs(tmp_path):
-    asked = replace(read(SMALL), grid={"seed": list(range(KEPT + 1)), "train.tokens": [2000]}, held_out={}, laws=())
-    found = plan(asked, [f"runs={tmp_path}"])
-    enter(found.ledger(), "small", found)
-    again = entered(found.ledger(), "small")
-    first = weakref.ref(again.runs[0].experiment)
-    for one in again.runs[:KEPT]:
-        assert one.experiment
-    assert first() is again.runs[0].experiment
-    for one in again.runs[1:]:
-        assert one.experiment
-    gc.collect()
-    assert first() is None
 
 
 MODEL = """base: decoder
@@ -134,28 +95,6 @@ def test_a_planned_run_is_the_run_that_train_would_make(name, tmp_path):
         assert (one.trunk and one.trunk[:2]) == (None if trunk is None else (run_id(trunk[0].spec), trunk[1]))
 
 
-def test_one_law_or_several_or_none():
-    asked = {"question": "x", "base": "decoder", "set": {}, "grid": {"seed": [0]}}
-    assert Question("x", **asked).law is None
-    assert Question("x", **asked, laws=["chinchilla", "kaplan"]).law == "chinchilla"
-
-
-def test_a_list_of_grids_is_their_union(tmp_path):
-    text = f"question: q\nbase: {ROWS}\ngrid:\n  - {{row: ['no'], seed: [0, 1, 2]}}\n  - {{row: [SwiGLU], seed: [0]}}\n"
-    found = plan(read(write(tmp_path, text)), [f"runs={tmp_path}", "trainer.max_steps=200"])
-    assert [one.name for one in found.runs] == ["no seed=0", "no seed=1", "no seed=2", "SwiGLU seed=0"]
-    with pytest.raises(ScalingError, match=r"grid\.1\.seed"):
-        read(write(tmp_path, "question: q\nbase: decoder\ngrid: [{seed: [0]}, {seed: [1, 1]}]\n"))
-
-
-def test_quantities_inside_a_piece_are_numbers(tmp_path):
-    piece = "{kind: Synthetic, symbols: 16, order: 1, tokens: 8k}"
-    told = f"{{data: {piece}, size.vocabulary: null, schedule.warmup: 0}}"
-    text = f"question: x\nbase: decoder\nset: {told}\ngrid: {{train.tokens: [100k]}}\n"
-    (run,) = plan(read(write(tmp_path, text)), [f"runs={tmp_path}"]).runs
-    assert run.experiment.config["data"]["tokens"] == 8000
-
-
 SIZES = "axes: {size: [{width: 16, heads: 1}, {width: 32, heads: 2}, {width: 48, heads: 3}]}"
 
 
@@ -174,12 +113,6 @@ def test_an_isoflop_grid_spends_the_same_on_each_size(definition, tmp_path):
         each = {"exact": cost.flops_train_per_token, **cost.approximations}[definition]
         batch = 4 * one.experiment.row_tokens
         assert 0.9999 * budget <= one.experiment.tokens(one.steps) * each < 1.0001 * budget + batch * each
-
-
-def test_an_isoflop_grid_leaves_out_what_a_parabola_does_not_reach(tmp_path):
-    kind = "kind: IsoFLOP, flops: [1e8, 1e9], tokens_per_parameter: [0.5, 5]"
-    for one in planned(tmp_path, f"grid: {{{kind}, {SIZES}}}").runs:
-        assert 0.5 <= one.experiment.tokens(one.steps) / one.experiment.cost.parameters_non_embedding < 5.5
 
 
 def test_tokens_are_a_multiple_of_the_parameters(tmp_path):
@@ -220,13 +153,26 @@ def test_rates_from_a_sweep_that_was_run_before(tmp_path):
         assert one.experiment.optimizer.lr == pytest.approx(1e-2)
 
 
-def test_a_study_has_scales(tmp_path):
-    text = (
-        "question: x\nbase: decoder\ngrid: {seed: [0]}\nat: {paper: {grid: {seed: [0, 1]}, set: {size: ladder/1M}}}\n"
-    )
-    asked = read(write(tmp_path, text))
-    paper = read(write(tmp_path, text), "paper")
-    assert (asked.grid, dict(asked.set)) == ({"seed": [0]}, {})
-    assert (paper.grid, dict(paper.set), paper.at) == ({"seed": [0, 1]}, {"size": "ladder/1M"}, "paper")
-    with pytest.raises(ScalingError, match="'paper'"):
-        read(write(tmp_path, text), "papers")
+@pytest.mark.parametrize(
+    ("grid", "held_out", "expected"),
+    [
+        ("{train.tokens: [1k, 10k, 2k]}", "{seed: [7]}", 10_000),
+        ("{train.tokens: [1k, 10k]}", "{train.tokens: [4k], seed: [7]}", 4_000),
+        ("{kind: TokensPerParameter, multiples: [2, 1], axes: {size.layers: [1]}}", "{seed: [7]}", "the grid's"),
+    ],
+)
+def test_a_held_out_run_without_a_budget_has_the_largest_of_the_grid(grid, held_out, expected, tmp_path):
+    *runs, last = planned(tmp_path, f"grid: {grid}\nheld_out: {held_out}").runs
+    assert last.held_out
+    if expected == "the grid's":
+        expected = max(one.experiment.tokens(one.steps) for one in runs)
+    assert 0 <= last.experiment.tokens(last.steps) - expected < 4 * last.experiment.row_tokens
+
+
+def test_a_plan_keeps_the_command_that_made_it(tmp_path, monkeypatch):
+    monkeypatch.setattr("scaling.schema.extensions", lambda: ["/some/where/own.py"])
+    words = ["seed=3", f"runs={tmp_path}"]
+    found = with_tasks(plan(read(SMALL, None, words), words), ["cola"])
+    enter(found.ledger(), found.question.name, found)
+    command = entered(found.ledger(), found.question.name).command
+    assert command == ("study", "small.yaml", "seed=3", "--extend", "own.py", "--tasks", "cola")

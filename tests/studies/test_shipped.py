@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -15,8 +14,7 @@ from scaling.cli import main
 from scaling.config import document, find, shipped
 from scaling.laws import named
 from scaling.studies.plan import Plan, enter, plan
-from scaling.studies.question import Question, read
-from scaling.studies.scheduler import train
+from scaling.studies.question import read
 from tests.serial import work
 
 SHIPPED = sorted(path.stem for path in (shipped() / "study").glob("*.yaml"))
@@ -47,30 +45,14 @@ def shrunk(name: str, folder: Path) -> Plan:
     return plan(small, [f"runs={folder}", *words])
 
 
-def finished(found: Plan) -> bool:
-    ledger = found.ledger()
-    results = [ledger.result(one.run) for one in found.runs]
-    return all(result is not None and result["outcome"] == "finished" for result in results)
-
-
 @pytest.mark.parametrize("name", SHIPPED)
 def test_every_shipped_study_runs_at_a_shrunken_size(name, tmp_path):
     found = shrunk(name, tmp_path)
     enter(found.ledger(), found.question.name, found)
     assert found.ledger().plan(found.question.name)["runs"]  # which workers read
     work(found.ledger(), found)
-    assert finished(found)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", SHIPPED)
-def test_every_shipped_study_runs_under_real_workers(name, tmp_path):
-    found, told = shrunk(name, tmp_path), []
-    enter(found.ledger(), found.question.name, found)
-    train(found.ledger(), found.question.name, found, told.append, workers=2)
-    assert finished(found)
-    assert told[-1].settled == told[-1].planned == len(found.runs)
-    assert told[-1].share == 1.0
+    results = [found.ledger().result(one.run) for one in found.runs]
+    assert all(result is not None and result["outcome"] == "finished" for result in results)
 
 
 def test_a_study_of_175b_plans_on_4096_devices(tmp_path, capsys):
@@ -114,29 +96,8 @@ def test_a_plan_tells_time_trunks_and_the_interval_to_come(tmp_path, capsys):
     assert 0.2 < total["saved"] < 0.4
     outlook = document["outlook"]
     assert outlook["low"] < outlook["loss"] < outlook["high"]
-    again = sorted(os.listdir(tmp_path / "calibration"))
+    assert document["shortfall"]["levels"] == {"N": 5, "D": 3}
     assert main(["plan", *words]) == 0
-    assert sorted(os.listdir(tmp_path / "calibration")) == again
-    assert "trunks" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["--on", "H1000"], "'H100'"),
-        (["--on", "H100", "--devices", "6", "--tensor", "4"], "divide"),
-        (["--on", "H100", "--utilisation", "40"], "above 0 and up to 1"),
-        (["--at", "papers"], "no such scale"),
-    ],
-)
-def test_a_plan_asked_badly_is_one_line(words, said, capsys):
-    assert main(["plan", "quickstart", *words]) == 2
-    out, err = capsys.readouterr()
-    assert (out, err.count("\n")) == ("", 1)
-    assert said in err
-
-
-def test_question_is_plain(tmp_path):
-    for name in SHIPPED:
-        question = read(name)
-        assert Question(**json.loads(json.dumps(vars(question)))) == question
+    out = capsys.readouterr().out
+    assert "9 points cannot identify the 5 parameters" in out
+    assert "trunks" in out

@@ -16,7 +16,6 @@ from pathlib import Path
 import pytest
 
 from scaling.cli import main
-from scaling.errors import ScalingError
 from scaling.ledger import Ledger
 from scaling.studies.plan import enter, plan
 from scaling.studies.points import rows
@@ -40,17 +39,9 @@ def done(tmp_path_factory):
     return ledger, found
 
 
-def test_every_run_is_finished_once(done):
-    ledger, found = done
-    assert len(found.runs) == 10
-    assert sum(one.held_out for one in found.runs) == 1
-    for one in found.runs:
-        assert ledger.result(one.run)["outcome"] == "finished"
-        assert len(ledger.attempts(one.run)) == 1
-
-
 def test_branches_share_a_trunk_and_land_where_full_runs_land(done, tmp_path):
     ledger, found = done
+    assert [len(ledger.attempts(one.run)) for one in found.runs] == [1] * 10
     assert len(found.trunks) == 3
     assert sum(one.trunk is not None for one in found.runs) == 9
     branch = next(one for one in found.runs if one.trunk)
@@ -98,21 +89,17 @@ def test_points_carry_every_definition(done):
     assert all(row["loss"] > row["entropy"] for row in table)
 
 
-def test_a_changed_study_under_the_same_name_is_refused(done):
-    ledger, _ = done
-    other = plan(read(SMALL), [f"runs={ledger.root}", "optimizer.lr=1e-2"])
-    with pytest.raises(ScalingError, match=r"has another plan: 10 runs are new .* 10 runs are gone") as told:
-        enter(ledger, "small", other)
-    assert "\n" not in str(told.value)
-    few = replace(read(SMALL), held_out={}, laws=("kaplan_n_d",))
-    with pytest.raises(ScalingError, match=r"1 run is gone \(width=32 heads=4 tokens=8k\).*'chinchilla'.*'kaplan_n_d'"):
-        enter(ledger, "small", plan(few, [f"runs={ledger.root}"]))
-
-
-def test_words_that_change_no_run_are_the_same_study(done):
-    ledger, found = done
-    enter(ledger, "small", plan(read(SMALL), [f"runs={ledger.root}", "log.every=7", "train.checkpoint_every=50"]))
-    assert len(ledger.runs()) == len(found.runs) + len(found.trunks)
+def test_a_planned_run_is_trained_alone_by_its_id(tmp_path, capsys):
+    found = plan(read(SMALL), [f"runs={tmp_path}"])
+    ledger, run = found.ledger(), found.runs[0]
+    enter(ledger, "small", found)
+    words = ["train", "study=small", f"runs={tmp_path}", "log.wandb=disabled"]
+    assert main([*words, f"run={run.run}"]) == 0
+    assert run.trunk is not None
+    assert (ledger.result(run.run) or {})["circumstances"]["from_step"] == run.trunk.step
+    for more, what in ((["run=abc"], "the study has no such run"), ([f"run={run.run}", "seed=7"], "the plan sets")):
+        assert main([*words, *more]) == 2
+        assert what in capsys.readouterr().err
 
 
 def study(folder: Path) -> list[str]:
@@ -132,10 +119,9 @@ def attempts(folder: Path) -> int:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kills", [2, 10])
-def test_killed_and_resumed_it_ends_in_the_same_points(done, tmp_path, kills):
-    chance, runs = random.Random(kills), tmp_path / "runs"
-    for _ in range(kills):
+def test_killed_and_resumed_it_ends_in_the_same_points(done, tmp_path):
+    chance, runs = random.Random(6), tmp_path / "runs"
+    for _ in range(6):
         before = attempts(runs)
         process = subprocess.Popen(
             study(tmp_path), start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
@@ -161,17 +147,17 @@ def test_killed_and_resumed_it_ends_in_the_same_points(done, tmp_path, kills):
 
 
 @pytest.mark.slow
-def test_sixteen_workers_do_each_of_a_thousand_runs_once(tmp_path):
+def test_sixteen_workers_do_each_run_once(tmp_path):
     small = read(SMALL)
     size = {"width": 8, "heads": 1}
-    asked = replace(small, name="many", grid={"size": [size], "seed": list(range(1000))}, held_out={}, laws=())
+    asked = replace(small, name="many", grid={"size": [size], "seed": list(range(200))}, held_out={}, laws=())
     words = ["trainer.max_steps=2", "schedule.warmup=1", "evaluate.windows=8", "log.wandb=disabled"]
     found = plan(asked, [f"runs={tmp_path}", *words])
     ledger = found.ledger()
     enter(ledger, "many", found)
     train(ledger, "many", found, lambda _: None, workers=16)
     assert all(ledger.result(one.run) is not None for one in found.runs)
-    assert [len(ledger.attempts(one.run)) for one in found.runs] == [1] * 1000
+    assert [len(ledger.attempts(one.run)) for one in found.runs] == [1] * 200
 
 
 def test_a_folder_that_cannot_be_written_is_one_line(tmp_path, capsys):

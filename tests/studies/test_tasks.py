@@ -109,14 +109,6 @@ def test_what_is_no_task_is_refused_before_anything_is_trained(changes, words, w
     assert not (tmp_path / "runs" / "store").exists()
 
 
-def test_tasks_are_names_or_have_keys(tmp_path):
-    path = written(
-        tmp_path / "names.yaml", task=("tasks:\n  rank_tags: {", "tasks: [rank_tags]\ntarget: {C: 1e12}\n# {")
-    )
-    assert read(path).tasks == {"rank_tags": {}}
-    assert read(str(TASKS)).tasks["rank_tags"]["train.parts"] == "head"
-
-
 @pytest.mark.slow
 def test_a_study_with_tasks_finetunes_each_run_and_reports_the_scores(tmp_path, capsys):
     runs = tmp_path / "runs"

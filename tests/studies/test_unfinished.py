@@ -220,22 +220,3 @@ def test_two_commands_share_a_study_and_end_alike(tmp_path):
         assert (code, lacking(tmp_path / "runs")) == (0, []), err
     ledger = Ledger.open(tmp_path / "runs")
     assert [len(ledger.attempts(run)) for run in ledger.runs()] == [1] * 12
-
-
-@pytest.mark.slow
-def test_a_table_that_lacks_runs_says_so(fragile, tmp_path):
-    table = tmp_path / "pair.yaml"
-    table.write_text(
-        yaml.safe_dump({"base": "model/decoder", "size": "tiny", "rows": {"A": {}, "B": {"optimizer.lr": 0.002}}})
-    )
-    own = [
-        f"{section}.{key}={json.dumps(value)}"
-        for section in ("size", "train", "trainer", "data", "log", "evaluate", "schedule")
-        for key, value in {**SET[section], **({"vocabulary": 17} if section == "size" else {})}.items()
-    ]
-    code, err = ended(
-        scaling("table", table, "--train", "--workers", "2", f"runs={tmp_path / 'runs'}", "seeds=2", *own)
-    )
-    assert code == 1, err
-    assert "the table is not done: 2 of 4 runs have no result" in err
-    assert err.count("failed: ValueError: the piece broke") == 2

@@ -6,15 +6,14 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
 import time
 from pathlib import Path
 
 import pytest
 
+from scaling.executors import scheduler
 from scaling.ledger import Ledger
 from scaling.ledger.document import seal
-from scaling.studies import scheduler
 from scaling.studies.plan import Plan, enter, plan
 from scaling.studies.question import read
 from tests.serial import work
@@ -54,15 +53,6 @@ def test_a_refused_run_is_given_up_and_the_others_are_trained(tmp_path, impatien
     assert lacking(ledger.root) == [refused]
 
 
-@pytest.mark.slow
-def test_a_ledger_that_cannot_be_written_is_given_up(small_disk, tmp_path):
-    ledger, _ = planned(tmp_path, small_disk / "runs")
-    subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
-    code, err = ended(scaling("study", tmp_path / "few.yaml", f"runs={ledger.root}"))
-    assert code in (1, 2)
-    assert "Read-only file system" in err
-
-
 def test_a_damaged_plan_blocks_no_other_study_and_leaves_no_attempt(tmp_path, caplog):
     ledger, found = planned(tmp_path, tmp_path / "runs")
     other = ledger.study_folder("other")
@@ -74,17 +64,6 @@ def test_a_damaged_plan_blocks_no_other_study_and_leaves_no_attempt(tmp_path, ca
     assert lacking(ledger.root) == []
     assert all(len(ledger.attempts(one.run)) == 1 for one in found.runs)
     assert "study other" in caplog.text
-
-
-def test_a_sealed_result_that_is_none_is_set_aside_once(tmp_path):
-    ledger, found = planned(tmp_path, tmp_path / "runs", grid={"seed": [0]})
-    work(ledger, found)
-    (one,) = found.runs
-    reseal(ledger.folder(one.run) / "result.json", outcome="splendid")
-    work(Ledger.open(ledger.root), found)
-    result = ledger.result(one.run)
-    assert result is not None
-    assert (result["outcome"], result["attempt"]) == ("finished", 2)
 
 
 def test_troubles_that_are_not_the_runs_own_end_the_study(tmp_path, impatient, monkeypatch, capsys):

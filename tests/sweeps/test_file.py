@@ -24,10 +24,13 @@ LR = {"min": 1e-4, "max": 1e-1}
 BAD = {
     "an unknown key": ({"parameters": {"model.widht": {"values": [1]}}}, "widht"),
     "an unknown key of a section": ({"parameters": {"trainer.max_stesp": {"values": [1]}}}, "did you mean 'max_steps'"),
-    "an unknown section": ({"parameters": {"optimiser.lr": {"values": [1]}}}, "did you mean 'optimizer'"),
     "an unknown key of a piece": ({"parameters": {"optimizer.lrr": {"values": [1]}}}, "lrr"),
     "a wrong value": ({"parameters": {"size.heads": {"values": [2, 3]}}}, "width"),
     "a wrong type": ({"parameters": {"train.batch": {"values": ["many"]}}}, "train.batch"),
+    "values that are wrong together": (
+        {"parameters": {"size.heads": {"values": [1, 4]}, "size.width": {"values": [8, 6]}}},
+        "width 6",
+    ),
     "an empty list": ({"parameters": {"seed": {"values": []}}}, "expected a list of values"),
     "a value twice": ({"parameters": {"seed": {"values": [1, 1]}}}, "twice"),
     "min and max swapped": ({"method": "random", "parameters": {"optimizer.lr": {"min": 0.1, "max": 0.01}}}, "swap"),
@@ -42,26 +45,16 @@ BAD = {
     "a key the distribution lacks": ({"parameters": {"seed": {"values": [1], "q": 2}}}, "no such key"),
     "text for a number": ({"method": "random", "parameters": {"optimizer.lr": {"min": "1e-4", "max": 0.1}}}, "1.0e-4"),
     "a grid over a curve": ({"parameters": {"optimizer.lr": {"min": 0.01, "max": 0.1}}}, "a grid takes values"),
-    "a program that is not ours": ({"program": "train.py"}, "not ours"),
     "a command that is not ours": ({"command": ["python", "train.py", "${args}"]}, "not ours"),
     "another verb": ({"command": ["scaling", "study", "quickstart", "${args_no_hyphens}"]}, "trained"),
     "nowhere for the parameters": ({"command": ["scaling", "train", *WORDS]}, "args_no_hyphens"),
-    "no command": ({"command": None}, "command"),
     "no method": ({"method": None}, "method"),
-    "an unknown method": ({"method": "gird"}, "'grid'"),
     "an unknown top key": ({"paramters": {}}, "'parameters'"),
-    "no parameters": ({"parameters": {}}, "parameters"),
     "a metric nobody logs": ({"metric": {"name": "val_loss"}}, "no run logs it"),
     "bayes without a metric": ({"method": "bayes", "metric": None}, "metric"),
     "a goal": ({"metric": {"name": "evaluate/loss", "goal": "minimise"}}, "minimize"),
     "hyperband without brackets": ({"early_terminate": {"type": "hyperband"}}, "min_iter"),
-    "another rule": ({"early_terminate": {"type": "envelope"}}, "hyperband"),
     "hyperband that never stops": ({"early_terminate": {"type": "hyperband", "min_iter": 9}}, "evaluate.points"),
-    "ten million runs": (
-        {"parameters": {key: {"min": 1, "max": 216} for key in ("seed", "data.seed", "trainer.max_steps")}},
-        "10,077,696 runs",
-    ),
-    "no runs": ({"run_cap": 0}, "run_cap"),
     "a billion runs": ({"parameters": {"seed": {"min": 0, "max": 10**9}}}, "1,000,000,001 runs"),
     "a step of almost nothing": (
         {"parameters": {"optimizer.lr": {"distribution": "q_uniform", "min": 0.0, "max": 1.0, "q": 1e-300}}},
@@ -72,35 +65,23 @@ BAD = {
         {"method": "random", "parameters": {"optimizer.lr": {"distribution": "log_uniform", "min": 1, "max": 9999}}},
         "parameters.optimizer.lr",
     ),
-    "a distribution that is a list": ({"parameters": {"seed": {"distribution": [1]}}}, "parameters.seed.distribution"),
-    "an unknown key of the metric": ({"metric": {"name": "evaluate/loss", "goa": "minimize"}}, "did you mean 'goal'"),
-    "a metric that is a list": ({"metric": ["evaluate/loss"]}, "metric=['evaluate/loss']: expected keys"),
-    "an unknown key of the rule": ({"early_terminate": {"type": "hyperband", "min_itr": 3}}, "did you mean 'min_iter'"),
     "a rule that is text": ({"early_terminate": "hyperband"}, "early_terminate='hyperband': expected keys"),
-    "a rule without bounds": ({"early_terminate": {"type": "hyperband", "min_iter": 1, "eta": 1e300}}, "eta"),
     "a mapping in the command": ({"command": ["scaling", "train", {"size": "tiny"}, "${args}"]}, "command"),
-    "a name that is a list": ({"name": ["a"]}, "name=['a']: expected text"),
-    "true runs": ({"run_cap": True}, "run_cap=True: expected a positive whole number"),
+    "no runs": ({"run_cap": 0}, "run_cap"),
 }
 
 # Text that PyYAML, which reads the file for `wandb sweep`, reads otherwise than our own reader, or not at all.
 TEXTS = {
     "a tab": ("method: grid", "method:\tgrid", "bad.yaml:3", "no such YAML"),
     "a key that is true": ("seed:", "true:", "parameters", "the key True as bool"),
-    "a key that is a number": ("{values: [1, 2]}", "{1: 2}", "parameters.seed", "the key 1 as int"),
     "a date": ("[1, 2]", "[2026-11-20]", "parameters.seed.values.0", "datetime.date(2026, 11, 20)"),
     "no date": ("[1, 2]", "[2026-99-99]", "bad.yaml", "no such value: month must be in 1..12"),
     "no number": ("[1, 2]", "[.nan]", "parameters.seed.values.0", "nan"),
     "a number without a point": ("[1, 2]", "[1e-3, 3e-3]", "bad.yaml:5: parameters.seed.values.0", "write 1.0e-3"),
     "a number without a sign": ("[1, 2]", "[1.0, 1.5e4]", "parameters.seed.values.1", "write 1.5e+4"),
-    "one number": ("{values: [1, 2]}", "{value: -1e-3}", "parameters.seed.value", "write -1.0e-3"),
     "an end without a point": ("{values: [1, 2]}", "{min: 1e-4, max: 0.1}", "parameters.seed.min", "write 1.0e-4"),
-    "a number within a mapping": ("[1, 2]", "[{a: 1e-3}]", "parameters.seed.values.0.a", "write 1.0e-3"),
-    "no program": ("program: scaling\n", "", "program", "write program: scaling"),
     "an empty program": ("program: scaling\n", "program:\n", "program", "write program: scaling"),
     "no command": ("command: [scaling, train, decoder, '${args}']\n", "", "command", "write command: [scaling, train"),
-    "no method": ("method: grid\n", "", "method", "write method: grid"),
-    "more digits than a number has": ("[1, 2]", f"[{'9' * 5000}]", "bad.yaml", "no such value"),
 }
 
 
@@ -122,11 +103,7 @@ def test_a_long_row_of_numbers_is_not_written_out(tmp_path):
     sweep = read(write(tmp_path / "long.yaml", run_cap=3, parameters={"seed": {"min": 0, "max": 2**52}}))
     assert [cell["seed"] for cell in grid(sweep)] == [0, 1, 2]
     assert sweep.parameters["seed"].tried()[-1] == 2**52
-    line = {"distribution": "q_uniform", "min": 0.0, "max": 2.0**40, "q": 0.5}
-    steps = read(write(tmp_path / "steps.yaml", run_cap=3, parameters={"seed": line})).parameters["seed"].values
-    assert steps is not None
-    assert (len(steps), steps[0], steps[3]) == (2**41, 0.0, 1.5)
-    assert max(map(sys.getsizeof, (sweep.parameters["seed"].values, steps))) < 100
+    assert sys.getsizeof(sweep.parameters["seed"].values) < 100
 
 
 @pytest.mark.parametrize("name", BAD)
@@ -155,32 +132,17 @@ for path in sys.argv[1:]:
     assert done.returncode == 0, done.stderr[-2000:]
 
 
-def test_a_file_that_is_not_there(tmp_path, capsys):
-    write(tmp_path / "sweep.yaml")
-    assert main(["sweep", str(tmp_path / "swep.yaml")]) == 2
-    assert "did you mean 'sweep.yaml'" in capsys.readouterr().err
-
-
-def test_a_search_without_an_end_is_not_run_here(tmp_path, capsys):
-    path = write(tmp_path / "endless.yaml", method="random", parameters={"optimizer.lr": LR})
-    assert main(["sweep", str(path), "--local"]) == 2
-    assert "--count N" in capsys.readouterr().err
-
-
-def test_none_is_null(tmp_path):
+def test_nested_parameters_are_dotted_and_none_is_null(tmp_path):
     """W&B's agent writes Python's None; where the key may be null it is, elsewhere it is refused."""
     sweep = read(
         write(tmp_path / "none.yaml", parameters={"trainer.gradient_clip_val": {"values": [None, "None", 1.0]}})
     )
+    nested = {"optimizer": {"parameters": {"lr": {"value": 0.5}, "weight_decay": {"values": [0.0, 0.1]}}}}
+    cells = list(grid(read(write(tmp_path / "nested.yaml", parameters=nested))))
+    assert cells == [{"optimizer.lr": 0.5, "optimizer.weight_decay": decay} for decay in (0.0, 0.1)]
     clips = [experiment(sweep.overrides(cell)).config["trainer.gradient_clip_val"] for cell in grid(sweep)]
     assert clips == [None, None, 1.0]
     assert main(["sweep", str(write(tmp_path / "bad.yaml", parameters={"seed": {"values": [None]}})), "--dry-run"]) == 2
-
-
-def test_nested_parameters_are_dotted(tmp_path):
-    nested = {"optimizer": {"parameters": {"lr": {"value": 0.5}, "weight_decay": {"values": [0.0, 0.1]}}}}
-    sweep = read(write(tmp_path / "nested.yaml", parameters=nested))
-    assert list(grid(sweep)) == [{"optimizer.lr": 0.5, "optimizer.weight_decay": decay} for decay in (0.0, 0.1)]
 
 
 # They look at many models; the tests of its table look at the first one's 52 too.
@@ -206,24 +168,6 @@ def test_rows_are_those_of_the_config(path):
     assert list(sweep.parameters["row"].values or ()) == list(rows), f"write the rows of {table} into {path.name}"
 
 
-def test_isoflop_rows_are_their_budgets():
-    from scaling.config import find_size
-
-    rows = yaml.safe_load((shipped() / "sweep" / "isoflop.yaml").read_text())["rows"]
-    for name, line in rows.items():
-        budget = float(name.split()[0])
-        words = ["sweep/isoflop", f"row={name}", "data=synthetic", "size.vocabulary=null", "train.batch=4"]
-        found = experiment(words)
-        assert 6 * found.cost.parameters_non_embedding * found.tokens(found.steps) == pytest.approx(budget, rel=0.1)
-        assert find_size(line["size"]) is not None
-
-
-def test_the_docs_name_every_shipped_sweep():
-    told = (shipped().parent / "docs" / "sweeps.md").read_text()
-    for path in SWEEPS:
-        assert f"sweeps/{path.name}" in told, path.name
-
-
 def test_the_words_are_those_of_the_real_agent(tmp_path):
     """Our spelling of a run's words and that of W&B's client, side by side."""
     from wandb.sdk.launch.sweeps.utils import create_sweep_command_args
@@ -236,23 +180,11 @@ def test_the_words_are_those_of_the_real_agent(tmp_path):
         assert shlex.split(shlex.join(theirs["args_no_hyphens"])) == theirs["args_no_hyphens"]
 
 
-@pytest.mark.parametrize("words", [["runs=elsewhere"], ["--runs", "elsewhere"]])
-def test_a_dry_run_takes_the_folder_of_the_ledger(words, tmp_path, capsys, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    assert main(["sweep", str(write(tmp_path / "sweep.yaml")), "--dry-run", *words]) == 0
-    out, err = capsys.readouterr()
-    assert "FLOPs" in out
-    assert err == ""
-    assert not (tmp_path / "elsewhere").exists()
-
-
-@pytest.mark.parametrize("address", ["nowhere", pytest.param("", marks=pytest.mark.slow)])
-@pytest.mark.parametrize("verb", ["sweep", pytest.param("pull", marks=pytest.mark.slow)])
-def test_an_address_that_wandb_refuses_is_one_line(verb, address, tmp_path):
-    words = {"sweep": [str(write(tmp_path / "sweep.yaml"))], "pull": ["me/scaling"]}
+@pytest.mark.slow
+def test_an_address_that_wandb_refuses_is_one_line(tmp_path):
     done = subprocess.run(
-        [sys.executable, "-m", "scaling", verb, *words[verb]],
-        env={**os.environ, "WANDB_BASE_URL": address, "WANDB_API_KEY": "0" * 40},
+        [sys.executable, "-m", "scaling", "pull", "me/scaling"],
+        env={**os.environ, "WANDB_BASE_URL": "nowhere", "WANDB_API_KEY": "0" * 40},
         cwd=tmp_path,
         capture_output=True,
         text=True,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 import signal
 import subprocess
 import sys
@@ -16,8 +17,8 @@ import pytest
 from scaling.cli import main
 from scaling.ledger import Ledger
 from scaling.ledger.document import entries
-from scaling.sweeps import pull as pulling
-from scaling.sweeps.wandb_run import STEP
+from scaling.sweeps.wandb_run import STEP, WandbRun, nested, spec
+from scaling.sweeps.wandb_run import entries as rows_as_entries
 from tests.sweeps.conftest import until
 from tests.wandb_server.server import Request, Server
 from tests.wandb_server.world import Run
@@ -101,16 +102,6 @@ def test_a_project_comes_whole_and_once(client):
     assert asked(client, "query RunParquetHistory") == pages + 1
 
 
-def test_the_list_is_paged(client, monkeypatch, capsys):
-    monkeypatch.setattr(pulling, "LISTED", 2)
-    for number in range(5):
-        add(client, number)
-    assert pull("--json") == 0
-    found = json.loads(capsys.readouterr().out)
-    assert (found["wandb_runs"], found["fetched"], found["complete"]) == (5, 5, True)
-    assert asked(client, "query Runs") == 3
-
-
 def test_what_is_missing_is_said_and_fetched_later(client, capsys):
     run = add(client, 0)
     whole = run.page
@@ -163,30 +154,6 @@ def test_a_source_that_is_none_is_one_line(client, source, told, capsys):
     add(client, 0)
     assert main(["pull", source]) == 2
     assert told in one_line(capsys)
-
-
-def test_a_bad_key_is_one_line(client, monkeypatch, capsys):
-    monkeypatch.setenv("WANDB_API_KEY", "0" * 40)
-    assert pull() == 2
-    assert "check the key" in one_line(capsys)
-
-
-def test_no_key_is_one_line(client, monkeypatch, capsys):
-    monkeypatch.delenv("WANDB_API_KEY")
-    assert pull() == 2
-    assert "there is no W&B key" in one_line(capsys)
-
-
-def test_no_network_is_one_line(client, capsys):
-    client.stop()
-    assert pull() == 2
-    assert "check the network" in one_line(capsys)
-
-
-def test_no_runs_of_ours_is_one_line(client, capsys):
-    add(client, 0, config={"learning_rate": {"value": 1}})
-    assert pull() == 2
-    assert "none of its runs are ours" in one_line(capsys)
 
 
 def test_runs_of_others_and_running_ones_are_counted_and_left_out(client, capsys):
@@ -249,33 +216,16 @@ def after(server: Server, request: Request, count: int = 8) -> bool:
     return "ParquetHistory" in request.query and asked(server, "ParquetHistory") > count
 
 
-def test_a_ledger_of_trained_runs_is_not_written_to(client, capsys):
-    add(client, 0)
-    Ledger.create("pulled")
-    assert pull() == 2
-    assert "trained, not pulled" in one_line(capsys)
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(900)
-def test_a_thousand_runs_are_whole_and_resumed_after_a_kill(client, tmp_path, capsys):
-    """How long it takes is the business of benchmarks/pull.py."""
-    rows = add(client, 0, steps=1667).rows
-    for number in range(1, 1000):
-        add(client, number).rows = rows  # one history for all: two million rows of their own would fill a small machine
-    assert sum(len(run.rows) for run in client.world.runs.values()) == 2_000_000
-    words = [sys.executable, "-m", "scaling", "pull", "me/proj", "--to", "pulled"]
-    process = subprocess.Popen(words, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    until(lambda: len(fetched()) >= 400, process)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    before = len(fetched())
-    client.requests.clear()
-    assert pull("--json") == 0
-    found = json.loads(capsys.readouterr().out)
-    assert found["complete"]
-    assert found["runs"] == {"finished": 1000}
-    assert (found["known"], found["fetched"]) == (before, 1000 - before)
-    assert len(scanned(client)) == 1000 - before
-    ledger = Ledger.open("pulled")
-    assert {len(ledger.history(run)) for run in ledger.runs()} == {2000}
+def test_a_w_and_b_run_is_a_spec_and_entries_of_a_log():
+    config = {"trainer.devices": 2, "trainer": {"max_steps": 9}, "size.width": 8, "seed": 1}
+    assert nested(config) == {"trainer": {"max_steps": 9}, "size": {"width": 8}, "seed": 1}
+    config = {"run": "a" * 16, "point": POINT, "row": "GeLU", "seed.x": 1, "seed": {"x": 1}, "_wandb": {}}
+    assert spec(WandbRun("me/proj/one", "one", "finished", "2026-01-01", config, {})) == {"seed": {"x": 1}}
+    history = [
+        {"_step": 0, STEP: 1, "tokens": 64.0, "train/loss": 3.5, "train/mfu": "NaN", "flops": 1.0},
+        {"_step": 1, STEP: 1, "tokens": 64.0, "evaluate/loss": 3.25},
+    ]
+    one, two = rows_as_entries(history)
+    assert math.isnan(one.pop("mfu"))
+    assert one == {"kind": "train", "step": 1, "tokens": 64, "loss": 3.5}
+    assert two == {"kind": "evaluate", "step": 1, "tokens": 64, "loss": 3.25}

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import itertools
 import random
-from typing import Any, cast
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy import stats
 
-from scaling.errors import ScalingError
 from scaling.sweeps.distribution import KINDS, distribution
 from scaling.sweeps.file import of
 from scaling.sweeps.hyperband import Hyperband, hyperband
-from scaling.sweeps.search import grid, randomly, searched
+from scaling.sweeps.search import grid, searched
 from tests.sweeps.conftest import tree
 from tests.wandb_server import draw
 
@@ -42,8 +38,7 @@ LINES = {
 }
 
 
-def test_every_distribution_is_tried():
-    assert set(LINES) == set(KINDS)
+assert {*LINES} == {*KINDS}
 
 
 @pytest.mark.parametrize("kind", LINES)
@@ -61,16 +56,6 @@ def test_quantiles_are_w_and_bs(kind, share):
         assert ours == theirs
 
 
-@pytest.mark.parametrize("kind", ["uniform", "log_uniform_values", "int_uniform", "categorical", "normal", "beta"])
-def test_random_draws_have_the_distribution_of_the_servers(kind):
-    swept = tree(method="random", run_cap=400, parameters={"optimizer.lr": LINES[kind]})
-    ours = [cell["optimizer.lr"] for cell in randomly(of("x", swept))]
-    theirs = [cell["optimizer.lr"] for cell in itertools.islice(draw.configs(swept, random.Random(7)), 400)]
-    if kind == "categorical":
-        ours, theirs = ([ord(value) for value in drawn] for drawn in (ours, theirs))
-    assert cast(Any, stats.ks_2samp(ours, theirs)).pvalue > 1e-3
-
-
 @pytest.mark.parametrize(
     "parameters",
     [
@@ -85,12 +70,6 @@ def test_random_draws_have_the_distribution_of_the_servers(kind):
 def test_a_grid_is_the_servers(parameters):
     swept = tree(parameters=parameters)
     assert list(grid(of("x", swept))) == list(draw.configs(swept, random.Random(0)))
-
-
-def test_random_goes_on_with_the_same_cells():
-    swept = of("x", tree(method="random", run_cap=5, parameters={"optimizer.lr": LINES["uniform"]}))
-    assert list(randomly(swept)) == list(randomly(swept))
-    assert len({cell["optimizer.lr"] for cell in randomly(swept)}) == 5
 
 
 @pytest.mark.parametrize(
@@ -148,8 +127,3 @@ def test_bayes_finds_the_better_end_and_remembers(tmp_path):
     late = [abs(cell["optimizer.lr"] - 0.6) for cell in seen[15:]]
     assert np.median(late) < 0.5  # uniform draws lie 0.9 away
     assert all(cell["seed"] in (1, 2, 3) for cell in seen)
-
-
-def test_a_mistake_in_a_line_names_its_key():
-    with pytest.raises(ScalingError, match=r"did you mean 'value'"):
-        distribution({"valuse": [1]})

@@ -1,23 +1,22 @@
 """As much of GraphQL as the W&B client writes: one operation, its variables and fragments, answered from resolvers.
 
-A resolver is a mapping or an object; a field is its key, called with the field's arguments where it is a function. What
-a resolver lacks is null, so the client may ask for more than we know of.
+A resolver is a mapping; a field is its key, called with the field's arguments where it is a function. What a resolver
+lacks is null, so the client may ask for more than we know of.
 """
 
 from __future__ import annotations
 
 import json
 import re
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|\$?[A-Za-z_]\w*|-?\d+(?:\.\d+)?|\.\.\.|[{}()\[\]:!=@]')
 
 
-@dataclass
-class Field:
-    """One asked field; `name` is '...' for a fragment that is spread here."""
+class Field(NamedTuple):
+    """A field that is asked for; a `fragment` has its name as alias, or fields of its own."""
 
     name: str
     alias: str
@@ -25,150 +24,97 @@ class Field:
     fields: list[Field]
 
 
-@dataclass
-class Document:
-    kind: str
-    name: str
-    fields: list[Field]
-    fragments: dict[str, list[Field]]
+class Query:
+    """An operation with the values of its variables."""
 
+    def __init__(self, text: str, variables: Mapping[str, Any]):
+        lines = (TOKEN.findall(line.split("#")[0]) for line in text.splitlines())
+        self.tokens, self.variables = deque(token for line in lines for token in line), variables
+        self.kind, self.fields, self.fragments = "query", list[Field](), dict[str, list[Field]]()
+        while self.tokens:
+            words = []
+            while self.tokens[0] != "{":  # the variables' types are the client's business
+                words.append(self.tokens.popleft())
+            if words[:1] == ["fragment"]:
+                self.fragments[words[1]] = self.selection()
+            else:
+                self.kind, self.fields = words[0] if words else "query", self.selection()
 
-class _Variable(str):
-    pass
-
-
-def parse(text: str) -> Document:
-    """The operation of a query, and its fragments."""
-    tokens = [token for line in text.splitlines() for token in TOKEN.findall(line.split("#")[0])]
-    return _Parser(tokens).document()
-
-
-class _Parser:
-    def __init__(self, tokens: list[str]):
-        self.tokens, self.at = tokens, 0
-
-    def peek(self) -> str:
-        return self.tokens[self.at] if self.at < len(self.tokens) else ""
-
-    def next(self) -> str:
-        self.at += 1
-        return self.tokens[self.at - 1]
-
-    def document(self) -> Document:
-        kind, name, fields, fragments = "query", "", [], {}
-        while self.peek():
-            if self.peek() == "{":
-                fields = self.selection()
-                continue
-            word = self.next()
-            title = self.next() if self.peek() not in ("{", "(") else ""
-            if word == "fragment":
-                self.next()  # on
-                self.next()  # the type
-                fragments[title] = self.selection()
-                continue
-            kind, name = word, title
-            while self.peek() != "{":  # the variables' types are the client's business
-                self.next()
-            fields = self.selection()
-        return Document(kind, name, fields, fragments)
+    def has(self, token: str) -> bool:
+        """Whether a token comes next, which is then passed."""
+        found = bool(self.tokens) and self.tokens[0] == token
+        if found:
+            self.tokens.popleft()
+        return found
 
     def selection(self) -> list[Field]:
-        assert self.next() == "{"
         fields = []
-        while self.peek() != "}":
+        assert self.has("{")
+        while not self.has("}"):
             fields.append(self.field())
-        self.next()
         return fields
 
     def field(self) -> Field:
-        name = self.next()
+        name = alias = self.tokens.popleft()
         if name == "...":
-            if self.peek() == "on":
-                self.next()
-                self.next()
-                return Field("...", "", {}, self.selection())
-            if self.peek() == "{":
-                return Field("...", "", {}, self.selection())
-            return Field("...", self.next(), {}, [])
-        alias, arguments = name, {}
-        if self.peek() == ":":
-            self.next()
-            name = self.next()
-        if self.peek() == "(":
-            arguments = self.arguments()
-        while self.peek() == "@":
-            self.next()
-            self.next()
-            if self.peek() == "(":
-                self.arguments()
-        return Field(name, alias, arguments, self.selection() if self.peek() == "{" else [])
+            inline = self.has("on") or self.tokens[0] == "{"
+            named = "" if self.tokens[0] == "{" else self.tokens.popleft()
+            return Field("...", named, {}, self.selection() if inline else [])
+        if self.has(":"):
+            name = self.tokens.popleft()
+        arguments = self.pairs(")") if self.has("(") else {}
+        while self.has("@"):
+            self.tokens.popleft()
+            if self.has("("):
+                self.pairs(")")
+        return Field(name, alias, arguments, self.selection() if self.tokens[0] == "{" else [])
 
-    def arguments(self) -> dict[str, Any]:
-        self.next()
+    def pairs(self, end: str) -> dict[str, Any]:
         found = {}
-        while self.peek() != ")":
-            key = self.next()
-            assert self.next() == ":"
+        while not self.has(end):
+            key = self.tokens.popleft()
+            assert self.has(":")
             found[key] = self.value()
-        self.next()
         return found
 
     def value(self) -> Any:
-        token = self.next()
-        if token == "[":
+        if self.has("{"):
+            return self.pairs("}")
+        if self.has("["):
             items = []
-            while self.peek() != "]":
+            while not self.has("]"):
                 items.append(self.value())
-            self.next()
             return items
-        if token == "{":
-            found = {}
-            while self.peek() != "}":
-                key = self.next()
-                self.next()
-                found[key] = self.value()
-            self.next()
-            return found
+        token = self.tokens.popleft()
         if token.startswith("$"):
-            return _Variable(token[1:])
-        if token[0] == '"' or token[0] in "-0123456789":
+            return self.variables.get(token[1:])
+        if token[0] in '"-0123456789':
             return json.loads(token)
         return {"true": True, "false": False, "null": None}.get(token, token)
 
-
-def execute(text: str, variables: Mapping[str, Any], roots: Mapping[str, Mapping[str, Callable[..., Any]]]) -> Any:
-    """The data that a query asks for, from the resolvers of its kind (`query`, `mutation`)."""
-    document = parse(text)
-
-    def filled(value: Any) -> Any:
-        if isinstance(value, _Variable):
-            return variables.get(value)
-        if isinstance(value, dict):
-            return {key: filled(item) for key, item in value.items()}
-        return [filled(item) for item in value] if isinstance(value, list) else value
-
-    def spread(fields: list[Field]) -> Iterator[Field]:
+    def spread(self, fields: list[Field]) -> Iterator[Field]:
         for field in fields:
             if field.name == "...":
-                yield from spread(field.fields or document.fragments[field.alias])
+                yield from self.spread(field.fields or self.fragments[field.alias])
             else:
                 yield field
 
-    def answer(fields: list[Field], source: Any) -> Any:
+    def answer(self, fields: list[Field], source: Any) -> Any:
         if source is None or not fields:
             return source
         if isinstance(source, list):
-            return [answer(fields, item) for item in source]
+            return [self.answer(fields, item) for item in source]
         found: dict[str, Any] = {}
-        for field in spread(fields):
+        for field in self.spread(fields):
             value = source.get(field.name)
-            if callable(value):
-                value = value(**filled(field.arguments))
-            value = answer(field.fields, value)
+            value = self.answer(field.fields, value(**field.arguments) if callable(value) else value)
             if isinstance(value, dict) and isinstance(found.get(field.alias), dict):
                 value = {**found[field.alias], **value}
             found[field.alias] = value
         return found
 
-    return answer(document.fields, roots[document.kind])
+
+def execute(text: str, variables: Mapping[str, Any], roots: Mapping[str, Mapping[str, Callable[..., Any]]]) -> Any:
+    """The data that a query asks for, from the resolvers of its kind (`query`, `mutation`)."""
+    query = Query(text, variables)
+    return query.answer(query.fields, roots[query.kind])

@@ -54,7 +54,7 @@ class Server:
         self.requests: list[Request] = []
         self.faults: list[Fault] = []
         self.key = KEY
-        self._listening: ThreadingHTTPServer | None = None
+        self.listening: ThreadingHTTPServer | None = None
         # Bound and never listening: while the server is down, who asks is refused and nobody else is given the port.
         self._kept = socket.socket()
         self._kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
@@ -66,21 +66,17 @@ class Server:
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}"
 
-    @property
-    def is_down(self) -> bool:
-        return self._listening is None
-
     def environment(self) -> dict[str, str]:
         """What a client needs to find this server, and no other."""
         return {"WANDB_BASE_URL": self.url, "WANDB_API_KEY": self.key, "WANDB_ENTITY": "me"}
 
     def start(self) -> None:
         handler = type("Handler", (_Handler,), {"server_of": self})
-        self._listening = _Listening(("127.0.0.1", self.port), handler)
-        threading.Thread(target=self._listening.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
+        self.listening = _Listening(("127.0.0.1", self.port), handler)
+        threading.Thread(target=self.listening.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
 
     def stop(self) -> None:
-        listening, self._listening = self._listening, None
+        listening, self.listening = self.listening, None
         if listening is not None:
             listening.shutdown()
             listening.server_close()
@@ -149,7 +145,7 @@ class _Handler(BaseHTTPRequestHandler):
     disable_nagle_algorithm = True  # or every answer waits for the client's delayed acknowledgement, 40 ms
 
     def _answer(self) -> None:
-        if self.server_of.is_down:  # a connection from before
+        if self.server_of.listening is None:  # a connection from before
             self.close_connection = True
             return
         body = b"".join(self._chunks())

@@ -1,0 +1,127 @@
+"""Scheduler: jobs of a study, a table or a sweep on an executor, until none is left.
+
+A source names the jobs that can start and records how each ended. A job that ends without a record, because its process
+died or its function was refused, is tried again, later each time. Jobs that keep ending so, one after another, are not
+at fault themselves: the scheduler then gives up those that are left. A full disk ends everything.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+from scaling.errors import DISK
+from scaling.executors.executor import ONE_THREAD, End, Executor, Handle, Resources
+from scaling.executors.local import Local
+from scaling.executors.ray import Ray
+from scaling.executors.slurm import Slurm
+from scaling.standard_error import say
+from scaling.training.signals import deferred
+
+TRIES = 3  # of a job that ends without a record
+IN_A_ROW = 10  # such ends, each of a job that started after the one before, after which all is given up
+WAIT = 1.0  # seconds until such a job is tried again, twice as long each time
+PAUSE = 0.2  # seconds between looks at jobs that wait for another job or another command
+
+ExecutorName = Literal["local", "slurm", "ray"]
+
+
+@dataclass(eq=False)
+class Job:
+    """A call of a function. `troubles` are the reasons of tries that ended without a record."""
+
+    run: str
+    name: str
+    call: tuple[Any, ...]
+    resources: Resources = ONE_THREAD
+    troubles: list[str] = field(default_factory=list)
+    not_before: float = 0.0
+
+    @property
+    def is_due(self) -> bool:
+        return time.monotonic() >= self.not_before
+
+    def postpone(self, seconds: float) -> None:
+        self.not_before = time.monotonic() + seconds
+
+
+class Source(Protocol):
+    def ready(self) -> Iterator[Job]:
+        """The jobs that can start now, the first first; each is asked for when there is room for it."""
+        ...
+
+    def take(self, job: Job, end: End) -> bool:
+        """Take the end of a job; whether it is on record, so that the scheduler has no part in what follows."""
+        ...
+
+    def is_done(self) -> bool:
+        """Whether no job is left to start or to wait for."""
+        ...
+
+
+class Scheduler:
+    """What is running, and what went wrong."""
+
+    def __init__(self, executor: Executor):
+        self.executor = executor
+        self.running: dict[Job, tuple[Handle, int]] = {}  # with `in_a_row` when the job started
+        self.in_a_row = 0
+        self.disk: str | None = None  # why the disk ends everything
+
+    def work(self, source: Source, look: Callable[[], float] = lambda: PAUSE) -> None:
+        """Do the jobs of a source. `look` is called between two waits, and returns how long the next may take."""
+        while self.disk is None:
+            ready = source.ready()
+            while len(self.running) < self.executor.slots and (job := next(ready, None)) is not None:
+                handle = self.executor.submit(job.name, *job.call, resources=job.resources)
+                self.running[job] = handle, self.in_a_row
+            if not self.running and source.is_done():
+                break
+            self.executor.wait(look())
+            for job, (handle, before) in list(self.running.items()):
+                if (end := handle.wait(0)) is not None:
+                    del self.running[job]
+                    self._take(source, job, end, before)
+
+    def _take(self, source: Source, job: Job, end: End, before: int) -> None:
+        if end.code == DISK:
+            self.disk = end.reason or "the disk is full"
+        elif source.take(job, end):
+            self.in_a_row = 0
+        else:
+            job.troubles.append(end.reason or end.status)
+            self.in_a_row = max(self.in_a_row, before + 1)
+            job.postpone(WAIT * 2 ** (len(job.troubles) - 1))
+            say(f"{job.name}: {job.troubles[-1]}; {'given up' if self.has_given_up(job) else 'it is tried again'}")
+
+    def has_given_up(self, job: Job) -> bool:
+        return len(job.troubles) >= TRIES or self.has_stopped
+
+    @property
+    def has_stopped(self) -> bool:
+        """Whether so many jobs ended without a record that no further one is worth a try."""
+        return self.in_a_row >= IN_A_ROW
+
+
+@contextmanager
+def started(
+    name: ExecutorName, folder: Path, slots: int, gpus: int, workers: int | None, parameters: Mapping[str, Any]
+) -> Iterator[Executor]:
+    """An executor whose output is in `folder`. On this machine it has `slots` jobs at a time and its `gpus`; `workers`
+    and `parameters` are those of SLURM or Ray.
+    """
+    if name == "slurm":
+        executor: Executor = Slurm(workers or 1, folder / "slurm", parameters)
+    elif name == "ray":
+        executor = Ray(workers, parameters)
+    else:
+        executor = Local(slots, folder / "workers.log", gpus)
+    try:
+        yield executor
+    finally:
+        with deferred():
+            executor.close()
