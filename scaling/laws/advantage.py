@@ -14,7 +14,7 @@ import numpy as np
 from scipy.special import stdtr
 
 from scaling.errors import ScalingError
-from scaling.laws.compare import Difference, equivalent_compute, fit_joint
+from scaling.laws.compare import fit_joint
 from scaling.laws.dual import Dual
 from scaling.laws.fit import FittedLaw, intervals
 from scaling.laws.intervals import Interval, student
@@ -30,6 +30,8 @@ FARTHER = (1.0, 10.0, 100.0)
 LINE = 0.02
 """N and D of a ladder lie this close to one line in logarithms: its runs show a law in C alone."""
 BISECTIONS = 100
+NEWTON_STEPS, STEP = 30, 1e-3
+"""In log k: the loss along the best split of a budget is convex in log C, so Newton's method is safe."""
 
 
 @dataclass(frozen=True)
@@ -46,12 +48,12 @@ class Advantage:
     @property
     def k(self) -> Interval:
         """A needs this many times the compute for the loss of B."""
-        return equivalent_compute(self.law, self.names[1], self.budget, "t", self.level, self.flops)
+        return self._bound(Quantity(f"k(C={self.budget:g})", self._worth, "log"))
 
     def difference(self, C: float) -> Interval:
         """The loss of B less that of A at equal compute; below 0, B is better."""
         quantity = Quantity(f"difference(C={C:g})", lambda *at: self._loss(1, C, *at) - self._loss(0, C, *at), "linear")
-        return next(iter(intervals(self.law, "t", level=self.level, quantities=[quantity]).values()))
+        return self._bound(quantity)
 
     def loss(self, code: int, C: float) -> float:
         """The loss of a set at its best split of a budget."""
@@ -79,10 +81,28 @@ class Advantage:
             low, high = (middle, high) if self.loss(1, np.exp(middle)) > loss else (low, middle)
         return float(np.exp(high))
 
-    def _loss(self, code: int, C: float, form: Law, theta: np.ndarray, seeds: Seeds) -> Dual:
-        return best_loss(
-            form, theta, seeds, Budget(np.full((len(theta), 1), C), {VARIANT: float(code)}, self.flops[code])
-        )
+    def _bound(self, quantity: Quantity) -> Interval:
+        return next(iter(intervals(self.law, "t", level=self.level, quantities=[quantity]).values()))
+
+    def _loss(self, code: int, C: Any, form: Law, theta: np.ndarray, seeds: Seeds) -> Dual:
+        budget = np.broadcast_to(np.asarray(C, float), (len(theta), 1))
+        return best_loss(form, theta, seeds, Budget(budget, {VARIANT: float(code)}, self.flops[code]))
+
+    def _worth(self, form: Law, theta: np.ndarray, seeds: Seeds) -> Dual:
+        """k with L_A(k C) = L_B(C), and its derivative by the implicit function theorem."""
+        target, log_k = self._loss(1, self.budget, form, theta, seeds), np.zeros((len(theta), 1))
+        for _ in range(NEWTON_STEPS):
+            baseline = self._loss(0, self.budget * np.exp(log_k), form, theta, seeds)
+            below, above = (
+                self._loss(0, self.budget * np.exp(log_k + shift), form, theta, {}).value for shift in (-STEP, STEP)
+            )
+            slope = (above - below) / (2.0 * STEP)
+            step = np.clip((target.value - baseline.value) / slope, -3.0, 3.0)
+            log_k = log_k + step
+            if np.max(np.abs(step)) < 1e-10:
+                break
+        change = (target - baseline).gradient
+        return np.exp(Dual(log_k, {index: part / slope for index, part in change.items()}))
 
 
 def advantage(
@@ -91,7 +111,6 @@ def advantage(
     names: tuple[str, str] = ("A", "B"),
     *,
     law: str | None = None,
-    differ: Difference = "exponents",
     C: float | None = None,
     loss: float | None = None,
     level: float = 0.95,
@@ -102,7 +121,7 @@ def advantage(
     """
     together = pooled((a, b), names)
     joint = fit_joint(
-        law or usual_law(together), together, SET, differ, names[0], objective="log_squared", group=group_of(together)
+        law or usual_law(together), together, SET, baseline=names[0], objective="log_squared", group=group_of(together)
     )
     of_set = [together[SET] == name for name in names]
     cost = together.numbers("C")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from scaling.laws.fit import FittedLaw
@@ -43,10 +45,16 @@ def undercooled(fit: FittedLaw, level: float = 0.95) -> Interval | None:
     return Interval("excess of the shortest cool-down", estimate, estimate - half, estimate + half, level, "t")
 
 
-def sentence(excess: Interval, steps: np.ndarray) -> str:
-    """What a report says of the cool-downs."""
-    cost = f"{excess.estimate:.2%} [{excess.low:.2%}, {excess.high:.2%}]"
+def excess_of_short_cooldowns(fit: FittedLaw, level: float = 0.95) -> dict[str, Any] | None:
+    """The excess of the shortest cool-down with a sentence, as a document."""
+    excess = undercooled(fit, level)
+    if excess is None:
+        return None
+    steps = fit.points.numbers(COOLDOWN)
     span = f"cool-downs of {steps.min():,.0f} to {steps.max():,.0f} steps"
+    cost = f"the shortest costs {excess.estimate:.2%} [{excess.low:.2%}, {excess.high:.2%}] of the loss"
     if excess.low > 0:
-        return f"{span}: the shortest costs {cost} of the loss: short runs are undercooled; raise schedule.decay"
-    return f"{span}: no undercooled run is seen; the shortest costs {cost} of the loss"
+        sentence = f"{span}: {cost}, so short runs are undercooled; raise schedule.decay"
+    else:
+        sentence = f"{span}: no undercooled run is seen; {cost}"
+    return {**excess.to_json(), "steps": [float(steps.min()), float(steps.max())], "sentence": sentence}

@@ -9,7 +9,7 @@ import numpy as np
 from scaling.laws.fit import FittedLaw
 from scaling.laws.intervals import Method
 from scaling.laws.optimum import FLOPS, Budget, optimal_size
-from scaling.laws.predict import predict_runs
+from scaling.laws.predict import TwoStep, predict_runs
 from scaling.laws.problem import prediction
 
 FARTHER = (10.0, 100.0)
@@ -20,22 +20,25 @@ HALF = 0.25
 """The variance that is left where an interval is half as wide."""
 
 
-def horizon(fit: FittedLaw, level: float = 0.95, method: Method | None = "profile") -> dict[str, Any] | None:
-    """The predictions and the next run, as a document; None of a law in other columns than N and D, or C."""
-    columns = fit.problem.columns
-    if fit.form.target != "loss" or set(fit.form.inputs) not in ({"N", "D"}, {"C"}) or fit.degrees_of_freedom < 1:
+def horizon(fit: FittedLaw | TwoStep, level: float = 0.95, method: Method | None = "profile") -> dict[str, Any] | None:
+    """The predictions and the next run, as a document; None of a law in other columns than N and D, or C.
+
+    A law in two steps predicts the score of the runs that are best by its loss.
+    """
+    law = fit.loss if isinstance(fit, TwoStep) else fit
+    columns = law.problem.columns
+    if law.form.target != "loss" or set(law.form.inputs) not in ({"N", "D"}, {"C"}) or law.degrees_of_freedom < 1:
         return None
     largest = float((columns["C"] if "C" in columns else FLOPS * columns["N"] * columns["D"]).max())
-    places = [_best_run(fit, times * largest) for times in FARTHER]
-    predictions = predict_runs(fit, places, level, method, seed=fit.seed)
-    return {
-        "largest": largest,
-        "predictions": [
-            {"times": times, "C": times * largest, **row, "loss": each.estimate, **each.to_json()}
-            for times, row, each in zip(FARTHER, places, predictions, strict=True)
-        ],
-        "next_run": _next_run(fit, places[0], FARTHER[0] * largest),
-    }
+    places = [_best_run(law, times * largest) for times in FARTHER]
+    target = fit.task.form.target if isinstance(fit, TwoStep) else law.form.target
+    predictions = [
+        {"times": times, "C": times * largest, **row, target: each.estimate, **each.to_json()}
+        for times, row, each in zip(
+            FARTHER, places, predict_runs(fit, places, level, method, seed=law.seed), strict=True
+        )
+    ]
+    return {"largest": largest, "predictions": predictions, "next_run": _next_run(law, places[0], FARTHER[0] * largest)}
 
 
 def _best_run(fit: FittedLaw, C: float) -> dict[str, float]:

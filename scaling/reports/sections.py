@@ -9,6 +9,7 @@ from typing import Any
 
 from scaling.errors import plural
 from scaling.laws.compare import COMPUTE
+from scaling.laws.horizon import sentence as next_run
 from scaling.laws.law import MEANINGS, PREFIX
 from scaling.laws.report import NOT_IDENTIFIED, coverage, held_out, optima, predictions, tried
 from scaling.laws.report import estimates as fitted
@@ -52,6 +53,7 @@ def sections(findings: Findings, record: Record, store: PurePosixPath | None = S
         Section("runs", "The runs", [runs(findings, record, store)]),
         Section("trust", "Reliability", trust(findings, document) if document else []),
         Section("made", "How it was made", made(findings, record)),
+        Section("horizon", "Ten and a hundred times further", farther(findings, document) if document else []),
     ]
     return [section for section in every if section.blocks]
 
@@ -226,6 +228,8 @@ def trust(findings: Findings, document: Document) -> list[Block]:
     doubts = [*document["not_identified"], *unreliable(document)]
     none = "Every parameter is identified, and the residuals give no reason to doubt the intervals."
     noise, condition = document["seed_noise"], document["condition_number"]
+    if cooldowns := document.get("cooldowns"):
+        doubts += [cooldowns["sentence"]] if cooldowns["low"] > 0 else []
     fit = {
         "starts that agree": f"{document['starts_agreeing']:.0%} of those refined reach one optimum",
         "objective": f"{document['objective_kind']}, {document['objective']:.4g}",
@@ -259,3 +263,32 @@ def files(findings: Findings) -> Html:
     """Links to the files beside the page."""
     links = [tag("a", name, href=name) for name in ["points.csv"] + (["fit.json"] if findings.document else [])]
     return join(links[0], *(join(", ", link) for link in links[1:]))
+
+
+def farther(findings: Findings, document: Document) -> list[Block]:
+    """The loss, and each task's score, of the best run at 10 and 100 times the largest compute; and the next run."""
+    horizon = document.get("horizon")
+    if horizon is None:
+        return []
+    heads = ["compute", "C", *(name for name in "ND" if name in horizon["predictions"][0])]
+    heads += ["loss", "interval of the mean", "interval of a new run"]
+    scores = {
+        each.task: each.document["horizon"]["predictions"]
+        for each in findings.tasks
+        if each.document and each.document.get("horizon")
+    }
+    heads += [f"{task}, interval of a new run" for task in scores]
+    cells = []
+    for place, row in enumerate(horizon["predictions"]):
+        further = [_score(predictions[place]) for predictions in scores.values()]
+        sizes = [short(row[name]) for name in "ND" if name in row]
+        of_mean, of_run = (ends(row[f"interval_{of}"]) for of in ("mean", "run"))
+        mark = "" if row["tested"] else " (untested)"
+        times = f"{row['times']:g} ×"
+        cells.append([times, scientific(row["C"]), *sizes, f"{row['loss']:.4f}", of_mean, of_run + mark, *further])
+    caption = f"The compute-optimal run at times the compute of the largest, {scientific(horizon['largest'])} FLOPs."
+    return [Table(caption, heads, cells), f"{next_run(horizon)}."]
+
+
+def _score(prediction: Document) -> str:
+    return f"{prediction['accuracy']:.3f} {ends(prediction['interval_run'])}"

@@ -161,6 +161,7 @@ def _of_task(question: Question, name: str, points: Points, task: str) -> tuple[
     from scaling.figures import curves_of_law
     from scaling.laws import composed, fit_two_steps, named
     from scaling.laws.examine import examine
+    from scaling.laws.horizon import horizon
     from scaling.laws.points import group_of
     from scaling.laws.written import constrained_law
 
@@ -173,7 +174,7 @@ def _of_task(question: Question, name: str, points: Points, task: str) -> tuple[
         test = None
     both = fit_two_steps(form, train, fixed=fixed, group=group_of(train))
     targets = [dict(question.target)] if set(question.target) == set(form.inputs) else []
-    document = examine(both, held_out=test, targets=targets).document
+    document = {**examine(both, held_out=test, targets=targets).document, "horizon": horizon(both)}
     (title, picture), *_ = curves_of_law(both.task, test).items()
     return TaskFindings(task, document, f"{task}_{title}"), picture
 
@@ -208,7 +209,9 @@ def _fitted(
     from scaling.figures import figures_of_law
     from scaling.laws import fit as fit_law
     from scaling.laws import named
+    from scaling.laws.cooled import excess_of_short_cooldowns
     from scaling.laws.examine import examine
+    from scaling.laws.horizon import horizon
     from scaling.laws.points import group_of
 
     train, test = _split(points)
@@ -227,6 +230,7 @@ def _fitted(
         document["points"]["pooled"].pop("row", None)
         document["rows"] = _rows(law)
     document["compared"] = [] if len(variants) > 1 else _compared(law, question.laws[1:], train, test)
+    document["horizon"], document["cooldowns"] = horizon(law), excess_of_short_cooldowns(law)
     return replace(examined, document=document), dict(figures_of_law(law, examined.test))
 
 

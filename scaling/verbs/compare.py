@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 from scaling.errors import ScalingError, nearest
 from scaling.printing import interval, percent, short
@@ -25,7 +25,6 @@ def compare(
     b: Any,
     *,
     law: str | None = None,
-    differ: Literal["compute", "coefficients", "exponents", "everything"] = "exponents",
     at: Mapping[str, float] = {},
     at_least: PositiveFloat | None = None,
     rename: Annotated[Mapping[str, str], Flag("map")] = {},
@@ -50,7 +49,6 @@ def compare(
             are some of its runs
         b: what is compared with it
         law: of the loss (default: chinchilla, or power_law_floor_c where N and D do not vary apart)
-        differ: how the sets may differ: by a factor of compute, by coefficients, by these and exponents, by everything
         at: where k is stated: C=1e21, or loss=2.5 of B
         at_least: exit with code 1 unless the whole interval of k is above this
         rename: as of `scaling fit`
@@ -67,7 +65,7 @@ def compare(
         raise ScalingError("is one place", key="at", value=dict(at), fix="give C or loss")
     names = _names(a, b)
     sets = [_points(source, rename, Path(runs)) for source in (a, b)]
-    found = advantage(sets[0], sets[1], names, law=law, differ=differ, C=at.get("C"), loss=at.get("loss"), level=level)
+    found = advantage(sets[0], sets[1], names, law=law, C=at.get("C"), loss=at.get("loss"), level=level)
     document = _document(found, sets, at_least)
     return Result(document, _lines(document, found), code=int(document["passes"] is False))
 

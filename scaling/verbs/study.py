@@ -12,7 +12,7 @@ from scaling.config import print_remarks
 from scaling.errors import DISK, ScalingError, plural
 from scaling.executors.slurm import cancel_all
 from scaling.ledger import Ledger
-from scaling.printing import span
+from scaling.printing import interval, span
 from scaling.reports.markup import plain
 from scaling.schema import PositiveFloat, PositiveInt
 from scaling.studies.predictions import calibration, registered
@@ -87,6 +87,9 @@ class Study(Result):
             yield f"the language's entropy is {entropy['known']:.4f}: {inside} the interval of E"
             for error in entropy["excess_errors"]:
                 yield f"prediction error of the held-out excess over the entropy: {error:+.1%}"
+        for row in (document.get("horizon") or {}).get("predictions", ()):
+            expected = f"loss {row['loss']:.4f}, 95% interval of a new run {interval(row['interval_run'])}"
+            yield f"at {row['times']:g} × the largest compute: {expected}"
         yield f"report: {self.page}"
         record = self.document.get("on_record", {})
         if record.get("predictions") or record.get("altered"):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from scaling.laws import Points, fit
-from scaling.laws.cooled import sentence, undercooled
+from scaling.laws.cooled import excess_of_short_cooldowns, undercooled
 
 NOISE = 0.002
 
@@ -35,9 +35,10 @@ def test_the_interval_holds_the_cost_of_short_cool_downs(excess):
 def test_short_cool_downs_are_told_from_the_law_of_the_data():
     """Where some runs cool down over a fixed number of steps, what they lack is not the law's term of D."""
     points = study(0.03, 0, decay=lambda steps: np.where(np.arange(25) % 2, 0.2 * steps, 25.0))
-    interval = undercooled(fitted(points))
-    assert interval.low > 0
-    assert "undercooled; raise schedule.decay" in sentence(interval, points["cooldown"])
+    document = excess_of_short_cooldowns(fitted(points))
+    assert document["low"] > 0
+    assert document["steps"] == [points["cooldown"].min(), points["cooldown"].max()]
+    assert "undercooled; raise schedule.decay" in document["sentence"]
 
 
 def test_equal_cool_downs_show_nothing():
