@@ -1,6 +1,6 @@
 """Compute-optimal size, data and loss under a law in N and D, with intervals, and what competing laws make of them.
 
-C = k N D, with k = 6 FLOPs per parameter and token unless stated otherwise (Kaplan et al. 2020, arXiv 2001.08361).
+C = k N D, with k = 6 FLOPs per parameter and token (Kaplan et al. 2020, arXiv 2001.08361).
 Where the model is to serve T tokens after its training, which take 2 FLOPs per parameter each, C = k N D + 2 N T pays
 for both (Sardana et al. 2024, arXiv 2401.00448): the best model is then smaller and trained on more data.
 
@@ -12,8 +12,7 @@ weights, that law with equal ones too. Those whose residuals are about as small 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -40,21 +39,19 @@ STARTS = 64
 
 @dataclass(frozen=True)
 class Budget:
-    """FLOPs `[batch, 1]` or a number, what they pay for, and the values of the law's further columns, such as U."""
+    """FLOPs `[batch, 1]` or a number, and the tokens that are served of what they pay for."""
 
     C: float | np.ndarray
-    others: Mapping[str, float] = field(default_factory=dict)
-    flops: float = FLOPS
     served: float = 0.0
 
     def data(self, N: Any) -> Any:
         """The data that the budget pays for at a size, after what serving takes."""
-        return self.C / (self.flops * N) - SERVING / self.flops * self.served
+        return self.C / (FLOPS * N) - SERVING / FLOPS * self.served
 
     def run(self, log_size: np.ndarray) -> dict[str, np.ndarray]:
         """The columns of runs of these sizes."""
         size = np.exp(log_size)
-        return {"N": size, "D": self.data(size), **{name: np.full_like(size, v) for name, v in self.others.items()}}
+        return {"N": size, "D": self.data(size)}
 
 
 @dataclass(frozen=True)
@@ -68,20 +65,10 @@ class Optimum:
 
 
 def optimal(
-    fit: FittedLaw,
-    C: float,
-    *,
-    others: Mapping[str, float] | None = None,
-    flops: float = FLOPS,
-    served: float = 0.0,
-    method: Method = "profile",
-    level: float = 0.95,
+    fit: FittedLaw, C: float, *, served: float = 0.0, method: Method = "profile", level: float = 0.95
 ) -> Optimum:
-    """N, D and loss of the compute-optimal run at budget `C`, which also pays for the tokens `served` by the model.
-
-    `others` are the law's further columns, such as U.
-    """
-    budget = Budget(C, others or {}, flops, served)
+    """N, D and loss of the compute-optimal run at budget `C`, which also pays for the tokens `served` by the model."""
+    budget = Budget(C, served)
     quantities = [optimal_size(fit.form, budget), optimal_loss(fit.form, budget)]
     size, loss = intervals(fit, method, level=level, quantities=quantities).values()
     low = -math.inf if size.open_above else budget.data(size.high)
@@ -105,30 +92,26 @@ def optimal_size(form: Law, budget: Budget) -> Quantity:
 
 
 def optimal_loss(form: Law, budget: Budget) -> Quantity:
-    """The least loss along C = k N D + 2 N T, or the law itself where it is a law in C."""
+    """The least loss along C = k N D + 2 N T, or the law itself where it is a law in C.
+
+    At the minimum the change of N* adds nothing to the derivative.
+    """
 
     def formula(law: Law, theta: np.ndarray, seeds: Seeds) -> Dual:
-        return best_loss(law, theta, seeds, replace(budget, C=np.full((len(theta), 1), budget.C)))
+        if law.inputs == ("C",):
+            return law.evaluate(theta, {"C": np.full((len(theta), 1), budget.C)}, seeds)
+        return law.evaluate(theta, budget.run(_log_best_size(law, theta, budget)), seeds)
 
     return Quantity(f"{form.target}_opt(C={budget.C:g})", formula, "log")
 
 
-def best_loss(form: Law, theta: np.ndarray, seeds: Seeds, budget: Budget) -> Dual:
-    """The least loss at budgets `[batch, 1]`. At the minimum the change of N* adds nothing to the derivative."""
-    if form.inputs[0] == "C" and "N" not in form.inputs:
-        C = np.asarray(budget.C, float)
-        others = {name: np.full_like(C, value) for name, value in budget.others.items()}
-        return form.evaluate(theta, {"C": C, **others}, seeds)
-    return form.evaluate(theta, budget.run(_log_best_size(form, theta, budget)), seeds)
-
-
 def _log_best_size(form: Law, theta: np.ndarray, budget: Budget) -> np.ndarray:
     """log N* `[batch, 1]`: ever finer grids around the best point of the one before, then Newton's method."""
-    if not {"N", "D"} <= set(form.inputs):
-        what = f"{form.name} has no frontier: it is not a law in N and D"
+    if set(form.inputs) != {"N", "D"}:
+        what = f"{form.name} has no frontier: it is not a law of N and D alone"
         raise ScalingError(what, fix="fit chinchilla, for example")
     budget = replace(budget, C=np.broadcast_to(np.asarray(budget.C, float), (len(theta), 1)))
-    centre, reach = 0.5 * np.log(budget.C / budget.flops), WIDEST
+    centre, reach = 0.5 * np.log(budget.C / FLOPS), WIDEST
     grid, rows = np.linspace(-1.0, 1.0, 81), np.arange(len(theta))
 
     def loss_at(log_size: np.ndarray) -> np.ndarray:

@@ -51,6 +51,7 @@ def predict_run(
         rename: as of `scaling fit`
         level: of the intervals
     """
+    from scaling.laws.predict import predict_runs
     from scaling.sweeps.check import resolved
     from scaling.training.experiment import assemble
     from scaling.training.point import point
@@ -78,7 +79,7 @@ def predict_run(
             what = f"of the points is {stated}, and of the run {of_run[name]}: their losses differ"
             raise ScalingError(what, key=name, fix="give points of runs that are evaluated alike")
     row = {name: float(of_run[name]) for name in form.axes}
-    predicted = fitted.predict(**row)
+    (predicted,) = predict_runs(fitted.law, [row], fitted.level, fitted.method, seed=fitted.law.seed)
     digest = hashlib.sha256()
     for name in sorted(fitted.points.columns):
         digest.update(repr((name, fitted.points[name].tolist())).encode())
@@ -88,10 +89,10 @@ def predict_run(
         "formula": form.formula,
         "estimates": fitted.estimates,
         "row": row,
-        "predicted": float(predicted),
+        "predicted": predicted.estimate,
         "level": fitted.level,
-        "interval_mean": None if predicted.interval_mean is None else predicted.interval_mean.to_json(),
-        "interval_run": None if predicted.interval_run is None else predicted.interval_run.to_json(),
+        "interval_mean": predicted.mean and predicted.mean.to_json(),
+        "interval_run": predicted.run and predicted.run.to_json(),
         "points": {"source": source, "fitted": len(fitted.points), "sha256": digest.hexdigest()},
         "version": __version__,
     }

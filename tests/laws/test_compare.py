@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from scaling.errors import ScalingError
-from scaling.laws import Points, compare, exponents, fit, fit_joint, named
+from scaling.laws import Points, compare, exponents, fit, fit_joint, named, prediction
+from scaling.laws.compare import akaike_weights, mean_interval
 
 ALPHA, BETA = 0.3478, 0.3658
 THETA = np.array([1.8172, 482.01, 2085.43, ALPHA, BETA])
@@ -55,3 +56,12 @@ def test_the_true_law_wins():
     assert sum(weight for _, weight in weighed.values()) == pytest.approx(1)
     with pytest.raises(ScalingError, match="same points"):
         compare({"a": fits["chinchilla"], "b": fit("chinchilla", study(40))})
+
+
+def test_a_mean_over_laws_has_their_weights_and_holds_their_disagreement():
+    points, far = study(60, 0.003), {"N": 1e11, "D": 2e12}
+    fits = [fit(name, points, objective="log_squared") for name in ("chinchilla", "kaplan_n_d")]
+    found = mean_interval(fits, lambda form: prediction(form, far))
+    estimates = [float(each.predict(**far)) for each in fits]
+    assert found.estimate == pytest.approx(akaike_weights(fits) @ estimates)
+    assert found.covers(float(LAW.predict(THETA, {name: [value] for name, value in far.items()})[0]))

@@ -36,6 +36,8 @@ def test_the_back_test_leaves_out_the_largest_by_each_axis(points):
     assert {test["axis"] for test in tests} == {"N", "D", "C"}
     assert {test["runs"] for test in tests if test["axis"] == "N"} == {16, 32}  # whole levels
     assert all(test["level"] == 0.9 and test["decades_outside"] > 0 for test in tests)
+    C = 6 * points["N"] * points["D"]
+    assert all((test["from"] * (1 - 1e-9) <= C).sum() == test["runs"] for test in tests if test["axis"] == "C")
     assert np.mean([test["covered"] for test in tests]) >= 0.85
     assert back_test(fit("chinchilla", points.take(np.arange(0, 60, 5)), starts=64)) == []
 
