@@ -179,6 +179,7 @@ STUDY = {
     "target": {"N": 1e4, "D": 1e6},
     "suppose": {"E": 1.0, "noise": 0.01},
     "define": {"architecture": "a decoder"},
+    "resources": {"threads": 1, "gpus": 0.5, "memory": 2, "minutes": 9},
     "minutes": 5,
     "at": {"small": {"minutes": 1}},
 }

@@ -16,6 +16,7 @@ from scaling import schema
 from scaling.config import Config, document, find, load, of_values, shipped, table_file
 from scaling.errors import ScalingError, nearest
 from scaling.ledger.identity import UNCOUNTED
+from scaling.schema import is_number
 from scaling.strict_yaml import COMMAND_LINE, quantity
 from scaling.studies import fields
 from scaling.studies.grid import Cell, Grid, Price, Product
@@ -83,7 +84,8 @@ class Question:
         for line in filter(None, _each(self.grid)):
             for cell in _grid(line).cells(price):
                 for key in BUDGETS:
-                    if key in cell and _numbers(cell[key]) > _numbers(largest.get(key, 0)):
+                    number = _numbers(cell.get(key))
+                    if is_number(number) and number > _numbers(largest.get(key, 0)):
                         largest = {key: cell[key]}
                 yield cell, False
         given = any(key in self._common for key in BUDGETS)

@@ -30,6 +30,7 @@ class Run:
     drawn: dict[str, Any] = field(default_factory=dict)  # by its sweep
     summary: dict[str, Any] = field(default_factory=dict)
     rows: dict[int, dict[str, Any]] = field(default_factory=dict)
+    lines: dict[str, int] = field(default_factory=dict)
     state: str = "running"
     exitcode: int | None = None
     stopped: bool = False
@@ -80,12 +81,22 @@ class World:
         self.sweeps: dict[str, Sweep] = {}
         self.runs: dict[str, Run] = {}
         self.agents: dict[str, str] = {}
+        self.claims: list[tuple[str, str]] = []  # (agent, run) in the order in which runs were handed out
 
     # Queries
 
     def viewer(self) -> dict[str, Any]:
-        names = dict.fromkeys(("entity", "username", "name"), ENTITY)
-        return {**names, "id": "u", "email": "", "flags": "{}", "teams": {"edges": [{"node": {"name": ENTITY}}]}}
+        teams = {"edges": [{"node": {"name": ENTITY}}]}
+        return {
+            "id": "u",
+            "entity": ENTITY,
+            "username": ENTITY,
+            "name": ENTITY,
+            "email": "",
+            "admin": False,
+            "flags": "{}",
+            "teams": teams,
+        }
 
     def known_project(self, name: str | None = None, entityName: str | None = None) -> dict[str, Any] | None:
         """A project that something was sent to; null where nothing was."""
@@ -97,8 +108,10 @@ class World:
         return {
             **self._project(name or ""),
             "internalId": "1",
+            "readOnly": False,
             "sweep": lambda sweepName: self._sweep(self.sweeps.get(sweepName)),
-            **dict.fromkeys(("run", "bucket"), lambda name, missingOk=False: self._run(self._found(own, name))),
+            "run": lambda name: self._run(self._found(own, name)),
+            "bucket": lambda name, missingOk=False: self._run(self._found(own, name)),
             "runCount": lambda filters=None: len(self._filtered(own, filters)),
             "runs": lambda filters=None, after=None, first=50, order=None: self._connection(
                 self._filtered(own, filters), after, first
@@ -136,9 +149,11 @@ class World:
             "name": sweep.name,
             "method": sweep.config["method"],
             "state": sweep.state,
+            "description": sweep.config.get("description"),
             "config": yaml.safe_dump(sweep.config),
             "displayName": sweep.config.get("name"),
             "project": self._project(sweep.project),
+            "priorRuns": {"edges": []},
             "runCount": len(own),
             "runs": lambda **asked: self._connection(own, asked.get("after"), asked.get("first") or 1000),
         }
@@ -160,14 +175,19 @@ class World:
             "tags": run.given.get("tags") or [],
             "createdAt": "2026-01-01T00:00:00Z",
             "heartbeatAt": "2026-01-01T00:00:00Z",
+            "readOnly": False,
             "summaryMetrics": json.dumps(run.summary),
             "historyLineCount": len(run.rows),
+            "logLineCount": 0,
+            "eventsLineCount": 0,
             "historyTail": json.dumps([json.dumps(run.rows[run.last_step])] if run.rows else []),
             "eventsTail": "[]",
             "historyKeys": run.keys,
+            "wandbConfig": "{}",
             "stopped": run.stopped,
             "shouldStop": run.stopped,
             "running": run.state == "running",
+            "failed": run.state in ("failed", "crashed"),
             "exitcode": run.exitcode,
             "user": {"name": ENTITY, "username": ENTITY},
             "history": lambda minStep=0, maxStep=None, samples=500: run.page(minStep, maxStep or 1 << 60, samples),
@@ -218,6 +238,7 @@ class World:
         self.runs[name].config = {key: {"value": value} for key, value in drawn.items()}
         self.runs[name].drawn = drawn
         sweep.runs.append(name)
+        self.claims.append((agent, name))
         args = {key: {"value": value} for key, value in drawn.items()}
         return {"type": "run", "run_id": name, "args": args, "program": sweep.config.get("program", "")}
 
@@ -240,12 +261,13 @@ class World:
         """History and summary lines as they come, each at its offset."""
         run = self.runs[name]
         for file, chunk in body.get("files", {}).items():
-            for line in chunk["content"]:
+            for at, line in enumerate(chunk["content"], start=chunk.get("offset", 0)):
                 if file == "wandb-history.jsonl":
                     row = json.loads(line)
                     run.rows.setdefault(row["_step"], {}).update(row)
                 elif file == "wandb-summary.json":
                     run.summary = json.loads(line)
+                run.lines[file] = max(run.lines.get(file, 0), at + 1)
         if body.get("complete"):
             run.exitcode = body.get("exitcode", 0)
             run.state = "finished" if run.exitcode == 0 else "failed"
