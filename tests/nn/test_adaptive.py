@@ -11,7 +11,6 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from scaling.batch import IGNORE, Batch
 from scaling.config import load
-from scaling.cost import cost
 from scaling.nn.heads import AdaptiveSoftmax
 from scaling.shape import Shape
 from scaling.training.parametrization import T5, initialise
@@ -111,20 +110,3 @@ def test_a_cluster_without_targets_costs_nothing_and_keeps_its_gradients():
     losses.sum().backward()
     assert all(p.grad is not None for p in head.parameters())
     assert not head.rows.tables[2].grad.any()
-
-
-def test_bfloat16_gives_float32_losses():
-    head, (hidden, targets) = drawn(AdaptiveSoftmax(SHAPE, cutoffs=CUTOFFS, widths=WIDTHS)), sample()
-    exact = head.loss(hidden, targets)
-    losses = head.bfloat16().loss(hidden.bfloat16(), targets)
-    assert losses.dtype == torch.float32
-    torch.testing.assert_close(losses.double(), exact, atol=0.2, rtol=0.05)
-    assert head(hidden.bfloat16()).dtype == torch.float32
-
-
-def test_it_is_cheaper_by_the_counter():
-    plain, ours = (
-        cost(load("encoder_decoder", ["size=t5/small", *changes])).flops_train_by_slot["head"]
-        for changes in ([], ["model.head={kind: AdaptiveSoftmax, cutoffs: [2500, 8500]}"])
-    )
-    assert ours < plain / 4

@@ -12,8 +12,7 @@ from scaling.config import load
 from scaling.cost import cost
 from scaling.errors import ScalingError
 from scaling.model.tuned import build_model
-from scaling.nn.context import Cache, Context, Places
-from scaling.nn.patterns import render
+from scaling.nn.context import Context, Places, render
 from scaling.schema import build
 from scaling.shape import Shape
 
@@ -102,20 +101,6 @@ def test_memory_compressed_attention_is_its_formula(pattern, documents):
         return np.concatenate(heads, 1) @ array(piece.out.weight).T
 
     check(piece, pattern, documents, written)
-
-
-def test_generation_keeps_compressed_keys_and_less_than_a_section_of_tokens():
-    piece, x, whole, start = made({"kind": "MemoryCompressed"}).eval(), inputs(), context("Causal", None), 0
-    expected, cache = piece(x, whole), Cache()
-    for length in (1, 1, 6, 1, 1, 9, 4):
-        places = Places(whole.places.positions[:, start : start + length])
-        keys = places.after(cache.places)
-        step = Context(places, keys, render(build("pattern", "Causal"), places, keys), whole.position, cache=cache)
-        found = piece(x[:, start : start + length], step)
-        torch.testing.assert_close(found, expected[:, start : start + length], rtol=0, atol=1e-10)
-        cache.places, start = keys, start + length
-        (state,) = cache.states.values()
-        assert (state["key"].shape[1], state["token key"].shape[1]) == divmod(start, 3)
 
 
 def test_layers_that_share_a_projection_have_one():

@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from scaling.errors import ScalingError
-from scaling.nn.context import Cache, Context, Places
+from scaling.nn.context import Context, Places, render
+from scaling.nn.embeddings import NoPosition
 from scaling.nn.mixer import LSTM, BidirectionalLSTM
-from scaling.nn.patterns import Bidirectional, Causal, Prefix, render
-from scaling.nn.positions import NoPosition
+from scaling.nn.patterns import Bidirectional, Causal, Prefix
 from scaling.shape import Shape
 
 ROWS, LENGTH, WIDTH = 3, 9, 4
@@ -93,20 +93,6 @@ def test_it_is_torchs():
         theirs.bias_ih_l0.copy_(piece.forwards.shift[order])
         theirs.bias_hh_l0.zero_()
     torch.testing.assert_close(piece(x, context(Causal())), piece.out(theirs(x)[0]), rtol=0, atol=1e-12)
-
-
-def test_a_cache_holds_the_state():
-    piece, x = made(LSTM), inputs()
-    whole = piece(x, context(Causal(), PACKED))
-    positions, cache, start, parts = Places.of(x[..., 0], documents=PACKED).positions, Cache(), 0, []
-    for length in (3, 1, 1, 4):
-        part = slice(start, start + length)
-        places = Places(positions[:, part], PACKED[:, part])
-        keys = places.after(cache.places)
-        now = Context(places, keys, render(Causal(), places, keys), NoPosition(SHAPE, Causal()), cache=cache)
-        parts.append(piece(x[:, part], now))
-        cache.places, start = keys, start + length
-    torch.testing.assert_close(torch.cat(parts, 1), whole, rtol=0, atol=1e-12)
 
 
 def test_a_causal_stack_is_not_read_backwards():

@@ -78,14 +78,6 @@ def test_what_is_kept_does_not_grow_by_the_vocabulary_with_each_softmax():
     assert kept(6) - kept(5) < targets.numel() * 997 / 4
 
 
-def test_bfloat16_gives_float32_losses():
-    head, (hidden, targets) = made(), sample()
-    exact = head.loss(hidden, targets)
-    losses = head.bfloat16().loss(hidden.bfloat16(), targets)
-    assert losses.dtype == torch.float32
-    torch.testing.assert_close(losses.double(), exact, atol=0.2, rtol=0.05)
-
-
 @pytest.mark.parametrize("embedding", ["Token", "{kind: Factorized, rank: 8}"])
 def test_tied_it_predicts_by_the_embedding(embedding):
     size = f"size={{width: {W}, layers: 1, heads: 4, vocabulary: {V}, length: 24}}"

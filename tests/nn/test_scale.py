@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from scaling.nn.context import Context, Places
+from scaling.nn.context import Context, Places, render
 from scaling.nn.mixer.attention import scale_of
-from scaling.nn.patterns import Bidirectional, Causal, render
+from scaling.nn.patterns import Bidirectional, Causal
 from scaling.schema import build, keys, kinds
 from scaling.shape import Shape
 

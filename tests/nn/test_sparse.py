@@ -12,8 +12,7 @@ from scaling.batch import Batch
 from scaling.config import load
 from scaling.cost import cost
 from scaling.errors import ScalingError
-from scaling.nn.context import Context, Places
-from scaling.nn.patterns import render
+from scaling.nn.context import Context, Places, render
 from scaling.schema import build
 from scaling.shape import Shape
 from tests.model.test_variants import build as built_model

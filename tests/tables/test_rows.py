@@ -16,7 +16,7 @@ from scaling.config import Config, load
 from scaling.data.module import DataModule
 from scaling.decode import Greedy, generate, prompt
 from scaling.ledger import run_id
-from scaling.model.families import EncoderDecoder
+from scaling.model.two_towers import EncoderDecoder
 from scaling.tables.count import counts
 from scaling.tables.table import read
 from scaling.training.checkpoints import FolderIO

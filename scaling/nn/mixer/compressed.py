@@ -11,9 +11,9 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from scaling.errors import ScalingError
-from scaling.nn.context import Context, Mask, Places
+from scaling.nn.context import Context, Mask, Places, render
 from scaling.nn.mixer.attention import Attention
-from scaling.nn.patterns import Bidirectional, render
+from scaling.nn.patterns import Bidirectional
 from scaling.schema import BelowOne, PositiveInt, Range
 from scaling.shape import Shape
 

@@ -14,11 +14,10 @@ from torch import Tensor, nn
 
 from scaling.errors import ScalingError
 from scaling.nn import patterns
-from scaling.nn.context import Context, Mask, Pattern
+from scaling.nn.context import Context, Mask, Pattern, render
 from scaling.nn.contract import declare
-from scaling.nn.mixer.attention import Attention
-from scaling.nn.mixer.softmax import attend, in_order, of_first
-from scaling.nn.patterns import render
+from scaling.nn.mixer.attention import Attention, attend, of_first
+from scaling.nn.mixer.bands import in_order
 from scaling.schema import NonNegativeInt, PositiveInt, Seed
 from scaling.shape import Shape
 
@@ -225,8 +224,9 @@ class _Projections(nn.Module):
     def __init__(self, shape: Shape, bias: bool):
         super().__init__()
         self.query = declare(nn.Linear(shape.width, shape.heads * shape.head_width, bias), weight="query")
-        self.key = nn.Linear(shape.width, shape.key_heads * shape.head_width, bias)
-        self.value = nn.Linear(shape.width, shape.key_heads * shape.value_width, bias)
+        keys, values = shape.key_heads * shape.head_width, shape.key_heads * shape.value_width
+        self.key = declare(nn.Linear(shape.width, keys, bias), weight="key")
+        self.value = declare(nn.Linear(shape.width, values, bias), weight="value")
 
     def forward(self, x: Float[Tensor, "b t w"]) -> tuple[Tensor, Tensor, Tensor]:
         return self.query(x), self.key(x), self.value(x)

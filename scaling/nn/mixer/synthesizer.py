@@ -14,8 +14,7 @@ from scaling.errors import ScalingError
 from scaling.kernel.operations import attention_plus, drop
 from scaling.nn.context import Context
 from scaling.nn.contract import Mixer, declare
-from scaling.nn.mixer.attention import Scale, scale_of
-from scaling.nn.mixer.softmax import bias
+from scaling.nn.mixer.attention import Scale, bias, scale_of
 from scaling.schema import BelowOne, PositiveInt
 from scaling.shape import Shape
 
@@ -31,6 +30,7 @@ class _Synthesizer(nn.Module, Mixer, ABC):
 
     heads: int
     reach: int
+    takes_prefix = True
 
     queries = False  # R is made of them
 
@@ -65,8 +65,8 @@ class _Synthesizer(nn.Module, Mixer, ABC):
         dots = mix != "none"
         query = declare(nn.Linear(shape.width, width, bias=False), weight="query") if dots or self.queries else None
         self.query = query
-        self.key = nn.Linear(shape.width, width, bias=False) if dots else None
-        self.value = nn.Linear(shape.width, shape.heads * shape.value_width, bias=False)
+        self.key = declare(nn.Linear(shape.width, width, bias=False), weight="key") if dots else None
+        self.value = declare(nn.Linear(shape.width, shape.heads * shape.value_width, bias=False), weight="value")
         self.out = declare(nn.Linear(shape.heads * shape.value_width, shape.width, bias=False), weight="output")
         self.share = nn.Parameter(torch.zeros(1)) if mix == "alpha" else None
         self.prefix: Any = None
