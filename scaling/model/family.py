@@ -66,7 +66,6 @@ class Tower(nn.Module):
             "stack", stack, shape, assembled, lambda: built("position", position, within, self.pattern)
         )
         assembled.check()
-        _share_parameters(self)
         _check_sizes(self)
         self.prompt: Any = None  # of prompt tuning
         self.weights: Callable[[Tensor], None] | None = None  # is shown every attention's weights
@@ -124,15 +123,6 @@ def _check_sizes(tower: Tower) -> None:
     heads = any(slot in ("mixer", "cross") and getattr(piece, "heads", 1) for slot, piece in pieces)
     hidden = any(slot == "channel" and getattr(piece, "has_hidden", True) for slot, piece in pieces)
     tower.shape.check_use(heads=heads, hidden=hidden)
-
-
-def _share_parameters(tower: nn.Module) -> None:
-    """Let the pieces that have something in common with others of their kind take that of the first."""
-    first: dict[type, Any] = {}
-    piece: Any
-    for piece in tower.modules():
-        if hasattr(piece, "share_parameters"):
-            piece.share_parameters(first.setdefault(type(piece), piece))
 
 
 def _memory_mask(documents: Tensor | None, memory_documents: Tensor | None) -> Mask:

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal, Protocol, TypeVar, runtime_checkable
 
+import torch
 from torch import Tensor, nn
 
 from scaling.nn.context import Context, Position
@@ -215,6 +216,13 @@ def declare(module: M, **roles: Role) -> M:
         raise ValueError(f"{type(module).__name__} has no parameter {', '.join(absent)}")
     vars(module)["roles"] = {**vars(module).get("roles", {}), **roles}
     return module
+
+
+def drawn(*shape: int, std: float = 0.02) -> nn.Parameter:
+    """A parameter of that shape, normal until the model's parametrization draws it."""
+    parameter = nn.Parameter(torch.empty(shape))
+    nn.init.normal_(parameter, std=std)
+    return parameter
 
 
 def role(module: nn.Module, name: str) -> Role:

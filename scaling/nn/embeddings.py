@@ -14,7 +14,7 @@ from scaling.errors import ScalingError
 from scaling.kernel.operations import drop, rotated
 from scaling.nn import contract
 from scaling.nn.context import Context, Pattern, Position
-from scaling.nn.contract import declare
+from scaling.nn.contract import declare, drawn
 from scaling.nn.rows import Rows, bounds_of, counted, widths_of
 from scaling.schema import BelowOne, NonNegativeInt, PositiveFloat, PositiveFraction, PositiveInt, Range, Recipe, Width
 from scaling.shape import Shape
@@ -79,12 +79,8 @@ class Learned(_Position):
                 value=self.length,
                 fix=f"set position.length to {shape.length} or size.length to {self.length}",
             )
-        self.table = nn.Parameter(torch.empty(self.length + offset, shape.width))
+        self.table = drawn(self.length + offset, shape.width)
         declare(self, table="table")
-        self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        nn.init.normal_(self.table, std=0.02)
 
     def embed(self, x: Float[Tensor, "b t w"], positions: Int[Tensor, "#b t"]) -> Float[Tensor, "b t w"]:
         if x.shape[1] > self.length:
@@ -117,13 +113,7 @@ class Rotary(_Position):
                 fix="make size.head_width even",
             )
 
-    def rotate(
-        self,
-        q: Float[Tensor, "b t h d"],
-        k: Float[Tensor, "b s g d"],
-        q_pos: Int[Tensor, "#b t"],
-        k_pos: Int[Tensor, "#b s"],
-    ) -> tuple[Tensor, Tensor]:
+    def rotate(self, q: Tensor, k: Tensor, q_pos: Tensor, k_pos: Tensor) -> tuple[Tensor, Tensor]:
         turn = self._turn(q_pos)
         return rotated(q, k, turn, turn if k_pos is q_pos else self._turn(k_pos))
 
@@ -154,9 +144,7 @@ class ALiBi(_Position):
         super().__init__()
         self.slopes = _slopes(shape.heads)
 
-    def score(
-        self, q: Tensor, k: Tensor, q_pos: Int[Tensor, "#b t"], k_pos: Int[Tensor, "#b s"]
-    ) -> Float[Tensor, "#b h t s"]:
+    def score(self, q: Tensor, k: Tensor, q_pos: Tensor, k_pos: Tensor) -> Tensor:
         slopes = torch.tensor(self.slopes, device=q_pos.device, dtype=q.dtype)
         distance = (q_pos[:, :, None] - k_pos[:, None, :]).abs().to(q.dtype)
         return -slopes[:, None, None] * distance[:, None]
@@ -189,16 +177,10 @@ class RelativeBias(_Position):
         self.ahead, self.buckets, self.distance, self.per = pattern.ahead, buckets, distance, per
         if buckets % 4 or distance <= buckets // 2:
             raise ScalingError("expected a multiple of 4, less than twice the distance", key="buckets", value=buckets)
-        self.table = nn.Parameter(torch.empty(buckets, shape.heads))
+        self.table = drawn(buckets, shape.heads)
         declare(self, table="table")
-        self.reset_parameters()
 
-    def reset_parameters(self) -> None:
-        nn.init.normal_(self.table, std=0.02)
-
-    def score(
-        self, q: Tensor, k: Tensor, q_pos: Int[Tensor, "#b t"], k_pos: Int[Tensor, "#b s"]
-    ) -> Float[Tensor, "#b h t s"]:
+    def score(self, q: Tensor, k: Tensor, q_pos: Tensor, k_pos: Tensor) -> Tensor:
         bucket = self._bucket(k_pos[:, None, :] - q_pos[:, :, None])
         # Contiguous, because every layer and row reads it again.
         return nn.functional.embedding(bucket, self.table).permute(0, 3, 1, 2).contiguous()
@@ -231,30 +213,17 @@ class Shaw(_Position):
     ):
         super().__init__()
         self.distance, self.per = distance, per
-        self.key = nn.Parameter(torch.empty(2 * distance + 1, shape.head_width))
-        self.table = nn.Parameter(torch.empty(2 * distance + 1, shape.value_width))
+        self.key = drawn(2 * distance + 1, shape.head_width)
+        self.table = drawn(2 * distance + 1, shape.value_width)
         declare(self, key="table", table="table")
-        self.reset_parameters()
 
-    def reset_parameters(self) -> None:
-        nn.init.normal_(self.key, std=0.02)
-        nn.init.normal_(self.table, std=0.02)
-
-    def score(
-        self,
-        q: Float[Tensor, "b t h d"],
-        k: Float[Tensor, "b s g d"],
-        q_pos: Int[Tensor, "#b t"],
-        k_pos: Int[Tensor, "#b s"],
-    ) -> Float[Tensor, "b h t s"]:
+    def score(self, q: Tensor, k: Tensor, q_pos: Tensor, k_pos: Tensor) -> Tensor:
         # Dot every query with every row of the table, then pick: memory t × (2k+1) instead of t × s × d.
         dots = q @ self.key.T.to(q.dtype)
         clipped = self._clipped(q_pos, k_pos).expand(q.shape[0], -1, -1)[:, None].expand(-1, q.shape[2], -1, -1)
         return dots.transpose(1, 2).gather(-1, clipped)
 
-    def value(
-        self, weights: Float[Tensor, "b h t s"], q_pos: Int[Tensor, "#b t"], k_pos: Int[Tensor, "#b s"]
-    ) -> Float[Tensor, "b h t d"]:
+    def value(self, weights: Tensor, q_pos: Tensor, k_pos: Tensor) -> Tensor:
         # Sum the weights that fall on each clipped distance, then mix the table once.
         clipped = self._clipped(q_pos, k_pos)[:, None].expand_as(weights)
         mass = weights.new_zeros(*weights.shape[:-1], 2 * self.distance + 1).scatter_add(-1, clipped, weights)
@@ -282,13 +251,7 @@ class TransformerXL(_Position):
         self.distance = nn.Parameter(torch.zeros(shape.heads, shape.head_width))
         declare(self, content="table", distance="table")
 
-    def score(
-        self,
-        q: Float[Tensor, "b t h d"],
-        k: Float[Tensor, "b s g d"],
-        q_pos: Int[Tensor, "#b t"],
-        k_pos: Int[Tensor, "#b s"],
-    ) -> Float[Tensor, "b h t s"]:
+    def score(self, q: Tensor, k: Tensor, q_pos: Tensor, k_pos: Tensor) -> Tensor:
         # Positions of s keys lie within 0 … s − 1; what the mask of a causal stack hides needs no row of its own.
         high = k.shape[1] - 1
         low = -high if self.ahead else 0
@@ -336,20 +299,11 @@ class Syntax(_Position):
         if places == "absolute":
             self.score = super().score  # which adds nothing
         self.sequence = None if places == "relative" else Sinusoidal(shape, pattern)
-        self.depth = None if places == "relative" else nn.Parameter(torch.empty(depth + 1, shape.width))
+        self.depth = None if places == "relative" else drawn(depth + 1, shape.width)
         offsets = None if places == "absolute" else (2 * distance + 1, shape.head_width)
-        self.before = None if offsets is None else nn.Parameter(torch.empty(offsets))
-        self.below = None if offsets is None else nn.Parameter(torch.empty(offsets))
-        if self.depth is not None:
-            declare(self, depth="table")
-        if offsets is not None:
-            declare(self, before="table", below="table")
-        self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        for table in (self.depth, self.before, self.below):
-            if table is not None:
-                nn.init.normal_(table, std=0.02)
+        self.before = None if offsets is None else drawn(*offsets)
+        self.below = None if offsets is None else drawn(*offsets)
+        declare(self, depth="table", before="table", below="table")
 
     def embed(self, x: Float[Tensor, "b t w"], positions: Int[Tensor, "#b t 4"]) -> Float[Tensor, "b t w"]:
         if self.sequence is None or self.depth is None:
@@ -357,13 +311,7 @@ class Syntax(_Position):
         depth = nn.functional.embedding(positions[..., 1].clamp(max=self.deepest), self.depth)
         return self.sequence.embed(x, positions[..., 0]) + depth
 
-    def score(
-        self,
-        q: Float[Tensor, "b t h d"],
-        k: Float[Tensor, "b s g d"],
-        q_pos: Int[Tensor, "#b t 4"],
-        k_pos: Int[Tensor, "#b s 4"],
-    ) -> Float[Tensor, "b h t s"]:
+    def score(self, q: Tensor, k: Tensor, q_pos: Tensor, k_pos: Tensor) -> Tensor:
         assert self.before is not None
         assert self.below is not None
         offset = k_pos[:, None, :, 0] - q_pos[:, :, None, 0]
@@ -409,15 +357,9 @@ class _Embedding(nn.Module, contract.Embedding):
         self.scale = shape.width**0.5 if scale == "sqrt_width" else None
         self.dropout = dropout
         self.table, self.rows = table, rows
-        self.segments = nn.Parameter(torch.empty(segments, shape.width)) if segments else None
+        self.segments = drawn(segments, shape.width) if segments else None
         declare(self, table="table", segments="table")
         self.norm = norm(shape.width) if norm else None
-        self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        for table in (self.table, self.segments):
-            if table is not None:
-                nn.init.normal_(table, std=0.02)
 
     @property
     def form(self) -> tuple[tuple[int, ...], ...]:
@@ -451,7 +393,7 @@ class Token(_Embedding):
     """
 
     def __init__(self, shape: Shape, **common: Any):
-        super().__init__(shape, nn.Parameter(torch.empty(shape.vocabulary, shape.width)), **common)
+        super().__init__(shape, drawn(shape.vocabulary, shape.width), **common)
 
 
 class Factorized(_Embedding):
@@ -483,8 +425,7 @@ class Projected(_Embedding):
             raise ScalingError(
                 "expected another width than the stream's", key="width", value=width, fix="take Token for a full table"
             )
-        table = nn.Parameter(torch.empty(shape.vocabulary, own))
-        super().__init__(replace(shape, width=own), table, **common)
+        super().__init__(replace(shape, width=own), drawn(shape.vocabulary, own), **common)
         self.projection = declare(nn.Linear(own, shape.width), weight="input")
 
     def forward(

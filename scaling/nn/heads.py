@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Bool, Float, Int, Shaped
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.utils.checkpoint import checkpoint
@@ -23,7 +23,7 @@ from scaling.batch import IGNORE
 from scaling.errors import ScalingError
 from scaling.kernel import operations
 from scaling.kernel.operations import drop
-from scaling.nn.contract import Head, declare
+from scaling.nn.contract import Head, declare, drawn
 from scaling.nn.rows import Rows, bounds_of, widths_of
 from scaling.schema import BelowOne, PositiveFloat, PositiveInt, Recipe, SmallInt, Width
 from scaling.shape import Shape
@@ -168,16 +168,13 @@ class Linear(nn.Module, Head):
         super().__init__()
         self.width = shape.width
         self.scale = shape.width**-0.5 if scale == "inverse_sqrt_width" else None
-        self.weight: Any = nn.Parameter(torch.empty(shape.vocabulary, shape.width))
+        self.weight: Any = drawn(shape.vocabulary, shape.width)
         declare(self, weight="table")
         self.rows: Any = None
         self.bias = nn.Parameter(torch.zeros(shape.vocabulary)) if bias else None
         declare(self, bias="bias")
-        self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        if self.weight is not None:
-            nn.init.normal_(self.weight, std=0.02)
         if self.bias is not None:
             nn.init.zeros_(self.bias)
 
@@ -194,9 +191,7 @@ class Linear(nn.Module, Head):
     def forward(self, hidden: Float[Tensor, "b t w"]) -> Float[Tensor, "b t v"]:
         return scores(self.parts(self.scaled(hidden)), self.bias)
 
-    def loss(
-        self, hidden: Float[Tensor, "b t w"], targets: Int[Tensor, "b t"], smoothing: float = 0.0
-    ) -> Float[Tensor, "b t"]:
+    def loss(self, hidden: Tensor, targets: Tensor, smoothing: float = 0.0) -> Tensor:
         """The loss of each target in nats, 0 where it is IGNORE."""
         parts = self.parts(self.scaled(hidden).flatten(0, 1))
         return cross_entropy(parts, self.bias, targets.flatten(), smoothing).view_as(targets)
@@ -226,9 +221,7 @@ class Transform(Linear):
     def forward(self, hidden: Float[Tensor, "b t w"]) -> Float[Tensor, "b t v"]:
         return super().forward(self._transformed(hidden))
 
-    def loss(
-        self, hidden: Float[Tensor, "b t w"], targets: Int[Tensor, "b t"], smoothing: float = 0.0
-    ) -> Float[Tensor, "b t"]:
+    def loss(self, hidden: Tensor, targets: Tensor, smoothing: float = 0.0) -> Tensor:
         return super().loss(self._transformed(hidden), targets, smoothing)
 
     def _transformed(self, hidden: Tensor) -> Tensor:
@@ -278,9 +271,7 @@ class AdaptiveSoftmax(Linear):
         rest = [gate + log_softmax(scores([self._cluster(c, hidden)], None)) for c, gate in enumerate(gates, 1)]
         return torch.cat([words, *rest], -1)
 
-    def loss(
-        self, hidden: Float[Tensor, "b t w"], targets: Int[Tensor, "b t"], smoothing: float = 0.0
-    ) -> Float[Tensor, "b t"]:
+    def loss(self, hidden: Tensor, targets: Tensor, smoothing: float = 0.0) -> Tensor:
         if smoothing:  # which needs the chance of every word
             return smoothed(self(hidden), targets, smoothing)
         flat, target = self.scaled(hidden).flatten(0, 1), targets.flatten()
@@ -342,9 +333,7 @@ class MixtureOfSoftmaxes(Linear):
         assert total is not None
         return total
 
-    def loss(
-        self, hidden: Float[Tensor, "b t w"], targets: Int[Tensor, "b t"], smoothing: float = 0.0
-    ) -> Float[Tensor, "b t"]:
+    def loss(self, hidden: Tensor, targets: Tensor, smoothing: float = 0.0) -> Tensor:
         if smoothing:  # which needs the chance of every word
             return smoothed(self(hidden), targets, smoothing)
         prior, latents = self._mixed(hidden.flatten(0, 1))
@@ -419,9 +408,7 @@ class Sequence(_Pooled):
     def forward(self, hidden: Float[Tensor, "b k w"]) -> Float[Tensor, "b ... c"]:
         return self.scores(hidden).squeeze(1)  # of one vector, one prediction
 
-    def loss(
-        self, hidden: Float[Tensor, "b k w"], labels: Int[Tensor, "b ..."], smoothing: float = 0.0
-    ) -> Float[Tensor, "b ..."]:
+    def loss(self, hidden: Tensor, labels: Tensor, smoothing: float = 0.0) -> Tensor:
         return class_loss(self.scores(hidden), labels, self.weights, smoothing)
 
 
@@ -447,9 +434,7 @@ class Classes(_Pooled):
     def forward(self, hidden: Float[Tensor, "b k w"]) -> Float[Tensor, "b c"]:
         return self.scores(hidden)[:, 0]
 
-    def loss(
-        self, hidden: Float[Tensor, "b k w"], labels: Shaped[Tensor, "b c"], smoothing: float = 0.0
-    ) -> Float[Tensor, "b c"]:
+    def loss(self, hidden: Tensor, labels: Tensor, smoothing: float = 0.0) -> Tensor:
         logits = at_least_float32(self(hidden))
         targets = labels.clamp(min=0).to(logits.dtype) * (1 - smoothing) + smoothing / 2
         weights = None if self.weights is None else logits.new_tensor(self.weights)
@@ -474,9 +459,7 @@ class Number(_Pooled):
     def forward(self, hidden: Float[Tensor, "b k w"]) -> Float[Tensor, "b ..."]:
         return self.scores(hidden)[..., 0].squeeze(1)
 
-    def loss(
-        self, hidden: Float[Tensor, "b k w"], labels: Shaped[Tensor, "b ..."], smoothing: float = 0.0
-    ) -> Float[Tensor, "b ..."]:
+    def loss(self, hidden: Tensor, labels: Tensor, smoothing: float = 0.0) -> Tensor:
         numbers = at_least_float32(self.scores(hidden)[..., 0]).view_as(labels)
         return (numbers - labels.to(numbers.dtype)).square().masked_fill(labels == IGNORE, 0)
 
@@ -501,13 +484,7 @@ class Options(_Pooled):
     ) -> Float[Tensor, "b k"]:
         return without(absent, self.scores(hidden)[..., 0])
 
-    def loss(
-        self,
-        hidden: Float[Tensor, "b k w"],
-        labels: Int[Tensor, " b"],
-        smoothing: float = 0.0,
-        absent: Bool[Tensor, "b k"] | None = None,
-    ) -> Float[Tensor, " b"]:
+    def loss(self, hidden: Tensor, labels: Tensor, smoothing: float = 0.0, absent: Tensor | None = None) -> Tensor:
         return choice_loss(self(hidden, absent), labels, smoothing)
 
 
@@ -534,9 +511,7 @@ class Tokens(nn.Module, Head):
     def forward(self, hidden: Float[Tensor, "b t w"]) -> Float[Tensor, "b t c"]:
         return self.out(drop(hidden, self.dropout, self.training))
 
-    def loss(
-        self, hidden: Float[Tensor, "b t w"], labels: Int[Tensor, "b t"], smoothing: float = 0.0
-    ) -> Float[Tensor, "b t"]:
+    def loss(self, hidden: Tensor, labels: Tensor, smoothing: float = 0.0) -> Tensor:
         return class_loss(self(hidden), labels, self.weights, smoothing)
 
     def labels_like(self, tokens: Tensor) -> Tensor:
@@ -560,13 +535,7 @@ class Span(nn.Module, Head):
     ) -> Float[Tensor, "b 2 t"]:
         return without(None if absent is None else absent[:, None], self.out(hidden).transpose(1, 2))
 
-    def loss(
-        self,
-        hidden: Float[Tensor, "b t w"],
-        labels: Int[Tensor, "b 2"],
-        smoothing: float = 0.0,
-        absent: Bool[Tensor, "b t"] | None = None,
-    ) -> Float[Tensor, "b 2"]:
+    def loss(self, hidden: Tensor, labels: Tensor, smoothing: float = 0.0, absent: Tensor | None = None) -> Tensor:
         return choice_loss(self(hidden, absent), labels, smoothing)
 
     def labels_like(self, tokens: Tensor) -> Tensor:
@@ -583,15 +552,12 @@ class Boundary(Linear):
 
     def __init__(self, shape: Shape, *, activation: Recipe, norm: Recipe, longest: SmallInt = 10):
         super().__init__(shape)
-        self.places = nn.Parameter(torch.empty(longest, shape.width))
+        self.places = drawn(longest, shape.width)
         declare(self, places="table")
         self.first, self.second = nn.Linear(3 * shape.width, shape.width), nn.Linear(shape.width, shape.width)
         self.activation, self.norms = activation(), nn.ModuleList([norm(shape.width), norm(shape.width)])
-        nn.init.normal_(self.places, std=0.02)
 
-    def loss(
-        self, hidden: Float[Tensor, "b t w"], targets: Int[Tensor, "b t"], smoothing: float = 0.0
-    ) -> Float[Tensor, "b t"]:
+    def loss(self, hidden: Tensor, targets: Tensor, smoothing: float = 0.0) -> Tensor:
         # Every position is computed and most are ignored: shapes that do not depend on data run anywhere.
         left, right = edges(targets != IGNORE)
         place = torch.arange(targets.shape[1], device=targets.device) - left - 1

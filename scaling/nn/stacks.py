@@ -16,7 +16,7 @@ from torch.nn.functional import pad
 from scaling.errors import ScalingError, under
 from scaling.kernel.operations import drop
 from scaling.nn.context import Context, Places, Position, render, through, within
-from scaling.nn.contract import Block, Halting, Memory, Mixer, Residual, Stack, declare
+from scaling.nn.contract import Block, Halting, Memory, Mixer, Residual, Stack, declare, drawn
 from scaling.schema import BelowOne, NonNegativeFloat, NonNegativeInt, OpenFraction, PositiveInt, Range, Recipe
 from scaling.shape import Shape
 
@@ -123,13 +123,8 @@ class _Coordinates(nn.Module):
     def __init__(self, width: int, steps: int, *, time: Time, place: Place):
         super().__init__()
         self.width, self.place = width, place
-        self.table = nn.Parameter(torch.empty(steps, width)) if time == "learned" else None
+        self.table = drawn(steps, width) if time == "learned" else None
         declare(self, table="table")
-        self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        if self.table is not None:
-            nn.init.normal_(self.table, std=0.02)
 
     def forward(self, x: Float[Tensor, "b t w"], positions: Int[Tensor, "#b t"], step: int) -> Float[Tensor, "b t w"]:
         """x with its coordinates at `step`, counted from 0."""

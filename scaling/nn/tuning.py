@@ -359,10 +359,8 @@ class Prefix(_Adding):
     """softmax(s Q [P_k, K]ᵀ) [P_v, V]: `length` learned keys and values before those of each mixer. (Li & Liang 2021,
     section 4)
 
-    `mlp` is the width m of tanh(E M + b) N + c, which makes P_k and P_v of vectors E, as in section 4.3; null: they are
-    learned themselves. Each layer has an MLP of its own, where the paper's layers share all but N. A prefix has no
-    position: positions add nothing to its logits, and the text keeps its own. `slots` names the mixers: `mixer`,
-    `cross`.
+    P_k and P_v are learned themselves, not made by a network (section 4.3). A prefix has no position: positions add
+    nothing to its logits, and the text keeps its own. `slots` names the mixers: `mixer`, `cross`.
     """
 
     part = "prefix"
@@ -371,10 +369,9 @@ class Prefix(_Adding):
         self,
         *,
         length: PositiveInt = 16,
-        mlp: PositiveInt | None = None,
         slots: list[str] = ["mixer"],  # noqa: B006 (read only)
     ):
-        self.length, self.mlp, self.slots = length, mlp, slots
+        self.length, self.slots = length, slots
 
     def add(self, model: nn.Module) -> None:
         for slot in self.slots or [""]:
@@ -388,53 +385,30 @@ class Prefix(_Adding):
                 )
                 raise ScalingError(what, key="slots", value=slot or self.slots, fix="take Prompt or LoRA")
             for piece, key, value in taking:
-                piece.prefix = _Prefix(key, value, self.length, self.mlp)
+                piece.prefix = _Prefix(key, value, self.length)
 
 
 class _Prefix(Added):
     """Keys and values of `length` virtual tokens, before those that a mixer made."""
 
-    def __init__(self, key: nn.Linear, value: nn.Linear, length: int, mlp: int | None):
+    def __init__(self, key: nn.Linear, value: nn.Linear, length: int):
         super().__init__()
-        self.length, self.widths = length, (key.out_features, value.out_features)
+        self.length = length
         of: Any = {"device": key.weight.device, "dtype": key.weight.dtype}
-        self.has_mlp = mlp is not None
-        if mlp is None:
-            self.key, self.value = (nn.Parameter(torch.empty(length, width, **of)) for width in self.widths)
-            declare(self, key="table", value="table")
-        else:
-            wide, out = key.in_features, sum(self.widths)
-            self.table = nn.Parameter(torch.empty(length, wide, **of))
-            self.hidden, self.hidden_bias = (nn.Parameter(torch.empty(*of_, **of)) for of_ in ((mlp, wide), (mlp,)))
-            self.out, self.out_bias = (nn.Parameter(torch.empty(*of_, **of)) for of_ in ((out, mlp), (out,)))
-            declare(self, table="table")
+        self.key, self.value = (nn.Parameter(torch.empty(length, part.out_features, **of)) for part in (key, value))
+        declare(self, key="table", value="table")
         for parameter in self.parameters():
-            if parameter.ndim > 1:
-                nn.init.normal_(parameter, std=0.02)
-        self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        if self.has_mlp:
-            nn.init.zeros_(self.hidden_bias)
-            nn.init.zeros_(self.out_bias)
+            nn.init.normal_(parameter, std=0.02)
 
     def forward(self, k: Tensor, v: Tensor, context: Context) -> tuple[Tensor, Tensor, Context]:
         """Keys [b n+s g d] and values, and the pass as the mixer then sees it."""
-        before = (part.unflatten(-1, like.shape[2:]) for part, like in zip(self._vectors(), (k, v), strict=True))
+        before = (part.unflatten(-1, like.shape[2:]) for part, like in zip((self.key, self.value), (k, v), strict=True))
         k, v = (
             torch.cat([rows.to(text.dtype).expand(len(text), *rows.shape), text], 1)
             for rows, text in zip(before, (k, v), strict=True)
         )
         key = ("prefix", self.length, context.mask, context.position)
         return k, v, context.once(key, lambda: _seen(context, self.length))
-
-    def _vectors(self) -> tuple[Tensor, Tensor]:
-        """Keys and values, [n …]."""
-        if not self.has_mlp:
-            return self.key, self.value
-        hidden = torch.tanh(F.linear(self.table, self.hidden) + self.hidden_bias)
-        k, v = (F.linear(hidden, self.out) + self.out_bias).split(self.widths, -1)
-        return k, v
 
 
 def _seen(context: Context, length: int) -> Context:

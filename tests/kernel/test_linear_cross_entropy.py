@@ -21,7 +21,8 @@ ROWS, WIDTH, CLASSES = 37, 8, 11
 
 
 def _plain(parts: Any, bias: Tensor | None, targets: Tensor, smoothing: float) -> Tensor:
-    logits = F.linear(*parts[0], bias)
+    ((hidden, weight),) = parts
+    logits = F.linear(hidden, weight, bias)
     return F.cross_entropy(logits, targets, ignore_index=IGNORE, reduction="none", label_smoothing=smoothing)
 
 

@@ -9,11 +9,9 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from scaling.batch import IGNORE, Batch
-from scaling.config import load
+from scaling.batch import IGNORE
 from scaling.nn.heads import AdaptiveSoftmax
 from scaling.shape import Shape
-from scaling.training.parametrization import T5, initialise
 
 V, W = 61, 32
 SHAPE = Shape.of({"width": W, "layers": 1, "heads": 4, "vocabulary": V, "length": 24})
@@ -86,19 +84,6 @@ def test_equals_the_formula(widths, scale):
     for smoothing in (0.0, 0.1):
         expected = np.where(targets == IGNORE, 0, -(1 - smoothing) * chosen - smoothing * np.log(p).mean(-1))
         np.testing.assert_allclose(head.loss(hidden, targets, smoothing).detach().numpy(), expected, atol=1e-11)
-
-
-@pytest.mark.parametrize("embedding", [None, EMBEDDING])
-def test_tied_it_predicts_by_the_embeddings_rows(embedding):
-    config = load("encoder_decoder", [SIZE, HEAD, *([embedding] if embedding else [])])
-    model: Any = initialise(config.build("model", config["size"]), T5(), 0)
-    assert model.head.weight is model.encoder.embedding.table
-    assert model.head.rows is model.encoder.embedding.rows
-    own = {name for name, _ in model.head.named_parameters()} - {"weight"}
-    assert {name for name in own if not name.startswith("rows")} == {"gates.weight"}
-    tokens = torch.randint(0, V, (2, 9), generator=torch.Generator().manual_seed(0))
-    model.loss(Batch(tokens, tokens, source=tokens)).total.backward()
-    assert all(p.grad is not None and p.grad.isfinite().all() for p in model.parameters())
 
 
 def test_a_cluster_without_targets_costs_nothing_and_keeps_its_gradients():

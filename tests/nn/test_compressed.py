@@ -60,12 +60,12 @@ def projections(piece: Any, x: np.ndarray) -> list[np.ndarray]:
 
 
 @pytest.mark.parametrize("documents", [None, PACKED], ids=["plain", "packed"])
-@pytest.mark.parametrize("sharing", ["none", "headwise", "kv", "layerwise"])
+@pytest.mark.parametrize("sharing", ["none", "headwise", "kv"])
 def test_linformer_is_its_formula(sharing, documents):
     piece = made({"kind": "Linformer", "projected": 7, "sharing": sharing})
     onto_keys, onto_values = array(piece.onto_keys.weight), array(piece.onto_values.weight)
     assert len(onto_keys) == (HEADS if sharing == "none" else 1)
-    assert np.array_equal(onto_keys, onto_values) == (sharing in ("kv", "layerwise"))
+    assert np.array_equal(onto_keys, onto_values) == (sharing == "kv")
 
     def written(x: np.ndarray) -> np.ndarray:
         q, k, v = projections(piece, x)
@@ -112,10 +112,9 @@ def test_layers_that_share_a_projection_have_one():
         return cost(config).parameters
 
     one = 8 * 32
-    counts = {sharing: parameters(sharing) for sharing in ("none", "headwise", "kv", "layerwise")}
+    counts = {sharing: parameters(sharing) for sharing in ("none", "headwise", "kv")}
     assert counts["none"] - counts["headwise"] == 3 * 2 * one
     assert counts["headwise"] - counts["kv"] == 3 * one
-    assert counts["kv"] - counts["layerwise"] == 2 * one
 
 
 def test_a_longer_text_is_refused():

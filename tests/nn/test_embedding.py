@@ -12,8 +12,7 @@ from scaling.batch import IGNORE, Batch
 from scaling.config import load
 from scaling.cost import cost
 from scaling.model.parameters import parameters
-from scaling.model.tuned import blank
-from scaling.training.parametrization import T5, MuP, Standard, initialise
+from scaling.training.parametrization import T5, MuP, initialise
 
 V, W = 61, 32
 SIZE = f"size={{width: {W}, layers: 1, heads: 4, vocabulary: {V}, length: 24}}"
@@ -88,16 +87,6 @@ def test_every_tie(line, tie):
     tokens = ids(2, 6)
     model.loss(Batch(tokens, tokens, source=tokens)).total.backward()
     assert all(p.grad is not None and p.grad.isfinite().all() for p in model.parameters())
-
-
-@pytest.mark.parametrize("line", LINES)
-def test_ties_survive_the_meta_device(line):
-    config = load("encoder_decoder", [SIZE, line])
-    with blank():
-        empty: Any = config.build("model", config["size"])
-    filled: Any = initialise(empty, Standard(), 0)
-    assert filled.head.rows is filled.encoder.embedding.rows is filled.decoder.embedding.rows
-    assert not any(p.is_meta for p in filled.parameters())
 
 
 def test_tables_are_no_part_of_n_without_embeddings_and_projections_are():

@@ -77,12 +77,6 @@ def test_first_come_first_served():
     assert found.position.tolist() == [[0, 1, 2, 4]]
 
 
-def test_a_seat_that_nobody_takes():
-    found = seats(torch.tensor([[[2], [2], [2]]]), experts=3, capacity=2)
-    assert found.seat.tolist() == [[4, 5, 6]]
-    assert found.position.tolist() == [[3, 3, 3, 3, 0, 1]]
-
-
 def test_two_choices_take_two_seats():
     """A position's second choice comes before the first choices of the positions after it."""
     found = seats(torch.tensor([[[0, 1], [1, 0], [1, 0]]]), experts=2, capacity=2)

@@ -352,7 +352,7 @@ def test_a_table_that_is_read_at_both_ends_has_the_lowest_rate_and_mup_is_multip
 
 TUNINGS = {
     "LoRA": "{kind: LoRA, rank: 2, targets: [all], dropout: 0.1}",
-    "Prefix": "{kind: Prefix, length: 2, mlp: 4}",
+    "Prefix": "{kind: Prefix, length: 2}",
     "Prompt": "{kind: Prompt, length: 2}",
     "Adapters": "{kind: Adapters, activation: ReLU, bottleneck: 2}",
     "IA3": "IA3",

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from scaling.errors import ScalingError
 from scaling.nn.context import Context
-from scaling.nn.contract import Mixer, declare
+from scaling.nn.contract import Mixer, declare, drawn
 from scaling.nn.window import depthwise, unfold
 from scaling.schema import PositiveFloat, PositiveInt, Recipe, SmallInt
 from scaling.shape import Shape
@@ -43,7 +43,7 @@ class LightweightConvolution(nn.Module, Mixer):
         super().__init__()
         width = shape.width
         self.hidden, self.gate = nn.Linear(width, width), nn.Linear(width, width)
-        self.taps = nn.Parameter(torch.empty(kernel, width))
+        self.taps = drawn(kernel, width, std=kernel**-0.5)
         self.shift = nn.Parameter(torch.empty(width))
         declare(self, shift="bias")
         self.pointwise = nn.Linear(width, width)
@@ -51,7 +51,6 @@ class LightweightConvolution(nn.Module, Mixer):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        nn.init.normal_(self.taps, std=len(self.taps) ** -0.5)
         nn.init.zeros_(self.shift)
 
     def forward(self, x: Float[Tensor, "b t w"], context: Context) -> Float[Tensor, "b t w"]:
