@@ -140,6 +140,8 @@ def test_flops_equal_kaplans_arithmetic(size):
     forward = 2 * matrices + 4 * layers * n * w
     assert found.flops_forward_per_token == forward
     assert found.flops_train_per_token == 3 * forward
+    # Backward, every product comes again twice, in the slot that it is in forwards.
+    assert found.flops_train_by_slot == {slot: 3 * number for slot, number in found.flops_forward_by_slot.items()}
     assert found.parameters_non_embedding == layers * (12 * w * w + 13 * w) + 2 * w
     assert found.approximations["with_attention_and_last_layer"] == pytest.approx(3 * forward, rel=0.02)
 
