@@ -32,9 +32,8 @@ import torch
 from scipy import stats
 from torch.nn import functional
 
-from scaling.nn.context import Context, Places
-from scaling.nn.mixer.softmax import WAYS, attend
-from scaling.nn.patterns import render
+from scaling.nn.context import Context, Places, render
+from scaling.nn.mixer.attention import WAYS, attend
 from scaling.schema import build
 from scaling.shape import Shape
 from scaling.training.machine import processor

@@ -38,7 +38,6 @@ class Batch:
     source: Tensor | None = None  # [b s]
     source_documents: Tensor | None = None  # [b s]
     source_positions: Tensor | None = None  # [b s]
-    adapters: Tensor | None = None  # [b], which of several tuned states a row uses, where the model holds several
     # [b t 3], the place of a token in the tree of its document: its depth, 0 of what is in none, the number of its node
     # and that behind its last descendant, counted downwards. Node i is above j where first_i <= first_j < last_i.
     tree: Tensor | None = None

@@ -35,11 +35,11 @@ from typing import Annotated, Any, Literal
 from scaling.errors import ScalingError, nearest, under
 
 SLOTS = {
-    "activation": "scaling.nn.activations",
-    "norm": "scaling.nn.norms",
-    "residual": "scaling.nn.residuals",
+    "activation": "scaling.nn.channels",
+    "norm": "scaling.nn.blocks",
+    "residual": "scaling.nn.blocks",
     "pattern": "scaling.nn.patterns",
-    "position": "scaling.nn.positions",
+    "position": "scaling.nn.embeddings",
     "embedding": "scaling.nn.embeddings",
     "mixer": "scaling.nn.mixer",
     "cross": "scaling.nn.mixer",
@@ -47,11 +47,11 @@ SLOTS = {
     "head": "scaling.nn.heads",
     "sentence": "scaling.nn.heads",
     "language": "scaling.nn.heads",
-    "boundary": "scaling.nn.boundary",
+    "boundary": "scaling.nn.heads",
     "block": "scaling.nn.blocks",
     "stack": "scaling.nn.stacks",
-    "halting": "scaling.nn.halting",
-    "memory": "scaling.nn.memory",
+    "halting": "scaling.nn.stacks",
+    "memory": "scaling.nn.stacks",
     "tuning": "scaling.nn.tuning",
     "model": "scaling.model",
     "decode": "scaling.decode.strategy",
@@ -68,7 +68,12 @@ SLOTS = {
     "grid": "scaling.studies.grid",
     "rate": "scaling.studies.rate",
 }
-"""The module whose public classes are the kinds of a slot. It is imported when the slot is first read."""
+"""The module whose public classes are the kinds of a slot: those whose `slot` it is, where a class has one. It is
+imported when the slot is first read.
+"""
+
+ALSO = {"mixer": ("cross",), "cross": ("mixer",), "sentence": ("head",), "language": ("head",)}
+"""The slots whose pieces may stand in a slot too."""
 
 OPTIONAL = ("tuning",)
 """Sections of a config that may be null."""
@@ -195,7 +200,9 @@ def kinds(slot: str) -> dict[str, type]:
     """The public classes of a slot by name, with those that joined by `extend`."""
     if slot not in SLOTS:
         raise ScalingError("there is no such slot", value=slot, key="slot", fix=nearest(slot, SLOTS))
-    return {**_public(SLOTS[slot]), **joined(slot)}
+    own = {slot, *ALSO.get(slot, ())}
+    public = _public(SLOTS[slot]).items()
+    return {**{name: kind for name, kind in public if getattr(kind, "slot", slot) in own}, **joined(slot)}
 
 
 def joined(slot: str) -> dict[str, Any]:

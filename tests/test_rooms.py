@@ -83,7 +83,7 @@ def test_the_import_floor(path):
         elif rest and rest[0] != room:
             assert ROOMS.index(rest[0]) < ROOMS.index(room), f"{path}: {room} stands before {rest[0]}"
         elif room == "nn" and inner and inner[0] in SLOTS_OF_NN and rest[1] != inner[0]:
-            sibling = rest[1] in SLOTS_OF_NN - {"patterns"} and (inner[0], rest[1]) != ("boundary", "heads")
+            sibling = rest[1] in SLOTS_OF_NN - {"patterns"}
             assert not sibling, f"{path}: a piece of {rest[1]} arrives as a built argument"
 
 

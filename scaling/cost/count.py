@@ -11,28 +11,25 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, fields, replace
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import torch
-from torch import Tensor
 
 from scaling.batch import Batch
 from scaling.config import Config
 from scaling.cost.flops import counted
 from scaling.errors import ScalingError
-from scaling.model.families import EncoderDecoder
 from scaling.model.family import Family, Tower
 from scaling.model.parameters import parameters
 from scaling.model.tuned import blank, tune
+from scaling.model.two_towers import EncoderDecoder
 from scaling.nn.context import Context
-from scaling.nn.mixer.softmax import Setting, choose
+from scaling.nn.mixer.attention import Setting, choose
 from scaling.schema import check
 from scaling.shape import SIZES, Shape
 
-DEEP = 128  # layers above which a model is counted from shallower ones
-PERIOD = 12  # layers after which a stack repeats itself, where it does: those of stages and of shared blocks do too
 MIXERS = ("mixer", "cross")
 SLOTS = ("embedding", "position", "mixer", "cross", "channel", "norm", "stack", "head", "tuning")
 
@@ -167,8 +164,7 @@ def cost(config: Config, rows: int = 1, trained: Collection[str] | None = None) 
     line = [config["model"], config["size"], config.tree.get("tuning"), _checkpointing(config), rows, names]
     key = json.dumps(line, sort_keys=True)
     if key not in _counted:
-        shallow = _of_shallow(config, rows) if trained is None else None
-        _counted[key] = shallow or _whole(config, rows, trained)
+        _counted[key] = _whole(config, rows, trained)
     return _counted[key]
 
 
@@ -200,30 +196,6 @@ def _whole(config: Config, rows: int = 1, trained: Collection[str] | None = None
         return count(model, windows(model, rows), _checkpointing(config))
 
 
-def _of_shallow(config: Config, rows: int = 1) -> Cost | None:
-    """The cost of a deep model from three shallow ones, where each `PERIOD` of layers costs what the last one did; None
-    where the model is not deep, or specifies its layers one by one.
-    """
-    size = config["size"]
-    layers = size.get("layers")
-    own = {"encoder", "decoder"} & size.keys() or "layers" in (size.get("times") or {})
-    if own or config["model"].get("blocks") or not isinstance(layers, int) or layers <= DEEP:
-        return None
-    least = 2 * PERIOD + layers % PERIOD
-    try:
-        costs = [_whole(_with_layers(config, least + turn * PERIOD), rows) for turn in range(3)]
-    except ScalingError:  # a stack of so many layers that says their order
-        return None
-    first, second, third = costs
-    if third != _along(first, second, 2):
-        return None
-    return _along(first, second, (layers - least) // PERIOD)
-
-
-def _with_layers(config: Config, layers: int) -> Config:
-    return replace(config, tree={**config.tree, "size": {**config["size"], "layers": layers}})
-
-
 def by_length(config: Config, lengths: Sequence[int]) -> dict[int, Cost]:
     """The cost of a config's model on windows of each length."""
     costs = {}
@@ -238,25 +210,6 @@ def by_length(config: Config, lengths: Sequence[int]) -> dict[int, Cost]:
     return costs
 
 
-def _along(first: Cost, second: Cost, turns: int) -> Cost:
-    """Every figure of the first cost, and so many times what the second one has more."""
-
-    def figure(one: Any, other: Any) -> Any:
-        if isinstance(one, Mapping):
-            return Counter({key: figure(one[key], other[key]) for key in other})
-        if one is None:
-            return None
-        return one + turns * (other - one)
-
-    figures = {
-        name: figure(getattr(first, name), getattr(second, name))
-        for name in (field.name for field in fields(Cost))
-        if name not in ("shape", "attention_by")
-    }
-    shape = replace(first.shape, layers=figure(first.shape.layers, second.shape.layers))
-    return Cost(**figures, attention_by=first.attention_by, shape=shape)
-
-
 def count(model: Family, batch: Batch, checkpointing: Literal["none", "blocks"] = "none") -> Cost:
     """The cost of a model on one batch, on whatever device both are; `tokens` and FLOPs are the batch's."""
     by_slot: Counter[str] = Counter()
@@ -269,13 +222,14 @@ def count(model: Family, batch: Batch, checkpointing: Literal["none", "blocks"] 
         run = counted(model, lambda: model.losses(batch))
     forward, between = run.by_slot, run.between_tokens
     model.checkpoint("none")
-    train, kept = _trained(model, batch)
-    memory = kept.bytes
+    blocks = [block for tower in _towers(model) for block in tower.stack.blocks]
+    plain = counted(model, lambda: model.loss(batch).total.backward(), blocks)
+    train, memory = plain.by_slot, plain.bytes
     if checkpointing != "none":
         model.checkpoint(checkpointing)
-        recomputing, without = _trained(model, batch)
-        again = sum(recomputing.values()) - sum(train.values())
-        memory = without.bytes + kept.most  # while the backward pass is in a block, all that it made is there
+        without = counted(model, lambda: model.loss(batch).total.backward())
+        again = sum(without.by_slot.values()) - sum(train.values())
+        memory = without.bytes + plain.most  # while the backward pass is in a block, all that it made is there
     tokens = batch.tokens.numel() + (0 if batch.source is None else batch.source.numel())
     return Cost(
         parameters=sum(by_slot.values()),
@@ -327,48 +281,3 @@ def windows(model: Family, rows: int) -> Batch:
 
 def _towers(model: Family) -> list[Tower]:
     return [child for child in model.children() if isinstance(child, Tower)]
-
-
-def _trained(model: Family, batch: Batch) -> tuple[Counter[str], _Kept]:
-    """The FLOPs of a forward and backward pass by slot, and what it keeps."""
-    kept = _Kept(model)
-    with kept.hooks():
-        train = counted(model, lambda: model.loss(batch).total.backward())
-    return train.by_slot, kept
-
-
-class _Kept:
-    """Bytes of the distinct tensors that autograd keeps for the backward pass, parameters apart; `most` is what one
-    block keeps of these.
-    """
-
-    def __init__(self, model: Family):
-        self.storages = {parameter.untyped_storage()._cdata for parameter in model.parameters()}
-        self.tensors: list[Tensor] = []
-        self.bytes = self.most = 0
-        self.blocks = [block for tower in _towers(model) for block in tower.stack.blocks]
-
-    @contextmanager
-    def hooks(self) -> Iterator[None]:
-        begun: list[int] = []
-
-        def enter(*_: object) -> None:
-            begun.append(self.bytes)
-
-        def leave(*_: object) -> None:
-            self.most = max(self.most, self.bytes - begun.pop())
-
-        with ExitStack() as stack:
-            for block in self.blocks:
-                stack.callback(block.register_forward_pre_hook(enter).remove)
-                stack.callback(block.register_forward_hook(leave).remove)
-            stack.enter_context(torch.autograd.graph.saved_tensors_hooks(self._pack, lambda tensor: tensor))
-            yield
-
-    def _pack(self, tensor: Tensor) -> Tensor:
-        storage = tensor.untyped_storage()
-        if storage._cdata not in self.storages:
-            self.storages.add(storage._cdata)
-            self.tensors.append(tensor)  # a freed storage's address could come again
-            self.bytes += storage.nbytes()
-        return tensor

@@ -1,16 +1,18 @@
-"""FLOPs by slot, counted as a model runs, with the formulas of `torch.utils.flop_counter`."""
+"""FLOPs by slot, counted as a model runs, with the formulas of `torch.utils.flop_counter`; and what it keeps for the
+backward pass.
+"""
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Iterable
 from contextlib import ExitStack
 from functools import partial
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.graph import saved_tensors_hooks
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
@@ -25,14 +27,17 @@ def flops(model: nn.Module, run: Callable[[], object]) -> Counter[str]:
     return counted(model, run).by_slot
 
 
-def counted(model: nn.Module, run: Callable[[], object]) -> Flops:
-    """The FLOPs of `run`."""
-    counter = Flops()
-    with ExitStack() as hooks, counter:
+def counted(model: nn.Module, run: Callable[[], object], blocks: Iterable[nn.Module] = ()) -> Flops:
+    """The FLOPs of `run`, and the bytes that autograd keeps, those that one of `blocks` keeps among them."""
+    counter = Flops(model.parameters())
+    with ExitStack() as hooks, saved_tensors_hooks(counter.pack, counter.unpack), counter:
         for part in parts(model):
             if part.begins:
                 hooks.callback(part.module.register_forward_pre_hook(partial(counter.enter, part.slot)).remove)
                 hooks.callback(part.module.register_forward_hook(counter.leave, always_call=True).remove)
+        for block in blocks:
+            hooks.callback(block.register_forward_pre_hook(counter.enter_block).remove)
+            hooks.callback(block.register_forward_hook(counter.leave_block).remove)
         run()
     return counter
 
@@ -50,52 +55,61 @@ class Watch(TorchDispatchMode):
         """An operation that ran, with what it was given and what it made."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
-        operation = func._overloadpacket
+        kwargs, operation = kwargs or {}, func.overloadpacket
         if operation in self.operations:
             output = _run(func, args, kwargs)
             self.record(operation, args, kwargs, output)
             return output
-        if func.has_kernel_for_dispatch_key(torch._C.DispatchKey.CompositeImplicitAutograd):
-            with self:  # what is made of other operations is counted as those
-                return func.decompose(*args, **kwargs)
-        return _run(func, args, kwargs)
+        with self:  # what is made of other operations is counted as those
+            output = func.decompose(*args, **kwargs)
+        return _run(func, args, kwargs) if output is NotImplemented else output
 
 
 class Flops(Watch):
     """Counts the FLOPs of what runs under it by slot, with the formulas of `torch.utils.flop_counter`.
 
     That module's own mode follows every module and imports torch's compiler, one second for each; this one asks only
-    which slot is running. Backward nodes are numbered in the order in which forward made them, so a node belongs to
-    the slot whose forward was running when its number was given.
+    which slot is running. In the backward pass that is the slot which kept the tensor that was asked for last: each
+    product asks for one.
+
+    `bytes` are of the distinct tensors that autograd keeps, parameters apart; `most` are what one block keeps of these.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, parameters: Iterable[Tensor]) -> None:
         super().__init__()
         self.by_slot: Counter[str] = Counter()
         self.between_tokens: Counter[str] = Counter()  # of these, what is not a matrix for each token
-        self.slots = ["head"]
-        self.numbers, self.owners = [0], ["head"]  # from this node's number on, that slot
+        self.slots, self.behind = ["head"], "head"  # those that are running; that of the backward pass
+        self.storages = {parameter.untyped_storage() for parameter in parameters}
+        self.bytes = self.most = 0
+        self.begun: list[int] = []
 
     def enter(self, slot: str, *_: object) -> None:
-        self._turn([*self.slots, slot])
+        self.slots.append(slot)
 
     def leave(self, *_: object) -> None:
-        self._turn(self.slots[:-1])
+        self.slots.pop()
 
-    def _turn(self, slots: list[str]) -> None:
-        self.slots = slots
-        self.numbers.append(torch.autograd._get_sequence_nr())
-        self.owners.append(slots[-1])
+    def enter_block(self, *_: object) -> None:
+        self.begun.append(self.bytes)
 
-    def _slot(self) -> str:
-        node = torch._C._current_autograd_node()
-        if node is None or len(self.slots) > 1:  # a block that is run again has slots inside the backward pass too
-            return self.slots[-1]
-        return self.owners[bisect_right(self.numbers, node._sequence_nr()) - 1]
+    def leave_block(self, *_: object) -> None:
+        self.most = max(self.most, self.bytes - self.begun.pop())
+
+    def pack(self, tensor: Tensor) -> tuple[str, Tensor]:
+        storage = tensor.untyped_storage()
+        if storage not in self.storages:
+            self.storages.add(storage)
+            self.bytes += storage.nbytes()
+        return self.slots[-1], tensor
+
+    def unpack(self, packed: tuple[str, Tensor]) -> Tensor:
+        self.behind, tensor = packed
+        return tensor
 
     def record(self, operation: Any, args: Any, kwargs: Any, output: Any) -> None:
-        slot, number = self._slot(), flop_registry[operation](*args, **kwargs, out_val=output)
+        slot = self.slots[-1] if len(self.slots) > 1 else self.behind
+        number = flop_registry[operation](*args, **kwargs, out_val=output)
         self.by_slot[slot] += number
         if operation not in OF_EACH_TOKEN:
             self.between_tokens[slot] += number

@@ -15,7 +15,7 @@ from scaling.errors import ScalingError
 from scaling.inside.heads import stream, towers
 from scaling.model.family import Family, counted
 from scaling.model.watch import INPUT, Change
-from scaling.nn.contract import Block, Mixer, conforms, role
+from scaling.nn.contract import Block, Mixer, role
 
 
 @dataclass(frozen=True)
@@ -98,11 +98,11 @@ def _parts(model: Family) -> Iterator[tuple[str, int | None, dict[str, Change]]]
     """The name of each block, then of each head's mixer with the head's number, and the change that leaves it out."""
     modules = dict(model.named_modules())
     for name, block in modules.items():
-        if conforms(block, Block):
+        if isinstance(block, Block):
             yield name, None, _without_block(name)
     for name, mixer in modules.items():
         outputs = [child for child, module in mixer.named_children() if _is_output(module)]
-        if conforms(mixer, Mixer) and mixer.heads and outputs:
+        if isinstance(mixer, Mixer) and mixer.heads and outputs:
             for head in range(mixer.heads):
                 yield name, head, {f"{name}.{outputs[0]}{INPUT}": _without_head(head, mixer.heads)}
 

@@ -16,7 +16,7 @@ from scaling.errors import ScalingError
 from scaling.model.family import Family, Tower
 from scaling.model.watch import INPUT
 from scaling.nn.context import Context, Notes
-from scaling.nn.contract import Block, Mixer, conforms
+from scaling.nn.contract import Block, Mixer
 
 
 def stream(model: Family, batch: Batch, tower: TowerName | None = None) -> list[Tensor]:
@@ -32,7 +32,7 @@ def stream(model: Family, batch: Batch, tower: TowerName | None = None) -> list[
         return x
 
     inside = every[tower].stack
-    names = [f"{tower}.stack.{name}" for name, module in inside.named_modules() if conforms(module, Block)]  # type: ignore[attr-defined]
+    names = [f"{tower}.stack.{name}" for name, module in inside.named_modules() if isinstance(module, Block)]  # type: ignore[attr-defined]
     with model.watch(change=dict.fromkeys([f"{tower}.stack{INPUT}", *names], keep)):
         model(batch)
     return kept
@@ -119,7 +119,7 @@ def _looking(name: TowerName, tower: Tower, seen: list[Map]) -> Iterator[None]:
     with ExitStack() as hooks:
         hooks.callback(setattr, tower, "weights", tower.weights)
         tower.weights = show
-        for path in [path for path, module in tower.named_modules() if conforms(module, Mixer)]:
+        for path in [path for path, module in tower.named_modules() if isinstance(module, Mixer)]:
             mixer = tower.get_submodule(path)
             before = mixer.register_forward_pre_hook(
                 lambda module, given, path=path: enter(f"{name}.{path}", module, given)

@@ -23,8 +23,7 @@ from scaling.interop import huggingface, weights
 from scaling.interop.huggingface import Described
 from scaling.interop.template import Format, Name, join, pairs, split
 from scaling.model.tuned import blank, build_model
-from scaling.nn.added import maps
-from scaling.nn.tuning import LoRA
+from scaling.nn.tuning import LoRA, maps
 from scaling.schema import BelowOne, PositiveFloat, build, check
 
 CONFIG, FILE = "adapter_config.json", "adapter_model.safetensors"

@@ -8,7 +8,6 @@ from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, Int
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
@@ -17,13 +16,13 @@ from scaling.kernel.compiled import call, dense, fitting, in_rows, library
 Phi = Literal["gelu", "silu"]
 
 
-def activate(phi: Phi, x: Float[Tensor, "*s"]) -> Float[Tensor, "*s"]:
+def activate(phi: Phi, x: Tensor) -> Tensor:
     if torch.is_grad_enabled() and x.requires_grad:
         return _Activation.apply(phi, x)
     return _values(phi, x.contiguous(), None)
 
 
-def gated(phi: Phi, gate: Float[Tensor, "*s"], x: Float[Tensor, "*s"]) -> Float[Tensor, "*s"]:
+def gated(phi: Phi, gate: Tensor, x: Tensor) -> Tensor:
     if gate.shape != x.shape:
         gate, x = torch.broadcast_tensors(gate, x)
     return _Gated.apply(phi, gate, x)
@@ -73,11 +72,11 @@ class _Gated(torch.autograd.Function):
         return None, at_gate, at_x
 
 
-def layer_norm(x: Float[Tensor, "*b w"], gain: Tensor | None, bias: Tensor | None, eps: float) -> Float[Tensor, "*b w"]:
+def layer_norm(x: Tensor, gain: Tensor | None, bias: Tensor | None, eps: float) -> Tensor:
     return _Norm.apply("layer_norm", x, gain, bias, eps)
 
 
-def rms_norm(x: Float[Tensor, "*b w"], gain: Tensor | None, eps: float) -> Float[Tensor, "*b w"]:
+def rms_norm(x: Tensor, gain: Tensor | None, eps: float) -> Tensor:
     return _Norm.apply("rms_norm", x, gain, None, eps)
 
 
@@ -126,9 +125,7 @@ def _plain_backward(
     return [None if leaf is None else next(gradients) for leaf in leaves]
 
 
-def rotated(
-    x: Float[Tensor, "b t h d"], cosine: Float[Tensor, "#b t half"], sine: Float[Tensor, "#b t half"]
-) -> Float[Tensor, "b t h d"]:
+def rotated(x: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
     """(x_i c_i − x_{i+half} s_i, x_{i+half} c_i + x_i s_i), and what is beyond 2 half as it was; heads lie first."""
     return _Rotated.apply(x, cosine, sine)
 
@@ -160,9 +157,7 @@ def _turn(x: Tensor, y: Tensor, cosine: Tensor, sine: Tensor, way: float) -> Ten
     return y
 
 
-def depthwise(
-    x: Float[Tensor, "b s w"], taps: Float[Tensor, "*bt k w"], seen: Float[Tensor, "#b t k"] | None
-) -> Float[Tensor, "b t w"]:
+def depthwise(x: Tensor, taps: Tensor, seen: Tensor | None) -> Tensor:
     """y_t = Σ_j taps_j ⊙ x_{t+j}, of the neighbours that are seen; s is t and the k − 1 tokens around."""
     if taps.ndim > 2:
         taps = taps.expand(len(x), x.shape[1] - taps.shape[-2] + 1, -1, -1)
@@ -194,15 +189,8 @@ class _Depthwise(torch.autograd.Function):
         return dx, dtaps, None
 
 
-def softmax(
-    logits: Float[Tensor, "bh t s"],
-    added: Float[Tensor, "#b #h #t s"] | None,
-    *,
-    heads: int,
-    scale: float,
-    causal: bool,
-) -> Float[Tensor, "bh t s"]:
-    """softmax(scale logits + added), in the logits' own memory if they have no gaps; `added` learns nothing.
+def softmax(logits: Tensor, added: Tensor | None, *, heads: int, scale: float, causal: bool) -> Tensor:
+    """softmax(scale logits + added) of logits [b·h t s], in their own memory if they have no gaps; `added` learns not.
 
     Where it is `causal` t is s and each query sees the keys up to its own, which is half the work. The logits may not
     be a view: autograd copies the gradient of one that was changed in place three times.
@@ -238,13 +226,7 @@ class _Softmax(torch.autograd.Function):
         return below, None, None, None, None
 
 
-def cross_entropy(
-    logits: Float[Tensor, "n v"],
-    targets: Int[Tensor, " n"],
-    losses: Float[Tensor, " n"],
-    gradient: Float[Tensor, "n v"] | None,
-    smoothing: float,
-) -> None:
+def cross_entropy(logits: Tensor, targets: Tensor, losses: Tensor, gradient: Tensor | None, smoothing: float) -> None:
     """Write each row's loss, and where it is asked for its gradient; an ignored row's are zeros.
 
     The loss of a target beyond the classes is no number.
@@ -269,16 +251,9 @@ def attention_pays() -> bool:
     return kernels is not None and bool(kernels.attention_pays())
 
 
-def attention(
-    q: Float[Tensor, "b t h d"],
-    k: Float[Tensor, "b s g d"],
-    v: Float[Tensor, "b s g e"],
-    added: Float[Tensor, "#b #h #t s"] | None,
-    *,
-    scale: float,
-    causal: bool,
-) -> Float[Tensor, "b t h e"]:
-    """softmax(scale q kᵀ + added) v in float32; heads fewer than queries' are shared by groups, and `added` may learn.
+def attention(q: Tensor, k: Tensor, v: Tensor, added: Tensor | None, *, scale: float, causal: bool) -> Tensor:
+    """softmax(scale q kᵀ + added) v in float32, of q [b t h d], k [b s g d] and v [b s g e]. Heads fewer than queries'
+    are shared by groups, and `added` may learn.
 
     Where it is `causal` t is s and each query sees the keys up to its own, which is half the work.
     """

@@ -57,26 +57,28 @@ def rms_norm(x: Float[Tensor, "*b w"], gain: Tensor | None, eps: float) -> Float
 def rotated(
     q: Float[Tensor, "b t h d"],
     k: Float[Tensor, "b s g d"],
-    q_angle: Float[Tensor, "#b t half"],
-    k_angle: Float[Tensor, "#b s half"],
+    q_turn: tuple[Float[Tensor, "#b t half"], Float[Tensor, "#b t half"]],
+    k_turn: tuple[Float[Tensor, "#b s half"], Float[Tensor, "#b s half"]],
 ) -> tuple[Tensor, Tensor]:
-    """Each pair (x_i, x_{i+half}) of q and k turned by its token's angle; what is beyond 2 half stays as it is."""
-    alike = k_angle is q_angle
+    """Each pair (x_i, x_{i+half}) of q and k turned by its token's angle, of which the cosine and the sine are given;
+    what is beyond 2 half stays as it is.
+    """
+    alike = k_turn is q_turn
     if serves(q, k):
-        own = q_angle.cos().float(), q_angle.sin().float()
-        other = own if alike else (k_angle.cos().float(), k_angle.sin().float())
+        own = [part.float() for part in q_turn]
+        other = own if alike else [part.float() for part in k_turn]
         return functions.rotated(q, *own), functions.rotated(k, *other)
-    turn = _turn(q_angle, q)
-    return _turned(q, *turn), _turned(k, *(turn if alike else _turn(k_angle, k)))
+    turn = _turn(*q_turn, q)
+    return _turned(q, *turn), _turned(k, *(turn if alike else _turn(*k_turn, k)))
 
 
-def _turn(angle: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+def _turn(cos: Tensor, sin: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
     """Cosine and sine of every angle, each written twice, the first sine negated: [b t h 2 half].
 
     They are written out for x's heads where all its rows are at the same positions: products then run along tokens.
     """
-    cos, sin = angle.cos()[:, :, None].to(x.dtype), angle.sin()[:, :, None].to(x.dtype)
-    heads = x.shape[2] if len(angle) == 1 else 1
+    heads = x.shape[2] if len(cos) == 1 else 1
+    cos, sin = cos[:, :, None].to(x.dtype), sin[:, :, None].to(x.dtype)
     return torch.cat([cos, cos], -1).repeat(1, 1, heads, 1), torch.cat([-sin, sin], -1).repeat(1, 1, heads, 1)
 
 

@@ -1,13 +1,13 @@
-"""What the three families have in common: towers, and a loss over a batch.
+"""The families of one tower, an encoder and a decoder; and what all families have: towers, and a loss over a batch.
 
-A tower is an embedding under a stack, with the positions and the mask that they share; each family has one or two.
+A tower is an embedding under a stack, with the positions and the mask that they share.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal
 
@@ -20,10 +20,8 @@ from scaling.errors import ScalingError, nearest
 from scaling.model.assembly import Blocks, built
 from scaling.model.prompted import prompted
 from scaling.model.watch import Change, watch
-from scaling.nn.added import choosing
-from scaling.nn.context import Cache, Context, Mask, Places
-from scaling.nn.contract import Embedding, Head, Piece, Shared, Stack, TiedHead, conforms
-from scaling.nn.patterns import render
+from scaling.nn.context import Cache, Context, Mask, Places, render
+from scaling.nn.contract import Embedding, Head, Mixer, Stack
 from scaling.schema import Checked, Recipe
 from scaling.shape import Shape
 
@@ -68,7 +66,6 @@ class Tower(nn.Module):
             "stack", stack, shape, assembled, lambda: built("position", position, within, self.pattern)
         )
         assembled.check()
-        _share_parameters(self)
         _check_sizes(self)
         self.prompt: Any = None  # of prompt tuning
         self.weights: Callable[[Tensor], None] | None = None  # is shown every attention's weights
@@ -122,18 +119,10 @@ class Tower(nn.Module):
 
 def _check_sizes(tower: Tower) -> None:
     """Refuse a size of heads or of hidden layers in a tower that has none. A piece without a contract may have both."""
-    pieces = [piece for piece in tower.modules() if conforms(piece, Piece)]
-    heads = any(piece.slot in ("mixer", "cross") and getattr(piece, "heads", 1) for piece in pieces)
-    hidden = any(piece.slot == "channel" and getattr(piece, "has_hidden", True) for piece in pieces)
+    pieces = [(getattr(piece, "slot", None), piece) for piece in tower.modules()]
+    heads = any(slot in ("mixer", "cross") and getattr(piece, "heads", 1) for slot, piece in pieces)
+    hidden = any(slot == "channel" and getattr(piece, "has_hidden", True) for slot, piece in pieces)
     tower.shape.check_use(heads=heads, hidden=hidden)
-
-
-def _share_parameters(tower: nn.Module) -> None:
-    """Let the pieces that have something in common with others of their kind take that of the first."""
-    first: dict[type, Shared] = {}
-    for piece in tower.modules():
-        if conforms(piece, Shared):
-            piece.share_parameters(first.setdefault(type(piece), piece))
 
 
 def _memory_mask(documents: Tensor | None, memory_documents: Tensor | None) -> Mask:
@@ -180,11 +169,11 @@ class Family(nn.Module, ABC):
         return self(batch, cache)
 
     def logits(self, batch: Batch, cache: Cache | None = None) -> Tensor:
-        return self.head(vectors(self.head, self(batch, cache), batch))
+        return predict(self.head, self(batch, cache), batch)
 
     def losses(self, batch: Batch) -> Tensor:
         """The loss of each target, 0 where it is ignored: what evaluation averages as it needs."""
-        return self.head.loss(vectors(self.head, self(batch), batch), targets_of(self.head, batch))
+        return losses_of(self.head, self(batch), batch)
 
     def labels_like(self, tokens: Tensor) -> Tensor:
         """Labels of the shape that the model learns from, for rows of such tokens."""
@@ -208,10 +197,6 @@ class Family(nn.Module, ABC):
             if isinstance(tower, Tower):
                 tower.checkpointing = what == "blocks"
 
-    def chosen(self, batch: Batch) -> AbstractContextManager[None]:
-        """Within it each row uses the tuned state that the batch chooses for it."""
-        return nullcontext() if batch.adapters is None else choosing(self, batch.adapters)
-
     def watch(
         self, *patterns: str, change: Mapping[str, Change] | None = None
     ) -> AbstractContextManager[dict[str, list[Tensor]]]:
@@ -231,15 +216,32 @@ def vectors(head: Head, output: Output, batch: Batch) -> Tensor:
     """What a head is given of a pass: a vector for each token, or for each of `batch.reads`, the first token's where
     that is None; 0 where nothing is read.
     """
-    hidden = output.hidden
+    if head.reads != "text":
+        return output.hidden
+    if batch.reads is None:
+        return output.hidden[:, :1]
+    read = output.hidden.gather(1, batch.reads.clamp(min=0)[..., None].expand(-1, -1, output.hidden.shape[-1]))
+    return read.masked_fill((batch.reads < 0)[..., None], 0)
+
+
+def absent(head: Head, output: Output, batch: Batch) -> dict[str, Any]:
+    """The keyword of a head that gives no chance where nothing is read, or where a token is padding."""
+    if not head.takes_absent:
+        return {}
     if head.reads == "text":
-        if batch.reads is None:
-            return hidden[:, :1]
-        read = hidden.gather(1, batch.reads.clamp(min=0)[..., None].expand(-1, -1, hidden.shape[-1]))
-        return read.masked_fill((batch.reads < 0)[..., None], 0)
-    if head.omits_padding and output.documents is not None:
-        return hidden.masked_fill((output.documents == 0)[..., None], 0)
-    return hidden
+        return {} if batch.reads is None else {"absent": batch.reads < 0}
+    return {} if output.documents is None else {"absent": output.documents == 0}
+
+
+def predict(head: Head, output: Output, batch: Batch) -> Tensor:
+    """What a head makes of a pass."""
+    return head(vectors(head, output, batch), **absent(head, output, batch))
+
+
+def losses_of(head: Head, output: Output, batch: Batch, smoothing: float = 0.0) -> Tensor:
+    """The loss of each of a head's targets."""
+    given = vectors(head, output, batch)
+    return head.loss(given, targets_of(head, batch), smoothing, **absent(head, output, batch))
 
 
 def targets_of(head: Head, batch: Batch) -> Tensor:
@@ -258,10 +260,9 @@ def targets_of(head: Head, batch: Batch) -> Tensor:
 
 def mean_loss(head: Head, output: Output, batch: Batch, smoothing: float, weights: Tensor | None = None) -> Tensor:
     """The head's loss, averaged over the targets that count; those of row i count `weights[i]` times."""
-    losses = head.loss(vectors(head, output, batch), targets_of(head, batch), smoothing)
-    if weights is not None:
-        losses = losses * weights[:, None]
-    return losses.sum() / counted(head, batch).clamp(min=1)
+    each = losses_of(head, output, batch, smoothing)
+    each = each if weights is None else each * weights[:, None]
+    return each.sum() / counted(head, batch).clamp(min=1)
 
 
 def counted(head: Head, batch: Batch) -> Tensor:
@@ -269,7 +270,7 @@ def counted(head: Head, batch: Batch) -> Tensor:
     return (targets_of(head, batch) != IGNORE).sum()
 
 
-def share_tables(tables: Mapping[str, Tower], heads: Mapping[str, Head], names: Sequence[str]) -> None:
+def share_tables(tables: Mapping[str, Tower], heads: Mapping[str, Any], names: Sequence[str]) -> None:
     """Make the named parts share the vectors of one embedding, that of the first tower among them: the other towers
     read them, the heads predict by them.
     """
@@ -289,9 +290,132 @@ def share_tables(tables: Mapping[str, Tower], heads: Mapping[str, Head], names: 
         tower.embedding.tie(first)
     for name, head in heads.items():
         if name in names:
-            if not isinstance(head, TiedHead):
+            if not hasattr(head, "tie"):
                 kind = type(head).__name__
                 raise ScalingError(
                     f"the head {kind} has no table to tie", key="tie", value=names, fix=f"leave out {name}"
                 )
             head.tie(first)
+
+
+class OneTower(Family):
+    """A tower, which has the family's name, under a head."""
+
+    def __init__(
+        self,
+        size: Mapping[str, Any],
+        further: Mapping[str, Recipe | None] = {},
+        *,
+        embedding: Recipe,
+        position: Recipe,
+        pattern: Recipe,
+        block: Checked,
+        stack: Recipe,
+        head: Recipe,
+        tie: list[str],
+        blocks: Mapping[str, Any] = {},
+    ):
+        """`further` has the recipes of further heads by name."""
+        super().__init__()
+        shape = Shape.of(size)
+        lines: dict[str, Any] = {"embedding": embedding, "position": position, "pattern": pattern, "stack": stack}
+        tower = Tower(shape, **lines, block=block, blocks=blocks)
+        setattr(self, self.family, tower)
+        check_reads(tower, "block.branches", "leave out cross, or take model.kind=EncoderDecoder")
+        self.head = built("head", head, self.head_shape(shape, head))
+        for name, line in further.items():
+            setattr(self, name, built(name, line, shape) if line else None)
+        heads = {name: getattr(self, name, None) for name in ("head", "language")}
+        share_tables({self.family: tower}, {name: own for name, own in heads.items() if own is not None}, tie)
+
+    def head_shape(self, shape: Shape, head: Any) -> Shape:
+        """The shape of what the head of this recipe reads."""
+        return shape
+
+    def forward(self, batch: Batch, cache: Cache | None = None) -> Output:
+        return self.get_submodule(self.family)(
+            batch.tokens,
+            positions=batch.positions,
+            documents=batch.documents,
+            prefix=batch.prefix,
+            segments=batch.segments,
+            tree=batch.tree if self.family == "encoder" else None,
+            cache=cache,
+        )
+
+
+def check_reads(tower: Tower, key: str, fix: str) -> None:
+    """Refuse cross-attention in a tower that has no encoder to read."""
+    if any(isinstance(piece, Mixer) and piece.reads_memory for piece in tower.modules()):
+        what = "cross-attention reads an encoder, and here is none to read"
+        raise ScalingError(what, key=key, value="cross", fix=fix)
+
+
+def check_writes(tower: Tower) -> None:
+    """Refuse a stack that lets tokens see what comes after them, where the tower is to predict that."""
+    if tower.stack.looks_ahead:
+        kind = type(tower.stack).__name__
+        what = f"{kind} pools tokens with those that come after, which a decoder is to predict"
+        raise ScalingError(what, key="stack.kind", value=kind, fix="take Sequential here; an encoder may pool")
+
+
+class Encoder(OneTower):
+    """A bidirectional stack with a head: masked language models and classifiers. (Devlin et al. 2018, BERT)
+
+    `sentence` is a second head, over the whole sequence (next sentence), whose loss is added where a batch has labels;
+    `boundary` is a third, which predicts a hidden span from the tokens next to it (SpanBERT).
+    `tie: [encoder, head]` lets the head predict by the embedding's table. `blocks` names those that differ, and how.
+    """
+
+    family = "encoder"
+    encoder: Tower
+    sentence: Head | None
+    boundary: Any
+
+    def __init__(
+        self, size: Mapping[str, Any], *, sentence: Recipe | None = None, boundary: Recipe | None = None, **common: Any
+    ):
+        super().__init__(size, {"sentence": sentence, "boundary": boundary}, **common)
+        if self.encoder.stack.shortens and self.head.reads != "text":
+            raise ScalingError(
+                f"the head {type(self.head).__name__} reads a vector for every token, and the stack makes fewer",
+                key="stack.kind",
+                value=type(self.encoder.stack).__name__,
+                fix="take UpsampledFunnel, or a head that reads the whole text, as Sequence",
+            )
+        if self.boundary is not None and "head" in common["tie"]:
+            self.boundary.tie(self.encoder.embedding)
+
+    def decode(self, batch: Batch, memory: Output | None, cache: Cache | None = None) -> Output:
+        raise ScalingError(
+            "an encoder sees what comes after and cannot write",
+            key="model.kind",
+            value="Encoder",
+            fix="take a Decoder or an EncoderDecoder",
+        )
+
+    def further(self, batch: Batch) -> dict[str, tuple[Head, Tensor | None]]:
+        sentence = None if batch.labels is None else self.sentence
+        heads = {"sentence": sentence, "boundary": self.boundary}
+        return {name: (head, None) for name, head in heads.items() if head is not None}
+
+
+class Decoder(OneTower):
+    """A language model: embedding, a causal or prefix stack, a head. (Radford et al. 2018, GPT; Raffel et al. 2019,
+    prefix LM)
+
+    `language` is a second head, of every next token, whose loss is added with the objective's weight while the first
+    learns a task (Radford et al. 2018, equation 5). `tie: [decoder, head]` lets the head predict by the embedding's
+    table, `[decoder, language]` the second. `blocks` names those that differ, and how.
+    """
+
+    family = "decoder"
+    decoder: Tower
+    language: Head | None
+
+    def __init__(self, size: Mapping[str, Any], *, language: Recipe | None = None, **common: Any):
+        super().__init__(size, {"language": language}, **common)
+        check_writes(self.decoder)
+
+    def further(self, batch: Batch) -> dict[str, tuple[Head, Tensor | None]]:
+        return {} if self.language is None else {"language": (self.language, batch.language)}

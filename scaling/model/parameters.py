@@ -9,7 +9,7 @@ from typing import NamedTuple
 from torch import Tensor, nn
 
 from scaling.model.family import Family, Tower
-from scaling.nn.contract import Piece, Residual, Role, conforms, role
+from scaling.nn.contract import CONSTANT, Residual, Role, role
 
 # A piece and all within it are counted under its slot. Within these, pieces are counted under slots of their own.
 OPEN = ("embedding", "stack")
@@ -53,12 +53,12 @@ class ParameterSpec:
     @property
     def is_inner_matrix(self) -> bool:
         """Whether it is a matrix that neither looks up nor predicts."""
-        return self.role != "gain" and not self.looks_up and not self.predicts
+        return self.role not in CONSTANT and not self.looks_up and not self.predicts
 
     @property
     def fan_in(self) -> int:
         """The width that a row of the matrix reads; a table's row is read as it is."""
-        return 1 if self.looks_up or self.role == "gain" else self.shape[-1]
+        return 1 if self.looks_up or self.role in CONSTANT else self.shape[-1]
 
     @property
     def fan_out(self) -> int:
@@ -90,7 +90,7 @@ def _parts(name: str, module: nn.Module, slot: str, is_open: bool, seen: set[nn.
     if module in seen:
         return
     seen.add(module)
-    own = _slot_of(module)
+    own = getattr(module, "slot", None)
     own = own if is_open or own == ADDED else None
     if own is not None:
         slot = COUNTED_UNDER.get(own, own)
@@ -100,16 +100,12 @@ def _parts(name: str, module: nn.Module, slot: str, is_open: bool, seen: set[nn.
         yield from _parts(f"{name}.{last}" if name else last, child, slot, is_open, seen)
 
 
-def _slot_of(module: object) -> str | None:
-    return module.slot if conforms(module, Piece) else None
-
-
 def parameters(model: Family) -> list[Parameter]:
     """Every parameter with its specification, once: a tied table is specified where it is first read."""
     towers = {name: child for name, child in model.named_children() if isinstance(child, Tower)}
     last = list(towers.values())[-1]
     starts = dict(_starts(towers.values()))
-    head_start = min((piece.head_start for piece in last.modules() if conforms(piece, Residual)), default=1.0)
+    head_start = min((piece.head_start for piece in last.modules() if isinstance(piece, Residual)), default=1.0)
     specified: dict[nn.Parameter, Parameter] = {}
     for prefix, module, slot, _ in parts(model):
         shape = towers.get(prefix.split(".")[0], last).shape
@@ -137,7 +133,7 @@ def _starts(towers: Iterable[Tower]) -> Iterator[tuple[nn.Parameter, float]]:
     branches = 0.0
     for tower in towers:
         of_blocks = [
-            [piece for piece in block.modules() if conforms(piece, Residual) and piece.rescales]
+            [piece for piece in block.modules() if isinstance(piece, Residual) and piece.rescales]
             for block in tower.stack.blocks
         ]
         of_blocks = [own for own in of_blocks if own]

@@ -1,10 +1,10 @@
-"""Channel mixers: what each position does by itself."""
+"""Channel mixers, which each position goes through by itself, and their activations φ."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -12,11 +12,105 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from scaling.errors import ScalingError
+from scaling.kernel import operations
 from scaling.kernel.operations import drop
 from scaling.nn.context import Context
-from scaling.nn.contract import Channel, Gate, declare
+from scaling.nn.contract import Activation, Channel, declare
 from scaling.schema import BelowOne, Factor, NonNegativeFloat, PositiveFloat, Range, Recipe, SmallInt
 from scaling.shape import Shape
+
+
+class ReLU(nn.Module, Activation):
+    """φ(x) = max(0, x). (Nair & Hinton 2010; Vaswani et al. 2017)"""
+
+    def forward(self, x: Float[Tensor, "*s"]) -> Float[Tensor, "*s"]:
+        return torch.relu(x)
+
+
+class GeLU(nn.Module, Activation):
+    """φ(x) = x Φ(x), Φ the normal distribution function. (Hendrycks & Gimpel 2016)
+
+    `tanh` is the paper's approximation 0.5 x (1 + tanh(√(2/π) (x + 0.044715 x³))), which GPT-2 and T5 v1.1 use.
+    """
+
+    def __init__(self, *, approximate: Literal["none", "tanh"] = "none"):
+        super().__init__()
+        self.approximate = approximate
+
+    def forward(self, x: Float[Tensor, "*s"]) -> Float[Tensor, "*s"]:
+        return operations.gelu(x) if self.approximate == "tanh" else F.gelu(x)
+
+    def times(self, gate: Float[Tensor, "*s"], x: Float[Tensor, "*s"]) -> Float[Tensor, "*s"]:
+        """φ(gate) ⊙ x."""
+        return operations.gelu_gated(gate, x) if self.approximate == "tanh" else F.gelu(gate) * x
+
+
+class Swish(nn.Module, Activation):
+    """φ(x) = x σ(βx), with β = 1 also called SiLU. (Ramachandran et al. 2017; Elfwing et al. 2017)"""
+
+    def __init__(self, *, beta: float = 1.0):
+        super().__init__()
+        self.beta = beta
+
+    def forward(self, x: Float[Tensor, "*s"]) -> Float[Tensor, "*s"]:
+        return operations.silu(x) if self.beta == 1 else x * torch.sigmoid(self.beta * x)
+
+    def times(self, gate: Float[Tensor, "*s"], x: Float[Tensor, "*s"]) -> Float[Tensor, "*s"]:
+        """φ(gate) ⊙ x."""
+        return operations.silu_gated(gate, x) if self.beta == 1 else self(gate) * x
+
+
+class ELU(nn.Module, Activation):
+    """φ(x) = x for x > 0, α (eˣ − 1) below. (Clevert et al. 2015)"""
+
+    def __init__(self, *, alpha: float = 1.0):
+        super().__init__()
+        self.alpha = alpha
+
+    def forward(self, x: Float[Tensor, "*s"]) -> Float[Tensor, "*s"]:
+        return F.elu(x, self.alpha)
+
+
+class SeLU(nn.Module, Activation):
+    """φ(x) = λ ELU(x; α), with λ and α such that unit variance is a fixed point. (Klambauer et al. 2017)"""
+
+    def forward(self, x: Float[Tensor, "*s"]) -> Float[Tensor, "*s"]:
+        return F.selu(x)
+
+
+class Sigmoid(nn.Module, Activation):
+    """φ(x) = 1 / (1 + e⁻ˣ); with a gate this is GLU. (Dauphin et al. 2016)"""
+
+    def forward(self, x: Float[Tensor, "*s"]) -> Float[Tensor, "*s"]:
+        return torch.sigmoid(x)
+
+
+class Softplus(nn.Module, Activation):
+    """φ(x) = ln(1 + eˣ). (Dugas et al. 2001)"""
+
+    def forward(self, x: Float[Tensor, "*s"]) -> Float[Tensor, "*s"]:
+        return F.softplus(x)
+
+
+class Tanh(nn.Module, Activation):
+    """φ(x) = tanh x: BERT's pooler. (Devlin et al. 2018)"""
+
+    def forward(self, x: Float[Tensor, "*s"]) -> Float[Tensor, "*s"]:
+        return torch.tanh(x)
+
+
+class Linear(nn.Module, Activation):
+    """φ(x) = x; with a gate this is LiGLU, the bilinear layer. (Shazeer 2020)"""
+
+    def forward(self, x: Float[Tensor, "*s"]) -> Float[Tensor, "*s"]:
+        return x
+
+
+class SquaredReLU(nn.Module, Activation):
+    """φ(x) = max(0, x)². (So et al. 2021, Primer)"""
+
+    def forward(self, x: Float[Tensor, "*s"]) -> Float[Tensor, "*s"]:
+        return torch.relu(x).square()
 
 
 class Dense(nn.Module, Channel):
@@ -63,7 +157,7 @@ class Gated(nn.Module, Channel):
         super().__init__()
         hidden = shape.hidden_times(hidden_times)
         self.activation, self.dropout = activation(), dropout
-        self.is_gate = isinstance(self.activation, Gate)
+        self.is_gate = hasattr(self.activation, "times")
         self.gate = nn.Linear(shape.width, hidden, bias)
         self.hidden = nn.Linear(shape.width, hidden, bias)
         self.out = declare(nn.Linear(hidden, shape.width, bias), weight="output")

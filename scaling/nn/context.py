@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import Any, Literal, Protocol, runtime_checkable
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from scaling.errors import ScalingError
@@ -133,9 +133,7 @@ class Places:
 
     def part(self, start: int, stop: int) -> Places:
         """Those of the tokens `start` to `stop`."""
-        documents = None if self.documents is None else self.documents[:, start:stop]
-        tree = None if self.tree is None else self.tree[:, start:stop]
-        return Places(self.positions[:, start:stop], documents, self.prefix, tree=tree)
+        return self._mapped(lambda tensor: tensor[:, start:stop])
 
     def seen_by(self, position: Position) -> Tensor:
         """What the hooks of a position are given: the positions [b t], or [b t 4] with the tree behind them."""
@@ -149,19 +147,22 @@ class Places:
         return torch.stack([self.positions, self.positions, self.positions, ends], -1)
 
     def select(self, rows: Tensor) -> Places:
-        def pick(tensor: Tensor | None) -> Tensor | None:
-            return tensor if tensor is None or tensor.shape[0] == 1 else tensor.index_select(0, rows)
+        """Those of these rows, in this order."""
+        places = self._mapped(lambda tensor: tensor if len(tensor) == 1 else tensor.index_select(0, rows))
+        prefix = None if self.prefix is None else self.prefix.index_select(0, rows)
+        return replace(places, prefix=prefix, plain=self.plain)
 
-        positions = pick(self.positions)
-        assert positions is not None
-        return Places(positions, pick(self.documents), pick(self.prefix), self.plain, pick(self.tree))
+    def _mapped(self, function: Callable[[Tensor], Tensor]) -> Places:
+        """A function's of all that a token has."""
+        documents, tree = (None if part is None else function(part) for part in (self.documents, self.tree))
+        return Places(function(self.positions), documents, self.prefix, tree=tree)
 
 
 @runtime_checkable
 class Pattern(Protocol):
-    """Which keys a query may see: a predicate [b, t, s] over places, or None for all. `ahead`: some come after it."""
+    """Which keys a query may see: a predicate [b, t, s] over places, or None for all."""
 
-    ahead: bool
+    ahead: bool  # some of them come after it
 
     @property
     def layout(self) -> Layout | None:
@@ -169,11 +170,6 @@ class Pattern(Protocol):
         return None
 
     def __call__(self, q: Places, k: Places) -> Tensor | None: ...
-
-
-def layout_of(pattern: Pattern | None) -> Layout | None:
-    """A pattern's layout; one of a user's own need not have any."""
-    return getattr(pattern, "layout", None)
 
 
 @runtime_checkable
@@ -198,42 +194,28 @@ class Position(Protocol):
         """Whether `value` is overridden, so that kernels cannot go without it."""
         return getattr(self.value, "__func__", None) is not Position.value
 
-    def embed(self, x: Float[Tensor, "b t w"], positions: Int[Tensor, "#b t ..."]) -> Float[Tensor, "b t w"]:
-        """What the stack's input becomes."""
+    def embed(self, x: Tensor, positions: Tensor) -> Tensor:
+        """What the stack's input [b t w] becomes."""
         return x
 
-    def rotate(
-        self,
-        q: Float[Tensor, "b t h d"],
-        k: Float[Tensor, "b s g d"],
-        q_pos: Int[Tensor, "#b t ..."],
-        k_pos: Int[Tensor, "#b s ..."],
-    ) -> tuple[Tensor, Tensor]:
-        """What queries and keys become before they meet."""
+    def rotate(self, q: Tensor, k: Tensor, q_pos: Tensor, k_pos: Tensor) -> tuple[Tensor, Tensor]:
+        """What queries [b t h d] and keys [b s g d] become before they meet."""
         return q, k
 
-    def score(
-        self,
-        q: Float[Tensor, "b t h d"],
-        k: Float[Tensor, "b s g d"],
-        q_pos: Int[Tensor, "#b t ..."],
-        k_pos: Int[Tensor, "#b s ..."],
-    ) -> Float[Tensor, "#b h t s"]:
-        """What is added to the logits after they are scaled; before, to q·k, where it reads content."""
+    def score(self, q: Tensor, k: Tensor, q_pos: Tensor, k_pos: Tensor) -> Tensor:
+        """What is added to the logits [b h t s] after they are scaled; before, to q·k, where it reads content."""
         return q.new_zeros(())
 
-    def value(
-        self, weights: Float[Tensor, "b h t s"], q_pos: Int[Tensor, "#b t ..."], k_pos: Int[Tensor, "#b s ..."]
-    ) -> Float[Tensor, "b h t d"]:
-        """What is added to each head's output."""
+    def value(self, weights: Tensor, q_pos: Tensor, k_pos: Tensor) -> Tensor:
+        """What is added to each head's output [b h t d], by the weights [b h t s]."""
         return weights.new_zeros(())
 
 
-class Nowhere(Position):
+class _Nowhere(Position):
     """The position of cross-attention: nothing to add."""
 
 
-NOWHERE = Nowhere()
+NOWHERE = _Nowhere()
 
 
 @dataclass(frozen=True, eq=False)
@@ -269,6 +251,21 @@ class Mask:
             return None
         zero = torch.zeros((), dtype=dtype, device=self.allowed.device)
         return torch.where(self.allowed, zero, torch.finfo(dtype).min)[:, None]
+
+
+def render(pattern: Pattern, q: Places, k: Places) -> Mask:
+    """The pattern within documents, as a mask."""
+
+    def part(start: int, stop: int) -> Tensor | None:
+        queries = q if (start, stop) == (0, q.positions.shape[1]) else q.part(start, stop)
+        allowed = pattern(queries, k)
+        if queries.documents is None or k.documents is None:
+            return allowed
+        same = (queries.documents[:, :, None] == k.documents[:, None, :]) & (k.documents[:, None, :] > 0)
+        return same if allowed is None else allowed & same
+
+    triangular = q.plain and k is q and getattr(pattern, "causal", False)  # it is exactly the triangle
+    return Mask(lambda: part(0, q.positions.shape[1]), triangular, pattern, part)
 
 
 @dataclass

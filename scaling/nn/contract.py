@@ -2,71 +2,22 @@
 parameters are for.
 
 A piece is a torch module that inherits from the contract of its slot too; what it does not set keeps the contract's
-value. docs/pieces.md explains each. `Position` and `Pattern` are in context.py, which carries them to the pieces.
-Initialisation, learning rates, Fixup and the costs read the roles of parameters, never names.
+value. docs/pieces.md explains each, and the methods that a piece may have besides. `Position` and `Pattern` are in
+context.py, which carries them to the pieces. Initialisation, learning rates, Fixup, tunings and the costs read the
+roles of parameters, never names.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Literal, Protocol, TypeGuard, TypeVar, runtime_checkable
+from typing import Any, Literal, Protocol, TypeVar, runtime_checkable
 
+import torch
 from torch import Tensor, nn
 
-from scaling.nn.context import Context, Pattern, Position
-
-__all__ = [
-    "Activation",
-    "Additive",
-    "Answer",
-    "Block",
-    "Channel",
-    "Embedding",
-    "Gate",
-    "Halting",
-    "Head",
-    "Memory",
-    "MeshCounted",
-    "Mixer",
-    "Norm",
-    "Pattern",
-    "Piece",
-    "Position",
-    "Redrawn",
-    "Residual",
-    "Role",
-    "Shared",
-    "Stack",
-    "TiedHead",
-    "Tuning",
-    "conforms",
-    "declare",
-    "output_map",
-    "role",
-]
+from scaling.nn.context import Context, Position
 
 Answer = Literal["class", "classes", "number", "options", "tags", "span"]
-
-
-Contract = TypeVar("Contract")
-_conforming: dict[tuple[type, type], bool] = {}
-
-
-def conforms(module: object, contract: type[Contract]) -> TypeGuard[Contract]:
-    """Whether a module has the members of a contract. It is asked once of each class, because `isinstance` compares
-    every member each time, which takes seconds over a deep model.
-    """
-    key = type(module), contract
-    if key not in _conforming:
-        _conforming[key] = isinstance(module, contract)
-    return _conforming[key]
-
-
-@runtime_checkable
-class Piece(Protocol):
-    """Any piece of a slot."""
-
-    slot: str  # the slot that its parameters and operations are counted under
 
 
 class Activation(Protocol):
@@ -75,13 +26,6 @@ class Activation(Protocol):
     slot = "activation"
 
     def __call__(self, x: Tensor) -> Tensor: ...
-
-
-@runtime_checkable
-class Gate(Protocol):
-    """An activation that computes φ(gate) ⊙ x at once."""
-
-    def times(self, gate: Tensor, x: Tensor) -> Tensor: ...
 
 
 class Norm(Protocol):
@@ -99,6 +43,7 @@ class Mixer(Protocol):
     slot = "mixer"
     reads_memory: bool = False  # it reads `context.memory`: a cross-attention
     takes_queries: bool = False  # `forward(x, context, queries)` lets other tokens [b q w] ask: it returns [b q w]
+    takes_prefix: bool = False  # it attends behind what its `prefix` makes of keys and values, where that is not None
     heads: int | None = None  # their outputs are concatenated before the one matrix whose role is output
     reach: int | None = None  # how many positions it has, where they are counted
 
@@ -130,15 +75,6 @@ class Residual(Protocol):
     def starts(self, branches: int) -> Iterator[tuple[nn.Parameter, float]]:
         """Each matrix that starts otherwise than drawn, and the factor, in a model of that many branches."""
         return iter(())
-
-
-@runtime_checkable
-class Additive(Protocol):
-    """A residual that only adds to the stream, so that branches may run side by side."""
-
-    def update(self, x: Tensor, context: Context) -> Tensor:
-        """What it adds."""
-        ...
 
 
 @runtime_checkable
@@ -201,23 +137,16 @@ class Head(Protocol):
     slot = "head"
     target: Literal["targets", "labels"]  # what of a batch it learns from
     reads: Literal["tokens", "text"] = "tokens"  # a vector for every token, or those of the whole text [b k w]
-    omits_padding: bool = False  # vectors of padding reach it as 0, and it gives them no chance
+    takes_absent: bool = False  # it gives no chance where the keyword `absent` [b t or k] of both methods is True
     answer: Answer | None = None  # the kind of a task's answers that it predicts; None: tokens of a text
 
-    def __call__(self, hidden: Tensor) -> Tensor: ...
+    def __call__(self, hidden: Tensor, **absent: Tensor) -> Tensor: ...
 
-    def loss(self, hidden: Tensor, targets: Tensor, smoothing: float = 0.0) -> Tensor: ...
+    def loss(self, hidden: Tensor, targets: Tensor, smoothing: float = 0.0, **absent: Tensor) -> Tensor: ...
 
     def labels_like(self, tokens: Tensor) -> Tensor:
         """Labels of the shape that it learns from, all 0, for rows of such tokens."""
         return tokens.new_zeros(len(tokens))
-
-
-@runtime_checkable
-class TiedHead(Protocol):
-    """A head that can predict by an embedding's vectors."""
-
-    def tie(self, embedding: Any) -> None: ...
 
 
 class Halting(Protocol):
@@ -257,44 +186,25 @@ class Tuning(Protocol):
         ...
 
     def trains(self, name: str) -> bool:
-        """Whether it trains the parameter of that full name."""
+        """Whether it trains the parameter of that full name, of the model that it was applied to."""
         ...
 
 
-@runtime_checkable
-class Redrawn(Protocol):
-    """A piece that draws numbers which are no parameters, and draws them again in training."""
+class Added(nn.Module):
+    """A module that a tuning put into a model."""
 
-    def at_step(self, step: int) -> None:
-        """Take what belongs to the step that begins: a function of its number, so that a resumed run takes the same."""
-        ...
-
-
-@runtime_checkable
-class Shared(Protocol):
-    """A piece that may have parameters in common with the others of its kind in a stack."""
-
-    def share_parameters(self, first: Any) -> None:
-        """Take what is shared from the first of its kind, which may be itself."""
-        ...
-
-
-@runtime_checkable
-class MeshCounted(Protocol):
-    """A piece that Mesh TensorFlow, by which published figures are counted, computes another way than we do."""
-
-    def mesh_operations(self, tokens: int) -> int:
-        """Multiply-accumulates of a forward pass over that many tokens there."""
-        ...
+    slot = "tuning"
 
 
 # input: a matrix from vectors of a width of their own into the stream (an embedding's projection)
-# query: the matrix that makes queries, into which T5's initialiser puts the scale of attention
+# query, key, value: the matrices of an attention; T5's initialiser puts the scale into the first
 # output: the last matrix of a piece: into the stream, or a head's onto its classes
 # hidden: every other matrix, and all else that is drawn
 # table: rows that are looked up by token, position or distance, and those that a head predicts by
-# gain: what starts at a constant that its piece sets: gains, biases, shifts
-Role = Literal["input", "query", "output", "hidden", "table", "gain"]
+# bias: what starts at a constant that its piece sets, and is added
+# gain: all else that starts at such a constant
+Role = Literal["input", "query", "key", "value", "output", "hidden", "table", "bias", "gain"]
+CONSTANT = ("bias", "gain")
 
 M = TypeVar("M", bound=nn.Module)
 
@@ -308,17 +218,28 @@ def declare(module: M, **roles: Role) -> M:
     return module
 
 
+def drawn(*shape: int, std: float = 0.02) -> nn.Parameter:
+    """A parameter of that shape, normal until the model's parametrization draws it."""
+    parameter = nn.Parameter(torch.empty(shape))
+    nn.init.normal_(parameter, std=std)
+    return parameter
+
+
 def role(module: nn.Module, name: str) -> Role:
-    """The role of a module's own parameter. One that declares none is hidden, or a gain if it is a vector."""
+    """The role of a module's own parameter. One that declares none is hidden, or a gain if it is a vector, and a
+    linear map's is a bias.
+    """
     declared: Role | None = vars(module).get("roles", {}).get(name)
-    return declared or ("gain" if module.get_parameter(name).ndim < 2 else "hidden")
+    if declared or module.get_parameter(name).ndim > 1:
+        return declared or "hidden"
+    return "bias" if isinstance(module, nn.Linear) else "gain"
 
 
-def output_map(piece: nn.Module) -> tuple[str, nn.Linear | None]:
-    """The one linear map by which a piece ends, whose role is output, and its name; None where there is not one."""
-    last = [
+def map_of(piece: nn.Module, wanted: Role) -> tuple[str, nn.Linear | None]:
+    """The one linear map of a piece itself that has this role, and its name; None where there is not one."""
+    found = [
         (name, child)
         for name, child in piece.named_children()
-        if isinstance(child, nn.Linear) and role(child, "weight") == "output"
+        if isinstance(child, nn.Linear) and role(child, "weight") == wanted
     ]
-    return last[0] if len(last) == 1 else ("", None)
+    return found[0] if len(found) == 1 else ("", None)

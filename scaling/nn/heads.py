@@ -1,5 +1,8 @@
-"""Heads: hidden vectors -> predictions. A head owns its loss, because what is cheap or exact differs from head to
-head.
+"""Heads: hidden vectors -> predictions. A head owns its loss, because what is cheap or exact differs from head to head.
+
+The logits of a batch are the largest tensor of a small model, and the plain formula walks over them some ten times, in
+float32. `cross_entropy` takes rows in chunks that stay in cache, and forms ∂loss/∂logits = softmax − target while a
+chunk is there. It keeps that one matrix, in the type of the model; backward is two matrix products.
 """
 
 from __future__ import annotations
@@ -11,29 +14,145 @@ from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, Int, Shaped
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 from torch.utils.checkpoint import checkpoint
 
 from scaling.batch import IGNORE
 from scaling.errors import ScalingError
+from scaling.kernel import operations
 from scaling.kernel.operations import drop
-from scaling.nn.contract import Head, declare
-from scaling.nn.losses import (
-    Parts,
-    Weights,
-    at_least_float32,
-    check_weights,
-    choice_loss,
-    class_loss,
-    cross_entropy_over,
-    log_softmax,
-    scores,
-    smoothed,
-)
+from scaling.nn.contract import Head, declare, drawn
 from scaling.nn.rows import Rows, bounds_of, widths_of
 from scaling.schema import BelowOne, PositiveFloat, PositiveInt, Recipe, SmallInt, Width
 from scaling.shape import Shape
+
+CPU_CHUNK = 2**19  # logits at a time: two megabytes of float32, about what the cores keep near (docs/performance.md)
+CHUNK = 2**26  # elsewhere a launch costs more than a pass over memory
+
+Parts = list[tuple[Tensor, Tensor]]  # (h_c [n r_c], E_c [v_c r_c]): logits are the h_c E_cᵀ side by side
+
+
+def cross_entropy(
+    parts: Parts, bias: Float[Tensor, " v"] | None, targets: Int[Tensor, " n"], smoothing: float = 0.0
+) -> Float[Tensor, " n"]:
+    """The loss of each row in nats, 0 where the target is IGNORE, in float32 or better.
+
+    With smoothing ε the target is 1 − ε on one class and ε/v on all. (Szegedy et al. 2015, section 7)
+    """
+    tensors = [tensor for part in parts for tensor in part]
+    device = tensors[0].device.type
+    if torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device):
+        dtype = torch.get_autocast_dtype(device)
+        tensors, bias = [tensor.to(dtype) for tensor in tensors], None if bias is None else bias.to(dtype)
+    learns = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in (*tensors, bias))
+    if learns:
+        return _CrossEntropy.apply(bias, targets, smoothing, *tensors)
+    return _losses(_parts(tensors), bias, targets, smoothing, None)
+
+
+def scores(parts: Parts, bias: Float[Tensor, " v"] | None) -> Float[Tensor, "*n v"]:
+    """The logits themselves."""
+    if len(parts) == 1:
+        return F.linear(*parts[0], bias)
+    logits = torch.cat([F.linear(hidden, weight) for hidden, weight in parts], -1)
+    return logits if bias is None else logits + bias
+
+
+def _parts(tensors: list[Tensor] | tuple[Tensor, ...]) -> Parts:
+    return list(zip(tensors[::2], tensors[1::2], strict=True))
+
+
+class _CrossEntropy(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, bias: Tensor | None, targets: Tensor, smoothing: float, *tensors: Tensor) -> Tensor:
+        parts = _parts(tensors)
+        gradient = tensors[0].new_empty(len(targets), sum(len(weight) for _, weight in parts))
+        losses = _losses(parts, bias, targets, smoothing, gradient)
+        ctx.save_for_backward(targets, gradient, *tensors)
+        return losses
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
+        """Each row's gradient times what came from above, which is multiplied to the side that is w wide, not v."""
+        targets, gradient, *tensors = ctx.saved_tensors
+        parts = _parts(tensors)
+        upstream = torch.where(targets == IGNORE, 0, upstream).to(gradient.dtype)[:, None]
+        needs_bias, _, _, *needs = ctx.needs_input_grad
+        gradients: list[Tensor | None] = [gradient.T @ upstream[:, 0] if needs_bias else None, None, None]
+        own = gradient.split([len(weight) for _, weight in parts], -1)
+        for (hidden, weight), part, needs_hidden, needs_weight in zip(parts, own, needs[::2], needs[1::2], strict=True):
+            gradients.append((part @ weight).mul_(upstream) if needs_hidden else None)
+            gradients.append(part.T @ (hidden * upstream) if needs_weight else None)
+        return tuple(gradients)
+
+
+def _losses(parts: Parts, bias: Tensor | None, targets: Tensor, smoothing: float, gradient: Tensor | None) -> Tensor:
+    """The losses, chunk by chunk; ∂loss/∂logits is written into `gradient` where that is asked for."""
+    first, classes = parts[0][0], sum(len(weight) for _, weight in parts)
+    exact = torch.promote_types(first.dtype, torch.float32)
+    losses = first.new_empty(len(targets), dtype=exact)
+    step = max(1, (CPU_CHUNK if first.device.type == "cpu" else CHUNK) // classes)
+    for start in range(0, len(targets), step):
+        rows = slice(start, start + step)
+        logits = scores([(hidden[rows], weight) for hidden, weight in parts], bias)
+        own_gradient = None if gradient is None else gradient[rows]
+        operations.cross_entropy(logits, targets[rows], losses[rows], own_gradient, smoothing)
+    return losses.masked_fill_(targets == IGNORE, 0)
+
+
+def at_least_float32(logits: Float[Tensor, "*n"]) -> Float[Tensor, "*n"]:
+    return logits.to(torch.promote_types(logits.dtype, torch.float32))
+
+
+def log_softmax(logits: Float[Tensor, "*n v"]) -> Float[Tensor, "*n v"]:
+    return at_least_float32(logits).log_softmax(-1)
+
+
+def smoothed(log_chances: Float[Tensor, "*n v"], targets: Int[Tensor, "*n"], smoothing: float) -> Float[Tensor, "*n"]:
+    """−(1 − ε) log p[target] − ε mean log p, 0 where the target is IGNORE. (Szegedy et al. 2015, section 7)"""
+    of_target = log_chances.gather(-1, targets.clamp(min=0)[..., None])[..., 0]
+    losses = -(1 - smoothing) * of_target - smoothing * log_chances.mean(-1)
+    return losses.masked_fill(targets == IGNORE, 0)
+
+
+Weights = list[PositiveFloat] | Literal["balanced"] | None
+
+
+def check_weights(weights: Weights, classes: int) -> list[float] | None:
+    """The weights that are given; `balanced` are those that a run takes from its training examples."""
+    if weights is None or isinstance(weights, str):
+        return None
+    if len(weights) != classes:
+        raise ScalingError(f"{len(weights)} weights of {classes} classes", key="weights", value=weights)
+    return weights
+
+
+def class_loss(logits: Tensor, labels: Tensor, weights: list[float] | None, smoothing: float) -> Tensor:
+    """The loss of each label [*n] by its logits [*n c], times the weight of its class."""
+    logits = at_least_float32(logits)
+    losses = F.cross_entropy(
+        logits.flatten(0, -2),
+        labels.flatten(),
+        weight=None if weights is None else logits.new_tensor(weights),
+        ignore_index=IGNORE,
+        reduction="none",
+        label_smoothing=smoothing,
+    )
+    return losses.view_as(labels)
+
+
+def choice_loss(logits: Tensor, labels: Tensor, smoothing: float) -> Tensor:
+    """The loss of each label [*n] by its logits [*n k], of which those of no choice are −∞."""
+    log_chances = at_least_float32(logits).log_softmax(-1)
+    losses = -log_chances.gather(-1, labels.clamp(min=0)[..., None])[..., 0]
+    if smoothing:
+        chosen = logits != -float("inf")
+        mean = log_chances.masked_fill(~chosen, 0).sum(-1) / chosen.sum(-1).clamp(min=1)
+        losses = (1 - smoothing) * losses - smoothing * mean
+    return losses.masked_fill(labels == IGNORE, 0)
 
 
 class Linear(nn.Module, Head):
@@ -49,15 +168,13 @@ class Linear(nn.Module, Head):
         super().__init__()
         self.width = shape.width
         self.scale = shape.width**-0.5 if scale == "inverse_sqrt_width" else None
-        self.weight: Any = nn.Parameter(torch.empty(shape.vocabulary, shape.width))
+        self.weight: Any = drawn(shape.vocabulary, shape.width)
         declare(self, weight="table")
         self.rows: Any = None
         self.bias = nn.Parameter(torch.zeros(shape.vocabulary)) if bias else None
-        self.reset_parameters()
+        declare(self, bias="bias")
 
     def reset_parameters(self) -> None:
-        if self.weight is not None:
-            nn.init.normal_(self.weight, std=0.02)
         if self.bias is not None:
             nn.init.zeros_(self.bias)
 
@@ -74,12 +191,10 @@ class Linear(nn.Module, Head):
     def forward(self, hidden: Float[Tensor, "b t w"]) -> Float[Tensor, "b t v"]:
         return scores(self.parts(self.scaled(hidden)), self.bias)
 
-    def loss(
-        self, hidden: Float[Tensor, "b t w"], targets: Int[Tensor, "b t"], smoothing: float = 0.0
-    ) -> Float[Tensor, "b t"]:
+    def loss(self, hidden: Tensor, targets: Tensor, smoothing: float = 0.0) -> Tensor:
         """The loss of each target in nats, 0 where it is IGNORE."""
         parts = self.parts(self.scaled(hidden).flatten(0, 1))
-        return cross_entropy_over(parts, self.bias, targets.flatten(), smoothing).view_as(targets)
+        return cross_entropy(parts, self.bias, targets.flatten(), smoothing).view_as(targets)
 
     def parts(self, hidden: Float[Tensor, "*n w"]) -> Parts:
         """What is multiplied for the logits."""
@@ -106,9 +221,7 @@ class Transform(Linear):
     def forward(self, hidden: Float[Tensor, "b t w"]) -> Float[Tensor, "b t v"]:
         return super().forward(self._transformed(hidden))
 
-    def loss(
-        self, hidden: Float[Tensor, "b t w"], targets: Int[Tensor, "b t"], smoothing: float = 0.0
-    ) -> Float[Tensor, "b t"]:
+    def loss(self, hidden: Tensor, targets: Tensor, smoothing: float = 0.0) -> Tensor:
         return super().loss(self._transformed(hidden), targets, smoothing)
 
     def _transformed(self, hidden: Tensor) -> Tensor:
@@ -158,20 +271,18 @@ class AdaptiveSoftmax(Linear):
         rest = [gate + log_softmax(scores([self._cluster(c, hidden)], None)) for c, gate in enumerate(gates, 1)]
         return torch.cat([words, *rest], -1)
 
-    def loss(
-        self, hidden: Float[Tensor, "b t w"], targets: Int[Tensor, "b t"], smoothing: float = 0.0
-    ) -> Float[Tensor, "b t"]:
+    def loss(self, hidden: Tensor, targets: Tensor, smoothing: float = 0.0) -> Tensor:
         if smoothing:  # which needs the chance of every word
             return smoothed(self(hidden), targets, smoothing)
         flat, target = self.scaled(hidden).flatten(0, 1), targets.flatten()
         cluster = torch.stack([target >= bound for bound in self.bounds[1:-1]]).sum(0)
         gated = torch.where(cluster == 0, target, self.bounds[1] - 1 + cluster)
-        losses = cross_entropy_over(self._first(flat), None, gated)
+        losses = cross_entropy(self._first(flat), None, gated)
         for c in range(1, len(self.bounds) - 1):
             rows = self._lying(cluster, c)
             own = self._cluster(c, flat.index_select(0, rows))
             within = target.index_select(0, rows) - self.bounds[c]
-            losses = losses.index_add(0, rows, cross_entropy_over([own], None, within))
+            losses = losses.index_add(0, rows, cross_entropy([own], None, within))
         return losses.view_as(targets)
 
     def _first(self, hidden: Float[Tensor, "*n w"]) -> Parts:
@@ -222,9 +333,7 @@ class MixtureOfSoftmaxes(Linear):
         assert total is not None
         return total
 
-    def loss(
-        self, hidden: Float[Tensor, "b t w"], targets: Int[Tensor, "b t"], smoothing: float = 0.0
-    ) -> Float[Tensor, "b t"]:
+    def loss(self, hidden: Tensor, targets: Tensor, smoothing: float = 0.0) -> Tensor:
         if smoothing:  # which needs the chance of every word
             return smoothed(self(hidden), targets, smoothing)
         prior, latents = self._mixed(hidden.flatten(0, 1))
@@ -239,7 +348,7 @@ class MixtureOfSoftmaxes(Linear):
         return log_softmax(self.prior(hidden)), self.latent(hidden).tanh().chunk(self.softmaxes, -1)
 
     def _loss(self, latent: Float[Tensor, "n w"], targets: Int[Tensor, " n"]) -> Float[Tensor, " n"]:
-        return cross_entropy_over(self.parts(latent), None, targets)
+        return cross_entropy(self.parts(latent), None, targets)
 
 
 class _Pooled(nn.Module, Head):
@@ -274,11 +383,6 @@ class _Pooled(nn.Module, Head):
         return self.out(drop(hidden, self.dropout, self.training))
 
 
-def alone(scores: Tensor) -> Tensor:
-    """[b …] of [b 1 …]: where one vector is read, a row has one prediction and not a list of one."""
-    return scores.squeeze(1)
-
-
 class Sequence(_Pooled):
     """logits = φ(h U + c) W + b, h the vector that is read, by default the first token's: a class for the whole text.
     (Devlin et al. 2018) Without `activation`, logits = h W + b. (Radford et al. 2018)
@@ -302,11 +406,9 @@ class Sequence(_Pooled):
         self.weights = check_weights(weights, classes)
 
     def forward(self, hidden: Float[Tensor, "b k w"]) -> Float[Tensor, "b ... c"]:
-        return alone(self.scores(hidden))
+        return self.scores(hidden).squeeze(1)  # of one vector, one prediction
 
-    def loss(
-        self, hidden: Float[Tensor, "b k w"], labels: Int[Tensor, "b ..."], smoothing: float = 0.0
-    ) -> Float[Tensor, "b ..."]:
+    def loss(self, hidden: Tensor, labels: Tensor, smoothing: float = 0.0) -> Tensor:
         return class_loss(self.scores(hidden), labels, self.weights, smoothing)
 
 
@@ -332,9 +434,7 @@ class Classes(_Pooled):
     def forward(self, hidden: Float[Tensor, "b k w"]) -> Float[Tensor, "b c"]:
         return self.scores(hidden)[:, 0]
 
-    def loss(
-        self, hidden: Float[Tensor, "b k w"], labels: Shaped[Tensor, "b c"], smoothing: float = 0.0
-    ) -> Float[Tensor, "b c"]:
+    def loss(self, hidden: Tensor, labels: Tensor, smoothing: float = 0.0) -> Tensor:
         logits = at_least_float32(self(hidden))
         targets = labels.clamp(min=0).to(logits.dtype) * (1 - smoothing) + smoothing / 2
         weights = None if self.weights is None else logits.new_tensor(self.weights)
@@ -357,11 +457,9 @@ class Number(_Pooled):
         super().__init__(shape, 1, added, **common)
 
     def forward(self, hidden: Float[Tensor, "b k w"]) -> Float[Tensor, "b ..."]:
-        return alone(self.scores(hidden)[..., 0])
+        return self.scores(hidden)[..., 0].squeeze(1)
 
-    def loss(
-        self, hidden: Float[Tensor, "b k w"], labels: Shaped[Tensor, "b ..."], smoothing: float = 0.0
-    ) -> Float[Tensor, "b ..."]:
+    def loss(self, hidden: Tensor, labels: Tensor, smoothing: float = 0.0) -> Tensor:
         numbers = at_least_float32(self.scores(hidden)[..., 0]).view_as(labels)
         return (numbers - labels.to(numbers.dtype)).square().masked_fill(labels == IGNORE, 0)
 
@@ -373,23 +471,28 @@ class Options(_Pooled):
     """p = softmax over a row's options of φ(h U + c) a + b, h the vector read of each. (Radford et al. 2018, section
     3.3; Devlin et al. 2018, section 4.4)
 
-    Rows may have fewer options than others: where none is read the vector is 0, and it has no chance.
+    Rows may have fewer options than others: one that is absent has no chance.
     """
 
-    answer = "options"
+    answer, takes_absent = "options", True
 
     def __init__(self, shape: Shape, **common: Any):
         super().__init__(shape, 1, **common)
 
-    def forward(self, hidden: Float[Tensor, "b k w"]) -> Float[Tensor, "b k"]:
-        absent = (hidden == 0).all(-1)
-        absent = absent & ~absent.all(-1, keepdim=True)  # a row without options has a loss of no consequence
-        return self.scores(hidden)[..., 0].masked_fill(absent, -float("inf"))
+    def forward(
+        self, hidden: Float[Tensor, "b k w"], absent: Bool[Tensor, "b k"] | None = None
+    ) -> Float[Tensor, "b k"]:
+        return without(absent, self.scores(hidden)[..., 0])
 
-    def loss(
-        self, hidden: Float[Tensor, "b k w"], labels: Int[Tensor, " b"], smoothing: float = 0.0
-    ) -> Float[Tensor, " b"]:
-        return choice_loss(self(hidden), labels, smoothing)
+    def loss(self, hidden: Tensor, labels: Tensor, smoothing: float = 0.0, absent: Tensor | None = None) -> Tensor:
+        return choice_loss(self(hidden, absent), labels, smoothing)
+
+
+def without(absent: Tensor | None, logits: Tensor) -> Tensor:
+    """−∞ in the place of the logits that are absent, but for rows that have nothing else, whose loss is no matter."""
+    if absent is None:
+        return logits
+    return logits.masked_fill(absent & ~absent.all(-1, keepdim=True), -float("inf"))
 
 
 class Tokens(nn.Module, Head):
@@ -408,9 +511,7 @@ class Tokens(nn.Module, Head):
     def forward(self, hidden: Float[Tensor, "b t w"]) -> Float[Tensor, "b t c"]:
         return self.out(drop(hidden, self.dropout, self.training))
 
-    def loss(
-        self, hidden: Float[Tensor, "b t w"], labels: Int[Tensor, "b t"], smoothing: float = 0.0
-    ) -> Float[Tensor, "b t"]:
+    def loss(self, hidden: Tensor, labels: Tensor, smoothing: float = 0.0) -> Tensor:
         return class_loss(self(hidden), labels, self.weights, smoothing)
 
     def labels_like(self, tokens: Tensor) -> Tensor:
@@ -420,24 +521,56 @@ class Tokens(nn.Module, Head):
 class Span(nn.Module, Head):
     """Where an answer starts and ends: softmax over positions of h·s and of h·e. (Devlin et al. 2018, SQuAD)
 
-    Padding, whose vectors arrive as 0, has no chance, so that a loss does not depend on how far a batch is filled.
+    Padding is absent and has no chance, so that a loss does not depend on how far a batch is filled.
     """
 
-    target, answer, omits_padding = "labels", "span", True
+    target, answer, takes_absent = "labels", "span", True
 
     def __init__(self, shape: Shape):
         super().__init__()
         self.out = declare(nn.Linear(shape.width, 2), weight="output")
 
-    def forward(self, hidden: Float[Tensor, "b t w"]) -> Float[Tensor, "b 2 t"]:
-        absent = (hidden == 0).all(-1)
-        absent = absent & ~absent.all(-1, keepdim=True)
-        return self.out(hidden).transpose(1, 2).masked_fill(absent[:, None], -float("inf"))
+    def forward(
+        self, hidden: Float[Tensor, "b t w"], absent: Bool[Tensor, "b t"] | None = None
+    ) -> Float[Tensor, "b 2 t"]:
+        return without(None if absent is None else absent[:, None], self.out(hidden).transpose(1, 2))
 
-    def loss(
-        self, hidden: Float[Tensor, "b t w"], labels: Int[Tensor, "b 2"], smoothing: float = 0.0
-    ) -> Float[Tensor, "b 2"]:
-        return choice_loss(self(hidden), labels, smoothing)
+    def loss(self, hidden: Tensor, labels: Tensor, smoothing: float = 0.0, absent: Tensor | None = None) -> Tensor:
+        return choice_loss(self(hidden, absent), labels, smoothing)
 
     def labels_like(self, tokens: Tensor) -> Tensor:
         return tokens.new_zeros(len(tokens), 2)
+
+
+class Boundary(Linear):
+    """logits = g([h_left; h_right; p_i]) Wᵀ, g two layers φ under norms. (Joshi et al. 2019, SpanBERT, section 3.2)
+
+    A run of targets is a span, as the objective `Spans` makes them; p_i is the place i in it, of at most `longest`.
+    """
+
+    slot = "boundary"
+
+    def __init__(self, shape: Shape, *, activation: Recipe, norm: Recipe, longest: SmallInt = 10):
+        super().__init__(shape)
+        self.places = drawn(longest, shape.width)
+        declare(self, places="table")
+        self.first, self.second = nn.Linear(3 * shape.width, shape.width), nn.Linear(shape.width, shape.width)
+        self.activation, self.norms = activation(), nn.ModuleList([norm(shape.width), norm(shape.width)])
+
+    def loss(self, hidden: Tensor, targets: Tensor, smoothing: float = 0.0) -> Tensor:
+        # Every position is computed and most are ignored: shapes that do not depend on data run anywhere.
+        left, right = edges(targets != IGNORE)
+        place = torch.arange(targets.shape[1], device=targets.device) - left - 1
+        beside = [hidden.gather(1, edge[..., None].expand_as(hidden)) for edge in (left, right)]
+        x = torch.cat([*beside, self.places[place.clamp(0, len(self.places) - 1)].to(hidden.dtype)], -1)
+        for layer, norm in zip((self.first, self.second), self.norms, strict=True):
+            x = norm(self.activation(layer(x)))
+        return cross_entropy(self.parts(x.flatten(0, 1)), None, targets.flatten(), smoothing).view_as(targets)
+
+
+def edges(chosen: Tensor) -> tuple[Tensor, Tensor]:
+    """The nearest position at or before each, and at or after each, that is not chosen; the row's end where none is."""
+    index = torch.arange(chosen.shape[1], device=chosen.device).expand(chosen.shape)
+    left = torch.where(chosen, 0, index).cummax(1).values
+    right = torch.where(chosen, chosen.shape[1] - 1, index).flip(1).cummin(1).values.flip(1)
+    return left, right

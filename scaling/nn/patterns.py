@@ -1,5 +1,5 @@
-"""Patterns: which keys a query may see, as a predicate over places. Documents and padding are handled once, in
-`render`.
+"""Patterns: which keys a query may see, as a predicate over places. Documents and padding are handled once, by `render`
+(nn/context.py).
 
 Some are around another (`pattern`), which they narrow to what is near, or to which they add keys that are far. What is
 added stays within the innermost one, the limit: under `Causal` no pattern sees what comes after.
@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from scaling.errors import ScalingError
-from scaling.nn.context import Layout, Mask, Pattern, Places, layout_of
+from scaling.nn.context import Layout, Pattern, Places
 from scaling.schema import NonNegativeInt, PositiveInt, Recipe, Seed
 
 
@@ -31,7 +31,7 @@ class Bidirectional:
 class Causal:
     """A token sees itself and what came before. (Vaswani et al. 2017, the decoder)"""
 
-    ahead, layout = False, None
+    ahead, layout, causal = False, None, True
 
     def __call__(self, q: Places, k: Places) -> Tensor | None:
         return k.positions[:, None, :] <= q.positions[:, :, None]
@@ -49,21 +49,6 @@ class Prefix:
         if q.prefix is None:
             return causal
         return causal | (k.positions[:, None, :] < q.prefix[:, None, None])
-
-
-def render(pattern: Pattern, q: Places, k: Places) -> Mask:
-    """The pattern within documents, as a mask."""
-
-    def part(start: int, stop: int) -> Tensor | None:
-        queries = q if (start, stop) == (0, q.positions.shape[1]) else q.part(start, stop)
-        allowed = pattern(queries, k)
-        if queries.documents is None or k.documents is None:
-            return allowed
-        same = (queries.documents[:, :, None] == k.documents[:, None, :]) & (k.documents[:, None, :] > 0)
-        return same if allowed is None else allowed & same
-
-    triangular = isinstance(pattern, Causal) and q.plain and k is q
-    return Mask(lambda: part(0, q.positions.shape[1]), triangular, pattern, part)
 
 
 class _Around:
@@ -128,7 +113,7 @@ class Global(_Around):
 
     def __init__(self, *, tokens: PositiveInt, pattern: Recipe):
         super().__init__(pattern)
-        self.tokens, inner = tokens, layout_of(self.pattern)
+        self.tokens, inner = tokens, getattr(self.pattern, "layout", None)
         self.layout = None if inner is None else replace(inner, first=max(tokens, inner.first))
 
     def __call__(self, q: Places, k: Places) -> Tensor | None:
@@ -159,7 +144,7 @@ class RandomBlocks(_Around):
         super().__init__(pattern)
         self.size, self.blocks, self.seed = size, blocks, seed
         self.near, self.skip, self.count = near, skip, -(-length // size)
-        inner = layout_of(self.pattern)
+        inner = getattr(self.pattern, "layout", None)
         if inner is not None and inner.block not in (None, size):
             raise ScalingError(
                 f"the pattern inside has blocks of {inner.block} tokens",

@@ -11,7 +11,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from scaling.errors import ScalingError
-from scaling.nn.contract import Role, declare
+from scaling.nn.contract import Role, declare, drawn
 
 
 class Rows(nn.Module):
@@ -24,7 +24,7 @@ class Rows(nn.Module):
         super().__init__()
         self.bounds = tuple(bounds)
         self.tables = nn.ParameterList(
-            torch.empty(stop - start, own) for (start, stop), own in zip(pairwise(bounds), widths, strict=True)
+            drawn(stop - start, own) for (start, stop), own in zip(pairwise(bounds), widths, strict=True)
         )
         self.ups = nn.ModuleDict(
             {
@@ -35,8 +35,6 @@ class Rows(nn.Module):
         )
         table_of: dict[str, Role] = {str(c): "table" for c in range(len(widths))}
         declare(self.tables, **table_of)
-        for table in self.tables:
-            nn.init.normal_(table, std=0.02)
 
     @property
     def form(self) -> tuple[tuple[int, ...], ...]:

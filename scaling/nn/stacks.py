@@ -1,4 +1,4 @@
-"""Stacks: an order over blocks."""
+"""Stacks: an order over blocks; when a position of a recurrent one halts, and what a decoder reads of its encoder's."""
 
 from __future__ import annotations
 
@@ -9,16 +9,15 @@ from itertools import pairwise
 from typing import Annotated, Any, Literal, cast
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
 from scaling.errors import ScalingError, under
 from scaling.kernel.operations import drop
-from scaling.nn.context import Context, Places, Position, through, within
-from scaling.nn.contract import Block, Mixer, Residual, Stack, declare
-from scaling.nn.patterns import render
-from scaling.schema import BelowOne, NonNegativeInt, PositiveInt, Range, Recipe
+from scaling.nn.context import Context, Places, Position, render, through, within
+from scaling.nn.contract import Block, Halting, Memory, Mixer, Residual, Stack, declare, drawn
+from scaling.schema import BelowOne, NonNegativeFloat, NonNegativeInt, OpenFraction, PositiveInt, Range, Recipe
 from scaling.shape import Shape
 
 
@@ -124,13 +123,8 @@ class _Coordinates(nn.Module):
     def __init__(self, width: int, steps: int, *, time: Time, place: Place):
         super().__init__()
         self.width, self.place = width, place
-        self.table = nn.Parameter(torch.empty(steps, width)) if time == "learned" else None
+        self.table = drawn(steps, width) if time == "learned" else None
         declare(self, table="table")
-        self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        if self.table is not None:
-            nn.init.normal_(self.table, std=0.02)
 
     def forward(self, x: Float[Tensor, "b t w"], positions: Int[Tensor, "#b t"], step: int) -> Float[Tensor, "b t w"]:
         """x with its coordinates at `step`, counted from 0."""
@@ -387,3 +381,94 @@ def _shared_out(layers: int, stages: int) -> list[range]:
     each, over = divmod(layers, count)
     starts = [stage * each + min(stage, over) for stage in range(count + 1)]
     return [range(start, stop) for start, stop in pairwise(starts)]
+
+
+@dataclass(frozen=True)
+class _Pondered:
+    """What each position has come to until some step."""
+
+    mean: Float[Tensor, "b t w"]  # Σ p_n h_n
+    spent: Float[Tensor, "b t"]  # Σ p_n
+    running: Bool[Tensor, "b t"]
+    cost: Float[Tensor, "b t"]  # N + R
+
+
+class ACT(nn.Module, Halting):
+    """Σ_n p_n h_n: p_n = σ(h_n·w + b) until they would sum to 1 − `rest` at step N, where p_N = R = 1 − Σ_{n<N} p_n.
+    (Graves 2016, formulas 5 to 13)
+
+    From step N on a position's state is copied (Dehghani et al. 2018, section 2.2). The last step halts all. The loss
+    `ponder` is `cost` times the mean of N + R over a row's tokens that are not padding, averaged over rows: the same
+    however a batch is split.
+    """
+
+    def __init__(self, width: int, *, rest: OpenFraction = 0.01, cost: NonNegativeFloat = 0.01):
+        super().__init__()
+        self.rest, self.cost = rest, cost
+        self.halt = nn.Linear(width, 1)
+
+    def forward(
+        self, old: Float[Tensor, "b t w"], new: Float[Tensor, "b t w"], pondered: _Pondered | None, *, last: bool
+    ) -> tuple[Float[Tensor, "b t w"], _Pondered]:
+        # In float32 at least: many small weights are added up and compared with a bound near 1.
+        share = self.halt(new)[..., 0].to(torch.promote_types(new.dtype, torch.float32)).sigmoid()
+        if pondered is None:
+            zero = torch.zeros_like(share)
+            pondered = _Pondered(torch.zeros_like(new), zero, torch.ones_like(share, dtype=torch.bool), zero)
+        running, spent = pondered.running, pondered.spent
+        stops = running if last else running & (spent + share >= 1 - self.rest)
+        remainder = 1 - spent
+        weight = torch.where(stops, remainder, share).where(running, 0.0)
+        return torch.where(running[..., None], new, old), _Pondered(
+            pondered.mean + weight[..., None].to(new.dtype) * new,
+            spent + weight,
+            running & ~stops,
+            pondered.cost + running + remainder.where(stops, 0.0),
+        )
+
+    def answer(self, pondered: _Pondered, context: Context) -> Float[Tensor, "b t w"]:
+        """The weighted mean of all states; the pondering's cost is added to the losses."""
+        documents = context.places.documents
+        real = torch.ones_like(pondered.running) if documents is None else documents > 0
+        mean = pondered.cost.where(real, 0.0).sum(1) / real.sum(1).clamp(min=1)
+        context.add_loss("ponder", self.cost * mean.mean())
+        return pondered.mean
+
+
+class Last(nn.Module, Memory):
+    """m = h_N: every layer of the decoder reads the encoder's output. (Vaswani et al. 2017)"""
+
+    reads = "the last layer"
+
+    def __init__(self, layers: int, readers: int):
+        super().__init__()
+
+    def forward(self, layers: Sequence[Float[Tensor, "b s w"]]) -> tuple[Float[Tensor, "b s w"], ...]:
+        return (layers[-1],)
+
+
+class Transparent(nn.Module, Memory):
+    """m_i = Σ_j softmax(W_i)_j h_j, j = 0 … N: layer i of the decoder reads its own mean of the encoder's embedding
+    and layers. (Bapna et al. 2018)
+
+    h_N is the encoder's output, behind its last norm; the others are the stream between blocks. W starts at zero: the
+    plain mean. Bapna's dropout on W is left out.
+    """
+
+    reads = "every layer"
+
+    def __init__(self, layers: int, readers: int):
+        super().__init__()
+        self.readers = readers
+        self.weight = nn.Parameter(
+            torch.empty(readers * (layers + 1))
+        )  # a vector: set to zero, not drawn as matrices are
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        nn.init.zeros_(self.weight)
+
+    def forward(self, layers: Sequence[Float[Tensor, "b s w"]]) -> tuple[Float[Tensor, "b s w"], ...]:
+        shares = self.weight.view(self.readers, -1).softmax(-1)
+        stacked = torch.stack(list(layers))
+        return (shares.to(stacked.dtype) @ stacked.flatten(1)).view(-1, *stacked.shape[1:]).unbind()

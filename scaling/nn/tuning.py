@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterator
 from dataclasses import replace
 from fnmatch import fnmatchcase
-from typing import Any, Literal
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -13,16 +14,74 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from scaling.errors import ScalingError, nearest
-from scaling.nn.added import PIECES, Added, Map, maps, per_row, pieces, product, refuse_tuned, stream_width
 from scaling.nn.context import Context, Mask, Notes, Position
-from scaling.nn.contract import Mixer, Residual, Stack, Tuning, declare, output_map, role
+from scaling.nn.contract import Added, Mixer, Residual, Stack, Tuning, declare, map_of, role
 from scaling.schema import BelowOne, PositiveFloat, PositiveInt, Recipe, recipe
+from scaling.shape import Shape
+
+PIECES = ("mixer", "cross", "channel")
+
+
+class Map(NamedTuple):
+    """A linear map of a mixer or a channel: its full name, and that piece's slot."""
+
+    name: str
+    module: nn.Linear
+    slot: str
+
+    @property
+    def last(self) -> str:
+        return self.name.rpartition(".")[2]
+
+    @property
+    def role(self) -> str:
+        return role(self.module, "weight")
+
+
+def maps(model: nn.Module) -> Iterator[Map]:
+    """Every linear map of the mixers and channels, once."""
+    walk = _within("", model, None, "", set())
+    return (Map(name, module, slot) for name, module, _, slot in walk if slot and isinstance(module, nn.Linear))
+
+
+def pieces(model: nn.Module) -> Iterator[tuple[nn.Module, str]]:
+    """Every mixer and channel, those within others too, and its slot."""
+    return ((module, slot) for _, module, piece, slot in _within("", model, None, "", set()) if module is piece)
+
+
+def _within(
+    name: str, module: nn.Module, piece: nn.Module | None, slot: str, seen: set[nn.Module]
+) -> Iterator[tuple[str, nn.Module, nn.Module | None, str]]:
+    """Every module with the innermost piece that it is in, and that piece's slot."""
+    if module in seen or isinstance(module, Added):
+        return
+    seen.add(module)
+    own = getattr(module, "slot", None)
+    if own in PIECES:
+        piece, slot = module, own
+    yield name, module, piece, slot
+    for last, child in module.named_children():
+        yield from _within(f"{name}.{last}" if name else last, child, piece, slot, seen)
+
+
+def stream_width(model: nn.Module) -> int:
+    """The width of a model's stream, which all its towers share."""
+    return next(shape.width for module in model.modules() if isinstance(shape := getattr(module, "shape", None), Shape))
 
 
 class _Adding(Tuning):
     """A tuning that trains what it added: modules of the name `part`."""
 
     part: str
+
+    def apply(self, model: nn.Module) -> None:
+        if any(isinstance(module, Added) for module in model.modules()):
+            raise ScalingError("the model is tuned already", key="kind", fix="merge it first, or begin with its base")
+        self.add(model)
+
+    @abstractmethod
+    def add(self, model: nn.Module) -> None:
+        """Put the modules into a model that has none."""
 
     def trains(self, name: str) -> bool:
         return self.part in name.split(".")
@@ -48,8 +107,7 @@ class LoRA(_Adding):
     ):
         self.rank, self.alpha, self.targets, self.dropout = rank, alpha, targets, dropout
 
-    def apply(self, model: nn.Module) -> None:
-        refuse_tuned(model)
+    def add(self, model: nn.Module) -> None:
         shared: dict[Tensor, _Update] = {}
         for linear in targeted(model, self.targets):
             weight = linear.module.weight
@@ -62,16 +120,11 @@ class LoRA(_Adding):
     @torch.no_grad()
     def merge(self, model: nn.Module) -> None:
         """Add the updates to the matrices: the same outputs at the cost of the base."""
-        for linear, update in _updates(model, merged=False):
-            linear.weight += update.matrix().to(linear.weight.dtype)
-            update.merged = True
-
-    @torch.no_grad()
-    def unmerge(self, model: nn.Module) -> None:
-        """Take the updates out of the matrices again."""
-        for linear, update in _updates(model, merged=True):
-            linear.weight -= update.matrix().to(linear.weight.dtype)
-            update.merged = False
+        for linear in maps(model):
+            update = getattr(linear.module, "lora", None)
+            if isinstance(update, _Update) and not update.merged:
+                linear.module.weight += update.matrix().to(linear.module.weight.dtype)
+                update.merged = True
 
 
 class _Update(Added):
@@ -94,27 +147,15 @@ class _Update(Added):
         if self.merged:
             return y
         x = F.dropout(x, self.dropout, self.training) if self.dropout else x
-        return torch.add(y, product(product(x, self.own("down")), self.own("up")), alpha=self.scale)
+        return torch.add(y, F.linear(F.linear(x, self.down), self.up), alpha=self.scale)
 
     def matrix(self) -> Tensor:
         """What it adds to its map's matrix."""
-        if self.states:
-            raise ScalingError(f"{self.states} tuned states cannot be merged into one matrix", key="tuning.kind")
         return self.scale * (self.up @ self.down)
 
 
 def _updated(module: Any, args: tuple[Tensor, ...], output: Tensor) -> Tensor:
     return module.lora(args[0], output)
-
-
-def _updates(model: nn.Module, merged: bool) -> Iterator[tuple[nn.Linear, _Update]]:
-    """Each updated matrix once, of those that are merged or of those that are not."""
-    seen: set[nn.Module] = set()
-    for linear in maps(model):
-        update = getattr(linear.module, "lora", None)
-        if isinstance(update, _Update) and update.merged is merged and update not in seen:
-            seen.add(update)
-            yield linear.module, update
 
 
 def targeted(model: nn.Module, targets: list[str], key: str = "targets") -> list[Map]:
@@ -137,7 +178,7 @@ def targeted(model: nn.Module, targets: list[str], key: str = "targets") -> list
 
 def _refuse_banks(model: nn.Module, slot: str, key: str) -> None:
     """Refuse a slot whose pieces keep matrices side by side in one tensor, as experts do: they would be missed."""
-    for _, piece, own in pieces(model):
+    for piece, own in pieces(model):
         weights = (getattr(module, "weight", None) for module in piece.modules())
         if own == slot and any(isinstance(weight, Tensor) and weight.ndim > 2 for weight in weights):
             what = f"{type(piece).__name__} has matrices that are no linear maps"
@@ -146,10 +187,8 @@ def _refuse_banks(model: nn.Module, slot: str, key: str) -> None:
 
 def _names(target: str, linear: Map) -> bool:
     # The role `hidden` is that of every map which has no other, so it selects nothing; the map of that name is meant.
-    own = role(linear.module, "weight")
-    return (
-        target in ("all", linear.last, linear.slot) or (target == own != "hidden") or fnmatchcase(linear.name, target)
-    )
+    is_role = target == linear.role != "hidden"
+    return is_role or target in ("all", linear.last, linear.slot) or fnmatchcase(linear.name, target)
 
 
 class Adapters(_Adding):
@@ -172,8 +211,7 @@ class Adapters(_Adding):
         self.bottleneck, self.after = bottleneck, after
         self.activation = recipe("activation", "GeLU") if activation is None else activation
 
-    def apply(self, model: nn.Module) -> None:
-        refuse_tuned(model)
+    def add(self, model: nn.Module) -> None:
         branches = [module.piece for module in model.modules() if isinstance(module, Residual)]
         slots = {getattr(piece, "slot", None) for piece in branches}
         for slot in self.after or [""]:
@@ -212,8 +250,8 @@ class _Adapter(Added):
             nn.init.zeros_(constant)
 
     def forward(self, y: Tensor) -> Tensor:
-        inner = product(y, self.own("down")) + per_row(self.own("down_bias"), y)
-        return y + product(self.activation(inner), self.own("up")) + per_row(self.own("up_bias"), y)
+        inner = F.linear(y, self.down) + self.down_bias
+        return y + F.linear(self.activation(inner), self.up) + self.up_bias
 
 
 def _adapted(module: Any, args: tuple[Any, ...], output: Tensor) -> Tensor:
@@ -236,8 +274,7 @@ class IA3(_Adding):
     def __init__(self, *, targets: list[str] = ["key", "value", "channel"]):  # noqa: B006 (read only)
         self.targets = targets
 
-    def apply(self, model: nn.Module) -> None:
-        refuse_tuned(model)
+    def add(self, model: nn.Module) -> None:
         unknown = [target for target in self.targets if target not in TARGETS]
         if unknown or not self.targets:
             raise ScalingError(
@@ -248,7 +285,7 @@ class IA3(_Adding):
             if target == "channel":
                 self._scale_channels(model)
                 continue
-            own = [candidate.module for candidate in every if candidate.last == target and candidate.slot != "channel"]
+            own = [linear.module for linear in every if linear.role == target]
             if not own:
                 raise ScalingError(f"no mixer has a map {target}", key="targets", value=target, fix="leave it out")
             for linear in own:
@@ -256,11 +293,11 @@ class IA3(_Adding):
                 linear.register_forward_hook(_scaled_output)
 
     def _scale_channels(self, model: nn.Module) -> None:
-        channels = [(name, piece) for name, piece, slot in pieces(model) if slot == "channel"]
+        channels = [piece for piece, slot in pieces(model) if slot == "channel"]
         if not channels:
             raise ScalingError("no block has a channel", key="targets", value="channel", fix="leave it out")
-        for _, piece in channels:
-            _, out = output_map(piece)
+        for piece in channels:
+            _, out = map_of(piece, "output")
             if out is None:
                 raise ScalingError(
                     f"{type(piece).__name__} has no hidden vector of its own to scale",
@@ -285,7 +322,7 @@ class _Gain(Added):
         nn.init.ones_(self.gain)
 
     def forward(self, x: Tensor) -> Tensor:
-        return x * per_row(self.own("gain"), x)
+        return x * self.gain
 
 
 def _scaled_output(module: Any, args: tuple[Tensor, ...], output: Tensor) -> Tensor:
@@ -296,36 +333,34 @@ def _scaled_input(module: Any, args: tuple[Tensor, ...]) -> tuple[Tensor]:
     return (module.ia3(args[0]),)
 
 
-BIASES = ("bias", "shift", "offset")
-"""What the vectors are called that pieces add: biases of maps and norms, the shifts of LSTMs and convolutions."""
-
-
 class BitFit(Tuning):
     """Of all that is there only the biases are trained. (Ben Zaken et al. 2022)
 
-    It adds nothing. The biases are those of maps and norms, and the shifts that other pieces add alike.
+    It adds nothing. The biases are those of maps and norms, and the shifts that other pieces add alike: what is
+    declared a bias.
     """
 
     def apply(self, model: nn.Module) -> None:
-        if not any(self.trains(name) for name, _ in model.named_parameters() if not name.startswith("head.")):
+        self.names = {
+            f"{prefix}.{name}"
+            for prefix, module in model.named_modules()
+            for name, _ in module.named_parameters(recurse=False)
+            if role(module, name) == "bias"
+        }
+        if all(name.startswith("head.") for name in self.names):
             what = "the model below its head has no biases to train"
             raise ScalingError(what, key="kind", value="BitFit", fix="take LoRA")
 
     def trains(self, name: str) -> bool:
-        return name.rpartition(".")[2] in BIASES
-
-
-Slot = Literal["mixer", "cross"]
+        return name in self.names
 
 
 class Prefix(_Adding):
     """softmax(s Q [P_k, K]ᵀ) [P_v, V]: `length` learned keys and values before those of each mixer. (Li & Liang 2021,
     section 4)
 
-    `mlp` is the width m of tanh(E M + b) N + c, which makes P_k and P_v of vectors E, as in section 4.3; null: they are
-    learned themselves. Each layer has an MLP of its own, where the paper's layers share all but N. A prefix has no
-    position: positions add nothing to its logits, and the text keeps its own. `slots` names the mixers: `mixer`,
-    `cross`.
+    P_k and P_v are learned themselves, not made by a network (section 4.3). A prefix has no position: positions add
+    nothing to its logits, and the text keeps its own. `slots` names the mixers: `mixer`, `cross`.
     """
 
     part = "prefix"
@@ -334,79 +369,46 @@ class Prefix(_Adding):
         self,
         *,
         length: PositiveInt = 16,
-        mlp: PositiveInt | None = None,
         slots: list[str] = ["mixer"],  # noqa: B006 (read only)
     ):
-        self.length, self.mlp, self.slots = length, mlp, slots
+        self.length, self.slots = length, slots
 
-    def apply(self, model: nn.Module) -> None:
-        refuse_tuned(model)
-        every = list(pieces(model))
+    def add(self, model: nn.Module) -> None:
         for slot in self.slots or [""]:
-            of_slot = [piece for _, piece, own in every if own == slot]
-            with_keys = [
-                piece for piece in of_slot if hasattr(piece, "prefix") and getattr(piece, "key", None) is not None
-            ]
-            if not with_keys:
+            of_slot = [piece for piece, own in pieces(model) if own == slot]
+            keyed = [(piece, map_of(piece, "key")[1], map_of(piece, "value")[1]) for piece in of_slot]
+            taking = [(p, k, v) for p, k, v in keyed if getattr(p, "takes_prefix", False) and k and v]
+            if not taking:
                 kinds = sorted({type(piece).__name__ for piece in of_slot})
                 what = (
                     f"{', '.join(kinds)} has no keys to put a prefix before" if kinds else "no block has such a mixer"
                 )
                 raise ScalingError(what, key="slots", value=slot or self.slots, fix="take Prompt or LoRA")
-            for piece in with_keys:
-                piece.prefix = _Prefix(piece, self.length, self.mlp)  # type: ignore[assignment]
+            for piece, key, value in taking:
+                piece.prefix = _Prefix(key, value, self.length)
 
 
 class _Prefix(Added):
     """Keys and values of `length` virtual tokens, before those that a mixer made."""
 
-    def __init__(self, mixer: Any, length: int, mlp: int | None):
+    def __init__(self, key: nn.Linear, value: nn.Linear, length: int):
         super().__init__()
-        self.length, self.widths = length, (mixer.key.out_features, mixer.value.out_features)
-        like = mixer.key.weight
-        of: Any = {"device": like.device, "dtype": like.dtype}
-        self.has_mlp = mlp is not None
-        if mlp is None:
-            self.key, self.value = (nn.Parameter(torch.empty(length, width, **of)) for width in self.widths)
-            declare(self, key="table", value="table")
-        else:
-            wide, out = mixer.key.in_features, sum(self.widths)
-            self.table = nn.Parameter(torch.empty(length, wide, **of))
-            self.hidden, self.hidden_bias = (nn.Parameter(torch.empty(*of_, **of)) for of_ in ((mlp, wide), (mlp,)))
-            self.out, self.out_bias = (nn.Parameter(torch.empty(*of_, **of)) for of_ in ((out, mlp), (out,)))
-            declare(self, table="table")
+        self.length = length
+        of: Any = {"device": key.weight.device, "dtype": key.weight.dtype}
+        self.key, self.value = (nn.Parameter(torch.empty(length, part.out_features, **of)) for part in (key, value))
+        declare(self, key="table", value="table")
         for parameter in self.parameters():
-            if parameter.ndim > 1:
-                nn.init.normal_(parameter, std=0.02)
-        self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        if self.has_mlp:
-            nn.init.zeros_(self.hidden_bias)
-            nn.init.zeros_(self.out_bias)
+            nn.init.normal_(parameter, std=0.02)
 
     def forward(self, k: Tensor, v: Tensor, context: Context) -> tuple[Tensor, Tensor, Context]:
         """Keys [b n+s g d] and values, and the pass as the mixer then sees it."""
-        before = (_in_heads(part, like) for part, like in zip(self._vectors(), (k, v), strict=True))
-        k, v = (torch.cat([rows.to(text.dtype), text], 1) for rows, text in zip(before, (k, v), strict=True))
+        before = (part.unflatten(-1, like.shape[2:]) for part, like in zip((self.key, self.value), (k, v), strict=True))
+        k, v = (
+            torch.cat([rows.to(text.dtype).expand(len(text), *rows.shape), text], 1)
+            for rows, text in zip(before, (k, v), strict=True)
+        )
         key = ("prefix", self.length, context.mask, context.position)
         return k, v, context.once(key, lambda: _seen(context, self.length))
-
-    def _vectors(self) -> tuple[Tensor, Tensor]:
-        """Keys and values, [n …] or [b n …]."""
-        if not self.has_mlp:
-            return self.own("key"), self.own("value")
-        table = self.own("table")
-        hidden = torch.tanh(product(table, self.own("hidden")) + per_row(self.own("hidden_bias"), table))
-        both = product(hidden, self.own("out")) + per_row(self.own("out_bias"), hidden)
-        k, v = both.split(self.widths, -1)
-        return k, v
-
-
-def _in_heads(vectors: Tensor, like: Tensor) -> Tensor:
-    """Vectors [n w], or [b n w], in the heads of `like` [b s g d], for each of its rows."""
-    vectors = vectors if vectors.ndim == 3 else vectors.expand(len(like), -1, -1)
-    return vectors.unflatten(-1, like.shape[2:])
 
 
 def _seen(context: Context, length: int) -> Context:
@@ -451,8 +453,7 @@ class Prompt(_Adding):
     def __init__(self, *, length: PositiveInt = 16):
         self.length = length
 
-    def apply(self, model: nn.Module) -> None:
-        refuse_tuned(model)
+    def add(self, model: nn.Module) -> None:
         towers: list[Any] = [module for module in model.modules() if hasattr(module, "prompt")]
         if not towers:
             raise ScalingError("the model has no tower to put a prompt into", key="kind", value="Prompt")
@@ -477,8 +478,7 @@ class _Vectors(Added):
 
     def forward(self, x: Float[Tensor, "b t w"]) -> Float[Tensor, "b n w"]:
         """Those of each row of x."""
-        vectors = self.own("vectors").to(x.dtype)
-        return vectors if vectors.ndim == 3 else vectors.expand(len(x), -1, -1)
+        return self.vectors.to(x.dtype).expand(len(x), -1, -1)
 
 
 def _refuse_prompt(kind: str, why: str) -> None:

@@ -12,7 +12,7 @@ from scaling.batch import IGNORE, Batch
 from scaling.data.source import Rows, Vocabulary
 from scaling.errors import ScalingError
 from scaling.model.family import Family as Model
-from scaling.model.family import Loss, targets_of, vectors
+from scaling.model.family import Loss, losses_of, predict, targets_of
 from scaling.nn.contract import Head
 from scaling.objective.objective import Family
 from scaling.schema import Fraction, NonNegativeFloat, PositiveFloat, Recipe
@@ -66,14 +66,13 @@ class Distil:
         The mean over labels, and by name the teacher's parts, means over rows.
         """
         output = student(batch)
-        seen = vectors(student.head, output, batch)
         labels = targets_of(student.head, batch)
         bears = (labels != IGNORE).sum().clamp(min=1)
-        hard = student.head.loss(seen, labels).sum() / bears
+        hard = losses_of(student.head, output, batch).sum() / bears
         with torch.no_grad():
             above = teacher(taught)
-            goal = teacher.head(vectors(teacher.head, above, taught))
-        parts = {"soft": self.weight * self._soft(student.head(seen), goal, student.head, batch)}
+            goal = predict(teacher.head, above, taught)
+        parts = {"soft": self.weight * self._soft(predict(student.head, output, batch), goal, student.head, batch)}
         if self.hidden:
             parts["hidden"] = self.hidden * _apart(output.hidden, above.hidden, batch)
         return Loss((1 - self.weight) * hard, {**output.auxiliary, **parts})

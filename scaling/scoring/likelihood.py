@@ -21,7 +21,7 @@ from scaling.decode import aligned, prompt
 from scaling.errors import ScalingError
 from scaling.model.family import Family, Output, vectors
 from scaling.nn.context import Cache
-from scaling.nn.losses import log_softmax
+from scaling.nn.heads import log_softmax
 
 
 class Request(NamedTuple):

@@ -19,9 +19,7 @@ from scaling.config import Config
 from scaling.cost.count import windows
 from scaling.cost.flops import Watch
 from scaling.data.source import Rows, Vocabulary
-from scaling.model.families import Decoder
-from scaling.model.family import Family
-from scaling.nn.contract import MeshCounted
+from scaling.model.family import Decoder, Family
 from scaling.schema import kinds
 from scaling.shape import Shape
 from scaling.training.parametrization import Standard, initialise
@@ -45,7 +43,7 @@ def ops(config: Config, model: Family) -> Ops:
     counter = _Counter()
     with torch.no_grad(), torch.device("meta"), ExitStack() as replaced, counter:
         for module in model.modules():
-            if isinstance(module, MeshCounted):
+            if hasattr(module, "mesh_operations"):
                 replaced.enter_context(_replaced(module, counter))
         model.losses(global_batch(config, model))
     return Ops(counter.mesh, counter.flops)

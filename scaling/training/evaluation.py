@@ -13,7 +13,7 @@ import torch.distributed as distributed
 from scaling.batch import IGNORE, Batch
 from scaling.data.source import Source
 from scaling.errors import ScalingError
-from scaling.model.family import Family, targets_of, vectors
+from scaling.model.family import Family, losses_of, predict, targets_of
 from scaling.training.predict import Outputs, predicted, scores
 
 FORWARD = 1 / 3  # of a training step's FLOPs, which an evaluation spends on each of its tokens
@@ -94,8 +94,8 @@ class Evaluation:
     @torch.no_grad()
     def add(self, model: Family, batch: Batch) -> None:
         targets = targets_of(model.head, batch)
-        hidden = vectors(model.head, model(batch), batch)
-        losses = model.head.loss(hidden, targets).double()
+        output = model(batch)
+        losses = losses_of(model.head, output, batch).double()
         bears = targets != IGNORE
         self._count(losses=losses, targets=bears)
         if self.text is not None:
@@ -107,7 +107,7 @@ class Evaluation:
         if batch.truth is not None:
             self.has_truth = True
             self._count(excess=(losses - batch.truth.double())[bears])
-        predictions = model.head(hidden)
+        predictions = predict(model.head, output, batch)
         if self.outputs is not None:
             self.outputs.add(model, batch, predictions)
         self.classified = predictions.shape[:-1] == targets.shape

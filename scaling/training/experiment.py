@@ -30,7 +30,7 @@ from scaling.ledger.identity import run_name
 from scaling.model.family import Family
 from scaling.model.parameters import ADDED, ParameterSpec, parameters
 from scaling.model.tuned import blank, tune
-from scaling.nn.contract import Position, Tuning, conforms
+from scaling.nn.contract import Position, Tuning
 from scaling.objective import Distil
 from scaling.training import parts, values
 from scaling.training.evaluation import Evaluation, affordable, evaluation_steps
@@ -286,7 +286,7 @@ def _assemble(config: Config) -> Experiment:
     teaching = None if teacher is None or not is_task(train) else Teaching.of(config, objective, teacher, train)
     model, tuning = _blank_model(config)
     parts.check_head(model, objective, train)
-    if not has_tree and any(conforms(piece, Position) and piece.reads_tree for piece in model.modules()):
+    if not has_tree and any(isinstance(piece, Position) and piece.reads_tree for piece in model.modules()):
         fix = "take an encoder, and a task with data.heads"
         raise config.error("model.position", "it reads a tree, and no batch has one", fix)
     start, names, trained = _selected(config["train.parts"], tuning, model, start)

@@ -24,7 +24,6 @@ from scaling.batch import Batch
 from scaling.config import Config, of_values
 from scaling.data import hashing
 from scaling.model.family import Family, Loss
-from scaling.nn.contract import Redrawn, conforms
 from scaling.objective import Distil
 from scaling.training.checkpoints import LEARNED, MODEL, FolderIO, gather, take
 from scaling.training.experiment import Experiment, assemble
@@ -194,8 +193,8 @@ class FamilyModule(LightningModule):
         """All that a step draws is a function of its number."""
         _reseed(self.experiment.seed, step, self.global_rank)
         for piece in self.model.modules():
-            if conforms(piece, Redrawn):
-                piece.at_step(step)
+            if (at_step := getattr(type(piece), "at_step", None)) is not None:
+                at_step(piece, step)
 
     def _rate(self, step: int) -> float:
         return self.experiment.schedule.factor(step, self.steps) * self.experiment.optimizer.lr

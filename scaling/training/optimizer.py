@@ -9,6 +9,7 @@ from torch import Tensor, optim
 
 from scaling.errors import ScalingError
 from scaling.model.parameters import Parameter, ParameterSpec
+from scaling.nn.contract import CONSTANT
 from scaling.schema import BelowOne, NonNegativeFloat, PositiveFloat, Range
 
 Group = dict[str, Any]
@@ -132,7 +133,7 @@ def _groups(parameters: Sequence[Parameter], rate: Rate, lr: float, decay: float
     """Parameters of one rate and one weight decay together, in the model's order."""
     groups: dict[tuple[float, float], list[Tensor]] = {}
     for parameter in parameters:
-        own = (lr * rate(parameter.spec), 0.0 if parameter.spec.role == "gain" else decay)
+        own = (lr * rate(parameter.spec), 0.0 if parameter.spec.role in CONSTANT else decay)
         groups.setdefault(own, []).append(parameter.tensor)
     return [
         {"params": tensors, "lr": peak, "peak": peak, "weight_decay": weight_decay}

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from scaling.errors import ScalingError
 from scaling.model.family import Family
 from scaling.model.parameters import ParameterSpec, parameters
-from scaling.nn.contract import role
+from scaling.nn.contract import CONSTANT, role
 from scaling.schema import PositiveFloat, PositiveInt
 
 Draw = tuple[float, Literal["normal", "truncated", "uniform"]]
@@ -114,7 +114,7 @@ class MuP(Standard):
     def rate(self, spec: ParameterSpec) -> float:
         # Every fan-in is a multiple of the width, so this is fan-in at the base width over fan-in here; but what an
         # input projects is as narrow at every width.
-        return 1.0 if spec.looks_up or spec.role in ("gain", "input") else self.base / spec.width
+        return 1.0 if spec.looks_up or spec.role in (*CONSTANT, "input") else self.base / spec.width
 
 
 @torch.no_grad()
@@ -130,14 +130,14 @@ def initialise(
         _materialise(model, device)
     for module in model.modules():
         own = module.named_parameters(recurse=False)
-        constants = [parameter for name, parameter in own if role(module, name) == "gain"]
+        constants = [parameter for name, parameter in own if role(module, name) in CONSTANT]
         if isinstance(module, nn.Linear):
             for bias in constants:
                 nn.init.zeros_(bias)
         elif constants:
             module.reset_parameters()  # type: ignore[operator]
     for spec, parameter in parameters(model):
-        if spec.role != "gain":
+        if spec.role not in CONSTANT:
             std, law = parametrization.draw(spec)
             _fill(parameter, std * spec.start, law, seed, spec.name)
     return model

@@ -24,10 +24,8 @@ from scaling.data.source import Source
 from scaling.data.task import Examples
 from scaling.data.task.task import is_task
 from scaling.errors import ScalingError, nearest
-from scaling.model.families import Encoder
-from scaling.model.family import Family, Tower
+from scaling.model.family import Encoder, Family, Tower
 from scaling.model.parameters import parameters
-from scaling.nn.tuning import BIASES
 from scaling.training.finetune import COUNTING, HEADS, PAIRED
 
 KEY = "train.parts"
@@ -43,7 +41,7 @@ def trained(model: Family, parts: Parts, new: Collection[str] = ()) -> frozenset
         names = _head(model)
         what, fix = "the head has no parameters of its own", "take head out of model.tie, or name the table by its name"
     elif parts == "bias":
-        biases = {spec for spec, _ in every if spec.role == "gain" and spec.name.rpartition(".")[2] in BIASES}
+        biases = {spec for spec, _ in every if spec.role == "bias"}
         below = any(spec.slot != "head" for spec in biases)  # a new head's bias alone would be a linear probe
         names = {spec.name for spec in biases} | set(new) if below else set()
         what, fix = "the model below its head has no biases", "set bias: true in its pieces, or name other parts"

@@ -82,7 +82,7 @@ def test_maps_are_those_of_transformers(tmp_path: Path, name: str) -> None:
         ["model.position=ALiBi"],
         ["model.pattern={kind: Window, size: 4, pattern: Causal}"],
         ["model.block.mixer={kind: BlockLocal, size: 4, before: 1}"],
-        ["model.block.mixer={kind: Longformer, window: 2, dilation: [1, 2]}"],
+        ["model.block.mixer={kind: Longformer, window: 2, dilation: 2}"],
         ["model.block.mixer.norm=RMSNorm"],
         ["size.key_heads=1"],
         ["model.blocks={every 2: {mixer: {kind: LightweightConvolution}}}"],

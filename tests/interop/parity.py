@@ -214,7 +214,7 @@ def gradient_difference(case: Case, both: Pair) -> float:
         heads = [both.ours.head, getattr(both.ours, "sentence", None)]
         for head, scores in zip(filter(None, heads), logits, strict=True):
             targets = cast(Tensor, batch.targets if head.target == "targets" else batch.labels)
-            if head.omits_padding and batch.documents is not None:  # theirs lets an answer begin in padding
+            if head.takes_absent and batch.documents is not None:  # theirs lets an answer begin in padding
                 scores = scores.masked_fill((batch.documents == 0)[:, None], -float("inf"))
             F.cross_entropy(scores.flatten(0, -2), targets.flatten(), ignore_index=IGNORE).backward(retain_graph=True)
     theirs = _gradients(both.theirs)

@@ -61,8 +61,8 @@ def test_no_gradient_is_left_out(model: str, name: str) -> None:
 def test_the_buckets_of_the_relative_bias_are_t5s() -> None:
     from transformers.models.t5.modeling_t5 import T5Attention
 
+    from scaling.nn.embeddings import RelativeBias
     from scaling.nn.patterns import Bidirectional, Causal
-    from scaling.nn.positions import RelativeBias
     from scaling.shape import Shape
 
     shape = Shape.of({"width": 8, "layers": 1, "heads": 2, "vocabulary": 8, "length": 8})

@@ -203,12 +203,6 @@ def test_a_malformed_compiler_is_one_line(given, why, source, cache):
     assert list((cache / "scaling" / "kernels").glob("*")) == []
 
 
-@COMPILER
-@pytest.mark.parametrize("given", ["", "  "])
-def test_an_empty_compiler_is_the_usual_one(given, source, cache):
-    assert reason(begin(source, cache, env={"CXX": given})) is None
-
-
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can become a user that nobody knows")
 @pytest.mark.parametrize("cache", [None, "", "not/absolute"])
 def test_without_a_home_the_reason_is_one_line(cache, source):

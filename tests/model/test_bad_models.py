@@ -139,7 +139,6 @@ LINES = [  # the family, the changes at SIZE, the place, the fix
     ("decoder", [mixer("BlockLocal, size: 25")], "mixer.size=25", "a block of 25 tokens in texts of 24"),
     ("decoder", [mixer("Longformer, window: 30")], "mixer.window=30", "at most 24"),
     ("decoder", [mixer("Longformer, window: 4, tokens: 25")], "tokens=25", "25 global tokens in texts of 24"),
-    ("decoder", [mixer("Longformer, window: 4, dilation: [1, 2]")], "dilation", "one for each head"),
     ("decoder", [mixer("BigBird, block: 4")], "mixer.seed", "needs it"),
     ("decoder", [mixer("BigBird, block: 9, seed: 0")], "mixer.window=3", "a window of 27 tokens"),
     ("decoder", [mixer("BigBird, block: 4, blocks: 7, seed: 0")], "blocks=7", "28 global tokens"),

@@ -13,7 +13,7 @@ from scaling.batch import IGNORE, Batch
 from scaling.config import load
 from scaling.data.source import Rows, Vocabulary
 from scaling.errors import ScalingError
-from scaling.model.families import BiLM
+from scaling.model.two_towers import BiLM
 from scaling.objective.causal import BothWays
 from scaling.training.experiment import assemble
 from tests.model.test_variants import build, tokens

@@ -24,7 +24,7 @@ CASES = [
     ("decoder", "model.stack={kind: Universal, norm: RMSNorm, halting: ACT}"),
     ("decoder", EVOLVED_DECODER),
     ("decoder", f"model.block.residual=Fixup{NORMLESS}; tuning={{kind: LoRA, rank: 2, targets: [all]}}"),
-    ("encoder", "model.block.mixer={kind: Linformer, projected: 5, sharing: layerwise, dropout: 0.1}"),
+    ("encoder", "model.block.mixer={kind: Linformer, projected: 5, sharing: kv, dropout: 0.1}"),
     ("encoder", "model.stack={kind: UpsampledFunnel, norm: RMSNorm}; model.position=RelativeBias"),
     ("encoder_decoder", "model.encoder.stack={kind: Funnel, norm: RMSNorm}; model.block.mixer.dropout=0.2"),
     ("encoder_decoder", f"model.tie={TIES[2]}; model.memory=Transparent; model.position=RelativeBias"),

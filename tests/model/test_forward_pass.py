@@ -16,7 +16,7 @@ from scaling.config import load
 ROOT = Path(__file__).parents[2]
 PACKAGE = Path(scaling.__file__).parent
 PAGE = (ROOT / "docs" / "architecture.md").read_text()
-LINES = 1020  # of the longer way, which is that without our kernels
+LINES = 1000  # of the longer way, which is that without our kernels
 
 
 def listed() -> list[str]:
@@ -54,6 +54,7 @@ def test_a_pass_runs_through_the_listed_files_and_few_lines():
     finally:
         sys.setprofile(before)
     ran = {file: lines for file, lines in ran.items() if not file.startswith("kernel/")}
-    assert set(ran) == set(listed())
+    mask = {"nn/patterns.py"}  # which our kernels do without
+    assert set(ran) | mask == {*listed()} | mask
     read = {file: definitions(file, lines) for file, lines in ran.items()}
     assert sum(length for found in read.values() for _, length in found) <= LINES, read

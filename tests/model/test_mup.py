@@ -76,15 +76,6 @@ def test_activations_move_more_with_width_under_the_standard():
     assert slopes["logits"] > 0.25
 
 
-def test_both_are_one_at_the_base_width():
-    config = load("decoder", ["size={width: 32, layers: 2, heads: 4, vocabulary: 64, length: 32}"])
-    one = initialise(config.build("model", config["size"]), Standard(head="normal"), seed=3)
-    other = initialise(config.build("model", config["size"]), MuP(base=32, head="normal"), seed=3)
-    for (spec, a), (_, b) in zip(parameters(one), parameters(other), strict=True):
-        assert torch.equal(a, b), spec.name
-        assert MuP(base=32).rate(spec) == 1
-
-
 def test_a_draw_depends_on_the_name_and_the_seed_alone():
     size = "size={width: 32, layers: 2, heads: 4, vocabulary: 64, length: 32}"
     plain = load("decoder", [size])

@@ -12,8 +12,9 @@ from scaling.batch import Batch
 from scaling.config import load
 from scaling.cost import cost
 from scaling.model.parameters import parameters
-from scaling.nn.contract import declare, role
-from scaling.nn.mixer.softmax import attend
+from scaling.model.tuned import build_model
+from scaling.nn.contract import CONSTANT, Added, declare, role
+from scaling.nn.mixer.attention import attend
 from scaling.schema import kinds
 from scaling.shape import Shape
 from scaling.training.parametrization import BERT, GPT2, T5, Glorot, MuP, Standard, initialise
@@ -41,8 +42,8 @@ class Projections(nn.Module):
         super().__init__()
         self.heads = shape.heads
         self.ask = declare(nn.Linear(shape.width, shape.width, bias=False), weight="query")
-        self.answer = nn.Linear(shape.width, shape.width, bias=False)
-        self.embedding = nn.Linear(shape.width, shape.width, bias=False)
+        self.answer = declare(nn.Linear(shape.width, shape.width, bias=False), weight="key")
+        self.embedding = declare(nn.Linear(shape.width, shape.width, bias=False), weight="value")
         self.proj = declare(nn.Linear(shape.width, shape.width, bias=False), weight="output")
 
     def forward(self, x, context):
@@ -62,8 +63,9 @@ def config(mixer: str, *changes: str):
 
 
 def renamed(name: str) -> str:
-    *owner, last, weight = name.split(".")
-    return ".".join([*owner, RENAMED[last] if ".mixer.piece." in name else last, weight])
+    """The name of a parameter, or of what tuning adds to a map."""
+    parts = name.split(".")
+    return ".".join([RENAMED.get(part, part) if ".mixer.piece." in name else part for part in parts])
 
 
 @pytest.mark.parametrize("residual", ["Pre", "Fixup"])
@@ -81,7 +83,7 @@ def test_an_attention_with_unusual_names_starts_and_learns_like_the_shipped_one(
         other, drawn = own[renamed(name)]
         assert (other.role, other.slot, other.start, other.fan_in) == (spec.role, spec.slot, spec.start, spec.fan_in)
         assert parametrization.rate(other) == parametrization.rate(spec)
-        if spec.role != "gain":
+        if spec.role not in CONSTANT:
             assert parametrization.draw(other) == parametrization.draw(spec)
             # Other names are other draws, of the same deviation: 4,096 numbers give it to 1%.
             torch.testing.assert_close(drawn.std(), parameter.std(), rtol=0.06, atol=1e-6)
@@ -123,6 +125,13 @@ def test_a_role_of_a_parameter_that_does_not_exist_is_refused():
         declare(nn.Linear(2, 2), wieght="output")
 
 
-def test_what_declares_nothing_is_hidden_or_a_gain():
-    layer = nn.Linear(2, 2)
-    assert (role(layer, "weight"), role(layer, "bias")) == ("hidden", "gain")
+def test_what_declares_nothing_is_hidden_a_bias_of_a_map_or_a_gain():
+    layer, norm = nn.Linear(2, 2), nn.LayerNorm(2)
+    assert (role(layer, "weight"), role(layer, "bias"), role(norm, "weight")) == ("hidden", "bias", "gain")
+
+
+def test_tunings_find_the_maps_of_an_attention_with_unusual_names():
+    for line in ("IA3", "{kind: IA3, targets: [key, value]}", "{kind: LoRA, targets: [query, value]}"):
+        shipped, own = (build_model(config(mixer, f"tuning={line}").tree) for mixer in ("Attention", "Projections"))
+        added = [[name for name, part in model.named_modules() if isinstance(part, Added)] for model in (shipped, own)]
+        assert [renamed(f"{name}.gain").removesuffix(".gain") for name in added[0]] == added[1]

@@ -9,12 +9,9 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from scaling.batch import IGNORE, Batch
-from scaling.config import load
-from scaling.cost import cost
+from scaling.batch import IGNORE
 from scaling.nn.heads import AdaptiveSoftmax
 from scaling.shape import Shape
-from scaling.training.parametrization import T5, initialise
 
 V, W = 61, 32
 SHAPE = Shape.of({"width": W, "layers": 1, "heads": 4, "vocabulary": V, "length": 24})
@@ -89,19 +86,6 @@ def test_equals_the_formula(widths, scale):
         np.testing.assert_allclose(head.loss(hidden, targets, smoothing).detach().numpy(), expected, atol=1e-11)
 
 
-@pytest.mark.parametrize("embedding", [None, EMBEDDING])
-def test_tied_it_predicts_by_the_embeddings_rows(embedding):
-    config = load("encoder_decoder", [SIZE, HEAD, *([embedding] if embedding else [])])
-    model: Any = initialise(config.build("model", config["size"]), T5(), 0)
-    assert model.head.weight is model.encoder.embedding.table
-    assert model.head.rows is model.encoder.embedding.rows
-    own = {name for name, _ in model.head.named_parameters()} - {"weight"}
-    assert {name for name in own if not name.startswith("rows")} == {"gates.weight"}
-    tokens = torch.randint(0, V, (2, 9), generator=torch.Generator().manual_seed(0))
-    model.loss(Batch(tokens, tokens, source=tokens)).total.backward()
-    assert all(p.grad is not None and p.grad.isfinite().all() for p in model.parameters())
-
-
 def test_a_cluster_without_targets_costs_nothing_and_keeps_its_gradients():
     head, (hidden, targets) = drawn(AdaptiveSoftmax(SHAPE, cutoffs=CUTOFFS, widths=WIDTHS)), sample()
     with FlopCounterMode(display=False) as counter:
@@ -111,20 +95,3 @@ def test_a_cluster_without_targets_costs_nothing_and_keeps_its_gradients():
     losses.sum().backward()
     assert all(p.grad is not None for p in head.parameters())
     assert not head.rows.tables[2].grad.any()
-
-
-def test_bfloat16_gives_float32_losses():
-    head, (hidden, targets) = drawn(AdaptiveSoftmax(SHAPE, cutoffs=CUTOFFS, widths=WIDTHS)), sample()
-    exact = head.loss(hidden, targets)
-    losses = head.bfloat16().loss(hidden.bfloat16(), targets)
-    assert losses.dtype == torch.float32
-    torch.testing.assert_close(losses.double(), exact, atol=0.2, rtol=0.05)
-    assert head(hidden.bfloat16()).dtype == torch.float32
-
-
-def test_it_is_cheaper_by_the_counter():
-    plain, ours = (
-        cost(load("encoder_decoder", ["size=t5/small", *changes])).flops_train_by_slot["head"]
-        for changes in ([], ["model.head={kind: AdaptiveSoftmax, cutoffs: [2500, 8500]}"])
-    )
-    assert ours < plain / 4

@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 
 from scaling.batch import IGNORE
-from scaling.nn.activations import GeLU
-from scaling.nn.boundary import Boundary, edges
-from scaling.nn.norms import LayerNorm
+from scaling.nn.blocks import LayerNorm
+from scaling.nn.channels import GeLU
+from scaling.nn.heads import Boundary, edges
 from scaling.shape import Shape
 
 SHAPE = Shape.of({"width": 8, "layers": 1, "heads": 1, "vocabulary": 11, "length": 12})

@@ -12,8 +12,7 @@ from scaling.config import load
 from scaling.cost import cost
 from scaling.errors import ScalingError
 from scaling.model.tuned import build_model
-from scaling.nn.context import Cache, Context, Places
-from scaling.nn.patterns import render
+from scaling.nn.context import Context, Places, render
 from scaling.schema import build
 from scaling.shape import Shape
 
@@ -61,12 +60,12 @@ def projections(piece: Any, x: np.ndarray) -> list[np.ndarray]:
 
 
 @pytest.mark.parametrize("documents", [None, PACKED], ids=["plain", "packed"])
-@pytest.mark.parametrize("sharing", ["none", "headwise", "kv", "layerwise"])
+@pytest.mark.parametrize("sharing", ["none", "headwise", "kv"])
 def test_linformer_is_its_formula(sharing, documents):
     piece = made({"kind": "Linformer", "projected": 7, "sharing": sharing})
     onto_keys, onto_values = array(piece.onto_keys.weight), array(piece.onto_values.weight)
     assert len(onto_keys) == (HEADS if sharing == "none" else 1)
-    assert np.array_equal(onto_keys, onto_values) == (sharing in ("kv", "layerwise"))
+    assert np.array_equal(onto_keys, onto_values) == (sharing == "kv")
 
     def written(x: np.ndarray) -> np.ndarray:
         q, k, v = projections(piece, x)
@@ -104,20 +103,6 @@ def test_memory_compressed_attention_is_its_formula(pattern, documents):
     check(piece, pattern, documents, written)
 
 
-def test_generation_keeps_compressed_keys_and_less_than_a_section_of_tokens():
-    piece, x, whole, start = made({"kind": "MemoryCompressed"}).eval(), inputs(), context("Causal", None), 0
-    expected, cache = piece(x, whole), Cache()
-    for length in (1, 1, 6, 1, 1, 9, 4):
-        places = Places(whole.places.positions[:, start : start + length])
-        keys = places.after(cache.places)
-        step = Context(places, keys, render(build("pattern", "Causal"), places, keys), whole.position, cache=cache)
-        found = piece(x[:, start : start + length], step)
-        torch.testing.assert_close(found, expected[:, start : start + length], rtol=0, atol=1e-10)
-        cache.places, start = keys, start + length
-        (state,) = cache.states.values()
-        assert (state["key"].shape[1], state["token key"].shape[1]) == divmod(start, 3)
-
-
 def test_layers_that_share_a_projection_have_one():
     def parameters(sharing: str) -> int:
         line = f"{{kind: Linformer, projected: 8, sharing: {sharing}}}"
@@ -127,10 +112,9 @@ def test_layers_that_share_a_projection_have_one():
         return cost(config).parameters
 
     one = 8 * 32
-    counts = {sharing: parameters(sharing) for sharing in ("none", "headwise", "kv", "layerwise")}
+    counts = {sharing: parameters(sharing) for sharing in ("none", "headwise", "kv")}
     assert counts["none"] - counts["headwise"] == 3 * 2 * one
     assert counts["headwise"] - counts["kv"] == 3 * one
-    assert counts["kv"] - counts["layerwise"] == 2 * one
 
 
 def test_a_longer_text_is_refused():

@@ -11,6 +11,7 @@ from scaling import schema
 from scaling.config import load
 from scaling.errors import ScalingError
 from scaling.nn import contract
+from scaling.nn.context import Pattern
 from scaling.schema import kinds
 from tests.model.test_variants import LINES
 
@@ -46,13 +47,13 @@ def test_every_shipped_piece_inherits_from_the_contract_of_its_slot(slot):
 def test_every_pattern_keeps_its_contract():
     for name in kinds("pattern"):
         line = {"kind": name, **LINES.get(("pattern", name), {})}
-        assert isinstance(schema.build("pattern", line), contract.Pattern)
+        assert isinstance(schema.build("pattern", line), Pattern)
 
 
 @pytest.mark.parametrize("slot", [*SLOTS, "pattern"])
 def test_the_page_names_every_slot_and_ability(slot):
     assert f"`{slot}`" in PAGE
-    own = SLOTS.get(slot, contract.Pattern)
+    own = SLOTS.get(slot, Pattern)
     for name in {*vars(own).get("__annotations__", {})}:
         assert name in PAGE, f"docs/pieces.md lacks {name} of {own.__name__}"
 

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from scaling.nn.context import Cache, Context, Places
+from scaling.nn.context import Context, Places, render
+from scaling.nn.embeddings import NoPosition
 from scaling.nn.mixer import Convolution, DynamicConvolution, LightweightConvolution
-from scaling.nn.patterns import Bidirectional, Causal, Prefix, render
-from scaling.nn.positions import NoPosition
+from scaling.nn.patterns import Bidirectional, Causal, Prefix
 from scaling.shape import Shape
 
 ROWS, LENGTH, WIDTH = 3, 11, 6
@@ -106,18 +106,3 @@ def test_convolution_is_the_formula(pattern, documents, kernel):
     expected = np.einsum("btkw,okw->bto", near, weight) + numpy(piece.out.bias)
     found = piece(x, context(PATTERNS[pattern], documents))
     np.testing.assert_allclose(numpy(found), expected, atol=1e-12)
-
-
-@pytest.mark.parametrize("kind", [LightweightConvolution, DynamicConvolution, Convolution])
-@pytest.mark.parametrize("steps", [(1,) * LENGTH, (4, 1, 1, 5), (2, 9)])
-def test_a_cache_holds_the_last_inputs(kind, steps):
-    piece, x = kind(SHAPE, kernel=5).double(), inputs()
-    whole = piece(x, context(Causal()))
-    cache, start, parts = Cache(), 0, []
-    for length in steps:
-        now = context(Causal(), cache=cache, start=start, length=length)
-        parts.append(piece(x[:, start : start + length], now))
-        cache.places, start = now.keys, start + length
-    torch.testing.assert_close(torch.cat(parts, 1), whole, rtol=0, atol=1e-12)
-    (state,) = cache.states.values()
-    assert state["inputs"].shape == (ROWS, 4, WIDTH)

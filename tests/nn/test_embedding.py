@@ -12,10 +12,7 @@ from scaling.batch import IGNORE, Batch
 from scaling.config import load
 from scaling.cost import cost
 from scaling.model.parameters import parameters
-from scaling.model.tuned import blank
-from scaling.nn.embeddings import Adaptive, Factorized
-from scaling.shape import Shape
-from scaling.training.parametrization import T5, MuP, Standard, initialise
+from scaling.training.parametrization import T5, MuP, initialise
 
 V, W = 61, 32
 SIZE = f"size={{width: {W}, layers: 1, heads: 4, vocabulary: {V}, length: 24}}"
@@ -78,17 +75,6 @@ def test_tied_logits_and_losses_equal_the_formula(line):
 
 
 @pytest.mark.parametrize("line", LINES)
-def test_gradients_of_a_tied_loss_are_those_of_the_plain_formula(line):
-    model = made(line)
-    hidden, targets = torch.randn(3, 4, W, dtype=torch.float64), ids(3, 4)
-    learned = list(model.head.rows.parameters())
-    found = torch.autograd.grad(model.head.loss(hidden, targets).sum(), learned)
-    plain = torch.nn.functional.cross_entropy(model.head(hidden).flatten(0, 1), targets.flatten(), reduction="sum")
-    for ours, expected in zip(found, torch.autograd.grad(plain, learned), strict=True):
-        torch.testing.assert_close(ours, expected, rtol=0, atol=1e-12)
-
-
-@pytest.mark.parametrize("line", LINES)
 @pytest.mark.parametrize("tie", TIES)
 def test_every_tie(line, tie):
     model = made(line, f"model.tie={tie}", "model.head=Linear")
@@ -101,24 +87,6 @@ def test_every_tie(line, tie):
     tokens = ids(2, 6)
     model.loss(Batch(tokens, tokens, source=tokens)).total.backward()
     assert all(p.grad is not None and p.grad.isfinite().all() for p in model.parameters())
-
-
-@pytest.mark.parametrize("line", LINES)
-def test_ties_survive_the_meta_device(line):
-    config = load("encoder_decoder", [SIZE, line])
-    with blank():
-        empty: Any = config.build("model", config["size"])
-    filled: Any = initialise(empty, Standard(), 0)
-    assert filled.head.rows is filled.encoder.embedding.rows is filled.decoder.embedding.rows
-    assert not any(p.is_meta for p in filled.parameters())
-
-
-def test_shares_say_what_counts_say():
-    shape = Shape.of({"width": 768, "layers": 1, "heads": 12, "vocabulary": 32128, "length": 8})
-    with blank():
-        said = Adaptive(shape, cutoffs=[0.077814, 0.264567], widths=[1.0, 0.333333, 0.083333])
-        assert said.form == Adaptive(shape, cutoffs=[2500.0, 8500.0], widths=[768.0, 256.0, 64.0]).form
-        assert Factorized(shape, rank=0.1666667).form == Factorized(shape, rank=128.0).form
 
 
 def test_tables_are_no_part_of_n_without_embeddings_and_projections_are():

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from scaling.nn.context import Context, Mask, Places
-from scaling.nn.patterns import Bidirectional, Causal, render
-from scaling.nn.positions import NoPosition
+from scaling.nn.context import Context, Mask, Places, render
+from scaling.nn.embeddings import NoPosition
+from scaling.nn.patterns import Bidirectional, Causal
 from scaling.schema import build
 from scaling.shape import Shape
 

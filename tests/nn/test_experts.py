@@ -9,8 +9,7 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from scaling.nn.activations import ReLU
-from scaling.nn.channels import MixtureOfExperts, Switch, imbalance, seats
+from scaling.nn.channels import MixtureOfExperts, ReLU, Switch, imbalance, seats
 from scaling.nn.context import NOWHERE, Context, Mask, Places
 from scaling.shape import Shape
 
@@ -78,28 +77,11 @@ def test_first_come_first_served():
     assert found.position.tolist() == [[0, 1, 2, 4]]
 
 
-def test_a_seat_that_nobody_takes():
-    found = seats(torch.tensor([[[2], [2], [2]]]), experts=3, capacity=2)
-    assert found.seat.tolist() == [[4, 5, 6]]
-    assert found.position.tolist() == [[3, 3, 3, 3, 0, 1]]
-
-
 def test_two_choices_take_two_seats():
     """A position's second choice comes before the first choices of the positions after it."""
     found = seats(torch.tensor([[[0, 1], [1, 0], [1, 0]]]), experts=2, capacity=2)
     assert found.seat.tolist() == [[0, 2, 3, 1, 4, 4]]
     assert found.position.tolist() == [[0, 1, 0, 1]]
-
-
-def test_padding_takes_no_seat():
-    found = seats(torch.tensor([[[2], [2], [1], [1]]]), experts=2, capacity=1)  # 2 is none
-    assert found.seat.tolist() == [[2, 2, 1, 2]]
-    assert found.position.tolist() == [[4, 2]]
-
-
-def test_each_row_has_its_own_seats():
-    found = seats(torch.tensor([[[0], [0]], [[0], [1]]]), experts=2, capacity=1)
-    assert found.seat.tolist() == [[0, 2], [0, 1]]
 
 
 def test_a_dropped_position_adds_nothing():
@@ -125,14 +107,6 @@ def test_neither_rows_nor_later_positions_nor_padding_matter(kind, capacity):
     made.train()
     padding = torch.where(DOCUMENTS[..., None] > 0, x(), x(7))
     close(made(padding, context(DOCUMENTS)), found)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_evaluation_piece_by_piece(kind):
-    made = layer(kind, capacity=0.4).eval()
-    whole = made(x(), context())
-    parts = [made(x()[:, start:stop], context(length=stop - start)) for start, stop in ((0, 4), (4, 5), (5, 10))]
-    torch.testing.assert_close(torch.cat(parts, 1), whole, rtol=0, atol=1e-12)
 
 
 def test_the_loss_of_balance():

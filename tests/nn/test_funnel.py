@@ -116,24 +116,6 @@ def test_a_packed_batch_is_read_as_its_documents_alone(change):
             torch.testing.assert_close(there, alone, rtol=0, atol=1e-12)
 
 
-def test_rows_of_single_tokens_beside_a_long_document():
-    """Where one row cannot be pooled at all, the others are."""
-    model = built("encoder_decoder", "model.encoder.stack={kind: Funnel, norm: RMSNorm}").double()
-    documents = torch.tensor([[1, 2, 3, 4], [1, 1, 1, 1]])
-    source = torch.randint(0, 31, (2, 4))
-    found = model.encoder(source, documents=documents)
-    alone = model.encoder(source[1:]).hidden[0]
-    torch.testing.assert_close(found.hidden[1][found.documents[1] == 1], alone, rtol=0, atol=1e-12)
-
-
-def test_a_text_is_classified_from_the_short_stream():
-    head = "model.head={kind: Sequence, classes: 3, activation: Tanh}"
-    model = built("encoder", head, "model.stack={kind: Funnel, norm: RMSNorm}", "model.tie=[]")
-    batch = Batch(torch.randint(0, 31, (2, 9)), torch.zeros(2, 9, dtype=torch.long), labels=torch.tensor([0, 2]))
-    assert model(batch).hidden.shape == (2, 3, 16)
-    assert model.loss(batch).total.isfinite()
-
-
 def test_upsampling_repeats_and_adds_the_first_stage():
     model = built("encoder", "model.stack={kind: UpsampledFunnel, norm: NoNorm, decoder: 0}", "model.tie=[]", layers=3)
     made: list[torch.Tensor] = []

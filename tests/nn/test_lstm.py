@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
 from scaling.errors import ScalingError
-from scaling.nn.context import Cache, Context, Places
+from scaling.nn.context import Context, Places, render
+from scaling.nn.embeddings import NoPosition
 from scaling.nn.mixer import LSTM, BidirectionalLSTM
-from scaling.nn.patterns import Bidirectional, Causal, Prefix, render
-from scaling.nn.positions import NoPosition
+from scaling.nn.patterns import Bidirectional, Causal, Prefix
 from scaling.shape import Shape
 
 ROWS, LENGTH, WIDTH = 3, 9, 4
@@ -81,32 +81,6 @@ def test_backwards_it_reads_the_prefix_only():
         backwards = np.concatenate([written(piece.backwards, own[:n][::-1])[::-1], np.reshape(alone, (-1, WIDTH))])
         h = np.concatenate([written(piece.forwards, own), backwards], -1)
         np.testing.assert_allclose(found[row], h @ weight.T + bias, atol=1e-12)
-
-
-def test_it_is_torchs():
-    piece, x = made(LSTM), inputs()
-    theirs = cast(Any, torch.nn.LSTM(WIDTH, WIDTH, batch_first=True).double())  # with parameters by name
-    order = torch.cat([torch.arange(4 * WIDTH).chunk(4)[part] for part in (0, 1, 3, 2)])  # theirs: i, f, g, o
-    with torch.no_grad():
-        theirs.weight_ih_l0.copy_(piece.forwards.input.weight[order])
-        theirs.weight_hh_l0.copy_(piece.forwards.recurrent.weight[order])
-        theirs.bias_ih_l0.copy_(piece.forwards.shift[order])
-        theirs.bias_hh_l0.zero_()
-    torch.testing.assert_close(piece(x, context(Causal())), piece.out(theirs(x)[0]), rtol=0, atol=1e-12)
-
-
-def test_a_cache_holds_the_state():
-    piece, x = made(LSTM), inputs()
-    whole = piece(x, context(Causal(), PACKED))
-    positions, cache, start, parts = Places.of(x[..., 0], documents=PACKED).positions, Cache(), 0, []
-    for length in (3, 1, 1, 4):
-        part = slice(start, start + length)
-        places = Places(positions[:, part], PACKED[:, part])
-        keys = places.after(cache.places)
-        now = Context(places, keys, render(Causal(), places, keys), NoPosition(SHAPE, Causal()), cache=cache)
-        parts.append(piece(x[:, part], now))
-        cache.places, start = keys, start + length
-    torch.testing.assert_close(torch.cat(parts, 1), whole, rtol=0, atol=1e-12)
 
 
 def test_a_causal_stack_is_not_read_backwards():

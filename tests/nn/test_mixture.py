@@ -10,10 +10,8 @@ import pytest
 import torch
 
 from scaling.batch import IGNORE
-from scaling.config import load
 from scaling.nn.heads import MixtureOfSoftmaxes
 from scaling.shape import Shape
-from scaling.training.parametrization import T5, initialise
 
 V, W, K = 61, 32, 3
 SHAPE = Shape.of({"width": W, "layers": 1, "heads": 4, "vocabulary": V, "length": 24})
@@ -76,25 +74,3 @@ def test_what_is_kept_does_not_grow_by_the_vocabulary_with_each_softmax():
         return sum(sizes)
 
     assert kept(6) - kept(5) < targets.numel() * 997 / 4
-
-
-def test_bfloat16_gives_float32_losses():
-    head, (hidden, targets) = made(), sample()
-    exact = head.loss(hidden, targets)
-    losses = head.bfloat16().loss(hidden.bfloat16(), targets)
-    assert losses.dtype == torch.float32
-    torch.testing.assert_close(losses.double(), exact, atol=0.2, rtol=0.05)
-
-
-@pytest.mark.parametrize("embedding", ["Token", "{kind: Factorized, rank: 8}"])
-def test_tied_it_predicts_by_the_embedding(embedding):
-    size = f"size={{width: {W}, layers: 1, heads: 4, vocabulary: {V}, length: 24}}"
-    changes = ["model.head={kind: MixtureOfSoftmaxes, softmaxes: 3}", f"model.embedding={embedding}"]
-    config = load("encoder_decoder", [size, *changes])
-    model: Any = initialise(config.build("model", config["size"]), T5(), 0)
-    assert model.head.weight is model.encoder.embedding.table
-    hidden, targets = sample()
-    found = model.head.loss(hidden.float(), targets)
-    chances = model.head(hidden.float())
-    torch.testing.assert_close(chances.exp().sum(-1), torch.ones(4, 9))
-    torch.testing.assert_close(found[1:], -chances.gather(-1, targets.clamp(min=0)[..., None])[1:, :, 0])

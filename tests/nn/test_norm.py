@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from scaling.nn.norms import LayerNorm, RMSNorm
+from scaling.nn.blocks import LayerNorm, RMSNorm
 
 
 def formula(kind: type, x: np.ndarray, gain: np.ndarray, bias: np.ndarray, eps: float) -> np.ndarray:
@@ -27,13 +27,3 @@ def test_a_norm_is_its_formula(kind: type, gain: bool | str, dtype: torch.dtype)
     bias = norm.bias.detach().numpy() if kind is LayerNorm else np.zeros(24)
     expected = formula(kind, x.numpy().astype(np.float64), whole, bias, 1e-3)
     np.testing.assert_allclose(norm(x).detach().numpy(), expected, atol=1e-5 if dtype == torch.float32 else 1e-12)
-
-
-@pytest.mark.parametrize("kind", [LayerNorm, RMSNorm])
-def test_a_zero_centered_gain_starts_as_one(kind: type) -> None:
-    norm, plain, x = kind(16, gain="zero_centered"), kind(16), torch.randn(3, 16)
-    for _ in range(2):
-        assert not norm.gain.any()
-        assert torch.equal(norm(x), plain(x))
-        torch.nn.init.normal_(norm.gain)
-        norm.reset_parameters()

@@ -12,10 +12,9 @@ import torch
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
-from scaling.nn.context import Cache, Context, Places
-from scaling.nn.mixer import softmax
-from scaling.nn.mixer.softmax import blocks_of
-from scaling.nn.patterns import render
+from scaling.nn.context import Cache, Context, Places, render
+from scaling.nn.mixer import attention as softmax
+from scaling.nn.mixer.bands import blocks_of
 from scaling.schema import build, kinds
 from scaling.shape import Shape
 

@@ -48,8 +48,3 @@ def test_the_embedding_and_the_tied_head_are_their_formulas() -> None:
     y = normed(y) * values["head.norm.gain"] + values["head.norm.bias"]
     y = y @ values[f"{name}table"].T + values["head.bias"]
     np.testing.assert_allclose(made.head(hidden).detach().numpy(), y, atol=1e-12)
-
-
-def test_a_width_below_one_is_a_fraction_of_the_streams() -> None:
-    made = model("model.embedding={kind: Projected, width: 0.5}")
-    assert made.encoder.embedding.table.shape == (31, 8)

@@ -10,8 +10,10 @@ import pytest
 import torch
 from torch import nn
 
-from scaling.nn.activations import ReLU
-from scaling.nn.context import Context, Mask, Places
+from scaling.nn.blocks import NoNorm
+from scaling.nn.channels import ReLU
+from scaling.nn.context import Context, Mask, Places, render
+from scaling.nn.embeddings import NoPosition
 from scaling.nn.mixer import (
     GRU,
     AdditiveAttention,
@@ -21,9 +23,7 @@ from scaling.nn.mixer import (
     GatedConvolution,
     MultiplicativeAttention,
 )
-from scaling.nn.norms import NoNorm
-from scaling.nn.patterns import Bidirectional, Causal, render
-from scaling.nn.positions import NoPosition
+from scaling.nn.patterns import Bidirectional, Causal
 from scaling.shape import Shape
 
 ROWS, LENGTH, WIDTH, SOURCE = 2, 7, 4, 5

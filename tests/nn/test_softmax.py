@@ -13,10 +13,10 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from scaling.kernel import functions
 from scaling.kernel.compiled import absent
-from scaling.nn.context import Cache, Context, Places
-from scaling.nn.mixer import softmax
-from scaling.nn.patterns import Bidirectional, Causal, Prefix, render
-from scaling.nn.positions import RelativeBias
+from scaling.nn.context import Cache, Context, Places, render
+from scaling.nn.embeddings import RelativeBias
+from scaling.nn.mixer import attention as softmax
+from scaling.nn.patterns import Bidirectional, Causal, Prefix
 from scaling.schema import build, kinds
 from scaling.shape import Shape
 
@@ -94,12 +94,6 @@ def test_number_types_and_shared_keys(kernel, dtype, tolerance, key_heads):
     _agree(kernel, _context(), dtype, tolerance, key_heads)
 
 
-@pytest.mark.skipif(absent() is not None, reason=f"no kernels: {absent()}")
-@pytest.mark.parametrize("key_heads", [HEADS, 2, 1])
-def test_shared_keys_in_the_kernel(key_heads):
-    _agree(*WAYS["kernel"][:1], _context(), *WAYS["kernel"][1:], key_heads)
-
-
 @pytest.mark.parametrize(("kernel", "dtype", "tolerance"), WAYS.values(), ids=WAYS)
 @pytest.mark.parametrize(
     ("pattern", "documents"), list(itertools.product([Causal(), Bidirectional(), Prefix()], [None, PACKED]))
@@ -126,13 +120,6 @@ def test_a_position_s_table_learns_through_every_kernel(kernel, dtype, tolerance
     _written_out(*_inputs(torch.float64), context, 0.3).square().sum().backward()
     expected = cast(RelativeBias, context.position).table.grad
     torch.testing.assert_close(found, expected, atol=tolerance, rtol=tolerance)
-
-
-def test_gradient_by_differences():
-    context = _context(documents=PACKED.clamp(min=1))
-    assert torch.autograd.gradcheck(
-        lambda q, k, v: softmax.WAYS["explicit"](q, k, v, context, 0.3, 0.0), _inputs(torch.float64)
-    )
 
 
 @pytest.mark.parametrize(("kernel", "dtype", "tolerance"), WAYS.values(), ids=WAYS)

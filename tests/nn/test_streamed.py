@@ -9,9 +9,8 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from scaling.nn.context import Context, Places
-from scaling.nn.mixer import softmax
-from scaling.nn.patterns import render
+from scaling.nn.context import Context, Places, render
+from scaling.nn.mixer import attention as softmax
 from scaling.schema import build
 from scaling.shape import Shape
 

@@ -11,8 +11,8 @@ import torch
 from scaling.batch import Batch
 from scaling.data.tree import OUTSIDE, places
 from scaling.errors import ScalingError
+from scaling.nn.embeddings import Sinusoidal, Syntax, distances
 from scaling.nn.patterns import Bidirectional
-from scaling.nn.positions import Sinusoidal, Syntax, distances
 from scaling.shape import Shape
 from tests.model.test_variants import batch_for, build, hidden
 

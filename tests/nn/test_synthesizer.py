@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from scaling.errors import ScalingError
-from scaling.nn.context import Cache, Context, Places
+from scaling.nn.context import Context, Places, render
 from scaling.nn.mixer import DenseSynthesizer, FactorizedSynthesizer, RandomSynthesizer
-from scaling.nn.patterns import Bidirectional, Causal, render
+from scaling.nn.patterns import Bidirectional, Causal
 from scaling.schema import build
 from scaling.shape import Shape
 
@@ -95,24 +95,6 @@ def test_it_is_the_papers(kind, mix, position, pattern, documents):
             bias = numpy(now.position.score(x, x, places, places))[0]
         expected = document(piece, numpy(x)[row, here], not pattern.ahead, bias)
         np.testing.assert_allclose(found[row, here], expected, atol=1e-12)
-
-
-@pytest.mark.parametrize(("kind", "mix"), VARIANTS)
-def test_a_cache_changes_nothing(kind, mix):
-    piece, x = made(kind, mix), inputs()
-    whole = piece(x, context(Causal()))
-    cache, start, parts = Cache(), 0, []
-    for length in (4, 1, 1, 3):
-        now = context(Causal(), cache=cache, start=start, length=length)
-        parts.append(piece(x[:, start : start + length], now))
-        cache.places, start = now.keys, start + length
-    torch.testing.assert_close(torch.cat(parts, 1), whole, rtol=0, atol=1e-12)
-
-
-def test_random_logits_are_made_once_for_all_rows():
-    piece = made(RandomSynthesizer, "none")
-    positions = torch.arange(LENGTH)[None]
-    assert piece.synthesize(None, positions, positions).shape == (1, HEADS, LENGTH, LENGTH)
 
 
 @pytest.mark.parametrize("kind", KINDS)

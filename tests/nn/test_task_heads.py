@@ -57,17 +57,6 @@ KEYS = {
 }
 
 
-def test_without_an_activation_the_logits_are_one_matrix():
-    made, hidden = head("Sequence", classes=3), drawn(2, 1, 8)
-    torch.testing.assert_close(made(hidden), hidden[:, 0] @ made.out.weight.T + made.out.bias)
-    assert [name for name, _ in made.named_parameters()] == ["out.weight", "out.bias"]
-
-
-def test_a_pooler_keeps_its_names():
-    names = {name for name, _ in head("Sequence", classes=3, activation="Tanh").named_parameters()}
-    assert names == {"pool.weight", "pool.bias", "out.weight", "out.bias"}
-
-
 def test_vectors_of_both_orders_are_added_before_the_matrix():
     made, hidden = head("Sequence", classes=3, added=True), drawn(2, 2, 8)
     torch.testing.assert_close(made(hidden), hidden.sum(1) @ made.out.weight.T + made.out.bias)
@@ -117,13 +106,14 @@ def test_a_number_has_a_squared_error():
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 def test_an_option_that_a_row_lacks_has_no_chance(smoothing):
     made, hidden = head("Options", activation="Tanh"), drawn(2, 3, 8)
-    hidden[1, 2] = 0
+    absent = torch.tensor([[False] * 3, [False, False, True]])
     labels = torch.tensor([2, 0])
-    assert made(hidden)[1, 2] == -float("inf")
+    assert made(hidden, absent)[1, 2] == -float("inf")
+    assert made(0 * hidden, absent)[0].isfinite().all()  # a vector of zeros that is there is no absent one
     two = F.cross_entropy(made(hidden)[1:, :2], labels[1:], label_smoothing=smoothing)
-    torch.testing.assert_close(made.loss(hidden, labels, smoothing)[1], two)
+    torch.testing.assert_close(made.loss(hidden, labels, smoothing, absent)[1], two)
     three = F.cross_entropy(made(hidden)[:1], labels[:1], label_smoothing=smoothing)
-    torch.testing.assert_close(made.loss(hidden, labels, smoothing)[0], three)
+    torch.testing.assert_close(made.loss(hidden, labels, smoothing, absent)[0], three)
 
 
 def test_a_span_has_a_loss_for_its_start_and_its_end():
@@ -188,9 +178,3 @@ def test_the_second_head_can_be_tied_and_the_first_not():
     assert model.language.weight is model.decoder.embedding.table
     with pytest.raises(ScalingError, match="no table to tie"):
         configured("decoder", f"model.head={ONES}; model.tie=[decoder, head]").build("model", config["size"])
-
-
-@pytest.mark.parametrize("kind", TASK_HEADS)
-def test_a_model_with_the_head_is_counted(kind):
-    config = configured("encoder", f"model.head={{kind: {kind}{KEYS.get(kind, '')}}}")
-    assert cost(config).flops_train > 0

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from scaling.config import load
-from scaling.nn.memory import Last, Transparent
+from scaling.nn.stacks import Transparent
 
 SIZE = "size={width: 16, layers: 3, heads: 2, vocabulary: 31, length: 12, decoder: {layers: 2}}"
 
@@ -20,12 +20,6 @@ def test_each_reader_reads_its_own_mean_of_all_layers():
     for reader, found in enumerate(memory(layers)):
         expected = sum(shares[j, reader] * layers[j].numpy() for j in range(4))
         np.testing.assert_allclose(found.detach().numpy(), expected, rtol=1e-12)
-
-
-def test_the_last_layer_is_what_is_read_by_default():
-    layers = [torch.randn(1, 2, 3) for _ in range(2)]
-    (found,) = Last(1, 5)(layers)
-    assert found is layers[-1]
 
 
 def test_layers_are_the_embedding_the_stream_and_the_output():

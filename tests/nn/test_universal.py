@@ -10,11 +10,9 @@ import torch
 
 from scaling.batch import Batch
 from scaling.config import load
+from scaling.nn.blocks import GRU, NoNorm
 from scaling.nn.context import NOWHERE, Context, Mask, Places
-from scaling.nn.halting import ACT
-from scaling.nn.norms import NoNorm
-from scaling.nn.residuals import GRU
-from scaling.nn.stacks import _Coordinates
+from scaling.nn.stacks import ACT, _Coordinates
 from scaling.shape import Shape
 from scaling.training.parametrization import Standard, initialise
 
@@ -126,16 +124,6 @@ def test_a_halted_position_answers_as_a_key_from_its_last_state():
         running = running & (spent < 0.99)
     assert not running.all()
     assert running.any() or len(seen) == 4
-
-
-def test_pondering_costs_what_real_tokens_think():
-    model = _halting_model(1.0)
-    tokens = torch.randint(0, 31, (2, 6))
-    plain = model.loss(Batch(tokens, tokens)).auxiliary["ponder"]
-    pad = lambda x, value: torch.nn.functional.pad(x, (0, 3), value=value)  # noqa: E731
-    padded = Batch(pad(tokens, 4), pad(tokens, -100), documents=pad(torch.ones_like(tokens), 0))
-    assert model.loss(padded).auxiliary["ponder"].item() == pytest.approx(plain.item(), abs=1e-12)
-    assert 1 < plain.item() <= 5
 
 
 def test_one_block_runs_for_every_layer():

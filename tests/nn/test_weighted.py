@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from scaling.nn.context import Context, Mask, Places
-from scaling.nn.positions import NoPosition
+from scaling.nn.embeddings import NoPosition
 from scaling.schema import build
 from scaling.shape import Shape
 

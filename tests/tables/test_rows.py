@@ -15,7 +15,7 @@ from scaling.batch import IGNORE, Batch
 from scaling.config import Config
 from scaling.data.module import DataModule
 from scaling.decode import Greedy, generate, prompt
-from scaling.model.families import EncoderDecoder
+from scaling.model.two_towers import EncoderDecoder
 from scaling.tables.count import counts
 from scaling.tables.table import read
 from scaling.training.checkpoints import FolderIO

@@ -14,6 +14,7 @@ from torch import Tensor
 from scaling import schema
 from scaling.ledger import run_id
 from scaling.model.parameters import Parameter, ParameterSpec, parameters
+from scaling.nn.contract import CONSTANT
 from scaling.training.module import FamilyModule
 from scaling.training.parametrization import Standard
 from scaling.training.schedule import warmup_steps
@@ -90,7 +91,7 @@ def test_an_optimizer_follows_its_formula(kind):
     for step in (1, 2, 3):
         for one, tensor, state, number in zip(parts, wanted, states, range(4)):
             assert one.tensor.grad is not None
-            decay = 0.0 if one.spec.role == "gain" else 0.1
+            decay = 0.0 if one.spec.role in CONSTANT else 0.1
             wanted[number] = FORMULAS[kind](tensor, one.tensor.grad.double(), step, state, decay=decay)
         before = parts[0].tensor.detach().clone()
         for one in optimizers:

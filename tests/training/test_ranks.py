@@ -49,7 +49,7 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "no rows, halted": ("decoder", {**PAIRS, **HALTED}),
     "a frozen part": ("decoder", {"start.run": "BASE", "train.parts": "{last: 1}"}),
     "LoRA": ("decoder", {"start.run": "BASE", "tuning": "{kind: LoRA, rank: 2, targets: [all]}"}),
-    "a prefix": ("decoder", {"start.run": "BASE", "tuning": "{kind: Prefix, length: 2, mlp: 4}"}),
+    "a prefix": ("decoder", {"start.run": "BASE", "tuning": "{kind: Prefix, length: 2}"}),
 }
 FAST = [("no rows", "ddp"), ("added losses", "fsdp")]
 

@@ -1,13 +1,6 @@
 """Token mixers: how positions learn of one another."""
 
-from scaling.nn.mixer.attention import (
-    AdditiveAttention,
-    Aligned,
-    Attention,
-    CrossAttention,
-    MultiplicativeAttention,
-    Weighted,
-)
+from scaling.nn.mixer.attention import Attention, CrossAttention, Weighted
 from scaling.nn.mixer.compressed import Linformer, MemoryCompressed
 from scaling.nn.mixer.convolution import (
     Convolution,
@@ -16,6 +9,7 @@ from scaling.nn.mixer.convolution import (
     GatedConvolution,
     LightweightConvolution,
 )
+from scaling.nn.mixer.cross import AdditiveAttention, Aligned, MultiplicativeAttention
 from scaling.nn.mixer.linear_attention import LinearAttention, Performer
 from scaling.nn.mixer.recurrent import GRU, LSTM, BidirectionalGRU, BidirectionalLSTM
 from scaling.nn.mixer.sparse import BigBird, BlockLocal, Longformer

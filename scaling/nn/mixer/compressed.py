@@ -11,9 +11,10 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from scaling.errors import ScalingError
-from scaling.nn.context import Context, Mask, Places
+from scaling.nn.context import Context, Mask, Places, render
+from scaling.nn.contract import drawn
 from scaling.nn.mixer.attention import Attention
-from scaling.nn.patterns import Bidirectional, render
+from scaling.nn.patterns import Bidirectional
 from scaling.schema import BelowOne, PositiveInt, Range
 from scaling.shape import Shape
 
@@ -157,18 +158,17 @@ def _with_nothing(context: Context) -> Context:
     return replace(context, keys=keys, mask=mask)
 
 
-Sharing = Literal["none", "headwise", "kv", "layerwise"]
+Sharing = Literal["none", "headwise", "kv"]
 
 
 class Linformer(Attention):
     """softmax(Q (E K)ᵀ / √d) F V W_O: E and F project `length` tokens onto `projected` keys and values. (Wang et al.
     2020, formula 7)
 
-    `sharing` as in the paper's section 4: `none` gives each head of each layer its own E and F, `headwise` one pair for
-    a layer's heads, `kv` one matrix E = F, `layerwise` one matrix for all layers. A row of E multiplies a place of the
-    text, so that it has a fixed maximum, `length` (size.length unless given), and no order to look back by: it takes
-    stacks that see everything. A shorter text reads the first columns. Documents that share a row are projected each by
-    itself.
+    `sharing` as in the paper's section 4: `none` gives each head its own E and F, `headwise` one pair for a layer's
+    heads, `kv` one matrix E = F. A row of E multiplies a place of the text, so that it has a fixed maximum, `length`
+    (size.length unless given), and no order to look back by: it takes stacks that see everything. A shorter text reads
+    the first columns. Documents that share a row are projected each by itself.
     """
 
     takes_queries = False
@@ -200,16 +200,9 @@ class Linformer(Attention):
                 value=projected,
                 fix=f"take at most {self.reach}, or Attention",
             )
-        self.sharing: Sharing = sharing
         heads = self.key_heads if sharing == "none" else 1
         self.onto_keys = _Lengthwise(heads, projected, self.reach)
-        alike = sharing in ("kv", "layerwise")
-        self.onto_values = self.onto_keys if alike else _Lengthwise(heads, projected, self.reach)
-
-    def share_parameters(self, first: Linformer) -> None:
-        """Take the projection of the first layer, where all layers have one."""
-        if self.sharing == first.sharing == "layerwise" and self.onto_keys.form == first.onto_keys.form:
-            self.onto_keys = self.onto_values = first.onto_keys
+        self.onto_values = self.onto_keys if sharing == "kv" else _Lengthwise(heads, projected, self.reach)
 
     def _attend(self, q: Tensor, k: Tensor, v: Tensor, context: Context) -> Tensor:
         self._check(context)
@@ -259,12 +252,7 @@ class _Lengthwise(nn.Module):
     def __init__(self, heads: int, projected: int, length: int):
         super().__init__()
         self.count = projected
-        self.weight = nn.Parameter(torch.empty(heads, projected, length))
-        nn.init.normal_(self.weight, std=length**-0.5)
-
-    @property
-    def form(self) -> tuple[int, ...]:
-        return tuple(self.weight.shape)
+        self.weight = drawn(heads, projected, length, std=length**-0.5)
 
     def forward(self, x: Float[Tensor, "b c n g d"]) -> Float[Tensor, "b c k g d"]:
         weight = self.weight[:, :, : x.shape[2]].to(x.dtype)

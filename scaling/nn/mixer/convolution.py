@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from scaling.errors import ScalingError
 from scaling.nn.context import Context
-from scaling.nn.contract import Mixer, declare
+from scaling.nn.contract import Mixer, declare, drawn
 from scaling.nn.window import depthwise, unfold
 from scaling.schema import PositiveFloat, PositiveInt, Recipe, SmallInt
 from scaling.shape import Shape
@@ -43,14 +43,14 @@ class LightweightConvolution(nn.Module, Mixer):
         super().__init__()
         width = shape.width
         self.hidden, self.gate = nn.Linear(width, width), nn.Linear(width, width)
-        self.taps = nn.Parameter(torch.empty(kernel, width))
+        self.taps = drawn(kernel, width, std=kernel**-0.5)
         self.shift = nn.Parameter(torch.empty(width))
+        declare(self, shift="bias")
         self.pointwise = nn.Linear(width, width)
         self.out = declare(nn.Linear(width, width), weight="output")
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        nn.init.normal_(self.taps, std=len(self.taps) ** -0.5)
         nn.init.zeros_(self.shift)
 
     def forward(self, x: Float[Tensor, "b t w"], context: Context) -> Float[Tensor, "b t w"]:
@@ -73,6 +73,7 @@ class DynamicConvolution(nn.Module, Mixer):
         self.hidden, self.gate = nn.Linear(width, width), nn.Linear(width, width)
         self.taps = nn.Linear(width, kernel * width)
         self.shift = nn.Parameter(torch.empty(width))
+        declare(self, shift="bias")
         self.pointwise = nn.Linear(width, width)
         self.out = declare(nn.Linear(width, width), weight="output")
         self.reset_parameters()

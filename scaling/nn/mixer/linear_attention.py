@@ -18,7 +18,7 @@ from torch import Tensor
 from scaling.errors import ScalingError
 from scaling.nn.context import Context
 from scaling.nn.mixer.attention import Projected
-from scaling.nn.mixer.softmax import in_order
+from scaling.nn.mixer.bands import in_order
 from scaling.nn.patterns import Bidirectional, Causal
 from scaling.schema import PositiveInt, Seed
 from scaling.shape import Shape

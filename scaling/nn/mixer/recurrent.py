@@ -64,6 +64,7 @@ class _LSTM(nn.Module):
         self.input = nn.Linear(width, 4 * width, bias=False)
         self.recurrent = nn.Linear(width, 4 * width, bias=False)
         self.shift = nn.Parameter(torch.empty(4 * width))
+        declare(self, shift="bias")
         self.reset_parameters()
 
     def reset_parameters(self) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import torch
@@ -14,11 +13,10 @@ from torch import Tensor, nn
 
 from scaling.errors import ScalingError
 from scaling.nn import patterns
-from scaling.nn.context import Context, Mask, Pattern
+from scaling.nn.context import Context, Mask, Pattern, render
 from scaling.nn.contract import declare
-from scaling.nn.mixer.attention import Attention
-from scaling.nn.mixer.softmax import attend, in_order, of_first
-from scaling.nn.patterns import render
+from scaling.nn.mixer.attention import Attention, attend, of_first
+from scaling.nn.mixer.bands import in_order
 from scaling.schema import NonNegativeInt, PositiveInt, Seed
 from scaling.shape import Shape
 
@@ -123,14 +121,13 @@ class BigBird(_Patterned):
         return patterns.Global(tokens=self.blocks * self.block, pattern=drawn)
 
 
-class Longformer(Attention):
+class Longformer(_Patterned):
     """softmax(s Q Kᵀ + position) V W_O over a sliding window of `window` tokens; the first `tokens` of the text see all
     and are seen by all. (Beltagy et al. 2020, section 3)
 
-    A window's tokens are `dilation` places apart: one number, or one for each head. The global tokens see by
-    projections of their own, softmax(s Q_g K_gᵀ) V_g; the paper starts them as copies of the others, here they are
-    drawn. A stack that looks back has windows alone, as the paper's language model. The other keys are those of
-    `Attention`.
+    A window's tokens are `dilation` places apart. The global tokens see by projections of their own, softmax(s Q_g
+    K_gᵀ) V_g; the paper starts them as copies of the others, here they are drawn. A stack that looks back has windows
+    alone, as the paper's language model, whose heads differ in dilation. The other keys are those of `Attention`.
     """
 
     takes_queries = False
@@ -140,20 +137,13 @@ class Longformer(Attention):
         shape: Shape,
         *,
         window: PositiveInt,
-        dilation: PositiveInt | list[PositiveInt] = 1,
+        dilation: PositiveInt = 1,
         tokens: NonNegativeInt = 0,
         **common: Any,
     ):
         super().__init__(shape, **common)
-        self.window, self.tokens = window, tokens
-        self.dilations = dilation if isinstance(dilation, list) else [dilation] * shape.heads
-        if len(self.dilations) != shape.heads:
-            raise ScalingError(
-                f"{len(self.dilations)} dilations for {shape.heads} heads",
-                key="dilation",
-                value=dilation,
-                fix="give one number, or one for each head",
-            )
+        self.window, self.tokens, self.dilation = window, tokens, dilation
+        self.line = (window, tokens, dilation)
         _check_within(shape, "window", window, "a window of {} tokens")
         _check_within(shape, "tokens", tokens, "{} global tokens")
         self.own = _Projections(shape, self.key.bias is not None) if tokens else None
@@ -165,33 +155,11 @@ class Longformer(Attention):
             mixed = self._with_global(mixed, q, k, v, context)
         return self.out(mixed.flatten(2))
 
-    def pattern(self, limit: Limit, dilation: int) -> Pattern:
+    def pattern(self, limit: Limit) -> Pattern:
         def near() -> Pattern:
-            return patterns.Window(size=self.window, dilation=dilation, pattern=limit)
+            return patterns.Window(size=self.window, dilation=self.dilation, pattern=limit)
 
         return patterns.Global(tokens=self.tokens, pattern=near) if self.tokens else near()
-
-    def _attend(self, q: Tensor, k: Tensor, v: Tensor, context: Context) -> Tensor:
-        """Heads of the same dilation attend together."""
-        groups: dict[int, list[int]] = {}
-        for head, dilation in enumerate(self.dilations):
-            groups.setdefault(dilation, []).append(head)
-        # What positions add is made for all heads at once, and so is a prefix.
-        whole = self.prefix is not None or context.position.adds_score or context.position.mixes_values
-        if len(groups) > 1 and not whole:
-            k, v = (part.repeat_interleave(self.heads // self.key_heads, 2) for part in (k, v))
-        parts = []
-        for dilation, heads in groups.items():
-            line = (Longformer, self.window, self.tokens, dilation)
-            inside = within(context, line, partial(self.pattern, dilation=dilation))
-            if len(groups) == 1:
-                return super()._attend(q, k, v, inside)
-            if whole:
-                parts.append(super()._attend(q, k, v, inside)[:, :, heads])
-            else:
-                parts.append(super()._attend(q[:, :, heads], k[:, :, heads], v[:, :, heads], inside))
-        order = [head for heads in groups.values() for head in heads]
-        return torch.cat(parts, 2)[:, :, [order.index(head) for head in range(self.heads)]]
 
     def _with_global(self, mixed: Tensor, q: Tensor, k: Tensor, v: Tensor, context: Context) -> Tensor:
         """The heads' outputs, those of the global tokens by their own projections."""
@@ -225,8 +193,9 @@ class _Projections(nn.Module):
     def __init__(self, shape: Shape, bias: bool):
         super().__init__()
         self.query = declare(nn.Linear(shape.width, shape.heads * shape.head_width, bias), weight="query")
-        self.key = nn.Linear(shape.width, shape.key_heads * shape.head_width, bias)
-        self.value = nn.Linear(shape.width, shape.key_heads * shape.value_width, bias)
+        keys, values = shape.key_heads * shape.head_width, shape.key_heads * shape.value_width
+        self.key = declare(nn.Linear(shape.width, keys, bias), weight="key")
+        self.value = declare(nn.Linear(shape.width, values, bias), weight="value")
 
     def forward(self, x: Float[Tensor, "b t w"]) -> tuple[Tensor, Tensor, Tensor]:
         return self.query(x), self.key(x), self.value(x)

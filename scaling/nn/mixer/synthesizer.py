@@ -13,9 +13,8 @@ from torch import Tensor, nn
 from scaling.errors import ScalingError
 from scaling.kernel.operations import attention_plus, drop
 from scaling.nn.context import Context
-from scaling.nn.contract import Mixer, declare
-from scaling.nn.mixer.attention import Scale, scale_of
-from scaling.nn.mixer.softmax import bias
+from scaling.nn.contract import Mixer, declare, drawn
+from scaling.nn.mixer.attention import Scale, bias, scale_of
 from scaling.schema import BelowOne, PositiveInt
 from scaling.shape import Shape
 
@@ -31,6 +30,7 @@ class _Synthesizer(nn.Module, Mixer, ABC):
 
     heads: int
     reach: int
+    takes_prefix = True
 
     queries = False  # R is made of them
 
@@ -65,8 +65,8 @@ class _Synthesizer(nn.Module, Mixer, ABC):
         dots = mix != "none"
         query = declare(nn.Linear(shape.width, width, bias=False), weight="query") if dots or self.queries else None
         self.query = query
-        self.key = nn.Linear(shape.width, width, bias=False) if dots else None
-        self.value = nn.Linear(shape.width, shape.heads * shape.value_width, bias=False)
+        self.key = declare(nn.Linear(shape.width, width, bias=False), weight="key") if dots else None
+        self.value = declare(nn.Linear(shape.width, shape.heads * shape.value_width, bias=False), weight="value")
         self.out = declare(nn.Linear(shape.heads * shape.value_width, shape.width, bias=False), weight="output")
         self.share = nn.Parameter(torch.zeros(1)) if mix == "alpha" else None
         self.prefix: Any = None
@@ -159,8 +159,7 @@ class _Columns(nn.Module):
 
     def __init__(self, count: int, width: int):
         super().__init__()
-        self.weight = nn.Parameter(torch.empty(count, width))
-        nn.init.normal_(self.weight, std=width**-0.5)
+        self.weight = drawn(count, width, std=width**-0.5)
 
     def forward(self, x: Float[Tensor, "b t h d"], k_pos: Int[Tensor, "#b s"]) -> Float[Tensor, "b h t s"]:
         columns = F.embedding(k_pos, self.weight).to(x.dtype).expand(x.shape[0], -1, -1)
@@ -179,8 +178,7 @@ class RandomSynthesizer(_Synthesizer):
 
     def __init__(self, shape: Shape, **common: Any):
         super().__init__(shape, **common)
-        self.table = nn.Parameter(torch.empty(self.reach, shape.heads, self.reach))
-        nn.init.normal_(self.table, std=self.reach**-0.5)
+        self.table = drawn(self.reach, shape.heads, self.reach, std=self.reach**-0.5)
 
     def synthesize(self, q: Tensor | None, q_pos: Tensor, k_pos: Tensor) -> Tensor:
         rows = F.embedding(q_pos, self.table.flatten(1)).unflatten(-1, (self.heads, -1)).transpose(1, 2)
@@ -197,10 +195,7 @@ class FactorizedSynthesizer(_Synthesizer):
 
     def __init__(self, shape: Shape, *, rank: PositiveInt = 16, **common: Any):
         super().__init__(shape, **common)
-        self.rows = nn.Parameter(torch.empty(self.reach, shape.heads, rank))
-        self.columns = nn.Parameter(torch.empty(self.reach, shape.heads, rank))
-        nn.init.normal_(self.rows, std=rank**-0.5)
-        nn.init.normal_(self.columns, std=rank**-0.5)
+        self.rows, self.columns = (drawn(self.reach, shape.heads, rank, std=rank**-0.5) for _ in range(2))
 
     def synthesize(self, q: Tensor | None, q_pos: Tensor, k_pos: Tensor) -> Tensor:
         rows, columns = (

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from copy import deepcopy
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,18 +10,13 @@ import torch
 
 from scaling.config import load
 from scaling.cost import cost
-from scaling.decode import generate
-from scaling.decode.strategy import Greedy
 from scaling.errors import ScalingError
-from scaling.model.parameters import parameters
-from scaling.model.tuned import blank, build_model, tune
-from scaling.nn.added import Added, together
+from scaling.model.tuned import blank, tune
+from scaling.nn.contract import Added
 from scaling.nn.tuning import LoRA
 from scaling.schema import build, kinds
-from scaling.tables.count import counts
-from scaling.tables.table import read
 from scaling.training.parametrization import Standard, initialise
-from tests.model.test_variants import FAMILIES, TUNINGS, batch_for, configured
+from tests.model.test_variants import FAMILIES, TUNINGS, batch_for
 
 SIZE = "size={width: 32, layers: 2, heads: 4, vocabulary: 61, length: 24}"
 SWITCH = "model.block.channel={kind: Switch, activation: GeLU, experts: 4}"
@@ -108,9 +102,6 @@ def test_merged_equals_unmerged(family):
     assert not torch.equal(dict(model.named_parameters())[_query(model)], before[_query(model)])
     tuning.merge(model)  # once is enough
     torch.testing.assert_close(model.logits(batch), expected, rtol=1e-10, atol=1e-10)
-    tuning.unmerge(model)
-    torch.testing.assert_close(dict(model.named_parameters()), before, rtol=1e-12, atol=1e-12)
-    torch.testing.assert_close(model.logits(batch), expected, rtol=1e-10, atol=1e-10)
 
 
 def _query(model: Any) -> str:
@@ -134,73 +125,6 @@ def test_dropout_of_lora_acts_in_training_alone():
     assert torch.equal(model.logits(batch), model.logits(batch))
     model.train()
     assert not torch.equal(model.logits(batch), model.logits(batch))
-
-
-@pytest.mark.parametrize("line", TUNINGS)
-@pytest.mark.parametrize("family", FAMILIES)
-def test_each_row_of_a_batch_uses_the_tuned_state_that_it_names(family, line):
-    models = [tuned_of(family, line, seed=seed)[0] for seed in (1, 2, 3)]
-    whole = together(models)
-    batch = batch_for(whole, rows=4)
-    adapters = torch.tensor([2, 0, 0, 1])
-    expected = torch.stack([models[state].logits(batch)[row] for row, state in enumerate(adapters.tolist())])
-    assert not torch.allclose(models[0].logits(batch), models[1].logits(batch), atol=1e-3)
-    torch.testing.assert_close(whole.logits(replace(batch, adapters=adapters)), expected, rtol=1e-10, atol=1e-10)
-
-
-@pytest.mark.parametrize("line", TUNINGS)
-def test_rows_are_continued_by_their_own_tuned_states(line):
-    models = [tuned_of("decoder", line, seed=seed)[0] for seed in (1, 2)]
-    whole = together(models)
-    tokens = torch.randint(0, 61, (2, 5), generator=torch.Generator().manual_seed(0))
-    documents = torch.tensor([[0, 0, 1, 1, 1], [1, 1, 1, 1, 1]])
-    batch = replace(batch_for(whole, rows=2), tokens=tokens, targets=tokens, documents=documents, segments=None)
-    written = generate(whole, replace(batch, adapters=torch.tensor([1, 0])), Greedy(), steps=6)
-    for row, model in enumerate(reversed(models)):
-        (alone,) = generate(model, batch.micro(row, row + 1), Greedy(), steps=6)
-        assert written[row][0].tokens == alone[0].tokens
-
-
-def test_a_layer_of_experts_takes_what_suits_it():
-    for line in (
-        "LoRA",
-        "{kind: LoRA, targets: [all]}",
-        "{kind: IA3, targets: [key]}",
-        "{kind: Adapters, activation: ReLU}",
-    ):
-        model, _ = tuned_of("decoder", line, SWITCH)
-        assert model.logits(batch_for(model)).isfinite().all()
-
-
-def test_models_of_other_bases_or_tunings_are_not_put_together():
-    model, tuning = tuned_of("decoder", "LoRA", seed=1)
-    other = deepcopy(model)
-    with torch.no_grad():
-        other.get_parameter(_query(other)).add_(1)
-    with pytest.raises(ScalingError, match=r"model 2 has another base: .*query\.weight differs"):
-        together([model, other])
-    with pytest.raises(ScalingError, match="model 2 is tuned in another way"):
-        together([model, tuned_of("decoder", "{kind: LoRA, rank: 2}")[0]])
-    with pytest.raises(ScalingError, match=r"another way: the scale of .* differs"):
-        together([model, tuned_of("decoder", "{kind: LoRA, alpha: 2}")[0]])
-    with pytest.raises(ScalingError, match="not tuned"):
-        together([base_of("decoder")])
-    tuning.merge(model)
-    with pytest.raises(ScalingError, match="is merged"):
-        together([model])
-
-
-def test_a_batch_that_chooses_what_is_not_there_is_refused():
-    model, tuning = tuned_of("decoder", "LoRA")
-    whole, batch = together([model, model]), batch_for(model)
-    with pytest.raises(ScalingError, match="does not hold several"):
-        model.logits(replace(batch, adapters=torch.tensor([0, 0, 0])))
-    with pytest.raises(ScalingError, match="does not state which each row uses"):
-        whole.logits(batch)
-    with pytest.raises(ScalingError, match="there are 2 tuned states"):
-        whole.logits(replace(batch, adapters=torch.tensor([0, 2, 0])))
-    with pytest.raises(ScalingError, match="cannot be merged"):
-        tuning.merge(whole)
 
 
 REFUSED = [
@@ -256,15 +180,6 @@ def test_a_model_with_weights_is_tuned_as_one_without():
             torch.testing.assert_close(tuned.logits(batch), expected, rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("line", TUNINGS)
-def test_the_rows_of_a_table_are_counted_with_their_tunings(line, tmp_path):
-    (tmp_path / "mine.yaml").write_text(
-        f"base: model/encoder_decoder\nsize: tiny\nrows:\n  plain: {{}}\n  tuned: {{tuning: {line}}}\n"
-    )
-    plain, tuned = counts(read(str(tmp_path / "mine.yaml")))
-    assert tuned.parameters == plain.parameters + tuned.by_slot["tuning"]
-
-
 def test_targets_are_names_slots_roles_and_patterns():
     def rows(targets: str) -> set[str]:
         model, _ = tuned_of("encoder_decoder", f"{{kind: LoRA, targets: {targets}}}")
@@ -278,16 +193,6 @@ def test_targets_are_names_slots_roles_and_patterns():
     assert rows('["encoder.stack.blocks.1.*.hidden"]') == {"encoder 1.channel.piece.hidden"}
     assert rows("[query]") | rows("[value]") == rows("[query, value]")
     assert len(rows("[all]")) == 2 * (4 + 2) + 2 * (4 + 4 + 2)
-
-
-def test_what_tuning_adds_is_counted_under_its_own_slot():
-    for line in TUNINGS:
-        config = configured("encoder_decoder", f"tuning={line}")
-        with blank():
-            model = build_model(config.tree)
-        tuning = build("tuning", config["tuning"])
-        for spec, _ in parameters(model):
-            assert (spec.slot == "tuning") is tuning.trains(spec.name)
 
 
 def test_an_untouched_model_joins_its_products_and_a_hooked_one_calls_them():

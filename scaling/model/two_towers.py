@@ -1,4 +1,4 @@
-"""The families: an encoder, a decoder, decoders in both directions, and an encoder with a decoder that reads it."""
+"""The families of two towers: an encoder with a decoder that reads it, and decoders in both directions."""
 
 from __future__ import annotations
 
@@ -12,141 +12,17 @@ from torch import Tensor, nn
 from scaling.batch import IGNORE, Batch
 from scaling.errors import ScalingError, nearest, under
 from scaling.model.assembly import built
-from scaling.model.family import Family, Loss, Output, Tower, share_tables, vectors
+from scaling.model.family import Family, Loss, OneTower, Output, Tower, check_reads, check_writes, share_tables, vectors
 from scaling.nn.context import Cache
-from scaling.nn.contract import Head, Memory, Mixer, conforms
-from scaling.nn.memory import Transparent
-from scaling.schema import Checked, Line, Recipe, overlay, recipe
+from scaling.nn.contract import Memory
+from scaling.nn.stacks import Transparent
+from scaling.schema import Line, Recipe, overlay, recipe
 from scaling.shape import Shape
 
 TOWER = ("embedding", "position", "pattern", "block", "blocks", "stack")
 
 
-class _OneTower(Family):
-    """A tower, which has the family's name, under a head."""
-
-    def __init__(
-        self,
-        size: Mapping[str, Any],
-        further: Mapping[str, Recipe | None] = {},
-        *,
-        embedding: Recipe,
-        position: Recipe,
-        pattern: Recipe,
-        block: Checked,
-        stack: Recipe,
-        head: Recipe,
-        tie: list[str],
-        blocks: Mapping[str, Any] = {},
-    ):
-        """`further` has the recipes of further heads by name."""
-        super().__init__()
-        shape = Shape.of(size)
-        lines: dict[str, Any] = {"embedding": embedding, "position": position, "pattern": pattern, "stack": stack}
-        tower = Tower(shape, **lines, block=block, blocks=blocks)
-        setattr(self, self.family, tower)
-        _check_reads(tower, "block.branches", "leave out cross, or take model.kind=EncoderDecoder")
-        self.head = built("head", head, self.head_shape(shape, head))
-        for name, line in further.items():
-            setattr(self, name, built(name, line, shape) if line else None)
-        heads = {name: getattr(self, name, None) for name in ("head", "language")}
-        share_tables({self.family: tower}, {name: own for name, own in heads.items() if own is not None}, tie)
-
-    def head_shape(self, shape: Shape, head: Any) -> Shape:
-        """The shape of what the head of this recipe reads."""
-        return shape
-
-    def forward(self, batch: Batch, cache: Cache | None = None) -> Output:
-        with self.chosen(batch):
-            return self.get_submodule(self.family)(
-                batch.tokens,
-                positions=batch.positions,
-                documents=batch.documents,
-                prefix=batch.prefix,
-                segments=batch.segments,
-                tree=batch.tree if self.family == "encoder" else None,
-                cache=cache,
-            )
-
-
-def _check_reads(tower: Tower, key: str, fix: str) -> None:
-    """Refuse cross-attention in a tower that has no encoder to read."""
-    if any(conforms(piece, Mixer) and piece.reads_memory for piece in tower.modules()):
-        what = "cross-attention reads an encoder, and here is none to read"
-        raise ScalingError(what, key=key, value="cross", fix=fix)
-
-
-def _check_writes(tower: Tower) -> None:
-    """Refuse a stack that lets tokens see what comes after them, where the tower is to predict that."""
-    if tower.stack.looks_ahead:
-        kind = type(tower.stack).__name__
-        what = f"{kind} pools tokens with those that come after, which a decoder is to predict"
-        raise ScalingError(what, key="stack.kind", value=kind, fix="take Sequential here; an encoder may pool")
-
-
-class Encoder(_OneTower):
-    """A bidirectional stack with a head: masked language models and classifiers. (Devlin et al. 2018, BERT)
-
-    `sentence` is a second head, over the whole sequence (next sentence), whose loss is added where a batch has labels;
-    `boundary` is a third, which predicts a hidden span from the tokens next to it (SpanBERT).
-    `tie: [encoder, head]` lets the head predict by the embedding's table. `blocks` names those that differ, and how.
-    """
-
-    family = "encoder"
-    encoder: Tower
-    sentence: Head | None
-    boundary: Any
-
-    def __init__(
-        self, size: Mapping[str, Any], *, sentence: Recipe | None = None, boundary: Recipe | None = None, **common: Any
-    ):
-        super().__init__(size, {"sentence": sentence, "boundary": boundary}, **common)
-        if self.encoder.stack.shortens and self.head.reads != "text":
-            raise ScalingError(
-                f"the head {type(self.head).__name__} reads a vector for every token, and the stack makes fewer",
-                key="stack.kind",
-                value=type(self.encoder.stack).__name__,
-                fix="take UpsampledFunnel, or a head that reads the whole text, as Sequence",
-            )
-        if self.boundary is not None and "head" in common["tie"]:
-            self.boundary.tie(self.encoder.embedding)
-
-    def decode(self, batch: Batch, memory: Output | None, cache: Cache | None = None) -> Output:
-        raise ScalingError(
-            "an encoder sees what comes after and cannot write",
-            key="model.kind",
-            value="Encoder",
-            fix="take a Decoder or an EncoderDecoder",
-        )
-
-    def further(self, batch: Batch) -> dict[str, tuple[Head, Tensor | None]]:
-        sentence = None if batch.labels is None else self.sentence
-        heads = {"sentence": sentence, "boundary": self.boundary}
-        return {name: (head, None) for name, head in heads.items() if head is not None}
-
-
-class Decoder(_OneTower):
-    """A language model: embedding, a causal or prefix stack, a head. (Radford et al. 2018, GPT; Raffel et al. 2019,
-    prefix LM)
-
-    `language` is a second head, of every next token, whose loss is added with the objective's weight while the first
-    learns a task (Radford et al. 2018, equation 5). `tie: [decoder, head]` lets the head predict by the embedding's
-    table, `[decoder, language]` the second. `blocks` names those that differ, and how.
-    """
-
-    family = "decoder"
-    decoder: Tower
-    language: Head | None
-
-    def __init__(self, size: Mapping[str, Any], *, language: Recipe | None = None, **common: Any):
-        super().__init__(size, {"language": language}, **common)
-        _check_writes(self.decoder)
-
-    def further(self, batch: Batch) -> dict[str, tuple[Head, Tensor | None]]:
-        return {} if self.language is None else {"language": (self.language, batch.language)}
-
-
-class BiLM(_OneTower):
+class BiLM(OneTower):
     """Two language models in opposite directions that share the embedding and the head. (Peters et al. 2018, ELMo)
 
     With a head of tokens it learns −Σ ln p(x_t | x_{<t}) from the forward model and −Σ ln p(x_t | x_{>t}) from the
@@ -160,7 +36,7 @@ class BiLM(_OneTower):
 
     def __init__(self, size: Mapping[str, Any], **common: Any):
         super().__init__(size, **common)
-        _check_writes(self.decoder)
+        check_writes(self.decoder)
         if self.decoder.pattern.ahead:
             name = type(self.decoder.pattern).__name__
             raise ScalingError("each direction is to predict what comes next", key="pattern", value=name, fix="Causal")
@@ -182,9 +58,8 @@ class BiLM(_OneTower):
             fix = "take another tuning"
             raise ScalingError("layers that a prompt lengthens are not mixed", key="tuning", value="Prompt", fix=fix)
         forwards, backwards = [], []
-        with self.chosen(batch):
-            output = self.decoder(batch.tokens, positions=batch.positions, documents=batch.documents, layers=forwards)
-            behind = self._backwards(batch, backwards)
+        output = self.decoder(batch.tokens, positions=batch.positions, documents=batch.documents, layers=forwards)
+        behind = self._backwards(batch, backwards)
         both = [torch.cat([ahead, back.flip(1)], -1) for ahead, back in zip(forwards, backwards, strict=True)]
         (mixed,) = self.mix(both)
         return replace(output, hidden=mixed, auxiliary=_summed(output.auxiliary, behind.auxiliary))
@@ -194,8 +69,7 @@ class BiLM(_OneTower):
         if not self.learns_previous:
             return loss
         previous = _previous(batch)
-        with self.chosen(batch):
-            behind = self._backwards(batch)
+        behind = self._backwards(batch)
         hidden = vectors(self.head, replace(behind, hidden=behind.hidden.flip(1), documents=batch.documents), batch)
         losses = self.head.loss(hidden, previous, smoothing)
         backwards = losses.sum() / (previous != IGNORE).sum().clamp(min=1)
@@ -261,7 +135,7 @@ class EncoderDecoder(Family):
         common: dict[str, Any] = dict(zip(TOWER, lines, strict=True))
         self.encoder = _tower("encoder", size, common, encoder)
         self.decoder = _tower("decoder", size, common, decoder)
-        _check_reads(self.encoder, "encoder.block.branches", "put it into decoder.block.branches")
+        check_reads(self.encoder, "encoder.block.branches", "put it into decoder.block.branches")
         if self.encoder.shape.width != self.decoder.shape.width:
             raise ScalingError(
                 "encoder and decoder differ in width",
@@ -270,7 +144,7 @@ class EncoderDecoder(Family):
                 fix=f"the decoder reads vectors of {self.decoder.shape.width}",
             )
         try:
-            _check_writes(self.decoder)
+            check_writes(self.decoder)
         except ScalingError as error:
             raise (error.under("decoder") if _stands(decoder, ["stack"]) else error) from None
         if share == "stacks":
@@ -288,27 +162,22 @@ class EncoderDecoder(Family):
                 fix="take objective=SpanCorruption or another that makes pairs",
             )
         layers: list[Tensor] | None = [] if self.memory.reads == "every layer" else None
-        with self.chosen(batch):
-            output = self.encoder(
-                batch.source,
-                positions=batch.source_positions,
-                documents=batch.source_documents,
-                layers=layers,
-            )
+        output = self.encoder(
+            batch.source, positions=batch.source_positions, documents=batch.source_documents, layers=layers
+        )
         return replace(output, memories=self.memory(layers or [output.hidden]))
 
     def decode(self, batch: Batch, memory: Output | None, cache: Cache | None = None) -> Output:
         """The decoder's output, given the encoder's."""
         assert memory is not None
-        with self.chosen(batch):
-            output = self.decoder(
-                batch.tokens,
-                positions=batch.positions,
-                documents=batch.documents,
-                prefix=batch.prefix,
-                memory=memory,
-                cache=cache,
-            )
+        output = self.decoder(
+            batch.tokens,
+            positions=batch.positions,
+            documents=batch.documents,
+            prefix=batch.prefix,
+            memory=memory,
+            cache=cache,
+        )
         return replace(output, auxiliary=_summed(memory.auxiliary, output.auxiliary))
 
     def forward(self, batch: Batch, cache: Cache | None = None) -> Output:
