@@ -14,7 +14,7 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from scaling.errors import ScalingError
@@ -56,33 +56,14 @@ _CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=F
 
 def run_id(spec: Mapping[str, Any]) -> str:
     """The name of the run that `spec` describes."""
-    return run_ids([spec])[0]
+    return hashlib.sha256(identity(spec).encode()).hexdigest()[:16]
 
 
-def run_ids(specs: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The names of many runs: a section that several of them have is read once."""
-    seen: dict[tuple[str, str], str] = {}
-    return [hashlib.sha256(identity(spec, seen).encode()).hexdigest()[:16] for spec in specs]
-
-
-def identity(spec: Mapping[str, Any], seen: dict[tuple[str, str], str] | None = None) -> str:
-    """What counts of a spec, as canonical JSON: sorted keys, no spaces, one spelling for each number.
-
-    `seen` holds the JSON of sections that were read before.
-    """
-    seen = {} if seen is None else seen
+def identity(spec: Mapping[str, Any]) -> str:
+    """What counts of a spec, as canonical JSON: sorted keys, no spaces, one spelling for each number."""
     if not isinstance(spec, Mapping):
         raise ScalingError("a spec is a mapping of sections", value=spec, key="spec")
-    sections = []
-    for key in sorted(spec, key=str):
-        try:
-            place = (repr(key), repr(spec[key]))
-        except (RecursionError, ValueError):  # nested too deep, or too long a number: it is refused
-            place = (repr(key), "")
-        if place not in seen or not place[1]:
-            seen[place] = _CANONICAL.encode(_counted({key: spec[key]}, ""))[1:-1]
-        sections.append(seen[place])
-    return "{" + ",".join(section for section in sections if section) + "}"
+    return _CANONICAL.encode(_counted(spec, ""))
 
 
 def _counted(node: Mapping[str, Any], path: str) -> dict[str, Any]:
@@ -100,7 +81,7 @@ def _counted(node: Mapping[str, Any], path: str) -> dict[str, Any]:
 
 
 def _canonical(value: Any, path: str) -> Any:
-    """One spelling of a value. The commonest types come first: a plan names ten thousand runs per second."""
+    """One spelling of a value; the commonest types come first."""
     if isinstance(value, str) and value not in SPELLED:
         return value
     if value is None or isinstance(value, bool) or (isinstance(value, int) and abs(value) < 2**64):

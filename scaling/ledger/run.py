@@ -27,10 +27,10 @@ import time
 import traceback
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from types import NoneType, TracebackType
+from types import TracebackType
 from typing import Any, Literal, get_args
 
 from scaling import atomic
@@ -51,19 +51,6 @@ CIRCUMSTANCES = "circumstances"
 TRACEBACK = 20_000  # characters of it that an end keeps: the last ones name its origin
 NO_LOCKS = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK)  # of a file system without locks
 LOOK = 1.0  # seconds between looks at whether a lock is still ours
-
-_NUMBER = (int, float)
-_TYPES = {
-    "attempt": (int,),
-    "outcome": (str,),
-    **dict.fromkeys(("N?.non_embedding", "N?.total?", "C?.exact"), _NUMBER),
-    **{f"{key}?": _NUMBER for key in ("loss", "score", "step", "steps", "best_step", "tokens", "accuracy", "passes")},
-    **{f"{key}?.*": (*_NUMBER, NoneType) for key in ("metrics", "losses", "loss_by_position")},
-    "intervals?.*.*": _NUMBER,
-    **{f"{CIRCUMSTANCES}?.{key}?": _NUMBER for key in ("seconds", "tokens_per_second", "from_step", "ranks", "mfu")},
-    **{f"{CIRCUMSTANCES}?.{key}?": (str,) for key in ("device", "host", "processor", "instructions")},
-    f"{CIRCUMSTANCES}?.versions?.*": (str, NoneType),
-}
 
 logger = logging.getLogger(__name__)
 
@@ -180,18 +167,6 @@ class Record:
         return self.end is not None and self.end.get("outcome") in FAILURES and not self.forgiven
 
 
-@dataclass(frozen=True)
-class Verdict:
-    """The verdict on a result: the kept one, whether it is this one, and else where this one differs from it.
-
-    `differences` maps a key, dotted from the top, to (the kept value, this attempt's value).
-    """
-
-    stands: Mapping[str, Any]
-    first: bool
-    differences: Mapping[str, tuple[Any, Any]] = field(default_factory=dict)
-
-
 def records(life: Iterable[Mapping[str, Any]]) -> list[Record]:
     """The attempts at a run, oldest first, by the entries of their starts and ends."""
     attempts: dict[int, Record] = {}
@@ -231,27 +206,24 @@ def history(run: Path) -> list[dict[str, Any]]:
     return loose + [stepped[key] for key in sorted(stepped, key=lambda key: key[0])]
 
 
+def hardware(circumstances: Mapping[str, Any]) -> str:
+    """A result's machine in words."""
+    ranks = circumstances.get("ranks", 1)
+    if circumstances.get("device", "cpu") != "cpu":
+        return f"{ranks} × {circumstances['device']}"
+    parts = [f"{circumstances.get('processor', 'a processor')} CPU", f"{circumstances.get('cores', '?')} cores"]
+    parts += [circumstances["instructions"]] if circumstances.get("instructions") else []
+    threads = circumstances.get("threads", "?")
+    return f"{', '.join(parts)}, {threads} thread{'' if threads == 1 else 's'} a worker"
+
+
 def read_result(run: Path) -> dict[str, Any] | None:
     """The valid result of the run in this folder; None where there is none, or a damaged one (which counts as none)."""
     try:
-        result = read(run / RESULT, _TYPES, run=run.name)
+        result = read(run / RESULT, run=run.name)
     except Damaged:
         return None
-    return result if result is not None and result["outcome"] in RESULTS else None
-
-
-def publish_result(run: Path, attempt: int, outcome: Outcome, payload: Mapping[str, Any]) -> Verdict:
-    """Publish a result unless a valid one is there already, and return which is kept."""
-    ours = {"run": run.name, "attempt": attempt, "outcome": outcome}
-    if taken := payload.keys() & {*ours, "sha256"}:
-        raise ValueError(f"a result's {min(taken)!r} is written by the ledger")
-    ours |= payload
-    if not publish(run / RESULT, seal(ours)):
-        if (standing := read_result(run)) is not None:
-            return Verdict(standing, False, differences(_claims(standing), _claims(parse(text(ours)))))
-        with disk("cannot write the result"):
-            atomic.write(run / RESULT, seal(ours))  # in the place of a damaged one
-    return Verdict(ours, True)
+    return result if result is not None and result.get("outcome") in RESULTS else None
 
 
 def _claims(result: Mapping[str, Any]) -> dict[str, Any]:
@@ -325,24 +297,33 @@ class Attempt:
         """What all attempts at the run logged so far, as one history."""
         return history(self.run)
 
-    def finish(self, outcome: Outcome, result: Mapping[str, Any]) -> Verdict:
-        """Publish the run's result and end. The verdict: it is kept, or how it differs from the kept one."""
+    def finish(self, outcome: Outcome, result: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Publish the run's result unless a valid one is there, and end; returns the result that is kept.
+
+        Where that is another's, the log has each key in which they differ, with the kept value and this attempt's.
+        """
         if outcome not in RESULTS:
             raise ValueError(f"{outcome!r} is not a result; end the attempt instead")
         self.log.sync()
-        verdict = publish_result(self.run, self.number, outcome, result)
-        ending: dict[str, Any] = {"outcome": outcome, "reason": None, "first": verdict.first}
-        if verdict.differences:
-            ending["differences"] = {key: list(pair) for key, pair in verdict.differences.items()}
-            key, (stands, repeated) = next(iter(verdict.differences.items()))
-            logger.warning(
-                "run %s: attempt %d found another result than attempt %s, which is kept: %s is %r there, now %r",
-                *(self.run_id, self.number, verdict.stands["attempt"], key, stands, repeated),
-            )
-        elif self.anew:
-            self._restore_weights(verdict.stands)
+        kept = ours = {"run": self.run_id, "attempt": self.number, "outcome": outcome, **result}
+        ending: dict[str, Any] = {"outcome": outcome, "reason": None}
+        if not publish(self.run / RESULT, seal(ours)):
+            standing = read_result(self.run)
+            if standing is None:
+                with disk("cannot write the result"):
+                    atomic.write(self.run / RESULT, seal(ours))  # in the place of a damaged one
+            else:
+                kept, found = standing, differences(_claims(standing), _claims(parse(text(ours))))
+                if found:
+                    ending["differences"] = {key: list(pair) for key, pair in found.items()}
+                    logger.warning(
+                        "run %s: attempt %d found another result than attempt %s (kept): %s is %r there, now %r",
+                        *(self.run_id, self.number, kept["attempt"], *next((k, *pair) for k, pair in found.items())),
+                    )
+        if self.anew and "differences" not in ending:
+            self._restore_weights(kept)
         self._end(ending)
-        return verdict
+        return kept
 
     def end(self, outcome: Interruption, reason: str, error: BaseException | None = None) -> None:
         """End without a result: the run is still to be done, and another attempt may go on from the last checkpoint.
@@ -390,8 +371,6 @@ class Attempt:
         self._ended = True
         self._life.write({"kind": "end", "attempt": self.number, "time": now(), **ending})
         self._life.sync()
-        with suppress(OSError):
-            os.utime(self.run)  # the index knows a finished run's folder by its time, and reads it again
 
     def _restore_weights(self, result: Mapping[str, Any]) -> None:
         """Put the weights that gave the same result in the place of the run's, where these are gone."""

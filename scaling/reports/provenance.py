@@ -13,8 +13,7 @@ import yaml
 from scaling.config import shipped
 from scaling.errors import plural
 from scaling.ledger import Ledger, Record
-from scaling.ledger.listing import hardware
-from scaling.ledger.run import INTERRUPTIONS, spans
+from scaling.ledger.run import INTERRUPTIONS, hardware, spans
 from scaling.printing import span
 from scaling.reports.markup import Html, join, scientific, table, tag
 from scaling.studies.decisions import Decision, options

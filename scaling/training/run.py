@@ -288,9 +288,9 @@ def _trained(
             }
             if outcome == "finished":
                 result |= _spent(experiment, result["step"])
-            verdict = attempt.finish(outcome, {**result, "circumstances": circumstances})
-            loggers.end(verdict.stands)
-    return dict(verdict.stands)
+            kept = attempt.finish(outcome, {**result, "circumstances": circumstances})
+            loggers.end(kept)
+    return dict(kept)
 
 
 def _is_due(attempt: Attempt, start: Checkpoint | None) -> bool:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scaling.errors import ScalingError
-from scaling.ledger import run_id, run_ids
+from scaling.ledger import run_id
 from scaling.ledger.document import SPELLED
 from scaling.ledger.identity import LONGEST, assignments, identity, run_name
 from tests.training.conftest import load, words
@@ -54,8 +54,6 @@ def test_a_name_is_what_it_was() -> None:
 @given(SPECS, SPECS)
 def test_different_content_has_a_different_name(one, other):
     assert (run_id(one) == run_id(other)) == (identity(one) == identity(other))
-    specs = [one, other, {**one, "seed": 0}, {**one, "seed": 1}, {**other, **one}]
-    assert run_ids(specs) == [run_id(spec) for spec in specs]
 
 
 UNCOUNTED = ["name", "runs", "log", "evaluate.points", "evaluate.spacing", "trainer.devices", "trainer.strategy"]

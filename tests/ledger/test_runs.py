@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from scaling.errors import DISK, ScalingError
-from scaling.ledger import RESULTS, Attempt, Ledger, listing
+from scaling.ledger import RESULTS, Attempt, Ledger, space
 from scaling.ledger.document import seal
 from scaling.ledger.run import Lock, lock_state
 from tests.disk import fill
@@ -99,7 +99,7 @@ def test_the_ledger_works_without_hard_links(tmp_path, monkeypatch):
     ledger.save_plan("study", {"runs": [{"run": run}]})
     with claimed(ledger, run) as attempt:
         assert ledger.claim(run) is None
-        assert attempt.finish("finished", {"loss": 1.0}).first
+        assert attempt.finish("finished", {"loss": 1.0})["attempt"] == 1
     assert ledger.status(run).state == "finished"
 
 
@@ -131,10 +131,10 @@ def test_a_trunk_keeps_what_its_branches_need(ledger, runs):
     with claimed(ledger, branch) as attempt:
         attempt.finish("finished", {"loss": 1.0})
     assert ledger.needed(trunk) == {3}
-    assert listing.waste(ledger)[0] == []
+    assert space.waste(ledger)[0] == []
     with claimed(ledger, other) as attempt:
         attempt.finish("finished", {"loss": 1.0})
-    assert {item.run for item in listing.waste(ledger)[0]} == {trunk}, "its branches are done"
+    assert {item.run for item in space.waste(ledger)[0]} == {trunk}, "its branches are done"
 
 
 # Locks
@@ -241,16 +241,14 @@ def test_the_first_result_stands_and_a_later_one_is_compared(loss, ledger, runs,
     first, late = rivals(ledger, runs[0])
     standing = math.nan if math.isnan(loss) else 2.5
     with first, late, caplog.at_level(logging.WARNING):
-        assert first.finish("finished", {"loss": standing, "circumstances": {"host": "a"}}).first
-        verdict = late.finish("finished", {"loss": loss, "circumstances": {"host": "b"}})
-    assert not verdict.first
-    assert verdict.differences == ({"loss": (2.5, 2.75)} if loss == 2.75 else {})
+        kept = first.finish("finished", {"loss": standing, "circumstances": {"host": "a"}})
+        assert (
+            late.finish("finished", {"loss": loss, "circumstances": {"host": "b"}})["attempt"] == kept["attempt"] == 1
+        )
     assert ("attempt 2 found another result than attempt 1" in caplog.text) == (loss == 2.75)
-    result, end = ledger.result(runs[0]) or {}, ledger.attempts(runs[0])[1].end or {}
-    assert result["attempt"] == 1
+    end = ledger.attempts(runs[0])[1].end or {}
     assert end.get("differences") == ({"loss": [2.5, 2.75]} if loss == 2.75 else None)
-    (row,) = listing.rows(ledger, runs[:1])
-    assert row.reason == ledger.status(runs[0]).reason == ("attempt 2 found another result" if loss == 2.75 else None)
+    assert ledger.status(runs[0]).reason == ("attempt 2 found another result" if loss == 2.75 else None)
 
 
 def test_a_damaged_result_is_none_and_is_written_again(ledger, runs):
@@ -259,7 +257,7 @@ def test_a_damaged_result_is_none_and_is_written_again(ledger, runs):
         assert ledger.result(runs[0]) is None
         assert ledger.status(runs[0]).state == "waiting"
     with claimed(ledger, runs[0]) as attempt:
-        assert attempt.finish("finished", {"loss": 2.0}).first
+        assert attempt.finish("finished", {"loss": 2.0})["loss"] == 2.0
     assert (ledger.result(runs[0]) or {})["loss"] == 2.0
 
 
@@ -346,7 +344,7 @@ def test_a_run_that_is_trained_again(ledger, done, is_freed, loss):
         attempt.log.write({"kind": "train", "step": 4, "loss": 9.5})
         save(attempt, 4, b"again")
         assert attempt.saved(4) is not None
-        assert {item.run for item in listing.waste(ledger)[0]} == {done[1]}, "nothing of a run that someone works on"
+        assert {item.run for item in space.waste(ledger)[0]} == {done[1]}, "nothing of a run that someone works on"
         attempt.finish("finished", {"loss": loss, "step": 4, "circumstances": {"tokens_per_second": 11.0}})
     assert sorted(path.name for path in folder.iterdir()) == ["checkpoints", "log.jsonl", "result.json", "spec.json"]
     kept = ledger.checkpoint(done[0], 4)
@@ -358,63 +356,22 @@ def test_a_run_that_is_trained_again(ledger, done, is_freed, loss):
     assert ledger.attempts(done[0])[1].end.get("differences", {}) == ({} if loss == 2.0 else {"loss": [2.0, 2.25]})
 
 
-def test_rows_and_results(ledger, runs, done):
-    rows = {row.run: row for row in listing.rows(ledger)}
-    assert [rows[run].state for run in runs] == ["finished", "finished", "waiting"]
-    assert [rows[run].loss for run in runs] == [2.0, 3.0, None]
-    assert rows[runs[0]].tokens_per_second == 10.0
-    assert [row.run for row in listing.rows(ledger, runs[::-1])] == runs[::-1]
-    assert [(run, spec, result["loss"]) for run, spec, result in listing.results(ledger, runs)] == [
-        (run, ledger.spec(run), loss) for run, loss in zip(done, (2.0, 3.0))
-    ]
-
-
-INDICES = {
-    "gone": None,
-    "empty": lambda text: b"",
-    "another's": lambda text: b"\xff\xfe" + b"a\tb\tc\td\te\n" * 3,
-    "altered": lambda text: text.replace('"loss":2.0', '"loss":1.5').encode(),
-}
-
-
-@pytest.mark.parametrize("change", INDICES)
-def test_the_listing_is_the_same_whatever_is_in_the_index(ledger, done, change):
-    """A run that was made again is read again."""
-
-    def listed() -> tuple[object, object]:
-        return listing.rows(ledger), list(listing.results(ledger))
-
-    found, path = listed(), ledger.root / listing.INDEX
-    whole = path.read_text()
-    assert all(run in whole for run in done)
-    path.unlink() if INDICES[change] is None else path.write_bytes(INDICES[change](whole))
-    assert listed() == found
-    assert sorted(path.read_text().splitlines()) == sorted(whole.splitlines())
-    spec = ledger.spec(done[0])
-    shutil.rmtree(ledger.folder(done[0]))
-    assert done[0] not in {row.run for row in listing.rows(ledger)}
-    ledger.add(spec)
-    with claimed(ledger, done[0]) as attempt:
-        attempt.finish("finished", {"loss": 9.0})
-    assert next(row.loss for row in listing.rows(ledger) if row.run == done[0]) == 9.0
-
-
 def test_collecting_lists_first_and_frees_then(ledger, runs, done, tmp_path):
     ledger.save_plan("study", {"runs": [{"run": runs[2], "trunk": {"run": done[0], "step": 2}}]})
     outside, checkpoints = tmp_path / "outside", ledger.folder(done[0]) / "checkpoints"
     outside.mkdir()
     (outside / "manifest.json").write_text("{}")
     (checkpoints / "000000000009").symlink_to(outside)  # a link that leads out is not followed
-    found = [item for item in listing.waste(ledger)[0] if not item.path.is_symlink()]
+    found = [item for item in space.waste(ledger)[0] if not item.path.is_symlink()]
     assert {(item.run, int(item.path.name)) for item in found} == {(done[1], 2)}
     assert all(item.path.exists() for item in found), "nothing was touched"
-    assert listing.free(found) == sum(item.bytes for item in found) > 1000
-    listing.free(listing.waste(ledger)[0])
+    assert space.free(found) == sum(item.bytes for item in found) > 1000
+    space.free(space.waste(ledger)[0])
     assert ledger.checkpoint(done[0], 2) is not None, "a branch still needs it"
     assert all(ledger.checkpoint(run, 4) is not None for run in done), "the final weights"
-    weights = [item for item in listing.waste(ledger, weights=True)[0] if not item.path.is_symlink()]
+    weights = [item for item in space.waste(ledger, weights=True)[0] if not item.path.is_symlink()]
     assert {(item.run, item.kind) for item in weights} == {(run, "final weights") for run in done}
-    listing.free(weights)
+    space.free(weights)
     assert ledger.checkpoint(done[0], 2) is not None, "a branch still needs it"
     assert ledger.checkpoint(done[0], 4) is None
     assert ledger.result(done[0]) is not None
@@ -423,7 +380,7 @@ def test_collecting_lists_first_and_frees_then(ledger, runs, done, tmp_path):
 
 def test_where_the_last_checkpoint_is_damaged_the_one_before_is_the_final_one(ledger, done):
     (ledger.folder(done[0]) / "checkpoints" / "000000000004" / "model").write_bytes(b"flipped")
-    listing.free(listing.waste(ledger)[0])
+    space.free(space.waste(ledger)[0])
     assert ledger.checkpoint(done[0], 2) is not None
 
 
@@ -432,11 +389,11 @@ def test_what_a_killed_process_was_writing_is_found_anywhere(ledger, runs, place
     left = ledger.root / place.replace("RUN", runs[0]) / ".writing-points.csv-00"
     left.mkdir(parents=True)
     (left / "half").write_bytes(bytes(10))
-    assert listing.waste(ledger)[0] == [], "it may be writing still"
-    os.utime(left, (0, time.time() - 2 * listing.HOUR))
+    assert space.waste(ledger)[0] == [], "it may be writing still"
+    os.utime(left, (0, time.time() - 2 * space.HOUR))
     with claimed(ledger, runs[0]) as attempt:
-        assert listing.waste(ledger)[0] == [], "someone works there"
+        assert space.waste(ledger)[0] == [], "someone works there"
         attempt.end("stopped", "enough")
-    assert [(item.kind, item.bytes, item.path) for item in listing.waste(ledger)[0]] == [("half-written", 10, left)]
-    listing.free(listing.waste(ledger)[0])
+    assert [(item.kind, item.bytes, item.path) for item in space.waste(ledger)[0]] == [("half-written", 10, left)]
+    space.free(space.waste(ledger)[0])
     assert not left.exists()

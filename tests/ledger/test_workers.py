@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from scaling.ledger import Ledger, listing
+from scaling.ledger import Ledger, space
 from tests.ledger import worker
 
 Start = Callable[..., subprocess.Popen[str]]
@@ -103,6 +103,6 @@ def test_a_run_of_one_user_is_continued_by_another_and_freed_by_the_first(shared
     assert result is not None
     assert result["loss"] == worker.expected(run)[-1]
     assert [entry["from_step"] for entry in ledger.history(run) if entry["kind"] == "resume"] == [None, 4]
-    assert listing.waste(ledger)[0]
-    run_as(ONE, lambda: listing.free(listing.waste(Ledger.open(shared))[0]))
-    assert not listing.waste(ledger)[0]
+    assert space.waste(ledger)[0]
+    run_as(ONE, lambda: space.free(space.waste(Ledger.open(shared))[0]))
+    assert not space.waste(ledger)[0]
