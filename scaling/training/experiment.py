@@ -40,12 +40,10 @@ from scaling.training.predict import EVALUATION_TOKENS, Outputs
 from scaling.training.ranks import rank_count
 from scaling.training.schedule import WSD, Constant, Schedule, check, identified, warmup_steps
 from scaling.training.start import Start, reading
-from scaling.training.teaching import Teaching
 
 UNMOVED = (
     "parametrization T5 draws tables at N(0, 1), which {} hardly moves: take optimizer={{kind: Adafactor, lr: 0.03}}"
 )
-SCALED = "model.head.scale is the scale of a tied head, and model.tie leaves the head out: model.head=Linear has none"
 
 
 @dataclass(frozen=True)
@@ -70,7 +68,6 @@ class Experiment:
     trained: frozenset[str]  # names of the parameters that it trains
     names: frozenset[str]  # of all parameters
     depths: Mapping[str, int]  # how many blocks below the top each parameter is
-    teaching: Teaching | None  # how it reads the examples of a task, where it reads them otherwise
     horizon: bool = True  # a trunk has none: its `steps` are how far it is trained, and no part of what it is
 
     def model(self) -> Family:
@@ -259,10 +256,6 @@ def _assemble(config: Config) -> Experiment:
         remarks.append(f"{covered:,} of {config['size.vocabulary']:,} tokens have a vector in {start.name}")
     if start is None and config["parametrization.kind"] == "T5" and config["optimizer.kind"] != "Adafactor":
         remarks.append(UNMOVED.format(config["optimizer.kind"]))
-    head = config["model"].get("head")
-    is_scaled = isinstance(head, Mapping) and head.get("scale") == "inverse_sqrt_width"
-    if is_scaled and "head" not in (config["model"].get("tie") or ()):
-        remarks.append(SCALED)
     config = replace(config, remarks=tuple(remarks))
     windows = config.tree["evaluate"]["windows"]
     validation, _ = evaluation(
@@ -282,8 +275,7 @@ def _assemble(config: Config) -> Experiment:
         raise config.error("trainer.strategy", what, "take ddp, or another optimizer")
     if objective.takes == "windows":
         _divisible(config, size)
-    teacher = _teacher(config, objective)
-    teaching = None if teacher is None or not is_task(train) else Teaching.of(config, objective, teacher, train)
+    teacher = _teacher(config, objective, family)
     model, tuning = _blank_model(config)
     parts.check_head(model, objective, train)
     if not has_tree and any(conforms(piece, Position) and piece.reads_tree for piece in model.modules()):
@@ -303,7 +295,6 @@ def _assemble(config: Config) -> Experiment:
         entropy=held_out.entropy if has_truth else None,
         versions=schema.versions(config.tree),
         teacher=teacher,
-        teaching=teaching,
         start=start,
         trained=trained,
         names=names,
@@ -433,12 +424,20 @@ def _divisible(config: Config, size: BatchSize) -> None:
             raise config.error("train.batch", what, f"take a multiple of {ranks * micro}")
 
 
-def _teacher(config: Config, objective: Any) -> Run | None:
-    """The trained model that a distilling objective names."""
+def _teacher(config: Config, objective: Any, family: str) -> Run | None:
+    """The trained model that a distilling objective names, which reads the same rows as the student."""
     if not isinstance(objective, Distil):
         return None
     with reading(config, "objective.teacher"):
-        return read(objective.teacher, config["runs"])
+        teacher = read(objective.teacher, config["runs"])
+    model, size = (teacher.described.sections[key] for key in ("model", "size"))
+    if schema.kinds("model")[model["kind"]].family != family or size["length"] < config["size.length"]:  # type: ignore[attr-defined]
+        what = f"the teacher is a {model['kind']} that reads {size['length']:,} tokens"
+        raise config.error("objective.teacher", what, "take one of the student's family, and of its size.length")
+    if objective.vocabulary.size > size["vocabulary"]:
+        what = f"the data take {objective.vocabulary.size:,} token ids, and the teacher knows {size['vocabulary']:,}"
+        raise config.error("objective.teacher", what, "take a teacher with the tokenizer of the data")
+    return teacher
 
 
 def _steps(config: Config, size: BatchSize, row_tokens: int, batches: Batches) -> int:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from scaling.training.experiment import Experiment
 
 STOP_WAIT = 45.0  # seconds in which W&B's client hears of a stop: it looks every 15, and may need more than one look
-KINDS = ("train", "evaluate", "spike")  # of entries that loggers get
+KINDS = ("train", "evaluate")  # of entries that loggers get
 ENDS = ("outcome", "loss", "score", "step", "reason")  # of a result, in W&B's summary
 LABELS = ("study", "row", "sweep")  # tags `key=value` of these keys are in W&B's config too
 

@@ -223,9 +223,7 @@ class FamilyModule(LightningModule):
             return self.model.loss(batch, self.experiment.config["train.smoothing"])
         objective = cast(Distil, self.experiment.batches.objective)
         if self.model.head.answer is not None:
-            teaching = self.experiment.teaching
-            taught = batch if teaching is None else teaching.batch(batch)
-            return objective.task_loss(self.model, batch, self.teacher, taught)
+            return objective.task_loss(self.model, batch, self.teacher)
         return Loss(objective.loss(self.model.logits(batch), batch, self.teacher.logits), {})
 
     def _backward(self, batch: Batch) -> Tensor:

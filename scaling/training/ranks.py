@@ -7,7 +7,6 @@ srun states it in variables of its own.
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import signal
@@ -62,20 +61,14 @@ class Ranks:
         return self.count // self.local
 
     def broadcast(self, value: Any) -> Any:
-        """The first rank's value, on every rank: plain values, since they travel as JSON."""
+        """The first rank's value, on every rank."""
         if self.count == 1:
             return value
-        import torch
         from torch import distributed
 
-        text = json.dumps(value).encode() if self.first else b""
-        length = torch.tensor(len(text))
-        distributed.broadcast(length, 0)
-        content = torch.zeros(int(length), dtype=torch.uint8)
-        if self.first:
-            content = torch.frombuffer(bytearray(text), dtype=torch.uint8)
-        distributed.broadcast(content, 0)
-        return json.loads(bytes(content.tolist()))
+        values = [value]
+        distributed.broadcast_object_list(values)
+        return values[0]
 
 
 def _variables() -> Mapping[str, str]:

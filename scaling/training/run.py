@@ -11,7 +11,6 @@ import warnings
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -104,9 +103,7 @@ def train_run(
         if not ranks.broadcast(attempt is not None):
             return None
         with attempt or nullcontext(), _within_memory(experiment, attempt):
-            start = None if ledger is None or attempt is None else _start(experiment, ledger, attempt)
-            place = ranks.broadcast(None if start is None else [start.step, str(start.folder), start.note])
-            start = None if place is None else Checkpoint(place[0], Path(place[1]), place[2])
+            start = ranks.broadcast(None if ledger is None or attempt is None else _start(experiment, ledger, attempt))
             try:
                 return _trained(experiment, ranks, attempt, start, observers)
             except Superseded:
@@ -204,9 +201,7 @@ def _trained(
             # What the checkpoint knows of the evaluations before it.
             best = Best(**({} if start is None else start.note.get("patience", {})))
             patience = Patience(experiment.patience, ranks.broadcast, best)
-        pinned, due = ranks.broadcast(
-            [[], False] if attempt is None else [sorted(attempt.pinned), _is_due(attempt, start)]
-        )
+        pinned, due = ranks.broadcast((attempt.pinned, _is_due(attempt, start)) if attempt is not None else None)
         # The log may know of an evaluation that came after the checkpoint had been saved, and the checkpoint does not.
         due = due or (patience is not None and patience.best.step != begin)
         record = Record(experiment, loggers, observers.tell if ranks.first else ())
@@ -234,11 +229,10 @@ def _trained(
                 best_step = None if patience is None else patience.best.best_step
                 if horizon and best_step is not None and best_step != end:
                     data.evaluated = best_step
-                    saved = None if attempt is None else attempt.saved(best_step)
-                    folder = ranks.broadcast(None if saved is None else str(saved.folder))
-                    if folder is None:
+                    saved = ranks.broadcast(None if attempt is None else attempt.saved(best_step))
+                    if saved is None:
                         raise Incomplete(f"checkpoint of step {best_step}, the best", None, 1)
-                    trainer.validate(module, data, ckpt_path=folder, verbose=False)
+                    trainer.validate(module, data, ckpt_path=saved.folder, verbose=False)
                 if end != steps and not exhausted:
                     if not (trainer.should_stop and observers.callbacks):
                         raise Incomplete("updates applied", end, steps)
