@@ -77,7 +77,7 @@ FIXED: dict[str, Any] = {
     },
     "log": {
         "every": Long,
-        "loggers": list[Literal["csv", "tensorboard", "mlflow"]],
+        "loggers": list[Literal["csv", "tensorboard"]],
         "wandb": Literal["auto", "online", "offline", "disabled"],
         **dict.fromkeys(("project", "group", "name"), str | None),
         "tags": list[Any],

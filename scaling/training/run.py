@@ -27,7 +27,7 @@ from scaling.training import signals
 from scaling.training.callbacks import Best, Evaluate, Patience, Record, Save, Superseded, Tell, norms
 from scaling.training.checkpoints import FolderIO, Sharded
 from scaling.training.experiment import Experiment, assemble
-from scaling.training.loggers import logged, report_again
+from scaling.training.loggers import Loggers, report_again
 from scaling.training.machine import chosen, cores, environment, keep_freed, suited
 from scaling.training.module import MODULES, Diverged, Incomplete
 from scaling.training.ranks import Ranks, cluster, first, joined, launched, quiet, rank_count, start_ranks
@@ -194,7 +194,7 @@ def _trained(
     begin, folder = (0, None) if start is None else (start.step, start.folder)
     if signals.is_command():
         keep_freed()
-    with logged(experiment, attempt, observers.loggers) as loggers, signals.listening(), _quiet():
+    with Loggers(experiment, attempt, observers.loggers) as loggers, signals.listening(), _quiet():
         signals.begin_run()
         patience = None
         if experiment.patience is not None:
@@ -207,7 +207,7 @@ def _trained(
         record = Record(experiment, loggers, observers.tell if ranks.first else ())
         save = Save(experiment, attempt, pinned, patience)
         callbacks = [Evaluate(experiment.evaluated, due), record, *([patience] if patience else []), save]
-        trainer = _trainer(experiment, ranks, [*callbacks, *observers.callbacks], loggers.loggers)
+        trainer = _trainer(experiment, ranks, [*callbacks, *observers.callbacks], loggers.all)
         module = MODULES[experiment.family](experiment)
         # A step more than there is, so that Lightning takes no checkpoint for one of the end of an epoch.
         data = DataModule(experiment.batches, experiment.evaluation, steps + 1)
