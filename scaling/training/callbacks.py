@@ -21,7 +21,7 @@ from scaling.ledger.checkpoint import KEEP
 from scaling.training import signals
 from scaling.training.experiment import Experiment
 from scaling.training.machine import peak
-from scaling.training.module import FamilyModule, hook
+from scaling.training.module import FamilyModule, Incomplete
 from scaling.training.precision import own
 from scaling.training.ranks import rank_count
 from scaling.training.signals import PRUNE, Stopped
@@ -82,11 +82,12 @@ class Record(Callback):
         self._first = trainer.global_step + 1
         self._progress(trainer.global_step)
 
-    @hook
     def on_train_batch_end(  # type: ignore[override]
         self, trainer: Trainer, module: FamilyModule, outputs: Mapping[str, Any], *_: Any
     ) -> None:
         step = trainer.global_step
+        if not outputs:  # a StopIteration ends Lightning's step without a word
+            raise Incomplete(f"updates after step {step}", 0, 1)
         self._progress(step)
         if step % self.every == 0 or step in (self.experiment.steps, self._first):
             self._log_update(step, outputs)
@@ -97,6 +98,9 @@ class Record(Callback):
 
     def on_validation_end(self, trainer: Trainer, module: FamilyModule) -> None:  # type: ignore[override]
         self._since += time.perf_counter() - self._started  # an evaluation is no part of the training's speed
+        count, planned = module.evaluation.batches, len(trainer.val_dataloaders)  # type: ignore[arg-type]
+        if count != planned:  # or its loop
+            raise Incomplete("batches of the evaluation", count, planned)
         if _fits(trainer):
             self.write_evaluation(trainer.datamodule.evaluated, module.measured)  # type: ignore[attr-defined]
 
@@ -189,7 +193,6 @@ class Save(Checkpoint):
     def on_validation_start(self, *_: Any) -> None:
         signals.take_back()
 
-    @hook
     def on_train_batch_end(self, trainer: Trainer, module: FamilyModule, *_: Any) -> None:  # type: ignore[override]
         lost = self.attempt is not None and self.attempt.superseded
         step, signal = trainer.global_step, signals.agreed(trainer.world_size, module.device, lost)
@@ -203,13 +206,11 @@ class Save(Checkpoint):
         if not is_evaluated:
             self._save_where_due(trainer, step)
 
-    @hook
     def on_validation_batch_end(self, trainer: Trainer, module: FamilyModule, *_: Any) -> None:  # type: ignore[override]
         signal = signals.agreed(trainer.world_size, module.device)
         if signal not in (0, PRUNE):
             self._leave(trainer, signal, trainer.global_step)
 
-    @hook
     def on_validation_end(self, trainer: Trainer, module: FamilyModule) -> None:  # type: ignore[override]
         if not _fits(trainer):
             return

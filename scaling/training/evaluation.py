@@ -91,6 +91,7 @@ class Evaluation:
         self.by_position: torch.Tensor | None = None
         self.by_domain = torch.zeros(2, len(domains), dtype=torch.float64)
         self.has_truth = self.classified = False
+        self.batches = 0
 
     @torch.no_grad()
     def add(self, model: Family, batch: Batch) -> None:
@@ -117,6 +118,7 @@ class Evaluation:
         if model.head.target == "targets":
             table = torch.stack([losses.sum(0), bears.sum(0).double()]).cpu()
             self.by_position = table if self.by_position is None else _longer(self.by_position, table)
+        self.batches += 1
 
     def _count(self, **values: torch.Tensor) -> None:
         for name, value in values.items():

@@ -236,6 +236,9 @@ def assemble(config: Config) -> Experiment:
 def _assemble(config: Config) -> Experiment:
     _check(config)
     size = values.batch_size(config)
+    pieces = {key: config.build(key) for key in ("optimizer", "schedule", "parametrization")}
+    if config["trainer.max_steps"] is not None:
+        check(pieces["schedule"], config["trainer.max_steps"])
     start = Start.read(config)
     data = config.build("data")
     if hasattr(data, "answer"):  # a task, which may take long to read
@@ -269,7 +272,6 @@ def _assemble(config: Config) -> Experiment:
     batches = training(train, objective, size, config["seed"], config["train.documents"])
     if size.tokens is not None:
         size, row_tokens = _of_tokens(size, batches, row_tokens)
-    pieces = {key: config.build(key) for key in ("optimizer", "schedule", "parametrization")}
     if config["trainer.strategy"] == "fsdp" and not pieces["optimizer"].shardable:
         what = f"torch's {type(pieces['optimizer']).__name__} does not work on shards"
         raise config.error("trainer.strategy", what, "take ddp, or another optimizer")

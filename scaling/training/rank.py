@@ -31,7 +31,7 @@ def main(config: str, how: str, shown: str, *extended: str) -> int:
             with teller() if shown else nullcontext() as listener:
                 observers = Observers([] if listener is None else [listener])
                 if how in ("", "again"):
-                    train(resolved, observers, again=how == "again")
+                    train(assemble(resolved), observers, again=how == "again")
                 elif (trunk := assemble(resolved).trunk()) is not None:
                     ledger = Ledger.create(resolved["runs"]) if ranks.first() else None
                     train_run(replace(trunk[0], steps=int(how)), ledger, observers)

@@ -18,7 +18,6 @@ from lightning.pytorch import Callback, Trainer
 from lightning.pytorch.callbacks import ModelSummary, ProgressBar
 from lightning.pytorch.strategies import Strategy
 
-from scaling.config import Config
 from scaling.data.module import DataModule
 from scaling.errors import ScalingError
 from scaling.ledger import Attempt, Checkpoint, Ledger, run_id
@@ -26,7 +25,7 @@ from scaling.ledger.run import Outcome
 from scaling.training import signals
 from scaling.training.callbacks import Best, Evaluate, Patience, Record, Save, Superseded, Tell, norms
 from scaling.training.checkpoints import FolderIO, Sharded
-from scaling.training.experiment import Experiment, assemble
+from scaling.training.experiment import Experiment
 from scaling.training.loggers import Loggers, report_again
 from scaling.training.machine import chosen, cores, environment, keep_freed, suited
 from scaling.training.module import MODULES, Diverged, Incomplete
@@ -57,13 +56,12 @@ class Observers:
 NO_OBSERVERS = Observers()
 
 
-def train(config: Config, observers: Observers = NO_OBSERVERS, again: bool = False) -> dict[str, Any]:
-    """The result of the run that a config describes: the published one, or that of training it now.
+def train(experiment: Experiment, observers: Observers = NO_OBSERVERS, again: bool = False) -> dict[str, Any]:
+    """The result of a run: the published one, or that of training it now.
 
     With `again` a run that is done is trained again; the result has the differences from the published one.
     """
-    experiment = assemble(config)
-    ledger = Ledger.create(config["runs"]) if first() else None
+    ledger = Ledger.create(experiment.config["runs"]) if first() else None
     result = None if ledger is None or launched() else ledger.result(ledger.add(experiment.spec))
     if ledger is not None and result is not None and not again:
         report_again(experiment, ledger, result)

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     import pandas
 
     from scaling.data.module import DataModule
-    from scaling.training.experiment import Experiment
     from scaling.training.module import FamilyModule
     from scaling.verbs.model import Model
 
@@ -183,9 +182,11 @@ def finetune(
 
 def _trained(composed: Config, again: bool, progress: bool, callbacks: Sequence[Any], logger: Any) -> Run:
     """The run that a resolved config describes, trained."""
-    assembled = _experiment(composed)  # what is wrong with it is reported before Lightning is imported
+    from scaling.training.experiment import assemble
+
+    experiment = assemble(composed)  # what is wrong with it is reported before Lightning is imported
     if progress:
-        print_remarks([assembled.config])
+        print_remarks([experiment.config])
 
     from scaling.training.progress import teller
     from scaling.training.run import Observers
@@ -194,7 +195,7 @@ def _trained(composed: Config, again: bool, progress: bool, callbacks: Sequence[
     with teller() if progress else nullcontext() as listener:
         loggers = list(logger) if isinstance(logger, Sequence) else [logger]
         observers = Observers([] if listener is None else [listener], callbacks, loggers)
-        result = train_run(composed, observers, again=again)
+        result = train_run(experiment, observers, again=again)
     path = Path(composed["runs"]) / "store" / result["run"] if "run" in result else Path()
     return Run(path, result["already"], result.get("differences"))
 
@@ -212,10 +213,10 @@ def module(model: str | None = None, *overrides: str, overlays: Overlays = (), *
         module, data = scaling.module("decoder", "size=tiny"), scaling.data_module("decoder", "size=tiny")
         lightning.Trainer(max_steps=module.steps, val_check_interval=100).fit(module, data)
     """
-    from scaling.sweeps.check import resolved
+    from scaling.sweeps.check import experiment as assembled
     from scaling.training.module import MODULES
 
-    experiment = _experiment(resolved([*([model] if model else []), *words(overrides, settings)], overlays))
+    experiment = assembled([*([model] if model else []), *words(overrides, settings)], overlays)
     return MODULES[experiment.family](experiment)
 
 
@@ -225,14 +226,7 @@ def data_module(model: str | None = None, *overrides: str, overlays: Overlays = 
     scaling.data_module("decoder", "size=tiny", data="python")
     """
     from scaling.data.module import DataModule
-    from scaling.sweeps.check import resolved
+    from scaling.sweeps.check import experiment as assembled
 
-    experiment = _experiment(resolved([*([model] if model else []), *words(overrides, settings)], overlays))
+    experiment = assembled([*([model] if model else []), *words(overrides, settings)], overlays)
     return DataModule(experiment.batches, experiment.evaluation, experiment.steps)
-
-
-def _experiment(config: Config) -> Experiment:
-    from scaling.training.experiment import assemble
-    from scaling.training.values import checked
-
-    return assemble(checked(config))

@@ -31,12 +31,11 @@ ONCE = {"evaluate.points": 1}  # call n of a piece is step n, and the call after
 # A training that is not complete
 
 
-@pytest.mark.parametrize(
-    ("fault", "call"), [("raise StopIteration", 3), ("raise SystemExit(0)", 1), ("next(iter(()))", 13)]
-)
-def test_a_model_that_ends_its_training_in_silence_fails(fault, call, sabotaged, tmp_path):
-    with pytest.raises(RuntimeError, match=r"raised (StopIteration|SystemExit)"):
-        train(sabotaged(fault, call, **ONCE))
+@pytest.mark.parametrize("call", [3, 14])  # of an update, and of the second batch of three in the evaluation
+def test_a_model_that_ends_its_training_in_silence_fails(call, sabotaged, tmp_path):
+    long = {"data.validation": 140_000, "evaluate.windows": "null", **ONCE}
+    with pytest.raises(Exception, match="instead of"):
+        train(sabotaged("raise StopIteration", call, **long))
     assert ends(tmp_path / "runs") == ["failed"]
 
 
@@ -51,7 +50,7 @@ def short(self: Batches, step: int, *ranks: int, batch: Callable = Batches.batch
 
 
 DATA = {
-    "data that end": (Batches, "batch", ending, "StopIteration"),
+    "data that end": (Batches, "batch", ending, "."),
     "short batches": (Batches, "batch", short, "tokens of step 1: 48 instead of 64"),
     "a short loader": (TrainingLoader, "__len__", lambda self: 5, "updates applied: 5 instead of 12"),
 }

@@ -21,8 +21,8 @@ from rich.console import Console
 from scaling.ledger import Ledger
 from scaling.training import progress, wandb_settings
 from scaling.training.run import Observers
-from scaling.training.run import train as train_config
-from tests.training.conftest import at, left, load, same, train, words
+from scaling.training.run import train as train_experiment
+from tests.training.conftest import at, experiment, left, load, same, train, words
 from tests.wandb_server.server import Server, serving
 
 KEY = "c0ffee" * 6 + "beef"
@@ -232,7 +232,7 @@ def test_a_person_sees_each_step_each_evaluation_and_the_time_left(is_terminal, 
     monkeypatch.setattr(progress, "LINES", 0.0)
     entries: list[Any] = []
     with progress.Teller(console) as teller:
-        train_config(load(words(tmp_path)), Observers([teller, entries.append]))
+        train_experiment(experiment(tmp_path), Observers([teller, entries.append]))
     steps = [entry["step"] for entry in entries if entry["kind"] == "progress"]
     assert [step for step, _ in itertools.groupby(steps)] == list(range(13))
     printed = console.file.getvalue() if is_terminal else capsys.readouterr().err  # type: ignore[attr-defined]

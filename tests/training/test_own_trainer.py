@@ -97,8 +97,7 @@ def test_validation_checkpoints_loggers_and_flags_are_lightning_s(tmp_path):
         trainer(tmp_path, gradient_clip_val=1.0).fit(module, data)
 
 
-@pytest.mark.parametrize("sanity", [0, 2])
-@pytest.mark.parametrize("limit", [1, 1.0])
+@pytest.mark.parametrize(("limit", "sanity"), [(1, 0), (1.0, 2)])
 def test_each_validation_reads_the_same_batches_from_the_first_on(limit, sanity, tmp_path):
     line = words(tmp_path, **{"data.validation": 140_000, "evaluate.windows": "null"})
     (module, data), validated = parts(line), Validated()

@@ -22,13 +22,11 @@ from scaling.errors import ScalingError
 from scaling.ledger import Ledger, run_id
 from scaling.schema import kinds
 from scaling.training.evaluation import FORWARD, FREE, evaluation_steps
-from tests.training.conftest import STILL, experiment, left, load, losses, tensors, train, words
+from tests.training.conftest import STILL, at, experiment, left, load, losses, tensors, train, words
 
 FAMILIES: dict[str, dict[str, Any]] = {
     "decoder": {},
     "encoder": {},
-    "encoder_decoder": {"size.length": 24},
-    "decoder Prefix": {"objective": "Prefix"},
     "encoder_decoder pairs": {"data": "synthetic_pairs", "data.symbols": "absent", "objective": "Sequence"},
 }
 FAMILIES["encoder_decoder pairs"] |= {"size.length": 32, "data.validation": 64, "data.pairs": 500}
@@ -36,7 +34,6 @@ FAMILIES["encoder_decoder pairs"] |= {"size.length": 32, "data.validation": 64, 
 # Experts drop the same positions however a batch is split; rows of pairs hold different numbers of targets, over all of
 # which the loss is the mean.
 SPLIT = [
-    ("decoder", 1, {}),
     ("decoder", 2, {}),
     ("decoder", 1, {"model.block.channel": "{kind: Switch, activation: ReLU, experts: 4, capacity: 0.7}"}),
     ("encoder", 1, {"size.length": 32}),
@@ -58,20 +55,14 @@ def test_every_family_learns(family, tmp_path, run):
     assert sum(found[-5:]) < sum(found[:5])
 
 
-class Seeds(lightning.Callback):
-    """The seed of the global generator at each step."""
-
-    def on_train_batch_end(self, trainer, pl_module, *_):
-        self.seen = [*getattr(self, "seen", []), torch.initial_seed()]
-
-
 def test_dropout_repeats_by_step_and_differs_between_steps(tmp_path, run, unbroken):
     plain = [loss for (_, kind), loss in unbroken.losses.items() if kind == "train"]
-    seeds = Seeds()
-    train(words(tmp_path / "again", train__threads=1), seeds)
+    seeds: list[int] = []
+    steps = [at("on_train_batch_end", step, lambda: seeds.append(torch.initial_seed())) for step in range(1, 13)]
+    train(words(tmp_path / "again", train__threads=1), *steps)
     run(runs=tmp_path / "none", **STILL)
     assert losses(tmp_path / "again") == plain != losses(tmp_path / "none")
-    assert len(set(seeds.seen)) == len(seeds.seen) == 12
+    assert len(set(seeds)) == len(seeds) == 12
 
 
 def test_the_batch_may_grow(run):
@@ -122,8 +113,11 @@ def test_smoothing_changes_training_and_not_how_it_is_judged(tmp_path, run):
 # Precisions
 
 
-@pytest.mark.parametrize("training", ["32-true", "bf16-mixed", "bf16-true"])
-@pytest.mark.parametrize("evaluation", ["32-true", "bf16-mixed", "bf16-true"])
+PRECISIONS = [("32-true", "bf16-mixed"), ("32-true", "bf16-true"), ("bf16-mixed", "32-true")]
+PRECISIONS += [("bf16-true", "32-true"), ("bf16-true", "bf16-true")]
+
+
+@pytest.mark.parametrize(("training", "evaluation"), PRECISIONS)
 def test_a_precision_of_training_and_one_of_evaluation(training, evaluation, tmp_path, run):
     """A low one is near float32; a checkpoint's float32 weights give the result's loss in the precision asked."""
     line = {"trainer__precision": training, "evaluate__precision": evaluation, **STILL}
@@ -140,8 +134,7 @@ def test_a_precision_of_training_and_one_of_evaluation(training, evaluation, tmp
         alone = measure(one, model, [batches.batch(step) for step in range(count)])
     assert result["loss"] == pytest.approx(alone["loss"], rel=1e-9)
     plain = run(runs=tmp_path / "plain", **STILL)
-    assert result["loss"] == pytest.approx(plain["loss"], rel=5e-3)
-    assert (result["loss"] == plain["loss"]) == (training == evaluation == "32-true")
+    assert result["loss"] == pytest.approx(plain["loss"], rel=5e-3) != plain["loss"]
     default = "bf16-true" if training == "bf16-true" else "32-true"  # of the time before the key
     assert ("precision" in one.spec["evaluate"]) == (evaluation != default)
 
@@ -260,8 +253,9 @@ def test_a_result_holds_what_a_law_needs(unbroken, base):
 # What an evaluation costs
 
 
-@pytest.mark.parametrize("steps", [1, 20, 500, 2000])
-@pytest.mark.parametrize(("batch", "spacing"), [(1, "log"), (64, "log"), (64, "even")])
+@pytest.mark.parametrize(
+    ("steps", "batch", "spacing"), [(1, 1, "log"), (20, 64, "log"), (2000, 1, "log"), (500, 64, "even")]
+)
 def test_evaluations_cost_at_most_a_tenth_of_a_run(steps, batch, spacing):
     """Or no more than reading 16,384 tokens, where a tenth of the run is less."""
     changes = {"trainer.max_steps": steps, "train.batch": batch, "evaluate.spacing": spacing, "evaluate.points": 12}
@@ -293,7 +287,7 @@ def text(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return {**data, "trainer.max_steps": "absent", "schedule.warmup": 0}
 
 
-@pytest.mark.parametrize("epochs", [0.5, 1, 3, 2.5])
+@pytest.mark.parametrize("epochs", [0.5, 1, 2.5])
 def test_epochs_are_the_fewest_updates_that_see_all_rows_so_often(epochs, text):
     one = experiment(text["runs"], **text, **{"train.epochs": epochs})
     assert one.batches.passes(one.steps) >= epochs > one.batches.passes(one.steps - 1)
