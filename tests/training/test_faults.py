@@ -78,16 +78,6 @@ def test_a_rate_that_moves_no_weight_is_refused(run, tmp_path):
     assert ends(tmp_path / "runs") == ["failed"]
 
 
-def test_an_evaluation_without_targets_is_refused(tmp_path):
-    class Empty(Callback):
-        def on_validation_batch_start(self, trainer, pl_module, batch, *_):
-            batch.targets.fill_(-100)
-
-    with pytest.raises(ScalingError, match="no target"):
-        train(words(tmp_path / "runs"), Empty())
-    assert ends(tmp_path / "runs") == ["failed"]
-
-
 # Numbers that are not finite
 
 
@@ -143,14 +133,6 @@ def test_memory_that_runs_out_is_one_line_with_what_may_fit(cause, sabotaged, tm
     assert failed.value.code == 1
     assert str(failed.value) == "train.micro_batch=None: out of memory; accumulate: train.micro_batch=2"
     assert ends(tmp_path / "runs") == ["out_of_memory"]
-
-
-@pytest.mark.parametrize(("batch", "micro", "fitting"), [(9, "null", 3), (9, 3, 1), ("{0: 6, 5: 9}", "null", 1)])
-def test_the_rows_that_are_proposed_divide_the_batch(batch, micro, fitting, sabotaged):
-    changes = {"train.batch": batch, "train.micro_batch": micro}
-    with pytest.raises(ScalingError, match=f"train.micro_batch={fitting}$"):
-        train(sabotaged(MEMORY["torch"], 2, **changes))
-    assert train(sabotaged(**{**changes, "train.micro_batch": fitting}))["outcome"] == "finished"
 
 
 # Checkpoints of another hand

@@ -8,7 +8,6 @@ import sys
 from types import SimpleNamespace
 from typing import Any
 
-import lightning
 import numpy as np
 import pytest
 import torch
@@ -20,16 +19,11 @@ from scaling.batch import IGNORE
 from scaling.cli import main
 from scaling.errors import ScalingError
 from scaling.ledger import Ledger, run_id
-from scaling.schema import kinds
 from scaling.training.evaluation import FORWARD, FREE, evaluation_steps
 from tests.training.conftest import STILL, at, experiment, left, load, losses, tensors, train, words
 
-FAMILIES: dict[str, dict[str, Any]] = {
-    "decoder": {},
-    "encoder": {},
-    "encoder_decoder pairs": {"data": "synthetic_pairs", "data.symbols": "absent", "objective": "Sequence"},
-}
-FAMILIES["encoder_decoder pairs"] |= {"size.length": 32, "data.validation": 64, "data.pairs": 500}
+PAIRS: dict[str, Any] = {"data": "synthetic_pairs", "data.symbols": "absent", "objective": "Sequence"}
+PAIRS |= {"size.length": 32, "data.validation": 64, "data.pairs": 500}
 
 # Experts drop the same positions however a batch is split; rows of pairs hold different numbers of targets, over all of
 # which the loss is the mean.
@@ -37,7 +31,7 @@ SPLIT = [
     ("decoder", 2, {}),
     ("decoder", 1, {"model.block.channel": "{kind: Switch, activation: ReLU, experts: 4, capacity: 0.7}"}),
     ("encoder", 1, {"size.length": 32}),
-    ("encoder_decoder", 1, FAMILIES["encoder_decoder pairs"]),
+    ("encoder_decoder", 1, PAIRS),
 ]
 
 
@@ -48,13 +42,6 @@ def test_accumulation_is_the_whole_batch(name, rows, changes, tmp_path, run):
     assert losses(tmp_path / "parts") == pytest.approx(losses(tmp_path / "whole"), rel=2e-5)
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-def test_every_family_learns(family, tmp_path, run):
-    run(family.split()[0], trainer__max_steps=30, train__batch=8, **FAMILIES[family])
-    found = losses(tmp_path / "runs")
-    assert sum(found[-5:]) < sum(found[:5])
-
-
 def test_dropout_repeats_by_step_and_differs_between_steps(tmp_path, run, unbroken):
     plain = [loss for (_, kind), loss in unbroken.losses.items() if kind == "train"]
     seeds: list[int] = []
@@ -63,10 +50,6 @@ def test_dropout_repeats_by_step_and_differs_between_steps(tmp_path, run, unbrok
     run(runs=tmp_path / "none", **STILL)
     assert losses(tmp_path / "again") == plain != losses(tmp_path / "none")
     assert len(set(seeds)) == len(seeds) == 12
-
-
-def test_the_batch_may_grow(run):
-    assert run(**{"train.batch": "{0: 2, 6: 4}"})["tokens"] == (6 * 2 + 6 * 4) * 16
 
 
 @pytest.mark.slow
@@ -215,26 +198,17 @@ def test_the_loss_of_text_leaves_out_sentinels(noise):
     assert found["loss_text"] == pytest.approx(each[text].mean().item(), rel=1e-6)
 
 
-SEPARATE = {"decoder": ("Causal", "Prefix"), "encoder": ("Masked", "Spans")}
-
-
-@pytest.mark.parametrize("name", ["decoder", "encoder", "encoder_decoder"])
-def test_documents_are_kept_apart_where_the_objective_can(name):
+@pytest.mark.parametrize(("name", "objective"), [("decoder", "Causal"), ("encoder", "Masked")])
+def test_documents_are_kept_apart(name, objective):
     """`train.documents=mask` reaches the batches of training and of evaluation, and is part of what a run is."""
-    for objective, kind in kinds("objective").items():
-        if name not in kind.families or getattr(kind, "takes", None) != "windows" or getattr(kind, "previous", False):
-            continue  # the last: of a model that looks both ways, in tests/model/test_bilm.py
-        changes = {"objective": objective, "size.length": 64, "data.validation": 4096}
-        joined, masked = experiment("/", name, **changes), {**changes, "train.documents": "mask"}
-        if objective not in SEPARATE.get(name, ()):
-            with pytest.raises(ScalingError, match=f"{objective} does not keep documents apart"):
-                experiment("/", name, **masked)
-            continue
-        apart = experiment("/", name, **masked)
-        assert joined.batches.batch(0).documents is None
-        assert apart.batches.batch(0).documents is not None
-        assert apart.validation.batch(0).documents is not None
-        assert run_id(apart.spec) != run_id(joined.spec)
+    changes = {"objective": objective, "size.length": 64, "data.validation": 4096}
+    joined, apart = experiment("/", name, **changes), experiment("/", name, **changes, train__documents="mask")
+    assert joined.batches.batch(0).documents is None
+    assert apart.batches.batch(0).documents is not None
+    assert apart.validation.batch(0).documents is not None
+    assert run_id(apart.spec) != run_id(joined.spec)
+    with pytest.raises(ScalingError, match="SpanCorruption does not keep documents apart"):
+        experiment("/", "encoder_decoder", **{**changes, "objective": "SpanCorruption"}, train__documents="mask")
 
 
 def test_a_result_holds_what_a_law_needs(unbroken, base):
@@ -243,11 +217,8 @@ def test_a_result_holds_what_a_law_needs(unbroken, base):
     assert result["N"]["non_embedding"] > 0
     assert result["C"]["exact"] > 0
     assert result["tokens"] == 12 * 4 * 16
-    where = result["circumstances"]
-    assert where["versions"]["torch"] == torch.__version__
-    assert where["versions"]["lightning"] == lightning.__version__
-    assert where["processor"]
-    assert where["tokens_per_second"] > 0
+    assert result["circumstances"]["versions"]["torch"] == torch.__version__
+    assert result["circumstances"]["tokens_per_second"] > 0
 
 
 # What an evaluation costs

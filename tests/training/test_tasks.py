@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import signal
 from importlib.metadata import version
@@ -270,12 +269,9 @@ def test_commands_that_do_not_suit_a_classifier(pretrained, tmp_path, capsys):
     other = written(tmp_path, "class", labels=["animal", "town"])
     assert "finetune a run on this task" in refused(capsys, "evaluate", run, other, runs)
     file = tmp_path / "new.jsonl"
-    for content in (b'{"text": "a cat"}\n1\n', b"\x00", b"{}\n", b"[" * 100_000):
+    for content in (b'{"text": "a cat"}\n1\n', b"\x00", b"{}\n"):
         file.write_bytes(content)
         assert "new.jsonl" in refused(capsys, "predict", run, file, runs)
-    file.unlink()
-    os.mkfifo(file)
-    assert "is no regular file" in refused(capsys, "predict", run, file, runs)
 
 
 # Teachers
@@ -346,10 +342,6 @@ def test_translations_are_scored_by_bleu_with_its_signature(translated, capsys):
     for run in (one, two):
         scored = evaluate(run, runs=folder)
         assert (scored.signature, scored.average, list(scored.ensemble), scored.paired) == (signature, None, [], None)
-    assert main(["evaluate", one, "--paired-bootstrap", two, f"runs={folder}"]) == 0
-    printed = capsys.readouterr().out
-    assert "on the same examples" in printed
-    assert signature in printed
     assert main(["evaluate", one, "--ensemble", two, "--paired-bootstrap", two, "--json", f"runs={folder}"]) == 0
     document = json.loads(capsys.readouterr().out)
     paired = document["paired"]
