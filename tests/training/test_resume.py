@@ -204,25 +204,6 @@ def test_a_full_disk_is_one_line_and_loses_nothing(file, leave, small_disk, fork
     same(left(small_disk / "runs"), unbroken)
 
 
-@pytest.mark.parametrize("seed", [0, 1, *(pytest.param(seed, marks=slow) for seed in range(2, 6))])
-def test_a_damaged_checkpoint_is_passed_over(seed, tmp_path, fork, unbroken):
-    """One file is cut off, or a bit of it flipped."""
-    line, draw = words(tmp_path / "runs"), random.Random(seed)
-    assert fork(line, None, (at("on_train_batch_end", 9, die),)).wait() == -signal.SIGKILL
-    (folder,) = tmp_path.glob("runs/store/*/checkpoints/000000000008")
-    path = draw.choice(sorted(path for path in folder.iterdir() if path.is_file()))
-    content = bytearray(path.read_bytes())
-    place = draw.randrange(len(content))
-    if seed % 2:
-        content = content[:place]
-    else:
-        content[place] ^= 1 << draw.randrange(8)
-    path.write_bytes(content)
-    assert fork(line).wait() == 0
-    assert resumed_from(tmp_path / "runs") == [None, 4]
-    same(left(tmp_path / "runs"), unbroken)
-
-
 # Other workers, and the same run again
 
 
