@@ -3,7 +3,6 @@
     lock          who works here now: JSON with host, process and a random token, held by `flock`
     log.jsonl     what happened: `start` and `end` of each attempt, and between them what the trainer writes
     checkpoints/  what the next attempt goes on from
-    again/        log and checkpoints of an attempt that trains a finished run again; gone when it ends
     result.json   present and valid means done
 
 The system frees a lock in the moment in which its process ends, however it ends, and over NFS too. An attempt whose
@@ -21,7 +20,6 @@ import json
 import logging
 import os
 import secrets
-import shutil
 import socket
 import time
 import traceback
@@ -45,7 +43,7 @@ RESULTS = get_args(Outcome)  # ends that are an answer
 INTERRUPTIONS = get_args(Interruption)  # ends after which the run is still to be done
 FAILURES = ("out_of_memory", "failed")  # those that come back unless something is changed
 
-LOCK, LOG, RESULT, AGAIN = "lock", "log.jsonl", "result.json", "again"
+LOCK, LOG, RESULT = "lock", "log.jsonl", "result.json"
 LIFE = ("start", "end", "retry")  # the kinds of entries that the ledger writes
 CIRCUMSTANCES = "circumstances"
 TRACEBACK = 20_000  # characters of it that an end keeps: the last ones name its origin
@@ -108,12 +106,6 @@ class Lock:
                     self.path.unlink()
             os.close(self._handle)
             self._handle = None
-
-    def __enter__(self) -> Lock:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.release()
 
 
 def lock_state(path: Path) -> Literal["free", "held", "abandoned"]:
@@ -233,26 +225,18 @@ def _claims(result: Mapping[str, Any]) -> dict[str, Any]:
 class Attempt:
     """An attempt at a run whose lock is held. As a context it logs an end, however the block ends.
 
-    One that is `anew` trains a run that is done: from its start, in a folder of its own.
     Leaving the block by an exception logs the end `failed` (`stopped` for an interrupt or a full disk) with the reason;
     leaving it without `finish` or `end` logs `stopped`.
     """
 
-    def __init__(self, run: Path, number: int, lock: Lock, pinned: Collection[int] = (), anew: bool = False):
-        self.run, self.run_id, self.number = run, run.name, number
-        self.folder = run / AGAIN if anew else run
-        self.pinned, self.anew = frozenset(pinned), anew
+    def __init__(self, run: Path, number: int, lock: Lock, pinned: Collection[int] = ()):
+        self.run, self.run_id, self.number, self.pinned = run, run.name, number, frozenset(pinned)
         self._lock, self._ended = lock, False
         self._belongs: Belongs = lambda _: True
         self._saved: list[int] = []  # the last steps that this attempt has saved or begun with
-        with disk("cannot begin a run"):
-            if anew:
-                shutil.rmtree(self.folder, ignore_errors=True)  # a killed one's
-                self.folder.mkdir()
-        self._life = Log(run / LOG)
-        self.log = Log(self.folder / LOG) if anew else self._life
-        self._life.write({"kind": "start", "attempt": number, "time": now(), **lock.holder})
-        self._life.sync()
+        self.log = Log(run / LOG)
+        self.log.write({"kind": "start", "attempt": number, "time": now(), **lock.holder})
+        self.log.sync()
 
     @property
     def superseded(self) -> bool:
@@ -265,7 +249,7 @@ class Attempt:
         One that does not belong to the run counts as damaged.
         """
         self._belongs = belongs
-        newest = checkpoint.latest(self.folder, belongs)
+        newest = checkpoint.latest(self.run, belongs)
         self._saved = [] if newest is None else [newest.step]
         self.log.write({"kind": "resume", "from_step": None if newest is None else newest.step})
         return newest
@@ -280,18 +264,18 @@ class Attempt:
         `pinned` steps are needed for now.
         """
         self.log.sync()
-        with checkpoint.writing(self.folder, step, note or {}, self._belongs) as folder:
+        with checkpoint.writing(self.run, step, note or {}, self._belongs) as folder:
             yield folder
         self._saved = [*(each for each in self._saved if each != step), step][-KEEP:]
         if len(self._saved) == KEEP and not self._lock.is_lost(since=0):
             needed = {*self._saved, *self.pinned, *pinned}
-            for each, path in checkpoint.steps(self.folder).items():
+            for each, path in checkpoint.steps(self.run).items():
                 if each < step and each not in needed:
                     checkpoint.drop(path)
 
     def saved(self, step: int) -> Checkpoint | None:
         """The whole checkpoint of a step, None where there is none."""
-        return checkpoint.at(self.folder, step)
+        return checkpoint.at(self.run, step)
 
     def history(self) -> list[dict[str, Any]]:
         """What all attempts at the run logged so far, as one history."""
@@ -320,8 +304,6 @@ class Attempt:
                         "run %s: attempt %d found another result than attempt %s (kept): %s is %r there, now %r",
                         *(self.run_id, self.number, kept["attempt"], *next((k, *pair) for k, pair in found.items())),
                     )
-        if self.anew and "differences" not in ending:
-            self._restore_weights(kept)
         self._end(ending)
         return kept
 
@@ -351,9 +333,6 @@ class Attempt:
 
     def close(self) -> None:
         self.log.close()
-        self._life.close()
-        if self.anew:
-            shutil.rmtree(self.folder, ignore_errors=True)
         self._lock.release()
 
     def _leave(self, error: BaseException) -> None:
@@ -369,18 +348,8 @@ class Attempt:
         if self._ended:
             raise ValueError("the attempt has ended already")
         self._ended = True
-        self._life.write({"kind": "end", "attempt": self.number, "time": now(), **ending})
-        self._life.sync()
-
-    def _restore_weights(self, result: Mapping[str, Any]) -> None:
-        """Put the weights that gave the same result in the place of the run's, where these are gone."""
-        found = checkpoint.final(self.folder, result)
-        if found is not None and checkpoint.at(self.run, found.step) is None:
-            place = self.run / checkpoint.FOLDER / found.folder.name
-            with disk("cannot restore the weights"):
-                place.parent.mkdir(exist_ok=True)
-                checkpoint.drop(place)
-                os.replace(found.folder, place)
+        self.log.write({"kind": "end", "attempt": self.number, "time": now(), **ending})
+        self.log.sync()
 
 
 def now() -> str:

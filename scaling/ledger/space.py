@@ -19,7 +19,6 @@ from scaling import atomic
 from scaling.errors import ScalingError
 from scaling.ledger import checkpoint
 from scaling.ledger.document import disk
-from scaling.ledger.run import AGAIN
 from scaling.ledger.store import Ledger
 
 SHARED = ("predictions", "studies", "calibration", "sweeps")  # folders next to the store
@@ -95,8 +94,6 @@ def _spent(ledger: Ledger, weights: bool) -> Iterator[Waste]:
             for step, path in checkpoint.steps(folder).items():
                 if step not in needed and (path != final or weights):
                     yield Waste(run, path, "final weights" if path == final else "checkpoint", _size(path))
-        if not held and (folder / AGAIN).is_dir():
-            yield Waste(run, folder / AGAIN, "half-written", _size(folder / AGAIN))
         for place in (folder, folder / checkpoint.FOLDER):
             yield from _unfinished(place.iterdir() if place.is_dir() else (), not held, run)
         idle = idle and not held

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -182,30 +182,28 @@ class Ledger:
         """Whether someone works on the run."""
         return lock_state(self.folder(run) / LOCK) == "held"
 
-    def claim(self, run: str, pinned: Collection[int] = (), again: bool = False) -> Attempt | None:
+    def claim(self, run: str) -> Attempt | None:
         """A new attempt at the run, or None where it is done, or someone else works on it.
 
-        The attempt keeps the checkpoints of `pinned` steps, and those that studies need. With `again` a run that is
-        done is trained again, and its result is compared with the kept one.
+        The attempt keeps the checkpoints of steps that studies need.
         """
         folder = self.folder(run)
-        if not again and read_result(folder) is not None:
+        if read_result(folder) is not None:
             return None
-        pinned = {*pinned, *self.needed(run)}
+        pinned = self.needed(run)
         with disk("cannot claim a run"):
             folder.mkdir(exist_ok=True)
         held = Lock(folder / LOCK)
         if not held.take():
             return None
         try:
-            done = read_result(folder) is not None  # looked at again: a lock is released after the result is there
-            if not done or again:
+            if read_result(folder) is None:  # looked at again: a lock is released after the result is there
                 number = max((record.number for record in self.attempts(run)), default=0) + 1
-                return Attempt(folder, number, held, pinned, anew=done)
-            held.release()
+                return Attempt(folder, number, held, pinned)
         except BaseException:
             held.release()
             raise
+        held.release()
         return None
 
     def retry(self, run: str) -> None:

@@ -59,7 +59,7 @@ class RunWandbLogger(WandbLogger):
     (hyperband's, or a person's) prunes the run.
     """
 
-    def __init__(self, experiment: Experiment, attempt: int, folder: Path, name: str, earlier: Iterable[Any] = ()):
+    def __init__(self, experiment: Experiment, attempt: int, folder: Path, earlier: Iterable[Any]):
         import wandb
 
         self._asked, self._failed = threading.Event(), False
@@ -71,16 +71,21 @@ class RunWandbLogger(WandbLogger):
         sweep = os.environ.get(SWEEP)
         labels = dict(tag.split("=", 1) for tag in tags if tag.partition("=")[0] in LABELS and "=" in tag)
         labels |= {"sweep": sweep} if sweep else {}
-        run = name.partition("-")[0]
         (folder / "wandb").mkdir(exist_ok=True)
         shown_run = wandb.init(
             project=log["project"] or "scaling",
             group=log["group"] or sweep,
             name=experiment.name,
             tags=tags,
-            id=name,
+            id=folder.name,
             job_type="train" if experiment.horizon else "trunk",
-            config={**shown(experiment.spec), **labels, "run": run, "attempt": attempt, "point": point(experiment)},
+            config={
+                **shown(experiment.spec),
+                **labels,
+                "run": folder.name,
+                "attempt": attempt,
+                "point": point(experiment),
+            },
             mode="online" if self._online else "offline",
             dir=str(folder / "wandb"),
             resume="allow" if self._online else None,  # offline, W&B prints a warning
@@ -156,8 +161,7 @@ class Loggers:
         others = [*(_named(name, attempt) for name in experiment.config["log.loggers"]), *own]
         for each in others:
             each.log_hyperparams({**experiment.spec, "run": run, "attempt": attempt.number})
-        id, earlier = (f"{run}-{attempt.number:03d}", ()) if attempt.anew else (run, attempt.history())
-        self._wandb = _opened(experiment, attempt.number, attempt.run, id, earlier)
+        self._wandb = _opened(experiment, attempt.number, attempt.run, attempt.history())
         self.all = [JsonlLogger(attempt.log), *others, *([] if self._wandb is None else [self._wandb])]
 
     def __call__(self, entry: Mapping[str, Any]) -> None:
@@ -187,18 +191,16 @@ def report_again(experiment: Experiment, ledger: Ledger, result: Mapping[str, An
     """Show a run that was done before in the W&B run that a sweep has given it, so that the sweep knows its metric."""
     run = result["run"]
     if SWEEP in os.environ:
-        shown_run = _opened(experiment, result["attempt"], ledger.folder(run), run, ledger.history(run))
+        shown_run = _opened(experiment, result["attempt"], ledger.folder(run), ledger.history(run))
         if shown_run is not None:
             shown_run.end(result)
 
 
-def _opened(
-    experiment: Experiment, attempt: int, folder: Path, id: str, earlier: Iterable[Any]
-) -> RunWandbLogger | None:
+def _opened(experiment: Experiment, attempt: int, folder: Path, earlier: Iterable[Any]) -> RunWandbLogger | None:
     """The run's W&B run; None where W&B is disabled or cannot be reached."""
     opened: list[RunWandbLogger] = []
     if mode(experiment.config) != "disabled":
-        tried("W&B", lambda: opened.append(RunWandbLogger(experiment, attempt, folder, id, earlier)))
+        tried("W&B", lambda: opened.append(RunWandbLogger(experiment, attempt, folder, earlier)))
     return opened[0] if opened else None
 
 

@@ -56,25 +56,18 @@ class Observers:
 NO_OBSERVERS = Observers()
 
 
-def train(experiment: Experiment, observers: Observers = NO_OBSERVERS, again: bool = False) -> dict[str, Any]:
-    """The result of a run: the published one, or that of training it now.
-
-    With `again` a run that is done is trained again; the result has the differences from the published one.
-    """
+def train(experiment: Experiment, observers: Observers = NO_OBSERVERS) -> dict[str, Any]:
+    """The result of a run: the published one, or that of training it now."""
     ledger = Ledger.create(experiment.config["runs"]) if first() else None
     result = None if ledger is None or launched() else ledger.result(ledger.add(experiment.spec))
-    if ledger is not None and result is not None and not again:
+    if ledger is not None and result is not None:
         report_again(experiment, ledger, result)
         return {**result, "already": True}
-    trained = train_run(experiment, ledger, observers, again)
-    if trained is not None and ledger is not None and result is not None:
-        # By key, the published value and that of the newest attempt.
-        differences = (ledger.attempts(result["run"])[-1].end or {}).get("differences", {})
-        return {**trained, "already": False, "differences": dict(differences)}
+    trained = train_run(experiment, ledger, observers)
     if trained is not None or ledger is None:
         return {**(trained or {}), "already": False}
     result = ledger.result(run_id(experiment.spec))
-    if result is not None and not again:
+    if result is not None:
         return {**result, "already": True}
     raise ScalingError(
         "another worker is at this run",
@@ -85,19 +78,18 @@ def train(experiment: Experiment, observers: Observers = NO_OBSERVERS, again: bo
 
 
 def train_run(
-    experiment: Experiment, ledger: Ledger | None, observers: Observers = NO_OBSERVERS, again: bool = False
+    experiment: Experiment, ledger: Ledger | None, observers: Observers = NO_OBSERVERS
 ) -> dict[str, Any] | None:
     """The result of training a run from its last checkpoint, or from its trunk's; None where another worker does.
 
-    With `again` a run that is done is trained again, from its first step. Only the first of several ranks has a ledger
-    and a result; the others return nothing. A trunk has no result: it is trained as far as its `steps`, and keeps those
-    that branches start from.
+    Only the first of several ranks has a ledger and a result; the others return nothing. A trunk has no result: it is
+    trained as far as its `steps`, and keeps those that branches start from.
     """
     if not launched() and rank_count(experiment.config) > 1:
-        _start_ranks(experiment, observers, again)
+        _start_ranks(experiment, observers)
         return {} if ledger is None or not experiment.horizon else ledger.result(ledger.add(experiment.spec))
     with joined() as ranks, chosen(experiment):
-        attempt = None if ledger is None else ledger.claim(ledger.add(experiment.spec), again=again)
+        attempt = None if ledger is None else ledger.claim(ledger.add(experiment.spec))
         if not ranks.broadcast(attempt is not None):
             return None
         with attempt or nullcontext(), _within_memory(experiment, attempt):
@@ -108,7 +100,7 @@ def train_run(
                 return None
 
 
-def _start_ranks(experiment: Experiment, observers: Observers, again: bool) -> None:
+def _start_ranks(experiment: Experiment, observers: Observers) -> None:
     if observers.callbacks or observers.loggers:
         raise experiment.config.error(
             "trainer.devices",
@@ -119,7 +111,7 @@ def _start_ranks(experiment: Experiment, observers: Observers, again: bool) -> N
     config, ranks = experiment.config.varied({"log.name": experiment.name}), rank_count(experiment.config)
     threads = suited(experiment, max(1, cores() // ranks))
     steps = None if experiment.horizon else experiment.steps
-    start_ranks(config, ranks, steps, again, threads, shown=bool(observers.tell))
+    start_ranks(config, ranks, steps, threads, shown=bool(observers.tell))
 
 
 def _start(experiment: Experiment, ledger: Ledger, attempt: Attempt) -> Checkpoint | None:
@@ -136,7 +128,7 @@ def _start(experiment: Experiment, ledger: Ledger, attempt: Attempt) -> Checkpoi
         return belongs(candidate) and (best in (None, candidate.step) or attempt.saved(best) is not None)
 
     saved, trunk = attempt.resume(resumable), experiment.trunk()
-    if saved is not None or attempt.anew or trunk is None:
+    if saved is not None or trunk is None:
         return saved
     branch = ledger.checkpoint(run_id(trunk[0].spec), trunk[1])
     return branch if branch is not None and belongs(branch) else None

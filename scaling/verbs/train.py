@@ -25,14 +25,10 @@ Overlays = Annotated[Sequence[str], Flag("overlay")]
 
 @dataclass(frozen=True, repr=False)
 class Run:
-    """A run of a ledger, in the folder `path`. `already`: it was finished before it was asked for.
-
-    `differences` is of a run that was trained again: each key that differs from the kept result, with both values.
-    """
+    """A run of a ledger, in the folder `path`. `already`: it was finished before it was asked for."""
 
     path: Path
     already: bool = False
-    differences: Mapping[str, Any] | None = None
 
     @property
     def id(self) -> str:
@@ -77,8 +73,7 @@ class Run:
 
     def to_json(self) -> dict[str, Any]:
         """The document of `scaling train --json` (docs/json.md)."""
-        again = {} if self.differences is None else {"differences": self.differences}
-        return {**(self.result or {}), "already": self.already, **again}
+        return {**(self.result or {}), "already": self.already}
 
     def __str__(self) -> str:
         result = self.result
@@ -87,12 +82,6 @@ class Run:
         text = f"run {self.id}: {result['outcome']}" + (" before" if self.already else "")
         if result["loss"] is None:
             return f"{text}: {result['reason']}"
-        if self.differences:
-            key, (stands, again) = next(iter(self.differences.items()))
-            more = f" and {len(self.differences) - 1} more keys differ" if len(self.differences) > 1 else ""
-            text += f"; trained again, and {key} is {again!r} where the kept result has {stands!r}{more}"
-        elif self.differences is not None:
-            text += "; trained again, with the same result"
         unit = "nats" if "score" in result else "nats per token"
         text += f", held-out loss {result['loss']:.4f} {unit}"
         if "excess" in result:
@@ -119,7 +108,6 @@ def train(
     model: str | None = None,
     *overrides: str,
     overlays: Overlays = (),
-    again: bool = False,
     progress: PYTHON[bool] = True,
     callbacks: PYTHON[Sequence[Any]] = (),
     logger: PYTHON[Any] = (),
@@ -144,7 +132,7 @@ def train(
         from scaling.sweeps.study import prepare
 
         prepare(overrides)
-    return _trained(composed, again, progress, callbacks, logger)
+    return _trained(composed, progress, callbacks, logger)
 
 
 @verb
@@ -153,7 +141,6 @@ def finetune(
     task: str,
     *overrides: str,
     overlays: Overlays = (),
-    again: bool = False,
     runs: str | Path = RUNS,
     progress: PYTHON[bool] = True,
     callbacks: PYTHON[Sequence[Any]] = (),
@@ -177,10 +164,10 @@ def finetune(
     from scaling.training.finetune import compose
 
     composed = compose(named(run), task, overrides, runs=runs, overlays=overlays)
-    return _trained(composed, again, progress, callbacks, logger)
+    return _trained(composed, progress, callbacks, logger)
 
 
-def _trained(composed: Config, again: bool, progress: bool, callbacks: Sequence[Any], logger: Any) -> Run:
+def _trained(composed: Config, progress: bool, callbacks: Sequence[Any], logger: Any) -> Run:
     """The run that a resolved config describes, trained."""
     from scaling.training.experiment import assemble
 
@@ -195,9 +182,9 @@ def _trained(composed: Config, again: bool, progress: bool, callbacks: Sequence[
     with teller() if progress else nullcontext() as listener:
         loggers = list(logger) if isinstance(logger, Sequence) else [logger]
         observers = Observers([] if listener is None else [listener], callbacks, loggers)
-        result = train_run(experiment, observers, again=again)
+        result = train_run(experiment, observers)
     path = Path(composed["runs"]) / "store" / result["run"] if "run" in result else Path()
-    return Run(path, result["already"], result.get("differences"))
+    return Run(path, result["already"])
 
 
 def named(run: RunName) -> str:

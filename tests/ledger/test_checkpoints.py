@@ -35,13 +35,14 @@ def resumed(attempt: Attempt, belongs: checkpoint.Belongs = lambda _: True) -> i
 
 def test_the_last_two_and_the_pinned_are_kept(ledger, runs):
     """What an attempt found stays until it has two whole ones: a damaged one takes the place of none."""
-    with claimed(ledger, runs[0], pinned={1}) as first:
+    ledger.save_plan("study", {"runs": [{"run": runs[1], "trunk": {"run": runs[0], "step": 1}}]})
+    with claimed(ledger, runs[0]) as first:
         for step in range(1, 6):
             save(first, step)
         assert kept(first) == [1, 4, 5]
         first.end("stopped", "enough for today")
     (folder(first, 5) / "model").write_bytes(b"?")
-    with claimed(ledger, runs[0], pinned={1}) as second:
+    with claimed(ledger, runs[0]) as second:
         assert resumed(second) == 4
         save(second, 6)
         assert kept(second) == [1, 4, 6]

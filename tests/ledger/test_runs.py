@@ -7,7 +7,6 @@ import fcntl
 import logging
 import math
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -310,31 +309,6 @@ def done(ledger: Ledger, runs: list[str]) -> list[str]:
                 save(attempt, step, b"first", 200)
             attempt.finish("finished", {"loss": 2.0 + number, "step": 4, "circumstances": {"tokens_per_second": 10.0}})
     return runs[:2]
-
-
-@pytest.mark.parametrize("is_freed", [False, True])
-@pytest.mark.parametrize("loss", [2.0, 2.25])
-def test_a_run_that_is_trained_again(ledger, done, is_freed, loss):
-    """Its own checkpoints take the place of freed weights where the result is the same, and nothing else changes."""
-    folder = ledger.folder(done[0])
-    (folder / "again" / "checkpoints" / "000000000002").mkdir(parents=True)  # what a killed one left is no start
-    if is_freed:
-        shutil.rmtree(folder / "checkpoints" / "000000000004")
-    with claimed(ledger, done[0], again=True) as attempt:
-        assert attempt.resume() is None, "it begins with the first step"
-        attempt.log.write({"kind": "train", "step": 4, "loss": 9.5})
-        save(attempt, 4, b"again")
-        assert attempt.saved(4) is not None
-        assert {item.run for item in space.waste(ledger)[0]} == {done[1]}, "nothing of a run that someone works on"
-        attempt.finish("finished", {"loss": loss, "step": 4, "circumstances": {"tokens_per_second": 11.0}})
-    assert sorted(path.name for path in folder.iterdir()) == ["checkpoints", "log.jsonl", "result.json", "spec.json"]
-    kept = ledger.checkpoint(done[0], 4)
-    content = None if kept is None else (kept.folder / "model").read_bytes()[:5]
-    assert content == (b"first" if not is_freed else b"again" if loss == 2.0 else None)
-    result = ledger.result(done[0])
-    assert (result["loss"], result["attempt"]) == (2.0, 1)
-    assert [entry["loss"] for entry in ledger.history(done[0]) if "loss" in entry] == [2.5]
-    assert ledger.attempts(done[0])[1].end.get("differences", {}) == ({} if loss == 2.0 else {"loss": [2.0, 2.25]})
 
 
 def test_collecting_lists_first_and_frees_then(ledger, runs, done, tmp_path):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 import shutil
 import signal
@@ -13,7 +12,6 @@ from typing import Any
 import pytest
 
 from scaling import schema
-from scaling.cli import main
 from scaling.errors import DISK
 from scaling.ledger import Ledger, run_id
 from scaling.training.run import train_run
@@ -229,24 +227,3 @@ def test_a_worker_that_was_suspended_and_lost_its_run_wakes(step, tmp_path, fork
     assert ends(tmp_path / "runs") == ["stopped", "finished"]
     assert not (ledger.folder(run) / "lock").exists()
     same(left(tmp_path / "runs"), unbroken)
-
-
-@pytest.mark.parametrize("freed", [True, False])
-def test_a_finished_run_is_trained_again_to_the_same_bit(freed, base, tmp_path, capsys, unbroken):
-    """Freed weights are there again; weights that are there stay, and so does the first result."""
-    runs, run = tmp_path / "runs", base[1]
-    shutil.copytree(base[0], runs)
-    folder = Ledger.open(runs).folder(run)
-    before = {path.name: path.stat().st_ino for path in folder.glob("checkpoints/*")}
-    if freed:
-        assert main(["gc", "--free", "--weights", f"runs={runs}"]) == 0
-        assert main(["export", run, "--to", str(tmp_path / "out"), "--runs", str(runs)]) == 2
-        assert "--again" in capsys.readouterr().err
-    assert main(["train", *words(runs)]) == 0
-    assert "finished before" in capsys.readouterr().out
-    assert main(["train", *words(runs), "--again", "--json"]) == 0
-    result = json.loads(capsys.readouterr().out)
-    assert (result["already"], result["differences"], result["attempt"]) == (False, {}, 1)
-    assert freed or before == {path.name: path.stat().st_ino for path in folder.glob("checkpoints/*")}
-    assert not (folder / "again").exists()
-    same(left(runs), unbroken)
