@@ -55,13 +55,11 @@ def _check_start(config: Config) -> None:
     section = config.tree.get("start")
     if section is None:
         return
-    given = [key for key in ("run", "folder", "study", "vectors") if section.get(key) is not None]
+    given = [key for key in ("run", "folder", "vectors") if section.get(key) is not None]
     if len(given) != 1:
         what = "it names no weights" if not given else f"it names weights by {' and by '.join(given)}"
-        raise config.error("start", what, "name one of start.run, start.folder, start.study and start.vectors")
-    if section.get("row") is not None and given != ["study"]:
-        raise config.error("start.row", "only a study has rows", "name start.study")
-    if section.get("step") is not None and given in (["folder"], ["vectors"]):
+        raise config.error("start", what, "name one of start.run, start.folder and start.vectors")
+    if section.get("step") is not None and given != ["run"]:
         raise config.error("start.step", "a file has one set of weights", "leave it out, or name start.run")
 
 

@@ -23,6 +23,7 @@ from scaling.ledger import Ledger, run_id
 from scaling.model.parameters import parameters
 from scaling.training.callbacks import Best
 from scaling.training.experiment import Experiment, counted
+from scaling.training.finetune import pretrained
 from scaling.training.module import FamilyModule
 from tests.training.conftest import STILL, experiment, left, load, tensors, train, words
 
@@ -77,30 +78,19 @@ def test_the_same_weights_under_other_names_are_one_run(ledger, base, tmp_path):
     assert not {"parts", "layer_decay", "patience", "epochs"} & spec["train"].keys()
 
 
-def test_a_study_is_named_with_its_row(ledger, base):
-    held = Ledger.open(ledger)
-    runs = [
-        base[1],
-        *(train(words(ledger, seed=seed, trainer__max_steps=2, schedule__warmup=0))["run"] for seed in (3, 4)),
-    ]
-    names = ["Plain seed=0", "Plain seed=3", "Other seed=0"]
-    held.save_plan("mine", {"runs": [{"run": run, "name": name} for run, name in zip(runs, names)]})
-
-    def place(**changes: Any) -> str:
-        return experiment(ledger, **{"start.study": "mine", **changes}).spec["start"]["run"]
-
-    for row, run in (("Other", runs[2]), ('"Plain seed=3"', runs[1]), ('"seed=3"', runs[1])):
-        assert place(**{"start.row": row}) == run
-    for row, message in {
-        "Plain": r"2 runs of the study mine are meant: 'Plain seed=0', ",
-        '"Othr seed=0"': r"start\.row=.*no such run; did you mean 'Other seed=0'",
+def test_a_run_is_named_by_its_study_and_row(ledger, base):
+    other = train(words(ledger, seed=3, trainer__max_steps=2, schedule__warmup=0))["run"]
+    plan = [{"run": base[1], "name": "Plain GeLU seed=0"}, {"run": other, "name": "Plain GeLU seed=3"}]
+    Ledger.open(ledger).save_plan("mine", {"runs": plan})
+    for row, run in (("Plain GeLU seed=3", other), ("seed=0", base[1])):
+        assert pretrained(f"min:{row}", ledger).start == {"run": run}
+    for name, message in {
+        "mine:Plain GeLU": r"2 runs of the study mine are meant: 'Plain GeLU seed=0', ",
+        "mine:Plian": r"no such run; ",
+        "nothing:row": r"no such study",
     }.items():
         with pytest.raises(ScalingError, match=message):
-            place(**{"start.row": row})
-    with pytest.raises(ScalingError, match=r"3 runs of the study mine are meant"):
-        place()
-    with pytest.raises(ScalingError, match=r"start\.study=.*no such study"):
-        place(**{"start.study": "minee"})
+            pretrained(name, ledger)
 
 
 def test_what_does_not_fit_is_listed_by_name(ledger, start):
@@ -142,7 +132,6 @@ BAD_STARTS: list[tuple[dict[str, Any], str]] = [
     ({"run": "feed", "folder": "/tmp"}, r"start.*names weights by run and by folder"),
     ({}, r"start.*names no weights"),
     ({"folder": "nowhere"}, r"start\.folder='nowhere'.*there is no such folder"),
-    ({"run": "BASE", "row": "x"}, r"start\.row='x'.*only a study has rows"),
     ({"run": "BASE", "step": 5}, r"start\.step=5.*no whole checkpoint of step 5; take one of 8, 12"),
 ]
 
