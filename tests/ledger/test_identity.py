@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from scaling.errors import ScalingError
 from scaling.ledger import run_id
-from scaling.ledger.document import SPELLED
 from scaling.ledger.identity import LONGEST, assignments, identity, run_name
 from tests.training.conftest import load, words
 
@@ -27,7 +26,7 @@ SPEC: dict[str, Any] = {
     "versions": {"Gated": 1},
 }
 LEAVES = st.none() | st.booleans() | st.integers(-(2**63), 2**63) | st.floats(allow_nan=False, allow_infinity=False)
-LEAVES |= st.text().filter(lambda word: word not in SPELLED)
+LEAVES |= st.text()
 VALUES = st.recursive(LEAVES, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3))
 SPECS = st.dictionaries(st.text(), VALUES, max_size=4)
 
@@ -84,24 +83,14 @@ def test_what_counts(path, value):
     assert run_id(changed(path, value)) != run_id(SPEC)
 
 
-def deep() -> dict[str, Any]:
-    spec: dict[str, Any] = {}
-    for _ in range(5000):
-        spec = {"a": spec}
-    return spec
-
-
 circular: dict[str, Any] = {}
 circular["itself"] = circular
 NO_SPECS: dict[str, Any] = {
-    **{str(value): {"optimizer": {"lr": value}} for value in (float("nan"), float("inf"), "NaN")},
+    "infinite": {"optimizer": {"lr": float("inf")}},
     "huge": {"seed": 10**5000},
-    "bytes": {"seed": b"1"},
     "object": {"seed": object()},
-    "number key": {1: "seed"},
-    "None key": {"model": {None: 1}},
+    "number key": {"model": {1: "seed"}},
     "list": ["a list"],
-    "deep": deep(),
     "circular": circular,
 }
 
