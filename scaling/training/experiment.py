@@ -4,12 +4,11 @@ run.
 
 from __future__ import annotations
 
-import json
 import os
 from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Any, cast
 
 import numpy as np
@@ -268,7 +267,7 @@ def _assemble(config: Config) -> Experiment:
         None if isinstance(windows, str) else windows,
         config["train.documents"],
     )
-    row_tokens, has_truth, has_tree = _row(config, validation)
+    row_tokens, has_truth, has_tree = _row(validation)
     batches = training(train, objective, size, config["seed"], config["train.documents"])
     if size.tokens is not None:
         size, row_tokens = _of_tokens(size, batches, row_tokens)
@@ -373,24 +372,16 @@ def _budgeted(experiment: Experiment, config: Config) -> Experiment:
     return replace(experiment, config=config, steps=steps, batches=batches, points=points, windows=(each, last))
 
 
-def _row(config: Config, validation: Batches) -> tuple[int, bool, bool]:
+def _row(validation: Batches) -> tuple[int, bool, bool]:
     """How long a row is that the objective makes of a window, whether the law of the data gives the true loss of its
-    targets (of each token given those before it, but not of a masked one), and whether its tokens have a tree; seen
-    once, for a study asks many times.
+    targets (of each token given those before it, but not of a masked one), and whether its tokens have a tree.
     """
-    identity = [config["model.kind"], config["objective"], config["size"], validation.source.fingerprint]
-    key = json.dumps(identity, sort_keys=True)
-    if key not in _seen:
-        plan = cast(Windows, validation.plan)
-        row = replace(validation, plan=replace(plan, size=BatchSize.of(1))).batch(0)
-        tokens = row.tokens.numel() + (0 if row.source is None else row.source.numel())
-        if isinstance(plan, ByLength):  # whose rows are of any length
-            tokens = round(plan.mean)
-        _seen[key] = tokens, row.truth is not None, row.tree is not None
-    return _seen[key]
-
-
-_seen: dict[str, tuple[int, bool, bool]] = {}
+    plan = cast(Windows, validation.plan)
+    row = replace(validation, plan=replace(plan, size=BatchSize.of(1))).batch(0)
+    tokens = row.tokens.numel() + (0 if row.source is None else row.source.numel())
+    if isinstance(plan, ByLength):  # whose rows are of any length
+        tokens = round(plan.mean)
+    return tokens, row.truth is not None, row.tree is not None
 
 
 def _of_tokens(size: BatchSize, batches: Batches, row_tokens: int) -> tuple[BatchSize, int]:
@@ -452,7 +443,8 @@ def _steps(config: Config, size: BatchSize, row_tokens: int, batches: Batches) -
     least = size.size(0) * row_tokens
     if train["tokens"] < least:
         raise config.error("train.tokens", f"less than one batch of {least:,} tokens", "take a smaller train.batch")
-    return _updates(size, -(-train["tokens"] // row_tokens))
+    rows = -(-train["tokens"] // row_tokens)
+    return bisect_left(range(rows + 1), rows, lo=1, key=size.before)
 
 
 def _passed(config: Config, batches: Batches, epochs: float) -> int:
@@ -463,9 +455,3 @@ def _passed(config: Config, batches: Batches, epochs: float) -> int:
     while batches.passes(steps) < epochs:
         steps *= 2
     return bisect_left(range(steps + 1), epochs, lo=1, key=batches.passes)
-
-
-@lru_cache(maxsize=4096)
-def _updates(size: BatchSize, rows: int) -> int:
-    """The fewest updates that draw that many rows."""
-    return bisect_left(range(rows + 1), rows, lo=1, key=size.before)
