@@ -197,7 +197,8 @@ def _trained(
         record = Record(experiment, loggers, observers.tell if ranks.first else ())
         save = Save(experiment, attempt, pinned, patience)
         callbacks = [Evaluate(experiment.evaluated, due), record, *([patience] if patience else []), save]
-        trainer = _trainer(experiment, ranks, [*callbacks, *observers.callbacks], loggers.all)
+        own_first = sorted(loggers.all, key=lambda each: each not in observers.loggers)  # the first is `trainer.logger`
+        trainer = _trainer(experiment, ranks, [*callbacks, *observers.callbacks], own_first)
         module = MODULES[experiment.family](experiment)
         # A step more than there is, so that Lightning takes no checkpoint for one of the end of an epoch.
         data = DataModule(experiment.batches, experiment.evaluation, steps + 1)

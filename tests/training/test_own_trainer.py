@@ -27,6 +27,7 @@ class Losses(lightning.Callback):
     def on_train_batch_end(self, trainer, pl_module, outputs, batch, batch_idx):
         assert isinstance(outputs, Mapping)
         self.seen.append(float(outputs["loss"]))
+        self.logger = trainer.logger
 
 
 class Validated(lightning.Callback):
@@ -145,6 +146,7 @@ def test_callbacks_and_loggers_of_one_s_own_join_scaling_train(tmp_path, unbroke
     same(left(tmp_path / "runs"), unbroken)
     trained, evaluated = (run.log[run.log["kind"] == kind] for kind in ("train", "evaluate"))
     assert seen.seen == list(trained["loss"])
+    assert seen.logger is logger
     assert save.best_model_score is not None
     assert save.best_model_score.item() == pytest.approx(min(evaluated["loss"]))
     table = rows(tmp_path / "own")
