@@ -64,7 +64,7 @@ def watched(size: str, seed: int, tokens: int, runs: str) -> list[dict[str, Any]
     steps = tokens // (LENGTH * BATCH)
     watch = Watched(np.unique(np.geomspace(1, steps, POINTS).round().astype(int)).tolist())
     own = [f"size=ladder/{size}", *LINE, *DATA, f"seed={seed}", f"trainer.max_steps={steps}", f"runs={runs}"]
-    run = scaling.train("decoder", *own, "log.wandb=disabled", again=True, callbacks=[watch])
+    run = scaling.train("decoder", *own, "log.wandb=disabled", callbacks=[watch])
     print(f"{size}, seed {seed}: held-out loss {run.loss:.4f}")
     return [{"size": size, "seed": seed, "tokens": row["step"] * LENGTH * BATCH, **row} for row in watch.rows]
 

@@ -1,4 +1,4 @@
-"""How long it takes to list many finished runs and to load them into points, with a warm index and without one.
+"""How long it takes to list many finished runs and to read their specs and results.
 
 python benchmarks/ledger.py [--runs 10000] [--folder FOLDER]
 
@@ -16,10 +16,15 @@ import time
 from pathlib import Path
 
 from scaling.config import load
-from scaling.ledger import Ledger, listing
+from scaling.ledger import Ledger
 
 LISTING = "import sys; from scaling.cli import main; sys.exit(main(['runs', *sys.argv[1:]]))"
-POINTS = "import sys; from scaling.ledger import Ledger, listing; list(listing.results(Ledger.open(sys.argv[1])))"
+POINTS = """
+import sys
+from scaling.ledger import Ledger
+ledger = Ledger.open(sys.argv[1])
+points = [(ledger.spec(run), ledger.result(run)) for run in ledger.runs()]
+"""
 
 
 def make(root: Path, runs: int) -> None:
@@ -39,12 +44,10 @@ def make(root: Path, runs: int) -> None:
                 attempt.finish("finished", {**result, "circumstances": {"tokens_per_second": 1e4}})
 
 
-def seconds(command: list[str], before: Path | None = None) -> float:
-    """The best of three runs of a command, with the file `before` removed before each."""
+def seconds(command: list[str]) -> float:
+    """The best of three runs of a command."""
     best = float("inf")
     for _ in range(3):
-        if before is not None:
-            before.unlink(missing_ok=True)
         started = time.perf_counter()
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
         best = min(best, time.perf_counter() - started)
@@ -61,12 +64,8 @@ def main() -> None:
         started = time.perf_counter()
         make(root, given.runs)
         print(f"made {given.runs} runs in {time.perf_counter() - started:.1f} s")
-        rows = [sys.executable, "-c", LISTING, f"runs={root}"]
-        points = [sys.executable, "-c", POINTS, str(root)]
-        print(f"list, no index:    {seconds(rows, root / listing.INDEX):.2f} s")
-        print(f"list, warm index:  {seconds(rows):.2f} s")
-        print(f"points, no index:  {seconds(points, root / listing.INDEX):.2f} s")
-        print(f"points, warm index:{seconds(points):6.2f} s")
+        print(f"list:   {seconds([sys.executable, '-c', LISTING, f'runs={root}']):.2f} s")
+        print(f"points: {seconds([sys.executable, '-c', POINTS, str(root)]):.2f} s")
 
 
 if __name__ == "__main__":

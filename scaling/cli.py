@@ -38,7 +38,6 @@ SHARED = {
     "rows": "one row alone; repeats",
     "at": "a scale that the study names, as paper",
     "budget": "FLOPs of --adaptive; default: what the grid takes",
-    "again": "train a finished run again and compare the results",
     "retry_failed": "train runs again that failed too often",
     "device": "cpu, cuda, … (cuda where there is one)",
     "extend": "a Python file whose classes join the slots that they name; repeats",

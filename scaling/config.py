@@ -41,7 +41,7 @@ Threads = Annotated[int, Range(least=1, most=1024)]
 # The sections with fixed keys and the type of each key; defaults.yaml has their values and meanings.
 FIXED: dict[str, Any] = {
     "start": {
-        **dict.fromkeys(("run", "folder", "vectors", "study", "row"), str | None),
+        **dict.fromkeys(("run", "folder", "vectors"), str | None),
         **dict.fromkeys(("new", "unused"), list[str]),
         "step": Budget,
     },
@@ -77,7 +77,7 @@ FIXED: dict[str, Any] = {
     },
     "log": {
         "every": Long,
-        "loggers": list[Literal["csv", "tensorboard", "mlflow"]],
+        "loggers": list[Literal["csv", "tensorboard"]],
         "wandb": Literal["auto", "online", "offline", "disabled"],
         **dict.fromkeys(("project", "group", "name"), str | None),
         "tags": list[Any],

@@ -89,8 +89,6 @@ def test_training_gives_the_run_that_the_command_gives(run, ledger, capsys):
     keywords = {"size": "tiny", "size__length": 16, "schedule__warmup": 1, "train__batch": 4, "log__wandb": "disabled"}
     same = scaling.train("decoder", **keywords, steps=6, runs=str(ledger), progress=False)
     assert (same.id, same.already) == (run.id, True)
-    again = scaling.train("decoder", *SMALL, steps=6, runs=str(ledger), again=True, progress=False)
-    assert (again.already, again.differences, again.loss) == (False, {}, run.loss)
     with pytest.raises(scaling.ScalingError) as caught:
         scaling.train("decoder", optimizer__lrr=1e-3)
     assert (caught.value.key, "lr" in str(caught.value.fix)) == ("optimizer.lrr", True)

@@ -76,7 +76,7 @@ def test_a_signal_that_is_swallowed_ends_the_process_all_the_same(swallow):
     time.sleep(0.2)
     process.send_signal(signal.SIGTERM)
     _, err = process.communicate(timeout=SECONDS)
-    assert (process.returncode, err) == (143, "scaling: stopped by SIGTERM\n")
+    assert (process.returncode, err.splitlines()[-1]) == (143, "scaling: stopped by SIGTERM")
 
 
 def test_a_signal_within_an_import_ends_the_process_without_an_exception(tmp_path):
@@ -107,19 +107,16 @@ def command(verb: str, folder: Path) -> list[str]:
 
 
 # Seconds after the start: imports, planning, the start of workers and ranks, training.
-DELAYS = (1.0, 2.0, 3.5, 5.0, 7.0, 9.0, 12.0, 16.0, 20.0)
-FEW = {("train", 1.0), ("study", 5.0), ("ranks", 7.0)}
+DELAYS = (1.0, 3.5, 7.0, 12.0)
+FEW = {("train", 1.0), ("study", 7.0), ("ranks", 7.0)}
 
 
 @pytest.mark.parametrize(
     ("verb", "delay", "number"),
     [
-        pytest.param(
-            verb, delay, number, marks=[] if (verb, delay) in FEW and number == signal.SIGTERM else pytest.mark.slow
-        )
-        for verb in ("train", "ranks", "study", "sweep")
-        for delay in DELAYS
-        for number in CODES
+        pytest.param(verb, delay, [*CODES][(i + j) % 3], marks=[] if (verb, delay) in FEW else pytest.mark.slow)
+        for i, verb in enumerate(("train", "ranks", "study", "sweep"))
+        for j, delay in enumerate(DELAYS)
     ],
 )
 def test_a_signal_ends_a_command_at_any_moment(verb, delay, number, tmp_path):

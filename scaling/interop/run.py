@@ -34,7 +34,7 @@ from scaling.schema import build, kinds
 
 CONFIG, IDS, SPEC = "config.yaml", "ids.json", "spec.json"
 CHECKPOINT_WEIGHTS = "weights.safetensors"
-ANEW = "add --again to the command that trained it"
+ANEW = "remove its folder and give the command that trained it"
 
 
 @dataclass(frozen=True)

@@ -25,8 +25,8 @@ A worker's life:
                     save(model, folder)           # any files; synced, hashed and renamed into place afterwards
             if attempt.superseded:                # another worker has the run; going on is harmless, and wasted
                 return attempt.end("stopped", "another worker has the run")
-        verdict = attempt.finish("finished", {"loss": loss, "step": steps, "tokens": tokens, "circumstances": {...}})
-    # verdict.first: this result is kept; else verdict.stands is, and verdict.differences lists where this one differs
+        kept = attempt.finish("finished", {"loss": loss, "step": steps, "tokens": tokens, "circumstances": {...}})
+    # the first result is kept; where this one differs from it, the end in the log has the differences
 
 A run ends in a result by `finish` ("finished", "diverged", "pruned"), or is interrupted by `end` ("out_of_memory",
 "failed", "stopped") and can be claimed again. `ledger.attempts(run)` shows how often that happened; how often to retry
@@ -40,8 +40,8 @@ last step that `ledger.needed(trunk)` names is saved, and can go on later. A bra
 """
 
 from scaling.ledger.checkpoint import Checkpoint
-from scaling.ledger.identity import run_id, run_ids
-from scaling.ledger.run import RESULTS, Attempt, Record, Verdict
+from scaling.ledger.identity import run_id
+from scaling.ledger.run import RESULTS, Attempt, Record
 from scaling.ledger.store import Ledger, Row, is_ledger
 
 __all__ = [
@@ -51,8 +51,6 @@ __all__ = [
     "Ledger",
     "Record",
     "Row",
-    "Verdict",
     "is_ledger",
     "run_id",
-    "run_ids",
 ]

@@ -1,6 +1,6 @@
 """Checkpoint: a folder of files that is whole or not there, and is never loaded when a bit of it has changed.
 
-    checkpoints/<step>/manifest.json     step, note, and for each file its bytes and SHA-256; itself sealed
+    checkpoints/<step>/manifest.json     step, note, and the SHA-256 of each file; itself sealed
     checkpoints/<step>/...               whatever the trainer wrote
 
 It is written under a temporary name in the same folder, every file and folder synced, and then renamed. So a crash at
@@ -16,7 +16,7 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 from scaling import atomic
@@ -133,43 +133,37 @@ def _first_whole(folders: Iterable[Path], belongs: Belongs) -> Checkpoint | None
 
 def _checked(folder: Path) -> Checkpoint:
     """The checkpoint in `folder`, every byte compared with its manifest; raises where one differs."""
-    manifest = read(folder / MANIFEST)
+    manifest = read(folder / MANIFEST, step=int(folder.name))
     if manifest is None:
         raise Damaged("it has no manifest")
-    for name, expected in manifest["files"].items():
-        _check_file(folder, name, expected)
-    if manifest["step"] != int(folder.name):
-        raise Damaged(f"its manifest is of step {manifest['step']}")
+    found = _digests(folder)
+    for name, digest in manifest["files"].items():
+        if found.get(name) != digest:
+            raise Damaged(f"{name!r} has changed" if name in found else f"{name!r} is missing")
     return Checkpoint(manifest["step"], folder, manifest["note"])
 
 
-def _check_file(folder: Path, name: str, expected: Mapping[str, Any]) -> None:
-    inside = PurePosixPath(name)
-    if inside.is_absolute() or ".." in inside.parts or not inside.parts:
-        raise Damaged(f"its manifest names {name!r}, outside its folder")
-    path = folder / inside
-    if path.is_symlink() or not path.is_file():
-        raise Damaged(f"{name!r} is missing")
-    size = path.stat().st_size
-    if size != expected["bytes"]:
-        raise Damaged(f"{name!r} has {size} bytes instead of {expected['bytes']}")
-    with path.open("rb") as file:
-        if hashlib.file_digest(file, "sha256").hexdigest() != expected["sha256"]:
-            raise Damaged(f"the bytes of {name!r} have changed")
+def _digests(folder: Path, sync: bool = False) -> dict[str, str]:
+    """The SHA-256 of each file in a folder but the manifest, by name; no link is followed. `sync` puts all of it on
+    the disk.
+    """
+    digests = {}
+    for path in sorted(folder.rglob("*")):
+        name = path.relative_to(folder).as_posix()
+        if path.is_file() and not path.is_symlink() and name != MANIFEST:
+            with path.open("rb+") if sync else path.open("rb") as file:
+                if sync:
+                    os.fsync(file.fileno())
+                digests[name] = hashlib.file_digest(file, "sha256").hexdigest()
+        elif sync:
+            atomic.flush_folder(path)
+    return digests
 
 
 def _seal(folder: Path, step: int, note: Mapping[str, Any]) -> None:
     """Write the manifest, and put every file and folder on the disk."""
-    files = {}
-    for path in sorted(folder.rglob("*")):
-        if path.is_dir():
-            atomic.flush_folder(path)
-        else:
-            with path.open("rb+") as file:
-                os.fsync(file.fileno())
-                digest = hashlib.file_digest(file, "sha256").hexdigest()
-            files[path.relative_to(folder).as_posix()] = {"bytes": path.stat().st_size, "sha256": digest}
+    content = seal({"step": step, "files": _digests(folder, sync=True), "note": dict(note)})
     with (folder / MANIFEST).open("wb") as file:
-        file.write(seal({"step": step, "files": files, "note": dict(note)}))
+        file.write(content)
         atomic.flush(file)
     atomic.flush_folder(folder)

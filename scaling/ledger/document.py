@@ -14,7 +14,7 @@ import math
 import os
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +30,6 @@ _SEAL_LENGTH = len(_SEAL % ("0" * 64))
 _STAMP = b',"crc":"%08x"}'
 _STAMP_LENGTH = len(_STAMP % 0)
 _TAIL = 64 * 1024  # bytes at the end of a log in which its last entries are
-
-Types = Mapping[str, tuple[type, ...]]
 
 
 class Damaged(ValueError):
@@ -97,10 +95,10 @@ def seal(document: Mapping[str, Any]) -> bytes:
     return (body + _SEAL % hashlib.sha256(body.encode()).hexdigest()).encode()
 
 
-def read(path: Path, types: Types | None = None, **expected: Any) -> dict[str, Any] | None:
+def read(path: Path, **expected: Any) -> dict[str, Any] | None:
     """The sealed document at `path`, None where there is no such file.
 
-    `Damaged` where it is not whole, where a key of `types` holds another type, or one of `expected` another value.
+    `Damaged` where it is not whole, or where a key of `expected` has another value: it is another's.
     """
     try:
         content = path.read_bytes()
@@ -110,27 +108,10 @@ def read(path: Path, types: Types | None = None, **expected: Any) -> dict[str, A
     if tail != (_SEAL % hashlib.sha256(body).hexdigest()).encode():
         raise Damaged(f"{path}: the checksum does not match")
     document = parse(body + b"}")
-    wrong = [key.replace("?", "") for key, kinds in (types or {}).items() if _is_misplaced(document, key, kinds)]
-    wrong += [key for key, value in expected.items() if document.get(key, value) != value]
-    if wrong:
-        raise Damaged(f"{path}: {wrong[0]} is of another form")
+    for key, value in expected.items():
+        if document.get(key) != value:
+            raise Damaged(f"{path}: its {key} is {document.get(key)!r}")
     return document
-
-
-def _is_misplaced(value: Any, key: str, kinds: tuple[type, ...]) -> bool:
-    """Whether the value at a dotted key is of another type; `*` is every item, `key?` may be missing or null."""
-    if not key:
-        return not isinstance(value, kinds)
-    first, _, rest = key.partition(".")
-    if first == "*" and isinstance(value, dict | list):
-        items = value.values() if isinstance(value, dict) else value
-        return any(_is_misplaced(item, rest, kinds) for item in items)
-    if not isinstance(value, dict):
-        return True
-    name = first.removesuffix("?")
-    if name != first and value.get(name) is None:
-        return False
-    return name not in value or _is_misplaced(value[name], rest, kinds)
 
 
 def publish(path: Path, content: bytes) -> bool:
@@ -214,21 +195,13 @@ def stamp(entry: Mapping[str, Any]) -> bytes:
     return body + _STAMP % zlib.crc32(body) + b"\n"
 
 
-def entries(path: Path) -> Iterator[dict[str, Any]]:
-    """Every whole entry of a log in order; torn and flipped lines are passed over."""
-    try:
-        with path.open("rb") as file:
-            yield from unstamped(file)
-    except (FileNotFoundError, NotADirectoryError):
-        return
-
-
-def unstamped(lines: Iterable[bytes], kinds: Iterable[str] = ()) -> Iterator[dict[str, Any]]:
-    """The entries of whole lines, or those of some kinds."""
+def entries(path: Path, kinds: Iterable[str] = ()) -> Iterator[dict[str, Any]]:
+    """The whole entries of a log in order, all or those of some kinds; torn and flipped lines are passed over."""
     beginnings = tuple(f'{{"kind":"{kind}"'.encode() for kind in kinds) or b""
-    for line in lines:
-        if line.startswith(beginnings) and (entry := _unstamped(line.rstrip(b"\n"))) is not None:
-            yield entry
+    with suppress(FileNotFoundError, NotADirectoryError), path.open("rb") as file:
+        for line in file:
+            if line.startswith(beginnings) and (entry := _unstamped(line.rstrip(b"\n"))) is not None:
+                yield entry
 
 
 def last_entry(path: Path, key: str) -> dict[str, Any] | None:

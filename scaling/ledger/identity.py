@@ -12,13 +12,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from scaling.errors import ScalingError
-from scaling.ledger.document import SPELLED, text
+from scaling.ledger.document import text
 from scaling.strict_yaml import COMMAND_LINE
 
 if TYPE_CHECKING:
@@ -50,70 +49,40 @@ UNCOUNTED = frozenset(
 )
 
 LONGEST = 120  # letters of a name; W&B takes 128
-_DEEPEST = 40
-_CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
 def run_id(spec: Mapping[str, Any]) -> str:
     """The name of the run that `spec` describes."""
-    return run_ids([spec])[0]
+    return hashlib.sha256(identity(spec).encode()).hexdigest()[:16]
 
 
-def run_ids(specs: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The names of many runs: a section that several of them have is read once."""
-    seen: dict[tuple[str, str], str] = {}
-    return [hashlib.sha256(identity(spec, seen).encode()).hexdigest()[:16] for spec in specs]
-
-
-def identity(spec: Mapping[str, Any], seen: dict[tuple[str, str], str] | None = None) -> str:
-    """What counts of a spec, as canonical JSON: sorted keys, no spaces, one spelling for each number.
-
-    `seen` holds the JSON of sections that were read before.
-    """
-    seen = {} if seen is None else seen
-    if not isinstance(spec, Mapping):
-        raise ScalingError("a spec is a mapping of sections", value=spec, key="spec")
-    sections = []
-    for key in sorted(spec, key=str):
-        try:
-            place = (repr(key), repr(spec[key]))
-        except (RecursionError, ValueError):  # nested too deep, or too long a number: it is refused
-            place = (repr(key), "")
-        if place not in seen or not place[1]:
-            seen[place] = _CANONICAL.encode(_counted({key: spec[key]}, ""))[1:-1]
-        sections.append(seen[place])
-    return "{" + ",".join(section for section in sections if section) + "}"
+def identity(spec: Mapping[str, Any]) -> str:
+    """What counts of a spec, as canonical JSON: sorted keys, no spaces, one spelling for each number."""
+    try:
+        return json.dumps(_counted(spec, ""), sort_keys=True, separators=(",", ":"), allow_nan=False)
+    except (TypeError, ValueError, AttributeError, RecursionError):
+        what = "a spec holds text, finite numbers, and lists and mappings of them"
+        raise ScalingError(what, key="spec") from None
 
 
 def _counted(node: Mapping[str, Any], path: str) -> dict[str, Any]:
     kept: dict[str, Any] = {}
-    above = f"{path}." if path else ""
     for key, value in node.items():
-        if not isinstance(key, str):
-            raise ScalingError("keys of a spec are text", key=path or "spec", value=key)
-        place = above + key
+        place = path + key
         if place == "data" and isinstance(value, Mapping) and "fingerprint" in value:
             value = {"fingerprint": value["fingerprint"]}
         if place not in UNCOUNTED:
-            kept[key] = _canonical(value, place)
+            kept[key] = _canonical(value, f"{place}.")
     return kept
 
 
 def _canonical(value: Any, path: str) -> Any:
-    """One spelling of a value. The commonest types come first: a plan names ten thousand runs per second."""
-    if isinstance(value, str) and value not in SPELLED:
-        return value
-    if value is None or isinstance(value, bool) or (isinstance(value, int) and abs(value) < 2**64):
-        return value
-    if isinstance(value, float) and math.isfinite(value):
-        return int(value) if value.is_integer() and abs(value) < 2**53 else value
-    if path.count(".") < _DEEPEST:
-        if isinstance(value, (list, tuple)):
-            return [_canonical(item, f"{path}.{index}") for index, item in enumerate(value)]
-        if isinstance(value, Mapping):
-            return _counted(value, path)
-    what = f"a spec holds text, finite numbers below 2**64, and lists and mappings of them, {_DEEPEST} levels at most"
-    raise ScalingError(what, key=".".join(path.split(".")[: _DEEPEST // 4]))
+    """One spelling of a value."""
+    if isinstance(value, Mapping):
+        return _counted(value, path)
+    if isinstance(value, list | tuple):
+        return [_canonical(item, f"{path}{index}.") for index, item in enumerate(value)]
+    return int(value) if isinstance(value, float) and value.is_integer() and abs(value) < 2**53 else value
 
 
 # Names for people

@@ -3,7 +3,6 @@
     lock          who works here now: JSON with host, process and a random token, held by `flock`
     log.jsonl     what happened: `start` and `end` of each attempt, and between them what the trainer writes
     checkpoints/  what the next attempt goes on from
-    again/        log and checkpoints of an attempt that trains a finished run again; gone when it ends
     result.json   present and valid means done
 
 The system frees a lock in the moment in which its process ends, however it ends, and over NFS too. An attempt whose
@@ -21,16 +20,15 @@ import json
 import logging
 import os
 import secrets
-import shutil
 import socket
 import time
 import traceback
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from types import NoneType, TracebackType
+from types import TracebackType
 from typing import Any, Literal, get_args
 
 from scaling import atomic
@@ -45,25 +43,12 @@ RESULTS = get_args(Outcome)  # ends that are an answer
 INTERRUPTIONS = get_args(Interruption)  # ends after which the run is still to be done
 FAILURES = ("out_of_memory", "failed")  # those that come back unless something is changed
 
-LOCK, LOG, RESULT, AGAIN = "lock", "log.jsonl", "result.json", "again"
+LOCK, LOG, RESULT = "lock", "log.jsonl", "result.json"
 LIFE = ("start", "end", "retry")  # the kinds of entries that the ledger writes
 CIRCUMSTANCES = "circumstances"
 TRACEBACK = 20_000  # characters of it that an end keeps: the last ones name its origin
 NO_LOCKS = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK)  # of a file system without locks
 LOOK = 1.0  # seconds between looks at whether a lock is still ours
-
-_NUMBER = (int, float)
-_TYPES = {
-    "attempt": (int,),
-    "outcome": (str,),
-    **dict.fromkeys(("N?.non_embedding", "N?.total?", "C?.exact"), _NUMBER),
-    **{f"{key}?": _NUMBER for key in ("loss", "score", "step", "steps", "best_step", "tokens", "accuracy", "passes")},
-    **{f"{key}?.*": (*_NUMBER, NoneType) for key in ("metrics", "losses", "loss_by_position")},
-    "intervals?.*.*": _NUMBER,
-    **{f"{CIRCUMSTANCES}?.{key}?": _NUMBER for key in ("seconds", "tokens_per_second", "from_step", "ranks", "mfu")},
-    **{f"{CIRCUMSTANCES}?.{key}?": (str,) for key in ("device", "host", "processor", "instructions")},
-    f"{CIRCUMSTANCES}?.versions?.*": (str, NoneType),
-}
 
 logger = logging.getLogger(__name__)
 
@@ -122,12 +107,6 @@ class Lock:
             os.close(self._handle)
             self._handle = None
 
-    def __enter__(self) -> Lock:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.release()
-
 
 def lock_state(path: Path) -> Literal["free", "held", "abandoned"]:
     """Whether a lock is held; one whose process was killed is abandoned until the next worker takes it."""
@@ -180,18 +159,6 @@ class Record:
         return self.end is not None and self.end.get("outcome") in FAILURES and not self.forgiven
 
 
-@dataclass(frozen=True)
-class Verdict:
-    """The verdict on a result: the kept one, whether it is this one, and else where this one differs from it.
-
-    `differences` maps a key, dotted from the top, to (the kept value, this attempt's value).
-    """
-
-    stands: Mapping[str, Any]
-    first: bool
-    differences: Mapping[str, tuple[Any, Any]] = field(default_factory=dict)
-
-
 def records(life: Iterable[Mapping[str, Any]]) -> list[Record]:
     """The attempts at a run, oldest first, by the entries of their starts and ends."""
     attempts: dict[int, Record] = {}
@@ -231,27 +198,24 @@ def history(run: Path) -> list[dict[str, Any]]:
     return loose + [stepped[key] for key in sorted(stepped, key=lambda key: key[0])]
 
 
+def hardware(circumstances: Mapping[str, Any]) -> str:
+    """A result's machine in words."""
+    ranks = circumstances.get("ranks", 1)
+    if circumstances.get("device", "cpu") != "cpu":
+        return f"{ranks} × {circumstances['device']}"
+    parts = [f"{circumstances.get('processor', 'a processor')} CPU", f"{circumstances.get('cores', '?')} cores"]
+    parts += [circumstances["instructions"]] if circumstances.get("instructions") else []
+    threads = circumstances.get("threads", "?")
+    return f"{', '.join(parts)}, {threads} thread{'' if threads == 1 else 's'} a worker"
+
+
 def read_result(run: Path) -> dict[str, Any] | None:
     """The valid result of the run in this folder; None where there is none, or a damaged one (which counts as none)."""
     try:
-        result = read(run / RESULT, _TYPES, run=run.name)
+        result = read(run / RESULT, run=run.name)
     except Damaged:
         return None
-    return result if result is not None and result["outcome"] in RESULTS else None
-
-
-def publish_result(run: Path, attempt: int, outcome: Outcome, payload: Mapping[str, Any]) -> Verdict:
-    """Publish a result unless a valid one is there already, and return which is kept."""
-    ours = {"run": run.name, "attempt": attempt, "outcome": outcome}
-    if taken := payload.keys() & {*ours, "sha256"}:
-        raise ValueError(f"a result's {min(taken)!r} is written by the ledger")
-    ours |= payload
-    if not publish(run / RESULT, seal(ours)):
-        if (standing := read_result(run)) is not None:
-            return Verdict(standing, False, differences(_claims(standing), _claims(parse(text(ours)))))
-        with disk("cannot write the result"):
-            atomic.write(run / RESULT, seal(ours))  # in the place of a damaged one
-    return Verdict(ours, True)
+    return result if result is not None and result.get("outcome") in RESULTS else None
 
 
 def _claims(result: Mapping[str, Any]) -> dict[str, Any]:
@@ -261,26 +225,18 @@ def _claims(result: Mapping[str, Any]) -> dict[str, Any]:
 class Attempt:
     """An attempt at a run whose lock is held. As a context it logs an end, however the block ends.
 
-    One that is `anew` trains a run that is done: from its start, in a folder of its own.
     Leaving the block by an exception logs the end `failed` (`stopped` for an interrupt or a full disk) with the reason;
     leaving it without `finish` or `end` logs `stopped`.
     """
 
-    def __init__(self, run: Path, number: int, lock: Lock, pinned: Collection[int] = (), anew: bool = False):
-        self.run, self.run_id, self.number = run, run.name, number
-        self.folder = run / AGAIN if anew else run
-        self.pinned, self.anew = frozenset(pinned), anew
+    def __init__(self, run: Path, number: int, lock: Lock, pinned: Collection[int] = ()):
+        self.run, self.run_id, self.number, self.pinned = run, run.name, number, frozenset(pinned)
         self._lock, self._ended = lock, False
         self._belongs: Belongs = lambda _: True
         self._saved: list[int] = []  # the last steps that this attempt has saved or begun with
-        with disk("cannot begin a run"):
-            if anew:
-                shutil.rmtree(self.folder, ignore_errors=True)  # a killed one's
-                self.folder.mkdir()
-        self._life = Log(run / LOG)
-        self.log = Log(self.folder / LOG) if anew else self._life
-        self._life.write({"kind": "start", "attempt": number, "time": now(), **lock.holder})
-        self._life.sync()
+        self.log = Log(run / LOG)
+        self.log.write({"kind": "start", "attempt": number, "time": now(), **lock.holder})
+        self.log.sync()
 
     @property
     def superseded(self) -> bool:
@@ -293,7 +249,7 @@ class Attempt:
         One that does not belong to the run counts as damaged.
         """
         self._belongs = belongs
-        newest = checkpoint.latest(self.folder, belongs)
+        newest = checkpoint.latest(self.run, belongs)
         self._saved = [] if newest is None else [newest.step]
         self.log.write({"kind": "resume", "from_step": None if newest is None else newest.step})
         return newest
@@ -308,41 +264,48 @@ class Attempt:
         `pinned` steps are needed for now.
         """
         self.log.sync()
-        with checkpoint.writing(self.folder, step, note or {}, self._belongs) as folder:
+        with checkpoint.writing(self.run, step, note or {}, self._belongs) as folder:
             yield folder
         self._saved = [*(each for each in self._saved if each != step), step][-KEEP:]
         if len(self._saved) == KEEP and not self._lock.is_lost(since=0):
             needed = {*self._saved, *self.pinned, *pinned}
-            for each, path in checkpoint.steps(self.folder).items():
+            for each, path in checkpoint.steps(self.run).items():
                 if each < step and each not in needed:
                     checkpoint.drop(path)
 
     def saved(self, step: int) -> Checkpoint | None:
         """The whole checkpoint of a step, None where there is none."""
-        return checkpoint.at(self.folder, step)
+        return checkpoint.at(self.run, step)
 
     def history(self) -> list[dict[str, Any]]:
         """What all attempts at the run logged so far, as one history."""
         return history(self.run)
 
-    def finish(self, outcome: Outcome, result: Mapping[str, Any]) -> Verdict:
-        """Publish the run's result and end. The verdict: it is kept, or how it differs from the kept one."""
+    def finish(self, outcome: Outcome, result: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Publish the run's result unless a valid one is there, and end; returns the result that is kept.
+
+        Where that is another's, the log has each key in which they differ, with the kept value and this attempt's.
+        """
         if outcome not in RESULTS:
             raise ValueError(f"{outcome!r} is not a result; end the attempt instead")
         self.log.sync()
-        verdict = publish_result(self.run, self.number, outcome, result)
-        ending: dict[str, Any] = {"outcome": outcome, "reason": None, "first": verdict.first}
-        if verdict.differences:
-            ending["differences"] = {key: list(pair) for key, pair in verdict.differences.items()}
-            key, (stands, repeated) = next(iter(verdict.differences.items()))
-            logger.warning(
-                "run %s: attempt %d found another result than attempt %s, which is kept: %s is %r there, now %r",
-                *(self.run_id, self.number, verdict.stands["attempt"], key, stands, repeated),
-            )
-        elif self.anew:
-            self._restore_weights(verdict.stands)
+        kept = ours = {"run": self.run_id, "attempt": self.number, "outcome": outcome, **result}
+        ending: dict[str, Any] = {"outcome": outcome, "reason": None}
+        if not publish(self.run / RESULT, seal(ours)):
+            standing = read_result(self.run)
+            if standing is None:
+                with disk("cannot write the result"):
+                    atomic.write(self.run / RESULT, seal(ours))  # in the place of a damaged one
+            else:
+                kept, found = standing, differences(_claims(standing), _claims(parse(text(ours))))
+                if found:
+                    ending["differences"] = {key: list(pair) for key, pair in found.items()}
+                    logger.warning(
+                        "run %s: attempt %d found another result than attempt %s (kept): %s is %r there, now %r",
+                        *(self.run_id, self.number, kept["attempt"], *next((k, *pair) for k, pair in found.items())),
+                    )
         self._end(ending)
-        return verdict
+        return kept
 
     def end(self, outcome: Interruption, reason: str, error: BaseException | None = None) -> None:
         """End without a result: the run is still to be done, and another attempt may go on from the last checkpoint.
@@ -370,9 +333,6 @@ class Attempt:
 
     def close(self) -> None:
         self.log.close()
-        self._life.close()
-        if self.anew:
-            shutil.rmtree(self.folder, ignore_errors=True)
         self._lock.release()
 
     def _leave(self, error: BaseException) -> None:
@@ -388,20 +348,8 @@ class Attempt:
         if self._ended:
             raise ValueError("the attempt has ended already")
         self._ended = True
-        self._life.write({"kind": "end", "attempt": self.number, "time": now(), **ending})
-        self._life.sync()
-        with suppress(OSError):
-            os.utime(self.run)  # the index knows a finished run's folder by its time, and reads it again
-
-    def _restore_weights(self, result: Mapping[str, Any]) -> None:
-        """Put the weights that gave the same result in the place of the run's, where these are gone."""
-        found = checkpoint.final(self.folder, result)
-        if found is not None and checkpoint.at(self.run, found.step) is None:
-            place = self.run / checkpoint.FOLDER / found.folder.name
-            with disk("cannot restore the weights"):
-                place.parent.mkdir(exist_ok=True)
-                checkpoint.drop(place)
-                os.replace(found.folder, place)
+        self.log.write({"kind": "end", "attempt": self.number, "time": now(), **ending})
+        self.log.sync()
 
 
 def now() -> str:

@@ -5,18 +5,17 @@ from __future__ import annotations
 import logging
 import os
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from types import NoneType
 from typing import Any, Literal
 
 from scaling import atomic
 from scaling.errors import ScalingError, nearest
 from scaling.ledger import checkpoint
 from scaling.ledger.checkpoint import Checkpoint
-from scaling.ledger.document import Damaged, Log, differences, disk, last_entry, publish, read, seal, text, unstamped
+from scaling.ledger.document import Damaged, Log, differences, disk, entries, last_entry, publish, read, seal, text
 from scaling.ledger.identity import RUN_ID, identity, run_id
 from scaling.ledger.run import (
     CIRCUMSTANCES,
@@ -42,27 +41,6 @@ State = Literal[
 LONGEST = 200  # letters of a reason or a name in a row
 STUDY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 PLAN = re.compile(r"plan-([1-9][0-9]{0,8})\.json")  # of an extended study; the first plan has no number
-
-_SPEC_TYPES = {
-    "spec": (dict,),
-    **{f"spec.{key}?": (dict,) for key in ("data", "optimizer", "train", "trainer", "size", "versions", "start")},
-}
-_PLAN_TYPES = {
-    "runs.*.run": (str,),
-    "runs.*.name?": (str,),
-    "runs.*.overrides?.*": (str,),
-    "runs.*.trunk?.run": (str,),
-    "runs.*.trunk?.step": (int,),
-    **dict.fromkeys(("runs.*.steps?", "runs.*.flops?"), (int, float)),
-    "trunks?.*.run": (str,),
-    **dict.fromkeys(("trunks?.*.steps", "trunks?.*.flops"), (int, float)),
-    **{f"study?.{key}?": (str,) for key in ("name", "question", "base", "at")},
-    **{f"study?.{key}?": (dict,) for key in ("set", "target", "suppose", "define")},
-    **{f"study?.{key}?": (dict, list) for key in ("grid", "held_out")},
-    "study?.rate?": (str, dict),
-    "study?.laws?.*": (str,),
-    "study?.minutes?": (int, float, NoneType),
-}
 
 logger = logging.getLogger(__name__)
 
@@ -164,9 +142,7 @@ class Ledger:
 
     def attempts(self, run: str) -> list[Record]:
         """Every attempt that was begun, oldest first."""
-        with suppress(FileNotFoundError, NotADirectoryError), (self.folder(run) / LOG).open("rb") as file:
-            return records(unstamped(file, LIFE))
-        return []
+        return records(entries(self.folder(run) / LOG, LIFE))
 
     def history(self, run: str) -> list[dict[str, Any]]:
         """What the run's attempts logged, as one history in which each step is once."""
@@ -206,30 +182,28 @@ class Ledger:
         """Whether someone works on the run."""
         return lock_state(self.folder(run) / LOCK) == "held"
 
-    def claim(self, run: str, pinned: Collection[int] = (), again: bool = False) -> Attempt | None:
+    def claim(self, run: str) -> Attempt | None:
         """A new attempt at the run, or None where it is done, or someone else works on it.
 
-        The attempt keeps the checkpoints of `pinned` steps, and those that studies need. With `again` a run that is
-        done is trained again, and its result is compared with the kept one.
+        The attempt keeps the checkpoints of steps that studies need.
         """
         folder = self.folder(run)
-        if not again and read_result(folder) is not None:
+        if read_result(folder) is not None:
             return None
-        pinned = {*pinned, *self.needed(run)}
+        pinned = self.needed(run)
         with disk("cannot claim a run"):
             folder.mkdir(exist_ok=True)
         held = Lock(folder / LOCK)
         if not held.take():
             return None
         try:
-            done = read_result(folder) is not None  # looked at again: a lock is released after the result is there
-            if not done or again:
+            if read_result(folder) is None:  # looked at again: a lock is released after the result is there
                 number = max((record.number for record in self.attempts(run)), default=0) + 1
-                return Attempt(folder, number, held, pinned, anew=done)
-            held.release()
+                return Attempt(folder, number, held, pinned)
         except BaseException:
             held.release()
             raise
+        held.release()
         return None
 
     def retry(self, run: str) -> None:
@@ -241,7 +215,7 @@ class Ledger:
 
     def _entered_spec(self, run: str) -> dict[str, Any] | None:
         try:
-            document = read(self.folder(run) / "spec.json", _SPEC_TYPES, run=run)
+            document = read(self.folder(run) / "spec.json", run=run)
         except Damaged:
             return None
         return None if document is None else document["spec"]
@@ -262,10 +236,11 @@ class Ledger:
         """The plan of a study, its newest."""
         path = self.plan_file(study)
         try:
-            plan = read(path, _PLAN_TYPES)
-        except Damaged as damage:
-            what = f"the plan is damaged: {str(damage).removeprefix(f'{path}: ')}"
-            raise ScalingError(what, fix="delete it and plan again", file=path) from None
+            plan = read(path)
+            for entry in () if plan is None else plan["runs"]:
+                self.folder(entry["run"])
+        except (Damaged, KeyError, TypeError):
+            raise ScalingError("the plan is damaged", fix="delete it and plan again", file=path) from None
         if plan is None:
             raise ScalingError("there is no such study", fix=nearest(study, self.studies()), key="study", value=study)
         name = plan.get("study", {}).get("name", study)

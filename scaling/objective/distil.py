@@ -24,8 +24,8 @@ class Distil:
     The batches are those of another objective. `teacher` names a run of the ledger, or a folder with a model in it; the
     trainer reads it and hands over a function from a batch to its logits.
 
-    Of a task, the teacher is a finetuned run, of any family where an example has one row. Several classes are compared
-    by their own chances, numbers by the squared distance. Examples without a label learn from the teacher alone. With
+    Of a task, the teacher is a finetuned run of the student's family. Several classes are compared by their own
+    chances, numbers by the squared distance. Examples without a label learn from the teacher alone. With
     `hidden`, that weight times 1 − cos of the last hidden vectors of each token is added (Sanh et al. 2019).
     """
 
@@ -60,18 +60,15 @@ class Distil:
             raise AttributeError(name)
         return getattr(self.student, name)
 
-    def task_loss(self, student: Model, batch: Batch, teacher: Model, taught: Batch) -> Loss:
-        """The loss of a task's head; `taught` are the same examples as the teacher reads them.
-
-        The mean over labels, and by name the teacher's parts, means over rows.
-        """
+    def task_loss(self, student: Model, batch: Batch, teacher: Model) -> Loss:
+        """The loss of a task's head: the mean over labels, and by name the teacher's parts, means over rows."""
         output = student(batch)
         labels = targets_of(student.head, batch)
         bears = (labels != IGNORE).sum().clamp(min=1)
         hard = losses_of(student.head, output, batch).sum() / bears
         with torch.no_grad():
-            above = teacher(taught)
-            goal = predict(teacher.head, above, taught)
+            above = teacher(batch)
+            goal = predict(teacher.head, above, batch)
         parts = {"soft": self.weight * self._soft(predict(student.head, output, batch), goal, student.head, batch)}
         if self.hidden:
             parts["hidden"] = self.hidden * _apart(output.hidden, above.hidden, batch)
@@ -84,7 +81,7 @@ class Distil:
                 f"the teacher predicts {_shape(goal)} and the student {_shape(own)} of the same examples",
                 key="objective.teacher",
                 value=self.teacher,
-                fix="take a teacher of the same task, with the same head, and of the same family where rows are tokens",
+                fix="take a teacher of the same task, with the same head",
             )
         own, goal = own.float(), goal.float()
         if head.answer == "number":

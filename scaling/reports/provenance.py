@@ -13,8 +13,7 @@ import yaml
 from scaling.errors import plural
 from scaling.ledger import RESULTS, Ledger
 from scaling.ledger.document import flat, text
-from scaling.ledger.listing import hardware
-from scaling.ledger.run import INTERRUPTIONS, spans
+from scaling.ledger.run import INTERRUPTIONS, hardware, spans
 from scaling.printing import Table, scientific, span
 from scaling.reports.markup import Block
 from scaling.studies.decisions import Decision, decisions

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from scaling import schema
 from scaling.config import load, setting
 from scaling.errors import ScalingError, plural
-from scaling.ledger import Ledger, run_id, run_ids
+from scaling.ledger import Ledger, run_id
 from scaling.ledger.document import differences
 from scaling.ledger.identity import assignments
 from scaling.shape import SIZES
@@ -188,7 +188,7 @@ def plan(question: Question, overrides: Sequence[str] = (), data: Data = "prepar
             planned=experiment,
         )
         for name, (cell, held_out), own, experiment, trunk in zip(
-            run_ids([experiment.spec for experiment in experiments]), cells, words, experiments, trunks
+            [run_id(experiment.spec) for experiment in experiments], cells, words, experiments, trunks
         )
     ]
     _check(question, runs)
@@ -291,7 +291,7 @@ def _trunks(experiments: Sequence[Experiment], families: Sequence[Words]) -> lis
         for experiment, family, trunk in zip(experiments, families, trunks)
     ]
     first = {key: trunk[0] for key, trunk in zip(reversed(keys), reversed(trunks)) if trunk}
-    names = dict(zip(first, run_ids([trunk.spec for trunk in first.values()])))
+    names = {key: run_id(trunk.spec) for key, trunk in first.items()}
     return [
         None if trunk is None else Branch(names[key], trunk[1], _flops(experiment, trunk[1]))
         for key, trunk, experiment in zip(keys, trunks, experiments)

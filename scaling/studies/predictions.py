@@ -26,13 +26,6 @@ if TYPE_CHECKING:
 FOLDER = "predictions"
 DIGITS = 12
 
-_NUMBER = (int, float)
-_TYPES = {
-    **dict.fromkeys(("run", "registered", "law", "formula", "version", "points.source", "points.sha256"), (str,)),
-    **dict.fromkeys(("predicted", "level", "estimates.*", "row.*", "points.fitted"), _NUMBER),
-    **{f"interval_{of}?.{key}": _NUMBER for of in ("mean", "run") for key in ("estimate", "level", "low?", "high?")},
-}
-
 
 @dataclass(frozen=True)
 class Registered:
@@ -129,7 +122,7 @@ def _entry(ledger: Ledger, path: Path) -> Registered:
 def _read(path: Path) -> tuple[dict[str, Any], str | None]:
     """A prediction, and why its file is not the one that was put on record; None where it is."""
     try:
-        document = read(path, _TYPES)
+        document = read(path)
     except Damaged:
         document = None
     if document is None:

@@ -13,7 +13,6 @@ from scaling.errors import ScalingError, plural
 from scaling.sweeps import search
 from scaling.sweeps.file import Cell, Sweep
 from scaling.training.ranks import rank_count
-from scaling.training.values import checked
 
 if TYPE_CHECKING:
     from scaling.training.experiment import Experiment
@@ -59,10 +58,11 @@ def resolved(words: Sequence[str], overlays: Sequence[str] = ()) -> Config:
     return load(names[0] if names else None, [word for word in words if "=" in word], overlays=overlays)
 
 
-def experiment(words: Sequence[str]) -> Experiment:
+def experiment(words: Sequence[str], overlays: Sequence[str] = ()) -> Experiment:
+    """The experiment that `scaling train WORDS` would train."""
     from scaling.training.experiment import assemble  # imports torch
 
-    return assemble(checked(resolved(words)))
+    return assemble(resolved(words, overlays))
 
 
 def check(sweep: Sweep, words: Sequence[str] = (), local: bool = False) -> tuple[Outlook, Config]:

@@ -64,7 +64,6 @@ METRICS = (
     *(f"train/{key}" for key in ("loss", "gradient_norm", "learning_rate", "tokens_per_second", "mfu")),
     *(f"evaluate/{key}" for key in ("loss", "loss_plain", "loss_text", "bits_per_byte", "accuracy")),
     *(f"evaluate/{key}" for key in ("excess", "entropy", "targets", "score")),
-    "spike/above",
 )
 
 Cell = dict[str, Any]

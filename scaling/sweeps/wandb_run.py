@@ -15,7 +15,7 @@ from scaling.training.point import EXACT, canonical, plain
 # Keys of a W&B config besides the spec's.
 OWN = ("run", "attempt", "point", "study", "row", "sweep", "_wandb", "wandb_version")
 STEP = "trainer/global_step"  # the run's step, as Lightning logs it; two of W&B's own are one of these
-KINDS = ("train", "evaluate", "spike")  # of entries
+KINDS = ("train", "evaluate")  # of entries
 ENDS = {"finished": "stopped", "failed": "failed", "crashed": "stopped", "killed": "stopped", "preempted": "stopped"}
 
 Row = Mapping[str, Any]

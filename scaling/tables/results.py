@@ -21,8 +21,7 @@ from scaling import atomic
 from scaling.config import override
 from scaling.errors import ScalingError, from_os
 from scaling.ledger import Ledger
-from scaling.ledger.listing import hardware
-from scaling.ledger.run import spans
+from scaling.ledger.run import hardware, spans
 from scaling.printing import csv_rows, csv_text
 from scaling.studies.question import COMPARED, flat, word_of
 from scaling.studies.tasks import SCORE

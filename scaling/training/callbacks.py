@@ -19,10 +19,9 @@ from lightning.pytorch.trainer.states import TrainerFn
 from scaling.ledger import Attempt
 from scaling.ledger.checkpoint import KEEP
 from scaling.training import signals
-from scaling.training.evaluation import FORWARD
 from scaling.training.experiment import Experiment
 from scaling.training.machine import peak
-from scaling.training.module import FamilyModule, hook
+from scaling.training.module import FamilyModule, Incomplete
 from scaling.training.precision import own
 from scaling.training.ranks import rank_count
 from scaling.training.signals import PRUNE, Stopped
@@ -30,8 +29,6 @@ from scaling.training.signals import PRUNE, Stopped
 Tell = Callable[[Mapping[str, Any]], None]
 
 UNLOGGED = ("loss_by_position", "evaluation_precision")  # of an evaluation: long, or the same in all
-WINDOW = 100  # updates that the running mean and deviation of the loss remember, about
-WIDTH = 6.0  # deviations above the mean: a spike
 
 
 class Superseded(Exception):
@@ -66,8 +63,8 @@ class Evaluate(Callback):
 
 
 class Record(Callback):
-    """Hands entries of the log to `loggers` and `tell`, which follows the run for a person, and hears also after every
-    update and every batch of an evaluation how far it is.
+    """Hands entries of the log to `loggers` and `tell`, which follows the run for a person, and hears also at which
+    step it is, and whether it evaluates.
 
     Ranks other than the first have no loggers, and tell nobody.
     """
@@ -76,107 +73,62 @@ class Record(Callback):
         self.experiment, self.loggers, self.tell = experiment, loggers, tell
         self.every = experiment.config["log.every"]
         self.peak = peak(experiment.config["trainer.precision"])
-        self._begun: int | None = None
         self._since, self._tokens = time.perf_counter(), 0
-        self._scored = self._batches = 0  # windows of the evaluations so far; batches of the one that goes on
-        self._mean, self._deviation, self._seen = 0.0, 0.0, 0
 
     def setup(self, trainer: Trainer, module: FamilyModule, stage: str) -> None:  # type: ignore[override]
         module.recorded = True
-        self.trainer = trainer
 
     def on_train_start(self, trainer: Trainer, module: FamilyModule) -> None:  # type: ignore[override]
-        self._begun = trainer.global_step
-        done = sum(step <= trainer.global_step for step in self.experiment.evaluated)
-        self._scored = done * self.experiment.windows[False]
+        self._first = trainer.global_step + 1
         self._progress(trainer.global_step)
 
-    @hook
     def on_train_batch_end(  # type: ignore[override]
         self, trainer: Trainer, module: FamilyModule, outputs: Mapping[str, Any], *_: Any
     ) -> None:
-        step, loss = trainer.global_step, float(outputs["loss"])
+        step = trainer.global_step
+        if not outputs:  # a StopIteration ends Lightning's step without a word
+            raise Incomplete(f"updates after step {step}", 0, 1)
         self._progress(step)
-        if (above := self._spike(loss)) is not None:
-            self.write({"kind": "spike", "step": step, "tokens": self.experiment.tokens(step), "above": above})
-        if step % self.every == 0 or step in (self.experiment.steps, (self._begun or 0) + 1):
-            self._log_update(step, loss, outputs)
+        if step % self.every == 0 or step in (self.experiment.steps, self._first):
+            self._log_update(step, outputs)
 
     def on_validation_start(self, trainer: Trainer, module: FamilyModule) -> None:  # type: ignore[override]
-        self._batches, self._started = 0, time.perf_counter()
-        self._count = self.experiment.evaluation(self._evaluated)[1]
-        self._progress(self._evaluated, 0.0)
-
-    def on_validation_batch_end(self, trainer: Trainer, *_: Any) -> None:
-        self._batches += 1
-        self._progress(self._evaluated, min(1.0, self._batches * trainer.world_size / self._count))
+        self._started = time.perf_counter()
+        self._progress(trainer.datamodule.evaluated, evaluating=True)  # type: ignore[attr-defined]
 
     def on_validation_end(self, trainer: Trainer, module: FamilyModule) -> None:  # type: ignore[override]
         self._since += time.perf_counter() - self._started  # an evaluation is no part of the training's speed
+        count, planned = module.evaluation.batches, len(trainer.val_dataloaders)  # type: ignore[arg-type]
+        if count != planned:  # or its loop
+            raise Incomplete("batches of the evaluation", count, planned)
         if _fits(trainer):
-            self.write_evaluation(self._evaluated, module.measured)
-
-    @property
-    def _evaluated(self) -> int:
-        return self.trainer.datamodule.evaluated  # type: ignore[attr-defined]
+            self.write_evaluation(trainer.datamodule.evaluated, module.measured)  # type: ignore[attr-defined]
 
     def write_evaluation(self, step: int, measured: Mapping[str, Any]) -> None:
         entry = {key: value for key, value in measured.items() if key not in UNLOGGED}
-        self.write({"kind": "evaluate", "step": step, "tokens": self.experiment.tokens(step), **entry})
-        self._scored += self.experiment.windows[step == self.experiment.steps]
+        self._write({"kind": "evaluate", "step": step, "tokens": self.experiment.tokens(step), **entry})
 
-    def write(self, entry: Mapping[str, Any]) -> None:
+    def _write(self, entry: Mapping[str, Any]) -> None:
         for tell in (self.loggers, *self.tell):
             tell(entry)
 
-    def _progress(self, step: int, evaluated: float | None = None) -> None:
-        """Report the fraction of the run's compute that is done, and of the evaluation that is going on, if one is."""
-        if not self.tell:
-            return
-        experiment = self.experiment
-        scored = self._scored + (evaluated or 0.0) * experiment.windows[step == experiment.steps]
-        every = experiment.size.before(experiment.steps) + FORWARD * sum(experiment.evaluated.values())
-        done = (experiment.size.before(step) + FORWARD * scored) / every
-        entry = {"kind": "progress", "step": step, "steps": experiment.steps, "done": done, "evaluated": evaluated}
+    def _progress(self, step: int, evaluating: bool = False) -> None:
         for tell in self.tell:
-            tell(entry)
+            tell({"kind": "progress", "step": step, "steps": self.experiment.steps, "evaluating": evaluating})
 
-    def _log_update(self, step: int, loss: float, outputs: Mapping[str, Any]) -> None:
+    def _log_update(self, step: int, outputs: Mapping[str, Any]) -> None:
         now, tokens = time.perf_counter(), self.experiment.tokens(step)
         speed = (tokens - self._tokens) / max(1e-9, now - self._since) if self._tokens else None
         self._since, self._tokens = now, tokens
-        self.write(
-            {
-                "kind": "train",
-                "step": step,
-                "steps": self.experiment.steps,
-                "tokens": tokens,
-                "loss": loss,
-                "gradient_norm": outputs["gradient_norm"],
-                "learning_rate": outputs["learning_rate"],
-                "tokens_per_second": speed,
-                "mfu": self._utilisation(speed),
-            }
-        )
+        measured = {key: float(outputs[key]) for key in ("loss", "gradient_norm", "learning_rate")}
+        place = {"kind": "train", "step": step, "steps": self.experiment.steps, "tokens": tokens}
+        self._write({**place, **measured, "tokens_per_second": speed, "mfu": self._utilisation(speed)})
 
     def _utilisation(self, tokens_per_second: float | None) -> float | None:
         if self.peak is None or tokens_per_second is None:
             return None
         flops = tokens_per_second * self.experiment.cost.flops_train_per_token
         return flops / (self.peak * rank_count(self.experiment.config))
-
-    def _spike(self, loss: float) -> float | None:
-        """How far a loss x is above its running mean m, where x > m + 6 s; s is the running mean of |x - m|. A spike
-        counts for neither.
-        """
-        excess = loss - self._mean
-        if self._seen >= WINDOW and excess > WIDTH * self._deviation:
-            return excess
-        self._seen += 1
-        share = max(1 / self._seen, 1 / WINDOW)
-        self._mean += share * excess
-        self._deviation += share * (abs(excess) - self._deviation)
-        return None
 
 
 @dataclass(frozen=True)
@@ -241,7 +193,6 @@ class Save(Checkpoint):
     def on_validation_start(self, *_: Any) -> None:
         signals.take_back()
 
-    @hook
     def on_train_batch_end(self, trainer: Trainer, module: FamilyModule, *_: Any) -> None:  # type: ignore[override]
         lost = self.attempt is not None and self.attempt.superseded
         step, signal = trainer.global_step, signals.agreed(trainer.world_size, module.device, lost)
@@ -255,13 +206,11 @@ class Save(Checkpoint):
         if not is_evaluated:
             self._save_where_due(trainer, step)
 
-    @hook
     def on_validation_batch_end(self, trainer: Trainer, module: FamilyModule, *_: Any) -> None:  # type: ignore[override]
         signal = signals.agreed(trainer.world_size, module.device)
         if signal not in (0, PRUNE):
             self._leave(trainer, signal, trainer.global_step)
 
-    @hook
     def on_validation_end(self, trainer: Trainer, module: FamilyModule) -> None:  # type: ignore[override]
         if not _fits(trainer):
             return

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -90,6 +91,7 @@ class Evaluation:
         self.by_position: torch.Tensor | None = None
         self.by_domain = torch.zeros(2, len(domains), dtype=torch.float64)
         self.has_truth = self.classified = False
+        self.batches = 0
 
     @torch.no_grad()
     def add(self, model: Family, batch: Batch) -> None:
@@ -116,6 +118,7 @@ class Evaluation:
         if model.head.target == "targets":
             table = torch.stack([losses.sum(0), bears.sum(0).double()]).cpu()
             self.by_position = table if self.by_position is None else _longer(self.by_position, table)
+        self.batches += 1
 
     def _count(self, **values: torch.Tensor) -> None:
         for name, value in values.items():
@@ -125,8 +128,11 @@ class Evaluation:
         """The means over all that was added, here and on the other ranks."""
         counted = torch.stack(list(self.sums.values()))
         if ranks > 1:
-            self.by_position = _summed(counted, self.by_position)
-            distributed.all_reduce(self.by_domain)
+            every: list[Any] = [None] * ranks
+            distributed.all_gather_object(every, (counted, self.by_position, self.by_domain))
+            counts, tables, domains = zip(*every, strict=True)
+            counted, self.by_domain = torch.stack(counts).sum(0), torch.stack(domains).sum(0)
+            self.by_position = None if self.by_position is None else reduce(_longer, tables)
         sums = dict(zip(self.sums, counted.tolist(), strict=True))
         count = sums["targets"]
         if not count:
@@ -155,18 +161,6 @@ class Evaluation:
         if self.outputs is not None:
             measured |= scores(self.source, predicted(self.outputs, self.source), written=self.outputs.written)
         return measured
-
-
-def _summed(sums: torch.Tensor, by_position: torch.Tensor | None) -> torch.Tensor | None:
-    """Add up what the ranks found, `sums` in place; their tables by position may differ in length."""
-    distributed.all_reduce(sums)
-    if by_position is None:
-        return None
-    width = torch.tensor(by_position.shape[1])
-    distributed.all_reduce(width, op=distributed.ReduceOp.MAX)
-    table = _longer(by_position, by_position.new_zeros(2, int(width)))
-    distributed.all_reduce(table)
-    return table
 
 
 def _longer(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:

@@ -4,12 +4,11 @@ run.
 
 from __future__ import annotations
 
-import json
 import os
 from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Any, cast
 
 import numpy as np
@@ -40,12 +39,10 @@ from scaling.training.predict import EVALUATION_TOKENS, Outputs
 from scaling.training.ranks import rank_count
 from scaling.training.schedule import WSD, Constant, Schedule, check, identified, warmup_steps
 from scaling.training.start import Start, reading
-from scaling.training.teaching import Teaching
 
 UNMOVED = (
     "parametrization T5 draws tables at N(0, 1), which {} hardly moves: take optimizer={{kind: Adafactor, lr: 0.03}}"
 )
-SCALED = "model.head.scale is the scale of a tied head, and model.tie leaves the head out: model.head=Linear has none"
 
 
 @dataclass(frozen=True)
@@ -70,7 +67,6 @@ class Experiment:
     trained: frozenset[str]  # names of the parameters that it trains
     names: frozenset[str]  # of all parameters
     depths: Mapping[str, int]  # how many blocks below the top each parameter is
-    teaching: Teaching | None  # how it reads the examples of a task, where it reads them otherwise
     horizon: bool = True  # a trunk has none: its `steps` are how far it is trained, and no part of what it is
 
     def model(self) -> Family:
@@ -239,6 +235,9 @@ def assemble(config: Config) -> Experiment:
 def _assemble(config: Config) -> Experiment:
     _check(config)
     size = values.batch_size(config)
+    pieces = {key: config.build(key) for key in ("optimizer", "schedule", "parametrization")}
+    if config["trainer.max_steps"] is not None:
+        check(pieces["schedule"], config["trainer.max_steps"])
     start = Start.read(config)
     data = config.build("data")
     if hasattr(data, "answer"):  # a task, which may take long to read
@@ -259,10 +258,6 @@ def _assemble(config: Config) -> Experiment:
         remarks.append(f"{covered:,} of {config['size.vocabulary']:,} tokens have a vector in {start.name}")
     if start is None and config["parametrization.kind"] == "T5" and config["optimizer.kind"] != "Adafactor":
         remarks.append(UNMOVED.format(config["optimizer.kind"]))
-    head = config["model"].get("head")
-    is_scaled = isinstance(head, Mapping) and head.get("scale") == "inverse_sqrt_width"
-    if is_scaled and "head" not in (config["model"].get("tie") or ()):
-        remarks.append(SCALED)
     config = replace(config, remarks=tuple(remarks))
     windows = config.tree["evaluate"]["windows"]
     validation, _ = evaluation(
@@ -272,18 +267,16 @@ def _assemble(config: Config) -> Experiment:
         None if isinstance(windows, str) else windows,
         config["train.documents"],
     )
-    row_tokens, has_truth, has_tree = _row(config, validation)
+    row_tokens, has_truth, has_tree = _row(validation)
     batches = training(train, objective, size, config["seed"], config["train.documents"])
     if size.tokens is not None:
         size, row_tokens = _of_tokens(size, batches, row_tokens)
-    pieces = {key: config.build(key) for key in ("optimizer", "schedule", "parametrization")}
     if config["trainer.strategy"] == "fsdp" and not pieces["optimizer"].shardable:
         what = f"torch's {type(pieces['optimizer']).__name__} does not work on shards"
         raise config.error("trainer.strategy", what, "take ddp, or another optimizer")
     if objective.takes == "windows":
         _divisible(config, size)
-    teacher = _teacher(config, objective)
-    teaching = None if teacher is None or not is_task(train) else Teaching.of(config, objective, teacher, train)
+    teacher = _teacher(config, objective, family)
     model, tuning = _blank_model(config)
     parts.check_head(model, objective, train)
     if not has_tree and any(isinstance(piece, Position) and piece.reads_tree for piece in model.modules()):
@@ -303,7 +296,6 @@ def _assemble(config: Config) -> Experiment:
         entropy=held_out.entropy if has_truth else None,
         versions=schema.versions(config.tree),
         teacher=teacher,
-        teaching=teaching,
         start=start,
         trained=trained,
         names=names,
@@ -380,24 +372,16 @@ def _budgeted(experiment: Experiment, config: Config) -> Experiment:
     return replace(experiment, config=config, steps=steps, batches=batches, points=points, windows=(each, last))
 
 
-def _row(config: Config, validation: Batches) -> tuple[int, bool, bool]:
+def _row(validation: Batches) -> tuple[int, bool, bool]:
     """How long a row is that the objective makes of a window, whether the law of the data gives the true loss of its
-    targets (of each token given those before it, but not of a masked one), and whether its tokens have a tree; seen
-    once, for a study asks many times.
+    targets (of each token given those before it, but not of a masked one), and whether its tokens have a tree.
     """
-    identity = [config["model.kind"], config["objective"], config["size"], validation.source.fingerprint]
-    key = json.dumps(identity, sort_keys=True)
-    if key not in _seen:
-        plan = cast(Windows, validation.plan)
-        row = replace(validation, plan=replace(plan, size=BatchSize.of(1))).batch(0)
-        tokens = row.tokens.numel() + (0 if row.source is None else row.source.numel())
-        if isinstance(plan, ByLength):  # whose rows are of any length
-            tokens = round(plan.mean)
-        _seen[key] = tokens, row.truth is not None, row.tree is not None
-    return _seen[key]
-
-
-_seen: dict[str, tuple[int, bool, bool]] = {}
+    plan = cast(Windows, validation.plan)
+    row = replace(validation, plan=replace(plan, size=BatchSize.of(1))).batch(0)
+    tokens = row.tokens.numel() + (0 if row.source is None else row.source.numel())
+    if isinstance(plan, ByLength):  # whose rows are of any length
+        tokens = round(plan.mean)
+    return tokens, row.truth is not None, row.tree is not None
 
 
 def _of_tokens(size: BatchSize, batches: Batches, row_tokens: int) -> tuple[BatchSize, int]:
@@ -433,12 +417,20 @@ def _divisible(config: Config, size: BatchSize) -> None:
             raise config.error("train.batch", what, f"take a multiple of {ranks * micro}")
 
 
-def _teacher(config: Config, objective: Any) -> Run | None:
-    """The trained model that a distilling objective names."""
+def _teacher(config: Config, objective: Any, family: str) -> Run | None:
+    """The trained model that a distilling objective names, which reads the same rows as the student."""
     if not isinstance(objective, Distil):
         return None
     with reading(config, "objective.teacher"):
-        return read(objective.teacher, config["runs"])
+        teacher = read(objective.teacher, config["runs"])
+    model, size = (teacher.described.sections[key] for key in ("model", "size"))
+    if schema.kinds("model")[model["kind"]].family != family or size["length"] < config["size.length"]:  # type: ignore[attr-defined]
+        what = f"the teacher is a {model['kind']} that reads {size['length']:,} tokens"
+        raise config.error("objective.teacher", what, "take one of the student's family, and of its size.length")
+    if objective.vocabulary.size > size["vocabulary"]:
+        what = f"the data take {objective.vocabulary.size:,} token ids, and the teacher knows {size['vocabulary']:,}"
+        raise config.error("objective.teacher", what, "take a teacher with the tokenizer of the data")
+    return teacher
 
 
 def _steps(config: Config, size: BatchSize, row_tokens: int, batches: Batches) -> int:
@@ -451,7 +443,8 @@ def _steps(config: Config, size: BatchSize, row_tokens: int, batches: Batches) -
     least = size.size(0) * row_tokens
     if train["tokens"] < least:
         raise config.error("train.tokens", f"less than one batch of {least:,} tokens", "take a smaller train.batch")
-    return _updates(size, -(-train["tokens"] // row_tokens))
+    rows = -(-train["tokens"] // row_tokens)
+    return bisect_left(range(rows + 1), rows, lo=1, key=size.before)
 
 
 def _passed(config: Config, batches: Batches, epochs: float) -> int:
@@ -462,9 +455,3 @@ def _passed(config: Config, batches: Batches, epochs: float) -> int:
     while batches.passes(steps) < epochs:
         steps *= 2
     return bisect_left(range(steps + 1), epochs, lo=1, key=batches.passes)
-
-
-@lru_cache(maxsize=4096)
-def _updates(size: BatchSize, rows: int) -> int:
-    """The fewest updates that draw that many rows."""
-    return bisect_left(range(rows + 1), rows, lo=1, key=size.before)

@@ -81,16 +81,14 @@ def pretrained(name: str, runs: str | Path = "runs") -> Pretrained:
         return _of_folder(folder)
     ledger = Ledger.open(folder.parents[1] if folder.is_dir() else runs)
     if colon and not folder.is_dir():
-        study = _study(ledger, study)
-        run, start = row_of(ledger, study, row), {"study": study, "row": row}
+        run = _row_of(ledger, _study(ledger, study), row)
     else:
         run = folder.name if folder.is_dir() else ledger.find(name)
-        start = {"run": run}
     spec, result = ledger.spec(run), ledger.result(run)
     if result is None or result["outcome"] != "finished":
         state = "has no result yet" if result is None else f"has {result['outcome']}"
         raise ScalingError(f"the run {state}", key="RUN", value=run, fix="train it to its end first")
-    return Pretrained.of_spec(spec, ledger.root, ledger.folder(run), start)
+    return Pretrained.of_spec(spec, ledger.root, ledger.folder(run), {"run": run})
 
 
 def _of_folder(folder: Path) -> Pretrained:
@@ -115,21 +113,16 @@ def _study(ledger: Ledger, beginning: str) -> str:
     return beginning if beginning in names or not matches else matches[0]
 
 
-def row_of(ledger: Ledger, study: str, row: str | None, key: str = "RUN") -> str:
-    """The run of a study's row, by all of its name, or by words of it that no other run has; of a study with one run
-    none is needed.
-    """
+def _row_of(ledger: Ledger, study: str, row: str) -> str:
+    """The run of a study's row, by all of its name, or by words of it that no other run has."""
     planned = {str(entry.get("name")): entry["run"] for entry in ledger.plan(study)["runs"]}
-    meant = [name for name in planned if set((row or "").split()) <= set(name.split())]
-    if row in planned:
-        return planned[row]
+    meant = [row] if row in planned else [name for name in planned if set(row.split()) <= set(name.split())]
     if not meant:
-        fix = nearest(str(row), planned)
-        raise ScalingError(f"the study {study} has no such run", key=key, value=row, fix=fix)
+        raise ScalingError(f"the study {study} has no such run", key="RUN", value=row, fix=nearest(row, planned))
     if len(meant) > 1:
         names = ", ".join(map(repr, meant[:SHOWN])) + ", …" * (len(meant) > SHOWN)
         what = f"{len(meant)} runs of the study {study} are meant: {names}"
-        raise ScalingError(what, key=key, value=row, fix="name one of them")
+        raise ScalingError(what, key="RUN", value=row, fix="name one of them")
     return planned[meant[0]]
 
 

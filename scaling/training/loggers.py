@@ -1,6 +1,6 @@
 """Lightning's loggers of a run: its log, W&B, those that the config names, and a person's own.
 
-The ledger is the record. A logger that fails, W&B's or another, is one warning, and the training is the same.
+The ledger is the record. Where W&B fails, that is one warning, and the training is the same.
 """
 
 from __future__ import annotations
@@ -8,12 +8,11 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lightning.pytorch.loggers import CSVLogger, Logger, MLFlowLogger, TensorBoardLogger, WandbLogger
+from lightning.pytorch.loggers import CSVLogger, Logger, TensorBoardLogger, WandbLogger
 
 from scaling.ledger import Attempt, Ledger
 from scaling.ledger.document import Log, flat
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
     from scaling.training.experiment import Experiment
 
 STOP_WAIT = 45.0  # seconds in which W&B's client hears of a stop: it looks every 15, and may need more than one look
-KINDS = ("train", "evaluate", "spike")  # of entries that loggers get
+KINDS = ("train", "evaluate")  # of entries that loggers get
 ENDS = ("outcome", "loss", "score", "step", "reason")  # of a result, in W&B's summary
 LABELS = ("study", "row", "sweep")  # tags `key=value` of these keys are in W&B's config too
 
@@ -33,7 +32,7 @@ LABELS = ("study", "row", "sweep")  # tags `key=value` of these keys are in W&B'
 class JsonlLogger(Logger):
     """Writes metrics as lines of log.jsonl: `train/loss` of step 3 is `loss` in `{"kind": "train", "step": 3, …}`."""
 
-    name, version = "log.jsonl", ""  # type: ignore[assignment]
+    name, version = "lightning_logs", ""  # type: ignore[assignment]
 
     def __init__(self, log: Log):
         super().__init__()
@@ -60,10 +59,10 @@ class RunWandbLogger(WandbLogger):
     (hyperband's, or a person's) prunes the run.
     """
 
-    def __init__(self, experiment: Experiment, attempt: int, folder: Path, name: str, earlier: Iterable[Any] = ()):
+    def __init__(self, experiment: Experiment, attempt: int, folder: Path, earlier: Iterable[Any]):
         import wandb
 
-        self._asked = threading.Event()
+        self._asked, self._failed = threading.Event(), False
         self._flops = experiment.cost.flops_train_per_token
         config = experiment.config
         self._online = mode(config) == "online"
@@ -72,16 +71,21 @@ class RunWandbLogger(WandbLogger):
         sweep = os.environ.get(SWEEP)
         labels = dict(tag.split("=", 1) for tag in tags if tag.partition("=")[0] in LABELS and "=" in tag)
         labels |= {"sweep": sweep} if sweep else {}
-        run = name.partition("-")[0]
         (folder / "wandb").mkdir(exist_ok=True)
         shown_run = wandb.init(
             project=log["project"] or "scaling",
             group=log["group"] or sweep,
             name=experiment.name,
             tags=tags,
-            id=name,
+            id=folder.name,
             job_type="train" if experiment.horizon else "trunk",
-            config={**shown(experiment.spec), **labels, "run": run, "attempt": attempt, "point": point(experiment)},
+            config={
+                **shown(experiment.spec),
+                **labels,
+                "run": folder.name,
+                "attempt": attempt,
+                "point": point(experiment),
+            },
             mode="online" if self._online else "offline",
             dir=str(folder / "wandb"),
             resume="allow" if self._online else None,  # offline, W&B prints a warning
@@ -98,10 +102,19 @@ class RunWandbLogger(WandbLogger):
                 self.log_metrics(numbers(named(entry)), entry["step"])
 
     def log_metrics(self, metrics: Mapping[str, Any], step: int | None = None) -> None:
-        """Log a row. An evaluation follows the update of its step, so that each step of the run is two of W&B's, and
-        what an interrupted attempt has sent already is not sent again.
+        """Log a row, unless an earlier one failed. An evaluation follows the update of its step, so that each step of
+        the run is two of W&B's, and what an interrupted attempt has sent already is not sent again.
         """
-        assert step is not None
+        if not self._failed:
+            self._failed = not tried("W&B", lambda: self._log(metrics, step or 0))
+
+    def log_hyperparams(self, *_: Any, **__: Any) -> None:
+        """Nothing: W&B's config has the run's spec."""
+
+    def finalize(self, status: str) -> None:
+        """Nothing: `end` reports more than a status."""
+
+    def _log(self, metrics: Mapping[str, Any], step: int) -> None:
         at = 2 * step + any(name.startswith("evaluate/") for name in metrics)
         if at < self.experiment.starting_step:
             return
@@ -112,10 +125,13 @@ class RunWandbLogger(WandbLogger):
 
     def end(self, result: Mapping[str, Any] | None) -> None:
         """Report how the run ended; without a result W&B shows it as failed. Waits for W&B for a bounded time."""
-        for key in ENDS:
-            if result is not None and result.get(key) is not None:
-                self.experiment.summary[key] = result[key]
-        self.experiment.finish(0 if result else 1)
+
+        def finish() -> None:
+            known = {key: (result or {}).get(key) for key in ENDS}
+            self.experiment.summary.update({key: value for key, value in known.items() if value is not None})
+            self.experiment.finish(0 if result else 1)
+
+        tried("W&B", finish)
 
     def pruned(self) -> bool:
         """Whether W&B requests that the run of a sweep stop. The agent's SIGTERM comes before its client knows why."""
@@ -128,47 +144,30 @@ class RunWandbLogger(WandbLogger):
         os.kill(os.getpid(), PRUNE if SWEEP in os.environ else signal.SIGTERM)
 
 
-class Guarded(Logger):
-    """Another logger, which gets the numbers alone. Its first failure is a warning, and then it gets no more."""
-
-    def __init__(self, of: Logger):
-        super().__init__()
-        self.of = of
-        self._failed = False
-
-    @property
-    def name(self) -> str | None:
-        return self.of.name
-
-    @property
-    def version(self) -> int | str | None:
-        return self.of.version
-
-    def log_hyperparams(self, params: Any, *_: Any, **__: Any) -> None:
-        self._try(lambda: self.of.log_hyperparams(params))
-
-    def log_metrics(self, metrics: Mapping[str, Any], step: int | None = None) -> None:
-        self._try(lambda: self.of.log_metrics(numbers(metrics), step))
-
-    def finalize(self, status: str) -> None:
-        self._try(lambda: self.of.finalize(status))
-
-    def _try(self, call: Callable[[], Any]) -> None:
-        if not self._failed:
-            self._failed = not tried(type(self.of).__name__, call)
-
-
 class Loggers:
-    """The loggers of a run while it trains; each call hands them one entry of the log."""
+    """The loggers of a run while it trains; each call hands them one entry of the log.
 
-    def __init__(self, loggers: Collection[Logger] = (), wandb: RunWandbLogger | None = None):
-        self.loggers = [*loggers, *([] if wandb is None else [Guarded(wandb)])]
-        self._wandb = wandb
+    Its log, those that the config names, a person's own, and W&B; none on a rank without an attempt. W&B comes last: a
+    WandbLogger of a person's would join a run that is open already.
+    """
+
+    def __init__(self, experiment: Experiment, attempt: Attempt | None, own: Collection[Logger] = ()):
+        self.all: list[Logger] = []
+        self._wandb: RunWandbLogger | None = None
         self._result: Mapping[str, Any] | None = None
+        if attempt is None:
+            return
+        run = attempt.run_id
+        others = [*(_named(name, attempt) for name in experiment.config["log.loggers"]), *own]
+        for each in others:
+            each.log_hyperparams({**experiment.spec, "run": run, "attempt": attempt.number})
+        self._wandb = _opened(experiment, attempt.number, attempt.run, attempt.history())
+        self.all = [JsonlLogger(attempt.log), *others, *([] if self._wandb is None else [self._wandb])]
 
     def __call__(self, entry: Mapping[str, Any]) -> None:
-        for each in self.loggers:
-            each.log_metrics(named(entry), entry["step"])
+        metrics = named(entry)
+        for each in self.all:
+            each.log_metrics(metrics if isinstance(each, JsonlLogger) else numbers(metrics), entry["step"])
 
     def end(self, result: Mapping[str, Any]) -> None:
         """State how the run ended."""
@@ -178,72 +177,39 @@ class Loggers:
         """Whether a SIGTERM was W&B's request to stop the run early."""
         return self._wandb is not None and self._wandb.pruned()
 
-    def close(self) -> None:
-        for each in self.loggers:
+    def __enter__(self) -> Loggers:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for each in self.all:
             each.finalize("success" if self._result else "failed")
         if self._wandb is not None:
-            tried("W&B", lambda: self._wandb.end(self._result))  # type: ignore[union-attr]
-
-
-@contextmanager
-def logged(experiment: Experiment, attempt: Attempt | None, own: Collection[Logger] = ()) -> Iterator[Loggers]:
-    """The loggers of an attempt: its log, those that the config names, a person's own, and W&B; none on a rank without
-    an attempt. W&B comes last: a WandbLogger of a person's would join a run that is open already.
-    """
-    if attempt is None:
-        yield Loggers()
-        return
-    config, run = experiment.config, attempt.run_id
-    others: list[Logger] = []
-    for name in config["log.loggers"]:
-        tried(name, lambda name=name: others.append(_named(name, experiment, attempt)))
-    guarded = [Guarded(each) for each in (*others, *own)]
-    for each in guarded:
-        each.log_hyperparams({**experiment.spec, "run": run, "attempt": attempt.number})
-    id, earlier = (f"{run}-{attempt.number:03d}", ()) if attempt.anew else (run, attempt.history())
-    shown_run = _opened(experiment, attempt.number, attempt.run, id, earlier)
-    loggers = Loggers([JsonlLogger(attempt.log), *guarded], shown_run)
-    try:
-        yield loggers
-    finally:
-        loggers.close()
+            self._wandb.end(self._result)
 
 
 def report_again(experiment: Experiment, ledger: Ledger, result: Mapping[str, Any]) -> None:
     """Show a run that was done before in the W&B run that a sweep has given it, so that the sweep knows its metric."""
-    if SWEEP not in os.environ:
-        return
-    run, number = result["run"], result["attempt"]
-    loggers = Loggers((), _opened(experiment, number, ledger.folder(run), run, ledger.history(run)))
-    loggers.end(result)
-    loggers.close()
+    run = result["run"]
+    if SWEEP in os.environ:
+        shown_run = _opened(experiment, result["attempt"], ledger.folder(run), ledger.history(run))
+        if shown_run is not None:
+            shown_run.end(result)
 
 
-def _opened(
-    experiment: Experiment, attempt: int, folder: Path, id: str, earlier: Iterable[Any]
-) -> RunWandbLogger | None:
+def _opened(experiment: Experiment, attempt: int, folder: Path, earlier: Iterable[Any]) -> RunWandbLogger | None:
     """The run's W&B run; None where W&B is disabled or cannot be reached."""
     opened: list[RunWandbLogger] = []
     if mode(experiment.config) != "disabled":
-        tried("W&B", lambda: opened.append(RunWandbLogger(experiment, attempt, folder, id, earlier)))
+        tried("W&B", lambda: opened.append(RunWandbLogger(experiment, attempt, folder, earlier)))
     return opened[0] if opened else None
 
 
-def _named(name: str, experiment: Experiment, attempt: Attempt) -> Logger:
+def _named(name: str, attempt: Attempt) -> Logger:
     """The logger of a name in `log.loggers`, which writes into the run's folder, by the attempt's number."""
     folder, place = attempt.run, f"{name}-{attempt.number:03d}"
-    match name:
-        case "csv":
-            return CSVLogger(folder, name=place, version="", flush_logs_every_n_steps=1)
-        case "tensorboard":
-            return TensorBoardLogger(folder, name=place, version="", default_hp_metric=False)
-        case _:
-            return MLFlowLogger(
-                experiment.config["log.group"] or experiment.config["log.project"] or "scaling",
-                run_name=experiment.name,
-                tracking_uri=os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{folder}/{place}.db",
-                tags={"run": attempt.run_id, "attempt": str(attempt.number)},
-            )
+    if name == "csv":
+        return CSVLogger(folder, name=place, version="", flush_logs_every_n_steps=1)
+    return TensorBoardLogger(folder, name=place, version="", default_hp_metric=False)
 
 
 def named(entry: Mapping[str, Any]) -> dict[str, Any]:

@@ -11,8 +11,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from functools import partial, wraps
-from typing import Any, ParamSpec, Self, TypeVar, cast
+from functools import partial
+from typing import Any, Self, cast
 
 import torch
 import torch.distributed
@@ -44,26 +44,6 @@ class Diverged(Exception):
     def __init__(self, step: int, what: str, loss: float):
         self.step, self.what, self.loss = step, what, loss
         super().__init__(f"{what} is not finite at step {step}")
-
-
-Arguments = ParamSpec("Arguments")
-Returned = TypeVar("Returned")
-
-
-def hook(method: Callable[Arguments, Returned]) -> Callable[Arguments, Returned]:
-    """A method that Lightning calls, in which whatever goes wrong is an error.
-
-    Lightning takes a StopIteration for the end of the data, and by a SystemExit the command would end without a word.
-    """
-
-    @wraps(method)
-    def called(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Returned:
-        try:
-            return method(*args, **kwargs)
-        except (StopIteration, SystemExit) as error:
-            raise RuntimeError(f"a step of training raised {type(error).__name__}") from error
-
-    return called
 
 
 class FamilyModule(LightningModule):
@@ -161,7 +141,6 @@ class FamilyModule(LightningModule):
         self._first = self.trainer.global_step
         self._set_rates(self._first)
 
-    @hook
     def training_step(self, batch: Batch, batch_idx: int) -> dict[str, Any]:
         """One update. Callbacks get the loss as `outputs["loss"]`, as they do of Lightning's automatic optimization."""
         step = self.trainer.global_step
@@ -222,9 +201,7 @@ class FamilyModule(LightningModule):
             return self.model.loss(batch, self.experiment.config["train.smoothing"])
         objective = cast(Distil, self.experiment.batches.objective)
         if self.model.head.answer is not None:
-            teaching = self.experiment.teaching
-            taught = batch if teaching is None else teaching.batch(batch)
-            return objective.task_loss(self.model, batch, self.teacher, taught)
+            return objective.task_loss(self.model, batch, self.teacher)
         return Loss(objective.loss(self.model.logits(batch), batch, self.teacher.logits), {})
 
     def _backward(self, batch: Batch) -> Tensor:
@@ -296,7 +273,6 @@ class FamilyModule(LightningModule):
         self.evaluation = self.experiment.evaluator(step, self.global_rank, self._ranks())
         self.on_predict_epoch_start()
 
-    @hook
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
         mixed = self.weights.evaluation == "bf16-mixed"
         with flushed(), torch.autocast(self.device.type, torch.bfloat16, enabled=mixed):

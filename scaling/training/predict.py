@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -68,22 +68,10 @@ class Outputs:
         """The outputs of all batches in their order, on every rank, each with its batch."""
         for step in range(self.count):
             owner = step % self.ranks
-            own = self._own[step // self.ranks] if owner == self.rank else None
-            yield own if self.ranks == 1 and own is not None else _sent(own, owner), self.batches.batch(step)
-
-
-def _sent(own: Tensor | None, owner: int) -> Tensor:
-    """A tensor of at most four dimensions of one rank, on all of them."""
-    shape = torch.full((6,), -1)
-    if own is not None:
-        shape[0], shape[1], shape[2 : 2 + own.ndim] = own.ndim, own.is_floating_point(), torch.tensor(own.shape)
-    distributed.broadcast(shape, owner)
-    dimensions, floating, *sizes = shape.tolist()
-    if own is None:
-        own = torch.empty(sizes[:dimensions], dtype=torch.float32 if floating else torch.int64)
-    own = own.contiguous()
-    distributed.broadcast(own, owner)
-    return own
+            output = [self._own[step // self.ranks] if owner == self.rank else None]
+            if self.ranks > 1:
+                distributed.broadcast_object_list(output, owner)
+            yield cast(Tensor, output[0]), self.batches.batch(step)
 
 
 def _prompts(model: Family, batch: Batch, specials: Mapping[str, int]) -> Batch:

@@ -13,8 +13,8 @@ from scaling.standard_error import keep_going
 from scaling.training import ranks, signals
 
 
-def main(config: str, how: str, shown: str, *extended: str) -> int:
-    """Train as one of the ranks that `start_ranks` starts."""
+def main(config: str, steps: str, shown: str, *extended: str) -> int:
+    """Train as one of the ranks that `start_ranks` starts: a run, or its trunk up to `steps`."""
     keep_going()
     parent.follow()  # before what takes seconds to import
     try:
@@ -27,14 +27,14 @@ def main(config: str, how: str, shown: str, *extended: str) -> int:
 
             for extension in extended:
                 extend(extension)
-            resolved = load(config)
+            experiment = assemble(load(config))
             with teller() if shown else nullcontext() as listener:
                 observers = Observers([] if listener is None else [listener])
-                if how in ("", "again"):
-                    train(resolved, observers, again=how == "again")
-                elif (trunk := assemble(resolved).trunk()) is not None:
-                    ledger = Ledger.create(resolved["runs"]) if ranks.first() else None
-                    train_run(replace(trunk[0], steps=int(how)), ledger, observers)
+                if not steps:
+                    train(experiment, observers)
+                elif (trunk := experiment.trunk()) is not None:
+                    ledger = Ledger.create(experiment.config["runs"]) if ranks.first() else None
+                    train_run(replace(trunk[0], steps=int(steps)), ledger, observers)
         return 0
     except signals.Stopped as stopped:
         signals.leave(stopped.code)

@@ -7,7 +7,6 @@ srun states it in variables of its own.
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import signal
@@ -62,20 +61,14 @@ class Ranks:
         return self.count // self.local
 
     def broadcast(self, value: Any) -> Any:
-        """The first rank's value, on every rank: plain values, since they travel as JSON."""
+        """The first rank's value, on every rank."""
         if self.count == 1:
             return value
-        import torch
         from torch import distributed
 
-        text = json.dumps(value).encode() if self.first else b""
-        length = torch.tensor(len(text))
-        distributed.broadcast(length, 0)
-        content = torch.zeros(int(length), dtype=torch.uint8)
-        if self.first:
-            content = torch.frombuffer(bytearray(text), dtype=torch.uint8)
-        distributed.broadcast(content, 0)
-        return json.loads(bytes(content.tolist()))
+        values = [value]
+        distributed.broadcast_object_list(values)
+        return values[0]
 
 
 def _variables() -> Mapping[str, str]:
@@ -147,12 +140,9 @@ def joined() -> Iterator[Ranks]:
         distributed.destroy_process_group()
 
 
-def start_ranks(
-    config: Config, ranks: int, steps: int | None = None, again: bool = False, threads: int = 1, shown: bool = True
-) -> None:
-    """Train a run on `ranks` processes of this machine, to its end; its trunk up to `steps`; a finished run with
-    `again`. Each rank has `threads` threads, unless OMP_NUM_THREADS sets the number. The first prints its progress
-    where it is `shown`.
+def start_ranks(config: Config, ranks: int, steps: int | None = None, threads: int = 1, shown: bool = True) -> None:
+    """Train a run on `ranks` processes of this machine, to its end, or its trunk up to `steps`. Each rank has `threads`
+    threads, unless OMP_NUM_THREADS sets the number. The first prints its progress where it is `shown`.
 
     A signal that ends a command is passed on to every rank: they agree, save and leave. Then it ends this process too.
     """
@@ -174,8 +164,8 @@ def start_ranks(
             "LOCAL_WORLD_SIZE": str(ranks),
             "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", str(threads)),
         }
-        how = "again" if again else "" if steps is None else str(steps)
-        words = ("-m", "scaling.training.rank", f"{folder}/config.yaml", how, "shown" if shown else "", *extensions())
+        trunk = "" if steps is None else str(steps)
+        words = ("-m", "scaling.training.rank", f"{folder}/config.yaml", trunk, "shown" if shown else "", *extensions())
         signals.begin_run()
         with signals.pending(), _handlers_kept():  # a signal waits until the handlers are ours again
             group = start_processes(

@@ -11,7 +11,6 @@ import warnings
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -19,7 +18,6 @@ from lightning.pytorch import Callback, Trainer
 from lightning.pytorch.callbacks import ModelSummary, ProgressBar
 from lightning.pytorch.strategies import Strategy
 
-from scaling.config import Config
 from scaling.data.module import DataModule
 from scaling.errors import ScalingError
 from scaling.ledger import Attempt, Checkpoint, Ledger, run_id
@@ -27,8 +25,8 @@ from scaling.ledger.run import Outcome
 from scaling.training import signals
 from scaling.training.callbacks import Best, Evaluate, Patience, Record, Save, Superseded, Tell, norms
 from scaling.training.checkpoints import FolderIO, Sharded
-from scaling.training.experiment import Experiment, assemble
-from scaling.training.loggers import logged, report_again
+from scaling.training.experiment import Experiment
+from scaling.training.loggers import Loggers, report_again
 from scaling.training.machine import chosen, cores, environment, keep_freed, suited
 from scaling.training.module import MODULES, Diverged, Incomplete
 from scaling.training.ranks import Ranks, cluster, first, joined, launched, quiet, rank_count, start_ranks
@@ -58,26 +56,18 @@ class Observers:
 NO_OBSERVERS = Observers()
 
 
-def train(config: Config, observers: Observers = NO_OBSERVERS, again: bool = False) -> dict[str, Any]:
-    """The result of the run that a config describes: the published one, or that of training it now.
-
-    With `again` a run that is done is trained again; the result has the differences from the published one.
-    """
-    experiment = assemble(config)
-    ledger = Ledger.create(config["runs"]) if first() else None
+def train(experiment: Experiment, observers: Observers = NO_OBSERVERS) -> dict[str, Any]:
+    """The result of a run: the published one, or that of training it now."""
+    ledger = Ledger.create(experiment.config["runs"]) if first() else None
     result = None if ledger is None or launched() else ledger.result(ledger.add(experiment.spec))
-    if ledger is not None and result is not None and not again:
+    if ledger is not None and result is not None:
         report_again(experiment, ledger, result)
         return {**result, "already": True}
-    trained = train_run(experiment, ledger, observers, again)
-    if trained is not None and ledger is not None and result is not None:
-        # By key, the published value and that of the newest attempt.
-        differences = (ledger.attempts(result["run"])[-1].end or {}).get("differences", {})
-        return {**trained, "already": False, "differences": dict(differences)}
+    trained = train_run(experiment, ledger, observers)
     if trained is not None or ledger is None:
         return {**(trained or {}), "already": False}
     result = ledger.result(run_id(experiment.spec))
-    if result is not None and not again:
+    if result is not None:
         return {**result, "already": True}
     raise ScalingError(
         "another worker is at this run",
@@ -88,32 +78,29 @@ def train(config: Config, observers: Observers = NO_OBSERVERS, again: bool = Fal
 
 
 def train_run(
-    experiment: Experiment, ledger: Ledger | None, observers: Observers = NO_OBSERVERS, again: bool = False
+    experiment: Experiment, ledger: Ledger | None, observers: Observers = NO_OBSERVERS
 ) -> dict[str, Any] | None:
     """The result of training a run from its last checkpoint, or from its trunk's; None where another worker does.
 
-    With `again` a run that is done is trained again, from its first step. Only the first of several ranks has a ledger
-    and a result; the others return nothing. A trunk has no result: it is trained as far as its `steps`, and keeps those
-    that branches start from.
+    Only the first of several ranks has a ledger and a result; the others return nothing. A trunk has no result: it is
+    trained as far as its `steps`, and keeps those that branches start from.
     """
     if not launched() and rank_count(experiment.config) > 1:
-        _start_ranks(experiment, observers, again)
+        _start_ranks(experiment, observers)
         return {} if ledger is None or not experiment.horizon else ledger.result(ledger.add(experiment.spec))
     with joined() as ranks, chosen(experiment):
-        attempt = None if ledger is None else ledger.claim(ledger.add(experiment.spec), again=again)
+        attempt = None if ledger is None else ledger.claim(ledger.add(experiment.spec))
         if not ranks.broadcast(attempt is not None):
             return None
         with attempt or nullcontext(), _within_memory(experiment, attempt):
-            start = None if ledger is None or attempt is None else _start(experiment, ledger, attempt)
-            place = ranks.broadcast(None if start is None else [start.step, str(start.folder), start.note])
-            start = None if place is None else Checkpoint(place[0], Path(place[1]), place[2])
+            start = ranks.broadcast(None if ledger is None or attempt is None else _start(experiment, ledger, attempt))
             try:
                 return _trained(experiment, ranks, attempt, start, observers)
             except Superseded:
                 return None
 
 
-def _start_ranks(experiment: Experiment, observers: Observers, again: bool) -> None:
+def _start_ranks(experiment: Experiment, observers: Observers) -> None:
     if observers.callbacks or observers.loggers:
         raise experiment.config.error(
             "trainer.devices",
@@ -124,7 +111,7 @@ def _start_ranks(experiment: Experiment, observers: Observers, again: bool) -> N
     config, ranks = experiment.config.varied({"log.name": experiment.name}), rank_count(experiment.config)
     threads = suited(experiment, max(1, cores() // ranks))
     steps = None if experiment.horizon else experiment.steps
-    start_ranks(config, ranks, steps, again, threads, shown=bool(observers.tell))
+    start_ranks(config, ranks, steps, threads, shown=bool(observers.tell))
 
 
 def _start(experiment: Experiment, ledger: Ledger, attempt: Attempt) -> Checkpoint | None:
@@ -141,7 +128,7 @@ def _start(experiment: Experiment, ledger: Ledger, attempt: Attempt) -> Checkpoi
         return belongs(candidate) and (best in (None, candidate.step) or attempt.saved(best) is not None)
 
     saved, trunk = attempt.resume(resumable), experiment.trunk()
-    if saved is not None or attempt.anew or trunk is None:
+    if saved is not None or trunk is None:
         return saved
     branch = ledger.checkpoint(run_id(trunk[0].spec), trunk[1])
     return branch if branch is not None and belongs(branch) else None
@@ -197,22 +184,21 @@ def _trained(
     begin, folder = (0, None) if start is None else (start.step, start.folder)
     if signals.is_command():
         keep_freed()
-    with logged(experiment, attempt, observers.loggers) as loggers, signals.listening(), _quiet():
+    with Loggers(experiment, attempt, observers.loggers) as loggers, signals.listening(), _quiet():
         signals.begin_run()
         patience = None
         if experiment.patience is not None:
             # What the checkpoint knows of the evaluations before it.
             best = Best(**({} if start is None else start.note.get("patience", {})))
             patience = Patience(experiment.patience, ranks.broadcast, best)
-        pinned, due = ranks.broadcast(
-            [[], False] if attempt is None else [sorted(attempt.pinned), _is_due(attempt, start)]
-        )
+        pinned, due = ranks.broadcast((attempt.pinned, _is_due(attempt, start)) if attempt is not None else None)
         # The log may know of an evaluation that came after the checkpoint had been saved, and the checkpoint does not.
         due = due or (patience is not None and patience.best.step != begin)
         record = Record(experiment, loggers, observers.tell if ranks.first else ())
         save = Save(experiment, attempt, pinned, patience)
         callbacks = [Evaluate(experiment.evaluated, due), record, *([patience] if patience else []), save]
-        trainer = _trainer(experiment, ranks, [*callbacks, *observers.callbacks], loggers.loggers)
+        own_first = sorted(loggers.all, key=lambda each: each not in observers.loggers)  # the first is `trainer.logger`
+        trainer = _trainer(experiment, ranks, [*callbacks, *observers.callbacks], own_first)
         module = MODULES[experiment.family](experiment)
         # A step more than there is, so that Lightning takes no checkpoint for one of the end of an epoch.
         data = DataModule(experiment.batches, experiment.evaluation, steps + 1)
@@ -234,11 +220,10 @@ def _trained(
                 best_step = None if patience is None else patience.best.best_step
                 if horizon and best_step is not None and best_step != end:
                     data.evaluated = best_step
-                    saved = None if attempt is None else attempt.saved(best_step)
-                    folder = ranks.broadcast(None if saved is None else str(saved.folder))
-                    if folder is None:
+                    saved = ranks.broadcast(None if attempt is None else attempt.saved(best_step))
+                    if saved is None:
                         raise Incomplete(f"checkpoint of step {best_step}, the best", None, 1)
-                    trainer.validate(module, data, ckpt_path=folder, verbose=False)
+                    trainer.validate(module, data, ckpt_path=saved.folder, verbose=False)
                 if end != steps and not exhausted:
                     if not (trainer.should_stop and observers.callbacks):
                         raise Incomplete("updates applied", end, steps)
@@ -288,9 +273,9 @@ def _trained(
             }
             if outcome == "finished":
                 result |= _spent(experiment, result["step"])
-            verdict = attempt.finish(outcome, {**result, "circumstances": circumstances})
-            loggers.end(verdict.stands)
-    return dict(verdict.stands)
+            kept = attempt.finish(outcome, {**result, "circumstances": circumstances})
+            loggers.end(kept)
+    return dict(kept)
 
 
 def _is_due(attempt: Attempt, start: Checkpoint | None) -> bool:

@@ -124,8 +124,6 @@ def listening(to_the_end: bool = False) -> Iterator[None]:
     _process.reset()
     try:
         _process.listening, _process.command = True, to_the_end
-        if to_the_end:
-            sys.unraisablehook = _unraisable
         for number in (*ENDING, PRUNE):
             before[number] = signal.signal(number, _process.handle)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, (*ENDING, PRUNE))  # of a rank, which its launcher has blocked
@@ -248,10 +246,3 @@ def name(number: int) -> str:
         return signal.Signals(number).name
     except ValueError:
         return f"signal {number}"
-
-
-def _unraisable(unraisable: sys.UnraisableHookArgs) -> None:
-    """Python drops what is raised while it collects an object; the signal is not to be lost."""
-    if isinstance(unraisable.exc_value, Stopped):
-        _end(unraisable.exc_value.signal, unsaid=True)
-    sys.__unraisablehook__(unraisable)

@@ -27,7 +27,7 @@ from scaling.interop.run import Run, read
 from scaling.ledger import Ledger
 from scaling.model.family import Family
 from scaling.model.parameters import parameters
-from scaling.training.finetune import SHOWN, row_of
+from scaling.training.finetune import SHOWN
 
 
 @dataclass(frozen=True)
@@ -56,8 +56,7 @@ class Start:
         section = config.tree.get("start")
         if section is None or section.get("vectors") is not None:
             return None
-        key = next(f"start.{key}" for key in ("folder", "study", "run") if section.get(key) is not None)
-        with reading(config, key):
+        with reading(config, "start.run" if section.get("folder") is None else "start.folder"):
             run = _named(section, config["runs"])
             sha256 = weights.digest(run.described.tensors)
         vocabulary = run.described.sections["size"].get("vocabulary")
@@ -194,8 +193,7 @@ def reading(config: Config, key: str) -> Iterator[None]:
         yield
     except ScalingError as error:
         within = "" if error.file is None else f"{error.file}: "
-        place = {"step": "start.step", "start.row": "start.row"}.get(str(error.key), key)
-        raise config.error(place, f"{within}{error.what}", error.fix) from None
+        raise config.error("start.step" if error.key == "step" else key, f"{within}{error.what}", error.fix) from None
     except OSError as error:
         raise config.error(key, from_os(error, "cannot be read").what) from None
 
@@ -214,7 +212,7 @@ def matches(name: str, patterns: Iterable[str]) -> bool:
 
 
 def _named(section: Mapping[str, Any], runs: Path) -> Run:
-    """The run that a section names: in a folder, of a study's row, or by its id."""
+    """The run that a section names: in a folder, or by its id."""
     step = section.get("step")
     if section.get("folder") is not None:
         folder = Path(section["folder"]).expanduser()
@@ -222,11 +220,8 @@ def _named(section: Mapping[str, Any], runs: Path) -> Run:
             fix = "name a folder of `scaling import`, or of transformers"
             raise ScalingError("there is no such folder", fix=fix)
         return read(folder, runs)
-    ledger, row = Ledger.open(runs), section.get("row")
-    if section.get("study") is not None:
-        run = row_of(ledger, section["study"], row, "start.study" if row is None else "start.row")
-    else:
-        run = ledger.find(str(section["run"]))
+    ledger = Ledger.open(runs)
+    run = ledger.find(str(section["run"]))
     result = ledger.result(run)
     if step is None and (result is None or result["outcome"] != "finished"):
         state = "has no result" if result is None else f"has {result['outcome']}"

@@ -14,40 +14,24 @@ from scaling.data.source import Vocabulary
 from scaling.data.store import root
 from scaling.errors import ScalingError
 from scaling.strict_yaml import COMMAND_LINE, quantity
-from scaling.training.schedule import check as check_schedule
 
 BUDGET = ("trainer.max_steps", "train.tokens", "train.epochs")
 # Keys by which most runs of a study differ, and which cost nothing to assemble again.
 VARIED = ("seed", *BUDGET, "log.name", "log.tags")
 
 
-def checked(config: Config) -> Config:
-    """This config, or the first mistake in it that can be detected without its data and its model."""
-    config.check()
-    check(config)
-    config.build("optimizer")
-    schedule, steps = config.build("schedule"), config["trainer.max_steps"]
-    try:
-        batch_size(config)
-        if steps is not None:
-            check_schedule(schedule, steps)
-    except ScalingError as error:
-        raise config.place(error) from None
-    return config
-
-
 def check(config: Config) -> None:
-    """Refuse what no run can have, or a logger whose package, which an extra of the same name installs, is missing."""
+    """Refuse what no run can have, before data or weights are read."""
+    config.check()
     check_varied(config)
     _check_start(config)
-    for name in config["log.loggers"]:
-        if name != "csv" and find_spec(name) is None:
-            fix = f"pip install 'scaling[{name}]', or leave {name} out"
-            raise config.error("log.loggers", f"the package {name} is not installed", fix)
+    if "tensorboard" in config["log.loggers"] and find_spec("tensorboard") is None:
+        fix = "pip install 'scaling[tensorboard]', or leave tensorboard out"
+        raise config.error("log.loggers", "the package tensorboard is not installed", fix)
 
 
 def check_varied(config: Config) -> None:
-    """The same of what most runs of a study differ by."""
+    """Refuse two lengths of a run, or none."""
     train = config.tree["train"]
     if train["epochs"] is not None:
         for key in ("trainer.max_steps", "train.tokens"):
@@ -71,13 +55,11 @@ def _check_start(config: Config) -> None:
     section = config.tree.get("start")
     if section is None:
         return
-    given = [key for key in ("run", "folder", "study", "vectors") if section.get(key) is not None]
+    given = [key for key in ("run", "folder", "vectors") if section.get(key) is not None]
     if len(given) != 1:
         what = "it names no weights" if not given else f"it names weights by {' and by '.join(given)}"
-        raise config.error("start", what, "name one of start.run, start.folder, start.study and start.vectors")
-    if section.get("row") is not None and given != ["study"]:
-        raise config.error("start.row", "only a study has rows", "name start.study")
-    if section.get("step") is not None and given in (["folder"], ["vectors"]):
+        raise config.error("start", what, "name one of start.run, start.folder and start.vectors")
+    if section.get("step") is not None and given != ["run"]:
         raise config.error("start.step", "a file has one set of weights", "leave it out, or name start.run")
 
 

@@ -55,12 +55,11 @@ def predict_run(
     from scaling.sweeps.check import resolved
     from scaling.training.experiment import assemble
     from scaling.training.point import point
-    from scaling.training.values import checked
 
     if points is None:
         raise ScalingError("is missing", key="points", fix="add --points TABLE")
     config = resolved([*([model] if model else []), *overrides], overlays)
-    experiment, ledger = assemble(checked(config)), Ledger.create(config["runs"])
+    experiment, ledger = assemble(config), Ledger.create(config["runs"])
     run = ledger.add(experiment.spec)
     refuse_begun(ledger, run)
     of_run = point(experiment)

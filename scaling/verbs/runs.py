@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from scaling import config
 from scaling.errors import ScalingError, plural
-from scaling.ledger import Ledger, listing
+from scaling.ledger import Ledger, space
 from scaling.ledger.document import differences, flat, text
 from scaling.ledger.run import CIRCUMSTANCES
 from scaling.ledger.store import printable
@@ -66,7 +66,7 @@ def runs(study: str | None = None, *, runs: str | Path = RUNS) -> Runs:
         study: the name of a study or a table
     """
     ledger = Ledger.open(runs)
-    rows = listing.rows(ledger, None if study is None else ledger.runs_of(study))
+    rows = [ledger.status(run) for run in (ledger.runs() if study is None else ledger.runs_of(study))]
     if study is not None:
         planned = {entry["run"]: printable(entry["name"]) for entry in ledger.plan(study)["runs"] if "name" in entry}
         rows = [replace(row, name=planned.get(row.run, row.name)) for row in rows]
@@ -222,8 +222,8 @@ def gc(*, free: bool = False, weights: bool = False, runs: str | Path = RUNS) ->
         weights: also the final weights of finished runs
     """
     ledger = Ledger.open(runs)
-    waste, kept = listing.waste(ledger, weights)
-    total = listing.free(waste) if free else sum(item.bytes for item in waste)
+    waste, kept = space.waste(ledger, weights)
+    total = space.free(waste) if free else sum(item.bytes for item in waste)
     items, needed = ([{**vars(item), "path": str(item.path)} for item in some] for some in (waste, kept))
     what = "freed" if free else "can be freed; --free does it" if items else "to free"
     notes = [item["path"] for item in items] + ["kept: other runs start from these weights"] * len(needed)

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     import pandas
 
     from scaling.data.module import DataModule
-    from scaling.training.experiment import Experiment
     from scaling.training.module import FamilyModule
     from scaling.verbs.model import Model
 
@@ -26,14 +25,10 @@ Overlays = Annotated[Sequence[str], Flag("overlay")]
 
 @dataclass(frozen=True, repr=False)
 class Run:
-    """A run of a ledger, in the folder `path`. `already`: it was finished before it was asked for.
-
-    `differences` is of a run that was trained again: each key that differs from the kept result, with both values.
-    """
+    """A run of a ledger, in the folder `path`. `already`: it was finished before it was asked for."""
 
     path: Path
     already: bool = False
-    differences: Mapping[str, Any] | None = None
 
     @property
     def id(self) -> str:
@@ -78,8 +73,7 @@ class Run:
 
     def to_json(self) -> dict[str, Any]:
         """The document of `scaling train --json` (docs/json.md)."""
-        again = {} if self.differences is None else {"differences": self.differences}
-        return {**(self.result or {}), "already": self.already, **again}
+        return {**(self.result or {}), "already": self.already}
 
     def __str__(self) -> str:
         result = self.result
@@ -88,12 +82,6 @@ class Run:
         text = f"run {self.id}: {result['outcome']}" + (" before" if self.already else "")
         if result["loss"] is None:
             return f"{text}: {result['reason']}"
-        if self.differences:
-            key, (stands, again) = next(iter(self.differences.items()))
-            more = f" and {len(self.differences) - 1} more keys differ" if len(self.differences) > 1 else ""
-            text += f"; trained again, and {key} is {again!r} where the kept result has {stands!r}{more}"
-        elif self.differences is not None:
-            text += "; trained again, with the same result"
         unit = "nats" if "score" in result else "nats per token"
         text += f", held-out loss {result['loss']:.4f} {unit}"
         if "excess" in result:
@@ -120,7 +108,6 @@ def train(
     model: str | None = None,
     *overrides: str,
     overlays: Overlays = (),
-    again: bool = False,
     progress: PYTHON[bool] = True,
     callbacks: PYTHON[Sequence[Any]] = (),
     logger: PYTHON[Any] = (),
@@ -145,7 +132,7 @@ def train(
         from scaling.studies.planned import prepare
 
         prepare(overrides)
-    return _trained(composed, again, progress, callbacks, logger)
+    return _trained(composed, progress, callbacks, logger)
 
 
 @verb
@@ -154,7 +141,6 @@ def finetune(
     task: str,
     *overrides: str,
     overlays: Overlays = (),
-    again: bool = False,
     runs: str | Path = RUNS,
     progress: PYTHON[bool] = True,
     callbacks: PYTHON[Sequence[Any]] = (),
@@ -178,14 +164,16 @@ def finetune(
     from scaling.training.finetune import compose
 
     composed = compose(named(run), task, overrides, runs=runs, overlays=overlays)
-    return _trained(composed, again, progress, callbacks, logger)
+    return _trained(composed, progress, callbacks, logger)
 
 
-def _trained(composed: Config, again: bool, progress: bool, callbacks: Sequence[Any], logger: Any) -> Run:
+def _trained(composed: Config, progress: bool, callbacks: Sequence[Any], logger: Any) -> Run:
     """The run that a resolved config describes, trained."""
-    assembled = _experiment(composed)  # what is wrong with it is reported before Lightning is imported
+    from scaling.training.experiment import assemble
+
+    experiment = assemble(composed)  # what is wrong with it is reported before Lightning is imported
     if progress:
-        print_remarks([assembled.config])
+        print_remarks([experiment.config])
 
     from scaling.training.progress import teller
     from scaling.training.run import Observers
@@ -194,9 +182,9 @@ def _trained(composed: Config, again: bool, progress: bool, callbacks: Sequence[
     with teller() if progress else nullcontext() as listener:
         loggers = list(logger) if isinstance(logger, Sequence) else [logger]
         observers = Observers([] if listener is None else [listener], callbacks, loggers)
-        result = train_run(composed, observers, again=again)
+        result = train_run(experiment, observers)
     path = Path(composed["runs"]) / "store" / result["run"] if "run" in result else Path()
-    return Run(path, result["already"], result.get("differences"))
+    return Run(path, result["already"])
 
 
 def named(run: RunName) -> str:
@@ -212,10 +200,10 @@ def module(model: str | None = None, *overrides: str, overlays: Overlays = (), *
         module, data = scaling.module("decoder", "size=tiny"), scaling.data_module("decoder", "size=tiny")
         lightning.Trainer(max_steps=module.steps, val_check_interval=100).fit(module, data)
     """
-    from scaling.sweeps.check import resolved
+    from scaling.sweeps.check import experiment as assembled
     from scaling.training.module import MODULES
 
-    experiment = _experiment(resolved([*([model] if model else []), *words(overrides, settings)], overlays))
+    experiment = assembled([*([model] if model else []), *words(overrides, settings)], overlays)
     return MODULES[experiment.family](experiment)
 
 
@@ -225,14 +213,7 @@ def data_module(model: str | None = None, *overrides: str, overlays: Overlays = 
     scaling.data_module("decoder", "size=tiny", data="python")
     """
     from scaling.data.module import DataModule
-    from scaling.sweeps.check import resolved
+    from scaling.sweeps.check import experiment as assembled
 
-    experiment = _experiment(resolved([*([model] if model else []), *words(overrides, settings)], overlays))
+    experiment = assembled([*([model] if model else []), *words(overrides, settings)], overlays)
     return DataModule(experiment.batches, experiment.evaluation, experiment.steps)
-
-
-def _experiment(config: Config) -> Experiment:
-    from scaling.training.experiment import assemble
-    from scaling.training.values import checked
-
-    return assemble(checked(config))

@@ -152,7 +152,7 @@ def test_a_run_on_python_is_probed_for_depths(
     words += ["size={width: 16, layers: 1, heads: 2, length: 48}", "trainer.max_steps=2", "log.wandb=disabled"]
     words += ["evaluate.points=1", f"runs={tmp_path / 'runs'}"]
     prepare(load("decoder", words).build("data"), tmp_path / "data")
-    run = train(load("decoder", words))["run"]
+    run = train(assemble(load("decoder", words)))["run"]
     capsys.readouterr()
     monkeypatch.setattr(sys, "argv", ["depths.py", run, "--tokens", "200", "--runs", str(tmp_path / "runs")])
     depths.main()

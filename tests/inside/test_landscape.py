@@ -19,6 +19,7 @@ from scaling.inside.landscape import direction, landscape
 from scaling.model.family import Family
 from scaling.model.parameters import parameters
 from scaling.model.tuned import build_model
+from scaling.training.experiment import assemble
 from scaling.training.run import train
 
 SIZE = {"width": 16, "layers": 2, "heads": 2, "vocabulary": 40, "length": 16}
@@ -63,7 +64,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
     words += ["trainer.max_steps=60", "train.batch=16", "optimizer.lr=0.02", "schedule.warmup=5", "log.wandb=disabled"]
     words += ["evaluate.points=1", "data.validation=4096", f"runs={folder}"]
     without = [*words, "model.block.residual=NoResidual"]
-    return folder, [train(config.load("decoder", each))["run"] for each in (words, without)]
+    return folder, [train(assemble(config.load("decoder", each)))["run"] for each in (words, without)]
 
 
 def test_two_runs_are_drawn_on_one_scale(

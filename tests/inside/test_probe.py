@@ -22,6 +22,7 @@ from scaling.interop import weights
 from scaling.interop.huggingface import Described
 from scaling.interop.run import Run
 from scaling.schema import build
+from scaling.training.experiment import assemble
 from scaling.training.run import train
 
 LAW = Synthetic(symbols=4, order=2)
@@ -41,7 +42,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
         "log.wandb=disabled",
     ]
     words += ["evaluate.points=1", "data.validation=4096", f"runs={folder}"]
-    return folder, train(config.load("decoder", words))["run"]
+    return folder, train(assemble(config.load("decoder", words)))["run"]
 
 
 def exact(split: str, of: object) -> list[Labelled]:

@@ -139,7 +139,7 @@ def test_fifty_steps_of_a_classifier_are_those_of_their_trainer(make, tmp_path):
     experiment = assemble(compose(str(tmp_path / "base"), "which_language", WORDS, runs=runs))
     batches = [their_batch(make.__name__, experiment.batches.batch(step)) for step in range(STEPS)]
     theirs = their_losses(their_classifier(make.__name__, tmp_path / "base", experiment), batches, tmp_path / "theirs")
-    run = train(experiment.config)["run"]
+    run = train(experiment)["run"]
     log = entries(Ledger.open(runs).folder(run) / "log.jsonl")
     ours = [entry["loss"] for entry in log if entry["kind"] == "train"]
     assert len(ours) == len(theirs) == STEPS

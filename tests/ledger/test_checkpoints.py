@@ -1,19 +1,15 @@
-"""Checkpoints under interruption, damage and full disks: there is always a whole one, and no other is ever loaded."""
+"""Checkpoints under damage and rivals: there is always a whole one, and no other is ever loaded."""
 
 from __future__ import annotations
 
-import os
 import random
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from scaling.errors import DISK, ScalingError
 from scaling.ledger import Attempt, Ledger, checkpoint
 from scaling.ledger.document import seal
-from tests.disk import fill
 from tests.ledger.conftest import save
 from tests.ledger.worker import claimed
 
@@ -39,13 +35,14 @@ def resumed(attempt: Attempt, belongs: checkpoint.Belongs = lambda _: True) -> i
 
 def test_the_last_two_and_the_pinned_are_kept(ledger, runs):
     """What an attempt found stays until it has two whole ones: a damaged one takes the place of none."""
-    with claimed(ledger, runs[0], pinned={1}) as first:
+    ledger.save_plan("study", {"runs": [{"run": runs[1], "trunk": {"run": runs[0], "step": 1}}]})
+    with claimed(ledger, runs[0]) as first:
         for step in range(1, 6):
             save(first, step)
         assert kept(first) == [1, 4, 5]
         first.end("stopped", "enough for today")
     (folder(first, 5) / "model").write_bytes(b"?")
-    with claimed(ledger, runs[0], pinned={1}) as second:
+    with claimed(ledger, runs[0]) as second:
         assert resumed(second) == 4
         save(second, 6)
         assert kept(second) == [1, 4, 6]
@@ -93,35 +90,6 @@ def test_a_step_saved_twice_is_there_once_and_whole(attempt, is_damaged):
     assert (folder(attempt, 1) / "shards" / ".metadata").read_bytes() == b"m"
 
 
-def test_a_save_interrupted_at_a_file_operation(ledger, monkeypatch):
-    """A forked process dies at the n-th file operation of two saves after a first."""
-    monkeypatch.setenv("TMPDIR", "/dev/shm")  # another file system: nothing may be written there and then moved
-    for moment in range(1, 51, 5):
-        attempt = claimed(ledger, ledger.add({"seed": 1000 + moment}))
-        save(attempt, 1, bytes([1]), 100)
-        child = os.fork()
-        if child == 0:
-            seen = 0
-
-            def count(event: str, _: object, moment: int = moment) -> None:
-                nonlocal seen
-                seen += event.startswith(("open", "os.", "shutil."))
-                if seen == moment:
-                    os._exit(9)
-
-            try:
-                sys.addaudithook(count)
-                for step in (2, 3):
-                    save(attempt, step, bytes([step]), 100)
-            finally:
-                os._exit(1)
-        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
-        found = attempt.resume()
-        attempt.close()
-        assert found is not None, f"no whole checkpoint after dying at operation {moment}"
-        assert (found.folder / "model").read_bytes() == bytes([found.step]) * 100
-
-
 def test_damage_is_found_and_told_and_the_one_before_is_used(attempt, caplog):
     """A file is truncated, or one bit of it flipped."""
     for seed in range(20):
@@ -163,25 +131,3 @@ def test_what_is_sealed_and_no_checkpoint_is_damage(attempt, change):
     save(attempt, 2)
     change(folder(attempt, 2))
     assert resumed(attempt) == 1
-
-
-@pytest.mark.parametrize("leave", [0, 8 * 4096, 40 * 4096])
-def test_a_full_disk_loses_nothing(small_disk, leave):
-    """One line and code 74; when there is room again the run goes on from where it was."""
-    ledger = Ledger.create(small_disk / "runs")
-    run = ledger.add({"seed": leave})
-
-    def run_out_of_space() -> None:
-        with claimed(ledger, run) as first:
-            save(first, 1)
-            fill(small_disk, leave)
-            save(first, 2, size=200 * 4096)
-
-    with pytest.raises(ScalingError, match="No space left") as full:
-        run_out_of_space()
-    assert full.value.code == DISK
-    (small_disk / "filler").unlink()
-    with claimed(ledger, run) as attempt:
-        assert [path.name for path in (attempt.run / "checkpoints").iterdir()] == ["000000000001"]
-        assert resumed(attempt) == 1
-        assert attempt.finish("finished", {"loss": 1.0}).first

@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scaling.errors import ScalingError
-from scaling.ledger import run_id, run_ids
-from scaling.ledger.document import SPELLED
+from scaling.ledger import run_id
 from scaling.ledger.identity import LONGEST, assignments, identity, run_name
 from tests.training.conftest import load, words
 
@@ -27,7 +26,7 @@ SPEC: dict[str, Any] = {
     "versions": {"Gated": 1},
 }
 LEAVES = st.none() | st.booleans() | st.integers(-(2**63), 2**63) | st.floats(allow_nan=False, allow_infinity=False)
-LEAVES |= st.text().filter(lambda word: word not in SPELLED)
+LEAVES |= st.text()
 VALUES = st.recursive(LEAVES, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3))
 SPECS = st.dictionaries(st.text(), VALUES, max_size=4)
 
@@ -54,8 +53,6 @@ def test_a_name_is_what_it_was() -> None:
 @given(SPECS, SPECS)
 def test_different_content_has_a_different_name(one, other):
     assert (run_id(one) == run_id(other)) == (identity(one) == identity(other))
-    specs = [one, other, {**one, "seed": 0}, {**one, "seed": 1}, {**other, **one}]
-    assert run_ids(specs) == [run_id(spec) for spec in specs]
 
 
 UNCOUNTED = ["name", "runs", "log", "evaluate.points", "evaluate.spacing", "trainer.devices", "trainer.strategy"]
@@ -86,24 +83,14 @@ def test_what_counts(path, value):
     assert run_id(changed(path, value)) != run_id(SPEC)
 
 
-def deep() -> dict[str, Any]:
-    spec: dict[str, Any] = {}
-    for _ in range(5000):
-        spec = {"a": spec}
-    return spec
-
-
 circular: dict[str, Any] = {}
 circular["itself"] = circular
 NO_SPECS: dict[str, Any] = {
-    **{str(value): {"optimizer": {"lr": value}} for value in (float("nan"), float("inf"), "NaN")},
+    "infinite": {"optimizer": {"lr": float("inf")}},
     "huge": {"seed": 10**5000},
-    "bytes": {"seed": b"1"},
     "object": {"seed": object()},
-    "number key": {1: "seed"},
-    "None key": {"model": {None: 1}},
+    "number key": {"model": {1: "seed"}},
     "list": ["a list"],
-    "deep": deep(),
     "circular": circular,
 }
 

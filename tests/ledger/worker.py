@@ -10,7 +10,6 @@ import hashlib
 import random
 import time
 from pathlib import Path
-from typing import Any
 
 from scaling.ledger import Attempt, Ledger
 
@@ -34,9 +33,9 @@ def expected(run: str, steps: int = STEPS) -> list[float]:
     return losses
 
 
-def claimed(ledger: Ledger, run: str, **options: Any) -> Attempt:
+def claimed(ledger: Ledger, run: str) -> Attempt:
     """An attempt at a run that no one else works on."""
-    attempt = ledger.claim(run, **options)
+    attempt = ledger.claim(run)
     assert attempt is not None
     return attempt
 

@@ -165,7 +165,6 @@ def documents(study, made_study, tmp_path_factory):
         run("data list", "data", "list")
         short = ["decoder", "train.tokens=4k", "train.batch=8", "size.vocabulary=null", "evaluate.windows=8"]
         one = run("train", "train", *short)["run"]
-        run("train", "train", *short, "--again")
         domains = "{a: synthetic, b: {kind: Synthetic, seed: 5}}"
         run("train", "train", *short, f"data={{kind: Mixture, domains: {domains}, shares: {{a: 1, b: 1}}}}")
         long = ["size.length=64", "train.checkpoint_every=4"]

@@ -11,6 +11,7 @@ import pytest
 
 from scaling import config
 from scaling.cli import main
+from scaling.training.experiment import assemble
 from scaling.training.run import train
 
 WORDS = ["ba", "de", "fi", "go", "ku", "la", "me", "ni", "po", "ru", "sa", "te"]
@@ -59,5 +60,5 @@ def language(tmp_path_factory: pytest.TempPathFactory) -> Ledger:
     ids = {}
     for family, changes in own.items():
         words = [*size, f"data={data[0]}", *data[1:], *budget, runs, *changes]
-        ids[family] = train(config.load(family, words))["run"]
+        ids[family] = train(assemble(config.load(family, words)))["run"]
     return Ledger(folder / "runs", ids, data)

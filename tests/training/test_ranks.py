@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import re
 import shutil
@@ -37,21 +36,29 @@ PAIRS = {"data": "{kind: SyntheticPairs, pairs: 61, validation: 24}", "objective
 PAIRS |= {"data.validation": "absent", "size.length": 32, "train.batch": 3, "trainer.max_steps": 16}
 PAIRS |= {"optimizer": "{kind: AdamW, lr: 3e-3}"}
 HALTED = {"model.stack": "{kind: Universal, norm: RMSNorm, halting: ACT}"}
-CASES: dict[str, tuple[str, dict[str, Any]]] = {
-    "added losses": ("encoder_decoder", {**SPANS, **LONG, "size.layers": 2, "model.encoder.block.channel": SWITCH}),
-    "tied tables": ("encoder_decoder", {**SPANS, "train.micro_batch": 1}),
-    "a repeated block": ("decoder", {"size.layers": 3, "model.stack.distinct": 1, "model.tie": "[decoder, head]"}),
-    "shared stacks": ("encoder_decoder", {**SPANS, "model.share": "stacks"}),
-    "bfloat16": ("decoder", {"trainer.precision": "bf16-true", "evaluate.points": 6}),
-    "rounded evaluations": ("decoder", {"evaluate.precision": "bf16-true", "evaluate.points": 6}),
-    "Muon": ("decoder", {"optimizer.kind": "Muon", "size.layers": 2}),
-    "no rows": ("encoder_decoder", {**PAIRS, **ROUTED}),
-    "no rows, halted": ("decoder", {**PAIRS, **HALTED}),
-    "a frozen part": ("decoder", {"start.run": "BASE", "train.parts": "{last: 1}"}),
-    "LoRA": ("decoder", {"start.run": "BASE", "tuning": "{kind: LoRA, rank: 2, targets: [all]}"}),
-    "a prefix": ("decoder", {"start.run": "BASE", "tuning": "{kind: Prefix, length: 2}"}),
+CASES: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "added losses": (
+        "fsdp",
+        "encoder_decoder",
+        {**SPANS, **LONG, "size.layers": 2, "model.encoder.block.channel": SWITCH},
+    ),
+    "tied tables": ("ddp", "encoder_decoder", {**SPANS, "train.micro_batch": 1}),
+    "a repeated block": (
+        "fsdp",
+        "decoder",
+        {"size.layers": 3, "model.stack.distinct": 1, "model.tie": "[decoder, head]"},
+    ),
+    "shared stacks": ("fsdp", "encoder_decoder", {**SPANS, "model.share": "stacks"}),
+    "bfloat16": ("ddp", "decoder", {"trainer.precision": "bf16-true", "evaluate.points": 6}),
+    "rounded evaluations": ("fsdp", "decoder", {"evaluate.precision": "bf16-true", "evaluate.points": 6}),
+    "Muon": ("fsdp", "decoder", {"optimizer.kind": "Muon", "size.layers": 2}),
+    "no rows": ("ddp", "encoder_decoder", {**PAIRS, **ROUTED}),
+    "no rows, halted": ("fsdp", "decoder", {**PAIRS, **HALTED}),
+    "a frozen part": ("fsdp", "decoder", {"start.run": "BASE", "train.parts": "{last: 1}"}),
+    "LoRA": ("ddp", "decoder", {"start.run": "BASE", "tuning": "{kind: LoRA, rank: 2, targets: [all]}"}),
+    "a prefix": ("fsdp", "decoder", {"start.run": "BASE", "tuning": "{kind: Prefix, length: 2}"}),
 }
-FAST = [("no rows", "ddp"), ("added losses", "fsdp")]
+FAST = ("no rows", "added losses")
 
 
 def last(runs: Path, run: str) -> dict[str, torch.Tensor]:
@@ -62,12 +69,9 @@ def last(runs: Path, run: str) -> dict[str, torch.Tensor]:
     }
 
 
-@pytest.mark.parametrize(
-    ("case", "strategy"),
-    [pytest.param(*one, marks=() if one in FAST else slow) for one in itertools.product(CASES, ("ddp", "fsdp"))],
-)
-def test_two_ranks_learn_as_one(case, strategy, base, tmp_path):
-    name, changes = CASES[case]
+@pytest.mark.parametrize("case", [pytest.param(one, marks=() if one in FAST else slow) for one in CASES])
+def test_two_ranks_learn_as_one(case, base, tmp_path):
+    strategy, name, changes = CASES[case]
     changes = {**STILL, **{key: str(value).replace("BASE", base[1]) for key, value in changes.items()}}
     for folder in ("one", "two"):
         shutil.copytree(base[0], tmp_path / folder)
@@ -104,13 +108,12 @@ raise ValueError("the first trouble")
 # The ranks that go wrong, at which call of a model, how, and what the command reports.
 FAULTS: list[Any] = [("1", 10, RAISE, "rank 1 of 2.*ValueError: the first trouble")]
 MORE = [
-    *((rank, call, RAISE, "ValueError: the first trouble") for rank, call in (("0", 1), ("1", 1), ("01", 4))),
-    *((rank, call, KILL, "rank [01] (of 2 )?ended with code -9") for rank in "01" for call in (1, 10)),
+    ("01", 1, RAISE, "ValueError: the first trouble"),
+    *((rank, call, KILL, "rank [01] (of 2 )?ended with code -9") for rank, call in (("0", 1), ("1", 10))),
     ("01", 4, TORN, "rank 1 of 2.*ValueError: the first trouble"),
     ("0", 4, MEMORY, r"out of memory; accumulate: train\.micro_batch=1"),
     # torch's timeout, 20 seconds here
-    *(("1", 4, how, "rank 0 of 2 .rank 1 ended with code -9.:.*[Tt]im") for how in ("time.sleep(1000)", "while 1: 1")),
-    ("1", 4, "os.kill(os.getpid(), signal.SIGSTOP)", "rank 0 of 2 .rank 1 ended with code -9.:.*[Tt]im"),
+    ("1", 4, "while 1: 1", "rank 0 of 2 .rank 1 ended with code -9.:.*[Tt]im"),
     ("0", 4, "os.kill(os.getpid(), signal.SIGSTOP)", "rank 1 of 2 .rank 0 ended with code -9.:.*[Tt]im"),
     ("1", 4, "os._exit(0)", "rank 0 of 2"),
 ]
@@ -153,7 +156,7 @@ def test_a_rank_that_goes_wrong_ends_all_and_is_reported(rank, call, fault, mess
 
 
 @slow
-@pytest.mark.parametrize("then", ["fsdp", "ddp", "one"])
+@pytest.mark.parametrize("then", ["fsdp", "one"])
 def test_others_take_up_a_sharded_checkpoint(then, tmp_path, sabotaged):
     changes = {"train.checkpoint_every": 3, "evaluate.points": 1, **STILL}
     shards = {"trainer.devices": 2, "trainer.strategy": "fsdp"}

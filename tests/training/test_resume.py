@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 import shutil
 import signal
@@ -13,7 +12,6 @@ from typing import Any
 import pytest
 
 from scaling import schema
-from scaling.cli import main
 from scaling.errors import DISK
 from scaling.ledger import Ledger, run_id
 from scaling.training.run import train_run
@@ -34,8 +32,8 @@ def resumed_from(runs: Path) -> list[int | None]:
 
 MOMENTS = [
     *(("setup", 0), ("on_validation_start", 1), ("on_save_checkpoint", 8), ("on_validation_end", 12)),
-    *(pytest.param("on_train_batch_end", step, marks=slow) for step in range(1, 13)),
-    *(pytest.param("on_save_checkpoint", step, marks=slow) for step in (4, 12)),
+    *(pytest.param("on_train_batch_end", step, marks=slow) for step in (1, 3, 4, 12)),
+    pytest.param("on_save_checkpoint", 4, marks=slow),
 ]
 
 
@@ -48,9 +46,9 @@ def test_a_kill_at_a_step(hook, step, tmp_path, fork, unbroken):
 
 
 FILES = [
-    *((".writing-000000000008", number) for number in (1, 7)),
-    *((".writing-result.json", number) for number in (1, 2, 3)),  # in the writing, before and after it is published
-    *(pytest.param(".writing-000000000008", n, marks=slow) for n in range(2, 15) if n != 7),
+    (".writing-000000000008", 7),
+    *((".writing-result.json", number) for number in (1, 3)),  # in the writing, and after it is published
+    *(pytest.param(".writing-000000000008", n, marks=slow) for n in (1, 4, 9, 11, 13)),
 ]
 
 
@@ -62,7 +60,7 @@ def test_a_kill_at_a_file_operation_of_a_save_or_of_the_publication(file, number
     same(left(tmp_path / "runs"), unbroken)
 
 
-@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=slow) for seed in range(1, 60))])
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=slow) for seed in range(1, 12))])
 def test_a_kill_at_a_random_moment(seed, tmp_path, fork, unbroken):
     line = words(tmp_path / "runs")
     child = fork(line)
@@ -76,14 +74,14 @@ def test_a_kill_at_a_random_moment(seed, tmp_path, fork, unbroken):
     same(left(tmp_path / "runs"), unbroken)
 
 
-def test_five_kills_in_one_run(tmp_path, fork, unbroken):
+def test_three_kills_in_one_run(tmp_path, fork, unbroken):
     """No attempt does more again than one interval between checkpoints, and the history has each step once."""
     line = words(tmp_path / "runs")
-    for step in (2, 5, 7, 9, 11):
+    for step in (2, 5, 9):
         assert fork(line, None, (at("on_train_batch_end", step, die),)).wait() == -signal.SIGKILL
     assert fork(line).wait() == 0
     same(left(tmp_path / "runs"), unbroken)
-    assert resumed_from(tmp_path / "runs") == [None, None, 4, 4, 8, 8]
+    assert resumed_from(tmp_path / "runs") == [None, None, 4, 8]
     ledger = Ledger.open(tmp_path / "runs")
     steps = [entry["step"] for entry in ledger.history(ledger.runs()[0]) if entry["kind"] == "train"]
     assert steps == list(range(1, 13))
@@ -156,7 +154,7 @@ SIGNALS = [
     *(("on_train_batch_start", 5, number, "stopped") for number in CODES),
     *(("setup", 0, signal.SIGTERM, "stopped"), ("on_validation_start", 1, signal.SIGTERM, "stopped")),
     *(("on_validation_start", 12, signal.SIGTERM, "stopped"), ("on_save_checkpoint", 12, signal.SIGTERM, "finished")),
-    *(pytest.param("on_train_batch_start", n, number, "stopped", marks=slow) for n in (0, 3, 11) for number in CODES),
+    *(pytest.param("on_train_batch_start", n, signal.SIGTERM, "stopped", marks=slow) for n in (0, 3, 11)),
 ]
 
 
@@ -188,7 +186,7 @@ DISKS = [
     (".writing-000000000008", 8192),
     (".writing-result.json", 0),
 ]
-MORE = [(f".writing-00000000000{step}", leave) for step in (4, 8) for leave in (0, 500, 4096, 16384, 30_000)]
+MORE = [(".writing-000000000008", leave) for leave in (0, 500, 16384)]
 
 
 @pytest.mark.parametrize(("file", "leave"), [*DISKS, *(pytest.param(*one, marks=slow) for one in MORE)])
@@ -204,29 +202,10 @@ def test_a_full_disk_is_one_line_and_loses_nothing(file, leave, small_disk, fork
     same(left(small_disk / "runs"), unbroken)
 
 
-@pytest.mark.parametrize("seed", [0, 1, *(pytest.param(seed, marks=slow) for seed in range(2, 20))])
-def test_a_damaged_checkpoint_is_passed_over(seed, tmp_path, fork, unbroken):
-    """One file is cut off, or a bit of it flipped."""
-    line, draw = words(tmp_path / "runs"), random.Random(seed)
-    assert fork(line, None, (at("on_train_batch_end", 9, die),)).wait() == -signal.SIGKILL
-    (folder,) = tmp_path.glob("runs/store/*/checkpoints/000000000008")
-    path = draw.choice(sorted(path for path in folder.iterdir() if path.is_file()))
-    content = bytearray(path.read_bytes())
-    place = draw.randrange(len(content))
-    if seed % 2:
-        content = content[:place]
-    else:
-        content[place] ^= 1 << draw.randrange(8)
-    path.write_bytes(content)
-    assert fork(line).wait() == 0
-    assert resumed_from(tmp_path / "runs") == [None, 4]
-    same(left(tmp_path / "runs"), unbroken)
-
-
 # Other workers, and the same run again
 
 
-@pytest.mark.parametrize("step", [6, *(pytest.param(n, marks=slow) for n in (0, 1, 4, 8, 11))])
+@pytest.mark.parametrize("step", [6, pytest.param(0, marks=slow)])
 def test_a_worker_that_was_suspended_and_lost_its_run_wakes(step, tmp_path, fork, unbroken):
     """Another worker was let in and is done: the first valid result stands."""
     line = words(tmp_path / "runs")
@@ -248,24 +227,3 @@ def test_a_worker_that_was_suspended_and_lost_its_run_wakes(step, tmp_path, fork
     assert ends(tmp_path / "runs") == ["stopped", "finished"]
     assert not (ledger.folder(run) / "lock").exists()
     same(left(tmp_path / "runs"), unbroken)
-
-
-@pytest.mark.parametrize("freed", [True, False])
-def test_a_finished_run_is_trained_again_to_the_same_bit(freed, base, tmp_path, capsys, unbroken):
-    """Freed weights are there again; weights that are there stay, and so does the first result."""
-    runs, run = tmp_path / "runs", base[1]
-    shutil.copytree(base[0], runs)
-    folder = Ledger.open(runs).folder(run)
-    before = {path.name: path.stat().st_ino for path in folder.glob("checkpoints/*")}
-    if freed:
-        assert main(["gc", "--free", "--weights", f"runs={runs}"]) == 0
-        assert main(["export", run, "--to", str(tmp_path / "out"), "--runs", str(runs)]) == 2
-        assert "--again" in capsys.readouterr().err
-    assert main(["train", *words(runs)]) == 0
-    assert "finished before" in capsys.readouterr().out
-    assert main(["train", *words(runs), "--again", "--json"]) == 0
-    result = json.loads(capsys.readouterr().out)
-    assert (result["already"], result["differences"], result["attempt"]) == (False, {}, 1)
-    assert freed or before == {path.name: path.stat().st_ino for path in folder.glob("checkpoints/*")}
-    assert not (folder / "again").exists()
-    same(left(runs), unbroken)

@@ -8,7 +8,6 @@ import sys
 from types import SimpleNamespace
 from typing import Any
 
-import lightning
 import numpy as np
 import pytest
 import torch
@@ -20,27 +19,19 @@ from scaling.batch import IGNORE
 from scaling.cli import main
 from scaling.errors import ScalingError
 from scaling.ledger import Ledger, run_id
-from scaling.schema import kinds
 from scaling.training.evaluation import FORWARD, FREE, evaluation_steps
-from tests.training.conftest import STILL, experiment, left, load, losses, tensors, train, words
+from tests.training.conftest import STILL, at, experiment, left, load, losses, tensors, train, words
 
-FAMILIES: dict[str, dict[str, Any]] = {
-    "decoder": {},
-    "encoder": {},
-    "encoder_decoder": {"size.length": 24},
-    "decoder Prefix": {"objective": "Prefix"},
-    "encoder_decoder pairs": {"data": "synthetic_pairs", "data.symbols": "absent", "objective": "Sequence"},
-}
-FAMILIES["encoder_decoder pairs"] |= {"size.length": 32, "data.validation": 64, "data.pairs": 500}
+PAIRS: dict[str, Any] = {"data": "synthetic_pairs", "data.symbols": "absent", "objective": "Sequence"}
+PAIRS |= {"size.length": 32, "data.validation": 64, "data.pairs": 500}
 
 # Experts drop the same positions however a batch is split; rows of pairs hold different numbers of targets, over all of
 # which the loss is the mean.
 SPLIT = [
-    ("decoder", 1, {}),
     ("decoder", 2, {}),
     ("decoder", 1, {"model.block.channel": "{kind: Switch, activation: ReLU, experts: 4, capacity: 0.7}"}),
     ("encoder", 1, {"size.length": 32}),
-    ("encoder_decoder", 1, FAMILIES["encoder_decoder pairs"]),
+    ("encoder_decoder", 1, PAIRS),
 ]
 
 
@@ -51,31 +42,14 @@ def test_accumulation_is_the_whole_batch(name, rows, changes, tmp_path, run):
     assert losses(tmp_path / "parts") == pytest.approx(losses(tmp_path / "whole"), rel=2e-5)
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-def test_every_family_learns(family, tmp_path, run):
-    run(family.split()[0], trainer__max_steps=30, train__batch=8, **FAMILIES[family])
-    found = losses(tmp_path / "runs")
-    assert sum(found[-5:]) < sum(found[:5])
-
-
-class Seeds(lightning.Callback):
-    """The seed of the global generator at each step."""
-
-    def on_train_batch_end(self, trainer, pl_module, *_):
-        self.seen = [*getattr(self, "seen", []), torch.initial_seed()]
-
-
 def test_dropout_repeats_by_step_and_differs_between_steps(tmp_path, run, unbroken):
     plain = [loss for (_, kind), loss in unbroken.losses.items() if kind == "train"]
-    seeds = Seeds()
-    train(words(tmp_path / "again", train__threads=1), seeds)
+    seeds: list[int] = []
+    steps = [at("on_train_batch_end", step, lambda: seeds.append(torch.initial_seed())) for step in range(1, 13)]
+    train(words(tmp_path / "again", train__threads=1), *steps)
     run(runs=tmp_path / "none", **STILL)
     assert losses(tmp_path / "again") == plain != losses(tmp_path / "none")
-    assert len(set(seeds.seen)) == len(seeds.seen) == 12
-
-
-def test_the_batch_may_grow(run):
-    assert run(**{"train.batch": "{0: 2, 6: 4}"})["tokens"] == (6 * 2 + 6 * 4) * 16
+    assert len(set(seeds)) == len(seeds) == 12
 
 
 @pytest.mark.slow
@@ -122,8 +96,11 @@ def test_smoothing_changes_training_and_not_how_it_is_judged(tmp_path, run):
 # Precisions
 
 
-@pytest.mark.parametrize("training", ["32-true", "bf16-mixed", "bf16-true"])
-@pytest.mark.parametrize("evaluation", ["32-true", "bf16-mixed", "bf16-true"])
+PRECISIONS = [("32-true", "bf16-mixed"), ("32-true", "bf16-true"), ("bf16-mixed", "32-true")]
+PRECISIONS += [("bf16-true", "32-true"), ("bf16-true", "bf16-true")]
+
+
+@pytest.mark.parametrize(("training", "evaluation"), PRECISIONS)
 def test_a_precision_of_training_and_one_of_evaluation(training, evaluation, tmp_path, run):
     """A low one is near float32; a checkpoint's float32 weights give the result's loss in the precision asked."""
     line = {"trainer__precision": training, "evaluate__precision": evaluation, **STILL}
@@ -140,8 +117,7 @@ def test_a_precision_of_training_and_one_of_evaluation(training, evaluation, tmp
         alone = measure(one, model, [batches.batch(step) for step in range(count)])
     assert result["loss"] == pytest.approx(alone["loss"], rel=1e-9)
     plain = run(runs=tmp_path / "plain", **STILL)
-    assert result["loss"] == pytest.approx(plain["loss"], rel=5e-3)
-    assert (result["loss"] == plain["loss"]) == (training == evaluation == "32-true")
+    assert plain["loss"] != result["loss"] == pytest.approx(plain["loss"], rel=5e-3)
     default = "bf16-true" if training == "bf16-true" else "32-true"  # of the time before the key
     assert ("precision" in one.spec["evaluate"]) == (evaluation != default)
 
@@ -222,26 +198,17 @@ def test_the_loss_of_text_leaves_out_sentinels(noise):
     assert found["loss_text"] == pytest.approx(each[text].mean().item(), rel=1e-6)
 
 
-SEPARATE = {"decoder": ("Causal", "Prefix"), "encoder": ("Masked", "Spans")}
-
-
-@pytest.mark.parametrize("name", ["decoder", "encoder", "encoder_decoder"])
-def test_documents_are_kept_apart_where_the_objective_can(name):
+@pytest.mark.parametrize(("name", "objective"), [("decoder", "Causal"), ("encoder", "Masked")])
+def test_documents_are_kept_apart(name, objective):
     """`train.documents=mask` reaches the batches of training and of evaluation, and is part of what a run is."""
-    for objective, kind in kinds("objective").items():
-        if name not in kind.families or getattr(kind, "takes", None) != "windows" or getattr(kind, "previous", False):
-            continue  # the last: of a model that looks both ways, in tests/model/test_bilm.py
-        changes = {"objective": objective, "size.length": 64, "data.validation": 4096}
-        joined, masked = experiment("/", name, **changes), {**changes, "train.documents": "mask"}
-        if objective not in SEPARATE.get(name, ()):
-            with pytest.raises(ScalingError, match=f"{objective} does not keep documents apart"):
-                experiment("/", name, **masked)
-            continue
-        apart = experiment("/", name, **masked)
-        assert joined.batches.batch(0).documents is None
-        assert apart.batches.batch(0).documents is not None
-        assert apart.validation.batch(0).documents is not None
-        assert run_id(apart.spec) != run_id(joined.spec)
+    changes = {"objective": objective, "size.length": 64, "data.validation": 4096}
+    joined, apart = experiment("/", name, **changes), experiment("/", name, **changes, train__documents="mask")
+    assert joined.batches.batch(0).documents is None
+    assert apart.batches.batch(0).documents is not None
+    assert apart.validation.batch(0).documents is not None
+    assert run_id(apart.spec) != run_id(joined.spec)
+    with pytest.raises(ScalingError, match="SpanCorruption does not keep documents apart"):
+        experiment("/", "encoder_decoder", **{**changes, "objective": "SpanCorruption"}, train__documents="mask")
 
 
 def test_a_result_holds_what_a_law_needs(unbroken, base):
@@ -250,18 +217,16 @@ def test_a_result_holds_what_a_law_needs(unbroken, base):
     assert result["N"]["non_embedding"] > 0
     assert result["C"]["exact"] > 0
     assert result["tokens"] == 12 * 4 * 16
-    where = result["circumstances"]
-    assert where["versions"]["torch"] == torch.__version__
-    assert where["versions"]["lightning"] == lightning.__version__
-    assert where["processor"]
-    assert where["tokens_per_second"] > 0
+    assert result["circumstances"]["versions"]["torch"] == torch.__version__
+    assert result["circumstances"]["tokens_per_second"] > 0
 
 
 # What an evaluation costs
 
 
-@pytest.mark.parametrize("steps", [1, 20, 500, 2000])
-@pytest.mark.parametrize(("batch", "spacing"), [(1, "log"), (64, "log"), (64, "even")])
+@pytest.mark.parametrize(
+    ("steps", "batch", "spacing"), [(1, 1, "log"), (20, 64, "log"), (2000, 1, "log"), (500, 64, "even")]
+)
 def test_evaluations_cost_at_most_a_tenth_of_a_run(steps, batch, spacing):
     """Or no more than reading 16,384 tokens, where a tenth of the run is less."""
     changes = {"trainer.max_steps": steps, "train.batch": batch, "evaluate.spacing": spacing, "evaluate.points": 12}
@@ -293,7 +258,7 @@ def text(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return {**data, "trainer.max_steps": "absent", "schedule.warmup": 0}
 
 
-@pytest.mark.parametrize("epochs", [0.5, 1, 3, 2.5])
+@pytest.mark.parametrize("epochs", [0.5, 1, 2.5])
 def test_epochs_are_the_fewest_updates_that_see_all_rows_so_often(epochs, text):
     one = experiment(text["runs"], **text, **{"train.epochs": epochs})
     assert one.batches.passes(one.steps) >= epochs > one.batches.passes(one.steps - 1)

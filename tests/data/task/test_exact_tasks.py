@@ -12,6 +12,7 @@ from scaling.config import load
 from scaling.data.synthetic import Copy, ListOps, Recall
 from scaling.data.synthetic.list_ops import WORDS
 from scaling.errors import ScalingError
+from scaling.training.experiment import assemble
 from scaling.training.run import train
 
 SMALL: dict[str, Any] = {"examples": 1500, "held_out": 100, "shortest": 20, "longest": 120, "depth": 5, "arguments": 6}
@@ -116,7 +117,7 @@ RUNS = {
 def test_a_model_is_trained_and_scored_on_it(name, tmp_path):
     words = ["size=tiny", "size.vocabulary=null", "size.length=80", f"data={name}", *RUNS[name]]
     words += ["data.examples=64", "data.held_out=16", "trainer.max_steps=2", "train.batch=8", "log.wandb=disabled"]
-    result = train(load("encoder", [*words, f"runs={tmp_path / 'runs'}"]))
+    result = train(assemble(load("encoder", [*words, f"runs={tmp_path / 'runs'}"])))
     assert 0 <= result["accuracy"] <= 1
 
 

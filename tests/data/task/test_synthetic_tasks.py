@@ -97,7 +97,7 @@ def test_a_small_model_comes_near_the_best_score(name, family, tmp_path, request
     words += ["evaluate.windows=null"]
     config = load(family, [*words, f"runs={tmp_path / 'runs'}", "optimizer.lr=1e-2"])
     best = config.build("data").best
-    result = train(config)
+    result = train(assemble(config))
     assert result["accuracy"] > fraction * best
     assert result["accuracy"] < best + 0.05
 
