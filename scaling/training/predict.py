@@ -41,7 +41,7 @@ class Outputs:
         """`models` write together, in the place of the model that is added."""
         self.batches, self.count, self.rank, self.ranks = batches, count, rank, ranks
         self.models = models
-        self.written: bool = batches.objective.writes  # type: ignore[attr-defined]
+        self.written: bool = batches.objective.writes(batches.source.task)  # type: ignore[attr-defined]
         self._own: list[Tensor] = []
 
     def add(self, model: Family, batch: Batch, predictions: Tensor) -> None:
@@ -58,8 +58,9 @@ class Outputs:
         prompts = _prompts(model, batch, specials)
         task: Any = self.batches.source.task  # type: ignore[attr-defined]
         strategy, models = task.decode or Greedy(), self.models or model
-        rows = generate(models, prompts, strategy, steps=objective.width, stop={specials["eos"]})
-        written = batch.tokens.new_full((batch.rows, objective.width), NONE)
+        steps = objective.width(task)
+        rows = generate(models, prompts, strategy, steps=steps, stop={specials["eos"]})
+        written = batch.tokens.new_full((batch.rows, steps), NONE)
         for row, (best, *_) in zip(written, rows):
             row[: len(best.tokens)] = row.new_tensor(list(best.tokens))
         return written
@@ -117,6 +118,19 @@ def predicted(outputs: Outputs, source: Any) -> dict[int, Any]:
                 text = np.array([token for token in row if token != NONE and token not in special], np.int64)
                 answers[example] = objective.parsed(source.decode(text), source, example)
     return answers
+
+
+def probabilities(outputs: Outputs, source: Any) -> dict[int, list[float]]:
+    """The probability of each label, in their order, of each example whose class or classes a head predicts."""
+    if outputs.written or source.task.answer not in ("class", "classes"):
+        return {}
+    chances: dict[int, list[float]] = {}
+    for logits, batch in outputs.all():
+        assert batch.examples is not None
+        each = logits.softmax(-1) if source.task.answer == "class" else logits.sigmoid()
+        chances |= dict(zip(batch.examples.tolist(), each.tolist()))
+    chances.pop(-1, None)  # a spare row
+    return chances
 
 
 def scores(source: Any, predictions: Mapping[int, Any], *, written: bool) -> dict[str, Any]:
@@ -196,16 +210,14 @@ class Predictor:
                 key="data.tokenizer",
                 fix="take the tokenizer that the run was trained with",
             )
-        objective.check(train.task)
-        if objective.writes:
-            objective.features(train)  # it writes as much as it learned to, whatever the examples are that it is asked
+        objective.writes(train.task)  # refuses a task that the family cannot be trained on
         for other, one in zip(others, more, strict=True):
             _check_together(run, one, finetuned, other, runs)
         return cls(run, task, objective, device, tuple(more))
 
     @torch.no_grad()
-    def predictions(self, source: Any) -> tuple[dict[int, Any], bool]:
-        """The prediction of each example of a source by its number, and whether the model wrote them."""
+    def outputs(self, source: Any) -> Outputs:
+        """What the models put out for the examples of a source."""
         rows = max(1, EVALUATION_TOKENS // self.objective.reads)
         batches, count = evaluation(source, self.objective, rows)
         models = [run.model(self.device) for run in (self.run, *self.others)]
@@ -216,6 +228,11 @@ class Predictor:
         for step in range(count):
             batch = batches.batch(step).to(self.device)
             outputs.add(model, batch, torch.empty(0) if outputs.written else model.logits(batch))
+        return outputs
+
+    def predictions(self, source: Any) -> tuple[dict[int, Any], bool]:
+        """The prediction of each example of a source by its number, and whether the model wrote them."""
+        outputs = self.outputs(source)
         return predicted(outputs, source), outputs.written
 
 

@@ -10,10 +10,7 @@ COMMANDS = {
     "table": ("table", "decide"),
     "sweep": ("sweep", "pull"),
     "fit": ("fit", "fit-curves"),
-    "evaluate": (
-        *("evaluate", "evaluate-options", "evaluate-corpus", "evaluate-cloze", "evaluate-harness"),
-        *("predict", "tasks"),
-    ),
+    "evaluate": ("evaluate", "evaluate-options", "evaluate-corpus", "evaluate-harness", "predict", "tasks"),
     "inspect": ("inspect",),
     "explain": ("explain",),
     "data": ("data list", "data prepare", "data show"),

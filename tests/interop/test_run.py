@@ -97,25 +97,39 @@ def test_what_is_exported_and_imported_again_writes_the_same(
     assert all(len(answer["written"]) == 2 for answer in first)
 
 
-def test_transformers_frames_texts_as_the_run_does(tmp_path: Path, tokenizer: Path) -> None:
+def test_an_exported_tokenizer_frames_texts_as_the_run_does(tmp_path: Path, tokenizer: Path) -> None:
     transformers = pytest.importorskip("transformers")
     from tokenizers.processors import TemplateProcessing
 
     from scaling.interop import huggingface
 
-    own = list(Codec.load(tokenizer).encode(["Why?"])[0])
-    for model, start, expected in (("gpt2", 2, own), ("t5", 1, [*own, 2])):
-        was, ids = described(model), {"eos": 2, "bos": 1, "start": start}
-        huggingface.write_tokenizer(tmp_path / model, tokenizer, Described(was.sections, was.tensors, ids))
-        words = transformers.AutoTokenizer.from_pretrained(tmp_path / model)
-        assert words("Why?").input_ids == expected
-        assert (words.bos_token_id, words.eos_token_id) == (start, 2)
+    own, other = (list(ids) for ids in Codec.load(tokenizer).encode(["Why?", "So"]))
+    head = {"cls": 259, "sep": 260, "mask": 261}
+    task = {"start": 259, "delim": 260, "extract": 261}
+    cases: dict[str, tuple[str, dict[str, int], list[int], list[int]]] = {
+        "writes": ("gpt2", {"start": 2}, own, [*own, *other]),
+        "translates": ("t5", {"start": 1}, [*own, 2], [*own, 2, *other, 2]),
+        "masks": ("bert", head, [259, *own, 260], [259, *own, 260, *other, 260]),
+        "classifies": ("gpt2", task, [259, *own, 261], [259, *own, 260, *other, 261]),
+    }
+    for name, (model, ids, one, both) in cases.items():
+        was = Described({"model": load(model)["model"], "size": SIZE}, {}, {"pad": 0, "bos": 1, "eos": 2, **ids})
+        (tmp_path / name).mkdir()
+        huggingface.write_tokenizer(tmp_path / name, tokenizer, was)
+        words = transformers.AutoTokenizer.from_pretrained(tmp_path / name)
+        assert (words("Why?").input_ids, words("Why?", "So").input_ids) == (one, both), name
+        assert words.bos_token_id == (1 if name == "masks" else ids["start"])
+        assert (words.pad_token_id, words.eos_token_id) == (0, 2)
+        assert ("token_type_ids" in words("Why?")) == (name == "masks")
+    assert words("Why?", "So").keys() == {"input_ids", "attention_mask"}
+    masks = transformers.AutoTokenizer.from_pretrained(tmp_path / "masks")
+    assert masks("Why? [MASK]").input_ids == [259, *own, 261, 260]  # the mask takes the space before it
+    assert (masks.cls_token_id, masks.sep_token_id, masks.mask_token_id) == (259, 260, 261)
     # One that adds something itself is left as it is.
     framed = Codec.load(tokenizer).tokenizer
     framed.post_processor = TemplateProcessing("<bos> $A", "<bos> $A $B", [("<bos>", 1)])
     Codec(framed).save(tmp_path / "framed.json")
-    was = described("t5")
-    huggingface.write_tokenizer(tmp_path / "framed", tmp_path / "framed.json", was)
+    huggingface.write_tokenizer(tmp_path / "framed", tmp_path / "framed.json", described("t5"))
     words = transformers.AutoTokenizer.from_pretrained(tmp_path / "framed")
     assert words("Why?").input_ids == [1, *own]
 

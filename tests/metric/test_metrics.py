@@ -240,18 +240,6 @@ def test_words_beyond_the_predicted_tags_are_outside():
     assert found["accuracy"] == pytest.approx(2 / 3)
 
 
-def test_counts_by_class():
-    assert schema.build("metric", "Accuracy").counts([1, 0, 1], [1, 1, 0]) == {
-        "0": {"references": 1, "predictions": 1, "correct": 0},
-        "1": {"references": 2, "predictions": 2, "correct": 1},
-    }
-    entities = schema.build("metric", "EntityF1").counts([["B-PER", "B-LOC"]], [["B-PER", "O"]])
-    assert entities == {
-        "LOC": {"references": 0, "predictions": 1, "correct": 0},
-        "PER": {"references": 1, "predictions": 1, "correct": 1},
-    }
-
-
 def test_bleu_is_that_of_the_example_in_sacrebleus_manual():
     predictions = ["The dog bit the man.", "It wasn't surprising.", "The man had just bitten him."]
     references = [
