@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -189,6 +191,26 @@ def test_what_cannot_be_done_is_one_line(
     error = capsys.readouterr().err
     assert message in error
     assert error.count("\n") == 1
+
+
+def test_an_import_goes_on_after_a_full_disk(
+    tmp_path: Path, tokenizer: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from scaling.interop import huggingface
+
+    monkeypatch.chdir(tmp_path)
+    huggingface.write("theirs", described())
+
+    def full(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "model.safetensors")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(weights, "save", full)
+        assert main(["import", "theirs", "--to", "ours"]) == 74
+    assert capsys.readouterr().err.count("\n") == 1
+    assert {path.name for path in tmp_path.iterdir()} == {"theirs", "tokenizer.json"}
+    assert main(["import", "theirs", "--to", "ours"]) == 0
+    assert runs.read("ours").described.tensors.keys() == described().tensors.keys()
 
 
 def test_altered_weights_are_named(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
