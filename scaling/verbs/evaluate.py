@@ -58,7 +58,6 @@ def evaluate(
     *overrides: str,
     split: Split = "validation",
     average: PositiveInt | None = None,
-    ensemble: Sequence[RunName] = (),
     paired: Annotated[RunName | None, Flag("paired-bootstrap")] = None,
     runs: str | Path = RUNS,
     device: str | None = None,
@@ -71,7 +70,6 @@ def evaluate(
         scaling evaluate 8c21 mnli_mismatched            another task with the same labels
         scaling evaluate 8c21 --paired-bootstrap 5d07    is it better than another run on the same examples?
         scaling evaluate 8c21 --average 5                the mean of the weights of the last five checkpoints
-        scaling evaluate 8c21 --ensemble 5d07 --ensemble e91a   three runs that write together
 
         scaling.evaluate("8c21", split="test").intervals
 
@@ -81,14 +79,12 @@ def evaluate(
     Args:
         task: a task with the labels of the run's own
         average: score the mean weights of the last N checkpoints
-        ensemble: a run that writes its answers together with this one; repeats
         paired: a run to compare with on the same examples, by the paired bootstrap
     """
     from scaling.data.store import root
     from scaling.training.finetune import finetuned
 
-    (own, data), *more = (finetuned(named(one), task, overrides, runs=runs) for one in (run, *ensemble))
-    others = [each for each, _ in more]
+    own, data = finetuned(named(run), task, overrides, runs=runs)
     other = None if paired is None else finetuned(named(paired), task, overrides, runs=runs)[0]
     source = build("data", data).open(split, root(runs))  # before torch is imported
     labelled = [index for index, example in enumerate(source.examples) if example.answer is not None]
@@ -98,19 +94,18 @@ def evaluate(
 
     from scaling.training.predict import Predictor, compared, scores
 
-    predictor = Predictor.of(own, runs, torch_device(device), average, others)
+    predictor = Predictor.of(own, runs, torch_device(device), average)
     predictions, written = predictor.predictions(source)
     comparison = None
     if other is not None:
         theirs, _ = Predictor.of(other, runs, torch_device(device), average).predictions(source)
         comparison = {"against": other.folder.name, **compared(source, predictions, theirs)}
     signature = source.task.metric.signature([source.examples[index].answer for index in labelled])
-    names = [own.folder.name, *(each.folder.name for each in others)]
-    document = {"run": names[0], "split": split, "examples": len(labelled), "invalid": None}
+    document = {"run": own.folder.name, "split": split, "examples": len(labelled), "invalid": None}
     document |= scores(source, predictions, written=written) | {"signature": signature}
-    document |= {"average": average, "ensemble": names[1:], "paired": comparison}
+    document |= {"average": average, "paired": comparison}
     mean = "" if average is None else f", mean of {plural(average, 'checkpoint')}"
-    parts = [f"run {' + '.join(names)}{mean}, {split} split, {plural(len(labelled), 'example')}", _table(document)]
+    parts = [f"run {own.folder.name}{mean}, {split} split, {plural(len(labelled), 'example')}", _table(document)]
     parts += [] if signature is None else [signature]
     if comparison is not None:
         against, value, p = (comparison[key] for key in ("against", "difference", "p"))

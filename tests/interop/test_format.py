@@ -17,7 +17,6 @@ from scaling.config import load
 from scaling.errors import ScalingError
 from scaling.interop import huggingface, weights
 from scaling.interop import run as runs
-from scaling.interop.formats import FORMATS
 from scaling.interop.huggingface import Described
 from scaling.interop.run import Run
 from scaling.schema import overlay
@@ -52,35 +51,6 @@ def extension(folder: Path, text: str = MINE) -> str:
     path = folder / "mine.py"
     path.write_text(text)
     return str(path)
-
-
-def test_the_slot_holds_every_format_and_nothing_else() -> None:
-    assert set(schema.kinds("format").values()) == set(FORMATS)
-    assert list(huggingface.formats().values()) == list(FORMATS)
-
-
-@pytest.mark.parametrize(
-    "blank",
-    [
-        '"position": {"kind": "Rotary", "base": Blank("no_such_key")}',
-        '"tie": Blank("no_such_key", values={"yes": ["somewhere"]})',
-    ],
-)
-def test_a_format_with_a_blank_that_a_model_cannot_fill_hides_no_other(blank: str, tmp_path: Path) -> None:
-    text = f"""
-from scaling.interop.formats import Llama
-from scaling.interop.template import Blank
-
-class Strange(Llama):
-    architecture = "StrangeForCausalLM"
-    model = {{**Llama.model, {blank}}}
-"""
-    schema.extend(extension(tmp_path, text))
-    for model, form in (("gpt1", "GPT1"), ("gpt2", "GPT2"), ("pythia", "GPTNeoX")):
-        assert huggingface.choose(sections(model))[0].__name__ == form
-    assert huggingface.choose(sections("llama"))[0].__name__ in ("Llama", "Strange")
-    with pytest.raises(ScalingError, match="transformers has no such model; the nearest"):
-        huggingface.choose(sections("llama", {"block": {"norm": "NoNorm"}}))
 
 
 def test_sizes_that_one_format_cannot_have_hide_no_other() -> None:
@@ -170,14 +140,6 @@ def test_a_mistral_without_a_window_is_a_llama_unless_named(tmp_path: Path) -> N
     for name in names:
         again = huggingface.read(tmp_path / str(name)).tensors
         assert all(torch.equal(again[key], tensor) for key, tensor in was.tensors.items())
-
-
-def test_a_file_with_more_heads_than_its_config_names_is_read_whole(tmp_path: Path) -> None:
-    was = described(sections("bert"))
-    huggingface.write(tmp_path, was)
-    config = json.loads((tmp_path / "config.json").read_text())
-    (tmp_path / "config.json").write_text(json.dumps({**config, "architectures": ["BertForMaskedLM"]}))
-    assert huggingface.read(tmp_path).tensors.keys() == was.tensors.keys()
 
 
 def test_a_format_can_be_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:

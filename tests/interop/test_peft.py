@@ -131,13 +131,6 @@ def tuned_here(base: Described, targets: str) -> Described:
     return Described({**base.sections, "tuning": line}, {k: t.detach() for k, t in weights.of(model).items()}, base.ids)
 
 
-def test_an_update_of_a_heads_map_is_refused(tmp_path):
-    config = library.LoraConfig(target_modules=["dense"])
-    library.get_peft_model(saved_base("bert", tmp_path / "base"), config).save_pretrained(tmp_path / "adapter")
-    with pytest.raises(ScalingError, match=r"mixers and channels, and cls\.predictions\.transform\.dense is none"):
-        peft.read(tmp_path / "adapter", huggingface.read(tmp_path / "base"))
-
-
 def test_ranks_that_differ_and_rank_stabilised_scales_are_read(tmp_path):
     config = library.LoraConfig(
         r=2,

@@ -327,7 +327,7 @@ def test_a_student_learns_from_examples_without_labels(pretrained, tmp_path):
         finetuned(pretrained, "encoder", written(tmp_path, "tags"), teacher(run))
 
 
-# Translations: two files, a run, its BLEU, the mean of its checkpoints, several runs together
+# Translations: two files, a run, its BLEU, the mean of its checkpoints
 
 
 @pytest.fixture(scope="module")
@@ -352,15 +352,15 @@ def test_translations_are_scored_by_bleu_with_its_signature(translated, capsys):
     signature = f"nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:{version('sacrebleu')}"
     for run in (one, two):
         scored = evaluate(run, runs=folder)
-        assert (scored.signature, scored.average, list(scored.ensemble), scored.paired) == (signature, None, [], None)
+        assert (scored.signature, scored.average, scored.paired) == (signature, None, None)
     assert main(["evaluate", one, "--paired-bootstrap", two, f"runs={folder}"]) == 0
     printed = capsys.readouterr().out
     assert "on the same examples" in printed
     assert signature in printed
-    assert main(["evaluate", one, "--ensemble", two, "--paired-bootstrap", two, "--json", f"runs={folder}"]) == 0
+    assert main(["evaluate", one, "--paired-bootstrap", two, "--json", f"runs={folder}"]) == 0
     document = json.loads(capsys.readouterr().out)
     paired = document["paired"]
-    assert (document["ensemble"], paired["against"]) == ([two], two)
+    assert paired["against"] == two
     assert paired["difference"] == pytest.approx(document["score"] - paired["score_against"], abs=1e-9)
     assert paired["interval"][0] <= paired["difference"] <= paired["interval"][1]
 
