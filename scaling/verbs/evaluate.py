@@ -211,10 +211,8 @@ def evaluate_corpus(
     data = prepared(line, split, root(runs), file, codec.sha256, corpus)
     texts, model = itertools.islice(data.documents(), limit), load(source.folder, device=device)
     if encoder:
-        from scaling.scoring.masked import MaskedScorer
-
         stride, masking, more = None, masking or "token", ("perplexity",)
-        masked = MaskedScorer(model.module, model.ids, length, masking, codec.words)
+        masked = replace(model.scorer, masking=masking, words=codec.words)
         ends = set(codec.specials.values())
         texts = ((None, text[:-1] if len(text) and int(text[-1]) in ends else text) for _, text in texts)
         scored = documents(texts, codec, lambda group: masked.nats([text.tolist() for _, text in group]))

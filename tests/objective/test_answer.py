@@ -227,18 +227,28 @@ def test_a_batch_is_the_same_for_any_number_of_ranks_and_at_any_time(kind, famil
                 assert torch.equal(torch.cat([getattr(part, name) for part in parts]), value), name
 
 
-@pytest.mark.parametrize("reads", ["train", "validation"])
-def test_batches_do_not_depend_on_which_split_is_read_first(reads, opened):
-    """The widths of answers and options are those of all splits, and no reading changes an objective."""
-    for kind, family in (("text", "encoder_decoder"), ("options", "encoder")):
-        source = opened(kind)
-        objective, before = answer(source, family), dict(vars(answer(source, family)))
-        batches(opened(kind, reads), objective).batch(0)
-        fresh, read = (batches(source, each).batch(0) for each in (answer(source, family), objective))
-        assert all(a is b is None or torch.equal(a, b) for a, b in zip(vars(fresh).values(), vars(read).values()))
-        assert {key: value for key, value in vars(objective).items() if key != "vocabulary"} == {
-            key: value for key, value in before.items() if key != "vocabulary"
-        }
+LONGER = {
+    "text": {"a": "six", "label": ["one two three four five six seven"]},
+    "options": {"a": "six", "b": ["one", "two", "three", "four", "five"], "label": 0},
+}
+
+
+@pytest.mark.parametrize(("kind", "family"), [("text", "encoder_decoder"), ("options", "encoder")])
+def test_batches_do_not_depend_on_which_split_is_read_first(kind, family, opened, tmp_path):
+    """The widths of answers and options are those of training and validation, and no reading changes an objective."""
+    train, longer = tmp_path / f"{kind}.jsonl", tmp_path / "longer.jsonl"
+    longer.write_text(json.dumps(LONGER[kind]) + "\n")
+    files = {"train": str(train), "validation": str(longer)}
+    source, held_out = (opened(kind, split, files=files, tokenizer="Byte") for split in ("train", "validation"))
+    objective, fresh = (answer(source, family, 80) for _ in range(2))
+    before = dict(vars(objective))
+    batches(held_out, objective).batch(0)
+    one, other = (batches(source, each).batch(0) for each in (objective, fresh))
+    assert all(a is b is None or torch.equal(a, b) for a, b in zip(vars(one).values(), vars(other).values()))
+    assert all(vars(objective)[key] is value for key, value in before.items())
+    if kind == "options":
+        assert one.reads.shape[1] == 5
+    assert kind == "options" or objective.width(source.task) == 40 == objective.width(held_out.task)
 
 
 @pytest.mark.parametrize("family", ["encoder", "decoder"])
