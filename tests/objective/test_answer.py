@@ -228,7 +228,7 @@ def test_a_batch_is_the_same_for_any_number_of_ranks_and_at_any_time(kind, famil
 
 
 LONGER = {
-    "text": {"a": "six", "label": ["one two three four five six seven"]},
+    "text": {"a": "six", "label": ["one two three four five six nine"]},
     "options": {"a": "six", "b": ["one", "two", "three", "four", "five"], "label": 0},
 }
 

@@ -137,13 +137,15 @@ def test_a_file_is_a_task_without_a_yaml(pretrained, tmp_path, capsys):
     runs, ids = pretrained
     file = tmp_path / "my.csv"
     file.write_text(
-        "review,verdict\n" + "".join(f"the {word} {n},{word}\n" for n in range(30) for word in ("cat", "rome"))
+        "review,verdict\n" + "".join(f"the {word} {n},{word}\n" for n in range(30) for word in ("cat", "dog", "rome"))
     )
     words = ["text={review}", "label={verdict}"]
     result = finetuned(pretrained, "encoder", str(file), *words)
     spec = Ledger.open(runs).spec(result["run"])["data"]
-    assert (spec["answer"], spec["labels"], spec["metric"]) == ("class", ["cat", "rome"], "Accuracy")
-    assert {*predict(result["run"], file, runs=runs).values} <= {"cat", "rome"}
+    assert (spec["answer"], spec["labels"], spec["metric"]) == ("class", ["cat", "dog", "rome"], "Accuracy")
+    predictions = predict(result["run"], file, runs=runs)
+    assert {*predictions.values} <= {"cat", "dog", "rome"}
+    assert all(sum(each.values()) == pytest.approx(1) for each in predictions.probabilities)
     where = f"runs={runs}"
     assert "did you mean 'verdict'?" in refused(
         capsys, "finetune", ids["encoder"], file, words[0], "label={verdct}", where
@@ -171,7 +173,6 @@ def test_what_can_be_learned_is_learned(pretrained, tmp_path, capsys):
     assert [json.loads(line)["prediction"] for line in str(predictions).splitlines()] == predictions.values
     bare = predict(result["run"], jsonl(tmp_path / "bare.jsonl", [{"text": "a cat"}, {"text": "a rome"}]), runs=runs)
     assert [max(each, key=lambda label: each[label]) for each in bare.probabilities] == bare.values
-    assert all(sum(each.values()) == pytest.approx(1) for each in bare.probabilities)
     bare.save(tmp_path / "out.jsonl")
     lines = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
     assert [(line["index"], line["prediction"]) for line in lines] == list(enumerate(bare.values))
