@@ -4,7 +4,6 @@ has read.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -95,53 +94,21 @@ class Reader:
         return self.model.head(hidden[:, -1:])[:, 0]
 
 
-class Together:
-    """Several models that read the same tokens: `next` is log of the mean of their probabilities. (Sutskever et al.
-    2014, section 3.6)
-    """
-
-    def __init__(self, models: Sequence[Family], prompt: Batch):
-        self.readers = [Reader(model, prompt) for model in models]
-
-    @property
-    def position(self) -> Tensor:
-        return self.readers[0].position
-
-    @property
-    def next(self) -> Float[Tensor, "b v"]:
-        each = torch.stack([reader.next.float().log_softmax(-1) for reader in self.readers])
-        return each.logsumexp(0) - math.log(len(self.readers))
-
-    def read(self, tokens: Int[Tensor, " b"]) -> None:
-        for reader in self.readers:
-            reader.read(tokens)
-
-    def select(self, rows: Int[Tensor, " n"], *, within: bool = False) -> None:
-        for reader in self.readers:
-            reader.select(rows, within=within)
-
-
 def generate(
-    model: Family | Sequence[Family], prompt: Batch, strategy: Any, *, steps: int, stop: Collection[int] = ()
+    model: Family, prompt: Batch, strategy: Any, *, steps: int, stop: Collection[int] = ()
 ) -> list[list[Written]]:
-    """For each row of the prompt, up to `steps` tokens that follow it, best first; a token of `stop` ends one. Several
-    models of one vocabulary write together, by the mean of their probabilities.
-    """
+    """For each row of the prompt, up to `steps` tokens that follow it, best first; a token of `stop` ends one."""
     if steps < 1:
         raise ScalingError("expected a positive number", key="steps", value=steps)
-    models = [model] if isinstance(model, Family) else list(model)
-    training = [each.training for each in models]
-    for each in models:
-        each.eval()
+    training = model.training
+    model.eval()
     try:
         with torch.inference_mode():
-            reader = Reader(models[0], prompt) if len(models) == 1 else Together(models, prompt)
-            for each in models:
-                _check_room(each, int(reader.position.max()) + 1, steps)
+            reader = Reader(model, prompt)
+            _check_room(model, int(reader.position.max()) + 1, steps)
             return strategy.write(reader, steps, frozenset(stop))
     finally:
-        for each, was in zip(models, training, strict=True):
-            each.train(was)
+        model.train(training)
 
 
 def _check_room(model: torch.nn.Module, read: int, steps: int) -> None:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from scaling.batch import IGNORE, Batch
-from scaling.errors import ScalingError
 from scaling.model.family import Family, Tower
 from scaling.model.watch import INPUT
 from scaling.nn.context import Context, Notes
@@ -38,24 +37,19 @@ def stream(model: Family, batch: Batch, tower: TowerName | None = None) -> list[
     return kept
 
 
-PROBES = 8  # random directions by which the size of a derivative is estimated
 TowerName = Literal["encoder", "decoder"]
 
 
 @dataclass(frozen=True)
 class Map:
-    """The weights [heads, queries, keys] of one mixer, each row summing to 1.
-
-    `kind` is `attention` where they are the softmax's. A mixer without one, or with several, has a map of kind
-    `gradient`: the size of the derivative of its output at a token by its input at each, a row's sum made 1. `before`
-    keys at the front are learned ones (a prefix, a prompt) and no tokens.
+    """The weights [heads, queries, keys] of one mixer, each row summing to 1. `before` keys at the front are learned
+    ones (a prefix, a prompt) and no tokens.
     """
 
     name: str  # of the mixer in the model
     tower: TowerName
     layer: int
     slot: str  # mixer or cross
-    kind: Literal["attention", "gradient"]
     weights: np.ndarray
     before: int = 0
 
@@ -70,7 +64,9 @@ class Map:
 
 
 def maps(model: Family, batch: Batch) -> list[Map]:
-    """The maps of a pass over a batch of one row, in the order in which the mixers run."""
+    """The maps of a pass over a batch of one row, in the order in which the mixers run; a mixer without a softmax, or
+    with several, has none.
+    """
     seen: list[Map] = []
     model.eval()
     with ExitStack() as stack, torch.no_grad():
@@ -87,79 +83,33 @@ def towers(model: Family) -> Iterator[tuple[TowerName, Tower]]:
             yield name, tower
 
 
-@dataclass
-class _Call:
-    """One call of a mixer: what it was given, and the weights that it has shown."""
-
-    name: str
-    mixer: Any
-    given: Sequence[Any]
-    weights: list[Tensor] = field(default_factory=list)  # several where it attends in parts
-    is_inner: bool = False  # a mixer within it has shown weights, or has a map of its own
-
-
 @contextmanager
 def _looking(name: TowerName, tower: Tower, seen: list[Map]) -> Iterator[None]:
-    calls: list[_Call] = []
+    calls: list[list[Tensor]] = []  # what each mixer that runs has shown
 
-    def enter(path: str, mixer: nn.Module, given: Sequence[Any]) -> None:
-        calls.append(_Call(path, mixer, given))
-
-    def leave() -> None:
-        call = calls.pop()
-        if not call.is_inner:
-            seen.append(_map(name, call))
-        for outer in calls:
-            outer.is_inner = True
+    def leave(path: str, mixer: Any, inputs: Sequence[Any]) -> None:
+        shown = calls.pop()
+        if len(shown) == 1:
+            x, context = inputs[:2]
+            tokens = context.memory.shape[1] if mixer.reads_memory else x.shape[1]
+            weights = shown[0][0].float().cpu().numpy()
+            before = max(0, weights.shape[-1] - tokens)
+            seen.append(Map(f"{name}.{path}", name, context.execution, mixer.slot, weights, before))
 
     def show(weights: Tensor) -> None:
         if calls:
-            calls[-1].weights.append(weights)
+            calls[-1].append(weights)
 
     with ExitStack() as hooks:
         hooks.callback(setattr, tower, "weights", tower.weights)
         tower.weights = show
         for path in [path for path, module in tower.named_modules() if isinstance(module, Mixer)]:
             mixer = tower.get_submodule(path)
-            before = mixer.register_forward_pre_hook(
-                lambda module, given, path=path: enter(f"{name}.{path}", module, given)
-            )
-            after = mixer.register_forward_hook(lambda *_: leave())
+            before = mixer.register_forward_pre_hook(lambda *_: calls.append([]))
+            after = mixer.register_forward_hook(lambda module, inputs, _, path=path: leave(path, module, inputs))
             hooks.callback(before.remove)
             hooks.callback(after.remove)
         yield
-
-
-def _map(tower: TowerName, call: _Call) -> Map:
-    x, context = call.given[:2]
-    common = {"name": call.name, "tower": tower, "layer": context.execution, "slot": call.mixer.slot}
-    if len(call.weights) != 1:
-        return Map(**common, kind="gradient", weights=_derivative(call.mixer, x, context)[None])
-    tokens = context.memory.shape[1] if call.mixer.reads_memory else x.shape[1]
-    weights = call.weights[0][0].float().cpu().numpy()
-    return Map(**common, kind="attention", weights=weights, before=max(0, weights.shape[-1] - tokens))
-
-
-def _derivative(mixer: Any, x: Tensor, context: Context) -> np.ndarray:
-    """[t s]: the root mean square over random directions u of |∂(u · y_t) / ∂x_s|, which is proportional to the
-    Frobenius norm of ∂y_t / ∂x_s; each row over its sum.
-
-    A row of the batch stands for each t, so that one backward pass gives the derivatives of all of them. `forward` is
-    called as it is, since a call of the mixer would be looked at too.
-    """
-    t = x.shape[1]
-    generator = torch.Generator(x.device).manual_seed(0)
-    with torch.enable_grad():
-        rows = x.detach().expand(t, -1, -1).clone().requires_grad_()
-        y = mixer.forward(rows, replace(context, weights=None, auxiliary=Notes()))
-        total = torch.zeros(t, t, dtype=torch.float64, device=x.device)
-        for _ in range(PROBES):
-            direction = torch.randn(y.shape[-1], generator=generator, device=x.device, dtype=y.dtype)
-            each = torch.diag_embed(torch.ones(t, device=x.device, dtype=y.dtype))[..., None] * direction
-            (slope,) = torch.autograd.grad(y, rows, each, retain_graph=True)
-            total += slope.double().square().sum(-1)
-    sizes = total.sqrt()
-    return (sizes / sizes.sum(-1, keepdim=True).clamp(min=1e-300)).cpu().numpy()
 
 
 REPEATED = 32  # the most tokens of the sequence whose repetition shows induction
@@ -172,10 +122,7 @@ class HeadScores:
     `entropy` is in nats; `distance` is the mean distance in tokens from a query to what it weighs; `previous` the
     weight of the token before; `positional` the weight at the distance where it is highest on average, `offset` that
     distance (−1: the token before); `induction` the weight of the token that followed the last occurrence of the
-    query's, over a random sequence that is given twice (Olsson et al. 2022). Distances mean nothing across towers. Of
-    a cross-attention, `coverage` is how much of the source is read, the mean over its tokens of the weight that all
-    queries give it, at most 1 (1: each is read once; after Tu et al. 2016), and `copied` the weight of the source
-    tokens that equal the one that the query writes, over the queries that write a token of the source.
+    query's, over a random sequence that is given twice (Olsson et al. 2022). A cross-attention has no distances.
     """
 
     tower: str
@@ -188,14 +135,10 @@ class HeadScores:
     positional: float | None = None
     offset: int | None = None
     induction: float | None = None
-    coverage: float | None = None
-    copied: float | None = None
 
 
-def scores(
-    seen: Sequence[Map], repeated: Sequence[Map] = (), tokens: Mapping[str, Sequence[int]] | None = None
-) -> list[HeadScores]:
-    """The scores of every head; `repeated` are the maps of `repetition`, `tokens` those that each tower reads."""
+def scores(seen: Sequence[Map], repeated: Sequence[Map] = ()) -> list[HeadScores]:
+    """The scores of every head; `repeated` are the maps of `repetition`."""
     induction = {
         (each.name, each.layer, head): value
         for each in repeated
@@ -203,9 +146,7 @@ def scores(
         for head, value in enumerate(_induction(each))
     }
     return [
-        _crossing(each, head, tokens or {})
-        if each.slot == "cross"
-        else replace(_scores(each, head), induction=induction.get((each.name, each.layer, head)))
+        replace(_scores(each, head), induction=induction.get((each.name, each.layer, head)))
         for each in seen
         for head in range(each.heads)
     ]
@@ -221,42 +162,12 @@ def repetition(model: Family, vocabulary: Sequence[int], length: int, seed: int 
     return maps(model, Batch(tokens, torch.full_like(tokens, IGNORE)))
 
 
-def alignment(seen: Sequence[Map], read: int, source: int) -> np.ndarray:
-    """[written, source], what each token was written by: the mean weights of the cross-attentions' heads.
-
-    A row is of the token that is written, the one behind the query's; nothing is known of what the last query writes.
-    Maps of other numbers of places, which a stack has made, are left out.
-    """
-    crossing = [each.of_tokens.mean(0) for each in seen if each.slot == "cross"]
-    crossing = [weights for weights in crossing if weights.shape == (read, source)]
-    if not crossing:
-        raise ScalingError("the run has no cross-attention of tokens", key="RUN", fix="take an encoder-decoder")
-    return np.mean(crossing, axis=0)[:-1]
-
-
-def _crossing(each: Map, head: int, tokens: Mapping[str, Sequence[int]]) -> HeadScores:
-    plain, weights = _plain(each, head), each.of_tokens[head]
-    source, read = (np.array(tokens.get(tower, ())) for tower in ("encoder", each.tower))
-    covered = replace(plain, coverage=float(np.minimum(weights.sum(0), 1.0).mean()))
-    if weights.shape != (len(read), len(source)):
-        return covered  # a stack has made another number of places of them
-    equal = read[1:, None] == source
-    copying = equal.any(1)
-    if not copying.any():
-        return covered
-    return replace(covered, copied=float((weights[:-1] * equal).sum(1)[copying].mean()))
-
-
-def _plain(each: Map, head: int) -> HeadScores:
-    whole = each.weights[head]
-    entropy = float(-(whole * np.log(np.maximum(whole, np.finfo(whole.dtype).tiny))).sum(-1).mean())
-    return HeadScores(each.tower, each.layer, each.slot, head, entropy)
-
-
 def _scores(each: Map, head: int) -> HeadScores:
-    plain, weights = _plain(each, head), each.of_tokens[head]
+    every, weights = each.weights[head], each.of_tokens[head]
+    entropy = float(-(every * np.log(np.maximum(every, np.finfo(every.dtype).tiny))).sum(-1).mean())
+    plain = HeadScores(each.tower, each.layer, each.slot, head, entropy)
     t, s = weights.shape
-    if t != s:
+    if t != s or each.slot == "cross":
         return plain
     far = np.abs(np.subtract.outer(np.arange(t), np.arange(t)))
     at = {offset: float(np.diagonal(weights, offset).mean()) for offset in range(1 - t, t) if t - abs(offset) >= t / 2}

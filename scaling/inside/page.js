@@ -31,7 +31,7 @@
     canvas.getContext("2d").putImageData(image, 0, 0);
   };
 
-  let [layer, head] = data.at;
+  let layer = 0, head = 0;
   const buttons = data.maps.map(() => []);
 
   const overview = element("overview");
@@ -58,8 +58,6 @@
     previous: (value) => `previous token ${value.toFixed(2)}`,
     positional: (value, scores) => `most at distance ${scores.offset}: ${value.toFixed(2)}`,
     induction: (value) => `induction ${value.toFixed(2)}`,
-    coverage: (value) => `coverage ${value.toFixed(2)}`,
-    copied: (value) => `copied ${value.toFixed(2)}`,
   };
 
   const part = (name, attributes, text) => {
@@ -113,8 +111,7 @@
     buttons.forEach((each, at) => each.forEach((button, number) => {
       button.setAttribute("aria-pressed", String(at === layer && number === head));
     }));
-    const kind = map.kind === "gradient" ? ", by the size of its derivative" : "";
-    element("which").textContent = `Layer ${map.name}, head ${head}${kind}`;
+    element("which").textContent = `Layer ${map.name}, head ${head}`;
     const scores = map.scores[head];
     element("scores").textContent = Object.keys(said)
       .filter((key) => scores[key] !== null && scores[key] !== undefined)

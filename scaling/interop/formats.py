@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import torch
+from torch import Tensor
+
 from scaling.interop.template import ACTIVATIONS, Blank, Format, Name, Names, switch, table, tied
 from scaling.schema import overlay
 
@@ -140,6 +143,35 @@ class GPT2(Format):
     prefix = "transformer."
     copies = {"lm_head.weight": "transformer.wte.weight"}
     derived = ("*.attn.bias", "*.attn.masked_bias")
+
+
+class ClassifyingGPT2(GPT2):
+    """GPT-2 with a class of the text, read at its last token. (Radford et al. 2018)
+
+    Its head has no bias: ours goes into the bias of the last norm, β + W⁺b, which gives the same logits.
+    transformers drops nothing before the head.
+    """
+
+    architecture = "GPT2ForSequenceClassification"
+    model = {
+        **GPT2.model,
+        "head": {
+            "kind": "Sequence",
+            "classes": Names("id2label"),
+            "dropout": Blank("summary_first_dropout", default=0.1),
+        },
+        "tie": [],
+    }
+    names = (*GPT2.names, *table("head.out.weight   score.weight"))
+    copies = {}
+    absent = ("head.out.bias",)
+
+    @classmethod
+    def folded(cls, tensors: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+        weight, bias = tensors["head.out.weight"].double(), tensors["head.out.bias"].double()
+        last = "decoder.stack.norm.bias"
+        moved = tensors[last].double() + torch.linalg.pinv(weight) @ bias
+        return {**tensors, last: moved.to(tensors[last].dtype)}
 
 
 # OPT and BLOOM

@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from tokenizers import AddedToken
+from tokenizers.processors import Sequence, TemplateProcessing
 from torch import Tensor
 
 from scaling import atomic
@@ -38,13 +40,15 @@ _IDS = {"pad": "pad_token_id", "bos": "bos_token_id", "eos": "eos_token_id", "st
 
 @dataclass(frozen=True)
 class Described:
-    """A model in our terms, the sections `model` and `size`, with its weights, and the ids of `pad`, `bos`, `eos` and
-    `start` (a decoder's first token) where they are known.
+    """A model in our terms, the sections `model` and `size`, with its weights, and where they are known the ids of
+    special tokens by name (`pad`, `bos`, `eos`, `start`, a decoder's first token, and those that frame a text) and the
+    names of the classes that its head predicts.
     """
 
     sections: dict[str, Any]
     tensors: dict[str, Tensor]
     ids: dict[str, int] = field(default_factory=dict)
+    labels: tuple[str, ...] = ()
 
 
 def read(folder: str | Path) -> Described:
@@ -89,7 +93,9 @@ def _described(layout: _Layout, config: Mapping[str, Any], tensors: Mapping[str,
     vocabulary = range(sections["size"]["vocabulary"])
     tokens = {name: config.get(key) for name, key in _IDS.items()}
     ids = {name: token for name, token in tokens.items() if isinstance(token, int) and token in vocabulary}
-    return Described(sections, to_ours(form.names, ours, plain, heads_of(sections)), ids)
+    found = to_ours(form.names, ours, plain, heads_of(sections))
+    found |= {name: torch.zeros(ours[name].shape) for name in form.absent}
+    return Described(sections, found, ids)
 
 
 def write(folder: str | Path, described: Described, name: str | None = None) -> type[Format]:
@@ -103,43 +109,67 @@ def write(folder: str | Path, described: Described, name: str | None = None) -> 
     dtype = next(iter(described.tensors.values())).dtype
     config = {**_ids(form, described.ids), **config}
     config |= {"architectures": [form.architecture], "dtype": str(dtype).removeprefix("torch.")}
+    if "id2label" in config:
+        names = described.labels or config["id2label"].values()
+        config["id2label"] = {str(index): name for index, name in enumerate(names)}
+        config["label2id"] = {name: index for index, name in enumerate(names)}
     folder.mkdir(parents=True, exist_ok=True)
-    weights.write(folder / weights.FILE, to_theirs(form.names, described.tensors, heads_of(described.sections)))
+    tensors = form.folded(described.tensors)
+    weights.write(folder / weights.FILE, to_theirs(form.names, tensors, heads_of(described.sections)))
     atomic.write_json(folder / CONFIG, config)
     return form
 
 
+_FRAMES = {"Encoder": ("cls", "sep", "sep"), "Decoder": ("start", "delim", "extract")}
+"""The tokens before, between and behind the texts of a model with a head: [CLS] a [SEP] b [SEP], [START] a [DELIM] b
+[EXTRACT].
+"""
+
+
 def write_tokenizer(folder: Path, tokenizer: Path, described: Described) -> None:
-    """Put a tokenizer next to the weights, and state which of its tokens are special; as `bos_token`, which stands for
-    an empty text in transformers, the one that a decoder's texts begin after.
+    """Put a tokenizer next to the weights that frames texts as the run does, and state which of its tokens are special;
+    as `bos_token`, which stands for an empty text in transformers, the one that a decoder's texts begin after.
     """
-    codec, kind = Codec.load(tokenizer), described.sections["model"]["kind"]
-    spelled = {f"{name}_token": codec.tokenizer.id_to_token(token) for name, token in codec.specials.items()}
-    start = codec.tokenizer.id_to_token(described.ids["start"]) if "start" in described.ids else None
-    if kind == "Decoder" and start is not None:
-        spelled["bos_token"] = start
+    codec, kind, ids = Codec.load(tokenizer), described.sections["model"]["kind"], described.ids
+    inner = codec.tokenizer
+    added = sorted((number, name) for name, number in ids.items() if number >= codec.size)
+    for number, name in added:  # the mask takes the space before it, as ours does
+        inner.add_special_tokens([AddedToken(f"[{name.upper()}]", special=True, lstrip=name == "mask")])
+        if inner.token_to_id(f"[{name.upper()}]") != number:
+            raise ScalingError(f"its token {number} has no place behind the tokenizer's", file=tokenizer, key=name)
+    spelled = {f"{name}_token": inner.id_to_token(token) for name, token in {**codec.specials, **ids}.items()}
+    if kind == "Decoder" and "start" in ids:
+        spelled["bos_token"] = inner.id_to_token(ids["start"])
     special = {name: spelled[name] for name in _SPECIALS if name in spelled}
-    adds = codec.tokenizer.num_special_tokens_to_add(is_pair=False) > 0
-    text = _ended(codec) if kind == "EncoderDecoder" and not adds else codec.text
-    atomic.write(folder / TOKENIZER, text)
-    atomic.write_json(folder / TOKENIZER_CONFIG, {"tokenizer_class": "PreTrainedTokenizerFast", **special})
+    if inner.num_special_tokens_to_add(is_pair=False) == 0:
+        _frame(inner, kind, {name: inner.id_to_token(token) for name, token in {**codec.specials, **ids}.items()})
+    inputs = ["input_ids", "attention_mask"]
+    if (described.sections["model"].get("embedding") or {}).get("segments"):
+        inputs.insert(1, "token_type_ids")
+    size = described.sections["size"]
+    settings = {"tokenizer_class": "PreTrainedTokenizerFast", "model_input_names": inputs, **special}
+    inner.encode_special_tokens = False  # a mask that is written in a text is one
+    atomic.write(folder / TOKENIZER, inner.to_str(pretty=True) if added or inner.post_processor else codec.text)
+    atomic.write_json(folder / TOKENIZER_CONFIG, {**settings, "model_max_length": size["length"]})
 
 
-def _ended(codec: Codec) -> str:
-    """The tokenizer's file, so that eos ends every text, as it ends a source of an encoder-decoder."""
-    tree, number = json.loads(codec.text), codec.specials["eos"]
-    eos = str(codec.tokenizer.id_to_token(number))
-    token = {"SpecialToken": {"id": eos, "type_id": 0}}
-    first, second = ({"Sequence": {"id": name, "type_id": 0}} for name in "AB")
-    template = {
-        "type": "TemplateProcessing",
-        "single": [first, token],
-        "pair": [first, token, second, token],
-        "special_tokens": {eos: {"id": eos, "ids": [number], "tokens": [eos]}},
-    }
-    own = tree.get("post_processor")
-    tree["post_processor"] = template if own is None else {"type": "Sequence", "processors": [own, template]}
-    return json.dumps(tree, indent=2, ensure_ascii=False)
+def _frame(tokenizer: Any, kind: str, spelled: Mapping[str, Any]) -> None:
+    """Let a tokenizer add what frames a text in training: `eos` behind the source of an encoder-decoder, or the tokens
+    around the texts of a model with a head.
+    """
+    if kind == "EncoderDecoder":
+        single, pair = f"$A {spelled['eos']}", f"$A {spelled['eos']} $B {spelled['eos']}"
+        names: tuple[str, ...] = ("eos",)
+    else:
+        names = _FRAMES[kind]
+        if not all(name in spelled for name in names) or (kind == "Decoder" and "extract" not in spelled):
+            return
+        first, between, last = (spelled[name] for name in names)
+        single, pair = f"{first} $A {last}", f"{first} $A {between} $B:1 {last}:1"
+    tokens = [(spelled[name], tokenizer.token_to_id(spelled[name])) for name in dict.fromkeys(names)]
+    frame = TemplateProcessing(single=single, pair=pair, special_tokens=tokens)
+    own = tokenizer.post_processor
+    tokenizer.post_processor = frame if own is None else Sequence([own, frame])
 
 
 def formats() -> dict[str, type[Format]]:
@@ -179,8 +209,6 @@ def choose(sections: Mapping[str, Any], name: str | None = None) -> tuple[type[F
         raise ScalingError(f"{has} {theirs}{others}", key=key, value=value)
     for key, value in form.config.items():
         put(config, key, value)
-    if "id2label" in config:
-        config["label2id"] = {name: int(index) for index, name in config["id2label"].items()}
     return form, config
 
 
@@ -257,8 +285,9 @@ def _ids(form: type[Format], ids: Mapping[str, int]) -> dict[str, int | None]:
     entries = {key: ids.get(name) for name, key in _IDS.items()}
     if form.model["kind"] == "EncoderDecoder":
         return entries | {_IDS["start"]: ids.get("start", ids.get("bos", 0)), "forced_eos_token_id": None}
-    if "start" not in ids:  # a decoder's text begins with it too, and transformers does not look at it there
-        del entries[_IDS["start"]]
+    start = entries.pop(_IDS["start"])
+    if form.model["kind"] == "Decoder" and start is not None:
+        entries |= {_IDS["bos"]: start, _IDS["start"]: start}  # transformers reads the first, and we the second
     return entries
 
 

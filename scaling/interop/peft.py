@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -122,7 +123,7 @@ def read(folder: str | Path, base: Described, name: str | None = None) -> Descri
         down = torch.nn.functional.pad(update.down, (0, 0, 0, more))
         up = torch.nn.functional.pad(update.up * (update.scale / scale), (0, more))
         added |= {f"{map_name}.lora.down": down, f"{map_name}.lora.up": up}
-    described = Described({**base.sections, "tuning": line}, {**base.tensors, **added}, base.ids)
+    described = replace(base, sections={**base.sections, "tuning": line}, tensors={**base.tensors, **added})
     weights.check(described.tensors, weights.of(_empty(described.sections)), folder / FILE)
     return described
 
@@ -139,7 +140,7 @@ def merged(described: Described) -> Described:
             update = own[f"{linear}.lora.up"] @ own[f"{linear}.lora.down"]
             tensors[f"{linear}.weight"] = below[f"{linear}.weight"] + (line.alpha / line.rank) * update
     sections = {key: value for key, value in described.sections.items() if key != "tuning"}
-    return Described(sections, tensors, described.ids)
+    return replace(described, sections=sections, tensors=tensors)
 
 
 def _lora(described: Described, else_what: str) -> LoRA:

@@ -132,9 +132,12 @@ def _of_ledger(folder: Path, runs: Path, step: int | None = None) -> Run:
     tokenizer = store.tokenizer(spec["data"], runs)
     tokenizer = tokenizer if tokenizer is not None and tokenizer.is_file() else None
     run = _run(spec, saved.folder / CHECKPOINT_WEIGHTS, tokenizer, lambda: _base(saved, runs))
-    ids = _started(_specials(spec, runs), spec["model"]["kind"])
+    specials, labels = _learned(spec, runs)
+    ids = _started(specials, spec["model"]["kind"])
+    if "extract" in specials and kinds("head")[_kind(spec["model"]["head"])].answer is not None:  # type: ignore[attr-defined]
+        ids |= {name: specials[name] for name in ("start", "delim", "extract")}  # a decoder with the head of a task
     place = {"run": folder.name, "step": saved.step}
-    return replace(run, described=replace(run.described, ids=ids), place=place)
+    return replace(run, described=replace(run.described, ids=ids, labels=labels), place=place)
 
 
 def _checkpoint(folder: Path, step: int | None) -> checkpoint.Checkpoint:
@@ -173,15 +176,22 @@ def _base(saved: checkpoint.Checkpoint, runs: Path) -> Mapping[str, Tensor]:
     return tensors
 
 
-def _specials(spec: Mapping[str, Any], runs: Path) -> Mapping[str, int]:
-    """The ids by name that the run's data and objective gave; none where its data are not on this machine."""
+def _kind(line: Any) -> str:
+    return line if isinstance(line, str) else line["kind"]
+
+
+def _learned(spec: Mapping[str, Any], runs: Path) -> tuple[Mapping[str, int], tuple[str, ...]]:
+    """The ids by name that the run's data and objective gave, and the labels of its task; none where its data are not
+    on this machine.
+    """
     try:
         data = build("data", {key: value for key, value in spec["data"].items() if key != "fingerprint"})
         vocabulary = Vocabulary.of(data.open("train", store.root(runs)))
         family = kinds("model")[spec["model"]["kind"]].family  # type: ignore[attr-defined]
-        return build("objective", spec["objective"], vocabulary, spec["size"]["length"], family).vocabulary.specials
+        objective = build("objective", spec["objective"], vocabulary, spec["size"]["length"], family)
+        return objective.vocabulary.specials, tuple(getattr(getattr(data, "goal", data), "labels", ()))
     except ScalingError:
-        return {}
+        return {}, ()
 
 
 def _started(specials: Mapping[str, int], kind: str) -> dict[str, int]:

@@ -274,7 +274,8 @@ class Format:
     blanks for what it may contain, and `names` what its tensors are called. A weight file may also hold `copies` (a
     tied table under a second name), tensors that are `derived` from the config (masks, sinusoids) and `zeros` (a bias
     that no training moves); copies and zeros are checked, and none of them is written. Of copies that our model holds
-    itself, a file may leave out those `omitted`. A file of the bare model leaves out `prefix`.
+    itself, a file may leave out those `omitted`. A file of the bare model leaves out `prefix`. `absent` are tensors of
+    ours that the format has none for, read as 0; `folded` puts their values into others.
     """
 
     slot: ClassVar[str] = "format"
@@ -289,6 +290,7 @@ class Format:
     omitted: ClassVar[tuple[str, ...]] = ()
     derived: ClassVar[tuple[str, ...]] = ()
     zeros: ClassVar[tuple[str, ...]] = ()
+    absent: ClassVar[tuple[str, ...]] = ()
 
     def __init_subclass__(cls) -> None:
         missing = [name for name in ("architecture", "config", "model", "size", "names") if not hasattr(cls, name)]
@@ -301,3 +303,8 @@ class Format:
     @classmethod
     def template(cls) -> dict[str, Any]:
         return {"model": cls.model, "size": cls.size}
+
+    @classmethod
+    def folded(cls, tensors: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+        """Our tensors as the format holds them."""
+        return tensors

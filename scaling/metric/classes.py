@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -19,17 +19,6 @@ class OfClasses(Metric):
     """A metric of classes, whose first two columns are the right examples and all."""
 
     ratios = {"accuracy": (0, 1)}
-
-    def counts(self, predictions: Sequence[Any], references: Sequence[Any]) -> Mapping[str, Mapping[str, int]]:
-        predicted, right = [_set(p) for p in predictions], [_set(r) for r in references]
-        return {
-            str(label): {
-                "references": sum(label in r for r in right),
-                "predictions": sum(label in p for p in predicted),
-                "correct": sum(label in p and label in r for p, r in zip(predicted, right)),
-            }
-            for label in _classes(predicted, right)
-        }
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -62,10 +62,6 @@ class Metric(ABC):
         values = {name: float(value[0]) for name, value in values.items() if not np.isnan(value[0])}
         return {self.main: values[self.main], **values}
 
-    def counts(self, predictions: Sequence[Any], references: Sequence[Any]) -> Mapping[str, Mapping[str, int]]:
-        """By class: how many `references` and `predictions` are of it, and in how many both agree (`correct`)."""
-        return {}
-
     def signature(self, references: Sequence[Any]) -> str | None:
         """The settings of the package that computes it and its version, as papers cite them; None of what is computed
         here.

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,10 +22,6 @@ class TagAccuracy(Metric):
 
     def row(self, prediction: Any, reference: Any) -> Sequence[float]:
         return sum(p == r for p, r in zip(prediction or (), reference)), len(reference)
-
-    def counts(self, predictions: Sequence[Any], references: Sequence[Any]) -> Mapping[str, Mapping[str, int]]:
-        pairs = [(list(map(str, p or ())), list(map(str, r))) for p, r in zip(predictions, references)]
-        return _counted([(Counter(p), Counter(r), Counter(a for a, b in zip(p, r) if a == b)) for p, r in pairs])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,10 +52,6 @@ class EntityF1(Metric):
         }
         return {**values, **super().values(sums)}
 
-    def counts(self, predictions: Sequence[Any], references: Sequence[Any]) -> Mapping[str, Mapping[str, int]]:
-        pairs = [(set(entities(_whole(p, r))), set(entities(r))) for p, r in zip(predictions, references)]
-        return _counted([tuple(Counter(kind for *_, kind in part) for part in (p, r, p & r)) for p, r in pairs])
-
 
 def entities(tags: Sequence[str]) -> Iterator[tuple[int, int, str]]:
     """(first word, word after the last, type) of each entity of a sentence."""
@@ -79,12 +70,3 @@ def _whole(predicted: Sequence[str] | None, right: Sequence[str]) -> list[str]:
     """A tag for each word."""
     tags = [OUTSIDE if tag is None else tag for tag in (predicted or ())][: len(right)]
     return [*tags, *[OUTSIDE] * (len(right) - len(tags))]
-
-
-def _counted(each: Sequence[tuple[Counter[str], ...]]) -> dict[str, dict[str, int]]:
-    """By class, from what each sentence has of predictions, references and both."""
-    predicted, real, correct = (sum(part, Counter[str]()) for part in zip(*each, strict=True))
-    return {
-        kind: {"references": real[kind], "predictions": predicted[kind], "correct": correct[kind]}
-        for kind in sorted({*real, *predicted})
-    }

@@ -50,73 +50,72 @@ class Answer:
         stride: PositiveInt = 128,
         question: PositiveInt = 64,
         longest: PositiveInt = 30,
-        padding: Literal["right", "left"] = "right",
     ):
         self.family: Family = meet(self, family, self.families)
         self.reads = room(length, 4) + 4
         self.form, self.language = form, language
         self.stride, self.question, self.longest = stride, min(question, (length - 3) // 2), longest
-        self.left = padding == "left"
         names = {
             "encoder": ["cls", "sep", "mask"],  # as Masked adds them, so that its models have the same tables
             "decoder": ["bos", "eos", "pad", "start", "delim", "extract"],
             "encoder_decoder": ["bos", "eos", "pad"],
         }
         self.vocabulary = vocabulary.extended(names[family])
-        self.writes = False  # whether the model writes its answer; known with the task
-        self.width = 0  # of what it writes, the most of all splits
-        self.options = 0  # the most that an example of any split has
 
     @classmethod
     def families_for(cls, answer: Answers) -> tuple[Family, ...]:
-        """Those that learn such answers, the one that is made for them first: no encoder writes a text."""
+        """The families that learn such answers, the most suitable one first: no encoder writes a text."""
         return ("encoder_decoder", "decoder") if answer == "text" else cls.families
 
-    def check(self, task: Goal) -> None:
-        """Refuse a task that the family cannot be trained on."""
-        self.writes = self.form == "text" or self.family == "encoder_decoder" or task.answer == "text"
-        if (self.form == "text" and self.family == "encoder") or self.family not in self.families_for(task.answer):
+    def writes(self, task: Goal) -> bool:
+        """Whether the model writes its answer; a task that the family cannot be trained on is refused."""
+        writes = self.form == "text" or self.family == "encoder_decoder" or task.answer == "text"
+        if writes and self.family == "encoder":
             raise ScalingError(
                 "an encoder cannot write the answer of a task whose answers are texts",
                 key="data.answer" if task.answer == "text" else "form",
                 value=task.answer if task.answer == "text" else self.form,
                 fix="take a Decoder or an EncoderDecoder",
             )
-        if self.form == "head" and self.writes:
+        if writes and self.form == "head":
             what = "the model has to write these answers, since no head predicts them"
             raise ScalingError(what, key="form", value="head", fix="take form=auto")
+        return writes
+
+    def width(self, task: Goal) -> int:
+        """The most tokens that the model writes, with `eos`: those of the longest target, in steps of eight."""
+        return min(-(-(task.target + 1) // 8) * 8, self.reads // 2)
 
     def features(self, source: Any) -> Features:
         """The rows of a split: one per example, or one per window of its document."""
-        self.check(source.task)
-        self.options = max(self.options, int(source.items.counts.max()) - 1)
-        if not self.writes:
-            return _kind(self, source).features(source)
+        if not self.writes(source.task):
+            return self._kind(source).features(source)
         prompts, targets = source.items.written.T + 1  # eos
-        self.width = max(self.width, min(-(-int(targets.max()) // 8) * 8, self.reads // 2))
-        targets = np.minimum(targets, self.width)
+        targets = np.minimum(targets, self.width(source.task))
         lengths = prompts + targets + 1 if self.family == "decoder" else np.maximum(prompts, targets)
         return _one_each(np.minimum(lengths, self.reads))
 
     def __call__(self, rows: Rows, keys: np.ndarray) -> Batch:
         assert rows.starts is not None
         assert rows.examples is not None
-        self.check(rows.task)
-        batch = self._written(rows) if self.writes else self._framed(rows, rows.starts)
+        batch = self._written(rows) if self.writes(rows.task) else self._framed(rows, rows.starts)
         return replace(batch, examples=tensor(rows.examples), starts=tensor(rows.starts))
+
+    def _kind(self, rows: Any) -> Kind:
+        """The kind of the answers of rows or of a split."""
+        return KINDS[rows.task.answer](self, rows.task)
 
     def _framed(self, rows: Rows, begins: np.ndarray) -> Batch:
         """For a head: texts between specials."""
-        kind, width, decoder = _kind(self, rows), int(rows.width or 0), self.family == "decoder"
+        kind, width, decoder = self._kind(rows), int(rows.width or 0), self.family == "decoder"
         names = ("start", "delim", "extract") if decoder else ("cls", "sep", "sep")
         lines = [Line([self.vocabulary[name] for name in names], decoder) for _ in rows.items]
         labels = [kind.frame(line, item, int(at)) for line, item, at in zip(lines, rows.items, begins)]
-        shift = np.array([width - len(line.tokens) if self.left else 0 for line in lines])
         tokens, documents, segments = (
-            filled([getattr(line, name) for line in lines], width, fill, self.left)
+            filled([getattr(line, name) for line in lines], width, fill)
             for name, fill in (("tokens", self.vocabulary.specials.get("pad", 0)), ("documents", 0), ("segments", 0))
         )
-        reads = filled([line.reads for line in lines], kind.places or max(len(line.reads) for line in lines), -1, False)
+        reads = filled([line.reads for line in lines], kind.places or max(len(line.reads) for line in lines), -1)
         targets, tree = np.full_like(tokens, IGNORE), None
         if decoder:
             same = (documents[:, 1:] == documents[:, :-1]) & (documents[:, 1:] > 0)
@@ -125,14 +124,14 @@ class Answer:
             tree = np.zeros((*tokens.shape, 3), np.int64)
             for row, line in enumerate(lines):
                 assert line.tree is not None
-                tree[row, shift[row] : shift[row] + len(line.tokens)] = line.tree
+                tree[row, : len(line.tokens)] = line.tree
         return Batch(
             tokens=tensor(tokens),
             targets=tensor(targets),
             documents=tensor(documents),
             segments=None if decoder else tensor(segments),
-            labels=tensor(kind.labels(labels, width, shift)),
-            reads=tensor(np.where(reads < 0, -1, reads + shift[:, None])),
+            labels=tensor(kind.labels(labels, width)),
+            reads=tensor(reads),
             language=tensor(np.full(len(lines), self.language)) if decoder else None,
             tree=None if tree is None else tensor(tree),
         )
@@ -140,15 +139,15 @@ class Answer:
     def _written(self, rows: Rows) -> Batch:
         """The prompt, and the label as text."""
         eos, pad = self.vocabulary["eos"], self.vocabulary["pad"]
-        width, joins = int(rows.width or 0), self.family == "decoder"
-        space, most = min(self.width, width - 3 if joins else width), width - 1 if joins else width
+        width, joins, longest = int(rows.width or 0), self.family == "decoder", self.width(rows.task)
+        space, most = min(longest, width - 3 if joins else width), width - 1 if joins else width
         targets = [item.target[: space - 1] for item in rows.items]
         sources = [
             item.prompt[: max(1, most - 1 - (len(target) + 1 if joins else 0))]
             for item, target in zip(rows.items, targets)
         ]
         source, target = (
-            ended(Text(filled(side, wide, pad, False), np.array([len(row) for row in side])), eos)
+            ended(Text(filled(side, wide, pad), np.array([len(row) for row in side])), eos)
             for side, wide in ((sources, most - 1), (targets, space - 1))
         )
         batch = text_to_text(source, target, self.vocabulary, self.family)
@@ -161,11 +160,11 @@ class Answer:
         """What the logits of a head predict of each example, as the task's metric takes it: the best over all windows
         of a document. `outputs` are the logits of batches of `source`.
         """
-        return _kind(self, source).predictions(outputs, source)
+        return self._kind(source).predictions(outputs, source)
 
     def parsed(self, text: str, source: Examples, index: int) -> Any:
         """What a model has written of an example, as the metric takes it; None where it is no valid answer."""
-        return _kind(self, source).of_text(text.strip(), source, index)
+        return self._kind(source).of_text(text.strip(), source, index)
 
 
 @dataclass
@@ -209,16 +208,11 @@ def cut(texts: Sequence[np.ndarray], room: int) -> list[np.ndarray]:
     """
     if len(texts) == 1:
         return [texts[0][:room]]
-    first, second = shared_room(len(texts[0]), len(texts[1]), room)
+    first, second = map(len, texts)
+    if first + second > room:
+        first = min(first, max((room + 1) // 2, room - second))
+        second = room - first
     return [texts[0][:first], texts[1][:second]]
-
-
-def shared_room(first: int, second: int, room: int) -> tuple[int, int]:
-    """How much of two texts stays."""
-    if first + second <= room:
-        return first, second
-    first = min(first, max((room + 1) // 2, room - second))
-    return first, room - first
 
 
 def starts(length: int, room: int, stride: int) -> list[int]:
@@ -229,23 +223,17 @@ def starts(length: int, room: int, stride: int) -> list[int]:
     return places
 
 
-def filled(rows: Sequence[Any], width: int, value: int, left: bool) -> np.ndarray:
-    """[n width]: rows of unequal length, filled up on the right or on the left."""
+def filled(rows: Sequence[Any], width: int, value: int) -> np.ndarray:
+    """[n width]: rows of unequal length, filled up on the right."""
     table = np.full((len(rows), width), value, np.int64)
     for number, row in enumerate(rows):
-        start = width - len(row) if left else 0
-        table[number, start : start + len(row)] = row
+        table[number, : len(row)] = row
     return table
 
 
 def _one_each(lengths: np.ndarray) -> Features:
     every = np.arange(len(lengths))
     return Features(every, np.zeros_like(every), lengths)
-
-
-def _kind(objective: Answer, rows: Any) -> Kind:
-    """The kind of the answers of rows or of a split."""
-    return KINDS[rows.task.answer](objective, rows.task)
 
 
 class Kind:
@@ -264,15 +252,15 @@ class Kind:
         return _one_each(np.minimum(lengths, self.reads) * (2 if frame == 3 and self.both else 1))
 
     def frame(self, line: Line, item: Encoded, start: int) -> Any:
-        """Put an example on a line; returns its label, in which places are counted from the line's first token."""
+        """Put an example on a line; returns its label."""
         texts = cut(item.parts, self.reads - 1 - len(item.parts))
         line.add(texts)
         if len(texts) == 2 and self.both:
             line.add(texts[::-1], 2)
         return item.label
 
-    def labels(self, labels: list[Any], width: int, shift: np.ndarray) -> np.ndarray:
-        """The labels of a batch, whose rows begin at `shift`."""
+    def labels(self, labels: list[Any], width: int) -> np.ndarray:
+        """The labels of a batch."""
         return np.array(labels)
 
     def predictions(self, outputs: Iterable[tuple[Tensor, Batch]], source: Examples) -> dict[int, Any]:
@@ -333,7 +321,7 @@ class Options(Kind):
 
     def __init__(self, objective: Answer, task: Goal):
         super().__init__(objective, task)
-        self.places = objective.options
+        self.places = task.options
 
     def features(self, source: Examples) -> Features:
         lengths, firsts = source.items.lengths, source.items.arrays["parts"][:-1]
@@ -380,15 +368,15 @@ class Tags(Kind):
                     line.tree[place + first : min(place + last + 1, width - 1)] = node
         return labels
 
-    def labels(self, labels: list[Any], width: int, shift: np.ndarray) -> np.ndarray:
-        return filled(labels, width, IGNORE, self.objective.left)
+    def labels(self, labels: list[Any], width: int) -> np.ndarray:
+        return filled(labels, width, IGNORE)
 
     def of_logits(self, logits: Any, batch: Batch, row: int, source: Examples, index: int, before: Any) -> Any:
         """A tag for each word; words that were cut off, or have no token, have the first of the labels."""
         item, labels = source.items[index], self.task.labels
-        begin, most = _begin(batch, row) + 1, min(len(item.parts[0]), self.reads - 2)
-        outside, best = "O" if "O" in labels else labels[0], logits.argmax(-1)
-        return [labels[best[begin + at]] if 0 <= at < most else outside for at in self._at(item).tolist()]
+        most, best = min(len(item.parts[0]), self.reads - 2), logits.argmax(-1)
+        outside = "O" if "O" in labels else labels[0]
+        return [labels[best[1 + at]] if 0 <= at < most else outside for at in self._at(item).tolist()]
 
     def of_text(self, text: str, source: Examples, index: int) -> Any:
         tags = text.split()
@@ -424,10 +412,6 @@ class Span(Kind):
             return [line.reads[0], line.reads[0]]
         return [place + first - start, place + last - start]
 
-    def labels(self, labels: list[Any], width: int, shift: np.ndarray) -> np.ndarray:
-        answers = np.array(labels, np.int64)
-        return np.where(answers == IGNORE, IGNORE, answers + shift[:, None])
-
     def predictions(self, outputs: Iterable[tuple[Tensor, Batch]], source: Examples) -> dict[int, Any]:
         spans = super().predictions(outputs, source)
         return {
@@ -445,7 +429,7 @@ class Span(Kind):
         count = min(self.reads - 3 - question, len(item.parts[1]) - start)
         if count < 1:
             return before or (-np.inf, "", np.inf)
-        first = _begin(batch, row) + 2 + question
+        first = 2 + question
         scores = logits[0, first : first + count, None] + logits[1, None, first : first + count]
         allowed = np.triu(np.ones_like(scores, bool)) & ~np.triu(np.ones_like(scores, bool), self.objective.longest)
         scores = np.where(allowed, scores, -np.inf)
@@ -470,8 +454,3 @@ KINDS: dict[str, type[Kind]] = {
     "span": Span,
     "text": Kind,
 }
-
-
-def _begin(batch: Batch, row: int) -> int:
-    """Where a row's first token is: behind the filling on the left."""
-    return 0 if batch.documents is None else int((batch.documents[row] > 0).int().argmax())

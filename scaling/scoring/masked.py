@@ -82,17 +82,16 @@ class MaskedScorer:
         batch = Batch(tokens, tokens, documents=documents).to(next(self.model.parameters()).device)
         return vectors(self.model.head, self.model(batch), batch)
 
-    def gap(self, before: Sequence[int], tokens: Sequence[int], after: Sequence[int]) -> float:
-        """−Σ ln p of tokens that are all masked, between others."""
-        count = len(tokens)
-        row = self.framed(np.array([*before, *[self.ids["mask"]] * count, *after], np.int64))
+    def gap(self, before: Sequence[int], tokens: Sequence[int], after: Sequence[int]) -> np.ndarray:
+        """−ln p of each of some tokens that are all masked, between others."""
+        row = self.framed(np.array([*before, *[self.ids["mask"]] * len(tokens), *after], np.int64))
         if len(row) > self.length:
             what = f"{len(row):,} tokens are more than the window of {self.length:,}"
-            raise ScalingError(what, key="size.length", fix="take a run with longer windows")
+            raise ScalingError(what, key="text", fix="shorten the text")
         targets = torch.full((1, len(row)), IGNORE)
         first = len(before) + ("cls" in self.ids)
-        targets[0, first : first + count] = torch.tensor(list(tokens))
-        return float(self._losses([row], targets).sum())
+        targets[0, first : first + len(tokens)] = torch.tensor(list(tokens))
+        return self._losses([row], targets)
 
     @torch.inference_mode()
     def chances(self, text: Sequence[int]) -> np.ndarray:

@@ -1,5 +1,5 @@
 """Multiple choice by likelihood, with the conventions of OLMES (Gu et al. 2024): which of the options does a model that
-was not trained on the task find likeliest after the question?
+was not trained on the task find likeliest after the question, or in its gap?
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from scaling.data.task.example import Example
 from scaling.data.task.source import Examples
 from scaling.errors import ScalingError, plural
 from scaling.metric.metric import Metric, ratio
-from scaling.scoring.likelihood import requests
+from scaling.scoring.likelihood import Request, requests
+from scaling.scoring.masked import MASK, MaskedScorer
 
 if TYPE_CHECKING:
     from scaling.scoring.likelihood import Scorer
@@ -35,8 +36,8 @@ class Prompting:
     """How an example is written.
 
     Under `question`, which is OLMES's way, as `Question: …`, the lettered options where the answer is a letter, and
-    `Answer:`; under `none` the options continue the text. `shots` examples of the training split that `seed` chooses,
-    the same for every question, come first with their answers.
+    `Answer:`; under `none` the options continue the text, or fill its gap `[MASK]`. `shots` examples of the training
+    split that `seed` chooses, the same for every question, come first with their answers.
     """
 
     formulation: Formulation = "cloze"
@@ -49,14 +50,15 @@ class Prompting:
             fix = "take --frame question"
             raise ScalingError("letters answer a question", key="frame", value=self.frame, fix=fix)
 
-    def question(self, question: Question) -> str:
-        """What the model reads, up to where an answer begins."""
+    def question(self, question: Question) -> tuple[str, str | None]:
+        """What the model reads before an answer, and what comes behind it; None where the text has no gap."""
         if self.frame == "none":
-            return question.text.rstrip()
+            before, gap, after = question.text.partition(MASK)
+            return before.rstrip(), after if gap else None
         lines = [f"Question: {question.text}"]
         if self.formulation == "letters":
             lines += [f" {letter}. {option}" for letter, option in zip(ascii_uppercase, question.options)]
-        return "\n".join([*lines, UNCONDITIONAL])
+        return "\n".join([*lines, UNCONDITIONAL]), None
 
     def answers(self, question: Question) -> list[str]:
         """What may follow, each with the space before it."""
@@ -74,7 +76,8 @@ class Prompting:
 
     def head(self, shots: Sequence[Question]) -> str:
         """The examples that come before every question."""
-        return "".join(f"{self.question(shot)}{self.answers(shot)[shot.right[0]]}\n\n" for shot in shots)
+        sides = ((self.question(shot), self.answers(shot)[shot.right[0]]) for shot in shots)
+        return "".join(f"{before}{answer}{after or ''}\n\n" for (before, after), answer in sides)
 
 
 @dataclass(frozen=True)
@@ -186,36 +189,73 @@ def drawn(examples: Mapping[int, Question], shots: int, seed: int) -> list[int]:
     return np.random.default_rng(seed).permutation(numbers)[:shots].tolist()
 
 
-def scored(scorer: Scorer, codec: Codec, posed: Mapping[int, Question], prompting: Prompting, head: str) -> Answers:
+def scored(
+    scorer: Scorer | MaskedScorer, codec: Codec, posed: Mapping[int, Question], prompting: Prompting, head: str
+) -> Answers:
     """Score the options of every question behind the head of the prompt."""
-    joins = scorer.model.family == "decoder"
-    # What a decoder reads first, and how the source of an encoder-decoder ends.
-    frame = [scorer.ids[name] for name in (("start", "bos") if joins else ("eos",)) if name in scorer.ids][:1]
-    listed = [(index, question, prompting.answers(question)) for index, question in posed.items()]
-    pairs = [(head + prompting.question(question), answer) for _, question, answers in listed for answer in answers]
-    plain = list(dict.fromkeys(answer for _, _, answers in listed for answer in answers))
+    places: list[Place] = []
+    answers = []
+    for question in posed.values():
+        before, after = prompting.question(question)
+        own = prompting.answers(question)
+        answers.append(own)
+        places += [(head + before, answer, after) for answer in own]
+    alone = list(dict.fromkeys(answer for _, answer, _ in places))
+    if isinstance(scorer, MaskedScorer) and any(after is None for _, _, after in places):
+        what = "an encoder sees what comes after a token, so it has no likelihood of a continuation"
+        fix = f"write {MASK} in every text and take --frame none, or finetune the run on the task"
+        raise ScalingError(what, key="RUN", fix=fix)
+    nats, truncated = _nats(scorer, codec, places)
     # One text each, so that what a token is does not depend on which options there are.
-    alone = requests(codec, frame, joins, [(prompting.unconditional, answer) for answer in plain])
-    every = requests(codec, frame, joins, pairs)
-    nats = scorer.nats([*every, *alone])
-    unconditional = dict(zip(plain, (float(losses.sum()) for losses in nats[len(every) :])))
-    answered, place = [], 0
-    for index, question, answers in listed:
-        own = nats[place : place + len(answers)]
-        place += len(answers)
-        answered.append(
+    gap = "" if any(after is not None for _, _, after in places) else None
+    costs, _ = _nats(scorer, codec, [(prompting.unconditional, answer, gap) for answer in alone])
+    unconditional = dict(zip(alone, (float(losses.sum()) for losses in costs), strict=True))
+    each = iter(nats)
+    examples = []
+    for (index, question), own in zip(posed.items(), answers, strict=True):
+        losses = [next(each) for _ in own]
+        examples.append(
             Scored(
                 index=index,
                 right=question.right,
-                nats=tuple(float(losses.sum()) for losses in own),
-                unconditional=tuple(unconditional[answer] for answer in answers),
-                tokens=tuple(map(len, own)),
-                characters=tuple(map(len, answers)),
-                bytes=tuple(len(answer.encode()) for answer in answers),
+                nats=tuple(float(loss.sum()) for loss in losses),
+                unconditional=tuple(unconditional[answer] for answer in own),
+                tokens=tuple(map(len, losses)),
+                characters=tuple(map(len, own)),
+                bytes=tuple(len(answer.encode()) for answer in own),
             )
         )
     chance = float(np.mean([len(question.right) / len(question.options) for question in posed.values()]))
-    return Answers(answered, chance, sum(map(scorer.truncates, every)))
+    return Answers(examples, chance, truncated)
+
+
+Place = tuple[str, str, str | None]
+"""The text before an answer, the answer, and the text behind a gap; None where there is no gap."""
+
+
+def _nats(scorer: Scorer | MaskedScorer, codec: Codec, places: Sequence[Place]) -> tuple[list[np.ndarray], int]:
+    """−ln p of each token of answers in their places, and how many contexts lost tokens to the window.
+
+    An encoder reads a mask for each token of an answer. An encoder-decoder with sentinels reads one in the gap and
+    writes the answer between it and the next one (Raffel et al. 2019). Others read the text before, and what follows is
+    scored with the answer (Trinh and Le 2018).
+    """
+    parts = [(before, answer, after or "") for before, answer, after in places]
+    if isinstance(scorer, MaskedScorer):
+        return [scorer.gap(*codec.encode(list(three))) for three in parts], 0
+    ids, joins = scorer.ids, scorer.model.family == "decoder"
+    gaps = [] if joins else [ids[name] for name in ("sentinel_0", "sentinel_1") if name in ids]
+    # What a decoder reads first, and how the source of an encoder-decoder ends.
+    frame = [ids[name] for name in (("start", "bos") if joins else ("eos",)) if name in ids][:1]
+    if len(gaps) == 2 and places[0][2] is not None:
+        encoded = (codec.encode(list(three)) for three in parts)
+        asked = [
+            Request((*before, gaps[0], *after, *frame), (gaps[0], *answer, gaps[1]))
+            for before, answer, after in encoded
+        ]
+    else:
+        asked = requests(codec, frame, joins, [(before, answer + after) for before, answer, after in parts])
+    return scorer.nats(asked), sum(map(scorer.truncates, asked))
 
 
 @dataclass(frozen=True)

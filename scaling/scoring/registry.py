@@ -26,14 +26,11 @@ def check_tasks(words: Sequence[str]) -> None:
         fix = "pip install 'scaling[harness]'"
         raise ScalingError("it needs the package lm_eval", key="TASK", fix=fix)
     if not any(words):
-        raise ScalingError("no task is named", key="TASK", fix="name tasks, YAML files or folders")
-    names = []
+        raise ScalingError("no task is named", key="TASK", fix="name tasks or YAML files")
     for word in words:
-        path = Path(word).expanduser()
-        if word.endswith(YAML) and not path.is_file():
+        if word.endswith(YAML) and not Path(word).expanduser().is_file():
             raise ScalingError("there is no such file", key="TASK", value=word)
-        if not word.endswith(YAML) and not path.is_dir() and not set(word) & set("*?["):
-            names.append(word)
+    names = [word for word in words if not word.endswith(YAML) and not set(word) & set("*?[")]
     if not names:
         return
     files = (Path(spec.origin).parent / "tasks").rglob("*yaml")

@@ -390,7 +390,7 @@ def _of_tokens(size: BatchSize, batches: Batches, row_tokens: int) -> tuple[Batc
     """
     plan = cast(Buckets, batches.plan)
     source: Any = batches.source
-    if is_task(source) and batches.objective.writes:  # type: ignore[attr-defined]
+    if is_task(source) and batches.objective.writes(source.task):  # type: ignore[attr-defined]
         row_tokens = round(float(np.minimum(source.items.written + 1, plan.length).sum(1).mean()))
     elif source.lengths is not None:
         row_tokens = round(float(np.minimum(source.lengths, plan.length).sum(1).mean()))

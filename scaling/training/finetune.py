@@ -16,6 +16,7 @@ from scaling import schema
 from scaling.config import Config, load, names
 from scaling.data import store
 from scaling.data.shards import TOKENIZER
+from scaling.data.task.file import is_file, task_of_file
 from scaling.errors import ScalingError, nearest, under
 from scaling.ledger import Ledger
 from scaling.strict_yaml import flow
@@ -142,10 +143,11 @@ def compose(
         raise ScalingError("no task is named", key="TASK", value=task, fix=fix)
     if isinstance(source, str):
         source = pretrained(source, runs)
+    line, words = task_of_file(task, words) if is_file(task) else (named(task), words)
     base = {
         "model": source.model,
         "size": {key: value for key, value in source.size.items() if key != "vocabulary"},  # as the start and data need
-        "data": named(task),
+        "data": line,
         "objective": {"kind": "Answer"},
         **_training(source, words),
         "runs": str(runs),

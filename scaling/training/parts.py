@@ -139,12 +139,12 @@ def check_head(model: Family, objective: Any, source: Source) -> None:
             )
         return
     task = source.task  # type: ignore[attr-defined]
-    answer = None if objective.writes else task.answer
+    answer = None if objective.writes(task) else task.answer
     if head.answer != answer:
         what = "tokens of text, which the model writes" if answer is None else f"of the kind {answer}"
         fix = "take a head of next tokens, as Linear" if answer is None else f"take {{kind: {HEADS[answer]}, …}}"
         raise ScalingError(f"the answers of the task are {what}", key="model.head.kind", value=kind, fix=fix)
-    if isinstance(model, Encoder) and model.encoder.stack.shortens and (answer == "options" or objective.left):
+    if isinstance(model, Encoder) and model.encoder.stack.shortens and answer == "options":
         stack = type(model.encoder.stack).__name__
         what = f"the head reads other places than the first, and {stack} keeps a vector for few of the tokens"
         raise ScalingError(what, key="model.stack.kind", value=stack, fix="take UpsampledFunnel or Sequential")

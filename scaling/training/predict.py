@@ -6,7 +6,7 @@ unless the task sets another strategy.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -35,13 +35,9 @@ NONE = -1  # where a written answer has ended
 class Outputs:
     """What a model puts out for each batch of an evaluation; each rank sees its own batches, in their order."""
 
-    def __init__(
-        self, batches: Batches, count: int, rank: int = 0, ranks: int = 1, *, models: Sequence[Family] | None = None
-    ):
-        """`models` write together, in the place of the model that is added."""
+    def __init__(self, batches: Batches, count: int, rank: int = 0, ranks: int = 1):
         self.batches, self.count, self.rank, self.ranks = batches, count, rank, ranks
-        self.models = models
-        self.written: bool = batches.objective.writes  # type: ignore[attr-defined]
+        self.written: bool = batches.objective.writes(batches.source.task)  # type: ignore[attr-defined]
         self._own: list[Tensor] = []
 
     def add(self, model: Family, batch: Batch, predictions: Tensor) -> None:
@@ -57,9 +53,9 @@ class Outputs:
         specials = objective.vocabulary.specials
         prompts = _prompts(model, batch, specials)
         task: Any = self.batches.source.task  # type: ignore[attr-defined]
-        strategy, models = task.decode or Greedy(), self.models or model
-        rows = generate(models, prompts, strategy, steps=objective.width, stop={specials["eos"]})
-        written = batch.tokens.new_full((batch.rows, objective.width), NONE)
+        steps = objective.width(task)
+        rows = generate(model, prompts, task.decode or Greedy(), steps=steps, stop={specials["eos"]})
+        written = batch.tokens.new_full((batch.rows, steps), NONE)
         for row, (best, *_) in zip(written, rows):
             row[: len(best.tokens)] = row.new_tensor(list(best.tokens))
         return written
@@ -107,6 +103,19 @@ def predicted(outputs: Outputs, source: Any) -> dict[int, Any]:
     return answers
 
 
+def probabilities(outputs: Outputs, source: Any) -> dict[int, list[float]]:
+    """The probability of each label, in their order, of each example whose class or classes a head predicts."""
+    if outputs.written or source.task.answer not in ("class", "classes"):
+        return {}
+    chances: dict[int, list[float]] = {}
+    for logits, batch in outputs.all():
+        assert batch.examples is not None
+        each = logits.softmax(-1) if source.task.answer == "class" else logits.sigmoid()
+        chances |= dict(zip(batch.examples.tolist(), each.tolist()))
+    chances.pop(-1, None)  # a spare row
+    return chances
+
+
 def scores(source: Any, predictions: Mapping[int, Any], *, written: bool) -> dict[str, Any]:
     """`score`, the main value of the task's metric, all of its values as `metrics`, the 95% interval of each over the
     examples as `intervals`, and, where answers are written, the fraction that is `invalid`.
@@ -150,13 +159,12 @@ def _labelled(source: Any, predictions: Mapping[int, Any]) -> tuple[Any, list[in
 
 @dataclass(frozen=True)
 class Predictor:
-    """A finetuned model, its own task, and how it reads examples; `others` write their answers together with it."""
+    """A finetuned model, its own task, and how it reads examples."""
 
     run: Run
     task: Any
     objective: Any
     device: torch.device
-    others: tuple[Run, ...] = ()
 
     @classmethod
     def of(
@@ -165,13 +173,9 @@ class Predictor:
         runs: str | Path,
         device: torch.device,
         average: int | None = None,
-        others: Sequence[Pretrained] = (),
     ) -> Predictor:
-        """`average` takes the mean weights of as many checkpoints of each run."""
-        run, *more = (
-            read(each.folder, runs) if average is None else averaged(each.folder, runs, average)
-            for each in (finetuned, *others)
-        )
+        """`average` takes the mean weights of as many checkpoints of the run."""
+        run = read(finetuned.folder, runs) if average is None else averaged(finetuned.folder, runs, average)
         task = build("data", finetuned.data)
         sections = run.described.sections
         family = kinds("model")[sections["model"]["kind"]].family  # type: ignore[attr-defined]
@@ -184,37 +188,24 @@ class Predictor:
                 key="data.tokenizer",
                 fix="take the tokenizer that the run was trained with",
             )
-        objective.check(train.task)
-        if objective.writes:
-            objective.features(train)  # it writes as much as it learned to, whatever the examples are that it is asked
-        for other, one in zip(others, more, strict=True):
-            _check_together(run, one, finetuned, other, runs)
-        return cls(run, task, objective, device, tuple(more))
+        objective.writes(train.task)  # refuses a task that the family cannot be trained on
+        return cls(run, task, objective, device)
 
     @torch.no_grad()
-    def predictions(self, source: Any) -> tuple[dict[int, Any], bool]:
-        """The prediction of each example of a source by its number, and whether the model wrote them."""
+    def outputs(self, source: Any) -> Outputs:
+        """What the model puts out for the examples of a source."""
         rows = max(1, EVALUATION_TOKENS // self.objective.reads)
         batches, count = evaluation(source, self.objective, rows)
-        models = [run.model(self.device) for run in (self.run, *self.others)]
-        outputs, model = Outputs(batches, count, models=models), models[0]
-        if self.others and not outputs.written:
-            fix = "leave it out, or take models that write their answers"
-            raise ScalingError("the head of a task predicts by itself", key="ensemble", fix=fix)
+        outputs, model = Outputs(batches, count), self.run.model(self.device)
         for step in range(count):
             batch = batches.batch(step).to(self.device)
             outputs.add(model, batch, torch.empty(0) if outputs.written else model.logits(batch))
+        return outputs
+
+    def predictions(self, source: Any) -> tuple[dict[int, Any], bool]:
+        """The prediction of each example of a source by its number, and whether the model wrote them."""
+        outputs = self.outputs(source)
         return predicted(outputs, source), outputs.written
-
-
-def _check_together(run: Run, other: Run, own: Pretrained, its: Pretrained, runs: str | Path) -> None:
-    """Refuse a model that reads or writes other tokens, or another family."""
-    tokens = [build("data", each.data).open("train", root(runs)).tokenizer for each in (own, its)]
-    sections = [one.described.sections for one in (run, other)]
-    kinds_of = [(each["model"]["kind"], each["size"]["vocabulary"]) for each in sections]
-    if tokens[0] != tokens[1] or kinds_of[0] != kinds_of[1]:
-        what, fix = "it is of another family or vocabulary than the run", "name runs of the same task and tokenizer"
-        raise ScalingError(what, key="ensemble", value=its.folder.name, fix=fix)
 
 
 def shown(prediction: Any, labels: Mapping[int, str] | tuple[str, ...], answer: str) -> Any:

@@ -11,10 +11,7 @@ COMMANDS = {
     "sweep": ("sweep", "pull"),
     "fit": ("fit", "fit-curves"),
     "compare": ("compare",),
-    "evaluate": (
-        *("evaluate", "evaluate-options", "evaluate-corpus", "evaluate-cloze", "evaluate-harness"),
-        *("predict", "tasks"),
-    ),
+    "evaluate": ("evaluate", "evaluate-options", "evaluate-corpus", "evaluate-harness", "predict", "tasks"),
     "inspect": ("inspect",),
     "explain": ("explain",),
     "data": ("data list", "data prepare", "data show"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -29,11 +29,6 @@ Split = Literal["validation", "train", "test"]
 Shots = Annotated[int, Range(least=0, most=65_536)]
 TOTALS = ("tokens", "bytes", "nats")
 SPLITS = ("train", "validation", "test")
-SUBMISSIONS = {"cola": "CoLA", "sst2": "SST-2", "mrpc": "MRPC", "qqp": "QQP", "stsb": "STS-B", "mnli": "MNLI-m"}
-SUBMISSIONS |= {"mnli_mismatched": "MNLI-mm", "qnli": "QNLI", "rte": "RTE", "wnli": "WNLI", "ax": "AX"}
-"""The files of a GLUE submission, by task."""
-NAMES = ("mnli", "mnli_mismatched", "qnli", "rte", "ax")
-"""Tasks of GLUE that write labels by their names, and not by their numbers."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -63,7 +58,6 @@ def evaluate(
     *overrides: str,
     split: Split = "validation",
     average: PositiveInt | None = None,
-    ensemble: Sequence[RunName] = (),
     paired: Annotated[RunName | None, Flag("paired-bootstrap")] = None,
     runs: str | Path = RUNS,
     device: str | None = None,
@@ -76,24 +70,21 @@ def evaluate(
         scaling evaluate 8c21 mnli_mismatched            another task with the same labels
         scaling evaluate 8c21 --paired-bootstrap 5d07    is it better than another run on the same examples?
         scaling evaluate 8c21 --average 5                the mean of the weights of the last five checkpoints
-        scaling evaluate 8c21 --ensemble 5d07 --ensemble e91a   three runs that write together
 
         scaling.evaluate("8c21", split="test").intervals
 
-    A run that was not finetuned is scored by `evaluate-options`, `evaluate-corpus`, `evaluate-cloze` and
-    `evaluate-harness`. key=value are overrides of the task, as data.files.test=FILE.
+    A run that was not finetuned is scored by `evaluate-options`, `evaluate-corpus` and `evaluate-harness`. key=value
+    are overrides of the task, as data.files.test=FILE.
 
     Args:
         task: a task with the labels of the run's own
         average: score the mean weights of the last N checkpoints
-        ensemble: a run that writes its answers together with this one; repeats
         paired: a run to compare with on the same examples, by the paired bootstrap
     """
     from scaling.data.store import root
     from scaling.training.finetune import finetuned
 
-    (own, data), *more = (finetuned(named(one), task, overrides, runs=runs) for one in (run, *ensemble))
-    others = [each for each, _ in more]
+    own, data = finetuned(named(run), task, overrides, runs=runs)
     other = None if paired is None else finetuned(named(paired), task, overrides, runs=runs)[0]
     source = build("data", data).open(split, root(runs))  # before torch is imported
     labelled = [index for index, example in enumerate(source.examples) if example.answer is not None]
@@ -101,34 +92,25 @@ def evaluate(
         fix = "take another split, or `scaling predict`"
         raise ScalingError(f"the labels of the {split} split are kept back", key="split", value=split, fix=fix)
 
-    from scaling.training.predict import Predictor, compared, scores, shown
+    from scaling.training.predict import Predictor, compared, scores
 
-    predictor = Predictor.of(own, runs, torch_device(device), average, others)
+    predictor = Predictor.of(own, runs, torch_device(device), average)
     predictions, written = predictor.predictions(source)
     comparison = None
     if other is not None:
         theirs, _ = Predictor.of(other, runs, torch_device(device), average).predictions(source)
         comparison = {"against": other.folder.name, **compared(source, predictions, theirs)}
-    goal = source.task
-    found, references = (
-        [shown(value, goal.labels, goal.answer) for value in values]
-        for values in (map(predictions.get, labelled), (source.examples[index].answer for index in labelled))
-    )
-    counts, signature = goal.metric.counts(found, references), goal.metric.signature(references)
-    names = [own.folder.name, *(each.folder.name for each in others)]
-    document = {"run": names[0], "split": split, "examples": len(labelled), "invalid": None}
-    document |= scores(source, predictions, written=written) | {"counts": counts, "signature": signature}
-    document |= {"average": average, "ensemble": names[1:], "paired": comparison}
+    signature = source.task.metric.signature([source.examples[index].answer for index in labelled])
+    document = {"run": own.folder.name, "split": split, "examples": len(labelled), "invalid": None}
+    document |= scores(source, predictions, written=written) | {"signature": signature}
+    document |= {"average": average, "paired": comparison}
     mean = "" if average is None else f", mean of {plural(average, 'checkpoint')}"
-    parts = [f"run {' + '.join(names)}{mean}, {split} split, {plural(len(labelled), 'example')}", _table(document)]
+    parts = [f"run {own.folder.name}{mean}, {split} split, {plural(len(labelled), 'example')}", _table(document)]
     parts += [] if signature is None else [signature]
     if comparison is not None:
         against, value, p = (comparison[key] for key in ("against", "difference", "p"))
         parts.append(f"run {against}: {comparison['score_against']:.4f} on the same examples")
         parts.append(f"difference {value:.4f}, 95% interval {_interval(comparison['interval'])}, p = {p:.3f}")
-    if counts:
-        titles = ["references", "predictions", "correct"]
-        parts += ["", (["class", *titles], [[name, *map(row.get, titles)] for name, row in counts.items()])]
     return Evaluation(document, parts)
 
 
@@ -141,7 +123,6 @@ def evaluate_options(
     shots: Shots = 5,
     formulation: Literal["cloze", "letters"] = "cloze",
     frame: Literal["question", "none"] = "question",
-    normalisation: Literal["raw", "character", "token", "unconditional"] = "character",
     seed: Seed = 0,
     limit: PositiveInt | None = None,
     to: str | Path | None = None,
@@ -156,15 +137,15 @@ def evaluate_options(
 
         scaling.evaluate_options("3f2a", "copa", shots=0).metrics["bits_per_byte"]
 
-    A decoder or an encoder-decoder answers with the likeliest option. (Gu et al. 2024, OLMES) key=value are overrides
-    of the task, as data.files.validation=FILE.
+    A decoder or an encoder-decoder answers with the likeliest option. (Gu et al. 2024, OLMES) An encoder does where
+    the options fill a gap, `[MASK]` in the text, under --frame none. key=value are overrides of the task, as
+    data.files.validation=FILE.
 
     Args:
         task: a name of `scaling tasks`, or a file
         shots: training examples before each question
         formulation: cloze scores the texts of the options, letters scores A, B, …
         frame: question writes "Question: … Answer:", none the text alone
-        normalisation: of the likelihood, for the score
         seed: draws the shots
     """
     from scaling.data.store import root
@@ -172,50 +153,17 @@ def evaluate_options(
     from scaling.training.finetune import unfinetuned
 
     prompting = Prompting(formulation, frame, shots, seed)
-    source, codec, _ = _reader(run, runs, writes=True)
+    source, codec, _ = _reader(run, runs)
     data = build("data", unfinetuned(source, task, overrides, runs=runs))
     prompt, questions = posed(data, split, root(runs), prompting, limit)  # before torch is imported
     answers = scored(load(source.folder, device=device).scorer, codec, questions, prompting, prompt)
     document = {"run": source.folder.name, "task": task, "split": split, "examples": len(questions), "prompt": prompt}
-    document |= {**vars(prompting), "normalisation": normalisation, **_values(Choosing(), answers.examples)}
-    document["score"] = document["metrics"][f"accuracy_{normalisation}"]
-    document |= {"chance": answers.chance, "truncated": answers.truncated}
+    document |= {**vars(prompting), **_values(Choosing(), answers.examples)}
+    document |= {"score": document["metrics"][Choosing.main], "chance": answers.chance, "truncated": answers.truncated}
     cut = f", {plural(answers.truncated, 'context')} cut to the window" if answers.truncated else ""
     title = f"run {source.folder.name}, {task}, {split} split, {plural(len(questions), 'example')}{cut}"
     rows = [asdict(one) | {f"choice_{name}": value for name, value in one.choices.items()} for one in answers.examples]
     return _scored(document, rows, to, *filter(None, [prompt]), title, _table(document))
-
-
-@verb
-def evaluate_cloze(
-    run: RunName, *, to: str | Path | None = None, runs: str | Path = RUNS, device: str | None = None
-) -> Evaluation:
-    """Let a run of any family choose words for the gaps of seven prompts.
-
-        scaling evaluate-cloze 3f2a
-
-        scaling.evaluate_cloze("3f2a").metrics["accuracy"]
-
-    The prompts ask for facts, syntax, coreference, lexical semantics, sentiment, reasoning and arithmetic.
-    """
-    from scaling.scoring.cloze import PROMPTS, Chosen, masked, written
-
-    source, codec, _ = _reader(run, runs)
-    model = load(source.folder, device=device)
-    if source.family == "encoder":
-        from scaling.scoring.masked import MaskedScorer
-
-        filled = masked(MaskedScorer(model.module, model.ids, source.size["length"]), codec, PROMPTS)
-    else:
-        filled = written(model.scorer, codec, model.ids, PROMPTS)
-    prompts = [{**asdict(one), "chosen": one.choice} for one in filled]
-    chance = sum(1 / len(one.options) for one in filled) / len(filled)
-    document = {"run": source.folder.name, "chance": chance, **_values(Chosen(), filled), "prompts": prompts}
-    parts = [f"run {source.folder.name}, {plural(len(prompts), 'prompt')}", _table(document)]
-    for one in filled:
-        nats = ", ".join(f"{option} {value:.2f}" for option, value in zip(one.options, one.nats))
-        parts += ["", f"{one.knowledge}: {one.text}", f"  chosen: {one.options[one.choice]}; nats: {nats}"]
-    return _scored(document, prompts, to, *parts)
 
 
 @verb
@@ -263,10 +211,8 @@ def evaluate_corpus(
     data = prepared(line, split, root(runs), file, codec.sha256, corpus)
     texts, model = itertools.islice(data.documents(), limit), load(source.folder, device=device)
     if encoder:
-        from scaling.scoring.masked import MaskedScorer
-
         stride, masking, more = None, masking or "token", ("perplexity",)
-        masked = MaskedScorer(model.module, model.ids, length, masking, codec.words)
+        masked = replace(model.scorer, masking=masking, words=codec.words)
         ends = set(codec.specials.values())
         texts = ((None, text[:-1] if len(text) and int(text[-1]) in ends else text) for _, text in texts)
         scored = documents(texts, codec, lambda group: masked.nats([text.tolist() for _, text in group]))
@@ -308,7 +254,7 @@ def evaluate_harness(
     It takes a decoder or an encoder-decoder, and the package: `pip install 'scaling[harness]'`.
 
     Args:
-        words: tasks (names of the harness, YAML files, folders), and key=value in place of their generation_kwargs
+        words: tasks (names of the harness, YAML files), and key=value in place of their generation_kwargs
         shots: examples before each question (what the task states)
         limit: score the first N examples of each task only
     """
@@ -319,14 +265,14 @@ def evaluate_harness(
     source, codec, _ = _reader(run, runs, writes=True)
     check_tasks(tasks)
 
-    from scaling.scoring.harness import HarnessModel, plain, run_tasks, table
+    from scaling.scoring.harness import HarnessModel, run_tasks, table
 
     length = source.size["length"]
     model = HarnessModel(codec, source.family, length, lambda: load(source.folder, device=device).scorer)
     results = run_tasks(model, tasks, shots, limit, generation)
-    samples = plain(results.pop("samples"))
+    samples = results.pop("samples")
     document = {"run": source.folder.name, "lm_eval_version": version("lm_eval"), "shots": shots, "limit": limit}
-    document |= {"generation": generation, **{key.replace("-", "_"): value for key, value in plain(results).items()}}
+    document |= {"generation": generation, **{key.replace("-", "_"): value for key, value in results.items()}}
     rows = [
         {"task": task, "index": one["doc_id"], "filter": one["filter"], "prompt": one["arguments"][0][0]}
         | {"target": one["target"], "responses": one["filtered_resps"]}
@@ -391,33 +337,22 @@ def _table(document: Mapping[str, Any]) -> Table:
 @dataclass(frozen=True, repr=False)
 class Predictions(Result):
     """The predictions of a run, iterated as (index, value): the name of a class, names of several, a number, the number
-    of an option, a tag for each word, or a text; None of an invalid output.
+    of an option, a tag for each word, or a text; None of an invalid output. `probabilities` has the probability of each
+    label, by its name, where a head predicts classes.
     """
 
     values: Sequence[Any] = ()
-    answer: str = ""
-    labels: Sequence[str] = ()
+    probabilities: Sequence[Mapping[str, float]] = ()
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """A row an example: `index`, `prediction`, and `probabilities` where a head predicts classes."""
+        rows: list[dict[str, Any]] = [{"index": index, "prediction": value} for index, value in self]
+        return [row | {"probabilities": each} for row, each in zip(rows, self.probabilities)] or rows
 
     def save(self, path: str | Path) -> None:
-        """Write JSON lines, or CSV where the name ends in .csv: `index` and `prediction`. The file is whole or not
-        there.
-        """
-        _save(path, [{"index": index, "prediction": value} for index, value in self])
-
-    def save_submission(self, path: str | Path, task: str) -> None:
-        """Write the file that GLUE's server takes for a task: TSV of `index` and `prediction`."""
-        if task not in SUBMISSIONS:
-            fix = f"choose from {', '.join(SUBMISSIONS)}"
-            raise ScalingError("it is no task of GLUE", key="TASK", value=task, fix=fix)
-        rows: list[tuple[Any, Any]] = [("index", "prediction")]
-        for index, value in self:
-            if self.answer == "number":
-                value = f"{min(5.0, max(0.0, value or 0.0)):.3f}"
-            else:
-                value = self.labels[0] if value is None else value  # every example takes a label
-                value = value if task in NAMES else list(self.labels).index(value)
-            rows.append((index, value))
-        atomic.write(Path(path), "".join(f"{index}\t{value}\n" for index, value in rows))
+        """Write the rows as JSON lines, or CSV where the name ends in .csv. The file is whole or not there."""
+        _save(path, self.rows)
 
     def __iter__(self) -> Iterator[tuple[int, Any]]:
         return iter(enumerate(self.values))
@@ -433,17 +368,15 @@ def predict(
     task: str | None = None,
     *overrides: str,
     to: str | Path | None = None,
-    submission: bool = False,
     runs: str | Path = RUNS,
     device: str | None = None,
     **settings: Any,
 ) -> Predictions:
     """Predict the answers of the examples in a file with a finetuned run.
 
-        scaling predict 8c21 new.jsonl                      prints JSON lines of index and prediction
-        scaling predict 8c21 new.csv --to answers.csv       writes CSV
-        scaling predict 8c21 sentences.de                   of a translator: the source alone, a line each
-        scaling predict 8c21 test.tsv cola --submission     writes CoLA.tsv, as GLUE's server takes it
+        scaling predict 8c21 new.jsonl                  prints JSON lines of index, prediction and probabilities
+        scaling predict 8c21 new.csv --to answers.csv   writes CSV
+        scaling predict 8c21 sentences.de               of a translator: the source alone, a line each
 
         scaling.predict("8c21", "questions.jsonl").values
 
@@ -453,14 +386,10 @@ def predict(
         file: the examples
         task: a task with the labels of the run's own
         to: write the predictions to this file: .jsonl, or .csv
-        submission: write the file of a GLUE submission; TASK names which
     """
     from scaling.data.store import root
     from scaling.training.finetune import finetuned
 
-    if submission and task not in SUBMISSIONS:
-        fix = f"write the task after the file: {', '.join(SUBMISSIONS)}"
-        raise ScalingError("a submission is of a task of GLUE", key="TASK", value=task, fix=fix)
     asked, line = finetuned(named(run), task, overrides, runs=runs)
     data = build("data", line)
     if not hasattr(data, "unanswered"):
@@ -468,26 +397,22 @@ def predict(
         raise ScalingError("a synthetic task has no files", key="FILE", value=str(file), fix=fix)
     examples = data.unanswered(str(file))  # before torch is imported
 
-    from scaling.training.predict import Predictor, shown
+    from scaling.training.predict import Predictor, predicted, probabilities, shown
 
     predictor = Predictor.of(asked, runs, torch_device(device))
     source = predictor.task.source_of(examples, root(runs))
-    found, _ = predictor.predictions(source)
-    labels, answer = source.task.labels, source.task.answer
-    values = [shown(found.get(index), labels, answer) for index in range(len(examples))]
-    to = to or (f"{SUBMISSIONS[str(task)]}.tsv" if submission else None)
+    outputs = predictor.outputs(source)
+    found, chances, task_ = predicted(outputs, source), probabilities(outputs, source), source.task
+    values = [shown(found.get(index), task_.labels, task_.answer) for index in range(len(examples))]
+    each = [dict(zip(task_.labels, row, strict=True)) for _, row in sorted(chances.items())]
     invalid = sum(value is None for value in values)
     document = {"file": None if to is None else str(to), "predictions": len(values), "invalid": invalid}
-    wrong = f", {invalid:,} of invalid outputs" if invalid else ""
-    text = f"{to}: {plural(len(values), 'prediction')}{wrong}"
     if to is None:
-        document |= {"values": values}
-        text = _json_lines({"index": index, "prediction": value} for index, value in enumerate(values)).rstrip("\n")
-    predictions = Predictions(document, [text], values=values, answer=answer, labels=labels)
-    if submission:
-        predictions.save_submission(str(to), str(task))
-    elif to is not None:
-        predictions.save(to)
+        predictions = Predictions(document | {"values": values, "probabilities": each or None}, (), 0, values, each)
+        return replace(predictions, parts=[_json_lines(predictions.rows).rstrip("\n")])
+    wrong = f", {invalid:,} of invalid outputs" if invalid else ""
+    predictions = Predictions(document, [f"{to}: {plural(len(values), 'prediction')}{wrong}"], 0, values, each)
+    predictions.save(to)
     return predictions
 
 

@@ -22,16 +22,15 @@ if TYPE_CHECKING:
     from scaling.inside.look import Look
 
 FIGURES = (".png", ".pdf", ".svg")
-PAGE = (".html", *FIGURES)
+PAGE = (".html",)
 MEASURES = ("accuracy", "control", "selectivity")
 
 
 @dataclass(frozen=True, repr=False)
 class Attention(Result):
-    """The weights of the heads of a run over one text. `maps` has a map for each mixer, in the order in which they run:
-    its `weights` are an array [heads, queries, keys], and `layer`, `slot` (mixer or cross), `tower` and `kind` identify
-    it. A mixer without a softmax has one of the kind `gradient`, the size of its derivatives. `tokens` are those that
-    each tower read.
+    """The weights of the heads of a run over one text. `maps` has a map for each mixer with a softmax, in the order in
+    which they run: its `weights` are an array [heads, queries, keys], and `layer`, `slot` (mixer or cross) and `tower`
+    identify it. `tokens` are those that each tower read.
     """
 
     seen: Look = field(kw_only=True)
@@ -43,33 +42,19 @@ class Attention(Result):
     @property
     def heads(self) -> pandas.DataFrame:
         """A row a head: entropy in nats, mean distance, the weight of the previous token, the distance with the highest
-        weight and that weight, and induction; of a cross-attention coverage and copying
-        (`scaling.inside.heads.HeadScores`).
+        weight and that weight, and induction (`scaling.inside.heads.HeadScores`).
         """
         import pandas
 
         return pandas.DataFrame(self.document["heads"])
 
-    @property
-    def alignment(self) -> pandas.DataFrame:
-        """The source tokens of each token that an encoder-decoder wrote: a row a written token, a column a token of the
-        source, the mean weights of all cross-attentions.
-        """
-        import pandas
-
-        from scaling.inside.heads import alignment
-
-        read, source = (self.tokens.get(tower, []) for tower in ("decoder", "encoder"))
-        return pandas.DataFrame(alignment(self.seen.maps, len(read), len(source)), read[1:], source)
-
-    def save(self, path: str | Path, head: str | None = None) -> None:
-        """Write a page (.html), or a figure (.png, .pdf, .svg) of all heads or of one, as `3.5`: layer, head."""
+    def save(self, path: str | Path) -> None:
+        """Write a page (.html) with every head of every layer."""
         from scaling import atomic
-        from scaling.inside.look import page, save
+        from scaling.inside.look import page
 
-        if _ending(path, PAGE) in FIGURES:
-            return save(self.seen, Path(path), head)
-        atomic.write(Path(path), page(self.seen, f"Attention of {self.run}", head))
+        _check_ending(path, PAGE)
+        atomic.write(Path(path), page(self.seen, f"Attention of {self.run}"))
 
 
 @verb
@@ -78,7 +63,6 @@ def look(
     text: str,
     *,
     target: str | None = None,
-    head: str | None = None,
     to: str | Path | None = None,
     runs: str | Path = RUNS,
     device: str | None = None,
@@ -87,7 +71,6 @@ def look(
 
         scaling look 3f2a "the law of the land"                   the scores of each head
         scaling look 3f2a "the law of the land" --to look.html    and a page with every head of every layer
-        scaling look 3f2a "the law of the land" --head 1.0 --to head.pdf
         scaling look bert "the [MASK] of the land" --json         a folder with a model
         scaling look marian "the law" --target "das Gesetz"       an encoder-decoder, with what it is to write
 
@@ -100,20 +83,17 @@ def look(
         run: the beginning of a run's id, or a folder
         text: what the model reads, in quotes
         target: what an encoder-decoder writes (what it would write)
-        head: the head to show large, LAYER.HEAD as 3.5 or cross.3.5, from 0
-        to: write a page (.html) or a figure (.png, .pdf, .svg) to this file
+        to: write a page (.html) to this file
     """
     from scaling.inside.look import look
 
     if to is not None:
-        _ending(to, PAGE)
+        _check_ending(to, PAGE)
     model = load(run, runs=runs, device=device)
     name = model.saved.place.get("run") or model.saved.place.get("folder") or run
     shown = look(model.module, model.ids, model.tokenizer, model.framed(text, target))
-    if head is not None:
-        shown.at(head)
     layers = [
-        {"name": name, "tower": each.tower, "layer": each.layer, "slot": each.slot, "kind": each.kind}
+        {"name": name, "tower": each.tower, "layer": each.layer, "slot": each.slot}
         for name, each in zip(shown.names, shown.maps, strict=True)
     ]
     tokens = {tower: list(tokens) for tower, tokens in shown.tokens.items()}
@@ -124,7 +104,7 @@ def look(
     rows = [[layer, *(one[key] for key in titles)] for layer, one in zip(names, heads, strict=True)]
     seen = Attention(document, [(["layer", *titles], rows)], seen=shown)
     if to is not None:
-        seen.save(to, head)
+        seen.save(to)
     return seen
 
 
@@ -226,7 +206,7 @@ class Landscape(Result):
         """Draw the contours of all runs on one scale: .png, .pdf or .svg."""
         from scaling.inside.landscape import save
 
-        _ending(path, FIGURES)
+        _check_ending(path, FIGURES)
         save(self.losses, self.reach, Path(path))
 
 
@@ -266,7 +246,7 @@ def landscape(
     if side % 2 == 0:
         raise ScalingError("expected an odd number, so that the model is in the middle", key="side", value=side)
     if to is not None:
-        _ending(to, FIGURES)
+        _check_ending(to, FIGURES)
     sources = [pretrained(named(one), runs) for one in (run, *others)]
     for source in sources:
         if "objective" not in source.sections:
@@ -289,10 +269,8 @@ def landscape(
     return drawn
 
 
-def _ending(path: str | Path, endings: Sequence[str]) -> str:
-    """The ending of a file to write, one of some."""
-    ending = Path(path).suffix
-    if ending not in endings:
+def _check_ending(path: str | Path, endings: Sequence[str]) -> None:
+    """Refuse a file to write that has another ending."""
+    if Path(path).suffix not in endings:
         fix = f"take {', '.join(endings)}"
         raise ScalingError("there is no such kind of file", key="to", value=str(path), fix=fix)
-    return ending

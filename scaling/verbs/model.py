@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from scaling.data.codec import Codec
     from scaling.interop.run import Run as Saved
     from scaling.model.family import Family
-    from scaling.scoring.likelihood import Scorer
 
 STRATEGY = "Greedy"
 
@@ -80,11 +79,15 @@ class Model:
         return {**({} if self.tokenizer is None else self.tokenizer.specials), **self.saved.described.ids}
 
     @cached_property
-    def scorer(self) -> Scorer:
-        """The likelihood of continuations by a decoder or an encoder-decoder."""
+    def scorer(self) -> Any:
+        """The likelihood of continuations by a decoder or an encoder-decoder, the pseudo-likelihood by an encoder."""
         from scaling.scoring.likelihood import Scorer
+        from scaling.scoring.masked import MaskedScorer
 
-        return Scorer(self.module, self.saved.described.ids, self.config["size"]["length"])
+        length = self.config["size"]["length"]
+        if self.family == "encoder":
+            return MaskedScorer(self.module, self.ids, length)
+        return Scorer(self.module, self.saved.described.ids, length)
 
     @overload
     def generate(self, prompt: str, *, steps: int = 64, kind: str = STRATEGY, **keys: Any) -> str: ...
@@ -139,13 +142,12 @@ class Model:
 
             scaling.load("5d1c").fill("the [MASK] of the law")[0][0].text
         """
-        from scaling.scoring.masked import MaskedScorer, filled
+        from scaling.scoring.masked import filled
 
         if self.family != "encoder":
             fix = "take `generate`, or an encoder"
             raise ScalingError(f"a run of the family {self.family} fills no mask", key="prompt", value=text, fix=fix)
-        scorer = MaskedScorer(self.module, self.ids, self.config["size"]["length"])
-        return [[Filling(*one) for one in row] for row in filled(scorer, self._codec("prompt"), text, best)]
+        return [[Filling(*one) for one in row] for row in filled(self.scorer, self._codec("prompt"), text, best)]
 
     def ablate(self, batches: Iterable[Batch]) -> pandas.DataFrame:
         """The loss without each block, then without each head: `name` of the module, `head`, `loss` in nats per target,
@@ -183,58 +185,6 @@ class Model:
 
         batch, others = self._read(text, target), self._read(other, target)
         return patch(self.module, batch, others, *patterns, tokens=tokens)[0]
-
-    def neighbours(self, word: str, *, best: int = 10) -> pandas.DataFrame:
-        """The tokens whose static vectors (of the embedding) are nearest to a word's: `token`, `text` and `cosine`.
-
-        scaling.load("3fa9").neighbours("law")
-        """
-        import pandas
-
-        from scaling.inside.look import neighbours, spelled, table, token_of
-
-        if best < 1:
-            raise ScalingError("expected a positive number", key="best", value=best)
-        codec = self._codec("word")
-        near = neighbours(table(self.module), token_of(codec, word), best)
-        rows = [(token, spelled(codec, self.ids, token), cosine) for token, cosine in near]
-        return pandas.DataFrame(rows, columns=["token", "text", "cosine"])
-
-    def word_map(self, words: Sequence[str]) -> pandas.DataFrame:
-        """The static vectors of words on the plane of their first two principal components: `word`, `x` and `y`."""
-        import pandas
-
-        from scaling.inside.look import plane, table, token_of
-
-        if len(words) < 2:
-            raise ScalingError("a map takes two words or more", key="words", value=" ".join(words))
-        places = plane(table(self.module)[[token_of(self._codec("words"), word) for word in words]])
-        return pandas.DataFrame({"word": list(words), "x": places[:, 0], "y": places[:, 1]})
-
-    def in_context(self, word: str, texts: Sequence[str]) -> pandas.DataFrame:
-        """The similarity of a word in each pair of texts by its vector in each layer: `layer` (0: the input of the
-        first block), the numbers `one` and `other` of two texts, and the `cosine`. Of a static vector it is 1.
-
-            model.in_context("bank", ["the bank of the river", "the bank lends money", "money in the bank"])
-        """
-        from itertools import combinations
-
-        import pandas
-
-        from scaling.inside.look import cosines, in_context
-
-        if len(texts) < 2:
-            raise ScalingError("two texts or more are compared", key="texts", value=list(texts))
-        tower, codec, streams = "decoder" if self.family == "decoder" else "encoder", self._codec("word"), []
-        for text in texts:
-            own = [int(token) for token in codec.encode([word if text.startswith(word) else f" {word}"])[0]]
-            target = "" if self.family == "encoder_decoder" else None
-            tokens = self.framed(text, target)[tower]
-            streams.append(in_context(self.module, self._read(text, target), tokens, own))
-        like = [cosines(vectors) for vectors in zip(*streams, strict=True)]
-        pairs = [*combinations(range(len(texts)), 2)]
-        rows = [(layer, *pair, float(each[pair])) for layer, each in enumerate(like) for pair in pairs]
-        return pandas.DataFrame(rows, columns=["layer", "one", "other", "cosine"])
 
     def encoded(self, text: str) -> list[int]:
         """The token ids of a text. An encoder-decoder with sentinels reads its first one for the first `[MASK]`, the

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -36,17 +39,18 @@ def export(
     from scaling.interop import huggingface, peft
     from scaling.interop.run import read
 
-    folder = _new(to or f"{Path(named(run)).name}-{'adapter' if adapter else 'hf'}")
+    target = to or f"{Path(named(run)).name}-{'adapter' if adapter else 'hf'}"
     trained, name = read(named(run), runs), None if form == "hf" else form
-    if adapter:
-        tensors = peft.updates(trained.described)
-        written = peft.write(folder, trained.described, name=name)
-    else:
-        described = peft.merged(trained.described)
-        tensors, written = described.tensors, huggingface.write(folder, described, name)
-        if trained.tokenizer is not None:
-            huggingface.write_tokenizer(folder, trained.tokenizer, described)
-    return _written(folder, "architecture", written.architecture, tensors)
+    with _new(target) as folder:
+        if adapter:
+            tensors = peft.updates(trained.described)
+            written = peft.write(folder, trained.described, name=name)
+        else:
+            described = peft.merged(trained.described)
+            tensors, written = described.tensors, huggingface.write(folder, described, name)
+            if trained.tokenizer is not None:
+                huggingface.write_tokenizer(folder, trained.tokenizer, described)
+    return _written(target, "architecture", written.architecture, tensors)
 
 
 @verb
@@ -69,23 +73,32 @@ def import_(folder: str | Path, *, adapter: str | Path | None = None, to: str | 
     from scaling.interop.run import Run, write
 
     source = Path(folder)
-    target = _new(to or f"{source.name}-imported")
+    target = to or f"{source.name}-imported"
     described, tokenizer = huggingface.read(source), source / TOKENIZER
     if adapter is not None:
         described = peft.read(adapter, described)
-    write(target, Run(described, tokenizer if tokenizer.is_file() else None), str(source / huggingface.CONFIG))
+    with _new(target) as work:
+        write(work, Run(described, tokenizer if tokenizer.is_file() else None), str(source / huggingface.CONFIG))
     return _written(target, "kind", described.sections["model"]["kind"], described.tensors)
 
 
-def _new(name: str | Path) -> Path:
-    """A folder that holds nothing yet, or is not there."""
+@contextmanager
+def _new(name: str | Path) -> Iterator[Path]:
+    """A folder that is not there yet, or holds nothing: whole or not there, whatever happens while it is written."""
     folder = Path(name)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ScalingError("it is there already", file=folder, fix="name another with --to")
-    return folder
+    work = folder.absolute().with_name(f".{folder.absolute().name}.partial")
+    shutil.rmtree(work, ignore_errors=True)
+    try:
+        work.mkdir(parents=True)
+        yield work
+        work.rename(folder)
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
 
 
-def _written(folder: Path, what: str, name: str, tensors: Any) -> Result:
+def _written(folder: str | Path, what: str, name: str, tensors: Any) -> Result:
     count = sum(tensor.numel() for tensor in tensors.values())
     document = {"folder": str(folder), what: name, "parameters": count}
     return Result(document, [f"{folder}: {name}, {count:,} parameters"])

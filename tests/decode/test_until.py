@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import pytest
 
@@ -41,11 +40,3 @@ def test_beams_end_behind_the_string_too() -> None:
             text = spelled(written.tokens)
             assert "f" not in text[:-1]
             assert "gh" not in text[:-1]
-
-
-def test_no_string_changes_nothing() -> None:
-    made: Any = model("position Rotary")
-    batch, _ = prompts(made)
-    for strategy in STRATEGIES.values():
-        plain = generate(made, batch, strategy, steps=6, stop=STOP)
-        assert generate(made, batch, Until(strategy, [], spelled), steps=6, stop=STOP) == plain

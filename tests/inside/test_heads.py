@@ -7,14 +7,13 @@ import math
 import numpy as np
 import pytest
 
-from scaling.errors import ScalingError
-from scaling.inside.heads import Map, alignment, scores
+from scaling.inside.heads import Map, scores
 
 T = 8
 
 
 def of(weights: np.ndarray, slot: str = "mixer") -> Map:
-    return Map("decoder.stack.blocks.0", "decoder", 0, slot, "attention", weights[None])
+    return Map("decoder.stack.blocks.0", "decoder", 0, slot, weights[None])
 
 
 def previous() -> np.ndarray:
@@ -52,18 +51,4 @@ def test_induction_is_the_weight_of_what_followed() -> None:
 def test_a_cross_attention_has_no_distances() -> None:
     (score,) = scores([of(np.full((T, 3), 1 / 3), "cross")])
     assert score.entropy == pytest.approx(math.log(3))
-    assert score.distance is score.previous is score.induction is score.copied is None
-    assert score.coverage == 1.0  # the T queries give each of the three T/3
-
-
-def test_coverage_and_copying_of_a_cross_attention() -> None:
-    tokens = {"encoder": [7, 8, 9, 5], "decoder": [0, 8, 3, 7]}  # writes 8, which is the second, 3, and 7, the first
-    weights = np.array([[0.1, 0.6, 0.3, 0.0], [0.2, 0.2, 0.6, 0.0], [0.9, 0.1, 0.0, 0.0], [1.0, 0.0, 0.0, 0.0]])
-    (score,) = scores([of(weights, "cross")], tokens=tokens)
-    assert score.coverage == pytest.approx((1.0 + 0.9 + 0.9 + 0.0) / 4)
-    assert score.copied == pytest.approx((0.6 + 0.9) / 2)
-    assert alignment(
-        [of(weights, "cross"), of(weights[:, ::-1], "cross"), of(weights[:2], "cross")], 4, 4
-    ) == pytest.approx((weights + weights[:, ::-1])[:-1] / 2)
-    with pytest.raises(ScalingError, match="no cross-attention"):
-        alignment([of(previous())], T, T)
+    assert score.distance is score.previous is score.induction is None

@@ -14,7 +14,6 @@ from scaling import config
 from scaling.batch import Batch
 from scaling.cli import main
 from scaling.config import load
-from scaling.errors import ScalingError
 from scaling.inside.landscape import direction, landscape
 from scaling.model.family import Family
 from scaling.model.parameters import parameters
@@ -107,8 +106,3 @@ def test_what_cannot_be_drawn_is_one_line(
     error = capsys.readouterr().err
     assert error.count("\n") == 1
     assert what in error
-
-
-def test_a_model_needs_targets(model: Family) -> None:
-    with pytest.raises(ScalingError, match="no target"):
-        landscape(model, [], side=3)

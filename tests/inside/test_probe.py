@@ -99,25 +99,6 @@ def test_a_classifier_reads_a_known_state_and_nothing_from_noise() -> None:
         assert least <= (new == labels[2000:]).mean() <= most
 
 
-def test_the_weights_minimise_the_penalised_loss() -> None:
-    from scipy.optimize import minimize
-
-    rng = np.random.default_rng(1)
-    x, labels, new = rng.normal(size=(80, 3)), rng.integers(0, 3, 80), rng.normal(size=(400, 3))
-    mean, scale = x.mean(0), x.std(0)
-
-    def loss(flat: np.ndarray) -> float:
-        w, b = flat[:9].reshape(3, 3), flat[9:]
-        logits = (x - mean) / scale @ w.T + b
-        logits -= np.log(np.exp(logits).sum(1, keepdims=True))
-        return float(-logits[np.arange(80), labels].mean() + 0.05 * (w**2).sum())
-
-    best = minimize(loss, np.zeros(12), tol=1e-9).x
-    expected = ((new - mean) / scale @ best[:9].reshape(3, 3).T + best[9:]).argmax(1)
-    ours = classify(torch.tensor(x).float(), labels, torch.tensor(new).float(), 3, 0.1)
-    assert (ours == expected).mean() > 0.99
-
-
 def test_places_keep_their_order_whatever_the_groups(runs: tuple[Path, str]) -> None:
     model = scaling.load(runs[1], runs=runs[0], device="cpu").module.double()
     texts = [

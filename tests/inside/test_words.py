@@ -1,4 +1,4 @@
-"""Words as vectors: near ones, a map, words in texts; and a run that begins with the vectors of a file."""
+"""A run or a task that begins with the vectors of a file."""
 
 from __future__ import annotations
 
@@ -14,8 +14,6 @@ from scaling.cli import main
 from scaling.config import load
 from scaling.data.codec import Codec
 from scaling.data.vectors import read
-from scaling.errors import ScalingError
-from scaling.inside.look import neighbours, plane
 from scaling.training.experiment import assemble
 
 CITIES, FOODS = ["rome", "oslo", "lima", "bern"], ["rice", "soup", "cake", "corn"]
@@ -59,25 +57,11 @@ def test_a_run_begins_with_the_vectors_and_may_keep_them(
     assert "tokens have a vector in" in capsys.readouterr().err
     (path,) = (folder / "runs" / "store").iterdir()
     model = scaling.load(path.name, runs=folder / "runs", device="cpu")
-    near = model.neighbours("rome", best=3)
-    assert {text.strip() for text in near.text} == {*CITIES} - {"rome"}
     vectors = read(folder / "words.vec", 16, {"soup"}.__contains__)
     assert model.tokenizer is not None
     (token,) = model.tokenizer.encode([" soup"])[0]
     table = model.module.get_parameter("decoder.embedding.table").detach().numpy()  # type: ignore[union-attr]
     np.testing.assert_allclose(table[token], vectors["soup"], rtol=1e-6)
-    places = model.word_map([*CITIES, *FOODS]).x
-    assert max(places[:4]) < min(places[4:]) or min(places[:4]) > max(places[4:])
-    for word, what in (("zzz", "not one token"), ("xylophone", "not one token")):
-        with pytest.raises(ScalingError, match=what):
-            model.neighbours(word)
-    alike = model.in_context("rice", ["we eat hot rice with a spoon", "rice with a spoon", "in rome we eat hot rice"])
-    static = alike[(alike.layer == 0) & (alike.one == 0) & (alike.other == 2)].cosine.iloc[0]
-    assert static == pytest.approx(1)  # the same token; positions turn queries and keys alone
-    assert alike[alike.layer == 2].cosine.max() < 1
-    assert list(alike.layer.unique()) == [0, 1, 2]
-    with pytest.raises(ScalingError, match="does not have the word"):
-        model.in_context("rice", ["we eat", "rice"])
 
 
 def test_a_task_begins_with_the_vectors_of_its_words(corpus: tuple[Path, list[str]], tmp_path: Path) -> None:
@@ -120,17 +104,3 @@ def test_a_start_that_does_not_fit_is_one_line(
     error = capsys.readouterr().err
     assert error.count("\n") == 1
     assert what in error
-
-
-def test_near_vectors_and_the_plane_are_those_of_their_definitions() -> None:
-    rng = np.random.default_rng(0)
-    x = rng.normal(size=(30, 6)) * [9, 4, 1, 1, 0.5, 0.1]
-    cosine = (x @ x.T) / np.outer(np.linalg.norm(x, axis=1), np.linalg.norm(x, axis=1))
-    (first, value), *_ = neighbours(x, 3, 5)
-    assert first == np.argsort(-cosine[3])[1]
-    assert value == pytest.approx(cosine[3, first])
-    values, axes = np.linalg.eigh(np.cov(x.T))
-    for axis in (0, 1):
-        own = (x - x.mean(0)) @ axes[:, -1 - axis]
-        assert abs(np.corrcoef(own, plane(x)[:, axis])[0, 1]) == pytest.approx(1)
-    assert plane(x)[:, 0].var(ddof=1) == pytest.approx(values[-1])

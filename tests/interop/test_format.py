@@ -12,16 +12,13 @@ import pytest
 import torch
 
 from scaling import schema
-from scaling.batch import Batch
 from scaling.cli import main
 from scaling.config import load
 from scaling.errors import ScalingError
 from scaling.interop import huggingface, weights
 from scaling.interop import run as runs
-from scaling.interop.formats import FORMATS
 from scaling.interop.huggingface import Described
 from scaling.interop.run import Run
-from scaling.interop.template import Format
 from scaling.schema import overlay
 from tests.interop import parity
 
@@ -56,39 +53,6 @@ def extension(folder: Path, text: str = MINE) -> str:
     return str(path)
 
 
-def test_the_slot_holds_every_format_and_nothing_else() -> None:
-    assert set(schema.kinds("format").values()) == set(FORMATS)
-    assert list(huggingface.formats().values()) == list(FORMATS)
-
-
-@pytest.mark.parametrize(
-    "blank",
-    [
-        '"position": {"kind": "Rotary", "base": Blank("no_such_key")}',
-        '"position": {"kind": Blank("no_such_key")}',
-        '"embedding": {"kind": "Token", "norm": {"kind": "LayerNorm", "eps": Blank("no_such_key")}}',
-        '"tie": Blank("no_such_key", values={"yes": ["somewhere"]})',
-        '"block": {**Llama.model["block"], "channel": {"kind": "Gated", "activation": Blank("a", values={})}}',
-        '"stack": {"kind": "Universal", "norm": "NoNorm", "before": Blank("no_such_key", less=1)}',
-    ],
-)
-def test_a_format_with_a_blank_that_a_model_cannot_fill_hides_no_other(blank: str, tmp_path: Path) -> None:
-    text = f"""
-from scaling.interop.formats import Llama
-from scaling.interop.template import Blank
-
-class Strange(Llama):
-    architecture = "StrangeForCausalLM"
-    model = {{**Llama.model, {blank}}}
-"""
-    schema.extend(extension(tmp_path, text))
-    for model, form in (("gpt1", "GPT1"), ("gpt2", "GPT2"), ("pythia", "GPTNeoX")):
-        assert huggingface.choose(sections(model))[0].__name__ == form
-    assert huggingface.choose(sections("llama"))[0].__name__ in ("Llama", "Strange")
-    with pytest.raises(ScalingError, match="transformers has no such model; the nearest"):
-        huggingface.choose(sections("llama", {"block": {"norm": "NoNorm"}}))
-
-
 def test_sizes_that_one_format_cannot_have_hide_no_other() -> None:
     odd = {"width": 32, "heads": 3, "head_width": 8, "layers": 2}
     assert huggingface.choose(sections("llama", **odd))[0].architecture == "LlamaForCausalLM"
@@ -104,23 +68,11 @@ def test_a_bert_without_segments_is_not_one() -> None:
     assert caught.value.key == "model.embedding.segments"
 
 
-def test_an_encoder_without_segments_is_a_distilbert_that_transformers_runs(tmp_path: Path) -> None:
-    transformers = pytest.importorskip("transformers")
-    plain = {"kind": "Token", "norm": {"kind": "LayerNorm", "eps": 1e-12}, "dropout": 0.1}
-    was = described(sections("bert", {"embedding": plain, "sentence": None}))
-    assert huggingface.write(tmp_path, was).architecture == "DistilBertForMaskedLM"
-    tokens = torch.randint(97, (2, 17))
-    with torch.no_grad():
-        theirs = transformers.AutoModelForMaskedLM.from_pretrained(tmp_path)(input_ids=tokens).logits
-        ours = Run(was, None).model().logits(Batch(tokens, tokens))
-    torch.testing.assert_close(theirs, ours, atol=1e-5, rtol=1e-4)
-
-
 @pytest.mark.parametrize(
     ("key", "value", "what"),
     [
         ("type_vocab_size", 0, "type_vocab_size=0: transformers has no such model"),
-        *[("architectures", odd, "expected a list of names") for odd in (5, "", "BertForMaskedLM", {}, [1], True)],
+        *[("architectures", odd, "expected a list of names") for odd in (5, "BertForMaskedLM", [1])],
     ],
 )
 def test_a_config_with_an_odd_value_is_refused(
@@ -136,7 +88,7 @@ def test_a_config_with_an_odd_value_is_refused(
     assert error.count("\n") == 1
 
 
-@pytest.mark.parametrize("umask", [0o022, 0o002, 0o077, 0o027])
+@pytest.mark.parametrize("umask", [0o022, 0o077])
 def test_files_have_the_mode_that_the_umask_leaves(
     umask: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
@@ -190,14 +142,6 @@ def test_a_mistral_without_a_window_is_a_llama_unless_named(tmp_path: Path) -> N
         assert all(torch.equal(again[key], tensor) for key, tensor in was.tensors.items())
 
 
-def test_a_file_with_more_heads_than_its_config_names_is_read_whole(tmp_path: Path) -> None:
-    was = described(sections("bert"))
-    huggingface.write(tmp_path, was)
-    config = json.loads((tmp_path / "config.json").read_text())
-    (tmp_path / "config.json").write_text(json.dumps({**config, "architectures": ["BertForMaskedLM"]}))
-    assert huggingface.read(tmp_path).tensors.keys() == was.tensors.keys()
-
-
 def test_a_format_can_be_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:
     monkeypatch.chdir(tmp_path)
     runs.write("mine", Run(described(sections("llama")), None), "here")
@@ -239,9 +183,3 @@ def test_what_is_no_format_is_one_line(
     error = capsys.readouterr().err
     assert message in error
     assert error.count("\n") == 1
-
-
-@pytest.mark.parametrize("form", FORMATS, ids=lambda form: form.__name__)
-def test_a_format_is_a_format(form: type[Format]) -> None:
-    assert form.slot == "format"
-    assert form.__doc__

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scaling.interop.template import Name, pairs, table, to_ours, to_theirs
+from scaling.interop.template import Name, table, to_ours, to_theirs
 
 
 def test_a_table_is_read_line_by_line() -> None:
@@ -27,19 +26,6 @@ def test_a_table_is_read_line_by_line() -> None:
         Name(("blocks.*.q.weight", "blocks.*.k.weight", "blocks.*.v.weight"), "h.*.attn.weight", "transposed"),
         Name(("blocks.*.q.bias", "blocks.*.k.bias", "blocks.*.v.bias"), "h.*.attn.bias", "transposed"),
     )
-
-
-def test_layers_are_numbered_alike_on_both_sides() -> None:
-    found = pairs(table("blocks.*.gain h.*.ln"), ["blocks.0.gain", "blocks.11.gain", "other.gain"])
-    assert {(pair.ours[0], pair.theirs) for pair in found} == {
-        ("blocks.0.gain", "h.0.ln"),
-        ("blocks.11.gain", "h.11.ln"),
-    }
-
-
-def test_sides_that_run_over_different_numbers_of_names_are_refused() -> None:
-    with pytest.raises(ValueError, match="zip"):
-        table("a.{b,c} d.{e,f,g}")
 
 
 @given(

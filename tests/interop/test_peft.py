@@ -131,13 +131,6 @@ def tuned_here(base: Described, targets: str) -> Described:
     return Described({**base.sections, "tuning": line}, {k: t.detach() for k, t in weights.of(model).items()}, base.ids)
 
 
-def test_an_update_of_a_heads_map_is_refused(tmp_path):
-    config = library.LoraConfig(target_modules=["dense"])
-    library.get_peft_model(saved_base("bert", tmp_path / "base"), config).save_pretrained(tmp_path / "adapter")
-    with pytest.raises(ScalingError, match=r"mixers and channels, and cls\.predictions\.transform\.dense is none"):
-        peft.read(tmp_path / "adapter", huggingface.read(tmp_path / "base"))
-
-
 def test_ranks_that_differ_and_rank_stabilised_scales_are_read(tmp_path):
     config = library.LoraConfig(
         r=2,
@@ -193,11 +186,8 @@ def test_a_base_folder_that_an_adapter_names_is_compared(tmp_path):
         ({"bias": "all"}, "bias='all': no tuning corresponds to it"),
         ({"init_lora_weights": "pissa"}, "init_lora_weights='pissa': this start changes the base"),
         ({"lora_alpha": "x"}, "lora_alpha='x': expected a number"),
-        ({"lora_alpha": 0}, "lora_alpha=0: expected a number above 0"),
-        ({"lora_alpha": 10**400}, "lora_alpha=1000"),
         ({"lora_dropout": [1]}, "lora_dropout=[1]: expected a number"),
         ({"alpha_pattern": 5}, "alpha_pattern=5: expected keys with values"),
-        ({"alpha_pattern": {"c_attn": None}}, "alpha_pattern={'c_attn': None}: expected keys with values"),
         ({"alpha_pattern": {"(": 3}}, "alpha_pattern='(()': expected patterns of names"),
         ({"base_model_name_or_path": 5}, "base_model_name_or_path=5: expected text"),
     ],

@@ -73,14 +73,6 @@ def test_every_metric_counts_an_invalid_output_as_wrong(kind):
     assert damaged[metric.main] < perfect[metric.main]
 
 
-@pytest.mark.parametrize("kind", schema.kinds("metric"))
-def test_no_example_and_a_missing_prediction_are_one_line(kind):
-    predictions, references = LINES[kind]
-    for given in (([], []), (predictions[:-1], references)):
-        with pytest.raises(ScalingError):
-            schema.build("metric", kind).score(*given)
-
-
 def test_accuracy_of_one_class_and_of_several():
     assert score("Accuracy", [1, 0, 2, 2], [1, 1, 2, 2]) == {"accuracy": 0.75}
     assert score("Accuracy", [["a", "b"], ["a"]], [["b", "a"], ["a", "c"]]) == {"accuracy": 0.5}
@@ -115,11 +107,6 @@ def test_f1_of_several_classes_by_hand():
 def test_a_positive_class_that_is_no_class_of_the_examples_is_one_line():
     with pytest.raises(ScalingError, match="no example has such a class"):
         score("F1", ["no", "yes"], ["no", "yes"])
-
-
-def test_cb_is_the_mean_of_macro_f1_and_accuracy():
-    found = score({"kind": "F1AndAccuracy", "average": "macro"}, [0, 2, 1, 0, 0, 1], [0, 1, 2, 0, 1, 2])
-    assert found["mean"] == pytest.approx((4 / 15 + 1 / 3) / 2)
 
 
 def test_mcc_is_that_of_the_example_in_scikit_learns_manual():
@@ -232,24 +219,6 @@ def test_entity_f1_of_conllevals_published_counts():
     found = schema.build("metric", "EntityF1").values(np.array([[371.0, 539, 459, 808, 961]]))
     rounded = {name: round(100 * float(value[0]), 2) for name, value in found.items()}
     assert rounded == {"f1": 74.35, "precision": 68.83, "recall": 80.83, "accuracy": 84.08}
-
-
-def test_words_beyond_the_predicted_tags_are_outside():
-    found = score("EntityF1", [["B-PER"]], [["B-PER", "O", "B-LOC"]])
-    assert found["recall"] == 0.5
-    assert found["accuracy"] == pytest.approx(2 / 3)
-
-
-def test_counts_by_class():
-    assert schema.build("metric", "Accuracy").counts([1, 0, 1], [1, 1, 0]) == {
-        "0": {"references": 1, "predictions": 1, "correct": 0},
-        "1": {"references": 2, "predictions": 2, "correct": 1},
-    }
-    entities = schema.build("metric", "EntityF1").counts([["B-PER", "B-LOC"]], [["B-PER", "O"]])
-    assert entities == {
-        "LOC": {"references": 0, "predictions": 1, "correct": 0},
-        "PER": {"references": 1, "predictions": 1, "correct": 1},
-    }
 
 
 def test_bleu_is_that_of_the_example_in_sacrebleus_manual():

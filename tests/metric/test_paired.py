@@ -33,13 +33,6 @@ def test_systems_that_err_alike_are_not_told_apart():
     assert paired_bootstrap(Accuracy(), one, one, [1] * 200).p == 0.5
 
 
-def test_pairing_is_sharper_than_two_intervals():
-    """One system makes the other's errors and five more: no sample has it better."""
-    worse = [int(n % 2 == 0 and n >= 10) for n in range(200)]
-    better = [int(n % 2 == 0) for n in range(200)]
-    assert paired_bootstrap(Accuracy(), better, worse, [1] * 200).p < 0.02
-
-
 def test_compounds_are_split_before_ngrams_are_counted():
     """`a-b c` against `a-d c`: 13a keeps `a-b` whole, so 1 of 2 words is right; split into 4 tokens, 3 of 4 are."""
     hypothesis, reference = ["x-ray of a well-known man"], [["x-ray of a well-paid man"]]
@@ -52,8 +45,3 @@ def test_compounds_are_split_before_ngrams_are_counted():
     assert plain == pytest.approx(100 * math.exp(sum(map(math.log, (4 / 5, 2 / 4, 1 / 3, 1 / 4))) / 4))
     assert "tok:none" in CompoundSplitBLEU().signature(reference)
     assert CompoundSplitBLEU().signature(reference).endswith("|before:13a,compound-split")
-
-
-def test_a_dash_between_words_is_no_compound():
-    same = CompoundSplitBLEU().score(["a man - and a dog"], [["a man - and a dog"]])
-    assert same["bleu_compound_split"] == pytest.approx(100)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Callable
 from dataclasses import replace
@@ -18,7 +19,7 @@ from scaling.data.plan import BatchSize
 from scaling.data.source import Vocabulary
 from scaling.data.task import Examples
 from scaling.errors import ScalingError
-from scaling.objective.answer import Answer, shared_room, starts
+from scaling.objective.answer import Answer, cut, starts
 from scaling.schema import build
 
 LABELS: dict[str, Any] = {"labels": ["no", "yes"], "metric": "Accuracy"}
@@ -113,41 +114,29 @@ FRAMED = {
 
 
 @pytest.mark.parametrize("name", FRAMED)
-@pytest.mark.parametrize("padding", ["right", "left"])
-def test_examples_are_framed_as_the_papers_print_them(name, padding, opened):
+def test_examples_are_framed_as_the_papers_print_them(name, opened):
     (family, kind), expected = name.split(), FRAMED[name].split(" | ")
     source = opened(kind)
-    objective = answer(source, family, padding=padding)
+    objective = answer(source, family)
     batch = in_order(source, objective)
     assert [words(source, objective, row) for row in batch.tokens] == expected
     mark = objective.vocabulary["cls" if family == "encoder" else "extract"]
     for row in range(2):
-        count = expected[row].count("CLS" if family == "encoder" else "EXTRACT")
         places = batch.reads[row]
-        assert (places >= 0).sum() == count
+        assert (places >= 0).sum() == expected[row].count("CLS" if family == "encoder" else "EXTRACT")
         assert (batch.tokens[row, places[places >= 0]] == mark).all()
         real = batch.documents[row] > 0
-        assert real.sum() == (batch.tokens[row] != source.specials["pad"]).sum()
-        assert real[-1] if padding == "left" else real[0]
-        if family == "decoder":
-            assert places.max() == (len(real) - 1 if padding == "left" else int(real.sum()) - 1)
-
-
-def test_sentence_b_has_its_own_segment(opened):
-    source = opened("pair")
-    batch = in_order(source, answer(source, "encoder"))
-    assert batch.segments[0].tolist() == [0] * 5 + [1] * (batch.segments.shape[1] - 5)
+        assert (real == (batch.tokens[row] != source.specials["pad"])).all()
+        assert family == "encoder" or places.max() == int(real.sum()) - 1
+    if name == "encoder pair":  # sentence B has its own segment
+        assert batch.segments[0].tolist() == [0] * 5 + [1] * (batch.segments.shape[1] - 5)
 
 
 def test_labels_are_of_the_shape_that_heads_learn(opened):
-    found = {
-        kind: in_order(source := opened(kind), answer(source, "encoder")).labels for kind in LINES if kind != "text"
-    }
-    assert found["class"].tolist() == [1, 0]
-    assert found["either"].tolist() == [1.5, 3]
-    assert found["classes"].tolist() == [[1, 1], [0, 0]]
-    assert found["options"].tolist() == [1, 0]
-    assert found["tags"].shape[0] == 2
+    expected = {"class": [1, 0], "either": [1.5, 3], "classes": [[1, 1], [0, 0]], "options": [1, 0]}
+    for kind, labels in expected.items():
+        source = opened(kind)
+        assert in_order(source, answer(source, "encoder")).labels.tolist() == labels
 
 
 @pytest.mark.parametrize(("family", "side"), [("encoder", 0), ("decoder", 1)])
@@ -163,48 +152,36 @@ def test_a_word_is_tagged_at_its_first_piece_and_by_decoders_at_its_last(family,
 
 
 @pytest.mark.parametrize("family", ["encoder", "decoder"])
-@pytest.mark.parametrize("padding", ["right", "left"])
-def test_a_long_document_is_read_in_windows(family, padding, opened):
+def test_a_long_document_is_read_in_windows(family, opened):
     source = opened("span")
-    objective = answer(source, family, length=20, stride=5, padding=padding)
+    objective = answer(source, family, length=20, stride=5)
     batch = in_order(source, objective)
-    assert batch.examples.tolist() == [0] * (len(batch.tokens) - 1) + [1]
-    assert batch.starts.tolist() == [*range(0, 5 * (len(batch.tokens) - 1), 5), 0]
+    last = len(batch.tokens) - 1
+    assert batch.examples.tolist() == [0] * last + [1]
+    assert batch.starts.tolist() == [*range(0, 5 * last, 5), 0]
     answered = 0
-    for row in range(len(batch.tokens)):
+    for row in range(last + 1):
         begin, end = batch.labels[row].tolist()
         if begin == end == batch.reads[row, 0]:
-            assert row == len(batch.tokens) - 1 or "carl saw" not in words(source, objective, batch.tokens[row])
+            assert row == last or "carl saw" not in words(source, objective, batch.tokens[row])
             continue
         answered += 1
         assert source.decode(batch.tokens[row, begin : end + 1].numpy()) == "carl saw"
     assert answered > 1
-    document = source.items[0].parts[1]
-    seen = {int(batch.starts[row]) + at for row in range(len(batch.tokens) - 1) for at in range(20 - 3 - 4)}
-    assert seen >= set(range(len(document)))
+    seen = {int(batch.starts[row]) + at for row in range(last) for at in range(20 - 3 - 4)}
+    assert seen >= set(range(len(source.items[0].parts[1])))
+    assert [starts(10, 10, 4), starts(11, 10, 4), starts(30, 10, 20)] == [[0], [0, 4], [0, 10, 20]]
 
 
 def test_the_longer_text_is_cut_first():
-    assert shared_room(10, 3, 8) == (5, 3)
-    assert shared_room(3, 10, 8) == (3, 5)
-    assert shared_room(9, 9, 7) == (4, 3)
-    assert shared_room(2, 3, 8) == (2, 3)
-
     def by_one(first: int, second: int, room: int) -> tuple[int, int]:
         while first + second > room:
             first, second = (first - 1, second) if first > second else (first, second - 1)
         return first, second
 
-    for first in range(9):
-        for second in range(9):
-            for room in range(2, 12):
-                assert shared_room(first, second, room) == by_one(first, second, room)
-
-
-def test_windows_cover_a_document():
-    assert starts(10, 10, 4) == [0]
-    assert starts(11, 10, 4) == [0, 4]
-    assert starts(30, 10, 20) == [0, 10, 20]
+    for first, second, room in itertools.product(range(9), range(9), range(2, 12)):
+        parts = cut([np.zeros(first), np.zeros(second)], room)
+        assert tuple(map(len, parts)) == by_one(first, second, room)
 
 
 def test_the_language_loss_is_of_the_next_tokens_of_each_text(opened):
@@ -234,9 +211,8 @@ def test_an_encoder_decoder_writes_the_label(kind, source, target, opened):
     objective = answer(task, "encoder_decoder")
     batch = in_order(task, objective)
     assert words(task, objective, batch.source[0]) == source
-    assert words(task, objective, batch.targets[0][batch.targets[0] != IGNORE]).replace(" ", "") == target.replace(
-        " ", ""
-    )
+    written = words(task, objective, batch.targets[0][batch.targets[0] != IGNORE])
+    assert written.replace(" ", "") == target.replace(" ", "")
 
 
 @pytest.mark.parametrize(("kind", "family"), CASES)
@@ -245,59 +221,55 @@ def test_a_batch_is_the_same_for_any_number_of_ranks_and_at_any_time(kind, famil
     made = training(source, answer(source, family), BatchSize.of(2), seed=3)
     again = training(source, answer(source, family), BatchSize.of(2), seed=3)
     for step in (3, 0):
-        whole = made.batch(step)
         parts = [again.batch(step, rank, 2) for rank in (0, 1)]
-        for name, value in vars(whole).items():
+        for name, value in vars(made.batch(step)).items():
             if value is not None:
                 assert torch.equal(torch.cat([getattr(part, name) for part in parts]), value), name
 
 
-def test_every_example_comes_once_a_pass(tmp_path):
-    file = tmp_path / "train.jsonl"
-    rows = [{"a": " ".join(["one"] * (1 + number % 30)), "b": str(number), "label": "yes"} for number in range(203)]
-    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    line = {"kind": "Task", "tokenizer": {"kind": "Byte"}, "files": {"train": str(file), "validation": str(file)}}
-    source = build("data", {**line, **LINES["pair"]}).open("train", tmp_path / "data")
-    made = training(source, answer(source, "encoder", 200), BatchSize.of(8), seed=0)
-    for turn in (0, 1):
-        steps = range(turn * 26, (turn + 1) * 26)
-        drawn = [made.plan.drawn(step).rows for step in steps]
-        assert sorted(np.concatenate(drawn).tolist()) == list(range(203))
-    assert made.passes(26) == 1
-    padded = sum(made.batch(step).tokens.numel() for step in range(26))
-    assert padded < 1.25 * made.features.lengths.sum()
+LONGER = {
+    "text": {"a": "six", "label": ["one two three four five six nine"]},
+    "options": {"a": "six", "b": ["one", "two", "three", "four", "five"], "label": 0},
+}
+
+
+@pytest.mark.parametrize(("kind", "family"), [("text", "encoder_decoder"), ("options", "encoder")])
+def test_batches_do_not_depend_on_which_split_is_read_first(kind, family, opened, tmp_path):
+    """The widths of answers and options are those of training and validation, and no reading changes an objective."""
+    train, longer = tmp_path / f"{kind}.jsonl", tmp_path / "longer.jsonl"
+    longer.write_text(json.dumps(LONGER[kind]) + "\n")
+    files = {"train": str(train), "validation": str(longer)}
+    source, held_out = (opened(kind, split, files=files, tokenizer="Byte") for split in ("train", "validation"))
+    objective, fresh = (answer(source, family, 80) for _ in range(2))
+    before = dict(vars(objective))
+    batches(held_out, objective).batch(0)
+    one, other = (batches(source, each).batch(0) for each in (objective, fresh))
+    assert all(a is b is None or torch.equal(a, b) for a, b in zip(vars(one).values(), vars(other).values()))
+    assert all(vars(objective)[key] is value for key, value in before.items())
+    if kind == "options":
+        assert one.reads.shape[1] == 5
+    assert kind == "options" or objective.width(source.task) == 40 == objective.width(held_out.task)
 
 
 @pytest.mark.parametrize("family", ["encoder", "decoder"])
-@pytest.mark.parametrize("padding", ["right", "left"])
 @pytest.mark.parametrize("kind", [kind for kind in LINES if kind != "text"])
-def test_logits_that_say_the_truth_predict_it(kind, family, padding, opened):
+def test_logits_that_say_the_truth_predict_it(kind, family, opened):
     """For each row the logits of its own label; the metric of what is predicted is 1."""
     source = opened(kind)
-    objective = answer(source, family, length=32, padding=padding, stride=6)
+    objective = answer(source, family, length=32, stride=6)
     batch = in_order(source, objective)
-    rows = len(batch.tokens)
     assert batch.labels is not None
-    if kind in ("class", "pair", "options"):
-        logits = torch.nn.functional.one_hot(batch.labels, 3).float()
-    elif kind == "classes":
-        logits = batch.labels * 2.0 - 1
-    elif kind == "either":
-        logits = batch.labels
-    elif kind == "tags":
-        logits = torch.nn.functional.one_hot(batch.labels.clamp(min=0), 2).float()
-    else:
-        logits = torch.zeros(rows, 2, batch.tokens.shape[1])
-        for row in range(rows):
-            for side in (0, 1):
-                none = batch.labels[row, side] == batch.reads[row, 0]
-                logits[row, side, batch.labels[row, side]] = 3.0 if none and int(batch.examples[row]) == 0 else 9.0
+    one_hot = torch.nn.functional.one_hot(batch.labels.clamp(min=0).long())
+    logits = {"classes": batch.labels * 2.0 - 1, "either": batch.labels}.get(kind, one_hot.float())
+    if kind == "span":
+        logits = torch.zeros(len(batch.tokens), 2, batch.tokens.shape[1])
+        for row, side in itertools.product(range(len(batch.tokens)), (0, 1)):
+            none = batch.labels[row, side] == batch.reads[row, 0]
+            logits[row, side, batch.labels[row, side]] = 3.0 if none and int(batch.examples[row]) == 0 else 9.0
     found = objective.predictions([(logits, batch)], source)
     predictions = [found[index] for index in range(len(source.items))]
-    if kind == "span":
-        assert predictions == ["Carl saw", ""]
-    score = source.task.score(predictions, source.examples)
-    assert next(iter(score.values())) == pytest.approx(1)
+    assert kind != "span" or predictions == ["Carl saw", ""]
+    assert next(iter(source.task.score(predictions, source.examples).values())) == pytest.approx(1)
 
 
 @pytest.mark.parametrize(
@@ -343,3 +315,17 @@ def test_other_objectives_refuse_a_task_and_this_one_other_data(opened, tmp_path
     language = build("data", {"kind": "Synthetic", "tokens": 4096}).open("train", tmp_path)
     with pytest.raises(ScalingError, match="choose Causal"):
         training(language, answer(source, "decoder"), BatchSize.of(2), 0)
+
+
+def test_every_example_comes_once_a_pass_in_batches_of_like_length(tmp_path):
+    file = tmp_path / "train.jsonl"
+    rows = [{"a": " ".join(["one"] * (1 + number % 30)), "b": str(number), "label": "yes"} for number in range(203)]
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    line = {"kind": "Task", "tokenizer": {"kind": "Byte"}, "files": {"train": str(file), "validation": str(file)}}
+    source = build("data", {**line, **LINES["pair"]}).open("train", tmp_path / "data")
+    made = training(source, answer(source, "encoder", 200), BatchSize.of(8), seed=0)
+    for steps in (range(26), range(26, 52)):
+        drawn = [made.plan.drawn(step).rows for step in steps]
+        assert sorted(np.concatenate(drawn).tolist()) == list(range(203))
+    padded = sum(made.batch(step).tokens.numel() for step in range(26))
+    assert padded < 1.25 * made.features.lengths.sum()

@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from scaling.batch import IGNORE, Batch
-from scaling.data.source import Rows, Vocabulary
+from scaling.data.source import Rows
 from scaling.errors import ScalingError
-from scaling.schema import build, kinds
+from scaling.schema import kinds
 from tests.objective.conftest import keys
 
 
@@ -95,11 +95,6 @@ def test_what_cannot_be_is_refused_in_one_line(line, make):
     with pytest.raises(ScalingError) as refused:
         make(line, 64, "decoder" if line["kind"] == "Distil" else family)
     assert "\n" not in str(refused.value)
-
-
-def test_whole_words_need_to_know_where_words_begin():
-    with pytest.raises(ScalingError, match="do not mark where words begin"):
-        build("objective", {"kind": "Masked", "unit": "word"}, Vocabulary(50, {}, 50), 64, "encoder")
 
 
 def test_added_specials_leave_stored_ids_alone(make, vocabulary):

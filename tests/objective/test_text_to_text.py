@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scaling.batch import IGNORE
-from scaling.data.source import Rows, Vocabulary
+from scaling.data.source import Vocabulary
 from scaling.data.synthetic import Synthetic, SyntheticPairs
 from scaling.objective import Prefix, Sequence, SpanCorruption
 from tests.objective.conftest import BEGINS, SPECIALS, TEXT, keys, rows
@@ -174,9 +174,3 @@ def test_pairs_come_through_with_their_truth(family):
         assert target == read.tokens[row, :count].tolist()
         bears = batch.targets[row] != IGNORE
         assert batch.truth[row][bears].tolist() == read.truth[row, :count].tolist()
-
-
-def test_masked_documents_bear_no_loss_across_their_bounds():
-    numbered = np.array([[1, 1, 1, 2, 2, 2, 2]])
-    batch = Prefix(VOCABULARY, 6, "decoder")(Rows(np.arange(3, 10)[None], numbered), keys(1))
-    assert batch.targets[0, 2] == IGNORE

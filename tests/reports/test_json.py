@@ -178,7 +178,6 @@ def documents(study, made_study, tmp_path_factory):
             tuned = run("finetune", "finetune", pretrained, str(folder / f"{answer}.yaml"), *budget)["run"]
         run("evaluate", "evaluate", tuned)
         run("evaluate-corpus", "evaluate-corpus", pretrained, "--limit", "3")
-        run("evaluate-cloze", "evaluate-cloze", pretrained)
         run("evaluate-options", "evaluate-options", pretrained, str(folder / "class.yaml"), "--shots", "1")
         group = "aggregate_metric_list: [{metric: acc, weight_by_size: true}]\n"
         for name, text_of_task in (("choose", HARNESS), ("group", f"group: all\ntask: [choose, write]\n{group}")):

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from tokenizers.processors import TemplateProcessing
@@ -180,18 +179,15 @@ def test_the_command_prints_the_harness_own_table_and_nothing_else(local: Local,
     assert document["results"]["own_choice"]["acc,none"] == sum(row["metrics"]["acc"] for row in rows[:5]) / 5
 
 
-def test_a_folder_is_all_of_its_tasks_and_its_groups_have_a_table(local: Local, tmp_path: Path, capsys: Any) -> None:
-    for name in ("choice", "rolling"):
-        (tmp_path / f"{name}.yaml").write_text(Path(local.task(name)).read_text())
+def test_a_group_has_a_table_and_the_tasks_of_its_folder(local: Local, tmp_path: Path) -> None:
+    (tmp_path / "choice.yaml").write_text(Path(local.task("choice")).read_text())
     group = "group: both\ntask: [own_choice, twice]\naggregate_metric_list: [{metric: acc, weight_by_size: true}]\n"
     (tmp_path / "group.yaml").write_text(group)
     (tmp_path / "twice.yaml").write_text("include: choice.yaml\ntask: twice\n")
-    ours = scaling.evaluate_harness(local.model("gpt2"), str(tmp_path), limit=4)
+    ours = scaling.evaluate_harness(local.model("gpt2"), str(tmp_path / "group.yaml"), local.task("rolling"), limit=4)
     assert set(ours.results) == {"both", "own_choice", "twice", "own_rolling"}
     assert ours.results["both"]["acc,none"] == ours.results["own_choice"]["acc,none"]
     assert "Groups" in str(ours)
-    only = scaling.evaluate_harness(local.model("gpt2"), str(tmp_path / "group.yaml"), limit=4)
-    assert set(only.results) == {"both", "own_choice", "twice"}
 
 
 @pytest.mark.parametrize("name", ["gpt2", "t5"])
@@ -210,22 +206,19 @@ def test_what_is_set_replaces_how_the_task_writes(name: str, local: Local) -> No
 MISTAKES = {
     "an encoder": (["bert", "choice"], "an encoder sees what comes after a token"),
     "no such file": (["gpt2", "chioce"], "there is no such file"),
-    "no option of it": (["gpt2", "choice", "--split", "test"], "there is no option --split"),
     "no text to write": (["gpt2", "choice", "max_gen_toks=4"], "none of the tasks asks for a text"),
     "too long a text": (["gpt2", "writing", "max_gen_toks=48"], "write max_gen_toks=23 behind the command"),
-    "beams": (["gpt2", "writing", "num_beams=4"], "write num_beams=1 behind the command"),
+    "beams": (["gpt2", "writing", "num_beams=4"], "generation_kwargs.num_beams"),
     "an unknown setting": (["gpt2", "writing", "maxx=4"], "generation_kwargs.maxx"),
     "no number": (["gpt2", "writing", "max_gen_toks=many"], "invalid literal for int() with base 10: 'many'"),
     "a bad temperature": (["gpt2", "writing", "do_sample=true", "temperature=-1"], "temperature"),
-    "a task twice": (["gpt2", "choice", "again"], "a task is named twice"),
     "negative shots": (["gpt2", "choice", "--shots", "-1"], "shots=-1"),
-    "no task": (["gpt2", "empty"], "it is no task of the harness"),
-    "a broken file": (["gpt2", "broken"], "it is no task of the harness"),
+    "no task": (["gpt2", "empty"], "the harness stopped: ValueError"),
+    "a broken file": (["gpt2", "broken"], "the harness stopped: "),
     "no names": (["gpt2", ""], "no task is named"),
-    "a folder without tasks": (["gpt2", "FOLDER"], "the folder has no task of the harness"),
     "an unknown column": (["gpt2", "column"], "the harness stopped: UndefinedError: 'tex' is undefined"),
     "no data": (["gpt2", "data"], "the harness stopped: FileNotFoundError"),
-    "a model's code": (["gpt2", "unsafe"], "the task runs code that a model writes"),
+    "a model's code": (["gpt2", "unsafe"], "which is marked as unsafe"),
     "a text that is too long": (["gpt2", "long"], "is longer than the window of 48"),
 }
 
@@ -234,7 +227,6 @@ MISTAKES = {
 def test_a_mistake_is_one_line(case: str, local: Local, tmp_path: Path, capsys: Any) -> None:
     text = Path(local.task("choice")).read_text()
     files = {
-        "again": text,
         "empty": "doc_to_text: a\n",
         "broken": "task: [\n",
         "column": text.replace("{{text}}", "{{tex}}"),
@@ -242,17 +234,14 @@ def test_a_mistake_is_one_line(case: str, local: Local, tmp_path: Path, capsys: 
         "unsafe": text + "unsafe_code: true\n",
         "long": text.replace("{{options}}", "{{[document * 9, text]}}"),
     }
-    for name, lines in files.items():
-        (tmp_path / f"{name}.yaml").write_text(lines)
-    (run, task, *others), told = MISTAKES[case]
-    (tmp_path / "folder").mkdir()
-    named = str(tmp_path / f"{task}.yaml") if task in files else local.task(task)
-    named = {"FOLDER": str(tmp_path / "folder"), "": ""}.get(task, named)
-    others = [str(tmp_path / f"{word}.yaml") if word in files else word for word in others]
+    (run, task, *others), message = MISTAKES[case]
+    if task in files:
+        (tmp_path / f"{task}.yaml").write_text(files[task])
+    named = str(tmp_path / f"{task}.yaml") if task in files else local.task(task) if task else ""
     capsys.readouterr()
     assert evaluate(local.model(run), named, *others) == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert told in line
+    assert message in line
 
 
 def test_a_missing_package_is_one_line(local: Local, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
@@ -269,24 +258,3 @@ def test_an_unknown_name_is_answered_with_the_nearest_before_anything_is_read(lo
         assert evaluate(local.model("gpt2"), name) == 2
         (line,) = capsys.readouterr().err.splitlines()
         assert len(line.split(", ")) <= 12
-
-
-@pytest.mark.slow  # the registry has more than ten thousand files
-def test_a_name_that_is_a_part_of_others_is_unknown_too(local: Local, capsys: Any) -> None:
-    assert evaluate(local.model("gpt2"), "hellasw") == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert line.endswith("TASK='hellasw': the harness has no such task; did you mean 'hellaswag'?")
-    assert evaluate(local.model("gpt2"), "no_such_*") == 2
-    assert "TASK='no_such_*': the harness has no such task" in capsys.readouterr().err
-
-
-def test_a_document_is_plain_json() -> None:
-    from scaling.scoring.harness import plain
-
-    document = {
-        "a": float("nan"),
-        "b": (np.float32(0.5), np.int64(2)),
-        3: {"c": Path("x"), "d": True},
-        "e": [None, "N/A"],
-    }
-    assert plain(document) == {"a": None, "b": [0.5, 2], "3": {"c": "x", "d": True}, "e": [None, "N/A"]}

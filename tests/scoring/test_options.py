@@ -10,11 +10,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 import scaling
+from scaling.batch import Batch
 from scaling.cli import main
+from scaling.config import load
+from scaling.data.codec import Codec
+from scaling.data.tokenizer import Byte
 from scaling.errors import ScalingError
+from scaling.interop import run as runs
+from scaling.interop import weights
+from scaling.interop.huggingface import Described
+from scaling.interop.run import Run
 from scaling.metric import bootstrap
+from scaling.schema import build
 from scaling.scoring.options import Choosing, Prompting, Question, Scored
 from tests.scoring.conftest import FOLLOWS, Ledger, sentence
 
@@ -23,16 +33,13 @@ SKY = Question("What is blue?", ("grass", "the sky"), (1,))
 
 def test_options_are_written_as_olmes_writes_them() -> None:
     cloze, letters, plain = Prompting(), Prompting("letters"), Prompting(frame="none")
-    assert cloze.question(SKY) == "Question: What is blue?\nAnswer:"
+    assert cloze.question(SKY) == ("Question: What is blue?\nAnswer:", None)
     assert cloze.answers(SKY) == [" grass", " the sky"]
-    assert letters.question(SKY) == "Question: What is blue?\n A. grass\n B. the sky\nAnswer:"
+    assert letters.question(SKY) == ("Question: What is blue?\n A. grass\n B. the sky\nAnswer:", None)
     assert letters.answers(SKY) == [" A", " B"]
     assert letters.head([SKY]) == "Question: What is blue?\n A. grass\n B. the sky\nAnswer: B\n\n"
-    assert (plain.question(SKY), plain.answers(SKY), plain.unconditional) == (
-        "What is blue?",
-        [" grass", " the sky"],
-        "",
-    )
+    assert plain.question(SKY) == ("What is blue?", None)
+    assert plain.question(Question("Put [MASK] down.", ("it",), (0,))) == ("Put", " down.")
 
 
 def test_each_normalisation_by_hand() -> None:
@@ -95,21 +102,72 @@ def test_a_run_finds_its_own_language_likelier(family: str, language: Ledger, tm
 
 def test_the_command_prints_the_prompt_and_writes_each_example(language: Ledger, tmp_path: Path, capsys: Any) -> None:
     task, to = written(tmp_path), tmp_path / "each.jsonl"
-    words = [language.ids["decoder"], task, "--shots", "1", "--frame", "none", f"runs={language.runs}"]
+    words = ["evaluate-options", language.ids["decoder"], task, "--shots", "1", "--frame", "none", "--limit", "7"]
     capsys.readouterr()
-    assert main(["evaluate-options", *words, "--normalisation", "raw", "--limit", "7", "--to", str(to)]) == 0
-    told = capsys.readouterr().out
-    assert "7 examples" in told
-    assert "chance" in told
-    assert main(["evaluate-options", *words, "--normalisation", "raw", "--limit", "7", "--json"]) == 0
+    assert main([*words, f"runs={language.runs}", "--to", str(to)]) == 0
+    printed = capsys.readouterr().out
+    assert "7 examples" in printed
+    assert "chance" in printed
+    assert main([*words, f"runs={language.runs}", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
-    assert told.startswith(document["prompt"])
+    assert printed.startswith(document["prompt"])
     rows = [json.loads(line) for line in to.read_text().splitlines()]
     assert len(rows) == 7
-    assert document["score"] == sum(row["choice_raw"] in row["right"] for row in rows) / 7
+    assert document["score"] == sum(row["choice_character"] in row["right"] for row in rows) / 7
     gold = [(row["nats"][row["right"][0]], row["bytes"][row["right"][0]]) for row in rows]
     bits = sum(nats for nats, _ in gold) / sum(count for _, count in gold) / math.log(2)
     assert document["metrics"]["bits_per_byte"] == pytest.approx(bits)
+
+
+IDS = {
+    "gpt2": {"eos": 2, "start": 2},
+    "bert": {"cls": 259, "sep": 260, "mask": 261},
+    "t5": {"eos": 2, "start": 0, "pad": 0, "sentinel_0": 260, "sentinel_1": 261},
+    "marian": {"eos": 2, "start": 0, "pad": 0},
+}
+BEFORE, OPTIONS, AFTER = "I put", ("the", "they"), " fork down."
+
+
+def nats(logits: torch.Tensor, tokens: list[int]) -> float:
+    return -float(logits.double().log_softmax(-1).gather(-1, torch.tensor(tokens)[:, None]).sum())
+
+
+@pytest.mark.parametrize("family", IDS)
+@torch.no_grad()
+def test_options_in_a_gap_are_scored_as_the_family_writes_or_reads_them(family: str, tmp_path: Path) -> None:
+    size = {"width": 16, "layers": 1, "heads": 2, "vocabulary": 262, "length": 64}
+    Codec(Byte().fit(iter(()))).save(tmp_path / "tokenizer.json")
+    sections = {"model": load(family)["model"], "size": size}
+    module = build("model", sections["model"], size)
+    saved = Run(Described(sections, weights.of(module), IDS[family]), tmp_path / "tokenizer.json")
+    runs.write(tmp_path / "run", saved, "here")
+    row = json.dumps({"text": f"{BEFORE} [MASK]{AFTER}", "options": OPTIONS, "label": 0}) + "\n"
+    for split in ("train", "validation"):
+        (tmp_path / f"{split}.jsonl").write_text(row)
+    data = {"kind": "Task", "answer": "options", "text": "{text}", "options": ["{options}"], "metric": "Accuracy"}
+    data["files"] = {split: str(tmp_path / f"{split}.jsonl") for split in ("train", "validation")}
+    (tmp_path / "gaps.yaml").write_text(json.dumps({"data": data}))
+    words = (str(tmp_path / "run"), str(tmp_path / "gaps.yaml"))
+    (scored,) = scaling.evaluate_options(*words, frame="none", shots=0, runs=tmp_path, device="cpu").scored
+    model = scaling.load(tmp_path / "run", device="cpu")
+    assert model.tokenizer is not None
+    before, option, after = (list(ids) for ids in model.tokenizer.encode([BEFORE, f" {OPTIONS[0]}", AFTER]))
+    module = model.module
+    if family == "gpt2":
+        read = torch.tensor([[2, *before, *option, *after]])
+        expected = nats(module.logits(Batch(read, read))[0, len(before) : -1], option + after)
+    elif family == "bert":
+        read = torch.tensor([[259, *before, *[261] * len(option), *after, 260]])
+        expected = nats(module.logits(Batch(read, read))[0, 1 + len(before) :][: len(option)], option)
+    else:
+        source = [*before, 260, *after, 2] if family == "t5" else [*before, 2]
+        target = [260, *option, 261] if family == "t5" else option + after
+        read = torch.tensor([[0, *target[:-1]]])
+        expected = nats(module.logits(Batch(read, read, source=torch.tensor([source])))[0], target)
+    assert scored["nats"][0] == pytest.approx(expected, rel=1e-5)
+    if family == "bert":
+        with pytest.raises(ScalingError, match="an encoder sees what comes after a token"):
+            scaling.evaluate_options(*words, shots=0, runs=tmp_path, device="cpu")
 
 
 def test_a_class_is_its_label_and_shots_of_the_split_are_not_scored(language: Ledger, tmp_path: Path) -> None:
@@ -128,8 +186,6 @@ def test_a_class_is_its_label_and_shots_of_the_split_are_not_scored(language: Le
 
 
 BAD = {
-    "an encoder": (["encoder", "TASK"], "an encoder sees what comes after a token"),
-    "an unknown normalisation": (["decoder", "TASK", "--normalisation", "chars"], "invalid choice: 'chars'"),
     "an unknown formulation": (["decoder", "TASK", "--formulation", "letter"], "invalid choice: 'letter'"),
     "too many shots": (["decoder", "TASK", "--shots", "21"], "the training split has 20"),
     "letters without a question": (
@@ -156,11 +212,3 @@ def test_a_mistake_is_one_line(case: str, language: Ledger, tmp_path: Path, caps
     said = [line for line in capsys.readouterr().err.splitlines() if "warning" not in line]
     assert len(said) == 1
     assert told in said[0]
-
-
-def test_a_run_without_a_tokenizer_is_refused(language: Ledger, tmp_path: Path) -> None:
-    from tests.training.conftest import train, words
-
-    run = train(words(tmp_path / "runs"))["run"]
-    with pytest.raises(ScalingError, match="no tokenizer"):
-        scaling.evaluate_options(run, written(tmp_path), runs=tmp_path / "runs")

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import scaling
-from scaling import Predictions, evaluate, predict
+from scaling import evaluate, predict
 from scaling.cli import main
 from scaling.errors import ScalingError
 from scaling.interop.run import averaged, read
@@ -133,6 +133,26 @@ def test_a_run_is_finetuned_scored_and_predicts(family, answer, pretrained, tmp_
     assert len(predict(result["run"], tmp_path / f"{answer}.test.jsonl", runs=pretrained[0])) == 8
 
 
+def test_a_file_is_a_task_without_a_yaml(pretrained, tmp_path, capsys):
+    runs, ids = pretrained
+    file = tmp_path / "my.csv"
+    file.write_text(
+        "review,verdict\n" + "".join(f"the {word} {n},{word}\n" for n in range(30) for word in ("cat", "dog", "rome"))
+    )
+    words = ["text={review}", "label={verdict}"]
+    result = finetuned(pretrained, "encoder", str(file), *words)
+    spec = Ledger.open(runs).spec(result["run"])["data"]
+    assert (spec["answer"], spec["labels"], spec["metric"]) == ("class", ["cat", "dog", "rome"], "Accuracy")
+    predictions = predict(result["run"], file, runs=runs)
+    assert {*predictions.values} <= {"cat", "dog", "rome"}
+    assert all(sum(each.values()) == pytest.approx(1) for each in predictions.probabilities)
+    where = f"runs={runs}"
+    assert "did you mean 'verdict'?" in refused(
+        capsys, "finetune", ids["encoder"], file, words[0], "label={verdct}", where
+    )
+    assert "choose from review, verdict" in refused(capsys, "finetune", ids["encoder"], file, words[0], where)
+
+
 @slow
 @pytest.mark.parametrize(("family", "answer"), [("encoder", "span"), ("decoder", "text")])
 def test_two_ranks_score_as_one_does(family, answer, pretrained, tmp_path):
@@ -152,6 +172,7 @@ def test_what_can_be_learned_is_learned(pretrained, tmp_path, capsys):
     assert predictions.values == ["animal" if index % 2 else "city" for index in range(8)]
     assert [json.loads(line)["prediction"] for line in str(predictions).splitlines()] == predictions.values
     bare = predict(result["run"], jsonl(tmp_path / "bare.jsonl", [{"text": "a cat"}, {"text": "a rome"}]), runs=runs)
+    assert [max(each, key=lambda label: each[label]) for each in bare.probabilities] == bare.values
     bare.save(tmp_path / "out.jsonl")
     lines = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
     assert [(line["index"], line["prediction"]) for line in lines] == list(enumerate(bare.values))
@@ -209,21 +230,6 @@ def test_what_is_filled_in_is_told_and_can_be_set_otherwise(pretrained, tmp_path
     relative = compose(ids["encoder_decoder"], task, runs=runs)
     assert relative["optimizer"] == {"kind": "Adafactor", "lr": 0.03}
     assert compose(ids["encoder_decoder"], task, ["tuning=LoRA"], runs=runs)["optimizer.kind"] == "AdamW"
-
-
-SUBMISSIONS = [
-    ("cola", "class", ("unacceptable", "acceptable"), ["acceptable", "unacceptable"], "0\t1\n1\t0\n"),
-    ("stsb", "number", (), [5.7, -1.0, 2.34567], "0\t5.000\n1\t0.000\n2\t2.346\n"),
-]
-
-
-@pytest.mark.parametrize(("task", "answer", "labels", "values", "lines"), SUBMISSIONS)
-def test_a_submission_to_glue_has_its_layout(tmp_path, task, answer, labels, values, lines):
-    predictions = Predictions({}, values=values, answer=answer, labels=labels)
-    predictions.save_submission(tmp_path / "file.tsv", task)
-    assert (tmp_path / "file.tsv").read_text() == f"index\tprediction\n{lines}"
-    with pytest.raises(ScalingError, match="no task of GLUE"):
-        predictions.save_submission(tmp_path / "file.tsv", "trec")
 
 
 # Mistakes, each one line
@@ -316,7 +322,7 @@ def test_a_student_learns_from_examples_without_labels(pretrained, tmp_path):
         finetuned(pretrained, "decoder", task, teacher(run))
 
 
-# Translations: two files, a run, its BLEU, the mean of its checkpoints, several runs together
+# Translations: two files, a run, its BLEU, the mean of its checkpoints
 
 
 @pytest.fixture(scope="module")
@@ -341,11 +347,15 @@ def test_translations_are_scored_by_bleu_with_its_signature(translated, capsys):
     signature = f"nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:{version('sacrebleu')}"
     for run in (one, two):
         scored = evaluate(run, runs=folder)
-        assert (scored.signature, scored.average, list(scored.ensemble), scored.paired) == (signature, None, [], None)
-    assert main(["evaluate", one, "--ensemble", two, "--paired-bootstrap", two, "--json", f"runs={folder}"]) == 0
+        assert (scored.signature, scored.average, scored.paired) == (signature, None, None)
+    assert main(["evaluate", one, "--paired-bootstrap", two, f"runs={folder}"]) == 0
+    printed = capsys.readouterr().out
+    assert "on the same examples" in printed
+    assert signature in printed
+    assert main(["evaluate", one, "--paired-bootstrap", two, "--json", f"runs={folder}"]) == 0
     document = json.loads(capsys.readouterr().out)
     paired = document["paired"]
-    assert (document["ensemble"], paired["against"]) == ([two], two)
+    assert paired["against"] == two
     assert paired["difference"] == pytest.approx(document["score"] - paired["score_against"], abs=1e-9)
     assert paired["interval"][0] <= paired["difference"] <= paired["interval"][1]
 

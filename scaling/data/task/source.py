@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
@@ -31,6 +31,13 @@ class Goal:
     order: Literal["fixed", "either"] = "fixed"  # whether a pair means the same in both orders
     unanswerable: bool = False  # whether a span may be absent
     decode: Any = None  # the strategy by which a model writes its answer, as scaling.decode has them; None: greedily
+    options: int = 0  # the most that an example has
+    target: int = 0  # tokens of the longest target
+
+    def of(self, *splits: Split) -> Goal:
+        """The goal of a task with these splits, which state its `options` and `target`."""
+        options = max(self.options, *(int(split.counts.max()) - 1 for split in splits))
+        return replace(self, options=options, target=max(self.target, *(int(s.written[:, 1].max()) for s in splits)))
 
     @property
     def scores_texts(self) -> bool:

@@ -220,7 +220,7 @@ class Task:
         train = self.open("train", folder)
         assert train.home is not None
         items = encoded(examples, self.answer, self.columns.labels, Codec.load(train.home / TOKENIZER))
-        source = replace(train, split="input", items=items)
+        source = replace(train, split="input", items=items, task=train.task.of(items))
         vars(source)["examples"] = examples
         return source
 
@@ -231,7 +231,9 @@ class Task:
         for leak in meta["leaks"]:
             _warn(leak)
         named = meta["fingerprint"], meta["vocabulary"], meta["specials"]
-        return Examples(self.goal, split, _split(home, split, self.answer), *named, _words(home), home)
+        splits = {name: _split(home, name, self.answer) for name in ("train", "validation", split)}
+        goal = self.goal.of(*splits.values())  # equal batches, whichever split is read first
+        return Examples(goal, split, splits[split], *named, _words(home), home)
 
     # --- what is prepared, and where it is ---
 
