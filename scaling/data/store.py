@@ -48,7 +48,7 @@ def tokenizer(data: Mapping[str, Any], runs: str | Path) -> Path | None:
 def open_split(folder: Path, split: str) -> PackedSource | PairedSource:
     """A split of the prepared data in `folder`, checked; all who have it open at a time share its maps."""
     manifest = Manifest.read(folder)
-    manifest.check(folder)
+    manifest.check(folder, split)
     source = _held.get((folder, split))
     if source is None or source.manifest != manifest:
         kind = PairedSource if "source" in manifest.splits["train"] else PackedSource

@@ -13,29 +13,22 @@ from scaling.data.shards import FORMAT, Manifest, digest
 from scaling.data.source import SPLITS
 from scaling.data.store import PackedSource, PairedSource, open_split
 from scaling.errors import ScalingError, nearest, under
-from scaling.schema import BelowOne, Long, Recipe
+from scaling.schema import BelowOne, Recipe
 
 
 class Text:
     """Documents of a corpus as tokens, each followed by `<eos>`, end to end; or, of a corpus of pairs, pair by pair.
 
     A document is for validation where its publisher marks it so, or else where the hash of its text is below
-    `validation` of all hashes: the same for every run, and never one that is trained on. `shard` is in tokens.
+    `validation` of all hashes: the same for every run, and never one that is trained on.
     """
 
-    def __init__(
-        self,
-        *,
-        corpus: Recipe,
-        tokenizer: Recipe,
-        validation: BelowOne = 0.01,
-        shard: Long = 1 << 26,
-    ):
+    def __init__(self, *, corpus: Recipe, tokenizer: Recipe, validation: BelowOne = 0.01):
         with under("corpus"):
             self.corpus: Corpus = corpus()
         with under("tokenizer"):
             self.tokenizer: Any = tokenizer()
-        self.validation, self.shard = validation, shard
+        self.validation = validation
 
     @property
     def request(self) -> dict[str, Any]:
@@ -44,7 +37,6 @@ class Text:
             "corpus": {"kind": type(self.corpus).__name__, **vars(self.corpus)},
             "tokenizer": {"kind": type(self.tokenizer).__name__, **vars(self.tokenizer)},
             "validation": self.validation,
-            "shard": self.shard,
         }
 
     @property
@@ -76,6 +68,11 @@ class Text:
     def stamp(self, snapshot: Snapshot) -> dict[str, Any]:
         """What prepared data depend on besides the request: the corpus, and a tokenizer that is read from a file."""
         return snapshot.stamp if self.tokenizer.learns else {**snapshot.stamp, "tokenizer": self._tokenizer_now()}
+
+    def holds(self, stamp: Mapping[str, Any]) -> bool:
+        """Whether the corpus, and a tokenizer that is read from a file, are what they were."""
+        now = None if self.tokenizer.learns else self._tokenizer_now()
+        return stamp.get("tokenizer") == now and self.corpus.changed(dict(stamp)) is None
 
     def outdated(self, folder: Path) -> ScalingError | None:
         """What has changed since this was prepared; None where nothing has, or where it has not been prepared."""
@@ -115,6 +112,6 @@ def _entries(folder: Path, files: Iterable[Path]) -> Iterator[dict[str, Any]]:
     for file in files:
         with suppress(OSError, ValueError):
             entry = atomic.read_json(file)
-            keys = {"fingerprint", "corpus", "tokenizer", "validation", "shard"}
+            keys = {"fingerprint", "corpus", "tokenizer", "validation"}
             if isinstance(entry, dict) and keys <= entry.keys() and (folder / str(entry["fingerprint"])).is_dir():
                 yield entry

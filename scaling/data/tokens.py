@@ -19,7 +19,7 @@ import numpy as np
 from scaling import atomic
 from scaling.config import TOKENS
 from scaling.data.batches import Stream
-from scaling.data.progress import bar
+from scaling.data.progress import progress
 from scaling.data.rows import find
 from scaling.data.shards import FORMAT, TOKENIZER, digest
 from scaling.data.source import SPLITS, Rows, Source
@@ -274,20 +274,20 @@ def _look(array: Array, vocabulary: int) -> str:
     file, kind, ids, hashed = Path(array.file), np.dtype(array.dtype), array.map(), hashlib.sha256()
     wrong = "" if file.suffix == ".npy" else f", or data.dtype if the ids are not {kind.name}"
     every_second_is_0, largest = len(ids) >= 64, 0
-    with bar(f"looking through {file.name}", ids.nbytes) as advance:
-        for start in range(0, len(ids), _BLOCK):
-            block = ids[start : start + _BLOCK]
-            hashed.update(block.view(np.uint8).data)
-            low, high = int(block.argmin()), int(block.argmax())
-            if block[low] < 0:
-                what = f"token {block[low]:,} at position {start + low:,} is negative"
-                raise ScalingError(what, file=file, fix=f"correct the file{wrong}")
-            if block[high] >= vocabulary:
-                what = f"token {block[high]:,} at position {start + high:,} is beyond the vocabulary of {vocabulary:,}"
-                raise ScalingError(what, file=file, fix=f"raise data.vocabulary or correct the file{wrong}")
-            every_second_is_0 = every_second_is_0 and not block[1::2].any()
-            largest = max(largest, int(block[high]))
-            advance(block.nbytes)
+    advance = progress(f"looking through {file.name}", ids.nbytes)
+    for start in range(0, len(ids), _BLOCK):
+        block = ids[start : start + _BLOCK]
+        hashed.update(block.view(np.uint8).data)
+        low, high = int(block.argmin()), int(block.argmax())
+        if block[low] < 0:
+            what = f"token {block[low]:,} at position {start + low:,} is negative"
+            raise ScalingError(what, file=file, fix=f"correct the file{wrong}")
+        if block[high] >= vocabulary:
+            what = f"token {block[high]:,} at position {start + high:,} is beyond the vocabulary of {vocabulary:,}"
+            raise ScalingError(what, file=file, fix=f"raise data.vocabulary or correct the file{wrong}")
+        every_second_is_0 = every_second_is_0 and not block[1::2].any()
+        largest = max(largest, int(block[high]))
+        advance(block.nbytes)
     if every_second_is_0 and largest:  # an array of nothing but 0 has no second byte to speak of
         what = f"every second {kind.name} is 0, as where ids are stored in more bytes"
         fix = f"set data.dtype to uint{16 * kind.itemsize}"

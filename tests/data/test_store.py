@@ -34,7 +34,7 @@ def pairs(text: Line, tmp_path: Path, root: Path) -> Path:
     (tmp_path / "source").write_text("\n".join(f"how much is {number} and one" for number in lines))
     (tmp_path / "target").write_text("\n".join("one " * (number % 7) + str(number + 1) for number in lines))
     corpus = {"kind": "Parallel", "source": str(tmp_path / "source"), "target": str(tmp_path / "target")}
-    return prepare(text(corpus=corpus, shard=1000), root)
+    return prepare(text(corpus=corpus), root)
 
 
 @pytest.mark.parametrize("split", ["train", "validation"])
