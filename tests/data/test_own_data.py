@@ -180,6 +180,7 @@ def test_data_are_named_by_their_file_or_folder(folder: Path, capsys: pytest.Cap
     assert prepared(capsys, "one", "data.corpus.text={content}")["train"]["documents"]
     (folder / "ids").mkdir()
     (folder / "a.npy").rename(folder / "ids" / "a.npy")
+    (folder / "ids" / "a.ds.index").touch()
     assert load("decoder", ["data=ids"])["data.kind"] == "Tokens"
 
 
@@ -223,6 +224,9 @@ def arrays(folder: Path) -> None:
     header = np.zeros(256, "<i4")
     header[:3] = 20240520, 1, len(IDS)
     (folder / "header.bin").write_bytes(header.tobytes() + IDS.tobytes())
+    IDS.tofile(folder / "00000.ds")
+    IDS.astype("<i4").tofile(folder / "megatron.bin")
+    (folder / "megatron.idx").write_bytes(b"MMIDIDX\0\0" + (1).to_bytes(8, "little") + bytes([4]) + bytes(16))
 
 
 @pytest.mark.parametrize(
@@ -231,9 +235,11 @@ def arrays(folder: Path) -> None:
         ["data.files=[a.npy, b.npy]"],
         ["data.files=plain.bin", "data.dtype=uint16"],
         ["data.files=header.bin"],
+        ["data.files=*.ds"],
+        ["data.files=megatron.bin"],
         ["data.files=a.npy", "data.validation=b.npy"],
     ],
-    ids=["npy", "bin", "nanogpt", "files for validation"],
+    ids=["npy", "bin", "nanogpt", "datatrove", "megatron", "files for validation"],
 )
 def test_ids_come_out_as_they_are(folder: Path, capsys: pytest.CaptureFixture[str], words: list[str]) -> None:
     arrays(folder)
@@ -319,7 +325,7 @@ def test_the_vocabulary_may_be_that_of_a_tokenizer(folder: Path, capsys: pytest.
         (["data.files=negative.npy"], "negative.npy: token -5 at position 2 is negative"),
         (["data.files=short.npy"], "short.npy: it is no .npy array that can be mapped: "),
         (["data.files=none.npy"], "none.npy: it is empty"),
-        (["data.files=a.npz"], "a.npz: it is neither a .npy nor a .bin file"),
+        (["data.files=a.npz"], "a.npz: it is no .npy, .bin or .ds file"),
         (["data.files=nowhere.npy"], "data.files='nowhere.npy': there is no such file"),
         (["data.files=a.npy", "data.eos=500"], "data.eos=500: it is beyond the vocabulary of 500"),
         (["data.files=a.npy", "data.validation=0"], "no token of 12,000 falls to validation"),
