@@ -76,7 +76,8 @@ class Files(_Rows):
         return Snapshot(self, rows.stamp([*train, *held_out]), parts, self.limit)
 
     def read(self, part: Part) -> Iterator[Document]:
-        return self._documents(rows.read(part["pieces"], self.document), part)
+        read = (row for piece in part["pieces"] for row in rows.read(*piece, self.document))
+        return self._documents(read, part)
 
     def changed(self, stamp: dict[str, Any]) -> Path | None:
         return rows.changed(stamp, self.files, self.validation)
@@ -128,7 +129,6 @@ class Hub(_Rows):
     validation: str | None = None
     begins: str | None = None
     limit: Long | None = None
-    reading: Literal["streaming", "cached"] = "streaming"
 
     def __post_init__(self) -> None:
         if not self.revision.strip():
@@ -157,7 +157,7 @@ class Hub(_Rows):
         return self._documents(self._joined(published.rows(part["of"], *part["shard"])), part)
 
     def _published(self, revision: str) -> Published:
-        return Published(self.path, revision, self.config, OFFLINE, self.reading == "streaming")
+        return Published(self.path, revision, self.config, OFFLINE)
 
     def _joined(self, lines: Iterator[Row]) -> Iterator[Row]:
         """Rows whose `text` is the lines from one that begins a document up to the next."""
@@ -233,7 +233,7 @@ class Python:
         return Snapshot(self, {"snapshot": cached["sha256"]}, rows.parts([file]))
 
     def read(self, part: Part) -> Iterator[Document]:
-        return documents(rows.read(part["pieces"]), "{text}", None)
+        return documents((row for piece in part["pieces"] for row in rows.read(*piece)), "{text}", None)
 
     def changed(self, stamp: dict[str, Any]) -> None:
         """Nothing: the snapshot was taken so that packages may change."""

@@ -15,7 +15,6 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import IO, Any, Literal
@@ -247,16 +246,17 @@ class _Range(io.RawIOBase):
         return len(block)
 
 
-def read(pieces: Sequence[Piece], unit: Unit = "paragraph") -> Iterator[Row]:
-    """The rows of the pieces of files; plain text is cut into units."""
-    readers = {"json": _json, "parquet": _parquet, "separated": _separated}
-    for name, start, stop in pieces:
-        file = Path(name)
-        yield from readers.get(format_of(file), partial(_text, unit=unit))(file, start, stop)
-
-
-def _separated(file: Path, start: int, stop: int | None) -> Iterator[Row]:
-    return separated(file)
+def read(name: str | Path, start: int = 0, stop: int | None = None, unit: Unit = "paragraph") -> Iterator[Row]:
+    """The rows of a file, or of a range of it; plain text is cut into units."""
+    file = Path(name)
+    match format_of(file):
+        case "json":
+            return _json(file, start, stop)
+        case "parquet":
+            return _parquet(file, start, stop)
+        case "separated":
+            return separated(file)
+    return _text(file, start, stop, unit)
 
 
 def separated(file: Path, names: Sequence[str] | None = None, quotes: bool = True) -> Iterator[Row]:

@@ -87,7 +87,6 @@ class Published:
     revision: str
     config: str | None
     otherwise: str
-    streaming: bool = True
 
     @property
     def folder(self) -> Path | None:
@@ -98,11 +97,9 @@ class Published:
     @cached_property
     def commit(self) -> str:
         """The commit that the revision names now: branches move, commits do not."""
-        if _COMMIT.fullmatch(self.revision):
-            if self.streaming:
-                self._reach()
-            return self.revision
         self._reach()
+        if _COMMIT.fullmatch(self.revision):
+            return self.revision
         from huggingface_hub import HfApi
         from huggingface_hub.errors import RepositoryNotFoundError, RevisionNotFoundError
 
@@ -124,14 +121,12 @@ class Published:
         """What names its content."""
         if self.folder is None:
             return {"path": self.path, "commit": self.commit}
+        _check_lines(self.folder)
         return rows.stamp(sorted(file for file in self.folder.rglob("*") if file.is_file()))
 
     def count(self, split: str) -> int:
         """How many shards a split is read in."""
-        if self.folder is not None:
-            _check_lines(self.folder)
-        dataset = self._dataset(split)
-        return dataset.num_shards if self.streaming else -(-dataset.data.nbytes // rows.PART)
+        return self._dataset(split).num_shards
 
     def rows(self, split: str, shard: int = 0, count: int = 1) -> Iterator[Row]:
         """The rows of a split, or of one of its shards, classes by name."""
@@ -151,7 +146,7 @@ class Published:
                 self.config,
                 split=split,
                 revision=self.commit if folder is None else None,
-                streaming=self.streaming,
+                streaming=True,
             )
         except Exception as error:
             raise self._refused(error, split) from error
@@ -197,7 +192,7 @@ def _check_lines(folder: Path) -> None:
     """Refuse JSON lines that are no records before `datasets` reads them: `null` ends the process there."""
     for file in sorted(folder.rglob("*.*")):
         if file.is_file() and rows.format_of(file) == "json" and ".json" not in file.suffixes:
-            for _ in rows.read([[file, 0, None]]):
+            for _ in rows.read(file):
                 pass
 
 

@@ -22,7 +22,7 @@ from scaling.data.batches import Stream
 from scaling.data.progress import progress
 from scaling.data.rows import find
 from scaling.data.shards import FORMAT, TOKENIZER, digest
-from scaling.data.source import SPLITS, Rows, Source
+from scaling.data.source import SPLITS, Rows, Source, documents_of
 from scaling.errors import ScalingError, nearest, under
 from scaling.schema import BelowOne, NonNegativeInt, PositiveInt, Recipe
 
@@ -195,15 +195,7 @@ class MappedSource:
     def read(self, rows: np.ndarray, length: int, *, documents: bool = False) -> Rows:
         tokens = np.empty((len(rows), length), self._dtype)
         self._stream.fill(tokens, self._stream.places(self.start + np.asarray(rows, np.int64) * length))
-        return Rows(tokens, self._documents(tokens) if documents else None)
-
-    def _documents(self, tokens: np.ndarray) -> np.ndarray:
-        """Each token's document, numbered from 1 within its row: one more behind every `eos`."""
-        numbers = np.ones(tokens.shape, np.int32)
-        if "eos" in self.specials:
-            numbers[:, 1:] = tokens[:, :-1] == self.specials["eos"]
-            np.cumsum(numbers, axis=1, out=numbers)
-        return numbers
+        return Rows(tokens, documents_of(tokens, self.specials.get("eos")) if documents else None)
 
     def decode(self, tokens: np.ndarray) -> str:
         codec = self.data.codec

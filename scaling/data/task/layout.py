@@ -55,7 +55,7 @@ class table(Layout):
             raise ScalingError(what, file=file, fix="set data.layout")
         if form == "separated":
             return rows.separated(file, columns, quotes == "csv")
-        return rows.read([[file, 0, None]])
+        return rows.read(file)
 
 
 class parallel(Layout):

@@ -74,12 +74,8 @@ def hub(folder: Path) -> dict[str, Any]:
     return {"kind": "Hub", "path": str(folder / "set"), "revision": "main"}
 
 
-def cached(folder: Path) -> dict[str, Any]:
-    return {**hub(folder), "reading": "cached"}
-
-
 CORPORA = [
-    paragraphs, windows_line_ends, lines, json_lines, parquet, several, held_out, parallel, saved, hub, cached
+    paragraphs, windows_line_ends, lines, json_lines, parquet, several, held_out, parallel, saved, hub
 ]  # fmt: skip
 
 
@@ -87,7 +83,6 @@ CORPORA = [
 def test_parts_of_any_size_hold_the_same_documents(
     made: Callable[[Path], dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")
     folder = tmp_path / "corpus"
     folder.mkdir()
     corpus = build("corpus", made(folder))
