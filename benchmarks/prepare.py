@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -120,19 +121,21 @@ def measured(process: subprocess.Popen[bytes]) -> Cost:
 
 def killed(root: Path, corpus: Path, kills: int) -> None:
     span = measured(start(root, corpus, "undisturbed", 2, 4)).wall
-    draw = random.Random(0)
-    moments: list[float] = []
-    for _ in range(kills):
-        process = start(root, corpus, "killed", 2, 4)
-        moments.append(draw.uniform(0, span))
+    draw, done = random.Random(0), 0
+    while done < kills:
+        process, moment = start(root, corpus, "killed", 2, 4), draw.uniform(0, span / 3)
         with suppress(subprocess.TimeoutExpired):
-            process.wait(moments[-1])
+            process.wait(moment)
+        if process.poll() is not None:  # it was done before: this is no kill, and the work begins anew
+            shutil.rmtree(root / "killed")
+            continue
         for number, _ in list(processes(process.pid)):
             with suppress(ProcessLookupError):
                 os.kill(number, signal.SIGKILL)
         process.wait()
+        done += 1
         parts = len(list((root / "killed").glob("preparing/*/parts/*.json")))
-        print(f"  killed after {moments[-1]:.0f} s, {parts} parts done", flush=True)
+        print(f"  killed after {moment:.0f} s, {parts} parts done", flush=True)
     assert start(root, corpus, "killed", 2, 4).wait() == 0
     names = [fingerprint(root, name) for name in ("undisturbed", "killed")]
     print(f"killed {kills} times (undisturbed it takes {span:.0f} s): {names[1]}, undisturbed {names[0]}")

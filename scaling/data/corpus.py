@@ -76,7 +76,7 @@ class Files(_Rows):
         return Snapshot(self, rows.stamp([*train, *held_out]), parts, self.limit)
 
     def read(self, part: Part) -> Iterator[Document]:
-        read = (row for piece in part["pieces"] for row in rows.read(*piece, self.document))
+        read = (row for piece in part["pieces"] for row in rows.read(*piece, unit=self.document))
         return self._documents(read, part)
 
     def changed(self, stamp: dict[str, Any]) -> Path | None:

@@ -18,7 +18,6 @@ import pytest
 
 from scaling.cli import main
 from scaling.config import load
-from scaling.data.documents import Document
 from scaling.errors import BAD_INPUT
 from scaling.schema import build
 
@@ -123,12 +122,6 @@ def test_what_spreadsheets_write(folder: Path) -> None:
     assert documents(kind="Files", files="a.csv", text="{Review Text}") == ["one", "twö"]
 
 
-def test_rows_of_a_table_become_pairs(folder: Path) -> None:
-    table(folder / "a.csv", [["de", "en"], ["eins", "one"], ["", "two"]])
-    corpus = build("corpus", {"kind": "Files", "files": "a.csv", "source": "{en}", "text": "{de}"})
-    assert list(corpus.snapshot(folder).documents()) == [Document("eins", "one")]
-
-
 @pytest.mark.parametrize(
     ("content", "message"),
     [
@@ -150,13 +143,6 @@ def test_rows_of_a_table_become_pairs(folder: Path) -> None:
 def test_mistakes_in_a_table(folder: Path, capsys: pytest.CaptureFixture[str], content: str, message: str) -> None:
     (folder / "a.csv").write_text(content)
     assert message in refused(capsys, "files", "data.corpus.files=a.csv", "data.corpus.text={review}")
-
-
-def test_a_table_that_is_not_utf8(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (folder / "a.csv").write_bytes("id,text\n1,caf\xe9\n".encode("latin-1"))
-    assert "a.csv: byte 13 is 0xe9, which is not UTF-8; convert" in refused(capsys, "files", "data.corpus.files=a.csv")
-    (folder / "b.csv.gz").write_bytes(gzip.compress(b"text\n" + b"words\n" * 5000)[:-30])
-    assert "b.csv.gz: it cannot be decompressed" in refused(capsys, "files", "data.corpus.files=b.csv.gz")
 
 
 # --- data named by their file ---
