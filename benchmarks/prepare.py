@@ -120,10 +120,10 @@ def measured(process: subprocess.Popen[bytes]) -> Cost:
 
 
 def killed(root: Path, corpus: Path, kills: int) -> None:
-    span = measured(start(root, corpus, "undisturbed", 2, 4)).wall
+    span = measured(start(root, corpus, "undisturbed", 2, 1)).wall
     draw, done = random.Random(0), 0
     while done < kills:
-        process, moment = start(root, corpus, "killed", 2, 4), draw.uniform(0, span / 3)
+        process, moment = start(root, corpus, "killed", 2, 1), draw.uniform(0, span / 2)
         with suppress(subprocess.TimeoutExpired):
             process.wait(moment)
         if process.poll() is not None:  # it was done before: this is no kill, and the work begins anew
@@ -136,7 +136,7 @@ def killed(root: Path, corpus: Path, kills: int) -> None:
         done += 1
         parts = len(list((root / "killed").glob("preparing/*/parts/*.json")))
         print(f"  killed after {moment:.0f} s, {parts} parts done", flush=True)
-    assert start(root, corpus, "killed", 2, 4).wait() == 0
+    assert start(root, corpus, "killed", 2, 1).wait() == 0
     names = [fingerprint(root, name) for name in ("undisturbed", "killed")]
     print(f"killed {kills} times (undisturbed it takes {span:.0f} s): {names[1]}, undisturbed {names[0]}")
     assert names[0] == names[1]

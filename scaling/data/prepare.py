@@ -77,7 +77,7 @@ def _snapshot(text: Text, folder: Path, work: Path) -> Snapshot:
     file = work / "plan.json"
     if file.exists():
         begun = Snapshot(text.corpus, **atomic.read_json(file))
-        if text.holds(begun.stamp):
+        if text.changed(begun.stamp) is None:
             return begun
         discard(work)
     with _about("corpus"):

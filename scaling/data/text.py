@@ -9,7 +9,7 @@ from typing import Any
 
 from scaling import atomic
 from scaling.data.documents import Corpus, Snapshot
-from scaling.data.shards import FORMAT, Manifest, digest
+from scaling.data.shards import FORMAT, digest
 from scaling.data.source import SPLITS
 from scaling.data.store import PackedSource, PairedSource, open_split
 from scaling.errors import ScalingError, nearest, under
@@ -50,8 +50,7 @@ class Text:
         if home is None:
             fix = "run `scaling data prepare` with the same data= (or --model CONFIG) and runs= first"
             raise ScalingError(f"the data have not been prepared in {folder}", key="data", fix=fix)
-        outdated = self.outdated(folder)
-        if outdated is not None:
+        if outdated := self.outdated(folder):
             raise outdated
         return open_split(home, split)
 
@@ -69,26 +68,20 @@ class Text:
         """What prepared data depend on besides the request: the corpus, and a tokenizer that is read from a file."""
         return snapshot.stamp if self.tokenizer.learns else {**snapshot.stamp, "tokenizer": self._tokenizer_now()}
 
-    def holds(self, stamp: Mapping[str, Any]) -> bool:
-        """Whether the corpus, and a tokenizer that is read from a file, are what they were."""
-        now = None if self.tokenizer.learns else self._tokenizer_now()
-        return stamp.get("tokenizer") == now and self.corpus.changed(dict(stamp)) is None
-
     def outdated(self, folder: Path) -> ScalingError | None:
         """What has changed since this was prepared; None where nothing has, or where it has not been prepared."""
         entry = self._entry(folder)
-        if entry is None:
-            return None
+        return None if entry is None else self.changed(entry["stamp"])
+
+    def changed(self, stamp: Mapping[str, Any]) -> ScalingError | None:
+        """What is not as a stamp states: a file of the corpus, or a tokenizer that is read from a file."""
         again = "put it back as it was, or run `scaling data prepare` to prepare what it is now"
-        changed = self.corpus.changed(entry["stamp"])
-        if changed is not None:
-            what = f"it has changed since it was prepared as {entry['fingerprint']}"
-            return ScalingError(what, file=changed, fix=again)
-        made_by = Manifest.read(folder / entry["fingerprint"]).tokenizer
-        if not self.tokenizer.learns and self._tokenizer_now() != made_by:
-            what = f"mixed tokenizers: {entry['fingerprint']} was prepared with another than this is now"
-            named = self.request["tokenizer"].get("path", type(self.tokenizer).__name__)
-            return ScalingError(what, key="data.tokenizer", value=named, fix=again)
+        file = self.corpus.changed(dict(stamp))
+        if file is not None:
+            return ScalingError("it has changed since it was prepared", file=file, fix=again)
+        if not self.tokenizer.learns and self._tokenizer_now() != stamp.get("tokenizer"):
+            what, named = "mixed tokenizers: the data were prepared with another", self.request["tokenizer"].get("path")
+            return ScalingError(what, key="data.tokenizer", value=named or type(self.tokenizer).__name__, fix=again)
         return None
 
     def _entry(self, folder: Path) -> dict[str, Any] | None:

@@ -14,7 +14,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -25,7 +24,7 @@ from scaling.config import load
 from scaling.data import rows, shards
 from scaling.data.corpus import Files
 from scaling.data.prepare import Job, in_turn, prepare
-from scaling.data.shards import Manifest, digest
+from scaling.data.shards import Manifest
 from scaling.data.store import PackedSource, open_split
 from scaling.data.text import Text
 from scaling.errors import BAD_INPUT, DISK, ScalingError
@@ -126,11 +125,15 @@ def test_the_order_of_jobs_and_the_size_of_parts_change_no_document(
         assert len(Manifest.read(first).splits[split]["text"]) > 4
 
 
-def test_the_fingerprint_is_the_hash_of_the_shards_and_their_meaning(text: Line, root: Path) -> None:
-    manifest = Manifest.read(prepare(text(), root))
-    plain = asdict(manifest)
-    kept = {key: plain[key] for key in ("dtype", "vocabulary", "specials", "tokenizer", "splits")}
-    assert manifest.fingerprint == digest({"format": 1, **kept})[:16]
+def test_data_of_one_part_keep_their_fingerprints(text: Line, tmp_path: Path, root: Path) -> None:
+    for name, numbers in (("train", range(100)), ("held", range(90, 120))):
+        (tmp_path / name).write_text("\n".join(f"line {number}" for number in numbers))
+    files = {"kind": "Files", "files": str(tmp_path / "train"), "document": "line"}
+    for corpus, fingerprint in (
+        (files, "2c511eed21b4a415"),
+        ({**files, "validation": str(tmp_path / "held")}, "79213ed7341724f4"),
+    ):
+        assert prepare(text(corpus=corpus, tokenizer={"kind": "Byte"}), root).name == fingerprint
 
 
 def test_no_part_that_is_done_is_read_again(text: Line, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -343,7 +346,7 @@ def test_changed_data_under_an_old_fingerprint(text: Line, corpus: Path, root: P
     old = prepare(text(), root)
     content = (corpus / "1.txt").read_text()
     (corpus / "1.txt").write_text(content.replace("loss", "gain"))
-    with pytest.raises(ScalingError, match=f"1.txt: it has changed since it was prepared as {old.name}"):
+    with pytest.raises(ScalingError, match=r"1\.txt: it has changed since it was prepared"):
         text().open("train", root)
     new = prepare(text(), root)
     assert new != old
