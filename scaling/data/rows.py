@@ -38,6 +38,7 @@ OF_FOLDERS = (*FORMATS, ".txt", ".text", ".md", ".rst", ".tex")
 PART = 1 << 28  # bytes of files that one job reads, at least
 _MOST = 4096  # parts
 _BLOCK = 10 << 20  # characters of a text that are read at once
+_SCAN = 1 << 20  # bytes in which the next unit is looked for
 _ROWS = 256  # of Parquet that are in memory at once
 _LONGEST = 1 << 26  # characters of a field: a quote that is never closed would take in the rest of the file
 _OTHERS = ";\t|,"  # separators that a file may have under the wrong name
@@ -217,11 +218,11 @@ def opened(file: Path, start: int = 0, stop: int | None = None, mark: re.Pattern
 
 
 def _begin(content: IO[bytes], place: int, mark: re.Pattern[bytes]) -> int:
-    """Where the first unit begins that does not begin before a place."""
+    """Where the first unit begins behind a place, or at the beginning of the file."""
     if place == 0:
         return 0
-    start, block = content.seek(place - 1), b""
-    while more := content.read(1 << 20):
+    start, block = content.seek(place), b""
+    while more := content.read(_SCAN):
         block += more
         if match := mark.search(block):
             return start + match.end()

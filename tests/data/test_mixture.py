@@ -186,15 +186,6 @@ def test_a_study_fits_a_law_of_mixtures(question):
     assert sorted(study.points["p_1"]) == pytest.approx([share / (1 + share) for share in SHARES])
 
 
-def test_too_few_mixtures_are_told_with_how_many_identify_the_law(question, capsys):
-    question.write_text(STUDY.replace(str(SHARES), str(SHARES[:8])))
-    assert main(["plan", str(question)]) == 0
-    assert "9 values of p_2" in capsys.readouterr().out
-    question.write_text(STUDY.replace(str(SHARES), str(SHARES[:3])))
-    assert main(["plan", str(question)]) == 2
-    assert "3 different points to fit 3 parameters" in capsys.readouterr().err
-
-
 def test_a_model_of_mixed_texts_reads_and_writes_text(tmp_path):
     Codec(Byte().fit(iter(()))).save(tmp_path / "tokenizer.json")
     tokenizer = {"kind": "File", "path": str(tmp_path / "tokenizer.json")}

@@ -262,12 +262,3 @@ def test_a_row_is_shown_with_its_answer(tmp_path, capsys):
     shown = json.loads(capsys.readouterr().out)
     assert shown["train"]["examples"] + shown["validation"]["examples"] == 20
     assert all(row["answer"][0]["text"] in line("trec")["labels"].values() for row in shown["windows"])
-
-
-def test_a_set_is_not_prepared_without_a_network_and_that_is_said_at_once(tmp_path, monkeypatch):
-    def unreachable(*_, **__):
-        raise OSError
-
-    monkeypatch.setattr("huggingface_hub.utils.get_session", unreachable)
-    with pytest.raises(ScalingError, match=r"data.hub.path='nyu-mll/glue': no network.*set data.files.train=FILE"):
-        build("data", line("cola")).prepare(tmp_path)
