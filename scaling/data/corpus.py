@@ -143,9 +143,7 @@ class Hub(_Rows):
         stamp = published.stamp
 
         def parts(split: str) -> list[dict[str, Any]]:
-            count = published.count(split)
-            if self.begins is not None:  # a document may go on in the next shard
-                count = 1
+            count = published.count(split) if self.begins is None else 1  # a document may go on in the next shard
             revision = stamp.get("commit", self.revision)
             return [{"of": split, "revision": revision, "shard": [number, count]} for number in range(count)]
 

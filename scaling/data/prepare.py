@@ -144,9 +144,9 @@ def _tokenize(text: Text, snapshot: Snapshot, work: Path, run: Callable[[Sequenc
     """
 
     def finish(*numbers: int, limit: int | None = None) -> None:
-        several = len(snapshot.parts)
+        parts, folder = snapshot.parts, str(work.absolute())
         jobs: list[Job] = [
-            (f"part {n + 1} of {several}", tokenize, (text.request, dict(snapshot.parts[n]), str(work), n, limit))
+            (f"part {n + 1} of {len(parts)}", tokenize, (text.request, dict(parts[n]), folder, n, limit))
             for n in numbers
             if not _record(work, n).exists()
         ]

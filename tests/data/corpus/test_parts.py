@@ -87,6 +87,8 @@ def test_parts_of_any_size_hold_the_same_documents(
     folder.mkdir()
     corpus = build("corpus", made(folder))
     whole = list(corpus.snapshot(tmp_path).documents())
+    if made in (paragraphs, json_lines, parquet, saved, hub):
+        assert [document.text.strip("\n") for document in whole] == TEXTS
     assert len(whole) > 10
     monkeypatch.setattr(rows, "_SCAN", 7)  # so that what separates documents is in two blocks
     counts = set()
