@@ -123,7 +123,7 @@ def killed(root: Path, corpus: Path, kills: int) -> None:
     span = measured(start(root, corpus, "undisturbed", 2, 1)).wall
     draw, done = random.Random(0), 0
     while done < kills:
-        process, moment = start(root, corpus, "killed", 2, 1), draw.uniform(0, span / 2)
+        process, moment = start(root, corpus, "killed", 2, 1), draw.uniform(span / 3, span)
         with suppress(subprocess.TimeoutExpired):
             process.wait(moment)
         if process.poll() is not None:  # it was done before: this is no kill, and the work begins anew
