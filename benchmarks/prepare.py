@@ -1,122 +1,150 @@
-"""Preparing text: its speed beside the tokenizer's own, and its memory as the corpus grows.
+"""Preparing text: its speed with 1 and 2 processes, its memory, and what comes out of it when it is killed.
 
-    python benchmarks/prepare.py                       speed on 32 MB, memory on 64 and 256 MB
-    python benchmarks/prepare.py --sizes 1000 10000    memory on 1 and 10 GB
+    python benchmarks/prepare.py                                1 GB of text; kills on 64 MB
+    python benchmarks/prepare.py --megabytes 100 --kills 3
 
-Speed is in MB of text a second, on the wall and per second of CPU time, which other work on the machine leaves alone:
-`encode_batch` of the tokenizers library on texts in memory, against all of `scaling data prepare` but for learning the
-tokenizer: reading, hashing, splitting, tokenizing, packing, writing. The text is the Python sources of this machine.
+The text is the Python sources of this machine, each copy with a number of its own. Each process has one thread for the
+tokenizer. Speed is told on the wall and by CPU seconds (user and system, of all processes), which other work on the
+machine leaves alone; memory is the most that any one process ever held (VmHWM). Kills are SIGKILL to all processes at
+random moments; the same command goes on each time, and the fingerprint at the end is that of an undisturbed run.
 """
 
 from __future__ import annotations
 
 import argparse
-import multiprocessing
 import os
-import platform
-import resource
+import random
+import shutil
+import signal
+import subprocess
+import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
 from scaling.data.codec import Codec
 from scaling.data.corpus import Python
-from scaling.data.prepare import prepare
 from scaling.schema import build
 
-SHARE = 1 << 20  # bytes of text that encode_batch is given at once, as in preparing
+COMMAND = """
+import sys
+from scaling.data import rows
+rows.PART = int(sys.argv.pop(1))
+from scaling.cli import main
+if __name__ == "__main__":
+    sys.exit(main())
+"""
+LOOK = 0.2  # seconds between looks at the processes
+TICKS = os.sysconf("SC_CLK_TCK")
+
+
+class Cost(NamedTuple):
+    wall: float
+    cpu: float
+    peak: float  # bytes
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--megabytes", type=int, default=32, help="text for the speed (%(default)s)")
-    parser.add_argument(
-        "--sizes", type=int, nargs="*", default=[64, 256], help="megabytes for the memory (%(default)s)"
-    )
+    parser.add_argument("--megabytes", type=int, default=1000, help="text for speed and memory (%(default)s)")
+    parser.add_argument("--part", type=int, default=64, help="megabytes in a part (%(default)s)")
+    parser.add_argument("--killed", type=int, default=64, help="megabytes of text for the kills (%(default)s)")
+    parser.add_argument("--kills", type=int, default=10)
     parser.add_argument("--vocabulary", type=int, default=8192)
-    parser.add_argument("--repeats", type=int, default=3, help="the fastest of so many is told (%(default)s)")
     arguments = parser.parse_args()
-    print(f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores")
+    print(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}", flush=True)
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
+        (root / "command.py").write_text(COMMAND)
+        texts = [document.text for document in Python(limit=32_000_000).snapshot(root).documents()]
         line = {"kind": "ByteBPE", "vocabulary": arguments.vocabulary, "sample": 8_000_000}
-        texts = _texts(root, arguments.megabytes * 1_000_000)
-        codec = Codec(build("tokenizer", line).fit(iter(texts[: len(texts) // 4])))
-        codec.save(root / "tokenizer.json")
-        _speed(root, texts, codec, arguments.repeats)
-        for size in arguments.sizes:
-            _memory(root, texts, size)
+        Codec(build("tokenizer", line).fit(iter(texts[: len(texts) // 4]))).save(root / "tokenizer.json")
+        corpus = write(root / "text.txt", texts, arguments.megabytes)
+        first: Cost | None = None
+        for workers in (1, 2):
+            cost = measured(start(root, corpus, f"workers{workers}", workers, arguments.part))
+            first = first or cost
+            rate = arguments.megabytes / cost.wall, arguments.megabytes / cost.cpu
+            print(
+                f"{workers} worker{'s' * (workers > 1)}: {cost.wall:.0f} s, {cost.cpu:.0f} CPU s, {rate[0]:.2f} MB/s, "
+                f"{rate[1]:.2f} MB a CPU second, {cost.peak / 1e6:.0f} MB in the largest process, "
+                f"{first.wall / cost.wall:.2f} times as fast as 1; {fingerprint(root, f'workers{workers}')}",
+                flush=True,
+            )
+        corpus.unlink()
+        killed(root, write(root / "killed.txt", texts, arguments.killed), arguments.kills)
 
 
-def _texts(root: Path, size: int) -> list[str]:
-    return [document.text for document in Python(limit=size).snapshot(root).documents()]
-
-
-def _speed(root: Path, texts: list[str], codec: Codec, repeats: int) -> None:
-    size = sum(len(text.encode()) for text in texts) / 1e6
-
-    def library() -> None:
-        start = held = 0
-        for stop, text in enumerate(texts, 1):
-            held += len(text)
-            if held >= SHARE or stop == len(texts):
-                codec.tokenizer.encode_batch(texts[start:stop], add_special_tokens=False)
-                start, held = stop, 0
-
-    def ours(number: list[int]) -> None:
-        number[0] += 1
-        prepare(_line(root, {"kind": "Python", "limit": int(size * 1e6)}), root / f"speed{number[0]}")
-
-    number = [0]
-    ours(number)  # takes the snapshot
-    walls, cpus = zip(_timed(library, repeats), _timed(lambda: ours(number), repeats))
-    for name, wall, cpu in zip(("encode_batch", "prepare"), walls, cpus):
-        print(f"{name:13} {size / wall:6.2f} MB/s  {size / cpu:6.2f} MB a CPU second")
-    print(f"prepare reaches {walls[0] / walls[1]:.0%} of encode_batch on the wall, {cpus[0] / cpus[1]:.0%} by CPU time")
-
-
-def _timed(work: Callable[[], None], repeats: int) -> tuple[float, float]:
-    walls, cpus = [], []
-    for _ in range(repeats):
-        wall, cpu = time.perf_counter(), time.process_time()
-        work()
-        walls.append(time.perf_counter() - wall)
-        cpus.append(time.process_time() - cpu)
-    return min(walls), min(cpus)
-
-
-def _memory(root: Path, texts: list[str], megabytes: int) -> None:
-    """The most memory that a process of its own ever held while it prepared a file of so many megabytes."""
-    file = root / f"{megabytes}.txt"
+def write(file: Path, texts: list[str], megabytes: int) -> Path:
     written = copy = 0
     with file.open("w") as content:
         while written < megabytes * 1_000_000:
             for text in texts:
-                written += content.write(f"# {copy}\n{text}\n\n")
+                if written < megabytes * 1_000_000:
+                    written += content.write(f"# {copy}\n{text}\n\n")
             copy += 1
-    context = multiprocessing.get_context("spawn")
-    queue = context.SimpleQueue()
-    child = context.Process(target=_measured, args=(root, file, queue))
-    child.start()
-    peak, tokens, seconds = queue.get()
-    child.join()
-    size = file.stat().st_size
-    print(f"{size / 1e9:6.3f} GB of text, {tokens / 1e6:8.1f}M tokens: {peak / 1e6:6.0f} MB resident, {seconds:5.0f} s")
-    file.unlink()
+    return file
 
 
-def _measured(root: Path, file: Path, queue: multiprocessing.SimpleQueue) -> None:
-    started = time.perf_counter()
-    text = _line(root, {"kind": "Files", "files": str(file)})
-    prepare(text, root / "memory")
-    tokens = text.open("train", root / "memory").tokens
-    queue.put((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024, tokens, time.perf_counter() - started))
+def start(root: Path, corpus: Path, name: str, workers: int, part: int) -> subprocess.Popen[bytes]:
+    words = ["data", "prepare", str(corpus), f"data.tokenizer={{kind: File, path: {root / 'tokenizer.json'}}}"]
+    command = [sys.executable, str(root / "command.py"), str(part * 1_000_000), *words, "--workers", str(workers)]
+    environment = {**os.environ, "SCALING_DATA": str(root / name), "RAYON_NUM_THREADS": "1"}
+    with (root / "log").open("ab") as log:
+        return subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True)
 
 
-def _line(root: Path, corpus: dict[str, object]):
-    tokenizer = {"kind": "File", "path": str(root / "tokenizer.json")}
-    return build("data", {"kind": "Text", "corpus": corpus, "tokenizer": tokenizer})
+def processes(session: int) -> Iterator[tuple[int, list[str]]]:
+    """Each process of a session, with the fields of its state behind its name."""
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            fields = (folder / "stat").read_text().rpartition(")")[2].split()
+            if int(fields[3]) == session:
+                yield int(folder.name), fields
+
+
+def measured(process: subprocess.Popen[bytes]) -> Cost:
+    started, cpu, peak = time.monotonic(), {}, 0
+    while process.poll() is None:
+        for number, fields in processes(process.pid):
+            cpu[number] = (int(fields[11]) + int(fields[12])) / TICKS
+            with suppress(OSError, StopIteration):
+                lines = Path(f"/proc/{number}/status").read_text().splitlines()
+                peak = max(peak, next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) * 1024)
+        time.sleep(LOOK)
+    assert process.returncode == 0, process.returncode
+    return Cost(time.monotonic() - started, sum(cpu.values()), peak)
+
+
+def killed(root: Path, corpus: Path, kills: int) -> None:
+    span = measured(start(root, corpus, "undisturbed", 2, 1)).wall
+    draw, done = random.Random(0), 0
+    while done < kills:
+        process, moment = start(root, corpus, "killed", 2, 1), draw.uniform(span / 3, span)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(moment)
+        if process.poll() is not None:  # it was done before: this is no kill, and the work begins anew
+            shutil.rmtree(root / "killed")
+            continue
+        for number, _ in list(processes(process.pid)):
+            with suppress(ProcessLookupError):
+                os.kill(number, signal.SIGKILL)
+        process.wait()
+        done += 1
+        parts = len(list((root / "killed").glob("preparing/*/parts/*.json")))
+        print(f"  killed after {moment:.0f} s, {parts} parts done", flush=True)
+    assert start(root, corpus, "killed", 2, 1).wait() == 0
+    names = [fingerprint(root, name) for name in ("undisturbed", "killed")]
+    print(f"killed {kills} times (undisturbed it takes {span:.0f} s): {names[1]}, undisturbed {names[0]}")
+    assert names[0] == names[1]
+
+
+def fingerprint(root: Path, name: str) -> str:
+    (manifest,) = (root / name).glob("*/manifest.json")
+    return manifest.parent.name
 
 
 if __name__ == "__main__":

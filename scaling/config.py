@@ -99,7 +99,8 @@ RENAMED = {
 }
 
 SUFFIXES = (".yaml", ".yml")
-TOKENS = (".npy", ".bin")  # endings of arrays of token ids
+TOKENS = (".npy", ".bin", ".ds")  # endings of arrays of token ids, and of files that lie beside some of them
+BESIDE_TOKENS = (".idx", ".index", ".metadata")
 SAVED = ("dataset_dict.json", "state.json")  # one of them is in every folder that `save_to_disk` of `datasets` wrote
 _OVERRIDE = re.compile(r"(?:--)?([A-Za-z_][\w-]*(?:\.[\w-]+)*)=(.*)", re.DOTALL)
 _REFERENCE = re.compile(r"\$\{([A-Za-z_][\w-]*(?:\.[\w-]+)*)\}", re.ASCII)
@@ -666,6 +667,7 @@ def _data_at(name: str) -> tuple[str, str] | None:
     if any((path / file).is_file() for file in SAVED):
         return "saved", "data.corpus.path"
     files = [file for file in path.glob("[!.]*") if file.is_file()] if path.is_dir() else [path]
+    files = [file for file in files if file.suffix not in BESIDE_TOKENS]
     if files and all(file.suffix in TOKENS for file in files):
         return "tokens", "data.files"
     return "files", "data.corpus.files"

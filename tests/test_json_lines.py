@@ -102,7 +102,7 @@ def test_a_file_without_fields_is_one_line(content, verb, tmp_path, capsys, monk
 def test_values_that_are_no_json_are_refused_in_text_and_allowed_in_points(name, tmp_path):
     (tmp_path / "a.jsonl").write_text(f'{{"text": {name}}}\n')
     with pytest.raises(ScalingError, match=rf"a.jsonl:1: is not JSON \({name} is none of its values; write null\)"):
-        list(row_files.read([tmp_path / "a.jsonl"]))
+        list(row_files.read(tmp_path / "a.jsonl"))
     with (tmp_path / "a.jsonl").open("rb") as lines:
         ((_, record),) = json_lines.records(lines, tmp_path / "a.jsonl", nan=True)
     assert str(record["text"]) == str(float(name))
@@ -111,13 +111,13 @@ def test_values_that_are_no_json_are_refused_in_text_and_allowed_in_points(name,
 def test_values_are_as_they_are_written(tmp_path):
     rows = [{"date": "2020-01-01", "n": 1}, {"date": "x", "n": 2.5}, {"n": "three"}, {"date": None, "n": 10**30}]
     (tmp_path / "a.jsonl").write_text("\ufeff" + "".join(f"{json.dumps(row)}\n\n" for row in rows))
-    assert list(row_files.read([tmp_path / "a.jsonl"])) == [{"date": None, **row} for row in rows]
+    assert list(row_files.read(tmp_path / "a.jsonl")) == [{"date": None, **row} for row in rows]
 
 
 def test_fields_that_other_records_have_are_empty(tmp_path):
     rows = [{"a": {"b": 1}}, {"a": {"c": [{"d": 1}, {"e": 2}]}}, {"f": "x"}]
     (tmp_path / "a.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-    assert list(row_files.read([tmp_path / "a.jsonl"])) == [
+    assert list(row_files.read(tmp_path / "a.jsonl")) == [
         {"a": {"b": 1, "c": None}, "f": None},
         {"a": {"b": None, "c": [{"d": 1, "e": None}, {"d": None, "e": 2}]}, "f": None},
         {"a": None, "f": "x"},
@@ -131,16 +131,16 @@ def test_a_json_file_may_be_one_array(tmp_path):
         (["a"], [{"text": "a"}]),
     ):
         file.write_text(json.dumps(value, indent=1))
-        assert list(row_files.read([file])) == rows
+        assert list(row_files.read(file)) == rows
     file.write_text("[{}, null]")
     with pytest.raises(ScalingError, match=r"a.json: element 2 of the array is not a record"):
-        list(row_files.read([file]))
+        list(row_files.read(file))
     file.write_text("[1,\n 2,\n")
     with pytest.raises(ScalingError, match=r"a.json:3: is not JSON"):
-        list(row_files.read([file]))
+        list(row_files.read(file))
     file.write_text("[" * 100_000)
     with pytest.raises(ScalingError, match=r"a.json: is nested more than 100 deep"):
-        list(row_files.read([file]))
+        list(row_files.read(file))
 
 
 @pytest.mark.parametrize("layout", ["squad", "dialogue"])

@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from scaling.data import rows
 from scaling.data.corpus import Python
-from scaling.data.documents import Document, Snapshot
+from scaling.data.documents import Document, Part, Snapshot
 from scaling.errors import ScalingError, nearest
 from scaling.schema import BelowOne, Long, PositiveInt
 
@@ -46,21 +46,19 @@ class Gettext:
 
     def snapshot(self, folder: Path) -> Snapshot:
         catalogues = self._catalogues()
+        return Snapshot(self, rows.stamp(catalogues), [{"files": [*map(str, catalogues)]}])
 
-        def documents() -> Iterator[Document]:
-            trained: set[str] = set()
-            last = sorted(catalogues, key=self._is_held_out)  # those held out come after all that are trained on
-            for file in last:
-                held_out = self._is_held_out(file)
-                for source, text in _messages(file):
-                    if held_out and source in trained:
-                        continue
-                    if not held_out:
-                        trained.add(source)
-                    yield Document(text, source, "validation" if held_out else "train")
-
-        size = sum(file.stat().st_size for file in catalogues)
-        return Snapshot(rows.stamp(catalogues), size, documents)
+    def read(self, part: Part) -> Iterator[Document]:
+        trained: set[str] = set()
+        last = sorted(map(Path, part["files"]), key=self._is_held_out)  # those held out come after all others
+        for file in last:
+            held_out = self._is_held_out(file)
+            for source, text in _messages(file):
+                if held_out and source in trained:
+                    continue
+                if not held_out:
+                    trained.add(source)
+                yield Document(text, source, "validation" if held_out else "train")
 
     def changed(self, stamp: dict[str, Any]) -> Path | None:
         return rows.changed(stamp)
@@ -145,26 +143,28 @@ class Docstrings:
         return ("text", "source")
 
     def snapshot(self, folder: Path) -> Snapshot:
-        sources = Python(reach=self.reach, limit=self.limit).snapshot(folder)
+        sources = self._sources().snapshot(folder)
+        return Snapshot(self, sources.stamp, [{"sources": sources.parts}])
 
-        def documents() -> Iterator[Document]:
-            trained: set[int] = set()
-            held_out: list[tuple[str, str]] = []  # they come after all that are trained on
-            for source in sources.documents():
-                hashed = int.from_bytes(hashlib.blake2b(source.text.encode(), digest_size=8).digest(), "big")
-                for code, summary in functions(source.text):
-                    if not self.shortest <= len(code) <= self.longest:
-                        continue
-                    if hashed < self.held_out * 2**64:
-                        held_out.append((code, summary))
-                    else:
-                        trained.add(Document(code).digest())
-                        yield Document(summary, code, "train")
-            for code, summary in held_out:
-                if Document(code).digest() not in trained:
-                    yield Document(summary, code, "validation")
+    def _sources(self) -> Python:
+        return Python(reach=self.reach, limit=self.limit)
 
-        return Snapshot(sources.stamp, sources.bytes, documents)
+    def read(self, part: Part) -> Iterator[Document]:
+        trained: set[int] = set()
+        held_out: list[tuple[str, str]] = []  # they come after all that are trained on
+        for source in (source for each in part["sources"] for source in self._sources().read(each)):
+            hashed = int.from_bytes(hashlib.blake2b(source.text.encode(), digest_size=8).digest(), "big")
+            for code, summary in functions(source.text):
+                if not self.shortest <= len(code) <= self.longest:
+                    continue
+                if hashed < self.held_out * 2**64:
+                    held_out.append((code, summary))
+                else:
+                    trained.add(Document(code).digest())
+                    yield Document(summary, code, "train")
+        for code, summary in held_out:
+            if Document(code).digest() not in trained:
+                yield Document(summary, code, "validation")
 
     def changed(self, stamp: dict[str, Any]) -> None:
         """Nothing: the snapshot was taken so that packages may change."""

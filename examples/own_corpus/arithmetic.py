@@ -10,8 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from scaling.data.documents import Document, Snapshot
+from scaling.data.documents import Document, Part, Snapshot
 from scaling.schema import Long, PositiveInt
+
+PART = 100_000  # documents
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,15 +31,19 @@ class Arithmetic:
         return ("text",)
 
     def snapshot(self, folder: Path) -> Snapshot:
-        """What stands still while it is read. The stamp states what it holds: equal stamps are equal data."""
+        """The stamp states what the corpus holds: equal stamps are equal data. Each part is tokenized by a job."""
         stamp = {"documents": self.documents, "below": self.below}
-        return Snapshot(stamp, None, self._documents)
+        parts = [
+            {"first": first, "last": min(first + PART, self.documents)} for first in range(0, self.documents, PART)
+        ]
+        return Snapshot(self, stamp, parts)
 
     def changed(self, stamp: dict[str, Any]) -> None:
         """No file that could change stands behind it."""
 
-    def _documents(self) -> Iterator[Document]:
-        chance = random.Random(0)
-        for _ in range(self.documents):
+    def read(self, part: Part) -> Iterator[Document]:
+        """The documents of a part, in whatever process."""
+        chance = random.Random(part["first"])
+        for _ in range(part["first"], part["last"]):
             pairs = [(chance.randrange(self.below), chance.randrange(self.below)) for _ in range(10)]
             yield Document(" ".join(f"{a} + {b} = {a + b}." for a, b in pairs))

@@ -14,9 +14,9 @@ from typing import Any, Literal
 
 from scaling import atomic
 from scaling.data import rows
-from scaling.data.documents import Document, Snapshot, documents
+from scaling.data.documents import Document, Part, Snapshot, documents
 from scaling.data.rows import Row
-from scaling.data.sets import Published, saved_folder, saved_rows, saved_stamp
+from scaling.data.sets import Published, saved_folder, saved_rows, saved_set, saved_stamp
 from scaling.errors import ScalingError
 from scaling.schema import Long
 
@@ -27,12 +27,33 @@ OFFLINE = (
 _ROWS = 256  # sources held in memory while copying
 
 
-def _sides(source: str | None) -> tuple[str, ...]:
-    return ("text",) if source is None else ("text", "source")
+@dataclass(frozen=True, kw_only=True)
+class _Rows:
+    """Rows of tables: `text` and `source` are templates over a row's fields."""
+
+    text: str = "{text}"
+    source: str | None = None
+
+    @property
+    def sides(self) -> tuple[str, ...]:
+        return ("text",) if self.source is None else ("text", "source")
+
+    def changed(self, stamp: dict[str, Any]) -> Path | None:
+        return rows.changed(stamp)
+
+    def _documents(self, read: Iterator[Row], part: Part) -> Iterator[Document]:
+        return documents(read, self.text, self.source, part.get("split"))
+
+
+def _split(train: list[dict[str, Any]], held_out: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """All parts; of a corpus that holds nothing out, none has a split."""
+    if not held_out:
+        return train
+    return [{**part, "split": "validation"} for part in held_out] + [{**part, "split": "train"} for part in train]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Files:
+class Files(_Rows):
     """Local text, JSON lines (.jsonl), .csv, .tsv or Parquet, also as .gz and .zst; a row of a table is one document.
 
     `files` are paths, globs or folders. `text` and `source` are templates over a row's fields; with `source`, documents
@@ -42,14 +63,8 @@ class Files:
 
     files: str | list[str]
     validation: str | list[str] | None = None
-    text: str = "{text}"
-    source: str | None = None
     document: rows.Unit = "paragraph"
     limit: Long | None = None
-
-    @property
-    def sides(self) -> tuple[str, ...]:
-        return _sides(self.source)
 
     def snapshot(self, folder: Path) -> Snapshot:
         train = rows.find(self.files, "files")
@@ -57,26 +72,19 @@ class Files:
         both = set(train) & set(held_out)
         if both:
             raise ScalingError("it is named for training and for validation", file=min(both))
-        every = [*train, *held_out]
-        size = None
-        if not any(file.suffix in rows.COMPRESSIONS or rows.format_of(file) == "parquet" for file in every):
-            size = sum(file.stat().st_size for file in every)
+        parts = _split(rows.parts(train, self.document), rows.parts(held_out, self.document))
+        return Snapshot(self, rows.stamp([*train, *held_out]), parts, self.limit)
 
-        def read() -> Iterator[Document]:
-            templates = self.text, self.source
-            if held_out:
-                yield from documents(rows.read(held_out, self.document), *templates, "validation")
-            split = "train" if held_out else None
-            yield from documents(rows.read(train, self.document), *templates, split, self.limit)
-
-        return Snapshot(rows.stamp(every), size if self.limit is None else self.limit, read)
+    def read(self, part: Part) -> Iterator[Document]:
+        read = (row for piece in part["pieces"] for row in rows.read(*piece, unit=self.document))
+        return self._documents(read, part)
 
     def changed(self, stamp: dict[str, Any]) -> Path | None:
         return rows.changed(stamp, self.files, self.validation)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Saved:
+class Saved(_Rows):
     """A set, or a split of one with several, that `save_to_disk` of the `datasets` library wrote to the folder `path`.
 
     `text` and `source` are templates over a row's fields; with `source`, documents are pairs of which `text` is the
@@ -86,32 +94,27 @@ class Saved:
     path: str
     split: str = "train"
     validation: str | None = None
-    text: str = "{text}"
-    source: str | None = None
-
-    @property
-    def sides(self) -> tuple[str, ...]:
-        return _sides(self.source)
 
     def snapshot(self, folder: Path) -> Snapshot:
         train = saved_folder(self.path, self.split)
         held_out = None if self.validation is None else saved_folder(self.path, self.validation, "validation")
         if train == held_out:
             raise ScalingError("it is trained on", key="validation", value=self.validation, fix="name another split")
+        folders = [train] if held_out is None else [train, held_out]
+        own = [self._parts(each) for each in folders]
+        return Snapshot(self, saved_stamp(*folders), _split(own[0], [] if held_out is None else own[1]))
 
-        def read() -> Iterator[Document]:
-            if held_out is not None:
-                yield from documents(saved_rows(held_out), self.text, self.source, "validation")
-            yield from documents(saved_rows(train), self.text, self.source, "train" if held_out else None)
+    def _parts(self, home: Path) -> list[dict[str, Any]]:
+        with saved_set(home) as dataset:
+            ranges = rows.spread(len(dataset), -(-dataset.data.nbytes // rows.PART))
+        return [{"folder": str(home), "rows": bounds} for bounds in ranges]
 
-        return Snapshot(saved_stamp(*([train, held_out] if held_out else [train])), None, read)
-
-    def changed(self, stamp: dict[str, Any]) -> Path | None:
-        return rows.changed(stamp)
+    def read(self, part: Part) -> Iterator[Document]:
+        return self._documents(saved_rows(Path(part["folder"]), *part["rows"]), part)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Hub:
+class Hub(_Rows):
     """A split of a set on the hub; `path` is its name there, or a folder with a copy of it.
 
     `text` and `source` are templates over a row's fields; with `source`, documents are pairs of which `text` is the
@@ -124,38 +127,35 @@ class Hub:
     config: str | None = None
     split: str = "train"
     validation: str | None = None
-    text: str = "{text}"
-    source: str | None = None
     begins: str | None = None
     limit: Long | None = None
-    reading: Literal["streaming", "cached"] = "streaming"
 
     def __post_init__(self) -> None:
         if not self.revision.strip():
             raise ScalingError("a set on the hub needs a revision", key="revision", fix="give a commit, or main")
-
-    @property
-    def sides(self) -> tuple[str, ...]:
-        return _sides(self.source)
 
     def snapshot(self, folder: Path) -> Snapshot:
         if rows.is_saved(Path(self.path).expanduser()):
             fix = f"write data.corpus='{{kind: Saved, path: {self.path}}}'"
             what = "the folder holds a data set that `save_to_disk` wrote"
             raise ScalingError(what, key="path", value=self.path, fix=fix)
-        published = Published(self.path, self.revision, self.config, OFFLINE, self.reading == "streaming")
+        published = self._published(self.revision)
+        stamp = published.stamp
 
-        def read() -> Iterator[Document]:
-            templates = self.text, self.source
-            if self.validation is not None:
-                yield from documents(self._joined(published.rows(self.validation)), *templates, "validation")
-            split = None if self.validation is None else "train"
-            yield from documents(self._joined(published.rows(self.split)), *templates, split, self.limit)
+        def parts(split: str) -> list[dict[str, Any]]:
+            count = published.count(split) if self.begins is None else 1  # a document may go on in the next shard
+            revision = stamp.get("commit", self.revision)
+            return [{"of": split, "revision": revision, "shard": [number, count]} for number in range(count)]
 
-        return Snapshot(published.stamp, self.limit, read)
+        held_out = [] if self.validation is None else parts(self.validation)
+        return Snapshot(self, stamp, _split(parts(self.split), held_out), self.limit)
 
-    def changed(self, stamp: dict[str, Any]) -> Path | None:
-        return rows.changed(stamp)
+    def read(self, part: Part) -> Iterator[Document]:
+        published = self._published(part["revision"])
+        return self._documents(self._joined(published.rows(part["of"], *part["shard"])), part)
+
+    def _published(self, revision: str) -> Published:
+        return Published(self.path, revision, self.config, OFFLINE)
 
     def _joined(self, lines: Iterator[Row]) -> Iterator[Row]:
         """Rows whose `text` is the lines from one that begins a document up to the next."""
@@ -182,14 +182,18 @@ class Parallel:
 
     @property
     def sides(self) -> tuple[str, ...]:
-        return _sides(self.source)
+        return ("text", "source")
 
     def snapshot(self, folder: Path) -> Snapshot:
         files = [self._file("source"), self._file("target")]
         size = sum(file.stat().st_size for file in files)
-        return Snapshot(
-            rows.stamp(files), size, lambda: (Document(target, source) for source, target in rows.pairs(*files))
-        )
+        ranges = rows.spread(rows.count_pairs(*files), -(-size // rows.PART))
+        parts = [{"files": [*map(str, files)], "lines": lines, "bytes": size // len(ranges)} for lines in ranges]
+        return Snapshot(self, rows.stamp(files), parts)
+
+    def read(self, part: Part) -> Iterator[Document]:
+        source, target = map(Path, part["files"])
+        return (Document(target, source) for source, target in rows.pairs(source, target, *part["lines"]))
 
     def changed(self, stamp: dict[str, Any]) -> Path | None:
         return rows.changed(stamp, self.source, self.target)
@@ -224,8 +228,10 @@ class Python:
         cached = atomic.read_json(record)
         if not file.exists() or rows.sha256(file) != cached["sha256"]:
             raise ScalingError("the snapshot differs from its record", file=file, fix=f"remove it and {record.name}")
-        stamp = {"snapshot": cached["sha256"]}
-        return Snapshot(stamp, cached["bytes"], lambda: documents(rows.read([file]), "{text}", None))
+        return Snapshot(self, {"snapshot": cached["sha256"]}, rows.parts([file]))
+
+    def read(self, part: Part) -> Iterator[Document]:
+        return documents((row for piece in part["pieces"] for row in rows.read(*piece)), "{text}", None)
 
     def changed(self, stamp: dict[str, Any]) -> None:
         """Nothing: the snapshot was taken so that packages may change."""
@@ -237,18 +243,15 @@ class Python:
         file.parent.mkdir(parents=True, exist_ok=True)
         partial_file = file.with_suffix(".partial")
         schema = arrow.schema({"path": arrow.string(), "text": arrow.string()})
-        size = count = 0
         with partial_file.open("wb") as content:
             with parquet.ParquetWriter(content, schema, compression="zstd") as writer:
                 sources = self._sources()
                 while group := [{"path": name, "text": text} for name, text in itertools.islice(sources, _ROWS)]:
                     writer.write_table(arrow.Table.from_pylist(group, schema))
-                    size += sum(len(source["text"].encode()) for source in group)
-                    count += len(group)
             atomic.flush(content)
         partial_file.replace(file)
         # Written last: a snapshot without its record is taken again.
-        atomic.write_json(record, {"sha256": rows.sha256(file), "bytes": size, "files": count})
+        atomic.write_json(record, {"sha256": rows.sha256(file)})
 
     def _sources(self) -> Iterator[tuple[str, str]]:
         """The name and the text of each source, up to the limit. No name contains this machine's paths."""

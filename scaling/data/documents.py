@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -30,13 +30,48 @@ class Document(NamedTuple):
         return digest(self.sides())
 
 
+Part = Mapping[str, Any]
+"""What one job reads of a corpus: a plain tree. `bytes` in it are about how much that is; `split: validation` states
+that all of it is held out.
+"""
+
+
 @dataclass(frozen=True)
 class Snapshot:
-    """A corpus that does not change: read twice, it gives the same documents in the same order."""
+    """A corpus that does not change: a part of it, read twice, gives the same documents in the same order."""
 
+    corpus: Corpus
     stamp: dict[str, Any]  # what it holds, to the byte; a plain tree
-    bytes: int | None  # about how much text there is, for the time left
-    documents: Callable[[], Iterator[Document]]
+    parts: Sequence[Part] = ({},)  # in their order, held-out ones first
+    limit: int | None = None  # bytes of text that are taken, held-out parts not counted
+
+    def documents(self) -> Iterator[Document]:
+        """The documents of all parts."""
+        left = self.limit
+        for part in self.parts:
+            if left is None or is_held_out_part(part):
+                yield from self.corpus.read(part)
+            elif left > 0:
+                for document in until(self.corpus.read(part), left):
+                    yield document
+                    left -= size(document)
+
+
+def is_held_out_part(part: Part) -> bool:
+    return part.get("split") == "validation"
+
+
+def until(documents: Iterable[Document], limit: int | None) -> Iterator[Document]:
+    """Documents until `limit` bytes of text have gone by."""
+    if limit is None:
+        yield from documents
+        return
+    left = limit
+    for document in documents:
+        if left <= 0:
+            return
+        yield document
+        left -= size(document)
 
 
 class Corpus(Protocol):
@@ -49,6 +84,10 @@ class Corpus(Protocol):
 
     def snapshot(self, folder: Path) -> Snapshot:
         """Take a snapshot; what has to be copied for it goes under `folder`."""
+        ...
+
+    def read(self, part: Part) -> Iterator[Document]:
+        """The documents of a part, in any process: what one part gives depends on no other."""
         ...
 
     def changed(self, stamp: dict[str, Any]) -> Path | None:
@@ -65,23 +104,13 @@ def size(document: Document) -> int:
         raise ScalingError(f"a document holds half a surrogate pair, near {shown}", fix="fix it in the file") from error
 
 
-def documents(
-    rows: Iterable[Row], text: str, source: str | None, split: str | None = None, limit: int | None = None
-) -> Iterator[Document]:
-    """The documents that templates make of rows, until `limit` bytes of text have gone by. A row where a field of the
-    templates is empty makes none.
-    """
-    left = float("inf") if limit is None else limit
+def documents(rows: Iterable[Row], text: str, source: str | None, split: str | None = None) -> Iterator[Document]:
+    """The documents that templates make of rows. A row where a field of the templates is empty makes none."""
     for row in rows:
         filled = fill(text, row, "text")
         question = None if source is None else fill(source, row, "source")
-        if filled is None or (source is not None and question is None):
-            continue
-        if left <= 0:
-            return
-        document = Document(filled, question, split)
-        yield document
-        left -= 0 if limit is None else size(document)
+        if filled is not None and (source is None or question is not None):
+            yield Document(filled, question, split)
 
 
 # --- templates ---
@@ -170,7 +199,7 @@ class Splitter:
     """Which split a document is for; None for one that is in validation already, or empty."""
 
     fraction: float
-    held_out: set[int] = field(default_factory=set)  # hashes of the documents that their publisher held out
+    held_out: set[int] = field(default_factory=set)  # hashes of the documents that their publisher held out, so far
     dropped: int = 0
 
     def __call__(self, document: Document) -> str | None:

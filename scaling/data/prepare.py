@@ -1,9 +1,10 @@
-"""Preparing: a corpus read once, tokenized on all cores, and written part by part: a kill costs one part at most.
+"""Preparing: each part of a corpus is tokenized by a job of its own, and a part that is done is not read again.
 
 preparing/KEY/          the work so far; nothing reads tokens from here
-    stamp.json          what the corpus was when the work began
+    plan.json           what the corpus was when the work began, and its parts
     tokenizer.json
     parts/00003.json    written last, once the shards of part 3 are on disk
+    parts/00003.hashes  of a part that is held out: the hashes of its documents, which no other part trains on
 requests/KEY.json       which fingerprint a data line became, and what its files were then
 FINGERPRINT/            the whole, put in place by one rename
 """
@@ -15,18 +16,20 @@ import shutil
 import sys
 from array import array
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from scaling import atomic
+import numpy as np
+
+from scaling import atomic, schema
 from scaling.data.codec import Codec
-from scaling.data.documents import Document, Snapshot, Splitter, size
-from scaling.data.progress import bar
-from scaling.data.shards import NAME, TOKENIZER, Manifest, Shard, ShardWriter, alone, digest, discard
+from scaling.data.documents import Document, Part, Snapshot, Splitter, is_held_out_part, size, until
+from scaling.data.progress import progress
+from scaling.data.shards import NAME, TOKENIZER, Manifest, Shard, ShardWriter, alone, digest, discard, seen, trust
 from scaling.data.text import Text
 from scaling.errors import ScalingError
 
@@ -34,38 +37,54 @@ _BLOCK = 1 << 20  # bytes of text that are tokenized as one task,
 _MANY = 1 << 13  # or fewer where documents are tiny, because each takes some memory of its own
 _AHEAD = 3  # tasks under way
 
+Job = tuple[str, Callable[..., None], tuple[Any, ...]]
+"""The name of a job, a function of a module, and its arguments, which are plain."""
 
-def prepare(text: Text, folder: Path) -> Path:
-    """The folder that holds `text` prepared: what is there already if it still fits, else made, or made whole."""
+
+def in_turn(jobs: Sequence[Job]) -> None:
+    """Do jobs here, one after another."""
+    for _, function, arguments in jobs:
+        function(*arguments)
+
+
+def prepare(text: Text, folder: Path, run: Callable[[Sequence[Job]], None] = in_turn) -> Path:
+    """The folder that holds `text` prepared: what is there already if it still fits, else made, or made whole. `run`
+    returns when all jobs are done, in whatever order and wherever.
+    """
     with alone(folder, text.key):
         home = text.home(folder)
         if home is not None and text.outdated(folder) is None:
             Manifest.read(home).check(home)
             return home
-        with _about("corpus"):
-            snapshot = text.corpus.snapshot(folder)
-        stamp = text.stamp(snapshot)
         work = folder / "preparing" / text.key
-        _begin(work, stamp)
+        snapshot = _snapshot(text, folder, work)
         if not (work / NAME).exists():
             codec = _codec(text, snapshot, folder, work)
-            _tokenize(text, snapshot, codec, work)
+            _tokenize(text, snapshot, work, run)
             changed = text.corpus.changed(snapshot.stamp)
             if changed is not None:
                 raise ScalingError("it changed while it was read", file=changed, fix="run the same command again")
-            Manifest.of(work, codec, _splits(text, codec, work), text.request, stamp).write(work)
-        return _publish(text, stamp, folder, work)
+            records = _records(work, codec)
+            if dropped := sum(record["dropped"] for record in records):
+                print(f"{dropped} training documents were left out: validation has them", file=sys.stderr)
+            trust(work, dict(itertools.chain.from_iterable(record["files"].items() for record in records)))
+            Manifest.of(codec, _splits(text, records), text.request, snapshot.stamp).write(work)
+        return _publish(text, snapshot.stamp, folder, work)
 
 
-def _begin(work: Path, stamp: Mapping[str, Any]) -> None:
-    """Work of before goes on only if the corpus is what it was then."""
-    file = work / "stamp.json"
-    if file.exists() and digest(atomic.read_json(file)) != digest(stamp):
+def _snapshot(text: Text, folder: Path, work: Path) -> Snapshot:
+    """The snapshot with which the work began, if the corpus is still what it was; or a new one, and no work."""
+    file = work / "plan.json"
+    if file.exists():
+        begun = Snapshot(text.corpus, **atomic.read_json(file))
+        if text.changed(begun.stamp) is None:
+            return begun
         discard(work)
-    if not file.exists():
-        atomic.write_json(file, stamp)
-    for partial in work.glob(".*"):  # what a kill left of a file that was being written
-        partial.unlink()
+    with _about("corpus"):
+        snapshot = text.corpus.snapshot(folder)
+    snapshot = Snapshot(text.corpus, text.stamp(snapshot), snapshot.parts, snapshot.limit)
+    atomic.write_json(file, {"stamp": snapshot.stamp, "parts": snapshot.parts, "limit": snapshot.limit})
+    return snapshot
 
 
 def _publish(text: Text, stamp: Mapping[str, Any], folder: Path, work: Path) -> Path:
@@ -73,10 +92,12 @@ def _publish(text: Text, stamp: Mapping[str, Any], folder: Path, work: Path) -> 
     fingerprint = Manifest.read(work).fingerprint
     home = folder / fingerprint
     text.enter(folder, fingerprint, stamp)
-    if home.exists():  # the same data, perhaps in shards of another size
+    if home.exists():
         discard(work)
     else:
         shutil.rmtree(work / "parts", ignore_errors=True)
+        for partial in work.rglob(f"{atomic.TEMPORARY}*"):  # what a kill left of a file that was being written
+            partial.unlink()
         work.rename(home)
         atomic.flush_folder(folder)
     Manifest.read(home).check(home)
@@ -87,8 +108,7 @@ def _codec(text: Text, snapshot: Snapshot, folder: Path, work: Path) -> Codec:
     """The tokenizer: that of the work so far, or one learned before from the same text, or a new one."""
     file = work / TOKENIZER
     if not file.exists():
-        request = {key: text.request[key] for key in ("corpus", "tokenizer", "validation")}
-        cached = folder / "tokenizers" / f"{digest({**request, 'stamp': snapshot.stamp})[:16]}.json"
+        cached = folder / "tokenizers" / f"{digest({**text.request, 'stamp': snapshot.stamp})[:16]}.json"
         if text.tokenizer.learns and cached.exists():
             codec = Codec.load(cached)
         else:
@@ -104,8 +124,9 @@ def _sample(text: Text, snapshot: Snapshot) -> Iterator[str]:
     """Training text for the tokenizer, up to its `sample`."""
     splitter = Splitter(text.validation)
     left = text.tokenizer.sample
-    with bar("learning the tokenizer", left if snapshot.bytes is None else min(left, snapshot.bytes)) as advance:
-        for document in _documents(snapshot):
+    advance = progress("reading text for the tokenizer", left)
+    with _about("corpus"):
+        for document in snapshot.documents():
             if splitter(document) == "train":
                 yield from document.sides()
                 left -= size(document)
@@ -114,44 +135,95 @@ def _sample(text: Text, snapshot: Snapshot) -> Iterator[str]:
                 return
 
 
-@dataclass(frozen=True)
-class Entry:
-    """A document on its way: where the corpus has it, its split (None: it is left out) and its tokens by side."""
+# --- jobs ---
 
-    number: int
+
+def _tokenize(text: Text, snapshot: Snapshot, work: Path, run: Callable[[Sequence[Job]], None]) -> None:
+    """Have the parts tokenized that are not on disk yet: held-out ones first, because the others leave out what is in
+    them. Where a limit holds, a part begins when it is known how much text those before it have.
+    """
+
+    def finish(*numbers: int, limit: int | None = None) -> None:
+        parts, folder = snapshot.parts, str(work.absolute())
+        jobs: list[Job] = [
+            (f"part {n + 1} of {len(parts)}", tokenize, (text.request, dict(parts[n]), folder, n, limit))
+            for n in numbers
+            if not _record(work, n).exists()
+        ]
+        if jobs:
+            run(jobs)
+
+    held_out = [number for number, part in enumerate(snapshot.parts) if is_held_out_part(part)]
+    others = [number for number in range(len(snapshot.parts)) if number not in held_out]
+    finish(*held_out)
+    if snapshot.limit is None:
+        finish(*others)
+        return
+    limit = snapshot.limit
+    for number in others:
+        if limit > 0:
+            finish(number, limit=limit)
+            limit -= atomic.read_json(_record(work, number))["bytes"]
+
+
+def tokenize(request: Mapping[str, Any], part: Part, folder: str, number: int, limit: int | None = None) -> None:
+    """Write the shards of a part, up to `limit` bytes of text, and last its record; a part that has one is done."""
+    work = Path(folder)
+    if _record(work, number).exists():
+        return
+    text: Text = schema.build("data", {"kind": "Text", **request})
+    codec, advance = Codec.load(work / TOKENIZER), progress(f"part {number + 1}", part.get("bytes"))
+    hashes = (np.fromfile(file, np.uint64).tolist() for file in sorted((work / "parts").glob("*.hashes")))
+    splitter = Splitter(text.validation, set(itertools.chain.from_iterable(hashes)))
+    shards: dict[tuple[str, str], ShardWriter] = {}
+    read = 0
+    try:
+        for entry in _tokenized(codec, _entries(text, part, splitter, limit)):
+            read += entry.bytes
+            advance(entry.bytes)
+            # A document that is left out has no ids.
+            for side, written, ids in zip(text.corpus.sides, entry.document.sides(), entry.ids):
+                key = str(entry.split), side
+                if key not in shards:
+                    shards[key] = ShardWriter(work, f"{entry.split}/{number:05d}.{side}", codec)
+                shards[key].add(ids, len(written.encode()))
+        closed = {key: shard.close() for key, shard in shards.items()}
+    except BaseException:
+        for shard in shards.values():
+            shard.discard()
+        raise
+    for split in {split for split, _ in closed}:
+        atomic.flush_folder(work / split)
+    if is_held_out_part(part):
+        atomic.write(work / "parts" / f"{number:05d}.hashes", np.array(sorted(splitter.held_out), np.uint64).tobytes())
+    splits: dict[str, dict[str, Any]] = {}
+    for (split, side), shard in closed.items():
+        splits.setdefault(split, {})[side] = asdict(shard)
+    files = [file.relative_to(work) for shard in closed.values() for file in shard.files(work)]
+    record = {"splits": splits, "bytes": read, "dropped": splitter.dropped, "tokenizer": codec.sha256}
+    atomic.write_json(_record(work, number), {**record, "files": {str(file): seen(work / file) for file in files}})
+
+
+class Entry(NamedTuple):
+    """A document on its way: its split (None: it is left out) and its tokens by side."""
+
     document: Document
     split: str | None
+    bytes: int
     ids: tuple[array, ...] = ()
 
 
-def _tokenize(text: Text, snapshot: Snapshot, codec: Codec, work: Path) -> None:
-    """Every part that is not on disk yet."""
-    parts = _parts(work, codec)
-    consumed = parts[-1]["consumed"] if parts else 0
-    splitter = Splitter(text.validation)
-    writer = _Writer(text, codec, work, len(parts))
-    with bar("tokenizing", snapshot.bytes) as advance:
-        # Documents of finished parts are read again, for the hashes of those held out, but not tokenized again.
-        entries = (Entry(number, document, splitter(document)) for number, document in enumerate(_documents(snapshot)))
-        for entry in itertools.islice(entries, consumed):
-            advance(size(entry.document))
-        try:
-            for entry in _tokenized(codec, entries):
-                writer.add(entry)
-                advance(size(entry.document))
-            writer.commit()
-        finally:
-            for shard in writer.shards.values():  # of a part that will not be finished
-                shard.file.close()
-    if splitter.dropped:
-        print(f"{splitter.dropped} training documents were left out: validation has them", file=sys.stderr)
+def _entries(text: Text, part: Part, splitter: Splitter, limit: int | None) -> Iterator[Entry]:
+    with _about("corpus"):
+        for document in until(text.corpus.read(part), limit):
+            yield Entry(document, splitter(document), size(document))
 
 
 def _tokenized(codec: Codec, entries: Iterable[Entry]) -> Iterator[Entry]:
     """Entries in their order with their tokens, some blocks of them ahead of whoever asks.
 
-    The tokenizer releases the interpreter's lock and spreads a block over all cores by itself; a few threads keep it
-    busy while others turn its results into arrays. No process is started and no text is copied to another.
+    The tokenizer releases the interpreter's lock and spreads a block over the threads it has; a few threads keep it
+    busy while others turn its results into arrays.
     """
     with ThreadPoolExecutor(_AHEAD) as pool:
         pending: deque[Future[list[Entry]]] = deque()
@@ -165,13 +237,13 @@ def _tokenized(codec: Codec, entries: Iterable[Entry]) -> Iterator[Entry]:
 
 def _blocks(entries: Iterable[Entry]) -> Iterator[list[Entry]]:
     block: list[Entry] = []
-    characters = 0
+    read = 0
     for entry in entries:
         block.append(entry)
-        characters += size(entry.document)
-        if characters >= _BLOCK or len(block) == _MANY:
+        read += entry.bytes
+        if read >= _BLOCK or len(block) == _MANY:
             yield block
-            block, characters = [], 0
+            block, read = [], 0
     if block:
         yield block
 
@@ -184,57 +256,29 @@ def _encoded(codec: Codec, block: list[Entry]) -> list[Entry]:
         taken = tuple(itertools.islice(ids, len(written)))
         for side in taken:
             side.append(codec.specials["eos"])
-        done.append(Entry(entry.number, entry.document, entry.split, taken))
+        done.append(entry._replace(ids=taken))
     return done
 
 
-class _Writer:
-    """The part that is being filled: consecutive documents, with a shard for each split and side. A record makes it
-    count.
-    """
-
-    def __init__(self, text: Text, codec: Codec, work: Path, number: int):
-        self.text, self.codec, self.work, self.number = text, codec, work, number
-        self.shards: dict[tuple[str, str], ShardWriter] = {}
-        self.consumed = self.tokens = 0
-
-    def add(self, entry: Entry) -> None:
-        self.consumed = entry.number + 1
-        if entry.split is None:
-            return
-        for side, written, ids in zip(self.text.corpus.sides, entry.document.sides(), entry.ids, strict=True):
-            key = entry.split, side
-            if key not in self.shards:
-                self.shards[key] = ShardWriter(self.work, f"{entry.split}/{self.number:05d}.{side}", self.codec)
-            self.shards[key].add(ids, len(written.encode()))
-            self.tokens += len(ids)
-        if self.tokens >= self.text.shard:
-            self.commit()
-
-    def commit(self) -> None:
-        if self.tokens == 0:
-            return
-        splits: dict[str, dict[str, Any]] = {}
-        for (split, side), shard in self.shards.items():
-            splits.setdefault(split, {})[side] = asdict(shard.close())
-        for split in splits:
-            atomic.flush_folder(self.work / split)
-        record = {"consumed": self.consumed, "tokenizer": self.codec.sha256, "splits": splits}
-        atomic.write_json(self.work / "parts" / f"{self.number:05d}.json", record)
-        self.shards, self.tokens, self.number = {}, 0, self.number + 1
+# --- records ---
 
 
-def _parts(work: Path, codec: Codec) -> list[dict[str, Any]]:
+def _record(work: Path, number: int) -> Path:
+    return work / "parts" / f"{number:05d}.json"
+
+
+def _records(work: Path, codec: Codec) -> list[dict[str, Any]]:
+    """The records of all parts, in their order."""
     records = [atomic.read_json(file) for file in sorted((work / "parts").glob("*.json"))]
     if any(record["tokenizer"] != codec.sha256 for record in records):
         raise ScalingError("mixed tokenizers in unfinished work", file=work, fix="remove it and prepare again")
     return records
 
 
-def _splits(text: Text, codec: Codec, work: Path) -> dict[str, dict[str, tuple[Shard, ...]]]:
+def _splits(text: Text, records: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, tuple[Shard, ...]]]:
     """The shards of all parts, by split and side."""
     splits: dict[str, dict[str, tuple[Shard, ...]]] = {"train": {}, "validation": {}}
-    for record in _parts(work, codec):
+    for record in records:
         for split, sides in record["splits"].items():
             for side, shard in sides.items():
                 splits[split][side] = (*splits[split].get(side, ()), Shard(**shard))
@@ -247,14 +291,9 @@ def _splits(text: Text, codec: Codec, work: Path) -> dict[str, dict[str, tuple[S
     return splits
 
 
-def _documents(snapshot: Snapshot) -> Iterator[Document]:
-    with _about("corpus"):
-        yield from snapshot.documents()
-
-
 @contextmanager
 def _about(key: str) -> Iterator[None]:
-    """Mistakes with their whole key, which those of the corpus have where a tokenizer that learns passes them on."""
+    """Mistakes with their full key. A tokenizer that learns passes on those of the corpus, which have theirs."""
     try:
         yield
     except ScalingError as error:

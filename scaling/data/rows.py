@@ -11,10 +11,11 @@ import csv
 import glob
 import hashlib
 import io
+import re
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from functools import partial
-from itertools import zip_longest
+from itertools import islice
 from pathlib import Path
 from typing import IO, Any, Literal
 
@@ -23,6 +24,8 @@ from scaling.config import SAVED
 from scaling.errors import ScalingError, check_regular, plural
 
 Row = Mapping[str, Any]
+Piece = Sequence[Any]
+"""A file and the range of it that is read, in bytes or row groups of Parquet; `[file, 0, None]` is all of it."""
 Unit = Literal["line", "paragraph", "file"]
 
 COMPRESSIONS = (".gz", ".zst")
@@ -32,10 +35,15 @@ FORMATS |= dict.fromkeys(SEPARATORS, "separated")  # anything else is text
 # What is read of a folder: these are text or a table of it, and the folder's other files may be anything.
 OF_FOLDERS = (*FORMATS, ".txt", ".text", ".md", ".rst", ".tex")
 
+PART = 1 << 28  # bytes of files that one job reads, at least
+_MOST = 4096  # parts
 _BLOCK = 10 << 20  # characters of a text that are read at once
+_SCAN = 1 << 20  # bytes in which the next unit is looked for
 _ROWS = 256  # of Parquet that are in memory at once
 _LONGEST = 1 << 26  # characters of a field: a quote that is never closed would take in the rest of the file
 _OTHERS = ";\t|,"  # separators that a file may have under the wrong name
+_LINE = re.compile(rb"\n")  # a record or a paragraph begins behind these bytes, wherever the file is cut
+_PARAGRAPH = re.compile(rb"[^\r\n](?:\n\n|\r\n\r\n)")
 
 
 # --- which files ---
@@ -66,8 +74,10 @@ def format_of(file: Path) -> str:
 
 def stamp(files: Sequence[Path]) -> dict[str, Any]:
     """Size, time of change and SHA-256 of each file."""
-    status = {file: file.stat() for file in files}
-    return {"files": {str(file): [of.st_size, of.st_mtime_ns, sha256(file)] for file, of in status.items()}}
+    status = [file.stat() for file in files]
+    with ThreadPoolExecutor() as pool:  # hashing releases the interpreter's lock
+        hashes = list(pool.map(sha256, files))
+    return {"files": {str(f): [of.st_size, of.st_mtime_ns, own] for f, of, own in zip(files, status, hashes)}}
 
 
 def changed(stamped: Mapping[str, Any], *patterns: str | Sequence[str] | None) -> Path | None:
@@ -139,16 +149,66 @@ def _no_file(pattern: str, key: str, endings: Sequence[str]) -> ScalingError:
 # --- what is in them ---
 
 
+def parts(files: Sequence[Path], unit: Unit = "paragraph") -> list[dict[str, Any]]:
+    """Files of one format in parts, each the `pieces` that one job reads: several files, or a range of a large one.
+    Ranges are cut between the lines of JSON lines, units of plain text and row groups of Parquet.
+    """
+    formats = {format_of(file) for file in files}
+    if len(formats) > 1:
+        fix = "name files of one format, as in text/**/*.txt"
+        raise ScalingError(f"files of several formats: {', '.join(sorted(formats))}", fix=fix)
+    sizes = [file.stat().st_size for file in files]
+    most = max(PART, sum(sizes) // _MOST)
+    found: list[dict[str, Any]] = []
+    for file, size in zip(files, sizes):
+        pieces = _pieces(file, size, -(-size // most), unit)
+        for piece in pieces:
+            if not found or found[-1]["bytes"] + size // len(pieces) > most:
+                found.append({"pieces": [], "bytes": 0})
+            found[-1]["pieces"].append(piece)
+            found[-1]["bytes"] += size // len(pieces)
+    return found
+
+
+def spread(total: int, count: int) -> list[tuple[int, int]]:
+    """The ranges of `count` parts of about one size, in their order."""
+    count = max(1, min(count, total))
+    return [(total * part // count, total * (part + 1) // count) for part in range(count)]
+
+
+def _pieces(file: Path, size: int, count: int, unit: Unit) -> list[Piece]:
+    """The ranges of about one size in which a file is read, as many as `count` where it can be cut."""
+    form = format_of(file)
+    has_lines = unit != "file" if form == "text" else file.suffix in (".jsonl", ".ndjson")
+    if count > 1 and form == "parquet":
+        with _parquet_file(file) as content:
+            return [[str(file), *bounds] for bounds in spread(content.num_row_groups, count)]
+    if count > 1 and has_lines and file.suffix not in COMPRESSIONS:
+        return [[str(file), *bounds] for bounds in spread(size, count)]
+    return [[str(file), 0, None]]
+
+
 @contextmanager
-def opened(file: Path) -> Iterator[IO[bytes]]:
-    """The bytes of a file, without its compression. Bytes that are damaged, or no UTF-8 where a text is read of them,
-    are refused with their place.
+def opened(file: Path, start: int = 0, stop: int | None = None, mark: re.Pattern[bytes] = _LINE) -> Iterator[IO[bytes]]:
+    """The bytes of a file, without its compression; of a range, those from the first unit that begins in it to the
+    first that begins behind it. Bytes that are damaged, or no UTF-8 where a text is read of them, are refused with
+    their place.
     """
     check_regular(file)
+    begin = 0
     try:
         with _decompressed(file) as content:
-            yield content
-    except (ScalingError, FileNotFoundError):
+            if stop is None:
+                yield content
+                return
+            begin, end = (_begin(content, place, mark) for place in (start, stop))
+            yield io.BufferedReader(_Range(content, begin, end))
+    except FileNotFoundError:
+        raise
+    except ScalingError as error:
+        if begin and error.line is not None:
+            with _decompressed(file) as content:
+                error.line += sum(1 for _ in io.BufferedReader(_Range(content, 0, begin)))
         raise
     except Exception as error:  # each compression has an exception of its own
         fault = _fault(file)
@@ -157,16 +217,47 @@ def opened(file: Path) -> Iterator[IO[bytes]]:
         raise fault from error
 
 
-def read(files: Sequence[Path], unit: Unit = "paragraph") -> Iterator[Row]:
-    """The rows of files of one format; plain text is cut into units."""
-    formats = {format_of(file) for file in files}
-    if len(formats) > 1:
-        fix = "name files of one format, as in text/**/*.txt"
-        raise ScalingError(f"files of several formats: {', '.join(sorted(formats))}", fix=fix)
-    readers = {"json": _json, "parquet": _parquet, "separated": separated}
-    reader = readers.get(format_of(files[0]), partial(_text, unit=unit))
-    for file in files:
-        yield from reader(file)
+def _begin(content: IO[bytes], place: int, mark: re.Pattern[bytes]) -> int:
+    """Where the first unit begins behind a place, or at the beginning of the file."""
+    if place == 0:
+        return 0
+    start, block = content.seek(place), b""
+    while more := content.read(_SCAN):
+        block += more
+        if match := mark.search(block):
+            return start + match.end()
+        start, block = start + len(block[:-4]), block[-4:]  # a mark is no longer than five bytes
+    return start + len(block)
+
+
+class _Range(io.RawIOBase):
+    """Bytes of a file from `start` to `stop`."""
+
+    def __init__(self, content: IO[bytes], start: int, stop: int):
+        self.content, self.left = content, stop - start
+        content.seek(start)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        block = self.content.read(min(len(buffer), self.left))
+        buffer[: len(block)] = block
+        self.left -= len(block)
+        return len(block)
+
+
+def read(name: str | Path, start: int = 0, stop: int | None = None, unit: Unit = "paragraph") -> Iterator[Row]:
+    """The rows of a file, or of a range of it; plain text is cut into units."""
+    file = Path(name)
+    match format_of(file):
+        case "json":
+            return _json(file, start, stop)
+        case "parquet":
+            return _parquet(file, start, stop)
+        case "separated":
+            return separated(file)
+    return _text(file, start, stop, unit)
 
 
 def separated(file: Path, names: Sequence[str] | None = None, quotes: bool = True) -> Iterator[Row]:
@@ -204,14 +295,21 @@ def separated(file: Path, names: Sequence[str] | None = None, quotes: bool = Tru
         raise ScalingError("it is empty", file=file, fix="its first row must name the columns")
 
 
-def pairs(source: Path, target: Path) -> Iterator[tuple[str, str]]:
-    """The lines of two files, side by side. Files of unequal length are refused before their first pair is given."""
+def count_pairs(source: Path, target: Path) -> int:
+    """The number of lines of two files, which is one."""
     counts = [sum(1 for _ in lines(file)) for file in (source, target)]
     if counts[0] != counts[1]:
         (few, short), (many, long) = sorted(zip(counts, (source, target), strict=True), key=lambda side: side[0])
         what = f"it has {plural(few, 'line')}, and {long.name} has {many:,}: line {few + 1} there has no partner"
         raise ScalingError(what, file=short, line=few + 1, fix="give both files a line for each pair, in one order")
-    for number, (left, right) in enumerate(zip_longest(lines(source), lines(target)), 1):
+    return counts[0]
+
+
+def pairs(source: Path, target: Path, start: int = 0, stop: int | None = None) -> Iterator[tuple[str, str]]:
+    """The lines of two files, side by side; without `stop`, files of unequal length are refused before the first."""
+    stop = count_pairs(source, target) if stop is None else stop
+    sides = (islice(lines(file), start, stop) for file in (source, target))
+    for number, (left, right) in enumerate(zip(*sides), start + 1):
         for file, text in ((source, left), (target, right)):
             if not text.strip():
                 fix = "remove this line from both files, or write the sentence"
@@ -230,9 +328,9 @@ def lines(file: Path) -> Iterator[str]:
                 raise ScalingError(what, file=file, line=number, fix="convert the file to UTF-8") from error
 
 
-def _text(file: Path, unit: Unit) -> Iterator[Row]:
+def _text(file: Path, start: int, stop: int | None, unit: Unit) -> Iterator[Row]:
     """Lines, paragraphs between empty lines, or the whole of a plain text."""
-    with opened(file) as content:
+    with opened(file, start, stop, _LINE if unit == "line" else _PARAGRAPH) as content:
         text = io.TextIOWrapper(content, encoding="utf-8")
         if unit == "file":
             yield {"text": text.read()}
@@ -247,12 +345,12 @@ def _text(file: Path, unit: Unit) -> Iterator[Row]:
                 yield {"text": last}
 
 
-def _json(file: Path) -> Iterator[Row]:
+def _json(file: Path, start: int, stop: int | None) -> Iterator[Row]:
     """JSON lines; of a .json file also one array of records, or of texts."""
     with opened(file) as content:
-        start = content.read(64).removeprefix(codecs.BOM_UTF8).lstrip()
-    with opened(file) as content:
-        if _plain(file).suffix != ".json" or not start.startswith(b"["):
+        head = content.read(64).removeprefix(codecs.BOM_UTF8).lstrip()
+    with opened(file, start, stop) as content:
+        if _plain(file).suffix != ".json" or not head.startswith(b"["):
             for block in json_lines.blocks(content, file):
                 yield from block
             return
@@ -262,14 +360,21 @@ def _json(file: Path) -> Iterator[Row]:
     yield from json_lines.completed([json_lines.record(record, file, None, name) for record, name in named])
 
 
-def _parquet(file: Path) -> Iterator[Row]:
+def _parquet(file: Path, start: int, stop: int | None) -> Iterator[Row]:
+    with _parquet_file(file) as content:
+        groups = range(start, content.num_row_groups if stop is None else stop)
+        for batch in content.iter_batches(_ROWS, row_groups=groups):
+            yield from batch.to_pylist()
+
+
+@contextmanager
+def _parquet_file(file: Path) -> Iterator[Any]:
     import pyarrow.parquet
 
     check_regular(file)
     try:
         with pyarrow.parquet.ParquetFile(file) as content:
-            for batch in content.iter_batches(_ROWS):
-                yield from batch.to_pylist()
+            yield content
     except (ValueError, OSError) as error:
         raise ScalingError(f"this is no whole Parquet file: {error}", file=file) from error
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -62,12 +63,18 @@ def saved_stamp(*folders: Path) -> dict[str, Any]:
     return rows.stamp([file for folder in folders for file in sorted(folder.iterdir()) if file.is_file()])
 
 
-def saved_rows(folder: Path) -> Iterator[Row]:
+def saved_rows(folder: Path, start: int = 0, stop: int | None = None) -> Iterator[Row]:
     """The rows of a folder that `save_to_disk` wrote, classes by name."""
-    try:
-        dataset = quiet_datasets().load_from_disk(str(folder)).with_format("arrow")
+    with saved_set(folder) as whole:
+        dataset = whole.select(range(start, len(whole) if stop is None else stop)).with_format("arrow")
         read = (row for table in dataset.iter(_ROWS) for row in table.to_pylist())
         yield from _labelled(read, dataset.features)
+
+
+@contextmanager
+def saved_set(folder: Path) -> Iterator[Any]:
+    try:
+        yield quiet_datasets().load_from_disk(str(folder))
     except Exception as error:  # arrow's, json's and the library's own, by what is damaged
         raise ScalingError(f"the set cannot be read: {_line(error)}", file=folder, fix="save it again") from error
 
@@ -80,7 +87,6 @@ class Published:
     revision: str
     config: str | None
     otherwise: str
-    streaming: bool = True
 
     @property
     def folder(self) -> Path | None:
@@ -91,11 +97,9 @@ class Published:
     @cached_property
     def commit(self) -> str:
         """The commit that the revision names now: branches move, commits do not."""
-        if _COMMIT.fullmatch(self.revision):
-            if self.streaming:
-                self._reach()
-            return self.revision
         self._reach()
+        if _COMMIT.fullmatch(self.revision):
+            return self.revision
         from huggingface_hub import HfApi
         from huggingface_hub.errors import RepositoryNotFoundError, RevisionNotFoundError
 
@@ -117,30 +121,35 @@ class Published:
         """What names its content."""
         if self.folder is None:
             return {"path": self.path, "commit": self.commit}
+        _check_lines(self.folder)
         return rows.stamp(sorted(file for file in self.folder.rglob("*") if file.is_file()))
 
-    def rows(self, split: str) -> Iterator[Row]:
-        """The rows of a split, classes by name."""
-        folder = self.folder
-        if folder is not None:
-            _check_lines(folder)
+    def count(self, split: str) -> int:
+        """How many shards a split is read in."""
+        return self._dataset(split).num_shards
+
+    def rows(self, split: str, shard: int = 0, count: int = 1) -> Iterator[Row]:
+        """The rows of a split, or of one of its shards, classes by name."""
+        dataset = self._dataset(split)
         try:
-            dataset = quiet_datasets().load_dataset(
-                self.path if folder is None else str(folder),
-                self.config,
-                split=split,
-                revision=self.commit if folder is None else None,
-                streaming=self.streaming,
-            )
-        except ScalingError:
-            raise
-        except Exception as error:
-            raise self._refused(error, split) from error
-        try:
+            dataset = dataset if count == 1 else dataset.shard(count, shard)
             yield from _labelled(dataset, dataset.features)
         except Exception as error:
             what, fix = f"{self.path} could not be read on: {_line(error)}", "run the same command again: it resumes"
             raise ScalingError(what, fix=fix) from error
+
+    def _dataset(self, split: str) -> Any:
+        folder = self.folder
+        try:
+            return quiet_datasets().load_dataset(
+                self.path if folder is None else str(folder),
+                self.config,
+                split=split,
+                revision=self.commit if folder is None else None,
+                streaming=True,
+            )
+        except Exception as error:
+            raise self._refused(error, split) from error
 
     def _reach(self) -> None:
         """One quick question, because the library itself would ask again for minutes."""
@@ -183,7 +192,7 @@ def _check_lines(folder: Path) -> None:
     """Refuse JSON lines that are no records before `datasets` reads them: `null` ends the process there."""
     for file in sorted(folder.rglob("*.*")):
         if file.is_file() and rows.format_of(file) == "json" and ".json" not in file.suffixes:
-            for _ in rows.read([file]):
+            for _ in rows.read(file):
                 pass
 
 

@@ -9,7 +9,7 @@ import os
 import shutil
 import sys
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -67,18 +67,28 @@ def check_files(folder: Path, hashes: Mapping[str, str], *, trust: bool = True) 
     for name, sha256 in hashes.items():
         file = folder / name
         try:
-            status = file.stat()
-            seen = [status.st_size, status.st_mtime_ns]
-            if trusted.get(name) != seen:
+            now = seen(file)
+            if trusted.get(name) != now:
                 with file.open("rb") as content:
                     if hashlib.file_digest(content, "sha256").hexdigest() != sha256:
                         raise ScalingError("it was altered: its hash does not fit", file=file, fix=AGAIN)
-                trusted[name] = seen
+                trusted[name] = now
         except FileNotFoundError:
             raise ScalingError("the file is missing", file=file, fix=AGAIN) from None
     if trusted != before:
         with suppress(OSError):  # a folder that may only be read is checked again the next time
             atomic.write_json(folder / _TRUSTED, trusted)
+
+
+def seen(file: Path) -> list[int]:
+    """Size and time of change of a file."""
+    status = file.stat()
+    return [status.st_size, status.st_mtime_ns]
+
+
+def trust(folder: Path, files: Mapping[str, list[int]]) -> None:
+    """Have files pass `check_files` that are as `seen` when they were written and hashed."""
+    atomic.write_json(folder / _TRUSTED, dict(files))
 
 
 @contextmanager
@@ -145,19 +155,20 @@ class Manifest:
     stamp: Mapping[str, Any]  # what its corpus was when it was read
 
     @classmethod
-    def of(
-        cls, folder: Path, codec: Codec, splits: Splits, request: Mapping[str, Any], stamp: Mapping[str, Any]
-    ) -> Manifest:
-        """The manifest of shards in a folder. The fingerprint is a hash of the tokens and of what they mean, whatever
-        data line, machine or size of shards they come from.
+    def of(cls, codec: Codec, splits: Splits, request: Mapping[str, Any], stamp: Mapping[str, Any]) -> Manifest:
+        """The manifest of shards. The fingerprint is a hash of the shards in their order and of what their tokens mean,
+        whatever data line or machine they come from, and however many processes made them.
         """
         dtype, vocabulary, specials, tokenizer = codec.dtype.str, codec.size, codec.specials, codec.sha256
-        joined = {
-            split: {side: [asdict(_joined(folder, parts, f"{split}/00000.{side}"))] for side, parts in sides.items()}
+        numbered = {
+            split: {
+                side: [{**asdict(shard), "name": f"{split}/{number:05d}.{side}"} for number, shard in enumerate(shards)]
+                for side, shards in sides.items()
+            }
             for split, sides in splits.items()
         }
         meaning = {"dtype": dtype, "vocabulary": vocabulary, "specials": specials, "tokenizer": tokenizer}
-        fingerprint = digest({"format": FORMAT, **meaning, "splits": joined})[:16]
+        fingerprint = digest({"format": FORMAT, **meaning, "splits": numbered})[:16]
         return cls(fingerprint, dtype, vocabulary, specials, tokenizer, splits, request, stamp)
 
     def write(self, folder: Path) -> None:
@@ -178,10 +189,13 @@ class Manifest:
         except (TypeError, KeyError, AttributeError) as error:
             raise ScalingError(f"the manifest is damaged: {error}", file=folder / NAME, fix=AGAIN) from error
 
-    def check(self, folder: Path, *, trust: bool = True) -> None:
-        """Every file agrees with the manifest. Hashes are taken again of files that were touched, or of all."""
+    def check(self, folder: Path, split: str | None = None, *, trust: bool = True) -> None:
+        """The files of a split, or of all, agree with the manifest. Hashes are taken again of files that were touched,
+        or of all.
+        """
         hashes = {TOKENIZER: self.tokenizer}
-        for shard in (shard for sides in self.splits.values() for parts in sides.values() for shard in parts):
+        splits = self.splits.values() if split is None else [self.splits.get(split, {})]
+        for shard in (shard for sides in splits for parts in sides.values() for shard in parts):
             tokens, ends = shard.files(Path())
             hashes |= {str(tokens): shard.tokens_sha256, str(ends): shard.ends_sha256}
             if shard.largest >= self.vocabulary:
@@ -199,23 +213,6 @@ class Manifest:
 _BUFFER = 1 << 22  # bytes of tokens held back to be written at once
 
 
-def _joined(folder: Path, shards: Sequence[Shard], name: str) -> Shard:
-    """What consecutive shards would be as one: their tokens end to end, and where in these each document ends."""
-    if [shard.name for shard in shards] == [name]:
-        return shards[0]
-    tokens, ends, start = hashlib.sha256(), hashlib.sha256(), 0
-    for shard in shards:
-        files = shard.files(folder)
-        with files[0].open("rb") as file:
-            while block := file.read(_BUFFER):
-                tokens.update(block)
-        ends.update((np.fromfile(files[1], "<u8") + np.uint64(start)).astype("<u8").tobytes())
-        start += shard.tokens
-    sums = {key: sum(getattr(shard, key) for shard in shards) for key in ("tokens", "documents", "bytes", "unknown")}
-    largest = max(shard.largest for shard in shards)
-    return Shard(name, largest=largest, tokens_sha256=tokens.hexdigest(), ends_sha256=ends.hexdigest(), **sums)
-
-
 class ShardWriter:
     """A shard that is being written, and counts once it is closed."""
 
@@ -223,8 +220,9 @@ class ShardWriter:
         self.folder, self.name, self.codec = folder, name, codec
         path = folder / f"{name}.tokens"
         path.parent.mkdir(exist_ok=True)
+        self.partial = atomic.temporary(path)
         # Unbuffered: nothing is left to be written, and to fail again, when a full disk has ended the part.
-        self.file = path.open("wb", buffering=0)
+        self.file = self.partial.open("wb", buffering=0)
         self.buffer = array(codec.dtype.char)
         self.ends = array("Q")
         self.hash = hashlib.sha256()
@@ -244,9 +242,8 @@ class ShardWriter:
         atomic.flush(self.file)
         self.file.close()
         ends = np.array(self.ends, dtype="<u8").tobytes()
-        with (self.folder / f"{self.name}.ends").open("wb", buffering=0) as file:
-            _write(file.fileno(), ends)
-            atomic.flush(file)
+        atomic.write(self.folder / f"{self.name}.ends", ends)
+        self.partial.replace(self.folder / f"{self.name}.tokens")
         return Shard(
             name=self.name,
             tokens=self.written,
@@ -257,6 +254,11 @@ class ShardWriter:
             tokens_sha256=self.hash.hexdigest(),
             ends_sha256=hashlib.sha256(ends).hexdigest(),
         )
+
+    def discard(self) -> None:
+        """Leave nothing of a part that will not be finished."""
+        self.file.close()
+        self.partial.unlink(missing_ok=True)
 
     def _flush(self) -> None:
         if not self.buffer:

@@ -37,6 +37,15 @@ class Rows:
         return len(self.tokens)
 
 
+def documents_of(tokens: np.ndarray, eos: int | None) -> np.ndarray:
+    """[n t] each token's document, numbered from 1 within its row: one more behind every `eos`."""
+    numbers = np.ones(tokens.shape, np.int32)
+    if eos is not None:
+        numbers[:, 1:] = tokens[:, :-1] == eos
+        np.cumsum(numbers, axis=1, out=numbers)
+    return numbers
+
+
 @runtime_checkable
 class Source(Protocol):
     """A grid of disjoint windows over one split of a corpus, or the pairs of a parallel corpus."""

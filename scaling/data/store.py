@@ -14,7 +14,7 @@ import numpy as np
 from scaling import schema
 from scaling.data.batches import Stream
 from scaling.data.shards import TOKENIZER, Manifest, Shard
-from scaling.data.source import Rows
+from scaling.data.source import Rows, documents_of
 
 if TYPE_CHECKING:
     from scaling.data.codec import Codec
@@ -48,7 +48,7 @@ def tokenizer(data: Mapping[str, Any], runs: str | Path) -> Path | None:
 def open_split(folder: Path, split: str) -> PackedSource | PairedSource:
     """A split of the prepared data in `folder`, checked; all who have it open at a time share its maps."""
     manifest = Manifest.read(folder)
-    manifest.check(folder)
+    manifest.check(folder, split)
     source = _held.get((folder, split))
     if source is None or source.manifest != manifest:
         kind = PairedSource if "source" in manifest.splits["train"] else PackedSource
@@ -159,23 +159,7 @@ class PackedSource(_Stored):
         where = self._stream.places(np.asarray(rows, dtype=np.int64) * length)
         tokens = np.empty((len(where), length), dtype=self.manifest.dtype)
         self._stream.fill(tokens, where)
-        return Rows(tokens, self._documents(where, length) if documents else None)
-
-    def _documents(self, where: list[tuple[int, int]], length: int) -> np.ndarray:
-        """Each token's document, numbered from 1 within its row: one more wherever a document has just ended."""
-        numbers = np.zeros((len(where), length), dtype=np.int32)
-        numbers[:, 0] = 1
-        for row, (shard, place) in zip(numbers, where):
-            self._mark(row, shard, place)
-        return np.cumsum(numbers, axis=1, out=numbers)
-
-    def _mark(self, row: np.ndarray, shard: int, place: int) -> None:
-        ends = self._text.ends[shard]
-        low, high = np.searchsorted(ends, np.array([place + 1, place + len(row)], dtype=ends.dtype))
-        row[ends[low:high].astype(np.int64) - place] = 1
-        left = len(self._text.tokens[shard]) - place
-        if left < len(row):
-            self._mark(row[left:], shard + 1, 0)
+        return Rows(tokens, documents_of(tokens, self.specials["eos"]) if documents else None)
 
 
 class PairedSource(_Stored):

@@ -9,33 +9,26 @@ from typing import Any
 
 from scaling import atomic
 from scaling.data.documents import Corpus, Snapshot
-from scaling.data.shards import FORMAT, Manifest, digest
+from scaling.data.shards import FORMAT, digest
 from scaling.data.source import SPLITS
 from scaling.data.store import PackedSource, PairedSource, open_split
 from scaling.errors import ScalingError, nearest, under
-from scaling.schema import BelowOne, Long, Recipe
+from scaling.schema import BelowOne, Recipe
 
 
 class Text:
     """Documents of a corpus as tokens, each followed by `<eos>`, end to end; or, of a corpus of pairs, pair by pair.
 
     A document is for validation where its publisher marks it so, or else where the hash of its text is below
-    `validation` of all hashes: the same for every run, and never one that is trained on. `shard` is in tokens.
+    `validation` of all hashes: the same for every run, and never one that is trained on.
     """
 
-    def __init__(
-        self,
-        *,
-        corpus: Recipe,
-        tokenizer: Recipe,
-        validation: BelowOne = 0.01,
-        shard: Long = 1 << 26,
-    ):
+    def __init__(self, *, corpus: Recipe, tokenizer: Recipe, validation: BelowOne = 0.01):
         with under("corpus"):
             self.corpus: Corpus = corpus()
         with under("tokenizer"):
             self.tokenizer: Any = tokenizer()
-        self.validation, self.shard = validation, shard
+        self.validation = validation
 
     @property
     def request(self) -> dict[str, Any]:
@@ -44,7 +37,6 @@ class Text:
             "corpus": {"kind": type(self.corpus).__name__, **vars(self.corpus)},
             "tokenizer": {"kind": type(self.tokenizer).__name__, **vars(self.tokenizer)},
             "validation": self.validation,
-            "shard": self.shard,
         }
 
     @property
@@ -58,8 +50,7 @@ class Text:
         if home is None:
             fix = "run `scaling data prepare` with the same data= (or --model CONFIG) and runs= first"
             raise ScalingError(f"the data have not been prepared in {folder}", key="data", fix=fix)
-        outdated = self.outdated(folder)
-        if outdated is not None:
+        if outdated := self.outdated(folder):
             raise outdated
         return open_split(home, split)
 
@@ -80,18 +71,17 @@ class Text:
     def outdated(self, folder: Path) -> ScalingError | None:
         """What has changed since this was prepared; None where nothing has, or where it has not been prepared."""
         entry = self._entry(folder)
-        if entry is None:
-            return None
+        return None if entry is None else self.changed(entry["stamp"])
+
+    def changed(self, stamp: Mapping[str, Any]) -> ScalingError | None:
+        """What is not as a stamp states: a file of the corpus, or a tokenizer that is read from a file."""
         again = "put it back as it was, or run `scaling data prepare` to prepare what it is now"
-        changed = self.corpus.changed(entry["stamp"])
-        if changed is not None:
-            what = f"it has changed since it was prepared as {entry['fingerprint']}"
-            return ScalingError(what, file=changed, fix=again)
-        made_by = Manifest.read(folder / entry["fingerprint"]).tokenizer
-        if not self.tokenizer.learns and self._tokenizer_now() != made_by:
-            what = f"mixed tokenizers: {entry['fingerprint']} was prepared with another than this is now"
-            named = self.request["tokenizer"].get("path", type(self.tokenizer).__name__)
-            return ScalingError(what, key="data.tokenizer", value=named, fix=again)
+        file = self.corpus.changed(dict(stamp))
+        if file is not None:
+            return ScalingError("it has changed since it was prepared", file=file, fix=again)
+        if not self.tokenizer.learns and self._tokenizer_now() != stamp.get("tokenizer"):
+            what, named = "mixed tokenizers: the data were prepared with another", self.request["tokenizer"].get("path")
+            return ScalingError(what, key="data.tokenizer", value=named or type(self.tokenizer).__name__, fix=again)
         return None
 
     def _entry(self, folder: Path) -> dict[str, Any] | None:
@@ -115,6 +105,6 @@ def _entries(folder: Path, files: Iterable[Path]) -> Iterator[dict[str, Any]]:
     for file in files:
         with suppress(OSError, ValueError):
             entry = atomic.read_json(file)
-            keys = {"fingerprint", "corpus", "tokenizer", "validation", "shard"}
+            keys = {"fingerprint", "corpus", "tokenizer", "validation"}
             if isinstance(entry, dict) and keys <= entry.keys() and (folder / str(entry["fingerprint"])).is_dir():
                 yield entry

@@ -19,15 +19,17 @@ import numpy as np
 from scaling import atomic
 from scaling.config import TOKENS
 from scaling.data.batches import Stream
-from scaling.data.progress import bar
+from scaling.data.progress import progress
 from scaling.data.rows import find
 from scaling.data.shards import FORMAT, TOKENIZER, digest
-from scaling.data.source import SPLITS, Rows, Source
+from scaling.data.source import SPLITS, Rows, Source, documents_of
 from scaling.errors import ScalingError, nearest, under
 from scaling.schema import BelowOne, NonNegativeInt, PositiveInt, Recipe
 
 _BLOCK = 1 << 22  # tokens that are looked at together
 _NANOGPT = (20240520, 1, 1024)  # magic, version and length of the header that llm.c and modded-nanogpt write; uint16
+_MEGATRON = b"MMIDIDX\x00\x00"  # how the .idx file beside Megatron's .bin begins; at byte 17 is the number of a type
+_MEGATRON_TYPES = {1: "uint8", 3: "int16", 4: "int32", 5: "int64", 8: "uint16"}
 
 Dtype = Literal["uint8", "uint16", "uint32", "uint64", "int16", "int32", "int64"]
 
@@ -47,7 +49,8 @@ class Array:
 
 
 class Tokens:
-    """Token ids in `.npy` arrays, or in `.bin` files of `dtype` as nanoGPT writes them; end to end they are one text.
+    """Token ids in `.npy` arrays, or in files of `dtype`: `.bin` of nanoGPT or Megatron, whose `.idx` states the type,
+    and `.ds` of datatrove; end to end they are one text.
 
     `vocabulary` is the number of ids; with a `tokenizer` ({kind: File, path: tokenizer.json}) it is known, and tokens
     can be shown as text. `eos` is the id that ends a document. `validation` is the fraction at the end of all tokens
@@ -124,7 +127,7 @@ class Tokens:
 
     def _arrays(self, patterns: str | list[str], key: str) -> list[Array]:
         try:
-            return [_array(file, self.dtype) for file in find(patterns, key, TOKENS)]
+            return [_array(file, self.dtype, self.vocabulary) for file in find(patterns, key, TOKENS)]
         except ScalingError as error:
             raise (error if error.key is None else error.under("data")) from None
 
@@ -192,23 +195,17 @@ class MappedSource:
     def read(self, rows: np.ndarray, length: int, *, documents: bool = False) -> Rows:
         tokens = np.empty((len(rows), length), self._dtype)
         self._stream.fill(tokens, self._stream.places(self.start + np.asarray(rows, np.int64) * length))
-        return Rows(tokens, self._documents(tokens) if documents else None)
-
-    def _documents(self, tokens: np.ndarray) -> np.ndarray:
-        """Each token's document, numbered from 1 within its row: one more behind every `eos`."""
-        numbers = np.ones(tokens.shape, np.int32)
-        if "eos" in self.specials:
-            numbers[:, 1:] = tokens[:, :-1] == self.specials["eos"]
-            np.cumsum(numbers, axis=1, out=numbers)
-        return numbers
+        return Rows(tokens, documents_of(tokens, self.specials.get("eos")) if documents else None)
 
     def decode(self, tokens: np.ndarray) -> str:
         codec = self.data.codec
         return "".join(f"{token} " for token in tokens.tolist()) if codec is None else codec.decode(tokens)
 
 
-def _array(file: Path, dtype: str | None) -> Array:
+def _array(file: Path, dtype: str | None, vocabulary: int) -> Array:
     """Where the ids are in a file, as its header or `dtype` states."""
+    if file.suffix == ".ds" and dtype is None:
+        dtype = "uint16" if vocabulary <= 1 << 16 else "uint32"  # as datatrove chooses it
     array = _of_npy(file) if file.suffix == ".npy" else _of_bin(file, dtype)
     if array.tokens == 0:
         raise ScalingError("it is empty", file=file, fix="name a file that holds tokens")
@@ -234,11 +231,15 @@ def _of_npy(file: Path) -> Array:
 
 
 def _of_bin(file: Path, dtype: str | None) -> Array:
-    if file.suffix != ".bin":
-        raise ScalingError(
-            "it is neither a .npy nor a .bin file", file=file, fix="name files of tokens by their ending"
-        )
+    if file.suffix not in TOKENS:
+        raise ScalingError("it is no .npy, .bin or .ds file", file=file, fix="name files of tokens by their ending")
     size = file.stat().st_size
+    index = file.with_suffix(".idx")
+    if file.suffix == ".bin" and index.is_file():
+        with index.open("rb") as content:
+            head = content.read(18)
+        if head.startswith(_MEGATRON) and len(head) == 18:
+            dtype = dtype or _MEGATRON_TYPES.get(head[17])
     magic, version, header = _NANOGPT
     if size >= header:
         begin = np.fromfile(file, "<i4", 3)
@@ -274,20 +275,20 @@ def _look(array: Array, vocabulary: int) -> str:
     file, kind, ids, hashed = Path(array.file), np.dtype(array.dtype), array.map(), hashlib.sha256()
     wrong = "" if file.suffix == ".npy" else f", or data.dtype if the ids are not {kind.name}"
     every_second_is_0, largest = len(ids) >= 64, 0
-    with bar(f"looking through {file.name}", ids.nbytes) as advance:
-        for start in range(0, len(ids), _BLOCK):
-            block = ids[start : start + _BLOCK]
-            hashed.update(block.view(np.uint8).data)
-            low, high = int(block.argmin()), int(block.argmax())
-            if block[low] < 0:
-                what = f"token {block[low]:,} at position {start + low:,} is negative"
-                raise ScalingError(what, file=file, fix=f"correct the file{wrong}")
-            if block[high] >= vocabulary:
-                what = f"token {block[high]:,} at position {start + high:,} is beyond the vocabulary of {vocabulary:,}"
-                raise ScalingError(what, file=file, fix=f"raise data.vocabulary or correct the file{wrong}")
-            every_second_is_0 = every_second_is_0 and not block[1::2].any()
-            largest = max(largest, int(block[high]))
-            advance(block.nbytes)
+    advance = progress(f"looking through {file.name}", ids.nbytes)
+    for start in range(0, len(ids), _BLOCK):
+        block = ids[start : start + _BLOCK]
+        hashed.update(block.view(np.uint8).data)
+        low, high = int(block.argmin()), int(block.argmax())
+        if block[low] < 0:
+            what = f"token {block[low]:,} at position {start + low:,} is negative"
+            raise ScalingError(what, file=file, fix=f"correct the file{wrong}")
+        if block[high] >= vocabulary:
+            what = f"token {block[high]:,} at position {start + high:,} is beyond the vocabulary of {vocabulary:,}"
+            raise ScalingError(what, file=file, fix=f"raise data.vocabulary or correct the file{wrong}")
+        every_second_is_0 = every_second_is_0 and not block[1::2].any()
+        largest = max(largest, int(block[high]))
+        advance(block.nbytes)
     if every_second_is_0 and largest:  # an array of nothing but 0 has no second byte to speak of
         what = f"every second {kind.name} is 0, as where ids are stored in more bytes"
         fix = f"set data.dtype to uint{16 * kind.itemsize}"

@@ -50,9 +50,7 @@ def _text(content: IO[bytes], file: Path, width: int) -> Iterator[tuple[str, np.
                 vector = np.array(numbers, np.float32)
         except ValueError:
             vector = np.array([np.nan])
-        if not np.isfinite(vector).all():
-            raise ScalingError("a vector has something that is no finite number", file=file, line=number)
-        yield word, vector
+        yield word, _finite(vector, file, number)
 
 
 def _binary(content: IO[bytes], file: Path, width: int) -> Iterator[tuple[str, np.ndarray]]:
@@ -72,7 +70,13 @@ def _binary(content: IO[bytes], file: Path, width: int) -> Iterator[tuple[str, n
         if len(numbers) < 4 * width:
             what = f"it ends at word {number + 1:,} of {count:,}"
             raise ScalingError(what, file=file, fix="copy it again")
-        yield word.decode("utf-8", errors="replace"), np.frombuffer(numbers, "<f4")
+        yield word.decode("utf-8", errors="replace"), _finite(np.frombuffer(numbers, "<f4"), file, None)
+
+
+def _finite(vector: np.ndarray, file: Path, line: int | None) -> np.ndarray:
+    if not np.isfinite(vector).all():
+        raise ScalingError("a vector has something that is no finite number", file=file, line=line)
+    return vector
 
 
 def _check(own: int, width: int, file: Path, line: int) -> None:

@@ -28,7 +28,7 @@ from scaling.training.signals import Stopped, leave, listening
 from scaling.training.signals import name as name_of
 
 LEAVING = 60.0  # seconds in which a process may save its run and leave
-THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
+THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "RAYON_NUM_THREADS")  # the last is that of tokenizers
 
 
 class LocalHandle:

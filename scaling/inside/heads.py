@@ -14,7 +14,6 @@ from torch import Tensor
 from scaling.batch import IGNORE, Batch
 from scaling.model.family import Family, Tower
 from scaling.model.watch import INPUT
-from scaling.nn.context import Context, Notes
 from scaling.nn.contract import Block, Mixer
 
 

@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from scaling import config
 from scaling.errors import ScalingError
 from scaling.printing import cell
-from scaling.schema import NonNegativeInt
+from scaling.schema import NonNegativeInt, PositiveInt
 from scaling.verbs.explain import comment
 from scaling.verbs.verb import Result, verb
 
 if TYPE_CHECKING:
     from scaling.config import Config
+    from scaling.data.prepare import Job
     from scaling.data.source import Source
 
 MODEL = "decoder"  # its config supplies sizes and objective where neither a model nor an objective is named
@@ -105,18 +107,30 @@ def _result(document: dict[str, Any]) -> Result:
 
 
 @verb
-def data_prepare(name: str | None = None, *overrides: str, model: str | None = None, **settings: Any) -> Result:
-    """Read a corpus, tokenize and pack it; preparing goes on where it was stopped.
+def data_prepare(
+    name: str | None = None,
+    *overrides: str,
+    model: str | None = None,
+    workers: PositiveInt | None = None,
+    executor: Literal["local", "slurm", "ray"] = "local",
+    set: Mapping[str, Any] = {},
+    **settings: Any,
+) -> Result:
+    """Read a corpus, tokenize and pack it, each part by a job; a part that is done is not read again.
 
         scaling data prepare python
         scaling data prepare reviews.csv data.corpus.text={review}
         scaling data prepare --model my_config.yaml     the data that a config names
+        scaling data prepare c4 --executor slurm --workers 32 --set timeout_min=60
 
         scaling.data_prepare("python").train["tokens"]
 
     Args:
         name: a file of configs/data, or a file or folder of your own
         model: the config to take, with its data where none are named
+        workers: jobs at a time; on this machine one for each core, and in this process where there is one part
+        executor: where the jobs are run
+        set: settings of SLURM (options of sbatch, timeout_min, mem_gb) or Ray (address, num_cpus)
     """
     loaded = _config(name, overrides, model)
 
@@ -135,9 +149,34 @@ def data_prepare(name: str | None = None, *overrides: str, model: str | None = N
             raise ScalingError(f"{type(data).__name__} needs no preparing: it is drawn as it is read", key="data.kind")
         for part in parts:
             if isinstance(part, Text | Task):
-                made = part.prepare(folder) if isinstance(part, Task) else prepare(part, folder)
+                run = partial(_run, workers, executor, set, folder / "preparing")
+                made = part.prepare(folder) if isinstance(part, Task) else prepare(part, folder, run)
                 home = made if part is data else None
         return _result(_counts(loaded, data, home)[0])
+
+
+def _run(
+    workers: int | None,
+    kind: Literal["local", "slurm", "ray"],
+    parameters: Mapping[str, Any],
+    folder: Path,
+    jobs: Sequence[Job],
+) -> None:
+    """Do the jobs of preparing, one after another in this process where there are no two at a time."""
+    from scaling.data.prepare import in_turn
+    from scaling.training.machine import cores
+
+    most = min(workers or cores(), len(jobs))
+    if kind == "local" and most < 2:
+        in_turn(jobs)
+        return
+    from scaling.executors.executor import Resources
+    from scaling.executors.jobs import finish, opened
+
+    if kind == "local":
+        workers = most
+    with opened(kind, workers, folder, parameters) as executor:
+        finish(executor, jobs, Resources(threads=max(1, cores() // most) if kind == "local" else 1))
 
 
 @verb

@@ -97,7 +97,7 @@ def test_the_entropy_is_shown_where_it_is_known(words: list[str]) -> None:
         (["show", "python"], "configs/data/python.yaml:2: data: the data have not been prepared in "),
         (["prepare", "synthetic"], "Synthetic needs no preparing"),
         (["prepare", "files"], "configs/data/files.yaml:6: data.corpus.files='text/*.txt': there is no such file"),
-        (["prepare", "files", "data.shard=0"], "data.shard=0: expected a positive whole number"),
+        (["prepare", "files", "--workers", "0"], "workers=0: expected a positive whole number"),
         (["prepare", "files", "data.validation=1"], "data.validation=1: expected a number from 0 and below 1"),
         (["prepare", "files", "data.corpus.flies=x"], "Files has no such key; did you mean 'files'?"),
         (["prepare", "files", "data.tokenizer={kind: ByteBPX}"], "did you mean 'ByteBPE'?"),

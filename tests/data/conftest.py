@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from scaling.data import rows
 from scaling.data.text import Text
 from scaling.schema import build
 
@@ -22,8 +23,9 @@ def paragraph(number: int) -> str:
 
 
 @pytest.fixture
-def corpus(tmp_path: Path) -> Path:
-    """A text of 400 paragraphs in two files."""
+def corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A text of 400 paragraphs in two files, which are read in nine parts."""
+    monkeypatch.setattr(rows, "PART", 8000)
     folder = tmp_path / "corpus"
     folder.mkdir()
     for part in range(2):
@@ -42,7 +44,6 @@ def text(corpus: Path) -> Callable[..., Text]:
             "corpus": {"kind": "Files", "files": str(corpus / "*.txt")},
             "tokenizer": {"kind": "ByteBPE", "vocabulary": 300},
             "validation": 0.1,
-            "shard": 4000,
         }
         return build("data", {**plain, **changes})
 

@@ -94,12 +94,6 @@ def test_masks_are_new_in_each_pass():
     assert not {tuple(row) for row in first.tokens.tolist()} & {tuple(row) for row in second.tokens.tolist()}
 
 
-def test_how_often_data_have_repeated():
-    batches = made(Causal, "decoder", size=10)
-    assert batches.passes(0) == 0
-    assert batches.passes(30) == pytest.approx(300 / (5000 // 33))
-
-
 @given(st.dictionaries(st.integers(1, 50), st.integers(1, 9), max_size=4), st.integers(1, 9), st.integers(0, 80))
 def test_a_schedule_counts_its_rows(later, first, step):
     size = BatchSize.of({0: first, **later})
@@ -115,12 +109,6 @@ def test_a_ramp_grows_evenly():
 def test_no_schedule_is_refused(value):
     with pytest.raises(ScalingError, match=r"train\.batch"):
         BatchSize.of(value)
-
-
-def test_a_schedule_draws_each_sample_once():
-    batches = made(Causal, "decoder", size={0: 3, 4: 5, 9: 1})
-    samples = np.concatenate([batches.plan.drawn(step).samples for step in range(12)])
-    assert samples.tolist() == list(range(3 * 4 + 5 * 5 + 3))
 
 
 def test_an_evaluation_is_one_pass_and_the_same_for_every_seed():

@@ -40,12 +40,3 @@ def test_integers_below_a_bound_are_uniform(bound):
     chi2 = ((counts - expected) ** 2 / expected).sum()
     assert len(counts) == bound
     assert abs(chi2 - (bound - 1)) < 5 * np.sqrt(2 * (bound - 1))
-
-
-def test_every_bit_is_fair_and_no_two_agree():
-    words = hashing.bits(hashing.keys(0, "fair", np.arange(64)), 512).ravel()
-    signs = ((words[:, None] >> np.arange(64, dtype=np.uint64)) & np.uint64(1)).astype(float) * 2 - 1
-    correlation = signs.T @ signs / len(signs)
-    bound = 5 / np.sqrt(len(signs))
-    assert np.abs(signs.mean(0)).max() < bound
-    assert np.abs(correlation - np.eye(64)).max() < bound

@@ -123,16 +123,6 @@ def test_what_cannot_be_mixed_is_one_line(line, tmp_path):
     assert error.value.code == 2
 
 
-def test_a_name_stands_for_its_file_and_keys_are_laid_over_it():
-    words = [
-        "data={kind: Mixture, domains: {a: synthetic, b: synthetic}, shares: {a: 1, b: 1}}",
-        "data.domains.b.seed=4",
-    ]
-    domains = load("decoder", words)["data.domains"]
-    assert domains["a"] == load("decoder", ["data=synthetic"]).tree["data"]
-    assert domains["b"] == {**domains["a"], "seed": 4}
-
-
 LINE = "{{kind: Synthetic, symbols: 16, order: 1, exponent: {exponent}, validation: 4096}}"
 EASY, HARD = LINE.format(exponent=4), LINE.format(exponent=0)
 
@@ -194,21 +184,6 @@ def test_a_study_fits_a_law_of_mixtures(question):
     assert study.fit is not None
     assert set(study.fit.estimates) == {"c", "k", "t_2"}
     assert sorted(study.points["p_1"]) == pytest.approx([share / (1 + share) for share in SHARES])
-
-
-def test_too_few_mixtures_are_told_with_how_many_identify_the_law(question, capsys):
-    question.write_text(STUDY.replace(str(SHARES), str(SHARES[:8])))
-    assert main(["plan", str(question)]) == 0
-    assert "9 values of p_2" in capsys.readouterr().out
-    question.write_text(STUDY.replace(str(SHARES), str(SHARES[:3])))
-    assert main(["plan", str(question)]) == 2
-    assert "3 different points to fit 3 parameters" in capsys.readouterr().err
-
-
-def test_a_law_of_mixtures_that_there_is_not_is_one_line(question, capsys):
-    question.write_text(STUDY.replace("exponential_2", "exponentiel_2"))
-    assert main(["plan", str(question)]) == 2
-    assert "there is no such law" in capsys.readouterr().err
 
 
 def test_a_model_of_mixed_texts_reads_and_writes_text(tmp_path):

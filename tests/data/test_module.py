@@ -29,13 +29,6 @@ def data(parts, stop):
     return DataModule(train, lambda step: tuple(held_out), stop)
 
 
-def test_loaders_without_a_trainer(parts):
-    module = data(parts, 7)
-    first = next(iter(module.train_dataloader()))
-    assert torch.equal(first.tokens, parts[0].batch(0).tokens)
-    assert sum(batch.rows for batch in module.val_dataloader()) == 200 // 9
-
-
 def test_a_rank_reads_its_rows(parts):
     from scaling.data.module import TrainingLoader
 

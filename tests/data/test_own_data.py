@@ -18,7 +18,6 @@ import pytest
 
 from scaling.cli import main
 from scaling.config import load
-from scaling.data.documents import Document
 from scaling.errors import BAD_INPUT
 from scaling.schema import build
 
@@ -123,12 +122,6 @@ def test_what_spreadsheets_write(folder: Path) -> None:
     assert documents(kind="Files", files="a.csv", text="{Review Text}") == ["one", "twö"]
 
 
-def test_rows_of_a_table_become_pairs(folder: Path) -> None:
-    table(folder / "a.csv", [["de", "en"], ["eins", "one"], ["", "two"]])
-    corpus = build("corpus", {"kind": "Files", "files": "a.csv", "source": "{en}", "text": "{de}"})
-    assert list(corpus.snapshot(folder).documents()) == [Document("eins", "one")]
-
-
 @pytest.mark.parametrize(
     ("content", "message"),
     [
@@ -152,13 +145,6 @@ def test_mistakes_in_a_table(folder: Path, capsys: pytest.CaptureFixture[str], c
     assert message in refused(capsys, "files", "data.corpus.files=a.csv", "data.corpus.text={review}")
 
 
-def test_a_table_that_is_not_utf8(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (folder / "a.csv").write_bytes("id,text\n1,caf\xe9\n".encode("latin-1"))
-    assert "a.csv: byte 13 is 0xe9, which is not UTF-8; convert" in refused(capsys, "files", "data.corpus.files=a.csv")
-    (folder / "b.csv.gz").write_bytes(gzip.compress(b"text\n" + b"words\n" * 5000)[:-30])
-    assert "b.csv.gz: it cannot be decompressed" in refused(capsys, "files", "data.corpus.files=b.csv.gz")
-
-
 # --- data named by their file ---
 
 
@@ -180,6 +166,7 @@ def test_data_are_named_by_their_file_or_folder(folder: Path, capsys: pytest.Cap
     assert prepared(capsys, "one", "data.corpus.text={content}")["train"]["documents"]
     (folder / "ids").mkdir()
     (folder / "a.npy").rename(folder / "ids" / "a.npy")
+    (folder / "ids" / "a.ds.index").touch()
     assert load("decoder", ["data=ids"])["data.kind"] == "Tokens"
 
 
@@ -223,6 +210,9 @@ def arrays(folder: Path) -> None:
     header = np.zeros(256, "<i4")
     header[:3] = 20240520, 1, len(IDS)
     (folder / "header.bin").write_bytes(header.tobytes() + IDS.tobytes())
+    IDS.tofile(folder / "00000.ds")
+    IDS.astype("<i4").tofile(folder / "megatron.bin")
+    (folder / "megatron.idx").write_bytes(b"MMIDIDX\0\0" + (1).to_bytes(8, "little") + bytes([4]) + bytes(16))
 
 
 @pytest.mark.parametrize(
@@ -231,9 +221,11 @@ def arrays(folder: Path) -> None:
         ["data.files=[a.npy, b.npy]"],
         ["data.files=plain.bin", "data.dtype=uint16"],
         ["data.files=header.bin"],
+        ["data.files=*.ds"],
+        ["data.files=megatron.bin"],
         ["data.files=a.npy", "data.validation=b.npy"],
     ],
-    ids=["npy", "bin", "nanogpt", "files for validation"],
+    ids=["npy", "bin", "nanogpt", "datatrove", "megatron", "files for validation"],
 )
 def test_ids_come_out_as_they_are(folder: Path, capsys: pytest.CaptureFixture[str], words: list[str]) -> None:
     arrays(folder)
@@ -319,7 +311,7 @@ def test_the_vocabulary_may_be_that_of_a_tokenizer(folder: Path, capsys: pytest.
         (["data.files=negative.npy"], "negative.npy: token -5 at position 2 is negative"),
         (["data.files=short.npy"], "short.npy: it is no .npy array that can be mapped: "),
         (["data.files=none.npy"], "none.npy: it is empty"),
-        (["data.files=a.npz"], "a.npz: it is neither a .npy nor a .bin file"),
+        (["data.files=a.npz"], "a.npz: it is no .npy, .bin or .ds file"),
         (["data.files=nowhere.npy"], "data.files='nowhere.npy': there is no such file"),
         (["data.files=a.npy", "data.eos=500"], "data.eos=500: it is beyond the vocabulary of 500"),
         (["data.files=a.npy", "data.validation=0"], "no token of 12,000 falls to validation"),

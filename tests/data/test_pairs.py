@@ -48,29 +48,10 @@ def test_each_target_word_goes_with_one_source_word_of_its_block():
     assert aligned[1, :9].tolist() == [3, 2, 1, 0, 7, 6, 5, 4, 8]
 
 
-def test_the_target_depends_on_its_source_word():
-    rows = SOURCE.best(EVERY, 40)
-    lengths = SOURCE.lengths[:, 0] - 1
-    meant = np.take_along_axis(rows.source[:, : LAW.longest].astype(int), LAW.aligned(lengths), axis=1)
-    inside = np.arange(LAW.longest) < lengths[:, None]
-    pairs = np.stack([meant[inside], rows.tokens[:, : LAW.longest][inside]])
-    table = np.bincount(pairs[0] * 64 + pairs[1], minlength=4096).reshape(64, 64) / pairs.shape[1]
-    outer = table.sum(1, keepdims=True) * table.sum(0, keepdims=True)
-    positive = table > 0
-    assert (table[positive] * np.log(table[positive] / outer[positive])).sum() > 1  # nats of mutual information
-
-
 def test_a_longer_pair_is_cut_and_its_words_stay_a_translation():
     cut = SOURCE.read(EVERY, 12)
     assert (cut.documents.sum(1) == np.minimum(SOURCE.lengths[:, 1], 12)).all()
     assert ((cut.tokens == SOURCE.specials["eos"]).sum(1) == 1).all()
-
-
-def test_splits_part_and_rows_stay():
-    validation = LAW.open("validation", Path("nowhere"))
-    assert (validation.windows(64), SOURCE.windows(64)) == (50, 4000)
-    assert validation.fingerprint != SOURCE.fingerprint
-    assert (SOURCE.read(np.array([7, 3999]), 40).tokens[1] == SOURCE.read(EVERY, 40).tokens[3999]).all()
 
 
 @pytest.mark.parametrize("line", [{"shortest": 0}, {"longest": 3}, {"block": 0}, {"pairs": 0}, {"symbols": 1}])

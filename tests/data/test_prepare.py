@@ -13,17 +13,18 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
-from dataclasses import asdict
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from scaling.cli import main
 from scaling.config import load
-from scaling.data import shards
-from scaling.data.prepare import prepare
-from scaling.data.shards import Manifest, digest
+from scaling.data import rows, shards
+from scaling.data.corpus import Files
+from scaling.data.prepare import Job, in_turn, prepare
+from scaling.data.shards import Manifest
 from scaling.data.store import PackedSource, open_split
 from scaling.data.text import Text
 from scaling.errors import BAD_INPUT, DISK, ScalingError
@@ -65,11 +66,14 @@ def test_the_corpus_comes_out_again_whole_and_split(text: Line, corpus: Path, ro
 def test_the_split_knows_neither_tokenizer_nor_place(text: Line, corpus: Path, root: Path) -> None:
     first = set(documents(packed(prepare(text(), root), "validation")))
     (corpus / "0.txt").rename(corpus / "9.txt")
-    other = text(tokenizer={"kind": "Byte"}, shard=999)
+    other = text(tokenizer={"kind": "Byte"})
     assert set(documents(packed(prepare(other, root), "validation"))) == first
 
 
-def test_equal_documents_are_never_in_both_splits(text: Line, tmp_path: Path, root: Path) -> None:
+def test_equal_documents_are_never_in_both_splits(
+    text: Line, tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rows, "PART", 500)  # so that copies are in several parts
     copies = [f"document {number % 40}" for number in range(400)]
     (tmp_path / "copies.txt").write_text("\n".join(copies))
     line = text(corpus={"kind": "Files", "files": str(tmp_path / "copies.txt"), "document": "line"}, validation=0.3)
@@ -80,11 +84,15 @@ def test_equal_documents_are_never_in_both_splits(text: Line, tmp_path: Path, ro
     assert not train & validation
 
 
-def test_what_is_published_for_validation_is_left_out_of_training(text: Line, tmp_path: Path, root: Path) -> None:
+def test_what_is_published_for_validation_is_left_out_of_training(
+    text: Line, tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(rows, "PART", 100)
     (tmp_path / "train.txt").write_text("\n".join(f"line {number}" for number in range(100)))
     (tmp_path / "held.txt").write_text("\n".join(f"line {number}" for number in range(90, 120)))
     files = {"files": str(tmp_path / "train.txt"), "validation": str(tmp_path / "held.txt"), "document": "line"}
-    home = prepare(text(corpus={"kind": "Files", **files}), root)
+    home = prepare(text(corpus={"kind": "Files", **files}), root, backwards)
+    assert "10 training documents were left out" in capsys.readouterr().err
     train, validation = (documents(packed(home, split)) for split in ("train", "validation"))
     assert sorted(train) == sorted(f"line {number}" for number in range(90))
     assert sorted(validation) == sorted(f"line {number}" for number in range(90, 120))
@@ -97,51 +105,78 @@ def test_preparing_again_does_nothing(text: Line, root: Path) -> None:
     assert {file: file.stat().st_mtime_ns for file in home.rglob("*")} == before
 
 
-@pytest.mark.parametrize(
-    "tokenizer",
-    [
-        {"kind": "Byte"},
-        {"kind": "BPE", "vocabulary": 200, "alphabet": 60},
-        {"kind": "WordPiece", "vocabulary": 200, "alphabet": 60},
-        {"kind": "Unigram", "vocabulary": 150},
-    ],
-    ids=lambda line: line["kind"],
-)
-def test_every_tokenizer_prepares_what_opens_again(text: Line, root: Path, tokenizer: dict[str, object]) -> None:
-    home = prepare(text(tokenizer=tokenizer), root)
-    assert prepare(text(tokenizer=tokenizer), root) == home
-    source = text(tokenizer=tokenizer).open("train", root)
-    assert isinstance(source, PackedSource)
-    assert source.manifest.count("train", "unknown") == 0
-    assert "model loss" in " ".join(documents(source))
+# --- parts ---
 
 
-@pytest.mark.parametrize("size", [1000, 100_000])
-def test_the_size_of_shards_changes_no_token(text: Line, root: Path, size: int) -> None:
-    homes = [prepare(text(shard=shard), root / str(shard)) for shard in (4000, size)]
+def backwards(jobs: Sequence[Job]) -> None:
+    in_turn(jobs[::-1])
+
+
+def test_the_order_of_jobs_and_the_size_of_parts_change_no_document(
+    text: Line, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = prepare(text(), root / "in turn"), prepare(text(), root / "backwards", backwards)
+    assert second.name == first.name
+    assert files(second) == files(first)
+    monkeypatch.setattr(rows, "PART", 1 << 28)
+    one = prepare(text(), root / "one part")
     for split in ("train", "validation"):
-        one, other = (packed(home, split) for home in homes)
-        assert documents(one) == documents(other)
-        assert one.tokens == other.tokens
-        assert one.fingerprint == other.fingerprint
+        assert documents(packed(one, split)) == documents(packed(first, split))
+        assert len(Manifest.read(first).splits[split]["text"]) > 4
 
 
-@pytest.mark.parametrize("size", [1000, 4000])
-def test_shards_of_any_size_have_the_fingerprint_of_one(text: Line, root: Path, size) -> None:
-    """It is the hash of the data as one shard, whatever their shards are."""
-    whole = Manifest.read(prepare(text(shard=1 << 26), root / "whole"))
-    plain = asdict(whole)
-    kept = {key: plain[key] for key in ("dtype", "vocabulary", "specials", "tokenizer", "splits")}
-    assert whole.fingerprint == digest({"format": 1, **kept})[:16]
-    parts = Manifest.read(prepare(text(shard=size), root / "parts"))
-    assert len(parts.splits["train"]["text"]) > 1
-    assert parts.fingerprint == whole.fingerprint
+def test_data_of_one_part_keep_their_fingerprints(text: Line, tmp_path: Path, root: Path) -> None:
+    for name, numbers in (("train", range(100)), ("held", range(90, 120))):
+        (tmp_path / name).write_text("\n".join(f"line {number}" for number in numbers))
+    files = {"kind": "Files", "files": str(tmp_path / "train"), "document": "line"}
+    for corpus, fingerprint in (
+        (files, "2c511eed21b4a415"),
+        ({**files, "validation": str(tmp_path / "held")}, "79213ed7341724f4"),
+    ):
+        assert prepare(text(corpus=corpus, tokenizer={"kind": "Byte"}), root).name == fingerprint
 
 
-def test_other_shards_of_data_that_are_there_are_those(text: Line, root: Path) -> None:
-    one = prepare(text(shard=4000), root)
-    assert prepare(text(shard=1000), root) == one
-    assert text(shard=1000).open("train", root).manifest.request["shard"] == 4000
+def test_no_part_that_is_done_is_read_again(text: Line, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def some(jobs: Sequence[Job]) -> None:
+        in_turn(jobs[::2])
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        prepare(text(), root, some)
+    read, hashed = [], []
+    monkeypatch.setattr(Files, "read", lambda self, part, own=Files.read: read.append(part) or own(self, part))
+    monkeypatch.setattr(rows, "sha256", lambda file, own=rows.sha256: hashed.append(file) or own(file))
+    home = prepare(text(), root)
+    assert len(read) == len(json.loads((home / "plan.json").read_text())["parts"]) // 2
+    assert not hashed
+    assert files(home) == files(prepare(text(), root.with_name("undisturbed")))
+
+
+def test_a_limit_holds_for_all_parts_together(text: Line, corpus: Path, root: Path, monkeypatch) -> None:
+    line = text(corpus={"kind": "Files", "files": str(corpus / "*.txt"), "limit": 20_000}, tokenizer={"kind": "Byte"})
+    limited = prepare(line, root)
+    assert 2 < len(Manifest.read(limited).splits["train"]["text"]) < 5
+    monkeypatch.setattr(rows, "PART", 1 << 28)
+    one = prepare(line, root.with_name("one part"))
+    for split in ("train", "validation"):
+        assert documents(packed(limited, split)) == documents(packed(one, split))
+    total = sum(Manifest.read(one).count(split, "bytes") for split in ("train", "validation"))
+    assert 20_000 <= total < 20_500
+
+
+def test_jobs_of_this_machine_make_what_one_process_makes(
+    text: Line, corpus: Path, root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    home = prepare(text(), root.with_name("here"))
+    monkeypatch.setenv("SCALING_DATA", str(root))
+    tokenizer = "data.tokenizer={kind: ByteBPE, vocabulary: 300}"
+    words = ["data", "prepare", "files", f"data.corpus.files={corpus}/*.txt", tokenizer, "data.validation=0.1"]
+    assert main([*words, "--workers", "2", "--json"]) == 0
+    assert Path(json.loads(capsys.readouterr().out)["folder"]).name == home.name
+    with (corpus / "1.txt").open("ab") as file:
+        file.write(b"\n\nno text: \xff")
+    assert main([*words, "--workers", "2"]) == 2
+    assert "1.txt: byte 2" in capsys.readouterr().err.splitlines()[-1]
 
 
 # --- stopped on the way ---
@@ -152,9 +187,14 @@ server = multiprocessing.get_context("forkserver")
 server.set_forkserver_preload(["datasets", "pandas", "scaling.data.prepare", "scaling.data.tokenizer"])
 
 
+def small_parts(line: Text, root: Path) -> None:
+    rows.PART = 1500  # some thirty parts
+    prepare(line, root)
+
+
 def killed(line: Text, root: Path, after: float) -> bool:
     """Whether a process that prepares was killed, so many seconds after it began to, before it was done."""
-    child = server.Process(target=prepare, args=(line, root))
+    child = server.Process(target=small_parts, args=(line, root))
     child.start()
     child.join(after)
     child.kill()
@@ -164,14 +204,17 @@ def killed(line: Text, root: Path, after: float) -> bool:
 
 
 def files(home: Path) -> dict[str, bytes]:
-    kept = (file for file in home.rglob("*") if file.is_file() and file.name not in ("trusted.json", "stamp.json"))
+    kept = (file for file in home.rglob("*") if file.is_file() and file.name not in ("trusted.json", "plan.json"))
     return {str(file.relative_to(home)): file.read_bytes() for file in kept}
 
 
-@pytest.mark.parametrize("kills", [5, pytest.param(50, marks=pytest.mark.slow)])
-def test_killed_at_random_moments_it_ends_as_if_undisturbed(text: Line, root: Path, tmp_path: Path, kills: int) -> None:
-    line = text(shard=400)  # a hundred parts
-    prepare(text(), tmp_path / "imports")  # which would count among the time of the first
+@pytest.mark.parametrize("kills", [3, pytest.param(50, marks=pytest.mark.slow)])
+def test_killed_at_random_moments_it_ends_as_if_undisturbed(
+    text: Line, root: Path, tmp_path: Path, kills: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    line = text()
+    prepare(line, tmp_path / "imports")  # which would count among the time of the first
+    monkeypatch.setattr(rows, "PART", 1500)
     started = time.monotonic()
     undisturbed = prepare(line, tmp_path / "undisturbed")
     span = time.monotonic() - started
@@ -224,13 +267,14 @@ def test_a_full_disk_gives_74_and_room_lets_it_resume(corpus: Path, root: Path, 
         f"data.corpus.files={corpus}/*.txt",
         "data.tokenizer={kind: Byte}",
         "data.validation=0.1",
-        "data.shard=2000",
     ]
-    script = "import sys; from scaling.cli import main; sys.exit(main())"
+    script = (
+        "import sys; from scaling.cli import main; from scaling.data import rows; rows.PART = 8000; sys.exit(main())"
+    )
     limit = None if mount else lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (3000, 3000))
     try:
         stopped = subprocess.run(
-            [sys.executable, "-c", script, "data", "prepare", "files", *words],
+            [sys.executable, "-c", script, "data", "prepare", "files", *words, "--workers", "1"],
             env={**os.environ, "SCALING_DATA": str(small)},
             capture_output=True,
             text=True,
@@ -242,6 +286,7 @@ def test_a_full_disk_gives_74_and_room_lets_it_resume(corpus: Path, root: Path, 
         assert "free some space" in said
         if mount:
             assert list(small.glob("preparing/*/parts/*.json"))
+            assert not list(small.glob("preparing/*/train/.*"))
             subprocess.run(["mount", "-o", "remount,size=64m", str(small)], check=True)
         line = load("decoder", ["data=files", *words]).build("data")
         assert files(prepare(line, small)) == files(prepare(line, root))
@@ -301,7 +346,7 @@ def test_changed_data_under_an_old_fingerprint(text: Line, corpus: Path, root: P
     old = prepare(text(), root)
     content = (corpus / "1.txt").read_text()
     (corpus / "1.txt").write_text(content.replace("loss", "gain"))
-    with pytest.raises(ScalingError, match=f"1.txt: it has changed since it was prepared as {old.name}"):
+    with pytest.raises(ScalingError, match=r"1\.txt: it has changed since it was prepared"):
         text().open("train", root)
     new = prepare(text(), root)
     assert new != old
@@ -312,8 +357,9 @@ def test_changed_data_under_an_old_fingerprint(text: Line, corpus: Path, root: P
 
 
 def test_a_change_concerns_only_the_data_line_that_names_the_file(
-    text: Line, corpus: Path, root: Path, tmp_path: Path
+    text: Line, corpus: Path, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(rows, "PART", 1 << 28)
     documents = [part for file in sorted(corpus.iterdir()) for part in file.read_text().split("\n\n")]
     lines = tmp_path / "a.jsonl"
     lines.write_text("".join(json.dumps({"text": document}) + "\n" for document in documents))
@@ -389,10 +435,3 @@ def test_two_at_once_wait_for_one_another(text: Line, root: Path) -> None:
     assert [child.exitcode for child in pair] == [0, 0]
     assert text().home(root) is not None
     assert not [folder for folder in (root / "preparing").iterdir() if folder.is_dir()]
-
-
-def test_the_manifest_knows_where_the_text_came_from(text: Line, root: Path) -> None:
-    line = text()
-    manifest = Manifest.read(prepare(line, root))
-    assert manifest.request == line.request
-    assert len(manifest.stamp["files"]) == 2

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scaling.data.synthetic import Synthetic
-from scaling.data.synthetic.language import Ranks, normals
+from scaling.data.synthetic.language import normals
 from scaling.errors import ScalingError
 from scaling.schema import build
 
@@ -23,14 +23,6 @@ def test_the_ladder_of_entropies_is_the_stated_one():
     assert unigram == pytest.approx(3.161, abs=0.003)
     assert bigram == pytest.approx(2.803, abs=0.003)
     assert trigram == Synthetic().entropy
-
-
-@pytest.mark.parametrize("order", [1, 2, 3])
-def test_more_context_never_raises_the_entropy(order):
-    ladder = Synthetic(symbols=12, order=order).conditional_entropies()
-    assert len(ladder) == order + 1
-    assert ladder == sorted(ladder, reverse=True)
-    assert ladder[0] <= np.log(12)
 
 
 @given(st.integers(2, 10), st.integers(1, 3), st.floats(0, 4), st.floats(0, 2), st.integers(0, 9))
@@ -100,13 +92,6 @@ def test_normals_are_normal():
     assert (drawn**4).mean() == pytest.approx(2.9, abs=0.06)  # 3 − 6/5/12 for a sum of twelve
 
 
-def test_ranks_are_drawn_by_their_law():
-    law = Ranks(64, 1.6)
-    drawn = law.drawn(np.arange(0, 2**64, 2**44, dtype=np.uint64))  # an even grid of 2²⁰ words
-    shares = np.bincount(drawn, minlength=64) / 2**20
-    assert np.abs(shares - law.probabilities).max() < 2**-19
-
-
 def _agrees_with_a_count(windows: int, length: int = 512) -> None:
     """The entropy of what is drawn, counted in each context, and the mean of the true losses, against H(q)."""
     law, source = SMALL, SMALL.open("train", NOWHERE)
@@ -162,12 +147,3 @@ def test_what_cannot_be_is_refused_in_one_line(line):
         build("data", {"kind": "Synthetic", **line})
     assert "\n" not in str(refused.value)
     assert next(iter(line)) in str(refused.value)
-
-
-def test_the_ladder_agrees_with_a_count():
-    tokens = SMALL.open("train", NOWHERE).read(np.arange(4000), 300).tokens[:, 40:].astype(np.int64)  # past the start
-    unigram, bigram, _ = SMALL.conditional_entropies()
-    single = np.bincount(tokens.ravel(), minlength=8) / tokens.size
-    double = np.bincount((tokens[:, :-1] * 8 + tokens[:, 1:]).ravel(), minlength=64) / tokens[:, 1:].size
-    assert -(single * np.log(single)).sum() == pytest.approx(unigram, abs=0.005)
-    assert -(double * np.log(double / double.reshape(8, 8).sum(1).repeat(8))).sum() == pytest.approx(bigram, abs=0.005)

@@ -63,18 +63,9 @@ def test_bytes_lose_nothing(kind: str, text: str) -> None:
     assert codec(kind).specials["unk"] not in ids(kind, text)
 
 
-@given(text=st.text())
-def test_the_byte_tokenizer_gives_the_bytes(text: str) -> None:
-    assert ids("Byte", text) == [byte + len(SPECIALS) for byte in text.encode()]
-
-
 @pytest.mark.parametrize("kind", ["BPE", "Unigram"])
 def test_words_come_back_with_single_spaces(kind: str) -> None:
     assert codec(kind).decode(ids(kind, "A model\n  learns  what it can")) == "A model learns what it can"
-
-
-def test_word_pieces_come_back_in_small_letters() -> None:
-    assert codec("WordPiece").decode(ids("WordPiece", "A Model learns")) == "a model learns"
 
 
 def test_words_and_characters_that_are_not_known_are_one_token() -> None:
@@ -105,10 +96,6 @@ def test_pieces_of_a_long_text_encode_as_the_whole(kind: str, data: st.DataObjec
     cut = list(pieces(text, limit=150))
     assert "".join(cut) == text
     assert [token for piece in cut for token in ids(kind, piece)] == ids(kind, text)
-
-
-def test_a_long_text_without_a_line_is_cut_all_the_same() -> None:
-    assert [len(piece) for piece in pieces("x" * 1000, limit=300)] == [600, 400]
 
 
 @pytest.mark.parametrize("kind", ["Byte", "ByteBPE", "BPE", "Word", "Character"])

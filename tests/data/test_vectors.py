@@ -56,6 +56,7 @@ def test_a_word_may_hold_spaces(tmp_path: Path) -> None:
         ("a.txt", b"law 1 2 3\n\xff 4 3 5\n", 2, "not UTF-8"),
         ("a.bin", b"law 1 2 3\n", 1, "no binary file of word2vec"),
         ("a.bin", b"2 3\nlaw \0\0\0\0", None, "ends at word 1 of 2"),
+        ("a.bin", b"1 3\nlaw " + b"\0\0\xc0\x7f" * 3, None, "no finite number"),
         ("a.bin", (793712314).to_bytes(4, "little") + b"abc", None, "take the .vec file"),
     ],
 )

@@ -55,7 +55,7 @@ class table(Layout):
             raise ScalingError(what, file=file, fix="set data.layout")
         if form == "separated":
             return rows.separated(file, columns, quotes == "csv")
-        return rows.read([file])
+        return rows.read(file)
 
 
 class parallel(Layout):
@@ -74,7 +74,7 @@ class parallel(Layout):
         names = columns or ("source", "target")
         return (
             (f"{files[0].name}, line {number}", dict(zip(names, pair)))
-            for number, pair in enumerate(rows.pairs(*files), 1)
+            for number, pair in enumerate(rows.pairs(files[0], files[1]), 1)
         )
 
     def unanswered(self, files: Sequence[Path], columns: Columns, quotes: str) -> Iterator[tuple[str, Row]]:

@@ -93,20 +93,6 @@ def test_lists_globs_and_folders_within_folders(tmp_path: Path) -> None:
     assert held == ["a.txt", "deep/b.txt", "deep/er/c.txt"]
 
 
-def test_a_limit_takes_the_first_documents_and_leaves_the_held_out_ones(tmp_path: Path) -> None:
-    for name in ("train", "held"):
-        jsonl(tmp_path / f"{name}.jsonl", [f"{name} {number}" for number in range(10)])
-    files = {"files": str(tmp_path / "train.jsonl"), "validation": str(tmp_path / "held.jsonl")}
-    held = documents(tmp_path, **files, limit=20)
-    assert [each.text for each in held if each.split == "train"] == ["train 0", "train 1", "train 2"]
-    assert sum(each.split == "validation" for each in held) == 10
-
-
-def test_names_with_brackets_are_names(tmp_path: Path) -> None:
-    (tmp_path / "a[1].txt").write_text("here")
-    assert [document.text for document in documents(tmp_path, files=str(tmp_path / "*.txt"))] == ["here"]
-
-
 # --- bad input ---
 
 

@@ -108,14 +108,6 @@ def test_a_copy_that_changed_is_told(tmp_path: Path) -> None:
     assert corpus.changed(stamp) is not None
 
 
-@pytest.mark.parametrize("reading", ["streaming", "cached"])
-def test_a_limit(reading: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")
-    tables(tmp_path / "set", [{"text": "0123456789"}] * 50)
-    corpus = folder_of(tmp_path / "set", limit=95, reading=reading)
-    assert len(list(corpus.snapshot(tmp_path).documents())) == 10
-
-
 # --- bad input ---
 
 

@@ -84,11 +84,3 @@ def test_a_parallel_split_is_two_files(tmp_path):
     line |= {"layout": "parallel", "files": {"train": str(tmp_path / "train.tsv")}, "tokenizer": {"kind": "Byte"}}
     with pytest.raises(ScalingError, match="a parallel split is in two files, and it names 1"):
         build("data", line).open("train", tmp_path)
-
-
-def test_windows_are_not_batched_by_tokens():
-    from scaling.config import load
-    from scaling.training.experiment import assemble
-
-    with pytest.raises(ScalingError, match="windows are all of one length; give the number of windows"):
-        assemble(load("decoder", ["size=tiny", "train.batch={tokens: 512}"]))

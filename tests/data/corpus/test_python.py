@@ -37,11 +37,6 @@ def test_what_python_can_read_is_taken(tmp_path: Path) -> None:
     assert set(texts(tmp_path)) == {*standard, "four = 4\n"}
 
 
-@pytest.mark.usefixtures("sources")
-def test_a_limit_takes_some(tmp_path: Path) -> None:
-    assert len(texts(tmp_path, limit=1)) == 1
-
-
 def test_packages_may_change_under_a_snapshot(sources: Path, tmp_path: Path) -> None:
     before = texts(tmp_path)
     (sources / "one.py").write_text("one = 11\n")
@@ -56,9 +51,3 @@ def test_an_altered_snapshot_is_found(tmp_path: Path) -> None:
     file.write_bytes(file.read_bytes()[:-1])
     with pytest.raises(ScalingError, match="the snapshot differs from its record"):
         texts(tmp_path)
-
-
-def test_this_machine_has_a_standard_library(tmp_path: Path) -> None:
-    held = texts(tmp_path, reach="standard", limit=200_000)
-    assert sum(map(len, held)) > 150_000
-    assert any("import" in text for text in held)

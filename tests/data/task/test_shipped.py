@@ -63,18 +63,6 @@ def named(rows: list[dict[str, Any]], special: dict[str, Any]) -> list[dict[str,
     ]
 
 
-def test_every_task_that_is_to_be_shipped_is():
-    glue = {"cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "mnli_mismatched", "qnli", "rte", "wnli"}
-    super_glue = {"boolq", "cb", "copa", "multirc", "record", "super_glue_rte", "wic", "wsc", "axb", "axg"}
-    others = {"imdb", "snli", "scitail", "conll2003", "squad1", "squad2", "trec", "movie_reviews"}
-    others |= {"conll2003_pos"}
-    others |= {"movie_reviews_bytes", "wikisum"}
-    written = {"webquestions", "natural_questions", "trivia_qa", "summarize_xsum", "summarize_cnn_dailymail"}
-    written |= {"translate_wmt14_en_de", "translate_wmt14_en_fr", "translate_wmt16_en_ro"}
-    written |= {"translate_multi30k_de_en"} | OF_FILES
-    assert {*TASKS} == glue | super_glue | others | written == {*LAYOUTS}
-
-
 ONE_UNIT = {"multirc", "squad1", "squad2"}
 """Whose rows have one group or context in common, so that none of them can be held out alone."""
 
@@ -147,14 +135,6 @@ def test_columns_of_published_files_without_a_header_are_named(tmp_path):
     assert (first.texts, first.answer) == (('She said "no.',), 1)
 
 
-def test_conll_columns_are_read(tmp_path):
-    file = tmp_path / "eng.train"
-    file.write_text("-DOCSTART- -X- O O\n\nAnn NNP I-NP I-PER\nleft VBD I-VP O\n\nHe PRP I-NP O\n")
-    data = build("data", {**line("conll2003"), "files": {"train": str(file), "validation": str(file)}})
-    examples = data.open("train", tmp_path / "data").examples
-    assert [(one.texts, one.answer) for one in examples] == [(("Ann", "left"), ["I-PER", "O"]), (("He",), ["O"])]
-
-
 def test_squads_json_is_read(tmp_path):
     questions = [
         {"id": "1", "question": "Who?", "answers": [{"text": "Ann", "answer_start": 0}], "is_impossible": False},
@@ -221,32 +201,6 @@ def test_a_label_may_be_missing_in_the_test_split(tmp_path):
     assert two(tmp_path, "test", UNLABELLED, GOOD, "cola").open("test", tmp_path / "data").examples[2].answer is None
 
 
-def test_examples_that_are_trained_on_and_tested_are_counted(tmp_path, capsys):
-    from scaling.data.task import task
-
-    task._warn.cache_clear()
-    two(tmp_path, "test", [GOOD[0], {"sentence": "z", "label": "0"}], GOOD, "cola").open("train", tmp_path / "data")
-    told = capsys.readouterr().err
-    assert "1 example of the test split is in the train split too" in told
-    assert "2 examples of the validation split are in the train split too" in told
-
-
-def test_a_share_is_held_out_by_the_text_alone_where_there_is_no_validation(tmp_path):
-    file = tmp_path / "train.jsonl"
-    rows = [json.dumps({"text": f"text {number}", "label": "pos"}) for number in range(200)]
-    found = []
-    for order in (rows, rows[::-1]):
-        file.write_text("\n".join(order))
-        data = build("data", {**line("movie_reviews"), "files": {"train": str(file)}, "validation": 0.25})
-        splits = [data.open(split, tmp_path / "data") for split in ("train", "validation")]
-        texts = [{one.texts for one in source.examples} for source in splits]
-        assert not texts[0] & texts[1]
-        assert len(texts[0] | texts[1]) == 200
-        found.append(texts[1])
-    assert found[0] == found[1]
-    assert 25 <= len(found[0]) <= 75
-
-
 def test_a_limit_keeps_the_same_training_examples_in_any_order(tmp_path):
     file = tmp_path / "train.jsonl"
     rows = [json.dumps({"text": f"text {number}", "label": "pos"}) for number in range(60)]
@@ -308,12 +262,3 @@ def test_a_row_is_shown_with_its_answer(tmp_path, capsys):
     shown = json.loads(capsys.readouterr().out)
     assert shown["train"]["examples"] + shown["validation"]["examples"] == 20
     assert all(row["answer"][0]["text"] in line("trec")["labels"].values() for row in shown["windows"])
-
-
-def test_a_set_is_not_prepared_without_a_network_and_that_is_said_at_once(tmp_path, monkeypatch):
-    def unreachable(*_, **__):
-        raise OSError
-
-    monkeypatch.setattr("huggingface_hub.utils.get_session", unreachable)
-    with pytest.raises(ScalingError, match=r"data.hub.path='nyu-mll/glue': no network.*set data.files.train=FILE"):
-        build("data", line("cola")).prepare(tmp_path)

@@ -88,13 +88,6 @@ def test_questions_about_one_context_are_on_one_side(layout, tmp_path):
     assert {one.group for one in data.open("train", tmp_path / "data").examples} == {None}  # scores have no groups
 
 
-def test_squad_s_contexts_are_on_one_side_where_answers_are_written(tmp_path):
-    line = {"answer": "text", "text": "{question} {passage}", "label": "{answers.text}", "metric": "ExactMatch"}
-    data = task({"train": questions(tmp_path, "squad")}, **line, layout="squad", rename={"context": "passage"})
-    train, validation = both(data, tmp_path / "data", lambda one: one.texts[0].partition("? ")[2])
-    assert not train & validation
-
-
 def test_replies_of_one_dialogue_are_on_one_side(tmp_path):
     line = {"answer": "text", "text": "{history}", "label": "{reply}", "metric": "BLEU"}
     data = task({"train": dialogues(tmp_path)}, **line, layout="dialogue")
@@ -159,8 +152,3 @@ def test_contradictory_labels_are_counted(tmp_path, capsys):
     assert line == "1 text has labels that contradict one another, in 3 examples"
     told = warnings(tmp_path, capsys, train, [("c", "yes"), ("e", "no")])
     assert told[1] == "2 texts have labels that contradict one another, in 5 examples"
-
-
-def test_several_right_answers_are_no_contradiction(tmp_path, capsys):
-    line = {"answer": "text", "labels": None, "metric": "ExactMatch"}
-    assert not warnings(tmp_path, capsys, [("a", "yes"), ("a", "no")], [("d", "no"), ("e", "no")], **line)

@@ -75,11 +75,6 @@ def test_splits_differ_and_the_fingerprint_names_the_law(kind, tmp_path):
     assert evaluation(other, objective, 8, 16)[0].batch(0).rows == 8
 
 
-def test_a_text_of_one_symbol_does_not_change(tmp_path):
-    with pytest.raises(ScalingError, match="does not change"):
-        LanguageSwitch(length=1).open("train", tmp_path)
-
-
 TINY = ["size={width: 32, layers: 1, heads: 2, length: 24, vocabulary: null}", "train.batch=64", "log.wandb=disabled"]
 LEARNED = {
     "which_language": ("model.head={kind: Sequence, classes: 2}", 0.93),
@@ -100,11 +95,6 @@ def test_a_small_model_comes_near_the_best_score(name, family, tmp_path, request
     result = train(assemble(config))
     assert result["accuracy"] > fraction * best
     assert result["accuracy"] < best + 0.05
-
-
-def test_more_symbols_than_can_be_drawn_at_once_are_refused():
-    with pytest.raises(ScalingError, match=r"length=65536: 268,435,456 tokens in a split"):
-        WhichLanguage(length=65536)
 
 
 def test_an_objective_of_windows_is_refused_before_the_examples_are_drawn(monkeypatch):
