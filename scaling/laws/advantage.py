@@ -85,8 +85,8 @@ class Advantage:
         return next(iter(intervals(self.law, "t", level=self.level, quantities=[quantity]).values()))
 
     def _loss(self, code: int, C: Any, form: Law, theta: np.ndarray, seeds: Seeds) -> Dual:
-        budget = np.broadcast_to(np.asarray(C, float), (len(theta), 1))
-        return best_loss(form, theta, seeds, Budget(budget, {VARIANT: float(code)}, self.flops[code]))
+        budget = np.broadcast_to(np.asarray(C, float) * FLOPS / self.flops[code], (len(theta), 1))
+        return best_loss(form, theta, seeds, Budget(budget, others={VARIANT: float(code)}))
 
     def _worth(self, form: Law, theta: np.ndarray, seeds: Seeds) -> Dual:
         """k with L_A(k C) = L_B(C), and its derivative by the implicit function theorem."""

@@ -12,7 +12,8 @@ weights, that law with equal ones too. Those whose residuals are about as small 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -39,10 +40,11 @@ STARTS = 64
 
 @dataclass(frozen=True)
 class Budget:
-    """FLOPs `[batch, 1]` or a number, and the tokens that are served of what they pay for."""
+    """FLOPs `[batch, 1]` or a number, the tokens served of what they pay for, and further columns of the law."""
 
     C: float | np.ndarray
     served: float = 0.0
+    others: Mapping[str, float] = field(default_factory=dict)
 
     def data(self, N: Any) -> Any:
         """The data that the budget pays for at a size, after what serving takes."""
@@ -51,7 +53,7 @@ class Budget:
     def run(self, log_size: np.ndarray) -> dict[str, np.ndarray]:
         """The columns of runs of these sizes."""
         size = np.exp(log_size)
-        return {"N": size, "D": self.data(size)}
+        return {"N": size, "D": self.data(size), **{name: np.full_like(size, v) for name, v in self.others.items()}}
 
 
 @dataclass(frozen=True)
@@ -92,22 +94,24 @@ def optimal_size(form: Law, budget: Budget) -> Quantity:
 
 
 def optimal_loss(form: Law, budget: Budget) -> Quantity:
-    """The least loss along C = k N D + 2 N T, or the law itself where it is a law in C.
+    """The least loss along C = k N D + 2 N T, or the law itself where it is a law in C."""
+    return Quantity(
+        f"{form.target}_opt(C={budget.C:g})", lambda law, theta, seeds: best_loss(law, theta, seeds, budget), "log"
+    )
 
-    At the minimum the change of N* adds nothing to the derivative.
-    """
 
-    def formula(law: Law, theta: np.ndarray, seeds: Seeds) -> Dual:
-        if law.inputs == ("C",):
-            return law.evaluate(theta, {"C": np.full((len(theta), 1), budget.C)}, seeds)
-        return law.evaluate(theta, budget.run(_log_best_size(law, theta, budget)), seeds)
-
-    return Quantity(f"{form.target}_opt(C={budget.C:g})", formula, "log")
+def best_loss(form: Law, theta: np.ndarray, seeds: Seeds, budget: Budget) -> Dual:
+    """The least loss of a budget. At the minimum the change of N* adds nothing to the derivative."""
+    if form.inputs[0] == "C":
+        C = np.broadcast_to(np.asarray(budget.C, float), (len(theta), 1))
+        others = {name: np.full_like(C, value) for name, value in budget.others.items()}
+        return form.evaluate(theta, {"C": C, **others}, seeds)
+    return form.evaluate(theta, budget.run(_log_best_size(form, theta, budget)), seeds)
 
 
 def _log_best_size(form: Law, theta: np.ndarray, budget: Budget) -> np.ndarray:
     """log N* `[batch, 1]`: ever finer grids around the best point of the one before, then Newton's method."""
-    if set(form.inputs) != {"N", "D"}:
+    if set(form.inputs) != {"N", "D", *budget.others}:
         what = f"{form.name} has no frontier: it is not a law of N and D alone"
         raise ScalingError(what, fix="fit chinchilla, for example")
     budget = replace(budget, C=np.broadcast_to(np.asarray(budget.C, float), (len(theta), 1)))
