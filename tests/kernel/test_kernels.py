@@ -166,7 +166,7 @@ PARALLEL = [
 
 
 @pytest.mark.usefixtures("_threads")
-@pytest.mark.parametrize(("function", "shapes"), PARALLEL, ids=lambda value: str(value)[:30])
+@pytest.mark.parametrize(("function", "shapes"), PARALLEL)
 def test_the_number_of_threads_changes_no_bit(function, shapes):
     inputs, made = [draw(*shape, seed=seed) for seed, shape in enumerate(shapes)], []
     for threads in (1, 2, 3):
