@@ -37,17 +37,17 @@ _BLOCK = 1 << 20  # bytes of text that are tokenized as one task,
 _MANY = 1 << 13  # or fewer where documents are tiny, because each takes some memory of its own
 _AHEAD = 3  # tasks under way
 
-Job = tuple[str, Callable[..., None], tuple[Any, ...]]
+Call = tuple[str, Callable[..., None], tuple[Any, ...]]
 """The name of a job, a function of a module, and its arguments, which are plain."""
 
 
-def in_turn(jobs: Sequence[Job]) -> None:
+def in_turn(jobs: Sequence[Call]) -> None:
     """Do jobs here, one after another."""
     for _, function, arguments in jobs:
         function(*arguments)
 
 
-def prepare(text: Text, folder: Path, run: Callable[[Sequence[Job]], None] = in_turn) -> Path:
+def prepare(text: Text, folder: Path, run: Callable[[Sequence[Call]], None] = in_turn) -> Path:
     """The folder that holds `text` prepared: what is there already if it still fits, else made, or made whole. `run`
     returns when all jobs are done, in whatever order and wherever.
     """
@@ -138,14 +138,14 @@ def _sample(text: Text, snapshot: Snapshot) -> Iterator[str]:
 # --- jobs ---
 
 
-def _tokenize(text: Text, snapshot: Snapshot, work: Path, run: Callable[[Sequence[Job]], None]) -> None:
+def _tokenize(text: Text, snapshot: Snapshot, work: Path, run: Callable[[Sequence[Call]], None]) -> None:
     """Have the parts tokenized that are not on disk yet: held-out ones first, because the others leave out what is in
     them. Where a limit holds, a part begins when it is known how much text those before it have.
     """
 
     def finish(*numbers: int, limit: int | None = None) -> None:
         parts, folder = snapshot.parts, str(work.absolute())
-        jobs: list[Job] = [
+        jobs: list[Call] = [
             (f"part {n + 1} of {len(parts)}", tokenize, (text.request, dict(parts[n]), folder, n, limit))
             for n in numbers
             if not _record(work, n).exists()

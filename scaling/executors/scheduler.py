@@ -8,13 +8,13 @@ at fault themselves: the scheduler then gives up those that are left. A full dis
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
-from scaling.errors import DISK
+from scaling.errors import DISK, ScalingError
 from scaling.executors.executor import ONE_THREAD, End, Executor, Handle, Resources
 from scaling.executors.local import Local
 from scaling.executors.ray import Ray
@@ -61,6 +61,35 @@ class Source(Protocol):
     def is_done(self) -> bool:
         """Whether no job is left to start or to wait for."""
         ...
+
+
+class All:
+    """Jobs that all have to be done: the first that fails, or whose process dies too often, is an error."""
+
+    def __init__(self, jobs: Iterable[Job], log: str):
+        self.left, self.log = list(jobs), log
+        self.count, self.done = len(self.left), 0
+
+    def ready(self) -> Iterator[Job]:
+        for job in [job for job in self.left if job.is_due]:
+            self.left.remove(job)
+            yield job
+
+    def take(self, job: Job, end: End) -> bool:
+        if end.status == "done":
+            self.done += 1
+            say(f"{job.name} is done, {self.done} of {self.count} here")
+            return True
+        if end.status == "failed":
+            raise ScalingError(end.reason or f"{job.name} failed", code=end.code)
+        if len(job.troubles) + 1 >= TRIES:
+            fix = f"see {self.log}; the same command goes on"
+            raise ScalingError(f"{job.name}: {end.reason or end.status}", fix=fix, code=end.code)
+        self.left.append(job)
+        return False
+
+    def is_done(self) -> bool:
+        return not self.left
 
 
 class Scheduler:

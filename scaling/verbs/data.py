@@ -20,7 +20,7 @@ from scaling.verbs.verb import Result, verb
 
 if TYPE_CHECKING:
     from scaling.config import Config
-    from scaling.data.prepare import Job
+    from scaling.data.prepare import Call
     from scaling.data.source import Source
 
 MODEL = "decoder"  # its config supplies sizes and objective where neither a model nor an objective is named
@@ -160,7 +160,7 @@ def _run(
     kind: Literal["local", "slurm", "ray"],
     parameters: Mapping[str, Any],
     folder: Path,
-    jobs: Sequence[Job],
+    jobs: Sequence[Call],
 ) -> None:
     """Do the jobs of preparing, one after another in this process where there are no two at a time."""
     from scaling.data.prepare import in_turn
@@ -171,12 +171,12 @@ def _run(
         in_turn(jobs)
         return
     from scaling.executors.executor import Resources
-    from scaling.executors.jobs import finish, opened
+    from scaling.executors.scheduler import All, Job, Scheduler, started
 
-    if kind == "local":
-        workers = most
-    with opened(kind, workers, folder, parameters) as executor:
-        finish(executor, jobs, Resources(threads=max(1, cores() // most) if kind == "local" else 1))
+    resources = Resources(threads=max(1, cores() // most) if kind == "local" else 1)
+    with started(kind, folder, most, 0, workers, parameters) as executor:
+        each = (Job(name, name, (function, *arguments), resources) for name, function, arguments in jobs)
+        Scheduler(executor).work(All(each, executor.log))
 
 
 @verb
