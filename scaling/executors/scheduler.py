@@ -136,6 +136,14 @@ class Scheduler:
         return self.in_a_row >= IN_A_ROW
 
 
+def finish(executor: Executor, jobs: Iterable[Job]) -> None:
+    """Do jobs that all have to be done; an error where one is not."""
+    scheduler = Scheduler(executor)
+    scheduler.work(All(jobs, executor.log))
+    if scheduler.disk is not None:
+        raise ScalingError(scheduler.disk, code=DISK)
+
+
 @contextmanager
 def started(
     name: ExecutorName, folder: Path, slots: int, gpus: int, workers: int | None, parameters: Mapping[str, Any]

@@ -130,7 +130,7 @@ class WSD:
         self,
         *,
         warmup: Warmup = "auto",
-        decay: PositiveFraction | Annotated[int, Range(least=2)] = 0.2,
+        decay: PositiveFraction | Annotated[int, Range(least=2, most=10**18)] = 0.2,
         shape: Literal["linear", "sqrt"] = "linear",
     ):
         self.warmup: Warmup = warmup

@@ -171,12 +171,12 @@ def _run(
         in_turn(jobs)
         return
     from scaling.executors.executor import Resources
-    from scaling.executors.scheduler import All, Job, Scheduler, started
+    from scaling.executors.scheduler import Job, finish, started
 
     resources = Resources(threads=max(1, cores() // most) if kind == "local" else 1)
     with started(kind, folder, most, 0, workers, parameters) as executor:
         each = (Job(name, name, (function, *arguments), resources) for name, function, arguments in jobs)
-        Scheduler(executor).work(All(each, executor.log))
+        finish(executor, each)
 
 
 @verb

@@ -135,7 +135,7 @@ def test_a_ledger_of_runs_without_a_report_is_read_from_its_results(tmp_path, ca
     assert document["points"]["count"] == "36 points"
     assert document["points"]["definitions"]["N"] == "without embeddings"
     study = {"name": "mine", "question": "which?", "base": "decoder", "set": {}, "grid": {"seed": [0]}}
-    ledger.save_plan("mine", {"study": study, "runs": entries})
+    ledger.save_plan("mine", {"study": study, "command": [], "runs": entries})
     for folder in (tmp_path / "runs", tmp_path / "runs" / "studies" / "mine"):
         assert fitted(capsys, str(folder), "--intervals", "none")["held_out"]["n"] == 1
     Ledger.create(tmp_path / "empty")

@@ -23,7 +23,7 @@ from scaling.cli import main
 from scaling.config import load
 from scaling.data import rows, shards
 from scaling.data.corpus import Files
-from scaling.data.prepare import Job, in_turn, prepare
+from scaling.data.prepare import Call, in_turn, prepare
 from scaling.data.shards import Manifest
 from scaling.data.store import PackedSource, open_split
 from scaling.data.text import Text
@@ -108,7 +108,7 @@ def test_preparing_again_does_nothing(text: Line, root: Path) -> None:
 # --- parts ---
 
 
-def backwards(jobs: Sequence[Job]) -> None:
+def backwards(jobs: Sequence[Call]) -> None:
     in_turn(jobs[::-1])
 
 
@@ -137,7 +137,7 @@ def test_data_of_one_part_keep_their_fingerprints(text: Line, tmp_path: Path, ro
 
 
 def test_no_part_that_is_done_is_read_again(text: Line, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def some(jobs: Sequence[Job]) -> None:
+    def some(jobs: Sequence[Call]) -> None:
         in_turn(jobs[::2])
         raise KeyboardInterrupt
 

@@ -92,7 +92,7 @@ def test_the_study_states_each_key_of_a_study_but_those_of_other_machines_and_of
 
     file = EXAMPLES / "study" / "study.yaml"
     assert read(str(file)).define
-    assert set(document(file).tree) == set(KEYS) - {"rate", "suppose", "minutes", "at", "tasks"}
+    assert set(document(file).tree) == set(KEYS) - {"rate", "suppose", "minutes", "at", "tasks", "resources"}
     assert all(
         "#" in line for line in file.read_text().splitlines() if re.match(r"(set|grid|held_out|law|define|base):", line)
     )

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from scaling.errors import DISK, ScalingError
+from scaling.executors import scheduler
 from scaling.executors.executor import End
-from scaling.executors.jobs import finish
+from scaling.executors.scheduler import Job, finish
 
 
 class Scripted:
@@ -33,17 +34,22 @@ class Handle:
         return self.end
 
 
+def job(name: str) -> Job:
+    return Job(name, name, (print,))
+
+
 DIED = End("died", reason="its process was killed by SIGKILL")
 
 
-def test_a_job_that_died_is_tried_three_times() -> None:
-    finish(Scripted(DIED, DIED, End("done")), [("part 1", print, ())])  # type: ignore[arg-type]
+def test_a_job_that_died_is_tried_three_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scheduler, "WAIT", 0.0)
+    finish(Scripted(DIED, DIED, End("done")), [job("part 1")])  # type: ignore[arg-type]
     with pytest.raises(ScalingError, match="killed by SIGKILL; see the log; the same command goes on"):
-        finish(Scripted(DIED, DIED, DIED), [("part 1", print, ())])  # type: ignore[arg-type]
+        finish(Scripted(DIED, DIED, DIED), [job("part 1")])  # type: ignore[arg-type]
 
 
 def test_a_job_that_failed_gives_its_error_and_code() -> None:
     ends = End("done"), End("failed", reason="a.txt:3: is not JSON", code=DISK)
     with pytest.raises(ScalingError) as error:
-        finish(Scripted(*ends), [("part 1", print, ()), ("part 2", print, ())])  # type: ignore[arg-type]
+        finish(Scripted(*ends), [job("part 1"), job("part 2")])  # type: ignore[arg-type]
     assert (str(error.value), error.value.code) == ("a.txt:3: is not JSON", DISK)

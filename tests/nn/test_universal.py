@@ -106,6 +106,7 @@ def _halting_model(cost_of_a_step: float = 0.01) -> Any:
 
 def test_a_halted_position_answers_as_a_key_from_its_last_state():
     """What a block is given of a position that has halted is that position's last state."""
+    torch.manual_seed(0)
     model = _halting_model()
     stack = model.decoder.stack
     torch.nn.init.normal_(stack.halting.halt.weight, std=2.0)

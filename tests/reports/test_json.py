@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from benchmarks.coverage.studies import KINDS, curve_design, draw_curves
@@ -189,7 +190,8 @@ def documents(study, made_study, tmp_path_factory):
         early = ["start.step=4", "train.patience=3"]  # gc keeps that checkpoint, and the result has a best step
         tuned_class = run("finetune", "finetune", pretrained, str(folder / "class.yaml"), *budget, *early)["run"]
         run("evaluate", "evaluate", tuned_class)
-        run("predict", "predict", tuned, "class.jsonl")
+        for each in (tuned, tuned_class):
+            run("predict", "predict", each, "class.jsonl")
         run("tasks", "tasks")
         run("runs", "runs")
         run("show", "show", one)
@@ -234,6 +236,9 @@ def documents(study, made_study, tmp_path_factory):
         budgets = write_budgets(Path("budgets.csv"))
         run("fit", "fit", budgets, "--law", "isoflop_parabola")
         run("fit", "fit", budgets, "--intervals", "t", "--target", "C=1e22", "--hold-out", "N")
+        better = pd.read_csv(budgets)
+        better.assign(loss=0.98 * better["loss"]).to_csv("better.csv", index=False)
+        run("compare", "compare", budgets, "better.csv", "--at-least", "1.01")
         steps = ["--law", "power_law_floor_d,task_linear", "--map", "bits_per_byte=0.3*loss^1.1"]
         run("fit", "fit", many, *steps, "--intervals", "none")
         curves = drawn_curves(5).assign(held_out=lambda rows: (rows["N"] == rows["N"].max()).astype(int))
