@@ -52,8 +52,8 @@ def sections(findings: Findings, record: Record, store: PurePosixPath | None = S
         Section("decisions", "The decisions", chosen(record.decisions)),
         Section("runs", "The runs", [runs(findings, record, store)]),
         Section("trust", "Reliability", trust(findings, document) if document else []),
-        Section("made", "How it was made", made(findings, record)),
         Section("horizon", "Ten and a hundred times further", farther(findings, document) if document else []),
+        Section("made", "How it was made", made(findings, record)),
     ]
     return [section for section in every if section.blocks]
 
