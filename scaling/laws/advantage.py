@@ -16,10 +16,10 @@ from scipy.special import stdtr
 from scaling.errors import ScalingError
 from scaling.laws.compare import fit_joint
 from scaling.laws.dual import Dual
-from scaling.laws.fit import FittedLaw, intervals
+from scaling.laws.fit import LINE, FittedLaw, intervals
 from scaling.laws.intervals import Interval, student
-from scaling.laws.law import VARIANT, Law, Seeds
-from scaling.laws.optimum import FLOPS, Budget, best_loss
+from scaling.laws.law import FLOPS, VARIANT, Law, Seeds, with_compute
+from scaling.laws.optimum import Budget, best_loss
 from scaling.laws.points import IDENTITIES, Points, group_of
 from scaling.laws.problem import Quantity
 
@@ -27,8 +27,6 @@ SET = "compared"
 """The column that names the set of a run."""
 FARTHER = (1.0, 10.0, 100.0)
 """Times the budget at which the order of the two sets is judged."""
-LINE = 0.02
-"""N and D of a ladder lie this close to one line in logarithms: its runs show a law in C alone."""
 BISECTIONS = 100
 NEWTON_STEPS, STEP = 30, 1e-3
 """In log k: the loss along the best split of a budget is convex in log C, so Newton's method is safe."""
@@ -149,10 +147,7 @@ def pooled(sets: Sequence[Points], names: Sequence[str]) -> Points:
             [np.array([f"{name} {trunk}" for trunk in each["trunk"]], object) for name, each in zip(names, sets)]
         )
     columns[SET] = np.concatenate([np.full(len(each), name, object) for name, each in zip(names, sets)])
-    points = Points(columns, {**sets[1].definitions, **sets[0].definitions})
-    if "C" not in points:
-        points = points.with_column("C", FLOPS * points.numbers("N") * points.numbers("D"), "6 N D")
-    return points
+    return Points(with_compute(columns), {**sets[1].definitions, **sets[0].definitions})
 
 
 def usual_law(points: Points) -> str:

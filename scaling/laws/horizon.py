@@ -8,7 +8,8 @@ import numpy as np
 
 from scaling.laws.fit import FittedLaw
 from scaling.laws.intervals import Method
-from scaling.laws.optimum import FLOPS, Budget, optimal_size
+from scaling.laws.law import with_compute
+from scaling.laws.optimum import Budget, optimal_size
 from scaling.laws.predict import TwoStep, predict_runs
 from scaling.laws.problem import prediction
 
@@ -29,7 +30,7 @@ def horizon(fit: FittedLaw | TwoStep, level: float = 0.95, method: Method | None
     columns = law.problem.columns
     if law.form.target != "loss" or set(law.form.inputs) not in ({"N", "D"}, {"C"}) or law.degrees_of_freedom < 1:
         return None
-    largest = float((columns["C"] if "C" in columns else FLOPS * columns["N"] * columns["D"]).max())
+    largest = float(with_compute(columns)["C"].max())
     places = [_best_run(law, times * largest) for times in FARTHER]
     target = fit.task.form.target if isinstance(fit, TwoStep) else law.form.target
     predictions = [
@@ -66,7 +67,7 @@ def _next_run(fit: FittedLaw, place: dict[str, float], most: float) -> dict[str,
             np.geomspace(ratio.min(), ratio.max(), LENGTHS),
         )
         candidates = {"N": N.ravel(), "D": (N * per).ravel()}
-        cost = FLOPS * candidates["N"] * candidates["D"]
+        cost = with_compute(candidates)["C"]
     affordable = cost <= most * (1 + 1e-9)
     candidates = {name: column[affordable] for name, column in candidates.items()}
     cost = cost[affordable]
