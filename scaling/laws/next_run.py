@@ -29,10 +29,8 @@ from scaling.laws.problem import Quantity, named_quantity, prediction, prior_cor
 STARTS = 256
 SPARE = 3  # runs beyond the parameters of a law, from which on its own fit is trusted more than what was supposed
 WORTH = 4.0  # degrees of freedom that the supposed noise counts for next to the residuals
-PRIOR = 0.1
-"""Under repeated looks, the prior's information over that of the finished study."""
-QUANTILE = 3.4
-"""About what takes the place of Student's quantile under repeated looks when an adaptive study ends."""
+PRIOR = 0.1  # under repeated looks, the prior's information over that of the finished study
+QUANTILE = 3.4  # about what takes the place of Student's quantile under repeated looks when an adaptive study ends
 WRITTEN = "'E ± 0.01', 'loss at C=1e15 ± 0.5%' or 'loss of B - A at N=1e6 D=2e7 ± 0.01'"
 _GOAL = re.compile(r"(?P<what>.+?)\s*(?:±|\+/?-)\s*(?P<width>[^%\s]+)\s*(?P<percent>%?)\s*")
 _PREDICTION = re.compile(r"(?P<target>\w+)(?:\s+of\s+(?P<first>.+?)\s+[-−]\s+(?P<second>.+?))?\s+at\s+(?P<place>.+)")
@@ -180,18 +178,17 @@ def look(
     if not fits:
         return Look(tuple(supposed), noise, prior_correlation())
     weights = akaike_weights(fits)
-    trusted = len(rows) >= max(len(form.parameters) for form in forms) + SPARE or not supposed
     beliefs = tuple(Belief(each.form, each.estimates, float(w)) for each, w in zip(fits, weights, strict=True))
+    if supposed and len(rows) < max(len(form.parameters) for form in forms) + SPARE:
+        beliefs = tuple(supposed)
     heaviest = fits[int(np.argmax(weights))]
     # The noise of log loss is that of the residuals, and what was supposed counts for a few more of them.
-    freedom = heaviest.degrees_of_freedom
+    freedom, problem = heaviest.degrees_of_freedom, heaviest.problem
     if freedom > 0:
-        problem = heaviest.problem
         scale = measure(problem.objective, heaviest.objective, len(problem.observed), len(problem.free)).scale
         noise = float(np.sqrt((freedom * scale**2 + WORTH * noise**2) / (freedom + WORTH)))
     correlation = prior_correlation() if heaviest.correlation is None else heaviest.correlation.mean
-    interval = _interval(goal, fits, level)
-    return Look(beliefs if trusted else tuple(supposed), noise, correlation, interval, tuple(fits))
+    return Look(beliefs, noise, correlation, _interval(goal, fits, level), tuple(fits))
 
 
 def _interval(goal: Goal, fits: Sequence[FittedLaw], level: float) -> Interval | None:
@@ -241,13 +238,10 @@ class Choice:
 
     row: int
     cost: float
-    reason: str
-    """`narrows` the interval of the goal, or is `spread` over the columns before a law is known."""
-    expected: float | None
-    """The half-width after it, in the goal's unit; None before the law has a degree of freedom."""
+    reason: str  # `narrows` the interval of the goal, or is `spread` over the columns before a law is known
+    expected: float | None  # the half-width after it, in the goal's unit; None before the law has a degree of freedom
     score: float
-    others: tuple[tuple[int, float], ...]
-    """The next best rows, each with its score over the chosen one's."""
+    others: tuple[tuple[int, float], ...]  # the next best rows, each with its score over the chosen one's
 
 
 def choose(
@@ -265,11 +259,11 @@ def choose(
     if seen.beliefs:
         now, after = variances(goal, candidates, taken, seen)
         freedom = len(taken) + 1 - max(len(belief.form.parameters) for belief in seen.beliefs)
-        order, score = best_first((np.log(now), np.log(after)), cost, affordable)
+        change = np.log(now), np.log(after)
     else:
-        now, after = surface(candidates.columns, candidates.trunks).variances(taken)
-        freedom = 0
-        order, score = best_first((now, after), cost, affordable)
+        change, freedom = surface(candidates.columns, candidates.trunks).variances(taken), 0
+        after = change[1]
+    order, score = best_first(change, cost, affordable)
     row = int(order[0])
     return Choice(
         row,

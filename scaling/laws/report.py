@@ -18,13 +18,9 @@ from scaling.printing import GREEK, Table, TableResult, percent, short
 Row = Mapping[str, Any]
 
 DECIMALS, MOST_DECIMALS = 4, 15
-LARGE = 1e5
-"""Losses from here on, which no law of a loss should predict, are printed as powers of ten."""
 NOT_FINITE, NOT_IDENTIFIED, UNTESTED = "not finite", "not identified", "*"
 TESTED = "1 decade along an axis, 2 of compute"
 DERIVED = {"a": "N_opt ∝ C^a", "b": "D_opt ∝ C^b"}
-BETTER = 0.9
-"""Fraction of the law's error on held-out runs below which another law is named."""
 _NAME = re.compile(rf"\b(task_)?({'|'.join(GREEK)})(?=\b|_)")
 
 
@@ -92,7 +88,11 @@ class Report(TableResult):
             kinds = ", ".join(f"{count} values of {name}" for name, count in pooled.items())
             yield f"! {kinds} are pooled as if they were one: choose with --where"
         yield from (f"! {letters(line)}" for key in ("not_identified", "unreliable") for line in document.get(key, ()))
-        yield from _better(tested or {})
+        error = "mean_absolute_relative_error"
+        best = min((tested or {}).get("other_laws", ()), key=lambda other: other[error], default=None)
+        if tested and best and tested[error] is not None and best[error] < 0.9 * tested[error]:
+            errors = f"mean error {best[error]:.2%} against {tested[error]:.2%}"
+            yield f"! {best['law']} predicts the held-out runs better ({errors}): --law auto compares the laws"
         if figures := document.get("figures"):
             yield f"figures: {Path(figures[0]).parent}"
 
@@ -153,10 +153,11 @@ def estimates(document: Row) -> Table:
     title = "; ".join(f"{percent(level)} interval ({_method(method)})" for level, method in sorted(kinds))
     units: dict[str, list[str]] = {}
     for name, unit in document.get("units", {}).items():
-        if unit not in ("", "1"):
-            units.setdefault(unit, []).append(letters(name))
-    notes = ["Units: " + "; ".join(f"{', '.join(names)} {unit}" for unit, names in units.items())] if units else []
-    return Table("Estimates.", ("", "estimate", title, ""), rows, words=(0, 3), notes=notes)
+        units.setdefault(unit, []).append(letters(name))
+    stated = "; ".join(f"{', '.join(names)} {unit}" for unit, names in units.items() if unit not in ("", "1"))
+    return Table(
+        "Estimates.", ("", "estimate", title, ""), rows, words=(0, 3), notes=[f"Units: {stated}"] if stated else []
+    )
 
 
 def _method(name: str) -> str:
@@ -317,15 +318,6 @@ def tried(document: Row) -> str:
     return ", ".join([plural(document["n"], "point"), *ranges])
 
 
-def _better(tested: Row) -> Iterator[str]:
-    """The sentence that another law predicts the held-out runs better, by a tenth or more."""
-    error = "mean_absolute_relative_error"
-    best = min(tested.get("other_laws", ()), key=lambda other: other[error], default=None)
-    if best is not None and tested[error] is not None and best[error] < BETTER * tested[error]:
-        errors = f"mean error {best[error]:.2%} against {tested[error]:.2%}"
-        yield f"! {best['law']} predicts the held-out runs better ({errors}): --law auto compares the laws"
-
-
 def _optimum(document: Row) -> str:
     """How the optimum was reached."""
     condition = document["condition_number"]
@@ -340,9 +332,8 @@ def coverage(tested: Row) -> str | None:
     if tested["covered"] is None:
         return None
     inside, count = round(tested["covered"] * tested["n"]), tested["n"]
-    if count == 1:
-        return f"{'inside' if inside else 'outside'} its {percent(tested['level'])} interval of a new run"
-    return f"{inside} of {count} runs inside their {percent(tested['level'])} interval of a new run"
+    where = f"{'inside' if inside else 'outside'} its" if count == 1 else f"{inside} of {count} runs inside their"
+    return f"{where} {percent(tested['level'])} interval of a new run"
 
 
 def signed(share: float | None) -> str:
@@ -413,12 +404,11 @@ def _untested(rows: Sequence[Row], inputs: Sequence[str]) -> list[str]:
 
 def distance(decades: Mapping[str, float]) -> str:
     """`0.48 decades above the largest N`: how far a run lies outside the points."""
-
-    def along(name: str, far: float) -> str:
-        size, side = f"{abs(far):.2g}", "above the largest" if far > 0 else "below the smallest"
-        return f"{size} {'decade' if size == '1' else 'decades'} {side} {name}"
-
-    return ", ".join(along(name, far) for name, far in decades.items())
+    sides = {name: "above the largest" if far > 0 else "below the smallest" for name, far in decades.items()}
+    sizes = {name: f"{abs(far):.2g}" for name, far in decades.items()}
+    return ", ".join(
+        f"{size} {'decade' if size == '1' else 'decades'} {sides[name]} {name}" for name, size in sizes.items()
+    )
 
 
 def _at(row: Row, inputs: Sequence[str]) -> str:
@@ -432,4 +422,5 @@ def _ends(interval: Row, form: Callable[[float], str]) -> str:
 def _loss(value: float | None) -> str:
     if value is None:
         return NOT_FINITE
-    return f"{value:.{DECIMALS}f}" if abs(value) < LARGE else f"{value:.{DECIMALS}g}"
+    # No law of a loss should predict more than this: a power of ten.
+    return f"{value:.{DECIMALS}f}" if abs(value) < 1e5 else f"{value:.{DECIMALS}g}"

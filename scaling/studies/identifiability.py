@@ -27,11 +27,9 @@ class Shortfall:
 
     points: int
     parameters: int
-    separable: int
-    """Parameters, or combinations of them, that the points separate at all."""
+    separable: int  # parameters, or combinations of them, that the points separate at all
     needed: int
-    levels: Mapping[str, int]
-    """Of the smallest grid: the number of values on each axis."""
+    levels: Mapping[str, int]  # of the smallest grid: the number of values on each axis
 
     def __str__(self) -> str:
         what = f"{plural(self.points, 'point')} cannot identify the {plural(self.parameters, 'parameter')} of the law"
@@ -56,12 +54,9 @@ def lacking(law: Law, rows: Sequence[Mapping[str, Any]]) -> Shortfall | None:
     """What is missing of the points to fit, repeats of one point counted once; None where they are enough."""
     if not rows or any(name not in row for row in rows for name in law.inputs):
         return None
-    points = np.array(sorted({tuple(float(row[name]) for name in law.inputs) for row in rows})).reshape(
-        -1, len(law.inputs)
-    )
-    parameters = len(law.parameter_names)
+    points = np.unique([[float(row[name]) for name in law.inputs] for row in rows], axis=0)
+    parameters, levels = len(law.parameter_names), smallest_grid(law)
     separable = _rank(law, dict(zip(law.inputs, points.T, strict=True)))
-    levels = smallest_grid(law)
     if len(points) >= POINTS_A_PARAMETER * parameters and separable == parameters:
         return None
     return Shortfall(len(points), parameters, separable, math.prod(levels.values()), levels)
@@ -148,8 +143,12 @@ def predicted_interval(
         return {"reason": impossible}
     target = prediction(law, target_run)
     columns = {name: np.array([row[name] for row in used], float) for name in law.inputs}
+    # Runs that branch off one trunk share errors, by what is supposed before any residual is seen.
+    trunks = [row["trunk"]["run"] if row.get("trunk") else row.get("run", place) for place, row in enumerate(used)]
+    groups = np.unique(trunks, return_inverse=True)[1].reshape(-1)
+    shared = SharedErrors(groups, prior_correlation()) if len(set(trunks)) < len(trunks) else None
     try:
-        expected = expected_interval(law, supposed, columns, noise, target, shared=_trunks(used))
+        expected = expected_interval(law, supposed, columns, noise, target, shared=shared)
     except ScalingError as error:
         return {"reason": error.what}
     return {
@@ -161,14 +160,6 @@ def predicted_interval(
         "high": expected.high,
         "level": expected.level,
     }
-
-
-def _trunks(rows: Sequence[Mapping[str, Any]]) -> SharedErrors | None:
-    """The runs that branch off one trunk share errors, by what is supposed before any residual is seen."""
-    names = [row["trunk"]["run"] if row.get("trunk") else row.get("run", place) for place, row in enumerate(rows)]
-    if len(set(names)) == len(names):
-        return None
-    return SharedErrors(np.unique(names, return_inverse=True)[1].reshape(-1), prior_correlation())
 
 
 def outside(published: Published, rows: Sequence[Mapping[str, Any]]) -> str | None:

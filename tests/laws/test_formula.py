@@ -300,7 +300,7 @@ def test_a_yaml_file_holds_a_law_with_its_citation(tmp_path):
         ("fomula: E*N", "law.yaml:1: fomula='E*N': is no key of a law; did you mean 'formula'?"),
         ("name: x", "has no formula"),
         ("formula: E*N\nbounds: {a: 2}", "law.yaml:2: bounds"),
-        ("formula: 3", "is not a text"),
+        ("formula: 3", "law.yaml:1: formula=3: expected text"),
         ("formula: E*N\ntie: [a]", "law.yaml:2: tie"),
     ):
         path.write_text(text + "\n")
