@@ -27,8 +27,8 @@ from scaling.laws.approaches import Envelope, IsoFlop
 from scaling.laws.fit import FittedLaw
 from scaling.laws.held_out import HeldOut, judge
 from scaling.laws.intervals import Method
-from scaling.laws.law import MEANINGS
-from scaling.laws.optimum import FLOPS, Budget, optimal_size
+from scaling.laws.law import MEANINGS, with_compute
+from scaling.laws.optimum import FLOPS, Budget, best_run
 from scaling.laws.points import NOT_STATED, Points
 from scaling.laws.predict import Prediction, TwoStep, predict_runs, rows_of
 from scaling.laws.report import titles
@@ -101,9 +101,6 @@ class Picture:
         with rc_context(STYLE):
             self.figure = Figure(figsize=(4.6 * panels, 3.2), layout="constrained")
             self.panels: Sequence[Axes] = self.figure.subplots(1, panels, squeeze=False)[0]
-
-    def __repr__(self) -> str:
-        return f"Picture({self.title!r}, {plural(len(self.panels), 'panel')})"
 
     def _repr_png_(self) -> bytes:
         """Return the PNG that a notebook shows."""
@@ -333,7 +330,7 @@ def contours(fit: FittedLaw) -> Picture:
     axes.clabel(drawn, fontsize=7, fmt="%.2f", zorder=1)
     picture.marks(axes, N, D, BLACK, "runs", runs=fit.points)
     budgets = FLOPS * np.geomspace(x[0] * y[0], x[-1] * y[-1])
-    size = np.array([float(optimal_size(form, Budget(budget)).of(form, fit.theta)) for budget in budgets])
+    size = np.array([best_run(fit, Budget(budget))["N"] for budget in budgets])
     data = budgets / (FLOPS * size)
     inside = (size >= x[0]) & (size <= x[-1]) & (data >= y[0]) & (data <= y[-1])
     line(axes, size[inside], data[inside], KINDS[1], "compute-optimal", "dashed", 2.0)
@@ -361,7 +358,7 @@ def extrapolation(fit: FittedLaw, test: HeldOut) -> Picture:
     """Draw the held-out runs and what the law, fitted to the other runs, predicts for them."""
     form, points, held_out, observed = fit.form, fit.points, test.points, test.observed
     axis, predictions = "C" if {"N", "D"} <= set(form.inputs) else form.inputs[0], test.predictions
-    fitted_x, x = _column_or_compute(points, axis), _column_or_compute(held_out, axis)
+    fitted_x, x = (with_compute(table.columns)[axis] for table in (points, held_out))
     predicted, run = _estimates(predictions), predictions[0].run
     errors, unit = _errors(predicted, observed, observed, "predicted", "observed")
     worst = _amount(np.abs(errors).max(), unit, "f")
@@ -446,10 +443,6 @@ def levels(values: np.ndarray, count: int = 5) -> np.ndarray:
 
 def _is_positive(*columns: np.ndarray) -> bool:
     return all((column > 0).all() for column in columns)
-
-
-def _column_or_compute(points: Points, axis: str) -> np.ndarray:
-    return points[axis] if axis in points else FLOPS * points["N"] * points["D"]
 
 
 def _estimates(predictions: Sequence[Prediction]) -> np.ndarray:

@@ -49,11 +49,6 @@ class Candidates:
     def at(self, rows: Sequence[int]) -> dict[str, np.ndarray]:
         return {name: np.asarray(column)[list(rows)] for name, column in self.columns.items()}
 
-    def group(self, rows: Sequence[int]) -> np.ndarray | None:
-        """The trunk of each row, where one repeats."""
-        groups = self.trunks[list(rows)]
-        return groups if len(np.unique(groups)) < len(groups) else None
-
 
 class Linear:
     """A law near its parameters, or a surface: what runs at the candidates show of some quantities."""

@@ -26,13 +26,13 @@ from scaling.laws.optimum import (
     SERVED,
     Budget,
     Optimum,
+    best_run,
     competitors,
     optimal,
-    optimal_size,
     residual_scale,
 )
 from scaling.laws.points import Points, unit_of_term
-from scaling.laws.predict import Prediction, TwoStep, predict_runs
+from scaling.laws.predict import TwoStep, predict_runs
 from scaling.laws.report import Report, disagreement, tried
 
 if TYPE_CHECKING:
@@ -187,7 +187,11 @@ def examine(
     form, method = fit.form, method if fit.degrees_of_freedom > 0 else None
     tested = None if held_out is None else judge(fit, held_out, level, method, seed=fit.seed)
     budgets = [target for target in targets if _is_budget(form, target)]
-    rows = predict_runs(fit, [row for row in targets if row not in budgets], level, method, seed=fit.seed)
+    predictions = []
+    for one in predict_runs(fit, [row for row in targets if row not in budgets], level, method, seed=fit.seed):
+        identified = one.is_identified(form.target)
+        row = {**one.row, form.target: one.estimate if identified else None, **one.to_json()}
+        predictions.append(_answered(row, identified))
     if isinstance(fit, TwoStep):
         steps = [examine(step, method=method, level=level, group=group) for step in (fit.loss, fit.task)]
         document, others = _two_steps(fit, *(step.document for step in steps)), {}
@@ -201,7 +205,7 @@ def examine(
         optima = [budget_optimum(fit, budget, others, method, level) for budget in budgets]
     document |= {
         "held_out": tested and _test(form.target, tested, others),
-        "predictions": [_predicted(prediction, form.target) for prediction in rows],
+        "predictions": predictions,
         "back_test": back_test(fit, level, refit) if largest else [],
         "optima": optima,
     }
@@ -349,12 +353,6 @@ def _test(target: str, held_out: HeldOut, others: Mapping[str, FittedLaw]) -> Do
     return held_out.to_json() | {"points": points, "other_laws": compared}
 
 
-def _predicted(prediction: Prediction, target: str) -> Document:
-    row = {**prediction.row, target: {"estimate": prediction.estimate}, **prediction.to_json()}
-    row = _answered(row, prediction.is_identified(target))
-    return row | {target: row[target]["estimate"]}
-
-
 def _answered(row: Document, identified: bool) -> Document:
     """A row of a target; where it is no answer, its intervals without their estimates."""
     if not identified:
@@ -375,12 +373,7 @@ def budget_optimum(
     compute, served = target["C"], target.get(SERVED, 0.0)
     document: Document = {"C": compute, **({SERVED: served} if served else {})}
     best = None if method is None else optimal(fit, compute, served=served, method=method, level=level)
-    if best is None:
-        budget = Budget(compute, served=served)
-        size = float(optimal_size(fit.form, budget).of(fit.form, fit.theta))
-        row = {"N": size, "D": budget.data(size)}
-    else:
-        row = {"N": best.N.estimate, "D": best.D.estimate}
+    row = best_run(fit, Budget(compute, served))
     (prediction,) = predict_runs(fit, [row], level, method, seed=fit.seed)
     identified = (best is None or not is_wide_size(best.N)) and prediction.is_identified("loss")
     without = {name: {"estimate": value} for name, value in (*row.items(), ("loss", prediction.estimate))}

@@ -12,7 +12,7 @@ from scaling.laws.design import Linear
 from scaling.laws.fit import FittedLaw
 from scaling.laws.intervals import Interval, Method, student
 from scaling.laws.law import with_compute
-from scaling.laws.optimum import Budget, optimal_size
+from scaling.laws.optimum import Budget, best_run
 from scaling.laws.predict import TwoStep, predict_runs
 from scaling.laws.problem import prediction
 
@@ -33,7 +33,7 @@ def horizon(fit: FittedLaw | TwoStep, level: float = 0.95, method: Method | None
     if law.form.target != "loss" or set(law.form.inputs) not in ({"N", "D"}, {"C"}) or law.degrees_of_freedom < 1:
         return None
     largest = float(with_compute(columns)["C"].max())
-    places = [_best_run(law, times * largest) for times in FARTHER]
+    places = [best_run(law, Budget(times * largest)) for times in FARTHER]
     predictions = [
         {"times": times, "C": times * largest, **row, fit.form.target: each.estimate, **each.to_json()}
         for times, row, each in zip(
@@ -41,14 +41,6 @@ def horizon(fit: FittedLaw | TwoStep, level: float = 0.95, method: Method | None
         )
     ]
     return {"largest": largest, "predictions": predictions, "next_run": _next_run(law, places[0], FARTHER[0] * largest)}
-
-
-def _best_run(fit: FittedLaw, C: float) -> dict[str, float]:
-    """The columns of the compute-optimal run of a budget."""
-    if "C" in fit.form.inputs:
-        return {"C": C}
-    size = float(optimal_size(fit.form, Budget(C)).of(fit.form, fit.theta))
-    return {"N": size, "D": Budget(C).data(size)}
 
 
 def _next_run(fit: FittedLaw, place: dict[str, float], most: float) -> dict[str, Any]:

@@ -68,9 +68,9 @@ class Goal:
             raise self._refused(f"{form.name} predicts no {self.what!r}", f"it predicts {form.target}")
         if self.between is None and form.variants:
             raise self._refused("the study compares rows", "name two of them, as in 'loss of B - A at N=1e6 D=2e7'")
-        if self.between is not None and not form.variants:
-            raise self._refused("the study compares no rows", "leave out 'of …', or study a table")
         for variant in self.between or ():
+            if not form.variants:
+                raise self._refused("the study compares no rows", "leave out 'of …', or study a table")
             if variant not in form.variants:
                 raise self._refused(f"the study has no row {variant!r}", nearest(variant, form.variants))
         if self.between is None and set(self.place) == {"C"} and "C" not in form.inputs:
@@ -172,7 +172,7 @@ def look(
             columns = {name: candidates.at(rows)[name] for name in form.inputs}
             try:
                 points = Points(columns | {form.target: np.asarray(losses, float)})
-                fits.append(fit(form, points, group=candidates.group(rows), starts=STARTS))
+                fits.append(fit(form, points, group=candidates.trunks[list(rows)], starts=STARTS))
             except ScalingError:
                 continue  # it does not converge on these few runs
     if not fits:

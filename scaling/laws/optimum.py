@@ -75,6 +75,14 @@ def optimal(
     return Optimum(C, size, data, loss)
 
 
+def best_run(fit: FittedLaw, budget: Budget) -> dict[str, float]:
+    """The columns of the compute-optimal run of a budget; of a law in C the budget itself."""
+    if fit.form.inputs == ("C",):
+        return {"C": float(budget.C)}
+    size = float(optimal_size(fit.form, budget).of(fit.form, fit.theta))
+    return {"N": size, "D": budget.data(size)}
+
+
 def optimal_size(form: Law, budget: Budget) -> Quantity:
     """N that minimises the law along C = k N D + 2 N T."""
 

@@ -34,6 +34,8 @@ def test_a_parabola_is_read_exactly_and_size_and_tokens_share_the_compute(expone
     assert size.law.coefficient == pytest.approx(0.1, rel=1e-7)
     assert [minimum.position for minimum in size.minima] == pytest.approx(list(0.1 * BUDGETS**exponent), rel=1e-8)
     assert size.law.exponent + data.law.exponent == pytest.approx(1, abs=1e-9)
+    jitter = 1 + 0.02 * np.sin(np.arange(len(table)))  # a grid of real models cannot spend a budget exactly
+    assert len(isoflop(table.with_column("C", table["C"] * jitter, "6ND")).minima) == len(BUDGETS)
 
 
 def test_akima_reads_it_from_a_fine_grid():
@@ -54,12 +56,6 @@ def test_minima_at_the_edge_inverted_and_too_few_are_refused_with_their_reason()
         isoflop(Points({name: np.array([*good[name][:9], *extra[name]]) for name in extra}))
     with pytest.raises(ScalingError, match="did you mean 'akima'"):
         isoflop(good, kind="akyma")
-
-
-def test_budgets_spent_almost_exactly_are_one_budget():
-    table = valley()
-    jitter = 1 + 0.02 * np.sin(np.arange(len(table)))
-    assert len(isoflop(table.with_column("C", table["C"] * jitter, "6ND")).minima) == len(BUDGETS)
 
 
 def test_permuted_rows_change_no_digit():
@@ -112,7 +108,7 @@ def test_a_parabolas_intervals_hold_its_bias():
         table, exponent, best = lopsided(generator, int(generator.integers(5, 12)))
         found = isoflop(table)
         low, high = found.interval()
-        assert low <= exponent <= high
+        assert low <= exponent <= high < low + 0.1
         scatter = found.law.interval()
         beside += not scatter[0] <= exponent <= scatter[1]
         if len(found.accepted) == len(best):

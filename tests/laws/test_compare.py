@@ -57,6 +57,9 @@ def test_the_true_law_wins_and_a_mean_over_laws_holds_their_disagreement():
     fits = {name: fit(name, points, objective="log_squared", starts=256) for name in names}
     weighed = compare(fits)
     assert next(iter(weighed)) == "chinchilla"
+    best, n, k = fits["chinchilla"], 60, 6
+    criterion = n * np.log(np.mean(best.residuals**2)) + 2 * k + 2 * k * (k + 1) / (n - k - 1)
+    assert weighed["chinchilla"][0] == pytest.approx(criterion)
     assert sum(weight for _, weight in weighed.values()) == pytest.approx(1)
     with pytest.raises(ScalingError, match="same points"):
         compare({"a": fits["chinchilla"], "b": fit("power_law_n", study(40))})

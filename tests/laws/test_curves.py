@@ -9,7 +9,17 @@ from benchmarks.coverage.studies import CURVE_TRUTH as TRUTH
 from benchmarks.coverage.studies import RATE, curve_design, draw_curves
 from scaling.errors import ScalingError
 from scaling.laws.catalogue import CURVE_LAWS, multi_power
-from scaling.laws.curves import GROUPS, POINTS, Curve, Sizes, columns_of, fit_curves, places_of, some_trunks
+from scaling.laws.curves import (
+    GROUPS,
+    POINTS,
+    Curve,
+    Sizes,
+    columns_of,
+    covariance,
+    fit_curves,
+    places_of,
+    some_trunks,
+)
 
 SIZES = Sizes(trunk=0.001, run=0.001, length=0.3, evaluation=0.0003, training=0.02)
 TRUE = np.array([TRUTH[name] for name in multi_power.parameter_names])
@@ -55,6 +65,15 @@ def test_the_multi_power_law_is_the_sum_of_its_paper():
     plain = TRUTH["E"] + TRUTH["C"] + TRUTH["A"] * 1e5 ** -TRUTH["alpha"] + TRUTH["B"] * area[-1] ** -TRUTH["beta"]
     ours = multi_power.predict(TRUE, columns_of(curve, RATE, 0.999))[0]
     assert plain - ours == pytest.approx(TRUTH["C"] * gain, rel=0.01)
+
+
+def test_errors_of_a_run_fall_apart_with_the_logarithm_of_the_step():
+    """Of one run by exp(-|log s - log t| / ℓ), of one trunk by the trunk's alone, of two trunks not at all."""
+    curve = curve_at([100, 200], np.full(400, RATE))
+    places = places_of([curve, replace(curve, run="b", trunk="a"), replace(curve, run="c")])
+    errors = covariance(replace(SIZES, trunk=0.002, run=0.003, length=np.log(2)), places)
+    assert errors[0, 1:] == pytest.approx([4e-6 + 9e-6 / np.e, 4e-6, 4e-6, 0, 0])
+    assert errors[0, 0] == pytest.approx(4e-6 + 9e-6 + SIZES.evaluation**2, rel=1e-4)
 
 
 def test_the_law_and_its_errors_are_recovered_in_any_order_of_curves(curves, fitted):

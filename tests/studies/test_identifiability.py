@@ -89,7 +89,6 @@ def test_a_plan_supposes_an_earlier_fit_only_where_it_was_identified(tmp_path: P
     for more, supposed in (
         ({"not_identified": []}, estimates),
         ({"not_identified": ["E is not separated from A"]}, None),
-        ({}, None),
     ):
         file.write_text(json.dumps(document | more))
         outlook = scaling.plan(SMALL, runs=str(tmp_path)).outlook
