@@ -234,6 +234,10 @@ def _law(fit: FittedLaw, bounds: Mapping[str, Interval], level: float, group: st
     unit = points.definition("loss")
     unidentified = [*fit.unidentified, *(name for name, other in form.tied.items() if other in fit.unidentified)]
     unidentified += [name for name in form.derived if name in bounds and is_wide(bounds[name])]
+    correlation = None
+    if group is not None and fit.correlation is not None:
+        low, high = fit.correlation.interval(level)
+        correlation = {"estimate": fit.correlation.mean, "low": low, "high": high, "level": level}
     axes = with_compute({name: points.numbers(name) for name in form.axes}) | {form.target: points.numbers(form.target)}
     return _stated(form) | {
         "estimates": fit.estimates,
@@ -255,7 +259,7 @@ def _law(fit: FittedLaw, bounds: Mapping[str, Interval], level: float, group: st
         "unreliable": fit.unreliable,
         "points": _counts(points),
         "ranges": {name: [float(column.min()), float(column.max())] for name, column in axes.items()},
-        "clusters": _group(fit, group, level),
+        "clusters": group and {"column": group, "count": len(set(points[group])), "correlation": correlation},
     }
 
 
@@ -317,17 +321,6 @@ def _closeness(fit: FittedLaw) -> Document:
         "mean_absolute_error": float(np.mean(np.abs(errors))),
         "largest_residual": {**row, target: float(observed[worst]), "fitted": float(fitted[worst])},
     }
-
-
-def _group(fit: FittedLaw, column: str | None, level: float) -> Document | None:
-    """Which points share errors, and how these correlate where that was estimated."""
-    if column is None:
-        return None
-    document: Document = {"column": column, "count": len(set(fit.points[column])), "correlation": None}
-    if (correlation := fit.correlation) is not None:
-        low, high = correlation.interval(level)
-        document["correlation"] = {"estimate": correlation.mean, "low": low, "high": high, "level": level}
-    return document
 
 
 def _test(target: str, held_out: HeldOut, others: Mapping[str, FittedLaw]) -> Document:

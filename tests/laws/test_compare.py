@@ -139,6 +139,7 @@ def test_rows_of_a_table_and_the_exit_code(tmp_path, capsys):
     result = scaling.compare(Points(a), Points(ladder(0.7, seed=1)))
     assert result.verdict == "worse"
     assert "B is worse" in str(result)
+    assert scaling.compare(Points(a), Points(ladder(seed=3))).verdict == "undecided"
 
 
 @pytest.mark.parametrize(

@@ -106,7 +106,7 @@ def test_training_losses_count_by_their_noise(curves):
     """Noisy losses beside the evaluations leave the fit where it was, and their noise is found."""
     rng = np.random.default_rng(1)
     noisy = []
-    for curve in curves:
+    for curve in curves[::2]:
         wild = curve.losses * np.exp(0.03 * rng.standard_normal(len(curve.steps)))
         both = {"steps": np.tile(curve.steps, 2), "losses": np.concatenate([curve.losses, wild])}
         noisy.append(replace(curve, **both, kinds=np.repeat([1, 0], len(curve.steps))))

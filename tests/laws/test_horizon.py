@@ -51,6 +51,7 @@ def test_the_next_run_narrows_the_interval_as_much_as_it_says():
         widths.append(np.log(bound.high / bound.low))
     assert widths[1] / widths[0] == pytest.approx(run["width"], rel=0.15)
     assert run["C"] <= place["C"] * 1.001
+    assert run["halves"] == (run["width"] <= 0.5)
     assert f"C = {run['C']:.3g}" in sentence(document)
 
 
