@@ -278,7 +278,11 @@ def loss_against(
     picture, left = Picture(f"{form.target} against {axis}", len(chosen)), len(points)
     for place, value in enumerate(chosen):
         fixed = dict(zip(further, value, strict=True))
-        tables = [table.where(_has(table, form.target, fixed)) for table in (points, held_out) if table is not None]
+        tables = [
+            table.where(np.all([np.isfinite(table[form.target]), *(table[n] == v for n, v in fixed.items())], axis=0))
+            for table in (points, held_out)
+            if table is not None
+        ]
         left -= len(tables[0])
         along = [table[axis] if is_column else FLOPS * table["N"] * table["D"] for table in tables]
         # The points set the height, so that a law far from them does not.
@@ -310,11 +314,6 @@ def loss_against(
         verb = "is" if left == 1 else "are"
         sentences.append(f"{plural(left, 'point')} at other {', '.join(further)} {verb} not drawn.")
     return picture.finish(points, form.inputs, *sentences)
-
-
-def _has(table: Points, target: str, fixed: Mapping[str, float]) -> np.ndarray:
-    """Return which rows have the target and these values."""
-    return np.all([np.isfinite(table[target]), *(table[name] == value for name, value in fixed.items())], axis=0)
 
 
 def contours(fit: FittedLaw) -> Picture:

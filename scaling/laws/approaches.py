@@ -295,7 +295,7 @@ def _akima(x: np.ndarray, losses: np.ndarray) -> tuple[np.ndarray, np.ndarray, s
     curves = Akima1DInterpolator(x, np.log(losses))
     lowest = np.empty((2, losses.shape[1]))
     for column, roots in enumerate(curves.derivative().roots(extrapolate=False)):
-        places = np.array([x[0], x[-1], *roots[np.isfinite(roots)]])
+        places = np.concatenate([x, roots[np.isfinite(roots)]])
         heights = PPoly(curves.c[..., column], x)(places)
         lowest[:, column] = places[heights.argmin()], heights.min()
     inside = (lowest[0] > x[0]) & (lowest[0] < x[-1])
@@ -313,8 +313,7 @@ class Envelope:
     N: np.ndarray
     D: np.ndarray
     loss: np.ndarray
-    refused: int
-    """Budgets at which the lowest curve was that of the smallest or the largest size that reaches them."""
+    refused: int  # budgets at which the lowest curve was that of the smallest or the largest size that reaches them
     N_law: PowerLawFit
     D_law: PowerLawFit
 

@@ -29,7 +29,7 @@ from scaling.laws.problem import Quantity, derived
 COMPUTE = "compute"
 SET = "compared"  # the column that names the set of a run
 FARTHER = (1.0, 10.0, 100.0)  # times the budget at which the order of two sets is judged
-WIDEST, STEP = 300.0, 1e-3  # of log k: how far it is searched, and the step of its derivative
+NEWTON_STEPS, STEP = 30, 1e-3  # in log k: the loss along the best split is convex in log C, so Newton is safe
 
 
 def aicc(fit: FittedLaw) -> float:
@@ -188,7 +188,7 @@ class Advantage:
 
     law: FittedLaw
     names: tuple[str, str]
-    flops: tuple[float, float]
+    flops: Sequence[float]
     """FLOPs per parameter and token of either set, where the law is one in N and D."""
     budget: float
     level: float = 0.95
@@ -225,7 +225,7 @@ class Advantage:
         """The budget at which B has a loss."""
         from scipy.optimize import root_scalar
 
-        low, high = np.log(self.budget) - WIDEST / 10, np.log(self.budget) + WIDEST / 10
+        low, high = (np.log(self.budget * factor) for factor in (1e-12, 1e12))
         if not self.loss(1, np.exp(high)) < loss < self.loss(1, np.exp(low)):
             raise ScalingError(f"{self.names[1]} reaches it at no budget", key="loss", value=loss)
         found = root_scalar(lambda log_budget: self.loss(1, np.exp(log_budget)) - loss, bracket=(low, high))
@@ -240,22 +240,19 @@ class Advantage:
 
     def _worth(self, form: Law, theta: np.ndarray, seeds: Seeds) -> Dual:
         """k with L_A(k C) = L_B(C), and its derivative by the implicit function theorem."""
-        from scipy.optimize import root_scalar
-
-        target = self._loss(1, self.budget, form, theta, seeds)
-
-        def above(log_k: float, row: int) -> float:
-            baseline = self._loss(0, self.budget * np.exp(log_k), form, theta[row : row + 1], {})
-            return float((baseline.value - target.value[row])[0, 0])
-
-        bracket = (-WIDEST, WIDEST)
-        found = [root_scalar(above, args=(row,), bracket=bracket).root for row in range(len(theta))]
-        log_k = np.array(found)[:, None]
-        before, at, after = (
-            self._loss(0, self.budget * np.exp(log_k + shift), form, theta, seeds) for shift in (-STEP, 0.0, STEP)
-        )
-        slope = (after.value - before.value) / (2.0 * STEP)
-        return np.exp(Dual(log_k, {index: part / slope for index, part in (target - at).gradient.items()}))
+        target, log_k = self._loss(1, self.budget, form, theta, seeds), np.zeros((len(theta), 1))
+        for _ in range(NEWTON_STEPS):
+            baseline = self._loss(0, self.budget * np.exp(log_k), form, theta, seeds)
+            below, above = (
+                self._loss(0, self.budget * np.exp(log_k + shift), form, theta, {}).value for shift in (-STEP, STEP)
+            )
+            slope = (above - below) / (2.0 * STEP)
+            step = np.clip((target.value - baseline.value) / slope, -3.0, 3.0)
+            log_k = log_k + step
+            if np.max(np.abs(step)) < 1e-10:
+                break
+        change = (target - baseline).gradient
+        return np.exp(Dual(log_k, {index: part / slope for index, part in change.items()}))
 
 
 def advantage(
@@ -278,10 +275,10 @@ def advantage(
     )
     of_set = [together[SET] == name for name in names]
     cost = together.numbers("C")
-    flops = (FLOPS, FLOPS)
+    flops: Sequence[float] = (FLOPS, FLOPS)
     if joint.form.inputs[0] == "N":
         log_flops = np.log(cost / (together.numbers("N") * together.numbers("D")))
-        flops = (float(np.exp(log_flops[of_set[0]].mean())), float(np.exp(log_flops[of_set[1]].mean())))
+        flops = [float(np.exp(log_flops[mask].mean())) for mask in of_set]
     found = Advantage(joint, names, flops, C or float(min(cost[mask].max() for mask in of_set)), level)
     return found if loss is None else replace(found, budget=found.budget_of(loss))
 

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from scaling.laws.design import Linear
 from scaling.laws.fit import FittedLaw
 from scaling.laws.intervals import Interval, Method, student
 from scaling.laws.law import with_compute
@@ -19,7 +18,6 @@ from scaling.laws.problem import prediction
 FARTHER = (10.0, 100.0)  # times the compute of the largest fitted run
 SIZES, LENGTHS = 25, 25  # candidates for the next run, by parameters and by tokens a parameter
 HALF = 0.25  # the variance that is left where an interval is half as wide
-KNOWN = 1e-13  # information beside that of the points, which keeps an unidentified law from a singular matrix
 COOLDOWN = "cooldown"  # the column of the steps over which the learning rate of a run fell
 
 
@@ -46,7 +44,8 @@ def horizon(fit: FittedLaw | TwoStep, level: float = 0.95, method: Method | None
 def _next_run(fit: FittedLaw, place: dict[str, float], most: float) -> dict[str, Any]:
     """The cheapest run up to `most` FLOPs that halves the interval of the mean at a place, or else narrows it most.
 
-    The law is linearised at its optimum, and the noise of a run is that of the others.
+    One more run at x lowers the variance g'Vg of the prediction by (g'Vx)²/(1 + x'Vx), the law linearised at its
+    optimum (Sherman and Morrison 1950); its noise is that of the others.
     """
     problem, u = fit.problem, fit.u[None]
     columns = problem.columns
@@ -58,18 +57,19 @@ def _next_run(fit: FittedLaw, place: dict[str, float], most: float) -> dict[str,
             np.geomspace(ratio.min(), ratio.max(), LENGTHS),
         )
         candidates = {"N": N.ravel(), "D": (N * per).ravel()}
-    cost = with_compute(candidates)["C"]
-    affordable = cost <= most * (1 + 1e-9)
-    candidates, cost = {name: column[affordable] for name, column in candidates.items()}, cost[affordable]
-    done = (problem.linearise(u)[1][0] * np.sqrt(problem.weights)).T
-    rows = np.vstack([done, problem.derivative(u, candidates)[0, 1:].T])
-    linear = Linear(rows, prediction(fit.form, place).along(problem, u)[1], np.arange(len(rows)), known=KNOWN)
-    now, after = linear.variances(range(len(done)))
-    left = after[len(done) :] / now
+    cost, slopes = with_compute(candidates)["C"], problem.derivative(u, candidates)[0, 1:].T
+    possible = (cost <= most * (1 + 1e-9)) & np.isfinite(slopes).all(axis=1)
+    candidates, cost = {name: column[possible] for name, column in candidates.items()}, cost[possible]
+    rows, jacobian = slopes[possible], problem.linearise(u)[1][0]
+    variance = np.linalg.pinv((jacobian * problem.weights) @ jacobian.T, rcond=1e-13, hermitian=True)
+    slope = prediction(fit.form, place).along(problem, u)[1][0]
+    now = float(slope @ variance @ slope)
+    left = 1.0 - (rows @ variance @ slope) ** 2 / (1.0 + np.einsum("ij,jk,ik->i", rows, variance, rows)) / now
     halving = left <= HALF
     best = int(np.where(halving, cost, np.inf).argmin() if halving.any() else left.argmin())
     chosen = {name: float(column[best]) for name, column in candidates.items()}
-    return {**chosen, "C": float(cost[best]), "width": float(np.sqrt(left[best])), "halves": bool(halving.any())}
+    width = float(np.sqrt(max(left[best], 0.0)))
+    return {**chosen, "C": float(cost[best]), "width": width, "halves": bool(halving.any())}
 
 
 def sentence(document: dict[str, Any]) -> str:

@@ -184,18 +184,10 @@ def look(
     heaviest = fits[int(np.argmax(weights))]
     # The noise of log loss is that of the residuals, and what was supposed counts for a few more of them.
     freedom, problem = heaviest.degrees_of_freedom, heaviest.problem
-    if freedom > 0:
-        scale = measure(problem.objective, heaviest.objective, len(problem.observed), len(problem.free)).scale
-        noise = float(np.sqrt((freedom * scale**2 + WORTH * noise**2) / (freedom + WORTH)))
+    scale = measure(problem.objective, heaviest.objective, len(problem.observed), len(problem.free)).scale
+    noise = float(np.sqrt((freedom * scale**2 + WORTH * noise**2) / (freedom + WORTH)))
     correlation = prior_correlation() if heaviest.correlation is None else heaviest.correlation.mean
-    return Look(beliefs, noise, correlation, _interval(goal, fits, level), tuple(fits))
-
-
-def _interval(goal: Goal, fits: Sequence[FittedLaw], level: float) -> Interval | None:
-    """The interval of the goal by the mean of the laws; None before each has a degree of freedom."""
-    if any(each.degrees_of_freedom < 1 for each in fits):
-        return None
-    return mean_interval(fits, goal.quantity, level)
+    return Look(beliefs, noise, correlation, mean_interval(fits, goal.quantity, level), tuple(fits))
 
 
 def _near(goal: Goal, belief: Belief, candidates: Candidates, seen: Look) -> tuple[Linear, float, np.ndarray]:
@@ -313,7 +305,7 @@ def interval_of_all_looks(
     last = (goal.half_width / QUANTILE) ** 2 if end is None else variances(goal, candidates, end, seen_alone)[0]
     freedom = len(rows) - max(each.parameters_fitted for each in seen.fits)
     level = level_at_a_look(LEVEL, freedom, last / now)
-    return None if level is None else _interval(goal, seen.fits, level)
+    return None if level is None else mean_interval(seen.fits, goal.quantity, level)
 
 
 def level_at_a_look(level: float, freedom: float, fraction: float) -> float | None:

@@ -135,7 +135,7 @@ def written_law(law: Written, points: Points) -> Law:
     points.refuse_absent((*inputs, target))
     columns = {name: points.numbers(name) for name in inputs}
     with np.errstate(all="ignore"):
-        parameters = _parameters(expression, target, unknown, limits, columns)
+        parameters = _parameters(expression, target, unknown, columns)
     return Law(
         name=law.name,
         formula=f"{target}({', '.join(inputs)}) = {' '.join(right.split())}",
@@ -181,21 +181,18 @@ def _columns(expression: Expression, target: str, limits: Mapping[str, Bounds], 
     return tuple(columns)
 
 
-def _parameters(
-    expression: Expression, target: str, unknown: Sequence[str], limits: Mapping[str, Bounds], columns: Columns
-) -> list[Parameter]:
+def _parameters(expression: Expression, target: str, unknown: Sequence[str], columns: Columns) -> list[Parameter]:
     """Each parameter by its role; the linear ones first, as the laws of the papers list them.
 
     The formula is affine in linear parameters, and its derivative by a floor is a constant. A coefficient has a
-    derivative of one sign at any positive columns and parameters; bounds may let a parameter be negative.
+    derivative of one sign at any positive columns and parameters.
     """
     rng = np.random.default_rng(0)
-    positive = {name: np.exp(rng.uniform(-2.0, 2.0, SAMPLES)) for name in names(expression)}
-    signs = {name: np.where(np.arange(SAMPLES) % 3 == 0, -1.0, 1.0) for name, (low, _) in limits.items() if low < 0}
-    values = {name: signs.get(name, 1.0) * value for name, value in positive.items()}
+    values = {name: np.exp(rng.uniform(-2.0, 2.0, SAMPLES)) for name in names(expression)}
     linear: list[str] = []
     for name in unknown:
-        linear += [name] if _is_affine(expression, values, [*linear, name]) else []
+        if _is_affine(expression, values, [*linear, name]):
+            linear.append(name)
     unit = "nats per token" if target == "loss" else f"unit of {target}"
     parameters = []
     for name in linear:
@@ -207,7 +204,7 @@ def _parameters(
             parameters.append(replace(floor(name, unit), upper=1e6 if target == "loss" else 1e100))
         else:
             parameters.append(coefficient(name) if target == "loss" else coefficient(name, unit))
-    return parameters + [_nonlinear(expression, name, columns, positive) for name in unknown if name not in linear]
+    return parameters + [_nonlinear(expression, name, columns, values) for name in unknown if name not in linear]
 
 
 def _is_affine(expression: Expression, values: Columns, some: Sequence[str]) -> bool:
