@@ -207,11 +207,6 @@ class Advantage:
         """The loss of a set at its best split of a budget."""
         return float(self._loss(code, C, self.law.form, self.law.theta[None], {}).value[0, 0])
 
-    @property
-    def residual_noise(self) -> float:
-        """The standard deviation of a loss about the law, as a fraction of it."""
-        return float(np.sqrt((self.law.residuals**2).sum() / self.law.degrees_of_freedom))
-
     def probability(self, C: float) -> float:
         """The probability that B is better than A at a budget, if the law holds there."""
         from scipy.special import stdtr

@@ -456,9 +456,15 @@ class CurveFit(TableResult):
         """The last evaluation of a run that took no part in the fit, next to its prediction."""
         last = int(np.where(curve.kinds == 1, curve.steps, 0).argmax())
         (predicted,), loss = self.complete(curve.at([]), [int(curve.steps[last])]), float(curve.losses[last])
-        row = {"run": curve.run, "N": curve.N, "loss": loss, "predicted": predicted.estimate}
-        row |= {"relative_error": predicted.estimate / loss - 1.0, "covered": predicted.covers(loss)}
-        return row | {"interval_run": predicted.to_json()}
+        return {
+            "run": curve.run,
+            "N": curve.N,
+            "loss": loss,
+            "predicted": predicted.estimate,
+            "relative_error": predicted.estimate / loss - 1.0,
+            "covered": predicted.covers(loss),
+            "interval_run": predicted.to_json(),
+        }
 
     def to_json(self) -> dict[str, Any]:
         return self.document
@@ -589,5 +595,4 @@ def _optima(problem: Problem, starts: int, seed: int) -> tuple[np.ndarray, float
     some = problem.thinned(SCREENED)
     begin = choose(some, draw(some, starts, seed), REFINED)
     ended = minimise(some, begin, effort=CLOSE)
-    order = np.argsort(ended.cost)
-    return problem.coordinates(some.theta(ended.u[order])), float(ended.cost[order[0]])
+    return problem.coordinates(some.theta(ended.u[np.argsort(ended.cost)])), float(ended.cost.min())

@@ -15,11 +15,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from scaling.errors import ScalingError, plural
-from scaling.laws.intervals import Interval, student
+from scaling.laws.intervals import LEVEL, Interval, student
 from scaling.laws.law import Columns, Law
 from scaling.laws.problem import OBJECTIVES, Problem, Quantity, SharedErrors
 
-LEVEL = 0.95
 # Information known beforehand, as a fraction of that of a candidate, so that the first runs are comparable: under a
 # law, and on a surface over the columns.
 KNOWN, SPREAD = 1e-6, 1e-3

@@ -17,10 +17,10 @@ import numpy as np
 
 from scaling.errors import ScalingError, nearest
 from scaling.laws.compare import akaike_weights, mean_interval
-from scaling.laws.design import LEVEL, Candidates, Linear, best_first, study_without_noise, surface
+from scaling.laws.design import Candidates, Linear, best_first, study_without_noise, surface
 from scaling.laws.fit import FittedLaw, fit
 from scaling.laws.formula import parse_number
-from scaling.laws.intervals import Interval, measure, student
+from scaling.laws.intervals import LEVEL, Interval, measure, student
 from scaling.laws.law import VARIANT, Law
 from scaling.laws.optimum import Budget, optimal_loss
 from scaling.laws.points import Points
