@@ -14,7 +14,7 @@ import time
 
 import numpy as np
 
-from scaling.laws.advantage import advantage
+from scaling.laws.compare import advantage
 from scaling.laws.points import Points
 
 

@@ -155,7 +155,12 @@ def choose_runs(
     """
     if cost.min() <= 0:
         raise ScalingError("must be positive", key="cost", value=float(cost.min()), fix="give each run its cost")
-    candidates = Candidates.independent({name: np.asarray(column, float) for name, column in table.items()}, cost)
+    candidates = Candidates(
+        {name: np.asarray(column, float) for name, column in table.items()},
+        np.arange(len(cost)),
+        np.zeros(len(cost)),
+        cost,
+    )
     spread = surface(candidates.columns, candidates.trunks)
     fewest = max(len(form.parameters) for form in forms) + 3
     chosen = greedy(spread, candidates, PILOT * budget, fewest=fewest, most=budget)

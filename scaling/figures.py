@@ -27,26 +27,22 @@ from scaling.laws.approaches import Envelope, IsoFlop
 from scaling.laws.fit import FittedLaw
 from scaling.laws.held_out import HeldOut, judge
 from scaling.laws.intervals import Method
-from scaling.laws.law import MEANINGS
-from scaling.laws.optimum import FLOPS, Budget, optimal_size
+from scaling.laws.law import MEANINGS, with_compute
+from scaling.laws.optimum import FLOPS, Budget, best_run
 from scaling.laws.points import NOT_STATED, Points
 from scaling.laws.predict import Prediction, TwoStep, predict_runs, rows_of
 from scaling.laws.report import titles
 from scaling.printing import short
 
 UNITS = {"C": "FLOPs", "loss": "nats per token"}
-STEPS = ("residuals", "extrapolation", "learning_curves", "contours")
-"""Figures that both steps of a law may have."""
-SAMPLES = 41
+STEPS = ("residuals", "extrapolation", "learning_curves", "contours")  # figures that both steps of a law may have
 MARGIN = 1.25  # axes reach a quarter beyond the points
 PANELS = 3  # values of further columns, those of most runs
 
 BLACK, GREY = "#000000", "#767676"
 KINDS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00")
+# The endings of files, with the metadata that is left out, so that a file repeats byte for byte.
 FORMATS: dict[str, dict[str, Any]] = {".pdf": {"CreationDate": None}, ".svg": {"Date": None}, ".png": {}}
-"""The endings of files, with the metadata that is left out, so that a file repeats byte for byte."""
-WIDTH, HEIGHT = 4.6, 3.2  # inches of a panel
-LABEL_LETTERS, CAPTION_LETTERS = 36, 78  # letters of a line beside a panel, and below it
 STYLE: Any = {
     "font.size": 9,
     "axes.titlesize": 9,
@@ -61,11 +57,9 @@ STYLE: Any = {
     "pdf.fonttype": 42,  # letters as letters, so that journals and readers can search them
     "svg.fonttype": "none",
 }
-DARK, LIGHT = 0.18, 0.08
-"""Opacity of bands of the mean and of a new run."""
+DARK, LIGHT = 0.18, 0.08  # opacity of bands of the mean and of a new run
 FRONT = 3  # in front of the grid; marks, curves and bands lie in the order in which they are drawn
-CROSS, STAR = ("X", 44, "white"), ("*", 95, "black")
-"""Marker, area and edge: marks that must be seen among others have a black edge."""
+CROSS, STAR = ("X", 44, "white"), ("*", 95, "black")  # marker, area and edge
 
 
 class Axis(NamedTuple):
@@ -90,7 +84,7 @@ class Axis(NamedTuple):
     def samples(self) -> np.ndarray:
         """Values along the range."""
         assert self.range is not None
-        return (np.geomspace if self.log else np.linspace)(*self.range, SAMPLES)
+        return (np.geomspace if self.log else np.linspace)(*self.range, 41)
 
 
 class Picture:
@@ -103,14 +97,10 @@ class Picture:
 
     def __init__(self, title: str, panels: int = 1):
         self.title, self.sentences, self.caption = title, "", ""
-        self.runs: dict[PathCollection, Sequence[str]] = {}
-        """The runs of each group of marks."""
+        self.runs: dict[PathCollection, Sequence[str]] = {}  # of each group of marks
         with rc_context(STYLE):
-            self.figure = Figure(figsize=(WIDTH * panels, HEIGHT), layout="constrained")
+            self.figure = Figure(figsize=(4.6 * panels, 3.2), layout="constrained")
             self.panels: Sequence[Axes] = self.figure.subplots(1, panels, squeeze=False)[0]
-
-    def __repr__(self) -> str:
-        return f"Picture({self.title!r}, {plural(len(self.panels), 'panel')})"
 
     def _repr_png_(self) -> bytes:
         """Return the PNG that a notebook shows."""
@@ -148,7 +138,7 @@ class Picture:
         with rc_context({**STYLE, "svg.hashsalt": salt}):
             if not self.figure.texts:
                 self.figure.suptitle(self.title, fontsize=10)
-                text = textwrap.fill(self.caption, CAPTION_LETTERS * len(self.panels))
+                text = textwrap.fill(self.caption, 78 * len(self.panels))
                 self.figure.supxlabel(text, fontsize=7, x=0.01, ha="left", color="#444444")
                 self.figure.draw_without_rendering()  # places everything once, for all formats
                 self.figure.set_layout_engine("none")
@@ -159,10 +149,15 @@ class Picture:
 
     def panel(self, place: int, x: Axis, y: Axis, title: str = "") -> Axes:
         """Return a panel with its axes."""
-        axes = self.panels[place]
-        axes.set(xscale="log" if x.log else "linear", yscale="log" if y.log else "linear")
-        axes.set(xlabel=x.label, ylabel=textwrap.fill(y.label, LABEL_LETTERS), title=title)
-        axes.set(**{key: axis.range for key, axis in (("xlim", x), ("ylim", y)) if axis.range is not None})
+        axes, limits = self.panels[place], {"xlim": x.range, "ylim": y.range}
+        axes.set(
+            xscale="log" if x.log else "linear",
+            yscale="log" if y.log else "linear",
+            xlabel=x.label,
+            ylabel=textwrap.fill(y.label, 36),
+            title=title,
+            **{key: ends for key, ends in limits.items() if ends is not None},
+        )
         return axes
 
     def marks(
@@ -193,12 +188,11 @@ class Picture:
         with ticks on its logarithmic axes, and legends beside its panels.
         """
         stated = {name: points.definition(name) for name in (*names, "loss") if name in points}
-        silent = all(points.definition(name) == NOT_STATED for name in names)
         definitions = "; ".join(f"{name}: {text}" for name, text in stated.items())
-        source = f"{points.source}: " if points.source else ""
-        self.sentences = " ".join(sentences)
-        common = f"{'Definitions not stated' if silent else definitions}. {source}{points.count()}."
-        self.caption = f"{self.sentences} {common}".strip()
+        if all(points.definition(name) == NOT_STATED for name in names):
+            definitions = "Definitions not stated"
+        source, self.sentences = f"{points.source}: " if points.source else "", " ".join(sentences)
+        self.caption = f"{self.sentences} {definitions}. {source}{points.count()}.".strip()
         for axes in self.panels:
             for axis in (axes.xaxis, axes.yaxis):
                 if axis.get_scale() != "log":
@@ -248,18 +242,16 @@ def figures_of_law(
             for name, picture in figures_of_law(law, judged, level=level, method=method).items():
                 figures[f"{step}_{name}" if name in STEPS else name] = picture
         return figures
-    form, points = fit.form, fit.points
+    form, points, residual = fit.form, fit.points, {"residuals": residuals(fit)}
     if form.axes != form.inputs:
-        return {"residuals": residuals(fit)}
+        return residual
     figures = curves_of_law(fit, test and test.points, level=level, method=method and "t")
     if set(form.inputs) == {"N", "D"}:
         figures["contours"] = contours(fit)
-    figures["residuals"] = residuals(fit)
+    figures |= residual
     if {"run", "N", "D"} <= set(points.columns) and len(set(points["run"])) < len(points):
         figures["learning_curves"] = learning_curves(points)
-    if test is not None:
-        figures["extrapolation"] = extrapolation(fit, test)
-    return figures
+    return figures if test is None else {**figures, "extrapolation": extrapolation(fit, test)}
 
 
 def curves_of_law(
@@ -276,35 +268,32 @@ def loss_against(
     """Draw the law along `axis` through the points: a curve a level of a second column, a panel a value of others."""
     form, points, is_column = fit.form, fit.points, axis in fit.form.inputs
     others = [name for name in form.inputs if name != axis and (is_column or name != "D")]
-    second, further = others[:1], others[1:]
+    further = others[1:]
     sentences = [f"{form.formula}, fitted by {fit.problem.objective.name}."]
     sentences += [] if is_column else ["C = 6ND."]
     if method is not None and fit.degrees_of_freedom > 0:
         sentences.append("Dark bands: {}; light bands: {}.".format(*titles(level)))
     values = Counter(zip(*(points[name].tolist() for name in further), strict=True))
     chosen = sorted(value for value, _ in values.most_common(PANELS)) or [()]
-    picture, drawn = Picture(f"{form.target} against {axis}", len(chosen)), 0
+    picture, left = Picture(f"{form.target} against {axis}", len(chosen)), len(points)
     for place, value in enumerate(chosen):
         fixed = dict(zip(further, value, strict=True))
         tables = [
-            table.where(
-                np.all([table[form.target] == table[form.target], *(table[n] == v for n, v in fixed.items())], 0)
-            )
+            table.where(np.all([np.isfinite(table[form.target]), *(table[n] == v for n, v in fixed.items())], axis=0))
             for table in (points, held_out)
             if table is not None
         ]
-        drawn += len(tables[0])
+        left -= len(tables[0])
         along = [table[axis] if is_column else FLOPS * table["N"] * table["D"] for table in tables]
         # The points set the height, so that a law far from them does not.
         x_axis = Axis.of(axis, along)
         y_axis = Axis.of(form.target, [table[form.target] for table in tables], 1.06)
         assert y_axis.range is not None
         x, (bottom, top) = x_axis.samples, y_axis.range
-        title = ", ".join(f"{name} = {short(value)}" for name, value in fixed.items())
-        axes = picture.panel(place, x_axis, y_axis, title)
+        axes = picture.panel(place, x_axis, y_axis, ", ".join(f"{name} = {short(v)}" for name, v in fixed.items()))
         curves: list[tuple[str, str, Mapping[str, float]]] = [(BLACK, "law", {})]
         colours: Sequence[str | Sequence[str]] = [BLACK] * len(tables)
-        for other in second:
+        for other in others[:1]:
             levels_of_runs = np.concatenate([table[other] for table in tables])
             scale = dict(zip(levels_of_runs, ordered(levels_of_runs), strict=True))
             curves = [(scale[at], f"{other} = {short(at)}", {other: at}) for at in levels(levels_of_runs)]
@@ -322,9 +311,8 @@ def loss_against(
             named, hollow = name if len(tables) > 1 else "", name == "held out"
             picture.marks(axes, at, table[form.target], colour, named, hollow=hollow, runs=table)
     if further:
-        left = plural(len(points) - drawn, "point")
-        verb = "is" if len(points) - drawn == 1 else "are"
-        sentences.append(f"{left} at other {', '.join(further)} {verb} not drawn.")
+        verb = "is" if left == 1 else "are"
+        sentences.append(f"{plural(left, 'point')} at other {', '.join(further)} {verb} not drawn.")
     return picture.finish(points, form.inputs, *sentences)
 
 
@@ -341,7 +329,7 @@ def contours(fit: FittedLaw) -> Picture:
     axes.clabel(drawn, fontsize=7, fmt="%.2f", zorder=1)
     picture.marks(axes, N, D, BLACK, "runs", runs=fit.points)
     budgets = FLOPS * np.geomspace(x[0] * y[0], x[-1] * y[-1])
-    size = np.array([float(optimal_size(form, Budget(budget)).of(form, fit.theta)) for budget in budgets])
+    size = np.array([best_run(fit, Budget(budget))["N"] for budget in budgets])
     data = budgets / (FLOPS * size)
     inside = (size >= x[0]) & (size <= x[-1]) & (data >= y[0]) & (data <= y[-1])
     line(axes, size[inside], data[inside], KINDS[1], "compute-optimal", "dashed", 2.0)
@@ -369,7 +357,7 @@ def extrapolation(fit: FittedLaw, test: HeldOut) -> Picture:
     """Draw the held-out runs and what the law, fitted to the other runs, predicts for them."""
     form, points, held_out, observed = fit.form, fit.points, test.points, test.observed
     axis, predictions = "C" if {"N", "D"} <= set(form.inputs) else form.inputs[0], test.predictions
-    fitted_x, x = _column_or_compute(points, axis), _column_or_compute(held_out, axis)
+    fitted_x, x = (with_compute(table.columns)[axis] for table in (points, held_out))
     predicted, run = _estimates(predictions), predictions[0].run
     errors, unit = _errors(predicted, observed, observed, "predicted", "observed")
     worst = _amount(np.abs(errors).max(), unit, "f")
@@ -454,10 +442,6 @@ def levels(values: np.ndarray, count: int = 5) -> np.ndarray:
 
 def _is_positive(*columns: np.ndarray) -> bool:
     return all((column > 0).all() for column in columns)
-
-
-def _column_or_compute(points: Points, axis: str) -> np.ndarray:
-    return points[axis] if axis in points else FLOPS * points["N"] * points["D"]
 
 
 def _estimates(predictions: Sequence[Prediction]) -> np.ndarray:

@@ -152,7 +152,10 @@ def curve_cells() -> Iterator[Cell]:
 
     def final_losses(study: Sequence[Curve]) -> Mapping[str, Interval]:
         runs = [curve for curve in study if "-" in curve.run]
-        data = {"N": np.array([run.N for run in runs]), "D": np.array([run.D for run in runs])}
+        data = {
+            "N": np.array([run.N for run in runs]),
+            "D": np.array([len(run.rates) * run.tokens_per_step for run in runs]),
+        }
         data["loss"] = np.array([run.losses[-1] for run in runs])
         choices: dict[str, Any] = {"group": np.array([run.group for run in runs]), "objective": "log_squared"}
         return _bounded(data, "chinchilla", {name: name for name in CURVE_NAMES}, starts=64, **choices)

@@ -17,9 +17,10 @@ curves), so the errors of the exponents are a jackknife over the runs.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import NormalDist
+from typing import Any
 
 import numpy as np
 
@@ -27,23 +28,14 @@ from scaling.errors import ScalingError, nearest
 from scaling.laws.intervals import student
 from scaling.laws.points import Points
 
-SAME_BUDGET = 0.05
-"""Runs within 5% of a budget's centre are of that budget: a grid of real models cannot spend exactly C."""
-APART = 5
-"""Runs so close that this many times their own span is empty around them are budgets of their own, however near."""
-FEWEST = 3
-"""Sizes below which a budget has no minimum."""
-ROUNDING = 0.01
-"""Budgets that differ by less than 1% of compute are one."""
-FLAT = 1e-9
-"""A parabola less bent than this fraction of its slope is a line, whichever way rounding bends it."""
-CLOSEST = 1 / 3
-"""A minimum is never held to be known better than a third of the spacing of the sizes it was read from."""
+SAME_BUDGET = 0.05  # runs so close to a budget's centre are of that budget: a grid cannot spend exactly C
+FEWEST = 3  # sizes below which a budget has no minimum
+FLAT = 1e-9  # a parabola less bent than this fraction of its slope is a line, whichever way rounding bends it
+CLOSEST = 1 / 3  # a minimum is never known better than this fraction of the spacing of the sizes it was read from
+# Times the distance to the minima of a cubic and a quartic, within which a parabola's bias lies: on points without
+# noise of 600 laws, grids and windows it held every exponent (tests/laws/test_approaches.py has a sample of these).
 BIAS = 2.0
-"""Times the distance to the minima of a cubic and a quartic, within which a parabola's bias lies: on points without
-noise of 600 laws, grids and windows it held every exponent (tests/laws/test_approaches.py has a sample of these)."""
-BUDGETS = 1500
-"""Logarithmically spaced budgets of an envelope, as in the paper."""
+BUDGETS = 1500  # of an envelope, evenly spaced in their logarithm, as in the paper
 
 AT_THE_EDGE = "the lowest loss is at the edge of the sizes"
 INVERTED = "the parabola is inverted"
@@ -77,15 +69,12 @@ def fit_power_law(x: np.ndarray, y: np.ndarray, spread: np.ndarray | None = None
         raise ScalingError("a power law needs points at two compute budgets or more", fix="add a budget")
     order = np.lexsort((y, x))  # a fixed order of summation: permuted rows change no digit
     log_x, log_y = np.log(np.asarray(x, float)[order]), np.log(np.asarray(y, float)[order])
-    weight = np.ones_like(log_x) if spread is None else np.asarray(spread, float)[order] ** -2.0
-    weight = weight / weight.sum()
-    mean_x, mean_y = weight @ log_x, weight @ log_y
-    variance = weight @ (log_x - mean_x) ** 2
-    exponent = weight @ ((log_x - mean_x) * (log_y - mean_y)) / variance
-    residual = log_y - mean_y - exponent * (log_x - mean_x)
-    freedom = len(log_x) - 2
-    error = np.sqrt((weight @ residual**2) / variance / freedom) if freedom > 0 else np.inf
-    return PowerLawFit(float(np.exp(mean_y - exponent * mean_x)), float(exponent), float(error), freedom)
+    weight = np.ones_like(log_x) if spread is None else 1.0 / np.asarray(spread, float)[order]
+    freedom, centre = len(log_x) - 2, log_x.mean()
+    (exponent, level), inverse = np.polyfit(log_x - centre, log_y, 1, w=weight, cov="unscaled")
+    square = float(np.sum((weight * (log_y - level - exponent * (log_x - centre))) ** 2))
+    error = float(np.sqrt(inverse[0, 0] * square / freedom)) if freedom > 0 else np.inf
+    return PowerLawFit(float(np.exp(level - exponent * centre)), float(exponent), error, freedom)
 
 
 @dataclass(frozen=True)
@@ -99,19 +88,16 @@ class Minimum:
     loss: float = np.nan
     spread: float = np.nan
     refused: str | None = None
+    # The distances from the log of a parabola's minimum to those of a cubic and a quartic through the same points; not
+    # a number where these have none within the sizes, and fewer where the sizes are too few. Those of an interpolation,
+    # which has no form, are zero.
     shifts: tuple[float, ...] = ()
-    """The distances from the log of a parabola's minimum to those of a cubic and a quartic through the same points;
-    not a number where these have none within the sizes, and fewer where the sizes are too few for them."""
-    interpolated: bool = False
-    """Whether the position is that of an interpolation, which has no residuals and no form of its own."""
+    interpolated: bool = False  # such a position has no residuals either
 
     @property
     def bias(self) -> float:
         """The bound on the error of the log of a parabola's position; infinite where nothing shows it."""
-        if self.interpolated:
-            return 0.0
-        distances = np.abs(self.shifts)
-        return BIAS * float(distances.max()) if len(distances) and np.isfinite(distances).all() else float("inf")
+        return _bias(self.shifts)
 
     def interval(self, level: float = 0.95) -> tuple[float, float]:
         """The interval of the position by the noise (of seeds where it is known, else of the residuals) and the bias.
@@ -128,6 +114,13 @@ class Minimum:
             return min(float(low), self.position), max(float(high), self.position)
         low, high = self.position * np.exp(-half), self.position * np.exp(half)
         return max(float(low), float(self.sizes[0])), min(float(high), float(self.sizes[-1]))
+
+    def to_json(self) -> dict[str, Any] | None:
+        """The position and its interval; None where there is no minimum."""
+        if self.refused is not None:
+            return None
+        low, high = self.interval()
+        return {"estimate": self.position, "low": low, "high": high, "level": 0.95}
 
     def _residual_error(self, level: float) -> float:
         """The half-width of a parabola's log position by its residuals; infinite where there are none."""
@@ -147,8 +140,7 @@ class IsoFlop:
     kind: str
     minima: tuple[Minimum, ...]
     law: PowerLawFit
-    draws: np.ndarray
-    """The exponent of each draw of seed noise; empty without noise."""
+    draws: np.ndarray  # the exponent of each draw of seed noise; empty without noise
 
     @property
     def accepted(self) -> tuple[Minimum, ...]:
@@ -179,10 +171,12 @@ class IsoFlop:
 
     @property
     def bias(self) -> float:
-        """The bound on the error of a parabola's exponent; infinite where nothing shows it, 0 of another kind."""
-        if self.kind != "parabola":
-            return 0.0
-        return BIAS * max(map(abs, self.shifts)) if self.shifts else float("inf")
+        """The bound on the error of a parabola's exponent; infinite where nothing shows it."""
+        return _bias(self.shifts)
+
+
+def _bias(shifts: Sequence[float]) -> float:
+    return BIAS * max(map(abs, shifts)) if len(shifts) and np.isfinite(shifts).all() else float("inf")
 
 
 def isoflop(
@@ -211,8 +205,10 @@ def isoflop(
         position, bottom, reason = find(x, losses[:, None])
         if np.isnan(position[0]):
             return replace(curve, refused=reason), nothing
-        shifts = tuple(_of_polynomial(x, losses, degree) - position[0] for degree in (3, 4) if degree < len(x))
-        minimum = replace(curve, shifts=shifts, interpolated=kind != "parabola")
+        minimum = replace(curve, shifts=(0.0, 0.0), interpolated=True)
+        if kind == "parabola":
+            shifts = tuple(_of_polynomial(x, losses, degree) - position[0] for degree in (3, 4) if degree < len(x))
+            minimum = replace(curve, shifts=shifts)
         if noise is None:
             return replace(minimum, position=float(np.exp(position[0])), loss=float(bottom[0])), nothing
         positions, bottoms, _ = find(x, losses[:, None] + noise * generator.standard_normal((len(losses), draws)))
@@ -225,7 +221,13 @@ def isoflop(
         place, loss = float(np.exp(np.median(positions))), float(np.median(bottoms[valid]))
         return replace(minimum, position=place, loss=loss, spread=spread), positions
 
-    read = [minimum_of(curve) for curve in _curves(points, along)]
+    columns = np.stack([points.numbers(name) for name in ("loss", along, "C")])
+    loss, size, compute = columns[:, np.lexsort(columns)]
+    read = []
+    for rows in _budgets(np.log(compute)):
+        rows = rows[np.lexsort((loss[rows], size[rows]))]
+        sizes, first = np.unique(size[rows], return_index=True)  # of runs at the same size the best is kept
+        read.append(minimum_of(Minimum(float(np.exp(np.log(compute[rows]).mean())), sizes, loss[rows][first])))
     accepted = [(minimum, positions) for minimum, positions in read if minimum.refused is None]
     if len(accepted) < 2:
         reasons = "; ".join(f"C={minimum.C:.3g}: {minimum.refused}" for minimum, _ in read if minimum.refused)
@@ -238,39 +240,22 @@ def isoflop(
     return IsoFlop(along, kind, tuple(minimum for minimum, _ in read), law, exponents)
 
 
-def _curves(points: Points, along: str) -> Iterator[Minimum]:
-    """The curve of each budget, sizes ascending; of runs at the same size the best is kept."""
-    columns = np.stack([points.numbers(name) for name in ("loss", along, "C")])
-    loss, size, compute = columns[:, np.lexsort(columns)]
-    for rows in _budgets(np.log(compute), size):
-        rows = rows[np.lexsort((loss[rows], size[rows]))]
-        sizes, first = np.unique(size[rows], return_index=True)
-        yield Minimum(float(np.exp(np.log(compute[rows]).mean())), sizes, loss[rows][first])
-
-
-def _budgets(log_compute: np.ndarray, size: np.ndarray) -> list[np.ndarray]:
+def _budgets(log_compute: np.ndarray) -> list[np.ndarray]:
     """The rows of each budget, of rows in the order of their compute.
 
     A group is split at its widest gap until all its runs lie within 5% of its centre, so that budgets that follow each
-    other closely are not chained into one; and further where both sides are sharp and have the sizes of a curve.
+    other closely are not chained into one.
     """
     waiting, groups = [np.arange(len(log_compute))], []
     while waiting:
         rows = waiting.pop()
-        places = log_compute[rows]
-        gaps = np.diff(places)
-        if len(rows) < 2:
+        gaps = np.diff(log_compute[rows])
+        if gaps.sum() <= 2 * np.log1p(SAME_BUDGET):
             groups.append(rows)
             continue
         widest = np.flatnonzero(gaps >= gaps.max() * (1 - 1e-6))
         cut = int(widest[np.abs(widest - (len(gaps) - 1) / 2).argmin()]) + 1  # of equal gaps the one in the middle
-        sides = rows[:cut], rows[cut:]
-        spread = max(float(np.ptp(log_compute[side])) for side in sides)
-        sharp = gaps.max() > APART * spread and min(len(np.unique(size[side])) for side in sides) >= FEWEST
-        if places[-1] - places[0] > 2 * np.log1p(SAME_BUDGET) or (sharp and gaps.max() > ROUNDING):
-            waiting += [sides[1], sides[0]]
-        else:
-            groups.append(rows)
+        waiting += [rows[cut:], rows[:cut]]
     return groups
 
 
@@ -305,23 +290,16 @@ def _of_polynomial(x: np.ndarray, losses: np.ndarray, degree: int) -> float:
 
 def _akima(x: np.ndarray, losses: np.ndarray) -> tuple[np.ndarray, np.ndarray, str]:
     """The lowest point of Akima's piecewise cubic through log loss, of every column, by the roots of its derivative."""
-    from scipy.interpolate import Akima1DInterpolator
+    from scipy.interpolate import Akima1DInterpolator, PPoly
 
-    y = np.log(losses)
-    cubic, square, slope, level = Akima1DInterpolator(x, y).c  # each [intervals, columns], in powers of x - x_i
-    width = np.diff(x)[:, None]
-    with np.errstate(divide="ignore", invalid="ignore"):
-        root = np.sqrt(square**2 - 3 * cubic * slope)
-        # The root of 3c t² + 2s t + l where the second derivative is positive, in the form that does not cancel.
-        inner = np.where(square > 0, -slope / (square + root), (root - square) / (3 * cubic))
-        inner = np.where((inner > 0) & (inner < width), inner, 0.0)
-    value = ((cubic * inner + square) * inner + slope) * inner + level
-    value = np.concatenate([value, y[-1:]])  # an interval without a root counts as its left knot; the last knot is left
-    place = np.concatenate([x[:-1, None] + inner, np.broadcast_to(x[-1:, None], y[-1:].shape)])
-    best = value.argmin(axis=0)[None]
-    position, bottom = (np.take_along_axis(array, best, axis=0)[0] for array in (place, value))
-    inside = (position > x[0]) & (position < x[-1])
-    return np.where(inside, position, np.nan), np.where(inside, np.exp(bottom), np.nan), AT_THE_EDGE
+    curves = Akima1DInterpolator(x, np.log(losses))
+    lowest = np.empty((2, losses.shape[1]))
+    for column, roots in enumerate(curves.derivative().roots(extrapolate=False)):
+        places = np.concatenate([x, roots[np.isfinite(roots)]])
+        heights = PPoly(curves.c[..., column], x)(places)
+        lowest[:, column] = places[heights.argmin()], heights.min()
+    inside = (lowest[0] > x[0]) & (lowest[0] < x[-1])
+    return *np.where(inside, (lowest[0], np.exp(lowest[1])), np.nan), AT_THE_EDGE
 
 
 KINDS = {"parabola": _parabola, "akima": _akima}
@@ -335,8 +313,7 @@ class Envelope:
     N: np.ndarray
     D: np.ndarray
     loss: np.ndarray
-    refused: int
-    """Budgets at which the lowest curve was that of the smallest or the largest size that reaches them."""
+    refused: int  # budgets at which the lowest curve was that of the smallest or the largest size that reaches them
     N_law: PowerLawFit
     D_law: PowerLawFit
 
@@ -361,13 +338,12 @@ def envelope(points: Points, *, budgets: int = BUDGETS) -> Envelope:
     fewer = [_lowest(runs[:left] + runs[left + 1 :], budgets) for left in range(len(runs))]
     closed = [other for other in fewer if other is not None]
 
-    def jackknifed(law: PowerLawFit, exponents: list[float]) -> PowerLawFit:
-        count = len(exponents)
-        error = float(np.sqrt((count - 1) * np.var(exponents))) if count > 1 else np.inf
-        return replace(law, standard_error=error, freedom=max(count - 1, 0))
+    def jackknifed(name: str) -> PowerLawFit:
+        exponents = [getattr(other, name).exponent for other in closed]
+        error = float(np.sqrt((len(closed) - 1) * np.var(exponents))) if len(closed) > 1 else np.inf
+        return replace(getattr(lowest, name), standard_error=error, freedom=max(len(closed) - 1, 0))
 
-    size_law = jackknifed(lowest.N_law, [other.N_law.exponent for other in closed])
-    return replace(lowest, N_law=size_law, D_law=jackknifed(lowest.D_law, [other.D_law.exponent for other in closed]))
+    return replace(lowest, N_law=jackknifed("N_law"), D_law=jackknifed("D_law"))
 
 
 def _lowest(runs: list[np.ndarray], budgets: int) -> Envelope | None:

@@ -29,14 +29,10 @@ from scaling.laws.problem import OBJECTIVES, Problem, Quantity, least_squares, p
 from scaling.laws.solver import Effort, choose, draw, minimise
 from scaling.printing import Table, TableResult, interval, percent
 
-FALLS = 16
-"""Into how many falls of equal height those of a schedule are gathered."""
-LOWEST_RATE = 1e-3
-"""Of the reference: a rate below counts as this, since a schedule may end at zero."""
-POINTS = 100
-"""Logged losses of one kind that a curve keeps: training losses are averaged, evaluations are chosen."""
-START = 0.1
-"""Of a run, whose losses are left out: a power law does not hold there. So are those of twice the warmup."""
+FALLS = 16  # falls of equal height into which those of a schedule are gathered
+LOWEST_RATE = 1e-3  # of the reference: a rate below counts as this, since a schedule may end at zero
+POINTS = 100  # logged losses of one kind that a curve keeps: training losses are averaged, evaluations are chosen
+START = 0.1  # of a run, and twice the warmup, whose losses are left out: a power law does not hold there
 NEEDED = ("run", "N", "step", "tokens", "lr", "loss")
 EVALUATIONS = frozenset({"evaluate", "evaluation", "eval", "validation", "1"})
 SMALLEST = 1e-6
@@ -54,14 +50,12 @@ class Curve:
     N: float
     steps: np.ndarray
     losses: np.ndarray
-    kinds: np.ndarray
-    """Whether each loss is an evaluation (1) or one of training (0)."""
+    kinds: np.ndarray  # whether each loss is an evaluation (1) or one of training (0)
     rates: np.ndarray
     tokens_per_step: float
     trunk: str = ""
     validation: str = ""
-    counts: np.ndarray | None = None
-    """How many logged losses each is the mean of."""
+    counts: np.ndarray | None = None  # how many logged losses each is the mean of
     held_out: bool = False
 
     def __post_init__(self) -> None:
@@ -75,11 +69,6 @@ class Curve:
     def group(self) -> str:
         """Runs of one trunk share errors."""
         return self.trunk or self.run
-
-    @property
-    def D(self) -> float:
-        """Tokens of the whole schedule."""
-        return len(self.rates) * self.tokens_per_step
 
     @property
     def peak(self) -> float:
@@ -124,11 +113,11 @@ class Curve:
                 edges = np.geomspace(steps.min(), steps.max() + 1, POINTS + 1)
                 stretch[rows] = np.searchsorted(edges, steps, side="right")
         code = np.unique(2 * stretch + kept.kinds, return_inverse=True)[1]
-        counts, number = np.bincount(code, kept.counts), np.bincount(code)
+        number = np.bincount(code)
         steps, losses, kinds = (np.bincount(code, part) / number for part in (kept.steps, kept.losses, kept.kinds))
-        order = np.lexsort((kinds, steps))
-        means = replace(self, steps=np.rint(steps).astype(int), losses=losses, kinds=kinds.astype(int), counts=counts)
-        return means.where(order)
+        steps, kinds, counts = np.rint(steps).astype(int), kinds.astype(int), np.bincount(code, kept.counts)
+        means = replace(self, steps=steps, losses=losses, kinds=kinds, counts=counts)
+        return means.where(np.lexsort((kinds, steps)))
 
 
 def read_curves(points: Points) -> list[Curve]:
@@ -143,30 +132,25 @@ def read_curves(points: Points) -> list[Curve]:
             raise points.error(f"there is no column {name!r}: {what}", f"add a column {name}", name)
     for name in NEEDED[1:]:
         points.numbers(name)  # which names the row of a mistake
-    names, order = points["run"].astype(str), np.argsort(points.numbers("step"), kind="stable")
-    return [_curve(run, points.take(order[names[order] == run])) for run in dict.fromkeys(names.tolist())]
-
-
-def _curve(run: str, rows: Points) -> Curve:
-    steps, sizes = np.rint(rows.numbers("step")).astype(int), set(rows.numbers("N").tolist())
-    if len(sizes) > 1 or steps[0] < 1:
-        what = "has two sizes" if len(sizes) > 1 else "has a step before the first, which is 1"
-        raise rows.error(what, "correct its rows", "run", value=run)
-    words = rows.columns.get("kind", ["evaluation"] * len(steps))
-    distinct, first = np.unique(steps, return_index=True)
-    trunk, validation = (str(rows[name][0]) if name in rows else "" for name in ("trunk", "validation"))
-    return Curve(
-        run,
-        sizes.pop(),
-        steps,
-        rows.numbers("loss"),
-        np.array([str(word).strip().casefold() in EVALUATIONS for word in words]).astype(int),
-        np.interp(np.arange(1, steps[-1] + 1), distinct, rows.numbers("lr")[first]),
-        float(np.median(rows.numbers("tokens") / steps)),
-        trunk,
-        validation,
-        held_out="held_out" in rows and bool(rows.numbers("held_out")[0]),
-    )
+    names, order, curves = points["run"].astype(str), np.argsort(points.numbers("step"), kind="stable"), []
+    for run in dict.fromkeys(names.tolist()):
+        rows = points.take(order[names[order] == run])
+        steps, sizes = np.rint(rows.numbers("step")).astype(int), set(rows.numbers("N").tolist())
+        if len(sizes) > 1 or steps[0] < 1:
+            what = "has two sizes" if len(sizes) > 1 else "has a step before the first, which is 1"
+            raise rows.error(what, "correct its rows", "run", value=run)
+        words = rows.columns.get("kind", ["evaluation"] * len(steps))
+        kinds = np.array([str(word).strip().casefold() in EVALUATIONS for word in words]).astype(int)
+        distinct, first = np.unique(steps, return_index=True)
+        rates = np.interp(np.arange(1, steps[-1] + 1), distinct, rows.numbers("lr")[first])
+        per_step = float(np.median(rows.numbers("tokens") / steps))
+        trunk, validation = (str(rows[name][0]) if name in rows else "" for name in ("trunk", "validation"))
+        is_held_out = "held_out" in rows and bool(rows.numbers("held_out")[0])
+        losses = rows.numbers("loss")
+        curves.append(
+            Curve(run, sizes.pop(), steps, losses, kinds, rates, per_step, trunk, validation, held_out=is_held_out)
+        )
+    return curves
 
 
 def areas(rates: np.ndarray, decay: float = 0.999) -> tuple[np.ndarray, np.ndarray]:
@@ -214,16 +198,12 @@ class Sizes:
 
     trunk: float
     run: float
-    length: float
-    """ℓ: over which stretch of log steps the error of a run changes."""
+    length: float  # ℓ: over which stretch of log steps the error of a run changes
     evaluation: float
     training: float
-    by_size: float = 0.0
-    """p: the power of N by which the errors of trunks and runs shrink."""
-    by_tokens: float = 0.0
-    """q: the power of the tokens read."""
-    N: float = 1.0
-    """The N and the D at which the sizes are stated."""
+    by_size: float = 0.0  # p: the power of N by which the errors of trunks and runs shrink
+    by_tokens: float = 0.0  # q: the power of the tokens read
+    N: float = 1.0  # the N and the D at which the sizes are stated
     D: float = 1.0
 
 
@@ -304,23 +284,16 @@ class CurveErrors:
 
 # The law of many curves.
 
-GROUPS = 12
-"""Trunks from which the sizes of the errors are learned where there are more: the others would change little."""
+GROUPS = 12  # trunks from which the sizes of the errors are learned: the others would change little
 BOUNDS = ((1e-5, 0.3), (1e-5, 0.3), (0.03, 5.0), (1e-6, 0.1), (1e-4, 1.0), (0.01, 1.0), (0.01, 1.0))
+# The sizes under which a law is fitted first: the errors of a fit without a covariance would show its own faults.
 TYPICAL = Sizes(2e-3, 5e-4, 0.3, 8e-4, 2.5e-2, 0.5, 0.3)
-"""Under which a law is fitted first: the errors of a fit without a covariance would show its own faults."""
 STARTS, REFINED = 256, 8
-SCREENED = 800
-"""Losses on which starts are screened: enough to find the optimum near which that of all lies."""
-GATHERED = 5000
-"""Losses, about, from which an optimum and the sizes of the errors are learned: those of all move it little."""
-ROUNDS = 3
-"""Of learning the sizes of the errors and fitting under them."""
+SCREENED = 800  # losses on which starts are screened: enough to find the optimum near which that of all lies
+GATHERED = 5000  # losses, about, from which an optimum and the sizes of the errors are learned
+ROUNDS = 3  # of learning the sizes of the errors and fitting under them
 CLOSE = Effort(1e-9, 60)
-NO_SIZES = {"A": 1e-100, "alpha": 0.0}
-NO_FALLS = {"C": 1e-100}
-DECAYS = (0.99, 0.995, 0.999, 0.9995)
-"""λ of the annealing area, each of which is tried."""
+DECAYS = (0.99, 0.995, 0.999, 0.9995)  # λ of the annealing area, each of which is tried
 
 
 def some_trunks(places: np.ndarray, losses: int = 0) -> np.ndarray:
@@ -340,7 +313,7 @@ def _learned_sizes(places: np.ndarray, errors: np.ndarray, design: np.ndarray, b
     places, errors, design = places[rows], errors[rows], design[:, rows]
     unseen = {3} if not (places["kind"] == 1).any() else {4} if not (places["kind"] == 0).any() else set()
     free = [place for place in range(len(BOUNDS)) if place not in unseen]
-    low, high = np.log(np.array(BOUNDS)).T
+    low, high = np.log(BOUNDS).T
     start = np.log(astuple(begin)[: len(BOUNDS)])
 
     def sizes(x: np.ndarray) -> Sizes:
@@ -367,10 +340,8 @@ class CurveFit(TableResult):
     u: np.ndarray
     objective: float
     sizes: Sizes
-    reference: float
-    """The learning rate that counts as 1: the median peak."""
-    decay: float
-    """λ of the annealing area."""
+    reference: float  # the learning rate that counts as 1: the median peak
+    decay: float  # λ of the annealing area
     converged: bool
     held_out: tuple[Curve, ...] = ()
     unfinished: tuple[Curve, ...] = ()
@@ -389,12 +360,6 @@ class CurveFit(TableResult):
         """The trunk of each loss."""
         assert isinstance(self.problem.shared, CurveErrors)
         return self.problem.shared.places["group"]
-
-    @cached_property
-    def parameter_covariance(self) -> np.ndarray:
-        """The covariance of the coordinates, by the linearised law."""
-        _, jacobian = self.problem.linearise(self.u[None])
-        return np.linalg.pinv(jacobian[0] @ jacobian[0].T, hermitian=True)
 
     @property
     def residuals(self) -> np.ndarray:
@@ -422,12 +387,11 @@ class CurveFit(TableResult):
 
         The scores of a trunk add up first, and Student's t has one degree of freedom less than there are trunks.
         """
-        level = self.level if level is None else level
         if quantities is None:
             quantities = [name for name in ("E", "alpha", "beta") if name not in self.problem.fixed]
         each = [parameter(self.form, name) if isinstance(name, str) else name for name in quantities]
         none = np.empty((0, len(self.u)))
-        bounds = bound(self.problem, self.u, self.objective, each, none, self.groups, level=level)
+        bounds = bound(self.problem, self.u, self.objective, each, none, self.groups, level=level or self.level)
         return {interval.name: interval for interval in bounds}
 
     def complete(self, begun: Curve, steps: Sequence[int] | None = None, level: float | None = None) -> list[Interval]:
@@ -436,7 +400,6 @@ class CurveFit(TableResult):
         The best linear prediction: what the run's errors so far show of its later ones (Rasmussen and Williams 2006,
         Gaussian Processes, section 2.2 with 2.7), with the error of the law, and the noise of one evaluation.
         """
-        level = self.level if level is None else level
         goal = begun.at([len(begun.rates)] if steps is None else steps)
         seen = begun.thinned(0.0) if len(begun.steps) else begun
         seen = seen.where(seen.steps > 2 * begun.warmup)
@@ -448,11 +411,14 @@ class CurveFit(TableResult):
             gain = np.linalg.solve(covariance(self.sizes, behind), cross.T).T
             law, design = law + gain @ (np.log(seen.losses) - fitted), design - gain @ slopes
             variance = variance - np.sum(gain * cross, axis=1)
-        variance = variance + np.einsum("ij,jk,ik->i", design, self.parameter_covariance, design)
-        half = student(level, max(len(set(self.groups.tolist())) - 1, 1)) * np.sqrt(np.maximum(variance, 0.0))
+        jacobian = self.problem.linearise(self.u[None])[1][0]
+        information = np.linalg.pinv(jacobian @ jacobian.T, hermitian=True)
+        variance = variance + np.einsum("ij,jk,ik->i", design, information, design)
+        quantile = student(level or self.level, max(len(set(self.groups.tolist())) - 1, 1))
+        half = quantile * np.sqrt(np.maximum(variance, 0.0))
         ends = np.exp([law, law - half, law + half]).T.tolist()
         return [
-            Interval(f"{begun.run} at step {step}", estimate, low, high, level, "t")
+            Interval(f"{begun.run} at step {step}", estimate, low, high, level or self.level, "t")
             for step, (estimate, low, high) in zip(goal.steps, ends, strict=True)
         ]
 
@@ -490,9 +456,15 @@ class CurveFit(TableResult):
         """The last evaluation of a run that took no part in the fit, next to its prediction."""
         last = int(np.where(curve.kinds == 1, curve.steps, 0).argmax())
         (predicted,), loss = self.complete(curve.at([]), [int(curve.steps[last])]), float(curve.losses[last])
-        row = {"run": curve.run, "N": curve.N, "loss": loss, "predicted": predicted.estimate}
-        row |= {"relative_error": predicted.estimate / loss - 1.0, "covered": predicted.covers(loss)}
-        return row | {"interval_run": predicted.to_json()}
+        return {
+            "run": curve.run,
+            "N": curve.N,
+            "loss": loss,
+            "predicted": predicted.estimate,
+            "relative_error": predicted.estimate / loss - 1.0,
+            "covered": predicted.covers(loss),
+            "interval_run": predicted.to_json(),
+        }
 
     def to_json(self) -> dict[str, Any]:
         return self.document
@@ -552,13 +524,20 @@ def fit_curves(
         raise ScalingError("is no law of curves", key="law", value=law, fix=nearest(law, CURVE_LAWS))
     form = CURVE_LAWS[law] if isinstance(law, str) else law
     used = [curve for curve in curves if not curve.held_out]
-    _refuse(used, form)
+    if not used:
+        raise ScalingError("there is no curve", key="curves", fix="give runs that have logged losses")
+    sets = sorted({curve.validation for curve in used if curve.validation})
+    if len(sets) > 1:
+        what = f"the losses are of {len(sets)} validation sets ({', '.join(sets[:3])})"
+        raise ScalingError(what, key="validation", fix="fit the curves of one set: --where validation=…")
+    if len({float(curve.N) for curve in used}) == 2:
+        what = f"2 sizes cannot determine the term in N of {form.name}"
+        raise ScalingError(what, key="N", fix="add curves of other sizes, 3 or more in all, or fit one size alone")
     kept = [curve.thinned(after) for curve in used]
     kept = sorted((curve for curve in kept if len(curve.steps)), key=lambda curve: curve.run)
     if not kept:
-        raise ScalingError(
-            "no loss is left after the start of the runs", key="curves", fix="log more often, or lower --after"
-        )
+        fix = "log more often, or lower --after"
+        raise ScalingError("no loss is left after the start of the runs", key="curves", fix=fix)
     reference = float(np.median([curve.peak for curve in kept]))
     places = places_of(kept)
     few = some_trunks(places, GATHERED)
@@ -566,11 +545,19 @@ def fit_curves(
     problems = [_problem(form, kept, reference, decay) for decay in candidates]
     optima = [_optima(problem.at(few), starts, seed) for problem in problems]
     best = int(np.argmin([cost for _, cost in optima]))
-    middle = (float(np.exp(np.median(places[name]))) for name in ("log_size", "log_tokens"))
-    sizes = replace(TYPICAL, **dict(zip(("N", "D"), middle)))
-    theta, sizes = _under_errors(problems[best].at(few), places[few], optima[best][0], sizes)
-    problem = replace(problems[best], shared=CurveErrors(sizes, places))
-    ended = minimise(problem, problem.coordinates(theta)[None], effort=CLOSE)
+    problem, (begin, _) = problems[best], optima[best]
+    N, D = (float(np.exp(np.median(places[name]))) for name in ("log_size", "log_tokens"))
+    some, sizes, u = problem.at(few), replace(TYPICAL, N=N, D=D), begin[0]
+    for remaining in range(ROUNDS, -1, -1):
+        correlated = replace(some, shared=CurveErrors(sizes, places[few]))
+        # An optimum of least squares may lie in a corner that no step leaves: all are tried under each covariance.
+        ended = minimise(correlated, np.concatenate([u[None], begin]), effort=CLOSE)
+        u = ended.u[int(ended.cost.argmin())]
+        if remaining:
+            errors, jacobian = some.linearise(u[None])
+            sizes = _learned_sizes(places[few], errors[0], jacobian[0], sizes)
+    problem = replace(problem, shared=CurveErrors(sizes, places))
+    ended = minimise(problem, problem.coordinates(some.theta(u))[None], effort=CLOSE)
     if not np.isfinite(ended.cost[0]):
         raise ScalingError(f"the fit of {form.name} did not converge", key="curves", fix="give more curves")
     return CurveFit(
@@ -589,18 +576,6 @@ def fit_curves(
     )
 
 
-def _refuse(curves: Sequence[Curve], form: Law) -> None:
-    if not curves:
-        raise ScalingError("there is no curve", key="curves", fix="give runs that have logged losses")
-    sets = sorted({curve.validation for curve in curves if curve.validation})
-    if len(sets) > 1:
-        what = f"the losses are of {len(sets)} validation sets ({', '.join(sets[:3])})"
-        raise ScalingError(what, key="validation", fix="fit the curves of one set: --where validation=…")
-    if len({float(curve.N) for curve in curves}) == 2:
-        what = f"2 sizes cannot determine the term in N of {form.name}"
-        raise ScalingError(what, key="N", fix="add curves of other sizes, 3 or more in all, or fit one size alone")
-
-
 def _problem(form: Law, curves: Sequence[Curve], reference: float, decay: float) -> Problem:
     """Least squares of all losses, whatever their errors share."""
     inputs = stacked(curves, reference, decay)
@@ -608,10 +583,10 @@ def _problem(form: Law, curves: Sequence[Curve], reference: float, decay: float)
     if losses.min() <= 0:
         raise ScalingError("has no logarithm", key="loss", value=float(losses.min()), fix="give losses in nats")
     # One size says nothing of the term in N, which is then a part of E.
-    fixed = dict(NO_SIZES) if len(set(inputs["N"].tolist())) == 1 else {}
+    fixed = {"A": 1e-100, "alpha": 0.0} if len(set(inputs["N"].tolist())) == 1 else {}
     # Where no rate falls E is the floor under that rate.
     if "falls" in form.inputs and not inputs["falls"].any():
-        fixed |= NO_FALLS
+        fixed["C"] = 1e-100
     return Problem(form, inputs, np.log(losses), np.ones(len(losses)), OBJECTIVES["log_squared"], fixed)
 
 
@@ -620,19 +595,4 @@ def _optima(problem: Problem, starts: int, seed: int) -> tuple[np.ndarray, float
     some = problem.thinned(SCREENED)
     begin = choose(some, draw(some, starts, seed), REFINED)
     ended = minimise(some, begin, effort=CLOSE)
-    order = np.argsort(ended.cost)
-    return problem.coordinates(some.theta(ended.u[order])), float(ended.cost[order[0]])
-
-
-def _under_errors(problem: Problem, places: np.ndarray, optima: np.ndarray, sizes: Sizes) -> tuple[np.ndarray, Sizes]:
-    """The parameters under the covariance that the errors show, and its sizes, which begin at `sizes`."""
-    u = optima[0]
-    for remaining in range(ROUNDS, -1, -1):
-        correlated = replace(problem, shared=CurveErrors(sizes, places))
-        # An optimum of least squares may lie in a corner that no step leaves: all are tried under each covariance.
-        ended = minimise(correlated, np.concatenate([u[None], optima]), effort=CLOSE)
-        u = ended.u[int(ended.cost.argmin())]
-        if remaining:
-            errors, jacobian = problem.linearise(u[None])
-            sizes = _learned_sizes(places, errors[0], jacobian[0], sizes)
-    return problem.theta(u), sizes
+    return problem.coordinates(some.theta(ended.u[np.argsort(ended.cost)])), float(ended.cost.min())

@@ -15,14 +15,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from scaling.errors import ScalingError, plural
-from scaling.laws.intervals import Interval, student
+from scaling.laws.intervals import LEVEL, Interval, student
 from scaling.laws.law import Columns, Law
 from scaling.laws.problem import OBJECTIVES, Problem, Quantity, SharedErrors
 
-LEVEL = 0.95
+# Information known beforehand, as a fraction of that of a candidate, so that the first runs are comparable: under a
+# law, and on a surface over the columns.
 KNOWN, SPREAD = 1e-6, 1e-3
-"""Information known beforehand, as a fraction of that of a candidate, so that the first runs are comparable: under a
-law, and on a surface over the columns."""
 
 
 @dataclass(frozen=True)
@@ -33,11 +32,6 @@ class Candidates:
     trunks: np.ndarray
     stem: np.ndarray
     own: np.ndarray
-
-    @classmethod
-    def independent(cls, columns: Columns, cost: np.ndarray) -> Candidates:
-        """Candidates without trunks."""
-        return cls(columns, np.arange(len(cost)), np.zeros(len(cost)), np.asarray(cost, float))
 
     def __len__(self) -> int:
         return len(self.own)
@@ -53,11 +47,6 @@ class Candidates:
 
     def at(self, rows: Sequence[int]) -> dict[str, np.ndarray]:
         return {name: np.asarray(column)[list(rows)] for name, column in self.columns.items()}
-
-    def group(self, rows: Sequence[int]) -> np.ndarray | None:
-        """The trunk of each row, where one repeats."""
-        groups = self.trunks[list(rows)]
-        return groups if len(np.unique(groups)) < len(groups) else None
 
 
 class Linear:
@@ -196,7 +185,8 @@ def design(
     best; never worse than what it starts from.
     """
     problem, u = study_without_noise(form, truth, candidates)
-    copies = Candidates.independent({}, np.tile(np.asarray(cost, float), seeds))
+    costs = np.tile(np.asarray(cost, float), seeds)
+    copies = Candidates({}, np.arange(len(costs)), np.zeros(len(costs)), costs)
     rows = np.tile(problem.linearise(u[None])[1][0].T, (seeds, 1))
     linear = Linear(rows, target.along(problem, u[None])[1], copies.trunks)
     chosen = greedy(linear, copies, budget)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from scaling.errors import ScalingError, nearest, plural
-from scaling.laws.approaches import Envelope, IsoFlop, Minimum
+from scaling.laws.approaches import Envelope, IsoFlop, PowerLawFit
 from scaling.laws.fit import FittedLaw, check_columns, intervals
 from scaling.laws.held_out import HeldOut, Refit, back_test, judge
 from scaling.laws.intervals import Interval, Method, is_wide, is_wide_size
@@ -26,13 +26,13 @@ from scaling.laws.optimum import (
     SERVED,
     Budget,
     Optimum,
+    best_run,
     competitors,
     optimal,
-    optimal_size,
     residual_scale,
 )
 from scaling.laws.points import Points, unit_of_term
-from scaling.laws.predict import Prediction, TwoStep, predict_runs
+from scaling.laws.predict import TwoStep, predict_runs
 from scaling.laws.report import Report, disagreement, tried
 
 if TYPE_CHECKING:
@@ -46,21 +46,19 @@ Draw: TypeAlias = "Callable[[Fit], Mapping[str, Any]]"
 class Fit(Report):
     """A fitted law, or the growth of the optimal size and data that an IsoFLOP or envelope analysis finds.
 
-    Printed, it is what `scaling fit` prints; a notebook shows the same as tables. `law` has the residuals, the weights
-    and the diagnostics of the fit; it is None for an analysis without a law of the loss.
+    Printed, it is what `scaling fit` prints; a notebook shows the same as tables. `intervals` are those of the
+    parameters; an open end is infinite. `law` has the residuals, the weights and the diagnostics of the fit; it is None
+    for an analysis without a law of the loss.
     """
 
     points: Points
     intervals: Mapping[str, Interval]
-    """The parameters' intervals; an open end is infinite."""
     law: FittedLaw | TwoStep | None = None
     test: HeldOut | None = None
     method: Method | None = None
     level: float = 0.95
-    refit: Refit | None = None
-    """Chooses and fits a law without some of the points, where the law was chosen."""
-    draw: Draw = lambda _: {}
-    """Draws the pictures, by functions of `scaling.figures`."""
+    refit: Refit | None = None  # chooses and fits a law without some of the points, where the law was chosen
+    draw: Draw = lambda _: {}  # draws the pictures, by functions of `scaling.figures`
 
     @property
     def estimates(self) -> dict[str, float]:
@@ -80,10 +78,8 @@ class Fit(Report):
     @cached_property
     def back_test(self) -> pandas.DataFrame:
         """The largest of the fitted runs by each axis, predicted by fits to the smaller ones."""
-        tests = self.document.get("back_test", [])
-        if not tests and self.law is not None:
-            tests = back_test(self.law, self.level, self.refit)
-        return _frame(tests)
+        tests = self.document.get("back_test")
+        return _frame(tests or (back_test(self.law, self.level, self.refit) if self.law is not None else ()))
 
     @property
     def minima(self) -> pandas.DataFrame:
@@ -118,8 +114,9 @@ class Fit(Report):
         if self.law is None and not served:
             of = self.estimates
             return {"N": of["N_coefficient"] * C ** of["a"], "D": of["D_coefficient"] * C ** of["b"]}
-        law = self._law_of_loss
-        document = self.document.get("steps", [self.document])[0]
+        law, document = self._needs_law("optimise"), self.document
+        if isinstance(law, TwoStep):
+            law, document = law.loss, document["steps"][0]
         method = self.method if law.degrees_of_freedom > 0 else None
         best = budget_optimum(law, {"C": C, SERVED: served}, self._competitors, method, self.level)
         if not best["identified"]:
@@ -129,14 +126,10 @@ class Fit(Report):
             warnings.warn(line.removeprefix("! "), stacklevel=2)
         return {name: best[name]["estimate"] for name in ("N", "D", "loss")}
 
-    @property
-    def _law_of_loss(self) -> FittedLaw:
-        law = self._needs_law("optimise")
-        return law.loss if isinstance(law, TwoStep) else law
-
     @cached_property
     def _competitors(self) -> dict[str, FittedLaw]:
-        return competitors(self._law_of_loss)
+        law = self._needs_law("optimise")
+        return competitors(law.loss if isinstance(law, TwoStep) else law)
 
     @cached_property
     def pictures(self) -> dict[str, Any]:
@@ -194,7 +187,11 @@ def examine(
     form, method = fit.form, method if fit.degrees_of_freedom > 0 else None
     tested = None if held_out is None else judge(fit, held_out, level, method, seed=fit.seed)
     budgets = [target for target in targets if _is_budget(form, target)]
-    rows = predict_runs(fit, [row for row in targets if row not in budgets], level, method, seed=fit.seed)
+    predictions = []
+    for one in predict_runs(fit, [row for row in targets if row not in budgets], level, method, seed=fit.seed):
+        identified = one.is_identified(form.target)
+        row = {**one.row, form.target: one.estimate if identified else None, **one.to_json()}
+        predictions.append(_answered(row, identified))
     if isinstance(fit, TwoStep):
         steps = [examine(step, method=method, level=level, group=group) for step in (fit.loss, fit.task)]
         document, others = _two_steps(fit, *(step.document for step in steps)), {}
@@ -208,7 +205,7 @@ def examine(
         optima = [budget_optimum(fit, budget, others, method, level) for budget in budgets]
     document |= {
         "held_out": tested and _test(form.target, tested, others),
-        "predictions": [_predicted(prediction, form.target) for prediction in rows],
+        "predictions": predictions,
         "back_test": back_test(fit, level, refit) if largest else [],
         "optima": optima,
     }
@@ -236,8 +233,12 @@ def _law(fit: FittedLaw, bounds: Mapping[str, Interval], level: float, group: st
     form, problem, points = fit.form, fit.problem, fit.points
     unit = points.definition("loss")
     unidentified = [*fit.unidentified, *(name for name, other in form.tied.items() if other in fit.unidentified)]
-    followed = [bounds[name] for name in form.derived if name in bounds]
-    unidentified += [each.name for each in followed if is_wide(each)]
+    unidentified += [name for name in form.derived if name in bounds and is_wide(bounds[name])]
+    correlation = None
+    if group is not None and fit.correlation is not None:
+        low, high = fit.correlation.interval(level)
+        correlation = {"estimate": fit.correlation.mean, "low": low, "high": high, "level": level}
+    axes = with_compute({name: points.numbers(name) for name in form.axes}) | {form.target: points.numbers(form.target)}
     return _stated(form) | {
         "estimates": fit.estimates,
         "units": {parameter.name: unit_of_term(parameter.unit, unit) for parameter in form.parameters},
@@ -257,8 +258,8 @@ def _law(fit: FittedLaw, bounds: Mapping[str, Interval], level: float, group: st
         "unidentified": unidentified,
         "unreliable": fit.unreliable,
         "points": _counts(points),
-        "ranges": _ranges(fit),
-        "clusters": _group(fit, group, level),
+        "ranges": {name: [float(column.min()), float(column.max())] for name, column in axes.items()},
+        "clusters": group and {"column": group, "count": len(set(points[group])), "correlation": correlation},
     }
 
 
@@ -310,35 +311,16 @@ def _closeness(fit: FittedLaw) -> Document:
     observed, fitted = points.numbers(target), fit.predict(**columns)
     errors = fitted - observed
     with np.errstate(divide="ignore", invalid="ignore"):
-        relative, scatter = errors / observed, float(np.sum((observed - observed.mean()) ** 2))
+        relative, scatter = np.abs(errors / observed), float(np.sum((observed - observed.mean()) ** 2))
     worst = int(np.argmax(np.abs(fit.residuals)))
-    row = {name: float(columns[name][worst]) for name in fit.form.axes}
-    run = str(points["run"][worst]) if "run" in points else None
+    row = {"run": str(points["run"][worst]) if "run" in points else None}
+    row |= {name: float(columns[name][worst]) for name in fit.form.axes}
     return {
         "r_squared": 1.0 - float(errors @ errors) / scatter if scatter else None,
-        "mean_absolute_relative_error": float(np.mean(np.abs(relative))),
+        "mean_absolute_relative_error": float(np.mean(relative)),
         "mean_absolute_error": float(np.mean(np.abs(errors))),
-        "largest_residual": {"run": run, **row, target: float(observed[worst]), "fitted": float(fitted[worst])},
+        "largest_residual": {**row, target: float(observed[worst]), "fitted": float(fitted[worst])},
     }
-
-
-def _ranges(fit: FittedLaw) -> dict[str, list[float]]:
-    """The smallest and the largest value of the columns, of compute where it follows from them, and of the target."""
-    points = fit.points
-    columns = with_compute({name: points.numbers(name) for name in fit.form.axes})
-    columns[fit.form.target] = points.numbers(fit.form.target)
-    return {name: [float(column.min()), float(column.max())] for name, column in columns.items()}
-
-
-def _group(fit: FittedLaw, column: str | None, level: float) -> Document | None:
-    """Which points share errors, and how these correlate where that was estimated."""
-    if column is None:
-        return None
-    document: Document = {"column": column, "count": len(set(fit.points[column])), "correlation": None}
-    if (correlation := fit.correlation) is not None:
-        low, high = correlation.interval(level)
-        document["correlation"] = {"estimate": correlation.mean, "low": low, "high": high, "level": level}
-    return document
 
 
 def _test(target: str, held_out: HeldOut, others: Mapping[str, FittedLaw]) -> Document:
@@ -358,27 +340,19 @@ def _test(target: str, held_out: HeldOut, others: Mapping[str, FittedLaw]) -> Do
         }
         for run, prediction, observed, relative, error in zip(*columns, strict=True)
     ]
-    compared = []
-    for name, other in others.items():
-        predicted = other.predict(**{column: held_out.points.numbers(column) for column in other.form.inputs})
-        error = np.abs(predicted / held_out.observed - 1.0).mean()
-        compared.append({"law": name, "mean_absolute_relative_error": error})
+    axes = {name: held_out.points.numbers(name) for name in ("N", "D")} if others else {}
+    errors = {name: np.abs(other.predict(**axes) / held_out.observed - 1.0).mean() for name, other in others.items()}
+    compared = [{"law": name, "mean_absolute_relative_error": error} for name, error in errors.items()]
     return held_out.to_json() | {"points": points, "other_laws": compared}
-
-
-def _predicted(prediction: Prediction, target: str) -> Document:
-    row = {**prediction.row, target: {"estimate": prediction.estimate}, **prediction.to_json()}
-    row = _answered(row, prediction.is_identified(target))
-    return row | {target: row[target]["estimate"]}
 
 
 def _answered(row: Document, identified: bool) -> Document:
     """A row of a target; where it is no answer, its intervals without their estimates."""
     if not identified:
-        has_estimate = {
-            name: value for name, value in row.items() if isinstance(value, Mapping) and "estimate" in value
+        row = {
+            name: {**value, "estimate": None} if isinstance(value, Mapping) and "estimate" in value else value
+            for name, value in row.items()
         }
-        row = row | {name: {**value, "estimate": None} for name, value in has_estimate.items()}
     return row | {"identified": identified}
 
 
@@ -390,20 +364,15 @@ def budget_optimum(
     `interval_mean` and `interval_run` are of the loss of a run of the best size.
     """
     compute, served = target["C"], target.get(SERVED, 0.0)
+    document: Document = {"C": compute, **({SERVED: served} if served else {})}
     best = None if method is None else optimal(fit, compute, served=served, method=method, level=level)
-    if best is None:
-        budget = Budget(compute, served=served)
-        size = float(optimal_size(fit.form, budget).of(fit.form, fit.theta))
-        row = {"N": size, "D": budget.data(size)}
-    else:
-        row = {"N": best.N.estimate, "D": best.D.estimate}
+    row = best_run(fit, Budget(compute, served))
     (prediction,) = predict_runs(fit, [row], level, method, seed=fit.seed)
     identified = (best is None or not is_wide_size(best.N)) and prediction.is_identified("loss")
-    bounded = {name: {"estimate": value} for name, value in (*row.items(), ("loss", prediction.estimate))}
-    document = {"C": compute, **({SERVED: served} if served else {}), **(bounded if best is None else _ends(best))}
+    without = {name: {"estimate": value} for name, value in (*row.items(), ("loss", prediction.estimate))}
+    document |= (without if best is None else _ends(best)) | prediction.to_json()
     scale = residual_scale(fit)
     optima = {name: optimal(other, compute, served=served, method="t", level=level) for name, other in others.items()}
-    optima = {name: theirs for name, theirs in optima.items() if not is_wide_size(theirs.N)}  # which identify one
     competing = [
         {
             "law": name,
@@ -412,8 +381,9 @@ def budget_optimum(
             **_ends(theirs),
         }
         for name, theirs in optima.items()
+        if not is_wide_size(theirs.N)  # those that identify an optimum
     ]
-    return _answered(document | prediction.to_json(), identified) | {"competing": competing}
+    return _answered(document, identified) | {"competing": competing}
 
 
 def _ends(best: Optimum) -> Document:
@@ -422,13 +392,6 @@ def _ends(best: Optimum) -> Document:
 
 def of_isoflop(points: Points, size: IsoFlop, data: IsoFlop, draw: Draw) -> Fit:
     """Approach 2: the growth of N* and D* with compute, and each budget's minimum or why it has none."""
-
-    def bounds(minimum: Minimum) -> Document | None:
-        if minimum.refused is not None:
-            return None
-        low, high = minimum.interval()
-        return {"estimate": minimum.position, "low": low, "high": high, "level": 0.95}
-
     minima = [
         {
             "C": of_size.C,
@@ -436,38 +399,41 @@ def of_isoflop(points: Points, size: IsoFlop, data: IsoFlop, draw: Draw) -> Fit:
             "D": of_data.position,
             "loss": of_size.loss,
             "refused": of_size.refused or of_data.refused,
-            "interval_N": bounds(of_size),
-            "interval_D": bounds(of_data),
+            "interval_N": of_size.to_json(),
+            "interval_D": of_data.to_json(),
         }
         for of_size, of_data in zip(size.minima, data.minima, strict=True)
     ]
-    kinds = {"a": size, "b": data}
-    bias = {name: {"shifts": along.shifts, "bound": along.bias} for name, along in kinds.items()}
-    more = {"minima": minima} | ({"bias": bias} if size.kind == "parabola" else {})
-    return _growth(f"isoflop_{size.kind}", points, size, data, "t", more, draw)
+    more: Document = {"minima": minima}
+    if size.kind == "parabola":
+        more["bias"] = {name: {"shifts": each.shifts, "bound": each.bias} for name, each in (("a", size), ("b", data))}
+    ends = size.interval(), data.interval()
+    return _growth(f"isoflop_{size.kind}", points, (size.law, data.law), ends, "t", more, draw)
 
 
 def of_envelope(points: Points, closed: Envelope, draw: Draw) -> Fit:
     """Approach 1: the growth of N* and D* with compute along the envelope of the learning curves."""
-    budgets = {"accepted": len(closed.C), "refused": closed.refused}
-    return _growth("envelope", points, closed.N_law, closed.D_law, "jackknife", {"budgets": budgets}, draw)
+    budgets, laws = {"accepted": len(closed.C), "refused": closed.refused}, (closed.N_law, closed.D_law)
+    ends = [law.interval() for law in laws]
+    return _growth("envelope", points, laws, ends, "jackknife", {"budgets": budgets}, draw)
 
 
-def _growth(name: str, points: Points, size: Any, data: Any, method: str, more: Document, draw: Draw) -> Fit:
-    laws = [getattr(along, "law", along) for along in (size, data)]
-    estimates = {
-        "a": laws[0].exponent,
-        "b": laws[1].exponent,
-        "N_coefficient": laws[0].coefficient,
-        "D_coefficient": laws[1].coefficient,
-    }
-    ends = {"a": size.interval(), "b": data.interval()}
-    bounds = {key: Interval(key, estimates[key], low, high, 0.95, method) for key, (low, high) in ends.items()}
+def _growth(
+    name: str,
+    points: Points,
+    laws: Sequence[PowerLawFit],
+    ends: Sequence[tuple[float, float]],
+    method: str,
+    more: Document,
+    draw: Draw,
+) -> Fit:
+    estimates = dict(zip(("a", "b"), (law.exponent for law in laws), strict=True))
+    bounds = {key: Interval(key, estimates[key], *end, 0.95, method) for key, end in zip(estimates, ends, strict=True)}
     document = {
         "law": name,
         "formula": "N* = N_coefficient C^a, D* = D_coefficient C^b",
         "citation": "Hoffmann et al. 2022, arXiv 2203.15556",
-        "estimates": estimates,
+        "estimates": {**estimates, "N_coefficient": laws[0].coefficient, "D_coefficient": laws[1].coefficient},
         "intervals": {key: interval.to_json() for key, interval in bounds.items()},
         "objective": None,
         "starts_agreeing": None,

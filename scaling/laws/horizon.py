@@ -1,4 +1,6 @@
-"""Horizon: the loss of compute-optimal runs 10 and 100 times further, and the run that would tell most of it."""
+"""What a study says beyond its law: the loss of compute-optimal runs 10 and 100 times further with the run that would
+tell most of it, and whether runs whose learning rate fell over few steps end with a higher loss than the others.
+"""
 
 from __future__ import annotations
 
@@ -7,18 +9,16 @@ from typing import Any
 import numpy as np
 
 from scaling.laws.fit import FittedLaw
-from scaling.laws.intervals import Method
+from scaling.laws.intervals import Interval, Method, student
 from scaling.laws.law import with_compute
-from scaling.laws.optimum import Budget, optimal_size
+from scaling.laws.optimum import Budget, best_run
 from scaling.laws.predict import TwoStep, predict_runs
 from scaling.laws.problem import prediction
 
-FARTHER = (10.0, 100.0)
-"""Times the compute of the largest fitted run."""
-SIZES, LENGTHS = 25, 25
-"""Candidates for the next run, by parameters and by tokens a parameter."""
-HALF = 0.25
-"""The variance that is left where an interval is half as wide."""
+FARTHER = (10.0, 100.0)  # times the compute of the largest fitted run
+SIZES, LENGTHS = 25, 25  # candidates for the next run, by parameters and by tokens a parameter
+HALF = 0.25  # the variance that is left where an interval is half as wide
+COOLDOWN = "cooldown"  # the column of the steps over which the learning rate of a run fell
 
 
 def horizon(fit: FittedLaw | TwoStep, level: float = 0.95, method: Method | None = "profile") -> dict[str, Any] | None:
@@ -31,23 +31,14 @@ def horizon(fit: FittedLaw | TwoStep, level: float = 0.95, method: Method | None
     if law.form.target != "loss" or set(law.form.inputs) not in ({"N", "D"}, {"C"}) or law.degrees_of_freedom < 1:
         return None
     largest = float(with_compute(columns)["C"].max())
-    places = [_best_run(law, times * largest) for times in FARTHER]
-    target = fit.task.form.target if isinstance(fit, TwoStep) else law.form.target
+    places = [best_run(law, Budget(times * largest)) for times in FARTHER]
     predictions = [
-        {"times": times, "C": times * largest, **row, target: each.estimate, **each.to_json()}
+        {"times": times, "C": times * largest, **row, fit.form.target: each.estimate, **each.to_json()}
         for times, row, each in zip(
             FARTHER, places, predict_runs(fit, places, level, method, seed=law.seed), strict=True
         )
     ]
     return {"largest": largest, "predictions": predictions, "next_run": _next_run(law, places[0], FARTHER[0] * largest)}
-
-
-def _best_run(fit: FittedLaw, C: float) -> dict[str, float]:
-    """The columns of the compute-optimal run of a budget."""
-    if "C" in fit.form.inputs:
-        return {"C": C}
-    size = float(optimal_size(fit.form, Budget(C)).of(fit.form, fit.theta))
-    return {"N": size, "D": Budget(C).data(size)}
 
 
 def _next_run(fit: FittedLaw, place: dict[str, float], most: float) -> dict[str, Any]:
@@ -56,29 +47,26 @@ def _next_run(fit: FittedLaw, place: dict[str, float], most: float) -> dict[str,
     One more run at x lowers the variance g'Vg of the prediction by (g'Vx)²/(1 + x'Vx), the law linearised at its
     optimum (Sherman and Morrison 1950); its noise is that of the others.
     """
-    columns = fit.problem.columns
-    if "C" in columns:
-        candidates = {"C": np.geomspace(columns["C"].min(), most, SIZES * LENGTHS)}
-        cost = candidates["C"]
-    else:
+    problem, u = fit.problem, fit.u[None]
+    columns = problem.columns
+    candidates = {"C": np.geomspace(columns["C"].min(), most, SIZES * LENGTHS)} if "C" in columns else {}
+    if not candidates:
         ratio = columns["D"] / columns["N"]
         N, per = np.meshgrid(
             np.geomspace(columns["N"].min(), max(place["N"], columns["N"].max()), SIZES),
             np.geomspace(ratio.min(), ratio.max(), LENGTHS),
         )
         candidates = {"N": N.ravel(), "D": (N * per).ravel()}
-        cost = with_compute(candidates)["C"]
-    affordable = cost <= most * (1 + 1e-9)
-    candidates = {name: column[affordable] for name, column in candidates.items()}
-    cost = cost[affordable]
-    jacobian = fit.problem.linearise(fit.u[None])[1][0]
-    variance = np.linalg.pinv((jacobian * fit.problem.weights) @ jacobian.T, rcond=1e-13, hermitian=True)
-    rows = fit.problem.derivative(fit.u[None], candidates)[0, 1:].T
-    slope = prediction(fit.form, place).along(fit.problem, fit.u[None])[1][0]
+    cost, slopes = with_compute(candidates)["C"], problem.derivative(u, candidates)[0, 1:].T
+    possible = (cost <= most * (1 + 1e-9)) & np.isfinite(slopes).all(axis=1)
+    candidates, cost = {name: column[possible] for name, column in candidates.items()}, cost[possible]
+    rows, jacobian = slopes[possible], problem.linearise(u)[1][0]
+    variance = np.linalg.pinv((jacobian * problem.weights) @ jacobian.T, rcond=1e-13, hermitian=True)
+    slope = prediction(fit.form, place).along(problem, u)[1][0]
     now = float(slope @ variance @ slope)
     left = 1.0 - (rows @ variance @ slope) ** 2 / (1.0 + np.einsum("ij,jk,ik->i", rows, variance, rows)) / now
     halving = left <= HALF
-    best = int(np.flatnonzero(halving)[cost[halving].argmin()] if halving.any() else left.argmin())
+    best = int(np.where(halving, cost, np.inf).argmin() if halving.any() else left.argmin())
     chosen = {name: float(column[best]) for name, column in candidates.items()}
     width = float(np.sqrt(max(left[best], 0.0)))
     return {**chosen, "C": float(cost[best]), "width": width, "halves": bool(halving.any())}
@@ -93,3 +81,43 @@ def sentence(document: dict[str, Any]) -> str:
         return f"The cheapest run that halves the interval {place}: {where}C = {run['C']:.3g}"
     what = f"No single run up to {first['times']:g} × the largest compute halves the interval {place}"
     return f"{what}; {where}C = {run['C']:.3g} leaves {run['width']:.0%} of its width"
+
+
+def undercooled(fit: FittedLaw, level: float = 0.95) -> Interval | None:
+    """What the shortest cool-down costs, as a fraction of the loss; None where the points do not show it.
+
+    The variable 1/steps is added to the law, linearised at its optimum: an excess c n₀/n of log loss, n₀ the fewest
+    steps, has Student's t with a degree of freedom less than the law. (Added variables: Cook and Weisberg 1982,
+    Residuals and Influence in Regression, section 2.4.)
+    """
+    freedom = fit.degrees_of_freedom - 1
+    if COOLDOWN not in fit.points or fit.form.target != "loss" or freedom < 1:
+        return None
+    steps = fit.points.numbers(COOLDOWN)[fit.order]
+    if steps.min() <= 0 or steps.min() == steps.max():
+        return None
+    root = np.sqrt(fit.problem.weights)
+    residual, jacobian = fit.problem.linearise(fit.u[None])
+    shape = fit.problem.whitened((steps.min() / steps)[None, None])[0]
+    # The last rows of R are what the parameters before do not explain: of the variable, and of observed less predicted.
+    triangle = np.asarray(np.linalg.qr((np.vstack([jacobian[0], shape, -residual[0]]) * root).T, mode="r"))
+    size, along, rest = triangle[-2, -2], triangle[-2, -1], triangle[-1, -1]
+    if size**2 < 1e-6 * float(root @ root):  # the law's own terms have the same shape
+        return None
+    estimate, half = float(along / size), student(level, freedom) * float(abs(rest / size) / np.sqrt(freedom))
+    return Interval("excess of the shortest cool-down", estimate, estimate - half, estimate + half, level, "t")
+
+
+def excess_of_short_cooldowns(fit: FittedLaw, level: float = 0.95) -> dict[str, Any] | None:
+    """The excess of the shortest cool-down with a sentence, as a document."""
+    excess = undercooled(fit, level)
+    if excess is None:
+        return None
+    steps = fit.points.numbers(COOLDOWN)
+    span = f"cool-downs of {steps.min():,.0f} to {steps.max():,.0f} steps"
+    cost = f"the shortest costs {excess.estimate:.2%} [{excess.low:.2%}, {excess.high:.2%}] of the loss"
+    if excess.low > 0:
+        sentence = f"{span}: {cost}, so short runs are undercooled; raise schedule.decay"
+    else:
+        sentence = f"{span}: no undercooled run is seen; {cost}"
+    return {**excess.to_json(), "steps": [float(steps.min()), float(steps.max())], "sentence": sentence}

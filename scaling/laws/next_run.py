@@ -17,10 +17,10 @@ import numpy as np
 
 from scaling.errors import ScalingError, nearest
 from scaling.laws.compare import akaike_weights, mean_interval
-from scaling.laws.design import LEVEL, Candidates, Linear, best_first, study_without_noise, surface
+from scaling.laws.design import Candidates, Linear, best_first, study_without_noise, surface
 from scaling.laws.fit import FittedLaw, fit
 from scaling.laws.formula import parse_number
-from scaling.laws.intervals import Interval, measure, student
+from scaling.laws.intervals import LEVEL, Interval, measure, student
 from scaling.laws.law import VARIANT, Law
 from scaling.laws.optimum import Budget, optimal_loss
 from scaling.laws.points import Points
@@ -29,10 +29,8 @@ from scaling.laws.problem import Quantity, named_quantity, prediction, prior_cor
 STARTS = 256
 SPARE = 3  # runs beyond the parameters of a law, from which on its own fit is trusted more than what was supposed
 WORTH = 4.0  # degrees of freedom that the supposed noise counts for next to the residuals
-PRIOR = 0.1
-"""Under repeated looks, the prior's information over that of the finished study."""
-QUANTILE = 3.4
-"""About what takes the place of Student's quantile under repeated looks when an adaptive study ends."""
+PRIOR = 0.1  # under repeated looks, the prior's information over that of the finished study
+QUANTILE = 3.4  # about what takes the place of Student's quantile under repeated looks when an adaptive study ends
 WRITTEN = "'E ± 0.01', 'loss at C=1e15 ± 0.5%' or 'loss of B - A at N=1e6 D=2e7 ± 0.01'"
 _GOAL = re.compile(r"(?P<what>.+?)\s*(?:±|\+/?-)\s*(?P<width>[^%\s]+)\s*(?P<percent>%?)\s*")
 _PREDICTION = re.compile(r"(?P<target>\w+)(?:\s+of\s+(?P<first>.+?)\s+[-−]\s+(?P<second>.+?))?\s+at\s+(?P<place>.+)")
@@ -70,9 +68,9 @@ class Goal:
             raise self._refused(f"{form.name} predicts no {self.what!r}", f"it predicts {form.target}")
         if self.between is None and form.variants:
             raise self._refused("the study compares rows", "name two of them, as in 'loss of B - A at N=1e6 D=2e7'")
-        if self.between is not None and not form.variants:
-            raise self._refused("the study compares no rows", "leave out 'of …', or study a table")
         for variant in self.between or ():
+            if not form.variants:
+                raise self._refused("the study compares no rows", "leave out 'of …', or study a table")
             if variant not in form.variants:
                 raise self._refused(f"the study has no row {variant!r}", nearest(variant, form.variants))
         if self.between is None and set(self.place) == {"C"} and "C" not in form.inputs:
@@ -174,31 +172,22 @@ def look(
             columns = {name: candidates.at(rows)[name] for name in form.inputs}
             try:
                 points = Points(columns | {form.target: np.asarray(losses, float)})
-                fits.append(fit(form, points, group=candidates.group(rows), starts=STARTS))
+                fits.append(fit(form, points, group=candidates.trunks[list(rows)], starts=STARTS))
             except ScalingError:
                 continue  # it does not converge on these few runs
     if not fits:
         return Look(tuple(supposed), noise, prior_correlation())
     weights = akaike_weights(fits)
-    trusted = len(rows) >= max(len(form.parameters) for form in forms) + SPARE or not supposed
     beliefs = tuple(Belief(each.form, each.estimates, float(w)) for each, w in zip(fits, weights, strict=True))
+    if supposed and len(rows) < max(len(form.parameters) for form in forms) + SPARE:
+        beliefs = tuple(supposed)
     heaviest = fits[int(np.argmax(weights))]
     # The noise of log loss is that of the residuals, and what was supposed counts for a few more of them.
-    freedom = heaviest.degrees_of_freedom
-    if freedom > 0:
-        problem = heaviest.problem
-        scale = measure(problem.objective, heaviest.objective, len(problem.observed), len(problem.free)).scale
-        noise = float(np.sqrt((freedom * scale**2 + WORTH * noise**2) / (freedom + WORTH)))
+    freedom, problem = heaviest.degrees_of_freedom, heaviest.problem
+    scale = measure(problem.objective, heaviest.objective, len(problem.observed), len(problem.free)).scale
+    noise = float(np.sqrt((freedom * scale**2 + WORTH * noise**2) / (freedom + WORTH)))
     correlation = prior_correlation() if heaviest.correlation is None else heaviest.correlation.mean
-    interval = _interval(goal, fits, level)
-    return Look(beliefs if trusted else tuple(supposed), noise, correlation, interval, tuple(fits))
-
-
-def _interval(goal: Goal, fits: Sequence[FittedLaw], level: float) -> Interval | None:
-    """The interval of the goal by the mean of the laws; None before each has a degree of freedom."""
-    if any(each.degrees_of_freedom < 1 for each in fits):
-        return None
-    return mean_interval(fits, goal.quantity, level)
+    return Look(beliefs, noise, correlation, mean_interval(fits, goal.quantity, level), tuple(fits))
 
 
 def _near(goal: Goal, belief: Belief, candidates: Candidates, seen: Look) -> tuple[Linear, float, np.ndarray]:
@@ -241,13 +230,10 @@ class Choice:
 
     row: int
     cost: float
-    reason: str
-    """`narrows` the interval of the goal, or is `spread` over the columns before a law is known."""
-    expected: float | None
-    """The half-width after it, in the goal's unit; None before the law has a degree of freedom."""
+    reason: str  # `narrows` the interval of the goal, or is `spread` over the columns before a law is known
+    expected: float | None  # the half-width after it, in the goal's unit; None before the law has a degree of freedom
     score: float
-    others: tuple[tuple[int, float], ...]
-    """The next best rows, each with its score over the chosen one's."""
+    others: tuple[tuple[int, float], ...]  # the next best rows, each with its score over the chosen one's
 
 
 def choose(
@@ -265,11 +251,11 @@ def choose(
     if seen.beliefs:
         now, after = variances(goal, candidates, taken, seen)
         freedom = len(taken) + 1 - max(len(belief.form.parameters) for belief in seen.beliefs)
-        order, score = best_first((np.log(now), np.log(after)), cost, affordable)
+        change = np.log(now), np.log(after)
     else:
-        now, after = surface(candidates.columns, candidates.trunks).variances(taken)
-        freedom = 0
-        order, score = best_first((now, after), cost, affordable)
+        change, freedom = surface(candidates.columns, candidates.trunks).variances(taken), 0
+        after = change[1]
+    order, score = best_first(change, cost, affordable)
     row = int(order[0])
     return Choice(
         row,
@@ -319,7 +305,7 @@ def interval_of_all_looks(
     last = (goal.half_width / QUANTILE) ** 2 if end is None else variances(goal, candidates, end, seen_alone)[0]
     freedom = len(rows) - max(each.parameters_fitted for each in seen.fits)
     level = level_at_a_look(LEVEL, freedom, last / now)
-    return None if level is None else _interval(goal, seen.fits, level)
+    return None if level is None else mean_interval(seen.fits, goal.quantity, level)
 
 
 def level_at_a_look(level: float, freedom: float, fraction: float) -> float | None:

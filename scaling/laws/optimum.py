@@ -27,15 +27,11 @@ from scaling.laws.intervals import Interval, Method
 from scaling.laws.law import FLOPS, Law, Seeds
 from scaling.laws.problem import Quantity
 
-SERVED = "served"
-"""The column of a target that names the tokens served after training."""
-SERVING = 2.0
-"""FLOPs per parameter and token of a forward pass."""
+SERVED = "served"  # the column of a target that names the tokens served after training
+SERVING = 2.0  # FLOPs per parameter and token of a forward pass
 WIDEST = 60.0  # log N is searched this far on either side of √(C/k): 26 decades
 STEP = 4e-3  # of log N, for derivatives along the budget by differences
-COMPETES = 2.0
-"""Times the smallest scale of the residuals among the laws, up to which a law competes."""
-STARTS = 64
+COMPETES = 2.0  # times the smallest scale of the residuals among the laws, up to which a law competes
 
 
 @dataclass(frozen=True)
@@ -79,6 +75,14 @@ def optimal(
     return Optimum(C, size, data, loss)
 
 
+def best_run(fit: FittedLaw, budget: Budget) -> dict[str, float]:
+    """The columns of the compute-optimal run of a budget; of a law in C the budget itself."""
+    if fit.form.inputs == ("C",):
+        return {"C": float(budget.C)}
+    size = float(optimal_size(fit.form, budget).of(fit.form, fit.theta))
+    return {"N": size, "D": budget.data(size)}
+
+
 def optimal_size(form: Law, budget: Budget) -> Quantity:
     """N that minimises the law along C = k N D + 2 N T."""
 
@@ -104,9 +108,10 @@ def best_loss(form: Law, theta: np.ndarray, seeds: Seeds, budget: Budget) -> Dua
     """The least loss of a budget. At the minimum the change of N* adds nothing to the derivative."""
     if form.inputs[0] == "C":
         C = np.broadcast_to(np.asarray(budget.C, float), (len(theta), 1))
-        others = {name: np.full_like(C, value) for name, value in budget.others.items()}
-        return form.evaluate(theta, {"C": C, **others}, seeds)
-    return form.evaluate(theta, budget.run(_log_best_size(form, theta, budget)), seeds)
+        run = {"C": C, **{name: np.full_like(C, value) for name, value in budget.others.items()}}
+    else:
+        run = budget.run(_log_best_size(form, theta, budget))
+    return form.evaluate(theta, run, seeds)
 
 
 def _log_best_size(form: Law, theta: np.ndarray, budget: Budget) -> np.ndarray:
@@ -144,14 +149,14 @@ def competitors(law: FittedLaw) -> dict[str, FittedLaw]:
     if set(law.form.inputs) != {"N", "D"} or law.form.target != "loss":
         return {}
     weighted, kind, others = not np.allclose(law.weights, 1.0), law.problem.objective, {}
+    most = len(law.problem.observed) / POINTS_A_PARAMETER
     for form in laws().values():
         comparable = set(form.inputs) == {"N", "D"} and form.target == law.form.target
-        enough = len(law.problem.observed) >= POINTS_A_PARAMETER * len(form.parameters)
-        if (form.name == law.form.name and not weighted) or not comparable or not enough:
+        if not comparable or len(form.parameters) > most or (form.name == law.form.name and not weighted):
             continue
         name = f"{form.name} with equal weights" if weighted else form.name
         try:
-            others[name] = fit(form, law.points, objective=kind, group=law.groups, starts=STARTS, seed=law.seed)
+            others[name] = fit(form, law.points, objective=kind, group=law.groups, starts=64, seed=law.seed)
         except ScalingError:
             continue  # it does not converge on these points
     smallest = min(map(residual_scale, (law, *others.values())))

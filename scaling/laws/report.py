@@ -18,13 +18,9 @@ from scaling.printing import GREEK, Table, TableResult, percent, short
 Row = Mapping[str, Any]
 
 DECIMALS, MOST_DECIMALS = 4, 15
-LARGE = 1e5
-"""Losses from here on, which no law of a loss should predict, are printed as powers of ten."""
 NOT_FINITE, NOT_IDENTIFIED, UNTESTED = "not finite", "not identified", "*"
 TESTED = "1 decade along an axis, 2 of compute"
 DERIVED = {"a": "N_opt ∝ C^a", "b": "D_opt ∝ C^b"}
-BETTER = 0.9
-"""Fraction of the law's error on held-out runs below which another law is named."""
 _NAME = re.compile(rf"\b(task_)?({'|'.join(GREEK)})(?=\b|_)")
 
 
@@ -92,7 +88,11 @@ class Report(TableResult):
             kinds = ", ".join(f"{count} values of {name}" for name, count in pooled.items())
             yield f"! {kinds} are pooled as if they were one: choose with --where"
         yield from (f"! {letters(line)}" for key in ("not_identified", "unreliable") for line in document.get(key, ()))
-        yield from _better(tested or {})
+        error = "mean_absolute_relative_error"
+        best = min((tested or {}).get("other_laws", ()), key=lambda other: other[error], default=None)
+        if tested and best and tested[error] is not None and best[error] < 0.9 * tested[error]:
+            errors = f"mean error {best[error]:.2%} against {tested[error]:.2%}"
+            yield f"! {best['law']} predicts the held-out runs better ({errors}): --law auto compares the laws"
         if figures := document.get("figures"):
             yield f"figures: {Path(figures[0]).parent}"
 
@@ -112,6 +112,13 @@ def _closeness(document: Row) -> str:
     return f"R² {document['r_squared']:.4f}, mean error {mean}, largest residual at {at}{run}: {values}"
 
 
+def _table(
+    caption: str, rows: Sequence[Sequence[tuple[str, str]]], words: Sequence[int] = (0,), notes: Sequence[str] = ()
+) -> Table:
+    """A table of rows of titles with cells; each row has the same titles."""
+    return Table(caption, [title for title, _ in rows[0]], [[cell for _, cell in row] for row in rows], words, notes)
+
+
 def choice(document: Row) -> Table | None:
     """The laws that `auto` compared, each under its best weighting, and their errors on the largest runs."""
     chosen = document.get("choice")
@@ -119,17 +126,19 @@ def choice(document: Row) -> Table | None:
         return None
     best = {trial["law"]: trial for trial in reversed(chosen["trials"])}
     rows = [
-        (
-            trial["law"],
-            f"cost^{trial['cost_power']:g}" if trial["cost_power"] else "none",
-            *("" if error is None else f"{error:.4g}" for error in map(trial["errors"].get, chosen["tests"])),
-            f"{trial['score']:.2f}",
-        )
+        [
+            ("law", trial["law"]),
+            ("weights", f"cost^{trial['cost_power']:g}" if trial["cost_power"] else "none"),
+            *(
+                (f"largest {name}", "" if trial["errors"].get(name) is None else f"{trial['errors'][name]:.4g}")
+                for name in chosen["tests"]
+            ),
+            ("score", f"{trial['score']:.2f}"),
+        ]
         for trial in sorted(best.values(), key=lambda trial: trial["score"])
     ]
-    heads = ("law", "weights", *(f"largest {name}" for name in chosen["tests"]), "score")
     note = "root mean square error of the largest runs, predicted from the others; 1.00 is the lowest in every test"
-    return Table("Laws compared.", heads, rows, words=(0, 1), notes=[note])
+    return _table("Laws compared.", rows, words=(0, 1), notes=[note])
 
 
 def estimates(document: Row) -> Table:
@@ -153,10 +162,11 @@ def estimates(document: Row) -> Table:
     title = "; ".join(f"{percent(level)} interval ({_method(method)})" for level, method in sorted(kinds))
     units: dict[str, list[str]] = {}
     for name, unit in document.get("units", {}).items():
-        if unit not in ("", "1"):
-            units.setdefault(unit, []).append(letters(name))
-    notes = ["Units: " + "; ".join(f"{', '.join(names)} {unit}" for unit, names in units.items())] if units else []
-    return Table("Estimates.", ("", "estimate", title, ""), rows, words=(0, 3), notes=notes)
+        units.setdefault(unit, []).append(letters(name))
+    stated = "; ".join(f"{', '.join(names)} {unit}" for unit, names in units.items() if unit not in ("", "1"))
+    return Table(
+        "Estimates.", ("", "estimate", title, ""), rows, words=(0, 3), notes=[f"Units: {stated}"] if stated else []
+    )
 
 
 def _method(name: str) -> str:
@@ -212,21 +222,18 @@ def held_out(document: Row, names: Mapping[str, str] | None = None) -> Table | N
     points, inputs, target = tested["points"], document["inputs"], document["target"]
     excess = (document.get("entropy") or {}).get("excess_errors") or [None] * len(points)
     rows = [
-        (
-            (names or {}).get(point["run"] or "", point["run"] or ""),
-            *(short(point[name]) for name in inputs),
-            *(_loss(point[name]) for name in (target, "predicted")),
+        [
+            ("held out", (names or {}).get(point["run"] or "", point["run"] or "")),
+            *((name, short(point[name])) for name in inputs),
+            *((name, _loss(point[name])) for name in (target, "predicted")),
             *_both(point),
-            *([] if point["covered"] is None else ["yes" if point["covered"] else "no"]),
-            _error(point["relative_error"], point.get("error")),
-            *([] if beyond is None else [signed(beyond)]),
-        )
+            *([] if point["covered"] is None else [("inside", "yes" if point["covered"] else "no")]),
+            ("error", _error(point["relative_error"], point.get("error"))),
+            *([] if beyond is None else [("error of the excess", signed(beyond))]),
+        ]
         for point, beyond in zip(points, excess, strict=True)
     ]
-    intervals = _titles(points[0])
-    more = [*(["inside"] if intervals else []), "error", *(["error of the excess"] if excess[0] is not None else [])]
-    heads = ("held out", *inputs, target, "predicted", *intervals, *more)
-    return Table("Held-out runs, predicted and observed.", heads, rows, notes=_untested(points, inputs))
+    return _table("Held-out runs, predicted and observed.", rows, notes=_untested(points, inputs))
 
 
 def back_test(document: Row) -> Table | None:
@@ -234,64 +241,66 @@ def back_test(document: Row) -> Table | None:
     tests = document.get("back_test")
     if not tests:
         return None
-    by_law = ["law"] if "choice" in document else []  # each test has chosen its own
-    inside = f"inside their {titles(tests[0]['level'])[1]}"
     rows = [
-        (
-            f"{test['axis']} ≥ {short(test['from'])}",
-            str(test["runs"]),
-            f"{test['decades_outside']:.2f}",
-            f"{test['covered']:.0%}",
-            _unsigned(test["mean_absolute_relative_error"], test.get("mean_absolute_error")),
-            _error(test["bias"], test.get("mean_error")),
-            *(test[key] for key in by_law),
-        )
+        [
+            ("left out", f"{test['axis']} ≥ {short(test['from'])}"),
+            ("runs", str(test["runs"])),
+            ("decades outside", f"{test['decades_outside']:.2f}"),
+            (f"inside their {titles(test['level'])[1]}", f"{test['covered']:.0%}"),
+            ("mean error", _unsigned(test["mean_absolute_relative_error"], test.get("mean_absolute_error"))),
+            ("bias", _error(test["bias"], test.get("mean_error"))),
+            *([("law", test["law"])] if "choice" in document else []),  # each test has chosen its own
+        ]
         for test in tests
     ]
-    heads = ("left out", "runs", "decades outside", inside, "mean error", "bias", *by_law)
-    caption = "Back-test: the largest runs of these points, predicted from a fit of the smaller ones."
-    return Table(caption, heads, rows)
+    return _table("Back-test: the largest runs of these points, predicted from a fit of the smaller ones.", rows)
 
 
 def predictions(document: Row) -> Table | None:
     """What the law predicts for the targets."""
-    rows = document.get("predictions")
-    if not rows:
+    asked = document.get("predictions")
+    if not asked:
         return None
     inputs, target = document["inputs"], document["target"]
-    cells = [(*(short(row[name]) for name in inputs), _answer(row, row[target]), *_both(row)) for row in rows]
-    heads = (f"at {inputs[0]}", *inputs[1:], target, *_titles(rows[0]))
-    return Table("Predictions.", heads, cells, notes=[*_notes(document, rows, inputs)])
+    rows = [
+        [
+            (f"at {inputs[0]}", short(row[inputs[0]])),
+            *((name, short(row[name])) for name in inputs[1:]),
+            (target, _answer(row, row[target])),
+            *_both(row),
+        ]
+        for row in asked
+    ]
+    return _table("Predictions.", rows, notes=[*_notes(document, asked, inputs)])
 
 
 def optima(document: Row) -> Table | None:
     """The best use of each budget."""
-    rows = document.get("optima")
-    if not rows:
+    budgets = document.get("optima")
+    if not budgets:
         return None
-    served, bounded = any("served" in row for row in rows), rows[0]["interval_run"] is not None
-    level = percent(rows[0]["interval_run"]["level"]) if bounded else ""
-    cells = [
-        (
-            short(row["C"]),
-            *([short(row.get("served", 0.0))] if served else []),
-            *(
-                cell
-                for name in "ND"
-                for cell in (
-                    _answer(row, row[name]["estimate"], short),
-                    *([_ends(row[name], short)] if bounded else []),
-                )
-            ),
-            _answer(row, row["loss"]["estimate"]),
+    served = any("served" in row for row in budgets)
+    rows = [
+        [
+            ("best at C", short(row["C"])),
+            *([("tokens served", short(row.get("served", 0.0)))] if served else []),
+            *_size(row, "N"),
+            *_size(row, "D"),
+            ("loss", _answer(row, row["loss"]["estimate"])),
             *_both(row),
-        )
-        for row in rows
+        ]
+        for row in budgets
     ]
-    sizes = (title for name in "ND" for title in (name, *([f"{level} interval of {name}"] * bounded)))
-    heads = ("best at C", *(["tokens served"] if served else []), *sizes, "loss", *_titles(rows[0]))
-    notes = [*(line for row in rows for line in disagreement(row)), *_notes(document, rows, ["C"])]
-    return Table("The best use of a budget.", heads, cells, notes=notes)
+    notes = [*(line for row in budgets for line in disagreement(row)), *_notes(document, budgets, ["C"])]
+    return _table("The best use of a budget.", rows, notes=notes)
+
+
+def _size(row: Row, name: str) -> list[tuple[str, str]]:
+    """The best size or data of a budget, and its interval where there is one."""
+    cells = [(name, _answer(row, row[name]["estimate"], short))]
+    if (run := row["interval_run"]) is not None:
+        cells.append((f"{percent(run['level'])} interval of {name}", _ends(row[name], short)))
+    return cells
 
 
 def disagreement(row: Row) -> Iterator[str]:
@@ -317,15 +326,6 @@ def tried(document: Row) -> str:
     return ", ".join([plural(document["n"], "point"), *ranges])
 
 
-def _better(tested: Row) -> Iterator[str]:
-    """The sentence that another law predicts the held-out runs better, by a tenth or more."""
-    error = "mean_absolute_relative_error"
-    best = min(tested.get("other_laws", ()), key=lambda other: other[error], default=None)
-    if best is not None and tested[error] is not None and best[error] < BETTER * tested[error]:
-        errors = f"mean error {best[error]:.2%} against {tested[error]:.2%}"
-        yield f"! {best['law']} predicts the held-out runs better ({errors}): --law auto compares the laws"
-
-
 def _optimum(document: Row) -> str:
     """How the optimum was reached."""
     condition = document["condition_number"]
@@ -340,9 +340,8 @@ def coverage(tested: Row) -> str | None:
     if tested["covered"] is None:
         return None
     inside, count = round(tested["covered"] * tested["n"]), tested["n"]
-    if count == 1:
-        return f"{'inside' if inside else 'outside'} its {percent(tested['level'])} interval of a new run"
-    return f"{inside} of {count} runs inside their {percent(tested['level'])} interval of a new run"
+    where = f"{'inside' if inside else 'outside'} its" if count == 1 else f"{inside} of {count} runs inside their"
+    return f"{where} {percent(tested['level'])} interval of a new run"
 
 
 def signed(share: float | None) -> str:
@@ -370,16 +369,13 @@ def titles(level: float) -> list[str]:
     return [f"{percent(level)} interval of {what}" for what in ("the mean", "a new run")]
 
 
-def _titles(row: Row) -> list[str]:
-    return [] if row["interval_run"] is None else titles(row["interval_run"]["level"])
-
-
-def _both(row: Row) -> list[str]:
-    """The two intervals of a row; no cells where there are none. One that was not tested so far outside is marked."""
+def _both(row: Row) -> list[tuple[str, str]]:
+    """The two intervals of a row; none where there are none. One that was not tested so far outside is marked."""
     if row["interval_run"] is None:
         return []
     mean, run = (_ends(row[name], _loss) for name in ("interval_mean", "interval_run"))
-    return [mean, run if row.get("tested", True) else f"{run}{UNTESTED}"]
+    ends = (mean, run if row.get("tested", True) else f"{run}{UNTESTED}")
+    return [*zip(titles(row["interval_run"]["level"]), ends, strict=True)]
 
 
 def _answer(row: Row, value: float | None, form: Callable[[float], str] | None = None) -> str:
@@ -413,12 +409,11 @@ def _untested(rows: Sequence[Row], inputs: Sequence[str]) -> list[str]:
 
 def distance(decades: Mapping[str, float]) -> str:
     """`0.48 decades above the largest N`: how far a run lies outside the points."""
-
-    def along(name: str, far: float) -> str:
-        size, side = f"{abs(far):.2g}", "above the largest" if far > 0 else "below the smallest"
-        return f"{size} {'decade' if size == '1' else 'decades'} {side} {name}"
-
-    return ", ".join(along(name, far) for name, far in decades.items())
+    sides = {name: "above the largest" if far > 0 else "below the smallest" for name, far in decades.items()}
+    sizes = {name: f"{abs(far):.2g}" for name, far in decades.items()}
+    return ", ".join(
+        f"{size} {'decade' if size == '1' else 'decades'} {sides[name]} {name}" for name, size in sizes.items()
+    )
 
 
 def _at(row: Row, inputs: Sequence[str]) -> str:
@@ -432,4 +427,5 @@ def _ends(interval: Row, form: Callable[[float], str]) -> str:
 def _loss(value: float | None) -> str:
     if value is None:
         return NOT_FINITE
-    return f"{value:.{DECIMALS}f}" if abs(value) < LARGE else f"{value:.{DECIMALS}g}"
+    # No law of a loss should predict more than this: a power of ten.
+    return f"{value:.{DECIMALS}f}" if abs(value) < 1e5 else f"{value:.{DECIMALS}g}"

@@ -10,7 +10,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 
@@ -37,25 +37,19 @@ from scaling.laws.law import (
     upper_level,
 )
 from scaling.laws.points import Points, known_chance
+from scaling.schema import check
 
 ALWAYS_COLUMNS = frozenset({"N", "D", "C", "loss"})
-TARGETS = {"L": "loss"}
-"""How the papers write a column on the left of a formula."""
-
-SMALLEST = 1e-3
-"""The least exponent that something is divided by."""
-
 SAMPLES = 64
-CONSTANT = 1e-9
-"""Derivatives that differ by less than this fraction are one."""
-
-BEYOND = 1e3
-"""A place on an axis is looked for this far outside the points."""
-
-TWO_STEP = "two_step"
-"""The name of `chinchilla,task_sigmoid`."""
-
-KEYS = ("name", "formula", "citation", "bounds", "tie")
+CONSTANT = 1e-9  # derivatives that differ by less than this fraction are one
+BEYOND = 1e3  # a place on an axis is looked for this far outside the points
+TWO_STEP = "two_step"  # the name of `chinchilla,task_sigmoid`
+# The keys of a law's file, with their types and how to write them.
+KEYS = {
+    **dict.fromkeys(("name", "formula", "citation"), (str, "put it in quotes")),
+    "bounds": (Mapping[str, Sequence[float]], "write bounds: {a: [0, 2]}"),
+    "tie": (Mapping[str, str], "write tie: {alpha: beta}"),
+}
 _HEAD = re.compile(r"\s*(?P<target>[^\W\d][\w.]*)\s*(?:\((?P<columns>[^()]*)\))?\s*=(?!=)(?P<right>.*)", re.DOTALL)
 
 
@@ -66,8 +60,8 @@ class Written:
     text: str
     name: str = "formula"
     citation: str = "no citation given"
-    bounds: Mapping[str, Bounds] | None = None
-    ties: Mapping[str, str] | None = None
+    bounds: Mapping[str, Bounds] = field(default_factory=dict)
+    ties: Mapping[str, str] = field(default_factory=dict)
 
 
 def law_of(text: str, *others: str) -> Law | Written:
@@ -89,24 +83,21 @@ def read_law(path: str | Path) -> Written:
     from scaling.config import document
 
     config = document(path)
+    law = {"name": Path(path).stem, "citation": Written.citation, "bounds": {}, "tie": {}, **config.tree}
     for key in config.tree:
         if key not in KEYS:
             raise config.error(key, "is no key of a law", nearest(key, KEYS))
-    for key in ("name", "formula", "citation"):
-        if key in config.tree and not isinstance(config.tree[key], str):
-            raise config.error(key, "is not a text", "put it in quotes")
-    if "formula" not in config.tree:
+        annotation, fix = KEYS[key]
+        try:
+            check(key, law[key], annotation)
+        except ScalingError as error:
+            raise config.error(key, error.what, fix) from None
+    if "formula" not in law:
         raise ScalingError("has no formula", file=path, key="formula", fix="write formula: E + A*N^-a + B*D^-b")
-    limits, ties = (config.tree.get(key) or {} for key in ("bounds", "tie"))
-    pairs = list(limits.values()) if isinstance(limits, dict) else [None]
-    kinds = [[type(end) for end in pair] if isinstance(pair, list) else [] for pair in pairs]
-    if not all(len(pair) == 2 and set(pair) <= {int, float} for pair in kinds):
-        raise config.error("bounds", "is not a lower and an upper bound by parameter", "write bounds: {a: [0, 2]}")
-    if not isinstance(ties, dict) or not all(isinstance(name, str) for name in ties.values()):
-        raise config.error("tie", "is not a parameter by parameter", "write tie: {alpha: beta}")
-    bounds = {name: (float(low), float(high)) for name, (low, high) in limits.items()}
-    name, citation = config.tree.get("name", Path(path).stem), config.tree.get("citation", Written.citation)
-    return Written(config.tree["formula"], name, citation, bounds, ties)
+    if any(len(pair) != 2 for pair in law["bounds"].values()):
+        raise config.error("bounds", "is not a lower and an upper bound by parameter", KEYS["bounds"][1])
+    bounds = {name: (float(low), float(high)) for name, (low, high) in law["bounds"].items()}
+    return Written(law["formula"], law["name"], law["citation"], bounds, law["tie"])
 
 
 def written_law(law: Written, points: Points) -> Law:
@@ -119,10 +110,10 @@ def written_law(law: Written, points: Points) -> Law:
     def refuse(what: str, fix: str) -> ScalingError:
         return ScalingError(what, key="law", value=law.text, fix=fix)
 
-    limits = law.bounds or {}
-    head = _HEAD.fullmatch(law.text)
+    limits, head = law.bounds, _HEAD.fullmatch(law.text)
     right = law.text if head is None else head["right"]
-    target = "loss" if head is None else TARGETS.get(head["target"], head["target"])
+    # The papers write the loss as L.
+    target = "loss" if head is None or head["target"] == "L" else head["target"]
     expression = parse(right, "law")
     every = names(expression)
     if head is None or head["columns"] is None:
@@ -135,16 +126,16 @@ def written_law(law: Written, points: Points) -> Law:
     if target in inputs:
         raise refuse(f"predicts {target} from itself", "name what it predicts: error = …")
     unknown = [name for name in every if name not in inputs]
-    if not inputs or not unknown:
-        lacks = "no column" if not inputs else "no parameter"
-        raise refuse(f"has {lacks}", "write one such as E + A*N^-alpha + B*D^-beta")
+    for names_of, kind in ((inputs, "column"), (unknown, "parameter")):
+        if not names_of:
+            raise refuse(f"has no {kind}", "write one such as E + A*N^-alpha + B*D^-beta")
     for name in limits:
         if name not in unknown:
             raise ScalingError("is not a parameter of the law", key=f"bounds {name}", fix=nearest(name, unknown))
     points.refuse_absent((*inputs, target))
     columns = {name: points.numbers(name) for name in inputs}
     with np.errstate(all="ignore"):
-        parameters = _parameters(expression, target, unknown, limits, columns)
+        parameters = _parameters(expression, target, unknown, columns)
     return Law(
         name=law.name,
         formula=f"{target}({', '.join(inputs)}) = {' '.join(right.split())}",
@@ -165,22 +156,18 @@ def constrained_law(
 ) -> tuple[Law, dict[str, float]]:
     """The law with its ties and limits, and the parameters to hold: the stated ones, and chance where it is known."""
     if isinstance(law, Written):
-        form = written_law(replace(law, bounds={**(law.bounds or {}), **limits}), points)
-        return constrained(form, {**(law.ties or {}), **ties}, {}), dict(fixed)
+        form = written_law(replace(law, bounds={**law.bounds, **limits}), points)
+        return constrained(form, {**law.ties, **ties}, {}), dict(fixed)
     held = known_chance(law, points) | dict(fixed)
     return constrained(law, ties, upper_level(law, held) | dict(limits)), held
 
 
 def _columns(expression: Expression, target: str, limits: Mapping[str, Bounds], points: Points) -> tuple[str, ...]:
     """Which names are columns, by what the table has and by their place in the formula."""
-    direct: set[str] = set()
-    """Names that are themselves raised to a power or the argument of a function."""
-    for node in ast.walk(expression):
-        match node:
-            case ast.BinOp(ast.Name(name), ast.Pow(), _):
-                direct.add(name)
-            case ast.Call(_, arguments):
-                direct |= {argument.id for argument in arguments if isinstance(argument, ast.Name)}
+    nodes = list(ast.walk(expression))
+    powers = (node.left for node in nodes if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow))
+    arguments = (argument for node in nodes if isinstance(node, ast.Call) for argument in node.args)
+    direct = {node.id for node in (*powers, *arguments) if isinstance(node, ast.Name)}
     columns = []
     for name in names(expression):
         if name in limits:
@@ -194,18 +181,14 @@ def _columns(expression: Expression, target: str, limits: Mapping[str, Bounds], 
     return tuple(columns)
 
 
-def _parameters(
-    expression: Expression, target: str, unknown: Sequence[str], limits: Mapping[str, Bounds], columns: Columns
-) -> list[Parameter]:
+def _parameters(expression: Expression, target: str, unknown: Sequence[str], columns: Columns) -> list[Parameter]:
     """Each parameter by its role; the linear ones first, as the laws of the papers list them.
 
     The formula is affine in linear parameters, and its derivative by a floor is a constant. A coefficient has a
-    derivative of one sign at any positive columns and parameters; bounds may let a parameter be negative.
+    derivative of one sign at any positive columns and parameters.
     """
     rng = np.random.default_rng(0)
-    positive = {name: np.exp(rng.uniform(-2.0, 2.0, SAMPLES)) for name in names(expression)}
-    signs = {name: np.where(np.arange(SAMPLES) % 3 == 0, -1.0, 1.0) for name, (low, _) in limits.items() if low < 0}
-    values = {name: signs.get(name, 1.0) * value for name, value in positive.items()}
+    values = {name: np.exp(rng.uniform(-2.0, 2.0, SAMPLES)) for name in names(expression)}
     linear: list[str] = []
     for name in unknown:
         if _is_affine(expression, values, [*linear, name]):
@@ -221,7 +204,7 @@ def _parameters(
             parameters.append(replace(floor(name, unit), upper=1e6 if target == "loss" else 1e100))
         else:
             parameters.append(coefficient(name) if target == "loss" else coefficient(name, unit))
-    return parameters + [_nonlinear(expression, name, columns, positive) for name in unknown if name not in linear]
+    return parameters + [_nonlinear(expression, name, columns, values) for name in unknown if name not in linear]
 
 
 def _is_affine(expression: Expression, values: Columns, some: Sequence[str]) -> bool:
@@ -243,7 +226,7 @@ def _nonlinear(expression: Expression, name: str, columns: Columns, values: Colu
     ]
     inner = (node for power in powers for node in ast.walk(power) if isinstance(node, ast.BinOp))
     if any(isinstance(each.op, ast.Div) and name in names(each.right) for each in inner):
-        return exponent(name, SMALLEST)
+        return exponent(name, 1e-3)  # something is divided by it
     if powers:
         # Does the formula grow less with some column the larger the exponent is?
         ones = np.ones(SAMPLES)
@@ -262,15 +245,14 @@ def _nonlinear(expression: Expression, name: str, columns: Columns, values: Colu
 
 def _neighbour(expression: Expression, name: str, columns: Columns) -> tuple[str, bool] | None:
     """The column next to a parameter in the smallest part that holds both; whether as its inverse."""
-    for part in parts(expression):
-        if name in names(part) and (inner := _neighbour(part, name, columns)) is not None:
-            return inner
+    inner = next((found for part in parts(expression) if (found := _neighbour(part, name, columns))), None)
+    if inner is not None:
+        return inner
     column = next((other for other in names(expression) if other in columns), None)
     if column is None or name not in names(expression):
         return None
-    match expression:
-        case ast.BinOp(_, ast.Mult(), _):
-            return column, True
-        case ast.BinOp(left, ast.Div(), _):
-            return column, name in names(left) and column in names(left)
+    if isinstance(expression, ast.BinOp) and isinstance(expression.op, ast.Mult):
+        return column, True
+    if isinstance(expression, ast.BinOp) and isinstance(expression.op, ast.Div):
+        return column, {name, column} <= set(names(expression.left))
     return column, False

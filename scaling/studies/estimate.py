@@ -72,13 +72,12 @@ def costs(
         "outlook": None,
     }
     if outlook:
-        missing = shortfall(question, planned.fitted)
         # The law is supposed as an earlier fit of the study found it, where the points identified all of it.
         before = read_fit(folder / "studies" / question.name / "report" / "fit.json") or {}
         same = (before.get("law"), before.get("question")) == (question.law, question.question)
         known = dict(before["estimates"]) if same and before.get("not_identified") == [] else {}
         vocabularies = [run.experiment.cost.shape.vocabulary for run in planned.runs]
-        document["shortfall"] = None if missing is None else missing.to_json()
+        document["shortfall"] = shortfall(question, planned.fitted)
         document["outlook"] = predicted_interval(question, rows, known, vocabularies)
     return document
 

@@ -209,9 +209,8 @@ def _fitted(
     from scaling.figures import figures_of_law
     from scaling.laws import fit as fit_law
     from scaling.laws import named
-    from scaling.laws.cooled import excess_of_short_cooldowns
     from scaling.laws.examine import examine
-    from scaling.laws.horizon import horizon
+    from scaling.laws.horizon import excess_of_short_cooldowns, horizon
     from scaling.laws.points import group_of
 
     train, test = _split(points)

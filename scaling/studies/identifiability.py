@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -21,50 +20,37 @@ RANK = 1e-9  # of the largest singular value: what is smaller is rounding
 NAMES = {"N": "sizes", "D": "budgets"}
 
 
-@dataclass(frozen=True)
-class Shortfall:
-    """Points that cannot identify the parameters of a law, and the smallest grid that does."""
-
-    points: int
-    parameters: int
-    separable: int
-    """Parameters, or combinations of them, that the points separate at all."""
-    needed: int
-    levels: Mapping[str, int]
-    """Of the smallest grid: the number of values on each axis."""
-
-    def __str__(self) -> str:
-        what = f"{plural(self.points, 'point')} cannot identify the {plural(self.parameters, 'parameter')} of the law"
-        if self.separable < self.parameters:
-            why = f"they separate only {self.separable}"
-        else:
-            why = f"{POINTS_A_PARAMETER} points are needed for each, {self.needed} in all"
-        return f"{what}: {why}; the smallest grid that does is {spelled(self.levels)}"
-
-    def to_json(self) -> dict[str, Any]:
-        return {**asdict(self), "sentence": str(self)}
-
-
-def shortfall(question: Question, fitted: Sequence[Mapping[str, Any]]) -> Shortfall | None:
+def shortfall(question: Question, fitted: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
     """What the runs to fit lack to identify the law; None where it is nothing, or there is no law, or one a row."""
     if question.law is None or question.compares_rows:
         return None
     return lacking(named(question.law), fitted)
 
 
-def lacking(law: Law, rows: Sequence[Mapping[str, Any]]) -> Shortfall | None:
-    """What is missing of the points to fit, repeats of one point counted once; None where they are enough."""
+def lacking(law: Law, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
+    """The points, repeats of one counted once, that cannot identify the parameters of a law, and the smallest grid that
+    does; None where they can. `separable` are the parameters, or combinations of them, that the points separate at all.
+    """
     if not rows or any(name not in row for row in rows for name in law.inputs):
         return None
-    points = np.array(sorted({tuple(float(row[name]) for name in law.inputs) for row in rows})).reshape(
-        -1, len(law.inputs)
-    )
-    parameters = len(law.parameter_names)
+    points = np.unique([[float(row[name]) for name in law.inputs] for row in rows], axis=0)
+    parameters, levels = len(law.parameter_names), smallest_grid(law)
+    needed = math.prod(levels.values())
     separable = _rank(law, dict(zip(law.inputs, points.T, strict=True)))
-    levels = smallest_grid(law)
-    if len(points) >= POINTS_A_PARAMETER * parameters and separable == parameters:
-        return None
-    return Shortfall(len(points), parameters, separable, math.prod(levels.values()), levels)
+    why = f"they separate only {separable}"
+    if separable == parameters:
+        if len(points) >= POINTS_A_PARAMETER * parameters:
+            return None
+        why = f"{POINTS_A_PARAMETER} points are needed for each, {needed} in all"
+    what = f"{plural(len(points), 'point')} cannot identify the {plural(parameters, 'parameter')} of the law"
+    return {
+        "points": len(points),
+        "parameters": parameters,
+        "separable": separable,
+        "needed": needed,
+        "levels": levels,
+        "sentence": f"{what}: {why}; the smallest grid that does is {spelled(levels)}",
+    }
 
 
 def _rank(law: Law, columns: Mapping[str, np.ndarray]) -> int:
@@ -98,8 +84,7 @@ def spelled(levels: Mapping[str, int]) -> str:
 NOISE = 0.003  # of log loss between seeds, where a study supposes nothing else
 
 
-@dataclass(frozen=True)
-class Published:
+class Published(NamedTuple):
     """The estimates of a paper, and the range of the runs that they were fitted to, beyond which they do not apply."""
 
     estimates: Mapping[str, float]
@@ -148,8 +133,12 @@ def predicted_interval(
         return {"reason": impossible}
     target = prediction(law, target_run)
     columns = {name: np.array([row[name] for row in used], float) for name in law.inputs}
+    # Runs that branch off one trunk share errors, by what is supposed before any residual is seen.
+    trunks = [row["trunk"]["run"] if row.get("trunk") else row.get("run", place) for place, row in enumerate(used)]
+    groups = np.unique(trunks, return_inverse=True)[1].reshape(-1)
+    shared = SharedErrors(groups, prior_correlation()) if len(set(trunks)) < len(trunks) else None
     try:
-        expected = expected_interval(law, supposed, columns, noise, target, shared=_trunks(used))
+        expected = expected_interval(law, supposed, columns, noise, target, shared=shared)
     except ScalingError as error:
         return {"reason": error.what}
     return {
@@ -161,14 +150,6 @@ def predicted_interval(
         "high": expected.high,
         "level": expected.level,
     }
-
-
-def _trunks(rows: Sequence[Mapping[str, Any]]) -> SharedErrors | None:
-    """The runs that branch off one trunk share errors, by what is supposed before any residual is seen."""
-    names = [row["trunk"]["run"] if row.get("trunk") else row.get("run", place) for place, row in enumerate(rows)]
-    if len(set(names)) == len(names):
-        return None
-    return SharedErrors(np.unique(names, return_inverse=True)[1].reshape(-1), prior_correlation())
 
 
 def outside(published: Published, rows: Sequence[Mapping[str, Any]]) -> str | None:

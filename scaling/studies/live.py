@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 from scaling.errors import ScalingError, plural
-from scaling.laws.design import LEVEL
-from scaling.laws.intervals import Interval
+from scaling.laws.intervals import LEVEL, Interval
 from scaling.laws.next_run import Goal, interval_of_all_looks, look, parse_goal
 from scaling.ledger import Ledger
 from scaling.printing import interval

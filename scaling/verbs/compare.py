@@ -13,7 +13,7 @@ from scaling.verbs.verb import RUNS, Flag, Result, verb
 
 if TYPE_CHECKING:
     from scaling.laws import Points
-    from scaling.laws.advantage import Advantage
+    from scaling.laws.compare import Advantage
 
 PLACES = ("C", "loss")
 WORDS = {"better": "{b} is better", "worse": "{b} is worse", "undecided": "the runs do not show which is better"}
@@ -54,7 +54,7 @@ def compare(
         rename: as of `scaling fit`
         level: of the intervals
     """
-    from scaling.laws.advantage import advantage
+    from scaling.laws.compare import advantage
 
     for place in at:
         if place not in PLACES:
@@ -95,7 +95,8 @@ def _points(source: Any, rename: Mapping[str, str], runs: Path) -> Points:
 
 
 def _document(found: Advantage, sets: list[Points], at_least: float | None) -> dict[str, Any]:
-    from scaling.laws.advantage import FARTHER
+    from scaling.laws.compare import FARTHER
+    from scaling.laws.optimum import residual_scale
 
     k, difference = found.k, found.difference(found.budget)
     verdict = "better" if k.low > 1 else "worse" if k.high < 1 else "undecided"
@@ -106,7 +107,7 @@ def _document(found: Advantage, sets: list[Points], at_least: float | None) -> d
         "C": found.budget,
         "k": k.to_json(),
         "difference": difference.to_json(),
-        "noise": {"seeds": found.law.seed_noise, "residuals": found.residual_noise},
+        "noise": {"seeds": found.law.seed_noise, "residuals": residual_scale(found.law)},
         "order": [
             {"C": found.budget * times, "probability": found.probability(found.budget * times)} for times in FARTHER
         ],

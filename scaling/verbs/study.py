@@ -175,7 +175,8 @@ def study(
         ledger = plan.ledger()
         added = enter(ledger, plan.question.name, plan)
         extended = f"the study {plan.question.name} is extended by {plural(len(added), 'run')}" if added else None
-        for remark in filter(None, (why, extended, shortfall(plan.question, plan.fitted))):
+        missing = (shortfall(plan.question, plan.fitted) or {}).get("sentence")
+        for remark in filter(None, (why, extended, missing)):
             tell(remark)
     else:
         decided = decider(study, at, given, parse_goal(adaptive), budget, workers, tasks)

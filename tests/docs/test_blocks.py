@@ -59,7 +59,7 @@ LEFT_OUT = {
     "scaling data prepare mnli": "it fetches a set of the hub; tests/data/task reads copies of all of them",
     "scaling finetune": TASKS,
     "scaling evaluate": TASKS,
-    "scaling compare": "tests/laws/test_advantage.py runs it on tables",
+    "scaling compare": "tests/laws/test_compare.py runs it on tables",
     "scaling predict": TASKS,
     "scaling train decoder data=python size.width=100 start.vectors": "it reads vectors that are to be downloaded",
     "scaling look bert": "tests/inside/test_look.py runs it on encoders",

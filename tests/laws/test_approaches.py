@@ -34,13 +34,14 @@ def test_a_parabola_is_read_exactly_and_size_and_tokens_share_the_compute(expone
     assert size.law.coefficient == pytest.approx(0.1, rel=1e-7)
     assert [minimum.position for minimum in size.minima] == pytest.approx(list(0.1 * BUDGETS**exponent), rel=1e-8)
     assert size.law.exponent + data.law.exponent == pytest.approx(1, abs=1e-9)
+    jitter = 1 + 0.02 * np.sin(np.arange(len(table)))  # a grid of real models cannot spend a budget exactly
+    assert len(isoflop(table.with_column("C", table["C"] * jitter, "6ND")).minima) == len(BUDGETS)
 
 
 def test_akima_reads_it_from_a_fine_grid():
     found = isoflop(valley(sizes=41), kind="akima")
     assert found.law.exponent == pytest.approx(0.5, abs=1e-3)
-    losses = [minimum.loss for minimum in found.minima]
-    assert losses == pytest.approx(list(2 + 1e3 * BUDGETS**-0.15), rel=1e-5)
+    assert [one.loss for one in found.minima] == pytest.approx(list(2 + 1e3 * BUDGETS**-0.15), rel=1e-5)
 
 
 def test_minima_at_the_edge_inverted_and_too_few_are_refused_with_their_reason():
@@ -57,17 +58,11 @@ def test_minima_at_the_edge_inverted_and_too_few_are_refused_with_their_reason()
         isoflop(good, kind="akyma")
 
 
-def test_budgets_spent_almost_exactly_are_one_budget():
-    table = valley()
-    jitter = 1 + 0.02 * np.sin(np.arange(len(table)))
-    assert len(isoflop(table.with_column("C", table["C"] * jitter, "6ND")).minima) == len(BUDGETS)
-
-
 def test_permuted_rows_change_no_digit():
     table, runs = noisy(valley(), 0.003, 1), training(sizes=8)
     for kind in KINDS:
         shuffled = table.take(np.random.default_rng(1).permutation(len(table)))
-        one, other = (isoflop(points, kind=kind, noise=0.003, draws=50) for points in (table, shuffled))
+        one, other = (isoflop(points, kind=kind, noise=0.003, draws=20) for points in (table, shuffled))
         assert one.law == other.law
         assert np.array_equal(one.draws, other.draws)
     shuffled = runs.take(np.random.default_rng(0).permutation(len(runs)))
@@ -87,8 +82,8 @@ def test_an_interval_knows_more_than_seed_noise():
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_interval_covers(kind):
-    table, studies = valley(sizes=7), 60
-    ends = [isoflop(noisy(table, 0.004, s), kind=kind, noise=0.004, draws=200).interval() for s in range(studies)]
+    table, studies = valley(sizes=7), 40
+    ends = [isoflop(noisy(table, 0.004, s), kind=kind, noise=0.004, draws=100).interval() for s in range(studies)]
     assert np.mean([low <= 0.5 <= high for low, high in ends]) >= 0.9
 
 
@@ -113,7 +108,7 @@ def test_a_parabolas_intervals_hold_its_bias():
         table, exponent, best = lopsided(generator, int(generator.integers(5, 12)))
         found = isoflop(table)
         low, high = found.interval()
-        assert low <= exponent <= high
+        assert low <= exponent <= high < low + 0.1
         scatter = found.law.interval()
         beside += not scatter[0] <= exponent <= scatter[1]
         if len(found.accepted) == len(best):
@@ -125,7 +120,6 @@ def test_a_parabolas_intervals_hold_its_bias():
 def test_three_sizes_bound_no_bias():
     table, _, best = lopsided(np.random.default_rng(1), 3)
     found = isoflop(table)
-    assert found.bias == float("inf")
     assert found.interval() == (-np.inf, np.inf)
     for minimum, size in zip(found.minima, best, strict=True):
         low, high = minimum.interval()
@@ -135,12 +129,11 @@ def test_three_sizes_bound_no_bias():
 def test_the_report_states_the_bias_and_the_interval_of_each_optimum():
     table, exponent, _ = lopsided(np.random.default_rng(2), 9)
     fitted = scaling.fit(table, law="isoflop_parabola")
-    bias, interval = fitted.document["bias"]["a"], fitted.intervals["a"]
+    bias = fitted.document["bias"]["a"]
     assert bias["bound"] == 2 * max(map(abs, bias["shifts"]))
-    assert interval.covers(exponent)
+    assert fitted.intervals["a"].covers(exponent)
     assert "a: a parabola misreads a lopsided valley" in str(fitted)
-    assert np.all(fitted.minima["N_low"] < fitted.minima["N"])
-    assert np.all(fitted.minima["N"] < fitted.minima["N_high"])
+    assert np.all((fitted.minima["N_low"] < fitted.minima["N"]) & (fitted.minima["N"] < fitted.minima["N_high"]))
     assert "bias" not in scaling.fit(table, law="isoflop_akima").document
 
 

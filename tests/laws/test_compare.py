@@ -1,15 +1,22 @@
-"""Laws compared on the same points, and the exponents of variants under one law."""
+"""Laws compared on the same points, variants under one law, and what one set of runs is worth against another."""
+
+from __future__ import annotations
+
+import json
 
 import numpy as np
 import pytest
 
+import scaling
+from scaling.cli import main
 from scaling.errors import ScalingError
 from scaling.laws import Points, compare, exponents, fit, fit_joint, named, prediction
-from scaling.laws.compare import akaike_weights, mean_interval
+from scaling.laws.compare import advantage, akaike_weights, mean_interval
 
 ALPHA, BETA = 0.3478, 0.3658
 THETA = np.array([1.8172, 482.01, 2085.43, ALPHA, BETA])
 LAW = named("chinchilla")
+NOISE = 0.003
 
 
 def study(n=60, noise=0.0, steeper=0.0):
@@ -36,32 +43,122 @@ def test_exponents_of_variants_and_their_differences():
         if one.difference is not None:
             assert one.difference.covers(truths["glu"][name] - truths["base"][name])
             assert (one.difference.low > 0) == (name != "beta")
-
-
-def test_joint_fits_refuse_what_they_cannot_answer():
-    points = study()
     with pytest.raises(ScalingError, match="one variant"):
         fit_joint("chinchilla", points.where(points["arch"] == "glu"), "arch")
     with pytest.raises(ScalingError, match="did you mean 'base'"):
         fit_joint("chinchilla", points, "arch", baseline="bass")
     with pytest.raises(ScalingError, match="no variants"):
-        exponents(fit("chinchilla", points))
+        exponents(fit("power_law_floor_n", points, starts=64))
 
 
-def test_the_true_law_wins():
-    points = study(60, 0.003)
-    fits = {name: fit(name, points, objective="log_squared") for name in ("kaplan_n_d", "chinchilla", "power_law_n")}
+def test_the_true_law_wins_and_a_mean_over_laws_holds_their_disagreement():
+    points, far = study(60, 0.003), {"N": 1e11, "D": 2e12}
+    names = ("kaplan_n_d", "chinchilla", "power_law_n")
+    fits = {name: fit(name, points, objective="log_squared", starts=256) for name in names}
     weighed = compare(fits)
     assert next(iter(weighed)) == "chinchilla"
+    best, n, k = fits["chinchilla"], 60, 6
+    criterion = n * np.log(np.mean(best.residuals**2)) + 2 * k + 2 * k * (k + 1) / (n - k - 1)
+    assert weighed["chinchilla"][0] == pytest.approx(criterion)
     assert sum(weight for _, weight in weighed.values()) == pytest.approx(1)
     with pytest.raises(ScalingError, match="same points"):
-        compare({"a": fits["chinchilla"], "b": fit("chinchilla", study(40))})
-
-
-def test_a_mean_over_laws_has_their_weights_and_holds_their_disagreement():
-    points, far = study(60, 0.003), {"N": 1e11, "D": 2e12}
-    fits = [fit(name, points, objective="log_squared") for name in ("chinchilla", "kaplan_n_d")]
-    found = mean_interval(fits, lambda form: prediction(form, far))
-    estimates = [float(each.predict(**far)) for each in fits]
-    assert found.estimate == pytest.approx(akaike_weights(fits) @ estimates)
+        compare({"a": fits["chinchilla"], "b": fit("power_law_n", study(40))})
+    two = [fits["chinchilla"], fits["kaplan_n_d"]]
+    found = mean_interval(two, lambda form: prediction(form, far))
+    assert found.estimate == pytest.approx(akaike_weights(two) @ [float(each.predict(**far)) for each in two])
     assert found.covers(float(LAW.predict(THETA, {name: [value] for name, value in far.items()})[0]))
+
+
+# Two sets of runs.
+
+
+def ladder(k=1.0, seed=0, noise=NOISE):
+    """Five sizes at 20 tokens a parameter, three seeds each: L = 2 + 8 (k C / 10¹²)^-0.06."""
+    rng = np.random.default_rng(seed)
+    N = np.repeat(np.geomspace(1e5, 3e7, 5), 3)
+    C = 6.0 * 20 * N**2
+    loss = (2 + 8 * (k * C / 1e12) ** -0.06) * np.exp(noise * rng.standard_normal(len(N)))
+    return {"N": N, "D": 20 * N, "C": C, "loss": loss}
+
+
+def grid(k=1.0, cost=6.0):
+    """Chinchilla's law exactly, of a model whose tokens are worth as many more as k says, at equal split."""
+    N, D = (each.ravel() for each in np.meshgrid(np.geomspace(1e6, 1e8, 5), np.geomspace(2e7, 2e9, 5)))
+    loss = 1.8 + 400 * (N * k**0.5) ** -0.34 + 400 * (D * k**0.5) ** -0.34
+    return {"N": N, "D": D, "C": cost * N * D, "loss": loss}
+
+
+def table(path, columns, **more):
+    lines = [",".join(map(str, [*row, *more.values()])) for row in zip(*columns.values())]
+    path.write_text("\n".join([",".join([*columns, *more]), *lines]))
+    return str(path)
+
+
+def test_k_is_that_of_the_simulated_runs():
+    found = advantage(Points(ladder(1.0)), Points(ladder(1.4, seed=1)))
+    assert found.law.form.inputs[0] == "C"
+    assert found.k.covers(1.4)
+    assert found.k.low > 1
+    assert found.difference(found.budget).high < 0
+    assert found.probability(found.budget) > 0.99
+    assert found.budget == pytest.approx(6 * 20 * 3e7**2)
+    exact = advantage(Points(ladder(noise=0.0)), Points(ladder(1.4, noise=0.0)), loss=3.0)
+    assert exact.budget == pytest.approx(1e12 * 8 ** (1 / 0.06) / 1.4, rel=1e-3)
+    assert exact.k.estimate == pytest.approx(1.4, rel=1e-3)
+
+
+@pytest.mark.parametrize("cost", [6.0, 9.0])
+def test_k_of_a_grid_counts_what_a_token_costs(cost):
+    """Exact losses of Chinchilla's law; B sees 1.5 times the compute, and each of its tokens costs `cost` FLOPs."""
+    found = advantage(Points(grid()), Points(grid(1.5, cost)))
+    assert found.law.form.inputs[:2] == ("N", "D")
+    assert found.k.estimate == pytest.approx(1.5 * 6 / cost, rel=1e-3)
+
+
+def test_equal_sets_are_seldom_better():
+    """At most 5% of equal pairs are called better; of fifteen, three or more would be, once in 27 times."""
+    pairs = [(Points(ladder(seed=2 * i)), Points(ladder(seed=2 * i + 1))) for i in range(15)]
+    assert sum(advantage(a, b).k.low > 1 for a, b in pairs) <= 2
+
+
+def test_rows_of_a_table_and_the_exit_code(tmp_path, capsys):
+    a, b = ladder(), ladder(1.4, seed=1)
+    both = {name: np.concatenate([a[name], b[name]]) for name in a} | {"row": ["relu"] * 15 + ["gelu"] * 15}
+    path = table(tmp_path / "rows.csv", both)
+    assert main(["compare", f"{path}:relu", f"{path}:gelu", "--at-least", "1.01"]) == 0
+    printed = capsys.readouterr().out
+    assert "gelu is better" in printed
+    assert "k of at least 1.01 is shown" in printed
+    assert main(["compare", f"{path}:relu", f"{path}:row=gelu", "--at-least", "1.4", "--json"]) == 1
+    document = json.loads(capsys.readouterr().out)
+    assert document["passes"] is False
+    assert document["verdict"] == "better"
+    assert document["k"]["low"] < 1.4 < document["k"]["high"]
+    assert document["noise"]["seeds"] == pytest.approx(NOISE, rel=0.5)
+    assert [each["C"] for each in document["order"]] == pytest.approx([document["C"] * x for x in (1, 10, 100)])
+    result = scaling.compare(Points(a), Points(ladder(0.7, seed=1)))
+    assert result.verdict == "worse"
+    assert "B is worse" in str(result)
+    assert scaling.compare(Points(a), Points(ladder(seed=3))).verdict == "undecided"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("{a} {a}", "is compared with itself"),
+        ("{a} {b} --at D=3", "at D: is no place"),
+        ("{a} {b} --at C=1 loss=2", "is one place"),
+        ("{a} {b} --at loss=1", "reaches it at no budget"),
+        ("{a} {b}:norm=LayerNorm", "there is no column 'norm'"),
+        ("{a} nowhere", "nowhere"),
+        ("{a} wandb:me/project", "scaling pull me/project"),
+        ("{a} {c}", "two definitions"),
+    ],
+)
+def test_what_compares_nothing_is_one_line(words, message, tmp_path, capsys):
+    tokenizers = {"a": {"tokenizer": "gpt2"}, "b": {}, "c": {"tokenizer": "llama"}}
+    named = {name: table(tmp_path / f"{name}.csv", ladder(), **more) for name, more in tokenizers.items()}
+    assert main(["compare", *words.format(**named).split()]) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1

@@ -218,6 +218,8 @@ def test_formulas_recover_what_made_the_points():
     assert estimates["N0"] == pytest.approx(3e7, rel=0.1)
     falling = load_points({"N": rows, "loss": (6 - 0.18 * np.log(rows)) * noise})
     assert fit(law("p - q*log(N)", falling), falling).estimates["q"] == pytest.approx(0.18, rel=0.02)
+    decaying = load_points({"N": rows, "loss": 2 + 1.5 * np.exp(-rows / 3e8)})
+    assert fit(law("E + A*exp(-k*N)", decaying), decaying).estimates["k"] == pytest.approx(1 / 3e8, rel=1e-3)
     repeated = load_points(
         {**TABLE, "U": np.minimum(D, 1e10), "loss": 1.7 + 900 * np.minimum(D, 1e10) ** -0.3 + 400 * N**-0.34}
     )
@@ -238,6 +240,9 @@ def test_what_a_name_is_follows_from_where_it_stands():
     with pytest.raises(ScalingError, match=r"alpha is a column of the table and may be a parameter.*loss\(N, D\)"):
         law("E + A*N^-alpha", points)
     assert "alpha" in law("loss(N) = E + A*N^-alpha", points).parameter_names
+    lowest = {each.name: each.lower for each in law("E + A*N^-a + B*D^b").parameters}
+    assert lowest["a"] == 0, "the loss falls as N^-a"
+    assert lowest["b"] < 0, "the loss may fall or rise as D^b"
     with pytest.raises(ScalingError, match="there is no column 'U'"):
         law("E + A*U^-a")
 
@@ -300,7 +305,7 @@ def test_a_yaml_file_holds_a_law_with_its_citation(tmp_path):
         ("fomula: E*N", "law.yaml:1: fomula='E*N': is no key of a law; did you mean 'formula'?"),
         ("name: x", "has no formula"),
         ("formula: E*N\nbounds: {a: 2}", "law.yaml:2: bounds"),
-        ("formula: 3", "is not a text"),
+        ("formula: 3", "law.yaml:1: formula=3: expected text"),
         ("formula: E*N\ntie: [a]", "law.yaml:2: tie"),
     ):
         path.write_text(text + "\n")

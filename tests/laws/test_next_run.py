@@ -1,9 +1,10 @@
-"""The next run: what a candidate costs and narrows, goals as people write them, and intervals under repeated looks."""
+"""Designs: what a run costs and narrows, all at once and one after another, and intervals under repeated looks."""
 
 import numpy as np
 import pytest
 
-from scaling.laws import expected_interval, named
+from scaling.errors import ScalingError
+from scaling.laws import design, expected_interval, named, prediction
 from scaling.laws.compare import joint
 from scaling.laws.design import Candidates
 from scaling.laws.intervals import Interval, student
@@ -50,10 +51,10 @@ def test_a_trunk_that_is_there_costs_no_more_and_one_that_passed_is_trained_whol
 @pytest.mark.parametrize("correlation", [0.0, 0.9])
 def test_the_half_width_after_a_run_is_that_of_the_design_with_it(correlation):
     field, goal = grid(), parse_goal("E ± 0.01")
-    taken = list(range(0, len(field), 2))
+    taken = list(range(0, 22, 2))
     now, after = variances(goal, field, taken, supposed(correlation=correlation))
     assert np.all(after <= now)
-    for row in (1, 17):
+    for row in (1, 24):  # of a trunk of its own, and of one that has two runs
         rows = [*taken, row]
         shared = SharedErrors(np.unique(field.trunks[rows], return_inverse=True)[1], correlation)
         expected = expected_interval(LAW, TRUTH, field.at(rows), NOISE, goal.quantity(LAW), shared=shared)
@@ -120,8 +121,29 @@ def test_a_mean_is_missed_at_no_look_by_more_than_one_study_in_twenty():
 
 
 def test_an_interval_of_all_looks_is_open_at_first_and_nearest_to_one_look_at_the_end():
-    assert level_at_a_look(0.95, 0, 0.5) is None
-    assert level_at_a_look(0.95, 2, 0.05) is None
+    assert level_at_a_look(0.95, 0, 0.5) is level_at_a_look(0.95, 2, 0.05) is None
     widths = [student(level_at_a_look(0.95, 30, part) or 0.0, 30) for part in (0.1, 0.3, 1.0)]
     assert widths == sorted(widths, reverse=True)
     assert widths[-1] == pytest.approx(1.6 * student(0.95, 30), rel=0.05)
+
+
+def test_a_design_beats_random_plans_of_the_same_cost():
+    C = np.repeat(np.geomspace(1e10, 1e13, 5), 5)
+    sizes = np.sqrt(C / 120) * np.tile(np.geomspace(0.2, 5, 5), 5)
+    columns, target, budget = {"N": sizes, "D": C / (6 * sizes)}, prediction(LAW, {"N": 1e7, "D": 2e8}), 2e13
+    plan = design(LAW, TRUTH, columns, C, budget, 0.005, target)
+    assert plan.cost == pytest.approx(plan.repeats @ C)
+    assert plan.cost <= budget
+    assert plan.repeats.max() == 1
+    assert design(LAW, TRUTH, columns, C, budget, 0.005, target, seeds=3).repeats.max() > 1
+    rng = np.random.default_rng(0)
+    for _ in range(10):
+        order = rng.permutation(len(C))
+        rows = order[np.cumsum(C[order]) <= budget]
+        if len(rows) > 6:
+            random = expected_interval(LAW, TRUTH, {name: each[rows] for name, each in columns.items()}, 0.005, target)
+            assert plan.expected.high / plan.expected.low <= random.high / random.low * 1.001
+    with pytest.raises(ScalingError, match="raise the budget"):
+        design(LAW, TRUTH, columns, C, 3e10, 0.005, target)
+    with pytest.raises(ScalingError, match="plan more runs"):
+        expected_interval(LAW, TRUTH, {name: each[:5] for name, each in columns.items()}, 0.005, target)

@@ -40,15 +40,10 @@ def printed(text: str) -> list[tuple[float, ...]]:
 
 @pytest.mark.parametrize(
     ("law", "objective", "intervals", "level"),
-    [
-        ("chinchilla", "log_huber", "t", 0.9),
-        ("chinchilla", "log_huber", "profile", 0.5),
-        ("chinchilla", "log_huber", "bootstrap", 0.8),
-        ("power_law_floor_c", "log_squared", "profile", 0.7),
-    ],
+    [("chinchilla", "log_huber", "profile", 0.5), ("power_law_floor_c", "log_squared", "bootstrap", 0.8)],
 )
 def test_the_printed_intervals_are_the_counted_ones(law, objective, intervals, level):
-    fit = scaling.fit(held_out_runs(), law=law, objective=objective, intervals=intervals, level=level, starts=128)
+    fit = scaling.fit(held_out_runs(), law=law, objective=objective, intervals=intervals, level=level, starts=64)
     test = fit.document["held_out"]
     inside = sum(point["covered"] for point in test["points"])
     assert inside == round(12 * test["covered"])
@@ -67,11 +62,9 @@ def test_the_printed_intervals_are_the_counted_ones(law, objective, intervals, l
 
 
 def test_without_intervals_nothing_is_counted():
-    fit = scaling.fit(held_out_runs(), intervals="none", starts=128)
+    fit = scaling.fit(held_out_runs(), intervals="none", starts=24)
     assert fit.document["held_out"]["covered"] is fit.document["held_out"]["level"] is None
-    for name in fit.formats:
-        assert "interval" not in fit.format(name)
-        assert "inside" not in fit.format(name)
+    assert not any(word in fit.format(name) for name in fit.formats for word in ("interval", "inside"))
 
 
 @pytest.mark.parametrize("path", KEPT, ids=lambda path: path.parent.name)
@@ -88,7 +81,7 @@ def test_the_head_states_the_points_and_how_close_the_law_comes(tmp_path, capsys
     table = runs()
     table.loc[7, "loss"] = 9.0
     table.to_csv(tmp_path / "points.csv", index=False)
-    assert main(["fit", str(tmp_path / "points.csv"), "--intervals", "t"]) == 0
+    assert main(["fit", str(tmp_path / "points.csv"), "--intervals", "t", "--starts", "128"]) == 0
     out = capsys.readouterr().out
     assert "points.csv: 40 points, 5 parameters" in out
     for name in ("N", "D", "C", "loss"):
@@ -104,10 +97,10 @@ def test_the_head_states_the_points_and_how_close_the_law_comes(tmp_path, capsys
 
 
 def test_a_law_that_predicts_the_held_out_runs_better_is_named(capsys, tmp_path):
-    table = runs(60, 0.0005)
+    table = runs(60)
     table["loss"] = 1.7 + 400 * table["N"] ** -0.34 + 900 * table["D"] ** -0.3
     table.to_csv(tmp_path / "points.csv", index=False)
-    words = ["fit", str(tmp_path / "points.csv"), "--hold-out", "C>1e21", "--intervals", "t"]
+    words = ["fit", str(tmp_path / "points.csv"), "--hold-out", "C>1e21", "--intervals", "t", "--starts", "128"]
     assert main([*words, "--law", "kaplan_n_d"]) == 0
     assert re.search(
         r"chinchilla predicts the held-out runs better \(mean error \S+% against \S+%\)", capsys.readouterr().out
