@@ -32,11 +32,6 @@ from scaling.strict_yaml import COMMAND_LINE, DEEPEST, MOST_VALUES, Unquoted, fl
 
 Precision = Literal["32-true", "bf16-mixed", "bf16-true"]
 Budget = Long | None
-Epochs = Annotated[float, Range(above=0, most=10**6)] | None
-Patience = PositiveInt | None
-MicroBatch = Rows | None
-Clip = PositiveFloat | None
-Threads = Annotated[int, Range(least=1, most=1024)]
 
 # The sections with fixed keys and the type of each key; defaults.yaml has their values and meanings.
 FIXED: dict[str, Any] = {
@@ -50,18 +45,18 @@ FIXED: dict[str, Any] = {
         "precision": Precision,
         "devices": int | str,
         "strategy": Literal["auto", "ddp", "fsdp"],
-        "gradient_clip_val": Clip,
+        "gradient_clip_val": PositiveFloat | None,
     },
     "train": {
         "tokens": Budget,
-        "epochs": Epochs,
-        "patience": Patience,
+        "epochs": Annotated[float, Range(above=0, most=10**6)] | None,
+        "patience": PositiveInt | None,
         "parts": Literal["all", "head", "bias"] | list[str] | dict[str, Any],
         "layer_decay": PositiveFraction,
         "batch": int | dict[str, Any],
-        "micro_batch": MicroBatch,
+        "micro_batch": Rows | None,
         "documents": Literal["join", "mask"],
-        "threads": Threads | Literal["auto"],
+        "threads": Annotated[int, Range(least=1, most=1024)] | Literal["auto"],
         "checkpointing": Literal["none", "blocks"],
         "compile": bool,
         "round_vocabulary": PositiveInt,
@@ -143,16 +138,15 @@ class Config:
         """An error that knows its dotted key, with the file, the line and the value filled in from it."""
         if error.key is None or error.file is not None:
             return error
-        below = (key for key in self.origin if key.startswith(f"{error.key}."))
-        key = error.key if error.key in self.origin else next(below, error.key)
-        while key and key not in self.origin:
-            key = key.rpartition(".")[0]
-        if not key:
+        parts = error.key.split(".")
+        below = next((key for key in self.origin if key.startswith(f"{error.key}.")), "")
+        above = (".".join(parts[:count]) for count in range(len(parts), 0, -1))
+        key = next((key for key in (error.key, below, *above) if key in self.origin), None)
+        if key is None:
             return error
         file, line = _file_and_line(self.origin[key])
-        if key != error.key or isinstance(value := self[key], dict | list):
-            return error.at(file=file, line=line)
-        return error.at(file=file, line=line, value=scalar(value) if isinstance(value, Unquoted) else value)
+        is_value = key == error.key and not isinstance(self[key], dict | list)
+        return error.at(file=file, line=line, **({"value": strict_yaml.values(self[key])} if is_value else {}))
 
     @contextmanager
     def naming(self, key: str) -> Iterator[None]:
@@ -160,7 +154,7 @@ class Config:
         try:
             yield
         except ScalingError as error:
-            raise (self.place(error.at(key=key)) if error.file is None else error) from None
+            raise self.place(error.at(key=key)) from None
 
     @contextmanager
     def building(self, section: str) -> Iterator[None]:
@@ -529,19 +523,19 @@ def _resolved(config: Config) -> Config:
     root = OmegaConf.create(strict_yaml.values(config.tree, quantities=True))
     origin: dict[str, str] = {}
 
-    @cache
-    def target(text: str) -> Any:
-        """The value that a text refers to, with further references as written."""
+    def target(key: str, text: str) -> Any:
+        """The value that the text at a key refers to, with further references as written."""
         names = _REFERENCE.findall(text)
         try:
             value = OmegaConf.create({"value": text}, parent=root).value
             lines = [name for name in names if OmegaConf.is_config(OmegaConf.select(root, name))]
         except OmegaConfBaseException as error:
-            absent = [name for name in names if name not in written]
-            what = f"there is no key {absent[0]!r} to refer to" if absent else str(error).splitlines()[0]
-            raise ScalingError(what, fix=nearest(absent[0], written) if absent else None) from None
+            if absent := [name for name in names if name not in written]:
+                what = f"there is no key {absent[0]!r} to refer to"
+                raise config.error(key, what, nearest(absent[0], written)) from None
+            raise config.error(key, str(error).splitlines()[0]) from None
         if lines and not _REFERENCE.fullmatch(text):
-            raise ScalingError(f"{lines[0]} is not a single value", fix="refer to a key that holds one")
+            raise config.error(key, f"{lines[0]} is not a single value", "refer to a key that holds one")
         return OmegaConf.to_container(value, resolve=False) if lines else value
 
     def read(key: str, value: Any, source: str) -> Any:
@@ -549,8 +543,7 @@ def _resolved(config: Config) -> Config:
         if len(origin) > MOST_VALUES or key.count(".") > DEEPEST:
             raise config.error(key, f"references beyond {DEEPEST} levels or {MOST_VALUES:,} values", "write the values")
         if isinstance(value, str) and "${" in value:
-            with config.naming(key):
-                found = target(value)
+            found = target(key, value)
             while whole := _REFERENCE.fullmatch(str(written.get(source))):
                 source = whole[1]
             return read(key, found, source)
