@@ -28,7 +28,7 @@ from scaling.errors import ScalingError, from_os, nearest
 from scaling.schema import BelowOne, Long, PositiveFloat, PositiveFraction, PositiveInt, Range, Rows, Seed, SmallInt
 from scaling.shape import Shape
 from scaling.standard_error import say
-from scaling.strict_yaml import COMMAND_LINE, DEEPEST, MOST_VALUES, Unquoted, flow, parse, read_text, scalar, shown
+from scaling.strict_yaml import COMMAND_LINE, DEEPEST, MOST_VALUES, Unquoted, flow, parse, read_text, shown
 
 Precision = Literal["32-true", "bf16-mixed", "bf16-true"]
 Budget = Long | None
@@ -154,7 +154,7 @@ class Config:
         try:
             yield
         except ScalingError as error:
-            raise self.place(error.at(key=key)) from None
+            raise (self.place(error.at(key=key)) if error.file is None else error) from None
 
     @contextmanager
     def building(self, section: str) -> Iterator[None]:
@@ -523,19 +523,19 @@ def _resolved(config: Config) -> Config:
     root = OmegaConf.create(strict_yaml.values(config.tree, quantities=True))
     origin: dict[str, str] = {}
 
-    def target(key: str, text: str) -> Any:
-        """The value that the text at a key refers to, with further references as written."""
+    @cache
+    def target(text: str) -> Any:
+        """The value that a text refers to, with further references as written."""
         names = _REFERENCE.findall(text)
         try:
             value = OmegaConf.create({"value": text}, parent=root).value
             lines = [name for name in names if OmegaConf.is_config(OmegaConf.select(root, name))]
         except OmegaConfBaseException as error:
-            if absent := [name for name in names if name not in written]:
-                what = f"there is no key {absent[0]!r} to refer to"
-                raise config.error(key, what, nearest(absent[0], written)) from None
-            raise config.error(key, str(error).splitlines()[0]) from None
+            absent = [name for name in names if name not in written]
+            what = f"there is no key {absent[0]!r} to refer to" if absent else str(error).splitlines()[0]
+            raise ScalingError(what, fix=nearest(absent[0], written) if absent else None) from None
         if lines and not _REFERENCE.fullmatch(text):
-            raise config.error(key, f"{lines[0]} is not a single value", "refer to a key that holds one")
+            raise ScalingError(f"{lines[0]} is not a single value", fix="refer to a key that holds one")
         return OmegaConf.to_container(value, resolve=False) if lines else value
 
     def read(key: str, value: Any, source: str) -> Any:
@@ -543,7 +543,8 @@ def _resolved(config: Config) -> Config:
         if len(origin) > MOST_VALUES or key.count(".") > DEEPEST:
             raise config.error(key, f"references beyond {DEEPEST} levels or {MOST_VALUES:,} values", "write the values")
         if isinstance(value, str) and "${" in value:
-            found = target(key, value)
+            with config.naming(key):
+                found = target(value)
             while whole := _REFERENCE.fullmatch(str(written.get(source))):
                 source = whole[1]
             return read(key, found, source)
