@@ -157,8 +157,8 @@ def build(slot: str, line: Line, *shared: Any) -> Any:
     return recipe(slot, line)(*shared)
 
 
-def recipe(slot: str, line: Line) -> Checked:
-    """Check the whole of `line`, and return its recipe."""
+def recipe(slot: str, line: Any) -> Checked:
+    """Check the whole of `line`, which is text or a mapping, and return its recipe."""
     registry = kinds(slot)
     values = {"kind": line} if isinstance(line, str) else dict(line) if isinstance(line, Mapping) else {}
     if "kind" not in values:

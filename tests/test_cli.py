@@ -218,6 +218,12 @@ def test_a_reader_that_left_is_no_error():
     assert (done.returncode, done.stderr) == (0, b"")
 
 
+def test_a_closed_standard_error_sends_no_line_to_standard_output():
+    command = f"{sys.executable} -m scaling no-such-verb 2>&-"
+    done = subprocess.run(["bash", "-c", command], stdout=subprocess.PIPE, check=False)
+    assert (done.returncode, done.stdout) == (2, b"")
+
+
 @pytest.mark.parametrize(
     ("name", "choices", "fix"),
     [
