@@ -543,25 +543,25 @@ def _resolved(config: Config) -> Config:
             raise ScalingError(f"{lines[0]} is not a single value", fix="refer to a key that holds one")
         return OmegaConf.to_container(value, resolve=False) if lines else value
 
-    def read(key: str, value: Any, source: str) -> Any:
-        """The value of a key, which is written at `source`."""
-        if len(origin) > MOST_VALUES or key.count(".") > DEEPEST:
+    def read(key: str, value: Any, source: str, links: int = 0) -> Any:
+        """The value of a key, which is written at `source` and was reached over so many references."""
+        if len(origin) > MOST_VALUES or max(links, key.count(".")) > DEEPEST:
             raise config.error(key, f"references beyond {DEEPEST} levels or {MOST_VALUES:,} values", "write the values")
         if isinstance(value, str) and "${" in value:
             with config.naming(key):
                 found = target(value)
             while whole := _REFERENCE.fullmatch(str(written.get(source))):
                 source = whole[1]
-            return read(key, found, source)
+            return read(key, found, source, links + 1)
         origin[key] = config.origin.get(source, "")
         if isinstance(value, list):
-            return [read(f"{key}.{place}", item, f"{source}.{place}") for place, item in enumerate(value)]
+            return [read(f"{key}.{place}", item, f"{source}.{place}", links) for place, item in enumerate(value)]
         if not isinstance(value, dict):
             return value
         kind = value.get("kind")
-        line = read(key, kind, f"{source}.kind") if isinstance(kind, str) and "${" in kind else None
+        line = read(key, kind, f"{source}.kind", links) if isinstance(kind, str) and "${" in kind else None
         keys = _without(value, "kind") if isinstance(line, dict) else value
-        inner = {name: read(f"{key}.{name}", child, f"{source}.{name}") for name, child in keys.items()}
+        inner = {name: read(f"{key}.{name}", child, f"{source}.{name}", links) for name, child in keys.items()}
         return schema.overlay(line, inner) if isinstance(line, dict) else inner
 
     tree = {key: read(key, value, key) for key, value in config.tree.items()}

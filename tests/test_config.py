@@ -385,6 +385,7 @@ plain log.name=${size.width: > log.name='${size.width': it is no reference; writ
 plain seed=${size.hoods}: > seed='${size.hoods}': there is no key 'size.hoods' to refer to; did you mean 'size.heads'?
 plain log.name=a${size}: > log.name='a${size}': size is not a single value; refer to a key that holds one
 plain model.a=${model.b} model.b=${model.a}: > model.a='${model.b}': Recursive interpolation detected
+plain model.norm=${model.norm}: references beyond 32 levels or 50,000 values; write the values
 plain model.a.x=${model.b} model.b.y=${model.a}: beyond 32 levels or 50,000 values; write the values
 plain model.norm=A model.block.norm=B model.stack.norm=B: > model.norm: nothing in this model refers to it; set model.b
 plain row=GeLU: > row='GeLU': plain has no rows; name a table, as in table/narang2021 row=GeLU
@@ -472,6 +473,12 @@ def test_every_default_has_a_type_and_a_comment():
     for number, line in enumerate(path.read_text().splitlines(), 1):
         key, _, comment = line.partition("#")
         assert ":" not in key or key.rstrip().endswith(":") or comment or "kind:" in key, f"defaults.yaml:{number}"
+
+
+def test_a_quantity_is_its_number(shelf):
+    quantities = {"4k": 4000, "20M": 20_000_000, "1.5B": 1_500_000_000, "2T": 2 * 10**12, "5%": 0.05, "'4k'": "4k"}
+    for text, number in quantities.items():
+        assert repr(load("plain", [f"model.x={text}"])["model.x"]) == repr(number)
 
 
 def test_a_number_replaces_the_keys_that_lay_over_a_number(shelf):
