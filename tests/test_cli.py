@@ -13,6 +13,7 @@ from scaling import cli
 from scaling.cli import VERBS, documented, main
 from scaling.config import names
 from scaling.errors import ScalingError, from_os, nearest
+from scaling.printing import byte_size, scientific, short, span
 from scaling.schema import Range
 from scaling.verbs import function_name
 from scaling.verbs.verb import PYTHON, Flag, Result, verb
@@ -237,6 +238,15 @@ def test_a_closed_standard_error_sends_no_line_to_standard_output():
 )
 def test_nearest(name, choices, fix):
     assert nearest(name, choices) == fix
+
+
+def test_numbers_are_written_in_a_readable_unit():
+    shorts = {0: "0", 999.4: "999", 999_600: "1M", 1234: "1.23k", 2e15: "2.0e15", 5e-5: "5.0e-5"}
+    assert {value: short(value) for value in shorts} == shorts
+    spans = {None: "?", 119: "119.0 s", 120: "2.0 min", 7200: "2.0 h", 864_000: "10.0 days"}
+    assert {value: span(value) for value in spans} == spans
+    assert [byte_size(count) for count in (999, 1000, 2.5e12)] == ["999 B", "1.0 kB", "2.5 TB"]
+    assert scientific(1.26e-12) == "1.3 × 10⁻¹²"
 
 
 def test_an_error_is_told_with_its_place_in_one_line():
