@@ -35,15 +35,15 @@ SHARED = {
     "runs": "the folder of the ledger; also as runs=FOLDER",
     "run": "the beginning of a run's id, a folder, or STUDY:ROW",
     "model": "a model, a table's row or a file",
-    "rows": "one row alone; repeats",
+    "rows": "only this row; repeats",
     "at": "a scale that the study names, as paper",
     "budget": "FLOPs of --adaptive; default: what the grid takes",
-    "retry_failed": "train runs again that failed too often",
+    "retry_failed": "retry runs that failed too often",
     "device": "cpu, cuda, … (cuda where there is one)",
     "extend": "a Python file whose classes join the slots that they name; repeats",
     "overlays": "a file to lay over the config; repeats",
     "split": "the split that is scored",
-    "limit": "score the first N examples or documents only",
+    "limit": "score only the first N examples or documents",
     "to": "write a line for each example, document or prompt to this file: .jsonl, or .csv",
     "workers": "processes (default: the number that suits the machine)",
 }
@@ -240,7 +240,9 @@ def _option(annotation: Any, option: str) -> dict[str, Any]:
         return {"action": "append", "nargs": "+", "type": inner[0]}
     if annotation in (int, float):
         return {"action": "append", "type": annotation, "metavar": "N" if annotation is int else "NUMBER"}
-    return {"action": "append", "choices": inner if origin is Literal else None}
+    if origin is Literal:
+        return {"action": "append", "choices": inner}
+    return {"action": "append", "metavar": option.upper()}
 
 
 def _value(parameter: inspect.Parameter, given: Any) -> Any:

@@ -396,7 +396,7 @@ def untrained(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     from scaling.training import run
 
     monkeypatch.setattr(run, "train", stop)
-    monkeypatch.setattr("scaling.studies.machine.calibrate", stop)
+    monkeypatch.setattr("scaling.studies.estimate.calibrate", stop)
     monkeypatch.setenv("WANDB_MODE", "disabled")
     monkeypatch.chdir(tmp_path)
     for name, tree in (("study", STUDY), ("warm", {"base": "decoder", **TINY})):
