@@ -326,6 +326,9 @@ def check(key: str, value: Any, annotation: Any) -> Any:
     try:
         return _fit(value, annotation)
     except ValueError:
+        if isinstance(value, float) and value.is_integer():
+            with suppress(ValueError):
+                return _fit(int(value), annotation)
         is_infinite = isinstance(value, float) and not math.isfinite(value)
         what = f"expected {describe(annotation)}" + (", and a finite one" if is_infinite else "")
         choices = typing.get_args(annotation) if typing.get_origin(annotation) is Literal else ()
@@ -363,7 +366,7 @@ def _fit(value: Any, annotation: Any) -> Any:
             _fit(item, inner[1])
         return value
     elif annotation in (int, float):
-        if is_number(value) and (annotation is float or value == int(value)):
+        if is_number(value) and (annotation is float or isinstance(value, int)):
             return annotation(value)
     elif isinstance(annotation, type) and isinstance(value, annotation):
         return value

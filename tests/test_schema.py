@@ -69,6 +69,7 @@ CHECKS = {
     schema.PositiveInt: ({7: 7, 1e3: 1000}, [0, -1, 1.5, True, "1", None, [1], math.nan, math.inf, 1e300, 10**400]),
     schema.PositiveFloat: ({7: 7.0, 1e-300: 1e-300}, [0, -1e300, True, math.nan, math.inf, 10**400]),
     schema.BelowOne: ({0: 0.0, 0.5: 0.5}, [1, -0.1, True, -math.inf]),
+    typing.Union[schema.NonNegativeInt, schema.Fraction]: ({1.0: 1.0, 0: 0, 5.0: 5}, [1.5, -1, "1"]),  # noqa: UP007
     typing.Literal["auto", 3] | None: ({"auto": "auto", None: None, 3: 3}, ["atuo", 3.5, True, {}]),
     tuple[schema.Fraction, ...]: ({(0, 1): (0.0, 1.0)}, [[2], 0.5, "ab", [[0]]]),
 }
