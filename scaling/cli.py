@@ -35,15 +35,15 @@ SHARED = {
     "runs": "the folder of the ledger; also as runs=FOLDER",
     "run": "the beginning of a run's id, a folder, or STUDY:ROW",
     "model": "a model, a table's row or a file",
-    "rows": "one row alone; repeats",
+    "rows": "only this row; repeats",
     "at": "a scale that the study names, as paper",
     "budget": "FLOPs of --adaptive; default: what the grid takes",
-    "retry_failed": "train runs again that failed too often",
+    "retry_failed": "retry runs that failed too often",
     "device": "cpu, cuda, … (cuda where there is one)",
     "extend": "a Python file whose classes join the slots that they name; repeats",
     "overlays": "a file to lay over the config; repeats",
     "split": "the split that is scored",
-    "limit": "score the first N examples or documents only",
+    "limit": "score only the first N examples or documents",
     "to": "write a line for each example, document or prompt to this file: .jsonl, or .csv",
     "workers": "processes (default: the number that suits the machine)",
 }
@@ -139,28 +139,28 @@ class Call(NamedTuple):
 def parsed(verb: str, words: Sequence[str]) -> Call:
     """The call that a verb's words and options mean; options, words and overrides mix freely."""
     function = getattr(scaling, function_name(verb))
+    parameters = {p.name: p for p in shown_parameters(function) if p.kind is p.KEYWORD_ONLY}
     try:
         found, others = _parser(verb, function).parse_known_args(words)
     except argparse.ArgumentError as error:
         raise ScalingError(str(error), fix=f"see `scaling {verb} --help`") from None
-    options = vars(found)
-    as_json, form, extensions = (options.pop(f"--{name}", None) for name in ("json", "format", "extend"))
-    if as_json and form is not None:
-        raise ScalingError("a document of --json has none", key="format", value=form, fix="leave it out")
-    names = [f"--{spelled(p)}" for p in shown_parameters(function) if p.kind is p.KEYWORD_ONLY]
-    names += ["--extend", "--format", "--help", "--json", "--runs"]
+    given = vars(found)
+    names = [f"--{name}" for name in (*map(spelled, parameters.values()), "extend", "format", "help", "json", "runs")]
     positional = []
-    for word in others:
-        plain = _undashed(word, verb, names)
-        if plain.startswith("runs="):
-            _set(options, "runs", plain.removeprefix("runs="), "runs")
+    for word in (_undashed(word, verb, names) for word in others):
+        if word.startswith("runs="):
+            given.setdefault("runs", []).append(word.removeprefix("runs="))
         else:
-            positional.append(plain)
-    if not options.get("runs", True):
+            positional.append(word)
+    if given.get("--json") and "--format" in given:
+        raise ScalingError("a document of --json has none", key="format", value=given["--format"], fix="leave it out")
+    options = {name: _value(p, given[name]) for name, p in parameters.items() if name in given}
+    if "runs" in given and not (runs := _only("runs", given["runs"])):
         raise ScalingError("expected a folder", key="runs", fix="write runs=FOLDER")
-    if not {"runs", "settings"} & set(inspect.signature(function).parameters):
-        options.pop("runs", None)
-    return Call(function, *bound(function, positional, options), extensions or [], bool(as_json), form)
+    if "runs" in given and {"runs", "settings"} & set(inspect.signature(function).parameters):
+        options["runs"] = runs
+    words, options = bound(function, positional, options)
+    return Call(function, words, options, given.get("--extend", []), "--json" in given, given.get("--format"))
 
 
 def _undashed(word: str, verb: str, names: Iterable[str]) -> str:
@@ -195,9 +195,9 @@ def _parser(verb: str, function: Callable[..., Any]) -> argparse.ArgumentParser:
         default, name = parameter.default, spelled(parameter)
         is_shown = isinstance(default, str | int | float) and default is not False and default != ""
         shown = helps.get(parameter.name, "") + (f" (default {default})" if is_shown else "")
-        how = _option(without_none(parameter.annotation), name)
+        how = _option(_type(parameter), name)
         parser.add_argument(f"--{name}", dest=parameter.name, help=shown.replace("%", "%%"), **how)
-    parser.add_argument("--runs", action=_Once, metavar="FOLDER", help=SHARED["runs"])
+    parser.add_argument("--runs", action="append", metavar="FOLDER", help=SHARED["runs"])
     parser.add_argument("--extend", dest="--extend", action="append", help=SHARED["extend"], metavar="PATH")
     parser.add_argument("--json", dest="--json", action="store_const", const=True, help="print one JSON document")
     if formats := getattr(inspect.signature(function, eval_str=True).return_annotation, "formats", None):
@@ -220,55 +220,53 @@ def _title(parameter: inspect.Parameter) -> str:
     return parameter.name.upper() if parameter.default is parameter.empty else f"[{parameter.name.upper()}]"
 
 
+def _type(parameter: inspect.Parameter) -> Any:
+    """The type of an option, without its marks and None."""
+    annotation = without_none(parameter.annotation)
+    return get_args(annotation)[0] if marks(annotation) else annotation
+
+
 def _option(annotation: Any, option: str) -> dict[str, Any]:
-    """How argparse reads an option of a type."""
+    """How argparse reads an option of a type: each occurrence is an entry of a list."""
     origin, inner = get_origin(annotation), get_args(annotation)
-    if marks(annotation):
-        return _option(inner[0], option)
     if annotation is bool:
         return {"action": "store_const", "const": True}
-    if origin is tuple:
-        return {"action": "extend", "nargs": "+", "type": inner[0]}
+    if origin is Sequence and get_origin(inner[0]) is Mapping:
+        return _option(inner[0], option)
     if origin is Mapping:
         pair = partial(_pair, kind=inner[1], option=option)
-        return {"action": _Pairs, "nargs": "+", "metavar": "NAME=VALUE", "type": pair}
-    if origin is Sequence and get_origin(inner[0]) is Mapping:
-        return {**_option(inner[0], option), "const": True}
-    if origin is Sequence:
-        return {"action": "append"}
+        return {"action": "append", "nargs": "+", "metavar": "NAME=VALUE", "type": pair}
+    if origin is tuple:
+        return {"action": "append", "nargs": "+", "type": inner[0]}
     if annotation in (int, float):
-        return {"action": _Once, "type": annotation, "metavar": "N" if annotation is int else "NUMBER"}
-    return {"action": _Once, "choices": inner if origin is Literal else None}
+        return {"action": "append", "type": annotation, "metavar": "N" if annotation is int else "NUMBER"}
+    if origin is Literal:
+        return {"action": "append", "choices": inner}
+    return {"action": "append", "metavar": option.upper()}
 
 
-def _set(values: dict[str, Any], name: str, value: Any, title: str) -> None:
-    """Set one of several values; a second, different one is refused."""
-    if values.setdefault(name, value) != value:
-        raise ScalingError(f"is given twice: {values[name]} and {value}", key=title, fix="give it once")
+def _value(parameter: inspect.Parameter, given: Any) -> Any:
+    """The value of an option that occurs once or more often."""
+    annotation, option = _type(parameter), spelled(parameter)
+    origin, inner = get_origin(annotation), get_args(annotation)
+    if origin in (tuple, Mapping):
+        given = [[each for occurrence in given for each in occurrence]]
+    if Mapping in (origin, *map(get_origin, inner)):
+        several = [{name: [v for n, v in pairs if n == name] for name, _ in pairs} for pairs in given]
+        given = [{name: _only(f"{option} {name}", values) for name, values in each.items()} for each in several]
+    return given if annotation is bool or origin is Sequence else _only(option, given)
 
 
-class _Once(argparse.Action):
-    """Store the one value of an option."""
-
-    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
-        _set(vars(namespace), self.dest, values, self.option_strings[0].removeprefix("--"))
-
-
-class _Pairs(argparse.Action):
-    """Store the pairs of all occurrences of an option as one mapping, or with `const` of each as one of a list."""
-
-    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
-        stored = vars(namespace)
-        mapping: dict[str, Any] = {} if self.const else stored.setdefault(self.dest, {})
-        for name, value in values:
-            _set(mapping, name, value, f"{self.option_strings[0].removeprefix('--')} {name}")
-        if self.const:
-            stored.setdefault(self.dest, []).append(mapping)
+def _only(title: str, values: Sequence[Any]) -> Any:
+    """The one of several values; a second, different one is refused."""
+    if other := [value for value in values if value != values[0]]:
+        raise ScalingError(f"is given twice: {values[0]} and {other[0]}", key=title, fix="give it once")
+    return values[0]
 
 
 def _pair(word: str, kind: Any, option: str) -> tuple[str, Any]:
     """NAME=VALUE; the value is a text, a number, any value of a config, or limits as `0:2` and `:2`."""
-    from scaling.config import scalar
+    from scaling.strict_yaml import scalar
 
     name, _, text = (part.strip() for part in word.partition("="))
     if not name or not text:

@@ -28,7 +28,7 @@ from scaling.errors import ScalingError, from_os, nearest
 from scaling.schema import BelowOne, Long, PositiveFloat, PositiveFraction, PositiveInt, Range, Rows, Seed, SmallInt
 from scaling.shape import Shape
 from scaling.standard_error import say
-from scaling.strict_yaml import COMMAND_LINE, DEEPEST, MOST_VALUES, Unquoted, flow, parse, read_text, scalar, shown
+from scaling.strict_yaml import COMMAND_LINE, DEEPEST, MOST_VALUES, Unquoted, flow, parse, read_text, shown
 
 Precision = Literal["32-true", "bf16-mixed", "bf16-true"]
 Budget = Long | None
@@ -143,16 +143,15 @@ class Config:
         """An error that knows its dotted key, with the file, the line and the value filled in from it."""
         if error.key is None or error.file is not None:
             return error
-        below = (key for key in self.origin if key.startswith(f"{error.key}."))
-        key = error.key if error.key in self.origin else next(below, error.key)
-        while key and key not in self.origin:
-            key = key.rpartition(".")[0]
-        if not key:
+        parts = error.key.split(".")
+        below = next((key for key in self.origin if key.startswith(f"{error.key}.")), "")
+        above = (".".join(parts[:count]) for count in range(len(parts), 0, -1))
+        key = next((key for key in (error.key, below, *above) if key in self.origin), None)
+        if key is None:
             return error
         file, line = _file_and_line(self.origin[key])
-        if key != error.key or isinstance(value := self[key], dict | list):
-            return error.at(file=file, line=line)
-        return error.at(file=file, line=line, value=scalar(value) if isinstance(value, Unquoted) else value)
+        is_value = key == error.key and not isinstance(self[key], dict | list)
+        return error.at(file=file, line=line, **({"value": strict_yaml.values(self[key])} if is_value else {}))
 
     @contextmanager
     def naming(self, key: str) -> Iterator[None]:
@@ -544,25 +543,25 @@ def _resolved(config: Config) -> Config:
             raise ScalingError(f"{lines[0]} is not a single value", fix="refer to a key that holds one")
         return OmegaConf.to_container(value, resolve=False) if lines else value
 
-    def read(key: str, value: Any, source: str) -> Any:
-        """The value of a key, which is written at `source`."""
-        if len(origin) > MOST_VALUES or key.count(".") > DEEPEST:
+    def read(key: str, value: Any, source: str, links: int = 0) -> Any:
+        """The value of a key, which is written at `source` and was reached over so many references."""
+        if len(origin) > MOST_VALUES or max(links, key.count(".")) > DEEPEST:
             raise config.error(key, f"references beyond {DEEPEST} levels or {MOST_VALUES:,} values", "write the values")
         if isinstance(value, str) and "${" in value:
             with config.naming(key):
                 found = target(value)
             while whole := _REFERENCE.fullmatch(str(written.get(source))):
                 source = whole[1]
-            return read(key, found, source)
+            return read(key, found, source, links + 1)
         origin[key] = config.origin.get(source, "")
         if isinstance(value, list):
-            return [read(f"{key}.{place}", item, f"{source}.{place}") for place, item in enumerate(value)]
+            return [read(f"{key}.{place}", item, f"{source}.{place}", links) for place, item in enumerate(value)]
         if not isinstance(value, dict):
             return value
         kind = value.get("kind")
-        line = read(key, kind, f"{source}.kind") if isinstance(kind, str) and "${" in kind else None
+        line = read(key, kind, f"{source}.kind", links) if isinstance(kind, str) and "${" in kind else None
         keys = _without(value, "kind") if isinstance(line, dict) else value
-        inner = {name: read(f"{key}.{name}", child, f"{source}.{name}") for name, child in keys.items()}
+        inner = {name: read(f"{key}.{name}", child, f"{source}.{name}", links) for name, child in keys.items()}
         return schema.overlay(line, inner) if isinstance(line, dict) else inner
 
     tree = {key: read(key, value, key) for key, value in config.tree.items()}

@@ -157,8 +157,8 @@ def build(slot: str, line: Line, *shared: Any) -> Any:
     return recipe(slot, line)(*shared)
 
 
-def recipe(slot: str, line: Line) -> Checked:
-    """Check the whole of `line`, and return its recipe."""
+def recipe(slot: str, line: Any) -> Checked:
+    """Check the whole of `line`, which is text or a mapping, and return its recipe."""
     registry = kinds(slot)
     values = {"kind": line} if isinstance(line, str) else dict(line) if isinstance(line, Mapping) else {}
     if "kind" not in values:
@@ -190,8 +190,6 @@ def _argument(slot: str, key: str, value: Any, annotation: Any) -> Any:
         return recipes
     if not is_recipe(annotation) or (value is None and type(None) in typing.get_args(annotation)):
         return check(key, value, annotation)
-    if value is None:
-        raise ScalingError(f"{key} needs a kind", key=key, value=None, fix=nearest("", kinds(key)))
     with under(key):
         return recipe(key, value)
 
@@ -200,9 +198,8 @@ def kinds(slot: str) -> dict[str, type]:
     """The public classes of a slot by name, with those that joined by `extend`."""
     if slot not in SLOTS:
         raise ScalingError("there is no such slot", value=slot, key="slot", fix=nearest(slot, SLOTS))
-    own = {slot, *ALSO.get(slot, ())}
-    public = _public(SLOTS[slot]).items()
-    return {**{name: kind for name, kind in public if getattr(kind, "slot", slot) in own}, **joined(slot)}
+    public, slots = _public(SLOTS[slot]), {slot, *ALSO.get(slot, ())}
+    return {name: kind for name, kind in public.items() if getattr(kind, "slot", slot) in slots} | joined(slot)
 
 
 def joined(slot: str) -> dict[str, Any]:
@@ -212,15 +209,11 @@ def joined(slot: str) -> dict[str, Any]:
 
 @cache
 def _public(module: str) -> dict[str, type]:
-    return _classes(importlib.import_module(module))
-
-
-def _classes(module: types.ModuleType) -> dict[str, type]:
     """The public classes of a module in its order: its own, and for a package those of its files."""
     return {
         name: value
-        for name, value in vars(module).items()
-        if isinstance(value, type) and not name.startswith("_") and value.__module__.startswith(module.__name__)
+        for name, value in vars(importlib.import_module(module)).items()
+        if isinstance(value, type) and not name.startswith("_") and value.__module__.startswith(module)
         if not getattr(value, "_is_protocol", False)
     }
 

@@ -1,41 +1,26 @@
-"""Standard error, on which progress is shown: that it cannot be written is no reason to stop what it is about.
+"""Standard error, on which progress is shown: a run goes on where it cannot be written.
 
-Its reader may leave (`2>&1 | head`), its terminal may close, the disk of its log may fill. A run of hours goes on, and
-its result, its log and its exit code report what the lost lines would have shown.
+The reader may leave (`2>&1 | head`), the terminal may close, the disk of the log may fill. The result, the log and the
+exit code of the run report what the lost lines would have shown.
 """
 
 from __future__ import annotations
 
+import io
 import os
 import sys
-from typing import Any, TextIO
+from typing import Any
 
 
-class Unbreakable:
-    """A stream that falls silent where it cannot be written."""
+class Unbreakable(io.FileIO):
+    """A file that falls silent where it cannot be written, for libraries that write to its descriptor too."""
 
-    def __init__(self, stream: TextIO):
-        self._stream = stream
-
-    def write(self, text: str) -> int:
+    def write(self, data: Any) -> int:
         try:
-            return self._stream.write(text)
+            return super().write(data)
         except OSError:
-            self._silence()
-            return len(text)
-
-    def flush(self) -> None:
-        try:
-            self._stream.flush()
-        except OSError:
-            self._silence()
-
-    def _silence(self) -> None:
-        """Nowhere to write to from now on, for what is buffered too, and for libraries that write by themselves."""
-        os.dup2(os.open(os.devnull, os.O_WRONLY), self._stream.fileno())
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._stream, name)
+            os.dup2(os.open(os.devnull, os.O_WRONLY), self.fileno())
+            return len(data)
 
 
 def say(what: object) -> None:
@@ -45,5 +30,8 @@ def say(what: object) -> None:
 
 def keep_going() -> None:
     """Let this process outlive its standard error."""
-    if sys.stderr is not None and not isinstance(sys.stderr, Unbreakable):
-        sys.stderr = Unbreakable(sys.stderr)  # type: ignore[assignment]
+    if sys.stderr is None:  # it was closed, and `print` would write to standard output
+        sys.stderr = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
+        return
+    file = io.BufferedWriter(Unbreakable(sys.stderr.fileno(), "w", closefd=False))
+    sys.stderr = io.TextIOWrapper(file, sys.stderr.encoding, sys.stderr.errors, line_buffering=True)

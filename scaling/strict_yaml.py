@@ -49,7 +49,8 @@ def parse(text: str, file: str) -> tuple[Any, dict[str, str]]:
     origin: dict[str, str] = {}
 
     def refuse(mark: Any, what: str, fix: str | None, key: str | None = None) -> ScalingError:
-        return ScalingError(what, fix=fix, file=file, line=None if file == COMMAND_LINE else mark.line + 1, key=key)
+        line = None if mark is None or file == COMMAND_LINE else mark.line + 1
+        return ScalingError(what, fix=fix, file=file, line=line, key=key)
 
     def read(node: Any, key: str, mark: Any, depth: int) -> Any:
         """The value of a node; its place is its key's where it has one."""
@@ -92,8 +93,6 @@ def parse(text: str, file: str) -> tuple[Any, dict[str, str]]:
         words = [getattr(error, name, None) for name in ("problem", "context")]
         what = "not YAML: " + (" ".join(filter(None, words)) or str(getattr(error, "reason", error)))
         mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
-        if mark is None:
-            raise ScalingError(what, file=file) from None
         raise refuse(mark, what, "indent with spaces, and put text with special characters in quotes") from None
     if root is None or (isinstance(root, yaml.ScalarNode) and not root.value and not root.style):
         return {}, origin

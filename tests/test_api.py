@@ -72,12 +72,6 @@ def test_the_mathematics_of_laws_is_a_module_of_it(table):
     assert all(getattr(scaling.laws, name) is not None for name in scaling.laws.__all__)
 
 
-def test_verbs_stay_functions_whatever_is_imported():
-    rooms = "import scaling, scaling.cli, scaling.training, scaling.studies, scaling.tables, scaling.sweeps"
-    verbs = "scaling.train, scaling.study, scaling.table, scaling.sweep, scaling.fit, scaling.plan, scaling.runs"
-    subprocess.run([sys.executable, "-c", f"{rooms}; assert all(map(callable, ({verbs})))"], check=True)
-
-
 def test_training_gives_the_run_that_the_command_gives(run, ledger, capsys):
     words = ("train", "decoder", *SMALL, "trainer.max_steps=6", f"runs={ledger}")
     result = printed(capsys, *words)

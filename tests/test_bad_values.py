@@ -38,8 +38,8 @@ from scaling.tables import table
 REFUSAL = 2.0  # seconds of this process's own time that a refusal may take
 ANSWER = 12.0  # and an answer
 GROWTH = 400 << 10  # kB by which a case may raise the process's memory
-FAST = 160  # cases of the fast portion, a file's kind
-SLOW = {"runs": 2000, "studies": 800, "sweeps": 1600, "tables": 800}  # of the slow one, about a minute each
+FAST = 120  # cases of the fast portion, a file's kind
+SLOW = {"runs": 1500, "studies": 800, "sweeps": 1600, "tables": 800}  # of the slow one, about a minute each
 
 VALUES: list[Any] = [
     *(None, True, False, {}, [], [None], [[1, [2]]], {"a": 1}, {"kind": None}, {"kind": []}, {"kind": {"kind": 1}}),
@@ -396,7 +396,7 @@ def untrained(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     from scaling.training import run
 
     monkeypatch.setattr(run, "train", stop)
-    monkeypatch.setattr("scaling.studies.machine.calibrate", stop)
+    monkeypatch.setattr("scaling.studies.estimate.calibrate", stop)
     monkeypatch.setenv("WANDB_MODE", "disabled")
     monkeypatch.chdir(tmp_path)
     for name, tree in (("study", STUDY), ("warm", {"base": "decoder", **TINY})):

@@ -13,6 +13,7 @@ from scaling import cli
 from scaling.cli import VERBS, documented, main
 from scaling.config import names
 from scaling.errors import ScalingError, from_os, nearest
+from scaling.printing import byte_size, scientific, short, span
 from scaling.schema import Range
 from scaling.verbs import function_name
 from scaling.verbs.verb import PYTHON, Flag, Result, verb
@@ -34,12 +35,12 @@ def test_help_imports_nothing_heavy_and_names_every_verb():
         assert done.stdout.count(summary) >= 3, "in the two lists and in the verb's own help"
 
 
-@pytest.mark.parametrize("name", VERBS)
-def test_every_word_and_option_has_its_help(name):
-    function = getattr(scaling, function_name(name))
-    helps = documented(function)[1]
-    assert [p.name for p in cli.shown_parameters(function) if not (cli.SHARED | helps).get(p.name)] == []
-    assert not set(helps) - set(cli.inspect.signature(function).parameters)
+def test_every_word_and_option_has_its_help():
+    for name in VERBS:
+        function = getattr(scaling, function_name(name))
+        helps = documented(function)[1]
+        assert [p.name for p in cli.shown_parameters(function) if not (cli.SHARED | helps).get(p.name)] == [], name
+        assert not set(helps) - set(cli.inspect.signature(function).parameters), name
 
 
 class Told(Result):
@@ -151,6 +152,8 @@ MISTAKES = {
     "trial a --count x": "argument --count: invalid int value: 'x'; see `scaling trial --help`",
     "trial a --how no": "argument --how: invalid choice: 'no' (choose from one, other); see `scaling trial --help`",
     "trial a --count 1 --count 2": "count: is given twice: 1 and 2; give it once",
+    "trial a --how one --how other": "how: is given twice: one and other; give it once",
+    "trial a --target N=1 D=2 N=3": "target N: is given twice: 1.0 and 3.0; give it once",
     "trial a --map N": "map='N': is not NAME=VALUE; write --map NAME=VALUE …",
     "trial a --map N=a N=b": "map N: is given twice: a and b; give it once",
     "trial a --bounds x=2": "bounds x='2': is not LOW:HIGH; write --bounds x=0:2",
@@ -216,6 +219,12 @@ def test_a_reader_that_left_is_no_error():
     assert (done.returncode, done.stderr) == (0, b"")
 
 
+def test_a_closed_standard_error_sends_no_line_to_standard_output():
+    command = f"{sys.executable} -m scaling no-such-verb 2>&-"
+    done = subprocess.run(["bash", "-c", command], stdout=subprocess.PIPE, check=False)
+    assert (done.returncode, done.stdout) == (2, b"")
+
+
 @pytest.mark.parametrize(
     ("name", "choices", "fix"),
     [
@@ -229,6 +238,15 @@ def test_a_reader_that_left_is_no_error():
 )
 def test_nearest(name, choices, fix):
     assert nearest(name, choices) == fix
+
+
+def test_numbers_are_written_in_a_readable_unit():
+    shorts = {0: "0", 999.4: "999", 999_600: "1M", 1234: "1.23k", 2e15: "2.0e15", 5e-5: "5.0e-5"}
+    assert {value: short(value) for value in shorts} == shorts
+    spans = {None: "?", 119: "119.0 s", 120: "2.0 min", 7200: "2.0 h", 864_000: "10.0 days"}
+    assert {value: span(value) for value in spans} == spans
+    assert [byte_size(count) for count in (999, 1000, 2.5e12)] == ["999 B", "1.0 kB", "2.5 TB"]
+    assert scientific(1.26e-12) == "1.3 × 10⁻¹²"
 
 
 def test_an_error_is_told_with_its_place_in_one_line():

@@ -6,11 +6,12 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from scaling import schema
-from scaling.cli import VERBS, main
+from scaling.cli import main
 from scaling.laws import fit
 
 SMALL = Path(__file__).parent / "studies" / "small.yaml"
@@ -40,28 +41,24 @@ LAW = Law(
 POINTS = "D,loss\n" + "".join(f"{d},{2 + 50 * d**-0.5}\n" for d in (1e3, 3e3, 1e4, 3e4, 1e5, 3e5))
 
 
-@pytest.mark.parametrize("slot", schema.SLOTS)
-def test_a_class_joins_any_slot_and_is_explained(slot, tmp_path, capsys):
-    path = written(tmp_path, f'class MineAlone:\n    """Mine. (Doe 2026)"""\n\n    slot = "{slot}"\n')
-    assert main(["explain", "MineAlone", "--extend", path, "--json"]) == 0
-    (kind,) = json.loads(capsys.readouterr().out)["kinds"]
-    assert slot in kind["slots"]
+def explained(path: str, name: str, capsys: pytest.CaptureFixture[str]) -> Any:
+    assert main(["explain", name, "--extend", path, "--json"]) == 0
+    return json.loads(capsys.readouterr().out)["kinds"]
+
+
+def test_a_class_joins_any_slot_and_is_explained(tmp_path, capsys):
+    classes = [f'class Mine{n}:\n    """Mine. (Doe 2026)"""\n\n    slot = "{s}"\n' for n, s in enumerate(schema.SLOTS)]
+    path = written(tmp_path, "\n\n".join(classes))
+    for number, slot in enumerate(schema.SLOTS):
+        (kind,) = explained(path, f"Mine{number}", capsys)
+        assert slot in kind["slots"]
 
 
 def test_a_dataclass_joins(tmp_path, capsys):
     text = "from __future__ import annotations\n\nfrom dataclasses import dataclass\n\n\n"
     text += '@dataclass(frozen=True, kw_only=True)\nclass Mine:\n    """Mine."""\n\n    slot = "corpus"\n'
-    text += "    count: int = 3\n"
-    assert main(["explain", "Mine", "--extend", written(tmp_path, text), "--json"]) == 0
-    (kind,) = json.loads(capsys.readouterr().out)["kinds"]
+    (kind,) = explained(written(tmp_path, text + "    count: int = 3\n"), "Mine", capsys)
     assert kind["keys"]["count"] == {"type": "a whole number", "needed": False, "default": 3}
-
-
-@pytest.mark.parametrize("verb", VERBS)
-def test_every_command_takes_it(verb, capsys):
-    with pytest.raises(SystemExit):
-        main([*verb.split(), "--help"])
-    assert "--extend" in capsys.readouterr().out
 
 
 def test_a_law_of_ones_own_is_fitted_by_its_name(tmp_path, capsys):
@@ -81,7 +78,13 @@ BAD = {
     "no law": ('class Sinking:\n    slot = "law"\n', "Sinking is no law"),
     "a law without a formula": (LAW.replace("    formula=", "    objective="), "argument: 'formula'"),
     "a law of a name that is taken": (LAW.replace("sinking", "chinchilla"), "there is a law chinchilla already"),
-    "a slot that is none": ('class A:\n    slot = "channle"\n', "did you mean 'channel'"),
+    "a slot that is none": (
+        'class A:\n    slot = "channle"\n',
+        "A.slot='channle': there is no such slot; did you mean 'channel'",
+    ),
+    "a kind of a name that is taken": ('class GeLU:\n    slot = "activation"\n', "activation has a kind GeLU already"),
+    "no slot": ("class A: ...\n", "no class in it names a slot; give your class an attribute slot"),
+    "no Python": ("class A\n", "mine.py:1: it does not import: SyntaxError"),
 }
 
 
@@ -92,6 +95,11 @@ def test_what_cannot_join_is_one_line(name, tmp_path, capsys):
     err = capsys.readouterr().err
     assert err.count("\n") == 1
     assert said in err
+
+
+def test_a_file_that_is_not_there_is_one_line(tmp_path, capsys):
+    assert main(["explain", "law", "--extend", str(tmp_path / "gone.py")]) == 2
+    assert capsys.readouterr().err.endswith("there is no such Python file; give --extend the path of a .py file\n")
 
 
 MINE = (
@@ -143,15 +151,11 @@ def own_study(folder: Path) -> None:
     (folder / "study.yaml").write_text(text + grid + "law: sinking\n")
 
 
-def test_a_study_is_planned_with_classes_of_ones_own(tmp_path):
+def test_a_study_is_planned_with_classes_of_ones_own(tmp_path, capsys):
     own_study(tmp_path)
-    command = [sys.executable, "-m", "scaling"]
-    words = ["study.yaml", "runs=runs", "--extend", "mine.py", "--json"]
-    done = subprocess.run(
-        [*command, "plan", *words], cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    assert len(json.loads(done.stdout)["runs"]) == 8
+    words = [str(tmp_path / "study.yaml"), f"runs={tmp_path / 'runs'}", "--extend", str(tmp_path / "mine.py")]
+    assert main(["plan", *words, "--json"]) == 0
+    assert len(json.loads(capsys.readouterr().out)["runs"]) == 8
 
 
 @pytest.mark.slow
@@ -162,13 +166,3 @@ def test_workers_read_the_file_that_the_study_read(tmp_path):
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["law"] == "sinking"
-
-
-def test_a_sweeps_command_names_it(tmp_path):
-    from scaling.sweeps.file import words_of
-
-    path = written(tmp_path, MINE)
-    for said in (["--extend", path], [f"--extend={path}"]):
-        words = words_of(["scaling", "train", "decoder", *said, "${args_no_hyphens}", "seed=3"], "scaling")
-        assert words == ("decoder", "seed=3")
-    assert "Squared" in schema.kinds("activation")

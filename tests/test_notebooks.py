@@ -22,38 +22,25 @@ def cells(path, kind):
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_a_notebook_asks_one_question_in_thin_cells(path):
-    title = cells(path, "markdown")[0]["source"]
-    assert "".join(title).splitlines()[0].endswith("?")
-    for cell in cells(path, "code"):
-        assert len("".join(cell["source"]).splitlines()) <= LONGEST
-
-
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_a_notebook_imports_nothing_of_ours_but_scaling(path):
+def test_a_notebook_asks_one_question_in_thin_cells_of_a_clean_run(path):
+    assert "".join(cells(path, "markdown")[0]["source"]).splitlines()[0].endswith("?")
+    code = cells(path, "code")
+    assert max(len("".join(cell["source"]).splitlines()) for cell in code) <= LONGEST
     imported = set()
-    for cell in cells(path, "code"):
-        for node in ast.walk(ast.parse("".join(cell["source"]))):
-            if isinstance(node, ast.Import):
-                imported |= {alias.name for alias in node.names}
-            elif isinstance(node, ast.ImportFrom):
-                imported.add(node.module)
-    assert "scaling" in imported
+    for node in ast.walk(ast.parse("\n".join("".join(cell["source"]) for cell in code))):
+        if isinstance(node, ast.Import):
+            imported |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            imported.add(node.module)
     assert {name for name in imported if name.startswith("scaling")} == {"scaling"}
     beside = {file.stem for file in path.parent.glob("*.py")}
     allowed = MAY_IMPORT | WITH_LIGHTNING.get(path.stem, set()) | beside | sys.stdlib_module_names
     assert {name.partition(".")[0] for name in imported} <= allowed
-
-
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_stored_outputs_are_of_a_clean_run(path):
     text = path.read_text(encoding="utf-8")
     assert "Traceback" not in text
     assert str(ROOT) not in text
-    outputs = [output for cell in cells(path, "code") for output in cell["outputs"]]
-    assert [output["text"] for output in outputs if output.get("name") == "stderr"] == []
-    counts = [cell["execution_count"] for cell in cells(path, "code")]
-    assert counts == list(range(1, len(counts) + 1))
+    assert [output["text"] for cell in code for output in cell["outputs"] if output.get("name") == "stderr"] == []
+    assert [cell["execution_count"] for cell in code] == list(range(1, len(code) + 1))
 
 
 @pytest.mark.slow

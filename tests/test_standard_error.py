@@ -34,6 +34,7 @@ def test_training_goes_on_where_its_progress_cannot_be_shown(where: str, tmp_pat
     assert outcomes(tmp_path / "runs") == ["finished"]
 
 
+@pytest.mark.slow
 def test_training_whose_lines_and_result_nobody_reads_is_finished(tmp_path: Path):
     reader, writer = os.pipe()
     os.close(reader)
@@ -43,12 +44,11 @@ def test_training_whose_lines_and_result_nobody_reads_is_finished(tmp_path: Path
     assert outcomes(tmp_path / "runs") == ["finished"]
 
 
-@pytest.mark.parametrize("unbuffered", ["", "1"])
-def test_a_reader_that_leaves_is_no_error(unbuffered: str, tmp_path: Path):
+def test_a_reader_that_leaves_an_unbuffered_output_is_no_error():
     reader, writer = os.pipe()
     os.close(reader)
-    environment = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
-    done = subprocess.run([*SCALING, "explain"], stdout=writer, stderr=subprocess.PIPE, env=environment, timeout=300)
+    environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
+    done = subprocess.run([*SCALING, "--help"], stdout=writer, stderr=subprocess.PIPE, env=environment, timeout=300)
     os.close(writer)
     assert (done.returncode, done.stderr) == (0, b"")
 

@@ -39,7 +39,7 @@ STYLES = {
 
 @verb
 def data_list(*overrides: str, **settings: Any) -> Result:
-    """List the shipped data, and what of them is prepared, with its overrides.
+    """List the shipped data sets and those that are prepared, with their overrides.
 
     scaling data list
 

@@ -180,7 +180,7 @@ def evaluate_corpus(
     device: str | None = None,
     **settings: Any,
 ) -> Evaluation:
-    """Bits per byte and perplexity of a corpus, as a whole and by document.
+    """Measure bits per byte and perplexity of a corpus, as a whole and by document.
 
         scaling evaluate-corpus 3f2a wikitext103
         scaling evaluate-corpus 3f2a --to each.csv      the corpus that the run was trained on
@@ -432,7 +432,7 @@ def _save(path: str | Path, rows: Sequence[Mapping[str, Any]]) -> None:
 
 @verb
 def tasks(*, runs: str | Path = RUNS) -> Result:
-    """List the tasks that are shipped: answers, metric, and the examples of each split that is prepared.
+    """List the shipped tasks: answers, metric, and the number of examples of each prepared split.
 
     scaling tasks
     scaling tasks runs=/shared/runs    with the counts of what is prepared next to that folder

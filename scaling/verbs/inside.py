@@ -67,7 +67,7 @@ def look(
     runs: str | Path = RUNS,
     device: str | None = None,
 ) -> Attention:
-    """Show what each attention head of a run weighs, over one text.
+    """Show the attention map of each head of a run over one text.
 
         scaling look 3f2a "the law of the land"                   the scores of each head
         scaling look 3f2a "the law of the land" --to look.html    and a page with every head of every layer

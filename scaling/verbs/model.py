@@ -273,7 +273,7 @@ def generate(
     device: str | None = None,
     **settings: Any,
 ) -> Result:
-    """Let a trained model continue a prompt, or fill its gaps.
+    """Continue a prompt with a trained model, or fill its gaps.
 
         scaling generate 3f2a --prompt "def main("
         scaling generate gpt2 --prompt "The law of" kind=Sample top_p=0.9 temperature=0.8 seed=1

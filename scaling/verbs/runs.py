@@ -204,7 +204,7 @@ def _lines(key: str, left: Any, right: Any) -> Iterator[tuple[str, str]]:
 
 @verb
 def gc(*, free: bool = False, weights: bool = False, runs: str | Path = RUNS) -> Result:
-    """List the disk space that no run needs any more, and with --free free it.
+    """List the files that no run needs any more; --free deletes them.
 
         scaling gc                        what it would free
         scaling gc --free                 free it

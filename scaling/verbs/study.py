@@ -132,7 +132,7 @@ def study(
     progress: PYTHON[bool] = True,
     **settings: Any,
 ) -> Study:
-    """Train what is not done of a study, fit its law, test it on the held-out runs, and write the report.
+    """Train the missing runs of a study, fit its law, test it on the held-out runs, and write the report.
 
         scaling study quickstart                         the shipped first study, offline, in minutes on two cores
         scaling study quickstart data=python             the same on real text
@@ -222,7 +222,7 @@ def _not_done(name: str, missing: Unfinished, why: ScalingError | None = None) -
 def report(
     study: str, *, runs: str | Path = RUNS, keep: str | Path | None = None, progress: PYTHON[bool] = True
 ) -> Study:
-    """Write a study's report from what is done so far: fit the law, draw the figures, write the page.
+    """Write a study's report from its finished runs: fit the law, draw the figures, write the page.
 
         scaling report quickstart
         scaling report quickstart runs=/shared/runs
@@ -273,7 +273,7 @@ def watch(
     once: bool = False,
     wandb: PYTHON[bool] = True,
 ) -> Iterator[StudyLook]:
-    """Watch a study while its runs go on: the law, an interval that holds at all looks together, and the time left.
+    """Watch a study while it trains: the law, an interval that holds at all looks together, and the time left.
 
         scaling watch quickstart
         scaling watch quickstart --once
@@ -333,7 +333,7 @@ def submit(
     stop: bool = False,
     **settings: Any,
 ) -> StudyLook:
-    """Submit what is not done of a study to SLURM, and return: no command waits for its runs.
+    """Submit the missing runs of a study to SLURM, and return without waiting for them.
 
         scaling submit my_study.yaml --workers 32 --set partition=gpu gpus_per_node=1 timeout_min=600
         scaling watch my_study                           how far it is

@@ -147,7 +147,7 @@ def finetune(
     logger: PYTHON[Any] = (),
     **settings: Any,
 ) -> Run:
-    """Train a run further on a task: a run of the ledger like any other, whose weights begin with those of another run.
+    """Finetune a run on a task: a new run of the ledger that starts from the weights of another run.
 
         scaling finetune 3fa9 cola
         scaling finetune 3fa9 sst2 data.files='{train: a.csv, validation: b.csv}' train.epochs=5

@@ -69,10 +69,8 @@ def verb(function: Callable[Arguments, Returned]) -> Callable[Arguments, Returne
     @functools.wraps(function)
     def checked(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Returned:
         for name, value in kwargs.items():
-            parameter = annotated.get(name)
-            if parameter is None or value is None or isinstance(value, Mapping | list | tuple):
-                continue
-            if parameter.kind is parameter.KEYWORD_ONLY:
+            parameter, is_plain = annotated.get(name), not isinstance(value, Mapping | list | tuple | None)
+            if parameter is not None and parameter.kind is parameter.KEYWORD_ONLY and is_plain:
                 check(spelled(parameter), value, without_none(parameter.annotation))
         positional, keywords = bound(function, args, kwargs)
         return function(*positional, **keywords)  # pyright: ignore[reportCallIssue]

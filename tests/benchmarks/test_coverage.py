@@ -1,13 +1,11 @@
 """The measurement of coverage: it counts right, every section prints its table, and intervals hold the truth."""
 
 import numpy as np
-import pandas
 import pytest
 
 from benchmarks.coverage.__main__ import main
 from benchmarks.coverage.published import ladder, loss_to_loss
 from benchmarks.coverage.simulated import grid_cell, grid_cells, simulate, task_cells, trunk_cells
-from benchmarks.coverage.studies import CHINCHILLA, LOSS, value
 from scaling.errors import ScalingError
 from scaling.laws import Interval
 
@@ -51,28 +49,6 @@ def test_a_section_prints_its_table(section, lines, head, capsys):
     assert len(table) == 2 + lines
 
 
-@pytest.mark.slow
-def test_held_out_runs_of_published_studies_are_counted(tmp_path, capsys):
-    rng = np.random.default_rng(0)
-    N, D = (axis.ravel() for axis in np.meshgrid(np.geomspace(1e7, 1e9, 5), np.geomspace(1e9, 1e11, 5)))
-    for study in ("a", "b", "c"):
-        loss = value(CHINCHILLA, LOSS, {"N": N, "D": D}) * np.exp(0.003 * rng.standard_normal(25))
-        columns = {
-            "N": N,
-            "D": D,
-            "loss": loss,
-            "f0": np.arange(25) % 5 == 0,
-            "bigC": np.argsort(np.argsort(N * D)) >= 20,
-        }
-        columns |= {"bigN": N.max() == N, "bigD": D.max() == D}
-        pandas.DataFrame(columns).astype(float).to_csv(tmp_path / f"{study}.csv", index=False)
-    main(["published", "--points", str(tmp_path)])
-    lines = [line.split(" | ") for line in capsys.readouterr().out.splitlines()]
-    assert [line[1] for line in lines[2:6]] == ["15"] * 4
-    assert all(float(line[4].rstrip("%")) >= 80 for line in lines[2:6])
-    assert [line[0] for line in lines[9:12]] == ["| a", "| b", "| c"]
-
-
 @pytest.mark.parametrize("words", [["tasks"], ["published", "--points", "nowhere"], ["grids"]])
 def test_bad_input_is_refused(words, capsys):
     with pytest.raises(SystemExit) as stop:
@@ -86,7 +62,6 @@ def test_bad_input_is_refused(words, capsys):
     [
         ("power_law_floor_c", 9, "log_squared"),
         ("chinchilla", 40, "log_squared"),
-        pytest.param("power_law_floor_c", 9, "log_huber", marks=pytest.mark.slow),
         pytest.param("chinchilla", 40, "log_huber", marks=pytest.mark.slow),
     ],
 )
@@ -96,14 +71,6 @@ def test_intervals_cover_in_a_sample_of_the_grid(law, points, objective):
     tally = simulate(cell.draw, cell.methods, 60)["profile"]
     assert tally.fitted >= 58
     assert all(tally.coverage(name) >= 0.88 for name in tally.covered)
-
-
-@pytest.mark.slow
-def test_a_study_that_says_little_has_open_intervals_that_cover():
-    cell = grid_cell("power_law_floor_c", 9, 0.02, 1.0, 0.1)
-    tally = simulate(cell.draw, cell.methods, 25)["profile"]
-    assert tally.opened["E"] >= 20
-    assert all(tally.coverage(name) >= 0.84 for name in tally.covered)
 
 
 @pytest.mark.slow

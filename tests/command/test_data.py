@@ -63,52 +63,47 @@ def test_prepare_then_show(capsys: pytest.CaptureFixture[str], words: list[str],
     assert printed(capsys, "prepare", "--model", str(tmp_path / "own.yaml"), "--json") == prepared
 
 
-@pytest.mark.parametrize(
-    ("objective", "line", "kinds"),
-    [
-        (["objective=Masked"], "reads", {"text", "special"}),
-        (["objective=SpanCorruption"], "source", {"text", "special"}),
-        (["objective=Prefix", "--model", "decoder"], "reads", {"prefix", "text"}),
-        (["objective=Causal"], "predicts", {"target"}),
-    ],
-)
-def test_windows_show_what_the_objective_makes_of_them(
-    capsys: pytest.CaptureFixture[str], words: list[str], objective: list[str], line: str, kinds: set[str]
-) -> None:
+KINDS = {
+    ("objective=Masked",): ("reads", {"text", "special"}),
+    ("objective=SpanCorruption",): ("source", {"text", "special"}),
+    ("objective=Prefix", "--model", "decoder"): ("reads", {"prefix", "text"}),
+    ("objective=Causal",): ("predicts", {"target"}),
+}
+
+
+def test_windows_show_what_the_objective_makes_of_them(capsys: pytest.CaptureFixture[str], words: list[str]) -> None:
     printed(capsys, "prepare", *words)
-    shown = printed(capsys, "show", *words, *objective, "--json")
-    assert len(shown["windows"]) == 3
-    assert kinds <= {run["kind"] for window in shown["windows"] for run in window[line]}
+    for objective, (line, kinds) in KINDS.items():
+        shown = printed(capsys, "show", *words, *objective, "--json")
+        assert len(shown["windows"]) == 3
+        assert kinds <= {run["kind"] for window in shown["windows"] for run in window[line]}
+    known = scaling.data_show("synthetic", windows=0)
+    assert known.train["entropy_nats_per_token"] == pytest.approx(2.189317628, abs=1e-6)
+    assert known.folder is None
 
 
-def test_the_entropy_is_shown_where_it_is_known(words: list[str]) -> None:
-    shown = scaling.data_show("synthetic", windows=0)
-    assert shown.train["entropy_nats_per_token"] == pytest.approx(2.189317628, abs=1e-6)
-    assert shown.folder is None
+MISTAKES = [
+    (["shew", "python"], "there is no command 'data shew'; did you mean 'data show'?"),
+    (["show"], "no data are named"),
+    (["show", "pyhton"], "there is no data 'pyhton'; did you mean 'python'?"),
+    (["show", "python", "c4"], "expected NAME, and found one more"),
+    (["show", "python"], "configs/data/python.yaml:2: data: the data have not been prepared in "),
+    (["prepare", "synthetic"], "Synthetic needs no preparing"),
+    (["prepare", "files"], "configs/data/files.yaml:6: data.corpus.files='text/*.txt': there is no such file"),
+    (["prepare", "files", "--workers", "0"], "workers=0: expected a positive whole number"),
+    (["prepare", "files", "data.validation=1"], "data.validation=1: expected a number from 0 and below 1"),
+    (["prepare", "files", "data.corpus.flies=x"], "Files has no such key; did you mean 'files'?"),
+    (["prepare", "files", "data.tokenizer={kind: ByteBPX}"], "did you mean 'ByteBPE'?"),
+    (["prepare", "python", "data.tokenizer={kind: File, path: none.json}"], "there is no such file"),
+    (["prepare", "c4"], "data.corpus.path='allenai/c4': no network, and the set is on the hub"),
+    (["show", "synthetic", "--windows", "-1"], "windows=-1: expected a whole number from 0"),
+    (["show", "synthetic", "objective=Sequence"], "it learns from pairs, and the data are windows"),
+]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["shew", "python"], "there is no command 'data shew'; did you mean 'data show'?"),
-        (["show"], "no data are named"),
-        (["show", "pyhton"], "there is no data 'pyhton'; did you mean 'python'?"),
-        (["show", "python", "c4"], "expected NAME, and found one more"),
-        (["show", "python"], "configs/data/python.yaml:2: data: the data have not been prepared in "),
-        (["prepare", "synthetic"], "Synthetic needs no preparing"),
-        (["prepare", "files"], "configs/data/files.yaml:6: data.corpus.files='text/*.txt': there is no such file"),
-        (["prepare", "files", "--workers", "0"], "workers=0: expected a positive whole number"),
-        (["prepare", "files", "data.validation=1"], "data.validation=1: expected a number from 0 and below 1"),
-        (["prepare", "files", "data.corpus.flies=x"], "Files has no such key; did you mean 'files'?"),
-        (["prepare", "files", "data.tokenizer={kind: ByteBPX}"], "did you mean 'ByteBPE'?"),
-        (["prepare", "python", "data.tokenizer={kind: File, path: none.json}"], "there is no such file"),
-        (["prepare", "c4"], "data.corpus.path='allenai/c4': no network, and the set is on the hub"),
-        (["show", "synthetic", "--windows", "-1"], "windows=-1: expected a whole number from 0"),
-        (["show", "synthetic", "objective=Sequence"], "it learns from pairs, and the data are windows"),
-    ],
-)
-def test_mistakes(capsys: pytest.CaptureFixture[str], words: list[str], arguments: list[str], message: str) -> None:
-    assert message in refused(capsys, *arguments)
+def test_a_mistake_is_one_line(capsys: pytest.CaptureFixture[str], words: list[str]) -> None:
+    for arguments, message in MISTAKES:
+        assert message in refused(capsys, *arguments)
 
 
 def test_what_does_not_fit_prepared_data_is_refused(capsys: pytest.CaptureFixture[str], words: list[str]) -> None:

@@ -13,9 +13,10 @@ from pathlib import Path
 import pytest
 
 from scaling.cli import main
-from scaling.laws import named
+from scaling.laws import fit, named
+from scaling.laws.points import load_points
+from scaling.laws.written import read_law, written_law
 from scaling.schema import extend
-from scaling.studies.question import read
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 FOLDERS = sorted(path.parent.name for path in EXAMPLES.glob("*/README.md"))
@@ -73,26 +74,10 @@ def test_an_example_runs_as_its_page_says(folder, tmp_path):
 
 
 def test_both_ways_to_write_a_law_are_one_law():
-    from scaling.laws import fit
-    from scaling.laws.points import load_points as points_of
-    from scaling.laws.written import read_law, written_law
-
     extend(EXAMPLES / "own_law" / "law.py")
-    points = points_of(EXAMPLES / "own_law" / "points.csv")
+    points = load_points(EXAMPLES / "own_law" / "points.csv")
     one = fit(named("delayed"), points)
     other = fit(written_law(read_law(EXAMPLES / "own_law" / "law.yaml"), points), points)
     assert other.objective == pytest.approx(one.objective, rel=1e-9)
     assert one.estimates["D_0"] == pytest.approx(5e4, rel=0.1)
     assert not one.not_identified
-
-
-def test_the_study_states_each_key_of_a_study_but_those_of_other_machines_and_of_finetuning():
-    from scaling.config import document
-    from scaling.studies.fields import KEYS
-
-    file = EXAMPLES / "study" / "study.yaml"
-    assert read(str(file)).define
-    assert set(document(file).tree) == set(KEYS) - {"rate", "suppose", "minutes", "at", "tasks", "resources"}
-    assert all(
-        "#" in line for line in file.read_text().splitlines() if re.match(r"(set|grid|held_out|law|define|base):", line)
-    )
