@@ -13,18 +13,14 @@ from scaling.laws.problem import Problem, SharedErrors
 
 POINTS_A_PARAMETER = 3
 WORST_CONDITION = 1e7
-MOVES = 4.0
-"""Times its scatter that a score moves over the points before a curve is seen in it."""
-WIDE = 2.0
-"""Upper over lower end of the interval of a sigmoid's height from which its upper level counts as not seen."""
+MOVES = 4.0  # Times its scatter that a score moves over the points before a curve is seen in it
+WIDE = 2.0  # Upper over lower end of the interval of a sigmoid's height from which its upper level counts as not seen
 LIMIT = 2.576  # two-sided 1% of the normal distribution
 FEWEST = 8  # points below which no test has any power
-FALSE_ALARMS = 0.01
-"""How often independent errors may show a size that lies off the law."""
+FALSE_ALARMS = 0.01  # How often independent errors may show a size that lies off the law
 FEWEST_OF_A_SIZE = 3
 SMALL_MODEL = 1e4  # parameters
-SAME_SIZE = 0.01
-"""Sizes that differ by less than 1% are one: a grid of real runs does not meet its tokens exactly."""
+SAME_SIZE = 0.01  # Sizes that differ by less than 1% are one: a grid of real runs does not meet its tokens exactly
 
 
 class Diagnostics:
@@ -157,8 +153,7 @@ def seed_scatter(residual: np.ndarray, columns: Columns) -> tuple[float, int] | 
     return float(np.sqrt(((residual - means[setting]) ** 2).sum() / freedom)), freedom
 
 
-Size = tuple[str, float, np.ndarray]
-"""A column, the value that several points share in it, and their rows."""
+Size = tuple[str, float, np.ndarray]  # A column, the value that several points share in it, and their rows
 
 
 def off_size(residual: np.ndarray, jacobian: np.ndarray, columns: Columns) -> Size | None:

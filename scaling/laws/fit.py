@@ -30,16 +30,12 @@ from scaling.laws.solver import PATIENT, draw, minimise, prepare, search
 
 STARTS = 1024
 REFINED = 64
-SCREENED = 10_000
-"""Points that are enough to find the optimum near which that of all points lies."""
-MOST_FAILED = 0.05
-"""Bootstrap refits that may fail."""
+SCREENED = 10_000  # Points that are enough to find the optimum near which that of all points lies
+MOST_FAILED = 0.05  # Bootstrap refits that may fail
+# More rows are whole training curves: minutes and gigabytes for a law that one row a run determines.
 MOST_POINTS = 100_000
-"""More rows are whole training curves: minutes and gigabytes for a law that one row a run determines."""
-LINE = 0.02
-"""Points whose columns lie this close to one line in logarithms do not separate the columns."""
-RISING = 4.0
-"""Standard errors by which the loss rises before it is refused."""
+LINE = 0.02  # Points whose columns lie this close to one line in logarithms do not separate the columns
+RISING = 4.0  # Standard errors by which the loss rises before it is refused
 FEWEST_RISING = 5  # points that show a loss to rise
 
 

@@ -29,27 +29,19 @@ from scaling.laws.points import Points
 from scaling.laws.predict import Prediction, TwoStep, has_score, predict_runs, rows_of
 from scaling.laws.problem import Objective, named_objective
 
-HELD_OUT = "held_out"
-"""The column that marks the held-out runs in the project's own tables."""
+HELD_OUT = "held_out"  # The column that marks the held-out runs in the project's own tables
 YES = {**dict.fromkeys(("1", "true", "yes"), True), **dict.fromkeys(("0", "false", "no", "", "nan"), False)}
 
-FRACTIONS = (0.2, 0.4)
-"""The fractions of the points, the largest by one axis, that a back-test leaves out."""
+FRACTIONS = (0.2, 0.4)  # The fractions of the points, the largest by one axis, that a back-test leaves out
 BACK_TEST_STARTS = 256
 
-POWERS = (0.0, 0.25, 0.5)
-"""Weights are in proportion to these powers of the cost."""
-LARGEST = 0.2
-"""The fraction of the runs, the largest by cost or by one column, that each test of a choice leaves out."""
-ROWS = 500
-"""A test of a choice fits at most this many rows."""
+POWERS = (0.0, 0.25, 0.5)  # Weights are in proportion to these powers of the cost
+LARGEST = 0.2  # The fraction of the runs, the largest by cost or by one column, that each test of a choice leaves out
+ROWS = 500  # A test of a choice fits at most this many rows
 STARTS, FINAL_STARTS = 48, 256
-FOLDS = 4
-"""The test `spread` leaves out every fourth run in the order of their columns."""
-FAILED = 3.0
-"""A candidate that cannot be fitted in a test counts as this many times the worst error there."""
-SAME_TARGET = frozenset({"C", "M", "S", "width", "depth"})
-"""Columns that N and D already hold where a table has both."""
+FOLDS = 4  # The test `spread` leaves out every fourth run in the order of their columns
+FAILED = 3.0  # A candidate that cannot be fitted in a test counts as this many times the worst error there
+SAME_TARGET = frozenset({"C", "M", "S", "width", "depth"})  # Columns that N and D already hold where a table has both
 
 
 def largest(values: np.ndarray, fraction: float) -> np.ndarray:
@@ -132,8 +124,7 @@ def judge(
     return HeldOut(fit, held_out, tuple(predict_runs(fit, rows_of(held_out, fit), level, method, seed=seed)))
 
 
-Refit = Callable[[np.ndarray], FittedLaw | TwoStep]
-"""A fit to the points outside a mask."""
+Refit = Callable[[np.ndarray], FittedLaw | TwoStep]  # A fit to the points outside a mask
 
 
 def back_test(fit: FittedLaw | TwoStep, level: float = 0.95, refit: Refit | None = None) -> list[dict[str, Any]]:
@@ -179,10 +170,10 @@ class Trial:
     form: Law
     objective: Objective
     power: float
+    # Root mean square error of the held-out runs, in the target's unit, by test; None where it could not be
+    # fitted.
     errors: Mapping[str, float | None] = field(default_factory=dict)
-    """Root mean square error of the held-out runs, in the target's unit, by test; None where it could not be fitted."""
-    score: float = 1.0
-    """Geometric mean over the tests of its error over the lowest error there: 1 is best everywhere."""
+    score: float = 1.0  # Geometric mean over the tests of its error over the lowest error there: 1 is best everywhere
 
     def fit(self, points: Points, starts: int = FINAL_STARTS, **choices: Any) -> FittedLaw:
         """The candidate fitted to points."""
@@ -196,8 +187,7 @@ class Choice:
     """The candidates in the order of their scores."""
 
     trials: tuple[Trial, ...]
-    rows: Mapping[str, int]
-    """How many runs each test held out."""
+    rows: Mapping[str, int]  # How many runs each test held out
 
     def fit(self, points: Points, **choices: Any) -> FittedLaw:
         """The best candidate fitted to points; the next one where it does not converge on these."""

@@ -24,10 +24,9 @@ Method = Literal["profile", "t", "bootstrap"]
 METHODS = ("profile", "t", "bootstrap")
 LEVEL = 0.95
 EXACT = 1e-12  # errors below this are rounding: the points lie on the law
-WIDEST = 1.0
-"""Width over estimate up to which the interval of an exponent or of a loss counts as known."""
+WIDEST = 1.0  # Width over estimate up to which the interval of an exponent or of a loss counts as known
+# Upper over lower end up to which the interval of a size counts as known: as wide as a sweep of sizes.
 WIDEST_SIZE = 100.0
-"""Upper over lower end up to which the interval of a size counts as known: as wide as a sweep of sizes."""
 
 
 @dataclass(frozen=True)
@@ -93,10 +92,9 @@ class Noise(NamedTuple):
     """The scale s of the errors of a fit, and what it means under the fit's objective."""
 
     scale: float
+    # E[ψ²]/E[ψ']: twice the objective's rise, over κ, is χ² with one degree of freedom where the null holds.
     kappa: float
-    """E[ψ²]/E[ψ']: twice the objective's rise, over κ, is χ² with one degree of freedom where the null holds."""
-    variance: float
-    """E[ψ²]/E[ψ']²: times the inverse of J'WJ it is the covariance of the estimates."""
+    variance: float  # E[ψ²]/E[ψ']²: times the inverse of J'WJ it is the covariance of the estimates
 
 
 def measure(objective: Objective, cost: float, points: int, parameters: int) -> Noise:

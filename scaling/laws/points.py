@@ -24,33 +24,32 @@ from scaling.errors import ScalingError, check_regular, from_os, nearest, plural
 from scaling.laws.formula import condition, evaluate, is_empty, names, no_column, numeric, parse
 from scaling.laws.law import MEANINGS, POSITIVE, PREFIX, Law
 
+# What tables call these columns, in small letters.
 USUAL_NAMES = {
     "N": ("params", "parameters", "n_params", "num_params", "num_parameters"),
     "D": ("tokens", "n_tokens", "num_tokens", "train_tokens", "training_tokens"),
     "C": ("flops", "compute", "train_flops", "training_flops"),
     "loss": ("val_loss", "valid_loss", "validation_loss", "eval_loss", "test_loss", "final_loss"),
 }
-"""What tables call these columns, in small letters."""
 
+# What may be stated of how runs were trained; the specs of runs state all but the first and the last.
 SETUP = (
     *("hypothesis", "architecture", "optimizer", "lr", "schedule", "batch"),
     *("tokenizer", "data", "validation", "noise"),
 )
-"""What may be stated of how runs were trained; the specs of runs state all but the first and the last."""
 
 NOT_STATED = "not stated"
 
-SHORTHANDS = {"6ND": "6*N*D", "C/6N": "C/(6*N)", "ND": "N*D", "BS": "B*S"}
-"""Formulas as the papers write them."""
+SHORTHANDS = {"6ND": "6*N*D", "C/6N": "C/(6*N)", "ND": "N*D", "BS": "B*S"}  # Formulas as the papers write them
 
+# Columns that identify the loss that was measured: two values are two kinds of loss.
 IDENTITIES = ("tokenizer", "validation")
-"""Columns that identify the loss that was measured: two values are two kinds of loss."""
 
-DEFINITION = "_definition"
-"""`N_definition` states what column N counts."""
+DEFINITION = "_definition"  # `N_definition` states what column N counts
 
 STATUS = "status"
 FINISHED, EXCLUDED, FAILED = "finished", "excluded", "failed"
+# How a run ended, as this project, W&B and SLURM write it; one that has not ended has no final loss.
 STATES = {
     **dict.fromkeys(("finished", "completed", "complete", "done", "success", "succeeded", "ok"), FINISHED),
     **dict.fromkeys(("diverged", "pruned", "excluded"), EXCLUDED),
@@ -58,23 +57,22 @@ STATES = {
     **dict.fromkeys(("canceled", "cancelled", "timeout", "node_fail", "preempted", "preempting"), FAILED),
     **dict.fromkeys(("running", "pending", "queued"), FAILED),
 }
-"""How a run ended, as this project, W&B and SLURM write it; one that has not ended has no final loss."""
 
 CHANCE, OPTIONS = "chance", "options"
 
+# Nats per token beyond ln of a vocabulary of a million: the median run is worse than a uniform guess.
 LARGEST_LOSS = 14.0
-"""Nats per token beyond ln of a vocabulary of a million: the median run is worse than a uniform guess."""
 
+# Units of a loss that are no nats.
 UNITS = {
     "perplexity": re.compile(r"\b(perplexity|ppl)\b"),
     "bits per token": re.compile(r"\b(bits?[ /](per |a )?token|bpt)\b"),
     "bits per byte": re.compile(r"\b(bits?[ /](per |a )?(byte|character)|bpb|bpc)\b"),
 }
-"""Units of a loss that are no nats."""
 
 TABLE = "points.csv"
+# Where a study's folder, a ledger of studies and one of sweeps hold their tables.
 WITHIN = ("report/" + TABLE, "studies/*/report/" + TABLE, "sweeps/*/" + TABLE)
-"""Where a study's folder, a ledger of studies and one of sweeps hold their tables."""
 
 LONGEST_CELL = 2**24  # characters: W&B exports whole configs in a cell
 

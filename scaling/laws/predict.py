@@ -44,11 +44,10 @@ from scaling.laws.law import (
 from scaling.laws.points import Points
 from scaling.laws.problem import prediction
 
+# Decades beyond the points, along one axis, within which 95% intervals held 91% or more of the runs of published
+# studies (docs/coverage.md).
 TESTED = 1.0
-"""Decades beyond the points, along one axis, within which 95% intervals held 91% or more of the runs of published
-studies (docs/coverage.md)."""
-TESTED_COMPUTE = 2.0
-"""The same of N times D."""
+TESTED_COMPUTE = 2.0  # The same of N times D
 LENGTH = 1.5  # decades over which the form's error changes
 SIZE, SPREAD = 0.4, 0.5  # of u: its median over published studies, and the standard deviation of its logarithm
 SIZES = np.geomspace(1e-3, 20.0, 45)

@@ -21,15 +21,12 @@ from scaling.errors import ScalingError, nearest
 from scaling.laws.dual import Dual
 from scaling.laws.law import SIGNED, Columns, Law, Seeds
 
-Expanded = tuple[np.ndarray, Seeds]
-"""θ of u, and dθ/du."""
+Expanded = tuple[np.ndarray, Seeds]  # θ of u, and dθ/du
 
-SMALLEST, LARGEST = 1e-12, 1e12
-"""A term's size in the middle of the points, in units of the target."""
+SMALLEST, LARGEST = 1e-12, 1e12  # A term's size in the middle of the points, in units of the target
+# The prior of logit ρ: its median is ρ = 0.9. Budgets of one trunk correlate by 0.68 to 0.97 in the quickstart.
 LOGIT, SPREAD = 2.2, 1.5
-"""The prior of logit ρ: its median is ρ = 0.9. Budgets of one trunk correlate by 0.68 to 0.97 in the quickstart."""
-GRID = np.linspace(-4.0, 8.0, 25)
-"""Of logit ρ: from 0.02 to 0.9997."""
+GRID = np.linspace(-4.0, 8.0, 25)  # Of logit ρ: from 0.02 to 0.9997.
 
 
 @dataclass(frozen=True)
@@ -80,6 +77,7 @@ class Objective:
         return np.exp(value) if self.space == "log" else value
 
 
+# Every objective by its name, Huber's with the δ of the papers.
 OBJECTIVES: Mapping[str, Objective] = MappingProxyType(
     {
         "log_huber": Objective("log-huber", "log", 1e-3),  # Hoffmann et al. 2022, eq. 3
@@ -88,7 +86,6 @@ OBJECTIVES: Mapping[str, Objective] = MappingProxyType(
         "huber": Objective("huber", "linear", 1e-3),
     }
 )
-"""Every objective by its name, Huber's with the δ of the papers."""
 
 
 def named_objective(name: str, delta: float | None = None) -> Objective:
@@ -122,8 +119,7 @@ class SharedErrors:
     Biometrics 38(4).
     """
 
-    groups: np.ndarray
-    """The group of each point, from 0."""
+    groups: np.ndarray  # The group of each point, from 0
     correlation: float
 
     @cached_property
@@ -158,15 +154,12 @@ class LeastSquares(NamedTuple):
     """A step of generalised least squares from errors of observed minus fitted and their design."""
 
     step: np.ndarray
+    # Of (X'V⁻¹X)^½: times its own transpose and the size of the errors it is the covariance of the step.
     inverse: np.ndarray
-    """Of (X'V⁻¹X)^½: times its own transpose and the size of the errors it is the covariance of the step."""
-    square: float
-    """What is left of the sum of squares of the whitened errors."""
+    square: float  # What is left of the sum of squares of the whitened errors
+    # log |V| + log |X'V⁻¹X|: with `square` it makes the restricted likelihood. Patterson and Thompson 1971,
+    # Biometrika 58(3).
     penalty: float
-    """log |V| + log |X'V⁻¹X|: with `square` it makes the restricted likelihood.
-
-    Patterson and Thompson 1971, Biometrika 58(3).
-    """
 
 
 def least_squares(errors: Correlated, design: np.ndarray, observed: np.ndarray) -> LeastSquares:
@@ -263,13 +256,11 @@ class Problem:
 
     form: Law
     columns: Mapping[str, np.ndarray]
-    observed: np.ndarray
-    """The target, in the space of the objective."""
+    observed: np.ndarray  # The target, in the space of the objective
     weights: np.ndarray
     objective: Objective
     fixed: Mapping[str, float]
-    shared: Correlated | None = None
-    """What errors the points share; residuals are then made independent of each other."""
+    shared: Correlated | None = None  # What errors the points share; residuals are then made independent of each other
 
     @cached_property
     def loss(self) -> np.ndarray:

@@ -34,8 +34,7 @@ class Effort:
 
 EXACT = Effort(1e-13, 400)
 PATIENT = Effort(1e-13, 4000)
-PROFILE = Effort(1e-8, 400)
-"""Enough for the height of a profile, which is needed to a thousandth of its rise."""
+PROFILE = Effort(1e-8, 400)  # Enough for the height of a profile, which is needed to a thousandth of its rise
 
 
 class Solution(NamedTuple):
@@ -84,8 +83,7 @@ class Tether(NamedTuple):
     """A pull of ½ stiffness (quantity - centre)², by row. Where it comes to rest, the rest of the objective is the
     least possible at that value of the quantity: a point of its profile."""
 
-    quantities: Any
-    """An array of `Quantity`."""
+    quantities: Any  # An array of `Quantity`
     centre: np.ndarray
     stiffness: np.ndarray
 
