@@ -187,7 +187,7 @@ def fit(
     does not converge is an error.
     """
     form = named(form) if isinstance(form, str) else form
-    points = points if isinstance(points, Points) else Points({name: np.asarray(c) for name, c in points.items()})
+    points = table_of_columns(points)
     if not isinstance(objective, Objective):
         objective = named_objective(objective or form.objective)
     problem, order = validated_problem(form, points, objective, weights, group, fixed or {})
@@ -208,6 +208,10 @@ def fit(
         raise points.error(what, "give more starts, or a law with fewer parameters")
     u = problem.coordinates(form.canonical(problem.theta(best.u[0])))
     return FittedLaw(form, points, problem, order, u, float(best.cost[0]), agreeing, seed)
+
+
+def table_of_columns(points: Points | Mapping[str, Any]) -> Points:
+    return points if isinstance(points, Points) else Points({name: np.asarray(c) for name, c in points.items()})
 
 
 def predict(form: Law, theta: np.ndarray, inputs: Mapping[str, Any]) -> np.ndarray:
