@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from scaling.laws.intervals import EXACT, Interval, is_exponent, is_wide
+from scaling.laws.intervals import EXACT, Interval, is_wide
 from scaling.laws.law import Columns
 from scaling.laws.problem import Problem, SharedErrors
 
@@ -34,12 +34,12 @@ class Diagnostics:
         residual, jacobian = problem.linearise(u[None])
         rows = jacobian[0].T * np.sqrt(problem.weights)[:, None]
         length = np.linalg.norm(rows, axis=0)
-        _, values, right = np.linalg.svd(rows / np.where(length > 0, length, 1.0), full_matrices=False)
-        nonzero = values > values[0] * 1e-12
-        covariance = (right[nonzero].T / values[nonzero] ** 2) @ right[nonzero]
+        scaled = rows / np.where(length > 0, length, 1.0)
+        inverse = np.linalg.pinv(scaled, rcond=1e-12)
+        covariance = inverse @ inverse.T
         size = np.sqrt(np.maximum(np.diag(covariance), 1e-300))
         freedom = max(len(problem.observed) - len(u), 1)
-        self.condition_number = float(values[0] / values[-1]) if values[-1] > 0 else float("inf")
+        self.condition_number = float(np.linalg.cond(scaled))
         self.residual_scale = float(np.sqrt(np.sum(problem.weights * residual[0] ** 2) / freedom))
         self.correlation = covariance / np.outer(size, size)
 
@@ -60,7 +60,8 @@ def identify(
     for row, (name, interval) in enumerate(bounds.items()):
         where = " and ".join([*(["below"] if interval.open_below else []), *(["above"] if interval.open_above else [])])
         parameter = problem.form.parameters[problem.free[row]]
-        judged = is_exponent(parameter)
+        # How fast a term falls is known where its interval is no wider than the estimate.
+        judged = parameter.unit == "1" and parameter.scale == "linear" and parameter.lower >= 0.0
         if judged and interval.estimate <= parameter.lower + 1e-9:
             reason = f"is {interval.estimate:.3g}: these points show no fall with its column"
         elif where:

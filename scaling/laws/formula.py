@@ -70,10 +70,10 @@ def numeric(name: str, values: np.ndarray, source: str = "", lines: Sequence[int
     numbers = _numbers(values)
     if None in numbers:
         row = numbers.index(None)
-        cell, line = values[row], lines[row] if lines else None
+        cell, what = values[row], "is not a number" + ("" if lines else f", in row {row + 1}")
         comma = isinstance(cell, str) and "," in cell
         fix = "write a decimal point and no separators, such as 1000.5" if comma else "correct the cell or map another"
-        what = "is not a number" + ("" if lines else f", in row {row + 1}")
+        line = lines[row] if lines else None
         raise ScalingError(what, file=source or None, line=line, key=name, value=cell, fix=fix)
     return np.array(numbers, float)
 

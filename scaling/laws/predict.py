@@ -28,7 +28,7 @@ import numpy as np
 from scaling.errors import ScalingError
 from scaling.laws.catalogue import named
 from scaling.laws.fit import STARTS, FittedLaw, fit, intervals, predict, table_of_columns
-from scaling.laws.intervals import EXACT, LEVEL, Interval, Method, is_wide_prediction, student
+from scaling.laws.intervals import EXACT, LEVEL, Interval, Method, is_wide, student
 from scaling.laws.law import (
     EXAMPLES,
     PREFIX,
@@ -210,7 +210,10 @@ class Prediction:
 
     def is_identified(self, target: str) -> bool:
         """Whether both intervals are closed and narrow enough to state it; without them that is not judged."""
-        return not any(bound and is_wide_prediction(target, bound) for bound in (self.mean, self.run))
+        # A score lies between 0 and 1 and a difference of losses may be 0: their intervals need only be closed.
+        judged = target not in PROPORTIONS | SIGNED
+        bounds = [bound for bound in (self.mean, self.run) if bound is not None]
+        return not any(bound.open_below or bound.open_above or (judged and is_wide(bound)) for bound in bounds)
 
     def to_json(self) -> dict[str, Any]:
         mean, run = (None if interval is None else interval.to_json() for interval in (self.mean, self.run))

@@ -48,11 +48,8 @@ class Objective:
 
     def penalty(self, residual: np.ndarray) -> np.ndarray:
         """ρ(r)."""
-        size = np.abs(residual)
-        if isinf(self.delta):
-            return 0.5 * size * size
-        inside = np.minimum(size, self.delta)
-        return inside * (size - 0.5 * inside)
+        inside = np.minimum(np.abs(residual), self.delta)
+        return inside * (np.abs(residual) - 0.5 * inside)
 
     def influence(self, residual: np.ndarray) -> np.ndarray:
         """ψ = ρ'."""
@@ -92,11 +89,9 @@ def named_objective(name: str, delta: float | None = None) -> Objective:
     """The objective of that name, with another δ than the papers' where one is given."""
     if name not in OBJECTIVES:
         raise ScalingError(f"there is no objective {name!r}", key="objective", fix=nearest(name, OBJECTIVES))
-    if delta is None:
-        return OBJECTIVES[name]
-    if not name.endswith("huber"):
+    if delta is not None and not name.endswith("huber"):
         raise ScalingError(f"the objective {name} has none", key="delta", value=delta, fix="leave it out")
-    return replace(OBJECTIVES[name], delta=delta)
+    return replace(OBJECTIVES[name], delta=OBJECTIVES[name].delta if delta is None else delta)
 
 
 class Correlated(Protocol):
@@ -193,11 +188,11 @@ class Correlation:
             score = -0.5 * (freedom * np.log(variance) + fit.penalty + ((logit - LOGIT) / SPREAD) ** 2)
             return score, fit.step, variance * fit.inverse @ fit.inverse.T
 
-        scores, steps, covariances = (np.array(part) for part in zip(*map(under, GRID)))
-        self.weights = np.exp(scores - scores.max())
-        self.weights /= self.weights.sum()
-        self.steps, self.covariances = steps, covariances
-        self.known = under(_logit(shared.correlation))[2]  # the covariance under the ρ of the fit
+        scores, self.steps, self.covariances = (np.array(part) for part in zip(*map(under, GRID)))
+        weights = np.exp(scores - scores.max())
+        self.weights = weights / weights.sum()
+        logit = np.log(shared.correlation / (1.0 - shared.correlation))
+        self.known = under(logit)[2]  # the covariance under the ρ of the fit
 
     @property
     def mean(self) -> float:
@@ -240,10 +235,6 @@ class Correlation:
 def prior_correlation() -> float:
     """ρ before any residual is seen."""
     return _expit(LOGIT)
-
-
-def _logit(values: Any) -> Any:
-    return np.log(values / (1.0 - values))
 
 
 def _expit(logit: Any) -> Any:
@@ -339,14 +330,13 @@ class Problem:
     def _middle(self) -> Columns:
         """For each coefficient the row at which its term is measured, `[heights, 1, 1]`."""
 
-        def middle(column: np.ndarray) -> float:
-            return float(np.exp(np.mean(np.log(column))) if column.min() > 0 else np.mean(column))
-
         rows = [self.form.parameters[index].at for index in self._heights]
-        middles = {name: middle(self.columns[name]) for name in self.form.inputs}
-        return {
-            name: np.array([row.get(name, value) for row in rows])[:, None, None] for name, value in middles.items()
-        }
+        middles = {}
+        for name in self.form.inputs:
+            column = self.columns[name]
+            middle = float(np.exp(np.mean(np.log(column))) if column.min() > 0 else np.mean(column))
+            middles[name] = np.array([row.get(name, middle) for row in rows])[:, None, None]
+        return middles
 
     def _shapes(self, theta: np.ndarray, seeds: Seeds) -> Dual:
         """log |term / coefficient| in the middle of the points, `[heights, ..., 1]`."""
