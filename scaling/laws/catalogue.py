@@ -70,22 +70,32 @@ def of_columns(
 # One column
 
 
-def _power_law(x: str) -> Law:
-    name, formula, citation = f"power_law_{x.lower()}", "L(x) = A x^-α", "Hestness et al. 2017, arXiv 1712.00409"
-    parameters = coefficient("A"), exponent("alpha")
-    return of_columns(name, (x,), formula, citation, parameters, lambda p, x: p.A * x**-p.alpha)
+# Formula, citation, parameters and curve of each family of laws in one column x.
+ONE_COLUMN: dict[str, tuple[str, str, Callable[[str], Sequence[Parameter]], Callable[..., Dual]]] = {
+    "power_law": (
+        "L(x) = A x^-α",
+        "Hestness et al. 2017, arXiv 1712.00409",
+        lambda x: (coefficient("A"), exponent("alpha")),
+        lambda p, x: p.A * x**-p.alpha,
+    ),
+    "power_law_floor": (
+        "L(x) = E + A x^-α",
+        "Henighan et al. 2020, arXiv 2010.14701",
+        lambda x: (floor(), coefficient("A"), exponent("alpha")),
+        lambda p, x: p.E + p.A * x**-p.alpha,
+    ),
+    "kaplan": (
+        "L(x) = (x_c / x)^α",
+        KAPLAN,
+        lambda x: (place("x_c", x, "unit of the column"), exponent("alpha", SMALLEST)),
+        lambda p, x: (p.x_c / x) ** p.alpha,
+    ),
+}
 
 
-def _power_law_floor(x: str) -> Law:
-    name, formula = f"power_law_floor_{x.lower()}", "L(x) = E + A x^-α"
-    citation, parameters = "Henighan et al. 2020, arXiv 2010.14701", (floor(), coefficient("A"), exponent("alpha"))
-    return of_columns(name, (x,), formula, citation, parameters, lambda p, x: p.E + p.A * x**-p.alpha)
-
-
-def _kaplan(x: str) -> Law:
-    name, formula = f"kaplan_{x.lower()}", "L(x) = (x_c / x)^α"
-    parameters = place("x_c", x, "unit of the column"), exponent("alpha", SMALLEST)
-    return of_columns(name, (x,), formula, KAPLAN, parameters, lambda p, x: (p.x_c / x) ** p.alpha)
+def _one_column(family: str, x: str) -> Law:
+    formula, citation, parameters, curve = ONE_COLUMN[family]
+    return of_columns(f"{family}_{x.lower()}", (x,), formula, citation, parameters(x), curve)
 
 
 def _broken(x: str, breaks: int) -> Law:
@@ -678,9 +688,8 @@ def multi_power(p, N, S1, falls, rates, since):
 CURVE_LAWS: dict[str, Law] = {"multi_power": multi_power, "annealed_curve": annealed_curve}
 
 LAWS: tuple[Law, ...] = (
-    *(_power_law(x) for x in ("C", "N", "D")),
-    *(_power_law_floor(x) for x in ("C", "N", "D")),
-    *(_kaplan(x) for x in ("N", "D", "C", "C_min")),
+    *(_one_column(family, x) for family in ("power_law", "power_law_floor") for x in ("C", "N", "D")),
+    *(_one_column("kaplan", x) for x in ("N", "D", "C", "C_min")),
     *(kaplan_n_d, kaplan_n_s, critical_batch, chinchilla, farseer, data_constrained, over_training, shape),
     *(_broken(x, breaks) for x in ("C", "N", "D") for breaks in (1, 2, 3)),
     annealing,

@@ -58,9 +58,8 @@ SHRINKAGE = 50.0  # points at which the study's own quantile of its residuals co
 LARGEST = 400  # points that the process is conditioned on: more would change little, and cost their cube
 STEP = 1e-4  # of log size or of the loss, for slopes
 NEGLIGIBLE = 1e-4  # of the largest posterior weight
-DOUBT = (
-    10.0  # runs without a correlation of the two steps that count with those of the fit: few runs show little of one
-)
+# Runs without a correlation of the two steps that count with those of the fit: few runs show little of one.
+DOUBT = 10.0
 
 
 class Discrepancy:
