@@ -314,7 +314,7 @@ def _renamed(table: Points, rename: Mapping[str, str]) -> Points:
         if origin.isidentifier() and origin not in SHORTHANDS:  # a lone word is a misspelt column
             raise unknown(origin, [*table.columns, *SHORTHANDS])
         formulas[name] = parse(SHORTHANDS.get(origin, origin), f"map {name}")
-    needs = {name: formulas.keys() & set(names(formula)) - {name} for name, formula in formulas.items()}
+    needs = {name: [n for n in names(formula) if n in formulas and n != name] for name, formula in formulas.items()}
     try:
         order = list(TopologicalSorter(needs).static_order())
     except CycleError as error:
