@@ -25,9 +25,9 @@ from typing import Any
 
 import numpy as np
 
-from scaling.errors import ScalingError
 from scaling.laws.catalogue import named
 from scaling.laws.fit import STARTS, FittedLaw, fit, intervals, predict, table_of_columns
+from scaling.laws.formula import numeric
 from scaling.laws.intervals import EXACT, LEVEL, Interval, Method, is_wide, student
 from scaling.laws.law import (
     EXAMPLES,
@@ -440,13 +440,9 @@ def fit_law(form: Law | str, points: Points | Mapping[str, Any], **choices: Any)
 
 def has_score(form: Law, points: Points) -> np.ndarray:
     """Which runs have a score; refused where none has."""
-    column, place = points[form.target], {"file": points.source or None, "key": form.target}
-    if not np.issubdtype(column.dtype, np.number):
-        fix = "correct the cells, or leave those of runs without a score empty"
-        raise ScalingError("is not a number in every row", **place, fix=fix)
-    scored = np.isfinite(column.astype(float))
+    scored = np.isfinite(numeric(form.target, points[form.target], points.source))
     if not scored.any():
-        raise ScalingError("no run has a score", **place, fix="evaluate some")
+        raise points.error("no run has a score", "evaluate some", form.target)
     return scored
 
 

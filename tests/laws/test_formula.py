@@ -188,9 +188,15 @@ def test_formulas_recover_what_made_the_points():
     rows = np.geomspace(1e6, 1e10, 25)
     noise = 1 + 0.001 * np.random.default_rng(2).standard_normal(25)
     shifted = load_points({"N": rows, "loss": (1 + 300 * (rows + 3e7) ** -0.3) * noise})
-    assert fit(law("E + A*(N + N0)^-a", shifted), shifted).estimates["N0"] == pytest.approx(3e7, rel=0.1)
+    estimates = fit(law("E + A*(N + N0)^-a", shifted), shifted).estimates
+    assert estimates["N0"] == pytest.approx(3e7, rel=0.1)
     falling = load_points({"N": rows, "loss": (6 - 0.18 * np.log(rows)) * noise})
     assert fit(law("p - q*log(N)", falling), falling).estimates["q"] == pytest.approx(0.18, rel=0.02)
+    repeated = load_points(
+        {**TABLE, "U": np.minimum(D, 1e10), "loss": 1.7 + 900 * np.minimum(D, 1e10) ** -0.3 + 400 * N**-0.34}
+    )
+    estimates = fit(law("E + A*N^-a + B*min(D, U)^-b", repeated), repeated).estimates
+    assert estimates["b"] == pytest.approx(0.3, rel=1e-6)
     loss = np.linspace(2, 4, 30)
     task = load_points({"loss": loss, "error": 0.9 - 2 * np.exp(-0.8 * loss)})
     estimates = fit(law("error = eps - k*exp(-g*loss)", task), task, objective="squared").estimates

@@ -95,11 +95,9 @@ def load(**columns):
 
 REFUSED = {
     "an unknown column": (lambda: load()["lss"], "did you mean 'loss'"),
-    "a renamed column that is not there": (lambda: load_points(RUNS, rename={"N": "NN"}), "did you mean 'N'"),
     "a column computed from itself": (lambda: load_points(RUNS, rename={"C": "M*N", "M": "C/N"}), "from itself"),
     "a choice of rows that is not there": (lambda: load_points(RUNS, where=["rnu=a"]), "did you mean 'run'"),
     "a choice of a value that is not there": (lambda: load_points(RUNS, where=["run=A "]), "did you mean 'a'"),
-    "a word for a loss": (lambda: load(loss=[4, "good", 3]), "is not a number"),
     "a status nobody knows": (lambda: load(status=["finished", "divreged", "failed"]), "'diverged'"),
     "two validation sets": (lambda: load(validation=["c4", "c4", "pile"]), "mixes 'c4' and 'pile'"),
     "a law whose columns are absent": (lambda: load().require(("N", "U"), 2), "unique training tokens"),
