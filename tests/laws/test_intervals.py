@@ -7,9 +7,9 @@ import pytest
 
 import scaling
 from scaling.errors import ScalingError
-from scaling.laws import Quantity, derived, fit, intervals, named, optimal, prediction
+from scaling.laws import Quantity, derived, fit, intervals, named, optimal, parameter, prediction
 from scaling.laws.dual import Dual
-from scaling.laws.intervals import METHODS, bootstrap, student
+from scaling.laws.intervals import METHODS, bootstrap, bound, student
 
 THETA = np.array([1.8, 482.0, 2085.0, 0.35, 0.37])
 
@@ -96,6 +96,17 @@ def test_every_method_bounds_parameters_derived_quantities_and_predictions(fitte
     assert bounds["a"].estimate == pytest.approx(beta / (alpha + beta))
     narrow = intervals(fitted, method, quantities=["alpha"], count=60, level=0.5)["alpha"]
     assert narrow.high - narrow.low < bounds["alpha"].high - bounds["alpha"].low
+
+
+def test_unequal_errors_widen_both_ends_under_a_bounded_influence():
+    """The larger half of the runs scatters a hundred times as much as the smaller one, which a score does not show."""
+    C, rng = np.geomspace(1e18, 1e20, 80), np.random.default_rng(10)
+    errors = np.where(np.arange(80) > 40, 0.05, 0.0005) * rng.standard_normal(80)
+    found = fit("power_law_c", {"C": C, "loss": 3.0 * (C / 1e19) ** -0.1 * np.exp(errors)})
+    fitted = found.problem, found.u, found.objective, [parameter(found.form, "alpha")]
+    (alone,), (widened,) = bound(*fitted, found.refits[:0]), bound(*fitted, found.refits)
+    assert widened.high - widened.estimate > 1.1 * (alone.high - alone.estimate)
+    assert widened.estimate - widened.low > 1.1 * (alone.estimate - alone.low)
 
 
 def test_refits_are_the_same_for_a_seed_and_as_scattered_as_the_interval_states():
