@@ -7,6 +7,8 @@ import scaling
 from scaling.errors import ScalingError
 from scaling.laws import Points, TwoStep, composed, fit, fit_two_steps, named, predict_runs
 from scaling.laws.held_out import back_test, judge
+from scaling.laws.intervals import student
+from scaling.laws.predict import Discrepancy
 
 CHINCHILLA, SIGMOID = named("chinchilla"), named("task_sigmoid")
 LOSS, SCORE = np.array([1.8, 480.0, 2000.0, 0.34, 0.36]), np.array([0.25, 0.7, 4.0, 2.9])
@@ -48,9 +50,14 @@ def test_a_score_is_predicted_with_the_errors_of_both_steps(both):
     assert max(carried, width(task.run)) < 1.05 * width(ahead.run) < 1.05 * (carried + width(task.run))
     assert width(ahead.mean) < width(ahead.run)
     assert ahead.decades_outside["N"] == pytest.approx(np.log10(8e9 / 3e9), abs=1e-3)
-    # Fewer examples widen it, and no score is above one or below zero.
+    # Fewer examples widen it by the binomial noise that the runs of the fit lack.
     widths = [width(predict_runs(both, [{**FAR, "examples": count}])[0].run) for count in (1e9, 2000, 200, 50)]
     assert widths == sorted(widths)
+    many, few = predict_runs(both.task, [{"loss": loss.estimate, "examples": count} for count in (1e9, 50)])
+    noise = few.estimate * (1 - few.estimate) / 50 - Discrepancy(both.task).noise ** 2
+    more = (few.estimate - few.run.low) ** 2 - (many.estimate - many.run.low) ** 2
+    assert more == pytest.approx(student(0.95, both.task.degrees_of_freedom) ** 2 * noise)
+    # No score is above one or below zero.
     (high,) = predict_runs(both, [{"N": 1e11, "D": 1e13, "examples": 20}])
     assert 0.99 < high.run.high <= 1.0
     direct = fit("direct_sigmoid", study(examples=60), fixed={"b": 0.25})
