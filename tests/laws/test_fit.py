@@ -135,8 +135,10 @@ def test_groups_are_fitted_by_generalised_least_squares(grouped):
     slopes = grouped.form.jacobian(theta, problem.columns) / grouped.form.predict(theta, problem.columns)[:, None]
     scaled = slopes / np.linalg.norm(slopes, axis=0)
     assert np.abs(scaled.T @ np.linalg.solve(covariance, error)).max() < 1e-6
-    low, high = fit("chinchilla", trunks(60, correlation=0.7), group="trunk", starts=64).correlation.interval()
+    many = fit("chinchilla", trunks(60, correlation=0.7), group="trunk", starts=64)
+    low, high = many.correlation.interval()
     assert low < 0.7 < high < low + 0.35
+    assert many.problem.shared.correlation == pytest.approx(many.correlation.mean, abs=0.02)
 
 
 def test_groups_narrow_the_slope_within_them_and_widen_the_slope_across_them(grouped):

@@ -50,6 +50,7 @@ def test_a_score_is_predicted_with_the_errors_of_both_steps(both):
     assert max(carried, width(task.run)) < 1.05 * width(ahead.run) < 1.05 * (carried + width(task.run))
     assert width(ahead.mean) < width(ahead.run)
     assert ahead.decades_outside["N"] == pytest.approx(np.log10(8e9 / 3e9), abs=1e-3)
+    assert predict_runs(both, [{"N": 1e9, "D": 1e11}], method=None)[0].decades_outside == {}
     # Fewer examples widen it by the binomial noise that the runs of the fit lack.
     widths = [width(predict_runs(both, [{**FAR, "examples": count}])[0].run) for count in (1e9, 2000, 200, 50)]
     assert widths == sorted(widths)
