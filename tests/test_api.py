@@ -138,13 +138,6 @@ def test_a_fit_predicts(table):
         fit.predict(n=1e9, D=1e12)
 
 
-def test_points_may_be_a_frame_records_columns_or_a_file(table, tmp_path):
-    table.to_csv(tmp_path / "points.csv", index=False)
-    sources = (table, table.to_dict("records"), {name: list(table[name]) for name in table}, tmp_path / "points.csv")
-    losses = [scaling.fit(source, intervals="none").estimates["E"] for source in sources]
-    assert losses == pytest.approx([losses[0]] * 4)
-
-
 def test_a_fit_shows_itself(table, tmp_path):
     fit = scaling.fit(table.assign(name="<b>"), intervals="t")
     assert "<table>" in fit._repr_html_()
@@ -191,12 +184,7 @@ def test_the_minimum_of_a_valley_that_sizes_do_not_bracket_is_refused_with_its_r
 
 @pytest.mark.parametrize(
     ("choices", "message"),
-    [
-        ({"law": "chinchila"}, "did you mean 'chinchilla'"),
-        ({"objective": "log_hubber"}, "did you mean 'log_huber'"),
-        ({"level": 95}, "expected a number above 0 and below 1"),
-        ({"noise": 0.01}, "chinchilla cannot use it"),
-    ],
+    [({"objective": "log_hubber"}, "did you mean 'log_huber'"), ({"level": 95}, "a number above 0 and below 1")],
 )
 def test_a_wrong_choice_is_refused(table, choices, message):
     with pytest.raises(scaling.ScalingError, match=message):

@@ -27,8 +27,7 @@ BRANDFONBRENER = "Brandfonbrener et al. 2024, arXiv 2411.12925"
 TISSUE = "Tissue et al. 2024, arXiv 2408.11029"
 BITS = "bits per byte"
 
-SMALLEST = 1e-3
-"""The least exponent that something is divided by."""
+SMALLEST = 1e-3  # The least exponent that something is divided by
 
 
 def several(kind: Callable[..., Parameter], names: str, *choices: Any, **more: Any) -> tuple[Parameter, ...]:
@@ -71,27 +70,32 @@ def of_columns(
 # One column
 
 
-def _power_law(x: str) -> Law:
-    name, formula, citation = f"power_law_{x.lower()}", "L(x) = A x^-α", "Hestness et al. 2017, arXiv 1712.00409"
-    parameters = coefficient("A"), exponent("alpha")
-    return of_columns(name, (x,), formula, citation, parameters, lambda p, x: p.A * x**-p.alpha)
+# Formula, citation, parameters and curve of each family of laws in one column x.
+ONE_COLUMN: dict[str, tuple[str, str, Callable[[str], Sequence[Parameter]], Callable[..., Dual]]] = {
+    "power_law": (
+        "L(x) = A x^-α",
+        "Hestness et al. 2017, arXiv 1712.00409",
+        lambda x: (coefficient("A"), exponent("alpha")),
+        lambda p, x: p.A * x**-p.alpha,
+    ),
+    "power_law_floor": (
+        "L(x) = E + A x^-α",
+        "Henighan et al. 2020, arXiv 2010.14701",
+        lambda x: (floor(), coefficient("A"), exponent("alpha")),
+        lambda p, x: p.E + p.A * x**-p.alpha,
+    ),
+    "kaplan": (
+        "L(x) = (x_c / x)^α",
+        KAPLAN,
+        lambda x: (place("x_c", x, "unit of the column"), exponent("alpha", SMALLEST)),
+        lambda p, x: (p.x_c / x) ** p.alpha,
+    ),
+}
 
 
-def _power_law_floor(x: str) -> Law:
-    name, formula = f"power_law_floor_{x.lower()}", "L(x) = E + A x^-α"
-    citation, parameters = "Henighan et al. 2020, arXiv 2010.14701", (floor(), coefficient("A"), exponent("alpha"))
-    return of_columns(name, (x,), formula, citation, parameters, lambda p, x: p.E + p.A * x**-p.alpha)
-
-
-def _kaplan(x: str) -> Law:
-    """L(x) = (x_c / x)^α. As x_c lies far outside the points, it starts where the law passes through their middle."""
-
-    def adjust(theta: np.ndarray, rng: Rng, inputs: Columns, target: np.ndarray) -> None:
-        theta[:, 0] = np.median(inputs[x]) * np.median(target) ** (1.0 / theta[:, 1])
-
-    parameters = place("x_c", x, "unit of the column"), exponent("alpha", SMALLEST)
-    name, formula = f"kaplan_{x.lower()}", "L(x) = (x_c / x)^α"
-    return of_columns(name, (x,), formula, KAPLAN, parameters, lambda p, x: (p.x_c / x) ** p.alpha, adjust=adjust)
+def _one_column(family: str, x: str) -> Law:
+    formula, citation, parameters, curve = ONE_COLUMN[family]
+    return of_columns(f"{family}_{x.lower()}", (x,), formula, citation, parameters(x), curve)
 
 
 def _broken(x: str, breaks: int) -> Law:
@@ -160,49 +164,24 @@ def chinchilla(p, N, D):  # approach 3; eq. 2
     return p.E + p.A * N**-p.alpha + p.B * D**-p.beta
 
 
-def _adjust_kaplan_n_d(theta: np.ndarray, rng: Rng, inputs: Columns, target: np.ndarray) -> None:
-    """The two terms share L^(1/α_D) at the middle of the points."""
-    alpha_n, alpha_d = theta[:, 2], theta[:, 3]
-    share = rng.uniform(0.02, 0.98, len(theta))
-    inner = np.median(target) ** (1.0 / alpha_d)
-    theta[:, 0] = np.median(inputs["N"]) * (share * inner) ** (alpha_d / alpha_n)
-    theta[:, 1] = np.median(inputs["D"]) * (1.0 - share) * inner
-
-
 @law(
     KAPLAN,
     *(place("N_c", "N", "parameters"), place("D_c", "D", "tokens")),
     *several(exponent, "alpha_N alpha_D", SMALLEST),
-    adjust=_adjust_kaplan_n_d,
 )
 def kaplan_n_d(p, N, D):  # eq. 1.5
     """L(N, D) = [(N_c/N)^(α_N/α_D) + D_c/D]^α_D"""
     return ((p.N_c / N) ** (p.alpha_N / p.alpha_D) + p.D_c / D) ** p.alpha_D
 
 
-def _adjust_kaplan_n_s(theta: np.ndarray, rng: Rng, inputs: Columns, target: np.ndarray) -> None:
-    """The two terms share the loss at the middle of the points."""
-    share = rng.uniform(0.02, 0.98, len(theta))
-    loss = np.median(target)
-    theta[:, 0] = np.median(inputs["N"]) * (share * loss) ** (1.0 / theta[:, 2])
-    theta[:, 1] = np.median(inputs["S_min"]) * ((1.0 - share) * loss) ** (1.0 / theta[:, 3])
-
-
 @law(
     KAPLAN,
     *(place("N_c", "N", "parameters"), place("S_c", "S_min", "steps")),
     *several(exponent, "alpha_N alpha_S", SMALLEST),
-    adjust=_adjust_kaplan_n_s,
 )
 def kaplan_n_s(p, N, S_min):  # eq. 1.6; S_min as under `critical_batch`
     """L(N, S_min) = (N_c/N)^α_N + (S_c/S_min)^α_S"""
     return (p.N_c / N) ** p.alpha_N + (p.S_c / S_min) ** p.alpha_S
-
-
-def _adjust_farseer(theta: np.ndarray, rng: Rng, inputs: Columns, target: np.ndarray) -> None:
-    """The first two terms share the loss at the middle of the points."""
-    share = rng.uniform(0.1, 0.9, len(theta)) * abs(float(np.median(target)))
-    theta[:, 0], theta[:, 3] = share, abs(float(np.median(target))) - share
 
 
 def _function_of_size(name: str, unit: str, start: tuple[float, float]) -> tuple[Parameter, ...]:
@@ -215,7 +194,6 @@ def _function_of_size(name: str, unit: str, start: tuple[float, float]) -> tuple
     *_function_of_size("E", "nats per token", (0.05, 3.0)),
     *_function_of_size("B", "nats per token", (0.05, 3.0)),
     *_function_of_size("beta", "1", (0.05, 1.0)),
-    adjust=_adjust_farseer,
 )
 def farseer(p, N, D):
     """L(N, D) = E(N) + B(N) (D/D₀)^-β(N), log E, log B and log β linear in N^γ
@@ -233,11 +211,6 @@ def farseer(p, N, D):
     return E + of_size(p.B_0, p.s_B, p.gamma_B) * np.exp(-(of_size(p.beta_0, p.s_beta, p.gamma_beta) * data))
 
 
-def _adjust_data_constrained(theta: np.ndarray, rng: Rng, inputs: Columns, target: np.ndarray) -> None:
-    """The first five as if nothing were repeated."""
-    theta[:, :5] = chinchilla.start(rng, len(theta), inputs, target)
-
-
 @law(
     "Muennighoff et al. 2023, arXiv 2305.16264",
     floor(),
@@ -246,7 +219,6 @@ def _adjust_data_constrained(theta: np.ndarray, rng: Rng, inputs: Columns, targe
     Parameter("B", "nats per token × tokens^β", "log", 1e-100, 1e100, (1.0, 1e10)),
     *several(exponent, "alpha beta", SMALLEST),
     *several(Parameter, "R_D R_N", "repetitions", "log", 1e-3, 1e5, (1.0, 100.0)),
-    adjust=_adjust_data_constrained,
 )
 def data_constrained(p, N, D, U):
     """L(N, D, U) = E + A N'^-α + B D'^-β, x' = U_x + U_x R_x* (1 - exp(-R_x/R_x*))
@@ -287,8 +259,7 @@ def shape(p, width, depth, D):
     return p.E + p.A * width**-p.alpha + p.B * depth**-p.beta + p.G * D**-p.gamma
 
 
-VOCABULARY_SIZE = 16384.0
-"""The vocabulary at which the data's coefficient is stated."""
+VOCABULARY_SIZE = 16384.0  # The vocabulary at which the data's coefficient is stated
 
 
 @law(
@@ -328,16 +299,7 @@ def _optimum_law(name: str, target: str, unit: str, symbol: str, axes: tuple[str
     return of_columns(name, axes, f"{symbol} = A Π x^b_x", citation, parameters, curve, target=target)
 
 
-RATE_SIZE, RATE_TOKENS = 3e8, 1e10
-"""Where the optimum of `learning_rate_batch` and its curvatures are stated."""
-
-
-def _adjust_learning_rate_batch(theta: np.ndarray, rng: Rng, inputs: Columns, target: np.ndarray) -> None:
-    """The optimum starts near the rates and batches of the tenth of runs with the lowest losses."""
-    low = target <= np.quantile(target, 0.1)
-    for name, column in (("eta_0", "lr"), ("B_0", "B")):
-        middle = np.exp(np.mean(np.log(inputs[column][low])))
-        theta[:, learning_rate_batch.parameter_names.index(name)] = middle * np.exp(rng.uniform(-1.0, 1.0, len(theta)))
+RATE_SIZE, RATE_TOKENS = 3e8, 1e10  # Where the optimum of `learning_rate_batch` and its curvatures are stated
 
 
 def _slope(name: str, low: float = -0.3, high: float = 0.3) -> Parameter:
@@ -353,7 +315,6 @@ def _slope(name: str, low: float = -0.3, high: float = 0.3) -> Parameter:
     *(_slope("B_N", -0.2, 0.2), _slope("B_D", 0.0, 0.8)),
     *several(Parameter, "h k", "nats per token", "log", 1e-9, 1e3, (1e-3, 0.1)),
     *(number("rho", -0.999, 0.999, (-0.7, 0.7)), *several(_slope, "c_N c_D s_lr s_B")),
-    adjust=_adjust_learning_rate_batch,
 )
 def learning_rate_batch(p, lr, B, N, D):
     """L(η, B, N, D) = E + A N^-α + G D^-β + (h u² + 2ρ√(hk) u v + k v²) n^c_N d^c_D exp(s_η u + s_B v)
@@ -572,12 +533,6 @@ def best_mixture(laws: Sequence[tuple[Law, np.ndarray]], weights: np.ndarray, **
 # Scores of tasks: from the loss, and from size and data without a loss between
 
 
-def _adjust_task_sigmoid(theta: np.ndarray, rng: Rng, inputs: Columns, target: np.ndarray) -> None:
-    """The steepness starts in units of the range of the losses."""
-    theta[:, 2] /= max(float(np.ptp(inputs["loss"])), 1e-9)
-    task_sigmoid.share_target(theta, rng, inputs, target)
-
-
 CHANCE = Parameter("b", "accuracy", "linear", -1.0, 1.0, (0.0, 0.5), linear=True)
 HEIGHT = Parameter("a", "accuracy", "log", 1e-6, 1e3, (0.1, 1.0), linear=True)
 OF_ACCURACY = {"target": "accuracy", "objective": "squared", "chance": "b", "height": "a"}
@@ -587,7 +542,6 @@ OF_ACCURACY = {"target": "accuracy", "objective": "squared", "chance": "b", "hei
     BHAGIA,
     *(CHANCE, HEIGHT, Parameter("k", "1 / nat", "log", 1e-3, 1e3, (0.5, 20.0))),
     Parameter("L_0", "nats", "linear", -1e3, 1e3, "loss"),
-    adjust=_adjust_task_sigmoid,
     **OF_ACCURACY,
 )
 def task_sigmoid(p, loss):  # eq. 3, with a > 0 and k > 0
@@ -630,19 +584,10 @@ def task_power(p, loss):  # the shifted power law between two losses with the fl
     return p.e + p.s * loss**p.g
 
 
-def _adjust_direct_sigmoid(theta: np.ndarray, rng: Rng, inputs: Columns, target: np.ndarray) -> None:
-    """Each term starts at 0.1 to 10 in the middle of the points."""
-    for row, name, power in ((2, "N", 4), (3, "D", 5)):
-        middle = float(np.mean(np.log(inputs[name])))
-        theta[:, row] = np.exp(rng.uniform(np.log(0.1), np.log(10.0), len(theta)) + theta[:, power] * middle)
-    direct_sigmoid.share_target(theta, rng, inputs, target)
-
-
 @law(
     BHAGIA,
     *(CHANCE, HEIGHT, *several(Parameter, "A B", "unit of the column ^ exponent", "log", 1e-30, 1e30, (1.0, 1e4))),
     *(*several(exponent, "alpha beta"), number("s", -50.0, 50.0, (-1.0, 6.0))),
-    adjust=_adjust_direct_sigmoid,
     **OF_ACCURACY,
 )
 def direct_sigmoid(p, N, D):  # `task_sigmoid` of Chinchilla's law, fitted in one step
@@ -662,14 +607,7 @@ def direct_bits(p, N, D):  # eq. 1, of a task's bits per byte
     return p.E + p.A * N**-p.alpha + p.B * D**-p.beta
 
 
-NEAREST = 1e-9
-"""Nats above E_a at which a loss below it counts, where the law would have no value."""
-
-
-def _adjust_loss_to_loss(theta: np.ndarray, rng: Rng, inputs: Columns, target: np.ndarray) -> None:
-    """The floor that is predicted from starts below the lowest loss."""
-    theta[:, 3] = rng.uniform(0.0, 0.98, len(theta)) * float(np.min(inputs["loss_a"]))
-    loss_to_loss.share_target(theta, rng, inputs, target)
+NEAREST = 1e-9  # Nats above E_a at which a loss below it counts, where the law would have no value
 
 
 @law(
@@ -677,7 +615,6 @@ def _adjust_loss_to_loss(theta: np.ndarray, rng: Rng, inputs: Columns, target: n
     *(floor("E_b"), coefficient("K", "nats per token ^ (1 - κ)"), exponent("kappa", start=(0.3, 2.0))),
     Parameter("E_a", "nats per token", "linear", 0.0, 1e6, (0.0, 1.0)),
     target="loss_b",
-    adjust=_adjust_loss_to_loss,
 )
 def loss_to_loss(p, loss_a):
     """L_b = E_b + K (L_a - E_a)^κ
@@ -747,13 +684,12 @@ def multi_power(p, N, S1, falls, rates, since):
     return plain - p.C * _gain(p, falls, rates, since) if np.any(falls) else plain
 
 
+# The laws of whole curves by name.
 CURVE_LAWS: dict[str, Law] = {"multi_power": multi_power, "annealed_curve": annealed_curve}
-"""The laws of whole curves by name."""
 
 LAWS: tuple[Law, ...] = (
-    *(_power_law(x) for x in ("C", "N", "D")),
-    *(_power_law_floor(x) for x in ("C", "N", "D")),
-    *(_kaplan(x) for x in ("N", "D", "C", "C_min")),
+    *(_one_column(family, x) for family in ("power_law", "power_law_floor") for x in ("C", "N", "D")),
+    *(_one_column("kaplan", x) for x in ("N", "D", "C", "C_min")),
     *(kaplan_n_d, kaplan_n_s, critical_batch, chinchilla, farseer, data_constrained, over_training, shape),
     *(_broken(x, breaks) for x in ("C", "N", "D") for breaks in (1, 2, 3)),
     annealing,

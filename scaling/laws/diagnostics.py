@@ -7,24 +7,20 @@ from dataclasses import replace
 
 import numpy as np
 
-from scaling.laws.intervals import EXACT, Interval, is_exponent, is_wide
+from scaling.laws.intervals import EXACT, Interval, is_wide
 from scaling.laws.law import Columns
 from scaling.laws.problem import Problem, SharedErrors
 
 POINTS_A_PARAMETER = 3
 WORST_CONDITION = 1e7
-MOVES = 4.0
-"""Times its scatter that a score moves over the points before a curve is seen in it."""
-WIDE = 2.0
-"""Upper over lower end of the interval of a sigmoid's height from which its upper level counts as not seen."""
+MOVES = 4.0  # Times its scatter that a score moves over the points before a curve is seen in it
+WIDE = 2.0  # Upper over lower end of the interval of a sigmoid's height from which its upper level counts as not seen
 LIMIT = 2.576  # two-sided 1% of the normal distribution
 FEWEST = 8  # points below which no test has any power
-FALSE_ALARMS = 0.01
-"""How often independent errors may show a size that lies off the law."""
+FALSE_ALARMS = 0.01  # How often independent errors may show a size that lies off the law
 FEWEST_OF_A_SIZE = 3
 SMALL_MODEL = 1e4  # parameters
-SAME_SIZE = 0.01
-"""Sizes that differ by less than 1% are one: a grid of real runs does not meet its tokens exactly."""
+SAME_SIZE = 0.01  # Sizes that differ by less than 1% are one: a grid of real runs does not meet its tokens exactly
 
 
 class Diagnostics:
@@ -38,12 +34,12 @@ class Diagnostics:
         residual, jacobian = problem.linearise(u[None])
         rows = jacobian[0].T * np.sqrt(problem.weights)[:, None]
         length = np.linalg.norm(rows, axis=0)
-        _, values, right = np.linalg.svd(rows / np.where(length > 0, length, 1.0), full_matrices=False)
-        nonzero = values > values[0] * 1e-12
-        covariance = (right[nonzero].T / values[nonzero] ** 2) @ right[nonzero]
+        scaled = rows / np.where(length > 0, length, 1.0)
+        inverse = np.linalg.pinv(scaled, rcond=1e-12)
+        covariance = inverse @ inverse.T
         size = np.sqrt(np.maximum(np.diag(covariance), 1e-300))
         freedom = max(len(problem.observed) - len(u), 1)
-        self.condition_number = float(values[0] / values[-1]) if values[-1] > 0 else float("inf")
+        self.condition_number = float(np.linalg.cond(scaled))
         self.residual_scale = float(np.sqrt(np.sum(problem.weights * residual[0] ** 2) / freedom))
         self.correlation = covariance / np.outer(size, size)
 
@@ -53,34 +49,32 @@ def identify(
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The names of the free parameters whose estimate is no answer, and a sentence for what is not identified."""
     n, p = len(problem.observed), len(problem.free)
-    sentences, names = [], []
     few, replaceable = n < POINTS_A_PARAMETER * p, diagnostics.condition_number > WORST_CONDITION
+    sentences, names = [], []
     if few:
-        sentences.append(
-            f"{n} points are fewer than {POINTS_A_PARAMETER} for each of {p} parameters: none is identified"
-        )
+        fewer = f"{n} points are fewer than {POINTS_A_PARAMETER} for each of {p} parameters"
+        sentences.append(f"{fewer}: none is identified")
     if replaceable:
-        sentences.append(
-            f"the parameters nearly replace each other (condition number {diagnostics.condition_number:.1e})"
-        )
+        condition = f"condition number {diagnostics.condition_number:.1e}"
+        sentences.append(f"the parameters nearly replace each other ({condition})")
     for row, (name, interval) in enumerate(bounds.items()):
-        ends = (("below", interval.open_below), ("above", interval.open_above))
-        where = " and ".join(word for word, is_open in ends if is_open)
+        where = " and ".join([*(["below"] if interval.open_below else []), *(["above"] if interval.open_above else [])])
         parameter = problem.form.parameters[problem.free[row]]
-        if is_exponent(parameter) and interval.estimate <= parameter.lower + 1e-9:
-            sentences.append(f"{name} is {interval.estimate:.3g}: these points show no fall with its column")
+        # How fast a term falls is known where its interval is no wider than the estimate.
+        judged = parameter.unit == "1" and parameter.scale == "linear" and parameter.lower >= 0.0
+        if judged and interval.estimate <= parameter.lower + 1e-9:
+            reason = f"is {interval.estimate:.3g}: these points show no fall with its column"
         elif where:
             # The parameter whose estimate moves most with that of this one.
             strength = np.abs(diagnostics.correlation[row])
             partner = problem.free_names[int(np.where(np.arange(p) == row, -1.0, strength).argmax())]
-            sentences.append(f"{name} is not separated from {partner} by these points: the interval is open {where}")
-        elif is_exponent(parameter) and is_wide(interval):
-            low, high = interval.low, interval.high
-            sentences.append(
-                f"{name} lies anywhere from {low:.3g} to {high:.3g}: the interval is wider than the estimate"
-            )
+            reason = f"is not separated from {partner} by these points: the interval is open {where}"
+        elif judged and is_wide(interval):
+            ends = f"{interval.low:.3g} to {interval.high:.3g}"
+            reason = f"lies anywhere from {ends}: the interval is wider than the estimate"
         else:
             continue
+        sentences.append(f"{name} {reason}")
         names.append(name)
     names = problem.free_names if few or replaceable else names
     return tuple(names), (*sentences, *_unseen_of_a_sigmoid(problem, u, bounds))
@@ -88,18 +82,18 @@ def identify(
 
 def _unseen_of_a_sigmoid(problem: Problem, u: np.ndarray, bounds: Mapping[str, Interval]) -> Iterator[str]:
     """What of the curve between chance and the upper level the points do not reach, in plain words."""
-    form = problem.form
+    form, theta = problem.form, problem.theta(u)
     if form.chance is None or form.height is None:
         return
-    values = dict(zip(form.parameter_names, map(float, problem.theta(u)), strict=True))
-    scores = form.predict(problem.theta(u), problem.columns)
+    values = dict(zip(form.parameter_names, map(float, theta), strict=True))
+    scores = form.predict(theta, problem.columns)
     lowest, highest = float(scores.min()), float(scores.max())
     columns = [(name, problem.columns[name]) for name in form.axes]
     where = " and ".join(f"{name} from {column.min():.3g} to {column.max():.3g}" for name, column in columns)
     seen = f"over {where} the score moves from {lowest:.3g} to {highest:.3g}"
     scatter = float(np.std(problem.errors(u[None])[0])) * (highest if problem.objective.space == "log" else 1.0)
-    chance, upper = values[form.chance], values[form.chance] + values[form.height]
-    height = bounds.get(form.height)
+    chance, height = values[form.chance], bounds.get(form.height)
+    upper = chance + values[form.height]
     if highest - lowest < MOVES * scatter:
         yield (
             f"{seen}, which its scatter of {scatter:.2g} "
@@ -147,8 +141,7 @@ def unreliable(problem: Problem, u: np.ndarray) -> tuple[str, ...]:
 
 def seed_scatter(residual: np.ndarray, columns: Columns) -> tuple[float, int] | None:
     """The standard deviation between runs that differ in their seed alone, and its degrees of freedom."""
-    _, setting = np.unique(np.column_stack(list(columns.values())), axis=0, return_inverse=True)
-    setting = setting.reshape(-1)
+    setting = np.unique(np.column_stack(list(columns.values())), axis=0, return_inverse=True)[1].reshape(-1)
     counts = np.bincount(setting)
     freedom = len(residual) - len(counts)
     if freedom < 1:
@@ -157,8 +150,7 @@ def seed_scatter(residual: np.ndarray, columns: Columns) -> tuple[float, int] | 
     return float(np.sqrt(((residual - means[setting]) ** 2).sum() / freedom)), freedom
 
 
-Size = tuple[str, float, np.ndarray]
-"""A column, the value that several points share in it, and their rows."""
+Size = tuple[str, float, np.ndarray]  # A column, the value that several points share in it, and their rows
 
 
 def off_size(residual: np.ndarray, jacobian: np.ndarray, columns: Columns) -> Size | None:
@@ -200,19 +192,18 @@ def _off_size(problem: Problem, u: np.ndarray) -> Iterator[str]:
     """`All 4 points of N = 13,824 lie above the law by 0.0077 to 0.026 nats: the form does not fit this size`"""
     form, root = problem.form, np.sqrt(problem.weights)
     residual, jacobian = replace(problem, shared=None).linearise(u[None])
-    axes = {name: problem.columns[name] for name in form.axes}
-    found = off_size(residual[0] * root, jacobian[0] * root, axes)
+    found = off_size(residual[0] * root, jacobian[0] * root, {name: problem.columns[name] for name in form.axes})
     if found is None:
         return
     column, size, rows = found
     above = (problem.loss - form.predict(problem.theta(u), problem.columns))[rows]
     value = f"{size:,.0f}" if 1e3 <= size < 1e7 else f"{size:.4g}"
-    points = f"{len(above)} points of {column} = {value} lie"
     side, distance = ("above", above) if above.mean() > 0 else ("below", -above)
     unit = "nats" if form.target.startswith("loss") else f"of {form.target}"
-    lie = f"The {points} {side} the law by {distance.mean():.2g} {unit} on average"
+    every, reach = "The", f"{distance.mean():.2g} {unit} on average"
     if distance.min() > 0:
-        lie = f"All {points} {side} the law by {distance.min():.2g} to {distance.max():.2g} {unit}"
+        every, reach = "All", f"{distance.min():.2g} to {distance.max():.2g} {unit}"
+    lie = f"{every} {len(above)} points of {column} = {value} lie {side} the law by {reach}"
     groups = problem.shared.groups[rows] if isinstance(problem.shared, SharedErrors) else rows
     some = len(set(groups.tolist())) < len(groups)
     or_shared = ", or it is the error that these points share, which the intervals hold" if some else ""

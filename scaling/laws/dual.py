@@ -61,6 +61,7 @@ def _power(x: Number, y: Number) -> Any:
     return Dual(x.value**y, {index: slope * part for index, part in x.gradient.items()})
 
 
+# The derivative f'(x) of each function from x and f(x).
 SLOPES: dict[Any, Callable[[Array, Array], Any]] = {
     np.negative: lambda x, f: -1.0,
     np.reciprocal: lambda x, f: -f * f,
@@ -74,8 +75,8 @@ SLOPES: dict[Any, Callable[[Array, Array], Any]] = {
     np.tanh: lambda x, f: 1.0 - f * f,
     np.absolute: lambda x, f: np.sign(x),
 }
-"""The derivative f'(x) of each function from x and f(x)."""
 
+# The derivatives by x and by y of each function of both; None is 1.
 SLOPES_OF_TWO: dict[Any, tuple[Callable[[Any, Any], Any], Callable[[Any, Any], Any]]] = {
     np.add: (lambda x, y: None, lambda x, y: None),
     np.multiply: (lambda x, y: y, lambda x, y: x),
@@ -83,7 +84,6 @@ SLOPES_OF_TWO: dict[Any, tuple[Callable[[Any, Any], Any], Callable[[Any, Any], A
     np.maximum: (lambda x, y: x > y, lambda x, y: ~(x > y)),
     np.logaddexp: (lambda x, y: sigmoid(x - y), lambda x, y: sigmoid(y - x)),
 }
-"""The derivatives by x and by y of each function of both; None is 1."""
 
 COMPOSED: dict[Any, Callable[[Any, Any], Any]] = {
     np.subtract: lambda x, y: x + (-y),

@@ -30,16 +30,12 @@ from scaling.laws.solver import PATIENT, draw, minimise, prepare, search
 
 STARTS = 1024
 REFINED = 64
-SCREENED = 10_000
-"""Points that are enough to find the optimum near which that of all points lies."""
-MOST_FAILED = 0.05
-"""Bootstrap refits that may fail."""
+SCREENED = 10_000  # Points that are enough to find the optimum near which that of all points lies
+MOST_FAILED = 0.05  # Bootstrap refits that may fail
+# More rows are whole training curves: minutes and gigabytes for a law that one row a run determines.
 MOST_POINTS = 100_000
-"""More rows are whole training curves: minutes and gigabytes for a law that one row a run determines."""
-LINE = 0.02
-"""Points whose columns lie this close to one line in logarithms do not separate the columns."""
-RISING = 4.0
-"""Standard errors by which the loss rises before it is refused."""
+LINE = 0.02  # Points whose columns lie this close to one line in logarithms do not separate the columns
+RISING = 4.0  # Standard errors by which the loss rises before it is refused
 FEWEST_RISING = 5  # points that show a loss to rise
 
 
@@ -191,15 +187,12 @@ def fit(
     does not converge is an error.
     """
     form = named(form) if isinstance(form, str) else form
-    points = points if isinstance(points, Points) else Points({name: np.asarray(c) for name, c in points.items()})
+    points = table_of_columns(points)
     if not isinstance(objective, Objective):
         objective = named_objective(objective or form.objective)
     problem, order = validated_problem(form, points, objective, weights, group, fixed or {})
     screened = problem.thinned(SCREENED)
-    if isinstance(starts, int):
-        begin = draw(screened, starts, seed)
-    else:
-        begin = prepare(screened, np.asarray(starts, float))
+    begin = draw(screened, starts, seed) if isinstance(starts, int) else prepare(screened, np.asarray(starts, float))
     best, agreeing = search(screened, begin, REFINED)
     if screened is not problem:
         best = minimise(problem, problem.coordinates(screened.theta(best.u)), effort=PATIENT)
@@ -214,6 +207,10 @@ def fit(
     return FittedLaw(form, points, problem, order, u, float(best.cost[0]), agreeing, seed)
 
 
+def table_of_columns(points: Points | Mapping[str, Any]) -> Points:
+    return points if isinstance(points, Points) else Points({name: np.asarray(c) for name, c in points.items()})
+
+
 def predict(form: Law, theta: np.ndarray, inputs: Mapping[str, Any]) -> np.ndarray:
     """The law at named columns that broadcast against each other."""
     check_columns(form, inputs)
@@ -224,9 +221,9 @@ def predict(form: Law, theta: np.ndarray, inputs: Mapping[str, Any]) -> np.ndarr
 
 def check_columns(form: Law, names: Iterable[str], key: str | None = None) -> None:
     """Refuse names that are not the law's columns, all of them; a law of a score may have `examples` besides."""
-    extra = {EXAMPLES} if form.target in PROPORTIONS else set()
-    for name in (names := list(names)):
-        if name not in form.inputs and name not in extra:
+    names = list(names)
+    for name in names:
+        if name not in form.inputs and not (name == EXAMPLES and form.target in PROPORTIONS):
             raise ScalingError(f"{form.name} has no column {name!r}", key=key, fix=nearest(name, form.inputs))
     for name in form.inputs:
         if name not in names:
@@ -258,7 +255,7 @@ def intervals(
         if failed > MOST_FAILED * count:
             what = f"{failed} of {count} bootstrap refits did not converge"
             raise ScalingError(what, fix="use the profile, or a smaller law")
-        tails, theta, bounds = (0.5 - 0.5 * level, 0.5 + 0.5 * level), fit.problem.theta(refits), {}
+        theta, tails, bounds = fit.problem.theta(refits), (0.5 - 0.5 * level, 0.5 + 0.5 * level), {}
         for one in each:
             low, high = map(float, np.quantile(one.of(fit.form, theta), tails))
             bounds[one.name] = Interval(one.name, float(one.of(fit.form, fit.theta)), low, high, level, method)
@@ -267,9 +264,8 @@ def intervals(
         what = f"{len(fit.problem.observed)} points leave no degree of freedom after {len(fit.problem.free)} parameters"
         raise ScalingError(what, fix="add points")
     # The intervals that decide whether a parameter is identified are computed once.
-    reused = fit.bounds if (method, level) == ("profile", LEVEL) else {}
-    known = {name: reused[name] for name in names if isinstance(name, str) and name in reused}
-    missing = [quantity for name, quantity in zip(names, each, strict=True) if name not in known]
+    known = dict(fit.bounds) if (method, level) == ("profile", LEVEL) and fit.bounds else {}
+    missing = [one for name, one in zip(names, each, strict=True) if isinstance(name, Quantity) or name not in known]
     found = bound(fit.problem, fit.u, fit.objective, missing, fit.refits, level=level, method=method)
     known |= {interval.name: interval for interval in found}
     return {quantity.name: known[quantity.name] for quantity in each}
@@ -311,10 +307,9 @@ def validated_problem(
     groups = np.unique(labels, return_inverse=True)[1].reshape(-1)
     if len(groups) != len(points):
         raise ScalingError("needs a label a point", key="group", value=len(groups), fix="name a column of the table")
-    unshared = group is None or groups.max() + 1 == len(points)
-    order = np.lexsort(
-        (0 * groups if group is None else groups, weight, target, *(columns[name] for name in reversed(form.inputs)))
-    )
+    shared = None if group is None or groups.max() + 1 == len(points) else groups
+    keys = (np.zeros(len(points)) if group is None else groups, weight, target)
+    order = np.lexsort((*keys, *(columns[name] for name in reversed(form.inputs))))
     problem = Problem(
         form,
         {name: column[order] for name, column in columns.items()},
@@ -322,7 +317,7 @@ def validated_problem(
         weight[order],
         objective,
         dict(fixed),
-        None if unshared else SharedErrors(groups[order], prior_correlation()),
+        None if shared is None else SharedErrors(shared[order], prior_correlation()),
     )
     return problem, order
 
@@ -343,15 +338,14 @@ def _check_fixed(form: Law, fixed: Mapping[str, float]) -> None:
 
 def _refuse_floor(form: Law, fixed: Mapping[str, float], columns: Columns, target: np.ndarray, points: Points) -> None:
     """A floor that is held above what was measured leaves nothing for the other terms, which can only add to it."""
+    with np.errstate(all="ignore"):
+        terms = form.jacobian(np.ones(len(form.parameters)), columns)[:, form.linear]
     for place, index in enumerate(form.linear):
         parameter = form.parameters[index]
         value = fixed.get(parameter.name, parameter.lower)
         # Scores scatter about the level of chance.
         if parameter.scale == "log" or parameter.name == form.chance or value < target.min():
             continue
-        with np.errstate(all="ignore"):
-            theta = form.start(np.random.Generator(np.random.Philox(0)), 1, columns, target)
-            terms = form.jacobian(theta, columns)[0][:, form.linear]
         if np.all(terms[:, place] == 1.0) and np.all(terms >= 0):
             what = f"is a floor of the {form.target}, and the lowest {form.target} is {target.min():.4g}"
             raise points.error(what, "hold it below that, or leave it free", parameter.name, value=value)

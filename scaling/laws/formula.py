@@ -24,8 +24,8 @@ from scaling.laws.dual import sigmoid
 LONGEST = 2000  # characters
 DEEPEST = 60  # operations within one another
 
+# Thousands, millions, billions (giga) and trillions, in either case.
 SUFFIXES = {"k": 1e3, "m": 1e6, "b": 1e9, "g": 1e9, "t": 1e12}
-"""Thousands, millions, billions (giga) and trillions, in either case."""
 
 _SUFFIXED = re.compile(r"(?P<number>.*[0-9.])\s?(?P<suffix>[kKmMbBgGtT])")
 _GROUPED = re.compile(r"[-+]?[1-9][0-9]{0,2}(?:(?:,[0-9]{3})+|(?:[ \u00a0\u202f][0-9]{3})+)(?:\.[0-9]+)?")
@@ -70,19 +70,19 @@ def numeric(name: str, values: np.ndarray, source: str = "", lines: Sequence[int
     numbers = _numbers(values)
     if None in numbers:
         row = numbers.index(None)
-        cell, line = values[row], lines[row] if lines else None
+        cell, what = values[row], "is not a number" + ("" if lines else f", in row {row + 1}")
         comma = isinstance(cell, str) and "," in cell
         fix = "write a decimal point and no separators, such as 1000.5" if comma else "correct the cell or map another"
-        what = "is not a number" + ("" if lines else f", in row {row + 1}")
+        line = lines[row] if lines else None
         raise ScalingError(what, file=source or None, line=line, key=name, value=cell, fix=fix)
     return np.array(numbers, float)
 
 
-Expression: TypeAlias = ast.expr
-"""A tree of ast.Constant, ast.Name, ast.UnaryOp, ast.BinOp and ast.Call."""
+Expression: TypeAlias = ast.expr  # A tree of ast.Constant, ast.Name, ast.UnaryOp, ast.BinOp and ast.Call.
 
 Value: TypeAlias = Any  # a float, an array or a Dual
 
+# Every function by name, with the number of its arguments (`min` and `max` take two or more).
 FUNCTIONS: Mapping[str, tuple[int, Callable[..., Value]]] = {
     "exp": (1, np.exp),
     "log": (1, np.log),
@@ -97,7 +97,6 @@ FUNCTIONS: Mapping[str, tuple[int, Callable[..., Value]]] = {
     "min": (2, np.minimum),
     "max": (2, np.maximum),
 }
-"""Every function by name, with the number of its arguments (`min` and `max` take two or more)."""
 
 OPERATORS: Mapping[type, Callable[..., Value]] = {
     ast.Add: np.add,
@@ -219,8 +218,7 @@ def evaluate(expression: Expression, values: Mapping[str, Value]) -> Value:
     raise AssertionError(expression)
 
 
-SAME = 1e-9
-"""Numbers that differ by less than this fraction are equal: 6*N*D and a C that was printed."""
+SAME = 1e-9  # Numbers that differ by less than this fraction are equal: 6*N*D and a C that was printed
 
 _COMPARISON = re.compile(r">=|<=|!=|==|=|<|>")
 _ORDER = {">=": np.greater_equal, "<=": np.less_equal, ">": np.greater, "<": np.less}

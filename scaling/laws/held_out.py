@@ -11,8 +11,10 @@ them).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import count as count_from
 from itertools import product
 from typing import Any
 
@@ -29,27 +31,20 @@ from scaling.laws.points import Points
 from scaling.laws.predict import Prediction, TwoStep, has_score, predict_runs, rows_of
 from scaling.laws.problem import Objective, named_objective
 
-HELD_OUT = "held_out"
-"""The column that marks the held-out runs in the project's own tables."""
+HELD_OUT = "held_out"  # The column that marks the held-out runs in the project's own tables
 YES = {**dict.fromkeys(("1", "true", "yes"), True), **dict.fromkeys(("0", "false", "no", "", "nan"), False)}
 
-FRACTIONS = (0.2, 0.4)
-"""The fractions of the points, the largest by one axis, that a back-test leaves out."""
+FRACTIONS = (0.2, 0.4)  # The fractions of the points, the largest by one axis, that a back-test leaves out
 BACK_TEST_STARTS = 256
 
-POWERS = (0.0, 0.25, 0.5)
-"""Weights are in proportion to these powers of the cost."""
-LARGEST = 0.2
-"""The fraction of the runs, the largest by cost or by one column, that each test of a choice leaves out."""
-ROWS = 500
-"""A test of a choice fits at most this many rows."""
+POWERS = (0.0, 0.25, 0.5)  # Weights are in proportion to these powers of the cost
+LARGEST = 0.2  # The fraction of the runs, the largest by cost or by one column, that each test of a choice leaves out
+ROWS = 500  # A test of a choice fits at most this many rows
 STARTS, FINAL_STARTS = 48, 256
-FOLDS = 4
-"""The test `spread` leaves out every fourth run in the order of their columns."""
-FAILED = 3.0
-"""A candidate that cannot be fitted in a test counts as this many times the worst error there."""
-SAME_TARGET = frozenset({"C", "M", "S", "width", "depth"})
-"""Columns that N and D already hold where a table has both."""
+FOLDS = 4  # The test `spread` leaves out every fourth run in the order of their columns
+FAILED = 3.0  # A candidate that cannot be fitted in a test counts as this many times the worst error there
+SAME_TARGET = frozenset({"C", "M", "S"})  # columns that N and D already hold where a table has both
+SHAPE = frozenset({"width", "depth"})
 
 
 def largest(values: np.ndarray, fraction: float) -> np.ndarray:
@@ -62,14 +57,16 @@ def split_held_out(points: Points, text: str | None) -> tuple[Points, Points | N
 
     By default, and under `largest`, those that the table's own column holds out.
     """
-    if text == "none" or (text in (None, "largest") and HELD_OUT not in points):
+    by_column = text in (None, "largest")
+    if text == "none" or (by_column and HELD_OUT not in points):
         return points, None
-    if text is None or text == "largest":
+    if by_column:
         words = [str(cell).strip().casefold().removesuffix(".0") for cell in points[HELD_OUT].tolist()]
         if unknown := [word for word in words if word not in YES]:
             raise points.error("is neither 0 nor 1", "write 1 for a held-out run", HELD_OUT, value=unknown[0])
         mask = np.array([YES[word] for word in words], bool)
         return points.hold_out(mask) if mask.any() else (points, None)
+    assert text is not None
     if is_condition(text):
         mask = condition(text, "hold-out").mask(points.columns, "hold-out", points.source)
     else:
@@ -111,13 +108,13 @@ class HeldOut:
         return np.array([interval.covers(loss) for interval, loss in zip(intervals, self.observed)], bool)
 
     def to_json(self) -> dict[str, Any]:
-        run = self.predictions[0].run
+        run, sizes = self.predictions[0].run, np.abs([self.errors, self.relative_errors])
         return {
             "n": len(self.observed),
-            "mean_absolute_error": float(np.mean(np.abs(self.errors))),
-            "largest_error": float(np.max(np.abs(self.errors))),
-            "mean_absolute_relative_error": float(np.mean(np.abs(self.relative_errors))),
-            "largest_relative_error": float(np.max(np.abs(self.relative_errors))),
+            "mean_absolute_error": float(sizes[0].mean()),
+            "largest_error": float(sizes[0].max()),
+            "mean_absolute_relative_error": float(sizes[1].mean()),
+            "largest_relative_error": float(sizes[1].max()),
             "covered": None if run is None else float(np.mean(self.covered)),
             "level": None if run is None else run.level,
         }
@@ -132,8 +129,7 @@ def judge(
     return HeldOut(fit, held_out, tuple(predict_runs(fit, rows_of(held_out, fit), level, method, seed=seed)))
 
 
-Refit = Callable[[np.ndarray], FittedLaw | TwoStep]
-"""A fit to the points outside a mask."""
+Refit = Callable[[np.ndarray], FittedLaw | TwoStep]  # A fit to the points outside a mask
 
 
 def back_test(fit: FittedLaw | TwoStep, level: float = 0.95, refit: Refit | None = None) -> list[dict[str, Any]]:
@@ -144,12 +140,16 @@ def back_test(fit: FittedLaw | TwoStep, level: float = 0.95, refit: Refit | None
     or that do not converge, are left out. The rows are those of docs/json.md.
     """
     columns = with_compute({name: fit.points.numbers(name) for name in fit.form.axes})
+    masks = [
+        (axis, largest(values, fraction))
+        for axis, values in columns.items()
+        if values.min() > 0
+        for fraction in FRACTIONS
+    ]
     tests: list[dict[str, Any]] = []
-    sizes = [(axis, column) for axis, column in columns.items() if column.min() > 0]
-    for (axis, values), fraction in product(sizes, FRACTIONS):
-        mask = largest(values, fraction)
-        last = (tests[-1]["axis"], tests[-1]["runs"]) if tests else None
-        if (~mask).sum() < POINTS_A_PARAMETER * fit.parameters_fitted or last == (axis, int(mask.sum())):
+    for axis, mask in masks:
+        is_tested = tests and (tests[-1]["axis"], tests[-1]["runs"]) == (axis, int(mask.sum()))
+        if is_tested or (~mask).sum() < POINTS_A_PARAMETER * fit.parameters_fitted:
             continue
         try:
             smaller = fit.without(mask, BACK_TEST_STARTS) if refit is None else refit(mask)
@@ -159,7 +159,7 @@ def back_test(fit: FittedLaw | TwoStep, level: float = 0.95, refit: Refit | None
         document = judged.to_json()
         row = {
             "axis": axis,
-            "from": float(values[mask].min()),
+            "from": float(columns[axis][mask].min()),
             "runs": document["n"],
             "decades_outside": max(one.decades_outside.get(axis, 0.0) for one in judged.predictions),
             "mean_absolute_relative_error": document["mean_absolute_relative_error"],
@@ -167,8 +167,10 @@ def back_test(fit: FittedLaw | TwoStep, level: float = 0.95, refit: Refit | None
             "mean_absolute_error": document["mean_absolute_error"],
             "mean_error": float(np.mean(judged.errors)),
             "covered": float(judged.covered.sum()) / document["n"],
+            "level": level,
+            "law": smaller.form.name,
         }
-        tests.append(row | {"level": level, "law": smaller.form.name})
+        tests.append(row)
     return tests
 
 
@@ -179,10 +181,10 @@ class Trial:
     form: Law
     objective: Objective
     power: float
+    # Root mean square error of the held-out runs, in the target's unit, by test; None where it could not be
+    # fitted.
     errors: Mapping[str, float | None] = field(default_factory=dict)
-    """Root mean square error of the held-out runs, in the target's unit, by test; None where it could not be fitted."""
-    score: float = 1.0
-    """Geometric mean over the tests of its error over the lowest error there: 1 is best everywhere."""
+    score: float = 1.0  # Geometric mean over the tests of its error over the lowest error there: 1 is best everywhere
 
     def fit(self, points: Points, starts: int = FINAL_STARTS, **choices: Any) -> FittedLaw:
         """The candidate fitted to points."""
@@ -196,16 +198,13 @@ class Choice:
     """The candidates in the order of their scores."""
 
     trials: tuple[Trial, ...]
-    rows: Mapping[str, int]
-    """How many runs each test held out."""
+    rows: Mapping[str, int]  # How many runs each test held out
 
     def fit(self, points: Points, **choices: Any) -> FittedLaw:
         """The best candidate fitted to points; the next one where it does not converge on these."""
         for trial in self.trials[:-1]:
-            try:
+            with suppress(ScalingError):
                 return trial.fit(points, **choices)
-            except ScalingError:
-                continue
         return self.trials[-1].fit(points, **choices)
 
     def to_json(self) -> dict[str, Any]:
@@ -227,49 +226,39 @@ def candidates(points: Points, target: str | None = None) -> list[Law]:
 
     The target is the first of `loss`, `loss_u` and the scores that the table has.
     """
+    varying = {name for name, column in points.columns.items() if len(set(column.tolist())) > 1}
     names = set(points.columns)
     if {"N", "D"} <= names:
-        shape = {"width", "depth"}
         # A law of the shape is a candidate where the table has both columns of it and they vary.
-        varies = shape <= names and all(len(np.unique(points[name])) > 2 for name in shape)
-        names -= SAME_TARGET - (shape if varies else set())
-    domains = 0
-    while f"p_{domains + 1}" in names:
-        domains += 1
+        varies = all(name in names and len(np.unique(points[name])) > 2 for name in SHAPE)
+        names -= SAME_TARGET if varies else SAME_TARGET | SHAPE
+    domains = next(count for count in count_from(0) if f"p_{count + 1}" not in names)
     forms = [form for form in laws().values() if not form.name.startswith("mixture_")]
     if domains >= 2:
         forms += [named(f"mixture_{kind}_{domains}") for kind in ("exponential", "joint")]
-    applicable = [
-        form
-        for form in forms
-        # A law in a column of one value cannot be seen.
-        if {*form.inputs, form.target} <= names and all(len(set(points[name].tolist())) > 1 for name in form.inputs)
-    ]
-    targets = [target] if target else ["loss", "loss_u", *dict.fromkeys(form.target for form in applicable)]
-    first = next((name for name in targets if any(form.target == name for form in applicable)), None)
-    chosen = [form for form in applicable if form.target == first]
+    # A law in a column of one value cannot be seen.
+    applicable = [form for form in forms if {*form.inputs, form.target} <= names and varying.issuperset(form.inputs)]
+    targets = [target] if target else ["loss", "loss_u", *(form.target for form in applicable)]
+    by_target = ([form for form in applicable if form.target == name] for name in targets)
+    chosen = next(filter(None, by_target), [])
     if not chosen:
-        raise ScalingError(
+        raise points.error(
             f"no law has its columns in the table ({', '.join(points.columns)})",
-            file=points.source or None,
-            key="law",
+            f"name yours by {points.map_option(('N', 'D', 'loss'))}; `scaling explain law` lists their columns",
+            "law",
             value="auto",
-            fix=f"name yours by {points.map_option(('N', 'D', 'loss'))}; `scaling explain law` lists their columns",
         )
     return [form for form in chosen if not any(set(form.inputs) < set(other.inputs) for other in chosen)]
 
 
 def cost_of(points: Points) -> np.ndarray | None:
     """The cost of each run: the column `cost`, else C, else N (times K) times D or H, else N; None without any."""
-    for name in ("cost", "C"):
-        if name in points:
-            return points.numbers(name)
+    if name := next((name for name in ("cost", "C") if name in points), None):
+        return points.numbers(name)
     if "N" not in points:
         return None
-    cost = points.numbers("N")
-    for name in ("K", "D" if "D" in points else "H"):
-        cost = cost * points.numbers(name) if name in points else cost
-    return cost
+    factors = [name for name in ("N", "K", "D" if "D" in points else "H") if name in points]
+    return np.prod([points.numbers(name) for name in factors], axis=0)
 
 
 def tolerant_objective(form: Law) -> Objective:
@@ -296,12 +285,16 @@ def choose(
     tests = _tests(points, chosen, cost)
     trials = [Trial(form, objective or tolerant_objective(form), power) for form, power in product(chosen, powers)]
     errors = np.array([[_error(trial, points, mask, seed) for mask in tests.values()] for trial in trials])
-    errors = errors.reshape(len(trials), len(tests))
     scores = _scores(errors)
-    ranked = []
-    for row in np.argsort(scores, kind="stable"):  # ties keep their order
-        of_tests = {name: None if np.isnan(e) else e for name, e in zip(tests, errors[row].tolist(), strict=True)}
-        ranked.append(replace(trials[row], errors=of_tests, score=float(scores[row])))
+    judged = [
+        replace(
+            trial,
+            errors={name: None if np.isnan(error) else error for name, error in zip(tests, row.tolist(), strict=True)},
+            score=float(score),
+        )
+        for trial, row, score in zip(trials, errors, scores, strict=True)
+    ]
+    ranked = sorted(judged, key=lambda trial: trial.score)  # ties keep their order
     return Choice(tuple(ranked), {name: int(mask.sum()) for name, mask in tests.items()})
 
 
@@ -334,8 +327,7 @@ def _error(trial: Trial, points: Points, mask: np.ndarray, seed: int) -> float:
     Not a number where these cannot be fitted.
     """
     rows = np.flatnonzero(~mask)
-    if len(rows) > ROWS:
-        rows = rows[np.linspace(0, len(rows) - 1, ROWS).astype(int)]
+    rows = rows[np.linspace(0, len(rows) - 1, min(len(rows), ROWS)).astype(int)]
     try:
         fitted = trial.fit(points.take(rows), STARTS, seed=seed)
     except ScalingError:

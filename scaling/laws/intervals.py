@@ -16,7 +16,6 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from scaling.laws.law import PROPORTIONS, SIGNED, Parameter
 from scaling.laws.problem import Objective, Problem, Quantity, SharedErrors
 from scaling.laws.solver import PROFILE, Tether, minimise, values_along
 
@@ -24,10 +23,9 @@ Method = Literal["profile", "t", "bootstrap"]
 METHODS = ("profile", "t", "bootstrap")
 LEVEL = 0.95
 EXACT = 1e-12  # errors below this are rounding: the points lie on the law
-WIDEST = 1.0
-"""Width over estimate up to which the interval of an exponent or of a loss counts as known."""
+WIDEST = 1.0  # Width over estimate up to which the interval of an exponent or of a loss counts as known
+# Upper over lower end up to which the interval of a size counts as known: as wide as a sweep of sizes.
 WIDEST_SIZE = 100.0
-"""Upper over lower end up to which the interval of a size counts as known: as wide as a sweep of sizes."""
 
 
 @dataclass(frozen=True)
@@ -62,11 +60,6 @@ class Interval:
         return f"{self.name} {self.estimate:.5g} ({100 * self.level:g}% {low} to {high})"
 
 
-def is_exponent(parameter: Parameter) -> bool:
-    """Whether the width of its interval is judged: it says how fast a term falls, and is not negative."""
-    return parameter.unit == "1" and parameter.scale == "linear" and parameter.lower >= 0.0
-
-
 def is_wide(interval: Interval) -> bool:
     """Whether the interval of an exponent or a loss is too wide, or open, to be an answer.
 
@@ -81,22 +74,13 @@ def is_wide_size(interval: Interval) -> bool:
     return not 0.0 < interval.high <= WIDEST_SIZE * interval.low
 
 
-def is_wide_prediction(target: str, interval: Interval) -> bool:
-    """Whether the interval of a predicted loss is too wide to be an answer.
-
-    A score lies between 0 and 1 and a difference of losses may be 0, so that their intervals need only be closed.
-    """
-    return interval.open_below or interval.open_above or (target not in PROPORTIONS | SIGNED and is_wide(interval))
-
-
 class Noise(NamedTuple):
     """The scale s of the errors of a fit, and what it means under the fit's objective."""
 
     scale: float
+    # E[ψ²]/E[ψ']: twice the objective's rise, over κ, is χ² with one degree of freedom where the null holds.
     kappa: float
-    """E[ψ²]/E[ψ']: twice the objective's rise, over κ, is χ² with one degree of freedom where the null holds."""
-    variance: float
-    """E[ψ²]/E[ψ']²: times the inverse of J'WJ it is the covariance of the estimates."""
+    variance: float  # E[ψ²]/E[ψ']²: times the inverse of J'WJ it is the covariance of the estimates
 
 
 def measure(objective: Objective, cost: float, points: int, parameters: int) -> Noise:
@@ -106,38 +90,30 @@ def measure(objective: Objective, cost: float, points: int, parameters: int) -> 
     For squared errors this is s² = Σ r²/(n - p); for absolute errors s is in proportion to Σ |r|, so that a few wild
     points count little. Hampel, Ronchetti, Rousseeuw and Stahel 1986, Robust Statistics, section 7.2.
     """
+    from scipy.special import erf, erfc
+
     delta = objective.delta
     if np.isinf(delta):
         square = 2.0 * cost / (points - parameters)
         return Noise(math.sqrt(square), square, square)
 
-    def kappa(scale: Any) -> Any:
-        inside, tail = _inside(delta, scale)
-        return (scale**2 * inside + delta**2 * tail) / (1.0 - tail)
+    def moments(scale: Any) -> tuple[Any, Any, Any]:
+        """E[ρ], E[ψ²]/E[ψ'] and E[ψ'] of normal errors."""
+        ratio = delta / scale
+        density, tail = np.exp(-0.5 * ratio**2) / math.sqrt(2.0 * math.pi), erfc(ratio / math.sqrt(2.0))
+        # E[(r/s)²; |r| ≤ δ]. For a narrow δ the difference cancels; its series is 2φ(0) a³/3.
+        inside = erf(ratio / math.sqrt(2.0)) - 2.0 * ratio * density
+        inside = np.where(ratio < 1e-3, 2.0 / math.sqrt(2.0 * math.pi) * ratio**3 / 3.0, inside)
+        penalty = 0.5 * scale**2 * inside + delta * (2.0 * scale * density - 0.5 * delta * tail)
+        return penalty, (scale**2 * inside + delta**2 * tail) / (1.0 - tail), 1.0 - tail
 
     # The expected objective grows with s: a table of it is read the other way.
     table = delta * np.exp(np.linspace(-25.0, 25.0, 4001))
-    expected = points * expected_penalty(delta, table) - 0.5 * parameters * kappa(table)
+    penalty, kappa, _ = moments(table)
+    expected = points * penalty - 0.5 * parameters * kappa
     scale = np.exp(np.interp(np.log(max(cost, 1e-300)), np.log(np.maximum(expected, 1e-300)), np.log(table)))
-    return Noise(float(scale), float(kappa(scale)), float(kappa(scale) / (1.0 - _inside(delta, scale)[1])))
-
-
-def expected_penalty(delta: float, scale: np.ndarray) -> np.ndarray:
-    """E[ρ] of normal errors."""
-    inside, tail = _inside(delta, scale)
-    density = np.exp(-0.5 * (delta / scale) ** 2) / math.sqrt(2.0 * math.pi)
-    return 0.5 * scale**2 * inside + delta * (2.0 * scale * density - 0.5 * delta * tail)
-
-
-def _inside(delta: float, scale: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """E[(r/s)²; |r| ≤ δ] and P(|r| > δ)."""
-    from scipy.special import erf, erfc
-
-    ratio = delta / np.asarray(scale, float)
-    density = np.exp(-0.5 * ratio**2) / math.sqrt(2.0 * math.pi)
-    second = erf(ratio / math.sqrt(2.0)) - 2.0 * ratio * density
-    # For a narrow δ the difference cancels; its series is 2φ(0) a³/3.
-    return np.where(ratio < 1e-3, 2.0 / math.sqrt(2.0 * math.pi) * ratio**3 / 3.0, second), erfc(ratio / math.sqrt(2.0))
+    _, kappa, inside = moments(scale)
+    return Noise(float(scale), float(kappa), float(kappa / inside))
 
 
 def student(level: float, freedom: float) -> float:
@@ -194,22 +170,18 @@ def inflation(
         members = (groups[:, None] == np.arange(count)).astype(float)
         scores = scores @ members * np.sqrt(count / freedom * (n - 1) / max(n - p, 1))
     elif np.isinf(problem.objective.delta):
-        # Squared errors shrink the residual of a point that holds the law; a bounded influence does not feel it.
-        scores = scores / np.sqrt(np.maximum(1.0 - leverage(problem, jacobian), 0.05))[:, None, :]
+        # Squared errors shrink the residual of a point that holds the law; a bounded influence does not feel it. How
+        # much each holds it, 0 to 1, is the diagonal of the hat matrix.
+        rows = (jacobian * np.sqrt(problem.weights)).swapaxes(1, 2)
+        length = np.linalg.norm(rows, axis=1, keepdims=True)
+        leverage = (np.linalg.qr(rows / np.where(length > 0, length, 1.0)).Q ** 2).sum(-1)
+        scores = scores / np.sqrt(np.maximum(1.0 - leverage, 0.05))[:, None, :]
     # `direction` is the change of the coordinates per unit of the quantity, so this is the quantity's own score.
     error, direction = standard_error(problem, slope, jacobian, noise)
     along = (scores.swapaxes(1, 2) @ direction[:, :, None])[:, :, 0]
     variance = np.maximum(error**2, 1e-300)
     curvature = np.maximum(noise.kappa / variance, 1e-300)
     return np.maximum(1.0, (along**2).sum(1) / curvature**2 / variance), freedom
-
-
-def leverage(problem: Problem, jacobian: np.ndarray) -> np.ndarray:
-    """How much each point holds the law, 0 to 1: the diagonal of the hat matrix of each row, `[rows, points]`."""
-    rows = (jacobian * np.sqrt(problem.weights)).swapaxes(1, 2)
-    length = np.linalg.norm(rows, axis=1, keepdims=True)
-    basis, _ = np.linalg.qr(rows / np.where(length > 0, length, 1.0))
-    return (basis**2).sum(-1)
 
 
 def reweighted(problem: Problem, u: np.ndarray) -> np.ndarray:
@@ -229,20 +201,16 @@ def reweighted(problem: Problem, u: np.ndarray) -> np.ndarray:
     return np.where(ended.converged[:, None], ended.u, u)
 
 
-def widening(
-    values: np.ndarray, estimate: np.ndarray, below: np.ndarray, above: np.ndarray, quantile: float, points: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """The factors, at least 1, by which the ends `below` and `above` each estimate move outwards.
+def widening(values: np.ndarray, estimate: np.ndarray, reach: np.ndarray, quantile: float, points: int) -> np.ndarray:
+    """The factors, at least 1, by which the ends at a distance of `reach` `[2, rows]` from each estimate move outwards.
 
     `values` `[rows, refits]` are the quantity's, in its scale; `quantile` is Student's. With few points their spread
     is itself uncertain, and counts little.
     """
-    low, high = np.quantile(values, (0.5 - DEVIATION, 0.5 + DEVIATION), axis=1)
+    spread = np.quantile(values, (0.5 - DEVIATION, 0.5 + DEVIATION), axis=1) - estimate
     with np.errstate(divide="ignore", invalid="ignore"):
-        ratios = quantile * (estimate - low) / below, quantile * (high - estimate) / above
-    trust = points / (points + SHRINKAGE)
-    first, second = (np.where(np.isfinite(ratio), np.maximum(ratio, 1.0), 1.0) ** trust for ratio in ratios)
-    return first, second
+        ratios = quantile * spread * [[-1.0], [1.0]] / reach
+    return np.where(np.isfinite(ratios), np.maximum(ratios, 1.0), 1.0) ** (points / (points + SHRINKAGE))
 
 
 def bound(
@@ -265,9 +233,8 @@ def bound(
         return []
     value, slope = (np.concatenate(part) for part in zip(*(one.along(problem, u[None]) for one in quantities)))
     noise = measure(problem.objective, cost, len(problem.observed), len(problem.free))
-    if noise.scale < EXACT * max(1.0, abs(float(np.mean(problem.observed)))):
-        low, high = value, value
-    else:
+    low, high = value, value
+    if noise.scale >= EXACT * max(1.0, abs(float(np.mean(problem.observed)))):
         linear = problem.linearise(u[None])
         factor, freedom = inflation(problem, slope, linear, noise, groups)
         quantile = student(level, freedom)
@@ -277,21 +244,15 @@ def bound(
         else:
             error, _ = standard_error(problem, slope, linear[1], noise)
             low, high = value - threshold * error, value + threshold * error
-        lowest, highest = np.array([quantity.limits for quantity in quantities]).T
-
-        def move(factors: Sequence[np.ndarray] | np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-            below, above = factors[0] * (value - low), factors[1] * (high - value)
-            return (
-                np.where(np.isinf(below), low, np.maximum(value - below, lowest)),
-                np.where(np.isinf(above), high, np.minimum(value + above, highest)),
-            )
-
-        correlation = problem.correlation(u)
-        if correlation is not None:
-            low, high = move(np.array([correlation.widening(part, level) for part in slope]).T)
+        reach = np.array([value - low, high - value])
+        if (correlation := problem.correlation(u)) is not None:
+            reach *= np.transpose([correlation.widening(part, level) for part in slope])
         if len(refits):
             values = np.array([quantity.along(problem, refits)[0] for quantity in quantities])
-            low, high = move(widening(values, value, value - low, high - value, quantile, len(problem.observed)))
+            reach *= widening(values, value, reach, quantile, len(problem.observed))
+        lowest, highest = np.array([quantity.limits for quantity in quantities]).T
+        low = np.where(np.isinf(reach[0]), low, np.maximum(value - reach[0], lowest))
+        high = np.where(np.isinf(reach[1]), high, np.minimum(value + reach[1], highest))
     theta = problem.theta(u)
     found = []
     for quantity, *ends in zip(quantities, low, high, strict=True):

@@ -21,6 +21,7 @@ Bounds: TypeAlias = "tuple[float, float]"
 Curve: TypeAlias = Callable[[Any, Any], Any]
 Rng: TypeAlias = np.random.Generator
 
+# The columns a law may ask for, in the papers' letters.
 MEANINGS = MappingProxyType(
     {
         "N": "parameters",
@@ -63,36 +64,26 @@ MEANINGS = MappingProxyType(
         "examples": "examples that the score of a task is the mean of",
     }
 )
-"""The columns a law may ask for, in the papers' letters."""
 
 POSITIVE = MEANINGS.keys() - {"seed", "run", "trunk", "S2", "error", "accuracy", "loss_u", "chance"}
 
+# A law in one of these columns measures distances by the size that the column falls with: L ∝ N^-0.1.
 SIZE_EXPONENTS = MappingProxyType({"loss": 0.1, "loss_a": 0.1, "bits_per_byte": 0.1})
-"""A law in one of these columns measures distances by the size that the column falls with: L ∝ N^-0.1."""
 
-SIGNED = frozenset({"loss_u"})
-"""Targets that may be negative: differences of losses."""
+SIGNED = frozenset({"loss_u"})  # Targets that may be negative: differences of losses
 
-PROPORTIONS = frozenset({"accuracy", "error"})
-"""Columns that are means over examples which count as 0 or 1."""
+PROPORTIONS = frozenset({"accuracy", "error"})  # Columns that are means over examples which count as 0 or 1
 
 EXAMPLES = "examples"
 
-VARIANT = "variant_code"
-"""The column that tells the variants of a joint law apart."""
+VARIANT = "variant_code"  # The column that tells the variants of a joint law apart
 
-PREFIX = "task_"
-"""Before the parameters of the second of two steps: `task_b` is b of task_sigmoid."""
+PREFIX = "task_"  # Before the parameters of the second of two steps: `task_b` is b of task_sigmoid
 
-SMALLEST_HEIGHT = 1e-6
-"""The least distance from chance to the upper level of a score."""
-
-WIDE = 100.0
-"""Positive bounds further apart than this factor are searched in logarithms."""
+SMALLEST_HEIGHT = 1e-6  # The least distance from chance to the upper level of a score
 
 
-FLOPS = 6.0
-"""C = 6 N D: FLOPs per parameter and token of training (Kaplan et al. 2020, arXiv 2001.08361)."""
+FLOPS = 6.0  # C = 6 N D: FLOPs per parameter and token of training (Kaplan et al. 2020, arXiv 2001.08361).
 
 
 def with_compute(columns: Mapping[str, Any]) -> dict[str, Any]:
@@ -201,15 +192,18 @@ class Law:
 
     def predict(self, theta: np.ndarray, inputs: Inputs) -> np.ndarray:
         """The law at parameters `theta[..., p]` for n rows of columns: `[..., n]`."""
-        return self._shaped(self.evaluate(theta, inputs, seeds={}).value, theta, inputs)
+        n = np.size(inputs[self.inputs[0]])
+        return np.broadcast_to(self.evaluate(theta, inputs, {}).value, (*np.shape(theta)[:-1], n))
 
     def jacobian(self, theta: np.ndarray, inputs: Inputs) -> np.ndarray:
         """The exact derivative of `predict` with respect to each parameter: `[..., n, p]`."""
         theta = np.asarray(theta, float)
         ones = {index: {index: np.ones_like(theta[..., :1])} for index in range(len(self.parameters))}
-        gradient = self.evaluate(theta, inputs, seeds=ones).gradient
-        zero = np.zeros((*theta.shape[:-1], 1))
-        return np.stack([self._shaped(gradient.get(index, zero), theta, inputs) for index in ones], axis=-1)
+        gradient = self.evaluate(theta, inputs, ones).gradient
+        jacobian = np.zeros((*theta.shape[:-1], np.size(inputs[self.inputs[0]]), len(self.parameters)))
+        for index, part in gradient.items():
+            jacobian[..., index] = part
+        return jacobian
 
     @np.errstate(all="ignore")  # a start may overflow, and loses by it
     def evaluate(self, theta: np.ndarray, inputs: Inputs, seeds: Seeds) -> Dual:
@@ -232,29 +226,21 @@ class Law:
             raise ScalingError(f"{self.name} is fitted in two steps", fix="use scaling.laws.fit_two_steps")
         theta = np.empty((count, len(self.parameters)))
         for index, parameter in enumerate(self.parameters):
-            start = parameter.start
-            low, high = (np.min(inputs[start]), np.max(inputs[start])) if isinstance(start, str) else start
+            place = inputs[parameter.start] if isinstance(parameter.start, str) else parameter.start
+            low, high = np.min(place), np.max(place)
             draw = rng.random(count)
             if parameter.scale == "log":
                 theta[:, index] = np.exp(np.log(low) + draw * np.log(high / low))
             else:
                 theta[:, index] = low + draw * (high - low)
-        self.share_target(theta, rng, inputs, target)
-        if self.adjust is not None:
-            self.adjust(theta, rng, inputs, target)
-        return theta
-
-    def share_target(self, theta: np.ndarray, rng: Rng, inputs: Columns, target: np.ndarray) -> None:
-        """Give each linear term a random fraction of the middle loss, so that starts do not depend on units."""
-        if self.linear:
+        if self.linear:  # each linear term is a random fraction of the middle loss: starts do not depend on units
             theta[:, self.linear] = 1.0
             terms = np.mean(np.abs(self.jacobian(theta, inputs)[:, :, self.linear]), axis=1)
             shares = rng.dirichlet(np.ones(len(self.linear)), size=len(theta))
             theta[:, self.linear] = shares * abs(np.median(target)) / np.maximum(terms, 1e-280)
-
-    def _shaped(self, values: np.ndarray, theta: np.ndarray, inputs: Inputs) -> np.ndarray:
-        n = len(np.atleast_1d(inputs[self.inputs[0]]))
-        return np.broadcast_to(values, (*np.asarray(theta).shape[:-1], n))
+        if self.adjust is not None:
+            self.adjust(theta, rng, inputs, target)
+        return theta
 
 
 def composed(loss: Law, task: Law) -> Law:
@@ -301,21 +287,13 @@ def constrained(law: Law, ties: Mapping[str, str], limits: Mapping[str, Bounds])
         return law
     names = law.parameter_names
     free = [index for index, name in enumerate(names) if name not in roots]
-    kept = [names[index] for index in free]
-    every = [kept.index(roots.get(name, name)) for name in names]
+    every = [free.index(names.index(roots.get(name, name))) for name in names]
     parameters = (law.parameters[index] for index in free)
-
-    def adjust(theta: np.ndarray, rng: Rng, inputs: Columns, target: np.ndarray) -> None:
-        assert law.adjust is not None
-        full = theta[:, every]
-        law.adjust(full, rng, inputs, target)
-        theta[:] = full[:, free]
-
     tied = replace(
         law,
         formula=", ".join([law.formula, *(f"{name} = {other}" for name, other in roots.items())]),
         parameters=tuple(bounded(each, limits[each.name]) if each.name in limits else each for each in parameters),
-        adjust=adjust if law.adjust else None,
+        adjust=None if roots else law.adjust,
         canonical=lambda theta: law.canonical(theta[..., every])[..., free],
         tied=roots,
     )
@@ -334,20 +312,18 @@ def _roots(law: Law, ties: Mapping[str, str], limits: Mapping[str, Bounds]) -> d
     for option, name in stated:
         if name not in kinds:
             raise ScalingError("is not a parameter of the law", key=f"{option} {name}", fix=nearest(name, kinds))
-    roots = {}
+    roots = dict(ties)
     for name in ties:
-        root, seen = name, set[str]()
-        while root in ties:
-            if root in seen:
-                raise ScalingError("ties parameters in a circle", key="tie", value=name, fix="leave one of them free")
-            seen.add(root)
-            root = ties[root]
+        for _ in ties:
+            roots[name] = ties.get(roots[name], roots[name])
+        root = roots[name]
+        if root in ties:
+            raise ScalingError("ties parameters in a circle", key="tie", value=name, fix="leave one of them free")
         if kinds[name] != kinds[root]:
             what, fix = f"{name} and {root} are of different kinds", "tie two exponents, for example"
             raise ScalingError(what, key="tie", value=f"{name}={root}", fix=fix)
         if name in limits:
             raise ScalingError(f"is tied to {root}", key=f"bounds {name}", fix=f"bound {root}")
-        roots[name] = root
     return roots
 
 
@@ -357,15 +333,11 @@ def bounded(parameter: Parameter, limits: Bounds) -> Parameter:
     if not low < high:
         key, fix = f"bounds {parameter.name}", "write low:high, such as 0:2"
         raise ScalingError("are no bounds", key=key, value=f"{low:g}:{high:g}", fix=fix)
-    kind = "linear" if low < 0 else parameter.scale
+    kind, start = ("linear" if low < 0 else parameter.scale), parameter.start
     low = max(low, parameter.lower) if kind == "log" else low
-    start = parameter.start
     if not isinstance(start, str):
-        usual, start = start, (max(start[0], low), min(start[1], high))
-        if start[0] >= start[1]:  # the usual range lies outside the bounds: look near the end towards it
-            near = low if usual[1] <= low else high
-            width = WIDE * max(map(abs, (*usual, near)))
-            start = (low, min(high, low + width)) if usual[1] <= low else (max(low, high - width), high)
+        start = max(start[0], low), min(start[1], high)
+        start = start if start[0] < start[1] else (low, high)
     return replace(parameter, scale=kind, lower=low, upper=high, start=start, bounded=True)
 
 

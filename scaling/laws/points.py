@@ -11,6 +11,7 @@ import re
 import shlex
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -24,33 +25,31 @@ from scaling.errors import ScalingError, check_regular, from_os, nearest, plural
 from scaling.laws.formula import condition, evaluate, is_empty, names, no_column, numeric, parse
 from scaling.laws.law import MEANINGS, POSITIVE, PREFIX, Law
 
+# What tables call these columns, in small letters.
 USUAL_NAMES = {
     "N": ("params", "parameters", "n_params", "num_params", "num_parameters"),
     "D": ("tokens", "n_tokens", "num_tokens", "train_tokens", "training_tokens"),
     "C": ("flops", "compute", "train_flops", "training_flops"),
     "loss": ("val_loss", "valid_loss", "validation_loss", "eval_loss", "test_loss", "final_loss"),
 }
-"""What tables call these columns, in small letters."""
 
+# What may be stated of how runs were trained; the specs of runs state all but the first and the last.
 SETUP = (
     *("hypothesis", "architecture", "optimizer", "lr", "schedule", "batch"),
     *("tokenizer", "data", "validation", "noise"),
 )
-"""What may be stated of how runs were trained; the specs of runs state all but the first and the last."""
 
 NOT_STATED = "not stated"
 
-SHORTHANDS = {"6ND": "6*N*D", "C/6N": "C/(6*N)", "ND": "N*D", "BS": "B*S"}
-"""Formulas as the papers write them."""
+SHORTHANDS = {"6ND": "6*N*D", "C/6N": "C/(6*N)", "ND": "N*D", "BS": "B*S"}  # Formulas as the papers write them
 
+# Columns that identify the loss that was measured: two values are two kinds of loss.
 IDENTITIES = ("tokenizer", "validation")
-"""Columns that identify the loss that was measured: two values are two kinds of loss."""
 
-DEFINITION = "_definition"
-"""`N_definition` states what column N counts."""
+DEFINITION = "_definition"  # `N_definition` states what column N counts
 
-STATUS = "status"
-FINISHED, EXCLUDED, FAILED = "finished", "excluded", "failed"
+STATUS, FINISHED, EXCLUDED, FAILED = "status", "finished", "excluded", "failed"
+# How a run ended, as this project, W&B and SLURM write it; one that has not ended has no final loss.
 STATES = {
     **dict.fromkeys(("finished", "completed", "complete", "done", "success", "succeeded", "ok"), FINISHED),
     **dict.fromkeys(("diverged", "pruned", "excluded"), EXCLUDED),
@@ -58,23 +57,22 @@ STATES = {
     **dict.fromkeys(("canceled", "cancelled", "timeout", "node_fail", "preempted", "preempting"), FAILED),
     **dict.fromkeys(("running", "pending", "queued"), FAILED),
 }
-"""How a run ended, as this project, W&B and SLURM write it; one that has not ended has no final loss."""
 
 CHANCE, OPTIONS = "chance", "options"
 
+# Nats per token beyond ln of a vocabulary of a million: the median run is worse than a uniform guess.
 LARGEST_LOSS = 14.0
-"""Nats per token beyond ln of a vocabulary of a million: the median run is worse than a uniform guess."""
 
+# Units of a loss that are no nats.
 UNITS = {
     "perplexity": re.compile(r"\b(perplexity|ppl)\b"),
     "bits per token": re.compile(r"\b(bits?[ /](per |a )?token|bpt)\b"),
     "bits per byte": re.compile(r"\b(bits?[ /](per |a )?(byte|character)|bpb|bpc)\b"),
 }
-"""Units of a loss that are no nats."""
 
 TABLE = "points.csv"
+# Where a study's folder, a ledger of studies and one of sweeps hold their tables.
 WITHIN = ("report/" + TABLE, "studies/*/report/" + TABLE, "sweeps/*/" + TABLE)
-"""Where a study's folder, a ledger of studies and one of sweeps hold their tables."""
 
 LONGEST_CELL = 2**24  # characters: W&B exports whole configs in a cell
 
@@ -120,9 +118,8 @@ class Points:
         return self.used + self.excluded + self.failed
 
     def count(self) -> str:
-        others = {"held out": self.held_out, "excluded": self.excluded, "failed": self.failed}
-        more = (f", {count} {kind}" for kind, count in others.items() if count)
-        return plural(len(self), "point") + "".join(more)
+        others = (self.held_out, "held out"), (self.excluded, "excluded"), (self.failed, "failed")
+        return ", ".join([plural(len(self), "point"), *(f"{count} {kind}" for count, kind in others if count)])
 
     def definition(self, name: str) -> str:
         return self.definitions.get(name, NOT_STATED)
@@ -150,16 +147,14 @@ class Points:
 
     def pooled(self) -> dict[str, int]:
         """Columns of words that differ between groups of points, and how many values each has: which no law models."""
-        words = (name for name, column in self.columns.items() if column.dtype == object)
-        kinds = {name: len(set(self.columns[name].tolist())) for name in words}
-        others = kinds.keys() - {"run", "trunk", STATUS, "held_out"}
-        return {name: count for name, count in kinds.items() if name in others and 1 < count <= len(self) / 2}
+        kinds = {name: len(set(column.tolist())) for name, column in self.columns.items() if column.dtype == object}
+        names = {"run", "trunk", STATUS, "held_out"}
+        return {name: count for name, count in kinds.items() if name not in names and 1 < count <= len(self) / 2}
 
     def numbers(self, name: str) -> np.ndarray:
         """A column a law can use: present, numeric, finite, and positive where its meaning is."""
         column = numeric(name, self[name], self.source)
-        missing = int((~np.isfinite(column)).sum())
-        if missing:
+        if missing := int((~np.isfinite(column)).sum()):
             fix = "fill them, or mark those runs as diverged or failed in a `status` column"
             raise self.error(f"{missing} of {len(column)} values are missing or not finite", fix, name)
         if name in POSITIVE and len(column) and column.min() <= 0:
@@ -170,39 +165,38 @@ class Points:
     def require(self, inputs: Sequence[str], parameters: int, target: str | None = None) -> None:
         """Refuse what determines no law: an absent or one-valued column, fewer distinct scales than parameters."""
         self.refuse_absent(inputs if target is None else (*inputs, target))
-        columns = {name: self.numbers(name) for name in inputs}
+        table = np.column_stack([self.numbers(name) for name in inputs])
         if not len(self):
             fix = "finish some, or correct their `status`"
             raise self.error(f"there is no finished run to fit: {self.count()}", fix)
-        for name, column in columns.items():
-            if len(np.unique(column)) == 1:
+        for name, column in zip(inputs, table.T):
+            if np.ptp(column) == 0:
                 fix = f"add runs at another {name}, or fit a law without it"
                 raise self.error("has one value, so no law in it can be seen", fix, name, value=float(column[0]))
-        scales = len(np.unique(np.column_stack(list(columns.values())), axis=0))
+        scales = len(np.unique(table, axis=0))
         if scales < parameters:
             what = f"{plural(scales, 'distinct scale')} ({', '.join(inputs)}) cannot determine {parameters} parameters"
             fix = f"add {plural(parameters - scales, 'scale')} or more, or fit a law with fewer parameters"
             raise self.error(what, fix)
         if proportions := [name for name in inputs if re.fullmatch(r"p_\d+", name)]:
-            mixture = np.column_stack([columns[name] for name in proportions])
-            negative, off = mixture.min(1) < 0, np.abs(mixture.sum(1) - 1.0) > 0.01
-            if (negative | off).any():
-                row = int(np.flatnonzero(negative if negative.any() else off)[0])
-                wrong = "has a negative proportion" if negative.any() else "does not sum to 1"
-                fix = "give every domain of the mixture a column of its fraction"
-                value = " + ".join(f"{value:g}" for value in mixture[row])
-                raise self.error(f"{', '.join(proportions)} of row {row + 1} {wrong}", fix, "p", value=value)
+            mixture = table[:, [inputs.index(name) for name in proportions]]
+            off = np.abs(mixture.sum(1) - 1.0) > 0.01
+            for wrong, rows in (("has a negative proportion", mixture.min(1) < 0), ("does not sum to 1", off)):
+                if rows.any():
+                    row = int(np.argmax(rows))
+                    value = " + ".join(f"{value:g}" for value in mixture[row])
+                    fix = "give every domain of the mixture a column of its fraction"
+                    raise self.error(f"{', '.join(proportions)} of row {row + 1} {wrong}", fix, "p", value=value)
 
     def refuse_absent(self, names: Sequence[str]) -> None:
         """Refuse a table that lacks columns, all of them in one message, with the option that names the likely ones."""
-        absent = [name for name in names if name not in self]
-        if absent:
+        if absent := [name for name in names if name not in self]:
             described = ", ".join(f"{name!r}" + (f" ({MEANINGS[name]})" if name in MEANINGS else "") for name in absent)
             option = self.map_option(absent)
             choices = nearest(absent[0], self.columns) if len(absent) == 1 else f"of {', '.join(self.columns)}"
             fix = f"name yours by {option} ({choices})" if "COLUMN" in option else f"add {option}"
-            what = f"there is no column {described}" if len(absent) == 1 else f"there are no columns {described}"
-            raise self.error(what, fix)
+            are = "is no column" if len(absent) == 1 else "are no columns"
+            raise self.error(f"there {are} {described}", fix)
 
     def map_option(self, names: Sequence[str]) -> str:
         """`--map N=params loss=COLUMN`: for each name the one column whose name is alike, or usual for it."""
@@ -231,8 +225,7 @@ def load_points(
     """
     rename, define = rename or {}, define or {}
     if isinstance(source, str | Path):
-        path = Path(source)
-        path = table_of(path) if path.is_dir() else path
+        path = table_of(Path(source)) if Path(source).is_dir() else Path(source)
         raw, name = _read(path), name or str(path)
     elif hasattr(source, "columns"):
         raw = {str(column): list(source[column]) for column in source.columns}
@@ -245,15 +238,12 @@ def load_points(
         mask = rule.mask(points.columns, "where", name)
         if not mask.any():
             values = points[rule.left].tolist() if rule.left in points and rule.sign == "=" else []
-            choices = {f"{value:g}" if isinstance(value, float) else str(value) for value in values}
+            choices = [f"{value:g}" if isinstance(value, float) else str(value) for value in values]
             fix = nearest(rule.right, choices) if choices else "choose another bound"
             raise points.error(f"no row has {rule}", fix, "where")
         points = points.take(mask)
-    table = {
-        column: numeric(column, values, name) if column in POSITIVE else values
-        for column, values in points.columns.items()
-    }
-    points = _finished(replace(points, columns=table))
+    numbers = {column: numeric(column, points[column], name) for column in points.columns if column in POSITIVE}
+    points = _finished(replace(points, columns={**points.columns, **numbers}))
     subjects = {*MEANINGS, *points.columns, *SETUP}
     for subject in define:
         if subject not in subjects:
@@ -302,12 +292,10 @@ def _typed(name: str, values: list[Any]) -> np.ndarray:
     """
     empty = [is_empty(value) for value in values]
     if not any(isinstance(value, bool | np.bool_) for value in values) and (name in POSITIVE or not all(empty)):
-        try:
+        with suppress(TypeError, ValueError, OverflowError):
             column = np.array([np.nan if none else value for value, none in zip(values, empty, strict=True)], float)
             if column.ndim == 1:
                 return column
-        except (TypeError, ValueError, OverflowError):
-            pass
     return np.array(["" if none else str(value) for value, none in zip(values, empty, strict=True)], dtype=object)
 
 
@@ -321,29 +309,28 @@ def _renamed(table: Points, rename: Mapping[str, str]) -> Points:
         return table.error(no_column(name), nearest(name, choices))
 
     formulas = {}
-    for name, origin in rename.items():
-        if name not in renamed:
-            if origin.isidentifier() and origin not in SHORTHANDS:  # a lone word is a misspelt column
-                raise unknown(origin, [*table.columns, *SHORTHANDS])
-            formulas[name] = parse(SHORTHANDS.get(origin, origin), f"map {name}")
-    needs = {name: [n for n in names(formulas[name]) if n in formulas and n != name] for name in formulas}
+    for name in (name for name in rename if name not in renamed):
+        origin = rename[name]
+        if origin.isidentifier() and origin not in SHORTHANDS:  # a lone word is a misspelt column
+            raise unknown(origin, [*table.columns, *SHORTHANDS])
+        formulas[name] = parse(SHORTHANDS.get(origin, origin), f"map {name}")
+    needs = {name: [n for n in names(formula) if n in formulas and n != name] for name, formula in formulas.items()}
     try:
         order = list(TopologicalSorter(needs).static_order())
     except CycleError as error:
-        value = f"{error.args[1][0]}={rename[error.args[1][0]]}"
+        name = error.args[1][0]
+        value = f"{name}={rename[name]}"
         raise ScalingError("is computed from itself", key="map", value=value, fix="name the columns") from None
     for name in order:
         choices = {**taken, **columns}
-        values = {}
-        for other in names(formulas[name]):
-            if other not in choices:
-                # `train/los` is a misspelt `train/loss`, not a quotient.
-                near = nearest(rename[name], choices).startswith("did you mean")
-                raise unknown(rename[name], choices) if near else unknown(other, [*table.columns, *SHORTHANDS])
-            values[other] = numeric(other, choices[other], table.source)
+        absent = next((other for other in names(formulas[name]) if other not in choices), None)
+        if absent is not None:
+            # `train/los` is a misspelt `train/loss`, not a quotient.
+            near = nearest(rename[name], choices).startswith("did you mean")
+            raise unknown(rename[name], choices) if near else unknown(absent, [*table.columns, *SHORTHANDS])
+        values = {other: numeric(other, choices[other], table.source) for other in names(formulas[name])}
         with np.errstate(all="ignore"):
-            computed = np.asarray(evaluate(formulas[name], values), float)
-        columns[name] = np.broadcast_to(computed, (len(table),)).copy()
+            columns[name] = np.full(len(table), evaluate(formulas[name], values), float)
     return replace(table, columns=columns)
 
 
@@ -365,10 +352,10 @@ def _finished(table: Points) -> Points:
         if word not in STATES:
             what, value = f"is no known status of a run, in row {row + 1}", str(table[column][row])
             raise table.error(what, nearest(word, STATES), column, value=value)
-    states = [STATES[word] for word in words]
+    states = np.array([STATES[word] for word in words], object)
     columns = {STATUS if name == column else name: values for name, values in table.columns.items()}
-    used = replace(table, columns=columns).take(np.array([state == FINISHED for state in states], bool))
-    return replace(used, excluded=states.count(EXCLUDED), failed=states.count(FAILED))
+    counts = {"excluded": int((states == EXCLUDED).sum()), "failed": int((states == FAILED).sum())}
+    return replace(table, columns=columns, **counts).take(states == FINISHED)
 
 
 def _definitions(table: Points) -> dict[str, str]:
@@ -398,14 +385,6 @@ def _refuse_duplicates(points: Points) -> None:
         raise points.error(f"{plural(len(twice), 'run')} {verb} in the table more than once: {example}", fix)
 
 
-def loss_unit(text: str) -> str | None:
-    """The unit other than nats that a statement or a column's name gives."""
-    words = re.sub(r"[_\-./]+", " ", text.casefold())
-    if re.search(r"\bnats?\b", words):
-        return None
-    return next((name for name, pattern in UNITS.items() if pattern.search(words)), None)
-
-
 def unit_of_term(unit: str, definition: str) -> str:
     """A parameter's unit where the loss is defined so: per byte and not per token."""
     return unit.replace("per token", "per byte") if definition.startswith("nats per byte") else unit
@@ -416,8 +395,10 @@ def _in_nats(points: Points, column: str) -> Points:
     if "loss" not in points:
         return points
     loss, stated = points["loss"], points.definitions.get("loss")
+    words = re.sub(r"[_\-./]+", " ", (column if stated is None else stated).casefold())
+    units = [name for name, pattern in UNITS.items() if pattern.search(words)]
+    unit = None if re.search(r"\bnats?\b", words) or not units else units[0]
     finite = loss[np.isfinite(loss)]
-    unit = loss_unit(column if stated is None else stated)
     if stated is None:
         median = float(np.median(finite)) if len(finite) else 0.0
         if unit or median > LARGEST_LOSS:
@@ -427,28 +408,28 @@ def _in_nats(points: Points, column: str) -> Points:
             fix = f"write --define loss={likely} to convert it, or --define loss=nats_per_token"
             raise points.error(what, fix, "loss")
         return points
-    if unit is None:
-        return points
-    if unit != "perplexity":
+    if unit == "perplexity":
+        if len(finite) and finite.min() < 1:
+            fix = "write --define loss=nats_per_token if it is the logarithm"
+            raise points.error("is no perplexity, which is 1 or more", fix, "loss", value=float(finite.min()))
+        with np.errstate(all="ignore"):
+            return points.with_column("loss", np.log(loss), f"nats per token, the logarithm of the {stated}")
+    if unit:
         definition = f"nats {unit.removeprefix('bits ')}, ln 2 times the {stated.replace('_', ' ')}"
         return points.with_column("loss", loss * np.log(2.0), definition)
-    if len(finite) and finite.min() < 1:
-        fix = "write --define loss=nats_per_token if it is the logarithm"
-        raise points.error("is no perplexity, which is 1 or more", fix, "loss", value=float(finite.min()))
-    with np.errstate(all="ignore"):
-        return points.with_column("loss", np.log(loss), f"nats per token, the logarithm of the {stated}")
+    return points
 
 
 def table_of(folder: Path) -> Path:
     """The one table of a folder: its own, or that of the one study or sweep in it."""
-    if (folder / TABLE).exists():
-        return folder / TABLE
     tables = sorted(path for pattern in WITHIN for path in folder.glob(pattern))
+    if (folder / TABLE).exists() or not tables:  # its reader reports that there is no such file
+        return folder / TABLE
     if len(tables) > 1:
         shown = ", ".join(str(path.relative_to(folder)) for path in tables[:6])
         more = f" and {len(tables) - 6} more" if len(tables) > 6 else ""
         raise ScalingError(f"holds {len(tables)} tables", file=folder, fix=f"name one of them: {shown}{more}")
-    return tables[0] if tables else folder / TABLE  # its reader reports that there is no such file
+    return tables[0]
 
 
 def _read(path: Path) -> dict[str, list[Any]]:
@@ -474,7 +455,7 @@ def _read(path: Path) -> dict[str, list[Any]]:
 
 def _separated(path: Path) -> dict[str, list[str]]:
     """CSV or TSV; the header decides between comma, tab and semicolon."""
-    before = csv.field_size_limit(LONGEST_CELL)
+    csv.field_size_limit(LONGEST_CELL)
     with path.open(newline="", encoding="utf-8-sig") as lines:
         delimiter = "\t" if path.suffix.lower() == ".tsv" else max(",\t;", key=lines.readline().count)
         lines.seek(0)
@@ -485,8 +466,6 @@ def _separated(path: Path) -> dict[str, list[str]]:
         except csv.Error as error:
             line = reader.line_num
             raise ScalingError(f"is not CSV ({error})", file=path, line=line, fix="correct the line") from None
-        finally:
-            csv.field_size_limit(before)
     for name, times in Counter(header).items():
         if times > 1:
             raise ScalingError(f"two columns are called {name!r}", file=path, line=1, fix="rename one")

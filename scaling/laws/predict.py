@@ -25,16 +25,17 @@ from typing import Any
 
 import numpy as np
 
-from scaling.errors import ScalingError
 from scaling.laws.catalogue import named
-from scaling.laws.fit import STARTS, FittedLaw, fit, intervals, predict
-from scaling.laws.intervals import EXACT, LEVEL, Interval, Method, is_wide_prediction, student
+from scaling.laws.fit import STARTS, FittedLaw, fit, intervals, predict, table_of_columns
+from scaling.laws.formula import numeric
+from scaling.laws.intervals import EXACT, LEVEL, Interval, Method, is_wide, student
 from scaling.laws.law import (
     EXAMPLES,
     PREFIX,
     PROPORTIONS,
     SIGNED,
     SIZE_EXPONENTS,
+    VARIANT,
     Columns,
     Law,
     by_step,
@@ -44,11 +45,10 @@ from scaling.laws.law import (
 from scaling.laws.points import Points
 from scaling.laws.problem import prediction
 
+# Decades beyond the points, along one axis, within which 95% intervals held 91% or more of the runs of published
+# studies (docs/coverage.md).
 TESTED = 1.0
-"""Decades beyond the points, along one axis, within which 95% intervals held 91% or more of the runs of published
-studies (docs/coverage.md)."""
-TESTED_COMPUTE = 2.0
-"""The same of N times D."""
+TESTED_COMPUTE = 2.0  # The same of N times D
 LENGTH = 1.5  # decades over which the form's error changes
 SIZE, SPREAD = 0.4, 0.5  # of u: its median over published studies, and the standard deviation of its logarithm
 SIZES = np.geomspace(1e-3, 20.0, 45)
@@ -58,9 +58,8 @@ SHRINKAGE = 50.0  # points at which the study's own quantile of its residuals co
 LARGEST = 400  # points that the process is conditioned on: more would change little, and cost their cube
 STEP = 1e-4  # of log size or of the loss, for slopes
 NEGLIGIBLE = 1e-4  # of the largest posterior weight
-DOUBT = (
-    10.0  # runs without a correlation of the two steps that count with those of the fit: few runs show little of one
-)
+# Runs without a correlation of the two steps that count with those of the fit: few runs show little of one.
+DOUBT = 10.0
 
 
 class Discrepancy:
@@ -144,36 +143,38 @@ def _covariance(fit: FittedLaw, rows: Columns, others: Columns) -> np.ndarray:
     squared = ((_places(fit, rows)[:, None] - _places(fit, others)) ** 2).sum(-1)
     distance = np.sqrt(5.0 * squared) / LENGTH
     kernel = (1.0 + distance + distance**2 / 3.0) * np.exp(-distance)
-    for name in set(fit.form.inputs) - set(fit.form.axes):
-        kernel *= np.asarray(rows[name])[:, None] == np.asarray(others[name])
+    if VARIANT in fit.form.inputs:
+        kernel *= np.asarray(rows[VARIANT])[:, None] == np.asarray(others[VARIANT])
     return kernel * _slope(fit, rows)[:, None] * _slope(fit, others)
 
 
-def _unit(fit: FittedLaw, name: str) -> float | None:
-    """What counts as one on an axis whose values have no logarithm, their standard deviation; None on one of sizes."""
-    values = fit.problem.columns[name]
-    return None if values.min() > 0 else float(np.std(values)) or 1.0
+def _axes(fit: FittedLaw) -> list[tuple[str, float | None, float]]:
+    """Each axis: what counts as one where its values have no logarithm (None on one of sizes), and by which power of
+    a size it is measured: a loss counts as the size that it falls with."""
+    columns = {name: fit.problem.columns[name] for name in fit.form.axes}
+    units = [None if values.min() > 0 else float(np.std(values)) or 1.0 for values in columns.values()]
+    return [(name, unit, SIZE_EXPONENTS.get(name, 1.0)) for name, unit in zip(columns, units)]
 
 
 def _places(fit: FittedLaw, rows: Columns) -> np.ndarray:
-    """Runs as points `[runs, axes]` in decades; a loss is measured by the size that it falls with."""
-    places = []
-    for name in fit.form.axes:
-        unit, decade = _unit(fit, name), math.log(10.0) * SIZE_EXPONENTS.get(name, 1.0)
-        places.append(np.log(rows[name]) / decade if unit is None else rows[name] / unit)
-    return np.column_stack(places)
+    """Runs as points `[runs, axes]` in decades."""
+    return np.column_stack(
+        [
+            np.log(rows[name]) / (math.log(10.0) * power) if unit is None else rows[name] / unit
+            for name, unit, power in _axes(fit)
+        ]
+    )
 
 
 def _slope(fit: FittedLaw, rows: Columns) -> np.ndarray:
     """How much the law changes, in the objective's space, per unit of log size along its steepest direction."""
-
-    def law(name: str, step: float) -> np.ndarray:
-        unit, factor = _unit(fit, name), math.exp(step * SIZE_EXPONENTS.get(name, 1.0))
-        moved = rows[name] * factor if unit is None else rows[name] + step * unit
-        return fit.problem.objective.transform(predict(fit.form, fit.theta, {**rows, name: moved}))
-
-    parts = [(law(name, STEP) - law(name, -STEP)) / (2.0 * STEP) for name in fit.form.axes]
-    return np.sqrt(np.sum(np.square(parts), axis=0))
+    total = 0.0
+    for name, unit, power in _axes(fit):
+        steps = STEP, -STEP
+        moved = [rows[name] * math.exp(step * power) if unit is None else rows[name] + step * unit for step in steps]
+        more, less = (fit.problem.objective.transform(predict(fit.form, fit.theta, {**rows, name: m})) for m in moved)
+        total = total + ((more - less) / (2.0 * STEP)) ** 2
+    return np.sqrt(total)
 
 
 def _jacobian(fit: FittedLaw, rows: Columns) -> np.ndarray:
@@ -208,7 +209,10 @@ class Prediction:
 
     def is_identified(self, target: str) -> bool:
         """Whether both intervals are closed and narrow enough to state it; without them that is not judged."""
-        return not any(bound and is_wide_prediction(target, bound) for bound in (self.mean, self.run))
+        # A score lies between 0 and 1 and a difference of losses may be 0: their intervals need only be closed.
+        judged = target not in PROPORTIONS | SIGNED
+        bounds = [bound for bound in (self.mean, self.run) if bound is not None]
+        return not any(bound.open_below or bound.open_above or (judged and is_wide(bound)) for bound in bounds)
 
     def to_json(self) -> dict[str, Any]:
         mean, run = (None if interval is None else interval.to_json() for interval in (self.mean, self.run))
@@ -218,9 +222,8 @@ class Prediction:
 
 def decades_outside(fit: FittedLaw, row: Mapping[str, float]) -> dict[str, float]:
     """How far the row is from the points of the fit; an axis without a logarithm has no decades."""
-    columns = {name: fit.problem.columns[name] for name in fit.form.axes}
-    target = {name: float(row[name]) for name in columns}
-    columns, target = with_compute(columns), with_compute(target)
+    columns = with_compute({name: fit.problem.columns[name] for name in fit.form.axes})
+    target = with_compute({name: float(row[name]) for name in fit.form.axes})
     far = {
         name: math.log10(target[name] / np.clip(target[name], values.min(), values.max()))
         for name, values in columns.items()
@@ -248,25 +251,20 @@ def predict_runs(
         return []
     if isinstance(fit, TwoStep):
         first = predict_runs(fit.loss, rows, level, method, seed=seed)
-        losses = [
-            {"loss": one.estimate, **({EXAMPLES: row[EXAMPLES]} if EXAMPLES in row else {})}
-            for row, one in zip(rows, first, strict=True)
-        ]
+        losses = [{**row, "loss": one.estimate} for row, one in zip(rows, first, strict=True)]
         second = predict_runs(fit.task, losses, level, method, seed=seed)
         return [_of_both(fit, loss, task) for loss, task in zip(first, second, strict=True)]
-    form, target = fit.form, fit.form.target
-    places = [decades_outside(fit, row) for row in rows]
-    columns = {name: np.array([float(row[name]) for row in rows]) for name in form.inputs}
-    inputs = [dict(zip(columns, map(float, values))) for values in zip(*columns.values())]
+    form = fit.form
+    inputs = [{name: float(row[name]) for name in form.inputs} for row in rows]
+    columns = {name: np.array([row[name] for row in inputs]) for name in form.inputs}
+    places = [decades_outside(fit, row) for row in inputs]
     if method is None or fit.degrees_of_freedom < 1:
         estimates = map(float, fit.predict(**columns))
-        return [
-            Prediction(row, at, None, None, place) for row, at, place in zip(inputs, estimates, places, strict=True)
-        ]
+        return [Prediction(row, at, None, None, place) for row, at, place in zip(inputs, estimates, places)]
     quantities = [prediction(form, row, f"row {place}") for place, row in enumerate(inputs)]
     bounds = intervals(fit, method, level=level, quantities=quantities, seed=seed).values()
     means = [
-        _possible(replace(mean, name=prediction(form, row).name), target)
+        _possible(replace(mean, name=prediction(form, row).name), form.target)
         for row, mean in zip(inputs, bounds, strict=True)
     ]
     process = form_error or Discrepancy(fit)
@@ -322,8 +320,8 @@ def _possible(interval: Interval, target: str) -> Interval:
 
 def rows_of(table: Points | Mapping[str, np.ndarray], fit: FittedLaw | TwoStep) -> list[dict[str, float]]:
     """The law's columns of each row of a table, and the number of examples of its score where it states it."""
-    more = [EXAMPLES] if fit.form.target in PROPORTIONS and isinstance(table, Points) and EXAMPLES in table else []
-    names = [*fit.form.inputs, *more]
+    has_examples = fit.form.target in PROPORTIONS and isinstance(table, Points) and EXAMPLES in table
+    names = [*fit.form.inputs, *([EXAMPLES] if has_examples else [])]
     columns = {name: table.numbers(name) if isinstance(table, Points) else table[name] for name in names}
     return [dict(zip(columns, map(float, row), strict=True)) for row in zip(*columns.values(), strict=True)]
 
@@ -380,18 +378,17 @@ class TwoStep:
         """The correlation of a run's errors in the two steps, log of the loss and score from the loss."""
         if self.rows is None:
             return 0.0
-        count = len(self.rows)
-        return count / (count + DOUBT) * _cosine(self.loss.residuals[self.rows], self.task.residuals)
+        doubted = len(self.rows) / (len(self.rows) + DOUBT)
+        return doubted * _cosine(self.loss.residuals[self.rows], self.task.residuals)
 
     def correlation_of_means(self, inputs: Mapping[str, float]) -> float:
         """The correlation of the errors of the two laws at this row, the second at the loss that the first predicts."""
         if self.rows is None:
             return 0.0
-        row = {name: np.array([float(inputs[name])]) for name in self.loss.form.inputs}
-        first, second = _influence(self.loss, row)[0], _influence(self.task, {"loss": self.loss.predict(**row)})[0]
-        kept = np.zeros_like(first)
-        kept[self.rows] = second
-        return self.correlation * _cosine(first, kept)
+        row = {name: np.array([inputs[name]]) for name in self.loss.form.inputs}
+        first, second = _influence(self.loss, row)[0], np.zeros(len(self.points))
+        second[self.rows] = _influence(self.task, {"loss": self.loss.predict(**row)})[0]
+        return self.correlation * _cosine(first, second)
 
     def without(self, mask: np.ndarray, starts: int = STARTS) -> TwoStep:
         """The same steps fitted to the points outside the mask."""
@@ -419,11 +416,10 @@ def fit_two_steps(
 
     `fixed` names parameters of the second step with `task_` before them.
     """
-    points = points if isinstance(points, Points) else Points({name: np.asarray(c) for name, c in points.items()})
+    points = table_of_columns(points)
     labels, scored = points[group] if isinstance(group, str) else group, has_score(form, points)
-    steps = []
-    for law, mask, constants in zip(form.steps, (np.ones(len(points), bool), scored), by_step(fixed or {})):
-        fitted = fit(
+    first, second = (
+        fit(
             law,
             points if mask.all() else points.where(mask),
             weights=None if weights is None else weights[mask],
@@ -431,8 +427,9 @@ def fit_two_steps(
             fixed=constants,
             **choices,
         )
-        steps.append(fitted)
-    return TwoStep(steps[0], steps[1], np.flatnonzero(scored))
+        for law, mask, constants in zip(form.steps, (np.ones(len(points), bool), scored), by_step(fixed or {}))
+    )
+    return TwoStep(first, second, np.flatnonzero(scored))
 
 
 def fit_law(form: Law | str, points: Points | Mapping[str, Any], **choices: Any) -> FittedLaw | TwoStep:
@@ -443,13 +440,9 @@ def fit_law(form: Law | str, points: Points | Mapping[str, Any], **choices: Any)
 
 def has_score(form: Law, points: Points) -> np.ndarray:
     """Which runs have a score; refused where none has."""
-    column, place = points[form.target], points.source or None
-    if not np.issubdtype(column.dtype, np.number):
-        fix = "correct the cells, or leave those of runs without a score empty"
-        raise ScalingError("is not a number in every row", file=place, key=form.target, fix=fix)
-    scored = np.isfinite(column.astype(float))
+    scored = np.isfinite(numeric(form.target, points[form.target], points.source))
     if not scored.any():
-        raise ScalingError("no run has a score", file=place, key=form.target, fix="evaluate some")
+        raise points.error("no run has a score", "evaluate some", form.target)
     return scored
 
 
@@ -464,32 +457,25 @@ def _of_both(fit: TwoStep, loss: Prediction, task: Prediction) -> Prediction:
     if loss.mean is None or loss.run is None or task.mean is None or task.run is None:
         return Prediction(loss.row, task.estimate, None, None, place)
     space = fit.task.problem.objective
-    around = fit.task.predict(loss=loss.estimate * np.array([1 - STEP, 1 + STEP]))
-    rises = bool(around[1] > around[0])
-    sign = 1.0 if rises else -1.0
-    of_means, of_runs = sign * fit.correlation_of_means(loss.row), sign * fit.correlation
-    centre = float(space.transform(np.array(task.estimate)))
+    low, high = fit.task.predict(loss=loss.estimate * np.array([1 - STEP, 1 + STEP]))
+    sign = 1.0 if high > low else -1.0
+    centre = float(space.transform(task.estimate))
 
-    def reach(interval: Interval, side: float, through: bool) -> float:
-        """How far one end lies from the score: of the task's own interval, or the loss's carried through its law."""
-        end = interval.high if (side > 0) == (rises or not through) else interval.low
-        if not math.isfinite(end):
-            return math.inf
-        value = np.array(fit.task.predict(loss=end) if through else end)
-        distance = (float(space.transform(value)) - centre) * side
+    def reach(end: float, side: float) -> float:
+        """How far an end of an interval of the score lies from the score."""
+        distance = side * (float(space.transform(end)) - centre)
         return max(distance, 0.0) if math.isfinite(distance) else math.inf
 
     ends: list[list[float]] = []  # the lower ends of the mean and of a run, and the upper ones
     for side in (-1.0, 1.0):
-        of_loss = [reach(interval, side, through=True) for interval in (loss.mean, loss.run)]
-        of_task = [reach(interval, side, through=False) for interval in (task.mean, task.run)]
-        if all(map(math.isfinite, (*of_loss, *of_task))):
-            mean = _correlated(of_loss[0], of_task[0], of_means)
-            more = [math.sqrt(max(run**2 - mean**2, 0.0)) for mean, run in (of_loss, of_task)]
-            halves = mean, math.hypot(mean, _correlated(more[0], more[1], of_runs))
-            ends.append([float(space.inverse(centre + side * half)) for half in halves])
-        else:
-            ends.append([side * math.inf] * 2)
+        losses = [each.high if side == sign else each.low for each in (loss.mean, loss.run)]
+        of_loss = [reach(float(fit.task.predict(loss=end)), side) for end in losses]
+        of_task = [reach(each.high if side > 0 else each.low, side) for each in (task.mean, task.run)]
+        half = _correlated(of_loss[0], of_task[0], sign * fit.correlation_of_means(loss.row))
+        more = [math.sqrt(max(run**2 - mean**2, 0.0)) for mean, run in (of_loss, of_task)]
+        halves = half, math.hypot(half, _correlated(more[0], more[1], sign * fit.correlation))
+        is_open = not all(map(math.isfinite, (*losses, *of_loss, *of_task)))
+        ends.append([side * math.inf if is_open else float(space.inverse(centre + side * half)) for half in halves])
     name, level, method = prediction(fit.form, loss.row).name, task.run.level, task.run.method
     mean, run = (
         _possible(Interval(name, task.estimate, low, high, level, method), fit.form.target) for low, high in zip(*ends)

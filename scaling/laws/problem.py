@@ -21,15 +21,12 @@ from scaling.errors import ScalingError, nearest
 from scaling.laws.dual import Dual
 from scaling.laws.law import SIGNED, Columns, Law, Seeds
 
-Expanded = tuple[np.ndarray, Seeds]
-"""θ of u, and dθ/du."""
+Expanded = tuple[np.ndarray, Seeds]  # θ of u, and dθ/du
 
-SMALLEST, LARGEST = 1e-12, 1e12
-"""A term's size in the middle of the points, in units of the target."""
+SMALLEST, LARGEST = 1e-12, 1e12  # A term's size in the middle of the points, in units of the target
+# The prior of logit ρ: its median is ρ = 0.9. Budgets of one trunk correlate by 0.68 to 0.97 in the quickstart.
 LOGIT, SPREAD = 2.2, 1.5
-"""The prior of logit ρ: its median is ρ = 0.9. Budgets of one trunk correlate by 0.68 to 0.97 in the quickstart."""
-GRID = np.linspace(-4.0, 8.0, 25)
-"""Of logit ρ: from 0.02 to 0.9997."""
+GRID = np.linspace(-4.0, 8.0, 25)  # Of logit ρ: from 0.02 to 0.9997.
 
 
 @dataclass(frozen=True)
@@ -51,11 +48,8 @@ class Objective:
 
     def penalty(self, residual: np.ndarray) -> np.ndarray:
         """ρ(r)."""
-        size = np.abs(residual)
-        if isinf(self.delta):
-            return 0.5 * size * size
-        inside = np.minimum(size, self.delta)
-        return inside * (size - 0.5 * inside)
+        inside = np.minimum(np.abs(residual), self.delta)
+        return inside * (np.abs(residual) - 0.5 * inside)
 
     def influence(self, residual: np.ndarray) -> np.ndarray:
         """ψ = ρ'."""
@@ -80,6 +74,7 @@ class Objective:
         return np.exp(value) if self.space == "log" else value
 
 
+# Every objective by its name, Huber's with the δ of the papers.
 OBJECTIVES: Mapping[str, Objective] = MappingProxyType(
     {
         "log_huber": Objective("log-huber", "log", 1e-3),  # Hoffmann et al. 2022, eq. 3
@@ -88,18 +83,15 @@ OBJECTIVES: Mapping[str, Objective] = MappingProxyType(
         "huber": Objective("huber", "linear", 1e-3),
     }
 )
-"""Every objective by its name, Huber's with the δ of the papers."""
 
 
 def named_objective(name: str, delta: float | None = None) -> Objective:
     """The objective of that name, with another δ than the papers' where one is given."""
     if name not in OBJECTIVES:
         raise ScalingError(f"there is no objective {name!r}", key="objective", fix=nearest(name, OBJECTIVES))
-    if delta is None:
-        return OBJECTIVES[name]
-    if not name.endswith("huber"):
+    if delta is not None and not name.endswith("huber"):
         raise ScalingError(f"the objective {name} has none", key="delta", value=delta, fix="leave it out")
-    return replace(OBJECTIVES[name], delta=delta)
+    return replace(OBJECTIVES[name], delta=OBJECTIVES[name].delta if delta is None else delta)
 
 
 class Correlated(Protocol):
@@ -122,8 +114,7 @@ class SharedErrors:
     Biometrics 38(4).
     """
 
-    groups: np.ndarray
-    """The group of each point, from 0."""
+    groups: np.ndarray  # The group of each point, from 0
     correlation: float
 
     @cached_property
@@ -158,15 +149,12 @@ class LeastSquares(NamedTuple):
     """A step of generalised least squares from errors of observed minus fitted and their design."""
 
     step: np.ndarray
+    # Of (X'V⁻¹X)^½: times its own transpose and the size of the errors it is the covariance of the step.
     inverse: np.ndarray
-    """Of (X'V⁻¹X)^½: times its own transpose and the size of the errors it is the covariance of the step."""
-    square: float
-    """What is left of the sum of squares of the whitened errors."""
+    square: float  # What is left of the sum of squares of the whitened errors
+    # log |V| + log |X'V⁻¹X|: with `square` it makes the restricted likelihood. Patterson and Thompson 1971,
+    # Biometrika 58(3).
     penalty: float
-    """log |V| + log |X'V⁻¹X|: with `square` it makes the restricted likelihood.
-
-    Patterson and Thompson 1971, Biometrika 58(3).
-    """
 
 
 def least_squares(errors: Correlated, design: np.ndarray, observed: np.ndarray) -> LeastSquares:
@@ -200,11 +188,11 @@ class Correlation:
             score = -0.5 * (freedom * np.log(variance) + fit.penalty + ((logit - LOGIT) / SPREAD) ** 2)
             return score, fit.step, variance * fit.inverse @ fit.inverse.T
 
-        scores, steps, covariances = (np.array(part) for part in zip(*map(under, GRID)))
-        self.weights = np.exp(scores - scores.max())
-        self.weights /= self.weights.sum()
-        self.steps, self.covariances = steps, covariances
-        self.known = under(_logit(shared.correlation))[2]  # the covariance under the ρ of the fit
+        scores, self.steps, self.covariances = (np.array(part) for part in zip(*map(under, GRID)))
+        weights = np.exp(scores - scores.max())
+        self.weights = weights / weights.sum()
+        logit = np.log(shared.correlation / (1.0 - shared.correlation))
+        self.known = under(logit)[2]  # the covariance under the ρ of the fit
 
     @property
     def mean(self) -> float:
@@ -249,10 +237,6 @@ def prior_correlation() -> float:
     return _expit(LOGIT)
 
 
-def _logit(values: Any) -> Any:
-    return np.log(values / (1.0 - values))
-
-
 def _expit(logit: Any) -> Any:
     return 1.0 / (1.0 + np.exp(-logit))
 
@@ -263,13 +247,11 @@ class Problem:
 
     form: Law
     columns: Mapping[str, np.ndarray]
-    observed: np.ndarray
-    """The target, in the space of the objective."""
+    observed: np.ndarray  # The target, in the space of the objective
     weights: np.ndarray
     objective: Objective
     fixed: Mapping[str, float]
-    shared: Correlated | None = None
-    """What errors the points share; residuals are then made independent of each other."""
+    shared: Correlated | None = None  # What errors the points share; residuals are then made independent of each other
 
     @cached_property
     def loss(self) -> np.ndarray:
@@ -348,14 +330,13 @@ class Problem:
     def _middle(self) -> Columns:
         """For each coefficient the row at which its term is measured, `[heights, 1, 1]`."""
 
-        def middle(column: np.ndarray) -> float:
-            return float(np.exp(np.mean(np.log(column))) if column.min() > 0 else np.mean(column))
-
         rows = [self.form.parameters[index].at for index in self._heights]
-        middles = {name: middle(self.columns[name]) for name in self.form.inputs}
-        return {
-            name: np.array([row.get(name, value) for row in rows])[:, None, None] for name, value in middles.items()
-        }
+        middles = {}
+        for name in self.form.inputs:
+            column = self.columns[name]
+            middle = float(np.exp(np.mean(np.log(column))) if column.min() > 0 else np.mean(column))
+            middles[name] = np.array([row.get(name, middle) for row in rows])[:, None, None]
+        return middles
 
     def _shapes(self, theta: np.ndarray, seeds: Seeds) -> Dual:
         """log |term / coefficient| in the middle of the points, `[heights, ..., 1]`."""

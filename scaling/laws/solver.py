@@ -8,7 +8,7 @@ from random starts, their linear parameters eliminated, all screened at once and
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,8 +24,7 @@ SMALLEST_FRACTION = 1e-3  # of the prediction, which a term keeps that least squ
 AGREEING = 1e-6  # optima whose objectives differ by less than this fraction are the same
 
 
-@dataclass(frozen=True)
-class Effort:
+class Effort(NamedTuple):
     """When to stop: a Newton step would remove less than `tolerance` of the objective, or after `iterations` steps."""
 
     tolerance: float
@@ -34,8 +33,7 @@ class Effort:
 
 EXACT = Effort(1e-13, 400)
 PATIENT = Effort(1e-13, 4000)
-PROFILE = Effort(1e-8, 400)
-"""Enough for the height of a profile, which is needed to a thousandth of its rise."""
+PROFILE = Effort(1e-8, 400)  # Enough for the height of a profile, which is needed to a thousandth of its rise
 
 
 class Solution(NamedTuple):
@@ -84,8 +82,7 @@ class Tether(NamedTuple):
     """A pull of ½ stiffness (quantity - centre)², by row. Where it comes to rest, the rest of the objective is the
     least possible at that value of the quantity: a point of its profile."""
 
-    quantities: Any
-    """An array of `Quantity`."""
+    quantities: Any  # An array of `Quantity`
     centre: np.ndarray
     stiffness: np.ndarray
 
@@ -219,20 +216,19 @@ def _eliminate(problem: Problem, theta: np.ndarray) -> np.ndarray:
     errors of log loss the parameters are not linear; least squares weighted by 1/loss² agrees to first order in the
     residual, so it is where the search starts, never where it ends.
     """
-    linear = [index for index in problem.free if problem.form.parameters[index].linear]
+    linear = [index for index in problem.free if index in problem.form.linear]
     if not linear:
         return theta
     with_ones, with_zeros = theta.copy(), theta.copy()
     with_ones[:, linear], with_zeros[:, linear] = 1.0, 0.0
-    terms = problem.form.jacobian(with_ones, problem.columns)[:, :, linear]
-    rest = problem.form.predict(with_zeros, problem.columns)
     root = np.sqrt(problem.weights) / (problem.loss if problem.objective.space == "log" else 1.0)
-    size = np.sqrt(np.mean((terms * root[:, None]) ** 2, axis=1))
+    terms = problem.form.jacobian(with_ones, problem.columns)[:, :, linear] * root[:, None]
+    rest = (problem.loss - problem.form.predict(with_zeros, problem.columns)) * root
+    size = np.sqrt(np.mean(terms**2, axis=1))
     size = np.where(size > 0, size, 1.0)
-    scaled = terms * root[:, None] / size[:, None, :]
+    scaled = terms / size[:, None, :]
     square = scaled.swapaxes(1, 2) @ scaled + 1e-10 * len(root) * np.eye(len(linear))
-    right = (scaled * (root * (problem.loss - rest))[:, :, None]).sum(1)
-    solution = np.linalg.solve(square, right[:, :, None])[:, :, 0]
+    solution = np.linalg.solve(square, (scaled * rest[:, :, None]).sum(1)[:, :, None])[:, :, 0]
     # A term that least squares would make negative keeps a small fraction instead.
     total = np.abs(solution).sum(1, keepdims=True)
     bounded = np.array([problem.form.parameters[index].lower >= 0 for index in linear])
@@ -246,16 +242,16 @@ def draw(problem: Problem, count: int, seed: int) -> np.ndarray:
     """`count` random starts of the form, as coordinates, with the linear parameters eliminated from half of them."""
     rng = np.random.Generator(np.random.Philox(seed))
     with np.errstate(all="ignore"):
-        theta = problem.form.start(rng, count, problem.columns, problem.loss)
-    return prepare(problem, theta)
+        return prepare(problem, problem.form.start(rng, count, problem.columns, problem.loss))
 
 
 def prepare(problem: Problem, theta: np.ndarray) -> np.ndarray:
     """Starts as coordinates: each as it is, and once more with its linear parameters eliminated."""
     with np.errstate(all="ignore"):
-        filled = problem.theta(problem.coordinates(theta))
-        both = np.concatenate([_eliminate(problem, filled), filled])
-    return problem.coordinates(np.where(np.isfinite(both), both, np.concatenate([filled, filled])))
+        plain = problem.theta(problem.coordinates(theta))
+        eliminated = _eliminate(problem, plain)
+        both = np.concatenate([np.where(np.isfinite(eliminated), eliminated, plain), plain])
+        return problem.coordinates(both)
 
 
 def choose(problem: Problem, starts: np.ndarray, keep: int) -> np.ndarray:

@@ -24,8 +24,9 @@ else:
 Objective = Literal["log_huber", "log_squared", "squared", "huber"]
 Method = Literal["profile", "t", "bootstrap", "none"]
 AUTO = "auto"
+# Analyses of the optimal size, which fit no law of the loss: Chinchilla's approaches 2 and 1.
 APPROACHES = ("isoflop_parabola", "isoflop_akima", "envelope")
-"""Analyses of the optimal size, which fit no law of the loss: Chinchilla's approaches 2 and 1."""
+# The kinds of law that can use an option; an option without a line here suits every kind.
 _USERS: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(("fix", "tie", "bounds", "weight"), ("law",)),
     **dict.fromkeys(("hold_out", "targets", "objective", "delta", "intervals", "level"), ("law", AUTO)),
@@ -33,7 +34,6 @@ _USERS: Mapping[str, tuple[str, ...]] = {
     "noise": ("isoflop",),
     "seed": ("law", AUTO, "isoflop"),
 }
-"""The kinds of law that can use an option; an option without a line here suits every kind."""
 
 
 @verb

@@ -1,11 +1,10 @@
 """`scaling fit-curves`: a table of curves in, the law, held-out and unfinished runs out."""
 
-import json
-
 import numpy as np
 import pandas
 import pytest
 
+import scaling
 from benchmarks.coverage.studies import KINDS, curve_design, draw_curves
 from scaling.cli import main
 
@@ -29,21 +28,16 @@ def table(tmp_path_factory):
     return file
 
 
-def test_the_document_has_the_law_and_what_it_predicts(table, capsys):
-    assert main(["fit-curves", str(table), "--law", "annealed_curve", "--json"]) == 0
-    document = json.loads(capsys.readouterr().out)
+def test_the_law_of_curves_and_what_it_predicts_are_printed(table):
+    fitted = scaling.fit_curves(table, law="annealed_curve")
+    for text in ("losses of 23 curves, R² 0.9", "of a new run"):
+        assert text in str(fitted)
+    document = fitted.to_json()
     assert document["law"] == "annealed_curve"
     assert document["curves"] == 23
     assert {row["N"] for row in document["held_out"]} == {221184.0}
     assert all(abs(row["relative_error"]) < 0.02 for row in document["held_out"])
     assert document["errors"]["training"] is None
-
-
-def test_the_table_of_curves_and_what_it_predicts_are_printed(table, capsys):
-    assert main(["fit-curves", str(table), "--law", "annealed_curve"]) == 0
-    text = capsys.readouterr().out
-    assert "losses of 23 curves, R² 0.9" in text
-    assert "of a new run" in text
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from scaling.errors import ScalingError
 from scaling.laws import fit, intervals, named
-from scaling.laws.formula import DEEPEST, FUNCTIONS, condition, evaluate, names, numeric, parse, parse_number
+from scaling.laws.formula import DEEPEST, condition, evaluate, names, numeric, parse, parse_number
 from scaling.laws.law import Law, constrained
 from scaling.laws.points import load_points
 from scaling.laws.written import Written, law_of, read_law, written_law
@@ -86,11 +86,6 @@ def test_any_text_is_a_formula_or_refused(text):
             pytest.fail("numbers of a formula follow numpy, which does not raise")
 
 
-def test_every_function_is_tested():
-    tested = {name for text in MEANINGS for name in FUNCTIONS if f"{name}(" in text}
-    assert tested == set(FUNCTIONS)
-
-
 COLUMNS = {
     "N": np.array([1e6, 1e7, 1e8]),
     "D": np.array([1e8, 2e8, np.nan]),
@@ -115,6 +110,7 @@ CONDITIONS = {
     "val-loss<2.5": [False, True, True],
     "`val-loss`<2.5": [False, True, True],
     "log(N)>16": [False, True, True],
+    "N*D=1.000000000001e14": [True, False, False],
 }
 
 
@@ -123,52 +119,33 @@ def test_conditions_choose_rows(text):
     assert condition(text, "where").mask(COLUMNS, "where").tolist() == CONDITIONS[text]
 
 
-def test_a_condition_on_computed_compute_is_met_but_for_rounding():
-    compute = {"C": 6 * np.array([1e7 / 3]) * 1e9}
-    assert condition(f"C={compute['C'][0]:.12g}", "where").mask(compute, "where").all()
+NO_CONDITIONS = {
+    **dict.fromkeys(("N", ">3"), "is no condition"),
+    "1e6<N<1e8": "two comparisons",
+    "corpus>c4": "a column of words",
+    "M>3": "there is no column 'M'",
+    "N>many": "'many' is no bound",
+    "N>3 +": "breaks off",
+}
 
 
-@pytest.mark.parametrize(
-    ("text", "what"),
-    [
-        ("N", "is no condition"),
-        (">3", "is no condition"),
-        ("1e6<N<1e8", "two comparisons"),
-        ("corpus>c4", "a column of words"),
-        ("M>3", "there is no column 'M'"),
-        ("N>many", "'many' is no bound"),
-        ("N>3 +", "breaks off"),
-    ],
-)
-def test_what_is_no_condition_is_refused(text, what):
-    with pytest.raises(ScalingError, match=what) as caught:
+@pytest.mark.parametrize("text", NO_CONDITIONS)
+def test_what_is_no_condition_is_refused(text):
+    with pytest.raises(ScalingError, match=NO_CONDITIONS[text]) as caught:
         condition(text, "where").mask(COLUMNS, "where")
     assert caught.value.fix
 
 
-@pytest.mark.parametrize(
-    ("text", "value"),
-    [
-        ("10M", 1e7),
-        ("1.1B", 1.1e9),
-        ("7b", 7e9),
-        ("300 k", 3e5),
-        ("2T", 2e12),
-        ("1,000", 1e3),
-        ("1,234,567.5", 1234567.5),
-        ("1_000", 1e3),
-        ("1 000 000", 1e6),
-        ("1e9", 1e9),
-        (" -3.5 ", -3.5),
-        (10**400, np.inf),
-        *(
-            (text, None)
-            for text in ("", "many", "1.000,5", "1,5", "0,123", "12,34,567", "M", "1e9x", True, None, "r10M")
-        ),
-    ],
-)
-def test_numbers_as_people_write_them(text, value):
-    assert parse_number(text) == value
+NUMBERS = {
+    **dict(zip(("10M", "2.01M", "7b", "300 k", "2T", "1,000", "1_000"), (1e7, 2.01e6, 7e9, 3e5, 2e12, 1e3, 1e3))),
+    **dict(zip(("1,234,567.5", "1 000 000", "1e9", " -3.5 ", 10**400), (1234567.5, 1e6, 1e9, -3.5, np.inf))),
+    **dict.fromkeys(("", "many", "1.000,5", "1,5", "0,123", "12,34,567", "M", "1e9x", "r10M", True, None)),
+}
+
+
+@pytest.mark.parametrize("text", NUMBERS, ids=lambda text: str(text)[:12])
+def test_numbers_as_people_write_them(text):
+    assert parse_number(text) == NUMBERS[text]
 
 
 def test_a_column_of_words_that_are_numbers():
@@ -196,12 +173,9 @@ def law(text, points=POINTS, /, **limits):
 @pytest.mark.parametrize(
     ("text", "other"),
     [
-        ("E + A*N^-a + B*D^-b", "chinchilla"),
         ("L(N, D) = E + A/N^alpha + B/D^beta", "chinchilla"),
         ("((N_c/N)^(alpha_N/alpha_D) + D_c/D)^alpha_D", "kaplan_n_d"),
         ("E + (a*M^eta + b*M^-eta)*C^-eta", "over_training"),
-        ("E + A*N^-alpha", "power_law_floor_n"),
-        ("(x_c/N)^alpha", "kaplan_n"),
     ],
 )
 def test_a_law_of_the_papers_written_as_a_formula_has_its_optimum(text, other):
@@ -247,19 +221,19 @@ def test_what_a_name_is_follows_from_where_it_stands():
         law("E + A*U^-a")
 
 
-@pytest.mark.parametrize(
-    ("text", "what"),
-    [
-        ("3*N", "has no parameter"),
-        ("E + A", "has no column"),
-        ("E*loss + A", "predicts loss from itself"),
-        ("loss(N, D) = E + A*N^-a", "lists the column 'D' and does not use it"),
-        ("E + A*N^", "breaks off"),
-        ("E + A*sin(N)", "has no function 'sin'"),
-    ],
-)
-def test_what_is_no_law_is_refused(text, what):
-    with pytest.raises(ScalingError, match=what) as caught:
+NO_LAWS = {
+    "3*N": "has no parameter",
+    "E + A": "has no column",
+    "E*loss + A": "predicts loss from itself",
+    "loss(N, D) = E + A*N^-a": "lists the column 'D' and does not use it",
+    "E + A*N^": "breaks off",
+    "E + A*sin(N)": "has no function 'sin'",
+}
+
+
+@pytest.mark.parametrize("text", NO_LAWS)
+def test_what_is_no_law_is_refused(text):
+    with pytest.raises(ScalingError, match=NO_LAWS[text]) as caught:
         law(text)
     assert caught.value.fix
 
@@ -271,8 +245,9 @@ def test_bounds_hold_for_coefficients_floors_and_exponents():
     free = fit("chinchilla", POINTS).objective
     loose = fit(constrained(named("chinchilla"), {}, {"A": (1.0, 1e6), "alpha": (0.0, 2.0)}), POINTS)
     assert loose.objective == pytest.approx(free, rel=1e-9)
-    negative = fit(law("E + A*N^-a + B*D^-b", B=(-10.0, 1e4)), POINTS)
-    assert negative.objective == pytest.approx(free, rel=1e-6)
+    rising = load_points({**TABLE, "loss": (1.7 + 400 * N**-0.34 - 300 * D**-0.3) * NOISE})
+    negative = fit(law("E + A*N^-a + B*D^-b", rising, B=(-1e4, 1e4)), rising)
+    assert negative.estimates["B"] == pytest.approx(-300, rel=0.3)
     for limits in ({"a": (2, 1)}, {"c": (0, 1)}):
         with pytest.raises(ScalingError, match=r"are no bounds|is not a parameter of the law"):
             law("E + A*N^-a", **limits)

@@ -6,7 +6,7 @@ import pytest
 import scaling
 from scaling.errors import ScalingError
 from scaling.laws import Points, fit, named
-from scaling.laws.held_out import back_test, candidates, choose, cost_of, judge
+from scaling.laws.held_out import back_test, candidates, choose, cost_of
 
 FARSEER = np.array([0.45, -0.11, 0.04, 0.09, 0.28, -0.16, 0.3, -0.17, -0.14])
 CHINCHILLA = np.array([1.8, 480.0, 2080.0, 0.35, 0.37])
@@ -21,14 +21,6 @@ def table(law, theta, noise=1e-3):
 @pytest.fixture(scope="module")
 def points():
     return Points(table("chinchilla", CHINCHILLA, 2e-3))
-
-
-def test_a_size_left_out_is_predicted(points):
-    rest, tested = points.hold_out(points["N"] == points["N"].max())
-    held = judge(fit("chinchilla", rest, objective="log_squared", starts=64), tested)
-    assert held.covered.mean() > 0.8
-    np.testing.assert_array_equal(held.observed, points["loss"][points["N"] == points["N"].max()])
-    assert held.to_json()["largest_relative_error"] < 0.02
 
 
 def test_the_back_test_leaves_out_the_largest_by_each_axis(points):
@@ -53,10 +45,6 @@ def test_the_law_that_made_the_runs_is_chosen_and_extrapolates():
     assert choice.fit(points).predict(**far) == pytest.approx(named("farseer").predict(FARSEER, far), rel=0.02)
 
 
-def test_a_simple_truth_chooses_no_worse_law(points):
-    assert choose(points, ["chinchilla", "kaplan_n_d"], powers=(0.0,)).trials[0].form.name == "chinchilla"
-
-
 def test_candidates_have_the_columns_of_the_table(points):
     repeated = points.with_column("U", np.geomspace(1e8, 1e9, 64), "unique tokens")
     assert [form.name for form in candidates(repeated)] == ["data_constrained"]
@@ -64,9 +52,6 @@ def test_candidates_have_the_columns_of_the_table(points):
     assert [form.name for form in candidates(Points(mixture))] == ["mixture_exponential_2"]
     with pytest.raises(ScalingError, match="no law has its columns in the table"):
         candidates(Points({"a": np.arange(3.0), "loss": np.arange(1.0, 4.0)}))
-
-
-def test_the_cost_is_that_of_the_table_or_follows_from_its_columns():
     N, D = np.array([1.0, 2.0]), np.array([3.0, 4.0])
     assert cost_of(Points({"N": N, "D": D})).tolist() == [3.0, 8.0]
     assert cost_of(Points({"N": N, "D": D, "cost": D})).tolist() == [3.0, 4.0]

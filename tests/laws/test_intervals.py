@@ -7,9 +7,9 @@ import pytest
 
 import scaling
 from scaling.errors import ScalingError
-from scaling.laws import Quantity, derived, fit, intervals, named, optimal, prediction
+from scaling.laws import Quantity, derived, fit, intervals, named, optimal, parameter, prediction
 from scaling.laws.dual import Dual
-from scaling.laws.intervals import METHODS, bootstrap, student
+from scaling.laws.intervals import METHODS, bootstrap, bound, student
 
 THETA = np.array([1.8, 482.0, 2085.0, 0.35, 0.37])
 
@@ -30,6 +30,23 @@ def grid(sizes, budgets, noise, seed=0):
 
 WELL = grid(np.geomspace(1e7, 1e10, 5), np.geomspace(1e9, 1e12, 5), 0.001)
 POORLY = grid(np.geomspace(1e8, 4e8, 4), np.geomspace(1e10, 4e10, 4), 0.01)
+
+
+LAW = named("chinchilla")
+OPTIMAL = np.array([1.8172, 482.01, 2085.43, 0.3478, 0.3658])
+FARSEER = np.array([2.2, -0.10, -0.02, 0.33, 0.31, -0.10, 0.39, -0.23, -0.07])
+BUDGET = 1e23
+
+
+def table(form, theta, noise=0.003):
+    rng = np.random.default_rng(0)
+    N, D = np.exp(rng.uniform(17.7, 23, 60)), np.exp(rng.uniform(21, 26, 60))
+    return {"N": N, "D": D, "loss": form.predict(theta, {"N": N, "D": D}) * np.exp(noise * rng.standard_normal(60))}
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    return fit(LAW, table(LAW, OPTIMAL))
 
 
 @pytest.mark.parametrize("method", ["profile", "t"])
@@ -69,20 +86,27 @@ def test_an_end_of_the_profile_is_where_the_objective_has_risen_enough():
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_every_method_bounds_parameters_derived_quantities_and_predictions(method):
-    rng = np.random.default_rng(0)
-    N, D = np.exp(rng.uniform(17, 23, 40)), np.exp(rng.uniform(21, 27, 40))
-    loss = named("chinchilla").predict(THETA, {"N": N, "D": D}) * np.exp(0.003 * rng.standard_normal(40))
-    found = fit("chinchilla", {"N": N, "D": D, "loss": loss})
+def test_every_method_bounds_parameters_derived_quantities_and_predictions(fitted, method):
     ratio = derived("β/α", lambda p: p.beta / p.alpha)
-    far = prediction(found.form, {"N": 1e11, "D": 2e12})
-    bounds = intervals(found, method, quantities=["alpha", "a", ratio, far], count=60)
+    far = prediction(fitted.form, {"N": 1e11, "D": 2e12})
+    bounds = intervals(fitted, method, quantities=["alpha", "a", ratio, far], count=60)
     assert list(bounds) == ["alpha", "a", "β/α", far.name]
     assert all(interval.low < interval.estimate < interval.high for interval in bounds.values())
-    alpha, beta = found.estimates["alpha"], found.estimates["beta"]
+    alpha, beta = fitted.estimates["alpha"], fitted.estimates["beta"]
     assert bounds["a"].estimate == pytest.approx(beta / (alpha + beta))
-    narrow = intervals(found, method, quantities=["alpha"], count=60, level=0.5)["alpha"]
+    narrow = intervals(fitted, method, quantities=["alpha"], count=60, level=0.5)["alpha"]
     assert narrow.high - narrow.low < bounds["alpha"].high - bounds["alpha"].low
+
+
+def test_unequal_errors_widen_both_ends_under_a_bounded_influence():
+    """The larger half of the runs scatters a hundred times as much as the smaller one, which a score does not show."""
+    C, rng = np.geomspace(1e18, 1e20, 80), np.random.default_rng(10)
+    errors = np.where(np.arange(80) > 40, 0.05, 0.0005) * rng.standard_normal(80)
+    found = fit("power_law_c", {"C": C, "loss": 3.0 * (C / 1e19) ** -0.1 * np.exp(errors)})
+    fitted = found.problem, found.u, found.objective, [parameter(found.form, "alpha")]
+    (alone,), (widened,) = bound(*fitted, found.refits[:0]), bound(*fitted, found.refits)
+    assert widened.high - widened.estimate > 1.1 * (alone.high - alone.estimate)
+    assert widened.estimate - widened.low > 1.1 * (alone.estimate - alone.low)
 
 
 def test_refits_are_the_same_for_a_seed_and_as_scattered_as_the_interval_states():
@@ -94,17 +118,14 @@ def test_refits_are_the_same_for_a_seed_and_as_scattered_as_the_interval_states(
     assert first[:, 1].std() == pytest.approx((interval.high - interval.low) / 2 / student(0.95, 38), rel=0.25)
 
 
-@pytest.mark.parametrize(
-    ("words", "choices", "message"),
-    [
-        (["profil"], {}, "did you mean 'profile'"),
-        ([], {"quantities": ["alfa"]}, "did you mean 'alpha'"),
-        ([], {"level": 95}, "between 0 and 1"),
-    ],
-)
-def test_an_impossible_interval_is_refused(words, choices, message):
-    with pytest.raises(ScalingError, match=message):
-        intervals(fit("power_law_c", line()), *words, **choices)
+def test_an_impossible_interval_is_refused(fitted):
+    for choices, message in (
+        ({"method": "profil"}, "did you mean 'profile'"),
+        ({"quantities": ["alfa"]}, "did you mean 'alpha'"),
+        ({"level": 95}, "between 0 and 1"),
+    ):
+        with pytest.raises(ScalingError, match=message):
+            intervals(fitted, **choices)
 
 
 def test_an_end_that_the_points_do_not_close_is_open():
@@ -166,22 +187,6 @@ def test_a_target_that_is_not_identified_has_no_value_and_states_the_points():
 
 # The best use of a budget, by one law and by those that compete with it.
 
-LAW = named("chinchilla")
-OPTIMAL = np.array([1.8172, 482.01, 2085.43, 0.3478, 0.3658])
-FARSEER = np.array([2.2, -0.10, -0.02, 0.33, 0.31, -0.10, 0.39, -0.23, -0.07])
-BUDGET = 1e23
-
-
-def table(form, theta, noise=0.003):
-    rng = np.random.default_rng(0)
-    N, D = np.exp(rng.uniform(17.7, 23, 60)), np.exp(rng.uniform(21, 26, 60))
-    return {"N": N, "D": D, "loss": form.predict(theta, {"N": N, "D": D}) * np.exp(noise * rng.standard_normal(60))}
-
-
-@pytest.fixture(scope="module")
-def fitted():
-    return fit(LAW, table(LAW, OPTIMAL))
-
 
 def test_the_optimum_is_the_closed_form(fitted):
     """N_opt = G (C/6)^a with G = (αA/βB)^(1/(α+β)), a = β/(α+β): Hoffmann et al. 2022, eq. 4."""
@@ -192,6 +197,8 @@ def test_the_optimum_is_the_closed_form(fitted):
     assert best.D.estimate == pytest.approx(BUDGET / (6 * size), rel=1e-8)
     assert best.loss.estimate == pytest.approx(float(fitted.predict(N=size, D=BUDGET / (6 * size))))
     assert best.N.low < size < best.N.high
+    with pytest.raises(ScalingError, match="no frontier"):
+        optimal(fit("power_law_n", table(LAW, OPTIMAL)), BUDGET)
     assert best.D.low == pytest.approx(BUDGET / (6 * best.N.high))
 
 
@@ -206,11 +213,6 @@ def test_a_model_that_serves_is_smaller_and_sees_more_data(fitted):
     assert best.loss.estimate == pytest.approx(losses.min(), rel=1e-9)
     assert best.N.low < best.N.estimate < best.N.high < alone.N.low
     assert best.D.low < best.D.estimate < best.D.high
-
-
-def test_a_law_that_is_not_of_size_and_data_has_no_frontier():
-    with pytest.raises(ScalingError, match="no frontier"):
-        optimal(fit("power_law_n", table(LAW, OPTIMAL)), BUDGET)
 
 
 def test_the_output_names_the_law_that_puts_the_optimum_elsewhere():

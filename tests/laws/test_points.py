@@ -57,8 +57,7 @@ def test_every_format_gives_the_same_points(tmp_path):
 def test_every_planned_run_is_used_excluded_or_failed(states):
     columns = {"run": [f"r{i}" for i in range(len(states))], "N": list(range(1, len(states) + 1)), "status": states}
     points = load_points(columns)
-    assert points.planned == len(states)
-    assert points.used + points.excluded + points.failed == points.planned
+    assert points.planned == len(states) == points.used + points.excluded + points.failed
     assert points.used == states.count("finished")
     assert points.excluded == states.count("diverged") + states.count("pruned")
     assert sum(map(int, re.findall(r"\d+", points.count()))) == len(states)
@@ -85,12 +84,6 @@ def test_columns_are_renamed_computed_and_defined():
     assert points.definition("D") == "not stated"
 
 
-def test_rows_are_chosen_by_number_and_by_word():
-    table = {**RUNS, "corpus": ["x", "x", "y"]}
-    assert list(load_points(table, where=["corpus=x"])["run"]) == ["a", "b"]
-    assert list(load_points(table, where=["N=4e6"])["run"]) == ["c"]
-
-
 def test_seeds_of_one_scale_and_rows_along_a_training_are_not_duplicates():
     assert len(load_points({"N": [1, 1], "D": [2, 2], "loss": [3.0, 3.1], "seed": [0, 1]})) == 2
     assert len(load_points({"run": ["a", "a"], "N": [1, 1], "D": [2, 4], "loss": [3.0, 2.9]})) == 2
@@ -102,18 +95,11 @@ def load(**columns):
 
 REFUSED = {
     "an unknown column": (lambda: load()["lss"], "did you mean 'loss'"),
-    "a renamed column that is not there": (lambda: load_points(RUNS, rename={"N": "NN"}), "did you mean 'N'"),
     "a column computed from itself": (lambda: load_points(RUNS, rename={"C": "M*N", "M": "C/N"}), "from itself"),
     "a choice of rows that is not there": (lambda: load_points(RUNS, where=["rnu=a"]), "did you mean 'run'"),
     "a choice of a value that is not there": (lambda: load_points(RUNS, where=["run=A "]), "did you mean 'a'"),
-    "a word for a loss": (lambda: load(loss=[4, "good", 3]), "is not a number"),
     "a status nobody knows": (lambda: load(status=["finished", "divreged", "failed"]), "'diverged'"),
-    "two definitions of N": (lambda: load(N_definition=["total", "own", "total"]), "mixes 'own' and 'total'"),
-    "two tokenizers": (lambda: load(tokenizer=["gpt2", "gpt2", "t5"]), "--where tokenizer="),
-    "two validation sets": (lambda: load(validation=["c4", "c4", "pile"]), "validation"),
-    "a row twice": (lambda: load_points({"N": [1, 1], "D": [2, 2], "loss": [3, 3]}), "more than once"),
-    "one value in a column": (lambda: load(N=[1, 1, 1]).require(("N", "D"), 2), "one value"),
-    "fewer scales than parameters": (lambda: load().require(("N", "D"), 5), "3 distinct scales (N, D) cannot"),
+    "two validation sets": (lambda: load(validation=["c4", "c4", "pile"]), "mixes 'c4' and 'pile'"),
     "a law whose columns are absent": (lambda: load().require(("N", "U"), 2), "unique training tokens"),
     "columns of different length": (lambda: Points({"N": np.ones(2), "D": np.ones(3)}), "differ in length"),
     "a mask of the wrong length": (lambda: load().where(np.array([True])), "mask"),
@@ -153,9 +139,8 @@ def test_an_unreadable_file_is_one_line_with_its_place(tmp_path):
         assert name in line
 
 
-@pytest.mark.parametrize("module", ["scaling.laws.points", "scaling.laws.report"])
-def test_nothing_heavy_is_imported_until_it_is_used(module):
+def test_nothing_heavy_is_imported_until_it_is_used():
     heavy = ["torch", "lightning", "pandas", "pyarrow", "matplotlib", "rich", "scipy.stats"]
-    told = f"import sys, {module}; print(*(name for name in {heavy} if name in sys.modules))"
-    done = subprocess.run([sys.executable, "-c", told], capture_output=True, text=True, check=True)
+    code = f"import sys, scaling.laws.report; print(*(name for name in {heavy} if name in sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == ""

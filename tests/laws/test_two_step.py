@@ -7,6 +7,8 @@ import scaling
 from scaling.errors import ScalingError
 from scaling.laws import Points, TwoStep, composed, fit, fit_two_steps, named, predict_runs
 from scaling.laws.held_out import back_test, judge
+from scaling.laws.intervals import student
+from scaling.laws.predict import Discrepancy
 
 CHINCHILLA, SIGMOID = named("chinchilla"), named("task_sigmoid")
 LOSS, SCORE = np.array([1.8, 480.0, 2000.0, 0.34, 0.36]), np.array([0.25, 0.7, 4.0, 2.9])
@@ -36,11 +38,6 @@ def width(interval):
     return interval.high - interval.low
 
 
-def judged_at_the_largest(columns, **choices):
-    rest, tested = Points(columns).hold_out(columns["N"] == columns["N"].max())
-    return judge(fit_two_steps(LAW, rest, **choices), tested, method="t")
-
-
 def test_a_score_is_predicted_with_the_errors_of_both_steps(both):
     (ahead,) = predict_runs(both, [FAR])
     truth = SIGMOID.predict(SCORE, {"loss": CHINCHILLA.predict(LOSS, {n: [value] for n, value in FAR.items()})})
@@ -53,9 +50,15 @@ def test_a_score_is_predicted_with_the_errors_of_both_steps(both):
     assert max(carried, width(task.run)) < 1.05 * width(ahead.run) < 1.05 * (carried + width(task.run))
     assert width(ahead.mean) < width(ahead.run)
     assert ahead.decades_outside["N"] == pytest.approx(np.log10(8e9 / 3e9), abs=1e-3)
-    # Fewer examples widen it, and no score is above one or below zero.
+    assert predict_runs(both, [{"N": 1e9, "D": 1e11}], method=None)[0].decades_outside == {}
+    # Fewer examples widen it by the binomial noise that the runs of the fit lack.
     widths = [width(predict_runs(both, [{**FAR, "examples": count}])[0].run) for count in (1e9, 2000, 200, 50)]
     assert widths == sorted(widths)
+    many, few = predict_runs(both.task, [{"loss": loss.estimate, "examples": count} for count in (1e9, 50)])
+    noise = few.estimate * (1 - few.estimate) / 50 - Discrepancy(both.task).noise ** 2
+    more = (few.estimate - few.run.low) ** 2 - (many.estimate - many.run.low) ** 2
+    assert more == pytest.approx(student(0.95, both.task.degrees_of_freedom) ** 2 * noise)
+    # No score is above one or below zero.
     (high,) = predict_runs(both, [{"N": 1e11, "D": 1e13, "examples": 20}])
     assert 0.99 < high.run.high <= 1.0
     direct = fit("direct_sigmoid", study(examples=60), fixed={"b": 0.25})
@@ -80,23 +83,20 @@ def test_runs_without_a_score_take_part_in_the_first_step():
     again = part.without(np.arange(30) >= 24)
     assert (len(again.loss.points), len(again.task.points)) == (24, 16)
     np.testing.assert_array_equal(again.rows, part.rows[:16])
-    assert len(judged_at_the_largest(columns).observed) == 4
     with pytest.raises(ScalingError, match="no run has a score"):
         fit_two_steps(LAW, columns | {"accuracy": np.full(30, np.nan)})
 
 
 def test_two_steps_are_held_out_and_back_tested_as_one_law_is():
-    judged = judged_at_the_largest(study(), fixed=CHANCE)
+    columns = study()
+    rest, tested = Points(columns).hold_out(columns["N"] == columns["N"].max())
+    judged = judge(fit_two_steps(LAW, rest, fixed=CHANCE), tested, method="t")
     assert np.abs(judged.relative_errors).max() < 0.05
     assert judged.covered.all()
     assert {test["axis"] for test in back_test(judged.fit)} == {"N", "D", "C"}
-
-
-def test_what_are_no_two_steps_is_refused():
-    with pytest.raises(ScalingError, match="chinchilla is not a law of a task"):
-        composed(CHINCHILLA, CHINCHILLA)
-    with pytest.raises(ScalingError, match="task_sigmoid is not a law of the loss"):
-        composed(SIGMOID, SIGMOID)
+    for steps, what in (((CHINCHILLA, CHINCHILLA), "is not a law of a task"), ((SIGMOID, SIGMOID), "of the loss")):
+        with pytest.raises(ScalingError, match=what):
+            composed(*steps)
 
 
 @pytest.mark.parametrize(
@@ -149,22 +149,17 @@ def test_a_loss_on_one_set_is_predicted_from_another():
     assert below["loss_b"] == pytest.approx(found.estimates["E_b"], abs=1e-6)
 
 
-@pytest.mark.parametrize("law", ["direct_sigmoid", "two_step"])
-def test_a_held_out_score_of_zero_has_an_error_in_its_own_unit(law):
+def test_a_score_of_zero_has_an_error_in_its_own_unit():
     table = study(examples=20)
     least = int(np.argmin(table["N"] * table["D"]))
     table["accuracy"][least] = 0.0
     held = {**table, "held_out": np.arange(30) == least}
-    fitted = scaling.fit(held, law=law, intervals="t", starts=64)
+    fitted = scaling.fit(held, law="two_step", intervals="t", starts=64)
     (run,) = fitted.document["held_out"]["points"]
     assert run["relative_error"] is None
     assert run["error"] == pytest.approx(run["predicted"])
     assert f"largest error {run['error']:.4f}" in str(fitted)
     assert f"+{run['error']:.4f}" in fitted.format("markdown")
-
-
-def test_a_back_test_on_scores_of_zero_counts_their_errors():
-    table = study(examples=20)
     table["accuracy"][table["D"] == table["D"].max()] = 0.0
     fitted = scaling.fit(table, law="direct_sigmoid", hold_out="largest", intervals="none", starts=64)
     row = next(test for test in fitted.document["back_test"] if test["axis"] == "D")
