@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from scaling.verbs.fit import *
     from scaling.verbs.inside import *
     from scaling.verbs.inspect import *
+    from scaling.verbs.mixture import *
     from scaling.verbs.model import *
     from scaling.verbs.plan import *
     from scaling.verbs.predict_run import *

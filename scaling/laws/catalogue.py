@@ -507,29 +507,6 @@ def bi_mix(own, p, D):  # eq. 3; p is the proportion of the domain itself
     return np.exp(-(own.alpha * np.log(p))) * (own.A * D**-own.beta + own.C)
 
 
-def best_mixture(laws: Sequence[tuple[Law, np.ndarray]], weights: np.ndarray, **others: float) -> np.ndarray:
-    """The proportions of the lowest Σ_i weight_i L_i, each law of a domain with its parameters; others as N.
-
-    Found from the even mixture and from one start near each domain, by sequential quadratic programming.
-    """
-    from scipy.optimize import minimize  # a third of a second, of each fit of any law
-
-    domains = sum(name.startswith("p_") for name in laws[0][0].inputs)
-
-    def total(mixture: np.ndarray) -> float:
-        row = {f"p_{i + 1}": np.array([value]) for i, value in enumerate(np.abs(mixture))}
-        row |= {name: np.array([value]) for name, value in others.items()}
-        losses = (law.predict(theta, row)[0] for law, theta in laws)
-        return float(sum(weight * loss for weight, loss in zip(weights, losses, strict=True)))
-
-    starts = (np.full(domains, 1.0 / domains), *(0.8 * np.eye(domains) + 0.2 / domains))
-    one = {"type": "eq", "fun": lambda mixture: mixture.sum() - 1.0}
-    choices = {"bounds": [(0.0, 1.0)] * domains, "constraints": one, "options": {"ftol": 1e-12, "maxiter": 500}}
-    ends = [minimize(total, start, method="SLSQP", **choices) for start in starts]
-    best = np.maximum(min(ends, key=lambda end: end.fun).x, 0.0)
-    return best / best.sum()
-
-
 # Scores of tasks: from the loss, and from size and data without a loss between
 
 

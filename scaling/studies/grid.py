@@ -5,10 +5,12 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol
+
+import numpy as np
 
 from scaling.errors import ScalingError
-from scaling.schema import Long, NonNegativeFloat, PositiveFloat, check
+from scaling.schema import Long, NonNegativeFloat, NonNegativeInt, PositiveFloat, Range, check
 
 if TYPE_CHECKING:
     from scaling.cost import Cost  # it imports torch, which a grid's keys do without
@@ -103,6 +105,45 @@ class TokensPerParameter:
             cost = price(cell)
             size = cost.parameters if self.parameters == "all" else cost.parameters_non_embedding
             yield {**cell, "train.tokens": _whole("multiples", multiple, multiple * size)}
+
+
+class Simplex:
+    """`runs` mixtures of the domains of `data.shares`, spread evenly over all mixtures, each with every combination of
+    the axes: a swarm of small runs, for a law of the loss by its mixture. (Liu et al. 2024, arXiv 2407.01492)
+
+    The shares are the spacings of sorted points of a Sobol sequence, so that they have the uniform distribution of the
+    simplex; none is below `least`.
+    """
+
+    def __init__(
+        self,
+        *,
+        domains: list[str],
+        runs: Annotated[int, Range(least=2, most=100_000)],
+        axes: dict[str, Any] | None = None,
+        least: Annotated[float, Range(least=0, most=0.5)] = 0.01,
+        seed: NonNegativeInt = 0,
+    ):
+        if len(set(domains)) != len(domains) or len(domains) < 2:
+            raise ScalingError("expected two domains or more", key="domains", value=domains, fix="[web, code]")
+        if least * len(domains) >= 1:
+            raise ScalingError(f"leaves no room for {len(domains)} domains", key="least", value=least)
+        self.domains, self.runs, self.product = domains, runs, Product(axes=axes or {})
+        self.least, self.seed = least, seed
+
+    @property
+    def most(self) -> int:
+        return self.runs * self.product.most
+
+    def cells(self, price: Price) -> Iterator[Cell]:
+        from scipy.stats.qmc import Sobol
+
+        count = len(self.domains)
+        points = Sobol(count - 1, rng=self.seed).random(self.runs)
+        points.sort(axis=1)
+        spacings = np.diff(points, axis=1, prepend=0.0, append=1.0)
+        for row, cell in itertools.product(self.least + (1 - count * self.least) * spacings, self.product.cells(price)):
+            yield {**{f"data.shares.{name}": round(float(share), 4) for name, share in zip(self.domains, row)}, **cell}
 
 
 def _whole(key: str, value: float, tokens: float) -> int:

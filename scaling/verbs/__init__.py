@@ -11,6 +11,7 @@ COMMANDS = {
     "sweep": ("sweep", "pull"),
     "fit": ("fit", "fit-curves"),
     "compare": ("compare",),
+    "mixture": ("mixture",),
     "evaluate": ("evaluate", "evaluate-options", "evaluate-corpus", "evaluate-harness", "predict", "tasks"),
     "inspect": ("inspect",),
     "explain": ("explain",),

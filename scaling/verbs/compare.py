@@ -64,7 +64,7 @@ def compare(
     if len(at) > 1:
         raise ScalingError("is one place", key="at", value=dict(at), fix="give C or loss")
     names = _names(a, b)
-    sets = [_points(source, rename, Path(runs)) for source in (a, b)]
+    sets = [runs_of(source, rename, Path(runs)) for source in (a, b)]
     found = advantage(sets[0], sets[1], names, law=law, C=at.get("C"), loss=at.get("loss"), level=level)
     document = _document(found, sets, at_least)
     return Result(document, _lines(document, found), code=int(document["passes"] is False))
@@ -80,7 +80,7 @@ def _names(a: Any, b: Any) -> tuple[str, str]:
     return (short_a, short_b) if short_a != short_b else (str(a), str(b))
 
 
-def _points(source: Any, rename: Mapping[str, str], runs: Path) -> Points:
+def runs_of(source: Any, rename: Mapping[str, str], runs: Path) -> Points:
     """The runs of a source: finished, not held out."""
     from scaling.laws.held_out import split_held_out
     from scaling.studies.points import read_points

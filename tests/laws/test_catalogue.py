@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from scaling.errors import ScalingError
 from scaling.laws import LAWS, fit, named, predict_runs
-from scaling.laws.catalogue import best_mixture, mixture_exponential, vocabulary
+from scaling.laws.catalogue import vocabulary
 from scaling.laws.curves import areas
 from scaling.laws.dual import Dual, sigmoid
 
@@ -166,14 +166,6 @@ def test_plain_numpy_on_dual_numbers_carries_exact_derivatives(a, b):
         ends = (formula(a + h, b), formula(a - h, b), formula(a, b + h), formula(a, b - h))
         slopes = [(ends[0] - ends[1]) / (2 * h), (ends[2] - ends[3]) / (2 * h)]
         np.testing.assert_allclose([found.gradient[0], found.gradient[1]], slopes, rtol=1e-4, atol=1e-5)
-
-
-def test_the_best_mixture_of_known_laws_is_found():
-    """Two domains whose losses pull apart: c + k exp(t p) each, so that the optimum has a closed form."""
-    form = mixture_exponential(2)
-    p = best_mixture([(form, np.array([1.0, 1.0, 2.0])), (form, np.array([1.0, 3.0, -1.0]))], np.array([1.0, 1.0]))
-    # d/dp₂ of exp(2 p₂) + 3 exp(-p₂) is zero where exp(3 p₂) = 3/2.
-    np.testing.assert_allclose(p, [1 - np.log(1.5) / 3, np.log(1.5) / 3], atol=1e-5)
 
 
 def test_proportions_that_do_not_sum_to_one_and_missing_columns_are_refused():

@@ -1,0 +1,132 @@
+"""Tuned: what a rung of a ladder loses by its learning rate or batch, from a few runs beside it.
+
+In a rung, runs of one N and D, log loss is a parabola in x = log(rate / rate of the rung): a + b x + h x²/2, with a and
+b of each rung and one curvature h for all. The best rate is at −b/h, and b²/2h of log loss is left on the table. Near
+the minimum that is no linear function of b: its interval is where it lies over the ellipse of b and h whose points
+differ from their estimates by no more than Student's t errors.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from scaling.laws.fit import FittedLaw
+from scaling.laws.intervals import Interval, is_exponent, student
+from scaling.laws.problem import parameter
+
+KNOBS = ("lr", "batch")
+MOST = 50.0  # of log(rate), beyond which a best rate is as good as open
+ANGLES = 720
+"""Points on the ellipse of slope and curvature."""
+
+
+@dataclass(frozen=True)
+class Rung:
+    """What a rung loses by one knob: `left` is a fraction of its loss, `best` the knob's best value."""
+
+    knob: str
+    N: float
+    D: float
+    used: float
+    best: Interval
+    left: Interval
+
+
+def rungs(columns: Mapping[str, np.ndarray], used: np.ndarray, level: float = 0.95) -> list[Rung]:
+    """What each rung loses by its rate and its batch, where runs beside it tell.
+
+    `columns` have N, D, loss and a knob or more; `used` marks the runs of the ladder itself. A knob is judged by the
+    runs that differ from a rung's in no other knob. Nothing is said of a knob whose runs leave no degree of freedom.
+    """
+    return [rung for knob in KNOBS if knob in columns for rung in _rungs(columns, used, knob, level)]
+
+
+def _rungs(columns: Mapping[str, np.ndarray], used: np.ndarray, knob: str, level: float) -> list[Rung]:
+    others = [other for other in KNOBS if other in columns and other != knob]
+    groups: dict[tuple[float, ...], list[int]] = {}
+    for row in range(len(used)):
+        groups.setdefault(tuple(float(columns[name][row]) for name in ("N", "D", *others)), []).append(row)
+    told = {}
+    for key, rows in groups.items():
+        values = columns[knob][rows]
+        if used[rows].any() and len(np.unique(values)) > 1:
+            told[key] = np.array(rows), float(values[used[rows]][0])
+    if not told:
+        return []
+    count = len(told)
+    x = np.concatenate([np.log(columns[knob][rows] / base) for rows, base in told.values()])
+    y = np.concatenate([np.log(columns["loss"][rows]) for rows, _ in told.values()])
+    place = np.repeat(np.arange(count), [len(rows) for rows, _ in told.values()])
+    member = np.eye(count)[place]
+    design = np.column_stack([member, member * x[:, None], x**2 / 2])
+    freedom = len(y) - design.shape[1]
+    if freedom < 1 or np.linalg.matrix_rank(design) < design.shape[1]:
+        return []
+    estimate, *_ = np.linalg.lstsq(design, y, rcond=None)
+    variance = float(((y - design @ estimate) ** 2).sum()) / freedom
+    covariance = variance * np.linalg.inv(design.T @ design)
+    found = []
+    for index, (key, (_, base)) in enumerate(told.items()):
+        own = [count + index, 2 * count]
+        best, left = _minimum(estimate[own], covariance[np.ix_(own, own)], student(level, freedom))
+        names = f"best {knob}", f"left by {knob}"
+        found.append(
+            Rung(
+                knob,
+                *(key[0], key[1], base),
+                Interval(names[0], *(base * np.exp(np.clip(best, -MOST, MOST))), level, "profile"),
+                Interval(names[1], *np.expm1(left), level, "profile"),
+            )
+        )
+    return found
+
+
+def _minimum(estimate: np.ndarray, covariance: np.ndarray, reach: float) -> tuple[np.ndarray, np.ndarray]:
+    """Where a parabola of slope and curvature has its minimum, and how far it falls to it: estimate, low and high."""
+    slope, curvature = estimate
+    angle = np.linspace(0.0, 2.0 * math.pi, ANGLES, endpoint=False)
+    vectors = np.linalg.cholesky(covariance + 1e-300 * np.eye(2)) @ np.array([np.cos(angle), np.sin(angle)])
+    slopes, curvatures = estimate[:, None] + reach * vectors
+    if curvatures.min() <= 0.0:  # the runs may lie on a line, which has no minimum
+        value = -slope / curvature if curvature > 0 else math.copysign(math.inf, -slope)
+        fall = slope**2 / (2.0 * curvature) if curvature > 0 else math.inf
+        flat = slopes.min() <= 0.0 <= slopes.max()
+        low = 0.0 if flat else float((slopes**2 / (2.0 * np.abs(curvatures))).min())
+        return np.array([value, -math.inf, math.inf]), np.array([fall, low, math.inf])
+    where, falls = -slopes / curvatures, slopes**2 / (2.0 * curvatures)
+    low = 0.0 if where.min() <= 0.0 <= where.max() else float(falls.min())
+    return (
+        np.array([-slope / curvature, where.min(), where.max()]),
+        np.array([slope**2 / (2.0 * curvature), low, falls.max()]),
+    )
+
+
+def effect(fit: FittedLaw, found: Sequence[Rung], level: float = 0.95) -> list[Interval]:
+    """How much each exponent of the law would change if every rung were tuned, to first order.
+
+    The intervals of what the rungs lose are combined as those of independent estimates. (Zou and Donner 2008,
+    Statistics in Medicine 27(10), the method of variance estimates recovery)
+    """
+    root = np.sqrt(fit.problem.weights)
+    _, jacobian = fit.problem.linearise(fit.u[None])
+    step = np.linalg.pinv((jacobian[0] * root).T) * root
+    N, D = (fit.problem.columns[name] for name in ("N", "D"))
+    changes = []
+    for each in fit.form.parameters:
+        if not is_exponent(each) or each.name not in fit.problem.free_names:
+            continue
+        slope = parameter(fit.form, each.name).along(fit.problem, fit.u[None])[1][0] @ step  # by the log loss of a run
+        change, below, above = 0.0, 0.0, 0.0
+        for rung in found:
+            if factor := -float(slope[(N == rung.N) & (D == rung.D)].sum()):
+                ends = factor * np.log1p([rung.left.estimate, rung.left.low, rung.left.high])
+                change += float(ends[0])
+                below += float(ends[0] - ends[1:].min()) ** 2
+                above += float(ends[1:].max() - ends[0]) ** 2
+        low, high = change - math.sqrt(below), change + math.sqrt(above)
+        changes.append(Interval(each.name, change, low, high, level, "recovered"))
+    return changes

@@ -1,0 +1,90 @@
+"""Mixture: which proportions of the domains of data leave the lowest loss."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from scaling.errors import ScalingError, plural
+from scaling.printing import interval, percent
+from scaling.schema import OpenFraction
+from scaling.verbs.compare import runs_of
+from scaling.verbs.verb import RUNS, Flag, Result, verb
+
+
+@verb
+def mixture(
+    points: Any,
+    *,
+    law: Literal["exponential", "joint"] = "exponential",
+    weights: Mapping[str, float] = {},
+    at: Mapping[str, float] = {},
+    rename: Annotated[Mapping[str, str], Flag("map")] = {},
+    level: OpenFraction = 0.95,
+    runs: str | Path = RUNS,
+) -> Result:
+    """Find the best mixture of data: the proportions of the lowest mean loss, with intervals.
+
+        scaling mixture swarm                               a study of the ledger
+        scaling mixture points.csv --weights loss_domain_1=3
+        scaling mixture points.csv --law joint --at N=1e9   the best mixture of a larger model
+
+    A law of the loss on each domain is fitted to the proportions `p_1`, `p_2`, … of the runs. Without losses of domains
+    the law is one of `loss`.
+
+    Args:
+        points: a study, a folder or a table of points, as of `scaling fit`
+        law: mixture_exponential_m, or mixture_joint_m, which knows the size of a model
+        weights: of losses in the mean that is minimised, 1 each unless given: loss_domain_1=3
+        at: the size of the model, where the law is joint: N=1e9
+        rename: as of `scaling fit`
+        level: of the intervals
+    """
+    from scaling.laws.fit import fit
+    from scaling.laws.mixture import best_mixture
+
+    table = runs_of(points, rename, Path(runs))
+    shares = [name for name in table.columns if name.startswith("p_")]
+    if len(shares) < 2:
+        raise ScalingError("has no proportions p_1, p_2, …", file=str(points), fix="name them: --map p_1=COLUMN")
+    domains = [f"loss_domain_{place}" for place in range(1, len(shares) + 1)]
+    losses = domains if all(name in table for name in domains) else ["loss"]
+    for name, value in weights.items():
+        if name not in losses or not value >= 0:
+            raise ScalingError("is no weight of a loss", key=f"weights {name}", value=value, fix=", ".join(losses))
+    weight = [weights.get(name, 1.0) for name in losses]
+    if not any(weight):
+        raise ScalingError("are all zero", key="weights", fix="leave one out")
+    fits = [fit(f"mixture_{law}_{len(shares)}", table.with_column("loss", table[name], "")) for name in losses]
+    found = best_mixture(fits, weight, at=at, level=level)
+    document = {
+        "runs": len(table),
+        "law": fits[0].form.name,
+        "proportions": {each.name: each.to_json() for each in found.proportions},
+        "tried": {name: [float(table.numbers(name).min()), float(table.numbers(name).max())] for name in shares},
+        "loss": found.loss.to_json(),
+        "gain": found.gain.to_json(),
+        "errors": {name: float((each.residuals**2).mean() ** 0.5) for name, each in zip(losses, fits)},
+    }
+    return Result(document, _lines(document, level))
+
+
+def _lines(document: Mapping[str, Any], level: float) -> list[Any]:
+    rows, beyond = [], []
+    for name, best in document["proportions"].items():
+        low, high = document["tried"][name]
+        rows.append([name, f"{best['estimate']:.3f} {interval(best, '.3f')}", f"{low:.3f} to {high:.3f}"])
+        if not low <= best["estimate"] <= high:
+            beyond.append(name)
+    gain, loss = document["gain"], document["loss"]
+    error = max(document["errors"].values())
+    lines: list[Any] = [
+        f"{plural(document['runs'], 'run')}, {document['law']}; residuals up to {error:.2%} of a loss",
+        (["", f"best proportion, {percent(level)}", "tried"], rows),
+        f"mean loss there {loss['estimate']:.4f} {interval(loss)}",
+        f"the even mixture has {gain['estimate']:.4f} {interval(gain)} more",
+    ]
+    if beyond:
+        lines.append(f"no run tried so much or so little of {', '.join(beyond)}: train one there before you trust it")
+    return lines
