@@ -42,6 +42,17 @@ class Shape:
             raise ScalingError(f"expected at most {WIDEST:,}", key=key, value=value, fix="take a smaller one")
         return own
 
+    def places(self, length: int | None, slot: str, what: str) -> int:
+        """How many places a piece has tables for: the window's length, unless a longer one is named."""
+        if length is not None and length < self.length:
+            raise ScalingError(
+                f"windows of {self.length} tokens are longer than the {length} {what}",
+                key="length",
+                value=length,
+                fix=f"set {slot}.length to {self.length} or size.length to {length}",
+            )
+        return length or self.length
+
     def check_use(self, *, heads: bool, hidden: bool) -> None:
         """Refuse a size that was set and that no piece has: without it the model would be the same."""
         for key, usual in _usual(self.width, self.heads, self.head_width).items():

@@ -39,14 +39,11 @@ ROOM = 32  # tokens that what is kept has room for at least
 
 
 class State(dict[str, Tensor]):
-    """Tensors by name. What a piece appends to stands in a wider tensor with room for more tokens, and other rows are
-    written to a second one, so that no step asks for memory.
-    """
+    """Tensors by name. What a piece appends to stands at the beginning of a wider tensor with room for more tokens."""
 
     def __init__(self, *kept: Mapping[str, Tensor]):
         super().__init__(*kept)
-        self._wide: dict[str, tuple[Tensor, Tensor]] = {}  # what is kept, and the tensor whose first tokens it is
-        self._spare: dict[str, Tensor] = {}
+        self._wide: dict[str, Tensor] = {}
 
     def append(self, name: str, new: Float[Tensor, "b t *d"]) -> Float[Tensor, "b s *d"]:
         """All tokens of a name, with new ones behind those that were kept."""
@@ -54,38 +51,24 @@ class State(dict[str, Tensor]):
         if old is None or torch.is_grad_enabled():  # what is written over has no gradient
             self[name] = new if old is None else torch.cat([old, new], 1)
             return self[name]
-        kept, length = old.shape[1], old.shape[1] + new.shape[1]
-        known, wide = self._wide.get(name, (None, old))
-        if known is not old or wide.shape[1] < length:
+        kept, length, wide = old.shape[1], old.shape[1] + new.shape[1], self._room(name, old)
+        if wide.shape[1] < length:
             wide = old.new_empty(len(old), length + max(ROOM, kept // 4), *old.shape[2:])
             wide[:, :kept] = old
         wide[:, kept:length] = new
-        return self._keep(name, wide, length)
+        self[name], self._wide[name] = wide[:, :length], wide
+        return self[name]
 
     def select(self, rows: Tensor) -> None:
         """Keep these rows, in this order."""
         for name, tensor in self.items():
-            known, wide = self._wide.get(name, (None, tensor))
-            if known is not tensor:
-                self[name] = tensor.index_select(0, rows)
-                continue
-            other = self._spare.pop(name, wide[:0])
-            if other.shape[:2] != (len(rows), wide.shape[1]):
-                other = wide.new_empty(len(rows), *wide.shape[1:])
-            torch.index_select(tensor, 0, rows, out=other[:, : tensor.shape[1]])
-            self._spare[name] = wide
-            self._keep(name, other, tensor.shape[1])
+            self._wide[name] = self._room(name, tensor).index_select(0, rows)
+            self[name] = self._wide[name][:, : tensor.shape[1]]
 
-    def copy(self) -> State:
-        """The same, going on by itself: neither writes to what both have."""
-        self._wide.clear()
-        self._spare.clear()
-        return State(self)
-
-    def _keep(self, name: str, wide: Tensor, length: int) -> Tensor:
-        self[name] = wide[:, :length]
-        self._wide[name] = self[name], wide
-        return self[name]
+    def _room(self, name: str, tensor: Tensor) -> Tensor:
+        """The tensor of which this one is the beginning."""
+        wide = self._wide.get(name, tensor)
+        return wide if wide.data_ptr() == tensor.data_ptr() else tensor
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,11 +96,9 @@ class Places:
     ) -> Places:
         """The places of `tokens` [b t]; positions not given count from `start`, or from each document's first token."""
         plain = positions is None and documents is None
-        if positions is None and documents is not None:
-            positions = within(documents)
-        elif positions is None:
-            positions = torch.arange(start, start + tokens.shape[1], device=tokens.device)[None]
-        assert positions is not None
+        if positions is None:
+            counted = torch.arange(start, start + tokens.shape[1], device=tokens.device)[None]
+            positions = counted if documents is None else within(documents)
         return Places(positions, documents, prefix, plain, tree)
 
     def after(self, past: Places | None) -> Places:
@@ -163,11 +144,7 @@ class Pattern(Protocol):
     """Which keys a query may see: a predicate [b, t, s] over places, or None for all."""
 
     ahead: bool  # some of them come after it
-
-    @property
-    def layout(self) -> Layout | None:
-        """Where these keys lie; None: anywhere."""
-        return None
+    layout: Layout | None = None  # where these keys lie; None: anywhere
 
     def __call__(self, q: Places, k: Places) -> Tensor | None: ...
 
@@ -229,7 +206,7 @@ class Mask:
 
     whole: Tensor | Callable[[], Tensor | None] | None = None
     triangular: bool = False
-    pattern: Pattern | None = None
+    pattern: Any = None  # a Pattern
     part: Callable[[int, int], Tensor | None] | None = None  # of the queries `start` to `stop`
 
     @cached_property
@@ -287,7 +264,7 @@ class Cache:
 
     def copy(self) -> Cache:
         """Another cache of the same tokens, which goes on by itself."""
-        states = {key: state.copy() for key, state in self.states.items()}
+        states = {key: State(state) for key, state in self.states.items()}
         return replace(self, states=states, of_memory=set(self.of_memory))
 
     def select(self, rows: Tensor, within: bool = False) -> None:
@@ -340,8 +317,9 @@ class Context:
         """What cross-attention reads at this execution."""
         return self.memories[self.execution if len(self.memories) > 1 else 0]
 
-    def at(self, places: Places, keys: Places, mask: Mask) -> Context:
-        """The same pass for other queries and keys."""
+    def at(self, places: Places, keys: Places, mask: Mask | None = None) -> Context:
+        """The same pass for other queries and keys, under the same pattern unless a mask is given."""
+        mask = render(self.mask.pattern, places, keys) if mask is None else mask
         return replace(self, places=places, keys=keys, mask=mask, kept=Notes())
 
     def keep(self, x: Tensor) -> None:

@@ -83,13 +83,7 @@ class MemoryCompressed(Attention):
 
     takes_queries = False
 
-    def __init__(
-        self,
-        shape: Shape,
-        *,
-        stride: Annotated[int, Range(least=2, most=1024)] = 3,
-        **common: Any,
-    ):
+    def __init__(self, shape: Shape, *, stride: Annotated[int, Range(least=2, most=1024)] = 3, **common: Any):
         super().__init__(shape, **common)
         self.stride = stride
         has_bias = self.key.bias is not None
@@ -98,7 +92,7 @@ class MemoryCompressed(Attention):
         self.compress_values = nn.Linear(stride * of_values, of_values, has_bias)
 
     def _mixed(self, x: Tensor, context: Context, queries: Tensor | None) -> Float[Tensor, "b t h e"]:
-        q, k, v = self._project(x, queries)
+        q, k, v = self.project(x, queries)
         inside = self._seen(context)
         k, v = self._compressed(k, v, context)
         q, k = self._placed(q, k, inside, inside.keys)
@@ -110,7 +104,6 @@ class MemoryCompressed(Attention):
 
         def rendered() -> tuple[Places, Mask]:
             pattern = context.mask.pattern
-            assert pattern is not None
             places = self._sections(context).places
             return places, replace(render(pattern, context.places, places), pattern=None)
 
@@ -185,14 +178,7 @@ class Linformer(Attention):
         dropout: BelowOne = 0.0,
     ):
         super().__init__(shape, bias=bias, dropout=dropout)
-        self.reach = length or shape.length
-        if self.reach < shape.length:
-            raise ScalingError(
-                f"windows of {shape.length} tokens are longer than the {self.reach} that are projected",
-                key="length",
-                value=length,
-                fix=f"set mixer.length to {shape.length} or size.length to {self.reach}",
-            )
+        self.reach = shape.places(length, "mixer", "that are projected")
         if projected > self.reach:
             raise ScalingError(
                 f"{projected} projected keys of {self.reach} tokens are more than the tokens",

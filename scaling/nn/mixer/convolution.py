@@ -44,14 +44,10 @@ class LightweightConvolution(nn.Module, Mixer):
         width = shape.width
         self.hidden, self.gate = nn.Linear(width, width), nn.Linear(width, width)
         self.taps = drawn(kernel, width, std=kernel**-0.5)
-        self.shift = nn.Parameter(torch.empty(width))
+        self.shift = nn.Parameter(torch.zeros(width))
         declare(self, shift="bias")
         self.pointwise = nn.Linear(width, width)
         self.out = declare(nn.Linear(width, width), weight="output")
-        self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        nn.init.zeros_(self.shift)
 
     def forward(self, x: Float[Tensor, "b t w"], context: Context) -> Float[Tensor, "b t w"]:
         u = self.hidden(x) * torch.sigmoid(self.gate(x))
@@ -72,14 +68,10 @@ class DynamicConvolution(nn.Module, Mixer):
         self.kernel = kernel
         self.hidden, self.gate = nn.Linear(width, width), nn.Linear(width, width)
         self.taps = nn.Linear(width, kernel * width)
-        self.shift = nn.Parameter(torch.empty(width))
+        self.shift = nn.Parameter(torch.zeros(width))
         declare(self, shift="bias")
         self.pointwise = nn.Linear(width, width)
         self.out = declare(nn.Linear(width, width), weight="output")
-        self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        nn.init.zeros_(self.shift)
 
     def forward(self, x: Float[Tensor, "b t w"], context: Context) -> Float[Tensor, "b t w"]:
         u = self.hidden(x) * torch.sigmoid(self.gate(x))

@@ -9,13 +9,12 @@ from typing import Any
 
 import torch
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 
 from scaling.errors import ScalingError
 from scaling.nn import patterns
 from scaling.nn.context import Context, Mask, Pattern, render
-from scaling.nn.contract import declare
-from scaling.nn.mixer.attention import Attention, attend, of_first
+from scaling.nn.mixer.attention import Attention, Projections, attend, of_first
 from scaling.nn.mixer.bands import in_order
 from scaling.schema import NonNegativeInt, PositiveInt, Seed
 from scaling.shape import Shape
@@ -26,7 +25,6 @@ Limit = Callable[[], Pattern]
 def within(context: Context, line: tuple[object, ...], narrowed: Callable[[Limit], Pattern]) -> Context:
     """The pass with a pattern inside that of the stack, rendered once for all layers of the same `line`."""
     limit = context.mask.pattern
-    assert limit is not None
 
     def rendered() -> Mask:
         return render(narrowed(lambda: limit), context.places, context.keys)
@@ -56,13 +54,7 @@ class BlockLocal(_Patterned):
     """
 
     def __init__(
-        self,
-        shape: Shape,
-        *,
-        size: PositiveInt,
-        before: NonNegativeInt = 0,
-        after: NonNegativeInt = 0,
-        **common: Any,
+        self, shape: Shape, *, size: PositiveInt, before: NonNegativeInt = 0, after: NonNegativeInt = 0, **common: Any
     ):
         super().__init__(shape, **common)
         _check_within(shape, "size", size, "a block of {} tokens")
@@ -133,26 +125,19 @@ class Longformer(_Patterned):
     takes_queries = False
 
     def __init__(
-        self,
-        shape: Shape,
-        *,
-        window: PositiveInt,
-        dilation: PositiveInt = 1,
-        tokens: NonNegativeInt = 0,
-        **common: Any,
+        self, shape: Shape, *, window: PositiveInt, dilation: PositiveInt = 1, tokens: NonNegativeInt = 0, **common: Any
     ):
         super().__init__(shape, **common)
         self.window, self.tokens, self.dilation = window, tokens, dilation
         self.line = (window, tokens, dilation)
         _check_within(shape, "window", window, "a window of {} tokens")
         _check_within(shape, "tokens", tokens, "{} global tokens")
-        self.own = _Projections(shape, self.key.bias is not None) if tokens else None
+        self.own = Projections(shape, bias=self.key.bias is not None) if tokens else None
 
     def forward(self, x: Float[Tensor, "b t w"], context: Context) -> Float[Tensor, "b t w"]:
         mixed = self._mixed(x, context, None)
         if self.own is not None:
-            q, k, v = self.own(x)
-            mixed = self._with_global(mixed, q, k, v, context)
+            mixed = self._with_global(mixed, *self.own.project(x, queries=x), context)
         return self.out(mixed.flatten(2))
 
     def pattern(self, limit: Limit) -> Pattern:
@@ -171,7 +156,6 @@ class Longformer(_Patterned):
                 value=self.tokens,
                 fix="take tokens: 0",
             )
-        q, k, v = self.in_heads(q, k, v)
         q, k = self._placed(q, k, context, context.places)
         state = context.state(self)
         if state is not None:
@@ -185,20 +169,6 @@ class Longformer(_Patterned):
             return mixed
         above = attend(q[:, :first], k, v, of_first(context, first), scale=self.scale, dropout=dropout)
         return torch.cat([above, mixed[:, first:]], 1)
-
-
-class _Projections(nn.Module):
-    """x W_Q, x W_K and x W_V of the global tokens."""
-
-    def __init__(self, shape: Shape, bias: bool):
-        super().__init__()
-        self.query = declare(nn.Linear(shape.width, shape.heads * shape.head_width, bias), weight="query")
-        keys, values = shape.key_heads * shape.head_width, shape.key_heads * shape.value_width
-        self.key = declare(nn.Linear(shape.width, keys, bias), weight="key")
-        self.value = declare(nn.Linear(shape.width, values, bias), weight="value")
-
-    def forward(self, x: Float[Tensor, "b t w"]) -> tuple[Tensor, Tensor, Tensor]:
-        return self.query(x), self.key(x), self.value(x)
 
 
 def _check_within(shape: Shape, key: str, value: int, what: str, times: int = 1) -> None:
