@@ -45,24 +45,22 @@ class Absent(Exception):
 
 def library() -> ctypes.CDLL | None:
     """The kernels, compiled first if need be."""
-    outcome = _outcome()
-    return outcome if isinstance(outcome, ctypes.CDLL) else None
+    return _outcome()[0]
 
 
 def absent() -> str | None:
     """Why there are none, where there are none, in one line."""
-    outcome = _outcome()
-    return outcome if isinstance(outcome, str) else None
+    return _outcome()[1]
 
 
 @cache
-def _outcome() -> ctypes.CDLL | str:
+def _outcome() -> tuple[ctypes.CDLL | None, str | None]:
     if os.environ.get("SCALING_KERNELS") == "0":
-        return "declined by SCALING_KERNELS=0"
+        return None, "declined by SCALING_KERNELS=0"
     try:
-        return ctypes.CDLL(str(_path(_compiler())))
+        return ctypes.CDLL(str(_path(_compiler()))), None
     except (Absent, OSError) as error:
-        return " ".join(str(error).split())
+        return None, " ".join(str(error).split())
 
 
 def _compiler() -> list[str]:

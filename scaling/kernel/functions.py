@@ -87,9 +87,9 @@ class _Norm(torch.autograd.Function):
         below = [None if tensor is None else torch.empty_like(tensor) for tensor in inputs]
         given = (upstream.contiguous(), *inputs[:2], mean, inverse, *below, len(inverse), upstream.shape[-1])
         if ctx.overflows or call(f"{ctx.name}_backward", upstream.dtype, *given):
-            leaves = [None if tensor is None else tensor.detach().requires_grad_() for tensor in inputs]
+            leaves: list[Any] = [None if x is None else x.detach().requires_grad_() for x in inputs]
             with torch.enable_grad():
-                y = plain_norm(ctx.name, *leaves, ctx.eps)
+                y = plain_norm(ctx.name, leaves[0], leaves[1], leaves[2], ctx.eps)
             made = iter(torch.autograd.grad(y, [leaf for leaf in leaves if leaf is not None], upstream))
             below = [None if leaf is None else next(made) for leaf in leaves]
         return None, *below, None
@@ -116,7 +116,8 @@ class _Rotated(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
-        return _turn(upstream, upstream.new_empty(upstream.shape), *ctx.saved_tensors, -1.0), None, None
+        cosine, sine = ctx.saved_tensors
+        return _turn(upstream, upstream.new_empty(upstream.shape), cosine, sine, -1.0), None, None
 
 
 rotated: Any = _Rotated.apply

@@ -4,15 +4,14 @@ cached.
 
 from __future__ import annotations
 
-from collections import UserDict
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import Any, Literal, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.nn.functional import pad
 
 from scaling.errors import ScalingError
 
@@ -144,7 +143,7 @@ class Pattern(Protocol):
     """Which keys a query may see: a predicate [b, t, s] over places, or None for all."""
 
     ahead: bool  # some of them come after it
-    layout: Layout | None = None  # where these keys lie; None: anywhere
+    layout: Any = None  # a `Layout`, where these keys lie; None: anywhere
 
     def __call__(self, q: Places, k: Places) -> Tensor | None: ...
 
@@ -195,7 +194,7 @@ class _Nowhere(Position):
 NOWHERE = _Nowhere()
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Mask:
     """Who sees whom: `allowed` [b or 1, t, s], or None where everyone sees everyone.
 
@@ -204,37 +203,49 @@ class Mask:
     and stacks that render it again elsewhere; the square is made when somebody reads it.
     """
 
-    whole: Tensor | Callable[[], Tensor | None] | None = None
+    whole: Tensor | None = None
     triangular: bool = False
     pattern: Any = None  # a Pattern
-    part: Callable[[int, int], Tensor | None] | None = None  # of the queries `start` to `stop`
+    part: Callable[[int, int | None], Tensor | None] | None = None  # of the queries `start` to `stop`
 
-    @cached_property
+    @property
     def allowed(self) -> Tensor | None:
-        return self.whole() if callable(self.whole) else self.whole
+        if self.part is not None:
+            self.whole, self.part = self.part(0, None), None
+        return self.whole
 
-    def rows(self, start: int, stop: int) -> Tensor | None:
+    def rows(self, start: int, stop: int | None) -> Tensor | None:
         """What the queries `start` to `stop` may see, without the square where it can be made without."""
-        if self.part is not None and "allowed" not in vars(self):
+        if self.part is not None:
             return self.part(start, stop)
-        return self.allowed if self.allowed is None or len(self.allowed[0]) == 1 else self.allowed[:, start:stop]
+        return self.whole if self.whole is None or len(self.whole[0]) == 1 else self.whole[:, start:stop]
+
+    def after(self, count: int) -> Mask:
+        """The mask with so many keys before all others that every query sees."""
+
+        def part(start: int, stop: int | None) -> Tensor | None:
+            allowed = self.rows(start, stop)
+            return None if allowed is None else pad(allowed, (count, 0), value=True)
+
+        return Mask(part=part)
 
     def added(self, dtype: torch.dtype) -> Tensor | None:
         """0 where allowed and the type's lowest number elsewhere, to be added to logits: [b or 1, 1, t, s].
 
         Not −∞: a query that sees nothing (padding) then gets a harmless average instead of NaN.
         """
-        if self.allowed is None:
+        allowed = self.allowed
+        if allowed is None:
             return None
-        zero = torch.zeros((), dtype=dtype, device=self.allowed.device)
-        return torch.where(self.allowed, zero, torch.finfo(dtype).min)[:, None]
+        zero = torch.zeros((), dtype=dtype, device=allowed.device)
+        return torch.where(allowed, zero, torch.finfo(dtype).min)[:, None]
 
 
 def render(pattern: Pattern, q: Places, k: Places) -> Mask:
     """The pattern within documents, as a mask."""
 
-    def part(start: int, stop: int) -> Tensor | None:
-        queries = q if (start, stop) == (0, q.positions.shape[1]) else q.part(start, stop)
+    def part(start: int, stop: int | None) -> Tensor | None:
+        queries = q if stop is None else q.part(start, stop)
         allowed = pattern(queries, k)
         if queries.documents is None or k.documents is None:
             return allowed
@@ -242,7 +253,7 @@ def render(pattern: Pattern, q: Places, k: Places) -> Mask:
         return same if allowed is None else allowed & same
 
     triangular = q.plain and k is q and getattr(pattern, "causal", False)  # it is exactly the triangle
-    return Mask(lambda: part(0, q.positions.shape[1]), triangular, pattern, part)
+    return Mask(None, triangular, pattern, part)
 
 
 @dataclass
@@ -278,12 +289,15 @@ class Cache:
                 state.select(rows)
 
 
-class Notes(UserDict[Any, Any]):
+class Notes:
     """What pieces write down in a pass, for all its contexts.
 
     It is no `dict`, because FSDP gives a block copies of the dicts, lists and dataclasses among its arguments, and what
-    is written into a copy is lost.
+    is written into a copy is lost; and torch's compiler makes no `UserDict`.
     """
+
+    def __init__(self, of: Mapping[Any, Any] = {}):
+        self.of = dict(of)
 
 
 @dataclass
@@ -333,9 +347,9 @@ class Context:
 
     def once(self, key: Hashable, make: Callable[[], Any]) -> Any:
         """What `make` returns, made once in this pass: a bias or a mask that every layer adds alike."""
-        if key not in self.kept:
-            self.kept[key] = make()
-        return self.kept[key]
+        if key not in self.kept.of:
+            self.kept.of[key] = make()
+        return self.kept.of[key]
 
     def state(self, piece: nn.Module) -> State | None:
         """What `piece` kept from earlier decoding steps at this execution, or None where nothing is cached."""
@@ -349,7 +363,8 @@ class Context:
 
     def add_loss(self, name: str, loss: Tensor) -> None:
         """An auxiliary loss of a piece (load balance, halting): summed by name and returned with the output."""
-        self.auxiliary[name] = self.auxiliary[name] + loss if name in self.auxiliary else loss
+        losses = self.auxiliary.of
+        losses[name] = losses[name] + loss if name in losses else loss
 
 
 def outside_tree(what: str) -> ScalingError:
@@ -397,7 +412,7 @@ def _as_it_is(part: Any) -> Any:
     if not isinstance(part, Context):
         return part
     weights = None if part.weights is None else _unseen
-    return replace(part, auxiliary=Notes(part.auxiliary), layers=None, weights=weights, kept=Notes(part.kept))
+    return replace(part, auxiliary=Notes(part.auxiliary.of), layers=None, weights=weights, kept=Notes(part.kept.of))
 
 
 def _unseen(weights: Tensor) -> None:

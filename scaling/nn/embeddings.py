@@ -15,9 +15,9 @@ from scaling.kernel.operations import drop, rotated
 from scaling.nn import contract
 from scaling.nn.context import Context, Pattern, Position
 from scaling.nn.contract import declare, drawn
-from scaling.nn.rows import Rows, bounds_of, counted, widths_of
+from scaling.nn.rows import Rows, bounds_of, widths_of
 from scaling.schema import BelowOne, NonNegativeInt, PositiveFloat, PositiveFraction, PositiveInt, Range, Recipe, Width
-from scaling.shape import Shape
+from scaling.shape import Shape, counted
 
 
 class _Position(nn.Module, Position):
@@ -396,7 +396,7 @@ class Factorized(_Embedding):
     """
 
     def __init__(self, shape: Shape, *, rank: PositiveFloat = 128, **common: Any):
-        own = counted("rank", rank, shape.width)
+        own = counted("rank", rank, shape.width, shape.width)
         if own == shape.width:
             raise ScalingError(
                 f"expected less than the width {own}", key="rank", value=rank, fix="take Token for a full table"

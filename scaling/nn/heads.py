@@ -179,7 +179,8 @@ class Linear(nn.Module, Head):
         """What is multiplied for the logits."""
         return [(hidden, self.weight)] if self.rows is None else self.rows.parts(hidden)
 
-    def scaled(self, hidden: Float[Tensor, "*n w"]) -> Float[Tensor, "*n w"]:
+    def scaled(self, hidden: Float[Tensor, "*n w"]) -> Float[Tensor, "*n r"]:
+        """What meets the vectors of the vocabulary."""
         return hidden if self.scale is None else hidden * self.scale
 
 
@@ -197,13 +198,7 @@ class Transform(Linear):
         self.dense = nn.Linear(shape.width, own)
         self.activation, self.norm = activation(), norm(own)
 
-    def forward(self, hidden: Float[Tensor, "b t w"]) -> Float[Tensor, "b t v"]:
-        return super().forward(self._transformed(hidden))
-
-    def loss(self, hidden: Tensor, targets: Tensor, smoothing: float = 0.0) -> Tensor:
-        return super().loss(self._transformed(hidden), targets, smoothing)
-
-    def _transformed(self, hidden: Tensor) -> Tensor:
+    def scaled(self, hidden: Float[Tensor, "*n w"]) -> Float[Tensor, "*n r"]:
         return self.norm(self.activation(self.dense(hidden)))
 
 

@@ -14,7 +14,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from scaling.errors import ScalingError, nearest
-from scaling.nn.context import Context, Mask, Notes, Position
+from scaling.nn.context import Context, Notes, Position
 from scaling.nn.contract import Added, Mixer, Residual, Stack, Tuning, declare, map_of, role
 from scaling.schema import BelowOne, PositiveFloat, PositiveInt, Recipe, recipe
 from scaling.shape import Shape
@@ -373,17 +373,12 @@ class _Prefix(Added):
             for rows, text in zip(before, (k, v), strict=True)
         )
         key = ("prefix", self.length, context.mask, context.position)
-        return k, v, context.once(key, lambda: _seen(context, self.length))
+        return k, v, context.once(key, lambda: self._behind(context))
 
-
-def _seen(context: Context, length: int) -> Context:
-    """The pass with keys that every query sees before all others, and to which positions add nothing."""
-
-    def allowed() -> Tensor | None:
-        whole = context.mask.allowed
-        return None if whole is None else F.pad(whole, (length, 0), value=True)
-
-    return replace(context, mask=Mask(allowed), position=_Behind(context.position, length), kept=Notes())
+    def _behind(self, context: Context) -> Context:
+        """The pass with keys that every query sees before all others, and to which positions add nothing."""
+        position = _Behind(context.position, self.length)
+        return replace(context, mask=context.mask.after(self.length), position=position, kept=Notes())
 
 
 class _Behind(Position):

@@ -69,13 +69,7 @@ EVOLVED = {"norm": "LayerNorm", "residual": "Pre", "mixer": "Attention", "channe
 FAMILIES = ("decoder", "encoder", "encoder_decoder")
 TASK_HEADS = tuple(name for name, kind in kinds("head").items() if kind.target == "labels")
 # Mixers that know order by themselves, where a position with parameters would be idle, and those without logits.
-CONVOLVING = (
-    "Convolution",
-    "DilatedConvolution",
-    "DynamicConvolution",
-    "GatedConvolution",
-    "LightweightConvolution",
-)
+CONVOLVING = ("Convolution", "DilatedConvolution", "DynamicConvolution", "GatedConvolution", "LightweightConvolution")
 WITHOUT_POSITION = (*CONVOLVING, "GRU", "LSTM", "LinearAttention", "Performer")
 CROSSES = ("AdditiveAttention", "Aligned", "MultiplicativeAttention")  # beside the default of every encoder-decoder
 ELSEWHERE = (
@@ -151,10 +145,7 @@ def cases() -> list[tuple[str, str]]:
         ("encoder", "model.block.mixer=BidirectionalGRU"),
         ("encoder", "model.block.mixer=BidirectionalLSTM"),
         *(("encoder_decoder", f"model.decoder.block.cross={kind}") for kind in CROSSES),
-        (
-            "encoder_decoder",
-            "model.decoder.block.cross={kind: MultiplicativeAttention, score: dot, output: context}",
-        ),
+        ("encoder_decoder", "model.decoder.block.cross={kind: MultiplicativeAttention, score: dot, output: context}"),
         ("decoder", "model.position={kind: Rotary, part: 0.5}"),
         ("encoder", "model.pattern={kind: Window, size: 4, pattern: Bidirectional}"),
         ("encoder", f"model.pattern={{kind: Global, tokens: 2, pattern: {AROUND}}}"),
@@ -350,12 +341,13 @@ EVERY = pytest.mark.parametrize("case", [*cases(), *tuned_cases()], ids=case_nam
 
 
 @EVERY
-def test_gradients_reach_every_parameter_and_nobody_sees_padding_or_another_document(case):
+def test_gradients_reach_every_parameter_and_nobody_sees_padding_or_another_row_or_document(case):
     model = build(*case)
     check_gradients(model)
     model = model.double()
     plain = batch_for(model)
     expected = hidden(model, plain)
+    torch.testing.assert_close(hidden(model, plain.micro(0, 1)), expected[:1], rtol=0, atol=1e-10)  # nor another row
     for left in (False, True):
         check_padding(model, plain, expected, (5, 0) if left else (0, 5))
     check_packing(model)

@@ -78,7 +78,7 @@ def agree(kernel: Any, here: Context, dtype: torch.dtype, tolerance: float, key_
     own = here.position.named_parameters() if here.position.adds_score else ()
     table = [parameter for name, parameter in own if name != "depth"]  # which is read where a stack begins
     found = with_gradients(kernel(*given, here, 0.3, 0.0), [*given, *table], here)
-    here.kept.clear()
+    here.kept.of.clear()
     expected = with_gradients(written(*exact, here, 0.3), [*exact, *table], here)
     for ours, truth in zip(found, expected, strict=True):
         torch.testing.assert_close(ours.double(), truth.double(), atol=tolerance, rtol=tolerance)
@@ -127,16 +127,6 @@ def test_dropout_drops_weights_and_keeps_their_mean(name):
     draws = torch.stack([ways.WAYS[name](q, k, ones, here, 0.3, 0.5) for _ in range(200)])
     assert draws.std() > 0.1
     torch.testing.assert_close(draws.mean(), torch.tensor(1.0), atol=0.02, rtol=0)
-
-
-def test_short_windows_on_a_cpu_show_their_products_to_the_counter():
-    given = inputs(torch.float32)
-    with FlopCounterMode(display=False) as forward:
-        mixed = ways.attend(*given, now(), scale=0.3, dropout=0.0)
-    with FlopCounterMode(display=False) as backward:
-        mixed.sum().backward()
-    products = 2 * ROWS * HEADS * LENGTH * LENGTH * (WIDTH + VALUE)
-    assert (forward.get_total_flops(), backward.get_total_flops()) == (products, 2 * products)
 
 
 @pytest.mark.parametrize(
@@ -442,7 +432,7 @@ def test_blocks_are_the_square(name, inner, documents, position):
         assert (blocks_of(here, LONG, LONG) is None) == (name == "nothing narrow")
 
 
-@pytest.mark.parametrize("steps", [(1,) * LONG, (16, 1, 20), (7, 7, 7, 7, 7, 2)], ids=["ones", "three", "sevens"])
+@pytest.mark.parametrize("steps", [(1, 1, 14, 1, 20), (7, 7, 7, 7, 7, 2)], ids=["ones", "sevens"])
 @pytest.mark.parametrize("name", NAMES)
 def test_a_cache_changes_nothing(name, steps):
     here, (q, k, v) = wide(lines("Causal")[name], "ALiBi"), long_inputs()
@@ -508,10 +498,10 @@ def test_the_cost_of_a_pattern_grows_with_the_length(name, inner):
             ways.attend(q, q, q, wide(lines(inner)[name], length=length), scale=1.0, dropout=0.0)
         return counter.get_total_flops()
 
-    once, twice = operations(1200), operations(2400)
+    once, twice = operations(600), operations(1200)
     assert twice == 2 * once
     read = {"block-local": 4, "dilated": 7, "window and random": 18, "BigBird": 18}.get(name, 9)
-    assert once <= 4 * 1200 * HEADS * WIDTH * (read + 3)
+    assert once <= 4 * 600 * HEADS * WIDTH * (read + 3)
 
 
 def test_draws_differ_and_do_not_repeat():
@@ -637,10 +627,3 @@ def test_copies_of_a_cache_go_on_by_themselves():
     for each in (cache, other):
         tail = torch.full((3, 2, 2), float(each is other))
         assert torch.equal(each.state("piece")["key"], torch.cat([new, tail], 1))
-
-
-def test_gradients_reach_what_was_kept():
-    state, first = State(), torch.randn(3, 2, 2, requires_grad=True)
-    state.append("key", first)
-    state.append("key", torch.randn(3, 1, 2)).sum().backward()
-    assert torch.equal(first.grad, torch.ones_like(first))

@@ -297,7 +297,7 @@ def test_the_loss_of_balance_joins_the_others_and_evens_out(kind):
     for _ in range(60):
         here = routed()
         piece(x(), here)
-        losses.append(here.auxiliary["balance"])
+        losses.append(here.auxiliary.of["balance"])
         optimizer.zero_grad()
         losses[-1].backward()
         optimizer.step()
@@ -305,7 +305,7 @@ def test_the_loss_of_balance_joins_the_others_and_evens_out(kind):
     piece.balance, here, once = 0.5, routed(), routed()
     for pass_ in (once, here, here):
         piece(x(), pass_)
-    assert here.auxiliary["balance"] == 2 * once.auxiliary["balance"]
+    assert here.auxiliary.of["balance"] == 2 * once.auxiliary.of["balance"]
 
 
 @KINDS

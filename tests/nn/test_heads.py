@@ -24,7 +24,6 @@ from scaling.errors import ScalingError
 from scaling.model.parameters import parameters
 from scaling.nn import heads as module
 from scaling.nn.heads import cross_entropy, edges
-from scaling.schema import kinds
 from scaling.training.parametrization import T5, MuP, initialise
 from tests.model.test_variants import LINES, TASK_HEADS, _flow, batch_for, configured
 from tests.model.test_variants import build as built
@@ -137,22 +136,6 @@ CUTOFFS, WIDTHS = [20.0, 40.0], [32.0, 16.0, 8.0]
 
 def adaptive(widths: Any = WIDTHS, scale: str = "none") -> Any:
     return made("head", {"kind": "AdaptiveSoftmax", "cutoffs": CUTOFFS, "widths": widths, "scale": scale}, SHAPE, 0.3)
-
-
-def test_the_adaptive_softmax_equals_torchs():
-    head = adaptive()
-    other: Any = torch.nn.AdaptiveLogSoftmaxWithLoss(W, V, [20, 40], div_value=2.0).double()  # widths w/2 and w/4
-    other.head.weight.data = torch.cat([head.rows.tables[0], head.gates.weight]).detach()
-    for c, (up, table) in enumerate(other.tail, 1):
-        up.weight.data, table.weight.data = head.rows.ups[str(c)].weight.T.detach(), head.rows.tables[c].detach()
-    flat, targets = HIDDEN.flatten(0, 1), TARGETS.clamp(min=0)
-    torch.testing.assert_close(head(HIDDEN).flatten(0, 1), other.log_prob(flat))
-    found, expected = head.loss(HIDDEN, targets).flatten(), -other(flat, targets.flatten()).output
-    torch.testing.assert_close(found, expected)
-    weights = torch.linspace(-1, 1, len(found), dtype=torch.float64)
-    ours = torch.autograd.grad(found, [head.gates.weight, *head.rows.tables], weights)
-    truth = torch.autograd.grad(expected, [other.head.weight, *(table.weight for _, table in other.tail)], weights)
-    torch.testing.assert_close((torch.cat([ours[1], ours[0]]), *ours[2:]), truth)
 
 
 @pytest.mark.parametrize("widths", [None, WIDTHS])
@@ -335,17 +318,6 @@ def head(kind: str, **keys: Any) -> Any:
 def test_bert_base_with_two_classes_has_as_many_parameters_as_published():
     line = "model.head={kind: Sequence, classes: 2, activation: Tanh}"
     assert cost(load("bert", [line, "model.sentence=null", "model.tie=[]"])).parameters == 109_483_778
-
-
-def test_every_head_of_a_task_declares_its_answer_and_the_shape_of_its_labels():
-    answers = {kinds("head")[name].answer for name in TASK_HEADS}
-    assert answers == {"class", "classes", "number", "options", "tags", "span"}
-    for name in TASK_HEADS:
-        model = built("encoder", f"model.head={_flow(name, LINES.get(('head', name), {}))}")
-        batch = batch_for(model)
-        labels = model.head.labels_like(batch.tokens)
-        assert labels.shape == batch.labels.shape
-        assert model.losses(replace(batch, labels=labels)).shape == labels.shape
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])

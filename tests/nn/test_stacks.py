@@ -87,7 +87,7 @@ def test_halting_is_that_of_the_paper(bias):
     found = act.answer(pondered, now)
     expected = [graves([array(s[0, i]) for s in states], act.halt, 0.05) for i in range(4)]
     np.testing.assert_allclose(array(found[0]), np.stack([mean for mean, _ in expected]), rtol=1e-12)
-    assert now.auxiliary["ponder"].item() == pytest.approx(np.mean([cost for _, cost in expected]), rel=1e-12)
+    assert now.auxiliary.of["ponder"].item() == pytest.approx(np.mean([cost for _, cost in expected]), rel=1e-12)
 
 
 def test_a_halted_position_answers_as_a_key_from_its_last_state():

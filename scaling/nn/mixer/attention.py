@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from scaling.errors import ScalingError
 from scaling.kernel.functions import attention
 from scaling.kernel.operations import attention_takes, attention_weights
-from scaling.nn.context import NOWHERE, Context, Mask, Notes, Places, recomputed, render
+from scaling.nn.context import NOWHERE, Context, Mask, Notes, Places, Position, recomputed, render
 from scaling.nn.contract import Mixer, declare, map_of
 from scaling.nn.mixer.bands import blocks_of
 from scaling.schema import BelowOne, Factor, Recipe
@@ -57,6 +57,15 @@ class Projected(Projections, Mixer):
     def __init__(self, shape: Shape, *, bias: bool | Literal["qkv"] = False):
         super().__init__(shape, bias=bool(bias))
         self.out = declare(nn.Linear(shape.heads * shape.value_width, shape.width, bias is True), weight="output")
+
+    def refuse_scores(self, position: Position) -> None:
+        """Refuse a position that adds to what this piece has not."""
+        if position.adds_score or position.mixes_values:
+            raise ScalingError(
+                f"{type(position).__name__} adds to logits of pairs, and {type(self).__name__} has none",
+                key="model.position",
+                fix="take Rotary, Sinusoidal, Learned or NoPosition",
+            )
 
 
 class _Softmax(Projected):

@@ -63,19 +63,14 @@ class _Kernel(Projected, ABC):
         return values / weights.clamp(min=torch.finfo(weights.dtype).tiny)
 
     def _check(self, context: Context) -> None:
-        kind, pattern, position = type(self).__name__, context.mask.pattern, context.position
+        kind, pattern = type(self).__name__, context.mask.pattern
         if not isinstance(pattern, Causal | Bidirectional):
             raise ScalingError(
                 f"{kind} sums over all keys or over those before, and the pattern {type(pattern).__name__} is neither",
                 key="model.pattern",
                 fix="take Causal or Bidirectional, or an Attention",
             )
-        if position.adds_score or position.mixes_values:
-            raise ScalingError(
-                f"{type(position).__name__} adds to logits of pairs, and {kind} has none",
-                key="model.position",
-                fix="take Rotary, Sinusoidal, Learned or NoPosition",
-            )
+        self.refuse_scores(context.position)
 
 
 class LinearAttention(_Kernel):
