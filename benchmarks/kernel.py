@@ -23,8 +23,7 @@ from scaling.kernel.functions import (
     cross_entropy,
     depthwise,
     gated,
-    layer_norm,
-    rms_norm,
+    norm,
     rotated,
     softmax,
 )
@@ -96,17 +95,17 @@ def cases(dtype: torch.dtype) -> dict[str, tuple[int, Step, Step]]:
         ),
         "LayerNorm": (
             x.numel(),
-            both_ways(lambda x, g, b: layer_norm(x, g, b, 1e-5), x, gain, bias),
+            both_ways(lambda x, g, b: norm("layer_norm", x, g, b, 1e-5), x, gain, bias),
             both_ways(lambda x, g, b: F.layer_norm(x, (WIDTH,), g, b), x, gain, bias),
         ),
         "RMSNorm": (
             x.numel(),
-            both_ways(lambda x, g: rms_norm(x, g, 1e-6), x, gain),
+            both_ways(lambda x, g: norm("rms_norm", x, g, None, 1e-6), x, gain),
             both_ways(lambda x, g: F.rms_norm(x, (WIDTH,), g, 1e-6), x, gain),
         ),
         "causal softmax": (
             scores.numel(),
-            both_ways(lambda x: softmax(x + 0, None, heads=HEADS, scale=0.125, causal=True), scores),
+            both_ways(lambda x: softmax(x + 0, None, HEADS, 0.125, True), scores),
             both_ways(lambda x: ((x + 0) * 0.125 + mask).softmax(-1), scores),
         ),
         "rotary, heads first": (

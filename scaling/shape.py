@@ -34,13 +34,19 @@ class Shape:
         return self.hidden if times == 1 else max(8, 8 * round(self.hidden * times / 8))
 
     def fraction(self, key: str, value: float) -> int:
-        """A width of its own; below 1 it is a fraction of the stream's, so that a line fits every size."""
-        own = round(value * self.width) if 0 < value < 1 else round(value)
-        if own < 1 or (value > 1 and own != value):
-            raise ScalingError("expected a whole number, or a fraction below 1", key=key, value=value)
-        if own > WIDEST:
-            raise ScalingError(f"expected at most {WIDEST:,}", key=key, value=value, fix="take a smaller one")
-        return own
+        """A width of its own, or a fraction of the stream's."""
+        return counted(key, value, self.width, WIDEST)
+
+    def places(self, length: int | None, slot: str, what: str) -> int:
+        """How many places a piece has tables for: the window's length, unless a longer one is named."""
+        if length is not None and length < self.length:
+            raise ScalingError(
+                f"windows of {self.length} tokens are longer than the {length} {what}",
+                key="length",
+                value=length,
+                fix=f"set {slot}.length to {self.length} or size.length to {length}",
+            )
+        return length or self.length
 
     def check_use(self, *, heads: bool, hidden: bool) -> None:
         """Refuse a size that was set and that no piece has: without it the model would be the same."""
@@ -96,6 +102,14 @@ class Shape:
             )
         sized.setdefault("value_width", max(1, round(sized["head_width"] * times.get("value_width", 1))))
         return Shape(**sized)
+
+
+def counted(key: str, value: float, whole: int, most: int) -> int:
+    """A number of tokens or of a vector's entries: below 1 it is a fraction, so that a line fits every size."""
+    count = round(value * whole) if 0 < value < 1 else round(value)
+    if not 1 <= count <= most or (value > 1 and count != value):
+        raise ScalingError(f"expected a whole number up to {most:,}, or a fraction below 1", key=key, value=value)
+    return count
 
 
 SIZES: Mapping[str, Any] = get_type_hints(Shape, include_extras=True)

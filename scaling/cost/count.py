@@ -21,7 +21,7 @@ from scaling.batch import Batch
 from scaling.config import Config
 from scaling.cost.flops import counted
 from scaling.errors import ScalingError
-from scaling.model.family import Family, Tower
+from scaling.model.family import Family
 from scaling.model.parameters import parameters
 from scaling.model.tuned import blank, tune
 from scaling.model.two_towers import EncoderDecoder
@@ -222,7 +222,7 @@ def count(model: Family, batch: Batch, checkpointing: Literal["none", "blocks"] 
         run = counted(model, lambda: model.losses(batch))
     forward, between = run.by_slot, run.between_tokens
     model.checkpoint("none")
-    blocks = [block for tower in _towers(model) for block in tower.stack.blocks]
+    blocks = [block for tower in model.towers.values() for block in tower.stack.blocks]
     plain = counted(model, lambda: model.loss(batch).total.backward(), blocks)
     train, memory = plain.by_slot, plain.bytes
     if checkpointing != "none":
@@ -242,7 +242,7 @@ def count(model: Family, batch: Batch, checkpointing: Literal["none", "blocks"] 
         flops_forward_by_slot=forward,
         flops_train_by_slot=train,
         activation_bytes=memory,
-        shape=_towers(model)[-1].shape,
+        shape=list(model.towers.values())[-1].shape,
         flops_recomputed=again,
         flops_between_tokens=between,
         attention_by={device: tuple(sorted(ways)) for device, ways in attention_by.items()},
@@ -260,24 +260,20 @@ def _ways(model: Family) -> Iterator[dict[str, set[str]]]:
         found["cpu"].add(choose(on_cpu, context, dropout))
         found["cuda"].add(choose(on_cuda, context, dropout))
 
-    for tower in _towers(model):
+    for tower in model.towers.values():
         tower.attends = attends
     try:
         yield found
     finally:
-        for tower in _towers(model):
+        for tower in model.towers.values():
             tower.attends = None
 
 
 def windows(model: Family, rows: int) -> Batch:
     """Windows of the model's own lengths; every token a target, and a label where a head wants one."""
-    tower = _towers(model)[-1]
+    tower = list(model.towers.values())[-1]
     tokens = torch.zeros(rows, tower.shape.length, dtype=torch.long)
     source = None
     if isinstance(model, EncoderDecoder):
         source = torch.zeros(rows, model.encoder.shape.length, dtype=torch.long)
     return Batch(tokens, tokens, labels=model.labels_like(tokens), language=torch.ones(rows), source=source)
-
-
-def _towers(model: Family) -> list[Tower]:
-    return [child for child in model.children() if isinstance(child, Tower)]

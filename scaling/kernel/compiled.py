@@ -45,24 +45,22 @@ class Absent(Exception):
 
 def library() -> ctypes.CDLL | None:
     """The kernels, compiled first if need be."""
-    outcome = _outcome()
-    return outcome if isinstance(outcome, ctypes.CDLL) else None
+    return _outcome()[0]
 
 
 def absent() -> str | None:
     """Why there are none, where there are none, in one line."""
-    outcome = _outcome()
-    return outcome if isinstance(outcome, str) else None
+    return _outcome()[1]
 
 
 @cache
-def _outcome() -> ctypes.CDLL | str:
+def _outcome() -> tuple[ctypes.CDLL | None, str | None]:
     if os.environ.get("SCALING_KERNELS") == "0":
-        return "declined by SCALING_KERNELS=0"
+        return None, "declined by SCALING_KERNELS=0"
     try:
-        return ctypes.CDLL(str(_path(_compiler())))
+        return ctypes.CDLL(str(_path(_compiler()))), None
     except (Absent, OSError) as error:
-        return " ".join(str(error).split())
+        return None, " ".join(str(error).split())
 
 
 def _compiler() -> list[str]:
@@ -195,9 +193,9 @@ def fitting(name: str, tensor: Tensor, shape: tuple[int, ...]) -> None:
         raise ValueError(f"{name} is {list(shape)}, not {list(tensor.shape)}")
 
 
-def call(name: str, dtype: torch.dtype, *arguments: Argument, returns: type | None = None) -> Any:
+def call(name: str, dtype: torch.dtype, *arguments: Argument) -> Any:
     """Run a kernel on tensors as `dense` or `in_rows` leave them, on as many threads as torch would."""
-    return _kernel(name, dtype, returns)(*map(_argument, arguments), ctypes.c_int64(torch.get_num_threads()))
+    return _kernel(name, dtype)(*map(_argument, arguments), ctypes.c_int64(torch.get_num_threads()))
 
 
 def _argument(argument: Argument) -> Any:
@@ -212,9 +210,9 @@ def _argument(argument: Argument) -> Any:
 
 
 @cache
-def _kernel(name: str, dtype: torch.dtype, returns: type | None) -> Callable[..., Any]:
+def _kernel(name: str, dtype: torch.dtype) -> Callable[..., Any]:
     if dtype not in TYPES:
         raise TypeError(f"no kernel takes {dtype}")
     kernel = getattr(library(), f"{name}_{TYPES[dtype]}")
-    kernel.restype = returns
+    kernel.restype = ctypes.c_int64  # of a norm whether its sums overflow; the others return nothing
     return kernel

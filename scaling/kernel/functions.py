@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import ctypes
 from functools import cache
-from typing import Any, Literal
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -13,49 +12,32 @@ from torch.autograd.function import once_differentiable
 
 from scaling.kernel.compiled import call, dense, fitting, in_rows, library
 
-Phi = Literal["gelu", "silu"]
-
-
-def activate(phi: Phi, x: Tensor) -> Tensor:
-    if torch.is_grad_enabled() and x.requires_grad:
-        return _Activation.apply(phi, x)
-    return _values(phi, x.contiguous(), None)
-
-
-def gated(phi: Phi, gate: Tensor, x: Tensor) -> Tensor:
-    if gate.shape != x.shape:
-        gate, x = torch.broadcast_tensors(gate, x)
-    return _Gated.apply(phi, gate, x)
-
 
 class _Activation(torch.autograd.Function):
-    """Keeps the slope, made while φ is at hand, in place of x: backward is one multiplication."""
+    """φ(x). Keeps the slope, made while φ is at hand, in place of x: backward is one multiplication."""
 
     @staticmethod
-    def forward(ctx: Any, phi: Phi, x: Tensor) -> Tensor:
+    def forward(ctx: Any, phi: str, x: Tensor) -> Tensor:
         x = x.contiguous()
-        slope = torch.empty_like(x)
+        y, slope = torch.empty_like(x), torch.empty_like(x) if ctx.needs_input_grad[1] else None
         ctx.save_for_backward(slope)
-        return _values(phi, x, slope)
+        call(phi, x.dtype, x, y, slope, x.numel())
+        return y
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
-        (slope,) = ctx.saved_tensors
-        return None, upstream * slope
+        return None, upstream * ctx.saved_tensors[0]
 
 
-def _values(phi: Phi, x: Tensor, slope: Tensor | None) -> Tensor:
-    values = torch.empty_like(x)
-    call(phi, x.dtype, x, values, slope, x.numel())
-    return values
+activate: Any = _Activation.apply
 
 
 class _Gated(torch.autograd.Function):
-    """Makes φ again in backward: to keep it would take more time than to make it."""
+    """φ(gate) ⊙ x. Makes φ again in backward: to keep it would take more time than to make it."""
 
     @staticmethod
-    def forward(ctx: Any, phi: Phi, gate: Tensor, x: Tensor) -> Tensor:
+    def forward(ctx: Any, phi: str, gate: Tensor, x: Tensor) -> Tensor:
         gate, x = dense(x.dtype, gate, x)
         ctx.phi = phi
         ctx.save_for_backward(gate, x)
@@ -72,12 +54,14 @@ class _Gated(torch.autograd.Function):
         return None, at_gate, at_x
 
 
-def layer_norm(x: Tensor, gain: Tensor | None, bias: Tensor | None, eps: float) -> Tensor:
-    return _Norm.apply("layer_norm", x, gain, bias, eps)
+def gated(phi: str, gate: Tensor, x: Tensor) -> Tensor:
+    return _Gated.apply(phi, *torch.broadcast_tensors(gate, x))
 
 
-def rms_norm(x: Tensor, gain: Tensor | None, eps: float) -> Tensor:
-    return _Norm.apply("rms_norm", x, gain, None, eps)
+def plain_norm(name: str, x: Tensor, gain: Tensor | None, bias: Tensor | None, eps: float) -> Tensor:
+    if name == "rms_norm":
+        return F.rms_norm(x, x.shape[-1:], gain, eps)
+    return F.layer_norm(x, x.shape[-1:], gain, bias, eps)
 
 
 class _Norm(torch.autograd.Function):
@@ -86,52 +70,38 @@ class _Norm(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, name: str, x: Tensor, gain: Tensor | None, bias: Tensor | None, eps: float) -> Tensor:
         x, gain, bias = dense(x.dtype, x, gain, bias)
-        shape, y = x.shape, torch.empty_like(x)
-        rows, width = shape[:-1].numel(), shape[-1]
+        rows, width = x.shape[:-1].numel(), x.shape[-1]
         for learned in (gain, bias):
-            if learned is not None and learned.numel() != width:
+            if learned is not None:
                 fitting("a norm's gain or bias", learned, (width,))
-        mean, inverse = x.new_empty(2, rows, dtype=torch.float32)
-        given = (x, gain, bias, y, mean, inverse, rows, width, eps)
-        ctx.overflows = call(name, x.dtype, *given, returns=ctypes.c_int64)
+        y, (mean, inverse) = torch.empty_like(x), x.new_empty(2, rows, dtype=torch.float32)
+        ctx.overflows = call(name, x.dtype, x, gain, bias, y, mean, inverse, rows, width, eps)
         ctx.name, ctx.eps = name, eps
         ctx.save_for_backward(x, gain, bias, mean, inverse)
-        return _plain(name, x, gain, bias, eps) if ctx.overflows else y
+        return plain_norm(name, x, gain, bias, eps) if ctx.overflows else y
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
-        x, gain, bias, mean, inverse = ctx.saved_tensors
-        below = [None if tensor is None else torch.empty_like(tensor) for tensor in (x, gain, bias)]
-        given = (upstream.contiguous(), x, gain, mean, inverse, *below, len(inverse), x.shape[-1])
-        if ctx.overflows or call(f"{ctx.name}_backward", x.dtype, *given, returns=ctypes.c_int64):
-            below = _plain_backward(ctx.name, x, gain, bias, ctx.eps, upstream)
+        *inputs, mean, inverse = ctx.saved_tensors
+        below = [None if tensor is None else torch.empty_like(tensor) for tensor in inputs]
+        given = (upstream.contiguous(), *inputs[:2], mean, inverse, *below, len(inverse), upstream.shape[-1])
+        if ctx.overflows or call(f"{ctx.name}_backward", upstream.dtype, *given):
+            leaves: list[Any] = [None if x is None else x.detach().requires_grad_() for x in inputs]
+            with torch.enable_grad():
+                y = plain_norm(ctx.name, leaves[0], leaves[1], leaves[2], ctx.eps)
+            made = iter(torch.autograd.grad(y, [leaf for leaf in leaves if leaf is not None], upstream))
+            below = [None if leaf is None else next(made) for leaf in leaves]
         return None, *below, None
 
 
-def _plain(name: str, x: Tensor, gain: Tensor | None, bias: Tensor | None, eps: float) -> Tensor:
-    if name == "rms_norm":
-        return F.rms_norm(x, x.shape[-1:], gain, eps)
-    return F.layer_norm(x, x.shape[-1:], gain, bias, eps)
-
-
-def _plain_backward(
-    name: str, x: Tensor, gain: Tensor | None, bias: Tensor | None, eps: float, upstream: Tensor
-) -> list[Tensor | None]:
-    leaves: list[Any] = [None if tensor is None else tensor.detach().requires_grad_() for tensor in (x, gain, bias)]
-    with torch.enable_grad():
-        y = _plain(name, leaves[0], leaves[1], leaves[2], eps)
-    gradients = iter(torch.autograd.grad(y, [leaf for leaf in leaves if leaf is not None], upstream))
-    return [None if leaf is None else next(gradients) for leaf in leaves]
-
-
-def rotated(x: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
-    """(x_i c_i − x_{i+half} s_i, x_{i+half} c_i + x_i s_i), and what is beyond 2 half as it was; heads lie first."""
-    return _Rotated.apply(x, cosine, sine)
+norm: Any = _Norm.apply
 
 
 class _Rotated(torch.autograd.Function):
-    """The product of each head's rows comes next and needs heads first; the gradient goes back as tokens lie."""
+    """(x_i c_i − x_{i+half} s_i, x_{i+half} c_i + x_i s_i), and what is beyond 2 half as it was. The product of each
+    head's rows comes next and needs heads first; the gradient goes back as tokens lie.
+    """
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
@@ -150,6 +120,9 @@ class _Rotated(torch.autograd.Function):
         return _turn(upstream, upstream.new_empty(upstream.shape), cosine, sine, -1.0), None, None
 
 
+rotated: Any = _Rotated.apply
+
+
 def _turn(x: Tensor, y: Tensor, cosine: Tensor, sine: Tensor, way: float) -> Tensor:
     (x,), (rows, t, half) = in_rows(x.dtype, x), cosine.shape
     strides = (*x.stride()[:3], *y.stride()[:3])
@@ -157,20 +130,15 @@ def _turn(x: Tensor, y: Tensor, cosine: Tensor, sine: Tensor, way: float) -> Ten
     return y
 
 
-def depthwise(x: Tensor, taps: Tensor, seen: Tensor | None) -> Tensor:
-    """y_t = Σ_j taps_j ⊙ x_{t+j}, of the neighbours that are seen; s is t and the k − 1 tokens around."""
-    if taps.ndim > 2:
-        taps = taps.expand(len(x), x.shape[1] - taps.shape[-2] + 1, -1, -1)
-    return _Depthwise.apply(x, taps, seen)
-
-
 class _Depthwise(torch.autograd.Function):
+    """y_t = Σ_j taps_j ⊙ x_{t+j}, of the neighbours that are seen; s is t and the k − 1 tokens around."""
+
     @staticmethod
     def forward(ctx: Any, x: Tensor, taps: Tensor, seen: Tensor | None) -> Tensor:
         x, taps, seen = dense(x.dtype, x, taps, seen)
         (b, s, w), k = x.shape, taps.shape[-2]
         t = s - k + 1
-        fitting("every tap", taps, (*taps.shape[:-1], w))
+        fitting("every tap", taps, (k, w) if taps.ndim == 2 else (b, t, k, w))
         if seen is not None:
             fitting("who is seen", seen, (1 if len(seen) == 1 else b, t, k))
         batch, token = (0, 0) if taps.ndim == 2 else (t * k * w, k * w)
@@ -189,16 +157,16 @@ class _Depthwise(torch.autograd.Function):
         return dx, dtaps, None
 
 
-def softmax(logits: Tensor, added: Tensor | None, *, heads: int, scale: float, causal: bool) -> Tensor:
+depthwise: Any = _Depthwise.apply
+
+
+class _Softmax(torch.autograd.Function):
     """softmax(scale logits + added) of logits [b·h t s], in their own memory if they have no gaps; `added` learns not.
 
     Where it is `causal` t is s and each query sees the keys up to its own, which is half the work. The logits may not
     be a view: autograd copies the gradient of one that was changed in place three times.
     """
-    return _Softmax.apply(logits, added, heads, scale, causal)
 
-
-class _Softmax(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, logits: Tensor, added: Tensor | None, heads: int, scale: float, causal: bool) -> Tensor:
         n, queries, keys = logits.shape
@@ -226,22 +194,21 @@ class _Softmax(torch.autograd.Function):
         return below, None, None, None, None
 
 
+softmax: Any = _Softmax.apply
+
+
 def cross_entropy(logits: Tensor, targets: Tensor, losses: Tensor, gradient: Tensor | None, smoothing: float) -> None:
     """Write each row's loss, and where it is asked for its gradient; an ignored row's are zeros.
 
     The loss of a target beyond the classes is no number.
     """
     (logits,), (targets,) = dense(logits.dtype, logits), dense(torch.int64, targets)
-    (own_losses,), (own_gradient,) = dense(torch.float32, losses), dense(logits.dtype, gradient)
     fitting("a row's target", targets, logits.shape[:1])
     fitting("a row's loss", losses, logits.shape[:1])
-    if gradient is not None:
-        fitting("the gradient", gradient, logits.shape)
-    call("cross_entropy", logits.dtype, logits, targets, own_losses, own_gradient, *logits.shape, smoothing)
-    if own_losses is not losses:
-        losses.copy_(own_losses)
-    if gradient is not None and own_gradient is not gradient:
-        gradient.copy_(own_gradient)
+    fitting("the gradient", logits if gradient is None else gradient, logits.shape)
+    if not losses.is_contiguous() or not (gradient is None or gradient.is_contiguous()):
+        raise ValueError("losses and gradients are written one after another")
+    call("cross_entropy", logits.dtype, logits, targets, losses, gradient, *logits.shape, smoothing)
 
 
 @cache

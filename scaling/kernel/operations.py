@@ -6,6 +6,8 @@ The choice is made in this file and nowhere else. Both ways compute a function's
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
@@ -22,36 +24,29 @@ def drop(x: Tensor, rate: float, training: bool) -> Tensor:
     return F.dropout(x, rate) if training and rate > 0 else x
 
 
-def gelu(x: Float[Tensor, "*s"]) -> Float[Tensor, "*s"]:
-    """0.5 x (1 + tanh(√(2/π) (x + 0.044715 x³)))."""
-    return functions.activate("gelu", x) if serves(x) else F.gelu(x, approximate="tanh")
+PHI: dict[str, Callable[[Tensor], Tensor]] = {"gelu": partial(F.gelu, approximate="tanh"), "silu": F.silu}
 
 
-def silu(x: Float[Tensor, "*s"]) -> Float[Tensor, "*s"]:
-    """x σ(x)."""
-    return functions.activate("silu", x) if serves(x) else F.silu(x)
+def activated(phi: Literal["gelu", "silu"], x: Float[Tensor, "*s"]) -> Float[Tensor, "*s"]:
+    """φ(x): 0.5 x (1 + tanh(√(2/π) (x + 0.044715 x³))), or x σ(x)."""
+    return functions.activate(phi, x) if serves(x) else PHI[phi](x)
 
 
-def gelu_gated(gate: Float[Tensor, "*s"], x: Float[Tensor, "*s"]) -> Float[Tensor, "*s"]:
-    """gelu(gate) ⊙ x."""
-    return functions.gated("gelu", gate, x) if serves(gate, x) else gelu(gate) * x
-
-
-def silu_gated(gate: Float[Tensor, "*s"], x: Float[Tensor, "*s"]) -> Float[Tensor, "*s"]:
-    """silu(gate) ⊙ x."""
-    return functions.gated("silu", gate, x) if serves(gate, x) else silu(gate) * x
+def gated(phi: Literal["gelu", "silu"], gate: Float[Tensor, "*s"], x: Float[Tensor, "*s"]) -> Float[Tensor, "*s"]:
+    """φ(gate) ⊙ x."""
+    return functions.gated(phi, gate, x) if serves(gate, x) else activated(phi, gate) * x
 
 
 def layer_norm(x: Float[Tensor, "*b w"], gain: Tensor | None, bias: Tensor | None, eps: float) -> Float[Tensor, "*b w"]:
     """g ⊙ (x − mean x) / √(var x + ε) + b."""
-    if serves(x, gain, bias):
-        return functions.layer_norm(x, gain, bias, eps)
-    return F.layer_norm(x, x.shape[-1:], gain, bias, eps)
+    norm = functions.norm if serves(x, gain, bias) else functions.plain_norm
+    return norm("layer_norm", x, gain, bias, eps)
 
 
 def rms_norm(x: Float[Tensor, "*b w"], gain: Tensor | None, eps: float) -> Float[Tensor, "*b w"]:
     """g ⊙ x / √(mean x² + ε)."""
-    return functions.rms_norm(x, gain, eps) if serves(x, gain) else F.rms_norm(x, x.shape[-1:], gain, eps)
+    norm = functions.norm if serves(x, gain) else functions.plain_norm
+    return norm("rms_norm", x, gain, None, eps)
 
 
 def rotated(
@@ -156,7 +151,7 @@ def attention_weights(
     added = None if ours and causal else bias()
     q, k = (x.transpose(1, 2).reshape(b * h, -1, x.shape[-1]) for x in (q, k))
     if ours and (added is None or not added.requires_grad):
-        return functions.softmax(torch.bmm(q, k.mT), added, heads=h, scale=scale, causal=causal)
+        return functions.softmax(torch.bmm(q, k.mT), added, h, scale, causal)
     if added is not None and added.shape[:2] == (1, 1):  # one mask for all: the product adds it on its way
         return torch.baddbmm(added[0], q, k.mT, alpha=scale).softmax(-1)
     logits = torch.baddbmm(q.new_empty(()), q, k.mT, beta=0, alpha=scale)

@@ -20,7 +20,7 @@ from scaling.errors import ScalingError, nearest
 from scaling.model.assembly import Blocks, built
 from scaling.model.prompted import prompted
 from scaling.model.watch import Change, watch
-from scaling.nn.context import Cache, Context, Mask, Places, render
+from scaling.nn.context import Cache, Context, Mask, Notes, Places, render
 from scaling.nn.contract import Embedding, Head, Mixer, Stack
 from scaling.schema import Checked, Recipe
 from scaling.shape import Shape
@@ -95,26 +95,27 @@ class Tower(nn.Module):
         hidden = self.stack(self.embedding(tokens, context, segments), context)
         if cache is not None:
             cache.places = context.keys
-        return Output(hidden, dict(context.auxiliary), context.places.documents)
+        return Output(hidden, dict(context.auxiliary.of), context.places.documents)
 
     def context(self, places: Places, cache: Cache | None, layers: list[Tensor] | None) -> Context:
         """A pass over tokens at these places."""
         keys = places if cache is None else places.after(cache.places)
         mask = render(self.pattern, places, keys)
-        # Every default is passed: torch 2.11 compiles no frozen dataclass that a default makes.
-        context = Context(
+        # Every default is passed: torch's compiler makes nothing that the default of a dataclass makes.
+        return Context(
             places,
             keys,
             mask,
             self.stack.position(0),
             memory_mask=Mask(),
             cache=cache,
+            auxiliary=Notes(),
             layers=layers,
             weights=self.weights,
             attends=self.attends,
+            checkpointing=self.checkpointing and self.training,
+            kept=Notes(),
         )
-        context.checkpointing = self.checkpointing and self.training
-        return context
 
 
 def _check_sizes(tower: Tower) -> None:
@@ -156,6 +157,11 @@ class Family(nn.Module, ABC):
     head: Head
     learns_previous = False  # whether `labels` of a batch are the token before each, which one direction predicts
 
+    @property
+    def towers(self) -> dict[str, Tower]:
+        """The towers by name, the one that predicts last."""
+        return {name: child for name, child in self.named_children() if isinstance(child, Tower)}
+
     @abstractmethod
     def forward(self, batch: Batch, cache: Cache | None = None) -> Output:
         """Hidden vectors of the tokens that predict."""
@@ -193,9 +199,8 @@ class Family(nn.Module, ABC):
 
     def checkpoint(self, what: Literal["none", "blocks"]) -> None:
         """Choose what training makes again in the backward pass in the place of keeping it."""
-        for tower in self.children():
-            if isinstance(tower, Tower):
-                tower.checkpointing = what == "blocks"
+        for tower in self.towers.values():
+            tower.checkpointing = what == "blocks"
 
     def watch(
         self, *patterns: str, change: Mapping[str, Change] | None = None

@@ -102,7 +102,7 @@ def _parts(name: str, module: nn.Module, slot: str, is_open: bool, seen: set[nn.
 
 def parameters(model: Family) -> list[Parameter]:
     """Every parameter with its specification, once: a tied table is specified where it is first read."""
-    towers = {name: child for name, child in model.named_children() if isinstance(child, Tower)}
+    towers = model.towers
     last = list(towers.values())[-1]
     starts = dict(_starts(towers.values()))
     head_start = min((piece.head_start for piece in last.modules() if isinstance(piece, Residual)), default=1.0)

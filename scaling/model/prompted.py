@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from scaling.errors import ScalingError
-from scaling.nn.context import Cache, Context, Places, outside_tree
+from scaling.nn.context import Context, Places, outside_tree
 
 
 def prompted(
@@ -19,89 +19,68 @@ def prompted(
 
     `context` is the pass over the text alone. Where the prompt is for a decoder to read, its vectors are returned too.
     """
-    cache, prompt = context.cache, tower.prompt
+    cache, prompt, documents = context.cache, tower.prompt, context.places.documents
     if context.position.reads_tree and context.places.tree is not None:
         raise outside_tree("a prompt puts virtual tokens before the text")
     x = tower.embedding(tokens, context, segments)  # of the text's own tokens, at their own positions
-    layout = Layout.of(context.places, len(tokens), prompt.length, cache)
-    if layout is not None:
-        whole: Context = tower.context(layout.places, cache, context.layers)
+    placed = _placed(context.places, len(tokens), prompt.length, None if cache is None else cache.places)
+    if placed is not None:
+        places, source, _ = placed
+        whole: Context = tower.context(places, cache, context.layers)
         whole.memories, whole.memory_mask = context.memories, context.memory_mask
-        x, text, context = layout.add(x, prompt(x)), context.places.documents, whole
+        every = torch.cat([x, prompt(x), x.new_zeros(len(x), 1, x.shape[-1])], 1)
+        x, context = _taken(every, source), whole
     hidden = tower.stack(x, context)
     if cache is not None:
         cache.virtual += hidden.shape[1] - tokens.shape[1]
         cache.places = context.keys
-    if layout is None or prompt.shown:
-        return hidden, dict(context.auxiliary), context.places.documents
-    return layout.drop(hidden), dict(context.auxiliary), text
+    if placed is None or prompt.shown:
+        return hidden, dict(context.auxiliary.of), context.places.documents
+    return _taken(hidden, placed[2]), dict(context.auxiliary.of), documents
 
 
-@dataclass(frozen=True)
-class Layout:
-    """The places of the text's tokens and of the virtual ones in longer rows.
+def _taken(x: Tensor, index: Tensor) -> Tensor:
+    return x.gather(1, index[..., None].expand(len(x), -1, x.shape[-1]))
 
-    `source` [b T] is what each place holds: token j of the text as j, virtual token i of t as t + i, nothing as
-    t + n; `text` [b t] is the place of each token of the text. Both are None where n virtual tokens begin each row.
+
+def _placed(places: Places, rows: int, length: int, past: Places | None) -> tuple[Places, Tensor, Tensor] | None:
+    """The places of longer rows with `length` virtual tokens before each document that begins in them; None where none
+    does. Then what each place holds: token j of the text as j, virtual token i of t as t + i, nothing as t + length;
+    and the place of each token of the text.
     """
-
-    places: Places
-    length: int  # n
-    source: Tensor | None = None
-    text: Tensor | None = None
-
-    @staticmethod
-    def of(places: Places, rows: int, length: int, cache: Cache | None) -> Layout | None:
-        """The rows with `length` virtual tokens before each document that begins in them; None where none does."""
-        past = None if cache is None else cache.places
-        if places.documents is None or places.documents.is_meta:  # the meta device has no values
-            return None if past is not None else Layout(_behind(replace(places, documents=None), length), length)
-        before = None if past is None or past.documents is None else past.documents[:, -1:]
-        return _inserted(places, places.documents, rows, length, before)
-
-    def add(self, x: Tensor, vectors: Tensor) -> Tensor:
-        """The stream [b t w] with the vectors [b n w] where they belong."""
-        if self.source is None:
-            return torch.cat([vectors, x], 1)
-        every = torch.cat([x, vectors, x.new_zeros(len(x), 1, x.shape[-1])], 1)
-        return every.gather(1, self.source[..., None].expand(-1, -1, x.shape[-1]))
-
-    def drop(self, x: Tensor) -> Tensor:
-        """The vectors of the text alone."""
-        if self.text is None:
-            return x[:, self.length :]
-        return x.gather(1, self.text[..., None].expand(-1, -1, x.shape[-1]))
-
-
-def _behind(places: Places, length: int) -> Places:
-    first = places.positions[:, :1]
-    virtual = first + torch.arange(-length, 0, device=first.device)
-    return replace(places, positions=torch.cat([virtual, places.positions], 1))
-
-
-def _inserted(places: Places, documents: Tensor, rows: int, length: int, before: Tensor | None) -> Layout | None:
-    previous = torch.cat([torch.zeros_like(documents[:, :1]) if before is None else before, documents[:, :-1]], 1)
-    begins = (documents > 0) & (documents != previous)
-    counts = begins.sum(1)
+    t, documents, device = places.positions.shape[1], places.documents, places.positions.device
+    index, virtual = torch.arange(t, device=device), torch.arange(length, device=device)
+    if documents is None or documents.is_meta:  # the meta device has no values
+        if past is not None:
+            return None
+        positions = torch.cat([places.positions[:, :1] - length + virtual, places.positions], 1)
+        source = torch.cat([t + virtual, index])[None]
+        return replace(places, positions=positions, documents=None), source, length + index[None]
+    before = torch.zeros_like(documents[:, :1])
+    if past is not None and past.documents is not None:
+        before = past.documents[:, -1:]
+    begins = (documents > 0) & (documents != torch.cat([before, documents[:, :-1]], 1))
+    counts = begins.sum(1, keepdim=True)
     most = int(counts.max())
-    if most == 0:
+    if not most:
         return None
-    if before is not None and int(counts.min()) != most:
+    if past is not None and int(counts.min()) != most:
         raise ScalingError(
             "documents begin in some rows where they go on in others", key="documents", fix="read the rows at once"
         )
-    t, extra = documents.shape[1], length * most
-    # Rows with fewer documents are filled on the left, so that a row's last token stays its last.
-    text = torch.arange(t, device=documents.device) + length * begins.cumsum(1) + (extra - length * counts)[:, None]
-    source = text.new_full((rows, t + extra), t + length)
-    source.scatter_(1, text, torch.arange(t, device=text.device).expand(rows, -1))
-    row, token = begins.nonzero(as_tuple=True)
-    virtual = torch.arange(length, device=text.device)
-    at = text[row, token, None] - length + virtual  # [documents n]
-    source[row[:, None], at] = t + virtual
-    positions = places.positions.expand(rows, -1)
-    new_positions = text.new_zeros(rows, t + extra).scatter(1, text, positions)
-    new_positions[row[:, None], at] = positions[row, token, None] - length + virtual
-    new_documents = documents.new_zeros(rows, t + extra).scatter(1, text, documents)
-    new_documents[row[:, None], at] = documents[row, token, None]
-    return Layout(Places(new_positions, new_documents, places.prefix), length, source, text)
+    # A virtual token stands before the first token of its document. Rows with fewer documents are filled on the left,
+    # so that a row's last token stays its last.
+    first = (~begins).long().argsort(dim=1, stable=True)[:, :most]
+    real = (torch.arange(most, device=device) < counts)[..., None]
+    before_first = torch.where(real, 2 * first[..., None], -1).expand(-1, -1, length)
+
+    def joined(text: Tensor, of_virtual: Tensor) -> Tensor:
+        return torch.cat([text.expand(rows, -1), of_virtual.flatten(1)], 1)
+
+    order = joined(2 * index + 1, before_first).argsort(dim=1, stable=True)
+    source = joined(index, torch.where(real, t + virtual, t + length)).gather(1, order)
+    at_first, document = (part.expand(rows, -1).gather(1, first)[..., None] for part in (places.positions, documents))
+    positions = joined(places.positions, torch.where(real, at_first - length + virtual, 0)).gather(1, order)
+    of_document = torch.where(real, document, 0).expand(-1, -1, length)
+    inside = Places(positions, joined(documents, of_document).gather(1, order), places.prefix)
+    return inside, source, order.argsort(1)[:, :t]

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from scaling.errors import ScalingError, nearest, under
 from scaling.kernel.operations import drop, layer_norm, rms_norm
 from scaling.nn.context import Context
-from scaling.nn.contract import CONSTANT, Block, Channel, Mixer, Norm, Residual, declare, role
+from scaling.nn.contract import CONSTANT, Block, Channel, Mixer, Norm, Residual, declare, drawn, role
 from scaling.nn.window import depthwise, unfold
 from scaling.schema import BelowOne, NonNegativeFloat, Recipe
 from scaling.shape import Shape
@@ -26,11 +26,8 @@ class _Gained(nn.Module, Norm):
     def __init__(self, width: int, gain: bool | Literal["zero_centered"]):
         super().__init__()
         self.around = 1.0 if gain == "zero_centered" else 0.0
+        self.constants = {"gain": 1 - self.around}
         self.gain = nn.Parameter(torch.full((width,), 1 - self.around)) if gain else None
-
-    def reset_parameters(self) -> None:
-        if self.gain is not None:
-            nn.init.constant_(self.gain, 1 - self.around)
 
     def _whole(self) -> Tensor | None:
         return self.gain if self.gain is None or not self.around else self.gain + self.around
@@ -55,11 +52,6 @@ class LayerNorm(_Gained):
         self.eps = eps
         self.bias = nn.Parameter(torch.zeros(width)) if bias else None
         declare(self, bias="bias")
-
-    def reset_parameters(self) -> None:
-        super().reset_parameters()
-        if self.bias is not None:
-            nn.init.zeros_(self.bias)
 
     def forward(self, x: Float[Tensor, "*b w"]) -> Float[Tensor, "*b w"]:
         return layer_norm(x, self._whole(), self.bias, self.eps)
@@ -99,14 +91,19 @@ class _Branch(nn.Module, Residual):
     def forward(
         self, x: Float[Tensor, "b t w"], context: Context, asking: Callable[[Tensor], Tensor] | None = None
     ) -> Float[Tensor, "b q w"]:
+        h = self.before(x)
         if asking is None:
-            return self.join(x, self.read(x, lambda h: self.piece(h, context)))
-        y = self.read(x, lambda h: self.piece(h, context, asking(h)))
+            return self.join(x, self.after(self.piece(h, context)))
+        y = self.after(self.piece(h, context, asking(h)))
         return self.join(asking(x), y)
 
-    def read(self, x: Float[Tensor, "b t w"], piece: Callable[[Tensor], Tensor]) -> Float[Tensor, "b q w"]:
-        """What the branch makes of the stream."""
-        return drop(piece(self.norm(x)), self.dropout, self.training)
+    def before(self, x: Float[Tensor, "b t w"]) -> Float[Tensor, "b t w"]:
+        """What the piece reads of the stream."""
+        return self.norm(x)
+
+    def after(self, y: Float[Tensor, "b q w"]) -> Float[Tensor, "b q w"]:
+        """What the branch makes of the piece's output."""
+        return drop(y, self.dropout, self.training)
 
     @abstractmethod
     def join(self, x: Float[Tensor, "b q w"], y: Float[Tensor, "b q w"]) -> Float[Tensor, "b q w"]:
@@ -117,7 +114,7 @@ class Pre(_Branch):
     """x + f(norm(x)). (Xiong et al. 2020; GPT-2, T5)"""
 
     def update(self, x: Float[Tensor, "b t w"], context: Context) -> Float[Tensor, "b t w"]:
-        return self.added(x, self.read(x, lambda h: self.piece(h, context)))
+        return self.added(x, self.after(self.piece(self.before(x), context)))
 
     def join(self, x: Float[Tensor, "b q w"], y: Float[Tensor, "b q w"]) -> Float[Tensor, "b q w"]:
         return x + self.added(x, y)
@@ -129,8 +126,8 @@ class Pre(_Branch):
 class Post(_Branch):
     """norm(x + f(x)). (Vaswani et al. 2017; BERT)"""
 
-    def read(self, x: Float[Tensor, "b t w"], piece: Callable[[Tensor], Tensor]) -> Float[Tensor, "b q w"]:
-        return drop(piece(x), self.dropout, self.training)
+    def before(self, x: Float[Tensor, "b t w"]) -> Float[Tensor, "b t w"]:
+        return x
 
     def join(self, x: Float[Tensor, "b q w"], y: Float[Tensor, "b q w"]) -> Float[Tensor, "b q w"]:
         return self.norm(x + y)
@@ -143,8 +140,8 @@ class Sandwich(Pre):
         super().__init__(shape, norm, piece, **common)
         self.outer = norm()
 
-    def read(self, x: Float[Tensor, "b t w"], piece: Callable[[Tensor], Tensor]) -> Float[Tensor, "b q w"]:
-        return drop(self.outer(piece(self.norm(x))), self.dropout, self.training)
+    def after(self, y: Float[Tensor, "b q w"]) -> Float[Tensor, "b q w"]:
+        return super().after(self.outer(y))
 
 
 class NoResidual(_Branch):
@@ -162,10 +159,7 @@ class ReZero(Pre):
 
     def __init__(self, shape: Shape, norm: Callable[[], nn.Module], piece: nn.Module, **common: Any):
         super().__init__(shape, norm, piece, **common)
-        self.alpha = nn.Parameter(torch.zeros(1))
-
-    def reset_parameters(self) -> None:
-        nn.init.zeros_(self.alpha)
+        self.alpha, self.constants = nn.Parameter(torch.zeros(1)), {"alpha": 0.0}
 
     def added(self, x: Float[Tensor, "b q w"], y: Float[Tensor, "b q w"]) -> Float[Tensor, "b q w"]:
         return self.alpha * y
@@ -183,14 +177,8 @@ class Fixup(Pre):
 
     def __init__(self, shape: Shape, norm: Callable[[], nn.Module], piece: nn.Module, **common: Any):
         super().__init__(shape, norm, piece, **common)
-        self.shift, self.scale, self.offset = (nn.Parameter(torch.empty(1)) for _ in range(3))
+        self.shift, self.scale, self.offset = (nn.Parameter(torch.full((1,), at)) for at in (0.0, 1.0, 0.0))
         declare(self, shift="bias", offset="bias")
-        self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        nn.init.ones_(self.scale)
-        for shift in (self.shift, self.offset):
-            nn.init.zeros_(shift)
 
     def starts(self, branches: int) -> Iterator[tuple[nn.Parameter, float]]:
         matrices = [
@@ -204,8 +192,8 @@ class Fixup(Pre):
         for parameter, own in matrices:
             yield parameter, 0.0 if own == "output" else factor
 
-    def read(self, x: Float[Tensor, "b t w"], piece: Callable[[Tensor], Tensor]) -> Float[Tensor, "b q w"]:
-        return drop(piece(self.norm(x) + self.shift), self.dropout, self.training)
+    def before(self, x: Float[Tensor, "b t w"]) -> Float[Tensor, "b t w"]:
+        return self.norm(x) + self.shift
 
     def added(self, x: Float[Tensor, "b q w"], y: Float[Tensor, "b q w"]) -> Float[Tensor, "b q w"]:
         return self.scale * y + self.offset
@@ -223,8 +211,8 @@ class GRU(Pre):
         super().__init__(shape, norm, piece, **common)
         self.gate = _Gate(shape.width, norm())
 
-    def read(self, x: Float[Tensor, "b t w"], piece: Callable[[Tensor], Tensor]) -> Float[Tensor, "b q w"]:
-        return piece(self.norm(x))
+    def after(self, y: Float[Tensor, "b q w"]) -> Float[Tensor, "b q w"]:
+        return y
 
     def added(self, x: Float[Tensor, "b q w"], y: Float[Tensor, "b q w"]) -> Float[Tensor, "b q w"]:
         return drop(self.gate(x, y), self.dropout, self.training)
@@ -280,10 +268,6 @@ class Serial(_Branches):
     ):
         recipes = {"mixer": mixer, "cross": cross, "channel": channel}
         super().__init__(shape, _pieces(shape, branches, recipes), norm, residual)
-        self._check()
-
-    def _check(self) -> None:
-        """Refuse branches that this order cannot run; a serial order runs all."""
 
 
 def piece_of(slot: str, recipe: Recipe, shape: Shape) -> nn.Module:
@@ -315,7 +299,8 @@ class Parallel(Serial):
 
     in_turn = False
 
-    def _check(self) -> None:
+    def __init__(self, shape: Shape, **common: Any):
+        super().__init__(shape, **common)
         for branch in self.branches.values():
             if not hasattr(branch, "update"):
                 raise ScalingError(
@@ -326,11 +311,8 @@ class Parallel(Serial):
                 )
 
     def forward(self, x: Float[Tensor, "b t w"], context: Context) -> Float[Tensor, "b t w"]:
-        total = x
-        branch: Any
-        for branch in self.branches.values():
-            total = total + branch.update(x, context)
-        return total
+        branches: Any = self.branches.values()
+        return sum((branch.update(x, context) for branch in branches), x)
 
 
 class EvolvedEncoder(_Branches):
@@ -374,14 +356,11 @@ class EvolvedDecoder(_Branches):
         channel: Recipe,
         cross: Recipe | None = None,
     ):
-        reads = {} if cross is None else {"cross": piece_of("cross", cross, shape)}
-        sides = [piece_of("mixer", mixer, shape), piece_of("mixer", mixer, shape)]
-        if cross is not None:
-            sides.append(piece_of("cross", cross, shape))
+        sides = {"mixer": mixer, "cross": cross} if cross else {"mixer": mixer}
+        reads = {slot: piece_of(slot, recipe, shape) for slot, recipe in sides.items()}
         pieces = {
-            "mixer_wide": _Sum(sides),
+            "mixer_wide": _Sum([piece_of(slot, recipe, shape) for slot, recipe in (("mixer", mixer), *sides.items())]),
             "mixer_convolution": _DecoderConvolution(shape.width, norm),
-            "mixer": piece_of("mixer", mixer, shape),
             **reads,
             "channel": piece_of("channel", channel, shape),
         }
@@ -402,38 +381,44 @@ class _GatedLinearUnit(nn.Module, Channel):
         return self.out(x) * self.gate(x).sigmoid()
 
 
-class _EncoderConvolution(nn.Module, Mixer):
-    def __init__(self, width: int, norm: Recipe):
-        super().__init__()
-        hidden = 4 * width
-        self.left = nn.Linear(width, hidden, bias=False)
-        self.right = _Convolution(3, width, width // 2)
-        self.norm = norm(hidden)
-        self.depthwise = _Depthwise(9, hidden)
-        self.out = declare(nn.Linear(hidden, width // 2), weight="output")
+class _Convolutions(nn.Module, Mixer):
+    """[separable (norm(left + [right, 0])), 0]: two convolutions side by side under a third."""
+
+    def add_last(self, hidden: int, out: int, norm: Recipe, kernel: int) -> None:
+        """Add the third convolution."""
+        self.norm, self.depthwise = norm(hidden), _Depthwise(kernel, hidden)
+        self.out = declare(nn.Linear(hidden, out), weight="output")
+
+    @abstractmethod
+    def sides(self, x: Tensor, context: Context) -> tuple[Tensor, Tensor]:
+        """The two convolutions."""
 
     def forward(self, x: Float[Tensor, "b t w"], context: Context) -> Float[Tensor, "b t w"]:
-        left = self.left(x).relu()
-        right = self.right(x, context).relu()
+        left, right = self.sides(x, context)
         both = self.norm(left + _padded(right, left.shape[-1]))
         return _padded(self.out(self.depthwise(both, context)), x.shape[-1])
 
 
-class _DecoderConvolution(nn.Module, Mixer):
+class _EncoderConvolution(_Convolutions):
     def __init__(self, width: int, norm: Recipe):
         super().__init__()
-        hidden = 2 * width
-        self.left_depthwise, self.left = _Depthwise(11, width), nn.Linear(width, hidden)
-        self.right_depthwise, self.right = _Depthwise(7, width), nn.Linear(width, width // 2)
-        self.norm = norm(hidden)
-        self.depthwise = _Depthwise(7, hidden)
-        self.out = declare(nn.Linear(hidden, width), weight="output")
+        self.left = nn.Linear(width, 4 * width, bias=False)
+        self.right = _Convolution(3, width, width // 2)
+        self.add_last(4 * width, width // 2, norm, 9)
 
-    def forward(self, x: Float[Tensor, "b t w"], context: Context) -> Float[Tensor, "b t w"]:
-        left = self.left(self.left_depthwise(x, context)).relu()
-        right = self.right(self.right_depthwise(x, context))
-        both = self.norm(left + _padded(right, left.shape[-1]))
-        return self.out(self.depthwise(both, context))
+    def sides(self, x: Tensor, context: Context) -> tuple[Tensor, Tensor]:
+        return self.left(x).relu(), self.right(x, context).relu()
+
+
+class _DecoderConvolution(_Convolutions):
+    def __init__(self, width: int, norm: Recipe):
+        super().__init__()
+        self.left_depthwise, self.left = _Depthwise(11, width), nn.Linear(width, 2 * width)
+        self.right_depthwise, self.right = _Depthwise(7, width), nn.Linear(width, width // 2)
+        self.add_last(2 * width, width, norm, 7)
+
+    def sides(self, x: Tensor, context: Context) -> tuple[Tensor, Tensor]:
+        return self.left(self.left_depthwise(x, context)).relu(), self.right(self.right_depthwise(x, context))
 
 
 class _Convolution(nn.Module):
@@ -456,13 +441,8 @@ class _Depthwise(nn.Module):
 
     def __init__(self, kernel: int, width: int):
         super().__init__()
-        self.taps, self.shift = nn.Parameter(torch.empty(kernel, width)), nn.Parameter(torch.empty(width))
+        self.taps, self.shift = drawn(kernel, width, std=kernel**-0.5), nn.Parameter(torch.zeros(width))
         declare(self, shift="bias")
-        self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        nn.init.normal_(self.taps, std=len(self.taps) ** -0.5)
-        nn.init.zeros_(self.shift)
 
     def forward(self, x: Float[Tensor, "b t w"], context: Context) -> Float[Tensor, "b t w"]:
         return depthwise(x, self.taps, context, self) + self.shift

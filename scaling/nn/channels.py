@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 import torch
@@ -38,11 +37,11 @@ class GeLU(nn.Module, Activation):
         self.approximate = approximate
 
     def forward(self, x: Float[Tensor, "*s"]) -> Float[Tensor, "*s"]:
-        return operations.gelu(x) if self.approximate == "tanh" else F.gelu(x)
+        return operations.activated("gelu", x) if self.approximate == "tanh" else F.gelu(x)
 
     def times(self, gate: Float[Tensor, "*s"], x: Float[Tensor, "*s"]) -> Float[Tensor, "*s"]:
         """φ(gate) ⊙ x."""
-        return operations.gelu_gated(gate, x) if self.approximate == "tanh" else F.gelu(gate) * x
+        return operations.gated("gelu", gate, x) if self.approximate == "tanh" else F.gelu(gate) * x
 
 
 class Swish(nn.Module, Activation):
@@ -53,11 +52,11 @@ class Swish(nn.Module, Activation):
         self.beta = beta
 
     def forward(self, x: Float[Tensor, "*s"]) -> Float[Tensor, "*s"]:
-        return operations.silu(x) if self.beta == 1 else x * torch.sigmoid(self.beta * x)
+        return operations.activated("silu", x) if self.beta == 1 else x * torch.sigmoid(self.beta * x)
 
     def times(self, gate: Float[Tensor, "*s"], x: Float[Tensor, "*s"]) -> Float[Tensor, "*s"]:
         """φ(gate) ⊙ x."""
-        return operations.silu_gated(gate, x) if self.beta == 1 else self(gate) * x
+        return operations.gated("silu", gate, x) if self.beta == 1 else self(gate) * x
 
 
 class ELU(nn.Module, Activation):
@@ -237,21 +236,12 @@ class _Values(nn.Module):
         return sums.unflatten(0, index.shape[:2])
 
 
-@dataclass(frozen=True)
-class _Seats:
-    """The seats of each row of a batch: `position` is the token on each (t: none), `seat` where each choice sits
-    (the number of seats: nowhere).
-    """
-
-    position: Tensor  # [b, e c]
-    seat: Tensor  # [b, t k]
-
-
-def seats(chosen: Tensor, experts: int, capacity: int) -> _Seats:
+def seats(chosen: Int[Tensor, "b t k"], experts: int, capacity: int) -> tuple[Int[Tensor, "b ec"], Int[Tensor, "b tk"]]:
     """Give each choice the next free seat of its expert, position after position, until `capacity` are taken.
 
-    `chosen` [b, t, k] names an expert, or `experts` for none. A choice is turned away by earlier positions of its own
-    row only, so that a position never depends on later ones, nor a row on the rest of the batch.
+    `chosen` names an expert, or `experts` for none. Returned are the token on each seat (t: none), and the seat of each
+    choice (the number of seats: nowhere). A choice is turned away by earlier positions of its own row only, so that a
+    position never depends on later ones, nor a row on the rest of the batch.
     """
     rows, length, each = chosen.shape
     order = chosen.flatten(1).argsort(dim=-1, stable=True)
@@ -261,7 +251,7 @@ def seats(chosen: Tensor, experts: int, capacity: int) -> _Seats:
     nowhere = experts * capacity
     seat = torch.where((rank < capacity) & (expert < experts), expert * capacity + rank, nowhere)
     position = chosen.new_full((rows, nowhere + 1), length).scatter(1, seat, order // each)
-    return _Seats(position[:, :nowhere], torch.empty_like(seat).scatter(1, order, seat))
+    return position[:, :nowhere], torch.empty_like(seat).scatter(1, order, seat)
 
 
 def imbalance(chances: Tensor, first: Tensor, real: Tensor) -> Tensor:
@@ -327,10 +317,10 @@ class _Routed(nn.Module, Channel):
         """The output of each choice's expert, 0 where it had no seat; every expert computes all its seats."""
         (rows, length, _), experts = x.shape, len(self.experts)
         capacity = min(length, max(1, int(self.capacity * length / experts)))
-        taken = seats(chosen, experts, capacity)
-        seated = _rows(x, taken.position).unflatten(1, (experts, capacity)).transpose(0, 1)  # [e b c w]
+        position, seat = seats(chosen, experts, capacity)
+        seated = _rows(x, position).unflatten(1, (experts, capacity)).transpose(0, 1)  # [e b c w]
         outputs = self.experts(seated.flatten(1, 2)).unflatten(1, (rows, capacity)).transpose(0, 1)
-        return _rows(outputs.flatten(1, 2), taken.seat).unflatten(1, chosen.shape[1:])
+        return _rows(outputs.flatten(1, 2), seat).unflatten(1, chosen.shape[1:])
 
     def _all(self, x: Float[Tensor, "b t w"], chosen: Int[Tensor, "b t k"]) -> Float[Tensor, "b t k w"]:
         """The output of each choice's expert, 0 for padding; every expert computes what was chosen."""
@@ -350,9 +340,7 @@ class _Routed(nn.Module, Channel):
         A group is the largest equal part of the tokens that is no larger than 1024.
         """
         experts, hidden, width = self.experts.hidden.weight.shape
-        groups = max(1, tokens // GROUP)
-        while tokens % groups:
-            groups += 1
+        groups = next(count for count in range(max(1, tokens // GROUP), tokens + 1) if tokens % count == 0)
         group = tokens // groups
         seats_each = experts * min(group, int(group * self.capacity / experts))
         gate, moves = tokens * width * experts, 2 * tokens * seats_each * width

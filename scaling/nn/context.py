@@ -4,15 +4,14 @@ cached.
 
 from __future__ import annotations
 
-from collections import UserDict
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import Any, Literal, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.nn.functional import pad
 
 from scaling.errors import ScalingError
 
@@ -39,14 +38,11 @@ ROOM = 32  # tokens that what is kept has room for at least
 
 
 class State(dict[str, Tensor]):
-    """Tensors by name. What a piece appends to stands in a wider tensor with room for more tokens, and other rows are
-    written to a second one, so that no step asks for memory.
-    """
+    """Tensors by name. What a piece appends to stands at the beginning of a wider tensor with room for more tokens."""
 
     def __init__(self, *kept: Mapping[str, Tensor]):
         super().__init__(*kept)
-        self._wide: dict[str, tuple[Tensor, Tensor]] = {}  # what is kept, and the tensor whose first tokens it is
-        self._spare: dict[str, Tensor] = {}
+        self._wide: dict[str, Tensor] = {}
 
     def append(self, name: str, new: Float[Tensor, "b t *d"]) -> Float[Tensor, "b s *d"]:
         """All tokens of a name, with new ones behind those that were kept."""
@@ -54,38 +50,24 @@ class State(dict[str, Tensor]):
         if old is None or torch.is_grad_enabled():  # what is written over has no gradient
             self[name] = new if old is None else torch.cat([old, new], 1)
             return self[name]
-        kept, length = old.shape[1], old.shape[1] + new.shape[1]
-        known, wide = self._wide.get(name, (None, old))
-        if known is not old or wide.shape[1] < length:
+        kept, length, wide = old.shape[1], old.shape[1] + new.shape[1], self._room(name, old)
+        if wide.shape[1] < length:
             wide = old.new_empty(len(old), length + max(ROOM, kept // 4), *old.shape[2:])
             wide[:, :kept] = old
         wide[:, kept:length] = new
-        return self._keep(name, wide, length)
+        self[name], self._wide[name] = wide[:, :length], wide
+        return self[name]
 
     def select(self, rows: Tensor) -> None:
         """Keep these rows, in this order."""
         for name, tensor in self.items():
-            known, wide = self._wide.get(name, (None, tensor))
-            if known is not tensor:
-                self[name] = tensor.index_select(0, rows)
-                continue
-            other = self._spare.pop(name, wide[:0])
-            if other.shape[:2] != (len(rows), wide.shape[1]):
-                other = wide.new_empty(len(rows), *wide.shape[1:])
-            torch.index_select(tensor, 0, rows, out=other[:, : tensor.shape[1]])
-            self._spare[name] = wide
-            self._keep(name, other, tensor.shape[1])
+            self._wide[name] = self._room(name, tensor).index_select(0, rows)
+            self[name] = self._wide[name][:, : tensor.shape[1]]
 
-    def copy(self) -> State:
-        """The same, going on by itself: neither writes to what both have."""
-        self._wide.clear()
-        self._spare.clear()
-        return State(self)
-
-    def _keep(self, name: str, wide: Tensor, length: int) -> Tensor:
-        self[name] = wide[:, :length]
-        self._wide[name] = self[name], wide
-        return self[name]
+    def _room(self, name: str, tensor: Tensor) -> Tensor:
+        """The tensor of which this one is the beginning."""
+        wide = self._wide.get(name, tensor)
+        return wide if wide.data_ptr() == tensor.data_ptr() else tensor
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,11 +95,9 @@ class Places:
     ) -> Places:
         """The places of `tokens` [b t]; positions not given count from `start`, or from each document's first token."""
         plain = positions is None and documents is None
-        if positions is None and documents is not None:
-            positions = within(documents)
-        elif positions is None:
-            positions = torch.arange(start, start + tokens.shape[1], device=tokens.device)[None]
-        assert positions is not None
+        if positions is None:
+            counted = torch.arange(start, start + tokens.shape[1], device=tokens.device)[None]
+            positions = counted if documents is None else within(documents)
         return Places(positions, documents, prefix, plain, tree)
 
     def after(self, past: Places | None) -> Places:
@@ -163,11 +143,7 @@ class Pattern(Protocol):
     """Which keys a query may see: a predicate [b, t, s] over places, or None for all."""
 
     ahead: bool  # some of them come after it
-
-    @property
-    def layout(self) -> Layout | None:
-        """Where these keys lie; None: anywhere."""
-        return None
+    layout: Any = None  # a `Layout`, where these keys lie; None: anywhere
 
     def __call__(self, q: Places, k: Places) -> Tensor | None: ...
 
@@ -218,7 +194,7 @@ class _Nowhere(Position):
 NOWHERE = _Nowhere()
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Mask:
     """Who sees whom: `allowed` [b or 1, t, s], or None where everyone sees everyone.
 
@@ -227,37 +203,49 @@ class Mask:
     and stacks that render it again elsewhere; the square is made when somebody reads it.
     """
 
-    whole: Tensor | Callable[[], Tensor | None] | None = None
+    whole: Tensor | None = None
     triangular: bool = False
-    pattern: Pattern | None = None
-    part: Callable[[int, int], Tensor | None] | None = None  # of the queries `start` to `stop`
+    pattern: Any = None  # a Pattern
+    part: Callable[[int, int | None], Tensor | None] | None = None  # of the queries `start` to `stop`
 
-    @cached_property
+    @property
     def allowed(self) -> Tensor | None:
-        return self.whole() if callable(self.whole) else self.whole
+        if self.part is not None:
+            self.whole, self.part = self.part(0, None), None
+        return self.whole
 
-    def rows(self, start: int, stop: int) -> Tensor | None:
+    def rows(self, start: int, stop: int | None) -> Tensor | None:
         """What the queries `start` to `stop` may see, without the square where it can be made without."""
-        if self.part is not None and "allowed" not in vars(self):
+        if self.part is not None:
             return self.part(start, stop)
-        return self.allowed if self.allowed is None or len(self.allowed[0]) == 1 else self.allowed[:, start:stop]
+        return self.whole if self.whole is None or len(self.whole[0]) == 1 else self.whole[:, start:stop]
+
+    def after(self, count: int) -> Mask:
+        """The mask with so many keys before all others that every query sees."""
+
+        def part(start: int, stop: int | None) -> Tensor | None:
+            allowed = self.rows(start, stop)
+            return None if allowed is None else pad(allowed, (count, 0), value=True)
+
+        return Mask(part=part)
 
     def added(self, dtype: torch.dtype) -> Tensor | None:
         """0 where allowed and the type's lowest number elsewhere, to be added to logits: [b or 1, 1, t, s].
 
         Not −∞: a query that sees nothing (padding) then gets a harmless average instead of NaN.
         """
-        if self.allowed is None:
+        allowed = self.allowed
+        if allowed is None:
             return None
-        zero = torch.zeros((), dtype=dtype, device=self.allowed.device)
-        return torch.where(self.allowed, zero, torch.finfo(dtype).min)[:, None]
+        zero = torch.zeros((), dtype=dtype, device=allowed.device)
+        return torch.where(allowed, zero, torch.finfo(dtype).min)[:, None]
 
 
 def render(pattern: Pattern, q: Places, k: Places) -> Mask:
     """The pattern within documents, as a mask."""
 
-    def part(start: int, stop: int) -> Tensor | None:
-        queries = q if (start, stop) == (0, q.positions.shape[1]) else q.part(start, stop)
+    def part(start: int, stop: int | None) -> Tensor | None:
+        queries = q if stop is None else q.part(start, stop)
         allowed = pattern(queries, k)
         if queries.documents is None or k.documents is None:
             return allowed
@@ -265,7 +253,7 @@ def render(pattern: Pattern, q: Places, k: Places) -> Mask:
         return same if allowed is None else allowed & same
 
     triangular = q.plain and k is q and getattr(pattern, "causal", False)  # it is exactly the triangle
-    return Mask(lambda: part(0, q.positions.shape[1]), triangular, pattern, part)
+    return Mask(None, triangular, pattern, part)
 
 
 @dataclass
@@ -287,7 +275,7 @@ class Cache:
 
     def copy(self) -> Cache:
         """Another cache of the same tokens, which goes on by itself."""
-        states = {key: state.copy() for key, state in self.states.items()}
+        states = {key: State(state) for key, state in self.states.items()}
         return replace(self, states=states, of_memory=set(self.of_memory))
 
     def select(self, rows: Tensor, within: bool = False) -> None:
@@ -301,12 +289,15 @@ class Cache:
                 state.select(rows)
 
 
-class Notes(UserDict[Any, Any]):
+class Notes:
     """What pieces write down in a pass, for all its contexts.
 
     It is no `dict`, because FSDP gives a block copies of the dicts, lists and dataclasses among its arguments, and what
-    is written into a copy is lost.
+    is written into a copy is lost; and torch's compiler makes no `UserDict`.
     """
+
+    def __init__(self, of: Mapping[Any, Any] = {}):
+        self.of = dict(of)
 
 
 @dataclass
@@ -340,8 +331,9 @@ class Context:
         """What cross-attention reads at this execution."""
         return self.memories[self.execution if len(self.memories) > 1 else 0]
 
-    def at(self, places: Places, keys: Places, mask: Mask) -> Context:
-        """The same pass for other queries and keys."""
+    def at(self, places: Places, keys: Places, mask: Mask | None = None) -> Context:
+        """The same pass for other queries and keys, under the same pattern unless a mask is given."""
+        mask = render(self.mask.pattern, places, keys) if mask is None else mask
         return replace(self, places=places, keys=keys, mask=mask, kept=Notes())
 
     def keep(self, x: Tensor) -> None:
@@ -355,9 +347,9 @@ class Context:
 
     def once(self, key: Hashable, make: Callable[[], Any]) -> Any:
         """What `make` returns, made once in this pass: a bias or a mask that every layer adds alike."""
-        if key not in self.kept:
-            self.kept[key] = make()
-        return self.kept[key]
+        if key not in self.kept.of:
+            self.kept.of[key] = make()
+        return self.kept.of[key]
 
     def state(self, piece: nn.Module) -> State | None:
         """What `piece` kept from earlier decoding steps at this execution, or None where nothing is cached."""
@@ -371,7 +363,8 @@ class Context:
 
     def add_loss(self, name: str, loss: Tensor) -> None:
         """An auxiliary loss of a piece (load balance, halting): summed by name and returned with the output."""
-        self.auxiliary[name] = self.auxiliary[name] + loss if name in self.auxiliary else loss
+        losses = self.auxiliary.of
+        losses[name] = losses[name] + loss if name in losses else loss
 
 
 def outside_tree(what: str) -> ScalingError:
@@ -419,7 +412,7 @@ def _as_it_is(part: Any) -> Any:
     if not isinstance(part, Context):
         return part
     weights = None if part.weights is None else _unseen
-    return replace(part, auxiliary=Notes(part.auxiliary), layers=None, weights=weights, kept=Notes(part.kept))
+    return replace(part, auxiliary=Notes(part.auxiliary.of), layers=None, weights=weights, kept=Notes(part.kept.of))
 
 
 def _unseen(weights: Tensor) -> None:

@@ -21,24 +21,28 @@ Answer = Literal["class", "classes", "number", "options", "tags", "span"]
 
 
 class Activation(Protocol):
-    """Made by `Kind()`: φ, number by number."""
+    """Made by `Kind()`."""
 
     slot = "activation"
 
-    def __call__(self, x: Tensor) -> Tensor: ...
+    def __call__(self, x: Tensor) -> Tensor:
+        """φ, number by number."""
+        ...
 
 
 class Norm(Protocol):
-    """Made by `Kind(width)`: [… w] to [… w]."""
+    """Made by `Kind(width)`."""
 
     slot = "norm"
 
-    def __call__(self, x: Tensor) -> Tensor: ...
+    def __call__(self, x: Tensor) -> Tensor:
+        """[… w] to [… w]."""
+        ...
 
 
 @runtime_checkable
 class Mixer(Protocol):
-    """Made by `Kind(shape)`: the stream [b t w] to what is added to it [b t w], over the tokens that may be seen."""
+    """Made by `Kind(shape)`."""
 
     slot = "mixer"
     reads_memory: bool = False  # it reads `context.memory`: a cross-attention
@@ -47,16 +51,20 @@ class Mixer(Protocol):
     heads: int | None = None  # their outputs are concatenated before the one matrix whose role is output
     reach: int | None = None  # how many positions it has, where they are counted
 
-    def __call__(self, x: Tensor, context: Context) -> Tensor: ...
+    def __call__(self, x: Tensor, context: Context) -> Tensor:
+        """The stream [b t w] to what is added to it [b t w], over the tokens that may be seen."""
+        ...
 
 
 class Channel(Protocol):
-    """Made by `Kind(shape)`: the stream [b t w] to what is added to it [b t w], each token by itself."""
+    """Made by `Kind(shape)`."""
 
     slot = "channel"
     has_hidden: bool = True  # it has a layer of the shape's hidden width
 
-    def __call__(self, x: Tensor, context: Context) -> Tensor: ...
+    def __call__(self, x: Tensor, context: Context) -> Tensor:
+        """The stream [b t w] to what is added to it [b t w], each token by itself."""
+        ...
 
 
 @runtime_checkable
@@ -79,18 +87,20 @@ class Residual(Protocol):
 
 @runtime_checkable
 class Block(Protocol):
-    """Made by `Kind(shape)`: the stream [b t w] to the stream [b t w]."""
+    """Made by `Kind(shape)`."""
 
     slot = "block"
     in_turn: bool = False  # it runs its `branches` one after another and does nothing else
     branches: nn.ModuleDict  # its residuals by name
 
-    def __call__(self, x: Tensor, context: Context) -> Tensor: ...
+    def __call__(self, x: Tensor, context: Context) -> Tensor:
+        """The stream [b t w] to the stream [b t w]."""
+        ...
 
 
 @runtime_checkable
 class Stack(Protocol):
-    """Made by `Kind(shape, block, position)`, the last two functions: the embedded tokens to the last hidden vectors.
+    """Made by `Kind(shape, block, position)`, the last two functions.
 
     It sets `context.execution` and `context.position` before each block, and `context.places` where tokens moved.
     """
@@ -109,11 +119,13 @@ class Stack(Protocol):
         """The position that an execution uses."""
         ...
 
-    def __call__(self, x: Tensor, context: Context) -> Tensor: ...
+    def __call__(self, x: Tensor, context: Context) -> Tensor:
+        """The embedded tokens to the last hidden vectors."""
+        ...
 
 
 class Embedding(Protocol):
-    """Made by `Kind(shape)`: token ids [b t] to the stream [b t w]."""
+    """Made by `Kind(shape)`."""
 
     slot = "embedding"
     width: int  # of the vectors that positions are added to
@@ -125,14 +137,15 @@ class Embedding(Protocol):
 
     def tie(self, other: Any) -> None:
         """Read the vectors of another embedding."""
-        ...
 
-    def __call__(self, tokens: Tensor, context: Context, segments: Tensor | None = None) -> Tensor: ...
+    def __call__(self, tokens: Tensor, context: Context, segments: Tensor | None = None) -> Tensor:
+        """Token ids [b t] to the stream [b t w]."""
+        ...
 
 
 @runtime_checkable
 class Head(Protocol):
-    """Made by `Kind(shape)`: hidden vectors to predictions. It owns its loss, in nats, 0 where a target is ignored."""
+    """Made by `Kind(shape)`. It owns its loss."""
 
     slot = "head"
     target: Literal["targets", "labels"]  # what of a batch it learns from
@@ -140,9 +153,13 @@ class Head(Protocol):
     takes_absent: bool = False  # it gives no chance where the keyword `absent` [b t or k] of both methods is True
     answer: Answer | None = None  # the kind of a task's answers that it predicts; None: tokens of a text
 
-    def __call__(self, hidden: Tensor, **absent: Tensor) -> Tensor: ...
+    def __call__(self, hidden: Tensor, **absent: Tensor) -> Tensor:
+        """Hidden vectors to predictions."""
+        ...
 
-    def loss(self, hidden: Tensor, targets: Tensor, smoothing: float = 0.0, **absent: Tensor) -> Tensor: ...
+    def loss(self, hidden: Tensor, targets: Tensor, smoothing: float = 0.0, **absent: Tensor) -> Tensor:
+        """The loss of each target in nats, 0 where it is ignored."""
+        ...
 
     def labels_like(self, tokens: Tensor) -> Tensor:
         """Labels of the shape that it learns from, all 0, for rows of such tokens."""
@@ -150,14 +167,15 @@ class Head(Protocol):
 
 
 class Halting(Protocol):
-    """Made by `Kind(width)`: when a position of a recurrent stack halts.
-
-    Called after each step with the state before it, the state that it made, and what it returned after the last step.
-    """
+    """Made by `Kind(width)`: when a position of a recurrent stack halts."""
 
     slot = "halting"
 
-    def __call__(self, old: Tensor, new: Tensor, pondered: Any, *, last: bool) -> tuple[Tensor, Any]: ...
+    def __call__(self, old: Tensor, new: Tensor, pondered: Any, *, last: bool) -> tuple[Tensor, Any]:
+        """The state that goes on, and what is remembered; called after each step with the state before it, the state
+        that it made, and what was remembered of the steps before.
+        """
+        ...
 
     def answer(self, pondered: Any, context: Context) -> Tensor:
         """What the stack returns at the end."""
@@ -165,15 +183,16 @@ class Halting(Protocol):
 
 
 class Memory(Protocol):
-    """Made by `Kind(layers, readers)`: what the decoder reads, one tensor [b s w] or one for each execution.
-
-    It is given the encoder's output or, where it `reads` every layer, the stream before each block and the output.
-    """
+    """Made by `Kind(layers, readers)`."""
 
     slot = "memory"
     reads: Literal["the last layer", "every layer"]
 
-    def __call__(self, layers: Sequence[Tensor]) -> tuple[Tensor, ...]: ...
+    def __call__(self, layers: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        """What the decoder reads, one tensor [b s w] or one for each execution, of the encoder's output or, where it
+        `reads` every layer, of the stream before each block and the output.
+        """
+        ...
 
 
 class Tuning(Protocol):
@@ -183,7 +202,6 @@ class Tuning(Protocol):
 
     def apply(self, model: nn.Module) -> None:
         """Put what it adds into the model, on the device that the model is on."""
-        ...
 
     def trains(self, name: str) -> bool:
         """Whether it trains the parameter of that full name, of the model that it was applied to."""
@@ -201,8 +219,8 @@ class Added(nn.Module):
 # output: the last matrix of a piece: into the stream, or a head's onto its classes
 # hidden: every other matrix, and all else that is drawn
 # table: rows that are looked up by token, position or distance, and those that a head predicts by
-# bias: what starts at a constant that its piece sets, and is added
-# gain: all else that starts at such a constant
+# bias: what is added and starts at 0
+# gain: what multiplies and starts at 1, and all else that starts at a constant: the piece has it in `constants`
 Role = Literal["input", "query", "key", "value", "output", "hidden", "table", "bias", "gain"]
 CONSTANT = ("bias", "gain")
 
@@ -220,9 +238,7 @@ def declare(module: M, **roles: Role) -> M:
 
 def drawn(*shape: int, std: float = 0.02) -> nn.Parameter:
     """A parameter of that shape, normal until the model's parametrization draws it."""
-    parameter = nn.Parameter(torch.empty(shape))
-    nn.init.normal_(parameter, std=std)
-    return parameter
+    return nn.Parameter(nn.init.normal_(torch.empty(shape), std=std))
 
 
 def role(module: nn.Module, name: str) -> Role:
@@ -233,6 +249,11 @@ def role(module: nn.Module, name: str) -> Role:
     if declared or module.get_parameter(name).ndim > 1:
         return declared or "hidden"
     return "bias" if isinstance(module, nn.Linear) else "gain"
+
+
+def start(module: nn.Module, name: str) -> float:
+    """Where a module's own bias or gain starts: 0 or 1, unless `constants` of the module names another number."""
+    return getattr(module, "constants", {}).get(name, 0.0 if role(module, name) == "bias" else 1.0)
 
 
 def map_of(piece: nn.Module, wanted: Role) -> tuple[str, nn.Linear | None]:

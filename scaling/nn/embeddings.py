@@ -15,13 +15,20 @@ from scaling.kernel.operations import drop, rotated
 from scaling.nn import contract
 from scaling.nn.context import Context, Pattern, Position
 from scaling.nn.contract import declare, drawn
-from scaling.nn.rows import Rows, bounds_of, counted, widths_of
+from scaling.nn.rows import Rows, bounds_of, widths_of
 from scaling.schema import BelowOne, NonNegativeInt, PositiveFloat, PositiveFraction, PositiveInt, Range, Recipe, Width
-from scaling.shape import Shape
+from scaling.shape import Shape, counted
 
 
 class _Position(nn.Module, Position):
     """Identity in all four hooks; a position overrides the ones it needs."""
+
+
+def waves(at: Tensor, width: int, base: float = 10000.0) -> tuple[Float[Tensor, "*s half"], Float[Tensor, "*s half"]]:
+    """sin(at / base^(2i/width)) and the cosines, i < width/2, in float64: at 10⁵ a float32 angle is off by 10⁻²."""
+    power = torch.arange(0, width, 2, device=at.device, dtype=torch.float64) / width
+    angle = at[..., None].double() * base**-power
+    return angle.sin(), angle.cos()
 
 
 class NoPosition(_Position):
@@ -53,11 +60,8 @@ class Sinusoidal(_Position):
         self.width, self.base, self.layout = shape.width, base, layout
 
     def embed(self, x: Float[Tensor, "b t w"], positions: Int[Tensor, "#b t"]) -> Float[Tensor, "b t w"]:
-        # In float64: at position 10⁵ a float32 angle is off by 10⁻².
-        power = torch.arange(0, self.width, 2, device=x.device, dtype=torch.float64) / self.width
-        angle = positions[..., None].double() * self.base**-power
         join = torch.stack if self.layout == "interleaved" else torch.cat
-        return x + join([angle.sin(), angle.cos()], -1).flatten(2).to(x.dtype)
+        return x + join(waves(positions, self.width, self.base), -1).flatten(2).to(x.dtype)
 
 
 class Learned(_Position):
@@ -66,28 +70,22 @@ class Learned(_Position):
     `offset` rows come before the first (RoBERTa and BART count from 2).
     """
 
+    reach: int
+
     def __init__(
         self, shape: Shape, pattern: Pattern, *, length: PositiveInt | None = None, offset: NonNegativeInt = 0
     ):
         super().__init__()
-        self.length, self.offset = length or shape.length, offset
-        self.reach = self.length
-        if self.length < shape.length:
-            raise ScalingError(
-                f"windows of {shape.length} tokens are longer than the {self.length} learned positions",
-                key="length",
-                value=self.length,
-                fix=f"set position.length to {shape.length} or size.length to {self.length}",
-            )
-        self.table = drawn(self.length + offset, shape.width)
+        self.reach, self.offset = shape.places(length, "position", "learned positions"), offset
+        self.table = drawn(self.reach + offset, shape.width)
         declare(self, table="table")
 
     def embed(self, x: Float[Tensor, "b t w"], positions: Int[Tensor, "#b t"]) -> Float[Tensor, "b t w"]:
-        if x.shape[1] > self.length:
+        if x.shape[1] > self.reach:
             raise ScalingError(
-                f"a sequence of {x.shape[1]} tokens is longer than the {self.length} learned positions",
+                f"a sequence of {x.shape[1]} tokens is longer than the {self.reach} learned positions",
                 key="size.length",
-                value=self.length,
+                value=self.reach,
                 fix="shorten the sequence or learn more positions",
             )
         return x + nn.functional.embedding(positions + self.offset, self.table)
@@ -129,9 +127,8 @@ class Rotary(_Position):
         return self.turned[1]
 
     def _angles(self, positions: Tensor) -> tuple[Tensor, Tensor]:
-        power = torch.arange(0, self.turning, 2, device=positions.device, dtype=torch.float64) / self.turning
-        angle = positions[..., None].double() * self.base**-power
-        return angle.cos(), angle.sin()
+        sine, cosine = waves(positions, self.turning, self.base)
+        return cosine, sine
 
 
 class ALiBi(_Position):
@@ -218,19 +215,24 @@ class Shaw(_Position):
         declare(self, key="table", table="table")
 
     def score(self, q: Tensor, k: Tensor, q_pos: Tensor, k_pos: Tensor) -> Tensor:
-        # Dot every query with every row of the table, then pick: memory t × (2k+1) instead of t × s × d.
-        dots = q @ self.key.T.to(q.dtype)
-        clipped = self._clipped(q_pos, k_pos).expand(q.shape[0], -1, -1)[:, None].expand(-1, q.shape[2], -1, -1)
-        return dots.transpose(1, 2).gather(-1, clipped)
+        return _picked(q, self.key, _clipped(k_pos[:, None, :] - q_pos[:, :, None], self.distance))
 
     def value(self, weights: Tensor, q_pos: Tensor, k_pos: Tensor) -> Tensor:
         # Sum the weights that fall on each clipped distance, then mix the table once.
-        clipped = self._clipped(q_pos, k_pos)[:, None].expand_as(weights)
+        clipped = _clipped(k_pos[:, None, :] - q_pos[:, :, None], self.distance)[:, None].expand_as(weights)
         mass = weights.new_zeros(*weights.shape[:-1], 2 * self.distance + 1).scatter_add(-1, clipped, weights)
         return mass @ self.table.to(mass.dtype)
 
-    def _clipped(self, q_pos: Tensor, k_pos: Tensor) -> Tensor:
-        return (k_pos[:, None, :] - q_pos[:, :, None]).clamp(-self.distance, self.distance) + self.distance
+
+def _clipped(offset: Tensor, distance: int) -> Tensor:
+    """The row of a table for each offset from −distance to distance."""
+    return offset.clamp(-distance, distance) + distance
+
+
+def _picked(q: Float[Tensor, "b t h d"], table: Tensor, rows: Int[Tensor, "#b t s"]) -> Float[Tensor, "b h t s"]:
+    """q·table[rows]: every query meets every row first, which takes memory t × rows instead of t × s × d."""
+    index = rows.expand(q.shape[0], -1, -1)[:, None].expand(-1, q.shape[2], -1, -1)
+    return (q @ table.T.to(q.dtype)).transpose(1, 2).gather(-1, index)
 
 
 class TransformerXL(_Position):
@@ -257,17 +259,13 @@ class TransformerXL(_Position):
         low = -high if self.ahead else 0
         offset = (q_pos[:, :, None] - k_pos[:, None, :]).clamp(low, high)
         distances = torch.arange(low, high + 1, device=q.device)
-        rows = self.relative(self._sinusoids(distances).to(self.relative.weight.dtype)).unflatten(-1, q.shape[2:])
+        sinusoids = torch.cat(waves(distances, self.width, self.base), -1)[:, : self.width]
+        rows = self.relative(sinusoids.to(self.relative.weight.dtype)).unflatten(-1, q.shape[2:])
         by_distance = torch.einsum("bthd,rhd->bhtr", q + self.distance.to(q.dtype), rows.to(q.dtype))
         picked = (offset - low)[:, None].expand(q.shape[0], q.shape[2], -1, -1)
         k = k.repeat_interleave(q.shape[2] // k.shape[2], 2)
         by_content = torch.einsum("hd,bshd->bhs", self.content.to(k.dtype), k)
         return by_distance.gather(-1, picked) + by_content[:, :, None]
-
-    def _sinusoids(self, distances: Tensor) -> Tensor:
-        power = torch.arange(0, self.width, 2, device=distances.device, dtype=torch.float64) / self.width
-        angle = distances[:, None].double() * self.base**-power
-        return torch.cat([angle.sin(), angle.cos()], -1)[:, : self.width]
 
 
 class Syntax(_Position):
@@ -315,13 +313,8 @@ class Syntax(_Position):
         assert self.before is not None
         assert self.below is not None
         offset = k_pos[:, None, :, 0] - q_pos[:, :, None, 0]
-        return self._picked(q, self.before, offset) + self._picked(q, self.below, distances(q_pos, k_pos))
-
-    def _picked(self, q: Tensor, table: Tensor, offset: Tensor) -> Tensor:
-        # Dot every query with every row of the table, then pick.
-        index = offset.clamp(-self.distance, self.distance) + self.distance
-        index = index.expand(q.shape[0], -1, -1)[:, None].expand(-1, q.shape[2], -1, -1)
-        return (q @ table.T.to(q.dtype)).transpose(1, 2).gather(-1, index)
+        before = _picked(q, self.before, _clipped(offset, self.distance))
+        return before + _picked(q, self.below, _clipped(distances(q_pos, k_pos), self.distance))
 
 
 def distances(q_pos: Int[Tensor, "#b t 4"], k_pos: Int[Tensor, "#b s 4"]) -> Int[Tensor, "#b t s"]:
@@ -403,7 +396,7 @@ class Factorized(_Embedding):
     """
 
     def __init__(self, shape: Shape, *, rank: PositiveFloat = 128, **common: Any):
-        own = counted("rank", rank, shape.width)
+        own = counted("rank", rank, shape.width, shape.width)
         if own == shape.width:
             raise ScalingError(
                 f"expected less than the width {own}", key="rank", value=rank, fix="take Token for a full table"

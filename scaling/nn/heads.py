@@ -8,8 +8,8 @@ chunk is there. It keeps that one matrix, in the type of the model; backward is 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import replace
+from functools import reduce
 from typing import Any, Literal
 
 import torch
@@ -111,11 +111,20 @@ def log_softmax(logits: Float[Tensor, "*n v"]) -> Float[Tensor, "*n v"]:
     return at_least_float32(logits).log_softmax(-1)
 
 
-def smoothed(log_chances: Float[Tensor, "*n v"], targets: Int[Tensor, "*n"], smoothing: float) -> Float[Tensor, "*n"]:
-    """−(1 − ε) log p[target] − ε mean log p, 0 where the target is IGNORE. (Szegedy et al. 2015, section 7)"""
-    of_target = log_chances.gather(-1, targets.clamp(min=0)[..., None])[..., 0]
-    losses = -(1 - smoothing) * of_target - smoothing * log_chances.mean(-1)
-    return losses.masked_fill(targets == IGNORE, 0)
+def label_loss(
+    log_chances: Float[Tensor, "*n c"], labels: Int[Tensor, "*m"], smoothing: float, weights: list[float] | None = None
+) -> Float[Tensor, "*m"]:
+    """−(1 − ε) w_y log p_y − ε mean w log p over the classes that have a chance, 0 where the label y is IGNORE.
+    (Szegedy et al. 2015, section 7)
+    """
+    costs = -log_chances if weights is None else -log_chances * log_chances.new_tensor(weights)
+    of_label = labels.view(costs.shape[:-1])
+    losses = costs.gather(-1, of_label.clamp(min=0)[..., None])[..., 0]
+    if smoothing:
+        present = log_chances != -math.inf
+        mean = costs.masked_fill(~present, 0).sum(-1) / present.sum(-1)
+        losses = (1 - smoothing) * losses + smoothing * mean
+    return losses.masked_fill(of_label == IGNORE, 0).view_as(labels)
 
 
 Weights = list[PositiveFloat] | Literal["balanced"] | None
@@ -128,31 +137,6 @@ def check_weights(weights: Weights, classes: int) -> list[float] | None:
     if len(weights) != classes:
         raise ScalingError(f"{len(weights)} weights of {classes} classes", key="weights", value=weights)
     return weights
-
-
-def class_loss(logits: Tensor, labels: Tensor, weights: list[float] | None, smoothing: float) -> Tensor:
-    """The loss of each label [*n] by its logits [*n c], times the weight of its class."""
-    logits = at_least_float32(logits)
-    losses = F.cross_entropy(
-        logits.flatten(0, -2),
-        labels.flatten(),
-        weight=None if weights is None else logits.new_tensor(weights),
-        ignore_index=IGNORE,
-        reduction="none",
-        label_smoothing=smoothing,
-    )
-    return losses.view_as(labels)
-
-
-def choice_loss(logits: Tensor, labels: Tensor, smoothing: float) -> Tensor:
-    """The loss of each label [*n] by its logits [*n k], of which those of no choice are −∞."""
-    log_chances = at_least_float32(logits).log_softmax(-1)
-    losses = -log_chances.gather(-1, labels.clamp(min=0)[..., None])[..., 0]
-    if smoothing:
-        chosen = logits != -float("inf")
-        mean = log_chances.masked_fill(~chosen, 0).sum(-1) / chosen.sum(-1).clamp(min=1)
-        losses = (1 - smoothing) * losses - smoothing * mean
-    return losses.masked_fill(labels == IGNORE, 0)
 
 
 class Linear(nn.Module, Head):
@@ -169,14 +153,9 @@ class Linear(nn.Module, Head):
         self.width = shape.width
         self.scale = shape.width**-0.5 if scale == "inverse_sqrt_width" else None
         self.weight: Any = drawn(shape.vocabulary, shape.width)
-        declare(self, weight="table")
         self.rows: Any = None
         self.bias = nn.Parameter(torch.zeros(shape.vocabulary)) if bias else None
-        declare(self, bias="bias")
-
-    def reset_parameters(self) -> None:
-        if self.bias is not None:
-            nn.init.zeros_(self.bias)
+        declare(self, weight="table", bias="bias")
 
     def tie(self, embedding: Any) -> None:
         """Predict by the vectors of an embedding, its table or its rows in clusters."""
@@ -200,7 +179,8 @@ class Linear(nn.Module, Head):
         """What is multiplied for the logits."""
         return [(hidden, self.weight)] if self.rows is None else self.rows.parts(hidden)
 
-    def scaled(self, hidden: Float[Tensor, "*n w"]) -> Float[Tensor, "*n w"]:
+    def scaled(self, hidden: Float[Tensor, "*n w"]) -> Float[Tensor, "*n r"]:
+        """What meets the vectors of the vocabulary."""
         return hidden if self.scale is None else hidden * self.scale
 
 
@@ -218,13 +198,7 @@ class Transform(Linear):
         self.dense = nn.Linear(shape.width, own)
         self.activation, self.norm = activation(), norm(own)
 
-    def forward(self, hidden: Float[Tensor, "b t w"]) -> Float[Tensor, "b t v"]:
-        return super().forward(self._transformed(hidden))
-
-    def loss(self, hidden: Tensor, targets: Tensor, smoothing: float = 0.0) -> Tensor:
-        return super().loss(self._transformed(hidden), targets, smoothing)
-
-    def _transformed(self, hidden: Tensor) -> Tensor:
+    def scaled(self, hidden: Float[Tensor, "*n w"]) -> Float[Tensor, "*n r"]:
         return self.norm(self.activation(self.dense(hidden)))
 
 
@@ -273,7 +247,7 @@ class AdaptiveSoftmax(Linear):
 
     def loss(self, hidden: Tensor, targets: Tensor, smoothing: float = 0.0) -> Tensor:
         if smoothing:  # which needs the chance of every word
-            return smoothed(self(hidden), targets, smoothing)
+            return label_loss(self(hidden), targets, smoothing)
         flat, target = self.scaled(hidden).flatten(0, 1), targets.flatten()
         cluster = torch.stack([target >= bound for bound in self.bounds[1:-1]]).sum(0)
         gated = torch.where(cluster == 0, target, self.bounds[1] - 1 + cluster)
@@ -313,11 +287,7 @@ class MixtureOfSoftmaxes(Linear):
     """
 
     def __init__(
-        self,
-        shape: Shape,
-        *,
-        softmaxes: SmallInt = 15,
-        scale: Literal["none", "inverse_sqrt_width"] = "none",
+        self, shape: Shape, *, softmaxes: SmallInt = 15, scale: Literal["none", "inverse_sqrt_width"] = "none"
     ):
         super().__init__(shape, scale=scale)
         self.softmaxes = softmaxes
@@ -326,19 +296,18 @@ class MixtureOfSoftmaxes(Linear):
 
     def forward(self, hidden: Float[Tensor, "b t w"]) -> Float[Tensor, "b t v"]:
         prior, latents = self._mixed(hidden)
-        total: Tensor | None = None
-        for k, latent in enumerate(latents):
-            weighted = prior[..., k, None] + log_softmax(scores(self.parts(latent), None))
-            total = weighted if total is None else torch.logaddexp(total, weighted)
-        assert total is not None
-        return total
+        each = ((prior[..., k, None], scores(self.parts(latent), None)) for k, latent in enumerate(latents))
+        return reduce(torch.logaddexp, (weight + log_softmax(logits) for weight, logits in each))
 
     def loss(self, hidden: Tensor, targets: Tensor, smoothing: float = 0.0) -> Tensor:
         if smoothing:  # which needs the chance of every word
-            return smoothed(self(hidden), targets, smoothing)
+            return label_loss(self(hidden), targets, smoothing)
         prior, latents = self._mixed(hidden.flatten(0, 1))
         flat = targets.flatten()
-        each = [checkpoint(self._loss, latent, flat, use_reentrant=False) for latent in latents]
+        each = [
+            checkpoint(lambda latent: cross_entropy(self.parts(latent), None, flat), latent, use_reentrant=False)
+            for latent in latents
+        ]
         losses = -torch.logsumexp(prior - torch.stack(each, -1), -1)
         return losses.masked_fill(flat == IGNORE, 0).view_as(targets)
 
@@ -347,16 +316,23 @@ class MixtureOfSoftmaxes(Linear):
         hidden = self.scaled(hidden)
         return log_softmax(self.prior(hidden)), self.latent(hidden).tanh().chunk(self.softmaxes, -1)
 
-    def _loss(self, latent: Float[Tensor, "n w"], targets: Int[Tensor, " n"]) -> Float[Tensor, " n"]:
-        return cross_entropy(self.parts(latent), None, targets)
+
+class _Labels(nn.Module, Head):
+    """A head of labels: the loss of a label, which counts as often as the weight of its class."""
+
+    target = "labels"
+    weights: list[float] | None = None
+
+    def loss(self, hidden: Tensor, labels: Tensor, smoothing: float = 0.0, **absent: Tensor) -> Tensor:
+        return label_loss(log_softmax(self(hidden, **absent)), labels, smoothing, self.weights)
 
 
-class _Pooled(nn.Module, Head):
+class _Pooled(_Labels):
     """y = φ(h U + c) A + b of every vector that a head of the whole text reads (BERT's pooler, Devlin et al. 2018), or
     y = h A + b without φ (Radford et al. 2018). `added` adds the vectors of a row up first.
     """
 
-    target, reads = "labels", "text"
+    reads = "text"
 
     def __init__(
         self,
@@ -369,7 +345,7 @@ class _Pooled(nn.Module, Head):
     ):
         super().__init__()
         self.added, self.dropout = added, dropout
-        self.activation: Callable[..., Any] | None = None
+        self.activation: Any = None
         if activation is not None:
             self.pool, self.activation = nn.Linear(shape.width, shape.width), activation()
         self.out = declare(nn.Linear(shape.width, outputs), weight="output")
@@ -394,22 +370,13 @@ class Sequence(_Pooled):
     answer = "class"
 
     def __init__(
-        self,
-        shape: Shape,
-        *,
-        classes: PositiveInt,
-        added: bool = False,
-        weights: Weights = None,
-        **common: Any,
+        self, shape: Shape, *, classes: PositiveInt, added: bool = False, weights: Weights = None, **common: Any
     ):
         super().__init__(shape, classes, added, **common)
         self.weights = check_weights(weights, classes)
 
     def forward(self, hidden: Float[Tensor, "b k w"]) -> Float[Tensor, "b ... c"]:
         return self.scores(hidden).squeeze(1)  # of one vector, one prediction
-
-    def loss(self, hidden: Tensor, labels: Tensor, smoothing: float = 0.0) -> Tensor:
-        return class_loss(self.scores(hidden), labels, self.weights, smoothing)
 
 
 class NextSentence(Sequence):
@@ -460,7 +427,7 @@ class Number(_Pooled):
         return self.scores(hidden)[..., 0].squeeze(1)
 
     def loss(self, hidden: Tensor, labels: Tensor, smoothing: float = 0.0) -> Tensor:
-        numbers = at_least_float32(self.scores(hidden)[..., 0]).view_as(labels)
+        numbers = at_least_float32(self(hidden)).view_as(labels)
         return (numbers - labels.to(numbers.dtype)).square().masked_fill(labels == IGNORE, 0)
 
     def labels_like(self, tokens: Tensor) -> Tensor:
@@ -484,24 +451,21 @@ class Options(_Pooled):
     ) -> Float[Tensor, "b k"]:
         return without(absent, self.scores(hidden)[..., 0])
 
-    def loss(self, hidden: Tensor, labels: Tensor, smoothing: float = 0.0, absent: Tensor | None = None) -> Tensor:
-        return choice_loss(self(hidden, absent), labels, smoothing)
-
 
 def without(absent: Tensor | None, logits: Tensor) -> Tensor:
     """−∞ in the place of the logits that are absent, but for rows that have nothing else, whose loss is no matter."""
     if absent is None:
         return logits
-    return logits.masked_fill(absent & ~absent.all(-1, keepdim=True), -float("inf"))
+    return logits.masked_fill(absent & ~absent.all(-1, keepdim=True), -math.inf)
 
 
-class Tokens(nn.Module, Head):
+class Tokens(_Labels):
     """logits = h W + b: a class for each token, as in named-entity recognition. (Devlin et al. 2018)
 
     The loss of a class counts `weights` times; `balanced` weights are n / (classes · n_c) of the training examples.
     """
 
-    target, answer = "labels", "tags"
+    answer = "tags"
 
     def __init__(self, shape: Shape, *, classes: PositiveInt, dropout: BelowOne = 0.0, weights: Weights = None):
         super().__init__()
@@ -511,20 +475,17 @@ class Tokens(nn.Module, Head):
     def forward(self, hidden: Float[Tensor, "b t w"]) -> Float[Tensor, "b t c"]:
         return self.out(drop(hidden, self.dropout, self.training))
 
-    def loss(self, hidden: Tensor, labels: Tensor, smoothing: float = 0.0) -> Tensor:
-        return class_loss(self(hidden), labels, self.weights, smoothing)
-
     def labels_like(self, tokens: Tensor) -> Tensor:
         return tokens.new_zeros(tokens.shape)
 
 
-class Span(nn.Module, Head):
+class Span(_Labels):
     """Where an answer starts and ends: softmax over positions of h·s and of h·e. (Devlin et al. 2018, SQuAD)
 
     Padding is absent and has no chance, so that a loss does not depend on how far a batch is filled.
     """
 
-    target, answer, takes_absent = "labels", "span", True
+    answer, takes_absent = "span", True
 
     def __init__(self, shape: Shape):
         super().__init__()
@@ -534,9 +495,6 @@ class Span(nn.Module, Head):
         self, hidden: Float[Tensor, "b t w"], absent: Bool[Tensor, "b t"] | None = None
     ) -> Float[Tensor, "b 2 t"]:
         return without(None if absent is None else absent[:, None], self.out(hidden).transpose(1, 2))
-
-    def loss(self, hidden: Tensor, labels: Tensor, smoothing: float = 0.0, absent: Tensor | None = None) -> Tensor:
-        return choice_loss(self(hidden, absent), labels, smoothing)
 
     def labels_like(self, tokens: Tensor) -> Tensor:
         return tokens.new_zeros(len(tokens), 2)

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from scaling.errors import ScalingError
 from scaling.nn.contract import Role, declare, drawn
+from scaling.shape import counted
 
 
 class Rows(nn.Module):
@@ -63,17 +64,9 @@ class Rows(nn.Module):
         return self.ups[str(c)](x) if str(c) in self.ups else x
 
 
-def counted(key: str, value: float, whole: int) -> int:
-    """A number of tokens or of a vector's entries: below 1 it is a fraction, so that a line fits every size."""
-    count = round(value * whole) if 0 < value < 1 else round(value)
-    if not 1 <= count <= whole or (value > 1 and count != value):
-        raise ScalingError(f"expected a whole number up to {whole}, or a fraction below 1", key=key, value=value)
-    return count
-
-
 def bounds_of(cutoffs: Sequence[float], vocabulary: int) -> tuple[int, ...]:
     """0, the cutoffs, V: where the clusters of a vocabulary begin and end."""
-    bounds = (0, *(counted("cutoffs", cutoff, vocabulary) for cutoff in cutoffs), vocabulary)
+    bounds = (0, *(counted("cutoffs", cutoff, vocabulary, vocabulary) for cutoff in cutoffs), vocabulary)
     if not cutoffs or any(start >= stop for start, stop in pairwise(bounds)):
         raise ScalingError(
             f"expected rising cutoffs within the vocabulary of {vocabulary:,}", key="cutoffs", value=list(cutoffs)
@@ -85,4 +78,4 @@ def widths_of(widths: Sequence[float], bounds: Sequence[int], width: int) -> lis
     """The width of each cluster; 1 is a fraction too, all of the stream's."""
     if len(widths) != len(bounds) - 1:
         raise ScalingError(f"expected {len(bounds) - 1} widths, one a cluster", key="widths", value=list(widths))
-    return [width if own == 1 else counted("widths", own, width) for own in widths]
+    return [width if own == 1 else counted("widths", own, width, width) for own in widths]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
@@ -15,8 +15,9 @@ from torch.nn.functional import pad
 
 from scaling.errors import ScalingError, under
 from scaling.kernel.operations import drop
-from scaling.nn.context import Context, Places, Position, render, through, within
-from scaling.nn.contract import Block, Halting, Memory, Mixer, Residual, Stack, declare, drawn
+from scaling.nn.context import Context, Places, Position, through, within
+from scaling.nn.contract import Block, Halting, Memory, Stack, declare, drawn
+from scaling.nn.embeddings import waves
 from scaling.schema import BelowOne, NonNegativeFloat, NonNegativeInt, OpenFraction, PositiveInt, Range, Recipe
 from scaling.shape import Shape
 
@@ -30,7 +31,6 @@ class _Stack(nn.Module, Stack):
         order: Sequence[int],
         block: Callable[[int], nn.Module],
         position: Callable[[], nn.Module],
-        further: Mapping[str, nn.Module | None] = {},
         *,
         norm: Recipe,
         dropout: BelowOne = 0.0,
@@ -41,8 +41,6 @@ class _Stack(nn.Module, Stack):
         first = position()
         more = len(self.blocks) - 1 if first.per == "layer" else 0
         self.positions = nn.ModuleList([first, *(position() for _ in range(more))])
-        for name, module in further.items():
-            setattr(self, name, module)
         self.norm, self.dropout = norm(shape.width), dropout
 
     @property
@@ -129,16 +127,14 @@ class _Coordinates(nn.Module):
     def forward(self, x: Float[Tensor, "b t w"], positions: Int[Tensor, "#b t"], step: int) -> Float[Tensor, "b t w"]:
         """x with its coordinates at `step`, counted from 0."""
         if self.place == "sinusoidal":
-            x = x + self._waves(positions).to(x.dtype)
+            x = x + _waves(positions, self.width).to(x.dtype)
         if self.table is not None:
             return x + self.table[step].to(x.dtype)
-        return x + self._waves(torch.tensor(step + 1, device=x.device)).to(x.dtype)
+        return x + _waves(torch.tensor(step + 1, device=x.device), self.width).to(x.dtype)
 
-    def _waves(self, at: Tensor) -> Tensor:
-        # In float64: at position 10⁵ a float32 angle is off by 10⁻².
-        power = torch.arange(0, self.width, 2, device=at.device, dtype=torch.float64) / self.width
-        angle = at[..., None].double() * 10000.0**-power
-        return torch.stack([angle.sin(), angle.cos()], -1).flatten(-2)
+
+def _waves(at: Tensor, width: int) -> Tensor:
+    return torch.stack(waves(at, width), -1).flatten(-2)
 
 
 class Universal(_Stack):
@@ -147,9 +143,6 @@ class Universal(_Stack):
     `halting` lets each position stop at a step of its own (`ACT`); the others go on reading its last state. `before`
     and `after` run the block that many more times around the steps, without coordinates (Narang et al. 2021).
     """
-
-    coordinates: _Coordinates
-    halting: Any
 
     def __init__(
         self,
@@ -166,10 +159,10 @@ class Universal(_Stack):
             raise ScalingError(
                 f"sines and cosines need an even width, not {shape.width}", key="kind", value="Universal"
             )
+        super().__init__(shape, [0] * (before + shape.layers + after), *makers, **common)
+        self.coordinates = _Coordinates(shape.width, shape.layers, time=time, place=place)
         with under("halting"):
-            halts = halting(shape.width) if halting else None
-        further = {"coordinates": _Coordinates(shape.width, shape.layers, time=time, place=place), "halting": halts}
-        super().__init__(shape, [0] * (before + shape.layers + after), *makers, further=further, **common)
+            self.halting: Any = halting(shape.width) if halting else None
         self.steps = range(before, before + shape.layers)
 
     def forward(self, x: Float[Tensor, "b t w"], context: Context) -> Float[Tensor, "b t w"]:
@@ -262,37 +255,30 @@ class Funnel(_Stack):
     """
 
     looks_ahead, shortens = True, True
+    further = 0  # blocks behind the stages
 
-    def __init__(
-        self,
-        shape: Shape,
-        block: Callable[[int], nn.Module],
-        position: Callable[[], nn.Module],
-        decoder: int = 0,
-        *,
-        stages: Annotated[int, Range(least=1, most=64)] = 3,
-        **common: Any,
-    ):
-        super().__init__(shape, range(shape.layers + decoder), block, position, **common)
-        self.decoder = range(shape.layers, shape.layers + decoder)
+    def __init__(self, shape: Shape, *makers: Any, stages: Annotated[int, Range(least=1, most=64)] = 3, **common: Any):
+        super().__init__(shape, range(shape.layers + self.further), *makers, **common)
         self.stages = _shared_out(shape.layers, stages)
         for stage in self.stages[1:]:
             self.blocks[stage.start] = _Opening(self.blocks[stage.start])
 
     def forward(self, x: Float[Tensor, "b t w"], context: Context) -> Float[Tensor, "b s w"]:
-        inside, x = context, self.run(x, context, self.stages[0])
-        for layers in self.stages[1:]:
-            x, inside, _ = self._stage(x, inside, layers)
+        *_, (x, inside, _) = self.states(x, context)
         context.places = inside.places
         return self.last(x)
 
-    def _stage(self, x: Tensor, context: Context, layers: range) -> tuple[Tensor, Context, _Pooling]:
-        """The stream behind a stage that pools, the pass as it goes on from there, and what was pooled."""
-        pooling = _Pooling.of(context.places, x.shape[1])
-        context.execution, context.position = layers.start, self.position(layers.start)
-        inside = _at(context, pooling.after, pooling.after)
-        x = through(self.blocks[layers.start], x, context, inside, pooling)
-        return self.run(x, inside, layers[1:]), inside, pooling
+    def states(self, x: Tensor, context: Context) -> Iterator[tuple[Tensor, Context, Any]]:
+        """The stream behind each stage, the pass as it goes on from there, and what was pooled."""
+        x = self.run(x, context, self.stages[0])
+        yield x, context, None
+        for layers in self.stages[1:]:
+            pooling = _Pooling.of(context.places, x.shape[1])
+            context.execution, context.position = layers.start, self.position(layers.start)
+            inside = context.at(pooling.after, pooling.after)
+            x = through(self.blocks[layers.start], x, context, inside, pooling)
+            x, context = self.run(x, inside, layers[1:]), inside
+            yield x, context, pooling
 
 
 class UpsampledFunnel(Funnel):
@@ -305,26 +291,18 @@ class UpsampledFunnel(Funnel):
     shortens = False
 
     def __init__(
-        self,
-        shape: Shape,
-        block: Callable[[int], nn.Module],
-        position: Callable[[], nn.Module],
-        *,
-        decoder: Annotated[int, Range(least=0, most=512)] = 2,
-        **common: Any,
+        self, shape: Shape, *makers: Any, decoder: Annotated[int, Range(least=0, most=512)] = 2, **common: Any
     ):
-        super().__init__(shape, block, position, decoder, **common)
+        self.further = decoder
+        super().__init__(shape, *makers, **common)
 
     def forward(self, x: Float[Tensor, "b t w"], context: Context) -> Float[Tensor, "b t w"]:
-        inside, first, poolings = context, self.run(x, context, self.stages[0]), []
-        x = first
-        for layers in self.stages[1:]:
-            x, inside, pooling = self._stage(x, inside, layers)
-            poolings.append(pooling)
-        for pooling in reversed(poolings):
+        (first, _, _), *pooled = self.states(x, context)
+        x = pooled[-1][0] if pooled else first
+        for _, _, pooling in reversed(pooled):
             x = pooling.undo(x)
-        x = self.run(first + x if poolings else x, _at(context, context.places, context.places), self.decoder)
-        return self.last(x)
+        layers = range(self.executions - self.further, self.executions)
+        return self.last(self.run(first + x if pooled else x, context.at(context.places, context.places), layers))
 
 
 class _Opening(nn.Module, Block):
@@ -334,7 +312,9 @@ class _Opening(nn.Module, Block):
 
     def __init__(self, block: Any):
         super().__init__()
-        asking = [] if not isinstance(block, Block) or not block.in_turn else _asking(block)
+        in_turn = isinstance(block, Block) and block.in_turn
+        branches: Any = block.branches.items() if in_turn else ()
+        asking = [name for name, branch in branches if getattr(branch.piece, "takes_queries", False)]
         if not asking:
             raise ScalingError(
                 "the block that begins a stage pools the queries of its attention, and this one cannot",
@@ -348,29 +328,13 @@ class _Opening(nn.Module, Block):
         self, x: Float[Tensor, "b t w"], context: Context, inside: Context, pooling: _Pooling
     ) -> Float[Tensor, "b s w"]:
         """`context` is the pass before the pooling, and `inside` behind it."""
-        pooled = _at(context, pooling.among, pooling.before)
+        pooled = context.at(pooling.among, pooling.before)
         branch: Any
         for name, branch in self.branches.items():
-            if name == self.asking:
-                x, context = branch(x, pooled, pooling), inside
-            else:
-                x = branch(x, context)
+            is_asking = name == self.asking
+            x = branch(x, pooled, pooling) if is_asking else branch(x, context)
+            context = inside if is_asking else context
         return x
-
-
-def _asking(block: Any) -> list[str]:
-    """The branches whose mixer lets other tokens ask than those that it reads."""
-    return [
-        name
-        for name, branch in block.branches.items()
-        if isinstance(branch, Residual) and isinstance(branch.piece, Mixer) and branch.piece.takes_queries
-    ]
-
-
-def _at(context: Context, places: Places, keys: Places) -> Context:
-    """The same pass where queries and keys are at these places."""
-    assert context.mask.pattern is not None
-    return context.at(places, keys, render(context.mask.pattern, places, keys))
 
 
 def _shared_out(layers: int, stages: int) -> list[range]:
@@ -460,13 +424,8 @@ class Transparent(nn.Module, Memory):
     def __init__(self, layers: int, readers: int):
         super().__init__()
         self.readers = readers
-        self.weight = nn.Parameter(
-            torch.empty(readers * (layers + 1))
-        )  # a vector: set to zero, not drawn as matrices are
-        self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        nn.init.zeros_(self.weight)
+        self.weight = nn.Parameter(torch.zeros(readers * (layers + 1)))  # a vector, because matrices are drawn
+        self.constants = {"weight": 0.0}
 
     def forward(self, layers: Sequence[Float[Tensor, "b s w"]]) -> tuple[Float[Tensor, "b s w"], ...]:
         shares = self.weight.view(self.readers, -1).softmax(-1)

@@ -14,7 +14,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from scaling.errors import ScalingError, nearest
-from scaling.nn.context import Context, Mask, Notes, Position
+from scaling.nn.context import Context, Notes, Position
 from scaling.nn.contract import Added, Mixer, Residual, Stack, Tuning, declare, map_of, role
 from scaling.schema import BelowOne, PositiveFloat, PositiveInt, Recipe, recipe
 from scaling.shape import Shape
@@ -87,6 +87,12 @@ class _Adding(Tuning):
         return self.part in name.split(".")
 
 
+def _parameter(like: Tensor, *shape: int, at: float = 0.0, std: float = 0.0) -> nn.Parameter:
+    """A parameter on the device and of the type of `like`, at a number or drawn around it."""
+    tensor = torch.full(shape, at, device=like.device, dtype=like.dtype)
+    return nn.Parameter(nn.init.normal_(tensor, at, std) if std else tensor)
+
+
 class LoRA(_Adding):
     """y = x W + (α/r) x A B at each targeted map, A from a draw and B from 0. (Hu et al. 2021, formula 3)
 
@@ -111,11 +117,10 @@ class LoRA(_Adding):
         shared: dict[Tensor, _Update] = {}
         for linear in targeted(model, self.targets):
             weight = linear.module.weight
-            update = shared.get(weight)
-            if update is None:
-                update = shared[weight] = _Update(weight, self.rank, self.alpha / self.rank, self.dropout)
-            linear.module.add_module("lora", update)
-            linear.module.register_forward_hook(_updated)
+            if weight not in shared:
+                shared[weight] = _Update(weight, self.rank, self.alpha / self.rank, self.dropout)
+            linear.module.add_module("lora", shared[weight])
+            linear.module.register_forward_hook(lambda module, args, y: module.get_submodule("lora")(args[0], y))
 
     @torch.no_grad()
     def merge(self, model: nn.Module) -> None:
@@ -132,16 +137,11 @@ class _Update(Added):
 
     def __init__(self, weight: Tensor, rank: int, scale: float, dropout: float):
         super().__init__()
-        (out, wide), like = weight.shape, {"device": weight.device, "dtype": weight.dtype}
         self.scale, self.dropout, self.merged = scale, dropout, False
-        self.down = nn.Parameter(torch.empty(rank, wide, **like))
-        self.up = nn.Parameter(torch.empty(out, rank, **like))
-        declare(self, up="gain")  # it starts at a constant, 0
-        nn.init.normal_(self.down, std=wide**-0.5)
-        self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        nn.init.zeros_(self.up)
+        self.down = _parameter(weight, rank, weight.shape[1], std=weight.shape[1] ** -0.5)
+        self.up = _parameter(weight, weight.shape[0], rank)
+        self.constants = {"up": 0.0}
+        declare(self, up="gain")
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
         if self.merged:
@@ -154,26 +154,19 @@ class _Update(Added):
         return self.scale * (self.up @ self.down)
 
 
-def _updated(module: Any, args: tuple[Tensor, ...], output: Tensor) -> Tensor:
-    return module.lora(args[0], output)
-
-
 def targeted(model: nn.Module, targets: list[str], key: str = "targets") -> list[Map]:
     """The maps that some target names; each target must name one."""
     every = list(maps(model))
     if not targets:
         raise ScalingError("expected the names of maps", key=key, value=targets, fix="write [query, value]")
-    named: dict[str, list[Map]] = {target: [linear for linear in every if _names(target, linear)] for target in targets}
-    for target, its in named.items():
-        if not its:
+    for target in targets:
+        if not any(_names(target, linear) for linear in every):
             words = {word for linear in every for word in (linear.last, linear.slot)}
-            raise ScalingError(
-                "no linear map has such a name", key=key, value=target, fix=nearest(target, sorted(words))
-            )
+            fix = nearest(target, sorted(words))
+            raise ScalingError("no linear map has such a name", key=key, value=target, fix=fix)
         if target in PIECES:
             _refuse_banks(model, target, key)
-    chosen = {linear.name for its in named.values() for linear in its}
-    return [linear for linear in every if linear.name in chosen]
+    return [linear for linear in every if any(_names(target, linear) for target in targets)]
 
 
 def _refuse_banks(model: nn.Module, slot: str, key: str) -> None:
@@ -227,7 +220,7 @@ class Adapters(_Adding):
             if getattr(piece, "slot", None) in self.after:
                 like = next(piece.parameters())
                 piece.add_module("adapter", _Adapter(like, width, self.bottleneck, self.activation()))
-                piece.register_forward_hook(_adapted)
+                piece.register_forward_hook(lambda module, args, y: module.get_submodule("adapter")(y))
 
 
 class _Adapter(Added):
@@ -236,26 +229,15 @@ class _Adapter(Added):
     def __init__(self, like: Tensor, width: int, bottleneck: int, activation: Any):
         super().__init__()
         self.activation = activation
-        of: Any = {"device": like.device, "dtype": like.dtype}
-        self.down = nn.Parameter(torch.empty(bottleneck, width, **of))
-        self.down_bias = nn.Parameter(torch.empty(bottleneck, **of))
-        self.up = nn.Parameter(torch.empty(width, bottleneck, **of))
-        self.up_bias = nn.Parameter(torch.empty(width, **of))
-        declare(self, up="gain")  # it starts at a constant, 0
-        nn.init.normal_(self.down, std=width**-0.5)
-        self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        for constant in (self.down_bias, self.up, self.up_bias):
-            nn.init.zeros_(constant)
+        self.down = _parameter(like, bottleneck, width, std=width**-0.5)
+        self.down_bias, self.up = _parameter(like, bottleneck), _parameter(like, width, bottleneck)
+        self.up_bias = _parameter(like, width)
+        self.constants = {"down_bias": 0.0, "up": 0.0, "up_bias": 0.0}
+        declare(self, up="gain")
 
     def forward(self, y: Tensor) -> Tensor:
         inner = F.linear(y, self.down) + self.down_bias
         return y + F.linear(self.activation(inner), self.up) + self.up_bias
-
-
-def _adapted(module: Any, args: tuple[Any, ...], output: Tensor) -> Tensor:
-    return module.adapter(output)
 
 
 TARGETS = ("key", "value", "channel")
@@ -280,33 +262,31 @@ class IA3(_Adding):
             raise ScalingError(
                 f"expected names of {', '.join(TARGETS)}", key="targets", value=(unknown or self.targets), fix=None
             )
-        every = list(maps(model))
         for target in self.targets:
             if target == "channel":
                 self._scale_channels(model)
                 continue
-            own = [linear.module for linear in every if linear.role == target]
+            own = [linear.module for linear in maps(model) if linear.role == target]
             if not own:
-                raise ScalingError(f"no mixer has a map {target}", key="targets", value=target, fix="leave it out")
+                raise _nothing(f"no mixer has a map {target}", target)
             for linear in own:
                 linear.add_module("ia3", _Gain(linear.weight, linear.out_features))
-                linear.register_forward_hook(_scaled_output)
+                linear.register_forward_hook(lambda module, args, y: module.get_submodule("ia3")(y))
 
     def _scale_channels(self, model: nn.Module) -> None:
         channels = [piece for piece, slot in pieces(model) if slot == "channel"]
         if not channels:
-            raise ScalingError("no block has a channel", key="targets", value="channel", fix="leave it out")
+            raise _nothing("no block has a channel", "channel")
         for piece in channels:
             _, out = map_of(piece, "output")
             if out is None:
-                raise ScalingError(
-                    f"{type(piece).__name__} has no hidden vector of its own to scale",
-                    key="targets",
-                    value="channel",
-                    fix="leave it out",
-                )
+                raise _nothing(f"{type(piece).__name__} has no hidden vector of its own to scale", "channel")
             out.add_module("ia3", _Gain(out.weight, out.in_features))
-            out.register_forward_pre_hook(_scaled_input)
+            out.register_forward_pre_hook(lambda module, args: (module.get_submodule("ia3")(args[0]),))
+
+
+def _nothing(what: str, target: str) -> ScalingError:
+    return ScalingError(what, key="targets", value=target, fix="leave it out")
 
 
 class _Gain(Added):
@@ -314,23 +294,11 @@ class _Gain(Added):
 
     def __init__(self, like: Tensor, width: int):
         super().__init__()
-        self.gain = nn.Parameter(torch.empty(width, device=like.device, dtype=like.dtype))
+        self.gain = _parameter(like, width, at=1.0)
         declare(self, gain="gain")
-        self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        nn.init.ones_(self.gain)
 
     def forward(self, x: Tensor) -> Tensor:
         return x * self.gain
-
-
-def _scaled_output(module: Any, args: tuple[Tensor, ...], output: Tensor) -> Tensor:
-    return module.ia3(output)
-
-
-def _scaled_input(module: Any, args: tuple[Tensor, ...]) -> tuple[Tensor]:
-    return (module.ia3(args[0]),)
 
 
 class BitFit(Tuning):
@@ -394,11 +362,8 @@ class _Prefix(Added):
     def __init__(self, key: nn.Linear, value: nn.Linear, length: int):
         super().__init__()
         self.length = length
-        of: Any = {"device": key.weight.device, "dtype": key.weight.dtype}
-        self.key, self.value = (nn.Parameter(torch.empty(length, part.out_features, **of)) for part in (key, value))
+        self.key, self.value = (_parameter(part.weight, length, part.out_features, std=0.02) for part in (key, value))
         declare(self, key="table", value="table")
-        for parameter in self.parameters():
-            nn.init.normal_(parameter, std=0.02)
 
     def forward(self, k: Tensor, v: Tensor, context: Context) -> tuple[Tensor, Tensor, Context]:
         """Keys [b n+s g d] and values, and the pass as the mixer then sees it."""
@@ -408,17 +373,12 @@ class _Prefix(Added):
             for rows, text in zip(before, (k, v), strict=True)
         )
         key = ("prefix", self.length, context.mask, context.position)
-        return k, v, context.once(key, lambda: _seen(context, self.length))
+        return k, v, context.once(key, lambda: self._behind(context))
 
-
-def _seen(context: Context, length: int) -> Context:
-    """The pass with keys that every query sees before all others, and to which positions add nothing."""
-
-    def allowed() -> Tensor | None:
-        whole = context.mask.allowed
-        return None if whole is None else F.pad(whole, (length, 0), value=True)
-
-    return replace(context, mask=Mask(allowed), position=_Behind(context.position, length), kept=Notes())
+    def _behind(self, context: Context) -> Context:
+        """The pass with keys that every query sees before all others, and to which positions add nothing."""
+        position = _Behind(context.position, self.length)
+        return replace(context, mask=context.mask.after(self.length), position=position, kept=Notes())
 
 
 class _Behind(Position):
@@ -472,9 +432,8 @@ class _Vectors(Added):
     def __init__(self, like: Tensor, length: int, width: int, *, shown: bool):
         super().__init__()
         self.length, self.shown = length, shown  # shown: its hidden vectors are for a decoder to read
-        self.vectors = nn.Parameter(torch.empty(length, width, device=like.device, dtype=like.dtype))
+        self.vectors = _parameter(like, length, width, std=0.02)
         declare(self, vectors="table")
-        nn.init.normal_(self.vectors, std=0.02)
 
     def forward(self, x: Float[Tensor, "b t w"]) -> Float[Tensor, "b n w"]:
         """Those of each row of x."""

@@ -50,7 +50,6 @@ def _neighbourhood(
     A window is centred where the pattern looks ahead, and ends at its token where it does not.
     """
     pattern = context.mask.pattern
-    assert pattern is not None
     ahead = kernel // 2 if pattern.ahead else 0
     back = kernel - 1 - ahead
     before, after = (x.new_zeros(x.shape[0], n, x.shape[2]) for n in (back, ahead))
@@ -64,7 +63,6 @@ def _neighbourhood(
 
 def _visible(context: Context, back: int, ahead: int) -> Tensor | None:
     q, k, pattern = context.places, context.keys, context.mask.pattern
-    assert pattern is not None
     length, past = q.positions.shape[1], k.positions.shape[1] - q.positions.shape[1]
     device = q.positions.device
     offsets = torch.arange(-back, ahead + 1, device=device)

@@ -1,7 +1,7 @@
 """Parametrizations: from what law each parameter is drawn, and by what factor its learning rate differs.
 
-Draws are keyed by the parameter's name and the seed, so that adding a piece changes no other parameter's start. Gains
-(and biases) keep the constants that their pieces set in `reset_parameters`; only tables and matrices are drawn.
+Draws are keyed by the parameter's name and the seed, so that adding a piece changes no other parameter's start. Biases
+start at 0, gains at 1 or at the constants of their pieces; only tables and matrices are drawn.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from scaling.errors import ScalingError
 from scaling.model.family import Family
 from scaling.model.parameters import ParameterSpec, parameters
-from scaling.nn.contract import CONSTANT, role
+from scaling.nn.contract import CONSTANT, role, start
 from scaling.schema import PositiveFloat, PositiveInt
 
 Draw = tuple[float, Literal["normal", "truncated", "uniform"]]
@@ -130,12 +130,12 @@ def initialise(
         _materialise(model, device)
     for module in model.modules():
         own = module.named_parameters(recurse=False)
-        constants = [parameter for name, parameter in own if role(module, name) in CONSTANT]
-        if isinstance(module, nn.Linear):
-            for bias in constants:
-                nn.init.zeros_(bias)
-        elif constants:
+        constants = [(name, parameter) for name, parameter in own if role(module, name) in CONSTANT]
+        if constants and hasattr(module, "reset_parameters") and not isinstance(module, nn.Linear):
             module.reset_parameters()  # type: ignore[operator]
+            continue
+        for name, parameter in constants:
+            nn.init.constant_(parameter, start(module, name))
     for spec, parameter in parameters(model):
         if spec.role not in CONSTANT:
             std, law = parametrization.draw(spec)

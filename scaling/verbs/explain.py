@@ -101,10 +101,7 @@ def _section(name: str) -> dict[str, Any]:
     path = shipped() / "defaults.yaml"
     lines, defaults = path.read_text(encoding="utf-8").splitlines(), read_document(path)
     rows = {
-        key: {
-            "default": defaults[key],
-            "meaning": lines[int(place.rpartition(":")[2]) - 1].partition(" # ")[2].strip(),
-        }
+        key: {"default": defaults[key], "meaning": lines[int(place.rpartition(":")[2]) - 1].partition(" # ")[2].strip()}
         for key, place in defaults.origin.items()
         if key.startswith(f"{name}.") or (key == name and not isinstance(defaults[key], dict))
     }

@@ -46,65 +46,33 @@ def batch(documents: torch.Tensor | None = DOCUMENTS) -> Batch:
 @pytest.mark.parametrize("documents", [None, DOCUMENTS], ids=["plain", "packed and padded"])
 def test_each_direction_is_a_decoder(documents) -> None:
     both, own = model().eval().requires_grad_(False), batch(documents)
-    loss = both.loss(own)
-    assert own.labels is not None
+    loss, ahead, back = both.loss(own), decoder(both).eval(), decoder(both, backwards=True).eval()
     turned = Batch(own.tokens.flip(1), own.labels.flip(1), documents=None if documents is None else documents.flip(1))
-    assert loss.tokens == pytest.approx(float(decoder(both).eval().loss(own).tokens), abs=1e-12)
-    assert loss.auxiliary["backwards"] == pytest.approx(
-        float(decoder(both, backwards=True).eval().loss(turned).tokens), abs=1e-12
-    )
+    assert loss.tokens == pytest.approx(float(ahead.loss(own).tokens), abs=1e-12)
+    assert loss.auxiliary["backwards"] == pytest.approx(float(back.loss(turned).tokens), abs=1e-12)
     assert loss.total == loss.tokens + loss.auxiliary["backwards"]
-    torch.testing.assert_close(both.losses(own), decoder(both).eval().losses(own), rtol=0, atol=1e-12)
+    torch.testing.assert_close(both.losses(own), ahead.losses(own), rtol=0, atol=1e-12)
 
 
-def test_a_head_of_labels_reads_the_mixed_layers_of_both_directions() -> None:
-    mixed, own = model("model.head={kind: Tokens, classes: 5}").eval(), batch()
-    assert mixed.mix is not None
-    assert own.documents is not None
+def test_a_head_of_labels_reads_the_mixed_layers_of_both_directions_and_no_other_document() -> None:
+    mixed, own = model("model.head={kind: Tokens, classes: 61}"), batch()
+    mixed.loss(own).total.backward()
+    assert [name for name, p in mixed.named_parameters() if p.grad is None or not p.grad.any()] == []
+    weights = torch.tensor([0.5, -1.0, 2.0], dtype=torch.float64)
     with torch.no_grad():
-        mixed.mix.weight.copy_(torch.tensor([0.5, -1.0, 2.0]))
-    shares = np.exp([0.5, -1.0, 2.0]) / np.exp([0.5, -1.0, 2.0]).sum()
-    layers: tuple[list, list] = ([], [])
-    mixed.decoder(own.tokens, documents=own.documents, layers=layers[0])
-    mixed.backwards(own.tokens.flip(1), documents=own.documents.flip(1), layers=layers[1])
-    assert len(layers[0]) == 3
-    expected = sum(
-        share * torch.cat([ahead, back.flip(1)], -1) for share, ahead, back in zip(shares, *layers, strict=True)
-    )
-    torch.testing.assert_close(mixed(own).hidden, expected)
-    assert mixed.head(mixed(own).hidden).shape == (2, 12, 5)
-
-
-def test_a_head_of_labels_reads_what_comes_after_and_no_other_document() -> None:
-    mixed, own = model("model.head={kind: Tokens, classes: 5}").eval(), batch()
+        mixed.eval().mix.weight.copy_(weights)
+    ahead, back = [], []
+    mixed.decoder(own.tokens, documents=own.documents, layers=ahead)
+    mixed.backwards(own.tokens.flip(1), documents=own.documents.flip(1), layers=back)
+    both = [torch.cat([one, other.flip(1)], -1) for one, other in zip(ahead, back, strict=True)]
+    hidden = mixed(own).hidden
+    torch.testing.assert_close(hidden, sum(s * x for s, x in zip(weights.softmax(0), both, strict=True)))
     changed = own.tokens.clone()
     changed[:, 9] = (changed[:, 9] + 1) % 61
-    moved = (mixed(own).hidden - mixed(replace(own, tokens=changed)).hidden).abs().amax(2)
+    moved = (hidden - mixed(replace(own, tokens=changed)).hidden).abs().amax(2)
     assert (moved[0, :7] == 0).all()
     assert (moved[0, 7:] > 0).all()
     assert (moved[1, :10] > 0).all()
-
-
-def test_every_parameter_of_a_finetuned_one_learns() -> None:
-    mixed = model("model.head={kind: Tokens, classes: 61}")
-    mixed.loss(batch()).total.backward()
-    untouched = [name for name, p in mixed.named_parameters() if p.grad is None or not p.grad.abs().sum() > 0]
-    assert untouched == []
-
-
-def test_parts_of_a_batch_are_weighed_by_their_targets() -> None:
-    both, own = model().eval(), batch()
-    assert own.labels is not None
-    labels, targets = own.labels.clone(), own.targets.clone()
-    labels[0, :9], targets[1, 3:] = IGNORE, IGNORE
-    own = replace(own, labels=labels, targets=targets)
-    whole, parts = both.loss(own), [own.micro(0, 1), own.micro(1, 2)]
-    losses, counts = [both.loss(part) for part in parts], [both.counts(part) for part in parts]
-    for name in ("tokens", "backwards"):
-        values = [loss.tokens if name == "tokens" else loss.auxiliary[name] for loss in losses]
-        mean = sum(value * count[name] for value, count in zip(values, counts)) / sum(count[name] for count in counts)
-        expected = whole.tokens if name == "tokens" else whole.auxiliary[name]
-        torch.testing.assert_close(mean, expected, rtol=0, atol=1e-12)
 
 
 def test_the_objective_gives_both_neighbours_within_a_document() -> None:

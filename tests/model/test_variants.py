@@ -9,8 +9,6 @@ from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load as load_tensors
-from safetensors.torch import save as save_tensors
 
 from scaling.batch import IGNORE, Batch
 from scaling.config import Config, load
@@ -71,13 +69,7 @@ EVOLVED = {"norm": "LayerNorm", "residual": "Pre", "mixer": "Attention", "channe
 FAMILIES = ("decoder", "encoder", "encoder_decoder")
 TASK_HEADS = tuple(name for name, kind in kinds("head").items() if kind.target == "labels")
 # Mixers that know order by themselves, where a position with parameters would be idle, and those without logits.
-CONVOLVING = (
-    "Convolution",
-    "DilatedConvolution",
-    "DynamicConvolution",
-    "GatedConvolution",
-    "LightweightConvolution",
-)
+CONVOLVING = ("Convolution", "DilatedConvolution", "DynamicConvolution", "GatedConvolution", "LightweightConvolution")
 WITHOUT_POSITION = (*CONVOLVING, "GRU", "LSTM", "LinearAttention", "Performer")
 CROSSES = ("AdditiveAttention", "Aligned", "MultiplicativeAttention")  # beside the default of every encoder-decoder
 ELSEWHERE = (
@@ -122,10 +114,8 @@ def cases() -> list[tuple[str, str]]:
                 continue  # the encoders' default
             if kind in ELSEWHERE:
                 continue  # of a decoder with an encoder, or of stacks that look ahead
-            for family in FAMILIES:
+            for family in FAMILIES[:1] if slot in ("activation", "norm", "pattern") else FAMILIES:
                 if slot == "head" and kind in TASK_HEADS and family == "encoder_decoder":
-                    continue
-                if slot == "pattern" and family != "decoder":
                     continue
                 change = f"{path}={_flow(kind, LINES.get((slot, kind), {}))}"
                 change += POSITIONLESS if kind in WITHOUT_POSITION else NORMLESS if kind == "Fixup" else ""
@@ -155,10 +145,7 @@ def cases() -> list[tuple[str, str]]:
         ("encoder", "model.block.mixer=BidirectionalGRU"),
         ("encoder", "model.block.mixer=BidirectionalLSTM"),
         *(("encoder_decoder", f"model.decoder.block.cross={kind}") for kind in CROSSES),
-        (
-            "encoder_decoder",
-            "model.decoder.block.cross={kind: MultiplicativeAttention, score: dot, output: context}",
-        ),
+        ("encoder_decoder", "model.decoder.block.cross={kind: MultiplicativeAttention, score: dot, output: context}"),
         ("decoder", "model.position={kind: Rotary, part: 0.5}"),
         ("encoder", "model.pattern={kind: Window, size: 4, pattern: Bidirectional}"),
         ("encoder", f"model.pattern={{kind: Global, tokens: 2, pattern: {AROUND}}}"),
@@ -309,17 +296,6 @@ def case_name(case: tuple[str, str]) -> str:
     return " ".join(case).replace("model.", "")
 
 
-@pytest.fixture(params=[*cases(), *tuned_cases()], ids=case_name)
-def case(request):
-    return request.param
-
-
-@pytest.fixture(params=[case for case in [*cases(), *tuned_cases()] if case[0] != "encoder"], ids=case_name)
-def writer(request):
-    """A case whose stack looks back only: a decoder, or an encoder-decoder's."""
-    return request.param
-
-
 def tokens(rows: int, length: int, seed: int = 0) -> torch.Tensor:
     return torch.randint(0, 61, (rows, length), generator=torch.Generator().manual_seed(seed))
 
@@ -361,8 +337,23 @@ def hidden(model, batch: Batch) -> torch.Tensor:
     return model(batch).hidden
 
 
-def test_gradient_reaches_every_parameter(case):
+EVERY = pytest.mark.parametrize("case", [*cases(), *tuned_cases()], ids=case_name)
+
+
+@EVERY
+def test_gradients_reach_every_parameter_and_nobody_sees_padding_or_another_row_or_document(case):
     model = build(*case)
+    check_gradients(model)
+    model = model.double()
+    plain = batch_for(model)
+    expected = hidden(model, plain)
+    torch.testing.assert_close(hidden(model, plain.micro(0, 1)), expected[:1], rtol=0, atol=1e-10)  # nor another row
+    for left in (False, True):
+        check_padding(model, plain, expected, (5, 0) if left else (0, 5))
+    check_packing(model)
+
+
+def check_gradients(model) -> None:
     batch = batch_for(model)
     if getattr(model.head, "reads", None) == "text" and batch.reads is None:
         # The last vector: the first of a causal decoder attends to itself alone, whatever its queries and keys are.
@@ -376,109 +367,68 @@ def test_gradient_reaches_every_parameter(case):
     assert [name for name in untouched if not name.endswith(alike)] == []
 
 
-def test_a_later_token_changes_nothing_before_it(writer):
-    model = build(*writer).double()
-    before = batch_for(model)
-    changed = before.tokens.clone()
-    changed[:, 7] = (changed[:, 7] + 1) % 61
-    after = Batch(**{**vars(before), "tokens": changed})
-    if "Prefix" in writer[1]:
-        before, after = (Batch(**{**vars(b), "prefix": torch.tensor([3, 3, 3])}) for b in (before, after))
-    difference = (hidden(model, before) - hidden(model, after)).abs().amax((0, 2))
-    assert difference[:7].max() == 0
-    assert difference[7] > 0
+def check_padding(model, plain: Batch, expected: torch.Tensor, width: tuple[int, int]) -> None:
+    def pad(tensor: torch.Tensor | None, fill: int = 0) -> Any:  # None of None
+        return None if tensor is None else torch.nn.functional.pad(tensor, width, value=fill)
+
+    padded = Batch(
+        pad(plain.tokens, 7),
+        pad(plain.targets, IGNORE),
+        documents=pad(torch.ones_like(plain.tokens)),
+        segments=pad(plain.segments),
+        source=pad(plain.source, 7),
+        source_documents=None if plain.source is None else pad(torch.ones_like(plain.source)),
+    )
+    found = hidden(model, padded)[:, width[0] :][:, : expected.shape[1]]
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-10)
 
 
-def test_padding_changes_nothing(case):
-    model = build(*case).double()
-    plain = batch_for(model)
-    length, extra = plain.tokens.shape[1], 5
-    for left in (False, True):
-        width = (extra, 0) if left else (0, extra)
+def check_packing(model) -> None:
+    a, b = batch_for(model, 1, 7), replace(batch_for(model, 1, 5), tokens=tokens(1, 5, 9))
 
-        def pad(tensor: torch.Tensor | None, fill=0, width=width) -> Any:  # None of None
-            return None if tensor is None else torch.nn.functional.pad(tensor, width, value=fill)
+    def join(name: str) -> Any:  # None of None
+        parts = [getattr(batch, name) for batch in (a, b)]
+        return None if parts[0] is None else torch.cat(parts, 1)
 
-        real = pad(torch.ones_like(plain.tokens))
-        padded = Batch(pad(plain.tokens, 7), pad(plain.targets, IGNORE), documents=real, segments=pad(plain.segments))
-        if plain.source is not None:
-            padded = Batch(
-                **{
-                    **vars(padded),
-                    "source": pad(plain.source, 7),
-                    "source_documents": pad(torch.ones_like(plain.source)),
-                }
-            )
-        expected, found = hidden(model, plain), hidden(model, padded)
-        found = found[:, extra:] if left else found[:, :length]
-        torch.testing.assert_close(found, expected, rtol=0, atol=1e-10)
-
-
-def test_packed_documents_do_not_see_one_another(case):
-    model = build(*case).double()
-    a, b = batch_for(model, 1, 7), Batch(**{**vars(batch_for(model, 1, 5)), "tokens": tokens(1, 5, 9)})
-
-    def join(x: torch.Tensor | None, y: torch.Tensor | None) -> Any:  # None of None
-        if x is None:
-            return None
-        assert y is not None
-        return torch.cat([x, y], 1)
-
-    documents = torch.tensor([[1] * 7 + [2] * 5])
     packed = Batch(
-        join(a.tokens, b.tokens),
-        join(a.targets, b.targets),
-        documents=documents,
-        segments=join(a.segments, b.segments),
-        source=join(a.source, b.source),
+        *map(join, ("tokens", "targets")),
+        documents=torch.tensor([[1] * 7 + [2] * 5]),
+        segments=join("segments"),
+        source=join("source"),
         source_documents=None if a.source is None else torch.tensor([[1] * 9 + [2] * 9]),
     )
     expected = torch.cat([hidden(model, a), hidden(model, b)], 1)
     torch.testing.assert_close(hidden(model, packed), expected, rtol=0, atol=1e-10)
 
 
-def test_incremental_equals_whole(writer):
-    model = build(*writer).double().eval()
-    batch = batch_for(model)
-    whole = hidden(model, batch)
-    cache = Cache()
-    memory = model.encode(batch) if hasattr(model, "encode") else None
-    parts = []
-    for start, stop in ((0, 4), (4, 5), (5, 12)):
-        piece = Batch(**{**vars(batch), "tokens": batch.tokens[:, start:stop], "segments": None})
-        parts.append(model.decode(piece, memory, cache).hidden if memory else model(piece, cache).hidden)
-    torch.testing.assert_close(torch.cat(parts, 1), whole, rtol=0, atol=1e-10)
+@pytest.mark.parametrize("case", [case for case in [*cases(), *tuned_cases()] if case[0] != "encoder"], ids=case_name)
+def test_what_writes_sees_nothing_later_and_goes_on_from_a_cache(case):
+    model = build(*case).double()
+    before = batch_for(model)
+    changed = before.tokens.clone()
+    changed[:, 7] = (changed[:, 7] + 1) % 61
+    prefix = torch.tensor([3, 3, 3]) if "Prefix" in case[1] else None
+    pair = [hidden(model, replace(before, tokens=each, prefix=prefix)) for each in (before.tokens, changed)]
+    difference = (pair[0] - pair[1]).abs().amax((0, 2))
+    assert difference[:7].max() == 0
+    assert difference[7] > 0
+
+    model.eval()
+    padded = torch.ones_like(before.tokens)
+    padded[0, :3] = padded[2, :1] = 0
+    for documents in (None, padded):
+        whole = replace(before, documents=documents, segments=None)
+        positions = None if documents is None else Places.of(before.tokens, documents=documents).positions
+        here = {"tokens": before.tokens, "documents": documents, "positions": positions}
+        cache, memory, parts = Cache(), model.encode(whole), []
+        for start, stop in ((0, 5), (5, 6), (6, 12)):
+            own = {name: None if tensor is None else tensor[:, start:stop] for name, tensor in here.items()}
+            parts.append(model.decode(replace(whole, **own), memory, cache).hidden)
+        difference = (torch.cat(parts, 1) - hidden(model, whole)).abs().amax(-1)
+        assert difference[padded > 0 if documents is not None else slice(None)].max() < 1e-10
 
 
-def test_incremental_equals_whole_behind_padding(writer):
-    model = build(*writer).double().eval()
-    batch = batch_for(model)
-    documents = torch.ones_like(batch.tokens)
-    documents[0, :3] = documents[2, :1] = 0
-    positions = Places.of(batch.tokens, documents=documents).positions
-    whole = Batch(**{**vars(batch), "documents": documents, "segments": None})
-    cache, memory, parts = Cache(), model.encode(whole), []
-    for start, stop in ((0, 6), (6, 7), (7, 12)):
-        here = {"documents": documents, "positions": positions, "tokens": batch.tokens}
-        here = {name: tensor[:, start:stop] for name, tensor in here.items()}
-        parts.append(model.decode(Batch(**{**vars(whole), **here}), memory, cache).hidden)
-    difference = (torch.cat(parts, 1) - hidden(model, whole)).abs().amax(-1)
-    assert difference[documents > 0].max() < 1e-10
-
-
-def test_weights_survive_a_file(case):
-    model = build(*case)
-    stored = save_tensors({name: p.detach().contiguous() for name, p in model.named_parameters()})
-    other = build(*case)
-    for parameter in other.parameters():
-        torch.nn.init.constant_(parameter, 0.5)
-    own = dict(other.named_parameters())
-    for name, tensor in load_tensors(stored).items():
-        own[name].data.copy_(tensor)
-    batch = batch_for(model)
-    assert torch.equal(hidden(model, batch), hidden(other, batch))
-
-
+@EVERY
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device on this machine")
 def test_both_devices_agree(case):

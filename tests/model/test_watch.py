@@ -32,12 +32,6 @@ def test_activations_come_by_name_in_their_order(model: Family, batch: Batch) ->
     assert all(len(each) == 1 and each[0].shape[:2] == (2, 10) for each in seen.values())
 
 
-def test_the_last_hidden_vectors_are_those_of_the_pass(model: Family, batch: Batch) -> None:
-    with model.watch("decoder.stack") as seen, torch.no_grad():
-        output = model(batch)
-    assert torch.equal(seen["decoder.stack"][0], output.hidden)
-
-
 def test_a_head_is_ablated_at_the_input_of_its_projection(model: Family, batch: Batch) -> None:
     name = "decoder.stack.blocks.0.branches.mixer.piece.out.input"
     width: int = model.decoder.shape.value_width  # type: ignore

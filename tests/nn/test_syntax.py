@@ -7,17 +7,19 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from torch.nn.functional import pad
 
 from scaling.batch import Batch
 from scaling.data.tree import OUTSIDE, places
 from scaling.errors import ScalingError
-from scaling.nn.embeddings import Sinusoidal, Syntax, distances
-from scaling.nn.patterns import Bidirectional
-from scaling.shape import Shape
+from scaling.nn.embeddings import distances
+from scaling.schema import build as piece
 from tests.model.test_variants import batch_for, build, hidden
+from tests.nn.formulas import array, draw, shape
 
 HEADS = (2, 3, 0, 5, 3, 5, 0)  # two roots: words 3 and 7
-SHAPE = Shape.of({"width": 8, "layers": 1, "heads": 2, "vocabulary": 8, "length": 16})
+SHAPE = shape(8, 16, 2)
+SEEN = torch.tensor([[at, *place] for at, place in enumerate(places(HEADS))])[None]  # [1 t 4] of the words
 
 
 def above(word: int) -> list[int]:
@@ -32,45 +34,36 @@ def distance(query: int, key: int) -> int:
     return (depths[0] + depths[1]) * (1 if key > query else -1)
 
 
-def seen() -> torch.Tensor:
-    """[1 t 4] of the words."""
-    return torch.tensor([[at, *place] for at, place in enumerate(places(HEADS))])[None]
-
-
-def test_distances_are_those_of_the_words() -> None:
-    words = range(1, len(HEADS) + 1)
-    found = distances(seen(), seen())[0]
+def test_distances_are_those_of_the_words_and_without_a_tree_those_of_the_sequence():
+    words, found = range(1, len(HEADS) + 1), distances(SEEN, SEEN)[0]
     assert found.tolist() == [[distance(query, key) for key in words] for query in words]
     assert found.min() < -2  # words of different branches
-
-
-def test_without_a_tree_they_are_those_of_the_sequence() -> None:
     at = torch.arange(5)
     chain = torch.stack([at, at, at, torch.full_like(at, OUTSIDE[2])], -1)[None]
     assert torch.equal(distances(chain, chain)[0], at[None, :] - at[:, None])
 
 
 @pytest.mark.parametrize("kind", ["absolute", "relative", "both"])
-def test_it_is_the_formula(kind) -> None:
+def test_it_is_the_formula(kind):
+    pattern = piece("pattern", "Bidirectional")
     torch.manual_seed(0)
-    position = Syntax(SHAPE, Bidirectional(), places=kind, depth=2, distance=3).double()
-    x, q, k = torch.randn(1, 7, 8).double(), torch.randn(1, 7, 2, 4).double(), torch.randn(1, 7, 2, 4).double()
+    line = {"kind": "Syntax", "places": kind, "depth": 2, "distance": 3}
+    position = piece("position", line, SHAPE, pattern).double()
+    x, q, k = draw(1, 7, 8), draw(1, 7, 2, 4), draw(1, 7, 2, 4, seed=1)
     if kind == "relative":
-        assert position.embed(x, seen()) is x
+        assert position.embed(x, SEEN) is x
     else:
-        table = position.depth.detach().numpy()
-        rows = np.array([table[min(len(above(word)), 2)] for word in range(1, 8)])
-        sines = Sinusoidal(SHAPE, Bidirectional()).embed(x, torch.arange(7)[None])[0].numpy()
-        np.testing.assert_allclose(position.embed(x, seen())[0].detach(), sines + rows, atol=1e-12)
+        rows = np.array([array(position.depth)[min(len(above(word)), 2)] for word in range(1, 8)])
+        sines = array(piece("position", "Sinusoidal", SHAPE, pattern).embed(x, torch.arange(7)[None])[0])
+        np.testing.assert_allclose(array(position.embed(x, SEEN)[0]), sines + rows, atol=1e-12)
     assert position.adds_score == (kind != "absolute")
     if not position.adds_score:
         return
-    before, below = position.before.detach().numpy(), position.below.detach().numpy()
-    found = position.score(q, k, seen(), seen())[0].detach().numpy()
-    for t in range(7):
-        for s in range(7):
-            row = before[np.clip(s - t, -3, 3) + 3] + below[np.clip(distance(t + 1, s + 1), -3, 3) + 3]
-            np.testing.assert_allclose(found[:, t, s], q[0, t].numpy() @ row, atol=1e-12)
+    before, below = array(position.before), array(position.below)
+    found = array(position.score(q, k, SEEN, SEEN)[0])
+    for t, s in np.ndindex(7, 7):
+        row = before[np.clip(s - t, -3, 3) + 3] + below[np.clip(distance(t + 1, s + 1), -3, 3) + 3]
+        np.testing.assert_allclose(found[:, t, s], array(q[0, t]) @ row, atol=1e-12)
 
 
 def treed(batch: Batch) -> Batch:
@@ -78,16 +71,13 @@ def treed(batch: Batch) -> Batch:
     return replace(batch, tree=tree.expand(batch.rows, -1, -1))
 
 
-def test_a_tree_moves_what_an_encoder_computes_and_padding_does_not() -> None:
+def test_a_tree_moves_what_an_encoder_computes_and_padding_does_not():
     model = build("encoder", "model.position=Syntax").double()
     plain = treed(batch_for(model))
     assert (hidden(model, plain) - hidden(model, batch_for(model))).abs().max() > 1e-3
-    pad = torch.nn.functional.pad
-    assert plain.tree is not None
-    assert plain.segments is not None
-    padded = Batch(
-        pad(plain.tokens, (2, 0), value=7),
-        plain.targets,
+    padded = replace(
+        plain,
+        tokens=pad(plain.tokens, (2, 0), value=7),
         documents=pad(torch.ones_like(plain.tokens), (2, 0)),
         segments=pad(plain.segments, (2, 0)),
         tree=pad(plain.tree, (0, 0, 2, 0)),
@@ -95,18 +85,12 @@ def test_a_tree_moves_what_an_encoder_computes_and_padding_does_not() -> None:
     torch.testing.assert_close(hidden(model, padded)[:, 2:], hidden(model, plain), rtol=0, atol=1e-10)
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        "model.pattern={kind: Window, size: 3, pattern: Bidirectional}",
-        "model.block.mixer={kind: BlockLocal, size: 2, after: 1}",
-    ],
-)
-def test_blocks_of_tokens_keep_their_tree(change) -> None:
+@pytest.mark.parametrize("mixer", ["kind: Longformer, window: 3", "kind: BlockLocal, size: 2, after: 1"])
+def test_blocks_of_tokens_keep_their_tree(mixer):
     """The last word is moved to another head: those out of reach of its block do not see it, its neighbours do."""
-    model = build("encoder", f"{change}; model.position=Syntax; size.layers=1").double()
+    line = f"model.block.mixer={{{mixer}}}; model.position=Syntax; size.layers=1"
+    model = build("encoder", line).double()
     before = treed(batch_for(model))
-    assert before.tree is not None
     tree = before.tree.clone()
     tree[:, 11] = torch.tensor([1, 8, 9])
     moved = (hidden(model, before) - hidden(model, replace(before, tree=tree))).abs().amax((0, 2))
@@ -114,10 +98,8 @@ def test_blocks_of_tokens_keep_their_tree(change) -> None:
     assert moved[10] > 0
 
 
-@pytest.mark.parametrize(
-    "change", ["model.block.mixer=MemoryCompressed", "tuning={kind: Prompt, length: 3}"], ids=["keys", "prompt"]
-)
-def test_what_is_no_token_has_no_place_in_a_tree(change) -> None:
+@pytest.mark.parametrize("change", ["model.block.mixer=MemoryCompressed", "tuning={kind: Prompt, length: 3}"])
+def test_what_is_no_token_has_no_place_in_a_tree(change):
     model = build("encoder", f"{change}; model.position=Syntax")
     with pytest.raises(ScalingError, match="have no place in a tree"):
         hidden(model, treed(batch_for(model)))

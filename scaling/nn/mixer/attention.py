@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from scaling.errors import ScalingError
 from scaling.kernel.functions import attention
 from scaling.kernel.operations import attention_takes, attention_weights
-from scaling.nn.context import NOWHERE, Context, Mask, Notes, Places, recomputed, render
+from scaling.nn.context import NOWHERE, Context, Mask, Notes, Places, Position, recomputed, render
 from scaling.nn.contract import Mixer, declare, map_of
 from scaling.nn.mixer.bands import blocks_of
 from scaling.schema import BelowOne, Factor, Recipe
@@ -27,24 +27,45 @@ from scaling.shape import Shape
 Scale = Literal["sqrt", "width", "none"]
 
 
-class Projected(nn.Module, Mixer):
-    """Queries x W_Q, keys x W_K and values x W_V in heads, whose outputs W_O joins."""
+class Projections(nn.Module):
+    """Queries x W_Q, keys x W_K and values x W_V."""
 
-    heads: int
-
-    def __init__(self, shape: Shape, *, bias: bool | Literal["qkv"] = False):
+    def __init__(self, shape: Shape, *, bias: bool = False):
         super().__init__()
-        self.heads, self.key_heads = shape.heads, shape.key_heads
-        self.query = declare(nn.Linear(shape.width, shape.heads * shape.head_width, bool(bias)), weight="query")
-        keys, values = shape.key_heads * shape.head_width, shape.key_heads * shape.value_width
-        self.key = declare(nn.Linear(shape.width, keys, bool(bias)), weight="key")
-        self.value = declare(nn.Linear(shape.width, values, bool(bias)), weight="value")
-        self.out = declare(nn.Linear(shape.heads * shape.value_width, shape.width, bias is True), weight="output")
+        self.heads: Any = shape.heads
+        self.key_heads = shape.key_heads
+        self.query = declare(nn.Linear(shape.width, shape.heads * shape.head_width, bias), weight="query")
+        self.key = declare(nn.Linear(shape.width, shape.key_heads * shape.head_width, bias), weight="key")
+        self.value = declare(nn.Linear(shape.width, shape.key_heads * shape.value_width, bias), weight="value")
 
-    def in_heads(self, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries [b t h d], keys [b s g d] and values [b s g e]."""
+    def project(self, x: Tensor, queries: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries [b t h d], keys [b s g d] and values [b s g e], by one matrix product where the maps are plain."""
+        parts = (self.query, self.key, self.value)
+        if queries is not None or not is_plain(*parts):
+            q, k, v = self.query(x if queries is None else queries), self.key(x), self.value(x)
+        else:
+            bias = None if self.query.bias is None else torch.cat([part.bias for part in parts])
+            joined = F.linear(x, torch.cat([part.weight for part in parts]), bias)
+            q, k, v = joined.split([part.out_features for part in parts], -1)
         k, v = (part.unflatten(-1, (self.key_heads, -1)) for part in (k, v))
         return q.unflatten(-1, (self.heads, -1)), k, v
+
+
+class Projected(Projections, Mixer):
+    """Projections in heads, whose outputs W_O joins."""
+
+    def __init__(self, shape: Shape, *, bias: bool | Literal["qkv"] = False):
+        super().__init__(shape, bias=bool(bias))
+        self.out = declare(nn.Linear(shape.heads * shape.value_width, shape.width, bias is True), weight="output")
+
+    def refuse_scores(self, position: Position) -> None:
+        """Refuse a position that adds to what this piece has not."""
+        if position.adds_score or position.mixes_values:
+            raise ScalingError(
+                f"{type(position).__name__} adds to logits of pairs, and {type(self).__name__} has none",
+                key="model.position",
+                fix="take Rotary, Sinusoidal, Learned or NoPosition",
+            )
 
 
 class _Softmax(Projected):
@@ -88,7 +109,7 @@ class Attention(_Softmax):
 
     def _mixed(self, x: Tensor, context: Context, queries: Tensor | None) -> Float[Tensor, "b q h e"]:
         """Each head's average of the values, before the last projection."""
-        q, k, v = self._project(x, queries)
+        q, k, v = self.project(x, queries)
         q, k = self._placed(q, k, context, context.places if queries is None else context.keys)
         state = context.state(self)
         if state is not None:
@@ -101,17 +122,6 @@ class Attention(_Softmax):
             q, k = self.query_norm(q), self.key_norm(k)
         position = context.position
         return position.rotate(q, k, context.places.seen_by(position), key_places.seen_by(position))
-
-    def _project(self, x: Tensor, queries: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries, keys and values by one matrix product instead of three; the parameters keep their names."""
-        parts = (self.query, self.key, self.value)
-        if queries is not None or not is_plain(*parts):
-            q, k, v = self.query(x if queries is None else queries), self.key(x), self.value(x)
-        else:
-            bias = None if self.query.bias is None else torch.cat([part.bias for part in parts])
-            joined = F.linear(x, torch.cat([part.weight for part in parts]), bias)
-            q, k, v = joined.split([part.out_features for part in parts], -1)
-        return self.in_heads(q, k, v)
 
 
 def is_plain(*maps: nn.Linear) -> bool:
@@ -134,9 +144,10 @@ class CrossAttention(_Softmax):
     slot, reads_memory = "cross", True
 
     def __init__(self, shape: Shape, *, heads_times: Factor = 1.0, head_width_times: Factor = 1.0, **common: Any):
-        of_heads = {name: _times(getattr(shape, name), heads_times) for name in ("heads", "key_heads")}
-        widths = {name: _times(getattr(shape, name), head_width_times) for name in ("head_width", "value_width")}
-        super().__init__(replace(shape, **of_heads, **widths), **common)
+        times = dict.fromkeys(("heads", "key_heads"), heads_times)
+        times |= dict.fromkeys(("head_width", "value_width"), head_width_times)
+        own = {name: max(1, round(getattr(shape, name) * factor)) for name, factor in times.items()}
+        super().__init__(replace(shape, **own), **common)
 
     def forward(self, x: Float[Tensor, "b t w"], context: Context) -> Float[Tensor, "b t w"]:
         q = self.query(x).unflatten(-1, (self.heads, -1))
@@ -147,15 +158,10 @@ class CrossAttention(_Softmax):
         state, memory = context.memory_state(self), context.memory
         if state:
             return state["key"], state["value"]
-        k = self.key(memory).unflatten(-1, (self.key_heads, -1))
-        v = self.value(memory).unflatten(-1, (self.key_heads, -1))
+        k, v = (part(memory).unflatten(-1, (self.key_heads, -1)) for part in (self.key, self.value))
         if state is not None:
             state["key"], state["value"] = k, v
         return k, v
-
-
-def _times(size: int, factor: float) -> int:
-    return max(1, round(size * factor))
 
 
 class Weighted(nn.Module, Mixer):
@@ -181,12 +187,8 @@ class Weighted(nn.Module, Mixer):
         self.slot, self.takes_queries = self.mixer.slot, self.mixer.takes_queries
         self.out = out
         setattr(self.mixer, name, nn.Identity())  # it now ends with its heads, side by side
-        self.kappa, self.alpha = (nn.Parameter(torch.empty(self.mixer.heads)) for _ in range(2))
-        self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        nn.init.zeros_(self.kappa)
-        nn.init.zeros_(self.alpha)
+        self.kappa, self.alpha = (nn.Parameter(torch.zeros(self.mixer.heads)) for _ in range(2))
+        self.constants = {"kappa": 0.0, "alpha": 0.0}
 
     def forward(
         self, x: Float[Tensor, "b t w"], context: Context, queries: Float[Tensor, "b q w"] | None = None
@@ -382,7 +384,6 @@ def block_mask(context: Context) -> Any:
     from torch.nn.attention.flex_attention import create_block_mask
 
     q, k, pattern = context.places, context.keys, context.mask.pattern
-    assert pattern is not None
     rows = max(len(part) for part in (q.positions, k.positions, q.documents, k.documents, q.prefix) if part is not None)
 
     def sees(b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
@@ -430,7 +431,6 @@ def _blocks(q: Tensor, k: Tensor, v: Tensor, context: Context, scale: float, dro
 
     def rendered() -> tuple[Places, Places, Mask]:
         q_all, k_all, pattern = context.places, context.keys, context.mask.pattern
-        assert pattern is not None
         whole = q_all.documents is None or k_all.documents is None
         q_places = places(blocks.queries, q_all, None if whole else q_all.documents)
         k_places = places(blocks.keys, k_all, None if whole else k_all.documents)

@@ -83,13 +83,7 @@ class MemoryCompressed(Attention):
 
     takes_queries = False
 
-    def __init__(
-        self,
-        shape: Shape,
-        *,
-        stride: Annotated[int, Range(least=2, most=1024)] = 3,
-        **common: Any,
-    ):
+    def __init__(self, shape: Shape, *, stride: Annotated[int, Range(least=2, most=1024)] = 3, **common: Any):
         super().__init__(shape, **common)
         self.stride = stride
         has_bias = self.key.bias is not None
@@ -98,24 +92,19 @@ class MemoryCompressed(Attention):
         self.compress_values = nn.Linear(stride * of_values, of_values, has_bias)
 
     def _mixed(self, x: Tensor, context: Context, queries: Tensor | None) -> Float[Tensor, "b t h e"]:
-        q, k, v = self._project(x, queries)
-        inside = self._seen(context)
+        q, k, v = self.project(x, queries)
+        places, keys, mask = context.once(("compressed", self.stride, context.mask), lambda: self._seen(context))
         k, v = self._compressed(k, v, context)
-        q, k = self._placed(q, k, inside, inside.keys)
+        q, k = self._placed(q, k, context, places)
         k, v = (F.pad(part, (0, 0, 0, 0, 1, 0)) for part in (k, v))
-        return self._attend(q, k, v, _with_nothing(inside))
+        return self._attend(q, k, v, replace(context, keys=keys, mask=mask))
 
-    def _seen(self, context: Context) -> Context:
-        """The pass whose keys are the sections."""
-
-        def rendered() -> tuple[Places, Mask]:
-            pattern = context.mask.pattern
-            assert pattern is not None
-            places = self._sections(context).places
-            return places, replace(render(pattern, context.places, places), pattern=None)
-
-        keys, mask = context.once(("compressed", self.stride, context.mask), rendered)
-        return replace(context, keys=keys, mask=mask)
+    def _seen(self, context: Context) -> tuple[Places, Places, Mask]:
+        """The places of the sections, those with nothing before them, which every query sees, and who sees whom."""
+        places = self._sections(context).places
+        documents = None if places.documents is None else F.pad(places.documents, (1, 0))
+        mask = render(context.mask.pattern, context.places, places).after(1)
+        return places, Places(F.pad(places.positions, (1, 0)), documents), mask
 
     def _sections(self, context: Context) -> Sections:
         return context.once(("sections", self.stride, context.keys), lambda: Sections.of(context.keys, self.stride))
@@ -138,24 +127,6 @@ class MemoryCompressed(Attention):
         k, v = (part.flatten(2) for part in (k, v))
         k, v = self.compress_keys(k), self.compress_values(v)
         return k.unflatten(-1, (self.key_heads, -1)), v.unflatten(-1, (self.key_heads, -1))
-
-
-def _with_nothing(context: Context) -> Context:
-    """The pass with a key before all others that every query sees."""
-
-    def padded() -> tuple[Places, Mask]:
-        mask, keys = context.mask, context.keys
-
-        def part(start: int, stop: int) -> Tensor | None:
-            allowed = mask.rows(start, stop)
-            return None if allowed is None else F.pad(allowed, (1, 0), value=True)
-
-        documents = None if keys.documents is None else F.pad(keys.documents, (1, 0))
-        whole = context.places.positions.shape[1]
-        return Places(F.pad(keys.positions, (1, 0)), documents), Mask(lambda: part(0, whole), part=part)
-
-    keys, mask = context.once(("nothing", context.mask), padded)
-    return replace(context, keys=keys, mask=mask)
 
 
 Sharing = Literal["none", "headwise", "kv"]
@@ -185,14 +156,7 @@ class Linformer(Attention):
         dropout: BelowOne = 0.0,
     ):
         super().__init__(shape, bias=bias, dropout=dropout)
-        self.reach = length or shape.length
-        if self.reach < shape.length:
-            raise ScalingError(
-                f"windows of {shape.length} tokens are longer than the {self.reach} that are projected",
-                key="length",
-                value=length,
-                fix=f"set mixer.length to {shape.length} or size.length to {self.reach}",
-            )
+        self.reach = shape.places(length, "mixer", "that are projected")
         if projected > self.reach:
             raise ScalingError(
                 f"{projected} projected keys of {self.reach} tokens are more than the tokens",
@@ -223,7 +187,7 @@ class Linformer(Attention):
         return super()._attend(q, k.flatten(1, 2), v.flatten(1, 2), inside)
 
     def _check(self, context: Context) -> None:
-        pattern, position, keys = context.mask.pattern, context.position, context.keys
+        pattern, keys = context.mask.pattern, context.keys
         if not isinstance(pattern, Bidirectional):
             raise ScalingError(
                 f"Linformer mixes all tokens before it compares them, and the pattern {type(pattern).__name__} lets "
@@ -231,12 +195,7 @@ class Linformer(Attention):
                 key="model.pattern",
                 fix="take Bidirectional, or another mixer: LinearAttention and Performer look back",
             )
-        if position.adds_score or position.mixes_values:
-            raise ScalingError(
-                f"{type(position).__name__} adds to logits of pairs of tokens, and Linformer has none",
-                key="model.position",
-                fix="take Rotary, Sinusoidal, Learned or NoPosition",
-            )
+        self.refuse_scores(context.position)
         if keys.positions.shape[1] > self.reach and (keys.plain or int(keys.positions.max()) >= self.reach):
             raise ScalingError(
                 f"a text of {keys.positions.shape[1]} tokens is longer than the {self.reach} that are projected",

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -31,7 +33,28 @@ class Convolution(nn.Module, Mixer):
         return self.out(unfold(x, self.kernel, context, self))
 
 
-class LightweightConvolution(nn.Module, Mixer):
+class _Separable(nn.Module, Mixer):
+    """(c + Σ_j softmax_j(kernel) ⊙ u_{t+j}) W_P W_O, u = (x W_1) ⊙ σ(x W_2), the kernel made of `taps`."""
+
+    def __init__(self, shape: Shape, taps: Any):
+        super().__init__()
+        width = shape.width
+        self.hidden, self.gate, self.taps = nn.Linear(width, width), nn.Linear(width, width), taps
+        self.shift = nn.Parameter(torch.zeros(width))
+        self.pointwise = nn.Linear(width, width)
+        self.out = declare(nn.Linear(width, width), weight="output")
+        declare(self, shift="bias")
+
+    @abstractmethod
+    def kernel(self, u: Float[Tensor, "b t w"]) -> Float[Tensor, "*bt k w"]:
+        """A number a channel and neighbour, the same at all places or each token's own."""
+
+    def forward(self, x: Float[Tensor, "b t w"], context: Context) -> Float[Tensor, "b t w"]:
+        u = self.hidden(x) * torch.sigmoid(self.gate(x))
+        return self.out(self.pointwise(depthwise(u, self.kernel(u), context, self) + self.shift))
+
+
+class LightweightConvolution(_Separable):
     """(c + Σ_j softmax_j(K) ⊙ u_{t+j}) W_P W_O, u = (x W_1) ⊙ σ(x W_2). (Wu et al. 2019, section 3)
 
     K is `kernel` numbers a channel, the same at all places. As in Narang et al. (2021) each channel has its own where
@@ -40,26 +63,13 @@ class LightweightConvolution(nn.Module, Mixer):
     """
 
     def __init__(self, shape: Shape, *, kernel: SmallInt = 9):
-        super().__init__()
-        width = shape.width
-        self.hidden, self.gate = nn.Linear(width, width), nn.Linear(width, width)
-        self.taps = drawn(kernel, width, std=kernel**-0.5)
-        self.shift = nn.Parameter(torch.empty(width))
-        declare(self, shift="bias")
-        self.pointwise = nn.Linear(width, width)
-        self.out = declare(nn.Linear(width, width), weight="output")
-        self.reset_parameters()
+        super().__init__(shape, drawn(kernel, shape.width, std=kernel**-0.5))
 
-    def reset_parameters(self) -> None:
-        nn.init.zeros_(self.shift)
-
-    def forward(self, x: Float[Tensor, "b t w"], context: Context) -> Float[Tensor, "b t w"]:
-        u = self.hidden(x) * torch.sigmoid(self.gate(x))
-        mixed = depthwise(u, self.taps.softmax(0), context, self) + self.shift
-        return self.out(self.pointwise(mixed))
+    def kernel(self, u: Float[Tensor, "b t w"]) -> Float[Tensor, "k w"]:
+        return self.taps.softmax(0)
 
 
-class DynamicConvolution(nn.Module, Mixer):
+class DynamicConvolution(_Separable):
     """(c + Σ_j softmax_j(u_t G_j) ⊙ u_{t+j}) W_P W_O, u = (x W_1) ⊙ σ(x W_2). (Wu et al. 2019, section 4)
 
     Each token makes its own kernel. As in Narang et al. (2021) the G_j are square, a number a channel, where the
@@ -67,25 +77,10 @@ class DynamicConvolution(nn.Module, Mixer):
     """
 
     def __init__(self, shape: Shape, *, kernel: SmallInt = 9):
-        super().__init__()
-        width = shape.width
-        self.kernel = kernel
-        self.hidden, self.gate = nn.Linear(width, width), nn.Linear(width, width)
-        self.taps = nn.Linear(width, kernel * width)
-        self.shift = nn.Parameter(torch.empty(width))
-        declare(self, shift="bias")
-        self.pointwise = nn.Linear(width, width)
-        self.out = declare(nn.Linear(width, width), weight="output")
-        self.reset_parameters()
+        super().__init__(shape, nn.Linear(shape.width, kernel * shape.width))
 
-    def reset_parameters(self) -> None:
-        nn.init.zeros_(self.shift)
-
-    def forward(self, x: Float[Tensor, "b t w"], context: Context) -> Float[Tensor, "b t w"]:
-        u = self.hidden(x) * torch.sigmoid(self.gate(x))
-        taps = self.taps(u).unflatten(-1, (self.kernel, -1)).softmax(-2)
-        mixed = depthwise(u, taps, context, self) + self.shift
-        return self.out(self.pointwise(mixed))
+    def kernel(self, u: Float[Tensor, "b t w"]) -> Float[Tensor, "b t k w"]:
+        return self.taps(u).unflatten(-1, (-1, u.shape[-1])).softmax(-2)
 
 
 class GatedConvolution(nn.Module, Mixer):

@@ -37,7 +37,7 @@ class _Kernel(Projected, ABC):
 
     def forward(self, x: Float[Tensor, "b t w"], context: Context) -> Float[Tensor, "b t w"]:
         self._check(context)
-        q, k, v = self.in_heads(self.query(x), self.key(x), self.value(x))
+        q, k, v = self.project(x, queries=x)
         places = context.places.seen_by(context.position)
         q, k = context.position.rotate(q, k, places, places)
         with _exact(x.device.type):
@@ -51,33 +51,26 @@ class _Kernel(Projected, ABC):
         documents = context.places.documents
         if documents is not None:
             k = k * (documents > 0)[..., None, None]
-        state = context.state(self)
+        kept = context.state(self)
+        state: dict[str, Tensor] = {} if kept is None else kept
         if not isinstance(context.mask.pattern, Causal):
             summed = _over_all(q, k, v, None if documents is None or in_order(context) else documents)
-        elif state is None:
-            summed, _ = _up_to_each(q, k, v, documents)
         else:
-            past = context.keys.positions.shape[1] - q.shape[1]
-            every = context.keys.documents
+            past, every = context.keys.positions.shape[1] - q.shape[1], context.keys.documents
             before = None if every is None or not past else every[:, past - 1]
             summed, state["sums"] = _up_to_each(q, k, v, documents, state.get("sums"), before)
         values, weights = summed[..., :-1], summed[..., -1:]
         return values / weights.clamp(min=torch.finfo(weights.dtype).tiny)
 
     def _check(self, context: Context) -> None:
-        kind, pattern, position = type(self).__name__, context.mask.pattern, context.position
+        kind, pattern = type(self).__name__, context.mask.pattern
         if not isinstance(pattern, Causal | Bidirectional):
             raise ScalingError(
                 f"{kind} sums over all keys or over those before, and the pattern {type(pattern).__name__} is neither",
                 key="model.pattern",
                 fix="take Causal or Bidirectional, or an Attention",
             )
-        if position.adds_score or position.mixes_values:
-            raise ScalingError(
-                f"{type(position).__name__} adds to logits of pairs, and {kind} has none",
-                key="model.position",
-                fix="take Rotary, Sinusoidal, Learned or NoPosition",
-            )
+        self.refuse_scores(context.position)
 
 
 class LinearAttention(_Kernel):
@@ -157,11 +150,8 @@ def _up_to_each(
     if documents is None:
         weights = weights * lower
         added = torch.einsum("bnchf,bnche->bnhfe", k, v)
-        if sums is not None:
-            added = torch.cat([sums[:, None], added], 1)
-        else:
-            added = F.pad(added, (0, 0, 0, 0, 0, 0, 1, 0))
-        carried = added.cumsum(1)
+        first = torch.zeros_like(added[:, :1]) if sums is None else sums[:, None]
+        carried = torch.cat([first, added], 1).cumsum(1)
         summed = torch.einsum("bnchf,bnhfe->bnche", q, carried[:, :-1])
         last = carried[:, -1]
     else:

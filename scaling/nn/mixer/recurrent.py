@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import Any, ClassVar
 
 import torch
@@ -58,7 +59,38 @@ class _BothWays(nn.Module, Mixer):
         return self.out(torch.cat([forwards, backwards.flip(1)], -1))
 
 
-class _LSTM(nn.Module):
+class _Recurrence(nn.Module):
+    """h of every token, of what is read of it and of the state before it."""
+
+    names: tuple[str, ...] = ("hidden",)  # of the tensors of a state; h is the first
+
+    @abstractmethod
+    def read(self, x: Tensor) -> Tensor:
+        """What every step reads of its token."""
+
+    @abstractmethod
+    def step(self, read: Tensor, *state: Tensor) -> tuple[Tensor, ...]:
+        """The next state."""
+
+    def forward(
+        self, x: Float[Tensor, "b t w"], carried: Bool[Tensor, "#b t"] | None, state: dict[str, Tensor] | None
+    ) -> Float[Tensor, "b t w"]:
+        """h of every token; `carried` marks those before which the state is kept, not set to zero."""
+        kept = {} if state is None else state
+        now = tuple(kept.get(name, torch.zeros_like(x[:, 0])) for name in self.names)
+        hidden = []
+        for t, read in enumerate(self.read(x).unbind(1)):
+            if carried is not None:
+                now = tuple(part * carried[:, t, None] for part in now)
+            now = self.step(read, *now)
+            hidden.append(now[0])
+        kept.update(zip(self.names, now, strict=True))
+        return torch.stack(hidden, 1)
+
+
+class _LSTM(_Recurrence):
+    names = ("hidden", "cell")
+
     def __init__(self, width: int):
         super().__init__()
         self.input = nn.Linear(width, 4 * width, bias=False)
@@ -72,22 +104,14 @@ class _LSTM(nn.Module):
         with torch.no_grad():
             self.shift.chunk(4)[1].fill_(1)
 
-    def forward(
-        self, x: Float[Tensor, "b t w"], carried: Bool[Tensor, "#b t"] | None, state: dict[str, Tensor] | None
-    ) -> Float[Tensor, "b t w"]:
-        """h of every token; `carried` marks those before which the state is kept, not set to zero."""
-        kept = {} if state is None else state
-        h, c = (kept.get(name, torch.zeros_like(x[:, 0])) for name in ("hidden", "cell"))
-        states = []
-        for t, gates in enumerate((self.input(x) + self.shift).unbind(1)):
-            if carried is not None:
-                h, c = h * carried[:, t, None], c * carried[:, t, None]
-            i, f, o, g = (gates + self.recurrent(h)).chunk(4, -1)
-            c = f.sigmoid() * c + i.sigmoid() * g.tanh()
-            h = o.sigmoid() * c.tanh()
-            states.append(h)
-        kept["hidden"], kept["cell"] = h, c
-        return torch.stack(states, 1)
+    def read(self, x: Tensor) -> Tensor:
+        return self.input(x) + self.shift
+
+    def step(self, read: Tensor, *state: Tensor) -> tuple[Tensor, ...]:
+        h, c = state
+        i, f, o, g = (read + self.recurrent(h)).chunk(4, -1)
+        c = f.sigmoid() * c + i.sigmoid() * g.tanh()
+        return o.sigmoid() * c.tanh(), c
 
 
 class LSTM(_Forwards):
@@ -109,28 +133,19 @@ class BidirectionalLSTM(_BothWays):
     recurrence = _LSTM
 
 
-class _GRU(nn.Module):
+class _GRU(_Recurrence):
     def __init__(self, width: int):
         super().__init__()
-        self.input = nn.Linear(width, 3 * width)
-        self.recurrent = nn.Linear(width, 3 * width)
+        self.input, self.recurrent = nn.Linear(width, 3 * width), nn.Linear(width, 3 * width)
 
-    def forward(
-        self, x: Float[Tensor, "b t w"], carried: Bool[Tensor, "#b t"] | None, state: dict[str, Tensor] | None
-    ) -> Float[Tensor, "b t w"]:
-        """h of every token; `carried` marks those before which the state is kept, not set to zero."""
-        kept = {} if state is None else state
-        h = kept.get("hidden", torch.zeros_like(x[:, 0]))
-        states = []
-        for t, read in enumerate(self.input(x).unbind(1)):
-            if carried is not None:
-                h = h * carried[:, t, None]
-            (r, z, n), (r_h, z_h, n_h) = read.chunk(3, -1), self.recurrent(h).chunk(3, -1)
-            n = (n + (r + r_h).sigmoid() * n_h).tanh()
-            h = n + (z + z_h).sigmoid() * (h - n)
-            states.append(h)
-        kept["hidden"] = h
-        return torch.stack(states, 1)
+    def read(self, x: Tensor) -> Tensor:
+        return self.input(x)
+
+    def step(self, read: Tensor, *state: Tensor) -> tuple[Tensor, ...]:
+        (h,) = state
+        (r, z, n), (r_h, z_h, n_h) = read.chunk(3, -1), self.recurrent(h).chunk(3, -1)
+        n = (n + (r + r_h).sigmoid() * n_h).tanh()
+        return (n + (z + z_h).sigmoid() * (h - n),)
 
 
 class GRU(_Forwards):

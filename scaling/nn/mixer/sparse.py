@@ -5,17 +5,17 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 
 from scaling.errors import ScalingError
 from scaling.nn import patterns
 from scaling.nn.context import Context, Mask, Pattern, render
-from scaling.nn.contract import declare
-from scaling.nn.mixer.attention import Attention, attend, of_first
+from scaling.nn.mixer.attention import Attention, Projections, attend, of_first
 from scaling.nn.mixer.bands import in_order
 from scaling.schema import NonNegativeInt, PositiveInt, Seed
 from scaling.shape import Shape
@@ -23,28 +23,21 @@ from scaling.shape import Shape
 Limit = Callable[[], Pattern]
 
 
-def within(context: Context, line: tuple[object, ...], narrowed: Callable[[Limit], Pattern]) -> Context:
-    """The pass with a pattern inside that of the stack, rendered once for all layers of the same `line`."""
-    limit = context.mask.pattern
-    assert limit is not None
-
-    def rendered() -> Mask:
-        return render(narrowed(lambda: limit), context.places, context.keys)
-
-    return replace(context, mask=context.once(("within", context.mask, line), rendered))
-
-
 class _Patterned(Attention):
     """Attention with the pattern that `line` describes: layers of the same line read the same mask."""
 
-    line: tuple[object, ...]
+    line: tuple[int, ...]
 
     @abstractmethod
     def pattern(self, limit: Limit) -> Pattern:
         """The pattern within that of the stack."""
 
     def _attend(self, q: Tensor, k: Tensor, v: Tensor, context: Context) -> Tensor:
-        return super()._attend(q, k, v, within(context, (type(self), *self.line), self.pattern))
+        def rendered() -> Mask:
+            return render(self.pattern(lambda: context.mask.pattern), context.places, context.keys)
+
+        mask = context.once(("within", context.mask, type(self), self.line), rendered)
+        return super()._attend(q, k, v, replace(context, mask=mask))
 
 
 class BlockLocal(_Patterned):
@@ -56,21 +49,15 @@ class BlockLocal(_Patterned):
     """
 
     def __init__(
-        self,
-        shape: Shape,
-        *,
-        size: PositiveInt,
-        before: NonNegativeInt = 0,
-        after: NonNegativeInt = 0,
-        **common: Any,
+        self, shape: Shape, *, size: PositiveInt, before: NonNegativeInt = 0, after: NonNegativeInt = 0, **common: Any
     ):
         super().__init__(shape, **common)
         _check_within(shape, "size", size, "a block of {} tokens")
-        self.size, self.before, self.after = size, before, after
-        self.line = (size, before, after)
+        self.line = size, before, after
 
     def pattern(self, limit: Limit) -> Pattern:
-        return patterns.BlockLocal(size=self.size, before=self.before, after=self.after, pattern=limit)
+        size, before, after = self.line
+        return patterns.BlockLocal(size=size, before=before, after=after, pattern=limit)
 
 
 class BigBird(_Patterned):
@@ -96,29 +83,24 @@ class BigBird(_Patterned):
         super().__init__(shape, **common)
         _check_within(shape, "window", window, "a window of {} tokens", block)
         _check_within(shape, "blocks", blocks, "{} global tokens", block)
-        self.block, self.window, self.blocks = block, window, blocks
-        self.random, self.seed, self.length = random, seed, shape.length
         self.line = block, window, blocks, random, seed, shape.length
 
     def pattern(self, limit: Limit) -> Pattern:
-        after = self.window // 2 if limit().ahead else 0
-        before = self.window - 1 - after
-
-        def near() -> Pattern:
-            return patterns.BlockLocal(size=self.block, before=before, after=after, pattern=limit)
-
-        def drawn() -> Pattern:
-            return patterns.RandomBlocks(
-                size=self.block,
-                blocks=self.random,
-                seed=self.seed,
-                length=self.length,
-                near=before,
-                skip=self.blocks,
-                pattern=near,
-            )
-
-        return patterns.Global(tokens=self.blocks * self.block, pattern=drawn)
+        block, window, blocks, random, seed, length = self.line
+        after = window // 2 if limit().ahead else 0
+        before = window - 1 - after
+        near = partial(patterns.BlockLocal, size=block, before=before, after=after, pattern=limit)
+        drawn = partial(
+            patterns.RandomBlocks,
+            size=block,
+            blocks=random,
+            seed=seed,
+            length=length,
+            near=before,
+            skip=blocks,
+            pattern=near,
+        )
+        return patterns.Global(tokens=blocks * block, pattern=drawn)
 
 
 class Longformer(_Patterned):
@@ -133,33 +115,24 @@ class Longformer(_Patterned):
     takes_queries = False
 
     def __init__(
-        self,
-        shape: Shape,
-        *,
-        window: PositiveInt,
-        dilation: PositiveInt = 1,
-        tokens: NonNegativeInt = 0,
-        **common: Any,
+        self, shape: Shape, *, window: PositiveInt, dilation: PositiveInt = 1, tokens: NonNegativeInt = 0, **common: Any
     ):
         super().__init__(shape, **common)
-        self.window, self.tokens, self.dilation = window, tokens, dilation
-        self.line = (window, tokens, dilation)
+        self.tokens, self.line = tokens, (window, tokens, dilation)
         _check_within(shape, "window", window, "a window of {} tokens")
         _check_within(shape, "tokens", tokens, "{} global tokens")
-        self.own = _Projections(shape, self.key.bias is not None) if tokens else None
+        self.own = Projections(shape, bias=self.key.bias is not None) if tokens else None
 
     def forward(self, x: Float[Tensor, "b t w"], context: Context) -> Float[Tensor, "b t w"]:
         mixed = self._mixed(x, context, None)
         if self.own is not None:
-            q, k, v = self.own(x)
-            mixed = self._with_global(mixed, q, k, v, context)
+            mixed = self._with_global(mixed, *self.own.project(x, queries=x), context)
         return self.out(mixed.flatten(2))
 
     def pattern(self, limit: Limit) -> Pattern:
-        def near() -> Pattern:
-            return patterns.Window(size=self.window, dilation=self.dilation, pattern=limit)
-
-        return patterns.Global(tokens=self.tokens, pattern=near) if self.tokens else near()
+        window, tokens, dilation = self.line
+        near = partial(patterns.Window, size=window, dilation=dilation, pattern=limit)
+        return patterns.Global(tokens=tokens, pattern=near) if tokens else near()
 
     def _with_global(self, mixed: Tensor, q: Tensor, k: Tensor, v: Tensor, context: Context) -> Tensor:
         """The heads' outputs, those of the global tokens by their own projections."""
@@ -171,7 +144,6 @@ class Longformer(_Patterned):
                 value=self.tokens,
                 fix="take tokens: 0",
             )
-        q, k, v = self.in_heads(q, k, v)
         q, k = self._placed(q, k, context, context.places)
         state = context.state(self)
         if state is not None:
@@ -185,20 +157,6 @@ class Longformer(_Patterned):
             return mixed
         above = attend(q[:, :first], k, v, of_first(context, first), scale=self.scale, dropout=dropout)
         return torch.cat([above, mixed[:, first:]], 1)
-
-
-class _Projections(nn.Module):
-    """x W_Q, x W_K and x W_V of the global tokens."""
-
-    def __init__(self, shape: Shape, bias: bool):
-        super().__init__()
-        self.query = declare(nn.Linear(shape.width, shape.heads * shape.head_width, bias), weight="query")
-        keys, values = shape.key_heads * shape.head_width, shape.key_heads * shape.value_width
-        self.key = declare(nn.Linear(shape.width, keys, bias), weight="key")
-        self.value = declare(nn.Linear(shape.width, values, bias), weight="value")
-
-    def forward(self, x: Float[Tensor, "b t w"]) -> tuple[Tensor, Tensor, Tensor]:
-        return self.query(x), self.key(x), self.value(x)
 
 
 def _check_within(shape: Shape, key: str, value: int, what: str, times: int = 1) -> None:

@@ -31,7 +31,7 @@ class _Synthesizer(nn.Module, Mixer, ABC):
     heads: int
     reach: int
     takes_prefix = True
-
+    prefix: Any
     queries = False  # R is made of them
 
     def __init__(
@@ -44,14 +44,7 @@ class _Synthesizer(nn.Module, Mixer, ABC):
         dropout: BelowOne = 0.0,
     ):
         super().__init__()
-        self.reach = length or shape.length
-        if self.reach < shape.length:
-            raise ScalingError(
-                f"windows of {shape.length} tokens are longer than the {self.reach} synthetic positions",
-                key="length",
-                value=length,
-                fix=f"set mixer.length to {shape.length} or size.length to {self.reach}",
-            )
+        self.reach = shape.places(length, "mixer", "synthetic positions")
         if shape.key_heads != shape.heads:
             raise ScalingError(
                 f"{type(self).__name__} gives each of its {shape.heads} heads own keys and values, and "
@@ -69,11 +62,7 @@ class _Synthesizer(nn.Module, Mixer, ABC):
         self.value = declare(nn.Linear(shape.width, shape.heads * shape.value_width, bias=False), weight="value")
         self.out = declare(nn.Linear(shape.heads * shape.value_width, shape.width, bias=False), weight="output")
         self.share = nn.Parameter(torch.zeros(1)) if mix == "alpha" else None
-        self.prefix: Any = None
-
-    def reset_parameters(self) -> None:
-        if self.share is not None:
-            nn.init.zeros_(self.share)
+        self.constants, self.prefix = {"share": 0.0}, None
 
     @abstractmethod
     def synthesize(

@@ -1,0 +1,210 @@
+"""Contracts and roles: every shipped piece keeps its slot's contract, the page names what the code declares, and what a
+parameter is for is declared where it is made: initialisation, rates, counts and tunings read no names.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+from torch import nn
+
+from scaling import schema
+from scaling.batch import Batch
+from scaling.config import load
+from scaling.cost import cost
+from scaling.errors import ScalingError
+from scaling.model.parameters import parameters
+from scaling.model.tuned import build_model
+from scaling.nn import contract
+from scaling.nn.context import Pattern
+from scaling.nn.contract import CONSTANT, Added, declare, role
+from scaling.nn.mixer.attention import attend
+from scaling.schema import kinds
+from scaling.shape import Shape
+from scaling.training.parametrization import BERT, GPT2, T5, Glorot, MuP, Standard, initialise
+from tests.model.test_variants import LINES
+
+PAGE = (Path(__file__).parents[2] / "docs" / "pieces.md").read_text()
+SLOTS = {
+    **{slot: getattr(contract, slot.title()) for slot in ("activation", "norm", "mixer", "channel", "residual")},
+    **{slot: getattr(contract, slot.title()) for slot in ("block", "stack", "position", "embedding", "halting")},
+    **dict.fromkeys(("head", "sentence", "boundary", "language"), contract.Head),
+    "cross": contract.Mixer,
+    "memory": contract.Memory,
+}
+SIZE = "size={width: 64, layers: 3, heads: 4, vocabulary: 61, length: 24}"
+SHAPE = Shape.of({"width": 32, "layers": 2, "heads": 4, "vocabulary": 61, "length": 24})
+
+
+def line_of(slot: str, kind: str) -> dict[str, Any]:
+    line = {key: yaml.safe_load(str(value)) for key, value in LINES.get((slot, kind), {}).items()}
+    return {"kind": kind, **line, **({"projected": 8} if kind == "Linformer" else {})}
+
+
+@pytest.mark.parametrize("slot", [*SLOTS, "pattern"])
+def test_every_shipped_piece_keeps_the_contract_of_its_slot_and_the_page_names_it(slot):
+    own = SLOTS.get(slot, Pattern)
+    for name, kind in kinds(slot).items():
+        if slot == "pattern":
+            assert isinstance(schema.build(slot, line_of(slot, name)), Pattern)
+        elif kind.__module__.startswith("scaling."):
+            assert own in kind.__mro__, name
+            assert issubclass(kind, nn.Module)
+    assert f"`{slot}`" in PAGE
+    for name in vars(own).get("__annotations__", {}):
+        assert name in PAGE, f"docs/pieces.md lacks {name} of {own.__name__}"
+
+
+PIECES = [(slot, kind) for slot in ("mixer", "channel") for kind in kinds(slot)]
+
+
+@pytest.mark.parametrize(("slot", "kind"), PIECES, ids=[kind for _, kind in PIECES])
+def test_every_shipped_piece_declares_the_matrix_that_it_ends_with(slot, kind):
+    piece = schema.build(slot, line_of(slot, kind), SHAPE)
+    modules = [(module, name) for module in piece.modules() for name, _ in module.named_parameters(recurse=False)]
+    assert "output" in {role(module, name) for module, name in modules}
+
+
+class Bare(nn.Module):
+    """A stack that declares nothing."""
+
+    slot = "stack"
+
+    def __init__(self, shape, block, position):
+        super().__init__()
+        self.blocks = nn.ModuleList([block(0)])
+
+
+class Halved(nn.Module):
+    """φ(x) = x / 2: a class that inherits from nn.Module alone."""
+
+    slot = "activation"
+
+    def forward(self, x):
+        return x / 2
+
+
+class Gauged(nn.Module):
+    """A norm with constants of its own: by `constants`, and by `reset_parameters`."""
+
+    slot = "norm"
+
+    def __init__(self, width):
+        super().__init__()
+        self.gain, self.lift, self.shift = (nn.Parameter(torch.empty(width)) for _ in range(3))
+        self.constants = {"lift": 0.25}
+        declare(self, shift="bias")
+
+    def forward(self, x):
+        return x * self.gain + self.lift + self.shift
+
+
+class Reset(Gauged):
+    def reset_parameters(self) -> None:
+        for parameter in self.parameters():
+            nn.init.constant_(parameter, 0.75)
+
+
+class Projections(nn.Module):
+    """Attention whose projections have unusual names, those of other slots among them."""
+
+    slot = "mixer"
+
+    def __init__(self, shape):
+        super().__init__()
+        self.heads = shape.heads
+        roles = {"ask": "query", "answer": "key", "embedding": "value", "proj": "output"}
+        for name, own in roles.items():
+            setattr(self, name, declare(nn.Linear(shape.width, shape.width, bias=False), weight=own))
+
+    def forward(self, x, context):
+        q, k, v = (part(x).unflatten(-1, (self.heads, -1)) for part in (self.ask, self.answer, self.embedding))
+        here = context.places.positions
+        q, k = context.position.rotate(q, k, here, here)
+        return self.proj(attend(q, k, v, context, scale=q.shape[-1] ** -0.5, dropout=0.0).flatten(2))
+
+
+@pytest.fixture(autouse=True)
+def joined(monkeypatch):
+    own = {"mixer": Projections, "stack": Bare, "activation": Halved}
+    joined = {slot: {piece.__name__: piece} for slot, piece in own.items()}
+    monkeypatch.setattr(schema, "_joined", {**joined, "norm": {"Gauged": Gauged, "Reset": Reset}})
+
+
+def test_a_stack_without_its_contract_is_refused_in_one_line_and_an_activation_needs_none():
+    config = load("decoder", [SIZE, "model.stack=Bare", "size.layers=1"])
+    with pytest.raises(ScalingError, match=r"stack\.kind.*Bare.*inherit from scaling\.nn\.contract\.Stack"):
+        config.build("model", config["size"])
+    for channel in ("Gated", "Dense"):
+        config = load("decoder", [SIZE, f"model.block.channel={{kind: {channel}, activation: Halved}}"])
+        config.build("model", config["size"])
+
+
+@pytest.mark.parametrize(("norm", "starts"), [("Gauged", (1.0, 0.25, 0.0)), ("Reset", (0.75, 0.75, 0.75))])
+def test_a_constant_starts_where_its_piece_says_on_meta_too(norm, starts):
+    config = load("decoder", [SIZE, f"model.stack.norm={norm}"])
+    with torch.device("meta"):
+        model: Any = config.build("model", config["size"])
+    own = initialise(model, Standard(), 0).decoder.stack.norm
+    assert [(float(p.min()), float(p.max())) for p in (own.gain, own.lift, own.shift)] == [(at, at) for at in starts]
+
+
+RENAMED = {"query": "ask", "key": "answer", "value": "embedding", "out": "proj"}
+BARE = ["model.block.norm=NoNorm", "model.stack.norm=NoNorm"]
+PARAMETRIZATIONS = [GPT2(), BERT(), T5(), Glorot(), Standard(head="normal"), MuP(base=16, head="normal")]
+
+
+def both(*changes: str) -> list[Any]:
+    """The config of the shipped attention, and of the one with unusual names."""
+    return [load("decoder", [SIZE, f"model.block.mixer={kind}", *changes]) for kind in ("Attention", "Projections")]
+
+
+def renamed(name: str) -> str:
+    """The name of a parameter, or of what tuning adds to a map."""
+    return ".".join(RENAMED.get(part, part) if ".mixer.piece." in name else part for part in name.split("."))
+
+
+@pytest.mark.parametrize("residual", ["Pre", "Fixup"])
+@pytest.mark.parametrize("parametrization", PARAMETRIZATIONS, ids=lambda each: type(each).__name__)
+def test_an_attention_with_unusual_names_starts_and_learns_like_the_shipped_one(parametrization, residual):
+    shipped, own = (
+        {spec.name: (spec, p) for spec, p in parameters(initialise(c.build("model", c["size"]), parametrization, 0))}
+        for c in both(*([f"model.block.residual={residual}", *BARE] if residual == "Fixup" else []))
+    )
+    assert [renamed(name) for name in shipped] == list(own)
+    for name, (spec, parameter) in shipped.items():
+        other, drawn = own[renamed(name)]
+        assert (other.role, other.slot, other.start, other.fan_in) == (spec.role, spec.slot, spec.start, spec.fan_in)
+        assert parametrization.rate(other) == parametrization.rate(spec)
+        if spec.role not in CONSTANT:
+            assert parametrization.draw(other) == parametrization.draw(spec)
+            # Other names are other draws, of the same deviation: 4,096 numbers give it to 1%.
+            torch.testing.assert_close(drawn.std(), parameter.std(), rtol=0.06, atol=1e-6)
+
+
+def test_an_attention_with_unusual_names_costs_and_computes_what_the_shipped_one_does():
+    shipped, own = (cost(config).to_json() for config in both())
+    del shipped["memory_bytes_one_window_float32_adam"], own["memory_bytes_one_window_float32_adam"]
+    assert own == shipped
+    shipped, own = (initialise(c.build("model", c["size"]), Standard(head="normal"), 0) for c in both())
+    own.load_state_dict({renamed(name): tensor for name, tensor in shipped.state_dict().items()})
+    tokens = torch.randint(0, 61, (2, 24), generator=torch.Generator().manual_seed(0))
+    torch.testing.assert_close(own.loss(Batch(tokens, tokens)).total, shipped.loss(Batch(tokens, tokens)).total)
+
+
+@pytest.mark.parametrize("line", ["{kind: IA3, targets: [key, value]}", "{kind: LoRA, targets: [query, value]}"])
+def test_tunings_find_the_maps_of_an_attention_with_unusual_names(line):
+    models = [build_model(config.tree) for config in both(f"tuning={line}")]
+    shipped, own = ([name for name, part in m.named_modules() if isinstance(part, Added)] for m in models)
+    assert [renamed(name) for name in shipped] == own
+
+
+def test_what_declares_nothing_is_hidden_a_bias_of_a_map_or_a_gain():
+    layer, norm = nn.Linear(2, 2), nn.LayerNorm(2)
+    assert (role(layer, "weight"), role(layer, "bias"), role(norm, "weight")) == ("hidden", "bias", "gain")
+    with pytest.raises(ValueError, match="Linear has no parameter wieght"):
+        declare(nn.Linear(2, 2), wieght="output")
