@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from scaling.training import signals
-from scaling.training.signals import Stopped
+from scaling import signals
+from scaling.signals import Stopped
 from tests.studies.test_unfinished import write
 from tests.training.conftest import alive, words
 
@@ -31,14 +31,14 @@ def test_a_signal_raises_and_is_kept_for_the_end_of_a_deferred_block():
             with signals.deferred():
                 os.kill(os.getpid(), signal.SIGUSR1)
                 os.kill(os.getpid(), signal.SIGTERM)  # the first counts
-                reached.append(signals.received())
+                reached.append(signals.process.received)
             reached.append("after")
 
     with pytest.raises(Stopped, match="stopped by SIGUSR1") as stopped:
         work()
     assert reached == [signal.SIGUSR1]
     assert stopped.value.code == 138
-    assert signals.received() == 0
+    assert signals.process.received == 0
     assert signal.getsignal(signal.SIGUSR1) == signal.SIG_DFL
 
 
@@ -66,7 +66,7 @@ def test_what_a_signal_turned_into_on_its_way_is_still_the_signal():
 )
 def test_a_signal_that_is_swallowed_ends_the_process_all_the_same(swallow):
     code = (
-        "import time\nfrom scaling.training import signals\n"
+        "import time\nfrom scaling import signals\n"
         "with signals.listening(to_the_end=True):\n    print('ready', flush=True)\n"
         + "\n".join(f"    {line}" for line in swallow.splitlines())
     )
@@ -85,7 +85,7 @@ def test_a_signal_within_an_import_ends_the_process_without_an_exception(tmp_pat
         "import os, signal\ntry:\n    os.kill(os.getpid(), signal.SIGTERM)\n    import time; time.sleep(60)\n"
         "except BaseException:\n    os.abort()\n"
     )
-    code = "from scaling.training import signals\nwith signals.listening(to_the_end=True):\n    import slow"
+    code = "from scaling import signals\nwith signals.listening(to_the_end=True):\n    import slow"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
     ended = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=SECONDS, env=environment, check=False

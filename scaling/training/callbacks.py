@@ -16,15 +16,15 @@ from lightning.pytorch import Callback, Trainer
 from lightning.pytorch.callbacks import Checkpoint
 from lightning.pytorch.trainer.states import TrainerFn
 
+from scaling import signals
 from scaling.ledger import Attempt
 from scaling.ledger.checkpoint import KEEP
-from scaling.training import signals
+from scaling.signals import PRUNE, Stopped
 from scaling.training.experiment import Experiment
 from scaling.training.machine import peak
 from scaling.training.module import FamilyModule, Incomplete
 from scaling.training.precision import own
 from scaling.training.ranks import rank_count
-from scaling.training.signals import PRUNE, Stopped
 
 Tell = Callable[[Mapping[str, Any]], None]
 

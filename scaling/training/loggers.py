@@ -16,8 +16,8 @@ from lightning.pytorch.loggers import CSVLogger, Logger, TensorBoardLogger, Wand
 
 from scaling.ledger import Attempt, Ledger
 from scaling.ledger.document import Log, flat
+from scaling.signals import PRUNE
 from scaling.training.point import point
-from scaling.training.signals import PRUNE
 from scaling.training.wandb_settings import SWEEP, mode, settings, shown, tried
 
 if TYPE_CHECKING:

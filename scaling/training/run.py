@@ -18,11 +18,12 @@ from lightning.pytorch import Callback, Trainer
 from lightning.pytorch.callbacks import ModelSummary, ProgressBar
 from lightning.pytorch.strategies import Strategy
 
+from scaling import signals
 from scaling.data.module import DataModule
 from scaling.errors import ScalingError
 from scaling.ledger import Attempt, Checkpoint, Ledger, run_id
 from scaling.ledger.run import Outcome
-from scaling.training import signals
+from scaling.signals import PRUNE, Stopped
 from scaling.training.callbacks import Best, Evaluate, Patience, Record, Save, Superseded, Tell, norms
 from scaling.training.checkpoints import FolderIO, Sharded
 from scaling.training.experiment import Experiment
@@ -30,7 +31,6 @@ from scaling.training.loggers import Loggers, report_again
 from scaling.training.machine import chosen, cores, environment, keep_freed, suited
 from scaling.training.module import MODULES, Diverged, Incomplete
 from scaling.training.ranks import Ranks, cluster, first, joined, launched, quiet, rank_count, start_ranks
-from scaling.training.signals import PRUNE, Stopped
 
 if TYPE_CHECKING:
     from lightning.pytorch.loggers import Logger
@@ -182,10 +182,10 @@ def _trained(
     """
     started, steps, horizon = time.perf_counter(), experiment.steps, experiment.horizon
     begin, folder = (0, None) if start is None else (start.step, start.folder)
-    if signals.is_command():
+    if signals.process.command:
         keep_freed()
     with Loggers(experiment, attempt, observers.loggers) as loggers, signals.listening(), _quiet():
-        signals.begin_run()
+        signals.process.pruned = False
         patience = None
         if experiment.patience is not None:
             # What the checkpoint knows of the evaluations before it.
@@ -249,7 +249,7 @@ def _trained(
                     if attempt is not None:
                         attempt.end("stopped", str(error))
                     raise
-                signals.meant_the_run()
+                signals.process.received, signals.process.raised = 0, False  # it meant this run alone
                 reason = "stopped early by its sweep" + ("" if error.step is None else f" at step {error.step}")
                 measured = getattr(module, "measured", {})
                 outcome, result = "pruned", {"loss": None, **measured, "step": error.step, "reason": reason}
