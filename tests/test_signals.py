@@ -17,7 +17,30 @@ import pytest
 from scaling import signals
 from scaling.signals import Stopped
 from tests.studies.test_unfinished import write
-from tests.training.conftest import alive, words
+from tests.training.conftest import words
+
+
+def children(process: int) -> set[int]:
+    """A process's descendants, the command of each still running."""
+    own = Path(f"/proc/{process}/task").glob("*/children")
+    direct = {int(word) for path in own for word in path.read_text().split()}
+    return direct.union(*(children(one) for one in direct))
+
+
+def is_alive(process: int) -> bool:
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+def ended(processes: set[int], seconds: float) -> bool:
+    """Whether the processes end within so many seconds."""
+    end = time.monotonic() + seconds
+    while any(map(is_alive, processes)) and time.monotonic() < end:
+        time.sleep(0.05)
+    return not any(map(is_alive, processes))
+
 
 CODES = {signal.SIGTERM: 143, signal.SIGINT: 130, signal.SIGUSR1: 138}
 SECONDS = 60.0  # on a busy machine; mostly it is one
@@ -126,11 +149,11 @@ def test_a_signal_ends_a_command_at_any_moment(verb, delay, number, tmp_path):
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
-        env={**os.environ, "TMPDIR": str(tmp_path)},
     )
     try:
         time.sleep(delay)
         assert process.poll() is None, process.communicate()
+        family = children(process.pid)
         process.send_signal(number)
         _, err = process.communicate(timeout=SECONDS)
     finally:
@@ -138,8 +161,27 @@ def test_a_signal_ends_a_command_at_any_moment(verb, delay, number, tmp_path):
     assert process.returncode == CODES[number], err
     assert "Traceback" not in err
     assert f"scaling: stopped by {number.name}" in err
-    assert alive(tmp_path) == []
+    assert ended(family, 4.0)
     for log in tmp_path.glob("runs/store/*/log.jsonl"):
         if verb in ("train", "ranks") and b'"loss"' in log.read_bytes():
             assert b'"stopped"' in log.read_bytes()
             assert list(log.parent.glob("checkpoints/*/manifest.json"))
+
+
+@pytest.mark.parametrize(("verb", "devices"), [("ranks", 2), pytest.param("study", 2, marks=pytest.mark.slow)])
+def test_no_training_outlives_a_command_that_is_killed(verb, devices, tmp_path):
+    """Its ranks, its workers, and the ranks of those."""
+    words = [*command(verb, tmp_path), f"trainer.devices={devices}", "train.checkpoint_every=100000"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "scaling", *words], cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    try:
+        while not any(b'"loss"' in path.read_bytes() for path in tmp_path.glob("runs/store/*/log.jsonl")):
+            assert process.poll() is None
+            time.sleep(0.05)
+        family = children(process.pid)
+        assert len(family) > devices
+    finally:
+        process.kill()
+        process.wait()
+    assert ended(family, 4.0)

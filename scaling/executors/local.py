@@ -76,8 +76,8 @@ class Worker:
 
 
 class Local:
-    """At most `slots` jobs at a time; those that take a GPU, or a fraction of one, have the `gpus` of this machine. What
-    they print goes to `log`, or where this process's output goes.
+    """At most `slots` jobs at a time; those that take a GPU, or a fraction of one, have the `gpus` of this machine.
+    What they print goes to `log`, or where this process's output goes.
     """
 
     def __init__(self, slots: int, log: Path | None = None, gpus: int = 0):

@@ -19,7 +19,7 @@ from lightning.pytorch.trainer.states import TrainerFn
 from scaling import signals
 from scaling.ledger import Attempt
 from scaling.ledger.checkpoint import KEEP
-from scaling.signals import PRUNE, Stopped
+from scaling.signals import PRUNE
 from scaling.training.experiment import Experiment
 from scaling.training.machine import peak
 from scaling.training.module import FamilyModule, Incomplete
@@ -35,43 +35,17 @@ class Superseded(Exception):
     """Another worker has taken the run over; what this one would still do is wasted."""
 
 
-class Evaluate(Callback):
-    """Lets Lightning validate at the steps of the run's evaluations: log-spaced, or even. Where `due`, the step that
-    training goes on from was saved without its evaluation, which is done first.
-    """
-
-    def __init__(self, steps: Collection[int], due: bool = False):
-        self.steps, self.due = frozenset(steps), due
-
-    def on_train_start(self, trainer: Trainer, module: FamilyModule) -> None:  # type: ignore[override]
-        if self.due and trainer.global_step in self.steps:
-            self._announce(trainer, trainer.global_step)
-            trainer.validating = True
-            trainer.fit_loop.epoch_loop.val_loop.restarting = False
-            trainer.fit_loop.epoch_loop.val_loop.run()
-            trainer.training = True
-
-    def on_train_batch_end(self, trainer: Trainer, *_: Any) -> None:
-        step = trainer.global_step
-        # Lightning validates where the number of updates is a multiple of this.
-        trainer.val_check_batch = step if step in self.steps else math.inf
-        if step in self.steps:
-            self._announce(trainer, step)
-
-    def _announce(self, trainer: Trainer, step: int) -> None:
-        trainer.datamodule.evaluated = step  # type: ignore[attr-defined]
-
-
 class Record(Callback):
-    """Hands entries of the log to `loggers` and `tell`, which follows the run for a person, and hears also at which
-    step it is, and whether it evaluates.
+    """Lets Lightning validate at the steps of the run's evaluations, and hands entries of the log to `loggers` and
+    `tell`, which follows the run for a person, and hears also at which step it is, and whether it evaluates. Where
+    `due`, the step that training goes on from was saved without its evaluation, which is done first.
 
     Ranks other than the first have no loggers, and tell nobody.
     """
 
-    def __init__(self, experiment: Experiment, loggers: Tell, tell: Collection[Tell] = ()):
-        self.experiment, self.loggers, self.tell = experiment, loggers, tell
-        self.every = experiment.config["log.every"]
+    def __init__(self, experiment: Experiment, loggers: Tell, tell: Collection[Tell] = (), due: bool = False):
+        self.experiment, self.loggers, self.tell, self.due = experiment, loggers, tell, due
+        self.every, self.evaluated = experiment.config["log.every"], frozenset(experiment.evaluated)
         self.peak = peak(experiment.config["trainer.precision"])
         self._since, self._tokens = time.perf_counter(), 0
 
@@ -81,13 +55,21 @@ class Record(Callback):
     def on_train_start(self, trainer: Trainer, module: FamilyModule) -> None:  # type: ignore[override]
         self._first = trainer.global_step + 1
         self._progress(trainer.global_step)
+        if self.due and trainer.global_step in self.evaluated:
+            trainer.datamodule.evaluated = trainer.global_step  # type: ignore[attr-defined]
+            trainer.validating = True
+            trainer.fit_loop.epoch_loop.val_loop.restarting = False
+            trainer.fit_loop.epoch_loop.val_loop.run()
+            trainer.training = True
 
     def on_train_batch_end(  # type: ignore[override]
         self, trainer: Trainer, module: FamilyModule, outputs: Mapping[str, Any], *_: Any
     ) -> None:
-        step = trainer.global_step
+        step = trainer.datamodule.evaluated = trainer.global_step  # type: ignore[attr-defined]
         if not outputs:  # a StopIteration ends Lightning's step without a word
             raise Incomplete(f"updates after step {step}", 0, 1)
+        # Lightning validates where the number of updates is a multiple of this.
+        trainer.val_check_batch = step if step in self.evaluated else math.inf
         self._progress(step)
         if step % self.every == 0 or step in (self.experiment.steps, self._first):
             self._log_update(step, outputs)
@@ -151,40 +133,29 @@ class Best:
         return replace(self, step=step, since=self.since + 1)
 
 
-class Patience(Callback):
-    """Ends a run when so many evaluations did not improve. A checkpoint's note keeps what is known, so that a resumed
-    run ends at the same step.
-
-    Lightning's `EarlyStopping` knows no best step, and not which of loss and score a run has.
-    """
-
-    def __init__(self, limit: int, broadcast: Callable[[Any], Any], best: Best):
-        self.limit, self.broadcast, self.best = limit, broadcast, best
-
-    @property
-    def exhausted(self) -> bool:
-        return self.best.since >= self.limit
-
-    def on_validation_end(self, trainer: Trainer, module: FamilyModule) -> None:  # type: ignore[override]
-        if _fits(trainer):
-            self.count(trainer.global_step, module.measured)
-            trainer.should_stop |= self.exhausted
-
-    def count(self, step: int, measured: Mapping[str, Any]) -> None:
-        self.best = self.best.after(step, self.broadcast({key: measured.get(key) for key in ("loss", "score")}))
-
-
 class Save(Checkpoint):
     """Saves the run every so many steps, at `pinned` steps, which others need, at its best one and at its end; a signal
     is waited for, and saved for. Lightning calls it after the other callbacks.
+
+    It ends a run when so many evaluations as the run has patience for did not improve. A checkpoint's note keeps the
+    `best`, so that a resumed run ends at the same step. (Lightning's `EarlyStopping` knows no best step, and not which
+    of loss and score a run has.)
     """
 
-    def __init__(
-        self, experiment: Experiment, attempt: Attempt | None, pinned: Collection[int], patience: Patience | None
-    ):
-        self.experiment, self.attempt, self.pinned, self.patience = experiment, attempt, set(pinned), patience
+    def __init__(self, experiment: Experiment, attempt: Attempt | None, pinned: Collection[int], best: Best):
+        self.experiment, self.attempt, self.pinned, self.best = experiment, attempt, set(pinned), best
         self.every, self.keep = experiment.config["train.checkpoint_every"], experiment.config["train.keep"]
         self.step = 0  # the last one that was saved
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether the run ends for lack of improvement."""
+        return self.experiment.patience is not None and self.best.since >= self.experiment.patience
+
+    @property
+    def best_step(self) -> int | None:
+        """The step whose weights the result is of, where the run may end early."""
+        return None if self.experiment.patience is None else self.best.best_step
 
     def on_train_start(self, trainer: Trainer, module: FamilyModule) -> None:  # type: ignore[override]
         signals.take_back()
@@ -214,32 +185,27 @@ class Save(Checkpoint):
     def on_validation_end(self, trainer: Trainer, module: FamilyModule) -> None:  # type: ignore[override]
         if not _fits(trainer):
             return
-        signal = signals.agreed(trainer.world_size, module.device)
-        if signal:
+        self.best = self.best.after(trainer.global_step, module.measured)
+        trainer.should_stop |= self.exhausted
+        if signal := signals.agreed(trainer.world_size, module.device):
             self._leave(trainer, signal, trainer.global_step)
         self._save_where_due(trainer, trainer.global_step)
 
     def _save_where_due(self, trainer: Trainer, step: int) -> None:
-        is_best = self.patience is not None and self.patience.best.best_step == step
         is_last = step == self.experiment.steps or trainer.should_stop
-        if step % self.every == 0 or step in self.pinned or is_best or is_last:
+        if step % self.every == 0 or step in self.pinned or step == self.best_step or is_last:
             self.save(trainer, step)
 
     def _leave(self, trainer: Trainer, signal: int, step: int) -> None:
-        try:
-            signals.stop(signal, step)
-        except Stopped:
-            if _fits(trainer):
-                self.save(trainer, step)
-            raise
+        if _fits(trainer):
+            self.save(trainer, step)
+        signals.stop(signal, step)
 
     def save(self, trainer: Trainer, step: int) -> None:
-        note = {"tokens": self.experiment.tokens(step), **self.experiment.start_note}
+        note = {"tokens": self.experiment.tokens(step), "best": asdict(self.best), **self.experiment.start_note}
         before = step - step % self.every
         pinned = [before - back * self.every for back in range(self.keep if self.keep > KEEP else 0)]
-        if self.patience is not None:
-            note["patience"] = asdict(self.patience.best)
-            pinned += [] if self.patience.best.best_step is None else [self.patience.best.best_step]
+        pinned += [] if self.best_step is None else [self.best_step]
         with nullcontext("") if self.attempt is None else self.attempt.checkpoint(step, note, pinned) as folder:
             trainer.save_checkpoint(folder)
         self.step = step

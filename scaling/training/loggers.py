@@ -16,6 +16,7 @@ from lightning.pytorch.loggers import CSVLogger, Logger, TensorBoardLogger, Wand
 
 from scaling.ledger import Attempt, Ledger
 from scaling.ledger.document import Log, flat
+from scaling.ledger.run import history
 from scaling.signals import PRUNE
 from scaling.training.point import point
 from scaling.training.wandb_settings import SWEEP, mode, settings, shown, tried
@@ -154,24 +155,20 @@ class Loggers:
     def __init__(self, experiment: Experiment, attempt: Attempt | None, own: Collection[Logger] = ()):
         self.all: list[Logger] = []
         self._wandb: RunWandbLogger | None = None
-        self._result: Mapping[str, Any] | None = None
+        self.result: Mapping[str, Any] | None = None  # how the run ended
         if attempt is None:
             return
         run = attempt.run_id
         others = [*(_named(name, attempt) for name in experiment.config["log.loggers"]), *own]
         for each in others:
             each.log_hyperparams({**experiment.spec, "run": run, "attempt": attempt.number})
-        self._wandb = _opened(experiment, attempt.number, attempt.run, attempt.history())
+        self._wandb = _opened(experiment, attempt.number, attempt.run, history(attempt.run))
         self.all = [JsonlLogger(attempt.log), *others, *([] if self._wandb is None else [self._wandb])]
 
     def __call__(self, entry: Mapping[str, Any]) -> None:
         metrics = named(entry)
         for each in self.all:
             each.log_metrics(metrics if isinstance(each, JsonlLogger) else numbers(metrics), entry["step"])
-
-    def end(self, result: Mapping[str, Any]) -> None:
-        """State how the run ended."""
-        self._result = result
 
     def pruned(self) -> bool:
         """Whether a SIGTERM was W&B's request to stop the run early."""
@@ -182,9 +179,9 @@ class Loggers:
 
     def __exit__(self, *_: object) -> None:
         for each in self.all:
-            each.finalize("success" if self._result else "failed")
+            each.finalize("success" if self.result else "failed")
         if self._wandb is not None:
-            self._wandb.end(self._result)
+            self._wandb.end(self.result)
 
 
 def report_again(experiment: Experiment, ledger: Ledger, result: Mapping[str, Any]) -> None:

@@ -10,9 +10,9 @@ from __future__ import annotations
 import logging
 import os
 import traceback
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -136,9 +136,9 @@ def joined() -> Iterator[Ranks]:
         distributed.destroy_process_group()
 
 
-def start_ranks(config: Config, ranks: int, steps: int | None = None, threads: int = 1, shown: bool = True) -> None:
-    """Train a run on `ranks` processes of this machine, to its end, or its trunk up to `steps`. Each rank has `threads`
-    threads, unless OMP_NUM_THREADS sets the number. The first prints its progress where it is `shown`.
+def start_ranks(count: int, threads: int, function: Callable[..., None], *arguments: Any) -> None:
+    """Call a function on `count` ranks of this machine. Each has `threads` threads, unless OMP_NUM_THREADS sets the
+    number. The first may print on standard error.
 
     A signal that ends a command is passed on to every rank: they agree, save and leave. Then it ends this process too.
     """
@@ -151,16 +151,16 @@ def start_ranks(config: Config, ranks: int, steps: int | None = None, threads: i
             "MASTER_PORT": str(meeting.port),
             "TORCHELASTIC_USE_AGENT_STORE": "True",  # the ranks meet at this process
             "TORCHELASTIC_RUN_ID": "scaling",
-            "WORLD_SIZE": str(ranks),
-            "LOCAL_WORLD_SIZE": str(ranks),
+            "WORLD_SIZE": str(count),
+            "LOCAL_WORLD_SIZE": str(count),
         }
         signals.process.pruned = False
         resources = Resources(threads=int(os.environ.get("OMP_NUM_THREADS", threads)))
-        group, passed_on = Local(ranks), 0
+        group, passed_on = Local(count), 0
         try:
             handles = [
-                group.submit(f"rank {rank}", _train_rank, rank, shared, config, steps, shown, resources=resources)
-                for rank in range(ranks)
+                group.submit(f"rank {rank}", _as_rank, rank, shared, function, arguments, resources=resources)
+                for rank in range(count)
             ]
             while any(handle.end is None for handle in handles) and not any(map(_fault, handles)):
                 group.wait(LOOK)
@@ -176,10 +176,10 @@ def start_ranks(config: Config, ranks: int, steps: int | None = None, threads: i
             signals.stop(number)
         # What was killed is the cause of what the others found.
         for handle in sorted(filter(_fault, handles), key=lambda each: each.signal == 0):
-            text, code = _fault(handle) or ("", None)
+            text, code = _fault(handle) or (None, None)
             if code is not None:
-                raise ScalingError(text, code=code)
-            raise RankFailed(f"{handle.name} of {ranks}: {text}")
+                raise ScalingError(str(text), code=code)
+            raise RankFailed(f"{handle.name} of {count}: {text}")
 
 
 def _fault(handle: LocalHandle) -> tuple[str | None, int | None] | None:
@@ -189,28 +189,16 @@ def _fault(handle: LocalHandle) -> tuple[str | None, int | None] | None:
     return handle.end.value if handle.end.status == "done" else (handle.end.reason, None)
 
 
-def _train_rank(
-    rank: int, variables: Mapping[str, str], config: Config, steps: int | None, shown: bool
+def _as_rank(
+    rank: int, variables: Mapping[str, str], function: Callable[..., None], arguments: tuple[Any, ...]
 ) -> tuple[str, int | None] | None:
-    """Train as one rank of several, in a process of its own; returns what it failed by."""
-    from scaling.ledger import Ledger
-    from scaling.training.experiment import assemble
-    from scaling.training.progress import teller
-    from scaling.training.run import Observers, train, train_run
-
+    """Call the function as one rank of several, in a process of its own; returns what it failed by."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     for stream in (1, 2) if rank else (1,):
         os.dup2(nowhere, stream)
     os.environ.update(variables, RANK=str(rank), LOCAL_RANK=str(rank))
     try:
-        experiment = assemble(config)
-        with teller() if shown and not rank else nullcontext() as listener:
-            observers = Observers([] if listener is None else [listener])
-            if steps is None:
-                train(experiment, observers)
-            elif (trunk := experiment.trunk()) is not None:
-                ledger = None if rank else Ledger.create(experiment.config["runs"])
-                train_run(replace(trunk[0], steps=steps), ledger, observers)
+        function(*arguments)
         return None
     except ScalingError as error:
         return str(error), error.code
