@@ -1,6 +1,6 @@
 """Callbacks: what happens between the updates of a run. They evaluate it, log it, save it, and end it.
 
-They act at the boundary of a step, on all ranks alike, in the order in which they stand here.
+They act at the boundary of a step, on all ranks alike, `Save` after all others.
 """
 
 from __future__ import annotations
