@@ -161,10 +161,17 @@ def diff(one: str | Run, other: str | Run, *overrides: str, runs: str | Path = R
         return spec | ({"result": result} if result else {})
 
     found = differences(document(one), document(other))
-    rows = [
-        [text(key)[1:-1], *("–" if value is None else _compact(value) for value in pair)] for key, pair in found.items()
-    ]
+    rows = [row for key, pair in found.items() for row in _rows(text(key)[1:-1], *pair)]
     return Result(found, [(["key", "one", "other"], rows) if rows else "no difference"])
+
+
+def _rows(key: str, left: Any, right: Any) -> list[list[str]]:
+    """A difference as a row; of two lists of one length, the places that differ where these are few."""
+    if isinstance(left, list) and isinstance(right, list) and len(left) == len(right):
+        places = [(f"{key}.{place}", *pair) for place, pair in enumerate(zip(left, right)) if pair[0] != pair[1]]
+        if len(places) <= SOME:
+            return [row for place in places for row in _rows(*place)]
+    return [[key, *("–" if value is None else _compact(value) for value in (left, right))]]
 
 
 @verb

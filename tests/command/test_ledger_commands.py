@@ -206,5 +206,5 @@ def test_long_lists_are_cut(tmp_path: Path) -> None:
     assert "… 64 values]" in shown
     assert max(map(len, shown.splitlines())) < 120
     differences = scaling.diff(*runs[:2], runs=tmp_path)
-    assert [line.split()[0] for line in str(differences).splitlines()] == ["optimizer.lr", "result.windows.5"]
+    assert [line.split()[0] for line in str(differences).splitlines()[1:]] == ["optimizer.lr", "result.windows.5"]
     assert len(differences.document["result.windows"][0]) == 64

@@ -83,12 +83,9 @@ def test_a_teacher_moves_a_pupil_towards_it(tmp_path, run):
 
 
 def test_smoothing_changes_training_and_not_how_it_is_judged(tmp_path, run):
-    plain, smooth = (
-        run(runs=tmp_path / "plain", **TAUGHT),
-        run(runs=tmp_path / "smooth", train__smoothing=0.1, **TAUGHT),
-    )
+    plain, smooth = (run(runs=tmp_path / str(value), train__smoothing=value, **TAUGHT) for value in (0, 0.1))
     assert smooth["run"] != plain["run"]
-    assert losses(tmp_path / "smooth")[0] != losses(tmp_path / "plain")[0]
+    assert losses(tmp_path / "0.1")[0] != losses(tmp_path / "0")[0]
     assert abs(smooth["loss"] - plain["loss"]) < 0.1
 
 

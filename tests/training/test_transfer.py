@@ -303,7 +303,6 @@ def test_a_table_that_is_read_at_both_ends_has_the_lowest_rate_and_mup_is_multip
 TUNINGS = {
     "LoRA": "{kind: LoRA, rank: 2, targets: [all], dropout: 0.1}",
     "Prefix": "{kind: Prefix, length: 2}",
-    "Adapters": "{kind: Adapters, activation: ReLU, bottleneck: 2}",
     "BitFit": "BitFit",
 }
 BIASED = {"model.block.channel.bias": "true"}
@@ -319,7 +318,7 @@ def tuned(biased: tuple[Path, str], kind: str, **changes: Any) -> list[str]:
     return words(biased[0], **{**BIASED, "start.run": biased[1], "tuning": TUNINGS[kind], "seed": 1, **changes})
 
 
-TUNED = [("LoRA", "bf16-true"), ("Prefix", "32-true"), ("Adapters", "32-true"), ("BitFit", "32-true")]
+TUNED = [("LoRA", "bf16-true"), ("Prefix", "32-true"), ("BitFit", "32-true")]
 
 
 @pytest.mark.parametrize(("kind", "precision"), TUNED)
