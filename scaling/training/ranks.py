@@ -7,7 +7,6 @@ own.
 
 from __future__ import annotations
 
-import logging
 import os
 import traceback
 from collections.abc import Callable, Iterator, Mapping
@@ -204,16 +203,3 @@ def _as_rank(
         return str(error), error.code
     except Exception as error:
         return "".join(traceback.format_exception(error)), None
-
-
-@contextmanager
-def quiet(*names: str) -> Iterator[None]:
-    """Without what the loggers of these names log."""
-    levels = {name: logging.getLogger(name).level for name in names}
-    try:
-        for name in names:
-            logging.getLogger(name).setLevel(logging.CRITICAL + 1)
-        yield
-    finally:
-        for name, level in levels.items():
-            logging.getLogger(name).setLevel(level)

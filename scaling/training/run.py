@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import logging
 import math
 import re
 import signal
@@ -32,7 +33,7 @@ from scaling.training.loggers import Loggers, report_again
 from scaling.training.machine import chosen, cores, environment, keep_freed, suited
 from scaling.training.module import MODULES, Diverged, Incomplete
 from scaling.training.progress import teller
-from scaling.training.ranks import Ranks, cluster, first, joined, launched, quiet, rank_count, start_ranks
+from scaling.training.ranks import Ranks, cluster, first, joined, launched, rank_count, start_ranks
 
 if TYPE_CHECKING:
     from lightning.pytorch.loggers import Logger
@@ -292,11 +293,18 @@ class PlainTrainer(Trainer):
 @contextmanager
 def _quiet() -> Iterator[None]:
     """Without Lightning's advice (workers, loggers, tips), which is about things that are ours to decide."""
-    with warnings.catch_warnings(), quiet("lightning.pytorch", "lightning.fabric"):
+    levels = {each: each.level for each in map(logging.getLogger, ("lightning.pytorch", "lightning.fabric"))}
+    with warnings.catch_warnings():
         warnings.filterwarnings("ignore", module="lightning")
         # Of operations in place on what a block returns; the stream is never changed in place.
         warnings.filterwarnings("ignore", "FSDP2-wrapped module", UserWarning)
-        yield
+        try:
+            for each in levels:
+                each.setLevel(logging.CRITICAL + 1)
+            yield
+        finally:
+            for each, level in levels.items():
+                each.setLevel(level)
 
 
 def _trainer(
