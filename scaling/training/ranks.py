@@ -47,14 +47,6 @@ class Ranks:
     count: int
     local: int  # on this machine
 
-    @property
-    def first(self) -> bool:
-        return self.number == 0
-
-    @property
-    def machines(self) -> int:
-        return self.count // self.local
-
     def broadcast(self, value: Any) -> Any:
         """The first rank's value, on every rank."""
         if self.count == 1:

@@ -204,7 +204,7 @@ def _trained(
         pinned, is_own = ranks.broadcast(None if attempt is None else (attempt.pinned, own))
         best = Best(**start.note.get("best", {})) if start is not None and is_own else Best()
         due = is_own and best.step != begin  # a signal came before the evaluation of the step that was saved
-        record = Record(experiment, loggers, observers.tell if ranks.first else (), due)
+        record = Record(experiment, loggers, observers.tell if first() else (), due)
         save = Save(experiment, attempt, pinned, best)
         own_first = sorted(loggers.all, key=lambda each: each not in observers.loggers)  # the first is `trainer.logger`
         trainer = _trainer(experiment, ranks, [record, save, *observers.callbacks], own_first)
@@ -243,7 +243,7 @@ def _trained(
                     raise ScalingError(what, key="optimizer.lr", value=lr, fix="take a larger learning rate")
                 elif not horizon:
                     stopped = f"trained to step {steps}; it continues where a branch needs more"
-                elif ranks.first and not math.isfinite(module.measured["loss"]):
+                elif first() and not math.isfinite(module.measured["loss"]):
                     raise Diverged(end, "the held-out loss", module.measured["loss"])
             except Diverged as error:
                 if not horizon:
@@ -317,7 +317,7 @@ def _trainer(
     return PlainTrainer(
         accelerator="gpu" if torch.cuda.is_available() else "cpu",
         devices=ranks.local,
-        num_nodes=ranks.machines,
+        num_nodes=ranks.count // ranks.local,
         strategy=strategy,
         plugins=[FolderIO(), cluster()],
         precision=PLUGINS[config["trainer.precision"]],  # type: ignore[arg-type]
