@@ -146,7 +146,8 @@ def start_ranks(count: int, threads: int, function: Callable[..., None], *argume
             "LOCAL_WORLD_SIZE": str(count),
         }
         signals.process.pruned = False
-        resources = Resources(threads=int(os.environ.get("OMP_NUM_THREADS", threads)))
+        named = os.environ.get("OMP_NUM_THREADS", "")
+        resources = Resources(threads=int(named) if named.isdecimal() else threads)
         group, passed_on = Local(count), 0
         try:
             handles = [
