@@ -6,15 +6,19 @@ They act at the boundary of a step, on all ranks alike, `Save` after all others.
 from __future__ import annotations
 
 import math
+import sys
 import time
 from collections.abc import Callable, Collection, Mapping
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
+from datetime import timedelta
 from typing import Any
 
 from lightning.pytorch import Callback, Trainer
 from lightning.pytorch.callbacks import Checkpoint
 from lightning.pytorch.trainer.states import TrainerFn
+from rich.console import Console
+from rich.progress import BarColumn, Progress
 
 from scaling import signals
 from scaling.ledger import Attempt
@@ -28,6 +32,8 @@ from scaling.training.ranks import rank_count
 
 Tell = Callable[[Mapping[str, Any]], None]
 
+LINES = 5.0  # seconds between plain lines of training
+PERIOD = 600.0  # seconds by which the speed is estimated, and with it the time left
 UNLOGGED = ("loss_by_position", "evaluation_precision")  # of an evaluation: long, or the same in all
 
 
@@ -111,6 +117,68 @@ class Record(Callback):
             return None
         flops = tokens_per_second * self.experiment.cost.flops_train_per_token
         return flops / (self.peak * rank_count(self.experiment.config))
+
+
+class Teller:
+    """Prints on standard error each evaluation, and in between how far the run is: the loss, the speed, the fraction of
+    the machine's peak where that is known, and the time left. On a terminal that is a bar, elsewhere a line every few
+    seconds.
+    """
+
+    def __init__(self, console: Console | None = None):
+        console = console or Console(stderr=True)
+        columns = (
+            "{task.completed:,.0f} of {task.total:,.0f}",
+            BarColumn(),
+            "{task.fields[speeds]}",
+            "{task.description}",
+        )
+        is_plain = not console.is_terminal
+        self._bar = Progress(*columns, console=console, transient=True, disable=is_plain, speed_estimate_period=PERIOD)
+        self._bar.add_task("", total=1, visible=False, speeds="")
+        (self._task,) = self._bar.tasks
+        self._next = 0.0
+
+    def __call__(self, entry: Mapping[str, Any]) -> None:
+        step, evaluating = entry["step"], False
+        if entry["kind"] == "evaluate":
+            score = f"  score {entry['score']:.4f}" if "score" in entry else ""
+            self._print(f"step {step:>7,} held-out loss {entry['loss']:.4f}{score}")
+            return
+        if entry["kind"] == "train":
+            self._task.fields["speeds"] = _speeds(entry)
+        else:
+            evaluating = entry["evaluating"]
+        left = self._task.time_remaining
+        clock = "" if left is None or step == entry["steps"] else f"{timedelta(seconds=round(left))} left"
+        what = "evaluating" if evaluating else clock
+        self._bar.update(self._task.id, completed=step, total=entry["steps"], description=what, visible=True)
+        is_last = entry["kind"] == "train" and step == entry["steps"]
+        if self._bar.disable and self._task.fields["speeds"] and (time.monotonic() >= self._next or is_last):
+            self._next = time.monotonic() + LINES
+            self._print(f"step {step:>7,} of {entry['steps']:,}  {self._task.fields['speeds']}  {what}".rstrip())
+
+    def _print(self, line: str) -> None:
+        if self._bar.disable:
+            print(line, file=sys.stderr, flush=True)
+        else:
+            self._bar.console.print(line, highlight=False)
+
+    def __enter__(self) -> Teller:
+        self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.stop()
+
+
+def _speeds(entry: Mapping[str, Any]) -> str:
+    text = f"loss {entry['loss']:.4f}"
+    if entry["tokens_per_second"]:
+        text += f"  {entry['tokens_per_second']:,.0f} tokens/s"
+    if entry["mfu"]:
+        text += f"  {entry['mfu']:.0%} of peak"
+    return text
 
 
 @dataclass(frozen=True)

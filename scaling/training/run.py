@@ -26,13 +26,12 @@ from scaling.ledger import Attempt, Checkpoint, Ledger, run_id
 from scaling.ledger.checkpoint import at
 from scaling.ledger.run import Outcome
 from scaling.signals import PRUNE, Stopped
-from scaling.training.callbacks import Best, Record, Save, Superseded, Tell, norms
+from scaling.training.callbacks import Best, Record, Save, Superseded, Tell, Teller, norms
 from scaling.training.checkpoints import FolderIO, Sharded
 from scaling.training.experiment import Experiment, assemble
 from scaling.training.loggers import Loggers, report_again
 from scaling.training.machine import chosen, cores, environment, keep_freed, suited
 from scaling.training.module import MODULES, Diverged, Incomplete
-from scaling.training.progress import teller
 from scaling.training.ranks import Ranks, cluster, first, joined, launched, rank_count, start_ranks
 
 if TYPE_CHECKING:
@@ -120,7 +119,7 @@ def _start_ranks(experiment: Experiment, observers: Observers) -> None:
 def _train_rank(config: Config, steps: int | None, shown: bool) -> None:
     """Train as one of several ranks, to the run's end, or its trunk up to `steps`. The first is `shown`."""
     experiment = assemble(config)
-    with teller() if shown and first() else nullcontext() as listener:
+    with Teller() if shown and first() else nullcontext() as listener:
         observers = Observers([] if listener is None else [listener])
         if steps is None:
             train(experiment, observers)

@@ -19,7 +19,7 @@ from lightning.pytorch.loggers import CSVLogger, WandbLogger
 from rich.console import Console
 
 from scaling.ledger import Ledger
-from scaling.training import progress, wandb_settings
+from scaling.training import callbacks, wandb_settings
 from scaling.training.run import Observers
 from scaling.training.run import train as train_experiment
 from tests.training.conftest import at, experiment, left, load, same, train, words
@@ -220,9 +220,9 @@ def test_the_log_has_a_line_of_json_for_each_update_and_evaluation(base):
 @pytest.mark.parametrize("is_terminal", [True, False])
 def test_a_person_sees_each_step_each_evaluation_and_the_time_left(is_terminal, tmp_path, capsys, monkeypatch):
     console = Console(file=io.StringIO(), force_terminal=is_terminal, width=120)
-    monkeypatch.setattr(progress, "LINES", 0.0)
+    monkeypatch.setattr(callbacks, "LINES", 0.0)
     entries: list[Any] = []
-    with progress.Teller(console) as teller:
+    with callbacks.Teller(console) as teller:
         train_experiment(experiment(tmp_path), Observers([teller, entries.append]))
     steps = [entry["step"] for entry in entries if entry["kind"] == "progress"]
     assert [step for step, _ in itertools.groupby(steps)] == list(range(13))
