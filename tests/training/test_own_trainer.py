@@ -164,8 +164,10 @@ def test_a_run_that_a_callback_ends_is_stopped_and_goes_on(tmp_path):
     run = scaling.train(*line, progress=False, callbacks=[end])
     assert (run.state, run.result) == ("stopped", None)
     assert str(run) == f"run {run.id}: stopped"
-    assert 1 < max(run.log["step"].dropna()) < STEPS
-    assert scaling.train(*line, progress=False).state == "finished"
+    last = max(run.log["step"].dropna())
+    assert 1 < last < STEPS
+    result = scaling.train(*line, progress=False).result or {}
+    assert (result["outcome"], result["circumstances"]["from_step"]) == ("finished", last)
 
 
 def test_callbacks_cannot_join_other_processes(tmp_path):
