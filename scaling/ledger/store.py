@@ -188,8 +188,6 @@ class Ledger:
         The attempt keeps the checkpoints of steps that studies need.
         """
         folder = self.folder(run)
-        if read_result(folder) is not None:
-            return None
         pinned = self.needed(run)
         with disk("cannot claim a run"):
             folder.mkdir(exist_ok=True)
@@ -198,7 +196,7 @@ class Ledger:
             return None
         with ExitStack() as release:
             release.callback(held.release)
-            if read_result(folder) is not None:  # looked at again: a lock is released after the result is there
+            if read_result(folder) is not None:  # a lock is released after the result is there
                 return None
             number = max((record.number for record in self.attempts(run)), default=0) + 1
             attempt = Attempt(folder, number, held, pinned)
