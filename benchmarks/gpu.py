@@ -176,7 +176,7 @@ def ours(scale: Scale, experiment: Experiment, tokens: Tensor, precision: str, c
         torch.nn.utils.clip_grad_norm_(weights.masters, 1.0)
         optimizer.step()
         optimizer.zero_grad()
-        weights.spread()
+        weights.round()
 
     return step
 

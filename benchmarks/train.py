@@ -58,7 +58,7 @@ def plainest(one: Experiment) -> Callable[[int, Batch], None]:
         torch.nn.utils.clip_grad_norm_(weights.masters, one.config["trainer.gradient_clip_val"])
         optimizer.step()
         optimizer.zero_grad()
-        weights.spread()
+        weights.round()
 
     return update
 

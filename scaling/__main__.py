@@ -12,17 +12,14 @@ def run() -> int:
     except KeyboardInterrupt:
         return 130
     except Exception as error:
-        from scaling.training import ranks
-
-        if not ranks.launched():
-            raise
         sys.excepthook(type(error), error, error.__traceback__)
-        ranks.fail(error)
+        code = 1
     if code:
-        from scaling.training import ranks
+        from scaling.signals import leave
+        from scaling.training.ranks import launched
 
-        if ranks.launched():
-            ranks.signals.leave(code)
+        if launched():  # the others wait for this rank, which waits for nobody
+            leave(code)
     return code
 
 

@@ -21,8 +21,8 @@ from typing import Any, Literal, NamedTuple, get_args, get_origin
 
 import scaling
 from scaling.errors import ScalingError, from_os, nearest
+from scaling.signals import Stopped, leave, listening
 from scaling.standard_error import keep_going, say
-from scaling.training.signals import Stopped, leave, listening
 from scaling.verbs import function_name
 from scaling.verbs.verb import OVERRIDE, PYTHON, VERBS, bound, documented, marks, spelled, without_none
 

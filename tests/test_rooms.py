@@ -13,11 +13,11 @@ import pytest
 from scaling.schema import SLOTS
 
 PACKAGE = Path(__file__).parents[1] / "scaling"
-# The design's order; `atomic`, `parent`, `batch` and others are files that later rooms share.
+# The design's order; `atomic`, `signals`, `batch` and others are files that later rooms share.
 FLOORS = """
-    version errors printing atomic parent standard_error json_lines schema shape batch
+    version errors printing atomic signals standard_error json_lines schema shape batch
     strict_yaml config kernel nn model cost metric data objective laws figures
-    ledger decode interop scoring training executors studies sweeps tables reports inside verbs __init__ cli __main__
+    ledger decode interop scoring executors training studies sweeps tables reports inside verbs __init__ cli __main__
 """
 ROOMS: Sequence[str] = FLOORS.split()
 ALONE = {
@@ -32,7 +32,7 @@ SLOTS_OF_NN = {module.split(".")[2] for module in SLOTS.values() if module.start
 FILES = sorted(path.relative_to(PACKAGE) for path in PACKAGE.rglob("*.py"))
 
 
-BY_STRING = {"training/ranks.py", "schema.py"}
+BY_STRING = {"executors/local.py", "schema.py"}
 """Files whose strings name modules that they do not import with themselves: a program that is started, and the table of
 slots, whose modules are imported when a slot is first read.
 """

@@ -14,10 +14,33 @@ from pathlib import Path
 
 import pytest
 
-from scaling.training import signals
-from scaling.training.signals import Stopped
+from scaling import signals
+from scaling.signals import Stopped
 from tests.studies.test_unfinished import write
-from tests.training.conftest import alive, words
+from tests.training.conftest import words
+
+
+def children(process: int) -> set[int]:
+    """A process's descendants, the command of each still running."""
+    own = Path(f"/proc/{process}/task").glob("*/children")
+    direct = {int(word) for path in own for word in path.read_text().split()}
+    return direct.union(*(children(one) for one in direct))
+
+
+def is_alive(process: int) -> bool:
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+def ended(processes: set[int], seconds: float) -> bool:
+    """Whether the processes end within so many seconds."""
+    end = time.monotonic() + seconds
+    while any(map(is_alive, processes)) and time.monotonic() < end:
+        time.sleep(0.05)
+    return not any(map(is_alive, processes))
+
 
 CODES = {signal.SIGTERM: 143, signal.SIGINT: 130, signal.SIGUSR1: 138}
 SECONDS = 60.0  # on a busy machine; mostly it is one
@@ -31,14 +54,14 @@ def test_a_signal_raises_and_is_kept_for_the_end_of_a_deferred_block():
             with signals.deferred():
                 os.kill(os.getpid(), signal.SIGUSR1)
                 os.kill(os.getpid(), signal.SIGTERM)  # the first counts
-                reached.append(signals.received())
+                reached.append(signals.process.received)
             reached.append("after")
 
     with pytest.raises(Stopped, match="stopped by SIGUSR1") as stopped:
         work()
     assert reached == [signal.SIGUSR1]
     assert stopped.value.code == 138
-    assert signals.received() == 0
+    assert signals.process.received == 0
     assert signal.getsignal(signal.SIGUSR1) == signal.SIG_DFL
 
 
@@ -66,7 +89,7 @@ def test_what_a_signal_turned_into_on_its_way_is_still_the_signal():
 )
 def test_a_signal_that_is_swallowed_ends_the_process_all_the_same(swallow):
     code = (
-        "import time\nfrom scaling.training import signals\n"
+        "import time\nfrom scaling import signals\n"
         "with signals.listening(to_the_end=True):\n    print('ready', flush=True)\n"
         + "\n".join(f"    {line}" for line in swallow.splitlines())
     )
@@ -85,7 +108,7 @@ def test_a_signal_within_an_import_ends_the_process_without_an_exception(tmp_pat
         "import os, signal\ntry:\n    os.kill(os.getpid(), signal.SIGTERM)\n    import time; time.sleep(60)\n"
         "except BaseException:\n    os.abort()\n"
     )
-    code = "from scaling.training import signals\nwith signals.listening(to_the_end=True):\n    import slow"
+    code = "from scaling import signals\nwith signals.listening(to_the_end=True):\n    import slow"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
     ended = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=SECONDS, env=environment, check=False
@@ -126,11 +149,11 @@ def test_a_signal_ends_a_command_at_any_moment(verb, delay, number, tmp_path):
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
-        env={**os.environ, "TMPDIR": str(tmp_path)},
     )
     try:
         time.sleep(delay)
         assert process.poll() is None, process.communicate()
+        family = children(process.pid)
         process.send_signal(number)
         _, err = process.communicate(timeout=SECONDS)
     finally:
@@ -138,8 +161,27 @@ def test_a_signal_ends_a_command_at_any_moment(verb, delay, number, tmp_path):
     assert process.returncode == CODES[number], err
     assert "Traceback" not in err
     assert f"scaling: stopped by {number.name}" in err
-    assert alive(tmp_path) == []
+    assert ended(family, 4.0)
     for log in tmp_path.glob("runs/store/*/log.jsonl"):
         if verb in ("train", "ranks") and b'"loss"' in log.read_bytes():
             assert b'"stopped"' in log.read_bytes()
             assert list(log.parent.glob("checkpoints/*/manifest.json"))
+
+
+@pytest.mark.parametrize(("verb", "devices"), [("ranks", 2), pytest.param("study", 2, marks=pytest.mark.slow)])
+def test_no_training_outlives_a_command_that_is_killed(verb, devices, tmp_path):
+    """Its ranks, its workers, and the ranks of those."""
+    words = [*command(verb, tmp_path), f"trainer.devices={devices}", "train.checkpoint_every=100000"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "scaling", *words], cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    try:
+        while not any(b'"loss"' in path.read_bytes() for path in tmp_path.glob("runs/store/*/log.jsonl")):
+            assert process.poll() is None
+            time.sleep(0.05)
+        family = children(process.pid)
+        assert len(family) > devices
+    finally:
+        process.kill()
+        process.wait()
+    assert ended(family, 4.0)

@@ -22,36 +22,28 @@ from pathlib import Path
 from typing import Any
 
 from scaling import schema
-from scaling.executors.executor import FILE, MODULE, ONE_THREAD, End, Resources, Status, ended
+from scaling.executors.executor import FILE, MODULE, ONE_THREAD, End, Resources, ended
+from scaling.signals import Stopped, leave, listening
+from scaling.signals import name as name_of
 from scaling.standard_error import keep_going
-from scaling.training.signals import Stopped, leave, listening
-from scaling.training.signals import name as name_of
 
 LEAVING = 60.0  # seconds in which a process may save its run and leave
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "RAYON_NUM_THREADS")  # the last is that of tokenizers
 
 
 class LocalHandle:
-    """A job that waits for a process, or has one."""
+    """A job that waits for a process, or has one. `signal` is the one that its process died of or left for, else 0."""
 
     def __init__(self, executor: Local, name: str, call: tuple[Any, ...], resources: Resources):
         self.executor, self.name, self.call, self.resources = executor, name, call, resources
         self.end: End | None = None
-        self.cancelled = False
-
-    def status(self) -> Status:
-        if self.end is not None:
-            return self.end.status
-        return "waiting" if self in self.executor.queue else "running"
+        self.cancelled, self.signal = False, 0
 
     def wait(self, timeout: float | None = None) -> End | None:
         until = math.inf if timeout is None else time.monotonic() + timeout
         while self.end is None and (left := until - time.monotonic()) > 0:
             self.executor.wait(min(left, 60.0))
         return self.end
-
-    def logs(self) -> str:
-        return Path(self.executor.log).read_text(errors="replace")
 
     def cancel(self, number: int = signal.SIGTERM) -> None:
         if self in self.executor.queue:
@@ -84,16 +76,17 @@ class Worker:
 
 
 class Local:
-    """At most `slots` jobs at a time; those that take a GPU, or a fraction of one, have the `gpus` of this machine."""
+    """At most `slots` jobs at a time; those that take a GPU, or a fraction of one, have the `gpus` of this machine.
+    What they print goes to `log`, or where this process's output goes.
+    """
 
-    def __init__(self, slots: int, log: Path, gpus: int = 0):
-        log.parent.mkdir(parents=True, exist_ok=True)
-        self.slots, self.log = slots, str(log.resolve())
+    def __init__(self, slots: int, log: Path | None = None, gpus: int = 0):
+        self.slots, self.log = slots, "" if log is None else str(log.resolve())
         seen = os.environ.get("CUDA_VISIBLE_DEVICES")
         self.devices = seen.split(",") if seen else [str(index) for index in range(gpus)]
         self.queue: deque[LocalHandle] = deque()
         self.workers: list[Worker] = []
-        get_context("forkserver").set_forkserver_preload(["scaling.executors.server"])
+        get_context("forkserver").set_forkserver_preload(["scaling.training.run", "scaling.executors.server"])
         with _main_named():
             forkserver.ensure_running()  # which imports while the command goes on
 
@@ -113,8 +106,8 @@ class Local:
             self._take(busy[pipe])  # type: ignore[index]
         self._begin()
 
-    def close(self) -> None:
-        until = time.monotonic() + LEAVING
+    def close(self, seconds: float = LEAVING) -> None:
+        until = time.monotonic() + seconds
         try:
             for worker in self.workers:
                 worker.pipe.close()  # which ends one that is idle
@@ -174,6 +167,7 @@ class Local:
         except (EOFError, OSError):
             self._discard(worker)
             code = worker.process.exitcode or 0
+            handle.signal = -code if code < 0 else max(0, code - 128)
             reason = f"its process was killed by {name_of(-code)}" if code < 0 else f"its process left with {code}"
             handle.end = End("cancelled" if handle.cancelled else "died", reason=reason)
 
@@ -200,9 +194,11 @@ def serve(pipe: Connection, log: str, environment: Mapping[str, str], extensions
     """Do the jobs that come through the pipe, until it closes: the whole life of a worker process."""
     os.setpgrp()  # the terminal's signals reach the command, which hands them on
     threading.Thread(target=_follow, daemon=True).start()
-    output = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
-    for stream in (sys.stdout, sys.stderr):
-        os.dup2(output, stream.fileno())
+    if log:
+        Path(log).parent.mkdir(parents=True, exist_ok=True)
+        output = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+        for stream in (sys.stdout, sys.stderr):
+            os.dup2(output, stream.fileno())
     keep_going()
     os.environ.clear()
     os.environ.update(environment)

@@ -19,8 +19,8 @@ from scaling.executors.executor import ONE_THREAD, End, Executor, Handle, Resour
 from scaling.executors.local import Local
 from scaling.executors.ray import Ray
 from scaling.executors.slurm import Slurm
+from scaling.signals import deferred
 from scaling.standard_error import say
-from scaling.training.signals import deferred
 
 TRIES = 3  # of a job that ends without a record
 IN_A_ROW = 10  # such ends, each of a job that started after the one before, after which all is given up

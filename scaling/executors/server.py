@@ -7,7 +7,6 @@ import os
 import sys
 from importlib.machinery import ModuleSpec
 
-import scaling.training.run  # noqa: F401
 from scaling.executors.executor import FILE, MODULE
 
 # A worker would run the file of the command's `__main__`, a person's script, unless its own `__main__` is that file.

@@ -129,11 +129,11 @@ def publish(path: Path, content: bytes) -> bool:
             try:
                 os.link(temporary, path)
             except OSError as error:
-                if error.errno in NO_LINKS and not path.exists():
+                if not path.exists():
+                    if error.errno not in NO_LINKS:
+                        raise
                     os.rename(temporary, path)
                     return True
-                if not path.exists():
-                    raise
             return temporary.stat().st_nlink == 2
         finally:
             temporary.unlink(missing_ok=True)
@@ -160,15 +160,13 @@ class Log:
 
     def __init__(self, path: Path):
         with disk("cannot open the log"):
-            self._handle: int | None = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
+            self._handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
             size = os.fstat(self._handle).st_size
             # After a write that failed midway the next line starts afresh, or both would be lost.
             self._torn = size > 0 and os.pread(self._handle, 1, size - 1) != b"\n"
 
     def write(self, entry: Mapping[str, Any]) -> None:
         """Append one entry of plain values, its `kind` first; a `step` orders it among the others."""
-        if self._handle is None:
-            raise ValueError("the log is closed")
         line = (b"\n" if self._torn else b"") + stamp(entry)
         self._torn = True
         with disk("cannot write the log"):
@@ -179,14 +177,13 @@ class Log:
 
     def sync(self) -> None:
         """Put what was written on the disk: done with each checkpoint, which the log then reaches."""
-        if self._handle is not None:
-            with disk("cannot write the log"):
-                os.fsync(self._handle)
+        with disk("cannot write the log"):
+            os.fsync(self._handle)
 
     def close(self) -> None:
-        if self._handle is not None:
+        if self._handle >= 0:
             os.close(self._handle)
-            self._handle = None
+            self._handle = -1
 
 
 def stamp(entry: Mapping[str, Any]) -> bytes:

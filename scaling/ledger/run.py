@@ -71,7 +71,8 @@ class Lock:
                 try:
                     if _hold(handle, fcntl.LOCK_EX):
                         if _names(self.path, handle):  # else it was released, and so removed, meanwhile
-                            self._write(handle)
+                            os.ftruncate(handle, 0)
+                            os.write(handle, self._content)
                             self._handle = handle
                     elif not _hold(handle, fcntl.LOCK_SH):  # else someone is looking at it
                         return False
@@ -79,14 +80,6 @@ class Lock:
                     if self._handle != handle:
                         os.close(handle)
         return True
-
-    def _write(self, handle: int) -> None:
-        try:
-            os.ftruncate(handle, 0)
-            os.write(handle, self._content)
-        except OSError:
-            self.path.unlink(missing_ok=True)
-            raise
 
     def is_lost(self, since: float = LOOK) -> bool:
         """Whether the lock is another's by now: its file was removed, or a file server forgot who held it. It is looked
@@ -273,21 +266,11 @@ class Attempt:
                 if each < step and each not in needed:
                     checkpoint.drop(path)
 
-    def saved(self, step: int) -> Checkpoint | None:
-        """The whole checkpoint of a step, None where there is none."""
-        return checkpoint.at(self.run, step)
-
-    def history(self) -> list[dict[str, Any]]:
-        """What all attempts at the run logged so far, as one history."""
-        return history(self.run)
-
     def finish(self, outcome: Outcome, result: Mapping[str, Any]) -> Mapping[str, Any]:
         """Publish the run's result unless a valid one is there, and end; returns the result that is kept.
 
         Where that is another's, the log has each key in which they differ, with the kept value and this attempt's.
         """
-        if outcome not in RESULTS:
-            raise ValueError(f"{outcome!r} is not a result; end the attempt instead")
         self.log.sync()
         kept = ours = {"run": self.run_id, "attempt": self.number, "outcome": outcome, **result}
         ending: dict[str, Any] = {"outcome": outcome, "reason": None}
@@ -312,8 +295,6 @@ class Attempt:
 
         The log keeps the traceback of the error that ended it.
         """
-        if outcome not in INTERRUPTIONS:
-            raise ValueError(f"{outcome!r} is not one of {', '.join(INTERRUPTIONS)}")
         ending = {"outcome": outcome, "reason": reason}
         if error is not None and outcome in FAILURES:
             ending["traceback"] = "".join(traceback.format_exception(error))[-TRACEBACK:]
@@ -345,8 +326,6 @@ class Attempt:
             logger.warning("the end of attempt %d of run %s was not written: %s", self.number, self.run_id, disk_full)
 
     def _end(self, ending: Mapping[str, Any]) -> None:
-        if self._ended:
-            raise ValueError("the attempt has ended already")
         self._ended = True
         self.log.write({"kind": "end", "attempt": self.number, "time": now(), **ending})
         self.log.sync()

@@ -6,7 +6,7 @@ import logging
 import os
 import re
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -188,23 +188,20 @@ class Ledger:
         The attempt keeps the checkpoints of steps that studies need.
         """
         folder = self.folder(run)
-        if read_result(folder) is not None:
-            return None
         pinned = self.needed(run)
         with disk("cannot claim a run"):
             folder.mkdir(exist_ok=True)
         held = Lock(folder / LOCK)
         if not held.take():
             return None
-        try:
-            if read_result(folder) is None:  # looked at again: a lock is released after the result is there
-                number = max((record.number for record in self.attempts(run)), default=0) + 1
-                return Attempt(folder, number, held, pinned)
-        except BaseException:
-            held.release()
-            raise
-        held.release()
-        return None
+        with ExitStack() as release:
+            release.callback(held.release)
+            if read_result(folder) is not None:  # a lock is released after the result is there
+                return None
+            number = max((record.number for record in self.attempts(run)), default=0) + 1
+            attempt = Attempt(folder, number, held, pinned)
+            release.pop_all()
+            return attempt
 
     def retry(self, run: str) -> None:
         """Let the failures of a run count no more, so that it is tried again."""

@@ -23,6 +23,7 @@ from scaling.executors.scheduler import ExecutorName, Job, Scheduler, started
 from scaling.ledger import Ledger
 from scaling.ledger.document import disk
 from scaling.ledger.identity import RUN_ID
+from scaling.signals import PRUNE
 from scaling.studies.points import row, write_points
 from scaling.studies.progress import RETRIES
 from scaling.sweeps.check import experiment
@@ -32,7 +33,6 @@ from scaling.sweeps.search import Search, searched
 from scaling.sweeps.table import columns, name, ordered
 from scaling.training.machine import cores
 from scaling.training.point import point
-from scaling.training.signals import PRUNE
 
 PATIENCE = 5.0  # seconds until a run that another command has is submitted again
 

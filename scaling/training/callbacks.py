@@ -1,33 +1,39 @@
 """Callbacks: what happens between the updates of a run. They evaluate it, log it, save it, and end it.
 
-They act at the boundary of a step, on all ranks alike, in the order in which they stand here.
+They act at the boundary of a step, on all ranks alike, `Save` after all others.
 """
 
 from __future__ import annotations
 
 import math
+import sys
 import time
 from collections.abc import Callable, Collection, Mapping
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
+from datetime import timedelta
 from typing import Any
 
 from lightning.pytorch import Callback, Trainer
 from lightning.pytorch.callbacks import Checkpoint
 from lightning.pytorch.trainer.states import TrainerFn
+from rich.console import Console
+from rich.progress import BarColumn, Progress
 
+from scaling import signals
 from scaling.ledger import Attempt
 from scaling.ledger.checkpoint import KEEP
-from scaling.training import signals
+from scaling.signals import PRUNE
 from scaling.training.experiment import Experiment
 from scaling.training.machine import peak
 from scaling.training.module import FamilyModule, Incomplete
 from scaling.training.precision import own
 from scaling.training.ranks import rank_count
-from scaling.training.signals import PRUNE, Stopped
 
 Tell = Callable[[Mapping[str, Any]], None]
 
+LINES = 5.0  # seconds between plain lines of training
+PERIOD = 600.0  # seconds by which the speed is estimated, and with it the time left
 UNLOGGED = ("loss_by_position", "evaluation_precision")  # of an evaluation: long, or the same in all
 
 
@@ -35,43 +41,17 @@ class Superseded(Exception):
     """Another worker has taken the run over; what this one would still do is wasted."""
 
 
-class Evaluate(Callback):
-    """Lets Lightning validate at the steps of the run's evaluations: log-spaced, or even. Where `due`, the step that
-    training goes on from was saved without its evaluation, which is done first.
-    """
-
-    def __init__(self, steps: Collection[int], due: bool = False):
-        self.steps, self.due = frozenset(steps), due
-
-    def on_train_start(self, trainer: Trainer, module: FamilyModule) -> None:  # type: ignore[override]
-        if self.due and trainer.global_step in self.steps:
-            self._announce(trainer, trainer.global_step)
-            trainer.validating = True
-            trainer.fit_loop.epoch_loop.val_loop.restarting = False
-            trainer.fit_loop.epoch_loop.val_loop.run()
-            trainer.training = True
-
-    def on_train_batch_end(self, trainer: Trainer, *_: Any) -> None:
-        step = trainer.global_step
-        # Lightning validates where the number of updates is a multiple of this.
-        trainer.val_check_batch = step if step in self.steps else math.inf
-        if step in self.steps:
-            self._announce(trainer, step)
-
-    def _announce(self, trainer: Trainer, step: int) -> None:
-        trainer.datamodule.evaluated = step  # type: ignore[attr-defined]
-
-
 class Record(Callback):
-    """Hands entries of the log to `loggers` and `tell`, which follows the run for a person, and hears also at which
-    step it is, and whether it evaluates.
+    """Lets Lightning validate at the steps of the run's evaluations, and hands entries of the log to `loggers` and
+    `tell`, which follows the run for a person, and hears also at which step it is, and whether it evaluates. Where
+    `due`, the step that training goes on from was saved without its evaluation, which is done first.
 
     Ranks other than the first have no loggers, and tell nobody.
     """
 
-    def __init__(self, experiment: Experiment, loggers: Tell, tell: Collection[Tell] = ()):
-        self.experiment, self.loggers, self.tell = experiment, loggers, tell
-        self.every = experiment.config["log.every"]
+    def __init__(self, experiment: Experiment, loggers: Tell, tell: Collection[Tell] = (), due: bool = False):
+        self.experiment, self.loggers, self.tell, self.due = experiment, loggers, tell, due
+        self.every, self.evaluated = experiment.config["log.every"], frozenset(experiment.evaluated)
         self.peak = peak(experiment.config["trainer.precision"])
         self._since, self._tokens = time.perf_counter(), 0
 
@@ -81,13 +61,21 @@ class Record(Callback):
     def on_train_start(self, trainer: Trainer, module: FamilyModule) -> None:  # type: ignore[override]
         self._first = trainer.global_step + 1
         self._progress(trainer.global_step)
+        if self.due and trainer.global_step in self.evaluated:
+            trainer.datamodule.evaluated = trainer.global_step  # type: ignore[attr-defined]
+            trainer.validating = True
+            trainer.fit_loop.epoch_loop.val_loop.restarting = False
+            trainer.fit_loop.epoch_loop.val_loop.run()
+            trainer.training = True
 
     def on_train_batch_end(  # type: ignore[override]
         self, trainer: Trainer, module: FamilyModule, outputs: Mapping[str, Any], *_: Any
     ) -> None:
-        step = trainer.global_step
+        step = trainer.datamodule.evaluated = trainer.global_step  # type: ignore[attr-defined]
         if not outputs:  # a StopIteration ends Lightning's step without a word
             raise Incomplete(f"updates after step {step}", 0, 1)
+        # Lightning validates where the number of updates is a multiple of this.
+        trainer.val_check_batch = step if step in self.evaluated else math.inf
         self._progress(step)
         if step % self.every == 0 or step in (self.experiment.steps, self._first):
             self._log_update(step, outputs)
@@ -131,6 +119,68 @@ class Record(Callback):
         return flops / (self.peak * rank_count(self.experiment.config))
 
 
+class Teller:
+    """Prints on standard error each evaluation, and in between how far the run is: the loss, the speed, the fraction of
+    the machine's peak where that is known, and the time left. On a terminal that is a bar, elsewhere a line every few
+    seconds.
+    """
+
+    def __init__(self, console: Console | None = None):
+        console = console or Console(stderr=True)
+        columns = (
+            "{task.completed:,.0f} of {task.total:,.0f}",
+            BarColumn(),
+            "{task.fields[speeds]}",
+            "{task.description}",
+        )
+        is_plain = not console.is_terminal
+        self._bar = Progress(*columns, console=console, transient=True, disable=is_plain, speed_estimate_period=PERIOD)
+        self._bar.add_task("", total=1, visible=False, speeds="")
+        (self._task,) = self._bar.tasks
+        self._next = 0.0
+
+    def __call__(self, entry: Mapping[str, Any]) -> None:
+        step, evaluating = entry["step"], False
+        if entry["kind"] == "evaluate":
+            score = f"  score {entry['score']:.4f}" if "score" in entry else ""
+            self._print(f"step {step:>7,} held-out loss {entry['loss']:.4f}{score}")
+            return
+        if entry["kind"] == "train":
+            self._task.fields["speeds"] = _speeds(entry)
+        else:
+            evaluating = entry["evaluating"]
+        left = self._task.time_remaining
+        clock = "" if left is None or step == entry["steps"] else f"{timedelta(seconds=round(left))} left"
+        what = "evaluating" if evaluating else clock
+        self._bar.update(self._task.id, completed=step, total=entry["steps"], description=what, visible=True)
+        is_last = entry["kind"] == "train" and step == entry["steps"]
+        if self._bar.disable and self._task.fields["speeds"] and (time.monotonic() >= self._next or is_last):
+            self._next = time.monotonic() + LINES
+            self._print(f"step {step:>7,} of {entry['steps']:,}  {self._task.fields['speeds']}  {what}".rstrip())
+
+    def _print(self, line: str) -> None:
+        if self._bar.disable:
+            print(line, file=sys.stderr, flush=True)
+        else:
+            self._bar.console.print(line, highlight=False)
+
+    def __enter__(self) -> Teller:
+        self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.stop()
+
+
+def _speeds(entry: Mapping[str, Any]) -> str:
+    text = f"loss {entry['loss']:.4f}"
+    if entry["tokens_per_second"]:
+        text += f"  {entry['tokens_per_second']:,.0f} tokens/s"
+    if entry["mfu"]:
+        text += f"  {entry['mfu']:.0%} of peak"
+    return text
+
+
 @dataclass(frozen=True)
 class Best:
     """What a run knows of its evaluations so far. One is better with a higher `score`, where the run has one, and else
@@ -151,40 +201,29 @@ class Best:
         return replace(self, step=step, since=self.since + 1)
 
 
-class Patience(Callback):
-    """Ends a run when so many evaluations did not improve. A checkpoint's note keeps what is known, so that a resumed
-    run ends at the same step.
-
-    Lightning's `EarlyStopping` knows no best step, and not which of loss and score a run has.
-    """
-
-    def __init__(self, limit: int, broadcast: Callable[[Any], Any], best: Best):
-        self.limit, self.broadcast, self.best = limit, broadcast, best
-
-    @property
-    def exhausted(self) -> bool:
-        return self.best.since >= self.limit
-
-    def on_validation_end(self, trainer: Trainer, module: FamilyModule) -> None:  # type: ignore[override]
-        if _fits(trainer):
-            self.count(trainer.global_step, module.measured)
-            trainer.should_stop |= self.exhausted
-
-    def count(self, step: int, measured: Mapping[str, Any]) -> None:
-        self.best = self.best.after(step, self.broadcast({key: measured.get(key) for key in ("loss", "score")}))
-
-
 class Save(Checkpoint):
     """Saves the run every so many steps, at `pinned` steps, which others need, at its best one and at its end; a signal
     is waited for, and saved for. Lightning calls it after the other callbacks.
+
+    It ends a run when so many evaluations as the run has patience for did not improve. A checkpoint's note keeps the
+    `best`, so that a resumed run ends at the same step. (Lightning's `EarlyStopping` knows no best step, and not which
+    of loss and score a run has.)
     """
 
-    def __init__(
-        self, experiment: Experiment, attempt: Attempt | None, pinned: Collection[int], patience: Patience | None
-    ):
-        self.experiment, self.attempt, self.pinned, self.patience = experiment, attempt, set(pinned), patience
+    def __init__(self, experiment: Experiment, attempt: Attempt | None, pinned: Collection[int], best: Best):
+        self.experiment, self.attempt, self.pinned, self.best = experiment, attempt, set(pinned), best
         self.every, self.keep = experiment.config["train.checkpoint_every"], experiment.config["train.keep"]
         self.step = 0  # the last one that was saved
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether the run ends for lack of improvement."""
+        return self.experiment.patience is not None and self.best.since >= self.experiment.patience
+
+    @property
+    def best_step(self) -> int | None:
+        """The step whose weights the result is of, where the run may end early."""
+        return None if self.experiment.patience is None else self.best.best_step
 
     def on_train_start(self, trainer: Trainer, module: FamilyModule) -> None:  # type: ignore[override]
         signals.take_back()
@@ -214,32 +253,27 @@ class Save(Checkpoint):
     def on_validation_end(self, trainer: Trainer, module: FamilyModule) -> None:  # type: ignore[override]
         if not _fits(trainer):
             return
-        signal = signals.agreed(trainer.world_size, module.device)
-        if signal:
+        self.best = self.best.after(trainer.global_step, module.measured)
+        trainer.should_stop |= self.exhausted
+        if signal := signals.agreed(trainer.world_size, module.device):
             self._leave(trainer, signal, trainer.global_step)
         self._save_where_due(trainer, trainer.global_step)
 
     def _save_where_due(self, trainer: Trainer, step: int) -> None:
-        is_best = self.patience is not None and self.patience.best.best_step == step
         is_last = step == self.experiment.steps or trainer.should_stop
-        if step % self.every == 0 or step in self.pinned or is_best or is_last:
+        if step % self.every == 0 or step in self.pinned or step == self.best_step or is_last:
             self.save(trainer, step)
 
     def _leave(self, trainer: Trainer, signal: int, step: int) -> None:
-        try:
-            signals.stop(signal, step)
-        except Stopped:
-            if _fits(trainer):
-                self.save(trainer, step)
-            raise
+        if _fits(trainer):
+            self.save(trainer, step)
+        signals.stop(signal, step)
 
     def save(self, trainer: Trainer, step: int) -> None:
-        note = {"tokens": self.experiment.tokens(step), **self.experiment.start_note}
+        note = {"tokens": self.experiment.tokens(step), "best": asdict(self.best), **self.experiment.start_note}
         before = step - step % self.every
         pinned = [before - back * self.every for back in range(self.keep if self.keep > KEEP else 0)]
-        if self.patience is not None:
-            note["patience"] = asdict(self.patience.best)
-            pinned += [] if self.patience.best.best_step is None else [self.patience.best.best_step]
+        pinned += [] if self.best_step is None else [self.best_step]
         with nullcontext("") if self.attempt is None else self.attempt.checkpoint(step, note, pinned) as folder:
             trainer.save_checkpoint(folder)
         self.step = step

@@ -47,13 +47,13 @@ class FolderIO(TorchCheckpointIO):
         rest["groups"] = [optimizer["param_groups"] for optimizer in optimizers]
         weights.save(folder / WEIGHTS, {name.removeprefix(MODEL): tensor for name, tensor in parameters.items()})
         weights.save(folder / OPTIMIZER, tensors)
-        (folder / TRAINER).write_text(json.dumps(_plain(rest, "")))
+        (folder / TRAINER).write_text(json.dumps(rest, default=_plain))
 
     def load_checkpoint(self, path: Any, map_location: Any = None, weights_only: bool | None = True) -> dict[str, Any]:
         folder = Path(path)
         if not folder.is_dir():
             return super().load_checkpoint(path, map_location, weights_only is not False)
-        checkpoint: dict[str, Any] = _restored(json.loads((folder / TRAINER).read_text()))
+        checkpoint: dict[str, Any] = json.loads((folder / TRAINER).read_text(), object_hook=_restored)
         optimizers = [{"state": {}, "param_groups": groups} for groups in checkpoint.pop("groups")]
         owners = {name: (one, at) for one, names in enumerate(checkpoint[LEARNED]) for at, name in enumerate(names)}
         for place, tensor in weights.read(folder / OPTIMIZER).items():
@@ -64,28 +64,20 @@ class FolderIO(TorchCheckpointIO):
         return {**checkpoint, "state_dict": parameters, "optimizer_states": optimizers}
 
 
-def _plain(value: Any, place: str) -> Any:
-    """A value as JSON holds it: a tensor, which is small here, by its type and its numbers."""
+def _plain(value: Any) -> Any:
+    """A tensor, which is small here, as JSON holds it: by its type and its numbers."""
     if isinstance(value, Tensor):
         return {"tensor": str(value.dtype).removeprefix("torch."), "values": value.tolist()}
-    if isinstance(value, Mapping):
-        return {str(key): _plain(item, f"{place}.{key}") for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item, f"{place}.{number}") for number, item in enumerate(value)]
-    if value is None or isinstance(value, str | int | float):
-        return value
     raise ScalingError(
-        f"a checkpoint holds plain values, and {place.strip('.')} is a {type(value).__name__}",
+        f"a checkpoint holds plain values, and a callback has a {type(value).__name__}",
         fix="return plain values and tensors from the callback's state_dict",
     )
 
 
-def _restored(value: Any) -> Any:
-    if isinstance(value, dict):
-        if value.keys() == {"tensor", "values"}:
-            return torch.tensor(value["values"], dtype=getattr(torch, value["tensor"]))
-        return {key: _restored(item) for key, item in value.items()}
-    return [_restored(item) for item in value] if isinstance(value, list) else value
+def _restored(value: dict[str, Any]) -> Any:
+    if value.keys() == {"tensor", "values"}:
+        return torch.tensor(value["values"], dtype=getattr(torch, value["tensor"]))
+    return value
 
 
 class Sharded(ModelParallelStrategy):

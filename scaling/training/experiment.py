@@ -4,7 +4,6 @@ run.
 
 from __future__ import annotations
 
-import os
 from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -23,7 +22,7 @@ from scaling.data.plan import BatchSize, Buckets, ByLength, Windows
 from scaling.data.source import Source, Vocabulary
 from scaling.data.store import root
 from scaling.data.task.task import is_task
-from scaling.errors import ScalingError, plural
+from scaling.errors import ScalingError
 from scaling.interop.run import Run, read
 from scaling.ledger.identity import run_name
 from scaling.model.family import Family
@@ -36,7 +35,6 @@ from scaling.training.evaluation import Evaluation, affordable, evaluation_steps
 from scaling.training.optimizer import Optimizer
 from scaling.training.parametrization import Parametrization, initialise
 from scaling.training.predict import EVALUATION_TOKENS, Outputs
-from scaling.training.ranks import rank_count
 from scaling.training.schedule import WSD, Constant, Schedule, check, identified, warmup_steps
 from scaling.training.start import Start, reading
 
@@ -233,7 +231,7 @@ def assemble(config: Config) -> Experiment:
 
 
 def _assemble(config: Config) -> Experiment:
-    _check(config)
+    values.check(config)
     size = values.batch_size(config)
     pieces = {key: config.build(key) for key in ("optimizer", "schedule", "parametrization")}
     if config["trainer.max_steps"] is not None:
@@ -274,8 +272,8 @@ def _assemble(config: Config) -> Experiment:
     if config["trainer.strategy"] == "fsdp" and not pieces["optimizer"].shardable:
         what = f"torch's {type(pieces['optimizer']).__name__} does not work on shards"
         raise config.error("trainer.strategy", what, "take ddp, or another optimizer")
-    if objective.takes == "windows":
-        _divisible(config, size)
+    if objective.takes == "windows":  # batches of pairs and examples vary, and are shared anyhow
+        values.check_divisible(config, size)
     teacher = _teacher(config, objective, family)
     model, tuning = _blank_model(config)
     parts.check_head(model, objective, train)
@@ -397,26 +395,6 @@ def _of_tokens(size: BatchSize, batches: Batches, row_tokens: int) -> tuple[Batc
     return replace(size, sizes=(plan.rows,)), row_tokens
 
 
-def _check(config: Config) -> None:
-    values.check(config)
-    for key in ("trainer.precision", "evaluate.precision"):
-        if config[key] != "32-true" and torch.cuda.is_available() and not torch.cuda.is_bf16_supported():
-            raise config.error(key, "this GPU does not compute in bfloat16", "take float32")
-    if (threads := config["train.threads"]) != "auto" and threads > (cores := os.cpu_count() or 1):
-        raise config.error("train.threads", f"there are {plural(cores, 'core')}", "take fewer, or auto")
-    if config["trainer.strategy"] != "auto" and rank_count(config) == 1:
-        raise config.error("trainer.strategy", "there is one device", "take auto, or trainer.devices=2")
-
-
-def _divisible(config: Config, size: BatchSize) -> None:
-    """Refuse a batch that ranks and micro batches do not share evenly; batches of pairs vary, and are shared anyhow."""
-    ranks, micro = rank_count(config), config["train.micro_batch"] or 1
-    for rows in size.sizes:
-        if rows % (ranks * micro):
-            what = f"{rows} rows do not divide into {ranks} devices × {micro} rows at once"
-            raise config.error("train.batch", what, f"take a multiple of {ranks * micro}")
-
-
 def _teacher(config: Config, objective: Any, family: str) -> Run | None:
     """The trained model that a distilling objective names, which reads the same rows as the student."""
     if not isinstance(objective, Distil):
@@ -425,7 +403,8 @@ def _teacher(config: Config, objective: Any, family: str) -> Run | None:
         teacher = read(objective.teacher, config["runs"])
     model, size = (teacher.described.sections[key] for key in ("model", "size"))
     if schema.kinds("model")[model["kind"]].family != family or size["length"] < config["size.length"]:  # type: ignore[attr-defined]
-        what = f"the teacher is a {model['kind']} that reads {size['length']:,} tokens"
+        article = "an" if model["kind"][0] in "AEIOU" else "a"
+        what = f"the teacher is {article} {model['kind']} that reads {size['length']:,} tokens"
         raise config.error("objective.teacher", what, "take one of the student's family, and of its size.length")
     if objective.vocabulary.size > size["vocabulary"]:
         what = f"the data take {objective.vocabulary.size:,} token ids, and the teacher knows {size['vocabulary']:,}"
@@ -438,20 +417,14 @@ def _steps(config: Config, size: BatchSize, row_tokens: int, batches: Batches) -
     train, steps = config.tree["train"], config.tree["trainer"]["max_steps"]
     if steps is not None:
         return steps
-    if train["epochs"] is not None:
-        return _passed(config, batches, train["epochs"])
-    least = size.size(0) * row_tokens
-    if train["tokens"] < least:
-        raise config.error("train.tokens", f"less than one batch of {least:,} tokens", "take a smaller train.batch")
-    rows = -(-train["tokens"] // row_tokens)
-    return bisect_left(range(rows + 1), rows, lo=1, key=size.before)
-
-
-def _passed(config: Config, batches: Batches, epochs: float) -> int:
-    """The fewest updates that pass over the data so often."""
-    if not batches.passes(1):
+    needed, reached = train["epochs"], batches.passes
+    if needed is None:
+        needed, reached = -(-train["tokens"] // row_tokens), size.before
+        if train["tokens"] < (least := size.size(0) * row_tokens):
+            raise config.error("train.tokens", f"less than one batch of {least:,} tokens", "take a smaller train.batch")
+    elif not batches.passes(1):
         raise config.error("train.epochs", "there is no end to the data", "set train.tokens or trainer.max_steps")
-    steps = 1
-    while batches.passes(steps) < epochs:
-        steps *= 2
-    return bisect_left(range(steps + 1), epochs, lo=1, key=batches.passes)
+    most = 1
+    while reached(most) < needed:
+        most *= 2
+    return bisect_left(range(most + 1), needed, lo=1, key=reached)

@@ -78,13 +78,13 @@ def pretrained(name: str, runs: str | Path = "runs") -> Pretrained:
     and a row of it, `STUDY:ROW`.
     """
     folder, (study, colon, row) = Path(name).expanduser(), name.partition(":")
-    if folder.is_dir() and not (folder / "spec.json").is_file():
-        return _of_folder(folder)
-    ledger = Ledger.open(folder.parents[1] if folder.is_dir() else runs)
-    if colon and not folder.is_dir():
-        run = _row_of(ledger, _study(ledger, study), row)
+    if folder.is_dir():
+        if not (folder / "spec.json").is_file():
+            return _of_folder(folder)
+        ledger, run = Ledger.open(folder.parents[1]), folder.name
     else:
-        run = folder.name if folder.is_dir() else ledger.find(name)
+        ledger = Ledger.open(runs)
+        run = _row_of(ledger, _study(ledger, study), row) if colon else ledger.find(name)
     spec, result = ledger.spec(run), ledger.result(run)
     if result is None or result["outcome"] != "finished":
         state = "has no result yet" if result is None else f"has {result['outcome']}"

@@ -13,11 +13,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lightning.pytorch.loggers import CSVLogger, Logger, TensorBoardLogger, WandbLogger
+from lightning.pytorch.loggers.logger import DummyLogger
 
 from scaling.ledger import Attempt, Ledger
-from scaling.ledger.document import Log, flat
+from scaling.ledger.document import flat
+from scaling.ledger.run import history
+from scaling.signals import PRUNE
 from scaling.training.point import point
-from scaling.training.signals import PRUNE
 from scaling.training.wandb_settings import SWEEP, mode, settings, shown, tried
 
 if TYPE_CHECKING:
@@ -27,28 +29,6 @@ STOP_WAIT = 45.0  # seconds in which W&B's client hears of a stop: it looks ever
 KINDS = ("train", "evaluate")  # of entries that loggers get
 ENDS = ("outcome", "loss", "score", "step", "reason")  # of a result, in W&B's summary
 LABELS = ("study", "row", "sweep")  # tags `key=value` of these keys are in W&B's config too
-
-
-class JsonlLogger(Logger):
-    """Writes metrics as lines of log.jsonl: `train/loss` of step 3 is `loss` in `{"kind": "train", "step": 3, …}`."""
-
-    name, version = "lightning_logs", ""  # type: ignore[assignment]
-
-    def __init__(self, log: Log):
-        super().__init__()
-        self._log = log
-
-    def log_metrics(self, metrics: Mapping[str, Any], step: int | None = None) -> None:
-        entries: dict[str, dict[str, Any]] = {}
-        for name, value in metrics.items():
-            kind, slash, key = name.partition("/")
-            if slash and kind in KINDS:  # others are of a person's callbacks, or Lightning's own, as `epoch`
-                entries.setdefault(kind, {})[key] = value
-        for kind, values in entries.items():
-            self._log.write({"kind": kind, "step": step, **values})
-
-    def log_hyperparams(self, *_: Any, **__: Any) -> None:
-        """Nothing: the run's spec.json has them."""
 
 
 class RunWandbLogger(WandbLogger):
@@ -99,7 +79,7 @@ class RunWandbLogger(WandbLogger):
         shown_run.define_metric("*", step_metric="tokens")
         for entry in earlier:
             if entry.get("kind") in KINDS:
-                self.log_metrics(numbers(named(entry)), entry["step"])
+                self.log_metrics(numbers(entry), entry["step"])
 
     def log_metrics(self, metrics: Mapping[str, Any], step: int | None = None) -> None:
         """Log a row, unless an earlier one failed. An evaluation follows the update of its step, so that each step of
@@ -145,33 +125,33 @@ class RunWandbLogger(WandbLogger):
 
 
 class Loggers:
-    """The loggers of a run while it trains; each call hands them one entry of the log.
+    """The log of a run, and its loggers while it trains; each call hands them one entry.
 
-    Its log, those that the config names, a person's own, and W&B; none on a rank without an attempt. W&B comes last: a
+    They are those that the config names, a person's own, and W&B; none on a rank without an attempt. W&B comes last: a
     WandbLogger of a person's would join a run that is open already.
     """
 
     def __init__(self, experiment: Experiment, attempt: Attempt | None, own: Collection[Logger] = ()):
         self.all: list[Logger] = []
         self._wandb: RunWandbLogger | None = None
-        self._result: Mapping[str, Any] | None = None
+        self._log = None if attempt is None else attempt.log
+        self.result: Mapping[str, Any] | None = None  # how the run ended
         if attempt is None:
             return
         run = attempt.run_id
         others = [*(_named(name, attempt) for name in experiment.config["log.loggers"]), *own]
         for each in others:
             each.log_hyperparams({**experiment.spec, "run": run, "attempt": attempt.number})
-        self._wandb = _opened(experiment, attempt.number, attempt.run, attempt.history())
-        self.all = [JsonlLogger(attempt.log), *others, *([] if self._wandb is None else [self._wandb])]
+        self._wandb = _opened(experiment, attempt.number, attempt.run, history(attempt.run))
+        # Callbacks that need a logger find one that does nothing where there is no other.
+        self.all = [*others, *([] if self._wandb is None else [self._wandb])] or [DummyLogger()]
 
     def __call__(self, entry: Mapping[str, Any]) -> None:
-        metrics = named(entry)
+        if self._log is not None:
+            self._log.write(entry)
+        metrics = numbers(entry)
         for each in self.all:
-            each.log_metrics(metrics if isinstance(each, JsonlLogger) else numbers(metrics), entry["step"])
-
-    def end(self, result: Mapping[str, Any]) -> None:
-        """State how the run ended."""
-        self._result = result
+            each.log_metrics(metrics, entry["step"])
 
     def pruned(self) -> bool:
         """Whether a SIGTERM was W&B's request to stop the run early."""
@@ -182,9 +162,9 @@ class Loggers:
 
     def __exit__(self, *_: object) -> None:
         for each in self.all:
-            each.finalize("success" if self._result else "failed")
+            each.finalize("success" if self.result else "failed")
         if self._wandb is not None:
-            self._wandb.end(self._result)
+            self._wandb.end(self.result)
 
 
 def report_again(experiment: Experiment, ledger: Ledger, result: Mapping[str, Any]) -> None:
@@ -212,11 +192,7 @@ def _named(name: str, attempt: Attempt) -> Logger:
     return TensorBoardLogger(folder, name=place, version="", default_hp_metric=False)
 
 
-def named(entry: Mapping[str, Any]) -> dict[str, Any]:
-    """An entry of the log as metrics: `loss` of the kind `train` is `train/loss`."""
-    return {f"{entry['kind']}/{key}": value for key, value in entry.items() if key not in ("kind", "step")}
-
-
-def numbers(metrics: Mapping[str, Any]) -> dict[str, float]:
-    """The numbers among metrics, nested ones under dotted names."""
-    return {name: value for name, value in flat(metrics).items() if isinstance(value, int | float)}
+def numbers(entry: Mapping[str, Any]) -> dict[str, float]:
+    """The numbers of an entry as metrics: `loss` of the kind `train` is `train/loss`, nested ones have dotted names."""
+    values = flat({key: value for key, value in entry.items() if key not in ("kind", "step")})
+    return {f"{entry['kind']}/{name}": value for name, value in values.items() if isinstance(value, int | float)}

@@ -165,8 +165,8 @@ class FamilyModule(LightningModule):
         if self.experiment.batches.objective.takes == "windows":
             tokens = batch.tokens.numel() + (0 if batch.source is None else batch.source.numel())
             planned = self.experiment.tokens(step + 1) - self.experiment.tokens(step)
-            if tokens * self._ranks() != planned:
-                raise Incomplete(f"tokens of step {step + 1}", tokens * self._ranks(), planned)
+            if tokens * self.trainer.world_size != planned:
+                raise Incomplete(f"tokens of step {step + 1}", tokens * self.trainer.world_size, planned)
 
     def _begin(self, step: int) -> None:
         """All that a step draws is a function of its number."""
@@ -193,7 +193,8 @@ class FamilyModule(LightningModule):
             optimizer.step()
         for optimizer in self.torch_optimizers:
             optimizer.zero_grad(set_to_none=True)
-        self.weights.spread()
+        if self.weights.separate:
+            self.weights.round()
 
     def _loss(self, batch: Batch) -> Loss:
         """What is minimised: the head's own loss, or the distance to a teacher's predictions as well."""
@@ -207,7 +208,7 @@ class FamilyModule(LightningModule):
     def _backward(self, batch: Batch) -> Tensor:
         """The gradient of the global batch's mean loss; returns that loss on this rank's rows."""
         rows = self.experiment.config["train.micro_batch"] or max(1, batch.rows)
-        if rows >= batch.rows and self._ranks() == 1:
+        if rows >= batch.rows and self.trainer.world_size == 1:
             loss = self._loss(batch).total  # all weights are 1: nothing to weigh
             loss.backward()
             self.weights.gather()
@@ -215,7 +216,7 @@ class FamilyModule(LightningModule):
         parts = [batch.micro(start, start + rows) for start in range(0, self._turns(batch, rows) * rows, rows)]
         counts = [self.model.counts(part) for part in parts]
         sums = self._summed(torch.stack([torch.stack([count[name] for count in counts]).sum() for name in counts[0]]))
-        shares = dict(zip(counts[0], self._ranks() / sums.clamp(min=1), strict=True))
+        shares = dict(zip(counts[0], self.trainer.world_size / sums.clamp(min=1), strict=True))
         total = torch.zeros((), device=self.device)
         for part, count in zip(parts, counts, strict=True):
             # Ranks add up their gradients together, so one without rows computes too, and counts for nothing.
@@ -229,7 +230,7 @@ class FamilyModule(LightningModule):
             total += scaled.detach()
         self.weights.gather()
         # Each rank's part is multiplied by the number of ranks, because gradients are averaged over them.
-        return self._summed(total) / self._ranks()
+        return self._summed(total) / self.trainer.world_size
 
     def _turns(self, batch: Batch, rows: int) -> int:
         """Micro batches of this update: one at least, and on all ranks as many where each needs the shards of all."""
@@ -254,11 +255,8 @@ class FamilyModule(LightningModule):
             )
         return whole(torch.nn.utils.clip_grad_norm_(masters, clip))
 
-    def _ranks(self) -> int:
-        return self.trainer.world_size
-
     def _summed(self, value: Tensor) -> Tensor:
-        if self._ranks() > 1:
+        if self.trainer.world_size > 1:
             torch.distributed.all_reduce(value)
         return value
 
@@ -266,11 +264,11 @@ class FamilyModule(LightningModule):
 
     def on_predict_epoch_start(self) -> None:
         self.weights.evaluated.eval()
-        self.weights.round_evaluated()
+        self.weights.round()
 
     def on_validation_epoch_start(self) -> None:
         step: int | None = getattr(self.trainer.datamodule, "evaluated", None)  # type: ignore[attr-defined]
-        self.evaluation = self.experiment.evaluator(step, self.global_rank, self._ranks())
+        self.evaluation = self.experiment.evaluator(step, self.global_rank, self.trainer.world_size)
         self.on_predict_epoch_start()
 
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
@@ -281,7 +279,7 @@ class FamilyModule(LightningModule):
     def on_validation_epoch_end(self) -> None:
         gathered_again(self.weights.evaluated)
         self.measured = {
-            **self.evaluation.measured(self._ranks()),
+            **self.evaluation.measured(self.trainer.world_size),
             "evaluation_precision": self.weights.evaluation,
         }
         numbers = {f"evaluate/{key}": value for key, value in self.measured.items() if isinstance(value, int | float)}

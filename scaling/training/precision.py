@@ -66,11 +66,6 @@ class Weights:
                 master.grad = None if parameter.grad is None else parameter.grad.float()
                 parameter.grad = None
 
-    def spread(self) -> None:
-        """Round the masters into the trained weights."""
-        if self.separate:
-            self._round()
-
     @torch.no_grad()
     def restored(self) -> None:
         """Take up what has been read into the float32 parameters, of those that are not trained as well."""
@@ -78,18 +73,16 @@ class Weights:
             for parameter, (_, rounded) in zip(self.every, parameters(self._rounded), strict=True):
                 own(rounded).copy_(own(parameter.tensor))
 
-    def round_evaluated(self) -> None:
-        """Round the weights that are evaluated, where those that are trained are not rounded anyway."""
-        if self.evaluated is not self.full and not self.separate:
-            self._round()
-
     def apart(self) -> list[Family]:
         """The models that are not the trained one."""
         return [model for model in (self.full, self.evaluated) if model is not self.trained]
 
     @torch.no_grad()
-    def _round(self) -> None:
-        torch._foreach_copy_([own(parameter) for parameter in self.own], [own(parameter) for parameter in self.masters])
+    def round(self) -> None:
+        """Round the masters into the copy in bfloat16, where there is one."""
+        if self._rounded is not self.full:
+            rounded, masters = ([own(tensor) for tensor in tensors] for tensors in (self.own, self.masters))
+            torch._foreach_copy_(rounded, masters)
 
 
 def shard(model: Family, mesh: DeviceMesh) -> None:

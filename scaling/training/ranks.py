@@ -1,29 +1,24 @@
 """Ranks: the processes that train one run together. They are started here, by torchrun or by SLURM.
 
-`torch.distributed.elastic.multiprocessing` starts the ranks of `trainer.devices`, watches them, and ends all when one
-fails. torchrun states a rank's place in RANK, WORLD_SIZE, LOCAL_RANK and LOCAL_WORLD_SIZE, and so does this module;
-srun states it in variables of its own.
+The ranks of `trainer.devices` are jobs of the local executor, which ends all when one fails. torchrun states a rank's
+place in RANK, WORLD_SIZE, LOCAL_RANK and LOCAL_WORLD_SIZE, and so does this module; srun states it in variables of its
+own.
 """
 
 from __future__ import annotations
 
-import logging
 import os
-import signal
-import sys
-import tempfile
-import threading
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
-from scaling import parent
+from scaling import signals
 from scaling.errors import ScalingError, plural
-from scaling.schema import extensions
-from scaling.training import signals
+from scaling.executors.executor import Resources
+from scaling.executors.local import Local, LocalHandle
 
 if TYPE_CHECKING:
     from lightning.fabric.plugins.environments import ClusterEnvironment
@@ -51,14 +46,6 @@ class Ranks:
     number: int
     count: int
     local: int  # on this machine
-
-    @property
-    def first(self) -> bool:
-        return self.number == 0
-
-    @property
-    def machines(self) -> int:
-        return self.count // self.local
 
     def broadcast(self, value: Any) -> Any:
         """The first rank's value, on every rank."""
@@ -140,112 +127,72 @@ def joined() -> Iterator[Ranks]:
         distributed.destroy_process_group()
 
 
-def start_ranks(config: Config, ranks: int, steps: int | None = None, threads: int = 1, shown: bool = True) -> None:
-    """Train a run on `ranks` processes of this machine, to its end, or its trunk up to `steps`. Each rank has `threads`
-    threads, unless OMP_NUM_THREADS sets the number. The first prints its progress where it is `shown`.
+def start_ranks(count: int, threads: int, function: Callable[..., None], *arguments: Any) -> None:
+    """Call a function on `count` ranks of this machine. Each has `threads` threads, unless OMP_NUM_THREADS sets the
+    number. The first may print on standard error.
 
     A signal that ends a command is passed on to every rank: they agree, save and leave. Then it ends this process too.
     """
     from torch.distributed import TCPStore
-    from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, Std, start_processes
 
-    folders = tempfile.TemporaryDirectory(prefix="scaling-")
-    silent = quiet("torch.distributed.elastic.multiprocessing")  # which logs every end
-    with signals.listening(), signals.deferred(), silent, folders as folder:
-        config.save(Path(folder) / "config.yaml")
+    with signals.listening(), signals.deferred():
         meeting = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
         shared = {
-            **parent.named(),
             "MASTER_ADDR": "127.0.0.1",
             "MASTER_PORT": str(meeting.port),
             "TORCHELASTIC_USE_AGENT_STORE": "True",  # the ranks meet at this process
-            "TORCHELASTIC_RUN_ID": Path(folder).name,
-            "WORLD_SIZE": str(ranks),
-            "LOCAL_WORLD_SIZE": str(ranks),
-            "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", str(threads)),
+            "TORCHELASTIC_RUN_ID": "scaling",
+            "WORLD_SIZE": str(count),
+            "LOCAL_WORLD_SIZE": str(count),
         }
-        trunk = "" if steps is None else str(steps)
-        words = ("-m", "scaling.training.rank", f"{folder}/config.yaml", trunk, "shown" if shown else "", *extensions())
-        signals.begin_run()
-        with signals.pending(), _handlers_kept():  # a signal waits until the handlers are ours again
-            group = start_processes(
-                "rank",
-                sys.executable,
-                dict.fromkeys(range(ranks), words),
-                {rank: {**shared, "RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(ranks)},
-                DefaultLogsSpecs(folder, {rank: Std.ALL if rank else Std.OUT for rank in range(ranks)}),
-            )
-        passed_on = 0
+        signals.process.pruned = False
+        named = os.environ.get("OMP_NUM_THREADS", "")
+        resources = Resources(threads=int(named) if named.isdecimal() else threads)
+        group, passed_on = Local(count), 0
         try:
-            while (result := group.wait(LOOK, LOOK)) is None:
-                number = signals.received() or (signals.PRUNE if signals.pruned() else 0)
+            handles = [
+                group.submit(f"rank {rank}", _as_rank, rank, shared, function, arguments, resources=resources)
+                for rank in range(count)
+            ]
+            while any(handle.end is None for handle in handles) and not any(map(_fault, handles)):
+                group.wait(LOOK)
+                number = signals.process.received or (signals.PRUNE if signals.process.pruned else 0)
                 if number != passed_on:
                     passed_on = number
-                    for process in group.pids().values():
-                        with suppress(ProcessLookupError):
-                            os.kill(process, number)
+                    for handle in handles:
+                        handle.cancel(number)
         finally:
-            group.close(signal.SIGKILL)
-        _judge(result.failures, ranks)
-
-
-@contextmanager
-def quiet(*names: str) -> Iterator[None]:
-    """Without what the loggers of these names log."""
-    levels = {name: logging.getLogger(name).level for name in names}
-    try:
-        for name in names:
-            logging.getLogger(name).setLevel(logging.CRITICAL + 1)
-        yield
-    finally:
-        for name, level in levels.items():
-            logging.getLogger(name).setLevel(level)
-
-
-@contextmanager
-def _handlers_kept() -> Iterator[None]:
-    """Put back the handlers of signals that torch replaces as it starts processes."""
-    numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
-    handlers = {number: signal.getsignal(number) for number in numbers}
-    try:
-        yield
-    finally:
-        if threading.current_thread() is threading.main_thread():
-            for number, handler in handlers.items():
-                signal.signal(number, handler)
-
-
-def _judge(failures: Mapping[int, Any], ranks: int) -> None:
-    """Raise what the ranks ended by, if they did not end well: the first error that one of them has written."""
-    if signals.received():
-        signals.stop(signals.received())
-    written = [failure for failure in failures.values() if os.path.exists(failure.error_file)]
-    silent = [failure for failure in failures.values() if failure not in written]
-    if written:
-        first = min(written, key=lambda failure: os.stat(failure.error_file).st_mtime_ns)
-        name, _, text = first.message["message"].partition(": ")
-        if name == ScalingError.__name__:
-            raise ScalingError(text, code=first.exitcode)
-        killed = [f"rank {one.local_rank} ended with code {one.exitcode}" for one in silent if one.exitcode < 0]
-        others = f" ({', '.join(killed)})" if killed else ""
-        raise RankFailed(f"rank {first.local_rank} of {ranks}{others}:\n{first.message['extraInfo']['py_callstack']}")
-    if silent:
-        code = silent[0].exitcode  # the first that ended; the others were asked to
-        number = -code if code < 0 else code - 128
-        if number in signals.ENDING:
+            group.close(0.0)
+        stopped = [signals.process.received, *(handle.signal for handle in handles)]
+        if number := next(filter(signals.ENDING.__contains__, stopped), 0):
             signals.stop(number)
-        raise RankFailed(f"rank {silent[0].local_rank} of {ranks} ended with code {code}")
+        # What was killed is the cause of what the others found.
+        for handle in sorted(filter(_fault, handles), key=lambda each: each.signal == 0):
+            text, code = _fault(handle) or (None, None)
+            if code is not None:
+                raise ScalingError(str(text), code=code)
+            raise RankFailed(f"{handle.name} of {count}: {text}")
 
 
-def fail(error: BaseException, code: int = 1) -> NoReturn:
-    """End a rank that failed: report the error to who started it, and wait for nobody. To be called where the error is
-    handled.
-    """
-    from torch.distributed.elastic.multiprocessing.errors import get_error_handler
+def _fault(handle: LocalHandle) -> tuple[str | None, int | None] | None:
+    """What a rank failed by, and the exit code of an error; a rank that a signal stopped has not failed."""
+    if handle.end is None or handle.signal in signals.ENDING:
+        return None
+    return handle.end.value if handle.end.status == "done" else (handle.end.reason, None)
 
-    if file := os.environ.get("TORCHELASTIC_ERROR_FILE"):
-        os.environ["TORCHELASTIC_ERROR_FILE"] = f"{file}.part"
-        with suppress(OSError):  # whole or not at all: this rank may be killed as it writes
-            get_error_handler().record_exception(error)
-            os.replace(f"{file}.part", file)
-    signals.leave(code)
+
+def _as_rank(
+    rank: int, variables: Mapping[str, str], function: Callable[..., None], arguments: tuple[Any, ...]
+) -> tuple[str, int | None] | None:
+    """Call the function as one rank of several, in a process of its own; returns what it failed by."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for stream in (1, 2) if rank else (1,):
+        os.dup2(nowhere, stream)
+    os.environ.update(variables, RANK=str(rank), LOCAL_RANK=str(rank))
+    try:
+        function(*arguments)
+        return None
+    except ScalingError as error:
+        return str(error), error.code
+    except Exception as error:
+        return "".join(traceback.format_exception(error)), None

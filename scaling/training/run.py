@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import logging
 import math
 import re
 import signal
@@ -10,7 +11,7 @@ import time
 import warnings
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -18,22 +19,25 @@ from lightning.pytorch import Callback, Trainer
 from lightning.pytorch.callbacks import ModelSummary, ProgressBar
 from lightning.pytorch.strategies import Strategy
 
+from scaling import signals
 from scaling.data.module import DataModule
 from scaling.errors import ScalingError
 from scaling.ledger import Attempt, Checkpoint, Ledger, run_id
+from scaling.ledger.checkpoint import at
 from scaling.ledger.run import Outcome
-from scaling.training import signals
-from scaling.training.callbacks import Best, Evaluate, Patience, Record, Save, Superseded, Tell, norms
+from scaling.signals import PRUNE, Stopped
+from scaling.training.callbacks import Best, Record, Save, Superseded, Tell, Teller, norms
 from scaling.training.checkpoints import FolderIO, Sharded
-from scaling.training.experiment import Experiment
+from scaling.training.experiment import Experiment, assemble
 from scaling.training.loggers import Loggers, report_again
 from scaling.training.machine import chosen, cores, environment, keep_freed, suited
 from scaling.training.module import MODULES, Diverged, Incomplete
-from scaling.training.ranks import Ranks, cluster, first, joined, launched, quiet, rank_count, start_ranks
-from scaling.training.signals import PRUNE, Stopped
+from scaling.training.ranks import Ranks, cluster, first, joined, launched, rank_count, start_ranks
 
 if TYPE_CHECKING:
     from lightning.pytorch.loggers import Logger
+
+    from scaling.config import Config
 
 PLUGINS = {"32-true": "32-true", "bf16-mixed": "bf16-mixed", "bf16-true": "32-true"}  # ours rounds masters itself
 
@@ -107,11 +111,21 @@ def _start_ranks(experiment: Experiment, observers: Observers) -> None:
             "callbacks and loggers of this process cannot join several others",
             "take trainer.devices=1",
         )
-    # Ranks read a saved config, which no longer has what the command line set.
-    config, ranks = experiment.config.varied({"log.name": experiment.name}), rank_count(experiment.config)
-    threads = suited(experiment, max(1, cores() // ranks))
-    steps = None if experiment.horizon else experiment.steps
-    start_ranks(config, ranks, steps, threads, shown=bool(observers.tell))
+    count, steps = rank_count(experiment.config), None if experiment.horizon else experiment.steps
+    threads = suited(experiment, max(1, cores() // count))
+    start_ranks(count, threads, _train_rank, experiment.config, steps, bool(observers.tell))
+
+
+def _train_rank(config: Config, steps: int | None, shown: bool) -> None:
+    """Train as one of several ranks, to the run's end, or its trunk up to `steps`. The first is `shown`."""
+    experiment = assemble(config)
+    with Teller() if shown and first() else nullcontext() as listener:
+        observers = Observers([] if listener is None else [listener])
+        if steps is None:
+            train(experiment, observers)
+        elif (trunk := experiment.trunk()) is not None:
+            ledger = Ledger.create(config["runs"]) if first() else None
+            train_run(replace(trunk[0], steps=steps), ledger, observers)
 
 
 def _start(experiment: Experiment, ledger: Ledger, attempt: Attempt) -> Checkpoint | None:
@@ -124,8 +138,8 @@ def _start(experiment: Experiment, ledger: Ledger, attempt: Attempt) -> Checkpoi
 
     def resumable(candidate: Checkpoint) -> bool:
         """Whether the checkpoint of the best step so far is there too, where a run may end early."""
-        best = candidate.note.get("patience", {}).get("best_step")
-        return belongs(candidate) and (best in (None, candidate.step) or attempt.saved(best) is not None)
+        best = None if experiment.patience is None else candidate.note.get("best", {}).get("best_step")
+        return belongs(candidate) and (best in (None, candidate.step) or at(attempt.run, best) is not None)
 
     saved, trunk = attempt.resume(resumable), experiment.trunk()
     if saved is not None or trunk is None:
@@ -147,15 +161,14 @@ def _within_memory(experiment: Experiment, attempt: Attempt | None) -> Iterator[
         raise _less_memory(experiment) from error
 
 
-def _is_out_of_memory(error: BaseException) -> bool:
+def _is_out_of_memory(error: BaseException | None) -> bool:
     """Whether an error, or one that it came from, is that of an allocation that failed."""
-    if isinstance(error, torch.OutOfMemoryError | MemoryError):
-        return True
-    if isinstance(error, OSError) and error.errno == errno.ENOMEM:
-        return True
-    if isinstance(error, RuntimeError) and MESSAGES.search(str(error)):
-        return True
-    return error.__cause__ is not None and _is_out_of_memory(error.__cause__)
+    return error is not None and (
+        isinstance(error, torch.OutOfMemoryError | MemoryError)
+        or (isinstance(error, OSError) and error.errno == errno.ENOMEM)
+        or (isinstance(error, RuntimeError) and MESSAGES.search(str(error)) is not None)
+        or _is_out_of_memory(error.__cause__)
+    )
 
 
 def _less_memory(experiment: Experiment) -> ScalingError:
@@ -182,23 +195,18 @@ def _trained(
     """
     started, steps, horizon = time.perf_counter(), experiment.steps, experiment.horizon
     begin, folder = (0, None) if start is None else (start.step, start.folder)
-    if signals.is_command():
+    if signals.process.command:
         keep_freed()
     with Loggers(experiment, attempt, observers.loggers) as loggers, signals.listening(), _quiet():
-        signals.begin_run()
-        patience = None
-        if experiment.patience is not None:
-            # What the checkpoint knows of the evaluations before it.
-            best = Best(**({} if start is None else start.note.get("patience", {})))
-            patience = Patience(experiment.patience, ranks.broadcast, best)
-        pinned, due = ranks.broadcast((attempt.pinned, _is_due(attempt, start)) if attempt is not None else None)
-        # The log may know of an evaluation that came after the checkpoint had been saved, and the checkpoint does not.
-        due = due or (patience is not None and patience.best.step != begin)
-        record = Record(experiment, loggers, observers.tell if ranks.first else ())
-        save = Save(experiment, attempt, pinned, patience)
-        callbacks = [Evaluate(experiment.evaluated, due), record, *([patience] if patience else []), save]
+        signals.process.pruned = False
+        own = attempt is not None and start is not None and start.folder.is_relative_to(attempt.run)
+        pinned, is_own = ranks.broadcast(None if attempt is None else (attempt.pinned, own))
+        best = Best(**start.note.get("best", {})) if start is not None and is_own else Best()
+        due = is_own and best.step != begin  # a signal came before the evaluation of the step that was saved
+        record = Record(experiment, loggers, observers.tell if first() else (), due)
+        save = Save(experiment, attempt, pinned, best)
         own_first = sorted(loggers.all, key=lambda each: each not in observers.loggers)  # the first is `trainer.logger`
-        trainer = _trainer(experiment, ranks, [*callbacks, *observers.callbacks], own_first)
+        trainer = _trainer(experiment, ranks, [record, save, *observers.callbacks], own_first)
         module = MODULES[experiment.family](experiment)
         # A step more than there is, so that Lightning takes no checkpoint for one of the end of an epoch.
         data = DataModule(experiment.batches, experiment.evaluation, steps + 1)
@@ -207,24 +215,22 @@ def _trained(
             outcome: Outcome = "finished"
             end, stopped = begin, None
             try:
-                if begin < steps and not (patience is not None and patience.exhausted):
+                if begin < steps and not save.exhausted:
                     trainer.fit(module, data, ckpt_path=folder)
                     end = trainer.global_step
                 elif horizon:
                     data.evaluated = begin
                     trainer.validate(module, data, ckpt_path=folder, verbose=False)
                     record.write_evaluation(begin, module.measured)
-                    if patience is not None and due and begin in experiment.evaluated:
-                        patience.count(begin, module.measured)
-                exhausted = patience is not None and patience.exhausted
-                best_step = None if patience is None else patience.best.best_step
-                if horizon and best_step is not None and best_step != end:
-                    data.evaluated = best_step
-                    saved = ranks.broadcast(None if attempt is None else attempt.saved(best_step))
+                    if due:
+                        save.best = best.after(begin, module.measured)
+                if horizon and save.best_step not in (None, end):
+                    data.evaluated = save.best_step
+                    saved = ranks.broadcast(None if attempt is None else at(attempt.run, save.best_step))
                     if saved is None:
-                        raise Incomplete(f"checkpoint of step {best_step}, the best", None, 1)
+                        raise Incomplete(f"checkpoint of step {save.best_step}, the best", None, 1)
                     trainer.validate(module, data, ckpt_path=saved.folder, verbose=False)
-                if end != steps and not exhausted:
+                if end != steps and not save.exhausted:
                     if not (trainer.should_stop and observers.callbacks):
                         raise Incomplete("updates applied", end, steps)
                     stopped = f"a callback ended it at step {end}; without that callback it goes on"
@@ -236,7 +242,7 @@ def _trained(
                     raise ScalingError(what, key="optimizer.lr", value=lr, fix="take a larger learning rate")
                 elif not horizon:
                     stopped = f"trained to step {steps}; it continues where a branch needs more"
-                elif ranks.first and not math.isfinite(module.measured["loss"]):
+                elif first() and not math.isfinite(module.measured["loss"]):
                     raise Diverged(end, "the held-out loss", module.measured["loss"])
             except Diverged as error:
                 if not horizon:
@@ -249,17 +255,17 @@ def _trained(
                     if attempt is not None:
                         attempt.end("stopped", str(error))
                     raise
-                signals.meant_the_run()
+                signals.process.received, signals.process.raised = 0, False  # it meant this run alone
                 reason = "stopped early by its sweep" + ("" if error.step is None else f" at step {error.step}")
                 measured = getattr(module, "measured", {})
                 outcome, result = "pruned", {"loss": None, **measured, "step": error.step, "reason": reason}
             else:
-                best_of = {} if best_step is None else {"best_step": best_step}
+                best_of = {} if save.best_step is None else {"best_step": save.best_step}
                 result = {**getattr(module, "measured", {}), **best_of, "step": end}
             if attempt is None:
                 return {}
             if stopped is not None:
-                loggers.end({"outcome": "stopped", "reason": stopped})
+                loggers.result = {"outcome": "stopped", "reason": stopped}
                 attempt.end("stopped", stopped)
                 return {"run": attempt.run_id}
             seconds = time.perf_counter() - started
@@ -273,16 +279,8 @@ def _trained(
             }
             if outcome == "finished":
                 result |= _spent(experiment, result["step"])
-            kept = attempt.finish(outcome, {**result, "circumstances": circumstances})
-            loggers.end(kept)
-    return dict(kept)
-
-
-def _is_due(attempt: Attempt, start: Checkpoint | None) -> bool:
-    """Whether the step that an earlier attempt saved was to be evaluated and was not: a signal came before."""
-    if start is None or not start.folder.is_relative_to(attempt.run):
-        return False
-    return not any(entry["kind"] == "evaluate" and entry.get("step") == start.step for entry in attempt.history())
+            loggers.result = attempt.finish(outcome, {**result, "circumstances": circumstances})
+    return dict(loggers.result)
 
 
 class PlainTrainer(Trainer):
@@ -294,11 +292,18 @@ class PlainTrainer(Trainer):
 @contextmanager
 def _quiet() -> Iterator[None]:
     """Without Lightning's advice (workers, loggers, tips), which is about things that are ours to decide."""
-    with warnings.catch_warnings(), quiet("lightning.pytorch", "lightning.fabric"):
+    levels = {each: each.level for each in map(logging.getLogger, ("lightning.pytorch", "lightning.fabric"))}
+    with warnings.catch_warnings():
         warnings.filterwarnings("ignore", module="lightning")
         # Of operations in place on what a block returns; the stream is never changed in place.
         warnings.filterwarnings("ignore", "FSDP2-wrapped module", UserWarning)
-        yield
+        try:
+            for each in levels:
+                each.setLevel(logging.CRITICAL + 1)
+            yield
+        finally:
+            for each, level in levels.items():
+                each.setLevel(level)
 
 
 def _trainer(
@@ -311,7 +316,7 @@ def _trainer(
     return PlainTrainer(
         accelerator="gpu" if torch.cuda.is_available() else "cpu",
         devices=ranks.local,
-        num_nodes=ranks.machines,
+        num_nodes=ranks.count // ranks.local,
         strategy=strategy,
         plugins=[FolderIO(), cluster()],
         precision=PLUGINS[config["trainer.precision"]],  # type: ignore[arg-type]

@@ -80,8 +80,8 @@ class Start:
         covered = vectors.table(
             file, tuple(codec.spellings(config["size.vocabulary"])), config["size.width"], config["seed"]
         )
-        tower = "encoder" if config["model.kind"] == "Encoder" else "decoder"
-        names = ["encoder", "decoder"] if config["model.kind"] == "EncoderDecoder" else [tower]
+        towers = {"Encoder": ["encoder"], "EncoderDecoder": ["encoder", "decoder"]}
+        names = towers.get(config["model.kind"], ["decoder"])
         tensors = {f"{name}.embedding.table": torch.from_numpy(covered.table) for name in names}
         place = {"vectors": str(file)}
         return cls(place, tensors, weights.digest(tensors), None, None, new=("*",), unused=("*",)), covered.covered

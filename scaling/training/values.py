@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 from scaling import schema
 from scaling.config import Config, document, shipped
 from scaling.data.plan import BatchSize
 from scaling.data.source import Vocabulary
 from scaling.data.store import root
-from scaling.errors import ScalingError
+from scaling.errors import ScalingError, plural
 from scaling.strict_yaml import COMMAND_LINE, quantity
+from scaling.training.ranks import rank_count
 
 BUDGET = ("trainer.max_steps", "train.tokens", "train.epochs")
 # Keys by which most runs of a study differ, and which cost nothing to assemble again.
@@ -24,10 +27,20 @@ def check(config: Config) -> None:
     """Refuse what no run can have, before data or weights are read."""
     config.check()
     check_varied(config)
-    _check_start(config)
+    if config.tree.get("start") is not None:
+        _check_start(config, config.tree["start"])
     if "tensorboard" in config["log.loggers"] and find_spec("tensorboard") is None:
         fix = "pip install 'scaling[tensorboard]', or leave tensorboard out"
         raise config.error("log.loggers", "the package tensorboard is not installed", fix)
+    import torch  # here, since a plan is read without it
+
+    for key in ("trainer.precision", "evaluate.precision"):
+        if config[key] != "32-true" and torch.cuda.is_available() and not torch.cuda.is_bf16_supported():
+            raise config.error(key, "this GPU does not compute in bfloat16", "take float32")
+    if (threads := config["train.threads"]) != "auto" and threads > (cores := os.cpu_count() or 1):
+        raise config.error("train.threads", f"there are {plural(cores, 'core')}", "take fewer, or auto")
+    if config["trainer.strategy"] != "auto" and rank_count(config) == 1:
+        raise config.error("trainer.strategy", "there is one device", "take auto, or trainer.devices=2")
 
 
 def check_varied(config: Config) -> None:
@@ -50,11 +63,17 @@ def _is_default(config: Config, key: str) -> bool:
     return config.origin.get(key) != COMMAND_LINE and config[key] == default
 
 
-def _check_start(config: Config) -> None:
+def check_divisible(config: Config, size: BatchSize) -> None:
+    """Refuse a batch that ranks and micro batches do not share evenly."""
+    ranks, micro = rank_count(config), config["train.micro_batch"] or 1
+    for rows in size.sizes:
+        if rows % (ranks * micro):
+            what = f"{rows} rows do not divide into {ranks} devices × {micro} rows at once"
+            raise config.error("train.batch", what, f"take a multiple of {ranks * micro}")
+
+
+def _check_start(config: Config, section: Mapping[str, Any]) -> None:
     """Refuse a section that does not name one start."""
-    section = config.tree.get("start")
-    if section is None:
-        return
     given = [key for key in ("run", "folder", "vectors") if section.get(key) is not None]
     if len(given) != 1:
         what = "it names no weights" if not given else f"it names weights by {' and by '.join(given)}"

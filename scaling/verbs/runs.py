@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import math
 import re
-import shutil
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -28,8 +26,6 @@ if TYPE_CHECKING:
 
 WIDEST = 48  # letters of a name in a table
 SOME = 4  # values of a long list that are printed
-HEIGHT = 12  # lines of text that a curve takes
-DOTS = ((0x01, 0x02, 0x04, 0x40), (0x08, 0x10, 0x20, 0x80))  # Unicode braille: the bits of a cell's two columns
 RUN_ID = re.compile(r"[0-9a-f]{4,16}")
 
 
@@ -93,7 +89,7 @@ def runs(study: str | None = None, *, runs: str | Path = RUNS) -> Runs:
 
 @verb
 def show(run: str | Run, *, runs: str | Path = RUNS) -> Result:
-    """Show one run: its state, result, attempts and settings, and its loss curve.
+    """Show one run: its state, result, attempts and settings, and its losses at the steps of its evaluations.
 
         scaling show 3fa9                 the run whose id begins so
         scaling show 3fa9 runs=/shared/runs
@@ -108,10 +104,13 @@ def show(run: str | Run, *, runs: str | Path = RUNS) -> Result:
     row, result, spec, history = vars(ledger.status(name)), ledger.result(name), ledger.spec(name), ledger.history(name)
     attempts = [{"attempt": one.number, "start": one.start, "end": one.end} for one in ledger.attempts(name)]
     parts = [" · ".join(filter(None, (f"run {name}", row["name"], row["state"], row["reason"])))]
-    for kind in ("train", "evaluate"):
-        entries = [entry for entry in history if entry.get("kind") == kind and entry.get("step", 0) > 0]
-        points = [(entry["step"], entry["loss"]) for entry in entries if math.isfinite(entry.get("loss", math.nan))]
-        parts += [_curve(points, f"{kind} loss")] if len(points) > 1 else []
+    train, evaluated = (
+        {entry["step"]: entry.get("loss") for entry in history if entry.get("kind") == kind}
+        for kind in ("train", "evaluate")
+    )
+    if evaluated:
+        rows = [[step, train.get(step), loss] for step, loss in evaluated.items()]
+        parts.append(columns(["step", "train loss", "held-out loss"], rows))
     parts += [] if result is None else [_section("result", result)]
     for attempt in attempts:
         end = {key: value for key, value in (attempt["end"] or {}).items() if value}
@@ -132,27 +131,6 @@ def _compact(value: Any) -> str:
     if isinstance(value, list) and len(value) > SOME + 1:
         return f"[{', '.join(map(_compact, value[:SOME]))}, … {len(value)} values]"
     return text(value)
-
-
-def _curve(points: Sequence[tuple[int, float]], title: str) -> str:
-    """Loss over the logarithm of the step, each column the mean of the steps that fall into it, drawn in braille."""
-    import numpy as np
-
-    margin = 9
-    across, down = 2 * max(shutil.get_terminal_size().columns - margin - 1, 10), 4 * HEIGHT
-    steps, losses = np.log([step for step, _ in points]), np.array([loss for _, loss in points])
-    places = np.rint((steps - steps[0]) / ((steps[-1] - steps[0]) or 1) * (across - 1)).astype(int)
-    filled = np.unique(places)
-    means = [losses[places == place].mean() for place in filled]
-    low, high = min(means), max(means)
-    cells = np.full((HEIGHT, across // 2), 0x2800)
-    for column in range(filled[0], filled[-1] + 1):  # straight lines across the first, sparse steps
-        line = round((high - np.interp(column, filled, means)) / ((high - low) or 1) * (down - 1))
-        cells[line // 4, column // 2] |= DOTS[column % 2][line % 4]
-    labels = [f"{high:.4g}", *[""] * (HEIGHT - 2), f"{low:.4g}"]
-    drawn = [f"{label:>{margin - 1}} " + "".join(map(chr, line)) for label, line in zip(labels, cells)]
-    ends = f"{points[0][0]:<{across // 4}}{points[-1][0]:>{across // 2 - across // 4}}"
-    return "\n".join([title, *(line.rstrip("\u2800 ") for line in drawn), " " * margin + ends])
 
 
 @verb
@@ -183,23 +161,17 @@ def diff(one: str | Run, other: str | Run, *overrides: str, runs: str | Path = R
         return spec | ({"result": result} if result else {})
 
     found = differences(document(one), document(other))
-    lines = [line for key, (left, right) in found.items() for line in _lines(text(key)[1:-1], left, right)]
-    width = max((len(key) for key, _ in lines), default=0)
-    return Result(found, ["\n".join(f"{key:<{width}}  {line}" for key, line in lines) or "no difference"])
+    rows = [row for key, pair in found.items() for row in _rows(text(key)[1:-1], *pair)]
+    return Result(found, [(["key", "one", "other"], rows) if rows else "no difference"])
 
 
-def _lines(key: str, left: Any, right: Any) -> Iterator[tuple[str, str]]:
-    """A difference in lines: of two lists of one length, the places that differ where these are few."""
-    before, after = ("–" if value is None else _compact(value) for value in (left, right))
+def _rows(key: str, left: Any, right: Any) -> list[list[str]]:
+    """A difference as a row; of two lists of one length, the places that differ where these are few."""
     if isinstance(left, list) and isinstance(right, list) and len(left) == len(right):
-        places = [place for place, (one, other) in enumerate(zip(left, right, strict=True)) if one != other]
+        places = [(f"{key}.{place}", *pair) for place, pair in enumerate(zip(left, right)) if pair[0] != pair[1]]
         if len(places) <= SOME:
-            for place in places:
-                yield from _lines(f"{key}.{place}", left[place], right[place])
-        else:
-            yield key, f"{before} → {after}, {len(places)} of {len(left)} values differ"
-    else:
-        yield key, f"{before} → {after}"
+            return [row for place in places for row in _rows(*place)]
+    return [[key, *("–" if value is None else _compact(value) for value in (left, right))]]
 
 
 @verb

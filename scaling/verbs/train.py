@@ -175,11 +175,11 @@ def _trained(composed: Config, progress: bool, callbacks: Sequence[Any], logger:
     if progress:
         print_remarks([experiment.config])
 
-    from scaling.training.progress import teller
+    from scaling.training.callbacks import Teller
     from scaling.training.run import Observers
     from scaling.training.run import train as train_run
 
-    with teller() if progress else nullcontext() as listener:
+    with Teller() if progress else nullcontext() as listener:
         loggers = list(logger) if isinstance(logger, Sequence) else [logger]
         observers = Observers([] if listener is None else [listener], callbacks, loggers)
         result = train_run(experiment, observers)

@@ -55,26 +55,17 @@ def test_different_content_has_a_different_name(one, other):
     assert (run_id(one) == run_id(other)) == (identity(one) == identity(other))
 
 
-UNCOUNTED = ["name", "runs", "log", "evaluate.points", "evaluate.spacing", "trainer.devices", "trainer.strategy"]
-UNCOUNTED += [f"start.{key}" for key in ("folder", "run", "vectors", "step")]  # the hash of the weights counts
-UNCOUNTED += [
-    f"train.{key}" for key in ("checkpoint_every", "checkpointing", "compile", "keep", "micro_batch", "threads")
-]
-
-
-@pytest.mark.parametrize("path", UNCOUNTED)
+@pytest.mark.parametrize("path", ["name", "log", "evaluate.points", "start.run", "train.micro_batch"])
 def test_what_does_not_count(path):
     section, dot, _ = path.partition(".")
     assert run_id(changed(path, "anything")) == run_id({section: {}, **SPEC} if dot else SPEC)
 
 
 COUNTED = [
-    *(("model.layers", 5), ("model.block.channel.activation", "ReLU"), ("data.fingerprint", "c0ffef")),
+    *(("model.block.channel.activation", "ReLU"), ("data.fingerprint", "c0ffef")),
     ("model.block.channel.log", "a key of a piece is not the section of that name"),
-    *(("size.length", 128), ("data", {"kind": "Text"}), ("optimizer.lr", 3.0000000000000003e-4)),
-    *(("optimizer.betas", [0.95, 0.9]), ("schedule.warmup", 0), ("train.batch", 512)),
-    *(("trainer.precision", "bf16-true"), ("versions.Gated", 2), ("a key of tomorrow", 0)),
-    *(("seed", value) for value in (2, True, "1", None)),
+    *(("data", {"kind": "Text"}), ("optimizer.lr", 3.0000000000000003e-4), ("optimizer.betas", [0.95, 0.9])),
+    *(("versions.Gated", 2), ("a key of tomorrow", 0), *(("seed", value) for value in (True, "1", None))),
 ]
 
 
@@ -87,10 +78,8 @@ circular: dict[str, Any] = {}
 circular["itself"] = circular
 NO_SPECS: dict[str, Any] = {
     "infinite": {"optimizer": {"lr": float("inf")}},
-    "huge": {"seed": 10**5000},
     "object": {"seed": object()},
     "number key": {"model": {1: "seed"}},
-    "list": ["a list"],
     "circular": circular,
 }
 

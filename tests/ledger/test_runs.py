@@ -23,7 +23,7 @@ from scaling.ledger.run import Lock, lock_state
 from tests.ledger.conftest import save
 from tests.ledger.worker import claimed
 
-EVIL = ["../escape", "", "/etc/passwd", "<script>x</script>", "\x1b[2J", "a" * 300]
+EVIL = ["../escape", "", "/etc/passwd", "\x1b[2J", "a" * 300]
 
 
 def refuses(call: Any, *arguments: Any, match: str = "") -> None:
@@ -46,19 +46,6 @@ def test_equal_specs_share_a_run(ledger):
     assert ledger.add({**spec, "seed": 2}) != run
     (ledger.folder(run) / "spec.json").write_bytes(seal({"run": run, "spec": {"seed": 2}}))
     refuses(ledger.add, spec, match="seed is 2 there and 1 here")
-
-
-SCRIPT = b"{\"spec\": \"__import__('os').system('touch x')\"}"
-
-
-@pytest.mark.parametrize("content", [b"", b"[" * 100_000, SCRIPT])
-def test_a_damaged_or_malicious_spec_is_fixed_by_entering_it_again(content, ledger):
-    run = ledger.add({"seed": 1})
-    (ledger.folder(run) / "spec.json").write_bytes(content)
-    assert ledger.status(run).state == "waiting"
-    refuses(ledger.spec, run)
-    assert ledger.add({"seed": 1}) == run
-    assert ledger.spec(run) == {"seed": 1}
 
 
 @pytest.mark.parametrize("name", EVIL)
@@ -339,7 +326,7 @@ def test_where_the_last_checkpoint_is_damaged_the_one_before_is_the_final_one(le
     assert ledger.checkpoint(done[0], 2) is not None
 
 
-@pytest.mark.parametrize("place", ["", "store/RUN", "store/RUN/checkpoints", "studies/one/report", "sweeps"])
+@pytest.mark.parametrize("place", ["", "store/RUN/checkpoints", "studies/one/report"])
 def test_what_a_killed_process_was_writing_is_found_anywhere(ledger, runs, place):
     left = ledger.root / place.replace("RUN", runs[0]) / ".writing-points.csv-00"
     left.mkdir(parents=True)

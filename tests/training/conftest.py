@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 import sys
@@ -277,12 +276,3 @@ def fork() -> Iterator[Callable[..., Child]]:
         if one.poll() is None:
             one.kill()
             one.wait()
-
-
-def alive(folder: Path) -> list[str]:
-    """The command lines of living processes that name a folder: ranks are started with a file in it."""
-    found = []
-    for process in Path("/proc").glob("[0-9]*/cmdline"):
-        with contextlib.suppress(OSError):
-            found.append(process.read_bytes().replace(b"\0", b" ").decode(errors="replace"))
-    return [line for line in found if str(folder) in line]

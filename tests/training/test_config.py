@@ -24,6 +24,7 @@ BAD = {
     "trainer.max_steps=0": "trainer.max_steps",
     "train.tokens=null trainer.max_steps=null": "train.tokens",
     "train.tokens=10 trainer.max_steps=null": "less than one batch",
+    "train.epochs=1 trainer.max_steps=null train.tokens=null": "there is no end to the data",
     "train.batch={5: 4}": "train.batch",
     f"train.batch={{0: 4, 5: {2**40}}}": "more than 4,194,304 rows a step",
     "train.batch={from: 3, to: 4, over: 10}": "train.batch",

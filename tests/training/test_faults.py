@@ -92,11 +92,11 @@ class Watch(Callback):
 
 
 POISON = {"the loss": "x = x * float('nan')", "the gradient": "x.register_hook(lambda g: g * float('inf'))"}
-HOW: list[Any] = [(0, {}), (5, {"train.micro_batch": 1}), (11, {"trainer.precision": "bf16-true"})]
+HOW: list[Any] = [("the loss", 0, {}), ("the gradient", 5, {"train.micro_batch": 1})]
+HOW += [("the gradient", 11, {"trainer.precision": "bf16-true"})]
 
 
-@pytest.mark.parametrize(("step", "how"), HOW)
-@pytest.mark.parametrize("what", POISON)
+@pytest.mark.parametrize(("what", "step", "how"), HOW)
 def test_a_number_that_is_not_finite_is_caught_before_the_update(what, step, how, sabotaged):
     """The weights at the end are those of the step before, and the run is a result."""
     calls = 4 if "train.micro_batch" in how else 1
@@ -199,10 +199,9 @@ def beyond(path: Path, _: Path) -> None:
     path.write_bytes(struct.pack("<Q", 2**63) + content[8:])
 
 
-@pytest.mark.parametrize("name", ["weights.safetensors", "optimizer.safetensors"])
-@pytest.mark.parametrize("file", [pickled, archived, beyond])
+@pytest.mark.parametrize(("file", "name"), [(pickled, "optimizer"), (archived, "weights"), (beyond, "optimizer")])
 def test_a_malicious_checkpoint_runs_nothing(file, name, checkpoint, tmp_path, capsys):
-    file(checkpoint / name, tmp_path / "exploded")
+    file(checkpoint / f"{name}.safetensors", tmp_path / "exploded")
     sealed(checkpoint)
     assert cli.main(["train", *words(tmp_path / "runs")]) == 2
     assert "no whole safetensors file" in capsys.readouterr().err.splitlines()[-1]
@@ -212,18 +211,14 @@ def test_a_malicious_checkpoint_runs_nothing(file, name, checkpoint, tmp_path, c
 # Secrets
 
 CANARY = "canary-51f0c2aa"
-LIVES: dict[str, tuple[dict[str, Any], tuple[str, int], int]] = {
-    "failed": ({}, ("raise ValueError", 5), 99),
-    "killed": ({}, ("os.kill(os.getpid(), 9)", 5), -9),
-    "two ranks": ({"trainer.devices": 2, "log.loggers": "[csv]"}, ("pass", 0), 0),
-}
 
 
-@pytest.mark.parametrize("life", [pytest.param(one, marks=() if one == "failed" else slow) for one in LIVES])
-def test_a_secret_of_the_environment_is_written_nowhere(life, tmp_path, fork, sabotaged):
-    changes, fault, code = LIVES[life]
+@pytest.mark.parametrize(
+    ("fault", "code"), [("raise ValueError", 99), pytest.param("os.kill(os.getpid(), 9)", -9, marks=slow)]
+)
+def test_a_secret_of_the_environment_is_written_nowhere(fault, code, tmp_path, fork, sabotaged):
     secrets = dict.fromkeys(("SECRET_TOKEN", "AWS_SECRET_ACCESS_KEY", "HF_TOKEN", "USER"), CANARY)
-    assert fork(sabotaged(*fault, **changes), lambda: os.environ.update(**secrets)).wait() == code
+    assert fork(sabotaged(fault, 5), lambda: os.environ.update(**secrets)).wait() == code
     assert Ledger.open(tmp_path / "runs").runs()
     for path in tmp_path.rglob("*"):
         assert not path.is_file() or CANARY.encode() not in path.read_bytes(), path

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
-import signal
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -20,7 +18,7 @@ from scaling.interop.run import averaged, read
 from scaling.ledger import Ledger
 from scaling.training.experiment import assemble
 from scaling.training.finetune import compose
-from tests.training.conftest import Child, at, die, left, load, same, train
+from tests.training.conftest import load, train
 
 slow = pytest.mark.slow
 SPLITS = ("train", "validation")
@@ -30,13 +28,6 @@ ANIMALS, CITIES = ["cat", "dog", "fox", "hen"], ["rome", "oslo", "bern", "lima"]
 
 TASKS: dict[str, dict[str, Any]] = {
     "class": {"text": "{text}", "labels": ["animal", "city"], "metric": "F1AndAccuracy"},
-    "pair": {
-        "answer": "class",
-        "text": "{text}",
-        "second": "{text}",
-        "labels": ["animal", "city"],
-        "metric": "Accuracy",
-    },
     "classes": {"text": "{text}", "labels": ["animal", "city"], "metric": {"kind": "F1", "average": "micro"}},
     "number": {"text": "{text}", "metric": "Correlation"},
     "either": {"answer": "number", "text": "{text}", "second": "{text}", "order": "either", "metric": "Correlation"},
@@ -52,7 +43,7 @@ def row(answer: str, index: int) -> dict[str, Any]:
     animal, city = ANIMALS[index % 4], CITIES[index // 4 % 4]
     text, word = f"the {animal} went to {city}", animal if index % 2 else city
     match answer:
-        case "class" | "pair":
+        case "class":
             return {"text": f"a {word}", "label": "animal" if index % 2 else "city"}
         case "classes":
             both = index % 3
@@ -115,9 +106,9 @@ def refused(capsys: pytest.CaptureFixture[str], *line: Any) -> str:
     return error
 
 
-PAIRS = [("encoder", answer) for answer in TASKS if answer != "text"]  # an encoder cannot write
-PAIRS += [("decoder", answer) for answer in ("class", "either", "options", "text")]
-PAIRS += [("encoder_decoder", answer) for answer in ("classes", "span", "text")]
+PAIRS = [("encoder", answer) for answer in ("class", "classes", "tags", "span", "options")]
+PAIRS += [("decoder", answer) for answer in ("either", "text")]
+PAIRS += [("encoder_decoder", answer) for answer in ("number", "text")]
 
 
 @pytest.mark.parametrize(("family", "answer"), PAIRS)
@@ -183,36 +174,20 @@ def test_what_can_be_learned_is_learned(pretrained, tmp_path, capsys):
     assert f"{result['score']:.4f}" in line
 
 
-@pytest.mark.parametrize("family", ["decoder", "encoder_decoder"])
-def test_answers_are_written_by_the_strategy_of_the_task(family, pretrained, tmp_path):
+def test_answers_are_written_by_the_strategy_of_the_task(pretrained, tmp_path):
     """An answer is as long without its label."""
     found = {}
     for beams in (None, 1, 4):
         task = written(tmp_path, "text", **({} if beams is None else {"decode": {"kind": "Beam", "beams": beams}}))
         for path in tmp_path.glob("text.*.jsonl"):
             path.write_text(path.read_text().replace('"label": ["', '"label": ["it is not the same as the '))
-        run = finetuned(pretrained, family, task, "train.epochs=4")["run"]
+        run = finetuned(pretrained, "decoder", task, "train.epochs=4")["run"]
         found[beams] = predict(run, tmp_path / "text.test.jsonl", runs=pretrained[0]).values
     assert found[1] == found[None]
     assert len(found[4]) == 8
     assert max(map(len, found[4])) > 8  # what an answer of no letter has room for
     bare = jsonl(tmp_path / "bare.jsonl", ({"text": row("text", index)["text"]} for index in range(40, 48)))
     assert predict(run, bare, runs=pretrained[0]).values == found[4]
-
-
-def test_a_killed_finetuning_ends_as_one_that_was_not(pretrained, tmp_path):
-    (runs, ids), task = pretrained, written(tmp_path, "class")
-    shutil.copytree(runs.parent, tmp_path / "copy")
-    copied, line = tmp_path / "copy" / "runs", [*SMALL, "log.every=1", "seed=7", "train.epochs=2"]
-    whole = finetuned(pretrained, "encoder", task, *line)["run"]
-
-    def killed() -> None:
-        callbacks = [at("on_train_batch_end", 3, die)]
-        scaling.finetune(ids["encoder"], task, *line, runs=copied, progress=False, callbacks=callbacks)
-
-    assert Child(killed).wait() == -signal.SIGKILL  # type: ignore[arg-type]
-    assert finetuned((copied, ids), "encoder", task, *line)["circumstances"]["from_step"] == 2
-    same(left(copied, whole), left(runs, whole))
 
 
 def test_what_is_filled_in_is_told_and_can_be_set_otherwise(pretrained, tmp_path):
@@ -282,12 +257,7 @@ def test_commands_that_do_not_suit_a_classifier(pretrained, tmp_path, capsys):
 
 # Teachers
 
-TAUGHT = [
-    ("encoder", "class", 1.0),
-    ("encoder", "classes", 0.0),
-    ("encoder", "span", 0.0),
-    ("decoder", "options", 1.0),
-]
+TAUGHT = [("encoder", "span", 0.0), ("decoder", "options", 1.0)]
 
 
 def teacher(run: str, **keys: Any) -> str:
@@ -318,7 +288,7 @@ def test_a_student_learns_from_examples_without_labels(pretrained, tmp_path):
     assert more["targets"] == plain["targets"]
     with pytest.raises(ScalingError, match="teacher"):
         finetuned(pretrained, "encoder", written(tmp_path, "tags"), teacher(run))
-    with pytest.raises(ScalingError, match="the teacher is a Encoder that reads 96 tokens; take one of the student's"):
+    with pytest.raises(ScalingError, match="the teacher is an Encoder that reads 96 tokens; take one of the student's"):
         finetuned(pretrained, "decoder", task, teacher(run))
 
 
@@ -348,10 +318,6 @@ def test_translations_are_scored_by_bleu_with_its_signature(translated, capsys):
     for run in (one, two):
         scored = evaluate(run, runs=folder)
         assert (scored.signature, scored.average, scored.paired) == (signature, None, None)
-    assert main(["evaluate", one, "--paired-bootstrap", two, f"runs={folder}"]) == 0
-    printed = capsys.readouterr().out
-    assert "on the same examples" in printed
-    assert signature in printed
     assert main(["evaluate", one, "--paired-bootstrap", two, "--json", f"runs={folder}"]) == 0
     document = json.loads(capsys.readouterr().out)
     paired = document["paired"]

@@ -38,8 +38,12 @@ class Stopped(BaseException):
         return 128 + self.signal
 
 
-class _Process:
-    """What this process received, and how it takes it."""
+class Process:
+    """What this process received, and how it takes it.
+
+    `received` is the first signal that asks it to end, 0 for none; `pruned`, whether a sweep asks for the early end of
+    the run that it trains; `command`, whether it is a command of ours, whose settings are ours to change.
+    """
 
     def __init__(self) -> None:
         self.reset()
@@ -74,40 +78,15 @@ class _Process:
             signal.setitimer(signal.ITIMER_REAL, 0.0 if self.deferrals else PATIENCE)
 
 
-_process = _Process()
-
-
-def is_command() -> bool:
-    """Whether this process is a command of ours, whose settings are ours to change."""
-    return _process.command
-
-
-def received() -> int:
-    """The first signal that asks this process to end; 0 for none."""
-    return _process.received
-
-
-def pruned() -> bool:
-    """Whether a sweep asks for the early end of the run that this process trains."""
-    return _process.pruned
-
-
-def begin_run() -> None:
-    """The wish to end a run early is for one run: it may have come when that run was already over."""
-    _process.pruned = False
+process = Process()
 
 
 def stop(number: int, step: int | None = None) -> NoReturn:
     """Raise `Stopped` for a signal that this process, or another rank of its run, received."""
     if number == PRUNE:
         raise Stopped(number, step)
-    _process.received = _process.received or number
-    _process.stop(step)
-
-
-def meant_the_run() -> None:
-    """The signal that was received asked for the end of the run alone: the process goes on."""
-    _process.received, _process.raised = 0, False
+    process.received = process.received or number
+    process.stop(step)
 
 
 @contextmanager
@@ -117,57 +96,44 @@ def listening(to_the_end: bool = False) -> Iterator[None]:
 
     Whatever error an interruption turned into on its way, the block ends with `Stopped`.
     """
-    if _process.listening or threading.current_thread() is not threading.main_thread():
+    if process.listening or threading.current_thread() is not threading.main_thread():
         yield
         return
     before: dict[int, Any] = {}
-    _process.reset()
+    process.reset()
     try:
-        _process.listening, _process.command = True, to_the_end
+        process.listening, process.command = True, to_the_end
         for number in (*ENDING, PRUNE):
-            before[number] = signal.signal(number, _process.handle)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, (*ENDING, PRUNE))  # of a rank, which its launcher has blocked
+            before[number] = signal.signal(number, process.handle)
         yield
     except Stopped:
         raise
     except BaseException as error:
-        if _process.received:
-            raise Stopped(_process.received) from error
+        if process.received:
+            raise Stopped(process.received) from error
         raise
     else:
-        if _process.received:
-            raise Stopped(_process.received)
+        if process.received:
+            raise Stopped(process.received)
     finally:
         if to_the_end:
-            _process.leaving = True
+            process.leaving = True
         else:
             for number, handler in before.items():
                 signal.signal(number, handler)
-            _process.reset()
+            process.reset()
 
 
 def take_back() -> None:
     """Take the signals again, where a Trainer took one: it would wait for the other ranks within the handler."""
-    if _process.listening and threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, _process.handle)
-
-
-@contextmanager
-def pending() -> Iterator[None]:
-    """Let a signal wait for the end of the block. It waits in processes that are started within as well, until they
-    listen.
-    """
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, (*ENDING, PRUNE))
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    if process.listening and threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, process.handle)
 
 
 @contextmanager
 def unhandled() -> Iterator[None]:
     """Let a signal end this process at once, where it waits in a library and no handler of Python's would run."""
-    if not _process.listening or threading.current_thread() is not threading.main_thread():
+    if not process.listening or threading.current_thread() is not threading.main_thread():
         yield
         return
     try:
@@ -176,7 +142,7 @@ def unhandled() -> Iterator[None]:
         yield
     finally:
         for number in ENDING:
-            signal.signal(number, _process.handle)
+            signal.signal(number, process.handle)
 
 
 @contextmanager
@@ -185,17 +151,17 @@ def deferred() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    _process.deferrals += 1
-    if _process.raised:
-        _process.limit()  # what tidies up on the way out has its own bounds
+    process.deferrals += 1
+    if process.raised:
+        process.limit()  # what tidies up on the way out has its own bounds
     try:
         yield
     finally:
-        _process.deferrals -= 1
-        if _process.received and not _process.deferrals:
-            _process.limit()
-    if _process.received and not _process.raised and not _process.deferrals:
-        _process.stop()
+        process.deferrals -= 1
+        if process.received and not process.deferrals:
+            process.limit()
+    if process.received and not process.raised and not process.deferrals:
+        process.stop()
 
 
 def leave(code: int) -> NoReturn:
@@ -212,7 +178,7 @@ def agreed(ranks: int, device: torch.device, lost: bool = False) -> int:
     """The signal that some rank of the run received, sent to all of them at the same moment; 0 for none, LOST where one
     has lost the run.
     """
-    own = LOST if lost else _process.received or (PRUNE if _process.pruned else 0)
+    own = LOST if lost else process.received or (PRUNE if process.pruned else 0)
     if ranks == 1:
         return own
     import torch  # here, since commands listen before they import anything that is slow
