@@ -17,7 +17,7 @@ from scaling.errors import ScalingError
 
 FILE, MODULE = "SCALING_MAIN_FILE", "SCALING_MAIN_MODULE"  # variables that name the `__main__` of a command
 
-Status = Literal["done", "failed", "died", "cancelled"]
+Status = Literal["waiting", "running", "done", "failed", "died", "cancelled"]
 
 
 @dataclass(frozen=True)
@@ -50,8 +50,14 @@ class Handle(Protocol):
 
     name: str
 
+    def status(self) -> Status: ...
+
     def wait(self, timeout: float | None = None) -> End | None:
         """The job's end; None where it has none within `timeout` seconds."""
+        ...
+
+    def logs(self) -> str:
+        """What the job, and what ran in its process before and after it, has printed."""
         ...
 
     def cancel(self, number: int = signal.SIGTERM) -> None:

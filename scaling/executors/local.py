@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from scaling import schema
-from scaling.executors.executor import FILE, MODULE, ONE_THREAD, End, Resources, ended
+from scaling.executors.executor import FILE, MODULE, ONE_THREAD, End, Resources, Status, ended
 from scaling.signals import Stopped, leave, listening
 from scaling.signals import name as name_of
 from scaling.standard_error import keep_going
@@ -39,11 +39,19 @@ class LocalHandle:
         self.end: End | None = None
         self.cancelled, self.signal = False, 0
 
+    def status(self) -> Status:
+        if self.end is not None:
+            return self.end.status
+        return "waiting" if self in self.executor.queue else "running"
+
     def wait(self, timeout: float | None = None) -> End | None:
         until = math.inf if timeout is None else time.monotonic() + timeout
         while self.end is None and (left := until - time.monotonic()) > 0:
             self.executor.wait(min(left, 60.0))
         return self.end
+
+    def logs(self) -> str:
+        return Path(self.executor.log).read_text(errors="replace") if self.executor.log else ""
 
     def cancel(self, number: int = signal.SIGTERM) -> None:
         if self in self.executor.queue:

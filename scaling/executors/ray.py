@@ -11,7 +11,7 @@ from typing import Any
 
 from scaling import schema
 from scaling.errors import ScalingError
-from scaling.executors.executor import ONE_THREAD, End, Resources, ended
+from scaling.executors.executor import ONE_THREAD, End, Resources, Status, ended
 from scaling.signals import take_back
 
 
@@ -21,6 +21,10 @@ class RayHandle:
     def __init__(self, name: str, ray: Any, reference: Any):
         self.name, self.ray, self.reference = name, ray, reference
         self.end: End | None = None
+
+    def status(self) -> Status:
+        end = self.wait(0)
+        return "running" if end is None else end.status
 
     def wait(self, timeout: float | None = None) -> End | None:
         ray = self.ray
@@ -32,6 +36,9 @@ class RayHandle:
             except ray.exceptions.RayError as error:
                 self.end = End("died", reason=str(error).strip().partition("\n")[0])
         return self.end
+
+    def logs(self) -> str:
+        return f"They are in {Ray.log}."
 
     def cancel(self, number: int = signal.SIGTERM) -> None:
         """Interrupt the task, which saves its run and leaves, whatever the number of the signal."""

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from scaling import schema
 from scaling.errors import ScalingError
-from scaling.executors.executor import ONE_THREAD, End, Resources, ended
+from scaling.executors.executor import ONE_THREAD, End, Resources, Status, ended
 from scaling.signals import Stopped
 
 if TYPE_CHECKING:
@@ -58,6 +58,10 @@ class SlurmHandle:
         self.place = 0
         self.end: End | None = None
 
+    def status(self) -> Status:
+        end = self.wait(0)
+        return end.status if end is not None else "waiting" if self.job is None else "running"
+
     def wait(self, timeout: float | None = None) -> End | None:
         until = None if timeout is None else time.monotonic() + timeout
         while self.end is None:
@@ -69,6 +73,9 @@ class SlurmHandle:
             else:
                 self.executor.wait(LOOK)
         return self.end
+
+    def logs(self) -> str:
+        return "" if self.job is None else f"{self.job.stdout() or ''}{self.job.stderr() or ''}"
 
     def cancel(self, number: int = signal.SIGTERM) -> None:
         """Cancel the pack that holds the job."""
