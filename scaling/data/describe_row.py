@@ -12,7 +12,6 @@ from torch import Tensor
 from scaling.batch import IGNORE, Batch
 from scaling.data.source import Source, Vocabulary
 from scaling.data.task.source import Examples
-from scaling.data.task.task import is_task
 
 Kind = str  # one of those that `Run` describes
 _ENOUGH = 192  # tokens of a row that are shown
@@ -66,7 +65,7 @@ def describe_row(batch: Batch, row: int, source: Source, vocabulary: Vocabulary,
         inside = np.ones_like(question) if batch.source_documents is None else _row(batch.source_documents, row)
         lines = {"source": runs(question, [_read(number) for number in inside.tolist()]), **lines}
     borne: list[Kind] = ["silent" if target == IGNORE else "target" for target in targets]
-    if batch.examples is not None and is_task(source):
+    if batch.examples is not None and source.gives == "examples":
         lines["answer"] = [Run("target", _answer(source, int(batch.examples[row])))]  # type: ignore[arg-type]
     if batch.labels is not None and not (targets != IGNORE).any():
         return lines

@@ -10,9 +10,9 @@ from typing import Any
 from scaling import atomic
 from scaling.data.documents import Corpus, Snapshot
 from scaling.data.shards import FORMAT, digest
-from scaling.data.source import SPLITS
+from scaling.data.source import check_split
 from scaling.data.store import PackedSource, PairedSource, open_split
-from scaling.errors import ScalingError, nearest, under
+from scaling.errors import ScalingError, under
 from scaling.schema import BelowOne, Recipe
 
 
@@ -44,8 +44,7 @@ class Text:
         return digest({"format": FORMAT, **self.request})[:16]
 
     def open(self, split: str, folder: Path) -> PackedSource | PairedSource:
-        if split not in SPLITS:
-            raise ScalingError(f"there is no split {split!r}", fix=nearest(split, SPLITS))
+        check_split(split)
         home = self.home(folder)
         if home is None:
             fix = "run `scaling data prepare` with the same data= (or --model CONFIG) and runs= first"

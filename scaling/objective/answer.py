@@ -10,8 +10,8 @@ import numpy as np
 from torch import Tensor
 
 from scaling.batch import IGNORE, Batch
-from scaling.data.batches import Features, Takes
-from scaling.data.source import Rows, Vocabulary
+from scaling.data.batches import Features
+from scaling.data.source import Rows, Takes, Vocabulary
 from scaling.data.task.encoded import Encoded
 from scaling.data.task.example import NO_ANSWER
 from scaling.data.task.example import Answer as Answers

@@ -259,20 +259,19 @@ def _counts(loaded: Config, data: Any, home: Path | None) -> tuple[dict[str, Any
     from scaling.data.shards import Manifest
     from scaling.data.source import SPLITS
     from scaling.data.store import root
-    from scaling.data.task.task import is_task
 
     length = loaded["size"].get("length")
     sources = {split: data.open(split, root(loaded["runs"])) for split in SPLITS}
     document: dict[str, Any] = {"folder": None if home is None else str(home)}
     for split, source in sources.items():
         counts: dict[str, Any] = {"fingerprint": source.fingerprint, "tokens": source.tokens}
-        if home is not None and not is_task(source):
+        if home is not None and source.gives != "examples":
             manifest = Manifest.read(home)
             counts |= {what: manifest.count(split, what) for what in ("documents", "bytes", "unknown")}
             counts["unknown_fraction"] = counts["unknown"] / source.tokens if source.tokens else None
         if length is not None:
-            what = "examples" if is_task(source) else "windows" if source.lengths is None else "pairs"
-            counts |= {what: source.windows(length)} | ({"window_length": length} if what == "windows" else {})
+            counts[source.gives] = source.windows(length)
+            counts |= {"window_length": length} if source.gives == "windows" else {}
         counts |= {"vocabulary": source.vocabulary, "bytes_per_token": source.bytes_per_token}
         document[split] = counts | ({} if source.entropy is None else {"entropy_nats_per_token": source.entropy})
     return document, sources["train"]

@@ -2,7 +2,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scaling.data.mixture import ENDLESS, drawn, permute
+from scaling.data.plan import ENDLESS, drawn, permute
 
 
 @given(st.integers(1, 3000), st.integers(0, 2**32), st.integers(0, 100))

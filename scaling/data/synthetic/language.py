@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import numpy as np
 
 from scaling.data import hashing
-from scaling.data.source import Rows
+from scaling.data.source import Rows, Source
 from scaling.data.synthetic import language as successors
 from scaling.errors import ScalingError
 from scaling.schema import Long, Range, Seed, check_fields
@@ -216,13 +216,11 @@ def _entropy(probabilities: np.ndarray) -> float:
 
 
 @dataclass(frozen=True)
-class Language:
+class Language(Source):
     """One split of a synthetic language as a source; each window is a document that begins with `bos`."""
 
     law: Synthetic
     split: str
-
-    words = bytes_per_token = lengths = None
 
     @property
     def fingerprint(self) -> str:

@@ -11,7 +11,7 @@ from typing import Annotated
 import numpy as np
 
 from scaling.data import hashing
-from scaling.data.source import Rows
+from scaling.data.source import Rows, Source
 from scaling.data.synthetic import language as successors
 from scaling.data.synthetic.language import Ranks, Synthetic, fingerprint, spelled
 from scaling.errors import ScalingError
@@ -83,13 +83,13 @@ class SyntheticPairs:
 
 
 @dataclass(frozen=True)
-class Translation:
+class Translation(Source):
     """One split of the pairs as a source; both sides end in `eos`."""
 
     law: SyntheticPairs
     split: str
 
-    words = bytes_per_token = None
+    gives = "pairs"
 
     @property
     def fingerprint(self) -> str:

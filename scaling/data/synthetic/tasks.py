@@ -12,6 +12,7 @@ from typing import Annotated, Any, ClassVar, NamedTuple
 import numpy as np
 
 from scaling.data import hashing
+from scaling.data.source import check_split
 from scaling.data.synthetic.language import Synthetic, fingerprint, spelled
 from scaling.data.task.encoded import Split
 from scaling.data.task.example import Answer, Example
@@ -108,8 +109,7 @@ class SyntheticTask(ABC):
         return arrays
 
     def open(self, split: str, folder: Path) -> SyntheticExamples:
-        if split not in SPLITS:
-            raise ScalingError(f"there is no split {split!r}", fix=f"take {', '.join(SPLITS)}")
+        check_split(split, SPLITS)
         return SyntheticExamples(
             Goal(self.answer, self.labels, self.metric),
             split,

@@ -14,7 +14,7 @@ import numpy as np
 
 from scaling.data.codec import Codec
 from scaling.data.shards import TOKENIZER
-from scaling.data.source import Rows
+from scaling.data.source import Rows, Source
 from scaling.data.task.encoded import Encoded, Split
 from scaling.data.task.example import Answer, Example
 from scaling.metric.answers import SQuAD
@@ -52,7 +52,7 @@ class Goal:
 
 
 @dataclass(frozen=True)
-class Examples:
+class Examples(Source):
     """One split; `items` are its examples as tokens, `examples` as a metric and a person read them."""
 
     task: Goal
@@ -64,9 +64,7 @@ class Examples:
     words: np.ndarray | None = None
     home: Path | None = None  # None where the examples are made of token ids
 
-    bytes_per_token = None
-    entropy = None
-    lengths = None
+    gives = "examples"
 
     @property
     def tokens(self) -> int:

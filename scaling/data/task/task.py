@@ -24,7 +24,7 @@ from scaling.data.documents import Corpus, digest, is_held_out
 from scaling.data.rows import Row
 from scaling.data.sets import Published, saved_folder, saved_rows, saved_stamp
 from scaling.data.shards import TOKENIZER
-from scaling.data.source import Source
+from scaling.data.source import check_split
 from scaling.data.task.encoded import Split, encoded
 from scaling.data.task.example import Answer, Columns, Example
 from scaling.data.task.layout import Layout, table
@@ -186,8 +186,7 @@ class Task:
         """A split: read, checked and tokenized where that was not done before. A set that is on the hub is not fetched
         here: `prepare` does that.
         """
-        if split not in SPLITS:
-            raise ScalingError(f"there is no split {split!r}", fix=nearest(split, SPLITS))
+        check_split(split, SPLITS)
         with _under_data():
             return self._opened(split, self._home(folder, network=False))
 
@@ -519,8 +518,3 @@ def _split(home: Path, split: str, answer: Answer) -> Split:
 @cache
 def _words(home: Path) -> np.ndarray:
     return np.load(home / "words.npy")
-
-
-def is_task(source: Source) -> bool:
-    """Whether a source gives examples and not windows of text."""
-    return isinstance(getattr(source, "task", None), Goal)
