@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -185,9 +185,14 @@ def ahead(make: Callable[[Item], Made], items: Iterable[Item], depth: int) -> Ge
         whole = FADE * whole + time.perf_counter() - started
         if making > SHARE * whole:
             break
-    pool = ThreadPoolExecutor(1, thread_name_prefix="batches")
+    yield from in_threads(make, left, 1, depth + 1)
+
+
+def in_threads(make: Callable[[Item], Made], items: Iterable[Item], threads: int, depth: int) -> Iterator[Made]:
+    """`make(item)` for each item in order, `depth` of them under way at a time."""
+    pool, left = ThreadPoolExecutor(threads, thread_name_prefix="batches"), iter(items)
     try:
-        waiting = deque(pool.submit(make, item) for item in islice(left, depth + 1))
+        waiting = deque(pool.submit(make, item) for item in islice(left, depth))
         while waiting:
             yield waiting.popleft().result()
             waiting.extend(pool.submit(make, item) for item in islice(left, 1))

@@ -221,7 +221,9 @@ def data_show(
             loaded = _config(name, overrides, families[0])  # the shipped models have the names of their families
     with _placed(loaded):
         data = loaded.build("data")
-        home = data.home(root(loaded["runs"])) if isinstance(data, Text) else None
+        folder = root(loaded["runs"])
+        entry = data.entry(folder) if isinstance(data, Text) else None
+        home = None if entry is None else folder / entry["fingerprint"]
         if home is not None and verify:
             Manifest.read(home).check(home, trust=False)
         document, source = _counts(loaded, data, home)
