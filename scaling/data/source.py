@@ -76,6 +76,12 @@ class Source:
         raise NotImplementedError
 
 
+def spelled(tokens: np.ndarray, specials: Mapping[str, int]) -> str:
+    """Symbols as their numbers, specials by their names."""
+    names = {number: f"<{name}>" for name, number in specials.items()}
+    return " ".join(names.get(token, str(token)) for token in tokens.tolist())
+
+
 class Data(Protocol):
     """What a `data:` line builds: a corpus or a law that can be opened as a source, a split at a time."""
 

@@ -13,8 +13,7 @@ from typing import Annotated, Any
 import numpy as np
 
 from scaling.data import hashing
-from scaling.data.source import Rows, Source
-from scaling.data.synthetic import language as successors
+from scaling.data.source import Rows, Source, spelled
 from scaling.errors import ScalingError
 from scaling.schema import Long, Range, Seed, check_fields
 
@@ -31,12 +30,6 @@ class Ranks:
 
     symbols: int
     exponent: float
-
-    @staticmethod
-    @lru_cache(maxsize=64)
-    def of(symbols: int, exponent: float) -> Ranks:
-        """The ranks of a law, whose decimals are computed once: the runs of a study are of one language."""
-        return Ranks(symbols, exponent)
 
     @cached_property
     def _law(self) -> list[Decimal]:
@@ -72,6 +65,12 @@ class Ranks:
     def drawn(self, words: np.ndarray) -> np.ndarray:
         """The rank that each uniform 64-bit word means."""
         return np.searchsorted(self._bounds, words, side="right")
+
+
+@lru_cache(maxsize=64)
+def ranks_of(symbols: int, exponent: float) -> Ranks:
+    """The ranks of a law, whose decimals are computed once: the runs of a study are of one language."""
+    return Ranks(symbols, exponent)
 
 
 _ONE = 1 << 16  # a standard deviation of `normals`; a weight is a multiple of 1 / _ONE too
@@ -162,7 +161,7 @@ class Synthetic:
 
     @cached_property
     def ranks(self) -> Ranks:
-        return Ranks.of(self.symbols, self.exponent)
+        return ranks_of(self.symbols, self.exponent)
 
     @property
     def entropy(self) -> float:
@@ -171,7 +170,7 @@ class Synthetic:
 
     def successors(self) -> np.ndarray:
         """[symbols^order, symbols]: succ, contexts counted with their last symbol varying fastest."""
-        return successors.language(self.symbols, self.order, self.joint, self.seed)
+        return language(self.symbols, self.order, self.joint, self.seed)
 
     def conditional_entropies(self) -> list[float]:
         """H(x_t | the j symbols before it) for j from 0 to the order: what a model that sees so far back can reach."""
@@ -182,7 +181,8 @@ class Synthetic:
             flow = stationary[:, None] * self.ranks.probabilities
             before, stationary = stationary, np.bincount(into.ravel(), flow.ravel(), contexts)
         blocks = stationary.reshape((self.symbols,) * self.order)
-        joint = [0.0] + [_entropy(blocks.sum(axis=tuple(range(j, self.order)))) for j in range(1, self.order + 1)]
+        sums = (blocks.sum(axis=tuple(range(length, self.order))) for length in range(1, self.order + 1))
+        joint = [0.0, *(float(-np.sum(p[p > 0] * np.log(p[p > 0]))) for p in sums)]
         return [*np.diff(joint).tolist(), self.entropy]
 
     def drawn(self, keys: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
@@ -208,11 +208,6 @@ def _offsets(law: Synthetic) -> np.ndarray:
     contexts = law.symbols**law.order
     kept = np.arange(contexts, dtype=np.int64)[:, None] % (contexts // law.symbols) * law.symbols
     return ((kept + law.successors()) * law.symbols).astype(np.int32).ravel()
-
-
-def _entropy(probabilities: np.ndarray) -> float:
-    positive = probabilities[probabilities > 0]
-    return float(-(positive * np.log(positive)).sum())
 
 
 @dataclass(frozen=True)
@@ -267,9 +262,3 @@ def fingerprint(law: Any, split: str) -> str:
     """Names a law by its parameters and version, and one of its splits."""
     description = f"{type(law).__name__} {law.version} {sorted(asdict(law).items())} {split}"
     return hashlib.blake2b(description.encode(), digest_size=16).hexdigest()
-
-
-def spelled(tokens: np.ndarray, specials: Mapping[str, int]) -> str:
-    """Symbols as their numbers, specials by their names."""
-    names = {number: f"<{name}>" for name, number in specials.items()}
-    return " ".join(names.get(int(token), str(int(token))) for token in tokens)

@@ -11,9 +11,8 @@ from typing import Annotated
 import numpy as np
 
 from scaling.data import hashing
-from scaling.data.source import Rows, Source
-from scaling.data.synthetic import language as successors
-from scaling.data.synthetic.language import Ranks, Synthetic, fingerprint, spelled
+from scaling.data.source import Rows, Source, spelled
+from scaling.data.synthetic.language import Ranks, Synthetic, fingerprint, ranks_of, translation
 from scaling.errors import ScalingError
 from scaling.schema import Range, Seed, SmallInt, check_fields
 
@@ -58,7 +57,7 @@ class SyntheticPairs:
     @cached_property
     def ranks(self) -> Ranks:
         """The law of the translation's ranks."""
-        return Ranks.of(self.symbols, self.freedom)
+        return ranks_of(self.symbols, self.freedom)
 
     def aligned(self, lengths: np.ndarray) -> np.ndarray:
         """[n longest]: π, the source word that each target word goes with; the last block of a row may be short."""
@@ -69,7 +68,7 @@ class SyntheticPairs:
 
     def translated(self, source: np.ndarray, lengths: np.ndarray, ranks: np.ndarray) -> np.ndarray:
         """[n longest]: the translation with these ranks, as if preceded by symbol 0."""
-        table = successors.translation(self.symbols, self.lexicon, self.seed)
+        table = translation(self.symbols, self.lexicon, self.seed)
         meant = np.take_along_axis(source, self.aligned(lengths), axis=1).astype(np.int64)
         target = np.empty_like(meant)
         before = np.zeros(len(source), np.int64)
@@ -104,10 +103,6 @@ class Translation(Source):
         return {name: self.law.symbols + number for number, name in enumerate(("bos", "eos", "pad"))}
 
     @property
-    def pairs(self) -> int:
-        return self.law.pairs if self.split == "train" else self.law.validation
-
-    @property
     def tokens(self) -> int:
         return int(self.lengths.sum())
 
@@ -117,18 +112,14 @@ class Translation(Source):
         words, tokens = float((self.lengths[:, 1] - 1).sum()), float(self.lengths[:, 1].sum())
         return self.law.ranks.entropy * words / tokens
 
-    @property
-    def lengths(self) -> np.ndarray:
-        return self._lengths
-
     @cached_property
-    def _lengths(self) -> np.ndarray:
-        words = hashing.bits(self._keys(np.arange(self.pairs), "length"), 1)[:, 0]
+    def lengths(self) -> np.ndarray:
+        words = hashing.bits(self._keys(np.arange(self.windows(0)), "length"), 1)[:, 0]
         drawn = self.law.shortest + hashing.below(words, self.law.longest - self.law.shortest + 1).astype(np.int32)
         return np.stack([drawn + 1, drawn + 1], axis=1).astype(np.int32)
 
     def windows(self, length: int) -> int:
-        return self.pairs
+        return self.law.pairs if self.split == "train" else self.law.validation
 
     def read(self, rows: np.ndarray, length: int, *, documents: bool = True) -> Rows:
         ranks = self.law.ranks.drawn(hashing.bits(self._keys(rows, "target"), self.law.longest))
