@@ -100,37 +100,18 @@ def _is_deep(value: Any) -> bool:
     """Whether lists and records are more than `DEEPEST` within one another."""
     level = [value]
     for _ in range(DEEPEST + 1):
-        level = [
-            inner
-            for each in level
-            if isinstance(each, list | dict)
-            for inner in (each.values() if isinstance(each, dict) else each)
-        ]
+        level = [inner for each in level for inner in _within(each)]
     return bool(level)
 
 
-def completed(block: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _within(value: Any) -> Iterable[Any]:
+    return value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+
+
+def completed(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """The records with all fields that one of them has, those within fields too."""
-    fields: dict[str, Any] = {}
-    for each in block:
-        _merge(fields, each)
-    for each in block:
-        _complete(each, fields)
-    return block
-
-
-def _merge(fields: dict[str, Any], value: dict[str, Any]) -> None:
-    for name, inner in value.items():
-        below = fields.setdefault(name, {})
-        for each in inner if isinstance(inner, list) else (inner,):
-            if isinstance(each, dict):
-                _merge(below, each)
-
-
-def _complete(value: dict[str, Any], fields: dict[str, Any]) -> None:
-    for name, below in fields.items():
-        inner = value.setdefault(name, None)
-        if below:
-            for each in inner if isinstance(inner, list) else (inner,):
-                if isinstance(each, dict):
-                    _complete(each, below)
+    for name in dict.fromkeys(name for record in records for name in record):
+        values = [record.setdefault(name, None) for record in records]
+        listed = (value if isinstance(value, list) else [value] for value in values)
+        completed([each for several in listed for each in several if isinstance(each, dict)])
+    return records

@@ -6,7 +6,6 @@ import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -232,12 +231,9 @@ def data_show(
         family: Any = schema.kinds("model")[loaded["model.kind"]]
         objective = loaded.build("objective", Vocabulary.of(source), loaded["size.length"], family.family)
         batch = training(source, objective, BatchSize.of(windows), loaded["seed"]).batch(0)
-        rows = [
-            describe_row(batch, row, source, objective.vocabulary, family.family)
-            for row in range(min(windows, batch.rows))
-        ]
-        shown = [{line: [asdict(run) for run in runs] for line, runs in row.items()} for row in rows]
-        return _result({**document, "windows": shown})
+        shown = range(min(windows, batch.rows))
+        rows = [describe_row(batch, row, source, objective.vocabulary, family.family) for row in shown]
+        return _result({**document, "windows": rows})
 
 
 def _config(name: str | None, laid: Sequence[str], model: str | None) -> Config:
