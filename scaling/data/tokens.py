@@ -196,7 +196,7 @@ def _of_npy(file: Path) -> Array:
         raise ScalingError(f"it holds {mapped.dtype.name}, and token ids are whole numbers", file=file, fix=fix)
     if not mapped.flags.c_contiguous or mapped.ndim not in (1, 2):
         what = f"it holds an array of shape {mapped.shape} that does not lie row by row"
-        raise ScalingError(what, file=file, fix="save the ids end to end")
+        raise ScalingError(what, file=file, fix=fix)
     return Array(str(file), mapped.dtype.str, mapped.offset, mapped.size)
 
 

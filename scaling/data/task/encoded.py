@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -77,64 +78,52 @@ class Split:
 
 def encoded(examples: Sequence[Example], answer: Answer, names: Sequence[str], codec: Codec) -> Split:
     """The arrays of a split."""
-    tokens: list[Any] = []
-    written: list[Any] = []
-    labels: list[Any] = []
-    pieces: list[Any] = []
-    trees: list[Any] = []
-    parts, numbers = [0], {name: number for number, name in enumerate(names)}
+    rows: dict[str, list[Any]] = defaultdict(list)
+    parts = [0]
     for start in range(0, len(examples), _BLOCK):
         block = examples[start : start + _BLOCK]
         # Words are tokenized together, as in a text, and separated by their places in it.
         texts = [(" ".join(example.texts),) if answer == "tags" else example.texts for example in block]
         flat = iter(_tokenized(codec, [text for own in texts for text in own], answer in ("tags", "span")))
-        written += codec.encode([side for example in block for side in (example.prompt, example.target or "")])
+        rows["written"] += codec.encode([side for example in block for side in (example.prompt, example.target or "")])
         for example, own in zip(block, texts):
             sides = [next(flat) for _ in own]
-            tokens += [ids for ids, _ in sides]
+            places = sides[-1][1]
+            rows["tokens"] += [ids for ids, _ in sides]
+            rows["labels"].append(_label(example, answer, names, places))
             parts.append(parts[-1] + len(own))
-            if answer == "tags":
-                unknown = [IGNORE] * len(example.texts)
-                labels.append(unknown if example.answer is None else [numbers[tag] for tag in example.answer])
-                pieces.append(words(example.texts, sides[0][1]))
-                if example.heads is not None:
-                    trees.append(tree.places(example.heads))
-            else:
-                labels.append(label(example, answer, len(names), sides))
-            if answer == "span":
-                pieces.append(sides[-1][1])
+            if places is not None:
+                rows["pieces"].append(words(example.texts, places) if answer == "tags" else places)
+            if example.heads is not None:
+                rows["tree"].append(tree.places(example.heads))
     arrays: dict[str, np.ndarray] = {"parts": np.array(parts, np.int64)}
-    arrays |= _end_to_end("tokens", tokens, codec.dtype) | _end_to_end("written", written, codec.dtype)
-    if answer in ("tags", "span"):
-        arrays |= _end_to_end("pieces", pieces, np.int32, 2)
-    if trees:
-        arrays |= _end_to_end("tree", trees, np.int32, 3)
-    if answer == "tags":
-        arrays |= _end_to_end("labels", labels, np.int32)
-    else:
-        arrays["labels"] = np.array(labels, np.float32 if answer == "number" else np.int32)
+    if answer != "tags":
+        arrays["labels"] = np.array(rows.pop("labels"), np.float32 if answer == "number" else np.int32)
+    shapes = {"labels": (np.int32, -1), "pieces": (np.int32, -1, 2), "tree": (np.int32, -1, 3)}
+    for name, own in rows.items():  # end to end, and where each begins and ends
+        dtype, *shape = shapes.get(name, (codec.dtype, -1))
+        arrays[name] = np.concatenate([np.asarray(row, dtype).reshape(shape) for row in own])
+        arrays[f"{name}_ends"] = np.cumsum([0, *map(len, own)], dtype=np.int64)
     return Split(arrays, answer)
 
 
-def label(example: Example, answer: Answer, classes: int, sides: Sequence[tuple[Any, Any]]) -> Any:
-    """What is learned of an example, IGNORE where it is not known."""
-    if answer == "span":
-        return [IGNORE, IGNORE] if example.answer is None else span(example.span, sides[-1][1])
-    if answer == "text":
-        return 0
-    if example.answer is None:
-        return [IGNORE] * classes if answer == "classes" else IGNORE
-    if answer == "classes":
-        return [int(number in example.answer) for number in range(classes)]
-    return example.right if answer == "options" else example.answer
-
-
-def span(place: tuple[int, int] | None, pieces: np.ndarray) -> list[int]:
-    """The first and the last token of some characters; −1 where there are none."""
-    if place is None:
-        return [-1, -1]
-    inside = np.flatnonzero((pieces[:, 1] > place[0]) & (pieces[:, 0] < place[1]))
-    return [-1, -1] if not len(inside) else [int(inside[0]), int(inside[-1])]
+def _label(example: Example, answer: Answer, names: Sequence[str], pieces: Any) -> Any:
+    """What is learned of an example, IGNORE where it is not known; nothing but its target of a text."""
+    answers = example.answer
+    match answer:
+        case "text":
+            return 0
+        case "span" if answers is not None:  # the first and the last token of its characters; −1 where there are none
+            start, stop = example.span or (0, 0)
+            inside = np.flatnonzero((pieces[:, 1] > start) & (pieces[:, 0] < stop))
+            return [int(inside[0]), int(inside[-1])] if len(inside) else [-1, -1]
+        case "span":
+            return [IGNORE, IGNORE]
+        case "classes":
+            return [IGNORE if answers is None else int(number in answers) for number in range(len(names))]
+        case "tags":
+            return [IGNORE] * len(example.texts) if answers is None else [names.index(tag) for tag in answers]
+    return IGNORE if answers is None else example.right if answer == "options" else answers
 
 
 def words(texts: Sequence[str], pieces: np.ndarray) -> np.ndarray:
@@ -160,12 +149,3 @@ def _tokenized(codec: Codec, texts: Sequence[str], places: bool) -> Iterator[tup
         return
     for encoding in codec.tokenizer.encode_batch(list(texts), add_special_tokens=False):
         yield encoding.ids, np.array(encoding.offsets, np.int64).reshape(-1, 2)
-
-
-def _end_to_end(name: str, rows: Sequence[Any], dtype: Any, width: int | None = None) -> dict[str, np.ndarray]:
-    """Rows of unequal length, and where each begins and ends."""
-    shape = (-1,) if width is None else (-1, width)
-    arrays = [np.asarray(row, dtype).reshape(shape) for row in rows]
-    empty = np.zeros((0, *shape[1:]), dtype)
-    ends = np.cumsum([0, *map(len, arrays)], dtype=np.int64)
-    return {name: np.concatenate([empty, *arrays]), f"{name}_ends": ends}
