@@ -27,10 +27,10 @@ from scaling import atomic, schema
 from scaling.data.batches import in_threads
 from scaling.data.codec import Codec
 from scaling.data.documents import Part, Snapshot, Splitter, is_held_out_part, size, until
-from scaling.data.progress import progress
 from scaling.data.shards import NAME, TOKENIZER, Manifest, Shard, ShardWriter, alone, digest, discard, seen, trust
 from scaling.data.text import Text
 from scaling.errors import ScalingError
+from scaling.standard_error import progress
 
 _BLOCK = 1 << 20  # bytes of text that are tokenized as one task,
 _MANY = 1 << 13  # or fewer where documents are tiny, because each takes some memory of its own
@@ -64,7 +64,7 @@ def prepare(text: Text, folder: Path, run: Callable[[Sequence[Call]], None] = in
             changed = text.corpus.changed(snapshot.stamp)
             if changed is not None:
                 raise ScalingError("it changed while it was read", file=changed, fix="run the same command again")
-            records = _records(work, codec)
+            records = [atomic.read_json(file) for file in sorted((work / "parts").glob("*.json"))]
             if dropped := sum(record["dropped"] for record in records):
                 print(f"{dropped} training documents were left out: validation has them", file=sys.stderr)
             trust(work, dict(itertools.chain.from_iterable(record["files"].items() for record in records)))
@@ -199,7 +199,7 @@ def tokenize(request: Mapping[str, Any], part: Part, folder: str, number: int, l
     for (split, side), shard in closed.items():
         splits.setdefault(split, {})[side] = asdict(shard)
     files = [file.relative_to(work) for shard in closed.values() for file in shard.files(work)]
-    record = {"splits": splits, "bytes": read, "dropped": splitter.dropped, "tokenizer": codec.sha256}
+    record = {"splits": splits, "bytes": read, "dropped": splitter.dropped}
     atomic.write_json(_record(work, number), {**record, "files": {str(file): seen(work / file) for file in files}})
 
 
@@ -228,14 +228,6 @@ def _encoded(codec: Codec, block: list[tuple[Any, ...]]) -> list[tuple[Any, ...]
 
 def _record(work: Path, number: int) -> Path:
     return work / "parts" / f"{number:05d}.json"
-
-
-def _records(work: Path, codec: Codec) -> list[dict[str, Any]]:
-    """The records of all parts, in their order."""
-    records = [atomic.read_json(file) for file in sorted((work / "parts").glob("*.json"))]
-    if any(record["tokenizer"] != codec.sha256 for record in records):
-        raise ScalingError("mixed tokenizers in unfinished work", file=work, fix="remove it and prepare again")
-    return records
 
 
 def _splits(text: Text, records: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, tuple[Shard, ...]]]:

@@ -19,13 +19,13 @@ import numpy as np
 from scaling import atomic
 from scaling.config import TOKENS
 from scaling.data.batches import Stream
-from scaling.data.progress import progress
 from scaling.data.rows import find
 from scaling.data.shards import FORMAT, TOKENIZER, digest
 from scaling.data.source import check_split
 from scaling.data.store import Windows, mapped
 from scaling.errors import ScalingError, under
 from scaling.schema import BelowOne, NonNegativeInt, PositiveInt, Recipe
+from scaling.standard_error import progress
 
 _BLOCK = 1 << 22  # tokens that are looked at together
 _NANOGPT = (20240520, 1, 1024)  # magic, version and length of the header that llm.c and modded-nanogpt write; uint16

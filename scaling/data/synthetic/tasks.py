@@ -14,9 +14,8 @@ import numpy as np
 from scaling.data import hashing
 from scaling.data.source import check_split
 from scaling.data.synthetic.language import Synthetic, fingerprint
-from scaling.data.task.encoded import Split
 from scaling.data.task.example import Answer, Example
-from scaling.data.task.source import Examples, Goal
+from scaling.data.task.source import Examples, Goal, Split
 from scaling.errors import ScalingError
 from scaling.metric import Accuracy, ExactMatch, TagAccuracy
 from scaling.metric.metric import Metric

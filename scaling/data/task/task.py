@@ -25,10 +25,9 @@ from scaling.data.rows import Row
 from scaling.data.sets import Published, saved_folder, saved_rows, saved_stamp
 from scaling.data.shards import TOKENIZER
 from scaling.data.source import check_split
-from scaling.data.task.encoded import Split, encoded
 from scaling.data.task.example import Answer, Columns, Example
 from scaling.data.task.layout import table
-from scaling.data.task.source import Examples, Goal, dumped, fingerprint
+from scaling.data.task.source import Examples, Goal, Split, dumped, encoded, fingerprint
 from scaling.errors import ScalingError, nearest, plural, under
 from scaling.schema import BelowOne, PositiveInt, Recipe, check
 
