@@ -90,13 +90,6 @@ def test_windows_are_those_of_the_domains_with_their_true_losses():
     assert np.array_equal(whole.truth, alone.truth)
 
 
-def test_an_endless_domain_makes_training_endless():
-    source = opened(domains={"short": SHORT, "long": ENDLESS})
-    assert source.windows(LENGTH) is None
-    assert source.tokens is None
-    assert len(source.read(np.array([2**61, 5]), LENGTH)) == 2
-
-
 REFUSED = {
     "domains: {a: synthetic}": "data.domains: a mixture has two domains or more",
     "domains: {a: synthetic, b: nowhere}": "data.domains.b='nowhere': there is no data 'nowhere'",
@@ -151,39 +144,6 @@ def test_a_run_measures_each_domain_and_its_point_has_the_proportions(tmp_path):
         "p_1_definition": f"{what}easy",
         "p_2_definition": f"{what}hard",
     }
-
-
-SHARES = [0.11, 0.25, 0.5, 0.75, 1, 1.5, 2, 4, 9]
-STUDY = f"""
-question: Which share of an easy text leaves the lowest loss?
-base: decoder
-set:
-  data: {{kind: Mixture, domains: {{easy: {EASY}, hard: {HARD}}}, shares: {{easy: 1, hard: 1}}}}
-  size: {{width: 8, layers: 1, heads: 1, head_width: 8, length: 16}}
-  schedule.warmup: 2
-  train: {{batch: 8}}
-  trainer: {{max_steps: 20}}
-  evaluate: {{points: 1, windows: 32}}
-  log.wandb: disabled
-grid:
-  data.shares.easy: {SHARES}
-law: mixture_exponential_2
-"""
-
-
-@pytest.fixture
-def question(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "shares.yaml").write_text(STUDY)
-    return tmp_path / "shares.yaml"
-
-
-@pytest.mark.slow
-def test_a_study_fits_a_law_of_mixtures(question):
-    study = scaling.study(str(question), workers=1, progress=False)
-    assert study.fit is not None
-    assert set(study.fit.estimates) == {"c", "k", "t_2"}
-    assert sorted(study.points["p_1"]) == pytest.approx([share / (1 + share) for share in SHARES])
 
 
 def test_a_model_of_mixed_texts_reads_and_writes_text(tmp_path):

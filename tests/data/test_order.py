@@ -20,18 +20,6 @@ def test_every_window_comes_once_a_pass(windows, seed, samples):
         assert part.min() >= 0
 
 
-def test_it_is_the_same_one_at_a_time():
-    together = drawn(np.arange(50, 400), 123, 7)
-    assert together.tolist() == [int(drawn(np.array([sample]), 123, 7)[0]) for sample in range(50, 400)]
-
-
-def test_each_pass_and_each_seed_has_its_own_order():
-    first, second = (drawn(np.arange(turn * 1000, turn * 1000 + 1000), 1000, 0) for turn in (0, 1))
-    other = drawn(np.arange(1000), 1000, 1)
-    assert (first == second).mean() < 0.01
-    assert (first == other).mean() < 0.01
-
-
 def test_an_endless_source_never_repeats():
     rows = drawn(np.arange(10_000), None, 0)
     assert len(np.unique(rows)) == 10_000
