@@ -62,30 +62,28 @@ def decoded(content: bytes, file: Path, line: int | None = None) -> str:
 def parse(text: str, file: Path, line: int | None = None, *, nan: bool = False) -> Any:
     """The value of a text of JSON, which is a line of the file or, without `line`, the whole of it."""
 
-    def refuse(what: str, place: int | None, fix: str = "correct the line") -> ScalingError:
-        return ScalingError(what, file=file, line=place, fix=fix)
-
     def constant(name: str) -> float:
         if not nan:
             raise ValueError(f"{name} is none of its values; write null")
         return float(name)
 
+    fix, place = "correct the line", line
     try:
         value = json.loads(text, parse_constant=constant)
         if max(text.count("["), text.count("{")) > DEEPEST // 2 and _is_deep(value):
             raise RecursionError
         if "\\ud" in text or "\\uD" in text:
             json.dumps(value, ensure_ascii=False).encode()
+        return value
     except json.JSONDecodeError as error:
-        raise refuse(f"is not JSON ({error.msg})", line or error.lineno) from None
+        what, place = f"is not JSON ({error.msg})", line or error.lineno
     except RecursionError:
-        raise refuse(f"is nested more than {DEEPEST} deep", line, "write it flatter") from None
+        what, fix = f"is nested more than {DEEPEST} deep", "write it flatter"
     except UnicodeEncodeError:
-        raise refuse("holds half a surrogate pair", line, "write the character, or both halves") from None
+        what, fix = "holds half a surrogate pair", "write the character, or both halves"
     except ValueError as error:  # a number of too many digits, or NaN
-        what = "a number has too many digits" if "digits" in str(error) else str(error)
-        raise refuse(f"is not JSON ({what})", line) from None
-    return value
+        what = f"is not JSON ({'a number has too many digits' if 'digits' in str(error) else error})"
+    raise ScalingError(what, file=file, line=place, fix=fix)
 
 
 def record(value: Any, file: Path, line: int | None, name: str = "") -> dict[str, Any]:

@@ -176,9 +176,7 @@ class Parallel:
     source: str
     target: str
 
-    @property
-    def sides(self) -> tuple[str, ...]:
-        return ("text", "source")
+    sides = ("text", "source")
 
     def snapshot(self, folder: Path) -> Snapshot:
         files = [self._file("source"), self._file("target")]
@@ -212,9 +210,7 @@ class Python:
     reach: Literal["installed", "standard"] = "installed"
     limit: Long | None = None
 
-    @property
-    def sides(self) -> tuple[str, ...]:
-        return ("text",)
+    sides = ("text",)
 
     def snapshot(self, folder: Path) -> Snapshot:
         file = folder / "snapshots" / f"python-{self.reach}-{self.limit or 'all'}.parquet"

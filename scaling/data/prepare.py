@@ -15,7 +15,7 @@ import itertools
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -28,6 +28,7 @@ from scaling.data.batches import in_threads
 from scaling.data.codec import Codec
 from scaling.data.documents import Part, Snapshot, Splitter, is_held_out_part, size, until
 from scaling.data.shards import NAME, TOKENIZER, Manifest, Shard, ShardWriter, alone, digest, discard, seen, trust
+from scaling.data.source import under_data
 from scaling.data.text import Text
 from scaling.errors import ScalingError
 from scaling.standard_error import progress
@@ -80,7 +81,7 @@ def _snapshot(text: Text, folder: Path, work: Path) -> Snapshot:
         if text.changed(begun.stamp) is None:
             return begun
         discard(work)
-    with _about("corpus"):
+    with under_data("data.corpus"):
         snapshot = text.corpus.snapshot(folder)
     snapshot = Snapshot(text.corpus, text.stamp(snapshot), snapshot.parts, snapshot.limit)
     atomic.write_json(file, {"stamp": snapshot.stamp, "parts": snapshot.parts, "limit": snapshot.limit})
@@ -112,7 +113,7 @@ def _codec(text: Text, snapshot: Snapshot, folder: Path, work: Path) -> Codec:
         if text.tokenizer.learns and cached.exists():
             codec = Codec.load(cached)
         else:
-            with _about("tokenizer"):
+            with under_data("data.tokenizer"):
                 codec = Codec(text.tokenizer.fit(_sample(text, snapshot)))
             if text.tokenizer.learns:
                 codec.save(cached)
@@ -124,7 +125,7 @@ def _sample(text: Text, snapshot: Snapshot) -> Iterator[str]:
     """Training text for the tokenizer, up to its `sample`."""
     splitter, left = Splitter(text.validation), text.tokenizer.sample
     advance = progress("reading text for the tokenizer", left)
-    with _about("corpus"):
+    with under_data("data.corpus"):
         for document in snapshot.documents():
             if splitter(document) == "train":
                 left -= size(document)
@@ -207,7 +208,7 @@ def _blocks(text: Text, part: Part, splitter: Splitter, limit: int | None) -> It
     """Documents with their split (None: it is left out) and their bytes, in blocks."""
     block: list[tuple[Any, ...]] = []
     read = 0
-    with _about("corpus"):
+    with under_data("data.corpus"):
         for document in until(text.corpus.read(part), limit):
             block.append((splitter(document), document, size(document)))
             read += block[-1][-1]
@@ -244,13 +245,3 @@ def _splits(text: Text, records: Sequence[Mapping[str, Any]]) -> dict[str, dict[
         what, fix = "no document fell to validation", "raise it, or add documents"
         raise ScalingError(what, key="data.validation", value=text.validation, fix=fix)
     return splits
-
-
-@contextmanager
-def _about(key: str) -> Iterator[None]:
-    """Mistakes with their full key. A tokenizer that learns passes on those of the corpus, which have theirs."""
-    try:
-        yield
-    except ScalingError as error:
-        whole = error.key is None or error.key.startswith("data.")
-        raise (error if whole else error.under(f"data.{key}")) from error

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -88,6 +89,16 @@ class Data(Protocol):
     def open(self, split: str, folder: Path) -> Source:
         """The source of a split; prepared data lie under `folder`, and preparing them is a command of its own."""
         ...
+
+
+@contextmanager
+def under_data(prefix: str = "data") -> Iterator[None]:
+    """Mistakes with their whole key, which some have already; what is wrong in a file is reported with the file."""
+    try:
+        yield
+    except ScalingError as error:
+        is_whole = error.file is not None if error.key is None else error.key.startswith("data")
+        raise (error if is_whole else error.under(prefix)) from error
 
 
 def check_split(split: str, splits: Sequence[str] = SPLITS) -> None:

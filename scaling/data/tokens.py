@@ -21,7 +21,7 @@ from scaling.config import TOKENS
 from scaling.data.batches import Stream
 from scaling.data.rows import find
 from scaling.data.shards import FORMAT, TOKENIZER, digest
-from scaling.data.source import check_split
+from scaling.data.source import check_split, under_data
 from scaling.data.store import Windows, mapped
 from scaling.errors import ScalingError, under
 from scaling.schema import BelowOne, NonNegativeInt, PositiveInt, Recipe
@@ -125,10 +125,8 @@ class Tokens:
         return MappedSource(f"{fingerprint}-validation", self, tuple(arrays), start, sum(ids.tokens for ids in arrays))
 
     def _arrays(self, patterns: str | list[str], key: str) -> list[Array]:
-        try:
+        with under_data():
             return [_array(file, self.dtype, self.vocabulary) for file in find(patterns, key, TOKENS)]
-        except ScalingError as error:
-            raise (error if error.key is None else error.under("data")) from None
 
     def _cut(self, arrays: Sequence[Array], total: int) -> int:
         """Where validation begins: at its fraction, or after the last document that ends before it."""

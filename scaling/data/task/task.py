@@ -9,7 +9,6 @@ from __future__ import annotations
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
@@ -24,7 +23,7 @@ from scaling.data.documents import Corpus, digest, is_held_out
 from scaling.data.rows import Row
 from scaling.data.sets import Published, saved_folder, saved_rows, saved_stamp
 from scaling.data.shards import TOKENIZER
-from scaling.data.source import check_split
+from scaling.data.source import check_split, under_data
 from scaling.data.task.example import Answer, Columns, Example
 from scaling.data.task.layout import table
 from scaling.data.task.source import Examples, Goal, Split, dumped, encoded, fingerprint
@@ -209,12 +208,12 @@ class Task:
         here: `prepare` does that.
         """
         check_split(split, SPLITS)
-        with _under_data():
+        with under_data():
             return self._opened(split, self._home(folder, network=False))
 
     def prepare(self, folder: Path) -> Path:
         """The folder that holds the task as tokens."""
-        with _under_data():
+        with under_data():
             home = self._home(folder, network=True)
             self._opened("train", home)
         return home
@@ -452,15 +451,6 @@ def _is_whole(home: Path) -> bool:
     except (OSError, KeyError, ScalingError):
         return False
     return True
-
-
-@contextmanager
-def _under_data() -> Iterator[None]:
-    """Mistakes with their whole key; what is wrong in a file is reported with the file."""
-    try:
-        yield
-    except ScalingError as error:
-        raise (error if error.file is not None else error.under("data")) from None
 
 
 def _texts(examples: Iterable[Example], sample: int) -> Iterator[str]:
