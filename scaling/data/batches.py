@@ -117,11 +117,7 @@ def training(
 
 
 def evaluation(
-    source: Source,
-    objective: Maker,
-    size: int,
-    rows: int | None = None,
-    documents: Literal["join", "mask"] = "join",
+    source: Source, objective: Maker, size: int, rows: int | None = None, documents: Literal["join", "mask"] = "join"
 ) -> tuple[Batches, int]:
     """One pass, or `rows` rows of it, and how many batches they make: the same for every run, so it takes no seed."""
     count, features = _rows(source, objective)

@@ -25,13 +25,7 @@ class Mixture:
     domain's loss is measured besides. All domains have one tokenizer; they are numbered in the order of their names.
     """
 
-    def __init__(
-        self,
-        *,
-        domains: Recipes,
-        shares: Mapping[str, Any],
-        weights: Mapping[str, Any] | None = None,
-    ):
+    def __init__(self, *, domains: Recipes, shares: Mapping[str, Any], weights: Mapping[str, Any] | None = None):
         if len(domains) < 2:
             fix = "write domains: {code: python, prose: wikitext103}"
             raise ScalingError("a mixture has two domains or more", key="domains", fix=fix)

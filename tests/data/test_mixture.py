@@ -138,12 +138,7 @@ def test_a_run_measures_each_domain_and_its_point_has_the_proportions(tmp_path):
     assert {key for key in columns if columns[key] != other[key]} == {"p_1", "p_2"}  # one law, along the proportions
     of_domains = {key: columns[key] for key in columns if key.startswith("p_")}
     what = "fraction of the tokens that are of "
-    assert of_domains == {
-        "p_1": 0.75,
-        "p_2": 0.25,
-        "p_1_definition": f"{what}easy",
-        "p_2_definition": f"{what}hard",
-    }
+    assert of_domains == {"p_1": 0.75, "p_2": 0.25, "p_1_definition": f"{what}easy", "p_2_definition": f"{what}hard"}
 
 
 def test_a_model_of_mixed_texts_reads_and_writes_text(tmp_path):

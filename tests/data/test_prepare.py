@@ -229,11 +229,7 @@ def mounted(folder: Path) -> bool:
 def test_a_full_disk_gives_74_and_room_lets_it_resume(corpus: Path, root: Path, tmp_path: Path) -> None:
     small = tmp_path / "small"
     mount = mounted(small)
-    words = [
-        f"data.corpus.files={corpus}/*.txt",
-        "data.tokenizer={kind: Byte}",
-        "data.validation=0.1",
-    ]
+    words = [f"data.corpus.files={corpus}/*.txt", "data.tokenizer={kind: Byte}", "data.validation=0.1"]
     script = (
         "import sys; from scaling.cli import main; from scaling.data import rows; rows.PART = 8000; sys.exit(main())"
     )

@@ -87,8 +87,7 @@ def test_the_entropy_agrees_with_a_count() -> None:
 
 
 @pytest.mark.parametrize(
-    "line",
-    [{"symbols": 1}, {"symbols": 100_000}, {"order": 9}, {"exponent": -1.0}, {"tokens": 0}, {"oder": 2}],
+    "line", [{"symbols": 1}, {"symbols": 100_000}, {"order": 9}, {"exponent": -1.0}, {"tokens": 0}, {"oder": 2}]
 )
 def test_what_cannot_be_is_refused_in_one_line(line):
     with pytest.raises(ScalingError) as refused:

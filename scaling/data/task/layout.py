@@ -144,14 +144,7 @@ def _sentence(file: Path, words: dict[int, list[str]]) -> Row:
     except ScalingError as error:
         wrong = [line for line, fields in words.items() if error.has_value and fields[6] == error.value]
         raise error.at(file=file, line=min(wrong or words)) from None
-    return {
-        "tokens": tokens,
-        "upos": upos,
-        "xpos": xpos,
-        "heads": heads,
-        "relations": relations,
-        "depths": above,
-    }
+    return {"tokens": tokens, "upos": upos, "xpos": xpos, "heads": heads, "relations": relations, "depths": above}
 
 
 class trees(Layout):

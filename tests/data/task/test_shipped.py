@@ -88,8 +88,7 @@ def test_a_task_is_read_from_local_files(name, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "how"),
-    [("squad2", "saved"), *((name, "parquet") for name in TASKS if name not in LOCAL | OF_FILES)],
+    ("name", "how"), [("squad2", "saved"), *((name, "parquet") for name in TASKS if name not in LOCAL | OF_FILES)]
 )
 def test_a_task_is_read_through_datasets(name, how, tmp_path):
     """From a folder with a copy of its set: as `save_to_disk` writes it, or tables by split."""
