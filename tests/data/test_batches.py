@@ -1,3 +1,5 @@
+import itertools
+import json
 from dataclasses import fields
 from pathlib import Path
 
@@ -9,11 +11,13 @@ from hypothesis import strategies as st
 
 from scaling.batch import Batch
 from scaling.data.batches import Batches, ahead, evaluation, training
+from scaling.data.module import TrainingLoader
 from scaling.data.plan import BatchSize, Buckets
 from scaling.data.source import Rows, Source, Vocabulary
 from scaling.data.synthetic import Synthetic, SyntheticPairs
 from scaling.errors import ScalingError
 from scaling.objective import Causal, Masked, NextSentence, Sequence
+from scaling.schema import build
 
 NOWHERE = Path("nowhere")
 LANGUAGE = Synthetic(symbols=16, order=1, tokens=5000, validation=2000).open("train", NOWHERE)
@@ -153,3 +157,31 @@ def test_ahead_keeps_the_order_and_stops_at_once():
     assert next(endless) == 0
     endless.close()
     assert len(asked) <= 3
+
+
+def test_a_loader_reads_every_epoch_whole_and_goes_on_where_it_stopped():
+    batches = made(Causal, "decoder")
+    loader = TrainingLoader(batches, 3)
+    for _ in range(2):  # Lightning does not ask for the end
+        epoch = itertools.islice(loader, len(loader))
+        assert all(torch.equal(batch.tokens, batches.batch(step).tokens) for step, batch in enumerate(epoch))
+        assert loader.state_dict() == {"next": 3}
+    loader, other = TrainingLoader(batches, 5, 1, 2), TrainingLoader(batches, 5, 1, 2)
+    list(itertools.islice(loader, 3))
+    other.load_state_dict(loader.state_dict())
+    for each in (loader, other):
+        assert [batch.tokens.tolist() for batch in each] == [batches.batch(n, 1, 2).tokens.tolist() for n in (3, 4)]
+
+
+def test_options_of_any_length_come_in_batches_of_about_as_many_tokens(tmp_path):
+    rows = [{"text": "a" * number, "options": ["b" * number, "c"], "label": 0} for number in range(1, 25)]
+    (tmp_path / "a.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    line = {"kind": "Task", "answer": "options", "text": "{text}", "options": ["{options}"], "metric": "Accuracy"}
+    files = {split: str(tmp_path / "a.jsonl") for split in ("train", "validation")}
+    source = build("data", {**line, "files": files, "tokenizer": "Byte"}).open("train", tmp_path)
+    objective = build("objective", "Answer", Vocabulary.of(source), 32, "encoder")
+    batches = training(source, objective, BatchSize.of({"tokens": 200}), 0)
+    seen = [batches.batch(step) for step in range(round(1 / batches.passes(1)))]
+    assert sorted(example for batch in seen for example in batch.examples.tolist()) == list(range(24))
+    assert max(batch.tokens.shape[1] for batch in seen) > 32  # both options in one row
+    assert all(batch.tokens.numel() <= 200 for batch in seen)

@@ -4,15 +4,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import yaml
 
 import scaling
-from scaling.cli import main
 from scaling.config import load
 from scaling.data import store
-from scaling.data.codec import Codec
 from scaling.data.mixture import PERIOD, MixedSource
-from scaling.data.tokenizer import Byte
 from scaling.errors import ScalingError
 from scaling.schema import build
 from scaling.training.experiment import assemble
@@ -139,29 +135,6 @@ def test_a_run_measures_each_domain_and_its_point_has_the_proportions(tmp_path):
     of_domains = {key: columns[key] for key in columns if key.startswith("p_")}
     what = "fraction of the tokens that are of "
     assert of_domains == {"p_1": 0.75, "p_2": 0.25, "p_1_definition": f"{what}easy", "p_2_definition": f"{what}hard"}
-
-
-def test_a_model_of_mixed_texts_reads_and_writes_text(tmp_path):
-    Codec(Byte().fit(iter(()))).save(tmp_path / "tokenizer.json")
-    tokenizer = {"kind": "File", "path": str(tmp_path / "tokenizer.json")}
-    domains = {}
-    for name in ("dogs", "cats"):
-        (tmp_path / f"{name}.txt").write_text("\n\n".join(f"{number} {name}." for number in range(200)))
-        corpus = {"kind": "Files", "files": str(tmp_path / f"{name}.txt")}
-        domains[name] = {"kind": "Text", "corpus": corpus, "tokenizer": tokenizer, "validation": 0.1}
-    (tmp_path / "mixed.yaml").write_text(
-        yaml.safe_dump({"data": {"kind": "Mixture", "domains": domains, "shares": {"dogs": 1, "cats": 1}}})
-    )
-    words = [
-        "size={width: 16, layers: 1, heads: 1, length: 16}",
-        "trainer.max_steps=2",
-        "train.batch=4",
-        "log.wandb=disabled",
-    ]
-    words += [f"data={tmp_path / 'mixed.yaml'}", f"runs={tmp_path / 'runs'}"]
-    assert main(["data", "prepare", "--model", "decoder", *words]) == 0
-    run = scaling.train("decoder", *words, progress=False)
-    assert isinstance(scaling.load(run).generate("7 dogs", steps=4), str)
 
 
 def test_a_tokenizer_that_was_moved_is_that_of_the_prepared_data_or_is_missed(tmp_path):

@@ -253,12 +253,6 @@ def test_the_vocabulary_may_be_that_of_a_tokenizer(folder: Path, capsys: pytest.
     assert prepared(capsys, *words)["train"]["vocabulary"] == 260
     assert main(["data", "show", *words, "--windows", "1"]) == 0
     assert "things" in capsys.readouterr().out
-    run = ["train", "decoder", *(f"data={word}" if word == "tokens" else word for word in words)]
-    small = ["trainer.max_steps=2", "train.batch=2", "schedule.warmup=1", "evaluate.points=1", "evaluate.windows=2"]
-    assert main([*run, *small, "log.wandb=disabled", "runs=runs"]) == 0
-    name = capsys.readouterr().out.split()[1].rstrip(":")
-    assert main(["generate", name, "--prompt", "review", "--steps", "3", "runs=runs"]) == 0
-    assert capsys.readouterr().out.startswith("review")
 
 
 @pytest.mark.parametrize(
@@ -278,7 +272,6 @@ def test_the_vocabulary_may_be_that_of_a_tokenizer(folder: Path, capsys: pytest.
         (["data.files=objects.npy"], "objects.npy: it is no .npy array that can be mapped: "),
         (["data.files=negative.npy"], "negative.npy: token -5 at position 2 is negative"),
         (["data.files=none.npy"], "none.npy: it is empty"),
-        (["data.files=a.npz"], "a.npz: it is no .npy, .bin or .ds file"),
         (["data.files=nowhere.npy"], "data.files='nowhere.npy': there is no such file"),
         (["data.files=a.npy", "data.eos=500"], "data.eos=500: it is beyond the vocabulary of 500"),
         (["data.files=a.npy", "data.validation=0"], "no token of 12,000 falls to validation"),
@@ -294,7 +287,6 @@ def test_mistakes_in_arrays(folder: Path, capsys: pytest.CaptureFixture[str], wo
     np.save(folder / "objects.npy", np.array([{}, 1], dtype=object), allow_pickle=True)
     np.save(folder / "negative.npy", np.array([1, 2, -5]))
     np.save(folder / "none.npy", IDS[:0])
-    np.savez(folder / "a.npz", ids=IDS)
     given = [] if "vocabulary=None" in message else ["data.vocabulary=500"]
     assert message in refused(capsys, "tokens", *given, *words)
 

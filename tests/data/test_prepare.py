@@ -268,13 +268,6 @@ def refused(line: Text, root: Path) -> str:
     return str(caught.value)
 
 
-@pytest.mark.parametrize("content", ["", "\n\n \n\n\t\n"])
-def test_an_empty_corpus(text: Line, corpus: Path, root: Path, content: str) -> None:
-    for file in corpus.iterdir():
-        file.write_text(content)
-    assert "the corpus is empty" in refused(text(tokenizer={"kind": "Byte"}), root)
-
-
 def test_data_that_change_while_they_are_prepared_start_anew(text: Line, corpus: Path, root: Path) -> None:
     line = text()
     work = root / "preparing" / line.key
