@@ -1,15 +1,17 @@
 import numpy as np
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scaling.data.plan import ENDLESS, drawn, permute
 
 
+@settings(max_examples=25)
 @given(st.integers(1, 3000), st.integers(0, 2**32), st.integers(0, 100))
 def test_a_pass_is_a_permutation(count, seed, turn):
     assert sorted(permute(np.arange(count), count, seed, turn)) == list(range(count))
 
 
+@settings(max_examples=25)
 @given(st.integers(1, 200), st.integers(0, 5), st.integers(1, 700))
 def test_every_window_comes_once_a_pass(windows, seed, samples):
     rows = drawn(np.arange(samples), windows, seed)
