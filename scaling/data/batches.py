@@ -31,10 +31,10 @@ class Stream:
         """Fill each of the rows from its position on."""
         arrays = np.searchsorted(self.starts, positions, side="right") - 1
         for row, number, place in zip(rows, arrays.tolist(), (positions - self.starts[arrays]).tolist()):
-            while len(row):
-                part = self.arrays[number][place : place + len(row)]
-                row[: len(part)] = part
-                row, number, place = row[len(part) :], number + 1, 0
+            part = self.arrays[number][place : place + len(row)]
+            row[: len(part)] = part
+            if len(part) < len(row):
+                self.fill([row[len(part) :]], self.starts[number + 1 : number + 2])
 
 
 @dataclass(frozen=True)
