@@ -71,10 +71,6 @@ def test_every_token_of_a_word_has_the_place_of_the_word(line: dict[str, Any], t
     assert tuple(row[0]) == tuple(row[len(text) + 1]) == OUTSIDE
 
 
-def test_a_decoder_is_shown_no_tree_of_words_that_come_later(line: dict[str, Any], tmp_path: Path) -> None:
-    assert first_batch(line, tmp_path, "decoder").tree is None
-
-
 @pytest.mark.parametrize(
     ("heads", "what"),
     [

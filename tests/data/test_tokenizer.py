@@ -101,15 +101,6 @@ def test_a_saved_tokenizer_is_the_same(kind: str, tmp_path: Path) -> None:
     assert named.encode([LESSON]) == loaded.encode([LESSON])
 
 
-def test_where_words_begin() -> None:
-    pieces_held = codec("WordPiece")
-    vocabulary = pieces_held.tokenizer.get_vocab()
-    assert all(pieces_held.words[index] == (not token.startswith("##")) for token, index in vocabulary.items())
-    begins = [bool(codec("ByteBPE").words[token]) for token in ids("ByteBPE", " of zq")]
-    assert begins[0]
-    assert not begins[-1]
-
-
 def test_the_specials_of_published_tokenizers_are_known() -> None:
     def of(*tokens: str) -> dict[str, int]:
         vocabulary = {token: index for index, token in enumerate([*tokens, "a"])}
