@@ -34,6 +34,10 @@ def test_any_stretch_of_windows_has_the_shares(shares):
         assert np.abs(counts - 1000 * share / sum(shares)).max() <= 1.2
 
 
+def test_the_turns_are_the_same_on_every_machine():
+    assert opened().read(np.arange(12), LENGTH).domains.tolist() == [0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 1, 0]
+
+
 def windows_of(source: MixedSource, count: int | None) -> list[list[bytes]]:
     """Of each domain, the windows in their order."""
     assert count is not None
