@@ -62,30 +62,28 @@ def decoded(content: bytes, file: Path, line: int | None = None) -> str:
 def parse(text: str, file: Path, line: int | None = None, *, nan: bool = False) -> Any:
     """The value of a text of JSON, which is a line of the file or, without `line`, the whole of it."""
 
-    def refuse(what: str, place: int | None, fix: str = "correct the line") -> ScalingError:
-        return ScalingError(what, file=file, line=place, fix=fix)
-
     def constant(name: str) -> float:
         if not nan:
             raise ValueError(f"{name} is none of its values; write null")
         return float(name)
 
+    fix, place = "correct the line", line
     try:
         value = json.loads(text, parse_constant=constant)
         if max(text.count("["), text.count("{")) > DEEPEST // 2 and _is_deep(value):
             raise RecursionError
         if "\\ud" in text or "\\uD" in text:
             json.dumps(value, ensure_ascii=False).encode()
+        return value
     except json.JSONDecodeError as error:
-        raise refuse(f"is not JSON ({error.msg})", line or error.lineno) from None
+        what, place = f"is not JSON ({error.msg})", line or error.lineno
     except RecursionError:
-        raise refuse(f"is nested more than {DEEPEST} deep", line, "write it flatter") from None
+        what, fix = f"is nested more than {DEEPEST} deep", "write it flatter"
     except UnicodeEncodeError:
-        raise refuse("holds half a surrogate pair", line, "write the character, or both halves") from None
+        what, fix = "holds half a surrogate pair", "write the character, or both halves"
     except ValueError as error:  # a number of too many digits, or NaN
-        what = "a number has too many digits" if "digits" in str(error) else str(error)
-        raise refuse(f"is not JSON ({what})", line) from None
-    return value
+        what = f"is not JSON ({'a number has too many digits' if 'digits' in str(error) else error})"
+    raise ScalingError(what, file=file, line=place, fix=fix)
 
 
 def record(value: Any, file: Path, line: int | None, name: str = "") -> dict[str, Any]:
@@ -100,37 +98,18 @@ def _is_deep(value: Any) -> bool:
     """Whether lists and records are more than `DEEPEST` within one another."""
     level = [value]
     for _ in range(DEEPEST + 1):
-        level = [
-            inner
-            for each in level
-            if isinstance(each, list | dict)
-            for inner in (each.values() if isinstance(each, dict) else each)
-        ]
+        level = [inner for each in level for inner in _within(each)]
     return bool(level)
 
 
-def completed(block: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _within(value: Any) -> Iterable[Any]:
+    return value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+
+
+def completed(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """The records with all fields that one of them has, those within fields too."""
-    fields: dict[str, Any] = {}
-    for each in block:
-        _merge(fields, each)
-    for each in block:
-        _complete(each, fields)
-    return block
-
-
-def _merge(fields: dict[str, Any], value: dict[str, Any]) -> None:
-    for name, inner in value.items():
-        below = fields.setdefault(name, {})
-        for each in inner if isinstance(inner, list) else (inner,):
-            if isinstance(each, dict):
-                _merge(below, each)
-
-
-def _complete(value: dict[str, Any], fields: dict[str, Any]) -> None:
-    for name, below in fields.items():
-        inner = value.setdefault(name, None)
-        if below:
-            for each in inner if isinstance(inner, list) else (inner,):
-                if isinstance(each, dict):
-                    _complete(each, below)
+    for name in dict.fromkeys(name for record in records for name in record):
+        values = [record.setdefault(name, None) for record in records]
+        listed = (value if isinstance(value, list) else [value] for value in values)
+        completed([each for several in listed for each in several if isinstance(each, dict)])
+    return records

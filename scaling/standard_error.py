@@ -9,6 +9,8 @@ from __future__ import annotations
 import io
 import os
 import sys
+import time
+from collections.abc import Callable
 from typing import Any
 
 
@@ -35,3 +37,23 @@ def keep_going() -> None:
         return
     file = io.BufferedWriter(Unbreakable(sys.stderr.fileno(), "w", closefd=False))
     sys.stderr = io.TextIOWrapper(file, sys.stderr.encoding, sys.stderr.errors, line_buffering=True)
+
+
+EVERY = 10.0  # seconds between lines of progress
+
+
+def progress(title: str, total: int | None) -> Callable[[int], None]:
+    """A function to call with the bytes that were done; MB/s and, where `total` is known, the time left are shown."""
+    start = last = time.monotonic()
+    done = 0
+
+    def advance(count: int) -> None:
+        nonlocal last, done
+        done += count
+        now = time.monotonic()
+        if now - last >= EVERY:
+            last, rate = now, done / (now - start)
+            left = "" if total is None else f" of {total / 1e6:.0f} MB, {max(0.0, total - done) / rate:.0f} s left"
+            print(f"{title}: {done / 1e6:.0f} MB{left}, {rate / 1e6:.1f} MB/s", file=sys.stderr)
+
+    return advance

@@ -70,7 +70,7 @@ class TreedSource(PackedSource):
     def read(self, rows: np.ndarray, length: int, *, documents: bool = False) -> Rows:
         read = super().read(rows, length, documents=documents)
         tree = np.empty((len(rows), length, 3), np.int32)
-        self._trees.fill(tree, self._trees.places(np.asarray(rows, np.int64) * length))
+        self._trees.fill(tree, np.asarray(rows, np.int64) * length)
         return Rows(read.tokens, read.documents, tree=tree)
 
     def made(self) -> TreedSource:

@@ -5,18 +5,17 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import Literal, Protocol, TypeVar, cast
+from itertools import islice
+from typing import Literal, Protocol, TypeVar
 
 import numpy as np
 
 from scaling.batch import Batch
 from scaling.data import hashing
-from scaling.data.mixture import ENDLESS
-from scaling.data.plan import BatchSize, Buckets, ByLength, Drawn, Plan, Windows
-from scaling.data.source import Rows, Source
-from scaling.data.task.task import is_task
+from scaling.data.plan import ENDLESS, BatchSize, Buckets, ByLength, Plan, Windows
+from scaling.data.source import Rows, Source, Takes
 from scaling.errors import ScalingError
 
 
@@ -28,24 +27,14 @@ class Stream:
         # Where each array begins in the whole, and where the last one ends.
         self.starts = np.cumsum([0, *(len(array) for array in arrays)])
 
-    def places(self, positions: np.ndarray) -> list[tuple[int, int]]:
-        """The array that holds each position, and where in it."""
+    def fill(self, rows: Iterable[np.ndarray], positions: np.ndarray) -> None:
+        """Fill each of the rows from its position on."""
         arrays = np.searchsorted(self.starts, positions, side="right") - 1
-        return list(zip(arrays.tolist(), (positions - self.starts[arrays]).tolist()))
-
-    def fill(self, rows: np.ndarray, places: Iterable[tuple[int, int]]) -> None:
-        """Fill each of [n t] rows from its place on."""
-        for row, (number, place) in zip(rows, places):
-            self._fill(row, number, place)
-
-    def _fill(self, row: np.ndarray, number: int, place: int) -> None:
-        taken = self.arrays[number][place : place + len(row)]
-        row[: len(taken)] = taken
-        if len(taken) < len(row):
-            self._fill(row[len(taken) :], number + 1, 0)
-
-
-Takes = Literal["windows", "pairs", "examples"]
+        for row, number, place in zip(rows, arrays.tolist(), (positions - self.starts[arrays]).tolist()):
+            part = self.arrays[number][place : place + len(row)]
+            row[: len(part)] = part
+            if len(part) < len(row):
+                self.fill([row[len(part) :]], self.starts[number + 1 : number + 2])
 
 
 @dataclass(frozen=True)
@@ -57,29 +46,12 @@ class Features:
     lengths: np.ndarray  # [rows], its tokens
 
 
-class Framing(Protocol):
-    """What a batch of examples needs of its objective besides."""
-
-    def features(self, source: Source) -> Features: ...
-
-
 class Maker(Protocol):
-    """What a batch needs of an objective."""
+    """What a batch needs of an objective; one that takes examples has `features(source)`, their `Features`."""
 
-    @property
-    def reads(self) -> int:
-        """Tokens it reads of a window to fill a model's."""
-        ...
-
-    @property
-    def others(self) -> int:
-        """How many further windows, drawn at random, a sample takes; they follow after the samples' own rows."""
-        ...
-
-    @property
-    def takes(self) -> Takes:
-        """What it learns from."""
-        ...
+    reads: int  # tokens of a window to fill a model's
+    others: int  # further windows, drawn at random, that a sample takes; they follow after the samples' own rows
+    takes: Takes  # what it learns from
 
     def __call__(self, rows: Rows, keys: np.ndarray) -> Batch: ...
 
@@ -102,12 +74,9 @@ class Batches:
         """
         drawn = self.plan.drawn(step)
         total = len(drawn.samples)
-        start, stop = total * rank // ranks, total * (rank + 1) // ranks
-        if start == stop:  # an objective knows the widths of what it makes of a row, not of none
-            return self._assembled(drawn, slice(0, 1)).micro(0, 0)
-        return self._assembled(drawn, slice(start, stop))
-
-    def _assembled(self, drawn: Drawn, mine: slice) -> Batch:
+        mine = slice(total * rank // ranks, total * (rank + 1) // ranks)
+        if mine.start == mine.stop:  # an objective knows the widths of what it makes of a row, not of none
+            return self.batch(step).micro(0, 0)
         keys = hashing.keys(self.seed, "objective", drawn.samples[mine])
         if self.features is not None:
             rows = drawn.rows[mine]
@@ -126,14 +95,10 @@ class Batches:
 
 
 def training(
-    source: Source,
-    objective: Maker,
-    size: BatchSize,
-    seed: int,
-    documents: Literal["join", "mask"] = "join",
+    source: Source, objective: Maker, size: BatchSize, seed: int, documents: Literal["join", "mask"] = "join"
 ) -> Batches:
     """The batches of a training run: windows, or buckets of as many tokens where the source holds pairs."""
-    count = _windows(source, objective)
+    count, features = _rows(source, objective)
     if objective.takes == "windows":
         if size.tokens is not None:
             what, fix = "windows are all of one length", "give the number of windows"
@@ -142,71 +107,56 @@ def training(
     if len(size.sizes) > 1:
         fix = "give one number"
         raise ScalingError(f"{objective.takes} come in batches of one size", key="train.batch", fix=fix)
-    if objective.takes == "examples":
-        features = _features(source, objective)
-        plan: Plan = ByLength(features.lengths, objective.reads, size, seed)
-        if size.tokens is not None:
-            plan = Buckets(features.lengths[:, None], objective.reads, size.tokens, seed)
-        return Batches(source, objective, plan, seed, documents, features)
-    assert source.lengths is not None
-    plan = Buckets(source.lengths, objective.reads, size.tokens or size.size(0) * objective.reads, seed)
-    return Batches(source, objective, plan, seed, documents)
+    plan: Plan
+    if features is not None and size.tokens is None:
+        plan = ByLength(features.lengths, objective.reads, size, seed)
+    else:
+        lengths = np.minimum(source.lengths.max(axis=1), objective.reads) if features is None else features.lengths  # type: ignore[union-attr]
+        plan = Buckets(lengths, objective.reads, size.tokens or size.size(0) * objective.reads, seed)
+    return Batches(source, objective, plan, seed, documents, features)
 
 
 def evaluation(
-    source: Source,
-    objective: Maker,
-    size: int,
-    rows: int | None = None,
-    documents: Literal["join", "mask"] = "join",
+    source: Source, objective: Maker, size: int, rows: int | None = None, documents: Literal["join", "mask"] = "join"
 ) -> tuple[Batches, int]:
     """One pass, or `rows` rows of it, and how many batches they make: the same for every run, so it takes no seed."""
-    count = _windows(source, objective)
+    count, features = _rows(source, objective)
     if rows is None and count is None:
-        raise ScalingError(
-            "there is no end to the data", key="evaluate.windows", fix="set the number of windows to take"
-        )
-    features = _features(source, objective) if objective.takes == "examples" else None
-    count = count if features is None else len(features.lengths)
+        fix = "set the number of windows to take"
+        raise ScalingError("there is no end to the data", key="evaluate.windows", fix=fix)
     limit = min(number for number in (rows, count) if number is not None)
+    each = BatchSize.of(size)
+    plan: Plan = Windows(count, objective.reads, each, seed=0, limit=limit)
     if features is not None:
-        every = ByLength(features.lengths, objective.reads, BatchSize.of(size), seed=0, limit=limit)
-        return Batches(source, objective, every, 0, documents, features), -(-limit // size)
-    plan = Windows(count, objective.reads, BatchSize.of(size), seed=0, limit=limit)
-    return Batches(source, objective, plan, 0, documents), -(-limit // size)
+        plan = ByLength(features.lengths, objective.reads, each, seed=0, limit=limit)
+    return Batches(source, objective, plan, 0, documents, features), -(-limit // size)
 
 
 def check_takes(objective: type, gives: Takes, takes: Takes | None = None) -> None:
     """Refuse data that an objective does not learn from; what it takes is by default that of its class, if any."""
     takes = takes or getattr(objective, "takes", None)
-    if takes in (None, gives):
-        return
-    fixes = {
-        "windows": "choose Causal or another objective of one text",
-        "pairs": "choose Sequence",
-        "examples": "choose Answer",
-    }
-    what = f"it learns from {takes}, and the data are {gives}"
-    raise ScalingError(what, key="objective.kind", value=objective.__name__, fix=fixes[gives])
+    if takes not in (None, gives):
+        fixes = {
+            "windows": "choose Causal or another objective of one text",
+            "pairs": "choose Sequence",
+            "examples": "choose Answer",
+        }
+        what = f"it learns from {takes}, and the data are {gives}"
+        raise ScalingError(what, key="objective.kind", value=objective.__name__, fix=fixes[gives])
 
 
-def _features(source: Source, objective: Maker) -> Features:
-    return cast(Framing, objective).features(source)
-
-
-def _windows(source: Source, objective: Maker) -> int | None:
-    """How many rows there are of what the objective takes, and at least one."""
-    gives: Takes = "examples" if is_task(source) else "windows" if source.lengths is None else "pairs"
-    check_takes(type(objective), gives, objective.takes)
+def _rows(source: Source, objective: Maker) -> tuple[int | None, Features | None]:
+    """How many rows there are of what the objective takes, at least one, and of examples what they are."""
+    check_takes(type(objective), source.gives, objective.takes)
+    if source.gives == "examples":
+        features: Features = objective.features(source)  # type: ignore[attr-defined]
+        return len(features.lengths), features
     count = source.windows(objective.reads)
     if count == 0:
         tokens = "" if source.tokens is None else f" of {source.tokens:,} tokens"
-        raise ScalingError(
-            f"the data{tokens} are shorter than one window of {objective.reads}",
-            key="data",
-            fix="take a smaller size.length or more data",
-        )
-    return count
+        what = f"the data{tokens} are shorter than one window of {objective.reads}"
+        raise ScalingError(what, key="data", fix="take a smaller size.length or more data")
+    return count, None
 
 
 Item = TypeVar("Item")
@@ -231,18 +181,16 @@ def ahead(make: Callable[[Item], Made], items: Iterable[Item], depth: int) -> Ge
         whole = FADE * whole + time.perf_counter() - started
         if making > SHARE * whole:
             break
-    yield from _by_a_thread(make, left, depth)
+    yield from in_threads(make, left, 1, depth + 1)
 
 
-def _by_a_thread(make: Callable[[Item], Made], items: Iterator[Item], depth: int) -> Iterator[Made]:
-    pool = ThreadPoolExecutor(1, thread_name_prefix="batches")
-    waiting: deque[Future[Made]] = deque()
+def in_threads(make: Callable[[Item], Made], items: Iterable[Item], threads: int, depth: int) -> Iterator[Made]:
+    """`make(item)` for each item in order, `depth` of them under way at a time."""
+    pool, left = ThreadPoolExecutor(threads, thread_name_prefix="batches"), iter(items)
     try:
-        for item in items:
-            waiting.append(pool.submit(make, item))
-            if len(waiting) > depth:
-                yield waiting.popleft().result()
+        waiting = deque(pool.submit(make, item) for item in islice(left, depth))
         while waiting:
             yield waiting.popleft().result()
+            waiting.extend(pool.submit(make, item) for item in islice(left, 1))
     finally:
         pool.shutdown(cancel_futures=True)

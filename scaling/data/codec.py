@@ -45,13 +45,10 @@ class Codec:
         self.specials = {
             name: next(ids[spelling] for spelling in spellings if spelling in ids)
             for name, spellings in _SPELLINGS.items()
-            if any(spelling in ids for spelling in spellings)
+            if not ids.keys().isdisjoint(spellings)
         }
-        self.specials |= {
-            f"sentinel_{index}": ids[f"<extra_id_{index}>"]
-            for index in range(self.size)
-            if f"<extra_id_{index}>" in ids
-        }
+        sentinels = [index for index in range(self.size) if f"<extra_id_{index}>" in ids]
+        self.specials |= {f"sentinel_{index}": ids[f"<extra_id_{index}>"] for index in sentinels}
         if "eos" not in self.specials:
             raise ScalingError("the tokenizer has no token that ends a document", fix="add </s> or <|endoftext|> to it")
 

@@ -47,9 +47,8 @@ class _Rows:
 
 def _split(train: list[dict[str, Any]], held_out: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """All parts; of a corpus that holds nothing out, none has a split."""
-    if not held_out:
-        return train
-    return [{**part, "split": "validation"} for part in held_out] + [{**part, "split": "train"} for part in train]
+    named = [{**part, "split": "validation"} for part in held_out] + [{**part, "split": "train"} for part in train]
+    return named if held_out else train
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,9 +99,9 @@ class Saved(_Rows):
         held_out = None if self.validation is None else saved_folder(self.path, self.validation, "validation")
         if train == held_out:
             raise ScalingError("it is trained on", key="validation", value=self.validation, fix="name another split")
-        folders = [train] if held_out is None else [train, held_out]
-        own = [self._parts(each) for each in folders]
-        return Snapshot(self, saved_stamp(*folders), _split(own[0], [] if held_out is None else own[1]))
+        others = [] if held_out is None else [held_out]
+        parts = _split(self._parts(train), [part for each in others for part in self._parts(each)])
+        return Snapshot(self, saved_stamp(train, *others), parts)
 
     def _parts(self, home: Path) -> list[dict[str, Any]]:
         with saved_set(home) as dataset:
@@ -162,15 +161,12 @@ class Hub(_Rows):
         if self.begins is None:
             yield from lines
             return
-        begins = re.compile(self.begins)
         held: list[str] = []
-        for row in lines:
-            if held and begins.search(row["text"]):
+        for row in itertools.chain(lines, [None]):
+            if held and (row is None or re.search(self.begins, row["text"])):
                 yield {"text": "".join(held)}
                 held = []
-            held.append(row["text"])
-        if held:
-            yield {"text": "".join(held)}
+            held += [] if row is None else [row["text"]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -180,9 +176,7 @@ class Parallel:
     source: str
     target: str
 
-    @property
-    def sides(self) -> tuple[str, ...]:
-        return ("text", "source")
+    sides = ("text", "source")
 
     def snapshot(self, folder: Path) -> Snapshot:
         files = [self._file("source"), self._file("target")]
@@ -216,9 +210,7 @@ class Python:
     reach: Literal["installed", "standard"] = "installed"
     limit: Long | None = None
 
-    @property
-    def sides(self) -> tuple[str, ...]:
-        return ("text",)
+    sides = ("text",)
 
     def snapshot(self, folder: Path) -> Snapshot:
         file = folder / "snapshots" / f"python-{self.reach}-{self.limit or 'all'}.parquet"

@@ -51,10 +51,10 @@ class Snapshot:
         for part in self.parts:
             if left is None or is_held_out_part(part):
                 yield from self.corpus.read(part)
-            elif left > 0:
-                for document in until(self.corpus.read(part), left):
-                    yield document
-                    left -= size(document)
+                continue
+            for document in until(self.corpus.read(part), left):
+                yield document
+                left -= size(document)
 
 
 def is_held_out_part(part: Part) -> bool:
@@ -63,15 +63,12 @@ def is_held_out_part(part: Part) -> bool:
 
 def until(documents: Iterable[Document], limit: int | None) -> Iterator[Document]:
     """Documents until `limit` bytes of text have gone by."""
-    if limit is None:
-        yield from documents
-        return
-    left = limit
+    left = float("inf") if limit is None else limit
     for document in documents:
         if left <= 0:
             return
         yield document
-        left -= size(document)
+        left -= 0 if limit is None else size(document)
 
 
 class Corpus(Protocol):
@@ -203,7 +200,6 @@ class Splitter:
     dropped: int = 0
 
     def __call__(self, document: Document) -> str | None:
-        size(document)  # refuses text that has no bytes
         if not all(side.strip() for side in document.sides()):
             return None
         hashed = document.digest()

@@ -5,14 +5,58 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
+from math import isqrt
 from typing import Any, Protocol
 
 import numpy as np
 
-from scaling.data.mixture import drawn, permute
+from scaling.data import hashing
 from scaling.errors import ScalingError
 from scaling.schema import MOST_ROWS
+
+ROUNDS = 8  # an even number brings the halves back to their places
+ENDLESS = 1 << 62  # windows of a source without end: a large number, a perfect square
+WIDTH = (
+    8  # rows of about one length are filled to a multiple: what is lost to filling against how many shapes there are
+)
+
+
+@lru_cache(maxsize=64)
+def _round_keys(seed: int, turn: int) -> np.ndarray:
+    return hashing.keys(hashing.name(seed, f"order {turn}"), "round", np.arange(ROUNDS))
+
+
+def permute(items: np.ndarray, count: int, seed: int, turn: int) -> np.ndarray:
+    """[n] int64: the place of each of `items`, all below `count`, in the permutation of (seed, turn)."""
+    root = isqrt(count - 1) + 1 if count > 1 else 1
+    a, b = np.uint64(root), np.uint64(-(-count // root))
+    round_keys = _round_keys(seed, turn)
+    walked = _feistel(items.astype(np.uint64), a, b, round_keys)
+    outside = np.flatnonzero(walked >= np.uint64(count))
+    while outside.size:
+        walked[outside] = _feistel(walked[outside], a, b, round_keys)
+        outside = outside[walked[outside] >= np.uint64(count)]
+    return walked.astype(np.int64)
+
+
+def _feistel(items: np.ndarray, a: np.uint64, b: np.uint64, round_keys: np.ndarray) -> np.ndarray:
+    left, right = items // b, items % b
+    for number, key in enumerate(round_keys):
+        size = a if number % 2 == 0 else b
+        left, right = right, (left + hashing.mix(right ^ key) % size) % size
+    return left * b + right
+
+
+def drawn(samples: np.ndarray, windows: int | None, seed: int) -> np.ndarray:
+    """[n] int64: the window of each sample. Every window comes once in a pass, and each pass has its own order."""
+    count = ENDLESS if windows is None else windows
+    turns, places = np.divmod(samples.astype(np.int64), count)
+    rows = np.empty(len(samples), np.int64)
+    for turn in np.unique(turns):
+        inside = turns == turn
+        rows[inside] = permute(places[inside], count, seed, int(turn))
+    return rows
 
 
 @dataclass(frozen=True)
@@ -48,24 +92,14 @@ class BatchSize:
         The last is for pairs and examples: about so many source and so many target tokens in each batch (Vaswani et
         al. 2017, section 5.1); its rows are 1 until the data give their mean.
         """
-        if isinstance(value, int):
-            return cls._checked({0: value}, value)
-        if not isinstance(value, Mapping):
-            return cls._checked({}, value)
-        if set(value) == {"tokens"} and _whole(value["tokens"], 1):
-            return cls((0,), (1,), value["tokens"])
-        if set(value) != {"from", "to", "over"}:
-            return cls._checked(dict(value), value)
-        low, high, over = value["from"], value["to"], value["over"]
-        if not all(_whole(number, 1) for number in (low, high, over)) or high % low:
-            return cls._checked({}, value)
-        if high > MOST_ROWS:
-            return cls._checked({0: high}, value)
-        rungs = high // low
-        return cls._checked({over * rung // rungs: low * (rung + 1) for rung in range(rungs)}, value)
-
-    @classmethod
-    def _checked(cls, sizes: dict[Any, Any], value: object) -> BatchSize:
+        sizes: Mapping[Any, Any] = value if isinstance(value, Mapping) else {0: value}
+        if set(sizes) == {"tokens"} and _whole(sizes["tokens"], 1):
+            return cls((0,), (1,), sizes["tokens"])
+        if set(sizes) == {"from", "to", "over"} and all(_whole(number, 1) for number in sizes.values()):
+            low, high, over = sizes["from"], sizes["to"], sizes["over"]
+            rungs = high // low if high % low == 0 else 0
+            most = min(rungs, MOST_ROWS // low + 1)  # the last of these is refused already
+            sizes = {over * rung // rungs: low * (rung + 1) for rung in range(most)}
         if 0 not in sizes or not all(_whole(step, 0) and _whole(size, 1) for step, size in sizes.items()):
             fix = (
                 "write 128, {0: 32, 1000: 128}, {tokens: 4096}, or {from: 32, to: 512, over: 1000} with `to` a multiple"
@@ -74,8 +108,8 @@ class BatchSize:
         if max(sizes.values()) > MOST_ROWS:
             fix = "take fewer"
             raise ScalingError(f"more than {MOST_ROWS:,} rows a step", key="train.batch", value=value, fix=fix)
-        steps = sorted(sizes)
-        return cls(tuple(steps), tuple(sizes[step] for step in steps))
+        starts = tuple(sorted(sizes))
+        return cls(starts, tuple(sizes[step] for step in starts))
 
     def size(self, step: int) -> int:
         return self.sizes[bisect_right(self.starts, step) - 1]
@@ -101,9 +135,7 @@ class Windows:
     def drawn(self, step: int) -> Drawn:
         start = self.size.before(step)
         stop = start + self.size.size(step)
-        if self.limit is not None:
-            stop = min(stop, self.limit)
-        samples = np.arange(start, stop)
+        samples = np.arange(start, stop if self.limit is None else min(stop, self.limit))
         return Drawn(samples, drawn(samples, self.count, self.seed), self.length)
 
     def passes(self, step: int) -> float:
@@ -118,18 +150,15 @@ class Buckets:
     buckets, and within a bucket of its pairs, so that every pair comes once a pass.
     """
 
-    lengths: np.ndarray  # [pairs 2], or [pairs 1] of the longer side
-    length: int  # of the longest bucket; longer pairs are cut
+    lengths: np.ndarray  # [pairs], of the longer side
+    length: int  # of the longest bucket but for rows that cannot be cut
     tokens: int  # a side and batch, filling counted
     seed: int
-
-    WIDTH = 8  # buckets are this far apart: what is lost to filling against how many shapes there are
 
     @cached_property
     def _members(self) -> list[tuple[int, np.ndarray]]:
         """Each bucket's length and the pairs in it."""
-        longest = np.minimum(self.lengths.max(axis=1), self.length)
-        bucket = np.minimum(-(-longest // self.WIDTH) * self.WIDTH, self.length)
+        bucket = _widths(self.lengths, self.length)
         return [(int(length), np.flatnonzero(bucket == length)) for length in np.unique(bucket)]
 
     @cached_property
@@ -144,7 +173,7 @@ class Buckets:
     def drawn(self, step: int) -> Drawn:
         turn, place = divmod(step, len(self._batches))
         index = int(permute(np.array([place]), len(self._batches), self.seed, turn)[0])
-        number, start, stop = (int(value) for value in self._batches[index])
+        number, start, stop = self._batches[index].tolist()
         length, members = self._members[number]
         rows = members[permute(np.arange(start, stop), len(members), self.seed + number + 1, turn)]
         return Drawn(turn * len(self.lengths) + rows, rows, length)
@@ -168,42 +197,35 @@ class ByLength:
     """
 
     lengths: np.ndarray  # [rows]
-    length: int  # of the longest row
+    length: int  # of the longest row but for those that cannot be cut
     size: BatchSize
     seed: int
     limit: int | None = None
 
     PART = 50
-    WIDTH = 8  # a batch is as wide as its longest row, rounded up to a multiple
 
     @property
     def _batches(self) -> int:
         """Of a pass."""
-        rows = len(self.lengths) if self.limit is None else self.limit
-        return -(-rows // self.size.size(0))
+        return -(-(self.limit or len(self.lengths)) // self.size.size(0))
 
     def drawn(self, step: int) -> Drawn:
         turn, place = divmod(step, self._batches)
         size, count = self.size.size(0), len(self.lengths)
         if self.limit is None:
             place = int(permute(np.array([place]), self._batches, self.seed + 1, turn)[0])
-        part = place // self.PART
-        start, stop = part * self.PART * size, min((part + 1) * self.PART * size, self.limit or count)
-        rows = permute(np.arange(start, stop), count, self.seed, turn)
-        rows = rows[np.argsort(self.lengths[rows], kind="stable")]
-        first = (place - part * self.PART) * size
-        rows = rows[first : first + size]
-        longest = int(self.lengths[rows].max())
-        width = longest if longest > self.length else min(-(-longest // self.WIDTH) * self.WIDTH, self.length)
-        return Drawn(turn * count + rows, rows, width)
+        start = place // self.PART * self.PART * size
+        rows = permute(np.arange(start, min(start + self.PART * size, self.limit or count)), count, self.seed, turn)
+        rows = rows[np.argsort(self.lengths[rows], kind="stable")][place % self.PART * size :][:size]
+        return Drawn(turn * count + rows, rows, int(_widths(self.lengths[rows].max(), self.length)))
 
     def passes(self, step: int) -> float:
         return step / self._batches
 
-    @property
-    def mean(self) -> float:
-        """Tokens of a row, on average."""
-        return float(self.lengths.mean())
+
+def _widths(lengths: np.ndarray, most: int) -> np.ndarray:
+    """Filled up to a multiple of `WIDTH`, or to `most` where that is less; what is longer keeps its length."""
+    return np.minimum(-(-lengths // WIDTH) * WIDTH, np.maximum(lengths, most))
 
 
 def _whole(value: object, least: int) -> bool:

@@ -14,24 +14,24 @@ from __future__ import annotations
 import itertools
 import shutil
 import sys
-from array import array
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from scaling import atomic, schema
+from scaling.data.batches import in_threads
 from scaling.data.codec import Codec
-from scaling.data.documents import Document, Part, Snapshot, Splitter, is_held_out_part, size, until
-from scaling.data.progress import progress
+from scaling.data.documents import Part, Snapshot, Splitter, is_held_out_part, size, until
 from scaling.data.shards import NAME, TOKENIZER, Manifest, Shard, ShardWriter, alone, digest, discard, seen, trust
+from scaling.data.source import under_data
 from scaling.data.text import Text
 from scaling.errors import ScalingError
+from scaling.standard_error import progress
 
 _BLOCK = 1 << 20  # bytes of text that are tokenized as one task,
 _MANY = 1 << 13  # or fewer where documents are tiny, because each takes some memory of its own
@@ -52,8 +52,9 @@ def prepare(text: Text, folder: Path, run: Callable[[Sequence[Call]], None] = in
     returns when all jobs are done, in whatever order and wherever.
     """
     with alone(folder, text.key):
-        home = text.home(folder)
-        if home is not None and text.outdated(folder) is None:
+        entry = text.entry(folder)
+        if entry is not None and text.changed(entry["stamp"]) is None:
+            home = folder / entry["fingerprint"]
             Manifest.read(home).check(home)
             return home
         work = folder / "preparing" / text.key
@@ -64,7 +65,7 @@ def prepare(text: Text, folder: Path, run: Callable[[Sequence[Call]], None] = in
             changed = text.corpus.changed(snapshot.stamp)
             if changed is not None:
                 raise ScalingError("it changed while it was read", file=changed, fix="run the same command again")
-            records = _records(work, codec)
+            records = [atomic.read_json(file) for file in sorted((work / "parts").glob("*.json"))]
             if dropped := sum(record["dropped"] for record in records):
                 print(f"{dropped} training documents were left out: validation has them", file=sys.stderr)
             trust(work, dict(itertools.chain.from_iterable(record["files"].items() for record in records)))
@@ -80,7 +81,7 @@ def _snapshot(text: Text, folder: Path, work: Path) -> Snapshot:
         if text.changed(begun.stamp) is None:
             return begun
         discard(work)
-    with _about("corpus"):
+    with under_data("data.corpus"):
         snapshot = text.corpus.snapshot(folder)
     snapshot = Snapshot(text.corpus, text.stamp(snapshot), snapshot.parts, snapshot.limit)
     atomic.write_json(file, {"stamp": snapshot.stamp, "parts": snapshot.parts, "limit": snapshot.limit})
@@ -112,7 +113,7 @@ def _codec(text: Text, snapshot: Snapshot, folder: Path, work: Path) -> Codec:
         if text.tokenizer.learns and cached.exists():
             codec = Codec.load(cached)
         else:
-            with _about("tokenizer"):
+            with under_data("data.tokenizer"):
                 codec = Codec(text.tokenizer.fit(_sample(text, snapshot)))
             if text.tokenizer.learns:
                 codec.save(cached)
@@ -122,15 +123,14 @@ def _codec(text: Text, snapshot: Snapshot, folder: Path, work: Path) -> Codec:
 
 def _sample(text: Text, snapshot: Snapshot) -> Iterator[str]:
     """Training text for the tokenizer, up to its `sample`."""
-    splitter = Splitter(text.validation)
-    left = text.tokenizer.sample
+    splitter, left = Splitter(text.validation), text.tokenizer.sample
     advance = progress("reading text for the tokenizer", left)
-    with _about("corpus"):
+    with under_data("data.corpus"):
         for document in snapshot.documents():
             if splitter(document) == "train":
-                yield from document.sides()
                 left -= size(document)
                 advance(size(document))
+                yield from document.sides()
             if left <= 0:
                 return
 
@@ -143,27 +143,28 @@ def _tokenize(text: Text, snapshot: Snapshot, work: Path, run: Callable[[Sequenc
     them. Where a limit holds, a part begins when it is known how much text those before it have.
     """
 
-    def finish(*numbers: int, limit: int | None = None) -> None:
-        parts, folder = snapshot.parts, str(work.absolute())
+    def finish(numbers: Sequence[int], limit: int | None = None) -> None:
+        count, folder = len(snapshot.parts), str(work.absolute())
         jobs: list[Call] = [
-            (f"part {n + 1} of {len(parts)}", tokenize, (text.request, dict(parts[n]), folder, n, limit))
+            (f"part {n + 1} of {count}", tokenize, (text.request, dict(snapshot.parts[n]), folder, n, limit))
             for n in numbers
             if not _record(work, n).exists()
         ]
         if jobs:
             run(jobs)
 
-    held_out = [number for number, part in enumerate(snapshot.parts) if is_held_out_part(part)]
-    others = [number for number in range(len(snapshot.parts)) if number not in held_out]
-    finish(*held_out)
-    if snapshot.limit is None:
-        finish(*others)
+    sides: dict[bool, list[int]] = {True: [], False: []}
+    for number, part in enumerate(snapshot.parts):
+        sides[is_held_out_part(part)].append(number)
+    finish(sides[True])
+    left = snapshot.limit
+    if left is None:
+        finish(sides[False])
         return
-    limit = snapshot.limit
-    for number in others:
-        if limit > 0:
-            finish(number, limit=limit)
-            limit -= atomic.read_json(_record(work, number))["bytes"]
+    for number in sides[False]:
+        if left > 0:
+            finish([number], limit=left)
+            left -= atomic.read_json(_record(work, number))["bytes"]
 
 
 def tokenize(request: Mapping[str, Any], part: Part, folder: str, number: int, limit: int | None = None) -> None:
@@ -177,21 +178,20 @@ def tokenize(request: Mapping[str, Any], part: Part, folder: str, number: int, l
     splitter = Splitter(text.validation, set(itertools.chain.from_iterable(hashes)))
     shards: dict[tuple[str, str], ShardWriter] = {}
     read = 0
-    try:
-        for entry in _tokenized(codec, _entries(text, part, splitter, limit)):
-            read += entry.bytes
-            advance(entry.bytes)
-            # A document that is left out has no ids.
-            for side, written, ids in zip(text.corpus.sides, entry.document.sides(), entry.ids):
-                key = str(entry.split), side
+    with ExitStack() as unfinished:
+        # The tokenizer releases the interpreter's lock and spreads a block over the threads it has; a few threads keep
+        # it busy while this one turns its results into arrays.
+        blocks = in_threads(partial(_encoded, codec), _blocks(text, part, splitter, limit), _AHEAD, _AHEAD)
+        for split, document, count, ids in itertools.chain.from_iterable(blocks):
+            read += count
+            advance(count)
+            for side, written in zip(text.corpus.sides, document.sides() if split else ()):
+                key = str(split), side
                 if key not in shards:
-                    shards[key] = ShardWriter(work, f"{entry.split}/{number:05d}.{side}", codec)
-                shards[key].add(ids, len(written.encode()))
+                    shards[key] = ShardWriter(work, f"{split}/{number:05d}.{side}", codec)
+                    unfinished.callback(shards[key].discard)
+                shards[key].add(next(ids), len(written.encode()))
         closed = {key: shard.close() for key, shard in shards.items()}
-    except BaseException:
-        for shard in shards.values():
-            shard.discard()
-        raise
     for split in {split for split, _ in closed}:
         atomic.flush_folder(work / split)
     if is_held_out_part(part):
@@ -200,64 +200,28 @@ def tokenize(request: Mapping[str, Any], part: Part, folder: str, number: int, l
     for (split, side), shard in closed.items():
         splits.setdefault(split, {})[side] = asdict(shard)
     files = [file.relative_to(work) for shard in closed.values() for file in shard.files(work)]
-    record = {"splits": splits, "bytes": read, "dropped": splitter.dropped, "tokenizer": codec.sha256}
+    record = {"splits": splits, "bytes": read, "dropped": splitter.dropped}
     atomic.write_json(_record(work, number), {**record, "files": {str(file): seen(work / file) for file in files}})
 
 
-class Entry(NamedTuple):
-    """A document on its way: its split (None: it is left out) and its tokens by side."""
-
-    document: Document
-    split: str | None
-    bytes: int
-    ids: tuple[array, ...] = ()
-
-
-def _entries(text: Text, part: Part, splitter: Splitter, limit: int | None) -> Iterator[Entry]:
-    with _about("corpus"):
-        for document in until(text.corpus.read(part), limit):
-            yield Entry(document, splitter(document), size(document))
-
-
-def _tokenized(codec: Codec, entries: Iterable[Entry]) -> Iterator[Entry]:
-    """Entries in their order with their tokens, some blocks of them ahead of whoever asks.
-
-    The tokenizer releases the interpreter's lock and spreads a block over the threads it has; a few threads keep it
-    busy while others turn its results into arrays.
-    """
-    with ThreadPoolExecutor(_AHEAD) as pool:
-        pending: deque[Future[list[Entry]]] = deque()
-        for block in _blocks(entries):
-            pending.append(pool.submit(_encoded, codec, block))
-            if len(pending) == _AHEAD:
-                yield from pending.popleft().result()
-        while pending:
-            yield from pending.popleft().result()
-
-
-def _blocks(entries: Iterable[Entry]) -> Iterator[list[Entry]]:
-    block: list[Entry] = []
+def _blocks(text: Text, part: Part, splitter: Splitter, limit: int | None) -> Iterator[list[tuple[Any, ...]]]:
+    """Documents with their split (None: it is left out) and their bytes, in blocks."""
+    block: list[tuple[Any, ...]] = []
     read = 0
-    for entry in entries:
-        block.append(entry)
-        read += entry.bytes
-        if read >= _BLOCK or len(block) == _MANY:
-            yield block
-            block, read = [], 0
-    if block:
-        yield block
+    with under_data("data.corpus"):
+        for document in until(text.corpus.read(part), limit):
+            block.append((splitter(document), document, size(document)))
+            read += block[-1][-1]
+            if read >= _BLOCK or len(block) == _MANY:
+                yield block
+                block, read = [], 0
+    yield block
 
 
-def _encoded(codec: Codec, block: list[Entry]) -> list[Entry]:
-    sides = [entry.document.sides() if entry.split else () for entry in block]
-    ids = iter(codec.encode(list(itertools.chain.from_iterable(sides))))
-    done = []
-    for entry, written in zip(block, sides, strict=True):
-        taken = tuple(itertools.islice(ids, len(written)))
-        for side in taken:
-            side.append(codec.specials["eos"])
-        done.append(entry._replace(ids=taken))
-    return done
+def _encoded(codec: Codec, block: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    """The block; the tokens of its texts, one after another, come from an iterator beside each of its documents."""
+    ids = iter(codec.encode([side for split, document, _ in block if split for side in document.sides()]))
+    return [(*entry, ids) for entry in block]
 
 
 # --- records ---
@@ -265,14 +229,6 @@ def _encoded(codec: Codec, block: list[Entry]) -> list[Entry]:
 
 def _record(work: Path, number: int) -> Path:
     return work / "parts" / f"{number:05d}.json"
-
-
-def _records(work: Path, codec: Codec) -> list[dict[str, Any]]:
-    """The records of all parts, in their order."""
-    records = [atomic.read_json(file) for file in sorted((work / "parts").glob("*.json"))]
-    if any(record["tokenizer"] != codec.sha256 for record in records):
-        raise ScalingError("mixed tokenizers in unfinished work", file=work, fix="remove it and prepare again")
-    return records
 
 
 def _splits(text: Text, records: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, tuple[Shard, ...]]]:
@@ -289,13 +245,3 @@ def _splits(text: Text, records: Sequence[Mapping[str, Any]]) -> dict[str, dict[
         what, fix = "no document fell to validation", "raise it, or add documents"
         raise ScalingError(what, key="data.validation", value=text.validation, fix=fix)
     return splits
-
-
-@contextmanager
-def _about(key: str) -> Iterator[None]:
-    """Mistakes with their full key. A tokenizer that learns passes on those of the corpus, which have theirs."""
-    try:
-        yield
-    except ScalingError as error:
-        whole = error.key is None or error.key.startswith("data.")
-        raise (error if whole else error.under(f"data.{key}")) from error

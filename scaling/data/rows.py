@@ -219,10 +219,8 @@ def opened(file: Path, start: int = 0, stop: int | None = None, mark: re.Pattern
 
 def _begin(content: IO[bytes], place: int, mark: re.Pattern[bytes]) -> int:
     """Where the first unit begins behind a place, or at the beginning of the file."""
-    if place == 0:
-        return 0
     start, block = content.seek(place), b""
-    while more := content.read(_SCAN):
+    while place and (more := content.read(_SCAN)):
         block += more
         if match := mark.search(block):
             return start + match.end()
@@ -355,9 +353,13 @@ def _json(file: Path, start: int, stop: int | None) -> Iterator[Row]:
                 yield from block
             return
         values = json_lines.whole(content.read(), file)
-    records = [{"text": value} if isinstance(value, str) else value for value in values]
-    named = ((record, f"element {number} of the array ") for number, record in enumerate(records, 1))
-    yield from json_lines.completed([json_lines.record(record, file, None, name) for record, name in named])
+    records = [
+        {"text": value}
+        if isinstance(value, str)
+        else json_lines.record(value, file, None, f"element {number} of the array ")
+        for number, value in enumerate(values, 1)
+    ]
+    yield from json_lines.completed(records)
 
 
 def _parquet(file: Path, start: int, stop: int | None) -> Iterator[Row]:

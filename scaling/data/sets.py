@@ -171,21 +171,20 @@ class Published:
         """`datasets` reports what it does not find by several types; the message distinguishes them."""
         words = str(error)
         choices = re.findall(r"'([^']+)'", words.split("[", 1)[-1])
+        what, key, value, fix = f"{self.path} does not open: {_line(error)}", "path", self.path, None
         if "BuilderConfig" in words or "Config name is missing" in words:
+            what, key, value = "the set has no such config", "config", self.config
             fix = nearest(str(self.config), choices)
-            return ScalingError("the set has no such config", key="config", value=self.config, fix=fix)
-        if "split" in words.lower() and isinstance(error, ValueError):
-            return ScalingError("the set has no such split", key="split", value=split, fix=nearest(split, choices))
-        if "evision" in words:
+        elif "split" in words.lower() and isinstance(error, ValueError):
+            what, key, value, fix = "the set has no such split", "split", split, nearest(split, choices)
+        elif "evision" in words:
             return self._bad_revision()
-        if "scripts are no longer supported" in words:
+        elif "scripts are no longer supported" in words:
+            what, key, value = f"{self.path} is code, which is not run", "revision", self.revision
             fix = "revision: refs/convert/parquet holds many such sets as tables"
-            what = f"{self.path} is code, which is not run"
-            return ScalingError(what, key="revision", value=self.revision, fix=fix)
-        if isinstance(error, ConnectionError):
-            what = "no network, and the set is not in the cache"
-            return ScalingError(what, key="path", value=self.path, fix=self.otherwise)
-        return ScalingError(f"{self.path} does not open: {_line(error)}", key="path")
+        elif isinstance(error, ConnectionError):
+            what, fix = "no network, and the set is not in the cache", self.otherwise
+        return ScalingError(what, key=key, value=value, fix=fix)
 
 
 def _check_lines(folder: Path) -> None:
@@ -198,18 +197,16 @@ def _check_lines(folder: Path) -> None:
 
 def _labelled(dataset: Iterable[Row], features: Mapping[str, Any] | None) -> Iterator[Row]:
     """Rows with classes by name, those of lists too; a number below 0 is a class that is kept secret."""
-    lists = {column: feature.feature for column, feature in (features or {}).items() if hasattr(feature, "feature")}
-    names = {column: each.names for column, each in {**(features or {}), **lists}.items() if hasattr(each, "names")}
 
-    def name(number: int | None, classes: list[str]) -> str | None:
-        return None if number is None or number < 0 else classes[number]
+    def named(value: Any, classes: list[str]) -> Any:
+        if isinstance(value, list | tuple):
+            return [named(each, classes) for each in value]
+        return None if value is None or value < 0 else classes[value]
 
+    columns = {column: getattr(each, "feature", each) for column, each in (features or {}).items()}
+    classes = {column: feature.names for column, feature in columns.items() if hasattr(feature, "names")}
     for row in dataset:
-        named: dict[str, Any] = {}
-        for column, classes in names.items():
-            value = row[column]
-            named[column] = [name(each, classes) for each in value or []] if column in lists else name(value, classes)
-        yield {**row, **named}
+        yield {**row, **{column: named(row[column], names) for column, names in classes.items()}}
 
 
 def _line(error: Exception) -> str:

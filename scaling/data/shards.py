@@ -5,13 +5,12 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import json
-import os
 import shutil
 import sys
 from array import array
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -177,17 +176,13 @@ class Manifest:
     @classmethod
     def read(cls, folder: Path) -> Manifest:
         entries = sealed(folder)
-        try:
-            if entries.pop("format") != FORMAT:
-                raise ScalingError("it was prepared by another version", file=folder / NAME, fix=AGAIN)
-            splits = {
-                split: {side: tuple(Shard(**shard) for shard in parts) for side, parts in sides.items()}
-                for split, sides in entries.pop("splits").items()
-            }
-            names = [field.name for field in fields(cls)]
-            return cls(splits=splits, **{key: entries[key] for key in names if key != "splits"})
-        except (TypeError, KeyError, AttributeError) as error:
-            raise ScalingError(f"the manifest is damaged: {error}", file=folder / NAME, fix=AGAIN) from error
+        if entries.pop("format", None) != FORMAT:
+            raise ScalingError("it was prepared by another version", file=folder / NAME, fix=AGAIN)
+        splits = {
+            split: {side: tuple(Shard(**shard) for shard in parts) for side, parts in sides.items()}
+            for split, sides in entries.pop("splits").items()
+        }
+        return cls(splits=splits, **entries)
 
     def check(self, folder: Path, split: str | None = None, *, trust: bool = True) -> None:
         """The files of a split, or of all, agree with the manifest. Hashes are taken again of files that were touched,
@@ -221,16 +216,15 @@ class ShardWriter:
         path = folder / f"{name}.tokens"
         path.parent.mkdir(exist_ok=True)
         self.partial = atomic.temporary(path)
-        # Unbuffered: nothing is left to be written, and to fail again, when a full disk has ended the part.
-        self.file = self.partial.open("wb", buffering=0)
-        self.buffer = array(codec.dtype.char)
-        self.ends = array("Q")
+        self.file = self.partial.open("wb")
+        self.buffer, self.ends = array(codec.dtype.char), array("Q")
         self.hash = hashlib.sha256()
         self.written = self.bytes = self.largest = self.unknown = 0
 
     def add(self, ids: array, size: int) -> None:
-        """One document's tokens, its `eos` among them, which encode `size` bytes of text."""
+        """One document's tokens, which encode `size` bytes of text; `eos` follows them."""
         self.buffer.extend(ids)
+        self.buffer.append(self.codec.specials["eos"])
         self.ends.append(self.written + len(self.buffer))
         self.bytes += size
         if len(self.buffer) * self.buffer.itemsize >= _BUFFER:
@@ -256,29 +250,22 @@ class ShardWriter:
         )
 
     def discard(self) -> None:
-        """Leave nothing of a part that will not be finished."""
-        self.file.close()
+        """Leave nothing of a part that will not be finished; a full disk refuses what is still to be written again."""
+        with suppress(OSError):
+            self.file.close()
         self.partial.unlink(missing_ok=True)
 
     def _flush(self) -> None:
-        if not self.buffer:
-            return
-        ids = np.frombuffer(self.buffer, dtype=self.buffer.typecode)
-        self.largest = max(self.largest, int(ids.max()))
-        if self.largest >= self.codec.size:
-            what = f"token id {self.largest} is beyond the vocabulary of {self.codec.size}"
-            raise ScalingError(what, fix="fix the tokenizer")
-        if "unk" in self.codec.specials:
-            self.unknown += int((ids == self.codec.specials["unk"]).sum())
-        content = ids.astype(ids.dtype.newbyteorder("<"), copy=False).tobytes()
-        _write(self.file.fileno(), content)
-        self.hash.update(content)
-        self.written += len(ids)
-        self.buffer = array(self.buffer.typecode)
-
-
-def _write(handle: int, content: bytes) -> None:
-    """All of it: the system may take less at a time, on a disk that is nearly full for one."""
-    left = memoryview(content)
-    while left:
-        left = left[os.write(handle, left) :]
+        if self.buffer:
+            ids = np.frombuffer(self.buffer, dtype=self.buffer.typecode)
+            self.largest = max(self.largest, int(ids.max()))
+            if self.largest >= self.codec.size:
+                what = f"token id {self.largest} is beyond the vocabulary of {self.codec.size}"
+                raise ScalingError(what, fix="fix the tokenizer")
+            if "unk" in self.codec.specials:
+                self.unknown += int((ids == self.codec.specials["unk"]).sum())
+            content = ids.astype(ids.dtype.newbyteorder("<"), copy=False).tobytes()
+            self.file.write(content)
+            self.hash.update(content)
+            self.written += len(ids)
+            self.buffer = array(self.buffer.typecode)

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol
 
 import numpy as np
 
+from scaling.errors import ScalingError, nearest
+
 SPLITS = ("train", "validation")
+Takes = Literal["windows", "pairs", "examples"]
 
 
 @dataclass(frozen=True)
@@ -46,61 +50,37 @@ def documents_of(tokens: np.ndarray, eos: int | None) -> np.ndarray:
     return numbers
 
 
-@runtime_checkable
-class Source(Protocol):
-    """A grid of disjoint windows over one split of a corpus, or the pairs of a parallel corpus."""
+class Source:
+    """A grid of disjoint windows over one split of a corpus, the pairs of a parallel corpus, or examples of a task."""
 
-    @property
-    def fingerprint(self) -> str:
-        """Names the data: equal fingerprints give equal rows."""
-        ...
-
-    @property
-    def vocabulary(self) -> int:
-        """Token ids are below this."""
-        ...
-
-    @property
-    def specials(self) -> Mapping[str, int]:
-        """Ids that are no text, by name: bos, eos, pad, unk, mask, cls, sep, sentinel_0 … as far as they exist."""
-        ...
-
-    @property
-    def words(self) -> np.ndarray | None:
-        """[vocabulary] bool, whether a token begins a word; None where the notion does not apply."""
-        ...
-
-    @property
-    def tokens(self) -> int | None:
-        """How many tokens there are (of both sides of pairs); None where the source is endless."""
-        ...
-
-    @property
-    def bytes_per_token(self) -> float | None:
-        """Bytes of text per token, on average; None where there is no text."""
-        ...
-
-    @property
-    def entropy(self) -> float | None:
-        """The lowest loss any model can reach, in nats per token, where the law of the source is known."""
-        ...
-
-    @property
-    def lengths(self) -> np.ndarray | None:
-        """[pairs 2] tokens of each pair's source and target, `eos` counted; None where there are no pairs."""
-        ...
+    gives: Takes = "windows"
+    fingerprint: str  # names the data: equal fingerprints give equal rows
+    vocabulary: int  # token ids are below this
+    specials: Mapping[str, int]  # ids that are no text: bos, eos, pad, unk, mask, cls, sep, sentinel_0 … as they exist
+    words: np.ndarray | None = None  # [vocabulary] bool, whether a token begins a word; None where none does
+    tokens: int | None = None  # of both sides of pairs; None where the source is endless
+    bytes_per_token: float | None = None  # of text, on average; None where there is no text
+    entropy: float | None = None  # nats per token that no model can go below, where the law of the source is known
+    lengths: np.ndarray | None = None  # [pairs 2] tokens of source and target, `eos` counted; None: no pairs
+    domains: tuple[str, ...] = ()  # the names of what a mixture is of
 
     def windows(self, length: int) -> int | None:
         """How many disjoint windows of `length` tokens (or how many pairs) there are; None where endless."""
-        ...
+        raise NotImplementedError
 
     def read(self, rows: np.ndarray, length: int, *, documents: bool = False) -> Rows:
         """The windows numbered `rows`, in that order; their documents numbered where asked. Pairs always are."""
-        ...
+        raise NotImplementedError
 
     def decode(self, tokens: np.ndarray) -> str:
         """One row as text a person can read."""
-        ...
+        raise NotImplementedError
+
+
+def spelled(tokens: np.ndarray, specials: Mapping[str, int]) -> str:
+    """Symbols as their numbers, specials by their names."""
+    names = {number: f"<{name}>" for name, number in specials.items()}
+    return " ".join(names.get(token, str(token)) for token in tokens.tolist())
 
 
 class Data(Protocol):
@@ -109,6 +89,21 @@ class Data(Protocol):
     def open(self, split: str, folder: Path) -> Source:
         """The source of a split; prepared data lie under `folder`, and preparing them is a command of its own."""
         ...
+
+
+@contextmanager
+def under_data(prefix: str = "data") -> Iterator[None]:
+    """Mistakes with their whole key, which some have already; what is wrong in a file is reported with the file."""
+    try:
+        yield
+    except ScalingError as error:
+        is_whole = error.file is not None if error.key is None else error.key.startswith("data")
+        raise (error if is_whole else error.under(prefix)) from error
+
+
+def check_split(split: str, splits: Sequence[str] = SPLITS) -> None:
+    if split not in splits:
+        raise ScalingError(f"there is no split {split!r}", fix=nearest(split, splits))
 
 
 @dataclass(frozen=True)
@@ -126,9 +121,8 @@ class Vocabulary:
 
     def extended(self, names: Iterable[str]) -> Vocabulary:
         """With an id for every name that has none yet, after those in use: stored tokens keep their meaning."""
-        missing = [name for name in names if name not in self.specials]
-        added = {name: self.size + index for index, name in enumerate(missing)}
-        return replace(self, size=self.size + len(missing), specials={**self.specials, **added})
+        added = {name: self.size + number for number, name in enumerate(n for n in names if n not in self.specials)}
+        return replace(self, size=self.size + len(added), specials={**self.specials, **added})
 
     def rounded(self, multiple: int) -> Vocabulary:
         """Filled up to a multiple (of 128, say) with ids that never occur, which the count of parameters includes."""

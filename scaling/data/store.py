@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
@@ -14,7 +15,7 @@ import numpy as np
 from scaling import schema
 from scaling.data.batches import Stream
 from scaling.data.shards import TOKENIZER, Manifest, Shard
-from scaling.data.source import Rows, documents_of
+from scaling.data.source import Rows, Source, documents_of
 
 if TYPE_CHECKING:
     from scaling.data.codec import Codec
@@ -56,31 +57,65 @@ def open_split(folder: Path, split: str) -> PackedSource | PairedSource:
     return source
 
 
-class _Series:
+class Windows(Source):
+    """Tokens of several arrays end to end, from the place `start` on, cut into windows."""
+
+    tokens: int
+    start = 0
+    dtype: Any
+    codec: Codec | None
+
+    @cached_property
+    def stream(self) -> Stream:
+        raise NotImplementedError
+
+    def windows(self, length: int) -> int:
+        return self.tokens // length
+
+    def read(self, rows: np.ndarray, length: int, *, documents: bool = False) -> Rows:
+        tokens = np.empty((len(rows), length), self.dtype)
+        self.stream.fill(tokens, self.start + np.asarray(rows, np.int64) * length)
+        return Rows(tokens, documents_of(tokens, self.specials.get("eos")) if documents else None)
+
+    def decode(self, tokens: np.ndarray) -> str:
+        return "".join(f"{token} " for token in tokens.tolist()) if self.codec is None else self.codec.decode(tokens)
+
+
+class _Side:
     """The shards of one side of one split, mapped."""
 
     def __init__(self, folder: Path, shards: Sequence[Shard], dtype: str):
-        self.tokens = [_mapped(shard.files(folder)[0], dtype) for shard in shards]
-        self.ends = [_mapped(shard.files(folder)[1], "<u8") for shard in shards]
+        files = [shard.files(folder) for shard in shards]
+        self.stream = Stream([mapped(tokens, dtype) for tokens, _ in files])
+        self.ends = [mapped(ends, "<u8") for _, ends in files]
+
+    @cached_property
+    def bounds(self) -> np.ndarray:
+        """Where each document begins, and where the last one ends."""
+        ends = [each.astype(np.int64) + start for each, start in zip(self.ends, self.stream.starts)]
+        return np.concatenate([np.zeros(1, np.int64), *ends])
 
     def documents(self) -> Iterator[np.ndarray]:
-        for tokens, ends in zip(self.tokens, self.ends, strict=True):
-            start = 0
-            for end in ends.tolist():
-                yield tokens[start:end]
-                start = end
+        for tokens, ends in zip(self.stream.arrays, self.ends):
+            for start, stop in pairwise([0, *ends.tolist()]):
+                yield tokens[start:stop]
 
 
-def _mapped(file: Path, dtype: str) -> np.ndarray:
+def mapped(file: str | Path, dtype: str, **place: Any) -> np.ndarray:
     # A plain array over the map: slicing np.memmap itself costs a microsecond more.
-    return np.asarray(np.memmap(file, dtype=dtype, mode="r"))
+    return np.asarray(np.memmap(file, dtype=dtype, mode="r", **place))
 
 
-class _Stored:
+class _Stored(Source):
     """What both sources of a store have in common. Pickled, they are opened again, not copied."""
 
     def __init__(self, folder: Path, split: str, manifest: Manifest):
         self.folder, self.split, self.manifest = folder, split, manifest
+        self.dtype, self.vocabulary, self.specials = manifest.dtype, manifest.vocabulary, dict(manifest.specials)
+        self.tokenizer = manifest.tokenizer  # SHA-256 of its file
+        self.tokens: int = manifest.count(split, "tokens")
+        # Every document's `eos` is a token too.
+        self.bytes_per_token = manifest.count(split, "bytes") / self.tokens if self.tokens else None
 
     def __reduce__(self):
         return type(self), (self.folder, self.split, self.manifest)
@@ -88,32 +123,6 @@ class _Stored:
     @property
     def fingerprint(self) -> str:
         return f"{self.manifest.fingerprint}-{self.split}"
-
-    @property
-    def vocabulary(self) -> int:
-        return self.manifest.vocabulary
-
-    @property
-    def specials(self) -> dict[str, int]:
-        return dict(self.manifest.specials)
-
-    @property
-    def tokens(self) -> int:
-        return self.manifest.count(self.split, "tokens")
-
-    @property
-    def bytes_per_token(self) -> float | None:
-        """Bytes of text over tokens, of which every document's `eos` is one."""
-        return self.manifest.count(self.split, "bytes") / self.tokens if self.tokens else None
-
-    @property
-    def entropy(self) -> None:
-        """Unknown for a text."""
-
-    @property
-    def tokenizer(self) -> str:
-        """SHA-256 of the tokenizer's file."""
-        return self.manifest.tokenizer
 
     @cached_property
     def codec(self) -> Codec:
@@ -128,66 +137,37 @@ class _Stored:
     def decode(self, tokens: np.ndarray) -> str:
         return self.codec.decode(tokens)
 
-    def _series(self, side: str) -> _Series:
-        shards = self.manifest.splits.get(self.split, {}).get(side, ())
-        return _Series(self.folder, shards, self.manifest.dtype)
+    def side(self, name: str) -> _Side:
+        return _Side(self.folder, self.manifest.splits.get(self.split, {}).get(name, ()), self.dtype)
 
 
-class PackedSource(_Stored):
+class PackedSource(_Stored, Windows):
     """Documents end to end, shard after shard, cut into windows."""
 
-    @property
-    def lengths(self) -> None:
-        """There are no pairs."""
-
     @cached_property
-    def _text(self) -> _Series:
-        return self._series("text")
-
-    @cached_property
-    def _stream(self) -> Stream:
-        return Stream(self._text.tokens)
-
-    def windows(self, length: int) -> int:
-        return self.tokens // length
+    def stream(self) -> Stream:
+        return self.side("text").stream
 
     def documents(self) -> Iterator[tuple[None, np.ndarray]]:
         """The tokens of each document with the `eos` that ends it, behind the None that stands for a source."""
-        return ((None, tokens) for tokens in self._text.documents())
-
-    def read(self, rows: np.ndarray, length: int, *, documents: bool = False) -> Rows:
-        where = self._stream.places(np.asarray(rows, dtype=np.int64) * length)
-        tokens = np.empty((len(where), length), dtype=self.manifest.dtype)
-        self._stream.fill(tokens, where)
-        return Rows(tokens, documents_of(tokens, self.specials["eos"]) if documents else None)
+        return ((None, tokens) for tokens in self.side("text").documents())
 
 
 class PairedSource(_Stored):
     """Pairs of documents, one a row, filled up to the length asked; longer ones are cut, and still end in `eos`."""
 
-    @cached_property
-    def _sides(self) -> tuple[_Series, _Series]:
-        return self._series("source"), self._series("text")
+    gives = "pairs"
 
     @cached_property
-    def _first(self) -> np.ndarray:
-        """The number of each shard's first pair, and that of all pairs."""
-        return np.cumsum([0, *(len(ends) for ends in self._sides[1].ends)])
+    def _sides(self) -> tuple[_Side, _Side]:
+        return self.side("source"), self.side("text")
 
-    @property
+    @cached_property
     def lengths(self) -> np.ndarray:
-        return self._lengths
-
-    @cached_property
-    def _lengths(self) -> np.ndarray:
-        sides = [
-            np.concatenate([np.diff(ends.astype(np.int64), prepend=0) for ends in side.ends] or [np.empty(0, np.int64)])
-            for side in self._sides
-        ]
-        return np.stack(sides, axis=1)
+        return np.stack([np.diff(side.bounds) for side in self._sides], axis=1)
 
     def windows(self, length: int) -> int:
-        return int(self._first[-1])
+        return len(self._sides[1].bounds) - 1
 
     def documents(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """The source and the target of each pair, whole."""
@@ -195,22 +175,13 @@ class PairedSource(_Stored):
         return zip(source.documents(), text.documents(), strict=True)
 
     def read(self, rows: np.ndarray, length: int, *, documents: bool = False) -> Rows:
-        shards = np.searchsorted(self._first, rows, side="right") - 1
-        places = rows - self._first[shards]
-        source, text = (self._filled(side, shards, places, length) for side in self._sides)
+        source, text = (self._filled(side, np.asarray(rows), length) for side in self._sides)
         return Rows(*text, source=source[0], source_documents=source[1])
 
-    def _filled(
-        self, side: _Series, shards: np.ndarray, places: np.ndarray, length: int
-    ) -> tuple[np.ndarray, np.ndarray]:
-        specials = self.manifest.specials
-        tokens = np.full((len(places), length), specials["pad"], dtype=self.manifest.dtype)
-        documents = np.zeros((len(places), length), dtype=np.int32)
-        for row, (shard, place) in enumerate(zip(shards.tolist(), places.tolist())):
-            ends = side.ends[shard]
-            start, stop = int(ends[place - 1]) if place else 0, int(ends[place])
-            count = min(stop - start, length)
-            tokens[row, :count] = side.tokens[shard][start : start + count]
-            tokens[row, count - 1] = specials["eos"]
-            documents[row, :count] = 1
-        return tokens, documents
+    def _filled(self, side: _Side, rows: np.ndarray, length: int) -> tuple[np.ndarray, np.ndarray]:
+        starts = side.bounds[rows]
+        counts = np.minimum(side.bounds[rows + 1] - starts, length)
+        tokens = np.full((len(rows), length), self.specials["pad"], self.dtype)
+        side.stream.fill((row[:count] for row, count in zip(tokens, counts.tolist())), starts)
+        tokens[np.arange(len(rows)), counts - 1] = self.specials["eos"]
+        return tokens, (np.arange(length) < counts[:, None]).astype(np.int32)

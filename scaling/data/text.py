@@ -10,9 +10,9 @@ from typing import Any
 from scaling import atomic
 from scaling.data.documents import Corpus, Snapshot
 from scaling.data.shards import FORMAT, digest
-from scaling.data.source import SPLITS
+from scaling.data.source import check_split
 from scaling.data.store import PackedSource, PairedSource, open_split
-from scaling.errors import ScalingError, nearest, under
+from scaling.errors import ScalingError, under
 from scaling.schema import BelowOne, Recipe
 
 
@@ -44,20 +44,18 @@ class Text:
         return digest({"format": FORMAT, **self.request})[:16]
 
     def open(self, split: str, folder: Path) -> PackedSource | PairedSource:
-        if split not in SPLITS:
-            raise ScalingError(f"there is no split {split!r}", fix=nearest(split, SPLITS))
-        home = self.home(folder)
-        if home is None:
+        check_split(split)
+        entry = self.entry(folder)
+        if entry is None:
             fix = "run `scaling data prepare` with the same data= (or --model CONFIG) and runs= first"
             raise ScalingError(f"the data have not been prepared in {folder}", key="data", fix=fix)
-        if outdated := self.outdated(folder):
-            raise outdated
-        return open_split(home, split)
+        if changed := self.changed(entry["stamp"]):
+            raise changed
+        return open_split(folder / entry["fingerprint"], split)
 
-    def home(self, folder: Path) -> Path | None:
-        """The folder that holds this, where it has been prepared."""
-        entry = self._entry(folder)
-        return None if entry is None else folder / entry["fingerprint"]
+    def entry(self, folder: Path) -> dict[str, Any] | None:
+        """What this became, its `fingerprint`, and its `stamp`; None where it has not been prepared."""
+        return next(_entries(folder, [folder / "requests" / f"{self.key}.json"]), None)
 
     def enter(self, folder: Path, fingerprint: str, stamp: Mapping[str, Any]) -> None:
         """Record what this became, and of which corpus: others of equal text have the same fingerprint."""
@@ -67,11 +65,6 @@ class Text:
     def stamp(self, snapshot: Snapshot) -> dict[str, Any]:
         """What prepared data depend on besides the request: the corpus, and a tokenizer that is read from a file."""
         return snapshot.stamp if self.tokenizer.learns else {**snapshot.stamp, "tokenizer": self._tokenizer_now()}
-
-    def outdated(self, folder: Path) -> ScalingError | None:
-        """What has changed since this was prepared; None where nothing has, or where it has not been prepared."""
-        entry = self._entry(folder)
-        return None if entry is None else self.changed(entry["stamp"])
 
     def changed(self, stamp: Mapping[str, Any]) -> ScalingError | None:
         """What is not as a stamp states: a file of the corpus, or a tokenizer that is read from a file."""
@@ -83,10 +76,6 @@ class Text:
             what, named = "mixed tokenizers: the data were prepared with another", self.request["tokenizer"].get("path")
             return ScalingError(what, key="data.tokenizer", value=named or type(self.tokenizer).__name__, fix=again)
         return None
-
-    def _entry(self, folder: Path) -> dict[str, Any] | None:
-        file = folder / "requests" / f"{self.key}.json"
-        return next((entry for entry in _entries(folder, [file]) if isinstance(entry.get("stamp"), dict)), None)
 
     def _tokenizer_now(self) -> str:
         from scaling.data.codec import Codec
@@ -105,6 +94,6 @@ def _entries(folder: Path, files: Iterable[Path]) -> Iterator[dict[str, Any]]:
     for file in files:
         with suppress(OSError, ValueError):
             entry = atomic.read_json(file)
-            keys = {"fingerprint", "corpus", "tokenizer", "validation"}
+            keys = {"fingerprint", "stamp", "corpus", "tokenizer", "validation"}
             if isinstance(entry, dict) and keys <= entry.keys() and (folder / str(entry["fingerprint"])).is_dir():
                 yield entry

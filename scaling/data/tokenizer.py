@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
@@ -22,36 +22,58 @@ SPECIALS = ["<pad>", "<bos>", "<eos>", "<unk>"]
 _BYTES = 256
 
 
-@dataclass(frozen=True, kw_only=True)
-class Byte:
-    """The bytes of UTF-8 themselves, after the specials: 260 ids (Xue et al. 2022, ByT5)."""
-
-    learns: ClassVar[bool] = False
+class _Tokenizer:
+    learns = True  # from text: a tokenizer that does not is the same for every text
+    sample: int
 
     def fit(self, texts: Iterator[str]) -> Tokenizer:
-        alphabet = {symbol: len(SPECIALS) + index for index, symbol in enumerate(_byte_symbols())}
-        tokenizer = Tokenizer(models.BPE(vocab={**_numbered(SPECIALS), **alphabet}, merges=[]))
-        tokenizer.add_special_tokens(SPECIALS)
-        return _byte_level(tokenizer)
+        raise NotImplementedError
+
+    def learned(
+        self, tokenizer: Tokenizer, trainer: Callable[..., Any], texts: Iterator[str], *, least: int = 1, **own: Any
+    ) -> Tokenizer:
+        """The tokenizer with the tokens that a trainer finds in texts, besides the specials `least` of them; its
+        progress bar is for a person at a terminal.
+        """
+        vocabulary = self.vocabulary  # type: ignore[attr-defined]
+        if vocabulary < len(SPECIALS) + least:
+            what = f"too small: specials and alphabet take {len(SPECIALS) + least}"
+            raise ScalingError(what, key="vocabulary", value=vocabulary)
+        bar = sys.stderr.isatty()
+        settings = {"vocab_size": vocabulary, "special_tokens": SPECIALS, "show_progress": bar, **own}
+        tokenizer.train_from_iterator(texts, trainer(**settings))
+        return tokenizer
 
 
 @dataclass(frozen=True, kw_only=True)
-class Character:
+class Byte(_Tokenizer):
+    """The bytes of UTF-8 themselves, after the specials: 260 ids (Xue et al. 2022, ByT5)."""
+
+    learns = False
+
+    def fit(self, texts: Iterator[str]) -> Tokenizer:
+        ids = {token: index for index, token in enumerate([*SPECIALS, *_byte_symbols()])}
+        tokenizer = _byte_level(Tokenizer(models.BPE(vocab=ids, merges=[])))
+        tokenizer.add_special_tokens(SPECIALS)
+        return tokenizer
+
+
+@dataclass(frozen=True, kw_only=True)
+class Character(_Tokenizer):
     """The commonest characters, each a token; any other is `<unk>`. A control: no word has a token of its own."""
 
     vocabulary: PositiveInt = 1024
     sample: Long = 50_000_000
-    learns: ClassVar[bool] = True
 
     def fit(self, texts: Iterator[str]) -> Tokenizer:
         tokenizer = Tokenizer(models.WordLevel(unk_token="<unk>"))  # type: ignore[call-arg]
         tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
         tokenizer.decoder = decoders.Fuse()
-        return _counted(tokenizer, self.vocabulary, texts)
+        return self.learned(tokenizer, trainers.WordLevelTrainer, texts)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Word:
+class Word(_Tokenizer):
     """The commonest words and runs of punctuation, each a token; any other is `<unk>`, and spaces are not kept. A
     control: what is rare has no token at all.
     """
@@ -59,32 +81,30 @@ class Word:
     vocabulary: PositiveInt = 32000
     case: bool = True
     sample: Long = 50_000_000
-    learns: ClassVar[bool] = True
 
     def fit(self, texts: Iterator[str]) -> Tokenizer:
         tokenizer = Tokenizer(models.WordLevel(unk_token="<unk>"))  # type: ignore[call-arg]
         if not self.case:
             tokenizer.normalizer = normalizers.Lowercase()
         tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
-        return _counted(tokenizer, self.vocabulary, texts)
+        return self.learned(tokenizer, trainers.WordLevelTrainer, texts)
 
 
 @dataclass(frozen=True, kw_only=True)
-class ByteBPE:
+class ByteBPE(_Tokenizer):
     """Byte pairs merged by frequency within GPT-2's words, so that any text has an encoding (Radford et al. 2019)."""
 
     vocabulary: PositiveInt = 8192
     sample: Long = 50_000_000
-    learns: ClassVar[bool] = True
 
     def fit(self, texts: Iterator[str]) -> Tokenizer:
-        _at_least(self.vocabulary, len(SPECIALS) + _BYTES)
+        alphabet = _byte_symbols()
         tokenizer = _byte_level(Tokenizer(models.BPE()))
-        return _learned(tokenizer, trainers.BpeTrainer, self.vocabulary, texts, initial_alphabet=_byte_symbols())
+        return self.learned(tokenizer, trainers.BpeTrainer, texts, least=_BYTES, initial_alphabet=alphabet)
 
 
 @dataclass(frozen=True, kw_only=True)
-class BPE:
+class BPE(_Tokenizer):
     """Character pairs merged by frequency within words that carry their space (Sennrich et al. 2016; Kudo 2018).
 
     The `alphabet` commonest characters are kept; any other is `<unk>`.
@@ -93,57 +113,51 @@ class BPE:
     vocabulary: PositiveInt = 32000
     alphabet: NonNegativeInt = 1000
     sample: Long = 50_000_000
-    learns: ClassVar[bool] = True
 
     def fit(self, texts: Iterator[str]) -> Tokenizer:
-        _at_least(self.vocabulary, len(SPECIALS) + self.alphabet)
-        tokenizer = _spaced(Tokenizer(models.BPE(unk_token="<unk>")))
-        return _learned(tokenizer, trainers.BpeTrainer, self.vocabulary, texts, limit_alphabet=self.alphabet)
+        tokenizer, most = _spaced(Tokenizer(models.BPE(unk_token="<unk>"))), self.alphabet
+        return self.learned(tokenizer, trainers.BpeTrainer, texts, least=most, limit_alphabet=most)
 
 
 @dataclass(frozen=True, kw_only=True)
-class WordPiece:
+class WordPiece(_Tokenizer):
     """Longest known piece first, pieces within a word marked ## (Schuster and Nakajima 2012; Devlin et al. 2019)."""
 
     vocabulary: PositiveInt = 30522
     alphabet: NonNegativeInt = 1000
     case: bool = False
     sample: Long = 50_000_000
-    learns: ClassVar[bool] = True
 
     def fit(self, texts: Iterator[str]) -> Tokenizer:
-        _at_least(self.vocabulary, len(SPECIALS) + self.alphabet)
-        tokenizer = Tokenizer(models.WordPiece(unk_token="<unk>"))  # type: ignore[call-arg]
+        tokenizer, most = Tokenizer(models.WordPiece(unk_token="<unk>")), self.alphabet  # type: ignore[call-arg]
         tokenizer.normalizer = normalizers.BertNormalizer(lowercase=not self.case)
         tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
         tokenizer.decoder = decoders.WordPiece(prefix="##")
-        return _learned(tokenizer, trainers.WordPieceTrainer, self.vocabulary, texts, limit_alphabet=self.alphabet)
+        return self.learned(tokenizer, trainers.WordPieceTrainer, texts, least=most, limit_alphabet=most)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Unigram:
+class Unigram(_Tokenizer):
     """The likeliest cut of a word into pieces with probabilities of their own (Kudo 2018; T5's, Raffel et al. 2020)."""
 
     vocabulary: PositiveInt = 32000
     sample: Long = 4_000_000  # learning takes far longer than that of pairs
-    learns: ClassVar[bool] = True
 
     def fit(self, texts: Iterator[str]) -> Tokenizer:
         others = [special for special in SPECIALS if special != "<unk>"]
-        _at_least(self.vocabulary, len(SPECIALS) + 1)
-        tokenizer, own = _spaced(Tokenizer(models.Unigram())), {"special_tokens": ["<unk>"], "unk_token": "<unk>"}
-        _learned(tokenizer, trainers.UnigramTrainer, self.vocabulary - len(others), texts, **own)
+        own = {"special_tokens": ["<unk>"], "unk_token": "<unk>", "vocab_size": self.vocabulary - len(others)}
+        tokenizer = self.learned(_spaced(Tokenizer(models.Unigram())), trainers.UnigramTrainer, texts, **own)
         # After the model's own pieces, of which any may be found in a text: one that spells out <pad> has no <pad>.
         tokenizer.add_special_tokens(others)
         return tokenizer
 
 
 @dataclass(frozen=True, kw_only=True)
-class File:
+class File(_Tokenizer):
     """A tokenizer from a file of the `tokenizers` library (tokenizer.json), as published models bring theirs."""
 
     path: str
-    learns: ClassVar[bool] = False
+    learns = False
 
     def __post_init__(self) -> None:
         if not Path(self.path).expanduser().is_file():
@@ -155,10 +169,6 @@ class File:
             return Tokenizer.from_str(file.read_text(encoding="utf-8"))
         except Exception as error:  # the library raises bare Exceptions
             raise ScalingError(f"this is no tokenizer: {error}", file=file) from error
-
-
-def _numbered(tokens: list[str]) -> dict[str, int]:
-    return {token: index for index, token in enumerate(tokens)}
 
 
 def _byte_symbols() -> list[str]:
@@ -182,23 +192,3 @@ def _spaced(tokenizer: Tokenizer) -> Tokenizer:
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
     tokenizer.decoder = decoders.Metaspace()
     return tokenizer
-
-
-def _counted(tokenizer: Tokenizer, vocabulary: int, texts: Iterator[str]) -> Tokenizer:
-    """With the commonest pieces of its pre-tokenizer as tokens."""
-    _at_least(vocabulary, len(SPECIALS) + 1)
-    return _learned(tokenizer, trainers.WordLevelTrainer, vocabulary, texts)
-
-
-def _learned(
-    tokenizer: Tokenizer, trainer: Callable[..., Any], vocabulary: int, texts: Iterator[str], **own: Any
-) -> Tokenizer:
-    """With the tokens that a trainer finds in texts; its progress bar is for a person at a terminal."""
-    settings = {"vocab_size": vocabulary, "special_tokens": SPECIALS, "show_progress": sys.stderr.isatty(), **own}
-    tokenizer.train_from_iterator(texts, trainer(**settings))
-    return tokenizer
-
-
-def _at_least(vocabulary: int, least: int) -> None:
-    if vocabulary < least:
-        raise ScalingError(f"too small: specials and alphabet take {least}", key="vocabulary", value=vocabulary)

@@ -19,12 +19,13 @@ import numpy as np
 from scaling import atomic
 from scaling.config import TOKENS
 from scaling.data.batches import Stream
-from scaling.data.progress import progress
 from scaling.data.rows import find
 from scaling.data.shards import FORMAT, TOKENIZER, digest
-from scaling.data.source import SPLITS, Rows, Source, documents_of
-from scaling.errors import ScalingError, nearest, under
+from scaling.data.source import check_split, under_data
+from scaling.data.store import Windows, mapped
+from scaling.errors import ScalingError, under
 from scaling.schema import BelowOne, NonNegativeInt, PositiveInt, Recipe
+from scaling.standard_error import progress
 
 _BLOCK = 1 << 22  # tokens that are looked at together
 _NANOGPT = (20240520, 1, 1024)  # magic, version and length of the header that llm.c and modded-nanogpt write; uint16
@@ -44,8 +45,7 @@ class Array:
     tokens: int
 
     def map(self) -> np.ndarray:
-        mapped = np.memmap(self.file, dtype=self.dtype, mode="r", offset=self.offset, shape=(self.tokens,))
-        return np.asarray(mapped)  # slicing np.memmap itself costs a microsecond more
+        return mapped(self.file, self.dtype, offset=self.offset, shape=(self.tokens,))
 
 
 class Tokens:
@@ -93,9 +93,8 @@ class Tokens:
         every = named if self.eos is None else {**named, "eos": self.eos}
         return {name: token for name, token in every.items() if token < self.vocabulary}
 
-    def open(self, split: str, folder: Path) -> Source:
-        if split not in SPLITS:
-            raise ScalingError(f"there is no split {split!r}", fix=nearest(split, SPLITS))
+    def open(self, split: str, folder: Path) -> MappedSource:
+        check_split(split)
         if self._vocabulary is None and self._tokenizer is None:
             fix = "give the number of ids, or data.tokenizer={kind: File, path: tokenizer.json}"
             raise ScalingError("arrays of ids do not state their vocabulary", key="data.vocabulary", fix=fix)
@@ -126,10 +125,8 @@ class Tokens:
         return MappedSource(f"{fingerprint}-validation", self, tuple(arrays), start, sum(ids.tokens for ids in arrays))
 
     def _arrays(self, patterns: str | list[str], key: str) -> list[Array]:
-        try:
+        with under_data():
             return [_array(file, self.dtype, self.vocabulary) for file in find(patterns, key, TOKENS)]
-        except ScalingError as error:
-            raise (error if error.key is None else error.under("data")) from None
 
     def _cut(self, arrays: Sequence[Array], total: int) -> int:
         """Where validation begins: at its fraction, or after the last document that ends before it."""
@@ -141,65 +138,36 @@ class Tokens:
         for stop in range(cut, 0, -_BLOCK):
             start = max(0, stop - _BLOCK)
             block = np.empty((1, stop - start), np.int64)
-            stream.fill(block, stream.places(np.array([start])))
+            stream.fill(block, np.array([start]))
             ends = np.flatnonzero(block[0] == self.eos)
             if len(ends):
                 return start + int(ends[-1]) + 1
         return cut
 
 
-class MappedSource:
+class MappedSource(Windows):
     """The tokens from `start` to `stop` of arrays end to end, cut into windows."""
 
-    bytes_per_token = entropy = lengths = None  # tokens alone: there is no text, and there are no pairs
-
     def __init__(self, fingerprint: str, data: Tokens, arrays: tuple[Array, ...], start: int, stop: int):
-        self.name, self.data, self.arrays, self.start, self.stop = fingerprint, data, arrays, start, stop
-        self._dtype = np.dtype(np.uint16 if data.vocabulary <= 1 << 16 else np.uint32)
+        self.fingerprint, self.data, self.arrays, self.start, self.stop = fingerprint, data, arrays, start, stop
+        self.vocabulary, self.specials, self.codec = data.vocabulary, data.specials, data.codec
+        self.tokens, self.dtype = stop - start, np.uint16 if data.vocabulary <= 1 << 16 else np.uint32
 
     def __reduce__(self):
         # Pickled, the files are mapped again, not copied.
-        return type(self), (self.name, self.data, self.arrays, self.start, self.stop)
-
-    @property
-    def fingerprint(self) -> str:
-        return self.name
-
-    @property
-    def vocabulary(self) -> int:
-        return self.data.vocabulary
-
-    @property
-    def specials(self) -> dict[str, int]:
-        return self.data.specials
+        return type(self), (self.fingerprint, self.data, self.arrays, self.start, self.stop)
 
     @property
     def words(self) -> np.ndarray | None:
-        if self.data.codec is None:
+        if self.codec is None:
             return None
-        begins = np.ones(max(self.vocabulary, self.data.codec.size), bool)
-        begins[: self.data.codec.size] = self.data.codec.words
+        begins = np.ones(max(self.vocabulary, self.codec.size), bool)
+        begins[: self.codec.size] = self.codec.words
         return begins[: self.vocabulary]
 
-    @property
-    def tokens(self) -> int:
-        return self.stop - self.start
-
     @cached_property
-    def _stream(self) -> Stream:
+    def stream(self) -> Stream:
         return Stream([array.map() for array in self.arrays])
-
-    def windows(self, length: int) -> int:
-        return self.tokens // length
-
-    def read(self, rows: np.ndarray, length: int, *, documents: bool = False) -> Rows:
-        tokens = np.empty((len(rows), length), self._dtype)
-        self._stream.fill(tokens, self._stream.places(self.start + np.asarray(rows, np.int64) * length))
-        return Rows(tokens, documents_of(tokens, self.specials.get("eos")) if documents else None)
-
-    def decode(self, tokens: np.ndarray) -> str:
-        codec = self.data.codec
-        return "".join(f"{token} " for token in tokens.tolist()) if codec is None else codec.decode(tokens)
 
 
 def _array(file: Path, dtype: str | None, vocabulary: int) -> Array:
@@ -226,7 +194,7 @@ def _of_npy(file: Path) -> Array:
         raise ScalingError(f"it holds {mapped.dtype.name}, and token ids are whole numbers", file=file, fix=fix)
     if not mapped.flags.c_contiguous or mapped.ndim not in (1, 2):
         what = f"it holds an array of shape {mapped.shape} that does not lie row by row"
-        raise ScalingError(what, file=file, fix="save the ids end to end")
+        raise ScalingError(what, file=file, fix=fix)
     return Array(str(file), mapped.dtype.str, mapped.offset, mapped.size)
 
 

@@ -4,22 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from scaling.errors import ScalingError, plural
+
 OUTSIDE: tuple[int, int, int] = (0, 0, 2**31 - 1)  # the place of a token that is in no tree: above all others
 
 
-def depths(heads: Sequence[int]) -> list[int] | None:
-    """How many words there are from each up to the root, itself counted; None where the heads form a circle."""
-    known: dict[int, int] = {0: 0}
+def depths(heads: Sequence[str]) -> list[int]:
+    """How many words there are from each up to the root, itself counted; heads that make no tree are refused."""
+    for head in heads:
+        if not head.isdecimal() or int(head) > len(heads):
+            what = f"the sentence has {plural(len(heads), 'word')}, and the head is none of them"
+            raise ScalingError(what, key="heads", value=head, fix="write its number, or 0")
+    counts = []
     for word in range(1, len(heads) + 1):
-        path, at = [], word
-        while at not in known:
-            if at in path:
-                return None
-            path.append(at)
-            at = heads[at - 1]
-        for below in reversed(path):
-            known[below] = known[heads[below - 1]] + 1
-    return [known[word] for word in range(1, len(heads) + 1)]
+        count = 0
+        while word and count <= len(heads):
+            word, count = int(heads[word - 1]), count + 1
+        if word:
+            raise ScalingError("the heads of the sentence form a circle", key="heads")
+        counts.append(count)
+    return counts
 
 
 def places(heads: Sequence[int]) -> list[tuple[int, int, int]]:

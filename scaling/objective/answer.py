@@ -10,12 +10,11 @@ import numpy as np
 from torch import Tensor
 
 from scaling.batch import IGNORE, Batch
-from scaling.data.batches import Features, Takes
-from scaling.data.source import Rows, Vocabulary
-from scaling.data.task.encoded import Encoded
+from scaling.data.batches import Features
+from scaling.data.source import Rows, Takes, Vocabulary
 from scaling.data.task.example import NO_ANSWER
 from scaling.data.task.example import Answer as Answers
-from scaling.data.task.source import Examples, Goal
+from scaling.data.task.source import Encoded, Examples, Goal
 from scaling.data.tree import OUTSIDE
 from scaling.errors import ScalingError
 from scaling.objective.objective import Family, Text, ended, meet, room, tensor, text_to_text, too_short

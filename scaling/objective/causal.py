@@ -8,8 +8,7 @@ import numpy as np
 
 from scaling.batch import IGNORE, Batch
 from scaling.data import hashing
-from scaling.data.batches import Takes
-from scaling.data.source import Rows, Vocabulary
+from scaling.data.source import Rows, Takes, Vocabulary
 from scaling.objective.objective import EVERY_TEXT_TO_TEXT, Family, Text, meet, pack, tensor, text_to_text
 
 

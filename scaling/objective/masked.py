@@ -9,8 +9,7 @@ import numpy as np
 
 from scaling.batch import IGNORE, Batch
 from scaling.data import hashing
-from scaling.data.batches import Takes
-from scaling.data.source import Rows, Vocabulary
+from scaling.data.source import Rows, Takes, Vocabulary
 from scaling.data.tree import OUTSIDE
 from scaling.errors import ScalingError
 from scaling.objective.choose import alike, choose, distinct, ends_of_parts, first_of_runs, runs, shuffled

@@ -11,8 +11,7 @@ import torch
 from torch import Tensor
 
 from scaling.batch import IGNORE, Batch
-from scaling.data.batches import Takes
-from scaling.data.source import Rows, Vocabulary
+from scaling.data.source import Rows, Takes, Vocabulary
 from scaling.errors import ScalingError
 
 Family = Literal["encoder", "decoder", "encoder_decoder"]

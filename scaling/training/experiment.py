@@ -17,11 +17,9 @@ from scaling import schema
 from scaling.config import Config
 from scaling.cost import Cost, cost, inspected
 from scaling.data.batches import Batches, check_takes, evaluation, training
-from scaling.data.mixture import names_of
 from scaling.data.plan import BatchSize, Buckets, ByLength, Windows
 from scaling.data.source import Source, Vocabulary
 from scaling.data.store import root
-from scaling.data.task.task import is_task
 from scaling.errors import ScalingError
 from scaling.interop.run import Run, read
 from scaling.ledger.identity import run_name
@@ -130,9 +128,9 @@ class Experiment:
     def evaluator(self, step: int | None = None, rank: int = 0, ranks: int = 1) -> Evaluation:
         """What counts the losses of the evaluation at a step."""
         source, objective = self.held_out, cast(Any, self.batches.objective)
-        outputs = Outputs(*self.evaluation(step), rank, ranks) if is_task(source) else None
+        outputs = Outputs(*self.evaluation(step), rank, ranks) if source.gives == "examples" else None
         text = objective.vocabulary.is_text if getattr(objective, "writes_sentinels", False) else None
-        return Evaluation(source, getattr(objective, "is_code", False), outputs, names_of(source), text)
+        return Evaluation(source, getattr(objective, "is_code", False), outputs, source.domains, text)
 
     @property
     def evaluated(self) -> dict[int, int]:
@@ -378,7 +376,7 @@ def _row(validation: Batches) -> tuple[int, bool, bool]:
     row = replace(validation, plan=replace(plan, size=BatchSize.of(1))).batch(0)
     tokens = row.tokens.numel() + (0 if row.source is None else row.source.numel())
     if isinstance(plan, ByLength):  # whose rows are of any length
-        tokens = round(plan.mean)
+        tokens = round(float(plan.lengths.mean()))
     return tokens, row.truth is not None, row.tree is not None
 
 
@@ -388,7 +386,7 @@ def _of_tokens(size: BatchSize, batches: Batches, row_tokens: int) -> tuple[Batc
     """
     plan = cast(Buckets, batches.plan)
     source: Any = batches.source
-    if is_task(source) and batches.objective.writes(source.task):  # type: ignore[attr-defined]
+    if source.gives == "examples" and batches.objective.writes(source.task):  # type: ignore[attr-defined]
         row_tokens = round(float(np.minimum(source.items.written + 1, plan.length).sum(1).mean()))
     elif source.lengths is not None:
         row_tokens = round(float(np.minimum(source.lengths, plan.length).sum(1).mean()))

@@ -22,7 +22,6 @@ from typing import Any
 from scaling.config import Config
 from scaling.data.source import Source
 from scaling.data.task import Examples
-from scaling.data.task.task import is_task
 from scaling.errors import ScalingError, nearest
 from scaling.model.family import Encoder, Family, Tower
 from scaling.model.parameters import parameters
@@ -129,7 +128,7 @@ def check_head(model: Family, objective: Any, source: Source) -> None:
         learns = "the model predicts the token before each too" if model.learns_previous else "the model looks one way"
         fix = "take objective=BothWays" if model.learns_previous else "take model.kind=BiLM with a head of tokens"
         raise ScalingError(learns, key="objective.kind", value=type(objective).__name__, fix=fix)
-    if not is_task(source):
+    if source.gives != "examples":
         if head.answer is not None and getattr(objective, "labels", None) != head.answer:
             raise ScalingError(
                 f"the head {kind} learns from labels, and the objective makes none",
@@ -170,7 +169,7 @@ def balanced(config: Config, source: Source) -> Config:
     head = config["model.head"]
     if not isinstance(head, Mapping) or head.get("weights") != "balanced":
         return config
-    if not is_task(source):
+    if source.gives != "examples":
         raise config.error("model.head.weights", "there are no labelled examples to balance", "give the weights")
     assert isinstance(source, Examples)
     counts = source.counts

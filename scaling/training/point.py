@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from scaling.data.mixture import definitions_of, shares_of, tokens_of
+from scaling.data.mixture import shares_of, tokens_of
 from scaling.training.schedule import WSD
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def point(experiment: Experiment) -> dict[str, Any]:
     if isinstance(experiment.schedule, WSD):
         columns["cooldown"] = experiment.steps - experiment.schedule.cooldown(experiment.steps)
     source = experiment.batches.source
-    return canonical({**columns, **shares_of(source), **definitions_of(source)})
+    return canonical({**columns, **shares_of(source)})
 
 
 def canonical(columns: Mapping[str, Any]) -> dict[str, Any]:

@@ -6,7 +6,6 @@ import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -143,16 +142,15 @@ def data_prepare(
 
     with _placed(loaded):
         data, folder = loaded.build("data"), root(loaded["runs"])
-        home = None  # of one line of data, and no tokens, which stay where they are: to open them is to look through
         parts = data.domains.values() if isinstance(data, Mixture) else [data]
         if not any(isinstance(part, Text | Tokens | Task) for part in parts):
             raise ScalingError(f"{type(data).__name__} needs no preparing: it is drawn as it is read", key="data.kind")
         for part in parts:
-            if isinstance(part, Text | Task):
-                run = partial(_run, workers, executor, set, folder / "preparing")
-                made = part.prepare(folder) if isinstance(part, Task) else prepare(part, folder, run)
-                home = made if part is data else None
-        return _result(_counts(loaded, data, home)[0])
+            if isinstance(part, Task):
+                part.prepare(folder)
+            elif isinstance(part, Text):
+                prepare(part, folder, partial(_run, workers, executor, set, folder / "preparing"))
+        return _result(_counts(loaded, data)[0])  # tokens stay where they are: to open them is to look through them
 
 
 def _run(
@@ -208,10 +206,8 @@ def data_show(
     from scaling.data.batches import training
     from scaling.data.describe_row import describe_row
     from scaling.data.plan import BatchSize
-    from scaling.data.shards import Manifest
     from scaling.data.source import Vocabulary
-    from scaling.data.store import root
-    from scaling.data.text import Text
+    from scaling.data.store import PackedSource, PairedSource
 
     if model is None:
         kind: Any = schema.kinds("objective").get(loaded["objective.kind"])
@@ -221,21 +217,17 @@ def data_show(
             loaded = _config(name, overrides, families[0])  # the shipped models have the names of their families
     with _placed(loaded):
         data = loaded.build("data")
-        home = data.home(root(loaded["runs"])) if isinstance(data, Text) else None
-        if home is not None and verify:
-            Manifest.read(home).check(home, trust=False)
-        document, source = _counts(loaded, data, home)
+        document, source = _counts(loaded, data)
+        if verify and isinstance(source, PackedSource | PairedSource):
+            source.manifest.check(source.folder, trust=False)
         if not windows:
             return _result(document)
         family: Any = schema.kinds("model")[loaded["model.kind"]]
         objective = loaded.build("objective", Vocabulary.of(source), loaded["size.length"], family.family)
         batch = training(source, objective, BatchSize.of(windows), loaded["seed"]).batch(0)
-        rows = [
-            describe_row(batch, row, source, objective.vocabulary, family.family)
-            for row in range(min(windows, batch.rows))
-        ]
-        shown = [{line: [asdict(run) for run in runs] for line, runs in row.items()} for row in rows]
-        return _result({**document, "windows": shown})
+        shown = range(min(windows, batch.rows))
+        rows = [describe_row(batch, row, source, objective.vocabulary, family.family) for row in shown]
+        return _result({**document, "windows": rows})
 
 
 def _config(name: str | None, laid: Sequence[str], model: str | None) -> Config:
@@ -254,25 +246,23 @@ def _placed(loaded: Config) -> Iterator[None]:
         raise loaded.place(error) from error
 
 
-def _counts(loaded: Config, data: Any, home: Path | None) -> tuple[dict[str, Any], Source]:
+def _counts(loaded: Config, data: Any) -> tuple[dict[str, Any], Source]:
     """What each split holds, as far as that is known of such data, and the source of the training split."""
-    from scaling.data.shards import Manifest
     from scaling.data.source import SPLITS
-    from scaling.data.store import root
-    from scaling.data.task.task import is_task
+    from scaling.data.store import PackedSource, PairedSource, root
 
     length = loaded["size"].get("length")
     sources = {split: data.open(split, root(loaded["runs"])) for split in SPLITS}
+    home = getattr(sources["train"], "folder", getattr(sources["train"], "home", None))
     document: dict[str, Any] = {"folder": None if home is None else str(home)}
     for split, source in sources.items():
         counts: dict[str, Any] = {"fingerprint": source.fingerprint, "tokens": source.tokens}
-        if home is not None and not is_task(source):
-            manifest = Manifest.read(home)
-            counts |= {what: manifest.count(split, what) for what in ("documents", "bytes", "unknown")}
+        if isinstance(source, PackedSource | PairedSource):
+            counts |= {what: source.manifest.count(split, what) for what in ("documents", "bytes", "unknown")}
             counts["unknown_fraction"] = counts["unknown"] / source.tokens if source.tokens else None
         if length is not None:
-            what = "examples" if is_task(source) else "windows" if source.lengths is None else "pairs"
-            counts |= {what: source.windows(length)} | ({"window_length": length} if what == "windows" else {})
+            counts[source.gives] = source.windows(length)
+            counts |= {"window_length": length} if source.gives == "windows" else {}
         counts |= {"vocabulary": source.vocabulary, "bytes_per_token": source.bytes_per_token}
         document[split] = counts | ({} if source.entropy is None else {"entropy_nats_per_token": source.entropy})
     return document, sources["train"]

@@ -1,3 +1,5 @@
+import itertools
+import json
 from dataclasses import fields
 from pathlib import Path
 
@@ -9,11 +11,13 @@ from hypothesis import strategies as st
 
 from scaling.batch import Batch
 from scaling.data.batches import Batches, ahead, evaluation, training
-from scaling.data.plan import BatchSize, Buckets, Windows
-from scaling.data.source import Rows, Vocabulary
+from scaling.data.module import TrainingLoader
+from scaling.data.plan import BatchSize, Buckets
+from scaling.data.source import Rows, Source, Vocabulary
 from scaling.data.synthetic import Synthetic, SyntheticPairs
 from scaling.errors import ScalingError
 from scaling.objective import Causal, Masked, NextSentence, Sequence
+from scaling.schema import build
 
 NOWHERE = Path("nowhere")
 LANGUAGE = Synthetic(symbols=16, order=1, tokens=5000, validation=2000).open("train", NOWHERE)
@@ -57,25 +61,9 @@ def test_the_global_batch_is_the_same_for_any_number_of_ranks(kind, family, step
         assert same(whole, together(batches, step, ranks))
 
 
-@pytest.mark.parametrize(("kind", "family"), KINDS)
-def test_another_step_or_seed_gives_another_batch(kind, family):
-    assert not same(made(kind, family).batch(0), made(kind, family).batch(1))
-    assert not same(made(kind, family).batch(0), made(kind, family, seed=1).batch(0))
-
-
-@settings(max_examples=30)
-@given(st.integers(1, 200), st.integers(1, 40), st.integers(0, 100))
-def test_every_window_once_a_pass(count, size, seed):
-    plan = Windows(count, 8, BatchSize.of(size), seed)
-    steps = -(-3 * count // size)
-    rows = np.concatenate([plan.drawn(step).rows for step in range(steps)])
-    for turn in range(3):
-        assert sorted(rows[turn * count : (turn + 1) * count]) == list(range(count))
-
-
 def test_a_pass_of_pairs_has_every_pair_once_in_batches_of_about_one_size():
     assert PAIRS.lengths is not None
-    plan = Buckets(PAIRS.lengths, 64, tokens=320, seed=0)
+    plan = Buckets(PAIRS.lengths.max(axis=1), 64, tokens=320, seed=0)
     passed = [plan.drawn(step) for step in range(len(plan._batches))]
     assert sorted(np.concatenate([drawn.rows for drawn in passed])) == list(range(300))
     assert all(len(drawn.rows) * drawn.length <= 320 for drawn in passed)
@@ -95,14 +83,11 @@ def test_masks_are_new_in_each_pass():
 
 
 @given(st.dictionaries(st.integers(1, 50), st.integers(1, 9), max_size=4), st.integers(1, 9), st.integers(0, 80))
-def test_a_schedule_counts_its_rows(later, first, step):
+def test_a_schedule_counts_its_rows_and_a_ramp_grows_evenly(later, first, step):
     size = BatchSize.of({0: first, **later})
     assert size.before(step) == sum(size.size(earlier) for earlier in range(step))
-
-
-def test_a_ramp_grows_evenly():
-    size = BatchSize.of({"from": 2, "to": 8, "over": 100})
-    assert [size.size(step) for step in (0, 24, 25, 50, 75, 99, 100, 10**6)] == [2, 2, 4, 6, 8, 8, 8, 8]
+    ramp = BatchSize.of({"from": 2, "to": 8, "over": 100})
+    assert [ramp.size(step) for step in (0, 24, 25, 50, 75, 99, 100, 10**6)] == [2, 2, 4, 6, 8, 8, 8, 8]
 
 
 @pytest.mark.parametrize("value", [0, -3, "64", {5: 8}, {0: 0}, {"from": 3, "to": 8, "over": 9}, {0: 1.5}, None, {}])
@@ -123,10 +108,10 @@ def test_an_evaluation_is_one_pass_and_the_same_for_every_seed():
     assert torch.equal(torch.cat([limited.batch(step).tokens for step in range(few)]), rows[:50])
 
 
-class Documents:
+class Documents(Source):
     """Two documents a window, the second from its middle on."""
 
-    vocabulary, specials, words, tokens, lengths = 50, {"eos": 0}, None, 4000, None
+    vocabulary, specials, tokens = 50, {"eos": 0}, 4000
 
     def windows(self, length: int) -> int:
         return 4000 // length
@@ -140,8 +125,8 @@ class Documents:
 def test_masked_documents_part_and_joined_ones_do_not():
     source = Documents()
     objective = Causal(Vocabulary(50, {"eos": 0}, 50), 16, "decoder")
-    joined = training(source, objective, BatchSize.of(4), 0).batch(0)  # type: ignore[arg-type]
-    masked = training(source, objective, BatchSize.of(4), 0, documents="mask").batch(0)  # type: ignore[arg-type]
+    joined = training(source, objective, BatchSize.of(4), 0).batch(0)
+    masked = training(source, objective, BatchSize.of(4), 0, documents="mask").batch(0)
     assert joined.documents is None
     assert (joined.targets >= 0).all()
     assert masked.documents is not None
@@ -174,9 +159,29 @@ def test_ahead_keeps_the_order_and_stops_at_once():
     assert len(asked) <= 3
 
 
-def test_ahead_raises_where_the_item_would_have_come():
-    made = ahead(lambda item: 1 // (2 - item), range(5), 2)
-    assert next(made) == 0
-    assert next(made) == 1
-    with pytest.raises(ZeroDivisionError):
-        next(made)
+def test_a_loader_reads_every_epoch_whole_and_goes_on_where_it_stopped():
+    batches = made(Causal, "decoder")
+    loader = TrainingLoader(batches, 3)
+    for _ in range(2):  # Lightning does not ask for the end
+        epoch = itertools.islice(loader, len(loader))
+        assert all(torch.equal(batch.tokens, batches.batch(step).tokens) for step, batch in enumerate(epoch))
+        assert loader.state_dict() == {"next": 3}
+    loader, other = TrainingLoader(batches, 5, 1, 2), TrainingLoader(batches, 5, 1, 2)
+    list(itertools.islice(loader, 3))
+    other.load_state_dict(loader.state_dict())
+    for each in (loader, other):
+        assert [batch.tokens.tolist() for batch in each] == [batches.batch(n, 1, 2).tokens.tolist() for n in (3, 4)]
+
+
+def test_options_of_any_length_come_in_batches_of_about_as_many_tokens(tmp_path):
+    rows = [{"text": "a" * number, "options": ["b" * number, "c"], "label": 0} for number in range(1, 25)]
+    (tmp_path / "a.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    line = {"kind": "Task", "answer": "options", "text": "{text}", "options": ["{options}"], "metric": "Accuracy"}
+    files = {split: str(tmp_path / "a.jsonl") for split in ("train", "validation")}
+    source = build("data", {**line, "files": files, "tokenizer": "Byte"}).open("train", tmp_path)
+    objective = build("objective", "Answer", Vocabulary.of(source), 32, "encoder")
+    batches = training(source, objective, BatchSize.of({"tokens": 200}), 0)
+    seen = [batches.batch(step) for step in range(round(1 / batches.passes(1)))]
+    assert sorted(example for batch in seen for example in batch.examples.tolist()) == list(range(24))
+    assert max(batch.tokens.shape[1] for batch in seen) > 32  # both options in one row
+    assert all(batch.tokens.numel() <= 200 for batch in seen)

@@ -4,15 +4,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import yaml
 
 import scaling
-from scaling.cli import main
 from scaling.config import load
 from scaling.data import store
-from scaling.data.codec import Codec
 from scaling.data.mixture import PERIOD, MixedSource
-from scaling.data.tokenizer import Byte
 from scaling.errors import ScalingError
 from scaling.schema import build
 from scaling.training.experiment import assemble
@@ -36,6 +32,10 @@ def test_any_stretch_of_windows_has_the_shares(shares):
     for number, share in enumerate((shares[1], shares[0])):  # by name: long, short
         counts = np.convolve(domains == number, np.ones(1000), "valid")
         assert np.abs(counts - 1000 * share / sum(shares)).max() <= 1.2
+
+
+def test_the_turns_are_the_same_on_every_machine():
+    assert opened().read(np.arange(12), LENGTH).domains.tolist() == [0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 1, 0]
 
 
 def windows_of(source: MixedSource, count: int | None) -> list[list[bytes]]:
@@ -90,13 +90,6 @@ def test_windows_are_those_of_the_domains_with_their_true_losses():
     assert np.array_equal(whole.truth, alone.truth)
 
 
-def test_an_endless_domain_makes_training_endless():
-    source = opened(domains={"short": SHORT, "long": ENDLESS})
-    assert source.windows(LENGTH) is None
-    assert source.tokens is None
-    assert len(source.read(np.array([2**61, 5]), LENGTH)) == 2
-
-
 REFUSED = {
     "domains: {a: synthetic}": "data.domains: a mixture has two domains or more",
     "domains: {a: synthetic, b: nowhere}": "data.domains.b='nowhere': there is no data 'nowhere'",
@@ -145,68 +138,7 @@ def test_a_run_measures_each_domain_and_its_point_has_the_proportions(tmp_path):
     assert {key for key in columns if columns[key] != other[key]} == {"p_1", "p_2"}  # one law, along the proportions
     of_domains = {key: columns[key] for key in columns if key.startswith("p_")}
     what = "fraction of the tokens that are of "
-    assert of_domains == {
-        "p_1": 0.75,
-        "p_2": 0.25,
-        "p_1_definition": f"{what}easy",
-        "p_2_definition": f"{what}hard",
-    }
-
-
-SHARES = [0.11, 0.25, 0.5, 0.75, 1, 1.5, 2, 4, 9]
-STUDY = f"""
-question: Which share of an easy text leaves the lowest loss?
-base: decoder
-set:
-  data: {{kind: Mixture, domains: {{easy: {EASY}, hard: {HARD}}}, shares: {{easy: 1, hard: 1}}}}
-  size: {{width: 8, layers: 1, heads: 1, head_width: 8, length: 16}}
-  schedule.warmup: 2
-  train: {{batch: 8}}
-  trainer: {{max_steps: 20}}
-  evaluate: {{points: 1, windows: 32}}
-  log.wandb: disabled
-grid:
-  data.shares.easy: {SHARES}
-law: mixture_exponential_2
-"""
-
-
-@pytest.fixture
-def question(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "shares.yaml").write_text(STUDY)
-    return tmp_path / "shares.yaml"
-
-
-@pytest.mark.slow
-def test_a_study_fits_a_law_of_mixtures(question):
-    study = scaling.study(str(question), workers=1, progress=False)
-    assert study.fit is not None
-    assert set(study.fit.estimates) == {"c", "k", "t_2"}
-    assert sorted(study.points["p_1"]) == pytest.approx([share / (1 + share) for share in SHARES])
-
-
-def test_a_model_of_mixed_texts_reads_and_writes_text(tmp_path):
-    Codec(Byte().fit(iter(()))).save(tmp_path / "tokenizer.json")
-    tokenizer = {"kind": "File", "path": str(tmp_path / "tokenizer.json")}
-    domains = {}
-    for name in ("dogs", "cats"):
-        (tmp_path / f"{name}.txt").write_text("\n\n".join(f"{number} {name}." for number in range(200)))
-        corpus = {"kind": "Files", "files": str(tmp_path / f"{name}.txt")}
-        domains[name] = {"kind": "Text", "corpus": corpus, "tokenizer": tokenizer, "validation": 0.1}
-    (tmp_path / "mixed.yaml").write_text(
-        yaml.safe_dump({"data": {"kind": "Mixture", "domains": domains, "shares": {"dogs": 1, "cats": 1}}})
-    )
-    words = [
-        "size={width: 16, layers: 1, heads: 1, length: 16}",
-        "trainer.max_steps=2",
-        "train.batch=4",
-        "log.wandb=disabled",
-    ]
-    words += [f"data={tmp_path / 'mixed.yaml'}", f"runs={tmp_path / 'runs'}"]
-    assert main(["data", "prepare", "--model", "decoder", *words]) == 0
-    run = scaling.train("decoder", *words, progress=False)
-    assert isinstance(scaling.load(run).generate("7 dogs", steps=4), str)
+    assert of_domains == {"p_1": 0.75, "p_2": 0.25, "p_1_definition": f"{what}easy", "p_2_definition": f"{what}hard"}
 
 
 def test_a_tokenizer_that_was_moved_is_that_of_the_prepared_data_or_is_missed(tmp_path):

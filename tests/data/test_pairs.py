@@ -1,10 +1,8 @@
 from pathlib import Path
 
 import numpy as np
-import pytest
 
 from scaling.data.synthetic import SyntheticPairs
-from scaling.errors import ScalingError
 
 LAW = SyntheticPairs(pairs=4000, validation=50)
 SOURCE = LAW.open("train", Path("nowhere"))
@@ -46,15 +44,3 @@ def test_each_target_word_goes_with_one_source_word_of_its_block():
         assert sorted(row[:length]) == list(range(length))
         assert (row[:length] // LAW.block == np.arange(length) // LAW.block).all()
     assert aligned[1, :9].tolist() == [3, 2, 1, 0, 7, 6, 5, 4, 8]
-
-
-def test_a_longer_pair_is_cut_and_its_words_stay_a_translation():
-    cut = SOURCE.read(EVERY, 12)
-    assert (cut.documents.sum(1) == np.minimum(SOURCE.lengths[:, 1], 12)).all()
-    assert ((cut.tokens == SOURCE.specials["eos"]).sum(1) == 1).all()
-
-
-@pytest.mark.parametrize("line", [{"shortest": 0}, {"longest": 3}, {"block": 0}, {"pairs": 0}, {"symbols": 1}])
-def test_what_cannot_be_is_refused(line):
-    with pytest.raises(ScalingError, match=next(iter(line))):
-        SyntheticPairs(**line)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import pickle
-import weakref
 from collections.abc import Callable
 from pathlib import Path
 
@@ -96,15 +95,6 @@ def altered(file: Path) -> None:
     content = bytearray(file.read_bytes())
     content[len(content) // 2] ^= 1
     file.write_bytes(content)
-
-
-def test_a_split_is_mapped_once_and_closed_with_its_last_reader(home: Path) -> None:
-    first, second = open_split(home, "train"), open_split(home, "train")
-    assert first is second
-    assert open_split(home, "validation") is not first
-    mapped = weakref.ref(first)
-    del first, second
-    assert mapped() is None
 
 
 @pytest.mark.parametrize("ending", ["tokens", "ends"])

@@ -9,12 +9,11 @@ from typing import Any
 import pytest
 
 from scaling.batch import Batch
-from scaling.cli import main
 from scaling.data.batches import evaluation
 from scaling.data.source import Vocabulary
 from scaling.data.tree import OUTSIDE
 from scaling.data.tree import places as of_heads
-from scaling.errors import BAD_INPUT, ScalingError
+from scaling.errors import ScalingError
 from scaling.objective.answer import Answer
 from scaling.objective.objective import Family
 from scaling.schema import build
@@ -72,10 +71,6 @@ def test_every_token_of_a_word_has_the_place_of_the_word(line: dict[str, Any], t
     assert tuple(row[0]) == tuple(row[len(text) + 1]) == OUTSIDE
 
 
-def test_a_decoder_is_shown_no_tree_of_words_that_come_later(line: dict[str, Any], tmp_path: Path) -> None:
-    assert first_batch(line, tmp_path, "decoder").tree is None
-
-
 @pytest.mark.parametrize(
     ("heads", "what"),
     [
@@ -89,16 +84,3 @@ def test_heads_that_make_no_tree_are_refused(heads: list[int], what: str, line: 
     (tmp_path / "train.jsonl").write_text(json.dumps({**SENTENCES[0], "heads": heads}))
     with pytest.raises(ScalingError, match=f"train.jsonl, example 1: .*{what}"):
         build("data", line).open("train", tmp_path)
-
-
-def test_a_head_out_of_range_ends_the_command_in_one_line(
-    tmp_path: Path, line: dict[str, Any], capsys: pytest.CaptureFixture[str]
-) -> None:
-    file = tmp_path / "a.conllu"
-    file.write_text("1\tGo\t_\tVB\tVB\t_\t2\troot\t_\t_\n")
-    keys = {"layout": "conllu", "text": "{tokens}", "label": "{upos}", "labels": ["VB", "NN"]}
-    data = json.dumps({**line, **keys, "files": {"train": str(file)}})
-    assert main(["data", "prepare", f"data={data}", f"runs={tmp_path / 'runs'}"]) == BAD_INPUT
-    error = capsys.readouterr().err
-    assert error.startswith(f"scaling: {file}:1: head='2': the sentence has 1 word, and the head is none of them")
-    assert error.count("\n") == 1

@@ -6,7 +6,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scaling.data.synthetic import Synthetic
-from scaling.data.synthetic.language import normals
 from scaling.errors import ScalingError
 from scaling.schema import build
 
@@ -51,13 +50,6 @@ def test_a_window_follows_the_table_and_its_truth_the_ranks(order):
             past = [*past[1:], token]
 
 
-def test_a_row_is_the_same_among_others_and_begins_the_same_when_longer():
-    source = Synthetic().open("train", NOWHERE)
-    together = source.read(np.array([3, 10**15, 5]), 40).tokens
-    alone = source.read(np.array([10**15]), 90).tokens
-    assert (together[1] == alone[0, :40]).all()
-
-
 def test_splits_and_seeds_part():
     rows = np.arange(10)
     train, validation = (Synthetic().open(split, NOWHERE) for split in ("train", "validation"))
@@ -69,32 +61,13 @@ def test_splits_and_seeds_part():
 
 def test_the_same_language_on_every_machine():
     assert Synthetic().successors()[:2, :8].tolist() == [[3, 13, 2, 15, 55, 0, 8, 21], [2, 13, 3, 0, 60, 28, 5, 40]]
-    assert Synthetic().open("train", NOWHERE).read(np.array([0]), 12).tokens[0].tolist() == [
-        64,
-        3,
-        2,
-        0,
-        26,
-        14,
-        4,
-        46,
-        2,
-        18,
-        5,
-        5,
-    ]
+    first = Synthetic().open("train", NOWHERE).read(np.array([0]), 12).tokens[0]
+    assert " ".join(map(str, first)) == "64 3 2 0 26 14 4 46 2 18 5 5"
 
 
-def test_normals_are_normal():
-    drawn = normals(0, "test", np.arange(200_000)) / 65536
-    assert abs(drawn.mean()) < 0.01
-    assert drawn.std() == pytest.approx(1, abs=0.01)
-    assert (drawn**4).mean() == pytest.approx(2.9, abs=0.06)  # 3 − 6/5/12 for a sum of twelve
-
-
-def _agrees_with_a_count(windows: int, length: int = 512) -> None:
+def test_the_entropy_agrees_with_a_count() -> None:
     """The entropy of what is drawn, counted in each context, and the mean of the true losses, against H(q)."""
-    law, source = SMALL, SMALL.open("train", NOWHERE)
+    law, source, windows, length = SMALL, SMALL.open("train", NOWHERE), 4000, 512
     counts, truth, squares, chunk = np.zeros((64, 8)), 0.0, 0.0, 1000
     for start in range(0, windows, chunk):
         rows = source.read(np.arange(start, start + chunk), length + 1)
@@ -113,34 +86,8 @@ def _agrees_with_a_count(windows: int, length: int = 512) -> None:
     assert abs(counted + 64 * 7 / 2 / counts.sum() - law.entropy) < 3 * error
 
 
-def test_the_entropy_agrees_with_a_count():
-    _agrees_with_a_count(windows=4_000)
-
-
-@pytest.mark.slow
-def test_the_entropy_agrees_with_a_count_of_100_million():
-    _agrees_with_a_count(windows=196_000)
-
-
-def test_a_limited_language_has_so_many_windows():
-    law = Synthetic(tokens=1000, validation=300)
-    train, validation = (law.open(split, NOWHERE) for split in ("train", "validation"))
-    assert (train.windows(33), validation.windows(33)) == (30, 9)
-    assert Synthetic().open("train", NOWHERE).windows(33) is None
-
-
 @pytest.mark.parametrize(
-    "line",
-    [
-        {"symbols": 1},
-        {"symbols": 100_000},
-        {"order": 0},
-        {"order": 9},
-        {"exponent": -1.0},
-        {"tokens": 0},
-        {"symbols": "many"},
-        {"oder": 2},
-    ],
+    "line", [{"symbols": 1}, {"symbols": 100_000}, {"order": 9}, {"exponent": -1.0}, {"tokens": 0}, {"oder": 2}]
 )
 def test_what_cannot_be_is_refused_in_one_line(line):
     with pytest.raises(ScalingError) as refused:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from scaling.data.codec import Codec, pieces
 from scaling.data.tokenizer import SPECIALS
 from scaling.errors import ScalingError
-from scaling.schema import build, kinds
+from scaling.schema import build
 
 LESSON = "Loss falls as a power of size, while data and compute grow together.\nA model learns what it can: 1 2 3."
 # Enough characters and pairs for every kind to reach the vocabulary asked of it, or to fall short of it.
@@ -42,10 +42,6 @@ def ids(kind: str, text: str) -> list[int]:
 EVERY = ["Byte", *LEARNING]
 
 
-def test_every_kind_is_tested() -> None:
-    assert {*EVERY, "File"} == set(kinds("tokenizer"))
-
-
 @pytest.mark.parametrize("kind", EVERY)
 def test_the_vocabulary_is_counted_as_it_is(kind: str) -> None:
     held = codec(kind)
@@ -61,11 +57,6 @@ def test_the_vocabulary_is_counted_as_it_is(kind: str) -> None:
 def test_bytes_lose_nothing(kind: str, text: str) -> None:
     assert codec(kind).decode(ids(kind, text)) == text
     assert codec(kind).specials["unk"] not in ids(kind, text)
-
-
-@pytest.mark.parametrize("kind", ["BPE", "Unigram"])
-def test_words_come_back_with_single_spaces(kind: str) -> None:
-    assert codec(kind).decode(ids(kind, "A model\n  learns  what it can")) == "A model learns what it can"
 
 
 def test_words_and_characters_that_are_not_known_are_one_token() -> None:
@@ -98,12 +89,6 @@ def test_pieces_of_a_long_text_encode_as_the_whole(kind: str, data: st.DataObjec
     assert [token for piece in cut for token in ids(kind, piece)] == ids(kind, text)
 
 
-@pytest.mark.parametrize("kind", ["Byte", "ByteBPE", "BPE", "Word", "Character"])
-def test_learning_is_repeatable(kind: str) -> None:
-    again = Codec(build("tokenizer", {"kind": kind, **LEARNING.get(kind, {})}).fit(iter(LINES * 5)))
-    assert again.sha256 == codec(kind).sha256
-
-
 @pytest.mark.parametrize("kind", EVERY)
 def test_a_saved_tokenizer_is_the_same(kind: str, tmp_path: Path) -> None:
     file = tmp_path / "tokenizer.json"
@@ -114,15 +99,6 @@ def test_a_saved_tokenizer_is_the_same(kind: str, tmp_path: Path) -> None:
     named, again = (Codec(build("tokenizer", {"kind": "File", "path": str(file)}).fit(iter(()))) for _ in range(2))
     assert named.sha256 == again.sha256
     assert named.encode([LESSON]) == loaded.encode([LESSON])
-
-
-def test_where_words_begin() -> None:
-    pieces_held = codec("WordPiece")
-    vocabulary = pieces_held.tokenizer.get_vocab()
-    assert all(pieces_held.words[index] == (not token.startswith("##")) for token, index in vocabulary.items())
-    begins = [bool(codec("ByteBPE").words[token]) for token in ids("ByteBPE", " of zq")]
-    assert begins[0]
-    assert not begins[-1]
 
 
 def test_the_specials_of_published_tokenizers_are_known() -> None:

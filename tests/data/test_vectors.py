@@ -37,11 +37,6 @@ def test_every_format_has_the_same_vectors(name: str, tmp_path: Path) -> None:
     assert list(read(tmp_path / name, 3, {"the"}.__contains__)) == ["the"]
 
 
-def test_a_word_may_hold_spaces(tmp_path: Path) -> None:
-    (tmp_path / "a.txt").write_text("law 1 2\n. . . 3 4\n")
-    assert list(read(tmp_path / "a.txt", 2, lambda word: True)) == ["law", ". . ."]
-
-
 @pytest.mark.parametrize(
     ("name", "content", "line", "what"),
     [

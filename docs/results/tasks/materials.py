@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
-from scaling.data.synthetic.pairs import SyntheticPairs
+from scaling.data.synthetic.language import SyntheticPairs
 
 PEOPLE, DOCUMENTS = 128, 60_000
 HOMES = ("Oslan", "Perith", "Tumar", "Veldo", "Kirane", "Bosta", "Lumin", "Garsk")

@@ -1,9 +1,10 @@
-"""Synthetic: an endless language whose entropy is known exactly at every position (docs/synthetic.md)."""
+"""Synthetic: an endless language whose entropy is known exactly at every position, and its translation into a second
+one (docs/synthetic.md).
+"""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from decimal import Context, Decimal
 from functools import cached_property, lru_cache
@@ -13,10 +14,9 @@ from typing import Annotated, Any
 import numpy as np
 
 from scaling.data import hashing
-from scaling.data.source import Rows
-from scaling.data.synthetic import language as successors
+from scaling.data.source import Rows, Source, spelled
 from scaling.errors import ScalingError
-from scaling.schema import Long, Range, Seed, check_fields
+from scaling.schema import Long, Range, Seed, SmallInt, check_fields
 
 _DIGITS = Context(prec=50)
 
@@ -31,12 +31,6 @@ class Ranks:
 
     symbols: int
     exponent: float
-
-    @staticmethod
-    @lru_cache(maxsize=64)
-    def of(symbols: int, exponent: float) -> Ranks:
-        """The ranks of a law, whose decimals are computed once: the runs of a study are of one language."""
-        return Ranks(symbols, exponent)
 
     @cached_property
     def _law(self) -> list[Decimal]:
@@ -72,6 +66,12 @@ class Ranks:
     def drawn(self, words: np.ndarray) -> np.ndarray:
         """The rank that each uniform 64-bit word means."""
         return np.searchsorted(self._bounds, words, side="right")
+
+
+@lru_cache(maxsize=64)
+def ranks_of(symbols: int, exponent: float) -> Ranks:
+    """The ranks of a law, whose decimals are computed once: the runs of a study are of one language."""
+    return Ranks(symbols, exponent)
 
 
 _ONE = 1 << 16  # a standard deviation of `normals`; a weight is a multiple of 1 / _ONE too
@@ -135,7 +135,20 @@ LARGEST = 1 << 26  # entries of the table of successors: 400 MB
 
 
 @dataclass(frozen=True, kw_only=True)
-class Synthetic:
+class Law:
+    """What a language, or one and its translation, is drawn by."""
+
+    symbols: Annotated[int, Range(least=2, most=8192)] = 64
+    order: Annotated[int, Range(least=1, most=25)] = 2
+    exponent: Annotated[float, Range(least=0, most=64)] = 1.6
+    joint: Annotated[float, Range(least=-1000, most=1000)] = 0.5
+    seed: Seed = 3401  # of unigram and bigram entropies of 3.163 and 2.801 nats; over seeds 3.29 ± 0.10, 2.78 ± 0.06
+
+    version = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Synthetic(Law):
     """Rank through permutation: x_t = succ[x_{t−k} … x_{t−1}, r_t], ranks r_t drawn i.i.d. by q(r) ∝ (r + 1)^−exponent.
 
     Rank to symbol is one to one in every context, so each symbol's entropy is H(q) and its true loss −ln q(r_t). Which
@@ -143,15 +156,8 @@ class Synthetic:
     Without `tokens` the training split is endless.
     """
 
-    symbols: Annotated[int, Range(least=2, most=8192)] = 64
-    order: Annotated[int, Range(least=1, most=25)] = 2
-    exponent: Annotated[float, Range(least=0, most=64)] = 1.6
-    joint: Annotated[float, Range(least=-1000, most=1000)] = 0.5
     tokens: Long | None = None  # of the training split; None: endless
     validation: Long = 1 << 18  # tokens of the other split
-    seed: Seed = 3401  # of unigram and bigram entropies of 3.163 and 2.801 nats; over seeds 3.29 ± 0.10, 2.78 ± 0.06
-
-    version = 1
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -162,7 +168,7 @@ class Synthetic:
 
     @cached_property
     def ranks(self) -> Ranks:
-        return Ranks.of(self.symbols, self.exponent)
+        return ranks_of(self.symbols, self.exponent)
 
     @property
     def entropy(self) -> float:
@@ -171,7 +177,7 @@ class Synthetic:
 
     def successors(self) -> np.ndarray:
         """[symbols^order, symbols]: succ, contexts counted with their last symbol varying fastest."""
-        return successors.language(self.symbols, self.order, self.joint, self.seed)
+        return language(self.symbols, self.order, self.joint, self.seed)
 
     def conditional_entropies(self) -> list[float]:
         """H(x_t | the j symbols before it) for j from 0 to the order: what a model that sees so far back can reach."""
@@ -182,7 +188,8 @@ class Synthetic:
             flow = stationary[:, None] * self.ranks.probabilities
             before, stationary = stationary, np.bincount(into.ravel(), flow.ravel(), contexts)
         blocks = stationary.reshape((self.symbols,) * self.order)
-        joint = [0.0] + [_entropy(blocks.sum(axis=tuple(range(j, self.order)))) for j in range(1, self.order + 1)]
+        sums = (blocks.sum(axis=tuple(range(length, self.order))) for length in range(1, self.order + 1))
+        joint = [0.0, *(float(-np.sum(p[p > 0] * np.log(p[p > 0]))) for p in sums)]
         return [*np.diff(joint).tolist(), self.entropy]
 
     def drawn(self, keys: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
@@ -210,39 +217,13 @@ def _offsets(law: Synthetic) -> np.ndarray:
     return ((kept + law.successors()) * law.symbols).astype(np.int32).ravel()
 
 
-def _entropy(probabilities: np.ndarray) -> float:
-    positive = probabilities[probabilities > 0]
-    return float(-(positive * np.log(positive)).sum())
-
-
-@dataclass(frozen=True)
-class Language:
+class Language(Source):
     """One split of a synthetic language as a source; each window is a document that begins with `bos`."""
 
-    law: Synthetic
-    split: str
-
-    words = bytes_per_token = lengths = None
-
-    @property
-    def fingerprint(self) -> str:
-        return fingerprint(self.law, self.split)
-
-    @property
-    def vocabulary(self) -> int:
-        return self.law.symbols + 1
-
-    @property
-    def specials(self) -> Mapping[str, int]:
-        return {"bos": self.law.symbols}
-
-    @property
-    def tokens(self) -> int | None:
-        return self.law.tokens if self.split == "train" else self.law.validation
-
-    @property
-    def entropy(self) -> float:
-        return self.law.entropy
+    def __init__(self, law: Synthetic, split: str):
+        self.law, self.split, self.fingerprint = law, split, fingerprint(law, split)
+        self.vocabulary, self.specials, self.entropy = law.symbols + 1, {"bos": law.symbols}, law.entropy
+        self.tokens = law.tokens if split == "train" else law.validation
 
     def windows(self, length: int) -> int | None:
         return None if self.tokens is None else self.tokens // length
@@ -271,7 +252,125 @@ def fingerprint(law: Any, split: str) -> str:
     return hashlib.blake2b(description.encode(), digest_size=16).hexdigest()
 
 
-def spelled(tokens: np.ndarray, specials: Mapping[str, int]) -> str:
-    """Symbols as their numbers, specials by their names."""
-    names = {number: f"<{name}>" for name, number in specials.items()}
-    return " ".join(names.get(int(token), str(int(token))) for token in tokens)
+@dataclass(frozen=True, kw_only=True)
+class SyntheticPairs(Law):
+    """Sentences of `Synthetic` and their translations y_t = succ'[y_{t−1}, s_{π(t)}, r_t], q'(r) ∝ (r + 1)^−freedom.
+
+    π turns around the words of each block of `block`, so that a model has to align; succ' orders symbols by a lexicon
+    and by the symbol before. Rank 0 is the likeliest in every context, so the best translation is rank 0 throughout.
+    """
+
+    pairs: Annotated[int, Range(least=1, most=10**7)] = 1_000_000  # of the training split
+    validation: Annotated[int, Range(least=1, most=10**7)] = 4096  # pairs of the other split
+    shortest: SmallInt = 8
+    longest: SmallInt = 31
+    block: SmallInt = 4
+    freedom: Annotated[float, Range(least=0, most=64)] = 3.0
+    lexicon: Annotated[float, Range(least=-1000, most=1000)] = 2.0
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        if self.longest < self.shortest:
+            fix = f"take one from {self.shortest}, which is the shortest"
+            raise ScalingError("no sentence is so short", key="longest", value=self.longest, fix=fix)
+        _ = self.language  # its own keys are checked too
+
+    @cached_property
+    def language(self) -> Synthetic:
+        """The law of the source sentences."""
+        return Synthetic(
+            symbols=self.symbols, order=self.order, exponent=self.exponent, joint=self.joint, seed=self.seed
+        )
+
+    @cached_property
+    def ranks(self) -> Ranks:
+        """The law of the translation's ranks."""
+        return ranks_of(self.symbols, self.freedom)
+
+    def aligned(self, lengths: np.ndarray) -> np.ndarray:
+        """[n longest]: π, the source word that each target word goes with; the last block of a row may be short."""
+        places = np.arange(self.longest)
+        start = places // self.block * self.block
+        stop = np.minimum(start + self.block, lengths[:, None])
+        return np.clip(start + stop - 1 - places, 0, self.longest - 1)
+
+    def translated(self, source: np.ndarray, lengths: np.ndarray, ranks: np.ndarray) -> np.ndarray:
+        """[n longest]: the translation with these ranks, as if preceded by symbol 0."""
+        table = translation(self.symbols, self.lexicon, self.seed)
+        meant = np.take_along_axis(source, self.aligned(lengths), axis=1).astype(np.int64)
+        target = np.empty_like(meant)
+        before = np.zeros(len(source), np.int64)
+        for place in range(self.longest):
+            before = table[before * self.symbols + meant[:, place], ranks[:, place]].astype(np.int64)
+            target[:, place] = before
+        return target
+
+    def open(self, split: str, folder: Path) -> Translation:
+        return Translation(self, split)
+
+
+class Translation(Source):
+    """One split of the pairs as a source; both sides end in `eos`."""
+
+    gives = "pairs"
+
+    def __init__(self, law: SyntheticPairs, split: str):
+        self.law, self.split, self.fingerprint = law, split, fingerprint(law, split)
+        self.vocabulary = law.symbols + 3
+        self.specials = {name: law.symbols + number for number, name in enumerate(("bos", "eos", "pad"))}
+
+    @property
+    def tokens(self) -> int:
+        return int(self.lengths.sum())
+
+    @property
+    def entropy(self) -> float:
+        """H(q') for each word and nothing for `eos`, which is certain: in nats per target token."""
+        words, tokens = float((self.lengths[:, 1] - 1).sum()), float(self.lengths[:, 1].sum())
+        return self.law.ranks.entropy * words / tokens
+
+    @cached_property
+    def lengths(self) -> np.ndarray:
+        words = hashing.bits(self._keys(np.arange(self.windows(0)), "length"), 1)[:, 0]
+        drawn = self.law.shortest + hashing.below(words, self.law.longest - self.law.shortest + 1).astype(np.int32)
+        return np.stack([drawn + 1, drawn + 1], axis=1).astype(np.int32)
+
+    def windows(self, length: int) -> int:
+        return self.law.pairs if self.split == "train" else self.law.validation
+
+    def read(self, rows: np.ndarray, length: int, *, documents: bool = True) -> Rows:
+        ranks = self.law.ranks.drawn(hashing.bits(self._keys(rows, "target"), self.law.longest))
+        return self._read(rows, length, ranks)
+
+    def best(self, rows: np.ndarray, length: int) -> Rows:
+        """The same sources, each with its likeliest translation."""
+        return self._read(rows, length, np.zeros((len(rows), self.law.longest), np.int64))
+
+    def _read(self, rows: np.ndarray, length: int, ranks: np.ndarray) -> Rows:
+        words = np.minimum(self.lengths[rows, 1], length) - 1  # a longer sentence is cut before it is translated
+        source, _ = self.law.language.drawn(self._keys(rows, "source"), self.law.longest)
+        target = self.law.translated(source, words, ranks)
+        filled = [self._filled(side, words, length) for side in (source, target)]
+        inside = np.arange(length) < words[:, None]
+        truth = np.zeros((len(rows), length), np.float32)
+        truth[inside] = self.law.ranks.losses[_wide(ranks, length)[inside]]
+        real = (np.arange(length) <= words[:, None]).astype(np.int64)
+        return Rows(filled[1], real, truth, filled[0], real)
+
+    def _filled(self, side: np.ndarray, words: np.ndarray, length: int) -> np.ndarray:
+        """[n length] uint16: words, `eos`, and `pad` to the end."""
+        places = np.arange(length)
+        filled = np.where(places < words[:, None], _wide(side, length), self.specials["pad"])
+        filled[places == words[:, None]] = self.specials["eos"]
+        return filled.astype(np.uint16)
+
+    def _keys(self, rows: np.ndarray, side: str) -> np.ndarray:
+        return hashing.keys(self.law.seed, f"pairs {self.split} {side}", rows)
+
+    def decode(self, tokens: np.ndarray) -> str:
+        return spelled(tokens, self.specials)
+
+
+def _wide(array: np.ndarray, length: int) -> np.ndarray:
+    """Cut or filled up with zeros to `length` columns."""
+    return np.pad(array[:, :length], ((0, 0), (0, max(0, length - array.shape[1]))))

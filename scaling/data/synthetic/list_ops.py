@@ -42,7 +42,8 @@ class ListOps(SyntheticTask):
     arguments: Annotated[int, Range(least=2, most=64)] = 10
     seed: Seed = 3401
 
-    def check(self) -> None:
+    def __post_init__(self) -> None:
+        super().__post_init__()
         if self.longest <= self.shortest + 1:
             raise ScalingError(
                 f"no text has more than {self.shortest} and less than {self.longest} tokens",

@@ -12,10 +12,10 @@ from typing import Annotated, Any, ClassVar, NamedTuple
 import numpy as np
 
 from scaling.data import hashing
-from scaling.data.synthetic.language import Synthetic, fingerprint, spelled
-from scaling.data.task.encoded import Split
+from scaling.data.source import check_split
+from scaling.data.synthetic.language import Synthetic, fingerprint
 from scaling.data.task.example import Answer, Example
-from scaling.data.task.source import Examples, Goal
+from scaling.data.task.source import Examples, Goal, Split
 from scaling.errors import ScalingError
 from scaling.metric import Accuracy, ExactMatch, TagAccuracy
 from scaling.metric.metric import Metric
@@ -51,11 +51,6 @@ class SyntheticTask(ABC):
 
     def __post_init__(self) -> None:
         check_fields(self)
-        self.check()
-
-    @abstractmethod
-    def check(self) -> None:
-        """Refuse values that do not fit each other."""
 
     @property
     @abstractmethod
@@ -107,10 +102,9 @@ class SyntheticTask(ABC):
             arrays |= {"labels_ends": ends, "pieces": np.stack([places, places], 1), "pieces_ends": ends}
         return arrays
 
-    def open(self, split: str, folder: Path) -> SyntheticExamples:
-        if split not in SPLITS:
-            raise ScalingError(f"there is no split {split!r}", fix=f"take {', '.join(SPLITS)}")
-        return SyntheticExamples(
+    def open(self, split: str, folder: Path) -> Examples:
+        check_split(split, SPLITS)
+        return Examples(
             Goal(self.answer, self.labels, self.metric),
             split,
             Split(self.arrays(generated(self, split)), self.answer),
@@ -126,24 +120,6 @@ def generated(task: SyntheticTask, split: str) -> Drawn:
     return task.generate(split)
 
 
-@dataclass(frozen=True)
-class SyntheticExamples(Examples):
-    """One split of a synthetic task; `best` is the score that no model is expected to exceed."""
-
-    law: Any = None
-
-    @property
-    def best(self) -> float:
-        return self.law.best
-
-    @cached_property
-    def examples(self) -> Sequence[Example]:
-        return self.law.drawn(self.split)
-
-    def decode(self, tokens: np.ndarray) -> str:
-        return spelled(tokens, self.specials)
-
-
 @dataclass(frozen=True, kw_only=True)
 class _OfLength(SyntheticTask):
     """Texts of `length` tokens among `symbols`."""
@@ -151,7 +127,8 @@ class _OfLength(SyntheticTask):
     length: Annotated[int, Range(least=2, most=1 << 20)] = 64
     symbols: Annotated[int, Range(least=2, most=8192)] = 16
 
-    def check(self) -> None:
+    def __post_init__(self) -> None:
+        super().__post_init__()
         if (tokens := max(self.examples, self.held_out) * self.length) > MOST:
             what = f"{tokens:,} tokens in a split are more than {MOST:,}"
             raise ScalingError(what, key="length", value=self.length, fix="take fewer examples, or shorter ones")
@@ -181,9 +158,9 @@ class _OfLanguages(_OfLength):
     order: Annotated[int, Range(least=1, most=25)] = 1
     exponent: Annotated[float, Range(least=0, most=64)] = 1.6
 
-    def check(self) -> None:
-        super().check()
-        _ = self.languages
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _ = self.languages  # its own keys are checked too
 
     @property
     def languages(self) -> tuple[Synthetic, Synthetic]:
@@ -265,8 +242,8 @@ class LanguageSwitch(_OfLanguages):
     answer = "span"
     metric = ExactMatch(normalisation="none")
 
-    def check(self) -> None:
-        super().check()
+    def __post_init__(self) -> None:
+        super().__post_init__()
         if self.length < 2:
             raise ScalingError("a text of one symbol does not change", key="length", value=self.length, fix="take 2")
 
@@ -340,8 +317,8 @@ class Copy(_OfLength):
     answer = "tags"
     metric = TagAccuracy()
 
-    def check(self) -> None:
-        super().check()
+    def __post_init__(self) -> None:
+        super().__post_init__()
         if self.distance >= self.length:
             raise ScalingError(
                 f"texts of {self.length} tokens have none {self.distance} back",
@@ -365,8 +342,8 @@ class Recall(_OfLength):
 
     pairs: Annotated[int, Range(least=1, most=4096)] = 4
 
-    def check(self) -> None:
-        super().check()
+    def __post_init__(self) -> None:
+        super().__post_init__()
         if 2 * self.pairs + 1 > self.length:
             raise ScalingError(
                 f"{self.pairs} pairs and a question take {2 * self.pairs + 1} tokens, and texts have {self.length}",

@@ -77,14 +77,8 @@ class Columns:
         heads = [str(head) for head in (value.split() if isinstance(value, str) else value)]
         if len(heads) != count:
             raise ScalingError(f"it has {plural(count, 'word')} and {plural(len(heads), 'head')}", key="heads")
-        for head in heads:
-            if not head.isdecimal() or int(head) > count:
-                what = f"the sentence has {plural(count, 'word')}, and the head is none of them"
-                raise ScalingError(what, key="heads", value=head, fix="write its number, or 0")
-        numbers = tuple(map(int, heads))
-        if depths(numbers) is None:
-            raise ScalingError("the heads of the sentence form a circle", key="heads")
-        return numbers
+        depths(heads)
+        return tuple(map(int, heads))
 
     def _texts(self, row: Row) -> tuple[str, ...]:
         if self.answer == "tags":
@@ -116,10 +110,10 @@ class Columns:
         value = value_of(self.label, row, "label")
         if self.answer == "span":
             return self._span(row, value, secret)
+        several = isinstance(value, list | tuple)
         # Of numbers −1 is a value, and no class at all is an answer of several.
         absent = {"number": (None, ""), "classes": (None,)}.get(self.answer, SECRET)
-        empty = self.answer != "classes" and isinstance(value, list | tuple | Mapping) and not value
-        if empty or (not isinstance(value, list | tuple | Mapping) and value in absent):
+        if (self.answer != "classes" and not value) if several or isinstance(value, Mapping) else value in absent:
             if secret:
                 return {}
             raise ScalingError("it has no label", key="label", value=self.label)
@@ -128,9 +122,7 @@ class Columns:
                 answer = self.class_of(value)
                 return {"answer": answer, "target": self.labels[answer]}
             case "classes":
-                listed = (
-                    value if isinstance(value, list | tuple) else [label for label in str(value).split(",") if label]
-                )
+                listed = value if several else [label for label in str(value).split(",") if label]
                 answer = sorted({self.class_of(label) for label in listed})
                 return {"answer": answer, "target": ", ".join(self.labels[label] for label in answer) or "none"}
             case "number":
@@ -138,12 +130,17 @@ class Columns:
                 return {"answer": answer, "target": written(answer)}
             case "options":
                 texts = self._options(row)
-                right = self._option(value, texts)
-                listed = [str(label) for label in value] if isinstance(value, list | tuple) else None
-                return {"answer": right if listed is None else listed, "right": right, "target": texts[right]}
+                right = self._option(value[0] if several else value, texts)
+                answer = [str(label) for label in value] if several else right
+                return {"answer": answer, "right": right, "target": texts[right]}
             case "tags":
-                return self._tags(row, value)
-        texts = [str(text) for text in (value if isinstance(value, list | tuple) else [value])]
+                tags, words = value.split() if isinstance(value, str) else list(value), self._texts(row)
+                if len(tags) != len(words):
+                    what = f"it has {plural(len(words), 'word')} and {plural(len(tags), 'tag')}"
+                    raise ScalingError(what, key="label")
+                names = [self.labels[self.class_of(tag)] for tag in tags]
+                return {"answer": names, "target": " ".join(names)}
+        texts = [str(text) for text in (value if several else [value])]
         target = texts[0] if self.target is None else self._filled("target", row)
         return {"answer": list(dict.fromkeys([target, *texts])), "target": target}
 
@@ -157,28 +154,14 @@ class Columns:
 
     def _option(self, value: Any, texts: Sequence[str]) -> int:
         """By its number from 0, by `labels` (A, B, … say), or by its text; of several that are correct the first."""
-        value = value[0] if isinstance(value, list | tuple) else value
-        written = _spelled(value)
-        if self.labels:
-            number = self.class_of(value)
-        elif written in texts:
-            number = texts.index(written)
-        elif written.isdecimal():
-            number = int(written)
-        else:
+        name = _spelled(value)
+        if not (self.labels or name in texts or name.isdecimal()):
             fix = "give its number or its text"
             raise ScalingError("no option is the right one", key="label", value=value, fix=fix)
+        number = self.class_of(value) if self.labels else texts.index(name) if name in texts else int(name)
         if number >= len(texts):
             raise ScalingError(f"there are {len(texts)} options, counted from 0", key="label", value=value)
         return number
-
-    def _tags(self, row: Row, value: Any) -> dict[str, Any]:
-        tags = value.split() if isinstance(value, str) else list(value)
-        words = self._texts(row)
-        if len(tags) != len(words):
-            raise ScalingError(f"it has {plural(len(words), 'word')} and {plural(len(tags), 'tag')}", key="label")
-        names = [self.labels[self.class_of(tag)] for tag in tags]
-        return {"answer": names, "target": " ".join(names)}
 
     def _span(self, row: Row, value: Any, secret: bool) -> dict[str, Any]:
         if value is None and secret:

@@ -13,7 +13,7 @@ from typing import Protocol
 from scaling import json_lines
 from scaling.data import rows
 from scaling.data.rows import Row, lines
-from scaling.data.tree import depths as tree_depths
+from scaling.data.tree import depths
 from scaling.errors import ScalingError, plural
 from scaling.metric import trees as bracketed
 
@@ -136,18 +136,15 @@ class conllu(Layout):
 
 def _sentence(file: Path, words: dict[int, list[str]]) -> Row:
     for place, (line, fields) in enumerate(words.items(), 1):
-        word, head = fields[0], fields[6]
-        if word != str(place):
-            raise ScalingError("words are numbered from 1 in their order", file=file, line=line, value=word)
-        if not head.isdecimal() or int(head) > len(words):
-            what = f"the sentence has {plural(len(words), 'word')}, and the head is none of them"
-            raise ScalingError(what, file=file, line=line, key="head", value=head, fix="write its number, or 0")
+        if fields[0] != str(place):
+            raise ScalingError("words are numbered from 1 in their order", file=file, line=line, value=fields[0])
     _, tokens, _, upos, xpos, _, heads, relations, _, _ = map(list, zip(*words.values()))
-    depths = tree_depths([int(head) for head in heads])
-    if depths is None:
-        raise ScalingError("the heads of the sentence form a circle", file=file, line=min(words), key="head")
-    columns = {"tokens": tokens, "upos": upos, "xpos": xpos, "heads": heads, "relations": relations}
-    return {**columns, "depths": list(map(str, depths))}
+    try:
+        above = [str(depth) for depth in depths(heads)]
+    except ScalingError as error:
+        wrong = [line for line, fields in words.items() if error.has_value and fields[6] == error.value]
+        raise error.at(file=file, line=min(wrong or words)) from None
+    return {"tokens": tokens, "upos": upos, "xpos": xpos, "heads": heads, "relations": relations, "depths": above}
 
 
 class trees(Layout):

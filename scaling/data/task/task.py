@@ -9,7 +9,6 @@ from __future__ import annotations
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
@@ -24,11 +23,10 @@ from scaling.data.documents import Corpus, digest, is_held_out
 from scaling.data.rows import Row
 from scaling.data.sets import Published, saved_folder, saved_rows, saved_stamp
 from scaling.data.shards import TOKENIZER
-from scaling.data.source import Source
-from scaling.data.task.encoded import Split, encoded
+from scaling.data.source import check_split, under_data
 from scaling.data.task.example import Answer, Columns, Example
-from scaling.data.task.layout import Layout, table
-from scaling.data.task.source import Examples, Goal, dumped, fingerprint
+from scaling.data.task.layout import table
+from scaling.data.task.source import Examples, Goal, Split, dumped, encoded, fingerprint
 from scaling.errors import ScalingError, nearest, plural, under
 from scaling.schema import BelowOne, PositiveInt, Recipe, check
 
@@ -95,19 +93,47 @@ class Task:
     ):
         values = {str(key): str(name) for key, name in labels.items()} if isinstance(labels, Mapping) else {}
         names = tuple(dict.fromkeys(map(str, values.values() if values else labels or ())))
-        if answer in _NAMED and len(names) < 2:
-            raise ScalingError("it takes the names of two labels or more", key="labels", value=labels)
-        if answer == "options" and not options:
-            fix = "set options, such as options=[{choice1}, {choice2}]"
-            raise ScalingError("options are needed", key="options", fix=fix)
-        if answer != "options" and options:
-            raise ScalingError(f"an answer that is {answer} has no options", key="options", fix="set answer=options")
-        if answer == "span" and second is None:
-            raise ScalingError("a span is in a second text", key="second", fix="set second, such as second={context}")
-        if answer in ("tags", "options") and second is not None:
-            raise ScalingError(f"an answer that is {answer} has one text", key="second", fix="leave it out")
-        if heads is not None and answer != "tags":
-            raise ScalingError("only words that are tagged have heads", key="heads", value=heads, fix="set answer=tags")
+        refusals = [
+            (answer in _NAMED and len(names) < 2, "labels", labels, "it takes the names of two labels or more", None),
+            (
+                answer == "options" and not options,
+                "options",
+                options,
+                "options are needed",
+                "set options, such as options=[{choice1}, {choice2}]",
+            ),
+            (
+                answer != "options" and options,
+                "options",
+                options,
+                f"an answer that is {answer} has no options",
+                "set answer=options",
+            ),
+            (
+                answer == "span" and second is None,
+                "second",
+                second,
+                "a span is in a second text",
+                "set second, such as second={context}",
+            ),
+            (
+                answer in ("tags", "options") and second is not None,
+                "second",
+                second,
+                f"an answer that is {answer} has one text",
+                "leave it out",
+            ),
+            (
+                answer != "tags" and heads is not None,
+                "heads",
+                heads,
+                "only words that are tagged have heads",
+                "set answer=tags",
+            ),
+        ]
+        for is_wrong, key, value, what, fix in refusals:
+            if is_wrong:
+                raise ScalingError(what, key=key, value=value, fix=fix)
         self.columns = Columns(
             answer=answer,
             text=text,
@@ -123,18 +149,15 @@ class Task:
             missing=missing,
             unanswerable=none == "allowed",
         )
-        with under("metric"):
-            built = metric()
-        with under("decode"):
-            strategy = None if decode is None else decode()
-        self.goal = Goal(answer, names, built, order, none == "allowed", strategy)
-        with under("tokenizer"):
-            self.tokenizer = tokenizer()
-        with under("corpus"):
-            self.corpus: Corpus | None = None if corpus is None else corpus()
-        with under("layout"):
-            self.layout: Layout = table() if layout is None else layout()
+        parts = {"metric": metric, "decode": decode, "tokenizer": tokenizer, "corpus": corpus, "layout": layout}
+        built: dict[str, Any] = {}
+        for key, line in parts.items():
+            with under(key):
+                built[key] = None if line is None else line()
+        self.goal = Goal(answer, names, built["metric"], order, none == "allowed", built["decode"])
+        self.tokenizer, self.layout = built["tokenizer"], built["layout"] or table()
         self.files = {split: named for split, named in (files or {}).items() if named is not None}
+        self.corpus: Corpus | None = built["corpus"]
         self.hub = dict(hub or {})
         self.named, self.quotes, self.rename = columns, quotes, dict(rename or {})
         self.validation, self.limit, self.unlabelled = validation, limit, unlabelled
@@ -149,17 +172,15 @@ class Task:
             check(f"files.{split}", named, str | list[str])
         if self._reads_corpus:
             return
+        if not self.files and not self.hub:
+            fix = "set data.files={train: FILE, …}"
+            raise ScalingError("it names neither files nor a set", key="files", fix=fix)
         if not self.files:
-            if not self.hub:
-                fix = "set data.files={train: FILE, …}"
-                raise ScalingError("it names neither files nor a set", key="files", fix=fix)
             keys = ("path", "revision", "config", *SPLITS)
-            for key in self.hub:
-                if key not in keys:
-                    raise ScalingError("a set has no such key", key=f"hub.{key}", fix=nearest(str(key), keys))
+            for key in self.hub.keys() - set(keys):
+                raise ScalingError("a set has no such key", key=f"hub.{key}", fix=nearest(str(key), keys))
             for key in ("path", "revision"):
-                if not isinstance(self.hub.get(key), str):
-                    raise ScalingError("expected text", key=f"hub.{key}", value=self.hub.get(key))
+                check(f"hub.{key}", self.hub.get(key), str)
         if "train" not in (self.files or self.hub):
             raise ScalingError("there is no training split", key="files.train", fix="name its file")
 
@@ -186,14 +207,13 @@ class Task:
         """A split: read, checked and tokenized where that was not done before. A set that is on the hub is not fetched
         here: `prepare` does that.
         """
-        if split not in SPLITS:
-            raise ScalingError(f"there is no split {split!r}", fix=nearest(split, SPLITS))
-        with _under_data():
+        check_split(split, SPLITS)
+        with under_data():
             return self._opened(split, self._home(folder, network=False))
 
     def prepare(self, folder: Path) -> Path:
         """The folder that holds the task as tokens."""
-        with _under_data():
+        with under_data():
             home = self._home(folder, network=True)
             self._opened("train", home)
         return home
@@ -285,30 +305,29 @@ class Task:
         tables: dict[str, Table] = {}
         if self.unlabelled is not None:
             tables[UNLABELLED] = self._of_files(self.unlabelled, UNLABELLED, self.layout.rows)
-        if self.files:
-            files = {split: self._of_files(self.files[split], f"files.{split}") for split in self.splits}
-            return {**files, **tables}
-        if self.corpus is not None:
-            try:
+        if self._reads_corpus:
+            assert self.corpus is not None
+            with under("corpus"):
                 if len(self.corpus.sides) != 2:
                     name, fix = type(self.corpus).__name__, "take a corpus with a source"
                     raise ScalingError("its documents are no pairs", key="kind", value=name, fix=fix)
                 return {"train": Table(self.corpus.snapshot(folder).stamp, lambda: iter(())), **tables}
-            except ScalingError as error:
-                raise (error if error.file is not None else error.under("corpus")) from None
         sets: dict[str | None, Published] = {}
         for split in self.splits:
+            if self.files:
+                tables[split] = self._of_files(self.files[split], f"files.{split}", self.layout.rows)
+                continue
             with under("hub"):
-                table = self._of_hub(self.hub[split], network, sets)
-            if table is None:
+                read = self._of_hub(self.hub[split], network, sets)
+            if read is None:
                 return None
-            tables[split] = table
+            tables[split] = read
         return tables
 
-    def _of_files(self, names: str | Sequence[str], key: str, read: Callable[..., Any] | None = None) -> Table:
+    def _of_files(self, names: str | Sequence[str], key: str, read: Callable[..., Any]) -> Table:
         """A split in local files; `key` is that of the config which names them."""
         files = rows.find(names, key, ENDINGS)
-        read = partial(read or self.layout.rows, files, self.named, self.quotes)
+        read = partial(read, files, self.named, self.quotes)
         try:
             read()  # what is wrong with the files as a whole
         except ScalingError as error:
@@ -324,11 +343,11 @@ class Task:
         if rows.is_saved(folder):
             home = saved_folder(path, split)
             stamp, read = saved_stamp(home), partial(saved_rows, home)
-        else:
-            if not folder.is_dir() and not network:
-                return None
+        elif folder.is_dir() or network:
             published = sets.setdefault(config, Published(path, revision, config, OFFLINE))
             stamp, read = published.stamp, partial(published.rows, split)
+        else:
+            return None
         if "files" in stamp:
             stamp = [sha256 for _, _, sha256 in stamp["files"].values()]
         return Table([stamp, asked], lambda: ((f"{path}, example {n}", row) for n, row in enumerate(read(), 1)))
@@ -345,17 +364,21 @@ class Task:
         work.mkdir(parents=True)
         for split, own in examples.items():
             np.savez(work / f"{split}.npz", **splits[split].arrays)  # type: ignore[arg-type]
-            lines = "".join(f"{dumped(example)}\n" for example in own)
-            (work / f"{split}.jsonl").write_text(lines, encoding="utf-8")
+            (work / f"{split}.jsonl").write_text("".join(f"{dumped(example)}\n" for example in own), encoding="utf-8")
         codec.save(work / TOKENIZER)
         np.save(work / "words.npy", codec.words)
+        hashes = {}
+        for file in sorted(work.iterdir()):
+            with file.open("rb+") as content:
+                atomic.flush(content)
+            hashes[file.name] = rows.sha256(file)
         meta = {
             "fingerprint": fingerprint(splits, self.goal, codec.sha256),
             "vocabulary": codec.size,
             "specials": dict(codec.specials),
             "splits": {split: len(own) for split, own in examples.items()},
             "leaks": [*_leaks(examples, self.unit), *_contradictions(examples, self.answer)],
-            "files": {file.name: _flushed(file) for file in sorted(work.iterdir())},
+            "files": hashes,
         }
         shards.seal(work, meta)
         shards.discard(home)  # one that is damaged
@@ -365,15 +388,18 @@ class Task:
 
     def _read(self, folder: Path, tables: Mapping[str, Table]) -> dict[str, list[Example]]:
         """The examples of each split; the training split ends with those that have no labels."""
-        if self._reads_corpus:
-            tables = {**tables, **self._of_corpus(folder)}
-        examples = {
-            split: list(self._examples(tables[split], f"{split} split", partial(self.columns, secret=split == "test")))
-            for split in SPLITS
-            if split in tables
-        }
-        for split, own in examples.items():
-            if not own:
+        if self._reads_corpus:  # a pair without a split is for training
+            assert self.corpus is not None
+            named: dict[str, list[tuple[str, Row]]] = defaultdict(list)
+            for document in self.corpus.snapshot(folder).documents():
+                pairs = named[document.split or "train"]
+                pairs.append((f"document {len(pairs) + 1}", {"source": document.source, "text": document.text}))
+            tables = {**tables, **{split: Table(None, pairs.__iter__) for split, pairs in named.items()}}
+        examples: dict[str, list[Example]] = {}
+        for split in (split for split in SPLITS if split in tables):
+            make = partial(self.columns, secret=split == "test")
+            examples[split] = list(self._examples(tables[split], f"{split} split", make))
+            if not examples[split]:
                 key = f"files.{split}" if self.files else f"hub.{split}"
                 raise ScalingError(f"the {split} split is empty", key=key)
         if "validation" not in examples:
@@ -385,20 +411,16 @@ class Task:
                 fix = "take another fraction, or name a file"
                 raise ScalingError(what, key="validation", value=self.validation, fix=fix)
             examples |= {"train": sides[False], "validation": sides[True]}
+        train = examples["train"]
         if self.limit is not None:
-            examples["train"] = _chosen(examples["train"], self.limit)
+            if self.limit > len(train):
+                what = f"the training split has {plural(len(train), 'example')}"
+                raise ScalingError(what, key="limit", value=self.limit, fix="take fewer, or leave it out")
+            chosen = sorted(range(len(train)), key=lambda index: digest(train[index].texts))[: self.limit]
+            examples["train"] = [train[index] for index in sorted(chosen)]
         if UNLABELLED in tables:
             examples["train"] += self._examples(tables[UNLABELLED], UNLABELLED, self.columns.unanswered)
         return examples
-
-    def _of_corpus(self, folder: Path) -> dict[str, Table]:
-        """The splits of a corpus of pairs: rows of `source` and `text`. A pair without a split is for training."""
-        assert self.corpus is not None
-        named: dict[str, list[tuple[str, Row]]] = defaultdict(list)
-        for document in self.corpus.snapshot(folder).documents():
-            own = named[document.split or "train"]
-            own.append((f"document {len(own) + 1}", {"source": document.source, "text": document.text}))
-        return {split: Table(None, partial(iter, own)) for split, own in named.items()}
 
     def _examples(self, table: Table, where: str, make: Callable[[Row], Example | None]) -> Iterator[Example]:
         for name, row in table.rows():
@@ -429,31 +451,6 @@ def _is_whole(home: Path) -> bool:
     except (OSError, KeyError, ScalingError):
         return False
     return True
-
-
-def _flushed(file: Path) -> str:
-    """The SHA-256 of a file that is on the disk now."""
-    with file.open("rb+") as content:
-        atomic.flush(content)
-    return rows.sha256(file)
-
-
-@contextmanager
-def _under_data() -> Iterator[None]:
-    """Mistakes with their whole key; what is wrong in a file is reported with the file."""
-    try:
-        yield
-    except ScalingError as error:
-        raise (error if error.file is not None else error.under("data")) from None
-
-
-def _chosen(train: list[Example], limit: int) -> list[Example]:
-    """`limit` examples of the lowest hashes, in their order."""
-    if limit > len(train):
-        what = f"the training split has {plural(len(train), 'example')}"
-        raise ScalingError(what, key="limit", value=limit, fix="take fewer, or leave it out")
-    chosen = sorted(range(len(train)), key=lambda index: digest(train[index].texts))[:limit]
-    return [train[index] for index in sorted(chosen)]
 
 
 def _texts(examples: Iterable[Example], sample: int) -> Iterator[str]:
@@ -493,13 +490,11 @@ def _leaks(examples: Mapping[str, list[Example]], unit: str | None) -> list[str]
 
 def _contradictions(examples: Mapping[str, list[Example]], answer: Answer) -> list[str]:
     """Equal texts whose labels differ. Of answers that are written several may be right."""
-    if answer in ("text", "span"):
-        return []
     labels: dict[int, list[str]] = defaultdict(list)
     for one in (one for own in examples.values() for one in own if one.answer is not None):
         labels[digest(one.texts)].append(str(one.answer))
     differing = [each for each in labels.values() if len(set(each)) > 1]
-    if not differing:
+    if answer in ("text", "span") or not differing:
         return []
     what = "1 text has" if len(differing) == 1 else f"{len(differing):,} texts have"
     return [f"{what} labels that contradict one another, in {sum(map(len, differing)):,} examples"]
@@ -519,8 +514,3 @@ def _split(home: Path, split: str, answer: Answer) -> Split:
 @cache
 def _words(home: Path) -> np.ndarray:
     return np.load(home / "words.npy")
-
-
-def is_task(source: Source) -> bool:
-    """Whether a source gives examples and not windows of text."""
-    return isinstance(getattr(source, "task", None), Goal)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 from pathlib import Path
 
 import pytest
@@ -39,43 +38,6 @@ def test_bad_pairs_are_one_line_with_the_file_and_its_line(tmp_path, source, tar
         parallel(tmp_path, source, target)
     assert stated in str(error.value)
     assert "\n" not in str(error.value)
-
-
-def test_a_task_reads_two_files_and_batches_of_as_many_tokens(tmp_path):
-    from scaling.data.batches import training
-    from scaling.data.plan import BatchSize
-    from scaling.data.source import Vocabulary
-
-    source = "".join(f"{'ein ' * (n % 7 + 1)}wort {n}\n" for n in range(200))
-    target = "".join(f"{'one ' * (n % 7 + 1)}word {n}\n" for n in range(200))
-    for name, text in (("train.de.gz", source), ("train.en.gz", target)):
-        (tmp_path / name).write_bytes(gzip.compress(text.encode()))
-    task = build(
-        "data",
-        {
-            "kind": "Task",
-            "answer": "text",
-            "text": "{de}",
-            "label": "{en}",
-            "metric": "BLEU",
-            "layout": "parallel",
-            "columns": ["de", "en"],
-            "files": {"train": [str(tmp_path / "train.de.gz"), str(tmp_path / "train.en.gz")]},
-            "tokenizer": {"kind": "Byte"},
-        },
-    )
-    examples = task.open("train", tmp_path)
-    objective = build("objective", "Answer", Vocabulary.of(examples), 64, "encoder_decoder")
-    batches = training(examples, objective, BatchSize.of({"tokens": 256}), 0)
-    seen: list[int] = []
-    while batches.passes(len(seen)) < 1:
-        batch = batches.batch(len(seen))
-        assert batch.source is not None
-        assert batch.tokens.numel() <= 256
-        assert batch.source.numel() <= 256
-        seen.append(batch.rows)
-    assert sum(seen) == len(examples.items)
-    assert len(set(seen)) > 1
 
 
 def test_a_parallel_split_is_two_files(tmp_path):

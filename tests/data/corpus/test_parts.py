@@ -108,10 +108,3 @@ def test_a_mistake_in_a_part_has_its_line_in_the_file(tmp_path: Path, monkeypatc
     snapshot = build("corpus", line).snapshot(tmp_path)
     with pytest.raises(ScalingError, match=r"a\.jsonl:41: is not JSON"):
         list(snapshot.corpus.read(snapshot.parts[-1]))
-
-
-def test_there_are_never_too_many_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    line = json_lines(tmp_path)
-    monkeypatch.setattr(rows, "PART", 1)
-    monkeypatch.setattr(rows, "_MOST", 8)
-    assert len(build("corpus", line).snapshot(tmp_path).parts) in (8, 9)

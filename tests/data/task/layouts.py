@@ -48,37 +48,21 @@ LAYOUTS: dict[str, Layout] = {
         {"label": names("negative", "positive")},
         (("fine (0)",), 1, "positive"),
     ),
-    "mrpc": (
-        rows(9, PAIR, label=[1, 0]),
-        {"label": names("not_equivalent", "equivalent")},
-        (RAIN, 1, "equivalent"),
-    ),
+    "mrpc": (rows(9, PAIR, label=[1, 0]), {"label": names("not_equivalent", "equivalent")}, (RAIN, 1, "equivalent")),
     "stsb": (rows(9, PAIR, label=[3.75, 0.0]), {}, (RAIN, 3.75, "3.8")),
     "qqp": (
         rows(9, {"question1": "a", "question2": "b"}, label=[0, 1]),
         {"label": names("not_duplicate", "duplicate")},
         (("a (0)", "b (0)"), 0, "not_duplicate"),
     ),
-    "mnli": (
-        rows(9, PREMISE, label=[2, 0, 1]),
-        {"label": NLI},
-        (RAIN, 2, "contradiction"),
-    ),
+    "mnli": (rows(9, PREMISE, label=[2, 0, 1]), {"label": NLI}, (RAIN, 2, "contradiction")),
     "qnli": (
         rows(9, {"question": "who?", "sentence": "me"}, label=[0, 1]),
         {"label": ENTAILED},
         (("who? (0)", "me (0)"), 0, "entailment"),
     ),
-    "rte": (
-        rows(9, PAIR, label=[1, 0]),
-        {"label": ENTAILED},
-        (RAIN, 1, "not_entailment"),
-    ),
-    "wnli": (
-        rows(9, PAIR, label=[1, 0]),
-        {"label": names("not_entailment", "entailment")},
-        (RAIN, 1, "entailment"),
-    ),
+    "rte": (rows(9, PAIR, label=[1, 0]), {"label": ENTAILED}, (RAIN, 1, "not_entailment")),
+    "wnli": (rows(9, PAIR, label=[1, 0]), {"label": names("not_entailment", "entailment")}, (RAIN, 1, "entailment")),
     "boolq": (
         rows(9, {"question": "is it", "passage": "it is"}, label=[1, 0]),
         {"label": TRUE},
@@ -106,19 +90,12 @@ LAYOUTS: dict[str, Layout] = {
     ),
     "record": (
         rows(
-            9,
-            {"passage": "A met B.", "query": "@ won"},
-            entities=[["A", "B", "C"], ["A", "B"]],
-            answers=[["B", "A"]],
+            9, {"passage": "A met B.", "query": "@ won"}, entities=[["A", "B", "C"], ["A", "B"]], answers=[["B", "A"]]
         ),
         {},
         (("A met B. (0) @ won (0)", "A", "B", "C"), ["B", "A"], "B"),
     ),
-    "super_glue_rte": (
-        rows(9, PREMISE, label=[1, 0]),
-        {"label": ENTAILED},
-        (RAIN, 1, "not_entailment"),
-    ),
+    "super_glue_rte": (rows(9, PREMISE, label=[1, 0]), {"label": ENTAILED}, (RAIN, 1, "not_entailment")),
     "wic": (
         rows(9, PAIR, word=["wet"], label=[1, 0]),
         {"label": TRUE},
@@ -130,16 +107,8 @@ LAYOUTS: dict[str, Layout] = {
         (("Al saw Bo and he left (0)", "he: Al"), 0, "False"),
     ),
     "imdb": (rows(20, {"text": "good"}, label=[1, 0]), {"label": names("neg", "pos")}, (("good (0)",), 1, "pos")),
-    "snli": (
-        rows(9, PREMISE, label=[0, -1, 2, 1]),
-        {"label": NLI},
-        (RAIN, 0, "entailment"),
-    ),
-    "scitail": (
-        rows(9, PREMISE, label=["neutral", "entails"]),
-        {},
-        (RAIN, 1, "neutral"),
-    ),
+    "snli": (rows(9, PREMISE, label=[0, -1, 2, 1]), {"label": NLI}, (RAIN, 0, "entailment")),
+    "scitail": (rows(9, PREMISE, label=["neutral", "entails"]), {}, (RAIN, 1, "neutral")),
     "conll2003": (
         rows(9, {}, tokens=[["Ann", "left", "New", "York"], ["He", "left"]], ner_tags=[[1, 0, 5, 6], [0, 0]]),
         {"ner_tags": datasets.Sequence(names(*TAGS))},

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from scaling import schema
 from scaling.data.task.layout import trees
-from scaling.errors import ScalingError
 
 OWN = """
 from scaling.data.task.layout import Layout
@@ -40,11 +37,6 @@ def test_a_layout_of_ones_own_is_read_by_its_keys(tmp_path):
     )
     examples = task(tmp_path / "a.stars", {"kind": "starred", "mark": "+"}).open("test", tmp_path).examples
     assert [(example.texts, example.answer) for example in examples[:2]] == [(("line 0",), 1), (("line 1",), 0)]
-
-
-def test_a_layout_that_there_is_not_lists_those_that_there_are(tmp_path):
-    with pytest.raises(ScalingError, match=r"no such kind.* conll, conllu, dialogue, parallel, squad, table, trees"):
-        task(tmp_path / "a", "xml")
 
 
 def test_a_parser_is_asked_about_trees_or_about_sentences(tmp_path):

@@ -7,12 +7,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
-from scaling.batch import IGNORE
-from scaling.data.batches import evaluation
-from scaling.data.source import Vocabulary
 from scaling.errors import ScalingError
 from scaling.schema import build
 
@@ -67,20 +63,6 @@ def test_each_reply_is_an_example_with_all_turns_before_it(tmp_path):
         ("<ann> Hello. <bob> Hi! <ann> How are you? <bob>", "Fine."),
         ("<bob> Rain again. <ann>", "Yes."),
     ]
-
-
-@pytest.mark.parametrize("family", ["decoder", "encoder_decoder"])
-def test_the_loss_is_on_replies_alone(family, tmp_path):
-    source = dialogue(tmp_path).open("test", tmp_path)
-    objective = build("objective", "Answer", Vocabulary.of(source), 96, family)
-    batches, count = evaluation(source, objective, 4)
-    assert count == 1
-    batch = batches.batch(0)
-    assert batch.examples is not None
-    for row, example in enumerate(batch.examples.tolist()):
-        learned = batch.targets[row][batch.targets[row] != IGNORE].numpy()
-        assert learned[-1] == objective.vocabulary["eos"]
-        assert source.decode(np.asarray(learned[:-1])) == source.examples[example].target
 
 
 @pytest.mark.parametrize(
