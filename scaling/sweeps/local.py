@@ -26,10 +26,8 @@ from scaling.ledger.identity import RUN_ID
 from scaling.studies.points import row, write_points
 from scaling.studies.progress import RETRIES
 from scaling.sweeps.check import experiment
-from scaling.sweeps.file import Cell, Metric, Sweep
-from scaling.sweeps.hyperband import Hyperband
-from scaling.sweeps.search import Search, searched
-from scaling.sweeps.table import columns, name, ordered
+from scaling.sweeps.file import Cell, Hyperband, Metric, Sweep
+from scaling.sweeps.search import name, point_columns, searched
 from scaling.training.machine import cores
 from scaling.training.point import point
 from scaling.training.signals import PRUNE
@@ -102,9 +100,9 @@ def run(
     for trial in trials:
         if (report := trial.report) is not None and report.run is not None:
             result = {"outcome": report.outcome, "loss": report.loss}
-            line = row(report.run, name(trial.cell), result, columns(trial.cell, report.point))
+            line = row(report.run, name(trial.cell), result, point_columns(trial.cell, report.point))
             by_run.setdefault(report.run, line)
-    table = ordered(by_run.values())
+    table = sorted(by_run.values(), key=lambda row: (row["name"], row["run"]))
     if table:
         write_points(table, folder / "points.csv")
     return trials, table, folder
@@ -124,7 +122,7 @@ class Cells:
     again: list[Job] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.search: Search = searched(self.sweep, self.folder)
+        self.search = searched(self.sweep, self.folder)
 
     def ready(self) -> Iterator[Job]:
         for job in [job for job in self.again if job.is_due]:

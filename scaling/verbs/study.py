@@ -15,7 +15,7 @@ from scaling.ledger import Ledger
 from scaling.printing import interval, span
 from scaling.reports.markup import plain
 from scaling.schema import PositiveFloat, PositiveInt
-from scaling.studies.predictions import calibration, registered
+from scaling.studies.predictions import calibration, registered, track_record
 from scaling.verbs.plan import StudySource, refuse_budget
 from scaling.verbs.verb import PYTHON, RUNS, Result, verb
 
@@ -72,7 +72,6 @@ class Study(Result):
 
     def _parts(self) -> Iterator[str]:
         from scaling.reports.answer import answer
-        from scaling.reports.provenance import track_record
 
         document = self.findings.document or {}
         yield self.findings.question.question
@@ -158,8 +157,7 @@ def study(
     from scaling.reports.provenance import sentence
     from scaling.reports.wandb_summary import mirror
     from scaling.reports.write import write
-    from scaling.studies.adaptive import decider
-    from scaling.studies.decisions import decisions
+    from scaling.studies.adaptive import decider, decisions
     from scaling.studies.estimate import choose_scale
     from scaling.studies.identifiability import shortfall
     from scaling.studies.plan import enter
@@ -270,7 +268,6 @@ def watch(
     runs: str | Path = RUNS,
     every: PositiveFloat = 5.0,
     once: bool = False,
-    wandb: PYTHON[bool] = True,
 ) -> Iterator[StudyLook]:
     """Watch a study while its runs go on: the law, an interval that holds at all looks together, and the time left.
 
@@ -281,22 +278,20 @@ def watch(
         for look in scaling.watch("quickstart"):
             print(look.law.interval)
 
-    It ends when all runs have come to their end. The looks are logged in W&B where the study's runs are, unless only
-    one is taken: `--once` or `--json`.
+    It ends when all runs have come to their end.
 
     Args:
         study: a study that was started
         every: seconds between looks
         once: look once
     """
-    from scaling.reports.wandb_summary import LiveMirror
-    from scaling.studies.decisions import decisions, is_open
+    from scaling.studies.adaptive import decisions, is_open
     from scaling.studies.live import LiveFit
     from scaling.studies.plan import entered
     from scaling.studies.progress import Watch, summary
 
     ledger = Ledger.open(runs)
-    fitted, file, mirror, printed = LiveFit(ledger), None, None, ""
+    fitted, file, printed = LiveFit(ledger), None, ""
     while True:
         if file != (newest := ledger.plan_file(study)):
             file, plan = newest, entered(ledger, study, [f"runs={ledger.root}"])
@@ -312,14 +307,9 @@ def watch(
             yield look
         if once:
             return
-        if wandb:
-            mirror = mirror or LiveMirror(ledger, plan)
-            mirror.log(look.to_json())
         if now.settled == now.planned and not is_open(made):
             break
         time.sleep(every)
-    if mirror is not None:
-        mirror.end()
 
 
 @verb

@@ -22,7 +22,7 @@ from scaling.cli import SCHEMA, VERBS, main
 from scaling.laws.curves import Curve
 from scaling.ledger import Ledger
 from scaling.studies import findings
-from scaling.tables.downstream import Downstream
+from scaling.tables.table import Downstream
 from scaling.tables.results import Results, record, write_points
 from tests.docs.test_blocks import drawn_curves
 

@@ -21,7 +21,7 @@ from scaling.ledger import Ledger
 from scaling.reports.provenance import chosen, command, sentence
 from scaling.studies import adaptive, scheduler
 from scaling.studies.adaptive import Decider, Field, decider
-from scaling.studies.decisions import decide, decisions
+from scaling.studies.adaptive import decide, decisions
 from scaling.studies.plan import entered
 from tests.serial import Serial
 

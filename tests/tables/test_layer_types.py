@@ -10,7 +10,7 @@ import torch
 
 from scaling.batch import Batch
 from scaling.cost import cost
-from scaling.tables.ops import dependence
+from scaling.tables.count import dependence
 from scaling.tables.table import read
 from scaling.training.parametrization import Standard, initialise
 

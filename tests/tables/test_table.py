@@ -21,10 +21,9 @@ from scaling.printing import csv_rows, csv_text
 from scaling.studies.plan import enter, plan
 from scaling.tables.count import counts
 from scaling.tables.document import document
-from scaling.tables.downstream import Downstream
 from scaling.tables.results import FINISHED, Results, read_ledger, record
 from scaling.tables.study import question
-from scaling.tables.table import Seeds, read
+from scaling.tables.table import Downstream, read
 from tests.serial import work
 
 ROWS = ["Vanilla Transformer", "GeLU", "Switch Transformer"]
@@ -36,7 +35,7 @@ QUICK += ["evaluate={points: 4, windows: 16}", "log.wandb=disabled"]
 def trained(tmp_path_factory):
     """A table of three rows, the last with a run too few."""
     runs = tmp_path_factory.mktemp("runs")
-    table = replace(read("narang2021").only(ROWS), seeds=Seeds(3, 2))
+    table = replace(read("narang2021").only(ROWS), seeds={"baseline": 3, "others": 2})
     words = [*QUICK, f"runs={runs}"]
     asked = question(table, words)
     found = plan(asked, words)
@@ -345,7 +344,7 @@ BAD = {
         "row 'Product key memory': ",
     ),
     "no ledger": (["table", "narang2021", "--from", "nowhere"], "no ledger"),
-    "no seeds": (["table", "narang2021", "--train", "seeds=0"], "expected a number from 1"),
+    "no seeds": (["table", "narang2021", "--train", "seeds=0"], "seeds.baseline=0: expected a positive whole number"),
     "an unknown key of seeds": (["table", "narang2021", "--train", "seeds={base: 1}"], "'baseline'"),
     "two things at once": (["table", "narang2021", "--train", "--counts"], "--train: counts are of no runs"),
     "counts of a source": (["table", "narang2021", "--counts", "--from", "runs"], "--from: counts are of no runs"),
