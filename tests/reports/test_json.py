@@ -22,8 +22,8 @@ from scaling.cli import SCHEMA, VERBS, main
 from scaling.laws.curves import Curve
 from scaling.ledger import Ledger
 from scaling.studies import findings
-from scaling.tables.table import Downstream
 from scaling.tables.results import Results, record, write_points
+from scaling.tables.table import Downstream
 from tests.docs.test_blocks import drawn_curves
 
 ROOT = Path(__file__).parents[2]

@@ -61,8 +61,6 @@ def scored_rows():
     [
         ("Accuracy", {"accuracy": 0.5}, 4, 0.25, 80),
         ({"kind": "MCC"}, {"mcc": 0.5, "accuracy": 0.7}, 2, 0.0, None),
-        ("EntityF1", {"f1": 0.5, "precision": 0.4, "accuracy": 0.9}, 9, 0.0, None),
-        ({"kind": "F1", "average": "macro"}, {"f1": 0.5, "accuracy": 0.6}, 3, None, None),
         ("ExactMatch", {"exact_match": 0.5, "f1": 0.6}, None, None, None),  # of a few answers, or of all words
     ],
 )

@@ -40,20 +40,6 @@ def test_pairs_are_counted_by_hand():
     assert decide(Scale("small", {"a": [1.0]}), large) is None
 
 
-def test_a_score_is_better_where_it_is_higher():
-    scores = Scale("score", {"a": [0.9], "b": [0.8], "c": [0.7]}, higher_is_better=True)
-    losses = Scale("loss", {"a": [1.0], "b": [1.1], "c": [1.2]})
-    assert decide(scores, losses)["accuracy"] == 1.0
-    assert decide(losses, scores)["accuracy"] == 1.0
-
-
-def test_rows_of_two_tasks_are_not_compared():
-    small, large = drawn(6, 0.1, 3, 0.0)
-    of = {f"row {row}": "first" if row < 3 else "second" for row in range(6)}
-    assert decide(small, large, of)["pairs"] == 6
-    assert decide(small, large)["pairs"] == 15
-
-
 def test_the_seeds_say_what_noise_leaves():
     """Two rows by hand, and many rows by what comes: the true order is the same at both scales."""
     small = Scale("small", {"a": [1.0, 2.0], "b": [2.5, 4.5]})
@@ -64,13 +50,6 @@ def test_the_seeds_say_what_noise_leaves():
     made: list[Any] = [decide(*drawn(30, 0.5, 3, 0.0, seed)) for seed in range(20)]
     expected, came = (np.mean([decision[name] for decision in made]) for name in ("by_seeds", "accuracy"))
     assert expected == pytest.approx(came, abs=0.02)
-
-
-@pytest.mark.parametrize("shift", [0.0, 0.5, 2.0, 1e6])
-def test_intervals_hold_the_accuracy_whatever_the_larger_scale_changes(shift):
-    made: list[Any] = [decide(*drawn(30, 0.3, 3, shift, seed)) for seed in range(20)]
-    inside = [decision["low"] <= np.mean([each["accuracy"] for each in made]) <= decision["high"] for decision in made]
-    assert np.mean(inside) >= 0.75
 
 
 def test_rows_that_all_agree_are_no_certainty():

@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,7 @@ from scaling.cli import main
 from scaling.config import names
 from scaling.studies.plan import enter, plan
 from scaling.studies.tasks import unstarted
-from scaling.tables.results import OPTIONAL, Results, read_ledger, read_points, record, write_points
+from scaling.tables.results import Results, read_ledger, record, write_points
 from scaling.tables.statistics import compare
 from scaling.tables.study import finetunings, question
 from scaling.tables.table import Downstream, read
@@ -193,30 +192,6 @@ def test_verdicts_and_correlations_are_those_of_the_scores(tmp_path):
     assert "SST-2: not scored: six (0 of 3 runs)" in notes
 
 
-def test_kept_points_take_the_published_column_of_the_present_table(tmp_path):
-    """A column may be named after the points were kept."""
-    results = drawn()
-    kept = replace(results, downstream=(replace(results.downstream[0], published=None),))
-    write_points(kept, tmp_path / "points.csv")
-    published = "row,heading,theirs\n" + "".join(f"{row},,{place}\n" for place, row in enumerate(ROWS))
-    name = written(tmp_path, large("{SST-2: {task: sst2, published: theirs}}"), published)
-    shown = scaling.table(name, source=tmp_path / "points.csv", downstream=["cola"]).to_json()["downstream"]
-    measured, asked = shown
-    assert (asked["heading"], asked["metric"], asked["pools"]) == ("cola", None, {})
-    assert measured["published"] == "theirs"
-    assert measured["agreement"]["published"]["value"] == pytest.approx(1)
-    assert "the paper's SST-2" in str(scaling.decide(name, source=tmp_path / "points.csv").to_json())
-
-
-def test_points_without_scores_have_no_column_of_them(tmp_path):
-    finished = record("one", 0, "0", "finished", loss=1.0)
-    write_points(Results(("one",), (), (finished,)), tmp_path / "points.csv")
-    assert not {"downstream", *OPTIONAL} & set((tmp_path / "points.csv").read_text().split("\n")[0].split(","))
-    name = written(tmp_path, large("sst2"), "row,heading,sst2\n")
-    write_points(drawn(), tmp_path / "points.csv")
-    assert read_points(tmp_path / "points.csv", read(name)) == drawn()
-
-
 def test_words_choose_headings_and_tasks_which_keep_their_keys(tmp_path):
     own = (table := read(written(tmp_path))).downstream
     settings = {"trainer.max_steps": 6, "data.examples": 64, "data.held_out": 64, "evaluate.points": 1}
@@ -225,12 +200,6 @@ def test_words_choose_headings_and_tasks_which_keep_their_keys(tmp_path):
     assert table.chosen(["Both", "which_language"]) == (own[2], own[1])
     assert table.chosen(["rank_tags"]) == (Downstream("rank_tags", {"rank_tags": settings}),)
     assert table.chosen(["cola"]) == (Downstream("cola", {"cola": {}}),)
-
-
-def test_a_task_is_a_file_next_to_the_table(tmp_path):
-    (tmp_path / "mine.yaml").write_text("data: {kind: WhichLanguage}\nobjective: Answer\n")
-    (column,) = read(written(tmp_path, large("mine.yaml"), "row,heading,mine\none,,1\n")).downstream
-    assert column == Downstream("mine", {str(tmp_path / "mine.yaml"): {}}, "mine")
 
 
 TRAIN = ["--train", "--downstream", "all"]

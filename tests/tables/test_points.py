@@ -40,13 +40,6 @@ MISSING = st.builds(
 SETTINGS = ("size={width: 8, layers: 2}", 'data="some; where"', "trainer.max_steps=8")
 
 
-def test_points_without_a_score_have_no_column_of_it(tmp_path):
-    path = tmp_path / "points.csv"
-    for score, has in ((None, False), (0.5, True)):
-        write_points(Results(("one",), (), (record("GeLU", 0, "0" * 16, "finished", score=score),)), path)
-        assert ("score" in path.read_text().partition("\n")[0].split(",")) == has
-
-
 ROWS = st.lists(FINISHED | MISSING, min_size=1, max_size=5, unique_by=lambda run: (run["row"], run["seed"]))
 
 
@@ -86,8 +79,3 @@ def test_a_text_is_no_formula_of_a_spreadsheet_and_comes_back():
     text = csv_text(rows)
     assert "\n'=HYPERLINK(1),-1.5\n'@x," in text
     assert csv_rows(text)[0] == rows[0]
-
-
-def test_a_file_that_is_not_there_is_said(tmp_path):
-    with pytest.raises(ScalingError, match="cannot be read"):
-        read_points(tmp_path / "points.csv", TABLE)

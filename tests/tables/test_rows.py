@@ -16,7 +16,6 @@ from scaling.config import Config
 from scaling.data.module import DataModule
 from scaling.decode import Greedy, generate, prompt
 from scaling.model.two_towers import EncoderDecoder
-from scaling.tables.count import counts
 from scaling.tables.table import read
 from scaling.training.checkpoints import FolderIO
 from scaling.training.experiment import Experiment, assemble
@@ -161,26 +160,3 @@ def test_decoding_from_the_cache_is_its_definition(trained):
     expected = slow.one_by_one(model, asked, lambda logits, step: int(logits.argmax()), 4, frozenset())
     assert found.tokens == expected.tokens
     assert found.score == pytest.approx(expected.score, abs=1e-9)
-
-
-def flops(row: str, *words: str) -> int:
-    (counted,) = counts(TABLE.only([row]), words)
-    return counted["flops_forward"]
-
-
-def test_a_funnel_is_cheaper():
-    """Its encoder halves the length twice, and so its decoder has less to read."""
-    assert flops("Funnel Transformer") < 0.65 * flops("Vanilla Transformer")
-
-
-def test_the_cost_of_a_switch_does_not_grow_with_its_experts():
-    """But for the gate, a few products a position, and the rounding of capacities to whole seats."""
-    few, many = (
-        flops("Switch Transformer", f"model.blocks={{every 4: {{channel: {{experts: {experts}}}}}}}")
-        for experts in (8, 64)
-    )
-    assert many == pytest.approx(few, rel=0.01)
-
-
-def test_an_adaptive_softmax_is_cheaper():
-    assert flops("Adaptive softmax") < flops("Adaptive softmax without projection") < flops("Vanilla Transformer")

@@ -7,8 +7,6 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from scipy import stats
 
 from scaling.tables.statistics import agreement, compare, holm
@@ -78,15 +76,6 @@ def test_holm_by_hand():
     assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
 
 
-@given(st.lists(st.floats(0, 1), min_size=1, max_size=20))
-def test_holm_keeps_the_order_and_the_least_is_bonferronis(chances):
-    adjusted = holm(chances)
-    assert all(before <= after <= 1 for before, after in zip(chances, adjusted))
-    assert min(adjusted) == pytest.approx(min(1.0, len(chances) * min(chances)))
-    order = np.argsort(chances, kind="stable")
-    assert np.all(np.diff(np.array(adjusted)[order]) >= 0)
-
-
 def test_false_verdicts_are_as_rare_as_they_say():
     """Fifty rows that do not differ: in one study of twenty some row is said to."""
     rows = {"base": 0.0} | {str(row): 0.0 for row in range(50)}
@@ -98,27 +87,9 @@ def test_false_verdicts_are_as_rare_as_they_say():
     assert said / 400 < 0.085
 
 
-def test_intervals_hold_the_truth_as_often_as_they_say():
-    rows = {"base": 0.0} | {str(row): 0.01 * row for row in range(20)}
-    seeds = {row: 10 if row == "base" else 3 for row in rows}
-    inside = []
-    for study in range(200):
-        for row, one in compare(drawn(study, rows, seeds), dict.fromkeys(rows, "base")).differences.items():
-            inside.append(one["low"] <= rows[row] <= one["high"])
-    assert 0.93 < np.mean(inside) < 0.975
-
-
 @pytest.mark.parametrize("losses", [{"base": [1.0], "row": [2.0]}, {"row": [1.0, 2.0]}, {"base": []}])
 def test_nothing_is_said_without_seeds_or_a_baseline(losses):
     assert compare(losses, dict.fromkeys(losses, "base")).differences == {}
-
-
-def test_equal_losses_do_not_differ():
-    found = compare(
-        {"base": [1.0, 1.0], "same": [1.0, 1.0], "other": [2.0, 2.0]}, dict.fromkeys(("base", "same", "other"), "base")
-    )
-    assert found.differences["same"]["p"] == 1
-    assert found.verdicts["other"] == "worse"
 
 
 def test_spearman_is_scipys_and_its_interval_narrows():

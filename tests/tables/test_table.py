@@ -51,18 +51,6 @@ def counted(capsys, *words: str) -> dict:
     return json.loads(capsys.readouterr().out)
 
 
-def test_runs_are_read_back_by_row_and_seed(trained):
-    ledger, table = trained
-    found = read_ledger(ledger, table)
-    assert [len(found.rows[row]) for row in ROWS] == [3, 2, 2]
-    assert [len(found.final()[row]) for row in ROWS] == [3, 2, 1]
-    assert found.early_at == 2 / 8  # an eighth is the first step, after which nothing is learned
-    assert found.settings[:1] == ("size=tiny",)
-    for row in ROWS:
-        assert all(early > final for early, final in zip(found.early()[row], found.final()[row], strict=True))
-        assert all(speed > 0 for speed in found.values("steps_per_second")[row])
-
-
 def test_what_is_missing_is_said(trained):
     ledger, table = trained
     said = " ".join(document(table, counts(table, QUICK), read_ledger(ledger, table))["said"])
@@ -217,20 +205,6 @@ READERS = {
 }
 
 
-def test_a_study_of_something_else_is_refused(tmp_path, capsys):
-    ledger = Ledger.create(tmp_path)
-    ledger.save_plan("ladder", {"study": {"base": "decoder"}, "runs": [{"run": "0" * 16, "overrides": ["seed=1"]}]})
-    other = ["row=Recurrent", "seed=0"]
-    ledger.save_plan("layers", {"study": {"base": "layers"}, "runs": [{"run": "0" * 16, "overrides": other}]})
-    for study, said in (
-        ("ladder", "no study of narang2021"),
-        ("layers", "no row of narang2021"),
-        ("lader", "'ladder'"),
-    ):
-        assert main(["table", "narang2021", "--from", str(tmp_path), "--study", study]) == 2
-        assert said in capsys.readouterr().err
-
-
 def test_a_table_that_was_not_trained_says_so_and_keeps_nothing(tmp_path, capsys):
     Ledger.create(tmp_path / "runs")
     words = ["table", "narang2021", "--row", "GeLU", f"runs={tmp_path / 'runs'}"]
@@ -285,38 +259,19 @@ def test_runs_are_those_of_a_table_however_its_path_is_spelled(tmp_path, capsys,
         assert "own.yaml" in capsys.readouterr().err
 
 
-def test_runs_of_a_plan_that_names_its_table_from_another_folder_are_found(tmp_path, capsys):
-    (tmp_path / "own.yaml").write_text(OWN)
-    entry = {"run": "0" * 16, "overrides": ["row=SwiGLU", "seed=0"]}
-    Ledger.create(tmp_path / "runs").save_plan("own-1", {"study": {"base": "own.yaml"}, "runs": [entry]})
-    document = counted(capsys, "table", str(tmp_path / "own.yaml"), "--from", str(tmp_path / "runs"))
-    assert [line["runs"]["planned"] for line in document["rows"]] == [1, 0]
-
-
 FILES = {
-    "no published figures": ({"published": "none.csv"}, "none.csv"),
     "published figures without rows": ({"published": "bad.csv"}, "row"),
     "a line of too few cells": ({"published": "few.csv"}, "few.csv:3"),
-    "figures of an unknown row": ({"published": "other.csv"}, "'Two'"),
     "a column that was not published": ({"published": "good.csv", "columns": {"blue": "BLEU"}}, "'bleu'"),
-    "columns that are no titles": ({"columns": ["bleu"]}, "titles by column"),
     "a comparison with what was not published": ({"published": "good.csv", "compares": {"score": "blue"}}, "'bleu'"),
-    "a comparison of what no run has": ({"published": "good.csv", "compares": {"speed": "bleu"}}, "compares"),
-    "an unknown measure": ({"measures": ["paths"]}, "sequential, path"),
     "an unknown key": ({"publshed": "good.csv"}, "'published'"),
     "an unknown baseline": ({"baseline": "Onne"}, "'One'"),
-    "an unknown row under a heading": ({"headings": {"A": ["One", "Tow"]}}, "headings.A: "),
     "a row under two headings": ({"headings": {"A": ["One", "Two"], "B": ["One"]}}, "name it once"),
-    "a baseline of another heading": (
-        {"headings": {"A": ["One"], "B": ["Two"]}, "baseline": {"A": "Two", "B": "Two"}},
-        "no row 'Two' under this heading",
-    ),
     "a heading without a baseline": (
         {"headings": {"A": ["One"], "B": ["Two"]}, "baseline": {"A": "One"}},
         "none for the heading 'B'",
     ),
     "an unknown heading": ({"headings": {"A": ["One", "Two"]}, "baseline": {"a": "One"}}, "'A'"),
-    "judged by what is not measured": ({"judged_by": "accuracy"}, "judged_by"),
 }
 
 
@@ -338,15 +293,12 @@ def test_bad_tables_are_one_line(name, tmp_path, capsys):
 BAD = {
     "an unknown table": (["table", "narang2012", "--counts"], "'narang2021'"),
     "an unknown row": (["table", "narang2021", "--counts", "--row", "GeLu "], "'GeLU'"),
-    "an unknown row of a run": (["train", "table/narang2021", "row=Gelu", "size=tiny"], "'GeLU'"),
     "a row that does not fit": (
         ["table", "narang2021", "--counts", "--row", "Product key memory", "size=tiny", "size.layers=1"],
         "row 'Product key memory': ",
     ),
-    "no ledger": (["table", "narang2021", "--from", "nowhere"], "no ledger"),
     "no seeds": (["table", "narang2021", "--train", "seeds=0"], "seeds.baseline=0: expected a positive whole number"),
     "an unknown key of seeds": (["table", "narang2021", "--train", "seeds={base: 1}"], "'baseline'"),
-    "two things at once": (["table", "narang2021", "--train", "--counts"], "--train: counts are of no runs"),
     "counts of a source": (["table", "narang2021", "--counts", "--from", "runs"], "--from: counts are of no runs"),
     "two ledgers": (["table", "narang2021", "--train", "--from", "runs"], "--from='runs': --train reads the runs of"),
 }
