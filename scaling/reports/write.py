@@ -174,7 +174,19 @@ def page(findings: Findings, known: Record, store: PurePosixPath | None = STORE)
         tag("h1", findings.question.question),
         tag("p", answered.sentence, class_="answer"),
         tag("p", test, class_="answer") if test else None,
-        tag("dl", *(_figure(*entry) for entry in summary(findings, known)), class_="key"),
+        tag(
+            "dl",
+            *(
+                tag(
+                    "div",
+                    tag("dt", name),
+                    tag("dd", figure, class_="figure"),
+                    *(tag("dd", remark) for remark in remarks if remark),
+                )
+                for name, figure, remarks in summary(findings, known)
+            ),
+            class_="key",
+        ),
     )
     parts = (
         tag("section", tag("h2", section.title, id=section.key), to_html(section.blocks), aria_labelledby=section.key)
@@ -185,8 +197,3 @@ def page(findings: Findings, known: Record, store: PurePosixPath | None = STORE)
     style = (resources("scaling.reports") / "page.css").read_text(encoding="utf-8")
     body = join(skip, header, tag("main", *parts, id="main", tabindex=-1), footer)
     return shell(f"{study} — scaling study", body, style)
-
-
-def _figure(name: str, figure: str, remarks: list[str]) -> Html:
-    notes = (tag("dd", remark) for remark in remarks if remark)
-    return tag("div", tag("dt", name), tag("dd", figure, class_="figure"), *notes)

@@ -84,9 +84,7 @@ class Watch:
 
     def look(self) -> Progress:
         passed, trunks, active, todo = 0.0, 0, list[Active](), list[tuple[float, float]]()
-        for run in (*self.plan.runs, *self.plan.trunks.values()):
-            if not run.is_trunk and run.run not in self.left:
-                continue
+        for run in (*self.left.values(), *self.plan.trunks.values()):
             row = self.ledger.status(run.run)
             if not run.is_trunk and self._is_settled(run, row):
                 continue
@@ -103,7 +101,12 @@ class Watch:
                 active.append(self._heard(run, row, each))
         done = len(self.plan.runs) - len(self.left)
         share = 1.0 if not self.left and not self.failed else min(1.0, (self.passed + passed) / self.whole)
-        return Progress(len(self.plan.runs), done, share, active, trunks, self._left(todo, len(active)), self.failed)
+        left = None
+        if self.timed and todo and active:  # until the last worker is done: small models may still be to come
+            speed = Speed(tuple(sorted(self.timed.items())))
+            seconds = [speed.seconds(each) * steps for each, steps in todo]
+            left = max(sum(seconds) / len(active), max(seconds))
+        return Progress(len(self.plan.runs), done, share, active, trunks, left, self.failed)
 
     def _is_settled(self, run: Run, row: Row) -> bool:
         """Whether a run has come to its end, which is then counted."""
@@ -126,14 +129,6 @@ class Watch:
             model = float(f"{each:.9g}")  # one key for a trunk and its branches, whose quotients may differ in a bit
             self.timed[model] = left / (run.steps - row.step)
         return Active(run.name, row, left)
-
-    def _left(self, todo: Sequence[tuple[float, float]], workers: int) -> float | None:
-        """Until the last worker is done: FLOPs alone would promise too much where small models are still to come."""
-        if not self.timed or not todo or not workers:
-            return None
-        speed = Speed(tuple(sorted(self.timed.items())))
-        seconds = [speed.seconds(each) * steps for each, steps in todo]
-        return max(sum(seconds) / workers, max(seconds))
 
 
 MOST_ROWS = 20

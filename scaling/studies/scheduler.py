@@ -114,15 +114,13 @@ class Runs:
         self.left = sorted(
             (*plan.trunks.values(), *plan.runs), key=lambda run: (-run.flops - after.get(run.run, 0.0), run.run)
         )
-        for run in self.left:
-            self.jobs.setdefault(run.run, self._job(run))
-
-    def _job(self, run: Run) -> Job:
-        name = f"trunk {run.run}" if run.is_trunk else f"{run.name} (run {run.run})"
         root = str(self.ledger.root.resolve())
-        # It is small enough to send: an experiment is assembled where it is trained.
-        call = train_job, root, replace(run, planned=None, root=root)
-        return Job(run.run, name, call, resources(run, self.size, self.plan.question.resources))
+        for run in self.left:
+            if run.run not in self.jobs:
+                name = f"trunk {run.run}" if run.is_trunk else f"{run.name} (run {run.run})"
+                # It is small enough to send: an experiment is assembled where it is trained.
+                call = train_job, root, replace(run, planned=None, root=root)
+                self.jobs[run.run] = Job(run.run, name, call, resources(run, self.size, plan.question.resources))
 
     def ready(self) -> Iterator[Job]:
         if self.decided is not None and (newest := self.decided()) is not self.plan:

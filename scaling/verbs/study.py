@@ -98,8 +98,10 @@ class Study(Result):
 def _study(findings: Findings, page: Path, ledger: Ledger | None = None, missing: Unfinished | None = None) -> Study:
     """The result of `study` and `report`, with the calibration of the predictions on record in the ledger."""
     record = {} if ledger is None else {"on_record": calibration(registered(ledger))}
-    document, code = findings.to_json(page) | record, 0 if missing is None else missing.code
-    return Study(document, code=code, findings=findings, page=page, ledger=ledger, missing=missing)
+    code = 0 if missing is None else missing.code
+    return Study(
+        findings.to_json(page) | record, (), code, findings=findings, page=page, ledger=ledger, missing=missing
+    )
 
 
 def _of_task(task: TaskFindings) -> Iterator[str]:
