@@ -233,19 +233,6 @@ def test_a_decision_that_is_missing_among_others_is_refused(made, capsys):
     assert "0002.json: the decision is missing, and later ones are here" in line
 
 
-@pytest.mark.parametrize("content", ["{", '{"law": "chinchilla", "question": "Another?", "not_identified": []}'])
-def test_a_plan_takes_no_fit_that_is_cut_off_or_of_another_study(content, made, tmp_path, capsys):
-    ledger, _ = made
-    fit = ledger.study_folder("small") / "report" / "fit.json"
-    fit.parent.mkdir()
-    fit.write_text(content)
-    words = ["plan", str(tmp_path / "small.yaml"), f"runs={ledger.root}"]
-    if content == "{":
-        assert "fit.json: not JSON: " in refused(capsys, *words)
-    else:
-        assert main(words) == 0
-
-
 def test_a_report_names_a_prediction_that_was_altered_and_does_not_count_it(made, capsys):
     ledger, planned = made
     path, _ = register(ledger, planned.runs[9].run, DOCUMENT)

@@ -131,16 +131,6 @@ def test_a_slow_machine_gets_a_smaller_quickstart(seconds, scale, tmp_path, monk
     assert [one.run for one in again.runs] == [one.run for one in found.runs]
 
 
-def test_lines_are_few_and_name_what_the_first_runs_wait_for(capsys):
-    lines = view.lines(lambda now: "a moment")
-    for settled, share in ((0, 0.0), (0, 0.01), (0, 0.06), (1, 0.06), (1, 0.07), (10, 1.0)):
-        lines(Progress(10, settled, share, []))
-    err = capsys.readouterr().err.splitlines()
-    assert [line.partition(",")[0] for line in err] == ["0 of 10 runs"] * 2 + ["1 of 10 runs", "10 of 10 runs"]
-    waiting = view.summary(Progress(9, 2, 0.3, [], trunks=3, failed=1))
-    assert waiting == "1 of 9 runs, 1 failed (3 trunks to train first), 30% of the compute"
-
-
 def test_the_live_view_shows_every_run_under_way():
     row = Row(run="0" * 16, name=None, state="running", step=50, steps=100, loss=2.5, tokens_per_second=1000.0)
     drawn = Console(file=io.StringIO(), width=120)

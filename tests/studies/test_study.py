@@ -133,10 +133,3 @@ def test_killed_and_resumed_it_ends_in_the_same_points(done, tmp_path):
     report = runs / "studies" / "small" / "report"
     assert json.loads((report / "fit.json").read_text())["law"] == "power_law_floor_d"
     assert list(report.glob("*.png"))
-
-
-def test_a_folder_that_cannot_be_written_is_one_line(tmp_path, capsys):
-    (tmp_path / "file").write_text("")
-    assert main(["study", SMALL, f"runs={tmp_path / 'file' / 'runs'}"]) in (2, 74)
-    out, err = capsys.readouterr()
-    assert (out, err.count("\n")) == ("", 1)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import html
 import io
 import json
 import re
@@ -15,7 +14,6 @@ import pandas
 import pytest
 
 from scaling.cli import main
-from scaling.config import names
 from scaling.ledger import Ledger
 from scaling.printing import csv_rows, csv_text
 from scaling.studies.plan import enter, plan
@@ -171,38 +169,6 @@ def test_a_table_judged_by_score_has_a_baseline_under_each_heading(tmp_path, cap
 
 
 RATES = {"first": "1e-3", "second": "1e-2", "long": "1e-3", "longest": "1e-2"}
-ODD = r"a_b & 50% $c {d} ~e ^f #g \ [h] <i> |j| *k* `l`"
-
-
-@pytest.mark.parametrize("form", ["terminal", "markdown", "latex", "csv", "html"])
-def test_text_is_escaped(form, tmp_path, capsys):
-    """The name of a row comes back whole from each form."""
-    (tmp_path / "odd.yaml").write_text(f"base: decoder\nsize: tiny\nrows:\n  {json.dumps(ODD)}: {{}}\n")
-    assert main(["table", str(tmp_path / "odd.yaml"), "--counts", "--format", form]) == 0
-    text = capsys.readouterr().out
-    if form == "csv":
-        found = [line["row"] for line in csv.DictReader(io.StringIO(text))]
-    else:
-        (line,) = [line for line in text.splitlines() if "a_b" in line.replace("\\", "")]
-        found = [READERS[form](line)]
-    assert found == [ODD]
-
-
-def latex_cell(line: str) -> str:
-    """The first cell as LaTeX sets it."""
-    text = re.split(r"(?<!\\)&", line)[0].strip()
-    for written, set_as in (("{[}", "["), ("textbackslash", "\\"), ("textasciitilde", "~"), ("textasciicircum", "^")):
-        text = text.replace(f"\\{written}{{}}" if written.startswith("text") else written, set_as + "\0")
-    text = text.replace(r"\textless{}", "<").replace(r"\textgreater{}", ">")
-    return re.sub(r"\\([&%$#_{}])", r"\1", text).replace("\0", "")
-
-
-READERS = {
-    "terminal": lambda line: re.split(r"\s{2,}", line)[0],
-    "markdown": lambda line: html.unescape(re.sub(r"\\(.)", r"\1", re.split(r"(?<!\\)\|", line)[1].strip())),
-    "latex": latex_cell,
-    "html": lambda line: html.unescape(re.split("<tr><th[^>]*>", line)[-1].partition("</th>")[0]),
-}
 
 
 def test_a_table_that_was_not_trained_says_so_and_keeps_nothing(tmp_path, capsys):
@@ -313,14 +279,6 @@ def test_bad_input_is_one_line(name, capsys, tmp_path, monkeypatch):
     assert out == ""
     assert err.count("\n") == 1
     assert said in err
-
-
-@pytest.mark.parametrize("name", names("table"))
-def test_every_table_can_be_read(name):
-    table = read(name)
-    assert table.baseline in [row.name for row in table.rows]
-    assert len({row.name for row in table.rows}) == len(table.rows)
-    assert set(table.columns) <= {column for row in table.rows for column in row.published}
 
 
 def test_losses_of_two_objectives_are_not_compared():
