@@ -18,9 +18,10 @@ from scaling.executors.scheduler import PAUSE, ExecutorName, Job, Scheduler, sta
 from scaling.executors.slurm import Slurm
 from scaling.ledger import Ledger
 from scaling.standard_error import say
-from scaling.studies.machine import Size, resources, sized, threads
+from scaling.studies.machine import Size, resources, sized
 from scaling.studies.plan import Plan, Run, entered
 from scaling.studies.progress import Progress, Watch, failures, hopeless, settled
+from scaling.training.machine import suited
 
 LOOK = 0.5  # seconds between looks at the whole study, at least
 SHARE = 0.05  # of the command's time that looking may take, so that ten thousand runs are looked at more rarely
@@ -65,8 +66,8 @@ def train(
     if not left:
         return unfinished(ledger, plan)
     size = sized(plan, workers)
-    if not size.gpus:  # a GPU computes what its workers' threads do not
-        size = replace(size, threads=threads(plan, size.threads))
+    if not size.gpus:  # a GPU computes what its workers' threads do not; on a CPU they suit the largest run
+        size = replace(size, threads=max(suited(run.experiment, size.threads) for run in plan.runs))
     folder = ledger.study_folder(name)
     with started(executor, folder, min(size.workers, left), size.gpus, workers, parameters or {}) as jobs:
         scheduler = Scheduler(jobs)

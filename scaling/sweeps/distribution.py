@@ -11,12 +11,22 @@ import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 from scaling.errors import ScalingError, nearest
-from scaling.schema import is_number
+from scaling.schema import Range, check_keys, is_number
 
 Fields = Mapping[str, Any]
+LARGEST = 1 << 53  # of the numbers of a line: beyond it a float leaves whole numbers out
+NUMBER = Annotated[float, Range(least=-LARGEST, most=LARGEST)]
+WHOLE = Annotated[int, Range(least=-LARGEST, most=LARGEST)]
+TYPES: dict[str, Any] = {
+    "value": Any,
+    "values": list[Any],
+    "probabilities": list[Annotated[float, Range(least=0)]],
+    **dict.fromkeys(("min", "max", "mu"), NUMBER),
+    **dict.fromkeys(("sigma", "a", "b", "q"), Annotated[float, Range(above=0, most=LARGEST)]),
+}
 
 
 def _normal(place: float, f: Fields) -> float:
@@ -60,7 +70,6 @@ KINDS: dict[str, Fields] = {
     **{kind: fields for kind, (fields, _) in CURVES.items()},
     **{f"q_{kind}": {**fields, "q": 1.0} for kind, (fields, _) in CURVES.items() if not kind.startswith("inv_")},
 }
-LARGEST = 1 << 53  # of the numbers of a line: beyond it a float leaves whole numbers out
 STEPS = 1_000_000  # of a number that is rounded
 SOME = 16  # values of a long row of numbers that are tried
 EDGE = 1e-3  # the place at which an open distribution is tried
@@ -104,11 +113,9 @@ def distribution(line: Mapping[str, Any]) -> Distribution:
     """What one parameter's line means; a mistake is reported with the key of the line."""
     kind = _kind(line)
     keys = KINDS[kind]
-    for key in line:
-        if key not in keys and key != "distribution":
-            raise ScalingError(f"{kind} has no such key", key=key, fix=nearest(key, keys))
-    fields = {**keys, **line}
-    fields.pop("distribution", None)
+    own = {key: value for key, value in line.items() if key != "distribution"}
+    checked = check_keys(own, {key: WHOLE if kind == "int_uniform" else TYPES[key] for key in keys}, kind)
+    fields = {**keys, **(checked if kind == "int_uniform" else own)}  # of others a whole number stays one
     needed = [key for key in keys if keys[key] is None]
     if absent := [key for key in needed if key not in line]:
         raise ScalingError(f"{kind} needs {' and '.join(needed)}", fix=f"write {absent[0]}")
@@ -116,7 +123,12 @@ def distribution(line: Mapping[str, Any]) -> Distribution:
         return Distribution((fields["value"],))
     if kind.startswith("categorical"):
         return _choice(**fields)
-    _check_numbers(kind, fields)
+    if "min" in fields:
+        low, high = fields["min"], fields["max"]
+        if low >= high:
+            raise ScalingError(f"min {low} is not below max {high}", fix="swap them")
+        if kind.endswith("_values") and low <= 0:
+            raise ScalingError("a logarithm needs a min above 0", key="min", value=low)
     if kind == "int_uniform":
         return Distribution(range(fields["min"], fields["max"] + 1))  # never written out: it may be as long as memory
     return _curve(kind, fields)
@@ -142,36 +154,16 @@ def _kind(line: Mapping[str, Any]) -> str:
     raise ScalingError("the parameter has no values", fix="write value, values, or min and max")
 
 
-def _choice(values: Any, probabilities: Any = None) -> Distribution:
-    if not isinstance(values, list) or not values:
+def _choice(values: Sequence[Any], probabilities: Sequence[float] | None = None) -> Distribution:
+    if not values:
         raise ScalingError("expected a list of values", key="values", fix="write [1, 2]")
     if len({(type(value), repr(value)) for value in values}) < len(values):  # 1 and True are two
         raise ScalingError("a value is there twice", key="values")
     if probabilities is None:
         return Distribution(tuple(values))
-    right = isinstance(probabilities, list) and len(probabilities) == len(values) and all(map(is_number, probabilities))
-    if not right or min(probabilities) < 0 or not math.isclose(sum(probabilities), 1.0, abs_tol=1e-6):
+    if len(probabilities) != len(values) or not math.isclose(sum(probabilities), 1.0, abs_tol=1e-6):
         raise ScalingError("expected a chance for each value, in sum 1", key="probabilities")
     return Distribution(tuple(values), tuple(probabilities))
-
-
-def _check_numbers(kind: str, numbers: Fields) -> None:
-    for key, value in numbers.items():
-        if not is_number(value) or abs(value) > LARGEST:
-            # PyYAML, which reads the file for `wandb sweep`, needs a point in the mantissa and a sign in the exponent.
-            fix = "W&B reads 1.0e-4 as one, and 1e-4 as text"
-            raise ScalingError("expected a number", key=key, value=value, fix=fix)
-        if key in ("q", "sigma", "a", "b") and not value > 0:
-            raise ScalingError("expected a number above 0", key=key, value=value)
-    if "min" not in numbers:
-        return
-    low, high = numbers["min"], numbers["max"]
-    if kind == "int_uniform" and not (isinstance(low, int) and isinstance(high, int)):
-        raise ScalingError("int_uniform needs whole numbers", key="min", value=low)
-    if low >= high:
-        raise ScalingError(f"min {low} is not below max {high}", fix="swap them")
-    if kind.endswith("_values") and low <= 0:
-        raise ScalingError("a logarithm needs a min above 0", key="min", value=low)
 
 
 def _curve(kind: str, fields: Fields) -> Distribution:

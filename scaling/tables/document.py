@@ -237,7 +237,13 @@ def printed(table: Table, document: Document) -> Printed:
         add_published("Steps/s, paper", "step_per_s", "{:.2f}")
         add("Steps/s, ours", lambda row: _form(row["steps_per_second"], "{:.2f}"))
         add("Early loss, paper", lambda row: _early(*map(row["published"].get, ("early_loss", "early_loss_std"))))
-        add("Early loss, ours", lambda row: _early(row["early"] and row["early"]["value"], _std(row["early_losses"])))
+        add(
+            "Early loss, ours",
+            lambda row: _early(
+                row["early"] and row["early"]["value"],
+                statistics.stdev(own) if len(own := row["early_losses"]) > 1 else None,
+            ),
+        )
         add_published("Final loss, paper", "final_loss", "{:.3f}")
         add("Score" if table.judged_by == "score" else "Final loss, ours", lambda row: _interval(row["final"]))
         add("Difference from the baseline", lambda row: _interval(row["difference"], "+.4f"))
@@ -266,10 +272,6 @@ def _form(value: Any, form: str) -> str | None:
 
 def _early(value: float | None, deviation: float | None) -> str | None:
     return None if value is None else f"{value:.3f}" + ("" if deviation is None else f" ± {deviation:.3f}")
-
-
-def _std(values: Sequence[float]) -> float | None:
-    return statistics.stdev(values) if len(values) > 1 else None
 
 
 def _interval(figure: Mapping[str, Any] | None, form: str = ".4f") -> str | None:

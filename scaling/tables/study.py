@@ -139,8 +139,7 @@ def trained(
         enter(ledger, name, entered)
         if progress:
             say(f"study {name}: {runs} in {ledger.root}")
-        with listener(progress) as heard:
-            return train(ledger, name, entered, heard, workers=workers, retry_failed=retry_failed)
+        return train(ledger, name, entered, listener(progress), workers=workers, retry_failed=retry_failed)
 
     if progress:
         print_remarks(run.experiment.config for run in planned.runs)

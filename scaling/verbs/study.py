@@ -186,8 +186,7 @@ def study(
 
     def trained(plan: Plan, decided: Decider | None = None) -> Unfinished | None:
         choices: dict[str, Any] = {"workers": workers, "executor": executor, "parameters": set, "decided": decided}
-        with listener(progress) as heard:
-            missing = train(ledger, plan.question.name, plan, heard, retry_failed=retry_failed, **choices)
+        missing = train(ledger, plan.question.name, plan, listener(progress), retry_failed=retry_failed, **choices)
         if missing is not None and missing.code == DISK:
             raise _not_done(plan.question.name, missing)
         return missing
@@ -288,19 +287,21 @@ def watch(
         once: look once
     """
     from scaling.studies.adaptive import decisions, is_open
-    from scaling.studies.live import LiveFit
+    from scaling.studies.live import live_law, losses_of
     from scaling.studies.plan import entered
     from scaling.studies.progress import Watch, summary
 
     ledger = Ledger.open(runs)
-    fitted, file, printed = LiveFit(ledger), None, ""
+    file, printed, losses = None, "", None
     while True:
         if file != (newest := ledger.plan_file(study)):
             file, plan = newest, entered(ledger, study, [f"runs={ledger.root}"])
             progress = Watch(ledger, plan)
         made = decisions(ledger, study)
         now = progress.look()
-        law, left = fitted(plan, made), "" if now.left is None else f", {span(now.left)} left"
+        left = "" if now.left is None else f", {span(now.left)} left"
+        if (finished := losses_of(ledger, plan)) != losses:
+            losses, law = finished, live_law(plan, finished, made)
         document = {"study": study, "runs": now.planned, "settled": now.settled, "failed": now.failed}
         document |= {"share": now.share, "seconds_left": now.left, **law.to_json()}
         look = StudyLook(document, [f"{summary(now)}{left}; {law}"], progress=now, law=law)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -10,19 +9,16 @@ from typing import Any
 import pytest
 import torch
 import yaml
-from rich.console import Console
 
 from scaling.cli import main
 from scaling.errors import ScalingError
 from scaling.executors.executor import Resources
 from scaling.executors.local import Local
-from scaling.ledger import Row
 from scaling.studies import estimate as scale_choice
 from scaling.studies import machine
-from scaling.studies import progress as view
 from scaling.studies.machine import Size, Speed, resources, sized
 from scaling.studies.plan import enter, plan
-from scaling.studies.progress import Active, Progress, Watch
+from scaling.studies.progress import Progress, Watch
 from scaling.studies.question import read
 from scaling.studies.scheduler import train
 from tests.studies.test_unfinished import lacking, write
@@ -108,13 +104,13 @@ def test_progress_counts_what_is_done_and_a_study_that_is_done_starts_nobody(fou
     ledger, heard = found.ledger(), []
     enter(ledger, "small", found)
     watch = Watch(ledger, found)
-    assert watch.look() == Progress(10, 0, 0.0, [], trunks=3)
+    assert watch.look() == Progress(10, 0, 0.0, trunks=3)
     for one in found.runs:
         attempt = ledger.claim(one.run)
         assert attempt is not None
         with attempt:
             attempt.finish("finished", {"loss": 1.0})
-    assert watch.look() == Progress(10, 10, 1.0, [])
+    assert watch.look() == Progress(10, 10, 1.0)
     train(ledger, "small", found, heard.append, executor="slurm")
     assert [(now.settled, now.share) for now in heard] == [(10, 1.0)]
 
@@ -129,12 +125,3 @@ def test_a_slow_machine_gets_a_smaller_quickstart(seconds, scale, tmp_path, monk
     monkeypatch.setattr(scale_choice, "calibrate", lambda *_: Speed(((1e9, 1e3 if scale is None else 1e-6),)))
     again, _ = scale_choice.choose_scale("quickstart", None, [f"runs={tmp_path}"], None)
     assert [one.run for one in again.runs] == [one.run for one in found.runs]
-
-
-def test_the_live_view_shows_every_run_under_way():
-    row = Row(run="0" * 16, name=None, state="running", step=50, steps=100, loss=2.5, tokens_per_second=1000.0)
-    drawn = Console(file=io.StringIO(), width=120)
-    drawn.print(view.picture(Progress(10, 3, 0.25, [Active("width=16 [red]", row, 61.0)]), "62.0 min left"))
-    text = drawn.file.getvalue()  # type: ignore[attr-defined]
-    parts = "3 of 10 runs, 25% of the compute", "width=16 [red]", "50 of 100", "2.5000", "1,000", "61.0 s", "62.0 min"
-    assert all(part in text for part in parts)
