@@ -83,6 +83,11 @@ class Results:
             for row, runs in self.rows.items()
         }
 
+    def with_columns(self, columns: Sequence[Downstream]) -> Results:
+        """The results with the columns that were asked for, measured or not."""
+        shown = {column.name: column for column in (*columns, *self.downstream)}
+        return replace(self, downstream=tuple(shown.values()))
+
     def final(self) -> dict[str, list[float]]:
         """The losses or scores by which rows are judged."""
         values = self.values(self.judged_by)

@@ -104,13 +104,7 @@ def held(
             what = f"it holds no run of {table.config}" + (f"; its studies are of {bases}" if bases else "")
             fix = "name the table that was trained, or the folder of its runs"
             raise ScalingError(what, file=ledger.root, key="--from", fix=fix)
-    return _with_columns(found, columns)
-
-
-def _with_columns(results: Results, columns: Sequence[Downstream]) -> Results:
-    """The results with the columns that were asked for, measured or not."""
-    shown = {column.name: column for column in (*columns, *results.downstream)}
-    return replace(results, downstream=tuple(shown.values()))
+    return found.with_columns(columns)
 
 
 def trained(
@@ -151,7 +145,7 @@ def trained(
         missing = missing or missing_scores
     if missing is not None and progress:
         say(f"the table is not done: {missing}")
-    return _with_columns(read_ledger(ledger, table, planned.question.name, columns), columns), missing
+    return read_ledger(ledger, table, planned.question.name, columns).with_columns(columns), missing
 
 
 def _hash(table: Table, words: Sequence[str]) -> str:
