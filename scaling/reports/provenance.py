@@ -16,7 +16,7 @@ from scaling.ledger.document import flat, text
 from scaling.ledger.run import INTERRUPTIONS, hardware, spans
 from scaling.printing import Table, scientific, span
 from scaling.reports.markup import Block
-from scaling.studies.adaptive import Decision, decisions
+from scaling.studies.decisions import Decision, decisions
 from scaling.studies.findings import Findings
 from scaling.studies.predictions import calibration, registered, track_record
 

@@ -23,9 +23,8 @@ from scaling.laws.law import VARIANT
 from scaling.laws.next_run import Belief, Choice, Goal, Look, choose, confirmed, expected_path, look, width_after
 from scaling.laws.problem import prior_correlation
 from scaling.ledger import Ledger
-from scaling.ledger.document import Damaged, disk, publish, seal
-from scaling.ledger.document import read as read_sealed
 from scaling.ledger.run import now
+from scaling.studies.decisions import Decision, decide, decisions, is_open
 from scaling.studies.identifiability import NOISE, PUBLISHED, outside
 from scaling.studies.plan import Plan, Run, enter, plan
 from scaling.studies.progress import finished_loss, settled
@@ -33,12 +32,8 @@ from scaling.studies.question import Line, Question, Source, placed, read
 from scaling.studies.question import named as name_of
 from scaling.studies.tasks import with_tasks
 
-FOLDER = "decisions"
 SEEDS = 3
 """Of each candidate, where the study does not name its seeds: the best designs repeat few sizes and budgets."""
-
-
-Decision = Mapping[str, Any]
 
 
 def extended(question: Question, goal: Goal, budget: float | None, words: Sequence[str]) -> Question:
@@ -319,39 +314,3 @@ class Decider:
 def restricted(plan: Plan, names: Collection[str]) -> Plan:
     """The plan of some of its runs."""
     return replace(plan, runs=tuple(run for run in plan.runs if run.run in names))
-
-
-# Decisions, on record in the ledger before anything follows from them
-
-
-def decisions(ledger: Ledger, study: str) -> list[Decision]:
-    """Those on record, in their order; empty where the study is not adaptive."""
-    folder, made = ledger.study_folder(study) / FOLDER, list[Decision]()
-    while True:
-        path = folder / f"{len(made) + 1:04d}.json"
-        try:
-            document = read_sealed(path)
-        except Damaged as damage:
-            fix = "delete it and the decisions after it; they are then made again"
-            raise ScalingError(f"the decision is damaged: {damage}", file=path, fix=fix) from None
-        if document is None:
-            if not any(other.name > path.name for other in folder.glob("[0-9]*.json")):
-                return made
-            if not path.exists():  # it was not written since
-                fix = "put it back, or delete the decisions after it; they are then made again"
-                raise ScalingError("the decision is missing, and later ones are here", file=path, fix=fix)
-            continue
-        made.append({key: value for key, value in document.items() if key != "sha256"})
-
-
-def decide(ledger: Ledger, study: str, number: int, document: Decision) -> None:
-    """Put the decision of this number on record; where another command was quicker, its decision stands."""
-    path = ledger.study_folder(study) / FOLDER / f"{number:04d}.json"
-    with disk("cannot write a decision"):
-        path.parent.mkdir(parents=True, exist_ok=True)
-    publish(path, seal(document))
-
-
-def is_open(made: Sequence[Decision]) -> bool:
-    """Whether further runs may be chosen."""
-    return bool(made) and "concluded" not in made[-1]

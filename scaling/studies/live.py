@@ -14,7 +14,8 @@ from scaling.laws.intervals import Interval
 from scaling.laws.next_run import Goal, interval_of_all_looks, look, parse_goal
 from scaling.ledger import Ledger
 from scaling.printing import interval
-from scaling.studies.adaptive import Decision, Field
+from scaling.studies.adaptive import Field
+from scaling.studies.decisions import Decision
 from scaling.studies.plan import Plan
 from scaling.studies.progress import finished_loss
 

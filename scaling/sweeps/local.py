@@ -57,11 +57,6 @@ class Trial:
     failures: int = 0
 
     @property
-    def values(self) -> Sequence[float]:
-        """The metric's values, lower better."""
-        return () if self.report is None else self.report.values
-
-    @property
     def is_missing(self) -> bool:
         """Whether it has no result."""
         return self.report is None or self.report.outcome in ("failed", "refused")
@@ -108,21 +103,23 @@ def run(
     return trials, table, folder
 
 
-@dataclass
 class Cells:
     """The cells of a sweep as a source of jobs. One whose run failed, or that another command has, is tried again."""
 
-    sweep: Sweep
-    words: Sequence[str]
-    scheduler: Scheduler
-    resources: Resources
-    folder: Path
-    tell: Callable[[object], None]
-    trials: dict[Job, Trial] = field(default_factory=dict)
-    again: list[Job] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self.search = searched(self.sweep, self.folder)
+    def __init__(
+        self,
+        sweep: Sweep,
+        words: Sequence[str],
+        scheduler: Scheduler,
+        resources: Resources,
+        folder: Path,
+        tell: Callable[[object], None],
+    ):
+        self.sweep, self.words, self.scheduler = sweep, words, scheduler
+        self.resources, self.folder, self.tell = resources, folder, tell
+        self.search = searched(sweep, folder)
+        self.trials: dict[Job, Trial] = {}
+        self.again: list[Job] = []
 
     def ready(self) -> Iterator[Job]:
         for job in [job for job in self.again if job.is_due]:

@@ -159,7 +159,8 @@ def study(
     from scaling.reports.provenance import sentence
     from scaling.reports.wandb_summary import mirror
     from scaling.reports.write import write
-    from scaling.studies.adaptive import decider, decisions
+    from scaling.studies.adaptive import decider
+    from scaling.studies.decisions import decisions
     from scaling.studies.estimate import choose_scale
     from scaling.studies.identifiability import shortfall
     from scaling.studies.plan import enter
@@ -286,7 +287,7 @@ def watch(
         every: seconds between looks
         once: look once
     """
-    from scaling.studies.adaptive import decisions, is_open
+    from scaling.studies.decisions import decisions, is_open
     from scaling.studies.live import live_law, losses_of
     from scaling.studies.plan import entered
     from scaling.studies.progress import Watch, summary

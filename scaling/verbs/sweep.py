@@ -44,8 +44,12 @@ class Sweep(Result):
     @property
     def best(self) -> Trial | None:
         """The finished trial with the best value of the sweep's metric."""
-        done = [trial for trial in self.trials if trial.report and trial.values and trial.report.outcome == "finished"]
-        return min(done, key=lambda trial: trial.values[-1]) if done and self.file.metric is not None else None
+        done = {
+            trial.report.values[-1]: trial
+            for trial in reversed(self.trials)
+            if trial.report and trial.report.values and trial.report.outcome == "finished"
+        }
+        return done[min(done)] if done and self.file.metric is not None else None
 
     @property
     def missing(self) -> list[Trial]:
@@ -156,8 +160,9 @@ def _trained(sweep: SweepFile, trials: Sequence[Trial], table: list[dict[str, An
     made = Sweep(table, file=sweep, trials=trials, folder=folder)
     outcomes = Counter(trial.report.outcome for trial in trials if trial.report is not None)
     lines = [", ".join(f"{number} {each}" for each, number in outcomes.items())]
-    if made.best is not None and sweep.metric is not None:
-        lines.append(f"best {sweep.metric.name} {sweep.metric.sign * made.best.values[-1]:.4f}: {name(made.best.cell)}")
+    if (best := made.best) is not None and best.report is not None and sweep.metric is not None:
+        value = sweep.metric.sign * best.report.values[-1]
+        lines.append(f"best {sweep.metric.name} {value:.4f}: {name(best.cell)}")
     if missing := [f"without a result: {trial}" for trial in made.missing]:
         lines += _first(missing, MOST_TRIALS)
         lines.append(f"the same command tries them again; the workers' output is in {folder}/workers.log")
