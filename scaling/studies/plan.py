@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from scaling import schema
-from scaling.config import Config, load, setting
-from scaling.errors import ScalingError, nearest, plural
+from scaling.config import load, setting
+from scaling.errors import ScalingError, plural
 from scaling.ledger import Ledger, run_id
 from scaling.ledger.document import differences
 from scaling.ledger.identity import assignments
@@ -22,7 +22,6 @@ from scaling.studies.grid import Cell
 from scaling.studies.question import COMPARED, Question, compared, flat, is_counted
 from scaling.training.finetune import compose
 from scaling.training.point import canonical, point
-from scaling.training.ranks import launched
 from scaling.training.values import VARIED
 
 if TYPE_CHECKING:  # it imports torch, which a plan that is read from the ledger does without
@@ -464,37 +463,3 @@ def _foreign(new: Sequence[Line], planned: Sequence[Line], study: Line) -> dict[
 
 def _some(names: Sequence[str]) -> str:
     return ", ".join(names[:SOME]) + (", …" if len(names) > SOME else "")
-
-
-# One run of a planned study, which `scaling train study=NAME run=ID runs=FOLDER` trains
-
-
-def planned(words: Sequence[str]) -> Config:
-    """The config of the run that `study=` and `run=` name."""
-    ledger, plan, run = _find(words)
-    logged = [word for word in words if word.startswith("log.")]
-    return load(plan.question.base, compared(plan.question.base, (*run.overrides, f"runs={ledger.root}", *logged)))
-
-
-def prepare(words: Sequence[str]) -> None:
-    """Bring the trunk of the run to where the run branches off. The ledger shows it, and W&B does not."""
-    ledger, plan, run = _find(words, ["log.wandb=disabled"])
-    if not launched() and ledger.result(run.run) is None:
-        from scaling.studies.scheduler import grow  # imports Lightning, which a check of the words does without
-
-        grow(ledger, plan, run)
-
-
-def _find(words: Sequence[str], further: Sequence[str] = ()) -> tuple[Ledger, Plan, Run]:
-    """The run that the words name; `further` words hold for its training."""
-    settings = dict(word.split("=", 1) for word in words if "=" in word)
-    for key in settings:
-        if key not in ("study", "run", "runs") and not key.startswith("log."):
-            raise ScalingError("the plan sets what a run of a study is", key=key, value=settings[key])
-    ledger = Ledger.open(settings.get("runs", "runs"))
-    plan = entered(ledger, settings["study"], further)
-    runs = {cell.run: cell for cell in plan.runs}
-    name = settings.get("run", "")
-    if name not in runs:
-        raise ScalingError("the study has no such run", key="run", value=name, fix=nearest(name, runs))
-    return ledger, plan, runs[name]

@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from scaling.errors import DISK
+from scaling.config import Config, load
+from scaling.errors import DISK, ScalingError, nearest
 from scaling.executors.executor import End
 from scaling.executors.scheduler import PAUSE, ExecutorName, Job, Scheduler, started
 from scaling.executors.slurm import Slurm
@@ -21,7 +22,9 @@ from scaling.standard_error import say
 from scaling.studies.machine import Size, resources, sized
 from scaling.studies.plan import Plan, Run, entered
 from scaling.studies.progress import Progress, Watch, failures, hopeless, settled
+from scaling.studies.question import compared
 from scaling.training.machine import suited
+from scaling.training.ranks import launched
 
 LOOK = 0.5  # seconds between looks at the whole study, at least
 SHARE = 0.05  # of the command's time that looking may take, so that ten thousand runs are looked at more rarely
@@ -243,3 +246,35 @@ def _reason(ledger: Ledger, run: str) -> str:
         return "its process died" if row.state == "stale" else row.state
     reason = row.reason if len(row.reason) <= REASON else row.reason[: REASON - 1] + "…"
     return f"{row.state}: {reason}"
+
+
+# One run of a planned study, which `scaling train study=NAME run=ID runs=FOLDER` trains
+
+
+def planned(words: Sequence[str]) -> Config:
+    """The config of the run that `study=` and `run=` name."""
+    ledger, plan, run = _find(words)
+    logged = [word for word in words if word.startswith("log.")]
+    return load(plan.question.base, compared(plan.question.base, (*run.overrides, f"runs={ledger.root}", *logged)))
+
+
+def prepare(words: Sequence[str]) -> None:
+    """Bring the trunk of the run to where the run branches off. The ledger shows it, and W&B does not."""
+    ledger, plan, run = _find(words, ["log.wandb=disabled"])
+    if not launched() and ledger.result(run.run) is None:
+        grow(ledger, plan, run)
+
+
+def _find(words: Sequence[str], further: Sequence[str] = ()) -> tuple[Ledger, Plan, Run]:
+    """The run that the words name; `further` words hold for its training."""
+    settings = dict(word.split("=", 1) for word in words if "=" in word)
+    for key in settings:
+        if key not in ("study", "run", "runs") and not key.startswith("log."):
+            raise ScalingError("the plan sets what a run of a study is", key=key, value=settings[key])
+    ledger = Ledger.open(settings.get("runs", "runs"))
+    plan = entered(ledger, settings["study"], further)
+    runs = {cell.run: cell for cell in plan.runs}
+    name = settings.get("run", "")
+    if name not in runs:
+        raise ScalingError("the study has no such run", key="run", value=name, fix=nearest(name, runs))
+    return ledger, plan, runs[name]

@@ -37,7 +37,7 @@ def described(sweep: Sweep, outlook: dict[str, Any]) -> str:
 def resolved(words: Sequence[str], overlays: Sequence[str] = ()) -> Config:
     """The config that `scaling train WORDS` would train."""
     if any(word.startswith("study=") for word in words):
-        from scaling.studies.plan import planned
+        from scaling.studies.scheduler import planned
 
         return planned(words)
     names = [word for word in words if "=" not in word]
