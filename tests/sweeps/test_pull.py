@@ -118,6 +118,21 @@ def history_of(name: str):
     return lambda request: "ParquetHistory" in request.query and f'"{name}"' in request.body.decode()
 
 
+def test_a_server_that_stays_broken_ends_in_one_line_and_loses_nothing(client, capsys):
+    for number in range(6):
+        add(client, number)
+    client.fail("status", times=10**6, status=500, matches=history_of("w0000004"))
+    assert pull() == 1
+    assert "the same command goes on" in one_line(capsys)
+    before = fetched()
+    assert before
+    client.faults.clear()
+    client.requests.clear()
+    assert pull() == 0
+    assert len(table()) == 6
+    assert scanned(client) == {f"w{number:07d}" for number in range(6)} - before
+
+
 @pytest.mark.parametrize(
     ("source", "told"),
     [("me/nowhere", "no such project"), ("me/proj/nosweep", "no such sweep"), ("a/b/c/d", "ENTITY/PROJECT")],
