@@ -280,7 +280,9 @@ def _field(key: str, value: Any) -> Any:
             if (gpus := value.get("gpus", 0)) > 1 and gpus != int(gpus):
                 raise ScalingError("expected a fraction of one GPU, or a whole number", key="gpus", fix="take 0.5 or 2")
         case "minutes":
-            value = schema.check(key, _numbers(value), PositiveFloat)
+            value = _numbers(value)
+            if not is_number(value) or value <= 0:
+                raise ScalingError("expected a number above 0")
         case "tasks":
             value = _tasks(value)
         case "at":
