@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+import numpy as np
 import torch
 
 from scaling.cost import Cost
@@ -153,9 +154,8 @@ class Speed:
             return least * math.sqrt(flops / first)
         if flops >= last:
             return most * flops / last
-        low, high = next(pair for pair in zip(self.timed, self.timed[1:]) if flops <= pair[1][0])
-        share = math.log(flops / low[0]) / math.log(high[0] / low[0])
-        return low[1] * (high[1] / low[1]) ** share
+        x, y = np.log(np.array(self.timed)).T
+        return float(np.exp(np.interp(math.log(flops), x, y)))
 
 
 def calibrate(experiments: Sequence[Experiment]) -> Speed | None:

@@ -173,6 +173,7 @@ def test_a_record_that_was_altered_is_refused(text, kept, tmp_path, capsys):
     assert f"{record}: the record is damaged" in refused(capsys, "report", str(record.parent))
 
 
+@pytest.mark.usefixtures("no_files_of_figures")
 def test_what_a_record_says_cannot_act(kept, tmp_path):
     record = shutil.copytree(kept, tmp_path / "small") / "record.json"
     words = json.loads(record.read_text())

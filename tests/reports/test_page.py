@@ -131,6 +131,7 @@ def test_it_states_the_law_its_interval_its_test_and_the_setup(study, text):
     assert page(findings, record(findings, ledger, found)) == text
 
 
+@pytest.mark.usefixtures("no_files_of_figures")
 def test_a_text_from_a_study_cannot_act(made_study, tmp_path):
     changes = {
         "question: Does a whole study pass in seconds?": f"question: '{EVIL} & \"quotes\"'",
@@ -157,6 +158,7 @@ def test_text_stays_text(text):
     assert {name for name, _ in Reader(blocks).elements} == {"p", "h3", "pre", "code", "ul", "li", "dl", "dt", "dd"}
 
 
+@pytest.mark.usefixtures("no_files_of_figures")
 def test_an_unfinished_study_states_how_far_it_is(made_study, tmp_path):
     ends = {0: "diverged", 3: "failed", 9: None}
     ledger, found = made_study(tmp_path, outcome=lambda place: ends.get(place, "finished"))
