@@ -51,7 +51,9 @@ def counted(capsys, *words: str) -> dict:
 
 def test_what_is_missing_is_said(trained):
     ledger, table = trained
-    said = " ".join(document(table, counts(table, QUICK), read_ledger(ledger, table))["said"])
+    shown = document(table, counts(table, QUICK), read_ledger(ledger, table))
+    assert shown["early_at"] == 2 / 8  # an eighth is the first step, after which nothing is learned
+    said = " ".join(shown["said"])
     assert "Switch Transformer (2 planned, 1 finished, 1 missing)" in said
     assert "pooled over all rows (3 degrees of freedom)" in said
     assert "after Holm's correction over 2 rows" in said
