@@ -88,7 +88,7 @@ def test_both_ways_to_write_a_law_are_one_law():
 
 def test_the_study_states_each_key_of_a_study_but_those_of_other_machines_and_of_finetuning():
     from scaling.config import document
-    from scaling.studies.fields import KEYS
+    from scaling.studies.question import KEYS
 
     file = EXAMPLES / "study" / "study.yaml"
     assert read(str(file)).define
