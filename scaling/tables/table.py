@@ -304,7 +304,12 @@ def _published(file: TableFile) -> tuple[dict[str, dict[str, float | str]], dict
     path = file.path("published")
     figures: dict[str, dict[str, float | str]] = {}
     headings: dict[str, str] = {}
-    for line in read_csv(path):
+    try:
+        lines = read_csv(path)
+    except ScalingError as error:
+        unread = file.config.error("published", error.what, "name a CSV file next to this one")
+        raise (unread if error.line is None else error) from None
+    for line in lines:
         for key in ("row", "heading"):
             if key not in line:
                 raise ScalingError("published figures need this column", file=path, key=key, fix="row,heading,…")
