@@ -20,7 +20,8 @@ def mirror(findings: Findings, page: Path, ledger: Ledger, plan: Plan) -> None:
     name, config, folder = plan.question.name, plan.runs[0].experiment.config, ledger.study_folder(plan.question.name)
     about = {"question": plan.question.question, "base": plan.question.base, "laws": list(plan.question.laws)}
     runs = sha256(" ".join(run.run for run in plan.runs).encode()).hexdigest()
-    if (how := mode(config)) == "disabled":
+    how: Any = mode(config)
+    if how == "disabled":
         return
 
     def show() -> None:
