@@ -31,7 +31,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import torch
 
 from scaling.batch import Batch
-from scaling.tables.count import Counted, counts
+from scaling.tables.count import Counts, counts
 from scaling.tables.table import Table, read
 from scaling.training.experiment import assemble
 from scaling.training.parametrization import initialise
@@ -45,8 +45,8 @@ BATCHES = 4
 class Contestant:
     """A row that is trained step by step."""
 
-    def __init__(self, table: Table, counted: Counted, words: Sequence[str]):
-        self.counted, self.name = counted, counted.row.name
+    def __init__(self, table: Table, counted: Counts, words: Sequence[str]):
+        self.counted, self.name = counted, counted["row"]
         experiment = assemble(table.load(self.name, words))
         self.batches: list[Batch] = [experiment.batches.batch(step) for step in range(BATCHES)]
         self.model = initialise(experiment.model(), experiment.parametrization, experiment.seed)
@@ -105,12 +105,19 @@ def figures(
         whole = statistics.median(map(sum, times[one.name])) * 1e3
         speed = _speed(one.counted)
         published = base_speed / speed if base_speed and speed else None
-        yield Figure(one.name, gradient, optimizer, whole / base_ms, one.counted.flops / first.flops, published)
+        yield Figure(
+            one.name,
+            gradient,
+            optimizer,
+            whole / base_ms,
+            one.counted["flops_forward"] / first["flops_forward"],
+            published,
+        )
 
 
-def _speed(counted: Counted) -> float | None:
+def _speed(counted: Counts) -> float | None:
     """The published steps per second."""
-    speed = counted.row.published.get("step_per_s")
+    speed = counted["published"].get("step_per_s")
     return None if speed is None else float(speed)
 
 

@@ -336,6 +336,14 @@ def check(key: str, value: Any, annotation: Any) -> Any:
         raise ScalingError(what, key=key, value=value, fix=fix) from None
 
 
+def check_keys(line: Mapping[str, Any], keys: Mapping[str, Any], noun: str) -> dict[str, Any]:
+    """The line's values, each of its type among `keys`; a key that is none of these is refused."""
+    for key in line:
+        if key not in keys:
+            raise ScalingError(f"{noun} has no such key", key=str(key), fix=nearest(str(key), keys))
+    return {key: check(key, value, keys[key]) for key, value in line.items()}
+
+
 def check_fields(piece: Any) -> None:
     """Refuse a piece that was made without `build` and holds what `build` would refuse."""
     for key, parameter in keys(type(piece)).items():

@@ -31,7 +31,6 @@ from scaling.config import FIXED, document, shipped
 from scaling.schema import Range
 from scaling.shape import SIZES
 from scaling.sweeps import file as sweep_file
-from scaling.sweeps import hyperband
 from scaling.sweeps.distribution import KINDS as DISTRIBUTIONS
 from scaling.tables import table
 
@@ -306,13 +305,13 @@ def of_studies() -> Iterator[Case]:
 
 def of_sweeps() -> Iterator[Case]:
     keys = [*paths(SWEEP), *((key,) for key in sweep_file.KEYS), ("nonsense",), ("metric", "target"), ("metric", "goa")]
-    keys += [("early_terminate", key) for key in hyperband.KEYS]
+    keys += [("early_terminate", key) for key in sweep_file.RULE_KEYS]
     for path, value in itertools.product(keys, VALUES):
         yield Case(("sweep", "--dry-run"), changed(SWEEP, path, value), ".".join(path), value)
-    for name, (needed, optional) in DISTRIBUTIONS.items():
+    for name, fields in DISTRIBUTIONS.items():
         own = {"values": [1, 2], "probabilities": [0.5, 0.5], "value": 1, "min": 1, "max": 2}
-        told = {"distribution": name, **{key: own[key] for key in needed}}
-        for key, value in itertools.product([*needed, *optional, "nonsense"], VALUES):
+        told = {"distribution": name, **{key: own[key] for key, default in fields.items() if default is None}}
+        for key, value in itertools.product([*fields, "nonsense"], VALUES):
             parameters = {"optimizer.lr": {**told, key: value}, "seed": {"values": [1, 2]}}
             tree = {**SWEEP, "method": "random", "parameters": parameters}
             yield Case(("sweep", "--dry-run"), tree, f"parameters.optimizer.lr.{key}", value)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
 from typing import Any
@@ -35,7 +35,12 @@ def answer(findings: Findings) -> Answer:
         return Answer("no law" if findings.complete else "no law yet", join(f"There is no law: {findings.reason}."))
     if "rows" in document and not document["not_identified"]:
         return Answer(sure, join(exponents(document["rows"]), " ", compared))
-    law = join(_course(document), _floor(document), ".")
+    names = [name for name, unit in document["units"].items() if unit == "1"][:MOST_EXPONENTS]
+    known = [name for name in names if name in document["intervals"] and name not in document["unidentified"]]
+    signs = [" with ", *[", "] * (len(known) - 2), " and "]
+    clauses = (part for sign, name in zip(signs, known) for part in (sign, _bounded(document, name)))
+    law = join("The loss follows ", tag("span", formula(document["formula"]), class_="formula"), *clauses)
+    law = join(law, _floor(document), ".")
     if not document["not_identified"]:
         return Answer(sure, law)
     first, *others = document["not_identified"]
@@ -48,16 +53,6 @@ def answer(findings: Findings) -> Answer:
     )
     said = join(f"These runs do not identify the law: {doubt}.", best)
     return Answer("not identified", said if compared is None else join(said, " ", compared))
-
-
-def _course(document: Mapping[str, Any]) -> Html:
-    """The formula with those of its exponents that are identified."""
-    names = [name for name, unit in document["units"].items() if unit == "1"][:MOST_EXPONENTS]
-    known = [name for name in names if name in document["intervals"] and name not in document["unidentified"]]
-    clauses = [_bounded(document, name) for name in known]
-    signs = [" with ", *[", "] * (len(clauses) - 2), " and "]
-    listed = (part for pair in zip(signs, clauses) for part in pair)
-    return join("The loss follows ", tag("span", formula(document["formula"]), class_="formula"), *listed)
 
 
 def _floor(document: Mapping[str, Any]) -> Html | None:
@@ -154,24 +149,18 @@ def exponents(rows: Mapping[str, Any]) -> Html:
     """Whether each row gains or loses on the first as runs grow, by the first of the law's exponents."""
     name = rows["exponents"][0]["name"]
     base, *others = (other for other in rows["exponents"] if other["name"] == name)
-    value = significant(base["estimate"], base["low"], base["high"])
-    return join(
-        f"The loss above its floor falls with {_scale(name)} by an exponent ",
-        tag("strong", exponent(name), f" = {value}"),
-        f" {ends(base)} under {base['row']}; it differs under {'; '.join(_gains(others))}.",
-    )
-
-
-def _gains(others: Iterable[Mapping[str, Any]]) -> Iterable[str]:
+    scale, gains = "compute" if name == COMPUTE else "scale", []
     for other in others:
         low, high = other["difference"]["low"], other["difference"]["high"]
         gain = "it gains" if (low or 0) > 0 else "it loses" if (high or 0) < 0 else None
-        course = f"{gain} with {_scale(other['name'])}" if gain else "these runs do not show whether it gains or loses"
-        yield f"{other['row']} by {difference(other)}, so that {course}"
-
-
-def _scale(name: str) -> str:
-    return "compute" if name == COMPUTE else "scale"
+        course = f"{gain} with {scale}" if gain else "these runs do not show whether it gains or loses"
+        gains.append(f"{other['row']} by {difference(other)}, so that {course}")
+    value = significant(base["estimate"], base["low"], base["high"])
+    return join(
+        f"The loss above its floor falls with {scale} by an exponent ",
+        tag("strong", exponent(name), f" = {value}"),
+        f" {ends(base)} under {base['row']}; it differs under {'; '.join(gains)}.",
+    )
 
 
 def exponent(name: str) -> Html:

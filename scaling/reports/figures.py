@@ -30,24 +30,16 @@ def figures(findings: Findings, names: Iterable[str], runs: Mapping[str, str]) -
     the law's, and those of several panels, are as wide as the page.
     """
     wide = of_law(findings)[:1]
-    shown = {name: findings.pictures[name] for name in names if name in findings.pictures}
-    return [
-        Figure(
-            plot(picture, name, runs),
-            _caption(name, picture),
-            f"{name}.png",
-            picture.title,
-            name in wide or len(picture.panels) > 1,
-        )
-        for name, picture in shown.items()
-    ]
-
-
-def _caption(name: str, picture: Picture) -> Html:
-    """The title, the caption without the definitions and the count, which the page states once, and the files."""
-    files = join(*(join(" ", tag("a", kind[1:].upper(), href=name + kind)) for kind in FIGURES))
-    title = picture.title[:1].upper() + picture.title[1:]
-    return join(tag("b", f"{title}."), " ", formula(picture.sentences), files)
+    shown = []
+    for name in names:
+        if (picture := findings.pictures.get(name)) is not None:
+            files = join(*(join(" ", tag("a", kind[1:].upper(), href=name + kind)) for kind in FIGURES))
+            # The caption without the definitions and the count, which the page states once.
+            title = tag("b", f"{picture.title[:1].upper()}{picture.title[1:]}.")
+            caption, is_wide = join(title, " ", formula(picture.sentences), files), len(picture.panels) > 1
+            drawn = plot(picture, name, runs)
+            shown.append(Figure(drawn, caption, f"{name}.png", picture.title, name in wide or is_wide))
+    return shown
 
 
 def plot(picture: Picture, key: str, names: Mapping[str, str]) -> Html:

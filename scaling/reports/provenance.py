@@ -18,7 +18,7 @@ from scaling.printing import Table, scientific, span
 from scaling.reports.markup import Block
 from scaling.studies.decisions import Decision, decisions
 from scaling.studies.findings import Findings
-from scaling.studies.predictions import FOLDER, calibration, registered
+from scaling.studies.predictions import calibration, registered, track_record
 
 if TYPE_CHECKING:
     from scaling.studies.plan import Plan
@@ -60,7 +60,7 @@ def record(findings: Findings, ledger: Ledger, plan: Plan) -> Record:
     stopped = f", {interrupted} interrupted and continued" if interrupted else ""
     where = [result.get("circumstances", {}) for result in results.values()]
     versions = Counter(f"{name} {version}" for each in where for name, version in each.get("versions", {}).items())
-    made = decisions(ledger, plan.question.name)
+    track = calibration(registered(ledger))
     return Record(
         day=str(min(begin for begin, _ in worked).date()) if worked else "",
         compute=scientific(flops),
@@ -71,11 +71,12 @@ def record(findings: Findings, ledger: Ledger, plan: Plan) -> Record:
             "attempts": f"{sum(map(len, attempts.values()))}{stopped}",
             "hardware": "; ".join(f"{it} ({plural(n, 'run')})" for it, n in Counter(map(hardware, where)).items()),
             "versions": ", ".join(sorted(versions)),
-            **on_record(ledger),
+            **({"predictions on record": track_record(track)} if track["predictions"] or track["altered"] else {}),
         },
-        command=command(plan),
+        # That reproduces this study, as its plan has it.
+        command=shlex.join(["scaling", *(plan.command or ("report", plan.question.name))]),
         runs={row["run"]: _run(ledger, row, results.get(row["run"])) for row in findings.rows},
-        decisions=made,
+        decisions=decisions(ledger, plan.question.name),
     )
 
 
@@ -97,11 +98,6 @@ def _run(ledger: Ledger, row: Mapping[str, Any], result: Mapping[str, Any] | Non
     }
 
 
-def command(plan: Plan) -> str:
-    """The command that reproduces this study, as its plan has it."""
-    return shlex.join(["scaling", *(plan.command or ("report", plan.question.name))])
-
-
 def study_yaml(findings: Findings) -> str:
     """The study's YAML, from what the ledger keeps of it, as `scaling study` takes it."""
     fields = {
@@ -109,25 +105,6 @@ def study_yaml(findings: Findings) -> str:
     }
     renamed = {"law" if key == "laws" else key: value for key, value in fields.items()}
     return yaml.safe_dump(renamed, sort_keys=False, allow_unicode=True, width=110)
-
-
-# Predictions on record
-
-
-def on_record(ledger: Ledger) -> dict[str, str]:
-    """The calibration of the ledger's predictions; empty where nothing was predicted."""
-    track = calibration(registered(ledger))
-    return {"predictions on record": track_record(track)} if track["predictions"] or track["altered"] else {}
-
-
-def track_record(record: Mapping[str, Any]) -> str:
-    """The calibration over all predictions in a sentence."""
-    error = record["mean_absolute_relative_error"]
-    inside = "{inside} of {scored} losses inside their {percent:g}% interval of a new run"
-    parts = [f"{plural(record['predictions'], 'prediction')}, {record['scored']} scored, {record['waiting']} waiting"]
-    parts += [inside.format(**level, percent=100 * level["level"]) for level in record["levels"]]
-    parts += [] if error is None else [f"mean error {error:.2%}"]
-    return "; ".join([*parts, *(f"altered since, and not counted: {FOLDER}/{file}" for file in record["altered"])])
 
 
 # Decisions of an adaptive study

@@ -14,7 +14,7 @@ from scaling.laws.law import MEANINGS, PREFIX
 from scaling.laws.report import NOT_IDENTIFIED, coverage, held_out, optima, predictions, tried
 from scaling.laws.report import estimates as fitted
 from scaling.ledger import RESULTS
-from scaling.printing import Html, Table, join, scientific, short, tag
+from scaling.printing import Table, join, scientific, short, tag
 from scaling.reports.answer import (
     advantages,
     difference,
@@ -259,12 +259,6 @@ def made(findings: Findings, record: Record) -> list[Block]:
     ]
 
 
-def files(findings: Findings) -> Html:
-    """Links to the files beside the page."""
-    links = [tag("a", name, href=name) for name in ["points.csv"] + (["fit.json"] if findings.document else [])]
-    return join(links[0], *(join(", ", link) for link in links[1:]))
-
-
 def farther(findings: Findings, document: Document) -> list[Block]:
     """The loss, and each task's score, of the best run at 10 and 100 times the largest compute; and the next run."""
     horizon = document.get("horizon")
@@ -280,7 +274,8 @@ def farther(findings: Findings, document: Document) -> list[Block]:
     heads += [f"{task}, interval of a new run" for task in scores]
     cells = []
     for place, row in enumerate(horizon["predictions"]):
-        further = [_score(predictions[place]) for predictions in scores.values()]
+        of_tasks = (predictions[place] for predictions in scores.values())
+        further = [f"{each['accuracy']:.3f} {ends(each['interval_run'])}" for each in of_tasks]
         sizes = [short(row[name]) for name in "ND" if name in row]
         of_mean, of_run = (ends(row[f"interval_{of}"]) for of in ("mean", "run"))
         mark = "" if row["tested"] else " (untested)"
@@ -288,7 +283,3 @@ def farther(findings: Findings, document: Document) -> list[Block]:
         cells.append([times, scientific(row["C"]), *sizes, f"{row['loss']:.4f}", of_mean, of_run + mark, *further])
     caption = f"The compute-optimal run at times the compute of the largest, {scientific(horizon['largest'])} FLOPs."
     return [Table(caption, heads, cells), f"{next_run(horizon)}."]
-
-
-def _score(prediction: Document) -> str:
-    return f"{prediction['accuracy']:.3f} {ends(prediction['interval_run'])}"

@@ -5,7 +5,6 @@ Whatever W&B does here takes a bounded time, and changes nothing of what was fou
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -15,68 +14,39 @@ from scaling.studies.findings import Findings
 from scaling.studies.plan import Plan
 from scaling.training.wandb_settings import mode, settings, tried
 
-REPORTED = "the report has everything"
-
 
 def mirror(findings: Findings, page: Path, ledger: Ledger, plan: Plan) -> None:
     """Show the findings in W&B where the study's runs are shown there; a later call shows them in the same place."""
-    name = plan.question.name
-    config = {"question": plan.question.question, "base": plan.question.base, "laws": list(plan.question.laws)}
+    name, config, folder = plan.question.name, plan.runs[0].experiment.config, ledger.study_folder(plan.question.name)
+    about = {"question": plan.question.question, "base": plan.question.base, "laws": list(plan.question.laws)}
     runs = sha256(" ".join(run.run for run in plan.runs).encode()).hexdigest()
+    how: Any = mode(config)
+    if how == "disabled":
+        return
 
     def show() -> None:
-        run = _opened(ledger, plan, name=name, id=f"study-{runs[:16]}", job_type="study", config=config)
-        if run is not None:
-            import wandb
+        import wandb
 
-            run.summary.update(headline(findings))
-            table = wandb.Table(columns=list(findings.rows[0]), data=[[*row.values()] for row in findings.rows])
-            images = {f"figures/{key}": wandb.Image(str(page.with_name(f"{key}.png"))) for key in findings.pictures}
-            run.log({"points": table, "report": wandb.Html(str(page), inject=False), **images})
-            run.finish()
+        (folder / "wandb").mkdir(exist_ok=True)
+        run = wandb.init(
+            project=config["log.project"] or "scaling",
+            group=name,
+            name=name,
+            id=f"study-{runs[:16]}",
+            job_type="study",
+            config=about,
+            mode=how,
+            dir=str(folder / "wandb"),
+            resume="allow" if how == "online" else None,
+            settings=settings(),
+        )
+        run.summary.update(headline(findings))
+        table = wandb.Table(columns=list(findings.rows[0]), data=[[*row.values()] for row in findings.rows])
+        images = {f"figures/{key}": wandb.Image(str(page.with_name(f"{key}.png"))) for key in findings.pictures}
+        run.log({"points": table, "report": wandb.Html(str(page), inject=False), **images})
+        run.finish()
 
-    tried("W&B", show, REPORTED)
-
-
-def _opened(ledger: Ledger, plan: Plan, **choices: Any) -> Any:
-    """A W&B run in the study's group; None where W&B is disabled."""
-    config, name = plan.runs[0].experiment.config, plan.question.name
-    how, folder = mode(config), ledger.study_folder(name) / "wandb"
-    if how == "disabled":
-        return None
-    import wandb
-
-    folder.mkdir(exist_ok=True)
-    where = {"project": config["log.project"] or "scaling", "group": name, "mode": how, "dir": str(folder)}
-    return wandb.init(**where, resume="allow" if how == "online" else None, **choices, settings=settings())
-
-
-class LiveMirror:
-    """The looks at a study while its runs go on, as a run of W&B in the study's group."""
-
-    def __init__(self, ledger: Ledger, plan: Plan):
-        self._run: Any = None
-        self._logged = -1
-        tried("W&B", lambda: self._open(ledger, plan), REPORTED)
-
-    def _open(self, ledger: Ledger, plan: Plan) -> None:
-        self._run = _opened(ledger, plan, name=f"{plan.question.name} (live)", job_type="watch")
-
-    def log(self, look: Mapping[str, Any]) -> None:
-        """One look, where a further run has finished."""
-        if self._run is None or look["finished"] == self._logged:
-            return
-        self._logged = look["finished"]
-        values = {f"watch/{key}": look[key] for key in ("finished", "share", "seconds_left")}
-        for key in ("interval", "interval_of_one_look"):
-            ends = look[key] or {}
-            values |= {f"watch/{key}/{end}": ends.get(end) for end in ("estimate", "low", "high")}
-        shown = {key: value for key, value in values.items() if value is not None}
-        tried("W&B", lambda: self._run.log(shown), REPORTED)
-
-    def end(self) -> None:
-        if self._run is not None:
-            tried("W&B", self._run.finish, REPORTED)
+    tried("W&B", show, "the report has everything")
 
 
 def headline(findings: Findings) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from scaling.reports.answer import answer, tested, unreliable
 from scaling.reports.figures import figures, of_law
 from scaling.reports.markup import Block, Code, Items, Pairs, shell, to_html, to_markdown
 from scaling.reports.provenance import Record, record, setup, study_yaml
-from scaling.reports.sections import STORE, counts, files, names, sections, summary
+from scaling.reports.sections import STORE, counts, names, sections, summary
 from scaling.studies.findings import FIGURES, FIT, Findings, Tell, find, nothing, read_fit
 from scaling.studies.plan import newest
 from scaling.studies.points import rows
@@ -174,19 +174,28 @@ def page(findings: Findings, known: Record, store: PurePosixPath | None = STORE)
         tag("h1", findings.question.question),
         tag("p", answered.sentence, class_="answer"),
         tag("p", test, class_="answer") if test else None,
-        tag("dl", *(_figure(*entry) for entry in summary(findings, known)), class_="key"),
+        tag(
+            "dl",
+            *(
+                tag(
+                    "div",
+                    tag("dt", name),
+                    tag("dd", figure, class_="figure"),
+                    *(tag("dd", remark) for remark in remarks if remark),
+                )
+                for name, figure, remarks in summary(findings, known)
+            ),
+            class_="key",
+        ),
     )
     parts = (
         tag("section", tag("h2", section.title, id=section.key), to_html(section.blocks), aria_labelledby=section.key)
         for section in sections(findings, known, store)
     )
-    footer = tag("footer", "Made by scaling from the ledger of this study. With this page: ", files(findings), ".")
+    fit = (", ", tag("a", FIT, href=FIT)) if findings.document else ()
+    made = "Made by scaling from the ledger of this study. With this page: "
+    footer = tag("footer", made, tag("a", POINTS, href=POINTS), *fit, ".")
     skip = tag("a", "To the report", href="#main", class_="skip")
     style = (resources("scaling.reports") / "page.css").read_text(encoding="utf-8")
     body = join(skip, header, tag("main", *parts, id="main", tabindex=-1), footer)
     return shell(f"{study} — scaling study", body, style)
-
-
-def _figure(name: str, figure: str, remarks: list[str]) -> Html:
-    notes = (tag("dd", remark) for remark in remarks if remark)
-    return tag("div", tag("dt", name), tag("dd", figure, class_="figure"), *notes)

@@ -24,11 +24,11 @@ from scaling.laws.next_run import Belief, Choice, Goal, Look, choose, confirmed,
 from scaling.laws.problem import prior_correlation
 from scaling.ledger import Ledger
 from scaling.ledger.run import now
-from scaling.studies.decisions import Decision, decide, decisions, is_open, name_parts
+from scaling.studies.decisions import Decision, decide, decisions, is_open
 from scaling.studies.identifiability import NOISE, PUBLISHED, outside
 from scaling.studies.plan import Plan, Run, enter, plan
 from scaling.studies.progress import finished_loss, settled
-from scaling.studies.question import Line, Question, Source, placed, read
+from scaling.studies.question import Question, Source, placed, read
 from scaling.studies.question import named as name_of
 from scaling.studies.tasks import with_tasks
 
@@ -42,18 +42,15 @@ def extended(question: Question, goal: Goal, budget: float | None, words: Sequen
         raise ScalingError("the study asks for no law", key="--adaptive", value=goal.text, fix="write law: chinchilla")
     first = load(question.base, [f"{key}={value}" for key, value in question.set.items() if key == "seed"])["seed"]
     fixed = "seed" in question.set or any(word.startswith("seed=") for word in words)
-    seeds = [] if fixed else [first + offset for offset in range(SEEDS)]
-    grid = [_seeded(line, seeds) for line in ([question.grid] if isinstance(question.grid, Mapping) else question.grid)]
-    name = name_of(question.name, None, name_parts(goal.text, budget))
+    grid = []
+    for line in [question.grid] if isinstance(question.grid, Mapping) else question.grid:
+        axes = line.get("axes", line)
+        if not fixed and "seed" not in axes:
+            axes = {**axes, "seed": [first + offset for offset in range(SEEDS)]}
+        grid.append({**line, "axes": axes} if "kind" in line else axes)
+    parts = [f"adaptive={goal.text.replace('%', ' percent')}", *([] if budget is None else [f"budget={budget:g}"])]
+    name = name_of(question.name, None, parts)
     return replace(question, name=name, grid=grid)
-
-
-def _seeded(line: Line, seeds: Sequence[int]) -> Line:
-    axes = line.get("axes", line)
-    if not seeds or "seed" in axes:
-        return line
-    axes = {**axes, "seed": list(seeds)}
-    return {**line, "axes": axes} if "kind" in line else axes
 
 
 @dataclass(frozen=True)
@@ -155,30 +152,18 @@ class Field:
             "sentence": self.sentence(path, budget),
         }
 
-    def refuse_out_of_reach(self, budget: float) -> None:
-        """Refuse a goal that the candidates are not expected to reach within the budget, with what they can reach."""
-        path = self.expected(budget)
-        if path is None or self._reaches(path):
-            return
-        raise ScalingError(
-            self.sentence(path, budget),
-            key="--adaptive",
-            value=self.goal.text,
-            fix="ask for a wider interval, raise --budget, or add sizes and budgets to the grid",
-        )
-
-    def _reaches(self, path: Sequence[Choice]) -> bool:
+    def reaches(self, path: Sequence[Choice]) -> bool:
         return bool(path) and width_after(path[-1]) <= self.goal.half_width
 
     def sentence(self, path: Sequence[Choice], budget: float) -> str:
         """What is expected, in words."""
         goal, cost = self.goal, sum(choice.cost for choice in path)
-        if self._reaches(path):
+        if self.reaches(path):
             runs = f"{plural(len(path), 'run')} of {len(self.runs)} candidates, {cost:.3g} FLOPs"
             return f"{goal.text} is expected of {runs}: {cost / self.grid_cost:.0%} of the grid's"
         longest = self.expected(float("inf")) or []
         most = sum(choice.cost for choice in longest)
-        if self._reaches(longest):
+        if self.reaches(longest):
             width = goal.spelled(width_after(path[-1] if path else None))
             return f"{goal.text} is expected to take {most:.3g} FLOPs; a budget of {budget:.3g} gives {width}"
         width = goal.spelled(width_after(longest[-1] if longest else None))
@@ -206,7 +191,10 @@ def decider(
     budget = field.grid_cost if budget is None else budget
     ledger = field.plan.ledger()
     if not decisions(ledger, question.name):
-        field.refuse_out_of_reach(budget)
+        path = field.expected(budget)
+        if path is not None and not field.reaches(path):  # refused, with what can be reached
+            fix = "ask for a wider interval, raise --budget, or add sizes and budgets to the grid"
+            raise ScalingError(field.sentence(path, budget), key="--adaptive", value=goal.text, fix=fix)
     return Decider(ledger, field, budget, sized(field.plan, workers).workers)
 
 

@@ -45,8 +45,3 @@ def decide(ledger: Ledger, study: str, number: int, document: Decision) -> None:
 def is_open(made: Sequence[Decision]) -> bool:
     """Whether further runs may be chosen."""
     return bool(made) and "concluded" not in made[-1]
-
-
-def name_parts(goal: str, budget: float | None) -> list[str]:
-    """What the name of an adaptive study shows besides that of its grid."""
-    return [f"adaptive={goal.replace('%', ' percent')}", *([] if budget is None else [f"budget={budget:g}"])]

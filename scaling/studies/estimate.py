@@ -11,10 +11,9 @@ import torch
 
 from scaling.config import print_remarks
 from scaling.errors import ScalingError, nearest
-from scaling.studies.fields import SMALL
 from scaling.studies.machine import Layout, Speed, calibrate, memory, sized
 from scaling.studies.plan import Plan, Run, plan
-from scaling.studies.question import Source, placed, read
+from scaling.studies.question import SMALL, Source, placed, read
 from scaling.training.evaluation import FORWARD
 from scaling.training.experiment import Experiment
 from scaling.training.machine import Device, devices

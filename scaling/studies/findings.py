@@ -207,16 +207,20 @@ def _fitted(
 ) -> tuple[Fit, dict[str, Picture]]:
     """The study's law, one for all `variants` where there are several rows of a table, examined; and its figures."""
     from scaling.figures import figures_of_law
+    from scaling.laws import exponents, fit_joint, named
     from scaling.laws import fit as fit_law
-    from scaling.laws import named
+    from scaling.laws.compare import coded
     from scaling.laws.examine import examine
     from scaling.laws.horizon import excess_of_short_cooldowns, horizon
     from scaling.laws.points import group_of
 
     train, test = _split(points)
     tell(f"fit {name} to {plural(len(train), 'run')}")
-    if len(variants) > 1:
-        law, test = _by_row(name, train, test, variants[0])
+    if len(variants) > 1:  # one floor for all rows, which read the same data; all else is each row's own
+        law = fit_joint(name, train, "row", variants[0], group=group_of(train))
+        fitted = law.form.variants
+        test = test and test.where(np.array([str(row) in fitted for row in test["row"]]))
+        test = coded(test, "row", fitted) if test is not None and len(test) else None
     else:
         law = fit_law(named(name), train, group=group_of(train))
     targets = [dict(question.target)] if question.target and law.form.axes == law.form.inputs else []
@@ -227,42 +231,21 @@ def _fitted(
         document["entropy"] = _against(document, entropies.pop())
     if len(variants) > 1:
         document["points"]["pooled"].pop("row", None)
-        document["rows"] = _rows(law)
+        document["rows"] = {
+            "baseline": variants[0],
+            "exponents": [
+                {
+                    "row": comparison.variant,
+                    "name": comparison.name,
+                    **comparison.own.to_json(),
+                    "difference": None if comparison.difference is None else comparison.difference.to_json(),
+                }
+                for comparison in exponents(law)
+            ],
+        }
     document["compared"] = [] if len(variants) > 1 else _compared(law, question.laws[1:], train, test)
     document["horizon"], document["cooldowns"] = horizon(law), excess_of_short_cooldowns(law)
     return replace(examined, document=document), dict(figures_of_law(law, examined.test))
-
-
-def _by_row(name: str, train: Points, test: Points | None, baseline: str) -> tuple[FittedLaw, Points | None]:
-    """One floor for all rows, which read the same data; coefficients and exponents are each row's own."""
-    from scaling.laws import fit_joint
-    from scaling.laws.compare import coded
-    from scaling.laws.points import group_of
-
-    law = fit_joint(name, train, "row", baseline, group=group_of(train))
-    fitted = law.form.variants
-    if test is not None:
-        test = test.where(np.array([str(row) in fitted for row in test["row"]]))
-    return law, coded(test, "row", fitted) if test is not None and len(test) else None
-
-
-def _rows(law: FittedLaw) -> dict[str, Any]:
-    """Each row's exponents, and their differences from the first row's, with intervals."""
-    from scaling.laws import exponents
-
-    fitted = exponents(law)
-    return {
-        "baseline": fitted[0].variant,
-        "exponents": [
-            {
-                "row": comparison.variant,
-                "name": comparison.name,
-                **comparison.own.to_json(),
-                "difference": None if comparison.difference is None else comparison.difference.to_json(),
-            }
-            for comparison in fitted
-        ],
-    }
 
 
 def _compared(first: FittedLaw, others: Sequence[str], train: Points, test: Points | None) -> list[dict[str, Any]]:

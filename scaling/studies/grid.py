@@ -65,7 +65,10 @@ class IsoFLOP:
         tokens_per_parameter: list[NonNegativeFloat] | None = None,
     ):
         self.flops, self.product, self.definition = flops, Product(axes=axes), definition
-        self.low, self.high = _bounds(tokens_per_parameter)
+        bounds = tokens_per_parameter or [0.0, math.inf]
+        if len(bounds) != 2 or not 0 <= bounds[0] < bounds[1]:
+            raise ScalingError("expected [least, most]", key="tokens_per_parameter", value=bounds, fix="as in [1, 300]")
+        self.low, self.high = bounds
 
     @property
     def most(self) -> int:
@@ -152,11 +155,3 @@ def _whole(key: str, value: float, tokens: float) -> int:
         return check("tokens", round(tokens) if math.isfinite(tokens) else tokens, Long)
     except ScalingError as error:
         raise ScalingError(f"a run would see {tokens:.4g} tokens; {error.what}", key=key, value=value) from None
-
-
-def _bounds(bounds: Sequence[float] | None) -> tuple[float, float]:
-    if bounds is None:
-        return 0.0, float("inf")
-    if len(bounds) != 2 or not 0 <= bounds[0] < bounds[1]:
-        raise ScalingError("expected [least, most]", key="tokens_per_parameter", value=bounds, fix="as in [1, 300]")
-    return bounds[0], bounds[1]

@@ -52,22 +52,14 @@ class LiveLaw:
         return f"{estimate}: 95% interval under repeated looks {always}; of one look {one_look}"
 
 
-class LiveFit:
-    """Fits the law again where a further run has finished, and only then."""
-
-    def __init__(self, ledger: Ledger):
-        self.ledger = ledger
-        self._last: tuple[tuple[str, ...], LiveLaw] | None = None
-
-    def __call__(self, plan: Plan, made: Sequence[Decision] = ()) -> LiveLaw:
-        found = {run.run: finished_loss(self.ledger, run.run) for run in plan.runs if not run.held_out}
-        losses = {run: loss for run, loss in found.items() if loss is not None}
-        if self._last is None or self._last[0] != tuple(losses):
-            self._last = tuple(losses), _look(plan, made, losses)
-        return self._last[1]
+def losses_of(ledger: Ledger, plan: Plan) -> dict[str, float]:
+    """The losses of the finished runs that the law is fitted to."""
+    found = {run.run: finished_loss(ledger, run.run) for run in plan.runs if not run.held_out}
+    return {run: loss for run, loss in found.items() if loss is not None}
 
 
-def _look(plan: Plan, made: Sequence[Decision], losses: Mapping[str, float]) -> LiveLaw:
+def live_law(plan: Plan, losses: Mapping[str, float], made: Sequence[Decision] = ()) -> LiveLaw:
+    """The law of a study with the runs that have finished, by their losses; `made` are its decisions."""
     if plan.question.law is None:
         return LiveLaw(len(losses), reason="the study asks for no law")
     try:

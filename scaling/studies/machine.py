@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+import numpy as np
 import torch
 
 from scaling.cost import Cost
@@ -20,7 +21,7 @@ from scaling.errors import ScalingError
 from scaling.executors.executor import Resources
 from scaling.studies.plan import Plan, Run
 from scaling.training.experiment import Experiment
-from scaling.training.machine import cores, suited
+from scaling.training.machine import cores
 from scaling.training.precision import Weights
 
 Strategy = Literal["ddp", "fsdp"]
@@ -121,11 +122,6 @@ def _of_a_gpu(job: Run) -> float:
     return (_bytes(job) + PROCESS) / (FILLED * torch.cuda.get_device_properties(0).total_memory)
 
 
-def threads(plan: Plan, most: int) -> int:
-    """The threads of each worker: the number that suits the largest run, of those that it could have."""
-    return max(suited(run.experiment, most) for run in plan.runs)
-
-
 def machine_memory() -> int:
     """Bytes of this machine's memory."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
@@ -149,12 +145,7 @@ class Speed:
     """Seconds of a step by its FLOPs, as they were timed, the smallest first."""
 
     timed: tuple[tuple[float, float], ...]
-    load: float = 0.0  # of the machine meanwhile, a core
-
-    @property
-    def busy(self) -> bool:
-        """Whether the machine had other work, so that it may be faster than this."""
-        return self.load > BUSY
+    busy: bool = False  # whether the machine had other work meanwhile, so that it may be faster than this
 
     def seconds(self, flops: float) -> float:
         """Seconds of one step."""
@@ -163,9 +154,8 @@ class Speed:
             return least * math.sqrt(flops / first)
         if flops >= last:
             return most * flops / last
-        low, high = next(pair for pair in zip(self.timed, self.timed[1:]) if flops <= pair[1][0])
-        share = math.log(flops / low[0]) / math.log(high[0] / low[0])
-        return low[1] * (high[1] / low[1]) ** share
+        x, y = np.log(np.array(self.timed)).T
+        return float(np.exp(np.interp(math.log(flops), x, y)))
 
 
 def calibrate(experiments: Sequence[Experiment]) -> Speed | None:
@@ -178,7 +168,7 @@ def calibrate(experiments: Sequence[Experiment]) -> Speed | None:
         return None
     places = {round(place * (len(tried) - 1) / (SIZES - 1)) for place in range(SIZES)}
     timed = {_flops(tried[place]): _timed(tried[place]) for place in sorted(places)}
-    return Speed(tuple(timed.items()), os.getloadavg()[0] / (os.cpu_count() or 1))
+    return Speed(tuple(timed.items()), os.getloadavg()[0] / (os.cpu_count() or 1) > BUSY)
 
 
 def _shrunk(experiment: Experiment) -> Experiment | None:

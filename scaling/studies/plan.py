@@ -452,14 +452,12 @@ def _foreign(new: Sequence[Line], planned: Sequence[Line], study: Line) -> dict[
     varied = {key for line in words for key in line if len({other.get(key) for other in words}) > 1}
     free = {*varied, *VARIED, "size", *(f"size.{key}" for key in SIZES if key not in ("vocabulary", "length"))}
     free |= {"optimizer.lr"} if study["rate"] is not None else set()
-    usual = [{key: value for key, value in line.items() if key not in free} for line in words]
+    usual = {key: value for key, value in words[0].items() if key not in free}  # which all planned runs have
     foreign: dict[str, list[str]] = {}
     for run in new:
         own = {key: value for key, value in counted(run).items() if key not in free}
-        if own not in usual:
-            nearest = min(usual, key=lambda other: len(own.items() ^ other.items()))
-            for key in dict(sorted(own.items() ^ nearest.items())):
-                foreign.setdefault(f"{key}={own.get(key, 'its default')}", []).append(run["name"])
+        for key in dict(sorted(own.items() ^ usual.items())):
+            foreign.setdefault(f"{key}={own.get(key, 'its default')}", []).append(run["name"])
     return foreign
 
 

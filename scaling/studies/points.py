@@ -56,14 +56,13 @@ def row(
 
 def rows(ledger: Ledger, plan: Plan) -> list[dict[str, Any]]:
     """One row a planned run, with every definition of N and C."""
-    measured = scores(ledger, plan)
-    return [_planned(ledger, run) | measured[run.run] for run in plan.runs]
-
-
-def _planned(ledger: Ledger, run: Run) -> dict[str, Any]:
-    columns = run.point if run.row is None else {"row": run.row, **run.point}
-    trunk = None if run.trunk is None else run.trunk.run
-    return row(run.run, run.name, ledger.result(run.run), columns, run.held_out, trunk)
+    measured, table = scores(ledger, plan), []
+    for run in plan.runs:
+        columns = run.point if run.row is None else {"row": run.row, **run.point}
+        trunk = None if run.trunk is None else run.trunk.run
+        line = row(run.run, run.name, ledger.result(run.run), columns, run.held_out, trunk)
+        table.append(line | measured[run.run])
+    return table
 
 
 def write_points(table: list[dict[str, Any]], path: Path) -> None:

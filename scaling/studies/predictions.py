@@ -10,13 +10,12 @@ name has the hash of, and where it is older than the run's first attempt, whatev
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from scaling.errors import ScalingError
+from scaling.errors import ScalingError, plural
 from scaling.ledger.document import Damaged, disk, publish, read, seal, text
 from scaling.ledger.run import now
 
@@ -26,46 +25,7 @@ if TYPE_CHECKING:
 FOLDER = "predictions"
 DIGITS = 12
 
-
-@dataclass(frozen=True)
-class Registered:
-    """A prediction on record, and its score once the run has ended.
-
-    `standing` is `waiting`, `scored`, `no loss` (the run diverged or was pruned), `late` (the run had begun before
-    it), `altered` (its content is not the one that its name has the hash of), or `damaged`.
-    """
-
-    file: str
-    run: str
-    document: Mapping[str, Any]
-    standing: str
-    loss: float | None = None
-
-    @property
-    def covered(self) -> bool | None:
-        """Whether the loss is inside the interval of a new run."""
-        interval = self.document.get("interval_run")
-        if self.loss is None or interval is None:
-            return None
-        low, high = interval["low"], interval["high"]
-        return (low is None or low <= self.loss) and (high is None or self.loss <= high)
-
-    @property
-    def relative_error(self) -> float | None:
-        """Predicted over observed, less one."""
-        return None if self.loss is None else self.document["predicted"] / self.loss - 1.0
-
-    def to_json(self) -> dict[str, Any]:
-        kept = ("law", "predicted", "level", "interval_mean", "interval_run", "registered", "points", "version")
-        return {
-            "prediction": self.file.removesuffix(".json"),
-            "run": self.run,
-            "standing": self.standing,
-            **{key: self.document.get(key) for key in kept},
-            "loss": self.loss,
-            "covered": self.covered,
-            "relative_error": self.relative_error,
-        }
+Entry = dict[str, Any]
 
 
 def register(ledger: Ledger, run: str, document: Mapping[str, Any]) -> tuple[Path, bool]:
@@ -88,35 +48,51 @@ def register(ledger: Ledger, run: str, document: Mapping[str, Any]) -> tuple[Pat
 def refuse_begun(ledger: Ledger, run: str, written: Path | None = None) -> None:
     """A prediction about a run that is done, or under way, is none; one that was written meanwhile counts as late."""
     late = "" if written is None else f"; {written.name} was written meanwhile and counts as late"
-    if ledger.result(run) is not None:
-        raise ScalingError(
-            f"run {run} is done, so its loss is known{late}", key="run", fix="predict a run before it begins"
-        )
-    if ledger.attempts(run):
-        raise ScalingError(f"run {run} has begun{late}", key="run", fix="predict a run before it begins")
+    state = "is done, so its loss is known" if ledger.result(run) is not None else "has begun"
+    if ledger.result(run) is not None or ledger.attempts(run):
+        raise ScalingError(f"run {run} {state}{late}", key="run", fix="predict a run before it begins")
 
 
-def registered(ledger: Ledger) -> list[Registered]:
-    """Every prediction on record, the oldest first, scored where its run has ended."""
+def registered(ledger: Ledger) -> list[Entry]:
+    """Every prediction on record, the oldest first, scored where its run has ended, as `scaling predictions --json` has
+    it (docs/json.md).
+
+    Its standing is `waiting`, `scored`, `no loss` (the run diverged or was pruned), `late` (the run had begun before
+    it), `altered` (its content is not the one that its name has the hash of), or `damaged`.
+    """
     entries = [_entry(ledger, path) for path in (ledger.root / FOLDER).glob("*.json")]
-    return sorted(entries, key=lambda entry: (str(entry.document.get("registered", "")), entry.file))
+    return sorted(entries, key=lambda entry: (entry["registered"] or "", entry["prediction"]))
 
 
-def _entry(ledger: Ledger, path: Path) -> Registered:
-    document, unusable = _read(path)
-    if unusable is not None:
-        return Registered(path.name, path.name.partition("-")[0], {}, unusable)
-    run, result, loss = document["run"], ledger.result(document["run"]), None
-    begun = min((record.start["time"] for record in ledger.attempts(run)), default=None)
-    if begun is not None and datetime.fromisoformat(begun) < datetime.fromisoformat(document["registered"]):
-        standing = "late"
-    elif result is None:
-        standing = "waiting"
-    elif result["outcome"] != "finished" or result["loss"] is None:
-        standing = "no loss"
+def _entry(ledger: Ledger, path: Path) -> Entry:
+    document, standing = _read(path)
+    run, loss, covered = path.name.partition("-")[0], None, None
+    if standing is None:
+        run, result = document["run"], ledger.result(document["run"])
+        begun = min((record.start["time"] for record in ledger.attempts(run)), default=None)
+        if begun is not None and datetime.fromisoformat(begun) < datetime.fromisoformat(document["registered"]):
+            standing = "late"
+        elif result is None:
+            standing = "waiting"
+        elif result["outcome"] != "finished" or result["loss"] is None:
+            standing = "no loss"
+        else:
+            standing, loss = "scored", float(result["loss"])
+            if (interval := document["interval_run"]) is not None:
+                low, high = interval["low"], interval["high"]
+                covered = (low is None or low <= loss) and (high is None or loss <= high)
     else:
-        standing, loss = "scored", float(result["loss"])
-    return Registered(path.name, run, document, standing, loss)
+        document = {}
+    kept = ("law", "predicted", "level", "interval_mean", "interval_run", "registered", "points", "version")
+    return {
+        "prediction": path.stem,
+        "run": run,
+        "standing": standing,
+        **{key: document.get(key) for key in kept},
+        "loss": loss,
+        "covered": covered,
+        "relative_error": None if loss is None else document["predicted"] / loss - 1.0,
+    }
 
 
 def _read(path: Path) -> tuple[dict[str, Any], str | None]:
@@ -136,22 +112,22 @@ def _name(content: Mapping[str, Any]) -> str:
     return f"{content['run']}-{hashlib.sha256(text(content).encode()).hexdigest()[:DIGITS]}.json"
 
 
-def calibration(entries: list[Registered]) -> dict[str, Any]:
+def calibration(entries: Sequence[Entry]) -> dict[str, Any]:
     """The track record in numbers: how many were scored, and how many losses were inside their interval by level.
 
     Files that were altered since are listed, and count as no prediction.
     """
-    altered = [entry.file for entry in entries if entry.standing == "altered"]
-    scored = [entry for entry in entries if entry.standing == "scored"]
+    altered = [f"{entry['prediction']}.json" for entry in entries if entry["standing"] == "altered"]
+    scored = [entry for entry in entries if entry["standing"] == "scored"]
     levels: dict[float, list[bool]] = {}
     for entry in scored:
-        if entry.covered is not None:
-            levels.setdefault(float(entry.document["level"]), []).append(entry.covered)
-    errors = [abs(entry.relative_error or 0.0) for entry in scored]
+        if entry["covered"] is not None:
+            levels.setdefault(float(entry["level"]), []).append(entry["covered"])
+    errors = [abs(entry["relative_error"]) for entry in scored]
     return {
         "predictions": len(entries) - len(altered),
         "scored": len(scored),
-        "waiting": sum(entry.standing == "waiting" for entry in entries),
+        "waiting": sum(entry["standing"] == "waiting" for entry in entries),
         "levels": [
             {"level": level, "scored": len(inside), "inside": sum(inside), "covered": sum(inside) / len(inside)}
             for level, inside in sorted(levels.items())
@@ -159,3 +135,13 @@ def calibration(entries: list[Registered]) -> dict[str, Any]:
         "mean_absolute_relative_error": sum(errors) / len(errors) if errors else None,
         "altered": altered,
     }
+
+
+def track_record(record: Mapping[str, Any]) -> str:
+    """The calibration over all predictions in a sentence."""
+    error = record["mean_absolute_relative_error"]
+    inside = "{inside} of {scored} losses inside their {percent:g}% interval of a new run"
+    parts = [f"{plural(record['predictions'], 'prediction')}, {record['scored']} scored, {record['waiting']} waiting"]
+    parts += [inside.format(**level, percent=100 * level["level"]) for level in record["levels"]]
+    parts += [] if error is None else [f"mean error {error:.2%}"]
+    return "; ".join([*parts, *(f"altered since, and not counted: {FOLDER}/{file}" for file in record["altered"])])

@@ -4,15 +4,8 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
-
-from rich.console import Console, Group
-from rich.live import Live
-from rich.progress_bar import ProgressBar
-from rich.table import Table
-from rich.text import Text
 
 from scaling.errors import plural
 from scaling.ledger import RESULTS, Ledger, Row
@@ -47,15 +40,6 @@ def failures(ledger: Ledger, run: str) -> int:
 
 
 @dataclass(frozen=True)
-class Active:
-    """A run or a trunk under way; `left` in seconds, at its last speed."""
-
-    name: str
-    row: Row
-    left: float | None
-
-
-@dataclass(frozen=True)
 class Progress:
     """How many runs there are and have come to their end, and how much of the compute is done. `failed` of those that
     have come to their end have no result, and are tried no more.
@@ -66,7 +50,6 @@ class Progress:
     planned: int
     settled: int
     share: float
-    active: Sequence[Active]
     trunks: int = 0
     left: float | None = None
     failed: int = 0
@@ -83,10 +66,8 @@ class Watch:
         self.timed: dict[float, float] = {}  # seconds of a step by its FLOPs, as runs under way last reported
 
     def look(self) -> Progress:
-        passed, trunks, active, todo = 0.0, 0, list[Active](), list[tuple[float, float]]()
-        for run in (*self.plan.runs, *self.plan.trunks.values()):
-            if not run.is_trunk and run.run not in self.left:
-                continue
+        passed, trunks, workers, todo = 0.0, 0, 0, list[tuple[float, float]]()
+        for run in (*self.left.values(), *self.plan.trunks.values()):
             row = self.ledger.status(run.run)
             if not run.is_trunk and self._is_settled(run, row):
                 continue
@@ -99,11 +80,21 @@ class Watch:
             elif at < run.steps and any(left.trunk and left.trunk.run == run.run for left in self.left.values()):
                 trunks += 1
                 todo.append((each, run.steps - at))
-            if row.state == "running":
-                active.append(self._heard(run, row, each))
+            workers += row.state == "running"
+            if row.state == "running" and row.step and row.step < run.steps and row.tokens_per_second:
+                model = float(
+                    f"{each:.9g}"
+                )  # one key for a trunk and its branches, whose quotients may differ in a bit
+                tokens = run.experiment.tokens(run.steps) - run.experiment.tokens(row.step)
+                self.timed[model] = tokens / row.tokens_per_second / (run.steps - row.step)
+        left = None
+        if self.timed and todo and workers:  # until the last worker is done: small models may still be to come
+            speed = Speed(tuple(sorted(self.timed.items())))
+            seconds = [speed.seconds(each) * steps for each, steps in todo]
+            left = max(sum(seconds) / workers, max(seconds))
         done = len(self.plan.runs) - len(self.left)
         share = 1.0 if not self.left and not self.failed else min(1.0, (self.passed + passed) / self.whole)
-        return Progress(len(self.plan.runs), done, share, active, trunks, self._left(todo, len(active)), self.failed)
+        return Progress(len(self.plan.runs), done, share, trunks, left, self.failed)
 
     def _is_settled(self, run: Run, row: Row) -> bool:
         """Whether a run has come to its end, which is then counted."""
@@ -116,28 +107,6 @@ class Watch:
         del self.left[run.run]
         return True
 
-    def _heard(self, run: Run, row: Row, each: float) -> Active:
-        """A run under way; its reported speed is kept, by the FLOPs of its step."""
-        if not row.step or not row.tokens_per_second:
-            return Active(run.name, row, None)
-        experiment = run.experiment
-        left = (experiment.tokens(run.steps) - experiment.tokens(row.step)) / row.tokens_per_second
-        if row.step < run.steps:
-            model = float(f"{each:.9g}")  # one key for a trunk and its branches, whose quotients may differ in a bit
-            self.timed[model] = left / (run.steps - row.step)
-        return Active(run.name, row, left)
-
-    def _left(self, todo: Sequence[tuple[float, float]], workers: int) -> float | None:
-        """Until the last worker is done: FLOPs alone would promise too much where small models are still to come."""
-        if not self.timed or not todo or not workers:
-            return None
-        speed = Speed(tuple(sorted(self.timed.items())))
-        seconds = [speed.seconds(each) * steps for each, steps in todo]
-        return max(sum(seconds) / workers, max(seconds))
-
-
-MOST_ROWS = 20
-WIDTH = 40  # of a run's name
 
 Tell = Callable[[Progress], None]
 
@@ -147,34 +116,16 @@ def teller(progress: bool) -> Callable[[object], None]:
     return say if progress else lambda _: None
 
 
-@contextmanager
-def listener(progress: bool = True) -> Iterator[Tell]:
-    """A callback that shows how far a study is: as a live table where standard error is a terminal, else as lines."""
-    if not progress:
-        yield lambda now: None
-        return
-    started = time.monotonic()
-
-    def clock(now: Progress) -> str:
-        passed = span(time.monotonic() - started)
-        return passed if now.left is None else f"{passed}, {span(now.left)} left"
-
-    if not sys.stderr.isatty():
-        yield lines(clock)
-        return
-    with Live(console=Console(stderr=True), refresh_per_second=4, transient=True) as live:
-        yield lambda now: live.update(picture(now, clock(now)))
-
-
-def lines(clock: Callable[[Progress], str]) -> Tell:
+def listener(progress: bool = True) -> Tell:
     """A callback that prints a line for each run that is done, and for each twentieth of the compute."""
-    printed: set[tuple[int, int]] = set()
+    started, printed = time.monotonic(), set[tuple[int, int]]()
 
     def tell(now: Progress) -> None:
-        progress = now.settled, int(20 * now.share)
-        if progress not in printed:
-            printed.add(progress)
-            print(f"{summary(now)}, {clock(now)}", file=sys.stderr, flush=True)
+        seen = now.settled, int(20 * now.share)
+        if progress and seen not in printed:
+            printed.add(seen)
+            left = "" if now.left is None else f", {span(now.left)} left"
+            print(f"{summary(now)}, {span(time.monotonic() - started)}{left}", file=sys.stderr, flush=True)
 
     return tell
 
@@ -183,20 +134,3 @@ def summary(now: Progress) -> str:
     first = f" ({plural(now.trunks, 'trunk')} to train first)" if now.trunks else ""
     failed = f", {now.failed} failed" if now.failed else ""
     return f"{now.settled - now.failed} of {plural(now.planned, 'run')}{failed}{first}, {now.share:.0%} of the compute"
-
-
-def picture(now: Progress, clock: str) -> Group:
-    """A bar for the study, and a line for each run under way."""
-    table = Table(box=None, pad_edge=False)
-    table.add_column("run", max_width=WIDTH, no_wrap=True)
-    for head in ("step", "loss", "tokens/s", "left", "host"):
-        table.add_column(head, justify="right")
-    for active in now.active[:MOST_ROWS]:
-        row = active.row
-        step = "" if row.step is None else f"{row.step:,} of {row.steps:,}"
-        loss = "" if row.loss is None else f"{row.loss:.4f}"
-        speed = "" if row.tokens_per_second is None else f"{row.tokens_per_second:,.0f}"
-        left = "" if active.left is None else span(active.left)
-        table.add_row(Text(active.name), step, loss, speed, left, row.host or "")
-    bar = ProgressBar(total=1.0, completed=now.share, width=60)
-    return Group(bar, Text(f"{summary(now)}, {clock}"), table)

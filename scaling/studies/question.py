@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -16,10 +16,41 @@ from scaling import schema
 from scaling.config import Config, document, find, load, of_values, shipped, table_file
 from scaling.errors import ScalingError, nearest
 from scaling.ledger.identity import UNCOUNTED
-from scaling.schema import is_number
+from scaling.schema import NonNegativeFloat, PositiveFloat, PositiveInt, check_keys, is_number
 from scaling.strict_yaml import COMMAND_LINE, quantity
-from scaling.studies import fields
 from scaling.studies.grid import Cell, Grid, Price, Product
+
+# Every field of a study's file, and what it states.
+KEYS = {
+    "question": "one sentence, the heading of the report",
+    "base": "a model, a table or a file: what every run starts from",
+    "set": "keys of a config that hold for every run, as {train.batch: 16}",
+    "grid": "axes whose product are the runs to fit, as {size: [10k, 30k], train.tokens: [1M, 2M]}; or a list of grids",
+    "held_out": "axes of the runs that test the fit and are no part of it",
+    "rate": "a rule for the learning rate of each run: `scaling explain rate`",
+    "law": "the law to fit, or several, of which the first answers: `scaling explain law`",
+    "target": "what the law predicts for, as {N: 1B, D: 20B}; unless given the most expensive held-out run",
+    "suppose": "what a plan takes the law's parameters and the noise of log loss to be, as {E: 1.9, noise: 0.003}",
+    "define": "how the runs were trained and why, in words of your own, which the report shows",
+    "tasks": "what each run is finetuned on, as [cola, sst2], or with keys of these runs, as {cola: {train.epochs: 5}}",
+    "resources": "what each run takes in place of what its cost suggests, as {threads: 2, gpus: 0.5, memory: 8}",
+    "minutes": "what the study takes; a slower machine takes the scale `small`",
+    "at": "further scales of the study by name, each the fields that differ",
+}
+# The fields that a study cannot be without, and how each is written.
+NEEDED = {
+    "question": "write question: How does loss fall with size?",
+    "base": "write base: decoder",
+    "grid": "write grid: {size: [10k, 30k, 100k], train.tokens: [1M, 2M, 4M]}",
+}
+RESOURCES: dict[str, Any] = {
+    "threads": PositiveInt,
+    "gpus": NonNegativeFloat,  # of one, or a whole number
+    "memory": PositiveFloat,  # in GB
+    "minutes": PositiveFloat,  # until a cluster may end it
+}
+SMALL = "small"  # the scale that a study takes on a machine that would need longer than its `minutes`
+MAPPINGS = ("set", "target", "suppose", "define", "resources", "at")  # fields
 
 MOST_RUNS = 100_000
 LONGEST_NAME = 100
@@ -122,9 +153,10 @@ def read(source: Source, at: str | None = None, words: Sequence[str] = ()) -> Qu
     config, stem, path = _opened(source)
     is_shipped = path is not None and path.parent == shipped() / "study"
     file = stem if is_shipped else f"{stem}.yaml" if path is None else path.name
-    layers = {None: fields.layer(config), **fields.scales(config)}
+    top = _layer(config)
+    layers = {None: top, **{name: _layer(config, f"at.{name}") for name in top.get("at", {})}}
     if at not in layers:
-        raise ScalingError("the study has no such scale", key="at", value=at, fix=nearest(str(at), layers[None]["at"]))
+        raise ScalingError("the study has no such scale", key="at", value=at, fix=nearest(str(at), top["at"]))
     # Each scale is checked, so that a mistake in one shows before another is trained.
     own = {scale: _scaled(config, path, layers, scale) for scale in layers}[at]
     laws = own.pop("law", [])
@@ -174,8 +206,8 @@ def _place(error: ScalingError, key: str, config: Config, at: str | None) -> Non
     if related:
         best = max(related, key=rank)
         where, error.key = best[0], best[0][: best.start(3)] + key
-    elif key in fields.KEYS or error.file is not None:
-        field = key if key in fields.KEYS else "grid"
+    elif key in KEYS or error.file is not None:
+        field = key if key in KEYS else "grid"
         where = scaled if at is not None and (scaled := f"at.{at}.{field}") in config.origin else field
     else:
         return
@@ -192,16 +224,142 @@ def _is_of(key: str, above: str) -> bool:
     return key == above or key.startswith(f"{above}.")
 
 
+def _layer(config: Config, above: str = "") -> dict[str, Any]:
+    """The fields at the top of the file, or under the scale `above` (`at.paper`), each of its type; without those that
+    are null.
+    """
+    tree, prefix = (config[above], f"{above}.") if above else (config.tree, "")
+    if not isinstance(tree, dict):
+        raise config.error(above, "expected fields of a study", f"write {above}: {{grid: …}}")
+    fields = {}
+    for key, value in tree.items():
+        if key not in KEYS or (above and key == "at"):
+            raise config.error(prefix + key, "a study has no such key", nearest(key, KEYS))
+        if value is not None:
+            try:
+                fields[key] = _field(key, value)
+            except ScalingError as error:
+                raise error if error.file is not None else config.place(error.under(prefix + key)) from None
+    return fields
+
+
+def _field(key: str, value: Any) -> Any:
+    """A field's value, of its type; `1B` is a number where one is expected. A mistake has the key below the field."""
+    if key in MAPPINGS and not isinstance(value, Mapping):
+        raise ScalingError("expected keys with values")
+    match key:
+        case "question" | "base":
+            if not isinstance(value, str) or not value.strip():
+                raise ScalingError("expected text")
+            if key == "base":
+                find("model", value)
+        case "rate":
+            schema.build("rate", value)
+        case "law":
+            from scaling.laws import named as law_named
+
+            value = value if isinstance(value, list) else [value]
+            for index, name in enumerate(value):
+                if name in value[:index]:
+                    raise ScalingError("a law is named twice", key=str(index))
+                try:
+                    law_named(str(name))
+                except ScalingError as unknown:
+                    where = str(index) if len(value) > 1 else None
+                    raise ScalingError("there is no such law", key=where, fix=unknown.fix) from None
+        case "target" | "suppose":
+            kind = PositiveFloat if key == "target" else float
+            value = check_keys(_numbers(value), dict.fromkeys(value, kind), key)
+        case "define":
+            from scaling.laws.points import SETUP
+
+            check_keys(value, dict.fromkeys(SETUP, str | float), "the setup")
+            value = {name: str(stated) for name, stated in value.items()}
+        case "resources":
+            value = check_keys(_numbers(value), RESOURCES, "a run's resources")
+            if (gpus := value.get("gpus", 0)) > 1 and gpus != int(gpus):
+                raise ScalingError("expected a fraction of one GPU, or a whole number", key="gpus", fix="take 0.5 or 2")
+        case "minutes":
+            value = _numbers(value)
+            if not is_number(value) or value <= 0:
+                raise ScalingError("expected a number above 0")
+        case "tasks":
+            value = _tasks(value)
+        case "at":
+            for name in value:
+                if not re.fullmatch(r"[A-Za-z0-9_-]+", name):
+                    raise ScalingError(f"{name!r} is no name of a scale", fix="take letters, digits, '_' and '-'")
+    return value
+
+
+def _tasks(value: Any) -> dict[str, dict[str, Any]]:
+    """Each task with the keys of its runs."""
+    from scaling.training.finetune import check_task
+
+    tasks = dict.fromkeys(value) if isinstance(value, list) and all(isinstance(task, str) for task in value) else value
+    if not isinstance(tasks, dict) or (isinstance(value, list) and len(tasks) < len(value)):
+        raise ScalingError("expected names of tasks, each once", fix="write tasks: [cola, sst2]")
+    for name, settings in tasks.items():
+        if not isinstance(settings, dict | None):
+            raise ScalingError("expected keys with values", key=name)
+        try:
+            check_task(name)
+        except ScalingError as error:
+            raise ScalingError(f"{name}: {error.what}", fix=error.fix) from None
+    return {name: settings or {} for name, settings in tasks.items()}
+
+
 def _scaled(config: Config, path: Path | None, layers: Mapping[str | None, Line], at: str | None) -> dict[str, Any]:
     """The fields of a study at one of its scales, which go together."""
     top, scale = layers[None], {} if at is None else layers[at]
-    line = {**top, **scale, "set": {**top.get("set", {}), **scale.get("set", {})}}
-    fields.check(config, path, line, at)
+    fields = {**top, **scale, "set": {**top.get("set", {}), **scale.get("set", {})}}
+
+    def error(key: str, what: str, fix: str | None = None) -> ScalingError:
+        """At the field in the scale, where that has it, or else at the top."""
+        return config.error(f"at.{at}.{key}" if key.partition(".")[0] in scale else key, what, fix)
+
+    for key, fix in NEEDED.items():
+        if key not in fields:
+            raise ScalingError("a study needs it", key=key, file=path, fix=fix)
+    if "minutes" in fields and SMALL not in fields.get("at", {}):
+        fix = f"add at: {{{SMALL}: {{grid: …}}}}"
+        raise error("minutes", "there is no smaller scale to take on a slow machine", fix)
+    if laws := fields.get("law"):
+        _check_law(fields, laws, error)
+    elif unused := [key for key in ("target", "suppose") if fields.get(key)]:
+        raise error(unused[0], "the study asks for no law", "name one, as in law: chinchilla")
     for part in ("grid", "held_out"):
         where = f"at.{at}.{part}" if part in scale else part
-        line[part] = _checked(config, where, line.get(part, {}), line["base"])
-    _count(config, line)
-    return line
+        fields[part] = _checked(config, where, fields.get(part, {}), fields["base"])
+    most = {part: sum(_grid(line).most for line in _each(fields[part]) if line) for part in ("grid", "held_out")}
+    if most["grid"] == 0:
+        raise config.error("grid", "the grid is empty", "write axes: size: [ladder/10k, ladder/30k]")
+    if (runs := sum(most.values())) > MOST_RUNS:
+        raise config.error("grid", f"the grid has {runs:,} runs", f"{MOST_RUNS:,} are the most; thin an axis")
+    return fields
+
+
+def _check_law(fields: Line, laws: list[str], error: Callable[..., ScalingError]) -> None:
+    from scaling.laws import named as law_named
+
+    law = law_named(laws[0])
+    target = fields.get("target", {})
+    for name in target:
+        if name not in law.inputs and set(target) != {"C"}:
+            raise error(f"target.{name}", f"{law.name} is a law of {', '.join(law.inputs)}", nearest(name, law.inputs))
+    if set(target) == {"C"} and law.inputs != ("C",):
+        if set(law.inputs) != {"N", "D"}:
+            raise error("target", f"{law.name} is a law of {', '.join(law.inputs)}", "name each of them")
+    elif target and (absent := [name for name in law.inputs if name not in target]):
+        raise error("target", f"{law.name} is a law of {', '.join(law.inputs)}", f"add {absent[0]}")
+    parameters = {parameter.name: parameter for name in laws for parameter in law_named(name).parameters}
+    for name, value in fields.get("suppose", {}).items():
+        if name == "noise" or (name in parameters and parameters[name].scale == "log"):
+            if not value > 0:
+                raise error(f"suppose.{name}", "expected a number above 0")
+        elif name not in parameters:
+            fix = nearest(name, [*parameters, "noise"])
+            raise error(f"suppose.{name}", f"{law.name} has no such parameter", fix)
 
 
 def named(stem: str, at: str | None, words: Sequence[str]) -> str:
@@ -232,7 +390,10 @@ def _checked(config: Config, where: str, lines: Any, base: str) -> Any:
     line = {key: _numbers(value) for key, value in lines.items() if key != "axes"}
     if "axes" in lines:
         line["axes"] = _axes(config, f"{where}.axes", lines["axes"], base)
-    _built(config, where, line)
+    try:
+        schema.build("grid", line)
+    except ScalingError as error:
+        raise config.place(error.under(where)) from None
     return line
 
 
@@ -257,22 +418,6 @@ def _numbers(value: Any) -> Any:
         return {key: _numbers(item) for key, item in value.items()}
     number = quantity(value) if isinstance(value, str) else None
     return value if number is None else number
-
-
-def _built(config: Config, where: str, line: Any) -> None:
-    """Refuse a grid that is none, at its place in the file."""
-    try:
-        schema.build("grid", line)
-    except ScalingError as error:
-        raise config.place(error.under(where)) from None
-
-
-def _count(config: Config, fields: Mapping[str, Any]) -> None:
-    most = {part: sum(_grid(line).most for line in _each(fields[part]) if line) for part in ("grid", "held_out")}
-    if most["grid"] == 0:
-        raise config.error("grid", "the grid is empty", "write axes: size: [ladder/10k, ladder/30k]")
-    if (runs := sum(most.values())) > MOST_RUNS:
-        raise config.error("grid", f"the grid has {runs:,} runs", f"{MOST_RUNS:,} are the most; thin an axis")
 
 
 def _grid(line: Line) -> Grid:

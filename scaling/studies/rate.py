@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from functools import cache
-from typing import Annotated, Protocol
+from typing import Annotated, Any, Protocol
 
 from scaling.cost import Cost
 from scaling.errors import ScalingError
@@ -59,13 +59,11 @@ def _line(study: str, runs: str) -> tuple[float, float]:
     from scaling.studies.plan import entered
     from scaling.studies.points import MISSING, rows
 
-    def refused(what: str, fix: str) -> ScalingError:
-        return ScalingError(what, key="rate.study", value=study, fix=fix)
-
+    place: dict[str, Any] = {"key": "rate.study", "value": study}
     try:
         ledger = Ledger.open(runs)
     except ScalingError as error:
-        raise error.at(key="rate.study", value=study) from None
+        raise error.at(**place) from None
     losses: dict[int, dict[float, list[float]]] = {}
     for row in rows(ledger, entered(ledger, study)):
         if row["status"] != MISSING:
@@ -73,14 +71,14 @@ def _line(study: str, runs: str) -> tuple[float, float]:
             loss = math.inf if row["status"] == "diverged" else row["loss"]
             losses.setdefault(row["N"], {}).setdefault(row["lr"], []).append(loss)
     if not losses:
-        raise refused("it has no finished run", f"run it first: scaling study {study}")
+        raise ScalingError("it has no finished run", fix=f"run it first: scaling study {study}", **place)
     best = {}
     for size, by_rate in losses.items():
         tried = sorted(by_rate)
         best[size] = min(tried, key=lambda rate: statistics.fmean(by_rate[rate]))
         if best[size] in (tried[0], tried[-1]):
             what = f"the best rate of {size:,} parameters is at the edge of those tried, {best[size]:g}"
-            raise refused(what, "widen the sweep")
+            raise ScalingError(what, fix="widen the sweep", **place)
     sizes, rates = [math.log(size) for size in best], [math.log(rate) for rate in best.values()]
     if len(best) == 1:
         return 0.0, rates[0]

@@ -12,15 +12,19 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from scaling.errors import DISK
+from scaling.config import Config, load
+from scaling.errors import DISK, ScalingError, nearest
 from scaling.executors.executor import End
 from scaling.executors.scheduler import PAUSE, ExecutorName, Job, Scheduler, started
 from scaling.executors.slurm import Slurm
 from scaling.ledger import Ledger
 from scaling.standard_error import say
-from scaling.studies.machine import Size, resources, sized, threads
+from scaling.studies.machine import Size, resources, sized
 from scaling.studies.plan import Plan, Run, entered
 from scaling.studies.progress import Progress, Watch, failures, hopeless, settled
+from scaling.studies.question import compared
+from scaling.training.machine import suited
+from scaling.training.ranks import launched
 
 LOOK = 0.5  # seconds between looks at the whole study, at least
 SHARE = 0.05  # of the command's time that looking may take, so that ten thousand runs are looked at more rarely
@@ -65,8 +69,8 @@ def train(
     if not left:
         return unfinished(ledger, plan)
     size = sized(plan, workers)
-    if not size.gpus:  # a GPU computes what its workers' threads do not
-        size = replace(size, threads=threads(plan, size.threads))
+    if not size.gpus:  # a GPU computes what its workers' threads do not; on a CPU they suit the largest run
+        size = replace(size, threads=max(suited(run.experiment, size.threads) for run in plan.runs))
     folder = ledger.study_folder(name)
     with started(executor, folder, min(size.workers, left), size.gpus, workers, parameters or {}) as jobs:
         scheduler = Scheduler(jobs)
@@ -114,15 +118,13 @@ class Runs:
         self.left = sorted(
             (*plan.trunks.values(), *plan.runs), key=lambda run: (-run.flops - after.get(run.run, 0.0), run.run)
         )
-        for run in self.left:
-            self.jobs.setdefault(run.run, self._job(run))
-
-    def _job(self, run: Run) -> Job:
-        name = f"trunk {run.run}" if run.is_trunk else f"{run.name} (run {run.run})"
         root = str(self.ledger.root.resolve())
-        # It is small enough to send: an experiment is assembled where it is trained.
-        call = train_job, root, replace(run, planned=None, root=root)
-        return Job(run.run, name, call, resources(run, self.size, self.plan.question.resources))
+        for run in self.left:
+            if run.run not in self.jobs:
+                name = f"trunk {run.run}" if run.is_trunk else f"{run.name} (run {run.run})"
+                # It is small enough to send: an experiment is assembled where it is trained.
+                call = train_job, root, replace(run, planned=None, root=root)
+                self.jobs[run.run] = Job(run.run, name, call, resources(run, self.size, plan.question.resources))
 
     def ready(self) -> Iterator[Job]:
         if self.decided is not None and (newest := self.decided()) is not self.plan:
@@ -244,3 +246,35 @@ def _reason(ledger: Ledger, run: str) -> str:
         return "its process died" if row.state == "stale" else row.state
     reason = row.reason if len(row.reason) <= REASON else row.reason[: REASON - 1] + "…"
     return f"{row.state}: {reason}"
+
+
+# One run of a planned study, which `scaling train study=NAME run=ID runs=FOLDER` trains
+
+
+def planned(words: Sequence[str]) -> Config:
+    """The config of the run that `study=` and `run=` name."""
+    ledger, plan, run = _find(words)
+    logged = [word for word in words if word.startswith("log.")]
+    return load(plan.question.base, compared(plan.question.base, (*run.overrides, f"runs={ledger.root}", *logged)))
+
+
+def prepare(words: Sequence[str]) -> None:
+    """Bring the trunk of the run to where the run branches off. The ledger shows it, and W&B does not."""
+    ledger, plan, run = _find(words, ["log.wandb=disabled"])
+    if not launched() and ledger.result(run.run) is None:
+        grow(ledger, plan, run)
+
+
+def _find(words: Sequence[str], further: Sequence[str] = ()) -> tuple[Ledger, Plan, Run]:
+    """The run that the words name; `further` words hold for its training."""
+    settings = dict(word.split("=", 1) for word in words if "=" in word)
+    for key in settings:
+        if key not in ("study", "run", "runs") and not key.startswith("log."):
+            raise ScalingError("the plan sets what a run of a study is", key=key, value=settings[key])
+    ledger = Ledger.open(settings.get("runs", "runs"))
+    plan = entered(ledger, settings["study"], further)
+    runs = {cell.run: cell for cell in plan.runs}
+    name = settings.get("run", "")
+    if name not in runs:
+        raise ScalingError("the study has no such run", key="run", value=name, fix=nearest(name, runs))
+    return ledger, plan, runs[name]

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from scaling.config import Config, load, print_remarks
 from scaling.errors import ScalingError, plural
-from scaling.sweeps import search
 from scaling.sweeps.file import Cell, Sweep
+from scaling.sweeps.search import cell, listed, tried
 from scaling.training.ranks import rank_count
 
 if TYPE_CHECKING:
@@ -20,36 +18,26 @@ if TYPE_CHECKING:
 SAMPLE = 64  # cells from which the cost of a larger sweep is estimated
 
 
-@dataclass(frozen=True)
-class Outlook:
-    """What a sweep will take; for one run where their number is not known. `exact`: every run was looked at."""
-
-    runs: int | None
-    tokens: float
-    flops: float
-    smallest: int
-    largest: int
-    exact: bool
-
-    def described(self, sweep: Sweep) -> str:
-        """What the sweep varies and takes, in lines."""
-        runs, each = ("runs without end", ", each") if self.runs is None else (plural(self.runs, "run"), "")
-        about = "" if self.exact else "about "
-        sizes = f"{self.smallest:,}" + ("" if self.smallest == self.largest else f" to {self.largest:,}")
-        text = (
-            f"{sweep.name}: {sweep.method}, {runs} over {', '.join(sweep.parameters)}\n"
-            f"{sizes} parameters without embeddings; {about}{self.tokens:.3g} tokens, {self.flops:.3g} FLOPs{each}"
-        )
-        if sweep.hyperband is not None:
-            brackets = ", ".join(map(str, sweep.hyperband.brackets[:4]))
-            text += f"\nhyperband: after evaluation {brackets}, …, the best 1/{sweep.hyperband.eta:g} go on"
-        return text
+def described(sweep: Sweep, outlook: dict[str, Any]) -> str:
+    """What the sweep varies and takes, in lines."""
+    count, smallest, largest = outlook["runs"], outlook["smallest"], outlook["largest"]
+    runs, each = ("runs without end", ", each") if count is None else (plural(count, "run"), "")
+    about = "" if outlook["exact"] else "about "
+    sizes = f"{smallest:,}" + ("" if smallest == largest else f" to {largest:,}")
+    text = (
+        f"{sweep.name}: {sweep.method}, {runs} over {', '.join(sweep.parameters)}\n{sizes} parameters without "
+        f"embeddings; {about}{outlook['tokens']:.3g} tokens, {outlook['flops']:.3g} FLOPs{each}"
+    )
+    if sweep.hyperband is not None:
+        brackets = ", ".join(map(str, sweep.hyperband.brackets[:4]))
+        text += f"\nhyperband: after evaluation {brackets}, …, the best 1/{sweep.hyperband.eta:g} go on"
+    return text
 
 
 def resolved(words: Sequence[str], overlays: Sequence[str] = ()) -> Config:
     """The config that `scaling train WORDS` would train."""
     if any(word.startswith("study=") for word in words):
-        from scaling.studies.planned import planned
+        from scaling.studies.scheduler import planned
 
         return planned(words)
     names = [word for word in words if "=" not in word]
@@ -65,72 +53,53 @@ def experiment(words: Sequence[str], overlays: Sequence[str] = ()) -> Experiment
     return assemble(resolved(words, overlays))
 
 
-def check(sweep: Sweep, words: Sequence[str] = (), local: bool = False) -> tuple[Outlook, Config]:
-    """Refuse what would stop a run of the sweep, and estimate what the sweep will take; with the config of one of its
-    runs. `words` hold for every run; `local` is without a server.
+def check(sweep: Sweep, words: Sequence[str] = (), local: bool = False) -> tuple[dict[str, Any], Config]:
+    """Refuse what would stop a run of the sweep, and estimate what the sweep will take, for one run where their number
+    is not known (docs/json.md); with the config of one of its runs. `words` hold for every run; `local` is without a
+    server.
     """
-
-    def tried(key: str, cell: Cell) -> Experiment:
-        with _placed(sweep, key, cell):
-            return experiment([*sweep.overrides(cell), *words])
-
-    values = [tried(key, cell) for key, cell in search.tried(sweep)]
-    first = values[0].config
+    values = [_tried(sweep, key, one, words) for key, one in tried(sweep)]
+    first, runs = values[0].config, sweep.size
     if local and sweep.hyperband is not None and rank_count(first) > 1:
         # Hyperband is reported to by the process that trains, so a run is one process.
         raise sweep.config.error("early_terminate", "here it stops runs on one device each", "set trainer.devices=1")
-    seen, runs = [tried("", cell) for cell in _sample(sweep)], sweep.size
-    # A short run may pay for fewer evaluations than it asks for.
-    _check_stops(sweep, min(len(one.evaluated) for one in seen))
+    if sweep.method == "grid":  # all cells, or an even part of a large grid's
+        sample = (cell(sweep, number) for number in range(0, runs or 1, -(-(runs or 1) // SAMPLE)))
+    else:
+        sample = itertools.islice(listed(sweep), SAMPLE)
+    seen = [_tried(sweep, "", one, words) for one in sample]
+    # Hyperband counts how often the metric is logged, and a short run may pay for fewer evaluations than it asks for.
+    points = min(len(one.evaluated) for one in seen)
+    if sweep.hyperband is not None and sweep.metric is not None and sweep.metric.name.startswith("evaluate/"):
+        bracket = sweep.hyperband.brackets[0]
+        if points <= bracket:
+            what = f"the first bracket is the evaluation after {bracket}, and a run has {points}"
+            fix = "raise evaluate.points, or set evaluate.windows, which short runs otherwise save on"
+            raise sweep.config.error("early_terminate", what, fix)
     print_remarks(one.config for one in (*values, *seen))
     share = (1 if runs is None else runs) / len(seen)
-    outlook = Outlook(
-        runs=runs,
-        tokens=share * sum(one.tokens(one.steps) for one in seen),
-        flops=share * sum(one.tokens(one.steps) * one.cost.flops_train_per_token for one in seen),
-        smallest=min(one.cost.parameters_non_embedding for one in seen),
-        largest=max(one.cost.parameters_non_embedding for one in seen),
-        exact=runs == len(seen),
-    )
+    outlook = {
+        "runs": runs,
+        "tokens": share * sum(one.tokens(one.steps) for one in seen),
+        "flops": share * sum(one.tokens(one.steps) * one.cost.flops_train_per_token for one in seen),
+        "smallest": min(one.cost.parameters_non_embedding for one in seen),
+        "largest": max(one.cost.parameters_non_embedding for one in seen),
+        "exact": runs == len(seen),
+    }
     return outlook, first
 
 
-@contextmanager
-def _placed(sweep: Sweep, key: str, cell: Cell) -> Iterator[None]:
-    """Mistakes of one cell, with the line of the sweep's file that they come from."""
+def _tried(sweep: Sweep, key: str, cell: Cell, words: Sequence[str]) -> Experiment:
+    """The experiment of a cell; its mistake has the line of the sweep's file that it comes from: that of the parameter
+    which the config's key is about, of the parameter `key`, or of the command.
+    """
     try:
-        yield
+        return experiment([*sweep.overrides(cell), *words])
     except ScalingError as error:
-        # The config names its own key, and knows no line: the file's is that of the parameter, or of the command.
-        named = next((name for name in cell if _about(error, name)), key or None)
-        place = sweep.config.error(f"parameters.{named}" if named else "command", "")
-        extra = {"value": error.value} if error.has_value else {}
-        raise ScalingError(
-            error.what, fix=error.fix, code=error.code, file=place.file, line=place.line, key=error.key, **extra
-        ) from None
-
-
-def _about(error: ScalingError, name: str) -> bool:
-    key = error.key or ""
-    return key == name or key.startswith(f"{name}.") or (key != "" and name.startswith(f"{key}."))
-
-
-def _check_stops(sweep: Sweep, points: int) -> None:
-    """Refuse a hyperband that would never stop a run: it counts how often the metric is logged."""
-    if sweep.hyperband is None or sweep.metric is None or sweep.metric.kind != "evaluate":
-        return
-    bracket = sweep.hyperband.brackets[0]
-    if points <= bracket:
-        raise sweep.config.error(
-            "early_terminate",
-            f"the first bracket is the evaluation after {bracket}, and a run has {points}",
-            "raise evaluate.points, or set evaluate.windows, which short runs otherwise save on",
+        about = f"{error.key}." if error.key else ""
+        named = next(
+            (name for name in cell if about and (f"{name}.".startswith(about) or about.startswith(f"{name}."))), key
         )
-
-
-def _sample(sweep: Sweep) -> Iterator[Cell]:
-    """All cells of a small grid, an even part of a large one's; of the others the first that random would draw."""
-    if sweep.method == "grid":
-        whole = sweep.size or 1
-        return (search.cell(sweep, number) for number in range(0, whole, -(-whole // SAMPLE)))
-    return itertools.islice(search.randomly(sweep), min(SAMPLE, sweep.cap or SAMPLE))
+        place = sweep.config.error(f"parameters.{named}" if named else "command", "")
+        error.file, error.line = place.file, place.line
+        raise

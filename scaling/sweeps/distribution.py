@@ -6,15 +6,27 @@ parameter; a grid takes the values of those that have finitely many.
 
 from __future__ import annotations
 
+import bisect
+import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 from scaling.errors import ScalingError, nearest
-from scaling.schema import is_number
+from scaling.schema import Range, check_keys, is_number
 
-Fields = Mapping[str, float]
+Fields = Mapping[str, Any]
+LARGEST = 1 << 53  # of the numbers of a line: beyond it a float leaves whole numbers out
+NUMBER = Annotated[float, Range(least=-LARGEST, most=LARGEST)]
+WHOLE = Annotated[int, Range(least=-LARGEST, most=LARGEST)]
+TYPES: dict[str, Any] = {
+    "value": Any,
+    "values": list[Any],
+    "probabilities": list[Annotated[float, Range(least=0)]],
+    **dict.fromkeys(("min", "max", "mu"), NUMBER),
+    **dict.fromkeys(("sigma", "a", "b", "q"), Annotated[float, Range(above=0, most=LARGEST)]),
+}
 
 
 def _normal(place: float, f: Fields) -> float:
@@ -33,39 +45,31 @@ def _between(place: float, low: float, high: float) -> float:
     return low + (high - low) * place
 
 
-# Of each kind of number: the keys it must have, those it may have with their defaults, and its quantile function.
-CURVES: dict[str, tuple[tuple[str, ...], dict[str, float], Callable[[float, Fields], float]]] = {
-    "uniform": (("min", "max"), {}, lambda u, f: _between(u, f["min"], f["max"])),
-    "log_uniform": (("min", "max"), {}, lambda u, f: math.exp(_between(u, f["min"], f["max"]))),
-    "log_uniform_values": (
-        ("min", "max"),
-        {},
-        lambda u, f: math.exp(_between(u, math.log(f["min"]), math.log(f["max"]))),
-    ),
-    "inv_log_uniform": (("min", "max"), {}, lambda u, f: math.exp(-_between(1 - u, f["min"], f["max"]))),
+# Of each kind of number: its keys with their defaults (None: it must have the key), and its quantile function.
+BOUNDS: Fields = {"min": None, "max": None}
+MOMENTS: Fields = {"mu": 0.0, "sigma": 1.0}
+CURVES: dict[str, tuple[Fields, Callable[[float, Fields], float]]] = {
+    "uniform": (BOUNDS, lambda u, f: _between(u, f["min"], f["max"])),
+    "log_uniform": (BOUNDS, lambda u, f: math.exp(_between(u, f["min"], f["max"]))),
+    "log_uniform_values": (BOUNDS, lambda u, f: math.exp(_between(u, math.log(f["min"]), math.log(f["max"])))),
+    "inv_log_uniform": (BOUNDS, lambda u, f: math.exp(-_between(1 - u, f["min"], f["max"]))),
     "inv_log_uniform_values": (
-        ("min", "max"),
-        {},
+        BOUNDS,
         lambda u, f: math.exp(-_between(1 - u, math.log(1 / f["max"]), math.log(1 / f["min"]))),
     ),
-    "normal": ((), {"mu": 0.0, "sigma": 1.0}, _normal),
-    "log_normal": ((), {"mu": 0.0, "sigma": 1.0}, lambda u, f: math.exp(_normal(u, f))),
-    "beta": ((), {"a": 1.0, "b": 1.0}, _beta),
+    "normal": (MOMENTS, _normal),
+    "log_normal": (MOMENTS, lambda u, f: math.exp(_normal(u, f))),
+    "beta": ({"a": 1.0, "b": 1.0}, _beta),
 }
 # The keys of each kind, as above; one that begins with q_ is rounded to multiples of `q`.
-KINDS: dict[str, tuple[tuple[str, ...], dict[str, float]]] = {
-    "constant": (("value",), {}),
-    "categorical": (("values",), {}),
-    "categorical_w_probabilities": (("values", "probabilities"), {}),
-    "int_uniform": (("min", "max"), {}),
-    **{kind: (needed, optional) for kind, (needed, optional, _) in CURVES.items()},
-    **{
-        f"q_{kind}": (needed, {**optional, "q": 1.0})
-        for kind, (needed, optional, _) in CURVES.items()
-        if not kind.startswith("inv_")
-    },
+KINDS: dict[str, Fields] = {
+    "constant": {"value": None},
+    "categorical": {"values": None},
+    "categorical_w_probabilities": {"values": None, "probabilities": None},
+    "int_uniform": BOUNDS,
+    **{kind: fields for kind, (fields, _) in CURVES.items()},
+    **{f"q_{kind}": {**fields, "q": 1.0} for kind, (fields, _) in CURVES.items() if not kind.startswith("inv_")},
 }
-LARGEST = 1 << 53  # of the numbers of a line: beyond it a float leaves whole numbers out
 STEPS = 1_000_000  # of a number that is rounded
 SOME = 16  # values of a long row of numbers that are tried
 EDGE = 1e-3  # the place at which an open distribution is tried
@@ -86,14 +90,9 @@ class Distribution:
         if self.quantile is not None:
             return self.quantile(place)
         assert self.values is not None
-        if not self.chances:
-            return self.values[min(int(place * len(self.values)), len(self.values) - 1)]
-        passed = 0.0
-        for value, chance in zip(self.values, self.chances, strict=True):
-            passed += chance
-            if place <= passed:
-                return value
-        return self.values[-1]
+        last = len(self.values) - 1
+        index = bisect.bisect_left(list(itertools.accumulate(self.chances)), place)
+        return self.values[min(index if self.chances else int(place * len(self.values)), last)]
 
     @property
     def are_numbers(self) -> bool:
@@ -113,19 +112,23 @@ class Distribution:
 def distribution(line: Mapping[str, Any]) -> Distribution:
     """What one parameter's line means; a mistake is reported with the key of the line."""
     kind = _kind(line)
-    needed, optional = KINDS[kind]
-    for key in line:
-        if key not in (*needed, *optional, "distribution"):
-            raise ScalingError(f"{kind} has no such key", key=key, fix=nearest(key, (*needed, *optional)))
-    for key in needed:
-        if key not in line:
-            raise ScalingError(f"{kind} needs {' and '.join(needed)}", fix=f"write {key}")
-    fields = {key: line.get(key, optional.get(key)) for key in (*needed, *optional)}
+    keys = KINDS[kind]
+    own = {key: value for key, value in line.items() if key != "distribution"}
+    checked = check_keys(own, {key: WHOLE if kind == "int_uniform" else TYPES[key] for key in keys}, kind)
+    fields = {**keys, **(checked if kind == "int_uniform" else own)}  # of others a whole number stays one
+    needed = [key for key in keys if keys[key] is None]
+    if absent := [key for key in needed if key not in line]:
+        raise ScalingError(f"{kind} needs {' and '.join(needed)}", fix=f"write {absent[0]}")
     if kind == "constant":
         return Distribution((fields["value"],))
     if kind.startswith("categorical"):
-        return _choice(fields)
-    _check_numbers(kind, fields)
+        return _choice(**fields)
+    if "min" in fields:
+        low, high = fields["min"], fields["max"]
+        if low >= high:
+            raise ScalingError(f"min {low} is not below max {high}", fix="swap them")
+        if kind.endswith("_values") and low <= 0:
+            raise ScalingError("a logarithm needs a min above 0", key="min", value=low)
     if kind == "int_uniform":
         return Distribution(range(fields["min"], fields["max"] + 1))  # never written out: it may be as long as memory
     return _curve(kind, fields)
@@ -133,12 +136,11 @@ def distribution(line: Mapping[str, Any]) -> Distribution:
 
 def _kind(line: Mapping[str, Any]) -> str:
     """The kind that is named, or the one that the keys mean to W&B."""
-    if (named := line.get("distribution")) is not None:
-        if not isinstance(named, str) or named not in KINDS:
-            raise ScalingError(
-                "there is no such distribution", key="distribution", value=named, fix=nearest(str(named), KINDS)
-            )
-        return named
+    if (kind := line.get("distribution")) is not None:
+        if str(kind) not in KINDS:
+            fix = nearest(str(kind), KINDS)
+            raise ScalingError("there is no such distribution", key="distribution", value=kind, fix=fix)
+        return kind
     if "value" in line:
         return "constant"
     if "values" in line:
@@ -147,66 +149,37 @@ def _kind(line: Mapping[str, Any]) -> str:
         whole = all(isinstance(line.get(end), int) for end in ("min", "max"))
         return "int_uniform" if whole else "uniform"
     if near := [key for key in line if key not in ("mu", "sigma", "q", "a", "b")]:
-        raise ScalingError(
-            "a parameter has no such key",
-            key=near[0],
-            fix=nearest(near[0], ("value", "values", "min", "max", "distribution", "parameters")),
-        )
+        fix = nearest(near[0], ("value", "values", "min", "max", "distribution", "parameters"))
+        raise ScalingError("a parameter has no such key", key=near[0], fix=fix)
     raise ScalingError("the parameter has no values", fix="write value, values, or min and max")
 
 
-def _choice(fields: Mapping[str, Any]) -> Distribution:
-    values, chances = fields["values"], fields.get("probabilities")
-    if not isinstance(values, list) or not values:
+def _choice(values: Sequence[Any], probabilities: Sequence[float] | None = None) -> Distribution:
+    if not values:
         raise ScalingError("expected a list of values", key="values", fix="write [1, 2]")
     if len({(type(value), repr(value)) for value in values}) < len(values):  # 1 and True are two
         raise ScalingError("a value is there twice", key="values")
-    if chances is None:
+    if probabilities is None:
         return Distribution(tuple(values))
-    right = isinstance(chances, list) and len(chances) == len(values) and all(map(is_number, chances))
-    if not right or min(chances) < 0 or not math.isclose(sum(chances), 1.0, abs_tol=1e-6):
+    if len(probabilities) != len(values) or not math.isclose(sum(probabilities), 1.0, abs_tol=1e-6):
         raise ScalingError("expected a chance for each value, in sum 1", key="probabilities")
-    return Distribution(tuple(values), tuple(chances))
-
-
-def _check_numbers(kind: str, numbers: Mapping[str, Any]) -> None:
-    for key, value in numbers.items():
-        if not is_number(value) or abs(value) > LARGEST:
-            # PyYAML, which reads the file for `wandb sweep`, needs a point in the mantissa and a sign in the exponent.
-            raise ScalingError(
-                "expected a number", key=key, value=value, fix="W&B reads 1.0e-4 as one, and 1e-4 as text"
-            )
-    low, high = numbers.get("min"), numbers.get("max")
-    if low is not None and high is not None:
-        if kind == "int_uniform" and not (isinstance(low, int) and isinstance(high, int)):
-            raise ScalingError("int_uniform needs whole numbers", key="min", value=low)
-        if low >= high:
-            raise ScalingError(f"min {low} is not below max {high}", fix="swap them")
-        if kind.endswith("_values") and low <= 0:
-            raise ScalingError("a logarithm needs a min above 0", key="min", value=low)
-    for key in ("q", "sigma", "a", "b"):
-        if key in numbers and not numbers[key] > 0:
-            raise ScalingError("expected a number above 0", key=key, value=numbers[key])
+    return Distribution(tuple(values), tuple(probabilities))
 
 
 def _curve(kind: str, fields: Fields) -> Distribution:
     """A kind of number, whose ends are finite; its other values lie between them."""
-    shape, q = kind.removeprefix("q_"), fields.get("q")
-    unrounded = CURVES[shape][2]
+    q, (_, unrounded) = fields.get("q"), CURVES[kind.removeprefix("q_")]
 
     def quantile(place: float) -> Any:
         value = unrounded(place, fields)
-        if q is None:
-            return value
-        value = round(value / q) * q
-        return int(value) if isinstance(q, int) else float(value)
+        return value if q is None else type(q)(round(value / q) * q)
 
     values = None
     if kind == "q_uniform" and q is not None:  # W&B's grid takes it from min in steps of q, max not among them
         if (count := (fields["max"] - fields["min"]) / q) > STEPS:
             raise ScalingError(f"more steps than {STEPS:,}", key="q", value=q, fix="take larger steps")
         values = tuple(fields["min"] + index * q for index in range(math.ceil(count)))
-    curve = Distribution(values, quantile=quantile, edge=EDGE if "normal" in shape else 0.0)
+    curve = Distribution(values, quantile=quantile, edge=EDGE if "normal" in kind else 0.0)
     try:
         if all(map(math.isfinite, curve.tried())):
             return curve

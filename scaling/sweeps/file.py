@@ -14,26 +14,25 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import yaml
 
 from scaling import schema
 from scaling.config import Config, document
 from scaling.errors import ScalingError, nearest, under
-from scaling.schema import PositiveInt, is_number
+from scaling.schema import PositiveInt, Range, check_keys, is_number
 from scaling.strict_yaml import read_text
 from scaling.sweeps.distribution import Distribution, distribution
-from scaling.sweeps.hyperband import Hyperband, check_keys, hyperband
 
 ARGUMENTS = ("${args_no_hyphens}", "${args}")
 FIX = 'write command: [scaling, train, decoder, "${args_no_hyphens}"]'
 # What the agent substitutes for its other words, where a command of ours can hold them.
 STANDS_FOR = {"${env}": "/usr/bin/env", "${interpreter}": "python"}
-METHODS = ("grid", "random", "bayes")
 KEYS: dict[str, Any] = {
     "apiVersion": str,
     "command": list[Any],
@@ -42,7 +41,7 @@ KEYS: dict[str, Any] = {
     "early_terminate": dict[str, Any],
     "entity": str,
     "kind": str,
-    "method": str,
+    "method": Literal["grid", "random", "bayes"],
     "metric": dict[str, Any],
     "name": str,
     "parameters": dict[str, Any],
@@ -51,6 +50,15 @@ KEYS: dict[str, Any] = {
     "run_cap": PositiveInt,
 }
 METRIC_KEYS: dict[str, Any] = {"name": str, "goal": Literal["minimize", "maximize"], "target": float}
+MOST_BRACKETS = 100  # that W&B reckons with
+RULE_KEYS: dict[str, Any] = {
+    "type": Literal["hyperband"],
+    "min_iter": PositiveInt,
+    "max_iter": PositiveInt,
+    "s": Annotated[int, Range(least=1, most=MOST_BRACKETS)],
+    "eta": Annotated[float, Range(above=1, most=1000)],
+    "strict": bool,
+}
 # The keys that a sweep cannot be without, and how each is written.
 NEEDED = {
     "method": "write method: grid, random or bayes",
@@ -70,16 +78,40 @@ Cell = dict[str, Any]
 
 
 @dataclass(frozen=True)
+class Hyperband:
+    """W&B's rule: at each bracket, only the best 1/η of those that came so far go on. (Li et al. 2018)
+
+        brackets = min_iter η^i, i = 0, 1, …     or     max_iter / η^i, i = 1 … s
+
+    A bracket counts how often the metric was logged, which for the held-out loss is once an evaluation. At a bracket b
+    the threshold is the ⌊n/η⌋-th best (counted from 0) of the n values that any run has at b. A running run is stopped
+    where its value at the last bracket it reached is worse (`strict`), or where the best of its values so far is.
+
+    W&B's departure from the paper: runs are not given their budgets by bracket; all start alike, and each is looked at
+    when it reaches a bracket, with those that were there before.
+    """
+
+    brackets: tuple[int, ...]
+    eta: float
+    strict: bool
+
+    def stops(self, history: Sequence[float], others: Collection[Sequence[float]]) -> bool:
+        """Whether the run of this history is stopped now; lower is better, and `others` are all runs but it."""
+        reached = [bracket for bracket in self.brackets if bracket < len(history)]
+        if not reached:
+            return False
+        last = reached[-1]
+        values = sorted(values_of[last] for values_of in (history, *others) if last < len(values_of))
+        threshold = values[int(len(values) / self.eta)]
+        return (history[last] if self.strict else min(history)) > threshold
+
+
+@dataclass(frozen=True)
 class Metric:
     """What is compared between runs; `sign` makes lower better."""
 
     name: str
     sign: int
-
-    @property
-    def kind(self) -> str:
-        """The kind of log entry that holds it: `train` or `evaluate`."""
-        return self.name.partition("/")[0]
 
     def of(self, history: Sequence[Mapping[str, Any]]) -> list[float]:
         """Its values in a run's history, lower better."""
@@ -110,9 +142,7 @@ class Sweep:
         """How many runs it has; None where random or bayes goes on until someone stops it."""
         if self.method != "grid":
             return self.cap
-        whole = 1
-        for parameter in self.parameters.values():
-            whole *= len(parameter.values or ())
+        whole = math.prod(len(parameter.values or ()) for parameter in self.parameters.values())
         return whole if self.cap is None else min(whole, self.cap)
 
     @property
@@ -137,24 +167,18 @@ def read(path: str | Path) -> Sweep:
         near = path.parent.glob("*.y*ml") if path.parent.is_dir() else ()
         raise ScalingError("there is no such file", file=path, fix=nearest(path.name, (file.name for file in near)))
     config = document(path)
-    tree = _loaded(path)
+    try:  # PyYAML refuses a few things that our own reader does not
+        tree = yaml.safe_load(read_text(path))
+    except (yaml.YAMLError, ValueError) as error:
+        mark = getattr(error, "problem_mark", None)
+        why = getattr(error, "problem", None) or " ".join(str(error).split())
+        what = f"W&B reads no such {'value' if mark is None else 'YAML'}: {why}"
+        fix = "put what is meant as text into quotes" if mark is None else "indent and part with spaces"
+        raise ScalingError(what, file=path, line=mark and mark.line + 1, fix=fix) from None
     if not isinstance(tree, dict) or not tree:
         raise ScalingError("expected the keys of a sweep", file=path, fix="write method and parameters")
     _plain(tree, config.tree, config)
-    return _placed(path.stem, tree, config)
-
-
-def _loaded(path: Path) -> Any:
-    """What PyYAML reads; it refuses a few things that our own reader, which has read the file before, does not."""
-    try:
-        return yaml.safe_load(read_text(path))
-    except yaml.MarkedYAMLError as error:
-        line = None if error.problem_mark is None else error.problem_mark.line + 1
-        what, fix = f"W&B reads no such YAML: {error.problem}", "indent and part with spaces"
-        raise ScalingError(what, file=path, line=line, fix=fix) from None
-    except (yaml.YAMLError, ValueError) as error:
-        what = f"W&B reads no such value: {' '.join(str(error).split())}"
-        raise ScalingError(what, file=path, fix="put what is meant as text into quotes") from None
+    return of(path.stem, tree, config)
 
 
 def _plain(value: Any, ours: Any, config: Config, place: str = "") -> None:
@@ -173,26 +197,17 @@ def _plain(value: Any, ours: Any, config: Config, place: str = "") -> None:
             below = ours[index] if isinstance(ours, list) and index < len(ours) else None
             _plain(inner, below, config, f"{place}.{index}")
     elif isinstance(value, str) and is_number(ours):
-        raise config.error(place, f"W&B reads {value} as text and not as a number", f"write {_with_point(value)}")
+        mantissa, _, exponent = value.lower().partition("e")  # 1.0e-3 and 1.5e+4 are numbers to PyYAML
+        sign = "" if exponent.startswith(("+", "-")) else "+"
+        number = (mantissa if "." in mantissa else f"{mantissa}.0") + (f"e{sign}{exponent}" if exponent else "")
+        raise config.error(place, f"W&B reads {value} as text and not as a number", f"write {number}")
     elif not (value is None or isinstance(value, str | bool) or is_number(value)):
         raise config.error(place, f"W&B reads it as {value!r}", "put it into quotes, or write a finite number")
 
 
-def _with_point(number: str) -> str:
-    """1e-3 as 1.0e-3, and 1.5e4 as 1.5e+4, which PyYAML reads as numbers."""
-    mantissa, _, exponent = number.lower().partition("e")
-    mantissa += "" if "." in mantissa else ".0"
-    sign = "" if exponent[:1] in ("+", "-", "") else "+"
-    return f"{mantissa}e{sign}{exponent}" if exponent else mantissa
-
-
-def of(name: str, tree: dict[str, Any]) -> Sweep:
-    """The sweep of a tree that was made and not read."""
-    return _placed(name, tree, Config(tree, dict.fromkeys(tree, "the sweep")))
-
-
-def _placed(name: str, tree: dict[str, Any], config: Config) -> Sweep:
-    """The sweep of a tree; a mistake has the line of its key."""
+def of(name: str, tree: dict[str, Any], config: Config | None = None) -> Sweep:
+    """The sweep of a tree; a mistake has the line of its key in the file, where it was read from one."""
+    config = config or Config(tree, dict.fromkeys(tree, "the sweep"))
     try:
         return _checked(name, tree, config)
     except ScalingError as error:
@@ -206,8 +221,6 @@ def _checked(name: str, tree: dict[str, Any], config: Config) -> Sweep:
         if tree.get(key) is None:
             raise ScalingError("a sweep needs it", key=key, fix=fix)
     method, rule = tree["method"], tree.get("early_terminate")
-    if method not in METHODS:
-        raise ScalingError("there is no such method", key="method", fix=nearest(method, METHODS))
     with under("command"):
         words = words_of(tree["command"], tree["program"])
     with under("parameters"):
@@ -229,50 +242,32 @@ def _checked(name: str, tree: dict[str, Any], config: Config) -> Sweep:
 
 def words_of(command: Any, program: Any) -> tuple[str, ...]:
     """The names and overrides that every run of the command has; the module of its `--extend` joins here."""
-    if not isinstance(command, list) or not command:
+    if not isinstance(command, list) or not all(isinstance(word, str | int | float) for word in command):
         raise ScalingError("expected the words of a command", fix=FIX)
-    for word in command:
-        if not isinstance(word, str | int | float):
-            raise ScalingError("a word of the command is text", value=word, fix="put it into quotes")
-    words = [program if word == "${program}" else STANDS_FOR.get(word, str(word)) for word in command]
-    if words[0] == "/usr/bin/env":
+    words = [str(program) if word == "${program}" else STANDS_FOR.get(word, str(word)) for word in command]
+    if words[:1] == ["/usr/bin/env"]:
         words = words[1:]
     if words[1:3] == ["-m", "scaling"]:
         words = words[2:]
-    if not words or _base(words[0]) != "scaling" or _base(str(program)) != "scaling":
+    if not words or {Path(words[0]).name, Path(str(program)).name} != {"scaling"}:
         raise ScalingError("the program is not ours", value=" ".join(map(str, command)), fix=FIX)
-    words = _extended(words)
+    for place, word in enumerate(words):
+        if word.partition("=")[0] == "--extend":
+            paths = [word.partition("=")[2]] if "=" in word else words[place + 1 : place + 2]
+            if not paths:
+                raise ScalingError("--extend names no file", fix="write --extend, PATH")
+            schema.extend(paths[0])
+            del words[place : place + (1 if "=" in word else 2)]
+            break
     if words[1:2] != ["train"]:
         raise ScalingError("a sweep's runs are trained", value=" ".join(map(str, command)), fix=FIX)
-    return tuple(_overrides(words[2:]))
-
-
-def _extended(words: list[Any]) -> list[Any]:
-    """The words without `--extend PATH`, whose classes have joined the slots they name."""
-    place = next((place for place, word in enumerate(words) if str(word).partition("=")[0] == "--extend"), None)
-    if place is None:
-        return words
-    _, given, path = str(words[place]).partition("=")
-    end = place + (1 if given else 2)
-    if end > len(words):
-        raise ScalingError("--extend names no file", fix="write --extend, PATH")
-    schema.extend(path if given else str(words[place + 1]))
-    return [*words[:place], *words[end:]]
-
-
-def _overrides(words: Sequence[str]) -> list[str]:
-    arguments = [word for word in words if word in ARGUMENTS]
-    if len(arguments) != 1:
+    kept = [word for word in words[2:] if word not in ARGUMENTS]
+    if len(kept) != len(words) - 3:
         raise ScalingError("the parameters reach a run in one place", fix=FIX)
-    kept = [word for word in words if word not in ARGUMENTS]
-    for word in kept:
-        if word.startswith("${"):
-            raise ScalingError("this word of W&B's is none that we read", value=word, fix=nearest(word, ARGUMENTS))
-    return [word.removeprefix("--") for word in kept]
-
-
-def _base(path: str) -> str:
-    return path.rpartition("/")[2]
+    if foreign := [word for word in kept if word.startswith("${")]:
+        what = "this word of W&B's is none that we read"
+        raise ScalingError(what, value=foreign[0], fix=nearest(foreign[0], ARGUMENTS))
+    return tuple(word.removeprefix("--") for word in kept)
 
 
 def _parameters(tree: Any) -> dict[str, Distribution]:
@@ -312,3 +307,23 @@ def capped(sweep: Sweep, count: int | None) -> Sweep:
     if count is None or (sweep.cap is not None and sweep.cap <= count):
         return sweep
     return replace(sweep, cap=count, tree={**sweep.tree, "run_cap": count})
+
+
+def hyperband(line: Mapping[str, Any]) -> Hyperband:
+    """What a sweep's `early_terminate` means."""
+    check_keys(line, RULE_KEYS, "hyperband")
+    if "type" not in line:
+        raise ScalingError("expected a type", key="type", fix="W&B knows hyperband")
+    eta = line.get("eta", 3)
+    if "max_iter" in line and "s" in line:
+        spans = [line["max_iter"] / eta**step for step in range(1, line["s"] + 1)]
+        brackets = sorted(int(span) for span in spans if span >= 1)
+    elif "min_iter" in line:
+        brackets = [
+            int(line["min_iter"] * eta**step) for step in range(MOST_BRACKETS) if line["min_iter"] * eta**step < 2**53
+        ]
+    else:
+        raise ScalingError("hyperband needs min_iter, or max_iter and s", fix="write min_iter: 3")
+    if not brackets:
+        raise ScalingError("there is no bracket", key="max_iter", value=line["max_iter"], fix="take a larger one")
+    return Hyperband(tuple(brackets), eta, bool(line.get("strict", True)))

@@ -27,10 +27,8 @@ from scaling.signals import PRUNE
 from scaling.studies.points import row, write_points
 from scaling.studies.progress import RETRIES
 from scaling.sweeps.check import experiment
-from scaling.sweeps.file import Cell, Metric, Sweep
-from scaling.sweeps.hyperband import Hyperband
-from scaling.sweeps.search import Search, searched
-from scaling.sweeps.table import columns, name, ordered
+from scaling.sweeps.file import Cell, Hyperband, Metric, Sweep
+from scaling.sweeps.search import name, point_columns, searched
 from scaling.training.machine import cores
 from scaling.training.point import point
 
@@ -57,11 +55,6 @@ class Trial:
     cell: Cell
     report: Report | None = None
     failures: int = 0
-
-    @property
-    def values(self) -> Sequence[float]:
-        """The metric's values, lower better."""
-        return () if self.report is None else self.report.values
 
     @property
     def is_missing(self) -> bool:
@@ -102,29 +95,31 @@ def run(
     for trial in trials:
         if (report := trial.report) is not None and report.run is not None:
             result = {"outcome": report.outcome, "loss": report.loss}
-            line = row(report.run, name(trial.cell), result, columns(trial.cell, report.point))
+            line = row(report.run, name(trial.cell), result, point_columns(trial.cell, report.point))
             by_run.setdefault(report.run, line)
-    table = ordered(by_run.values())
+    table = sorted(by_run.values(), key=lambda row: (row["name"], row["run"]))
     if table:
         write_points(table, folder / "points.csv")
     return trials, table, folder
 
 
-@dataclass
 class Cells:
     """The cells of a sweep as a source of jobs. One whose run failed, or that another command has, is tried again."""
 
-    sweep: Sweep
-    words: Sequence[str]
-    scheduler: Scheduler
-    resources: Resources
-    folder: Path
-    tell: Callable[[object], None]
-    trials: dict[Job, Trial] = field(default_factory=dict)
-    again: list[Job] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self.search: Search = searched(self.sweep, self.folder)
+    def __init__(
+        self,
+        sweep: Sweep,
+        words: Sequence[str],
+        scheduler: Scheduler,
+        resources: Resources,
+        folder: Path,
+        tell: Callable[[object], None],
+    ):
+        self.sweep, self.words, self.scheduler = sweep, words, scheduler
+        self.resources, self.folder, self.tell = resources, folder, tell
+        self.search = searched(sweep, folder)
+        self.trials: dict[Job, Trial] = {}
+        self.again: list[Job] = []
 
     def ready(self) -> Iterator[Job]:
         for job in [job for job in self.again if job.is_due]:

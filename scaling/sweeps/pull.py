@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,14 +20,15 @@ from typing import TYPE_CHECKING, Any
 from scaling import atomic
 from scaling.errors import ScalingError
 from scaling.ledger import RESULTS, Ledger, is_ledger, run_id
-from scaling.ledger.document import differences, disk, seal, stamp
-from scaling.ledger.run import LOG
+from scaling.ledger.document import SPELLED, differences, disk, seal, stamp
+from scaling.ledger.identity import RUN_ID
+from scaling.ledger.run import INTERRUPTIONS, LOG
 from scaling.studies.question import Question
 from scaling.sweeps import file
-from scaling.sweeps.table import columns, ordered
-from scaling.sweeps.table import name as named
+from scaling.sweeps.search import name as named
+from scaling.sweeps.search import point_columns
 from scaling.sweeps.wandb_client import connect, patient
-from scaling.sweeps.wandb_run import Row, WandbRun, cell, entries, missing, point, result, spec
+from scaling.training.point import canonical, plain
 
 if TYPE_CHECKING:
     import wandb
@@ -37,37 +38,52 @@ if TYPE_CHECKING:
 LISTED = 100  # runs of one page of the list
 AT_ONCE = 8  # histories under way
 MARK = "pulled"  # a file that only pulled ledgers have
+# Keys of a W&B config besides the spec's.
+OWN = ("run", "attempt", "point", "study", "row", "sweep", "_wandb", "wandb_version")
+STEP = "trainer/global_step"  # the run's step, as Lightning logs it; two of W&B's own are one of these
+KINDS = ("train", "evaluate")  # of entries
+ENDS = {"finished": "stopped", "failed": "failed", "crashed": "stopped", "killed": "stopped", "preempted": "stopped"}
+
+Row = Mapping[str, Any]
+
+
+class WandbRun:
+    """A W&B run, as the `client` has it, without its history, whose last row is `last`."""
+
+    def __init__(self, path: str, client: Any):
+        self.path, self.client = path, client  # entity/project/id
+        self.config, self.summary = client.config, dict(client.summary_metrics)
+        self.last = max((client.history_keys or {}).get("lastStep", -1), self.summary.get("_step", -1))
+        # It changes when there is more to fetch.
+        self.version = f"{client.state} {client.history_line_count} {self.last} {client.heartbeat_at or ''}"
+
+    @property
+    def run(self) -> str | None:
+        """The run of the ledger that it shows; None where it is not one of ours."""
+        run = self.config.get("run")
+        ours = isinstance(run, str) and RUN_ID.fullmatch(run) and isinstance(self.config.get("point"), Mapping)
+        return run if ours else None
+
+    @property
+    def outcome(self) -> str | None:
+        """How it ended, in the ledger's words; None where it has not."""
+        reported, state = self.summary.get("outcome"), self.client.state
+        is_known = reported in INTERRUPTIONS or (reported in RESULTS and state != "running")
+        return reported if is_known else ENDS.get(state)
+
+    @property
+    def point(self) -> dict[str, Any]:
+        """What it contributes to a table or a law besides its loss, as the ledger's runs do."""
+        return canonical(self.config["point"])
+
+    def drawn(self, sweep: file.Sweep | None) -> tuple[str, dict[str, Any]]:
+        """Its name, as `--local` names it where all is known and else as W&B does, and what the sweep drew for it."""
+        parameters = () if sweep is None else sweep.parameters
+        drawn = {key: value for key in parameters if (value := _at(self.config, key)) is not None}
+        return named(drawn) if drawn and len(drawn) == len(parameters) else self.client.name, drawn
+
 
 Attempts = Sequence[WandbRun]  # of one run of the ledger, oldest first
-
-
-def _listed(api: wandb.Api, project: str, sweep: str | None) -> dict[str, Any]:
-    """The client's runs, without their histories, by their paths; compared with the server's own count."""
-    if sweep is not None:
-        _tree(api, project, sweep)
-    try:
-        runs = patient(lambda: api.runs(project, {"sweep": sweep} if sweep else {}, per_page=LISTED, lazy=False))
-        found = {f"{project}/{run.id}": run for run in patient(lambda: list(runs))}
-    except ScalingError as error:
-        raise _unknown(error, "project", project) from None
-    if len(found) < (total := len(runs)):
-        raise ScalingError(f"W&B lists {len(found)} of {total} runs", fix="try again", code=1)
-    return found
-
-
-def _tree(api: wandb.Api, project: str, sweep: str) -> Mapping[str, Any]:
-    """The file of a sweep, as the server has it."""
-    try:
-        return patient(lambda: api.sweep(f"{project}/{sweep}").config)
-    except ScalingError as error:
-        raise _unknown(error, "sweep", f"{project}/{sweep}") from None
-
-
-def _unknown(error: ScalingError, kind: str, value: str) -> ScalingError:
-    """The client's failure, or that there is no such thing, where the client reports so."""
-    if f"could not find {kind}" not in error.what.lower():
-        return error
-    return ScalingError(f"W&B has no such {kind}", key=kind.upper(), value=value)
 
 
 def pull(
@@ -88,26 +104,35 @@ def pull(
     api = connect()
     if len(parts) == 1:
         parts = [os.environ.get("WANDB_ENTITY") or patient(lambda: api.default_entity) or "", name]
-    project, sweep = "/".join(parts[:2]), parts[2] if len(parts) == 3 else None
+    project = "/".join(parts[:2])
     ledger = _ledger(Path(to or Path(runs, "pulled", "-".join(parts))))
-    listed = _listed(api, project, sweep)
-    shown = sorted((_shown(path, run) for path, run in listed.items()), key=lambda run: (run.created, run.path))
+    shown = _listed(api, project, parts[2] if len(parts) == 3 else None)
     found: dict[str, list[WandbRun]] = {}  # the W&B runs that show one run: its attempts, or another machine's
     for run in shown:
         if run.run is not None:
             found.setdefault(run.run, []).append(run)
-    stale, lacking = _fetch(ledger, listed, found, tell)
+    stale, lacking = _fetch(ledger, found, tell)
     differing = [sentence for attempts in found.values() for sentence in _conclude(ledger, attempts)]
-    sweeps = _sweeps(api, project, found)
-    for each in sweeps.values():
-        _write(ledger.study_folder(each.name) / "plan.json", seal(_document(ledger, found, each)))
     ours = [run for attempts in found.values() for run in attempts]
+    sweeps: dict[str | None, file.Sweep] = {}  # without those whose command is not ours
+    for each in {run.client.sweep_name for run in ours if run.client.sweep_name}:
+        tree = dict(_tree(api, project, each))
+        try:
+            sweeps[each] = file.of(each, tree)
+        except ScalingError:
+            continue
+        _write(ledger.study_folder(each) / "plan.json", seal(_document(ledger, found, sweeps[each])))
     running = sum(run.outcome is None for run in ours)
     fetched = sum(run.outcome is not None for each in stale for run in found[each])
-    kept = [_kept(attempts) for attempts in found.values() if not _is_trunk(attempts)]
+    runs_of = {
+        run: attempts
+        for run, attempts in found.items()
+        if not all(each.client.job_type == "trunk" for each in attempts)
+    }
+    kept = [_kept(attempts) for attempts in runs_of.values()]
     return {
         "folder": str(ledger.root),
-        "points": str(_write_points(ledger, found, sweeps, plan, name)),
+        "points": str(_write_points(ledger, runs_of, sweeps, plan, name)),
         "complete": not lacking,
         "wandb_runs": len(shown),
         "fetched": fetched,
@@ -120,6 +145,36 @@ def pull(
     }
 
 
+def _listed(api: wandb.Api, project: str, sweep: str | None) -> list[WandbRun]:
+    """The runs, without their histories, the oldest first; compared with the server's own count."""
+    if sweep is not None:
+        _tree(api, project, sweep)
+    try:
+        runs = patient(lambda: api.runs(project, {"sweep": sweep} if sweep else {}, per_page=LISTED, lazy=False))
+        found = {f"{project}/{run.id}": run for run in patient(lambda: list(runs))}
+    except ScalingError as error:
+        raise _unknown(error, "project", project) from None
+    if len(found) < (total := len(runs)):
+        raise ScalingError(f"W&B lists {len(found)} of {total} runs", fix="try again", code=1)
+    shown = [WandbRun(path, run) for path, run in found.items()]
+    return sorted(shown, key=lambda run: (run.client.created_at, run.path))
+
+
+def _tree(api: wandb.Api, project: str, sweep: str) -> Mapping[str, Any]:
+    """The file of a sweep, as the server has it."""
+    try:
+        return patient(lambda: api.sweep(f"{project}/{sweep}").config)
+    except ScalingError as error:
+        raise _unknown(error, "sweep", f"{project}/{sweep}") from None
+
+
+def _unknown(error: ScalingError, kind: str, value: str) -> ScalingError:
+    """The client's failure, or that there is no such thing, where the client reports so."""
+    if f"could not find {kind}" not in error.what.lower():
+        return error
+    return ScalingError(f"W&B has no such {kind}", key=kind.upper(), value=value)
+
+
 def _ledger(folder: Path) -> Ledger:
     """The ledger of a folder that pulls write: it holds what W&B has, so any of it may be written again."""
     if is_ledger(folder) and not (folder / MARK).exists():
@@ -128,23 +183,6 @@ def _ledger(folder: Path) -> Ledger:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / MARK).touch()
     return Ledger.create(folder)
-
-
-def _shown(path: str, run: Any) -> WandbRun:
-    summary = dict(run.summary_metrics)
-    return WandbRun(
-        path=path,
-        name=run.name,
-        state=run.state,
-        created=run.created_at,
-        config=run.config,
-        summary=summary,
-        sweep=run.sweep_name,
-        trunk=run.job_type == "trunk",
-        lines=run.history_line_count,
-        last=max((run.history_keys or {}).get("lastStep", -1), summary.get("_step", -1)),
-        beat=run.heartbeat_at or "",
-    )
 
 
 def _kept(attempts: Attempts) -> WandbRun | None:
@@ -156,76 +194,144 @@ def _ended(attempts: Attempts) -> list[WandbRun]:
     return [run for run in attempts if run.outcome is not None]
 
 
-def _is_trunk(attempts: Attempts) -> bool:
-    return all(run.trunk for run in attempts)
-
-
 def _fetch(
-    ledger: Ledger, listed: Mapping[str, Any], found: Mapping[str, Attempts], tell: Callable[[str], None]
+    ledger: Ledger, found: Mapping[str, Attempts], tell: Callable[[str], None]
 ) -> tuple[Sequence[str], Mapping[str, list[str]]]:
     """Write the logs of the runs that have ended since, whose history is longer now, or was not complete: these runs,
     and what the histories of W&B runs lack, by their paths.
     """
-    known: dict[str, tuple[str, list[str]]] = {}  # by W&B run: how far it was seen, and what was missing
-    for run in ledger.runs():
-        for record in ledger.attempts(run):
-            if record.end is not None and "wandb" in record.start:
-                known[record.start["wandb"]] = record.start["seen"], record.end["missing"]
-    stale = [
-        run
-        for run, attempts in found.items()
-        if any(known.get(each.path) != (each.version, []) for each in _ended(attempts))
-    ]
+    records = [record for run in ledger.runs() for record in ledger.attempts(run)]
+    known: dict[str, tuple[str, list[str]]] = {  # by W&B run: how far it was seen, and what was missing
+        record.start["wandb"]: (record.start["seen"], record.end["missing"])
+        for record in records
+        if record.end is not None and "wandb" in record.start
+    }
+    ended = {run: _ended(attempts) for run, attempts in found.items()}
+    stale = [run for run in found if any(known.get(each.path) != (each.version, []) for each in ended[run])]
 
-    def history(run: WandbRun) -> list[Row]:
-        return patient(lambda: sorted(listed[run.path].scan_history(use_cache=False), key=lambda row: row["_step"]))
-
-    def histories(run: str) -> list[list[Row]]:
-        return [history(each) for each in _ended(found[run])]
+    def log_of(run: str) -> list[dict[str, Any]]:
+        log = []
+        for number, each in enumerate(ended[run], start=1):
+            scan = each.client.scan_history
+            rows = patient(lambda scan=scan: sorted(scan(use_cache=False), key=lambda row: row["_step"]))
+            known[each.path] = each.version, _missing(rows, each)
+            about = {"attempt": number, "time": each.client.created_at}
+            log.append({"kind": "start", **about, "wandb": each.path, "seen": each.version})
+            log += entries(rows)
+            end = {"outcome": each.outcome, "reason": each.summary.get("reason")}
+            log.append({"kind": "end", **about, **end, "missing": known[each.path][1]})
+        return log
 
     with ThreadPoolExecutor(AT_ONCE) as pool:
         try:
-            for done, (run, fetched) in enumerate(zip(stale, pool.map(histories, stale), strict=True), start=1):
-                log = []
-                for number, (each, rows) in enumerate(zip(_ended(found[run]), fetched, strict=True), start=1):
-                    about = {"attempt": number, "time": each.created}
-                    known[each.path] = each.version, missing(rows, each)
-                    log.append({"kind": "start", **about, "wandb": each.path, "seen": each.version})
-                    log += entries(rows)
-                    end = {"outcome": each.outcome, "reason": each.summary.get("reason")}
-                    log.append({"kind": "end", **about, **end, "missing": known[each.path][1]})
+            for done, (run, log) in enumerate(zip(stale, pool.map(log_of, stale), strict=True), start=1):
                 _write(ledger.folder(run) / LOG, b"".join(map(stamp, log)))
                 if done == len(stale) or done % 50 == 0:
                     tell(f"{done} of {len(stale)} histories")
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
-    ended = [each.path for attempts in found.values() for each in _ended(attempts)]
-    return stale, {path: known[path][1] for path in ended if known[path][1]}
+    paths = [each.path for attempts in ended.values() for each in attempts]
+    return stale, {path: known[path][1] for path in paths if known[path][1]}
+
+
+def _missing(history: Sequence[Row], shown: WandbRun) -> list[str]:
+    """What a history lacks of W&B's, a sentence each; empty where it is whole."""
+    sentences, lines = [], shown.client.history_line_count
+    if lines is not None and len(history) < lines:
+        sentences.append(f"{len(history)} of {lines} rows")
+    last = history[-1]["_step"] if history else None
+    if shown.last >= 0 and (last is None or last < shown.last):
+        sentences.append(f"its rows end at {last}, and W&B's at {shown.last}")
+    return sentences
+
+
+def entries(history: Iterable[Row]) -> Iterator[dict[str, Any]]:
+    """A history as the ledger logs it: `train/loss` in a row is `loss` in the entry of kind `train`."""
+    for row in history:
+        about = {"step": _number(row.get(STEP, row["_step"])), "tokens": _number(row.get("tokens"))}
+        for kind in KINDS:
+            values = {key.removeprefix(f"{kind}/"): value for key, value in row.items() if key.startswith(f"{kind}/")}
+            if values:
+                yield {"kind": kind, **about, **{key: _number(value) for key, value in values.items()}}
+
+
+def _number(value: Any) -> Any:
+    """A value as the ledger spells it; W&B writes what is not finite as text."""
+    return plain(SPELLED.get(value, value) if isinstance(value, str) else value)
 
 
 def _conclude(ledger: Ledger, attempts: Attempts) -> list[str]:
     """Write a run's spec, where W&B has all of it, and the kept result; a sentence for each other result."""
     first, kept = attempts[0], _kept(attempts)
     assert first.run is not None
-    folder, run_spec = ledger.folder(first.run), spec(first)
+    folder, run_spec = ledger.folder(first.run), spec(first.config)
     if _id(run_spec) == first.run:
-        _write(folder / "spec.json", seal({"run": first.run, "entered": first.created, "spec": run_spec}))
+        entered = {"run": first.run, "entered": first.client.created_at, "spec": run_spec}
+        _write(folder / "spec.json", seal(entered))
     if kept is None:
         folder.mkdir(parents=True, exist_ok=True)
         return []
     about = {"run": first.run, "attempt": 1 + _ended(attempts).index(kept), "outcome": kept.outcome}
-    _write(folder / "result.json", seal({**about, **result(kept)}))
-
-    def claims(run: WandbRun) -> dict[str, object]:
-        """What another attempt has to repeat."""
-        return {**result(run), "outcome": run.outcome, "circumstances": None}
-
+    _write(folder / "result.json", seal({**about, **_result(kept)}))
+    # What another attempt has to repeat.
+    claims = {
+        run.path: {**_result(run), "outcome": run.outcome, "circumstances": None}
+        for run in attempts
+        if run.outcome in RESULTS
+    }
     return [
-        f"{key} is {here!r} in {kept.path} and {there!r} in {other.path}"
-        for other in attempts
-        if other.outcome in RESULTS and other is not kept
-        for key, (here, there) in differences(claims(kept), claims(other)).items()
+        f"{key} is {here!r} in {kept.path} and {there!r} in {path}"
+        for path, claim in claims.items()
+        for key, (here, there) in differences(claims[kept.path], claim).items()
     ]
+
+
+def spec(config: Mapping[str, Any]) -> dict[str, Any]:
+    """What a run computes, of its W&B config: without what W&B adds, the dotted keys opened.
+
+    A section that is there whole has been resolved by the run; the dotted keys of it are what a sweep asked for, and
+    say nothing more. Where a sweep chose a whole section by name (`size: ladder/30k`), W&B keeps the name, and the spec
+    is not whole, which its hash shows.
+    """
+    opened = {key: value for key, value in config.items() if "." not in key}
+    whole = set(opened)
+    for key, value in config.items():
+        *above, last = key.split(".")
+        if above and above[0] not in whole:
+            inner = opened
+            for part in above:
+                inner = inner.setdefault(part, {})
+            inner[last] = value
+    return {key: value for key, value in opened.items() if key not in OWN}
+
+
+def _at(config: Any, key: str) -> Any:
+    """The value of a dotted key, as far as the config has it."""
+    if key in config:
+        return config[key]
+    for part in key.split("."):
+        config = config.get(part) if isinstance(config, Mapping) else None
+    return config
+
+
+def _result(shown: WandbRun) -> dict[str, Any]:
+    """What the ledger's result of it holds, from its point and the last value of every metric."""
+    about, summary = shown.point, shown.summary
+    last = {
+        key.removeprefix("evaluate/"): _number(value) for key, value in summary.items() if key.startswith("evaluate/")
+    }
+    compute = {key.removeprefix("C_"): value for key, value in about.items() if key.startswith("C_")}
+    compute.pop("definition", None)
+    return {
+        **last,
+        "loss": _number(summary.get("loss")),
+        "step": _number(summary.get("step")),
+        "tokens": about["D"] if shown.outcome == "finished" else _number(summary.get("tokens")),
+        "N": {"non_embedding": about["N"], "total": about.get("N_total")},
+        "C": {"exact": about["C"], **compute},
+        **({"reason": summary["reason"]} if summary.get("reason") else {}),
+        "circumstances": {"wandb": shown.path},
+    }
 
 
 def _id(run_spec: Mapping[str, Any]) -> str | None:
@@ -246,45 +352,26 @@ def _write(path: Path, content: bytes) -> None:
         os.replace(partial, path)
 
 
-def _sweeps(api: wandb.Api, project: str, found: Mapping[str, Attempts]) -> dict[str, file.Sweep]:
-    """The sweeps of the runs, by their names; without those whose command is not ours."""
-    sweeps = {}
-    for name in {run.sweep for attempts in found.values() for run in attempts if run.sweep}:
-        tree = _tree(api, project, name)
-        try:
-            sweeps[name] = file.of(name, dict(tree))
-        except ScalingError:
-            continue
-    return sweeps
-
-
-def _drawn(shown: WandbRun, sweep: file.Sweep | None) -> tuple[str, dict[str, Any]]:
-    """What the sweep drew for a run, and its name: as `--local` names it where all is known, else as W&B does."""
-    drawn = {} if sweep is None else cell(shown, sweep.parameters)
-    whole = sweep is not None and len(drawn) == len(sweep.parameters)
-    return named(drawn) if whole else shown.name, drawn
-
-
 def _write_points(
-    ledger: Ledger, found: Mapping[str, Attempts], sweeps: Mapping[str, file.Sweep], plan: Plan | None, name: str
+    ledger: Ledger, found: Mapping[str, Attempts], sweeps: Mapping[str | None, file.Sweep], plan: Plan | None, name: str
 ) -> Path:
-    """points.csv: a row a run, as a study or a sweep writes it; trunks are parts of their branches' runs."""
+    """points.csv: a row a run, as a study or a sweep writes it."""
     from scaling.studies.plan import enter  # takes seconds to import, and mistakes come first
     from scaling.studies.points import row, rows, write_points
 
-    table = []
-    for run, attempts in found.items():
-        if not _is_trunk(attempts):
-            shown = attempts[0]
-            label, drawn = _drawn(shown, sweeps.get(shown.sweep or ""))
-            table.append(row(run, label, ledger.result(run), columns(drawn, point(shown))))
-    if plan is not None:
+    if plan is None:
+        table = []
+        for run, attempts in found.items():
+            label, drawn = attempts[0].drawn(sweeps.get(attempts[0].client.sweep_name))
+            table.append(row(run, label, ledger.result(run), point_columns(drawn, attempts[0].point)))
+        table.sort(key=lambda row: (row["name"], row["run"]))  # in whatever order the server has them
+    else:
         enter(ledger, plan.question.name, plan)
         table = rows(ledger, plan)
     if not table:
         raise ScalingError("none of its runs are ours", key="PROJECT", value=name)
     path = ledger.root / "points.csv"
-    write_points(ordered(table) if plan is None else table, path)
+    write_points(table, path)
     return path
 
 
@@ -296,9 +383,9 @@ def _document(ledger: Ledger, found: Mapping[str, Attempts], sweep: file.Sweep) 
     words = [word for word in sweep.words if "=" in word]
     runs = []
     for run, attempts in found.items():
-        shown = next((shown for shown in attempts if shown.sweep == sweep.name), None)
+        shown = next((shown for shown in attempts if shown.client.sweep_name == sweep.name), None)
         if shown is not None:
-            about, (label, drawn) = point(shown), _drawn(shown, sweep)
+            about, (label, drawn) = shown.point, shown.drawn(sweep)
             overrides = (*words, *(f"{key}={value}" for key, value in drawn.items()))
             runs.append(Run(run, label, base, overrides, False, about["S"], about["C"], str(ledger.root), about))
     question = Question(name=sweep.name, question="", base=base, set={}, grid=[{"sweep": [sweep.name]}])

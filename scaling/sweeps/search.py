@@ -12,18 +12,16 @@ from __future__ import annotations
 import itertools
 import json
 import random
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
-from scaling.errors import ScalingError
+from scaling.ledger.document import flat
+from scaling.ledger.identity import assignments
 from scaling.sweeps.file import Cell, Sweep
+from scaling.training.point import COLUMNS, plain
 
-
-def grid(sweep: Sweep) -> Iterator[Cell]:
-    for number in range(sweep.size or 0):
-        yield cell(sweep, number)
+OWN = ("run", "name", "status", "held_out", "loss", "trunk")  # columns of points.csv
 
 
 def cell(sweep: Sweep, number: int) -> Cell:
@@ -36,11 +34,14 @@ def cell(sweep: Sweep, number: int) -> Cell:
     return dict(reversed(drawn.items()))
 
 
-def randomly(sweep: Sweep) -> Iterator[Cell]:
-    seed = sweep.fingerprint
+def listed(sweep: Sweep) -> Iterator[Cell]:
+    """The cells of a grid or of random, which follow from the sweep alone."""
+    if sweep.method == "grid":
+        yield from (cell(sweep, number) for number in range(sweep.size or 0))
+        return
     for number in itertools.islice(itertools.count(), sweep.cap):
         yield {
-            key: distribution.at(random.Random(f"{seed}:{number}:{key}").random())
+            key: distribution.at(random.Random(f"{sweep.fingerprint}:{number}:{key}").random())
             for key, distribution in sweep.parameters.items()
         }
 
@@ -50,16 +51,31 @@ def tried(sweep: Sweep) -> Iterator[tuple[str, Cell]]:
     rows = {key: distribution.tried() for key, distribution in sweep.parameters.items()}
     first = {key: row[0] for key, row in rows.items()}
     yield "", first
-    for key, row in rows.items():
-        for value in row[1:]:
-            yield key, {**first, key: value}
+    yield from ((key, {**first, key: value}) for key, row in rows.items() for value in row[1:])
 
 
-@dataclass
+def name(cell: Mapping[str, Any]) -> str:
+    """A run's name within its sweep: what sets it apart."""
+    return " ".join(assignments(dict(sorted(cell.items()))))
+
+
+def point_columns(cell: Cell, point: Mapping[str, Any]) -> dict[str, Any]:
+    """A run's point, after a column for each swept key; one that every point has already, like `seed`, is that. A
+    mapping has a column for each of its keys.
+    """
+    swept = {
+        key: json.dumps(value) if isinstance(value, list | tuple) else plain(value)
+        for key, value in sorted(flat(cell).items())
+        if key not in OWN and key not in COLUMNS
+    }
+    return {**swept, **point}
+
+
 class Listed:
     """A search that does not look at what came out."""
 
-    cells: Iterator[Cell]
+    def __init__(self, sweep: Sweep):
+        self.cells = listed(sweep)
 
     def draw(self) -> Cell | None:
         """The next cell, None where there is none."""
@@ -87,23 +103,23 @@ class Bayes:
         sampler = optuna.samplers.TPESampler(seed=int(sweep.fingerprint[:8], 16), constant_liar=True)
         self._study = optuna.create_study(sampler=sampler)
         self._trials: list[Any] = []
-        self._before = 0
-        for line in drawn.read_text().splitlines() if drawn.exists() else ():
+        before = drawn.read_text().splitlines() if drawn.exists() else []
+        self._before = len(before)
+        for line in before:
             self._study.enqueue_trial(json.loads(line))
-            self._before += 1
 
     def draw(self) -> Cell | None:
         if self.sweep.cap is not None and len(self._trials) >= self.sweep.cap:
             return None
         trial = self._study.ask()
-        shares = {key: self._share(trial, key) for key in self.sweep.parameters}
+        places = {key: self._place(trial, key) for key in self.sweep.parameters}
         self._trials.append(trial)
         if len(self._trials) > self._before:
             with self.drawn.open("a") as file:
                 file.write(json.dumps(trial.params) + "\n")
-        return {key: distribution.at(shares[key]) for key, distribution in self.sweep.parameters.items()}
+        return {key: distribution.at(places[key]) for key, distribution in self.sweep.parameters.items()}
 
-    def _share(self, trial: Any, key: str) -> float:
+    def _place(self, trial: Any, key: str) -> float:
         distribution = self.sweep.parameters[key]
         values = distribution.values
         if distribution.quantile is not None or values is None:
@@ -117,35 +133,13 @@ class Bayes:
         return sum(itertools.islice(distribution.chances, index)) + distribution.chances[index] / 2
 
     def hear(self, number: int, outcome: str, value: float | None) -> None:
-        trial = self._trials[number]
-        if value is None:
-            self._study.tell(trial, state=self._states.FAIL)
-        elif outcome == "pruned":
+        trial, state = self._trials[number], self._states.FAIL if value is None else self._states.COMPLETE
+        if value is not None and outcome == "pruned":
             trial.report(value, step=1)
-            self._study.tell(trial, state=self._states.PRUNED)
-        else:
-            self._study.tell(trial, value)
+            value, state = None, self._states.PRUNED
+        self._study.tell(trial, value, state=state)
 
 
-class Search(Protocol):
-    def draw(self) -> Cell | None: ...
-
-    def hear(self, number: int, outcome: str, value: float | None) -> None: ...
-
-
-def searched(sweep: Sweep, folder: Path) -> Search:
+def searched(sweep: Sweep, folder: Path) -> Listed | Bayes:
     """The sweep's search; `folder` keeps what it has to remember."""
-    if sweep.method == "bayes":
-        return Bayes(sweep, folder / "drawn.jsonl")
-    return Listed(grid(sweep) if sweep.method == "grid" else randomly(sweep))
-
-
-def needs_end(sweep: Sweep) -> None:
-    """Refuse a search without an end."""
-    if sweep.size is None:
-        raise ScalingError(
-            f"{sweep.method} has no end of its own",
-            key="run_cap",
-            file=sweep.config.error("method", "").file,
-            fix="set run_cap in the file, or --count N",
-        )
+    return Bayes(sweep, folder / "drawn.jsonl") if sweep.method == "bayes" else Listed(sweep)

@@ -9,7 +9,7 @@ import netrc
 import os
 import urllib.parse
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import requests
@@ -49,7 +49,10 @@ def connect(no_key: str = NO_KEY) -> wandb.Api:
         what = f"W&B refuses it: {reasons[0]['msg']}"
         raise ScalingError(what, key=key, value=os.environ.get(key), fix=fix) from None
     base = str(client.base_url).rstrip("/")
-    key = client.api_key or _login(base)
+    login = None
+    with suppress(OSError, netrc.NetrcParseError):  # the key that `wandb login` has left for a server
+        login = netrc.netrc().authenticators(urllib.parse.urlsplit(base).hostname or "")
+    key = client.api_key or (login and login[2])
     if not key:
         raise ScalingError("there is no W&B key: nothing was sent", fix=no_key)
     try:
@@ -102,12 +105,3 @@ def _status(error: BaseException) -> int:
         response = getattr(place, "response", None)
         status = status or getattr(response, "http_status", 0) or getattr(response, "status_code", 0)
     return status
-
-
-def _login(base: str) -> str | None:
-    """The key that `wandb login` has left for a server."""
-    try:
-        login = netrc.netrc().authenticators(urllib.parse.urlsplit(base).hostname or "")
-    except (OSError, netrc.NetrcParseError):
-        return None
-    return login[2] if login else None

@@ -6,12 +6,11 @@ table's columns of scores.
 
 from __future__ import annotations
 
-import csv
 import json
 import logging
 import math
 import statistics
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -19,14 +18,13 @@ from typing import Any, Literal
 
 from scaling import atomic
 from scaling.config import override
-from scaling.errors import ScalingError, from_os
+from scaling.errors import ScalingError
 from scaling.ledger import Ledger
 from scaling.ledger.run import hardware, spans
-from scaling.printing import csv_rows, csv_text
+from scaling.printing import csv_text
 from scaling.studies.question import COMPARED, flat, word_of
 from scaling.studies.tasks import SCORE
-from scaling.tables.downstream import Downstream
-from scaling.tables.table import Table, same_table
+from scaling.tables.table import Downstream, Table, read_csv, same_table
 from scaling.training.finetune import goal
 
 logger = logging.getLogger(__name__)
@@ -85,6 +83,11 @@ class Results:
             for row, runs in self.rows.items()
         }
 
+    def with_columns(self, columns: Sequence[Downstream]) -> Results:
+        """The results with the columns that were asked for, measured or not."""
+        shown = {column.name: column for column in (*columns, *self.downstream)}
+        return replace(self, downstream=tuple(shown.values()))
+
     def final(self) -> dict[str, list[float]]:
         """The losses or scores by which rows are judged."""
         values = self.values(self.judged_by)
@@ -110,29 +113,23 @@ def by_key(words: Sequence[str]) -> dict[str, tuple[str, Any]]:
     return {key: (word, value) for word in words for key, value in [override(word)]}
 
 
-def base_of(plan: Mapping[str, Any]) -> str:
-    """The config that a planned study varies; empty where the plan names none."""
-    return plan.get("study", {}).get("base", "")
-
-
-def _plans(ledger: Ledger, config: str, *, finetunings: bool) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """The studies of a table, or those of the finetunings of its runs. A plan that cannot be read is passed over."""
-    for name in ledger.studies():
-        try:
-            plan = ledger.plan(name)
-        except ScalingError as error:
-            if not finetunings:
-                logger.warning("study %s is passed over: %s", name, error)
-            continue
-        if any("task" in run for run in plan["runs"]) == finetunings and same_table(base_of(plan), config):
-            yield name, plan
-
-
 def read_ledger(ledger: Ledger, table: Table, study: str | None = None, columns: Sequence[Downstream] = ()) -> Results:
     """The runs of a study, or of all studies of the table, which must then have the same settings; with their scores in
     the table's columns and in `columns`, as far as these were measured.
     """
-    plans = {study: ledger.plan(study)} if study else dict(_plans(ledger, table.config, finetunings=False))
+    plans = {study: ledger.plan(study)} if study else {}
+    finetuned: list[Mapping[str, Any]] = []
+    for name in ledger.studies():
+        try:
+            plan = ledger.plan(name)
+        except ScalingError as error:
+            logger.warning("study %s is passed over: %s", name, error)
+            continue
+        if same_table(plan["study"]["base"], table.config):
+            if any("task" in run for run in plan["runs"]):
+                finetuned += plan["runs"]
+            elif not study:
+                plans[name] = plan
     settings: set[tuple[str, ...]] = set()
     planned: dict[tuple[str, int], Mapping[str, Any]] = {}
     for name, plan in plans.items():
@@ -154,7 +151,7 @@ def read_ledger(ledger: Ledger, table: Table, study: str | None = None, columns:
         raise ScalingError(f"it has no row of {table.name}", file=ledger.root, key="study", value=next(iter(plans)))
     runs = [_record(ledger, *cell, planned[cell]) for cell in sorted(planned, key=lambda cell: rows.index(cell[0]))]
     requested = {column.name: column for column in (*table.downstream, *columns)}
-    scored = _add_scores(ledger, table, runs, list(requested.values()))
+    scored = _add_scores(ledger, finetuned, runs, list(requested.values()))
     return Results(tuple(plans), next(iter(settings), ()), tuple(runs), table.judged_by, tuple(scored))
 
 
@@ -163,70 +160,71 @@ def _record(ledger: Ledger, row: str, seed: int, planned: Mapping[str, Any]) -> 
     result = ledger.result(run)
     if result is None:
         return record(row, seed, run)
-    attempts, circumstances = spans(ledger.attempts(run)), result["circumstances"]
+    circumstances = result["circumstances"]
     versions = sorted(circumstances.get("versions", {}).items())
-    ended = record(
-        row,
-        seed,
-        run,
-        result["outcome"],
-        day=str(min(begin for begin, _ in attempts).date()) if attempts else None,
-        flops=planned["flops"],
-        worker_seconds=sum((end - begin).total_seconds() for begin, end in attempts) if attempts else None,
-        hardware=hardware(circumstances),
-        versions=", ".join(" ".join(version) for version in versions) or None,
-    )
+    day, seconds = _effort(ledger, [run])
+    ended = record(row, seed, run, result["outcome"], day=day, flops=planned["flops"], worker_seconds=seconds)
+    ended |= {
+        "hardware": hardware(circumstances),
+        "versions": ", ".join(" ".join(version) for version in versions) or None,
+    }
     if result["outcome"] != FINISHED:
         return ended
     history, steps = ledger.history(run), result["step"]
     evaluations = [entry for entry in history if entry["kind"] == "evaluate" and 1 < entry["step"] < steps]
-    early = min(evaluations, key=lambda entry: abs(math.log(entry["step"] / (EARLY * steps))), default=None)
-    speeds = [entry["tokens_per_second"] for entry in history if entry.get("tokens_per_second")]
+    if evaluations:
+        early = min(evaluations, key=lambda entry: abs(math.log(entry["step"] / (EARLY * steps))))
+        ended |= {"early_at": early["step"] / steps, "early": early["loss"]}
+    if speeds := [entry["tokens_per_second"] for entry in history if entry.get("tokens_per_second")]:
+        ended["steps_per_second"] = statistics.median(speeds) * steps / result["tokens"]
     return ended | {
         "steps": steps,
         "tokens": result["tokens"],
-        "early_at": None if early is None else early["step"] / steps,
-        "early": None if early is None else early["loss"],
         "loss": result["loss"],
         "score": result.get("score"),
-        "steps_per_second": statistics.median(speeds) * steps / result["tokens"] if speeds else None,
     }
 
 
+def _effort(ledger: Ledger, runs: Iterable[str]) -> tuple[str | None, float | None]:
+    """The day on which the first of these runs began, and their seconds; None where a run has no attempts."""
+    attempts = [spans(ledger.attempts(run)) for run in runs]
+    if not all(attempts):
+        return None, None
+    whole = [each for of_run in attempts for each in of_run]
+    return str(min(begin for begin, _ in whole).date()), sum((end - begin).total_seconds() for begin, end in whole)
+
+
 def _add_scores(
-    ledger: Ledger, table: Table, runs: Sequence[Record], columns: Sequence[Downstream]
+    ledger: Ledger, planned: Sequence[Mapping[str, Any]], runs: Sequence[Record], columns: Sequence[Downstream]
 ) -> list[Downstream]:
-    """Add to each finished run its scores in the columns whose tasks it was all finetuned on. Return the columns that
-    were measured, with their metrics.
+    """Add to each finished run its scores in the columns whose tasks it was all finetuned on, by the `planned`
+    finetunings. Return the columns that were measured, with their metrics.
     """
     finished = {run["run"]: run for run in runs if run["status"] == FINISHED}
     finetuned: dict[tuple[str, str, frozenset[str]], dict[str, Any]] = {}
-    for _, plan in _plans(ledger, table.config, finetunings=True):
-        for entry in plan["runs"]:
-            result = ledger.result(entry["run"]) if entry["start"] in finished else None
-            if result is not None and result["outcome"] == FINISHED and result.get("score") is not None:
-                key = entry["start"], entry["task"], _settings(entry["overrides"])
-                finetuned[key] = {**entry, "score": result["score"]}
+    for entry in planned:
+        result = ledger.result(entry["run"]) if entry["start"] in finished else None
+        if result is not None and result["outcome"] == FINISHED and result.get("score") is not None:
+            key = entry["start"], entry["task"], _settings(entry["overrides"])
+            finetuned[key] = {**entry, "score": result["score"]}
     metrics: dict[str, str] = {}
     for start, run in finished.items():
         used: dict[str, dict[str, Any]] = {}
         for column in columns:
-            keys = [
-                (start, task, _settings(word_of(*item) for item in flat(own).items()))
-                for task, own in column.tasks.items()
-            ]
-            entries = [finetuned[key] for key in keys if key in finetuned]
-            if entries and len(entries) == len(keys):
+            words = {
+                task: _settings(word_of(*item) for item in flat(own).items()) for task, own in column.tasks.items()
+            }
+            entries = [finetuned.get((start, task, own)) for task, own in words.items()]
+            entries = [entry for entry in entries if entry is not None]
+            if entries and len(entries) == len(column.tasks):
                 run[column.name + SCORE] = statistics.mean(entry["score"] for entry in entries)
                 used |= {entry["run"]: entry for entry in entries}
+                goals = (goal(ledger.spec(entry["run"])["data"]) for entry in entries)
                 if column.name not in metrics:
-                    goals = (goal(ledger.spec(entry["run"])["data"]) for entry in entries)
                     metrics[column.name] = ", ".join(dict.fromkeys(each.metric.main for each in goals))
         if used:
-            attempts = [spans(ledger.attempts(name)) for name in used]
-            seconds = [(end - begin).total_seconds() for each in attempts for begin, end in each]
-            spent = sum(entry["flops"] for entry in used.values()), sum(seconds) if all(attempts) else None
-            run |= dict(zip(FINETUNING, spent, strict=True))
+            run["finetuning_flops"] = sum(entry["flops"] for entry in used.values())
+            run["finetuning_worker_seconds"] = _effort(ledger, used)[1]
     return [replace(column, metric=metrics[column.name]) for column in columns if column.name in metrics]
 
 
@@ -243,21 +241,6 @@ def write_points(results: Results, path: Path) -> None:
         columns += [column.name + SCORE for column in results.downstream]
         of_all["downstream"] = json.dumps([column.to_json() for column in results.downstream])
     atomic.write(path, csv_text([{**run, **of_all} for run in results.runs], [*columns, *of_all]))
-
-
-def read_csv(path: Path) -> list[dict[str, str]]:
-    """The lines of a CSV file, each with as many cells as the first."""
-    try:
-        lines = csv_rows(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise from_os(error, f"{path} cannot be read") from None
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise ScalingError(f"not a CSV file: {error}", file=path) from None
-    for number, line in enumerate(lines, 2):
-        if None in line or None in line.values():
-            fix = "put back the file as it was kept, or keep it again"
-            raise ScalingError(f"expected {len(lines[0])} cells", file=path, line=number, fix=fix)
-    return lines
 
 
 def number_of(line: Mapping[str, str], name: str, kind: Callable[[str], Any], path: Path, number: int) -> Any:

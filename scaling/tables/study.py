@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,9 +15,8 @@ from scaling.ledger import Ledger
 from scaling.studies.plan import Plan, Run, enter, plan
 from scaling.studies.question import Question, compared
 from scaling.studies.tasks import task_plan, unstarted
-from scaling.tables.downstream import Downstream
-from scaling.tables.results import Results, base_of, by_key, read_ledger, read_points
-from scaling.tables.table import Table, located
+from scaling.tables.results import Results, by_key, read_ledger, read_points
+from scaling.tables.table import Downstream, Table, located
 from scaling.training.finetune import check_task, name_of, named
 
 if TYPE_CHECKING:
@@ -34,7 +33,7 @@ def question(table: Table, words: Sequence[str] = (), name: str | None = None) -
     gained rows since is another study, which shares the runs that both have.
     """
     base, others = ([row.name for row in table.rows if table.is_baseline(row.name) == first] for first in (True, False))
-    axes = [(base, table.seeds.baseline), (others, table.seeds.others)]
+    axes = [(base, table.seeds["baseline"]), (others, table.seeds["others"])]
     return Question(
         name=name or f"{table.name}-{_hash(table, words)}",
         question=f"Which rows of {table.title} differ from {' and '.join(base)}?",
@@ -101,17 +100,11 @@ def held(
         ledger = Ledger.open(folder)
         found = read_ledger(ledger, table, study, columns)
         if source and not found.runs:
-            bases = ", ".join(sorted({base_of(ledger.plan(name)) for name in ledger.studies()} - {""}))
+            bases = ", ".join(sorted({ledger.plan(name)["study"]["base"] for name in ledger.studies()} - {""}))
             what = f"it holds no run of {table.config}" + (f"; its studies are of {bases}" if bases else "")
             fix = "name the table that was trained, or the folder of its runs"
             raise ScalingError(what, file=ledger.root, key="--from", fix=fix)
-    return _with_columns(found, columns)
-
-
-def _with_columns(results: Results, columns: Sequence[Downstream]) -> Results:
-    """The results with the columns that were asked for, measured or not."""
-    shown = {column.name: column for column in (*columns, *results.downstream)}
-    return replace(results, downstream=tuple(shown.values()))
+    return found.with_columns(columns)
 
 
 def trained(
@@ -140,8 +133,7 @@ def trained(
         enter(ledger, name, entered)
         if progress:
             say(f"study {name}: {runs} in {ledger.root}")
-        with listener(progress) as heard:
-            return train(ledger, name, entered, heard, workers=workers, retry_failed=retry_failed)
+        return train(ledger, name, entered, listener(progress), workers=workers, retry_failed=retry_failed)
 
     if progress:
         print_remarks(run.experiment.config for run in planned.runs)
@@ -153,7 +145,7 @@ def trained(
         missing = missing or missing_scores
     if missing is not None and progress:
         say(f"the table is not done: {missing}")
-    return _with_columns(read_ledger(ledger, table, planned.question.name, columns), columns), missing
+    return read_ledger(ledger, table, planned.question.name, columns).with_columns(columns), missing
 
 
 def _hash(table: Table, words: Sequence[str]) -> str:
@@ -164,7 +156,7 @@ def _hash(table: Table, words: Sequence[str]) -> str:
         del tree["train"]["threads"]  # no part of what is trained
     # A section that is null means what the config meant before there was such a section.
     sections = [{section: tree[section] for section in counted if tree.get(section) is not None} for tree in trees]
-    return _digest([asdict(table.seeds), sections])
+    return _digest([dict(table.seeds), sections])
 
 
 def _digest(document: Any) -> str:

@@ -110,13 +110,13 @@ def _section(name: str) -> dict[str, Any]:
 
 def _files() -> dict[str, dict[str, Any]]:
     """The keys of a size, and of a study's, a sweep's and a table's file."""
-    from scaling.studies import fields
+    from scaling.studies import question
     from scaling.sweeps import file
     from scaling.tables import table
 
     size = {key: {"type": describe(kind), "meaning": kind.__metadata__[-1]} for key, kind in SIZES.items()}
     named = {path.stem: list(read_document(path).tree) for path in sorted((shipped() / "size").glob("*.yaml"))}
-    study = {key: {"needed": key in fields.NEEDED, "meaning": meaning} for key, meaning in fields.KEYS.items()}
+    study = {key: {"needed": key in question.NEEDED, "meaning": meaning} for key, meaning in question.KEYS.items()}
     sweep = {
         key: {"type": describe(kind), "needed": key in file.NEEDED, "meaning": file.NEEDED.get(key)}
         for key, kind in sorted(file.KEYS.items())

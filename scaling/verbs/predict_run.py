@@ -11,7 +11,7 @@ from scaling.errors import ScalingError, plural
 from scaling.ledger import Ledger
 from scaling.printing import interval
 from scaling.schema import OpenFraction
-from scaling.studies.predictions import calibration, refuse_begun, register, registered
+from scaling.studies.predictions import calibration, refuse_begun, register, registered, track_record
 from scaling.verbs.fit import fit
 from scaling.verbs.train import Overlays
 from scaling.verbs.verb import RUNS, Flag, Result, verb
@@ -111,10 +111,8 @@ def predictions(*, runs: str | Path = RUNS) -> Result:
 
     scaling.predictions().levels
     """
-    from scaling.reports.provenance import track_record
-
-    registrations = registered(Ledger.open(runs))
-    document = {**calibration(registrations), "entries": [entry.to_json() for entry in registrations]}
+    entries = registered(Ledger.open(runs))
+    document = {**calibration(entries), "entries": entries}
     rows = []
     for entry in document["entries"]:
         outcome = entry["standing"]

@@ -15,7 +15,7 @@ from scaling.ledger import Ledger
 from scaling.printing import interval, span
 from scaling.reports.markup import plain
 from scaling.schema import PositiveFloat, PositiveInt
-from scaling.studies.predictions import calibration, registered
+from scaling.studies.predictions import calibration, registered, track_record
 from scaling.verbs.plan import StudySource, refuse_budget
 from scaling.verbs.verb import PYTHON, RUNS, Result, verb
 
@@ -72,7 +72,6 @@ class Study(Result):
 
     def _parts(self) -> Iterator[str]:
         from scaling.reports.answer import answer
-        from scaling.reports.provenance import track_record
 
         document = self.findings.document or {}
         yield self.findings.question.question
@@ -99,8 +98,10 @@ class Study(Result):
 def _study(findings: Findings, page: Path, ledger: Ledger | None = None, missing: Unfinished | None = None) -> Study:
     """The result of `study` and `report`, with the calibration of the predictions on record in the ledger."""
     record = {} if ledger is None else {"on_record": calibration(registered(ledger))}
-    document, code = findings.to_json(page) | record, 0 if missing is None else missing.code
-    return Study(document, code=code, findings=findings, page=page, ledger=ledger, missing=missing)
+    code = 0 if missing is None else missing.code
+    return Study(
+        findings.to_json(page) | record, (), code, findings=findings, page=page, ledger=ledger, missing=missing
+    )
 
 
 def _of_task(task: TaskFindings) -> Iterator[str]:
@@ -187,8 +188,7 @@ def study(
 
     def trained(plan: Plan, decided: Decider | None = None) -> Unfinished | None:
         choices: dict[str, Any] = {"workers": workers, "executor": executor, "parameters": set, "decided": decided}
-        with listener(progress) as heard:
-            missing = train(ledger, plan.question.name, plan, heard, retry_failed=retry_failed, **choices)
+        missing = train(ledger, plan.question.name, plan, listener(progress), retry_failed=retry_failed, **choices)
         if missing is not None and missing.code == DISK:
             raise _not_done(plan.question.name, missing)
         return missing
@@ -271,7 +271,6 @@ def watch(
     runs: str | Path = RUNS,
     every: PositiveFloat = 5.0,
     once: bool = False,
-    wandb: PYTHON[bool] = True,
 ) -> Iterator[StudyLook]:
     """Watch a study while it trains: the law, an interval that holds at all looks together, and the time left.
 
@@ -282,29 +281,29 @@ def watch(
         for look in scaling.watch("quickstart"):
             print(look.law.interval)
 
-    It ends when all runs have come to their end. The looks are logged in W&B where the study's runs are, unless only
-    one is taken: `--once` or `--json`.
+    It ends when all runs have come to their end.
 
     Args:
         study: a study that was started
         every: seconds between looks
         once: look once
     """
-    from scaling.reports.wandb_summary import LiveMirror
     from scaling.studies.decisions import decisions, is_open
-    from scaling.studies.live import LiveFit
+    from scaling.studies.live import live_law, losses_of
     from scaling.studies.plan import entered
     from scaling.studies.progress import Watch, summary
 
     ledger = Ledger.open(runs)
-    fitted, file, mirror, printed = LiveFit(ledger), None, None, ""
+    file, printed, losses = None, "", None
     while True:
         if file != (newest := ledger.plan_file(study)):
             file, plan = newest, entered(ledger, study, [f"runs={ledger.root}"])
             progress = Watch(ledger, plan)
         made = decisions(ledger, study)
         now = progress.look()
-        law, left = fitted(plan, made), "" if now.left is None else f", {span(now.left)} left"
+        left = "" if now.left is None else f", {span(now.left)} left"
+        if (finished := losses_of(ledger, plan)) != losses:
+            losses, law = finished, live_law(plan, finished, made)
         document = {"study": study, "runs": now.planned, "settled": now.settled, "failed": now.failed}
         document |= {"share": now.share, "seconds_left": now.left, **law.to_json()}
         look = StudyLook(document, [f"{summary(now)}{left}; {law}"], progress=now, law=law)
@@ -313,14 +312,9 @@ def watch(
             yield look
         if once:
             return
-        if wandb:
-            mirror = mirror or LiveMirror(ledger, plan)
-            mirror.log(look.to_json())
         if now.settled == now.planned and not is_open(made):
             break
         time.sleep(every)
-    if mirror is not None:
-        mirror.end()
 
 
 @verb

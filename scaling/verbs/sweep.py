@@ -13,7 +13,6 @@ from scaling.schema import PositiveInt
 from scaling.studies.question import read as read_study
 from scaling.sweeps.file import Sweep as SweepFile
 from scaling.sweeps.file import capped, read
-from scaling.sweeps.search import needs_end
 from scaling.verbs.verb import PYTHON, RUNS, Result, verb
 
 if TYPE_CHECKING:
@@ -45,8 +44,12 @@ class Sweep(Result):
     @property
     def best(self) -> Trial | None:
         """The finished trial with the best value of the sweep's metric."""
-        done = [trial for trial in self.trials if trial.report and trial.values and trial.report.outcome == "finished"]
-        return min(done, key=lambda trial: trial.values[-1]) if done and self.file.metric is not None else None
+        done = {
+            trial.report.values[-1]: trial
+            for trial in reversed(self.trials)
+            if trial.report and trial.report.values and trial.report.outcome == "finished"
+        }
+        return done[min(done)] if done and self.file.metric is not None else None
 
     @property
     def missing(self) -> list[Trial]:
@@ -121,12 +124,15 @@ def sweep(
         what = f"{checked.method} has no list of cells of which some could be missing"
         raise checked.config.error("method", what, "--local draws its own")
 
-    from scaling.sweeps.check import check
+    from scaling.sweeps.check import check, described
 
     # With no server the runs are not shown anywhere, unless an override asks for it.
     given = ["log.wandb=disabled", *overrides] if local else where
     if local:
-        needs_end(checked)
+        if checked.size is None:
+            file_of = checked.config.error("method", "").file
+            what, fix = f"{checked.method} has no end of its own", "set run_cap in the file, or --count N"
+            raise ScalingError(what, key="run_cap", file=file_of, fix=fix)
         if executor != "local" and (checked.method == "bayes" or checked.hyperband is not None):
             key = "method" if checked.method == "bayes" else "early_terminate"
             raise checked.config.error(key, f"looks at results, and {executor} has all cells at once", "take local")
@@ -136,26 +142,27 @@ def sweep(
         from scaling.sweeps.local import run
 
         tell = teller(progress)
-        tell(outlook.described(checked))
+        tell(described(checked, outlook))
         return _trained(checked, *run(checked, Path(first["runs"]), given, workers, tell, executor, set))
-    path, lines = None, [outlook.described(checked)]
+    path, lines = None, [described(checked, outlook)]
     if not dry_run:
         from scaling.sweeps.wandb_client import register
 
         path = register(checked)
         lines.append(f"registered as {path}; on each node: wandb agent {path}")
-    return Sweep({**vars(outlook), "sweep": path}, lines, file=checked)
+    return Sweep({**outlook, "sweep": path}, lines, file=checked)
 
 
 def _trained(sweep: SweepFile, trials: Sequence[Trial], table: list[dict[str, Any]], folder: Path) -> Sweep:
     """The result of a sweep that ran here."""
-    from scaling.sweeps.table import name
+    from scaling.sweeps.search import name
 
     made = Sweep(table, file=sweep, trials=trials, folder=folder)
     outcomes = Counter(trial.report.outcome for trial in trials if trial.report is not None)
     lines = [", ".join(f"{number} {each}" for each, number in outcomes.items())]
-    if made.best is not None and sweep.metric is not None:
-        lines.append(f"best {sweep.metric.name} {sweep.metric.sign * made.best.values[-1]:.4f}: {name(made.best.cell)}")
+    if (best := made.best) is not None and best.report is not None and sweep.metric is not None:
+        value = sweep.metric.sign * best.report.values[-1]
+        lines.append(f"best {sweep.metric.name} {value:.4f}: {name(best.cell)}")
     if missing := [f"without a result: {trial}" for trial in made.missing]:
         lines += _first(missing, MOST_TRIALS)
         lines.append(f"the same command tries them again; the workers' output is in {folder}/workers.log")

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     import pandas
 
     from scaling.studies.scheduler import Unfinished
-    from scaling.tables.decision import Decision
     from scaling.tables.results import Results
     from scaling.tables.table import Table as File
 
@@ -64,7 +63,7 @@ class Table(TableResult, Result):
 
     def tables(self) -> Sequence[PrintedTable]:
         """The table as it is printed."""
-        from scaling.tables.forms import printed
+        from scaling.tables.document import printed
 
         return [printed(self.file, self.document)]
 
@@ -90,8 +89,6 @@ class Table(TableResult, Result):
 class Decisions(TableResult, Result):
     """How often the better of two rows at one scale is the better at a larger one."""
 
-    decisions: Sequence[Decision] = ()
-
     @property
     def data(self) -> pandas.DataFrame:
         """A row of the DataFrame is a pair of scales."""
@@ -103,7 +100,7 @@ class Decisions(TableResult, Result):
         """The decisions as a table."""
         from scaling.tables.decision import shown
 
-        return shown(self.decisions)
+        return shown(self.document["decisions"])
 
 
 @verb
@@ -150,8 +147,7 @@ def table(
     from scaling.config import print_remarks
     from scaling.tables.count import counts as counted
     from scaling.tables.document import document
-    from scaling.tables.downstream import chosen
-    from scaling.tables.forms import keep as keep_page
+    from scaling.tables.document import keep as keep_page
     from scaling.tables.study import held, trained
     from scaling.tables.table import read
 
@@ -163,7 +159,7 @@ def table(
         raise ScalingError("--train reads the runs of its ledger", key="--from", value=str(source), fix=fix)
     file, given = read(name).only(list(rows)).seeded(list(overrides))
     results, missing = None, None
-    scored = chosen(file.downstream, downstream, file.published)
+    scored = file.chosen(downstream)
     if train:
         if downstream and not scored:
             fix = "name them, as in --downstream cola,sst2, or under `downstream` of the table"
@@ -210,27 +206,22 @@ def decide(
         study: the study to read
         downstream: tasks to show scores of, as cola,sst2, or `all` of the table
     """
-    from scaling.tables.decision import Scale, decisions, is_of_study, of_study
-    from scaling.tables.downstream import chosen
+    from scaling.tables.decision import Scale, decisions, of_study
     from scaling.tables.study import held
     from scaling.tables.table import read
 
-    file, given = read(name).only(list(rows)), list(overrides)
-    if source is not None and Path(source).suffix == ".csv" and is_of_study(Path(source)):
-        if against is not None:
-            fix = "leave it out: the smaller sizes of a study decide for the largest"
-            raise ScalingError("the runs of --from are of a study", key="--against", value=str(against), fix=fix)
+    file, given, made = read(name).only(list(rows)), list(overrides), None
+    if source is not None and Path(source).suffix == ".csv":
         made = of_study(Path(source), {row.name for row in file.rows})
-    else:
-        scored = chosen(file.downstream, downstream, file.published)
-        results = held(file, given, source, study, scored)
-        larger = None
+    if made is not None and against is not None:
+        fix = "leave it out: the smaller sizes of a study decide for the largest"
+        raise ScalingError("the runs of --from are of a study", key="--against", value=str(against), fix=fix)
+    if made is None:
+        results, larger = held(file, given, source, study, file.chosen(downstream)), None
         if against is not None:
-            higher_is_better = file.judged_by == "score"
-            larger = Scale(str(against), held(file, given, against).final(), higher_is_better)
+            larger = Scale(str(against), held(file, given, against).final(), file.judged_by == "score")
         made = decisions(file, results, larger)
     if not made:
         fix = "train further rows, or name their runs by --from"
         raise ScalingError(f"no two rows of {file.name} are finished at two scales", fix=fix)
-    document = {"table": file.name, "decisions": [vars(decision) for decision in made]}
-    return Decisions(document, decisions=tuple(made))
+    return Decisions({"table": file.name, "decisions": made})

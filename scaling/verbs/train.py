@@ -129,7 +129,7 @@ def train(
 
     composed = resolved([*([model] if model else []), *overrides], overlays)
     if any(word.startswith("study=") for word in overrides):
-        from scaling.studies.planned import prepare
+        from scaling.studies.scheduler import prepare
 
         prepare(overrides)
     return _trained(composed, progress, callbacks, logger)

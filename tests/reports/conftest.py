@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from scaling.studies import findings
 from scaling.studies.plan import enter, plan
 from scaling.studies.question import read
 
@@ -18,6 +19,12 @@ E, A, B, ALPHA, BETA = 2.1, 40.0, 60.0, 0.7, 0.6
 def loss_at(size: float, tokens: float, place: int, alpha: float = ALPHA) -> float:
     """Chinchilla's law with a small scatter."""
     return (E + A * size**-alpha + B * tokens**-BETA) * (1 + 1e-4 * math.sin(7 * place))
+
+
+@pytest.fixture
+def no_files_of_figures(monkeypatch):
+    """Figures are drawn in the page alone: their files take as long as all the rest."""
+    monkeypatch.setattr(findings, "FIGURES", ())
 
 
 @pytest.fixture(scope="session")

@@ -18,7 +18,6 @@ pytestmark = [
     pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed: apt install chromium"),
 ]
 PATIENCE = 60.0
-RECORD = Path(__file__).parents[2] / "docs/results/adaptive/quickstart-adaptive-E-0.04/record.json"
 
 
 class Browser:
@@ -148,31 +147,6 @@ def test_a_page_scrolls_in_one_direction_only_and_tables_take_the_width_they_nee
     assert wide <= inner
     assert min(sizes) >= 8
     assert width < 1000 or cut == 0
-
-
-def test_the_decisions_of_an_adaptive_study_are_a_table_that_scrolls_by_itself(browser, made_study, tmp_path):
-    from scaling.reports.write import write
-    from scaling.studies.decisions import decide
-
-    ledger, found = made_study(tmp_path, {"law: chinchilla": ""})
-    made = json.loads(RECORD.read_text())["decisions"]
-    for number, decision in enumerate(made, 1):
-        decide(ledger, "small", number, decision)
-    browser.open(write(ledger, found)[1])
-    assert browser.complaints() == []
-    rows = "[...document.querySelectorAll('[aria-labelledby=decisions] tbody tr')].map(r => r.cells[0].textContent)"
-    assert browser.value(rows) == [decision.get("name", "none") for decision in made]
-    assert "the goal is reached" in browser.value("document.querySelector('[aria-labelledby=decisions] p').textContent")
-    browser.ask("Emulation.setDeviceMetricsOverride", width=360, height=740, deviceScaleFactor=2, mobile=True)
-    wide = browser.value("document.documentElement.scrollWidth <= innerWidth")
-    box = "document.querySelector('[aria-labelledby=decisions] .scroll')"
-    hidden = browser.value(f"{box}.scrollWidth - {box}.clientWidth")
-    browser.value(f"{box}.focus()")
-    focused = browser.value(f"document.activeElement === {box}")
-    browser.ask("Emulation.clearDeviceMetricsOverride")
-    assert wide
-    assert hidden > 0
-    assert focused
 
 
 def test_a_hostile_study_does_nothing_and_the_policy_holds(browser, made_study, tmp_path):

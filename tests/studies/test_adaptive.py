@@ -12,18 +12,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-import scaling
 from scaling.cli import main
-from scaling.errors import ScalingError
 from scaling.laws import named
 from scaling.laws.next_run import parse_goal
 from scaling.ledger import Ledger
-from scaling.reports.provenance import chosen, command, sentence
-from scaling.studies import adaptive, scheduler
+from scaling.reports.provenance import chosen, sentence
+from scaling.studies import adaptive
 from scaling.studies.adaptive import Decider, Field, decider
 from scaling.studies.decisions import decide, decisions
 from scaling.studies.plan import entered
-from tests.serial import Serial
 
 SMALL = str(Path(__file__).parent / "small.yaml")
 GOAL = parse_goal("E ± 0.12")
@@ -94,7 +91,7 @@ def test_it_stops_once_two_looks_are_narrow_and_then_has_the_held_out_run(tmp_pa
     planned = entered(study.ledger, study.name)
     assert {run.run for run in planned.runs if not run.held_out} == {one["run"] for one in made}
     assert sum(run.held_out for run in planned.runs) == 1
-    assert command(planned) == "scaling study small.yaml --adaptive 'E ± 0.12'"
+    assert planned.command == ("study", "small.yaml", "--adaptive", "E ± 0.12")
     # The page shows each decision, and why it ended.
     assert sentence([*made, last]).endswith("the last two looks were narrow enough.")
     table: Any = chosen([*made, last])[1]
@@ -127,22 +124,6 @@ def test_a_kill_between_a_decision_and_its_run_changes_nothing(tmp_path, pretend
     assert decided(ledger, again.name) == expected
 
 
-def test_what_is_decided_is_trained_until_the_conclusion(tmp_path, pretended, monkeypatch):
-    candidates = field(tmp_path)
-    ledger = candidates.plan.ledger()
-    study = Pretended(ledger, candidates, candidates.grid_cost, 1)
-    study.ended = pretended
-    monkeypatch.setattr(scheduler, "settled", lambda ledger, run: run in pretended)
-    monkeypatch.setattr(scheduler, "is_ready", lambda *_: True)
-    monkeypatch.setattr("scaling.executors.scheduler.Local", lambda *_: Serial())
-    monkeypatch.setattr(scheduler, "train_job", lambda root, job: pretended.add(job.run) is None)
-    assert (
-        scheduler.train(ledger, study.name, study(), lambda _: None, decided=study) is not None
-    )  # no run has a result
-    assert "concluded" in decisions(ledger, study.name)[-1]
-    assert pretended == set(ledger.runs_of(study.name))
-
-
 def test_the_budget_ends_it_too(tmp_path, pretended):
     candidates = field(tmp_path, parse_goal("E ± 0.0001"))
     study = worked(candidates, pretended, 1, budget=0.4 * candidates.grid_cost)
@@ -155,11 +136,8 @@ def test_the_budget_ends_it_too(tmp_path, pretended):
     ("goal", "what"),
     {
         "E": "expected a quantity",
-        "E ± x": "expected a width above 0",
         "E ± 0": "expected a width above 0",
-        "loss at N ± 1%": "expected NAME=NUMBER, not 'N'",
         "Q ± 0.1": "chinchilla has no 'Q'",
-        "accuracy at N=1 D=2 ± 1%": "predicts no 'accuracy'",
         "loss at N=1M ± 1%": "add D=",
         "loss of b - a at N=1M D=2M ± 0.1": "compares no rows",
     }.items(),
@@ -183,28 +161,10 @@ def test_a_goal_out_of_reach_is_refused_with_what_can_be_reached(capsys, tmp_pat
     assert "E ± 0.2 is expected of" in capsys.readouterr().out
 
 
-def test_seeds_are_candidates_unless_the_study_names_them(tmp_path):
-    assert len(field(tmp_path).runs) == 27
-    assert len(field(tmp_path, words=["seed=5"]).runs) == 9
-    with pytest.raises(ScalingError, match="adaptive study"):
-        scaling.study(SMALL, f"runs={tmp_path}", budget=1e9)
-
-
 @pytest.mark.slow
 def test_a_study_that_is_killed_goes_on_with_the_same_decisions(tmp_path):
-    command = [
-        sys.executable,
-        "-m",
-        "scaling",
-        "study",
-        SMALL,
-        "--adaptive",
-        "E ± 0.3",
-        "--workers",
-        "1",
-        "--budget",
-        "2e8",
-    ]
+    command = [sys.executable, "-m", "scaling", "study", SMALL, "--adaptive", "E ± 0.3", "--workers", "1"]
+    command += ["--budget", "2e8"]
     name = "small-adaptive-E-0.3-budget-2e-08"
     assert subprocess.run([*command, f"runs={tmp_path / 'whole'}"], capture_output=True, check=False).returncode == 0
     folder = tmp_path / "killed"

@@ -2,31 +2,26 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
-import os
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
-from rich.console import Console
+import yaml
 
 from scaling.cli import main
 from scaling.errors import ScalingError
 from scaling.executors.executor import Resources
 from scaling.executors.local import Local
-from scaling.ledger import Ledger, Row
 from scaling.studies import estimate as scale_choice
 from scaling.studies import machine
-from scaling.studies import progress as view
-from scaling.studies.machine import Size, Speed, calibrate, resources, sized, threads
+from scaling.studies.machine import Size, Speed, resources, sized
 from scaling.studies.plan import enter, plan
-from scaling.studies.progress import Active, Progress, Watch
+from scaling.studies.progress import Progress, Watch
 from scaling.studies.question import read
 from scaling.studies.scheduler import train
-from tests.studies.test_unfinished import STUDY, lacking, write
+from tests.studies.test_unfinished import lacking, write
 
 SMALL = str(Path(__file__).parent / "small.yaml")
 
@@ -48,7 +43,7 @@ def found(tmp_path):
     ],
 )
 def test_cores_and_memory_are_split_between_workers(tmp_path, cores, memory, workers, given, expected, monkeypatch):
-    source = {**_fields(SMALL), "resources": given}
+    source = {**yaml.safe_load(Path(SMALL).read_text()), "resources": given}
     found = plan(read(source), [f"runs={tmp_path}"])
     monkeypatch.setattr(machine.os, "sched_getaffinity", lambda _: range(cores))
     monkeypatch.setattr(machine, "machine_memory", lambda: memory * 10**9)
@@ -57,18 +52,6 @@ def test_cores_and_memory_are_split_between_workers(tmp_path, cores, memory, wor
     assert (job.threads, job.memory) == (given.get("threads", expected[1]), given.get("memory", 2.0))
     with pytest.raises(ScalingError, match="at least one"):
         sized(found, 0)
-
-
-def _fields(path: str) -> dict[str, Any]:
-    import yaml
-
-    return yaml.safe_load(Path(path).read_text())
-
-
-def test_workers_of_small_runs_have_one_thread_on_a_machine_of_many_cores(tmp_path, monkeypatch):
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(64), raising=False)
-    small = plan(read({**STUDY, "grid": {"seed": [0, 1]}}), [f"runs={tmp_path}"])
-    assert (sized(small).workers, sized(small).threads, threads(small, 32)) == (2, 32, 1)
 
 
 def test_small_runs_share_gpus_and_a_run_takes_what_its_memory_fills_or_what_it_asks_for(found, monkeypatch):
@@ -117,48 +100,19 @@ def test_submitit_runs_a_study(tmp_path, capsys):
     assert len(list((tmp_path / "studies" / "few" / "slurm").glob("*_result.pkl"))) == 2, "three runs in two packs"
 
 
-def test_slurm_where_there_is_none_is_one_line(tmp_path, capsys):
-    assert main(["study", SMALL, f"runs={tmp_path}", "--executor", "slurm"]) == 2
-    assert "submitit refuses" in capsys.readouterr().err
-
-
 def test_progress_counts_what_is_done_and_a_study_that_is_done_starts_nobody(found):
     ledger, heard = found.ledger(), []
     enter(ledger, "small", found)
     watch = Watch(ledger, found)
-    assert watch.look() == Progress(10, 0, 0.0, [], trunks=3)
+    assert watch.look() == Progress(10, 0, 0.0, trunks=3)
     for one in found.runs:
         attempt = ledger.claim(one.run)
         assert attempt is not None
         with attempt:
             attempt.finish("finished", {"loss": 1.0})
-    assert watch.look() == Progress(10, 10, 1.0, [])
+    assert watch.look() == Progress(10, 10, 1.0)
     train(ledger, "small", found, heard.append, executor="slurm")
     assert [(now.settled, now.share) for now in heard] == [(10, 1.0)]
-
-
-def test_time_left_is_by_the_speed_of_each_model(found):
-    """A step of a larger model costs more, but not as much more as its FLOPs say."""
-    ledger: Ledger = found.ledger()
-    enter(ledger, "small", found)
-    watch = Watch(ledger, found)
-    assert watch.look().left is None
-    tokens = found.runs[0].experiment.row_tokens * found.runs[0].experiment.size.size(0)
-    lefts = []
-    with contextlib.ExitStack() as claimed:
-        for trunk, seconds in zip(found.trunks.values(), (1.0, 2.0)):  # of a step
-            attempt = ledger.claim(trunk.run)
-            assert attempt is not None
-            claimed.enter_context(attempt)
-            entry = {"kind": "train", "step": 1, "steps": trunk.steps, "loss": 3.0}
-            attempt.log.write({**entry, "tokens_per_second": tokens / seconds})
-            now = watch.look()
-            assert now.active[-1].left == pytest.approx((trunk.steps - 1) * seconds)
-            lefts.append(now.left)
-    steps = sum(one.steps - (one.trunk[1] if one.trunk else 0) for one in found.runs)
-    steps += sum(one.steps for one in found.trunks.values())
-    assert lefts[0] > steps * 0.9  # one worker, no step quicker than a second
-    assert 0.9 * steps / 2 < lefts[1] < lefts[0]  # a second worker halves it, and has shown what larger models cost
 
 
 @pytest.mark.parametrize(("seconds", "scale"), [(1e-6, None), (1e3, "small")])
@@ -171,31 +125,3 @@ def test_a_slow_machine_gets_a_smaller_quickstart(seconds, scale, tmp_path, monk
     monkeypatch.setattr(scale_choice, "calibrate", lambda *_: Speed(((1e9, 1e3 if scale is None else 1e-6),)))
     again, _ = scale_choice.choose_scale("quickstart", None, [f"runs={tmp_path}"], None)
     assert [one.run for one in again.runs] == [one.run for one in found.runs]
-
-
-def test_a_calibration_times_few_models_and_orders_them(found):
-    speed = calibrate([one.experiment for one in found.runs])
-    assert speed is not None
-    assert len(speed.timed) == 3
-    (low, _), *_, (high, most) = speed.timed
-    assert low < high
-    assert speed.seconds(2 * high) == 2 * most
-
-
-def test_lines_are_few_and_name_what_the_first_runs_wait_for(capsys):
-    lines = view.lines(lambda now: "a moment")
-    for settled, share in ((0, 0.0), (0, 0.01), (0, 0.06), (1, 0.06), (1, 0.07), (10, 1.0)):
-        lines(Progress(10, settled, share, []))
-    err = capsys.readouterr().err.splitlines()
-    assert [line.partition(",")[0] for line in err] == ["0 of 10 runs"] * 2 + ["1 of 10 runs", "10 of 10 runs"]
-    waiting = view.summary(Progress(9, 2, 0.3, [], trunks=3, failed=1))
-    assert waiting == "1 of 9 runs, 1 failed (3 trunks to train first), 30% of the compute"
-
-
-def test_the_live_view_shows_every_run_under_way():
-    row = Row(run="0" * 16, name=None, state="running", step=50, steps=100, loss=2.5, tokens_per_second=1000.0)
-    drawn = Console(file=io.StringIO(), width=120)
-    drawn.print(view.picture(Progress(10, 3, 0.25, [Active("width=16 [red]", row, 61.0)]), "62.0 min left"))
-    text = drawn.file.getvalue()  # type: ignore[attr-defined]
-    parts = "3 of 10 runs, 25% of the compute", "width=16 [red]", "50 of 100", "2.5000", "1,000", "61.0 s", "62.0 min"
-    assert all(part in text for part in parts)

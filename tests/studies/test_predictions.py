@@ -47,14 +47,14 @@ def finish(ledger, run, loss, outcome="finished"):
 def test_a_prediction_is_scored_when_its_run_has_ended(ledger, runs):
     for run in runs:
         assert register(ledger, run, DOCUMENT)[1]
-    assert [entry.standing for entry in registered(ledger)] == ["waiting"] * 3
+    assert [entry["standing"] for entry in registered(ledger)] == ["waiting"] * 3
     finish(ledger, runs[0], 2.55)
     finish(ledger, runs[1], 2.8)
     finish(ledger, runs[2], None, "diverged")
-    by_run = {entry.run: entry for entry in registered(ledger)}
-    assert [by_run[run].standing for run in runs] == ["scored", "scored", "no loss"]
-    assert [by_run[run].covered for run in runs] == [True, False, None]
-    assert by_run[runs[1]].relative_error == pytest.approx(2.5 / 2.8 - 1)
+    by_run = {entry["run"]: entry for entry in registered(ledger)}
+    assert [by_run[run]["standing"] for run in runs] == ["scored", "scored", "no loss"]
+    assert [by_run[run]["covered"] for run in runs] == [True, False, None]
+    assert by_run[runs[1]]["relative_error"] == pytest.approx(2.5 / 2.8 - 1)
     record = calibration(registered(ledger))
     assert record["levels"] == [{"level": 0.95, "scored": 2, "inside": 1, "covered": 0.5}]
     assert record["mean_absolute_relative_error"] == pytest.approx(((1 - 2.5 / 2.55) + (1 - 2.5 / 2.8)) / 2)
@@ -76,7 +76,7 @@ def test_a_prediction_that_was_added_by_hand_later_counts_as_late(ledger, runs):
     finish(ledger, runs[0], 2.5)
     log = ledger.folder(runs[0]) / "log.jsonl"
     log.write_bytes(b"".join(stamp({**entry, "time": "2001-01-01T00:00:00+00:00"}) for entry in entries(log)))
-    assert [entry.standing for entry in registered(Ledger.open(ledger.root))] == ["late"]
+    assert [entry["standing"] for entry in registered(Ledger.open(ledger.root))] == ["late"]
     assert path.exists()
 
 
@@ -88,7 +88,7 @@ def test_a_prediction_that_was_rewritten_under_its_name_is_altered_and_counts_as
     with pytest.raises(ScalingError, match="is altered; delete the file and predict again"):
         register(ledger, runs[0], {**DOCUMENT})
     finish(ledger, runs[0], 2.55)
-    assert {entry.file: entry.standing for entry in registered(ledger)} == {
+    assert {f"{entry['prediction']}.json": entry["standing"] for entry in registered(ledger)} == {
         path.name: "altered",
         kept.name: "waiting",
         other.name: "altered",
@@ -117,4 +117,4 @@ for number in itertools.count():
         process.wait()
     entries = registered(ledger)
     assert len(entries) >= 20
-    assert {entry.standing for entry in entries} == {"waiting"}
+    assert {entry["standing"] for entry in entries} == {"waiting"}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 import os
 import random
 import signal
@@ -115,13 +114,3 @@ def test_stopped_and_started_again_it_ends_the_same(number, tmp_path, done):
     assert code == (-number if number == signal.SIGKILL else 128 + number)
     assert subprocess.run(command(path), cwd=tmp_path, capture_output=True, check=False).returncode == 0
     assert points(tmp_path) == points(done[0])
-
-
-@pytest.mark.slow
-def test_a_worker_that_dies_is_replaced(tmp_path):
-    path = write(tmp_path / "small.yaml", parameters={"seed": {"min": 1, "max": 12}})
-    process = subprocess.Popen(command(path), cwd=tmp_path, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
-    claim, *_ = until(lambda: list(tmp_path.glob("runs/store/*/lock")), process)
-    os.kill(json.loads(claim.read_text())["pid"], signal.SIGKILL)
-    assert process.wait(1200) == 0
-    assert [row["status"] for row in points(tmp_path)] == ["finished"] * 12

@@ -8,7 +8,6 @@ import math
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +16,8 @@ import pytest
 from scaling.cli import main
 from scaling.ledger import Ledger
 from scaling.ledger.document import entries
-from scaling.sweeps.wandb_run import STEP, WandbRun, nested, spec
-from scaling.sweeps.wandb_run import entries as rows_as_entries
+from scaling.sweeps.pull import STEP, spec
+from scaling.sweeps.pull import entries as rows_as_entries
 from tests.sweeps.conftest import until
 from tests.wandb_server.server import Request, Server
 from tests.wandb_server.world import Run
@@ -119,18 +118,6 @@ def history_of(name: str):
     return lambda request: "ParquetHistory" in request.query and f'"{name}"' in request.body.decode()
 
 
-def test_a_busy_server_is_waited_for(client):
-    add(client, 0)
-    client.fail("status", status=429, headers={"Retry-After": "1"}, matches=history_of("w0000000"))
-    client.fail("status", status=500, matches=lambda request: "query Runs" in request.query)
-    client.fail("status", status=503, matches=lambda request: "query Project" in request.query)
-    client.fail("cut", matches=lambda request: "ParquetHistory" in request.query)
-    begun = time.monotonic()
-    assert pull() == 0
-    assert time.monotonic() - begun >= 1
-    assert len(table()) == 1
-
-
 def test_a_server_that_stays_broken_ends_in_one_line_and_loses_nothing(client, capsys):
     for number in range(6):
         add(client, number)
@@ -218,9 +205,9 @@ def after(server: Server, request: Request, count: int = 8) -> bool:
 
 def test_a_w_and_b_run_is_a_spec_and_entries_of_a_log():
     config = {"trainer.devices": 2, "trainer": {"max_steps": 9}, "size.width": 8, "seed": 1}
-    assert nested(config) == {"trainer": {"max_steps": 9}, "size": {"width": 8}, "seed": 1}
+    assert spec(config) == {"trainer": {"max_steps": 9}, "size": {"width": 8}, "seed": 1}
     config = {"run": "a" * 16, "point": POINT, "row": "GeLU", "seed.x": 1, "seed": {"x": 1}, "_wandb": {}}
-    assert spec(WandbRun("me/proj/one", "one", "finished", "2026-01-01", config, {})) == {"seed": {"x": 1}}
+    assert spec(config) == {"seed": {"x": 1}}
     history = [
         {"_step": 0, STEP: 1, "tokens": 64.0, "train/loss": 3.5, "train/mfu": "NaN", "flops": 1.0},
         {"_step": 1, STEP: 1, "tokens": 64.0, "evaluate/loss": 3.25},

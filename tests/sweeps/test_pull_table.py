@@ -11,9 +11,7 @@ import pytest
 from scaling.cli import main
 from scaling.ledger import Ledger
 from scaling.studies.plan import Plan, enter, plan
-from scaling.studies.points import rows, write_points
 from scaling.studies.question import Question
-from scaling.studies.question import read as read_study
 from scaling.tables.study import question
 from scaling.tables.table import read as read_table
 from tests.serial import work
@@ -73,16 +71,3 @@ def test_a_table_of_what_was_pulled_is_the_ledgers(online, tmp_path, capsys):
             {key: entry[key] for key in entry if entry[key] is not None} for entry in one if entry["kind"] == "evaluate"
         ]
         assert main(["show", run, "runs=pulled"]) == 0
-
-
-@pytest.mark.slow
-def test_a_study_that_was_pulled_is_the_ledgers(online, tmp_path, capsys):
-    ledger, found = trained(read_study(SMALL))
-    points = Path("points.csv")
-    write_points(rows(ledger, found), points)
-    assert main(["pull", "me/scaling", "--study", SMALL, "--to", "pulled"]) == 0
-    assert Path("pulled/points.csv").read_bytes() == points.read_bytes()
-    words = ["--hold-out", "N", "--intervals", "none"]
-    one, two = (said(capsys, "fit", str(path), *words) for path in (points, Path("pulled/points.csv")))
-    assert one["estimates"] == two["estimates"]
-    assert main(["report", "small", "runs=pulled"]) == 0

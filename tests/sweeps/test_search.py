@@ -10,9 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scaling.sweeps.distribution import KINDS, distribution
-from scaling.sweeps.file import of
-from scaling.sweeps.hyperband import Hyperband, hyperband
-from scaling.sweeps.search import grid, searched
+from scaling.sweeps.file import Hyperband, hyperband, of
+from scaling.sweeps.search import listed, searched
 from tests.sweeps.conftest import tree
 from tests.wandb_server import draw
 
@@ -69,7 +68,7 @@ def test_quantiles_are_w_and_bs(kind, share):
 )
 def test_a_grid_is_the_servers(parameters):
     swept = tree(parameters=parameters)
-    assert list(grid(of("x", swept))) == list(draw.configs(swept, random.Random(0)))
+    assert list(listed(of("x", swept))) == list(draw.configs(swept, random.Random(0)))
 
 
 @pytest.mark.parametrize(

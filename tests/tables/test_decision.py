@@ -32,52 +32,31 @@ def test_pairs_are_counted_by_hand():
     large = Scale("large", {"a": [1.0], "b": [3.0], "c": [2.0], "d": [2.0], "e": [0.0], "f": [1.0]})
     found = decide(small, large)
     # ab, ac and ad are won, bc and bd are lost, and c and d have no winner.
-    assert (found.rows, found.pairs, found.ties) == (4, 5, 1)
-    assert found.accuracy == pytest.approx(3 / 5)
-    assert (found.by_seeds, found.low) == (None, None)
+    assert (found["rows"], found["pairs"], found["ties"]) == (4, 5, 1)
+    assert found["accuracy"] == pytest.approx(3 / 5)
+    assert (found["by_seeds"], found["low"]) == (None, None)
     even = decide(Scale("small", {"a": [1.0], "b": [1.0]}), Scale("large", {"a": [1.0], "b": [2.0]}))
-    assert even.accuracy == 0.5
+    assert even["accuracy"] == 0.5
     assert decide(Scale("small", {"a": [1.0]}), large) is None
-
-
-def test_a_score_is_better_where_it_is_higher():
-    scores = Scale("score", {"a": [0.9], "b": [0.8], "c": [0.7]}, higher_is_better=True)
-    losses = Scale("loss", {"a": [1.0], "b": [1.1], "c": [1.2]})
-    assert decide(scores, losses).accuracy == 1.0
-    assert decide(losses, scores).accuracy == 1.0
-
-
-def test_rows_of_two_tasks_are_not_compared():
-    small, large = drawn(6, 0.1, 3, 0.0)
-    of = {f"row {row}": "first" if row < 3 else "second" for row in range(6)}
-    assert decide(small, large, of).pairs == 6
-    assert decide(small, large).pairs == 15
 
 
 def test_the_seeds_say_what_noise_leaves():
     """Two rows by hand, and many rows by what comes: the true order is the same at both scales."""
     small = Scale("small", {"a": [1.0, 2.0], "b": [2.5, 4.5]})
     error = np.sqrt((0.5 + 2.0) / 2 * (1 / 2 + 1 / 2))
-    assert decide(small, Scale("large", {"a": [1.0], "b": [2.0]})).by_seeds == pytest.approx(
+    assert decide(small, Scale("large", {"a": [1.0], "b": [2.0]}))["by_seeds"] == pytest.approx(
         stats.t.cdf(2.0 / error, 2)
     )
     made: list[Any] = [decide(*drawn(30, 0.5, 3, 0.0, seed)) for seed in range(20)]
-    expected, came = (np.mean([vars(decision)[name] for decision in made]) for name in ("by_seeds", "accuracy"))
+    expected, came = (np.mean([decision[name] for decision in made]) for name in ("by_seeds", "accuracy"))
     assert expected == pytest.approx(came, abs=0.02)
-
-
-@pytest.mark.parametrize("shift", [0.0, 0.5, 2.0, 1e6])
-def test_intervals_hold_the_accuracy_whatever_the_larger_scale_changes(shift):
-    made: list[Any] = [decide(*drawn(30, 0.3, 3, shift, seed)) for seed in range(20)]
-    inside = [decision.low <= np.mean([each.accuracy for each in made]) <= decision.high for decision in made]
-    assert np.mean(inside) >= 0.75
 
 
 def test_rows_that_all_agree_are_no_certainty():
     small, large = drawn(8, 1e-3, 3, 0.0)
     found = decide(small, large)
-    assert (found.accuracy, found.high) == (1.0, 1.0)
-    assert found.low == pytest.approx(0.025 ** (1 / 4))
+    assert (found["accuracy"], found["high"]) == (1.0, 1.0)
+    assert found["low"] == pytest.approx(0.025 ** (1 / 4))
 
 
 def test_kept_points_decide_early_for_the_end_and_for_the_paper(capsys):
@@ -104,15 +83,15 @@ def test_kept_points_decide_early_for_the_end_and_for_the_paper(capsys):
     assert main(["decide", "narang2021_cpu", "--from", str(KEPT)]) == 0
     assert "decision accuracy" in capsys.readouterr().out
     pair = scaling.decide("narang2021_cpu", source=KEPT, rows=["GeLU", "GeGLU"])
-    assert {decision.rows for decision in pair.decisions} <= {2, 3}
+    assert {decision["rows"] for decision in pair.decisions} <= {2, 3}
     same = scaling.decide("narang2021_cpu", source=KEPT, against=KEPT)
-    assert {decision.accuracy for decision in same.decisions if decision.small == final} == {1.0}
+    assert {decision["accuracy"] for decision in same.decisions if decision["small"] == final} == {1.0}
 
 
 def test_the_sizes_of_a_study_decide_for_the_largest(capsys):
     found = scaling.decide("narang2021", source=STUDY)
     assert len(found.decisions) == 12
-    assert {decision.large for decision in found.decisions} == {"width=96 D=2M"}
+    assert {decision["large"] for decision in found.decisions} == {"width=96 D=2M"}
     assert found.data.loc[found.data["small"] == "width=72 D=2M", "accuracy"].tolist() == [1.0]
     assert found.format("markdown").count("width=24") == 3
     assert main(["decide", "narang2021", "--from", str(STUDY), "--against", str(KEPT)]) == 2

@@ -9,24 +9,19 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-from scipy import stats
 
 import scaling
 from scaling.cli import main
 from scaling.config import names
 from scaling.studies.plan import enter, plan
 from scaling.studies.tasks import unstarted
-from scaling.tables.downstream import Downstream, chosen
-from scaling.tables.results import OPTIONAL, Results, read_ledger, read_points, record, write_points
-from scaling.tables.statistics import compare
+from scaling.tables.results import read_ledger
 from scaling.tables.study import finetunings, question
-from scaling.tables.table import read
+from scaling.tables.table import Downstream, read
 from tests.data.task.layouts import LAYOUTS
 from tests.data.task.test_shipped import LOCAL, named
 from tests.serial import work
@@ -155,83 +150,14 @@ def large(column: str, family: str = "decoder") -> str:
     return head + "".join(f"  {row}: {{optimizer.lr: {place + 1}e-3}}\n" for place, row in enumerate(ROWS))
 
 
-def drawn(seeds: int = 3) -> Results:
-    """Runs of six rows whose score falls with their loss, but for noise; the last row has no score."""
-    rng = np.random.default_rng(0)
-    column = Downstream("SST-2", {"sst2": {}}, "sst2", "accuracy")
-    runs = []
-    for place, row in enumerate(ROWS):
-        for seed in range(seeds):
-            loss = 3 - 0.1 * place + 0.01 * rng.standard_normal()
-            scores = {"sst_2_score": 0.6 + 0.05 * place + 0.01 * rng.standard_normal()} if row != "six" else {}
-            runs.append(record(row, seed, f"{place}{seed}", "finished", early=loss, loss=loss, **scores))
-    return Results(("one",), (), tuple(runs), downstream=(column,))
-
-
-def test_verdicts_and_correlations_are_those_of_the_scores(tmp_path):
-    published = "row,heading,sst2\n" + "".join(f"{row},,{90 - place**2}\n" for place, row in enumerate(ROWS))
-    name = written(tmp_path, large("{SST-2: {task: sst2, published: sst2}}"), published)
-    write_points(drawn(), tmp_path / "points.csv")
-    shown = scaling.table(name, source=tmp_path / "points.csv")
-    (measured,) = shown.to_json()["downstream"]
-    values = {row: scores for row, scores in drawn().values("sst_2_score").items() if scores}
-    expected = compare(values, "one", higher_is_better=True)
-    scores = {row["row"]: row.get("downstream", {}).get("sst_2") for row in shown.to_json()["rows"]}
-    assert {row: scores[row]["mean"] for row in ROWS[:5]} == {row: vars(mean) for row, mean in expected.means.items()}
-    for row, difference in expected.differences.items():
-        assert scores[row]["difference"].items() <= vars(difference).items()
-    assert [scores[row]["verdict"] for row in ROWS[:5]] == [None, *["better"] * 4]
-    assert scores["six"] is None
-    means = [float(np.mean(values[row])) for row in ROWS[:5]]
-    losses = [float(np.mean(drawn().final()[row])) for row in ROWS[:5]]
-    with_paper, with_loss = measured["agreement"]["published"], measured["agreement"]["loss"]
-    assert with_paper["value"] == pytest.approx(stats.spearmanr(means, [90 - i**2 for i in range(5)])[0])
-    assert with_loss["value"] == pytest.approx(stats.spearmanr(losses, means)[0])
-    assert (with_loss["rows"], with_loss["high"] < 1) == (5, True)
-    notes = " ".join(shown.notes)
-    assert "SST-2: rank correlation of our score with the paper's over 5 rows (Spearman): -1.00" in notes
-    assert "SST-2: rank correlation of our final loss with our score over 5 rows (Spearman): -1.00" in notes
-    assert "SST-2: not scored: six (0 of 3 runs)" in notes
-
-
-def test_kept_points_take_the_published_column_of_the_present_table(tmp_path):
-    """A column may be named after the points were kept."""
-    results = drawn()
-    kept = replace(results, downstream=(replace(results.downstream[0], published=None),))
-    write_points(kept, tmp_path / "points.csv")
-    published = "row,heading,theirs\n" + "".join(f"{row},,{place}\n" for place, row in enumerate(ROWS))
-    name = written(tmp_path, large("{SST-2: {task: sst2, published: theirs}}"), published)
-    shown = scaling.table(name, source=tmp_path / "points.csv", downstream=["cola"]).to_json()["downstream"]
-    measured, asked = shown
-    assert (asked["heading"], asked["metric"], asked["pools"]) == ("cola", None, {})
-    assert measured["published"] == "theirs"
-    assert measured["agreement"]["published"]["value"] == pytest.approx(1)
-    assert "the paper's SST-2" in str(scaling.decide(name, source=tmp_path / "points.csv").to_json())
-
-
-def test_points_without_scores_have_no_column_of_them(tmp_path):
-    finished = record("one", 0, "0", "finished", loss=1.0)
-    write_points(Results(("one",), (), (finished,)), tmp_path / "points.csv")
-    assert not {"downstream", *OPTIONAL} & set((tmp_path / "points.csv").read_text().split("\n")[0].split(","))
-    name = written(tmp_path, large("sst2"), "row,heading,sst2\n")
-    write_points(drawn(), tmp_path / "points.csv")
-    assert read_points(tmp_path / "points.csv", read(name)) == drawn()
-
-
 def test_words_choose_headings_and_tasks_which_keep_their_keys(tmp_path):
-    own = read(written(tmp_path)).downstream
+    own = (table := read(written(tmp_path))).downstream
     settings = {"trainer.max_steps": 6, "data.examples": 64, "data.held_out": 64, "evaluate.points": 1}
     assert own[1].tasks == {"which_language": settings}
     assert own[2].tasks == dict.fromkeys(("which_language", "rank_tags"), settings)
-    assert chosen(own, ["Both", "which_language"], ()) == (own[2], own[1])
-    assert chosen(own, ["rank_tags"], ()) == (Downstream("rank_tags", {"rank_tags": settings}),)
-    assert chosen(own, ["cola"], {"cola"}) == (Downstream("cola", {"cola": {}}, "cola"),)
-
-
-def test_a_task_is_a_file_next_to_the_table(tmp_path):
-    (tmp_path / "mine.yaml").write_text("data: {kind: WhichLanguage}\nobjective: Answer\n")
-    (column,) = read(written(tmp_path, large("mine.yaml"), "row,heading,mine\none,,1\n")).downstream
-    assert column == Downstream("mine", {str(tmp_path / "mine.yaml"): {}}, "mine")
+    assert table.chosen(["Both", "which_language"]) == (own[2], own[1])
+    assert table.chosen(["rank_tags"]) == (Downstream("rank_tags", {"rank_tags": settings}),)
+    assert table.chosen(["cola"]) == (Downstream("cola", {"cola": {}}),)
 
 
 TRAIN = ["--train", "--downstream", "all"]
@@ -241,22 +167,16 @@ SHORTLY = [*TRAIN, "trainer.max_steps=8"]
 @pytest.mark.parametrize(
     ("column", "words", "what"),
     [
-        ("rank_tagz", TRAIN, "did you mean 'rank_tags'"),
         ("rank_tags", ["--train", "--downstream", "col"], "did you mean 'cola'"),
         ("{Ranks: {task: rank_tags}}", ["--train", "--downstream", "ranx"], "did you mean 'Ranks'"),
         ("{Ranks: {task: rank_tags, published: tags}}", [], "nothing of that name was published"),
-        ("{Ranks: {task: 3}}", [], "expected a task"),
         ("{Ranks: {trainer.max_steps: 3}}", [], "it names neither a task nor a published column"),
         ("{A-B: cola}, {a_b: cola}", [], "it is too like the heading 'A-B'"),
         ("cola, {C: {task: cola, trainer.max_steps: 3}}", [], "cola has other keys under another heading"),
-        ("3", [], "expected tasks"),
         ("", TRAIN, "names no tasks"),
-        ("cola", SHORTLY, "the task has not been prepared"),
-        ("{T: {task: trec, data.files: {train: no.jsonl}}}", SHORTLY, "no.jsonl"),
         ("{R: {task: rank_tags, train.epoch: 3}}", SHORTLY, "'epochs'"),
         ("python", SHORTLY, "it is no task"),
         ("text.yaml", SHORTLY, "text, one seed=0: "),
-        ("cola", ["--counts", "--downstream", "all"], "counts are of no runs"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_finetuned_is_one_line_before_anything_is_trained(column, words, what, tmp_path, capsys):

@@ -14,14 +14,11 @@ from lightning.pytorch import Callback, Trainer
 from scaling.batch import IGNORE, Batch
 from scaling.config import Config
 from scaling.data.module import DataModule
-from scaling.decode import Greedy, generate, prompt
 from scaling.model.two_towers import EncoderDecoder
-from scaling.tables.count import counts
 from scaling.tables.table import read
 from scaling.training.checkpoints import FolderIO
 from scaling.training.experiment import Experiment, assemble
 from scaling.training.module import FamilyModule
-from tests.decode import slow
 
 TABLE = read("narang2021")
 ROWS = [row.name for row in TABLE.rows[::3]]  # every third, which has some of each kind; all are counted elsewhere
@@ -152,35 +149,3 @@ def test_padding_changes_nothing(trained, side):
     kept = slice(3, None) if side == "left" else slice(plain.tokens.shape[1])
     torch.testing.assert_close(hidden(model, padded)[:, kept], hidden(model, plain), rtol=0, atol=1e-10)
     torch.testing.assert_close(model.loss(padded).tokens, model.loss(plain).tokens, rtol=0, atol=1e-10)
-
-
-def test_decoding_from_the_cache_is_its_definition(trained):
-    model, batch = trained.precise.eval(), trained.batch
-    asked = prompt(batch.tokens[:1, :1], source=batch.source[:1])
-    ((found,),) = generate(model, asked, Greedy(), steps=4)
-    expected = slow.one_by_one(model, asked, lambda logits, step: int(logits.argmax()), 4, frozenset())
-    assert found.tokens == expected.tokens
-    assert found.score == pytest.approx(expected.score, abs=1e-9)
-
-
-def flops(row: str, *words: str) -> int:
-    (counted,) = counts(TABLE.only([row]), words)
-    return counted.flops
-
-
-def test_a_funnel_is_cheaper():
-    """Its encoder halves the length twice, and so its decoder has less to read."""
-    assert flops("Funnel Transformer") < 0.65 * flops("Vanilla Transformer")
-
-
-def test_the_cost_of_a_switch_does_not_grow_with_its_experts():
-    """But for the gate, a few products a position, and the rounding of capacities to whole seats."""
-    few, many = (
-        flops("Switch Transformer", f"model.blocks={{every 4: {{channel: {{experts: {experts}}}}}}}")
-        for experts in (8, 64)
-    )
-    assert many == pytest.approx(few, rel=0.01)
-
-
-def test_an_adaptive_softmax_is_cheaper():
-    assert flops("Adaptive softmax") < flops("Adaptive softmax without projection") < flops("Vanilla Transformer")
