@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 
 from scaling.errors import ScalingError
-from scaling.metric.metric import Metric, f1, ratio
+from scaling.metric.metric import Groups, Metric, Values, f1, ratio
 from scaling.schema import NonNegativeInt
 
 Average = Literal["binary", "macro", "micro"]
@@ -44,9 +44,7 @@ class F1(OfClasses):
     positive: NonNegativeInt | str = 1
     main = "f1"
 
-    def rows(
-        self, predictions: Sequence[Any], references: Sequence[Any], groups: Sequence[Hashable] | None = None
-    ) -> np.ndarray:
+    def rows(self, predictions: Values, references: Values, groups: Groups = None) -> np.ndarray:
         guessed, right = [_set(p) for p in predictions], [_set(r) for r in references]
         classes = _classes(guessed, right)
         if self.average == "binary":
@@ -64,12 +62,8 @@ class F1(OfClasses):
         if self.average == "micro":
             correct, predicted, real = (part.sum(1, keepdims=True) for part in (correct, predicted, real))
         some = (predicted + real > 0) if self.average == "macro" else np.ones_like(real, bool)
-        each = {
-            "f1": f1(correct, predicted, real),
-            "precision": ratio(correct, predicted),
-            "recall": ratio(correct, real),
-        }
-        values = {name: ratio((value * some).sum(1), some.sum(1)) for name, value in each.items()}
+        each = f1(correct, predicted, real).items()
+        values = {name: ratio((value * some).sum(1), some.sum(1)) for name, value in each}
         return {**values, **super().values(sums)}
 
 
@@ -93,9 +87,7 @@ class MCC(OfClasses):
     main = "mcc"
     guessing = 0.0
 
-    def rows(
-        self, predictions: Sequence[Any], references: Sequence[Any], groups: Sequence[Hashable] | None = None
-    ) -> np.ndarray:
+    def rows(self, predictions: Values, references: Values, groups: Groups = None) -> np.ndarray:
         every = sorted({*map(str, predictions), *map(str, references)})
         predicted, right = (np.array([every.index(str(label)) for label in side]) for side in (predictions, references))
         one_hot = np.eye(len(every))
@@ -117,16 +109,14 @@ class GenderParity(Accuracy):
 
     ratios = {"accuracy": (0, 1), "gender_parity": (2, 3)}
 
-    def rows(
-        self, predictions: Sequence[Any], references: Sequence[Any], groups: Sequence[Hashable] | None = None
-    ) -> np.ndarray:
+    def rows(self, predictions: Values, references: Values, groups: Groups = None) -> np.ndarray:
         each = super().rows(predictions, references)
         members = grouped(groups, len(predictions))
         parity = [[len({str(predictions[index]) for index in group}) == 1, 1] for group in members]
         return np.array([[*each[group].sum(0), *equal] for group, equal in zip(members, parity)], float)
 
 
-def grouped(groups: Sequence[Hashable] | None, count: int) -> list[list[int]]:
+def grouped(groups: Groups, count: int) -> list[list[int]]:
     """The examples of each group, in the order of first mention; each by itself where there are no groups."""
     members: dict[Hashable, list[int]] = {}
     for index in range(count):
@@ -164,14 +154,10 @@ class Correlation(Metric):
     main = "mean"
     guessing = 0.0
 
-    def rows(
-        self, predictions: Sequence[Any], references: Sequence[Any], groups: Sequence[Hashable] | None = None
-    ) -> np.ndarray:
+    def rows(self, predictions: Values, references: Values, groups: Groups = None) -> np.ndarray:
         right = np.array(references, float)
         worst = np.where(right > (right.min() + right.max()) / 2, right.min(), right.max())
-        predicted = [
-            wrong if prediction is None else float(prediction) for prediction, wrong in zip(predictions, worst)
-        ]
+        predicted = [wrong if given is None else float(given) for given, wrong in zip(predictions, worst)]
         return np.column_stack([predicted, right])
 
     def weighted(self, rows: np.ndarray, weights: np.ndarray) -> dict[str, np.ndarray]:
