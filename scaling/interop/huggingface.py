@@ -24,8 +24,7 @@ from scaling.data.shards import TOKENIZER
 from scaling.errors import ScalingError, nearest
 from scaling.interop import weights
 from scaling.interop.formats import FORMATS
-from scaling.interop.template import NOTHING, Format, at, blanks, fill, mismatches, put, to_ours, to_theirs
-from scaling.interop.weights import complete
+from scaling.interop.template import DERIVED, NOTHING, Format, at, complete, fill, matched, to_ours, to_theirs
 from scaling.model.tuned import blank
 from scaling.schema import build, joined
 
@@ -52,50 +51,34 @@ class Described:
 
 
 def read(folder: str | Path) -> Described:
-    """What a folder of transformers holds, in our words."""
+    """What a folder of transformers holds, in our words: by the first format whose config and tensors fit."""
     folder = Path(folder)
-    config = _read_config(folder)
-    layouts, refusals = [], []
+    config, tensors = _read_config(folder), dict[str, Tensor]()
+    by_config, by_tensors = list[ScalingError](), list[ScalingError]()
     for form in _candidates(config, folder / CONFIG):
         try:
-            layouts.append(_layout(form, config))
+            sections = fill(form.template(), config)
+            sections["size"] = {key: value for key, value in sections["size"].items() if value is not None}
+            with blank():
+                ours = weights.of(build("model", sections["model"], sections["size"]))
+            theirs = to_theirs(form.names, ours, heads_of(sections))
         except ScalingError as error:
-            refusals.append(error.at(file=folder / CONFIG))
-    if not layouts:
-        raise refusals[0]
-    tensors = weights.read_folder(folder)
-    refusals = []
-    for layout in layouts:
+            by_config.append(error.at(file=folder / CONFIG))
+            continue
+        tensors = tensors or weights.read_folder(folder)
         try:
-            return _described(layout, config, tensors, folder)
+            plain = _plain(form, dict(tensors), theirs, folder)
+            weights.check(plain, theirs, weights.place(folder))
         except ScalingError as error:
-            refusals.append(error)
-    raise refusals[0]
-
-
-_Layout = tuple[type[Format], dict[str, Any], dict[str, Tensor], dict[str, Tensor]]
-"""A format, our sections for a config.json, and the tensors that go with them under our names and under theirs."""
-
-
-def _layout(form: type[Format], config: Mapping[str, Any]) -> _Layout:
-    sections = fill(form.template(), config)
-    sections["size"] = {key: value for key, value in sections["size"].items() if value is not None}
-    with blank():
-        ours = weights.of(build("model", sections["model"], sections["size"]))
-    return form, sections, ours, to_theirs(form.names, ours, heads_of(sections))
-
-
-def _described(layout: _Layout, config: Mapping[str, Any], tensors: Mapping[str, Tensor], folder: Path) -> Described:
-    form, sections, ours, theirs = layout
-    plain = _plain(form, dict(tensors), theirs, folder)
-    weights.check(plain, theirs, weights.place(folder))
-    # The ids of a model's first release are written by default, whatever the vocabulary.
-    vocabulary = range(sections["size"]["vocabulary"])
-    tokens = {name: config.get(key) for name, key in _IDS.items()}
-    ids = {name: token for name, token in tokens.items() if isinstance(token, int) and token in vocabulary}
-    found = to_ours(form.names, ours, plain, heads_of(sections))
-    found |= {name: torch.zeros(ours[name].shape) for name in form.absent}
-    return Described(sections, found, ids)
+            by_tensors.append(error)
+            continue
+        # The ids of a model's first release are written by default, whatever the vocabulary.
+        vocabulary = range(sections["size"]["vocabulary"])
+        tokens = {name: config.get(key) for name, key in _IDS.items()}
+        ids = {name: token for name, token in tokens.items() if isinstance(token, int) and token in vocabulary}
+        found = to_ours(form.names, ours, plain, heads_of(sections))
+        return Described(sections, found | {name: torch.zeros(ours[name].shape) for name in form.absent}, ids)
+    raise (by_tensors or by_config)[0]
 
 
 def write(folder: str | Path, described: Described, name: str | None = None) -> type[Format]:
@@ -192,8 +175,8 @@ def choose(sections: Mapping[str, Any], name: str | None = None) -> tuple[type[F
     tried = []
     for form in forms:
         if form.model["kind"] == kind:
-            config = blanks(form.template(), ours)
-            tried.append((mismatches(form.template(), config, ours), form, config))
+            config, differences = matched(form.template(), ours, form.config)
+            tried.append((differences, form, config))
     if not tried:
         whose = "transformers" if name is None else name
         raise ScalingError(f"{whose} has no model of this kind", key="model.kind", value=kind)
@@ -201,14 +184,8 @@ def choose(sections: Mapping[str, Any], name: str | None = None) -> tuple[type[F
     if missed:
         key, value, theirs = missed[0]
         others = f" (and {len(missed) - 1} more differences)" if len(missed) > 1 else ""
-        has = (
-            f"{form.architecture} has"
-            if name
-            else f"transformers has no such model; the nearest, {form.architecture}, has"
-        )
-        raise ScalingError(f"{has} {theirs}{others}", key=key, value=value)
-    for key, value in form.config.items():
-        put(config, key, value)
+        whose = form.architecture if name else f"transformers has no such model; the nearest, {form.architecture},"
+        raise ScalingError(f"{whose} has {theirs}{others}", key=key, value=value)
     return form, config
 
 
@@ -236,11 +213,10 @@ def _candidates(config: Mapping[str, Any], path: Path) -> list[type[Format]]:
         kinds = {form.config["model_type"] for form in available}
         raise ScalingError("no table for it", file=path, key="model_type", value=kind, fix=nearest(str(kind), kinds))
     candidates.sort(key=lambda form: form.architecture not in (named or ()))
-    contradictions = [_contradictions(form, config) for form in candidates]
-    fitting = [form for form, keys in zip(candidates, contradictions, strict=True) if not keys]
+    fitting = [form for form in candidates if not _contradictions(form, config)]
     if fitting:
         return fitting
-    key = contradictions[0][0]
+    key = _contradictions(candidates[0], config)[0]
     choices = " or ".join(sorted({repr(form.config[key]) for form in candidates if key in form.config}))
     raise ScalingError(
         "there is no piece for it", file=path, key=key, value=at(config, key), fix=f"it must be {choices}"
@@ -249,8 +225,7 @@ def _candidates(config: Mapping[str, Any], path: Path) -> list[type[Format]]:
 
 def _contradictions(form: type[Format], config: Mapping[str, Any]) -> list[str]:
     """The keys of config.json that differ from the format."""
-    values = {key: at(config, key) for key in form.config}
-    return [key for key, value in values.items() if value is not NOTHING and value != form.config[key]]
+    return [key for key, value in form.config.items() if at(config, key) not in (NOTHING, value)]
 
 
 def _plain(
@@ -273,7 +248,7 @@ def _plain(
     for name in [name for name in tensors if name not in expected]:
         if name in form.zeros and tensors[name].any():
             raise ScalingError(f"{name} should be zero and is not", file=weights.place(folder))
-        if name in form.zeros or any(fnmatch(name, pattern) for pattern in form.derived):
+        if name in form.zeros or any(fnmatch(name, pattern) for pattern in DERIVED):
             del tensors[name]
     return tensors
 

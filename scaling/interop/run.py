@@ -9,7 +9,7 @@ ids.json             the ids of pad, bos, eos and start, where they are known
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,7 @@ from scaling.ledger import Ledger, checkpoint, document
 from scaling.ledger.run import read_result
 from scaling.model.family import Family
 from scaling.model.tuned import blank, build_model, sections
-from scaling.schema import build, kinds
+from scaling.schema import build, kinds, walk
 
 CONFIG, IDS, SPEC = "config.yaml", "ids.json", "spec.json"
 CHECKPOINT_WEIGHTS = "weights.safetensors"
@@ -97,7 +97,7 @@ def write(folder: str | Path, run: Run, origin: str) -> None:
     family = kinds("model")[described["model"]["kind"]].family  # type: ignore[attr-defined]
     # The objective that the family's own config names, so that the folder can be trained on as it is.
     tree = {**described, "objective": load(family)["objective"]}
-    Config(tree, dict.fromkeys(_dotted(tree), origin)).save(folder / CONFIG)
+    Config(tree, dict.fromkeys((key for key, _ in walk(tree)), origin)).save(folder / CONFIG)
     weights.write(folder / weights.FILE, run.described.tensors)
     if run.described.ids:
         atomic.write_json(folder / IDS, run.described.ids)
@@ -224,13 +224,6 @@ def _run(
             tensors.setdefault(first[id(tensor)], below[name].float())
     weights.check(tensors, model, file)
     return Run(Described(described, tensors), tokenizer)
-
-
-def _dotted(tree: Mapping[str, Any], above: str = "") -> Iterator[str]:
-    for key, value in tree.items():
-        yield above + key
-        if isinstance(value, Mapping):
-            yield from _dotted(value, f"{above}{key}.")
 
 
 def _ids(path: Path) -> dict[str, int]:
