@@ -53,39 +53,33 @@ class Reading:
     length: int
 
     @property
-    def reads_back(self) -> bool:
-        """Whether a token sees nothing after it, so that a word is known at its last token."""
-        return self.family == "decoder"
+    def tower(self) -> TowerName:
+        """The tower whose stream is probed."""
+        return "decoder" if self.family == "decoder" else "encoder"
 
     def labelled(
         self, tokens: Sequence[int], places: np.ndarray, labels: np.ndarray, types: Sequence[Hashable]
     ) -> Labelled:
         """What of a text fits into the window; places are counted from its own first token, −1 of what has none."""
-        before, after = self._frame
-        most = self.length - before - after
+        frames = {"decoder": ("start", "bos"), "encoder": ("cls",), "encoder_decoder": ()}
+        before = int(any(name in self.ids for name in frames[self.family]))
+        most = self.length - len(self._framed([]))
         kept = np.flatnonzero((places >= 0) & (places < min(len(tokens), most)))
-        line = framed(self.family, self.ids, {"text": tokens[:most], "target": []})
-        tower = "decoder" if self.family == "decoder" else "encoder"
-        return Labelled(line[tower], places[kept] + before, labels[kept], [types[number] for number in kept.tolist()])
+        of = [types[number] for number in kept.tolist()]
+        return Labelled(self._framed(tokens[:most]), places[kept] + before, labels[kept], of)
 
-    @property
-    def _frame(self) -> tuple[int, int]:
-        """How many tokens come before and behind a text."""
-        if self.family == "decoder":
-            return int("start" in self.ids or "bos" in self.ids), 0
-        if self.family == "encoder":
-            return int("cls" in self.ids), int("sep" in self.ids)
-        return 0, int("eos" in self.ids)
+    def _framed(self, tokens: Sequence[int]) -> list[int]:
+        return framed(self.family, self.ids, {"text": tokens, "target": []})[self.tower]
 
 
 def of_task(source: Examples, reading: Reading) -> Iterator[Labelled]:
-    """The words of a task of tags, each at its last token where the model reads back, else at its first."""
+    """The words of a task of tags, each at its last token where no token sees those after it, else at its first."""
     for number, example in enumerate(source.examples):
         if example.answer is None:
             continue
         item = source.items[number]
         assert item.pieces is not None
-        places = item.pieces[:, 1 if reading.reads_back else 0]
+        places = item.pieces[:, 1 if reading.tower == "decoder" else 0]
         labels = np.asarray(item.label, np.int64)
         yield reading.labelled(item.parts[0].tolist(), np.asarray(places, np.int64), labels, example.texts)
 
@@ -115,7 +109,7 @@ def _drawn(law: Synthetic, split: str, reading: Reading) -> Iterator[tuple[np.nd
 
 def _of_symbols(law: Synthetic, reading: Reading, symbols: np.ndarray, labels: np.ndarray) -> Labelled:
     # A decoder's text begins behind bos, its start; the windows of others have it as their first token.
-    first = [] if reading.family == "decoder" else [law.symbols]
+    first = [] if reading.tower == "decoder" else [law.symbols]
     places = np.arange(len(symbols)) + len(first)
     return reading.labelled([*first, *symbols.tolist()], places, labels.astype(np.int64), symbols.tolist())
 
@@ -216,14 +210,13 @@ def probe(
     others, held_others = (
         np.array([control[kind] for text in texts for kind in text.types]) for texts in (train, test)
     )
+    ends = np.cumsum([len(text.labels) for text in test])[:-1]
     scores = []
     for layer, (x, new) in enumerate(zip(known, held, strict=True)):
         right = classify(x, labels, new, classes, penalty) == held_labels
         recalled = classify(x, others, new, classes, penalty) == held_others
-        ends = np.cumsum([len(text.labels) for text in test])[:-1]
         rows = list(zip(np.split(right, ends), np.split(recalled, ends), strict=True))
-        values = bootstrap(Selectivity(), rows, rows, seed=seed)
-        scores.append(LayerScore(layer, values["accuracy"], values["control"], values["selectivity"]))
+        scores.append(LayerScore(layer, **bootstrap(Selectivity(), rows, rows, seed=seed)))
     return scores
 
 

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import torch
 from safetensors import safe_open
 from torch import Tensor
+from torch.nn.functional import pad
 
 from scaling import atomic
 from scaling.errors import ScalingError
@@ -66,20 +67,18 @@ def write(folder: str | Path, described: Described, base: str | None = None, nam
     """Write the LoRA of a tuned model as a folder that peft loads onto its base, and return the base's format."""
     line, (own, below) = _lora(described, "peft's folders hold LoRA"), _parts(described)
     form, _ = huggingface.choose(described.sections, name)
-    tensors: dict[str, Tensor] = {}
-    ranks: dict[str, int] = {}
+    per_rank, tensors, ranks = line.alpha / line.rank, dict[str, Tensor](), dict[str, int]()
     for pair in pairs(form.names, below):
-        updates = [_update(own, own_name, line.alpha / line.rank) for own_name in pair.ours]
-        if any(updates):
+        parts = [_update(own, own_name, per_rank) for own_name in pair.ours]
+        if any(parts):
             module = pair.theirs.removesuffix(".weight")
             rows = [len(below[own_name]) for own_name in pair.ours]
-            joined = _joined(pair, updates, rows, huggingface.heads_of(described.sections))
+            joined = _joined(pair, parts, rows, huggingface.heads_of(described.sections))
             ranks[module] = len(joined.down)
             tensors[f"{_ROOT}{module}.lora_A.weight"] = joined.down
             tensors[f"{_ROOT}{module}.lora_B.weight"] = joined.up
     rank = min(ranks.values())
-    other = {module: its for module, its in ranks.items() if its != rank}
-    per_rank = line.alpha / line.rank
+    other = {f"^{re.escape(module)}": its for module, its in ranks.items() if its != rank}
     config = {
         "peft_type": "LORA",
         "task_type": _TASKS[described.sections["model"]["kind"]],
@@ -88,8 +87,8 @@ def write(folder: str | Path, described: Described, base: str | None = None, nam
         "lora_alpha": _whole(per_rank * rank),
         "lora_dropout": line.dropout,
         "target_modules": sorted(ranks),
-        "rank_pattern": {f"^{re.escape(module)}": its for module, its in other.items()},
-        "alpha_pattern": {f"^{re.escape(module)}": _whole(per_rank * its) for module, its in other.items()},
+        "rank_pattern": other,
+        "alpha_pattern": {pattern: _whole(per_rank * its) for pattern, its in other.items()},
         "fan_in_fan_out": any(pair.layout == "transposed" for pair in form.names),
         "bias": "none",
         "inference_mode": True,
@@ -108,23 +107,21 @@ def read(folder: str | Path, base: Described, name: str | None = None) -> Descri
         raise ScalingError("the model is tuned already", key="tuning", fix="name its base")
     config = _config(folder)
     form, _ = huggingface.choose(base.sections, name)
-    tensors = weights.read(folder / FILE)
+    found = weights.read(folder / FILE)
     _check_base(folder, config, base)
-    updates = _updates(folder, config, tensors, form, base)
+    updates = _updates(folder, config, found, form, base)
     rank = max(len(update.down) for update in updates.values())
     scale = next(iter(updates.values())).scale
-    targets = _targets(base, set(updates))
-    line = {"kind": "LoRA", "rank": rank, "alpha": scale * rank, "targets": targets}
+    line = {"kind": "LoRA", "rank": rank, "alpha": scale * rank, "targets": _targets(base, set(updates))}
     if config.get("lora_dropout"):
         line["dropout"] = float(config["lora_dropout"])
-    added: dict[str, Tensor] = {}
+    tensors = dict(base.tensors)
     for map_name, update in updates.items():
         more = rank - len(update.down)  # where the ranks of maps differ, what is missing adds nothing
-        down = torch.nn.functional.pad(update.down, (0, 0, 0, more))
-        up = torch.nn.functional.pad(update.up * (update.scale / scale), (0, more))
-        added |= {f"{map_name}.lora.down": down, f"{map_name}.lora.up": up}
-    described = replace(base, sections={**base.sections, "tuning": line}, tensors={**base.tensors, **added})
-    weights.check(described.tensors, weights.of(_empty(described.sections)), folder / FILE)
+        tensors[f"{map_name}.lora.down"] = pad(update.down, (0, 0, 0, more))
+        tensors[f"{map_name}.lora.up"] = pad(update.up * (update.scale / scale), (0, more))
+    described = replace(base, sections={**base.sections, "tuning": line}, tensors=tensors)
+    weights.check(tensors, weights.of(_empty(described.sections)), folder / FILE)
     return described
 
 
@@ -134,11 +131,10 @@ def merged(described: Described) -> Described:
         return described
     line, (own, below) = _lora(described, "no matrix can hold it"), _parts(described)
     tensors = dict(below)
-    for name in own:
-        if name.endswith(".lora.up"):
-            linear = name.removesuffix(".lora.up")
-            update = own[f"{linear}.lora.up"] @ own[f"{linear}.lora.down"]
-            tensors[f"{linear}.weight"] = below[f"{linear}.weight"] + (line.alpha / line.rank) * update
+    for name in below:
+        update = _update(own, name, line.alpha / line.rank)
+        if update is not None:
+            tensors[name] = below[name] + update.scale * (update.up @ update.down)
     sections = {key: value for key, value in described.sections.items() if key != "tuning"}
     return replace(described, sections=sections, tensors=tensors)
 
@@ -280,27 +276,20 @@ def _updates(
 
 
 def _scale(config: Mapping[str, Any], module: str, rank: int) -> float:
-    alpha = config.get("lora_alpha", 8)
-    for pattern, own in (config.get("alpha_pattern") or {}).items():
-        if re.match(rf"(.*\.)?({pattern})$", module):
-            alpha = own
-            break
-    return alpha / (rank**0.5 if config.get("use_rslora") else rank)
+    own = (config.get("alpha_pattern") or {}).items()
+    alphas = (alpha for pattern, alpha in own if re.match(rf"(.*\.)?({pattern})$", module))
+    return next(alphas, config.get("lora_alpha", 8)) / (rank**0.5 if config.get("use_rslora") else rank)
 
 
 def _targets(base: Described, names: set[str]) -> list[str]:
     """The shortest targets that name these maps and no others: the last parts of names, or the whole names."""
-    every = {name.removesuffix(".weight") for name in base.tensors if name.endswith(".weight")}
     short = sorted({name.rpartition(".")[2] for name in names})
-    from_short = LoRA(targets=short)
-    with blank():
-        model = build_model(base.sections)
-        try:
-            from_short.apply(model)
-        except ScalingError:
-            return sorted(names & every)
+    try:
+        model = _empty({**base.sections, "tuning": {"kind": "LoRA", "targets": short}})
+    except ScalingError:
+        return sorted(names)
     tuned = {name.removesuffix(".lora.up") for name in weights.of(model) if name.endswith(".lora.up")}
-    return short if tuned == names else sorted(names & every)
+    return short if tuned == names else sorted(names)
 
 
 def _empty(sections: Mapping[str, Any]) -> torch.nn.Module:

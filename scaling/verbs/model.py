@@ -160,7 +160,7 @@ class Model:
 
         from scaling.inside.effects import ablate
 
-        return pandas.DataFrame([asdict(effect) for effect in ablate(self.module, batches)])
+        return pandas.DataFrame(ablate(self.module, batches))
 
     def lens(self, text: str, *, target: str | None = None) -> list[Tensor]:
         """The logits [tokens, vocabulary] that the stream after each block gives by the last norm and the head (the
