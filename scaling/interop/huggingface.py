@@ -25,11 +25,12 @@ from scaling.errors import ScalingError, nearest
 from scaling.interop import weights
 from scaling.interop.formats import FORMATS
 from scaling.interop.template import DERIVED, NOTHING, Format, at, complete, fill, matched, to_ours, to_theirs
-from scaling.model.tuned import blank
+from scaling.model.family import Family
+from scaling.model.tuned import blank, build_model
 from scaling.schema import build, joined
 
 CONFIG, TOKENIZER_CONFIG = "config.json", "tokenizer_config.json"
-_SPECIALS = ("pad_token", "bos_token", "eos_token", "unk_token", "mask_token", "cls_token", "sep_token")
+_SPECIALS = ("pad", "bos", "eos", "unk", "mask", "cls", "sep")
 # Checkpoints made before these words were settled.
 _OLD_WORDS = {".gamma": ".weight", ".beta": ".bias"}
 
@@ -38,19 +39,30 @@ _IDS = {"pad": "pad_token_id", "bos": "bos_token_id", "eos": "eos_token_id", "st
 
 
 @dataclass(frozen=True)
-class Described:
-    """A model in our terms, the sections `model` and `size`, with its weights, and where they are known the ids of
-    special tokens by name (`pad`, `bos`, `eos`, `start`, a decoder's first token, and those that frame a text) and the
-    names of the classes that its head predicts.
+class Saved:
+    """A model in our terms, as a folder holds it: the sections `model`, `size` and, where there is one, `tuning`, and
+    the weights; where they are known the ids of special tokens by name (`pad`, `bos`, `eos`, `start`, a decoder's first
+    token, and those that frame a text), the names of the classes that its head predicts, and its tokenizer; `place` is
+    where it is, as {folder}, or {run, step} in a ledger.
     """
 
     sections: dict[str, Any]
     tensors: dict[str, Tensor]
-    ids: dict[str, int] = field(default_factory=dict)
+    ids: Mapping[str, int] = field(default_factory=dict)
     labels: tuple[str, ...] = ()
+    tokenizer: Path | None = None
+    place: Mapping[str, Any] = field(default_factory=dict)
+
+    def model(self, device: torch.device | str = "cpu") -> Family:
+        """The model with its weights, ready to evaluate."""
+        model = build_model(self.sections)
+        with torch.no_grad():
+            for name, tensor in weights.of(model).items():
+                tensor.copy_(self.tensors[name])
+        return model.to(device).eval()
 
 
-def read(folder: str | Path) -> Described:
+def read(folder: str | Path) -> Saved:
     """What a folder of transformers holds, in our words: by the first format whose config and tensors fit."""
     folder = Path(folder)
     config, tensors = _read_config(folder), dict[str, Tensor]()
@@ -77,29 +89,33 @@ def read(folder: str | Path) -> Described:
         tokens = {name: config.get(key) for name, key in _IDS.items()}
         ids = {name: token for name, token in tokens.items() if isinstance(token, int) and token in vocabulary}
         found = to_ours(form.names, ours, plain, heads_of(sections))
-        return Described(sections, found | {name: torch.zeros(ours[name].shape) for name in form.absent}, ids)
+        found |= {name: torch.zeros(ours[name].shape) for name in form.absent}
+        tokenizer = folder / TOKENIZER if (folder / TOKENIZER).is_file() else None
+        return Saved(sections, found, ids, tokenizer=tokenizer, place={"folder": str(folder.resolve())})
     raise (by_tensors or by_config)[0]
 
 
-def write(folder: str | Path, described: Described, name: str | None = None) -> type[Format]:
+def write(folder: str | Path, saved: Saved, name: str | None = None) -> type[Format]:
     """Write a folder that transformers loads, in the format of that name or the first that fits, and return which."""
-    if described.sections.get("tuning") is not None:
-        kind = described.sections["tuning"]["kind"]
+    if saved.sections.get("tuning") is not None:
+        kind = saved.sections["tuning"]["kind"]
         fix = "merge it" if kind == "LoRA" else "take its base"
         raise ScalingError("transformers has no tuned model", key="tuning.kind", value=kind, fix=fix)
     folder = Path(folder)
-    form, config = choose(described.sections, name)
-    dtype = next(iter(described.tensors.values())).dtype
-    config = {**_ids(form, described.ids), **config}
+    form, config = choose(saved.sections, name)
+    dtype = next(iter(saved.tensors.values())).dtype
+    config = {**_ids(form, saved.ids), **config}
     config |= {"architectures": [form.architecture], "dtype": str(dtype).removeprefix("torch.")}
     if "id2label" in config:
-        names = described.labels or config["id2label"].values()
+        names = saved.labels or config["id2label"].values()
         config["id2label"] = {str(index): name for index, name in enumerate(names)}
         config["label2id"] = {name: index for index, name in enumerate(names)}
     folder.mkdir(parents=True, exist_ok=True)
-    tensors = form.folded(described.tensors)
-    weights.write(folder / weights.FILE, to_theirs(form.names, tensors, heads_of(described.sections)))
+    tensors = form.folded(saved.tensors)
+    weights.write(folder / weights.FILE, to_theirs(form.names, tensors, heads_of(saved.sections)))
     atomic.write_json(folder / CONFIG, config)
+    if saved.tokenizer is not None:
+        write_tokenizer(folder, saved.tokenizer, saved)
     return form
 
 
@@ -109,31 +125,30 @@ _FRAMES = {"Encoder": ("cls", "sep", "sep"), "Decoder": ("start", "delim", "extr
 """
 
 
-def write_tokenizer(folder: Path, tokenizer: Path, described: Described) -> None:
+def write_tokenizer(folder: Path, tokenizer: Path, saved: Saved) -> None:
     """Put a tokenizer next to the weights that frames texts as the run does, and state which of its tokens are special;
     as `bos_token`, which stands for an empty text in transformers, the one that a decoder's texts begin after.
     """
-    codec, kind, ids = Codec.load(tokenizer), described.sections["model"]["kind"], described.ids
+    codec, kind, ids = Codec.load(tokenizer), saved.sections["model"]["kind"], saved.ids
     inner = codec.tokenizer
     added = sorted((number, name) for name, number in ids.items() if number >= codec.size)
     for number, name in added:  # the mask takes the space before it, as ours does
         inner.add_special_tokens([AddedToken(f"[{name.upper()}]", special=True, lstrip=name == "mask")])
         if inner.token_to_id(f"[{name.upper()}]") != number:
             raise ScalingError(f"its token {number} has no place behind the tokenizer's", file=tokenizer, key=name)
-    spelled = {f"{name}_token": inner.id_to_token(token) for name, token in {**codec.specials, **ids}.items()}
-    if kind == "Decoder" and "start" in ids:
-        spelled["bos_token"] = inner.id_to_token(ids["start"])
-    special = {name: spelled[name] for name in _SPECIALS if name in spelled}
+    spelled = {name: inner.id_to_token(token) for name, token in {**codec.specials, **ids}.items()}
     if inner.num_special_tokens_to_add(is_pair=False) == 0:
-        _frame(inner, kind, {name: inner.id_to_token(token) for name, token in {**codec.specials, **ids}.items()})
+        _frame(inner, kind, spelled)
+    if kind == "Decoder" and "start" in ids:
+        spelled["bos"] = spelled["start"]
+    special = {f"{name}_token": spelled[name] for name in _SPECIALS if name in spelled}
     inputs = ["input_ids", "attention_mask"]
-    if (described.sections["model"].get("embedding") or {}).get("segments"):
+    if (saved.sections["model"].get("embedding") or {}).get("segments"):
         inputs.insert(1, "token_type_ids")
-    size = described.sections["size"]
     settings = {"tokenizer_class": "PreTrainedTokenizerFast", "model_input_names": inputs, **special}
     inner.encode_special_tokens = False  # a mask that is written in a text is one
     atomic.write(folder / TOKENIZER, inner.to_str(pretty=True) if added or inner.post_processor else codec.text)
-    atomic.write_json(folder / TOKENIZER_CONFIG, {**settings, "model_max_length": size["length"]})
+    atomic.write_json(folder / TOKENIZER_CONFIG, {**settings, "model_max_length": saved.sections["size"]["length"]})
 
 
 def _frame(tokenizer: Any, kind: str, spelled: Mapping[str, Any]) -> None:

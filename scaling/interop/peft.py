@@ -22,7 +22,7 @@ from torch.nn.functional import pad
 from scaling import atomic
 from scaling.errors import ScalingError
 from scaling.interop import huggingface, weights
-from scaling.interop.huggingface import Described
+from scaling.interop.huggingface import Saved
 from scaling.interop.template import Format, Name, join, pairs, split
 from scaling.model.tuned import blank, build_model
 from scaling.nn.tuning import LoRA, maps
@@ -63,17 +63,17 @@ class Update(NamedTuple):
     scale: float
 
 
-def write(folder: str | Path, described: Described, base: str | None = None, name: str | None = None) -> type[Format]:
+def write(folder: str | Path, saved: Saved, base: str | None = None, name: str | None = None) -> type[Format]:
     """Write the LoRA of a tuned model as a folder that peft loads onto its base, and return the base's format."""
-    line, (own, below) = _lora(described, "peft's folders hold LoRA"), _parts(described)
-    form, _ = huggingface.choose(described.sections, name)
+    line, (own, below) = _lora(saved, "peft's folders hold LoRA"), _parts(saved)
+    form, _ = huggingface.choose(saved.sections, name)
     per_rank, tensors, ranks = line.alpha / line.rank, dict[str, Tensor](), dict[str, int]()
     for pair in pairs(form.names, below):
         parts = [_update(own, own_name, per_rank) for own_name in pair.ours]
         if any(parts):
             module = pair.theirs.removesuffix(".weight")
             rows = [len(below[own_name]) for own_name in pair.ours]
-            joined = _joined(pair, parts, rows, huggingface.heads_of(described.sections))
+            joined = _joined(pair, parts, rows, huggingface.heads_of(saved.sections))
             ranks[module] = len(joined.down)
             tensors[f"{_ROOT}{module}.lora_A.weight"] = joined.down
             tensors[f"{_ROOT}{module}.lora_B.weight"] = joined.up
@@ -81,7 +81,7 @@ def write(folder: str | Path, described: Described, base: str | None = None, nam
     other = {f"^{re.escape(module)}": its for module, its in ranks.items() if its != rank}
     config = {
         "peft_type": "LORA",
-        "task_type": _TASKS[described.sections["model"]["kind"]],
+        "task_type": _TASKS[saved.sections["model"]["kind"]],
         "base_model_name_or_path": base,
         "r": rank,
         "lora_alpha": _whole(per_rank * rank),
@@ -100,7 +100,7 @@ def write(folder: str | Path, described: Described, base: str | None = None, nam
     return form
 
 
-def read(folder: str | Path, base: Described, name: str | None = None) -> Described:
+def read(folder: str | Path, base: Saved, name: str | None = None) -> Saved:
     """A base with the LoRA that a folder of peft holds for it."""
     folder = Path(folder)
     if base.sections.get("tuning") is not None:
@@ -120,27 +120,27 @@ def read(folder: str | Path, base: Described, name: str | None = None) -> Descri
         more = rank - len(update.down)  # where the ranks of maps differ, what is missing adds nothing
         tensors[f"{map_name}.lora.down"] = pad(update.down, (0, 0, 0, more))
         tensors[f"{map_name}.lora.up"] = pad(update.up * (update.scale / scale), (0, more))
-    described = replace(base, sections={**base.sections, "tuning": line}, tensors=tensors)
-    weights.check(tensors, weights.of(_empty(described.sections)), folder / FILE)
-    return described
+    saved = replace(base, sections={**base.sections, "tuning": line}, tensors=tensors)
+    weights.check(tensors, weights.of(_empty(saved.sections)), folder / FILE)
+    return saved
 
 
-def merged(described: Described) -> Described:
+def merged(saved: Saved) -> Saved:
     """A tuned model as a plain one, its updates added to its matrices."""
-    if described.sections.get("tuning") is None:
-        return described
-    line, (own, below) = _lora(described, "no matrix can hold it"), _parts(described)
+    if saved.sections.get("tuning") is None:
+        return saved
+    line, (own, below) = _lora(saved, "no matrix can hold it"), _parts(saved)
     tensors = dict(below)
     for name in below:
         update = _update(own, name, line.alpha / line.rank)
         if update is not None:
             tensors[name] = below[name] + update.scale * (update.up @ update.down)
-    sections = {key: value for key, value in described.sections.items() if key != "tuning"}
-    return replace(described, sections=sections, tensors=tensors)
+    sections = {key: value for key, value in saved.sections.items() if key != "tuning"}
+    return replace(saved, sections=sections, tensors=tensors)
 
 
-def _lora(described: Described, else_what: str) -> LoRA:
-    line = described.sections.get("tuning")
+def _lora(saved: Saved, else_what: str) -> LoRA:
+    line = saved.sections.get("tuning")
     tuning = None if line is None else build("tuning", line)
     if not isinstance(tuning, LoRA):
         value, what = (None, "the model is not tuned") if tuning is None else (type(tuning).__name__, else_what)
@@ -148,15 +148,15 @@ def _lora(described: Described, else_what: str) -> LoRA:
     return tuning
 
 
-def updates(described: Described) -> dict[str, Tensor]:
+def updates(saved: Saved) -> dict[str, Tensor]:
     """The tensors of a model that LoRA added."""
-    return _parts(described)[0]
+    return _parts(saved)[0]
 
 
-def _parts(described: Described) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+def _parts(saved: Saved) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     """What tuning added, and the base."""
-    own = {name: tensor for name, tensor in described.tensors.items() if "lora" in name.split(".")}
-    return own, {name: tensor for name, tensor in described.tensors.items() if name not in own}
+    own = {name: tensor for name, tensor in saved.tensors.items() if "lora" in name.split(".")}
+    return own, {name: tensor for name, tensor in saved.tensors.items() if name not in own}
 
 
 def _update(own: Mapping[str, Tensor], weight: str, scale: float) -> Update | None:
@@ -219,7 +219,7 @@ def _config(folder: Path) -> dict[str, Any]:
     return config
 
 
-def _check_base(folder: Path, config: Mapping[str, Any], base: Described) -> None:
+def _check_base(folder: Path, config: Mapping[str, Any], base: Saved) -> None:
     """Refuse an adapter that names another base, by the hash that we write or by a folder that is here."""
     with safe_open(folder / FILE, "pt") as file:
         hashed = (file.metadata() or {}).get(BASE)
@@ -236,7 +236,7 @@ def _check_base(folder: Path, config: Mapping[str, Any], base: Described) -> Non
 
 
 def _updates(
-    folder: Path, config: Mapping[str, Any], tensors: Mapping[str, Tensor], form: type[Format], base: Described
+    folder: Path, config: Mapping[str, Any], tensors: Mapping[str, Tensor], form: type[Format], base: Saved
 ) -> dict[str, Update]:
     """The update of each of our maps, by the map's name."""
     file, by_module = folder / FILE, dict[str, dict[str, Tensor]]()
@@ -281,7 +281,7 @@ def _scale(config: Mapping[str, Any], module: str, rank: int) -> float:
     return next(alphas, config.get("lora_alpha", 8)) / (rank**0.5 if config.get("use_rslora") else rank)
 
 
-def _targets(base: Described, names: set[str]) -> list[str]:
+def _targets(base: Saved, names: set[str]) -> list[str]:
     """The shortest targets that name these maps and no others: the last parts of names, or the whole names."""
     short = sorted({name.rpartition(".")[2] for name in names})
     try:

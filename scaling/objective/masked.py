@@ -257,7 +257,7 @@ class SpanCorruption(Objective):
             texts = [Text(values[kept].reshape(rows, -1)) for values, kept in sides]
         else:
             widths = self.widths(tokens.shape[1])
-            texts = [pack(*side, width - 1, fill) for side, width in zip(sides, widths)]
+            texts = [pack(values, kept, width - 1, fill) for (values, kept), width in zip(sides, widths)]
         source, target = (text.ended(self.vocabulary["eos"]) for text in texts)
         return source, target
 

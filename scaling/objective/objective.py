@@ -44,7 +44,8 @@ class Objective:
             )
         if reads < 2:
             raise too_short(length)
-        self.vocabulary, self.reads, self.family = vocabulary.extended(specials), reads, family
+        self.family: Family = family
+        self.vocabulary, self.reads = vocabulary.extended(specials), reads
 
     def __call__(self, rows: Rows, keys: np.ndarray) -> Batch:
         raise NotImplementedError

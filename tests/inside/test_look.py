@@ -18,8 +18,7 @@ from scaling.data.codec import Codec
 from scaling.data.tokenizer import Byte
 from scaling.interop import run as runs
 from scaling.interop import weights
-from scaling.interop.huggingface import Described
-from scaling.interop.run import Run
+from scaling.interop.huggingface import Saved
 from scaling.schema import build
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -36,7 +35,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
         torch.manual_seed(0)
         sections = {"model": load(name)["model"], "size": SIZE}
         model = build("model", sections["model"], SIZE)
-        runs.write(top / name, Run(Described(sections, weights.of(model), ids), top / "tokenizer.json"), "here")
+        runs.write(top / name, Saved(sections, weights.of(model), ids, tokenizer=top / "tokenizer.json"), "here")
     return top
 
 

@@ -19,8 +19,7 @@ from scaling.data.tokenizer import Byte
 from scaling.inside.probe import Labelled, Reading, baselines, classify, layers, of_ranks, of_successors, some
 from scaling.interop import run as saved
 from scaling.interop import weights
-from scaling.interop.huggingface import Described
-from scaling.interop.run import Run
+from scaling.interop.huggingface import Saved
 from scaling.schema import build
 from scaling.training.experiment import assemble
 from scaling.training.run import train
@@ -130,7 +129,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
         torch.manual_seed(0)
         sections = {"model": load(name)["model"], "size": SIZE}
         model = build("model", sections["model"], SIZE)
-        saved.write(top / name, Run(Described(sections, weights.of(model), own), top / "tokenizer.json"), "here")
+        saved.write(top / name, Saved(sections, weights.of(model), own, tokenizer=top / "tokenizer.json"), "here")
     words = {"train": ["a", "dog"] * 30, "validation": ["the", "cat"] * 10}
     for split, own in words.items():
         rows = "".join(f"{word} {'DET' if len(word) % 2 else 'X'}\n\n" for word in own)

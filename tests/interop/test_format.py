@@ -17,8 +17,7 @@ from scaling.config import load
 from scaling.errors import ScalingError
 from scaling.interop import huggingface, weights
 from scaling.interop import run as runs
-from scaling.interop.huggingface import Described
-from scaling.interop.run import Run
+from scaling.interop.huggingface import Saved
 from scaling.schema import overlay
 from tests.interop import parity
 
@@ -42,9 +41,9 @@ def sections(model: str, lines: dict[str, Any] | None = None, /, **sizes: Any) -
     return {"model": overlay(load(model)["model"], lines or {}), "size": {**parity.SIZE, **sizes}}
 
 
-def described(parts: dict[str, Any]) -> Described:
+def described(parts: dict[str, Any]) -> Saved:
     torch.manual_seed(0)
-    return Described(parts, weights.of(schema.build("model", parts["model"], parts["size"])))
+    return Saved(parts, weights.of(schema.build("model", parts["model"], parts["size"])))
 
 
 def extension(folder: Path, text: str = MINE) -> str:
@@ -95,7 +94,7 @@ def test_files_have_the_mode_that_the_umask_leaves(
     monkeypatch.chdir(tmp_path)
     before = os.umask(umask)
     request.addfinalizer(lambda: os.umask(before))
-    runs.write("mine", Run(described(sections("gpt2")), None), "here")
+    runs.write("mine", described(sections("gpt2")), "here")
     assert main(["export", "mine", "--to", "theirs"]) == 0
     assert main(["import", "theirs", "--to", "again"]) == 0
     files = [path for folder in ("mine", "theirs", "again") for path in Path(folder).iterdir()]
@@ -110,7 +109,7 @@ def test_a_format_of_ones_own_is_written_read_and_explained(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     was = described(sections("llama", {"position": "ALiBi"}))
-    runs.write("mine", Run(was, None), "here")
+    runs.write("mine", was, "here")
     mine = extension(tmp_path)
     assert main(["export", "mine"]) == 2
     assert "the nearest, LlamaForCausalLM, has Rotary" in capsys.readouterr().err
@@ -122,7 +121,7 @@ def test_a_format_of_ones_own_is_written_read_and_explained(
     assert main(["import", "mine-hf", "--to", "again"]) == 2
     assert "model_type='skewed': no table for it" in capsys.readouterr().err
     assert main(["import", "mine-hf", "--to", "again", "--extend", mine]) == 0
-    again = runs.read("again").described
+    again = runs.read("again")
     assert again.sections["model"]["position"] == "ALiBi"
     assert all(torch.equal(again.tensors[name], tensor) for name, tensor in was.tensors.items())
     capsys.readouterr()
@@ -144,7 +143,7 @@ def test_a_mistral_without_a_window_is_a_llama_unless_named(tmp_path: Path) -> N
 
 def test_a_format_can_be_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:
     monkeypatch.chdir(tmp_path)
-    runs.write("mine", Run(described(sections("llama")), None), "here")
+    runs.write("mine", described(sections("llama")), "here")
     mine = extension(tmp_path, MINE.replace('"position": "ALiBi"', '"pattern": "Causal"'))
     assert main(["export", "mine", "--to", "first", "--extend", mine]) == 0
     assert main(["export", "mine", "--to", "named", "--extend", mine, "--format", "Llama"]) == 0
@@ -178,7 +177,7 @@ def test_what_is_no_format_is_one_line(
     text: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    runs.write("mine", Run(described(sections("llama")), None), "here")
+    runs.write("mine", described(sections("llama")), "here")
     assert main(["export", "mine", "--extend", extension(tmp_path, text)]) == 2
     error = capsys.readouterr().err
     assert message in error

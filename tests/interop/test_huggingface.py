@@ -18,8 +18,7 @@ from scaling.config import load
 from scaling.errors import ScalingError
 from scaling.interop import huggingface, weights
 from scaling.interop.formats import FORMATS, ClassifyingGPT2
-from scaling.interop.huggingface import Described
-from scaling.interop.run import Run
+from scaling.interop.huggingface import Saved
 from scaling.schema import build, overlay
 from tests.interop import parity
 
@@ -128,8 +127,8 @@ def logits(model: Any, tokens: Tensor) -> Tensor:
     return said.prediction_logits if "prediction_logits" in said else said.logits
 
 
-def rebuilt(described: Described) -> Any:
-    return Run(described, None).model()
+def rebuilt(described: Saved) -> Any:
+    return described.model()
 
 
 @pytest.mark.parametrize("name", THEIRS)
@@ -154,7 +153,7 @@ def test_what_transformers_saves_is_read_and_written_again(name: str, tmp_path: 
 def test_our_own_decoder_is_a_llama(tmp_path: Path) -> None:
     sections = {"model": load("decoder")["model"], "size": {**parity.SIZE, "width": 48}}
     ours = build("model", sections["model"], sections["size"]).eval()
-    form = huggingface.write(tmp_path, Described(sections, weights.of(ours)))
+    form = huggingface.write(tmp_path, Saved(sections, weights.of(ours)))
     assert form.architecture == "LlamaForCausalLM"
     again = rebuilt(huggingface.read(tmp_path))  # whose hidden width is written out
     theirs = transformers.AutoModelForCausalLM.from_pretrained(tmp_path)
@@ -170,7 +169,7 @@ def test_the_bias_of_a_classifier_is_a_part_of_gpt2s_last_norm(tmp_path: Path) -
     ours = build("model", sections["model"], sections["size"]).eval()
     for parameter in ours.parameters():
         torch.nn.init.normal_(parameter, std=0.3)
-    described = Described(sections, weights.of(ours), {"pad": 1}, ("red", "green", "blue"))
+    described = Saved(sections, weights.of(ours), {"pad": 1}, ("red", "green", "blue"))
     assert huggingface.write(tmp_path, described).architecture == "GPT2ForSequenceClassification"
     tokens = torch.randint(2, 97, (2, 17))
     batch = Batch(tokens, tokens, reads=torch.full((2, 1), 16))

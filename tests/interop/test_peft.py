@@ -14,8 +14,8 @@ from scaling.batch import Batch
 from scaling.cli import main
 from scaling.errors import ScalingError
 from scaling.interop import huggingface, peft, weights
-from scaling.interop.huggingface import Described
-from scaling.interop.run import Run, read
+from scaling.interop.huggingface import Saved
+from scaling.interop.run import read
 from scaling.nn.tuning import IA3, LoRA, Prompt
 
 transformers = pytest.importorskip("transformers")
@@ -82,11 +82,11 @@ def logits_of(model: Any, name: str) -> torch.Tensor:
         return deepcopy(model).double()(input_ids=tokens, **extra).logits
 
 
-def our_logits(described: Described, name: str) -> torch.Tensor:
+def our_logits(saved: Saved, name: str) -> torch.Tensor:
     tokens = torch.randint(3, 61, (2, 9), generator=torch.Generator().manual_seed(2))
     batch = Batch(tokens.flip(1), tokens, source=tokens) if name == "t5" else Batch(tokens, tokens)
     with torch.no_grad():
-        return Run(described, None).model().double().logits(batch)
+        return saved.model().double().logits(batch)
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -118,17 +118,17 @@ def test_our_adapter_computes_the_same_in_peft(tmp_path, name):
     torch.testing.assert_close(back.tensors, ours.tensors, rtol=1e-6, atol=1e-7)
 
 
-def tuned_here(base: Described, targets: str) -> Described:
+def tuned_here(base: Saved, targets: str) -> Saved:
     line = {
         "kind": "LoRA",
         "rank": 2,
         "alpha": 3.0,
         "targets": [part.strip() for part in targets.strip("[]").split(",")],
     }
-    model = Run(base, None).model()
+    model = base.model()
     LoRA(**{key: value for key, value in line.items() if key != "kind"}).apply(model)
     disturbed(model, ".lora.")
-    return Described({**base.sections, "tuning": line}, {k: t.detach() for k, t in weights.of(model).items()}, base.ids)
+    return Saved({**base.sections, "tuning": line}, {k: t.detach() for k, t in weights.of(model).items()}, base.ids)
 
 
 def test_ranks_that_differ_and_rank_stabilised_scales_are_read(tmp_path):
@@ -150,7 +150,7 @@ def test_an_adapter_of_another_base_is_refused(tmp_path):
     saved_base("gpt2", tmp_path / "base")
     base = huggingface.read(tmp_path / "base")
     peft.write(tmp_path / "adapter", tuned_here(base, "[query]"))
-    other = Described(base.sections, {name: tensor + 0.1 for name, tensor in base.tensors.items()}, base.ids)
+    other = Saved(base.sections, {name: tensor + 0.1 for name, tensor in base.tensors.items()}, base.ids)
     with pytest.raises(ScalingError, match="trained on another base; name the model"):
         peft.read(tmp_path / "adapter", other)
     wide = transformers.GPT2LMHeadModel(transformers.GPT2Config(**{**GPT2, "n_embd": 28}))
@@ -214,7 +214,7 @@ def test_the_commands_carry_adapters(tmp_path, monkeypatch, capsys):
     assert main(["export", "ours", "--adapter", "--to", "back"]) == 0
     assert main(["export", "ours", "--to", "whole"]) == 0
     expected = logits_of(tuned, "gpt2")
-    torch.testing.assert_close(our_logits(read("ours").described, "gpt2"), expected, rtol=1e-4, atol=2e-5)
+    torch.testing.assert_close(our_logits(read("ours"), "gpt2"), expected, rtol=1e-4, atol=2e-5)
     back = library.PeftModel.from_pretrained(theirs("gpt2"), "back").eval()
     torch.testing.assert_close(logits_of(back, "gpt2"), expected, rtol=1e-4, atol=2e-5)
     whole = transformers.AutoModelForCausalLM.from_pretrained("whole").eval()
@@ -228,8 +228,8 @@ def test_gains_are_those_of_peft(tmp_path):
     targets = ["k_proj", "v_proj", "down_proj"]
     config = library.IA3Config(target_modules=targets, feedforward_modules=["down_proj"])
     tuned = disturbed(library.get_peft_model(saved_base("llama", tmp_path / "base"), config), "ia3_l").eval()
-    described = huggingface.read(tmp_path / "base")
-    model = Run(described, None).model()
+    saved = huggingface.read(tmp_path / "base")
+    model = saved.model()
     IA3().apply(model)
     theirs_by_end = {"key.ia3.gain": "k_proj", "value.ia3.gain": "v_proj", "out.ia3.gain": "down_proj"}
     found = dict(tuned.named_parameters())
@@ -250,7 +250,7 @@ def test_a_prompt_is_that_of_peft_where_positions_are_relative(tmp_path):
         task_type="SEQ_2_SEQ_LM", num_virtual_tokens=4, num_transformer_submodules=1, token_dim=24
     )
     tuned = disturbed(library.get_peft_model(saved_base("t5", tmp_path / "base"), config), "prompt_encoder").eval()
-    model = Run(huggingface.read(tmp_path / "base"), None).model()
+    model = huggingface.read(tmp_path / "base").model()
     Prompt(length=4).apply(model)
     (vectors,) = (tensor for name, tensor in tuned.named_parameters() if "prompt_encoder" in name)
     model.get_parameter("encoder.prompt.vectors").data.copy_(vectors)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,18 +21,17 @@ from scaling.decode import Beam, Greedy, generate, prompt
 from scaling.errors import ScalingError
 from scaling.interop import run as runs
 from scaling.interop import weights
-from scaling.interop.huggingface import Described
-from scaling.interop.run import Run
+from scaling.interop.huggingface import Saved
 from scaling.ledger import Ledger
 from scaling.schema import build
 
 SIZE = {"width": 16, "layers": 2, "heads": 2, "vocabulary": 260, "length": 64}
 
 
-def described(model: str = "gpt2") -> Described:
+def described(model: str = "gpt2") -> Saved:
     torch.manual_seed(0)
     sections = {"model": load(model)["model"], "size": SIZE}
-    return Described(sections, weights.of(build("model", sections["model"], SIZE)), {"eos": 2})
+    return Saved(sections, weights.of(build("model", sections["model"], SIZE)), {"eos": 2})
 
 
 @pytest.fixture
@@ -42,13 +42,13 @@ def tokenizer(tmp_path: Path) -> Path:
 
 
 def test_a_folder_gives_back_what_was_written(tmp_path: Path, tokenizer: Path) -> None:
-    was = Run(described(), tokenizer)
+    was = replace(described(), tokenizer=tokenizer)
     runs.write(tmp_path / "run", was, "here")
     found = runs.read(tmp_path / "run")
-    assert found.described.sections == was.described.sections
-    assert found.described.ids == {"eos": 2}
+    assert found.sections == was.sections
+    assert found.ids == {"eos": 2}
     assert found.tokenizer == tmp_path / "run" / "tokenizer.json"
-    assert all(torch.equal(found.described.tensors[name], t) for name, t in was.described.tensors.items())
+    assert all(torch.equal(found.tensors[name], t) for name, t in was.tensors.items())
     tokens = torch.tensor([[5, 9, 4]])
     assert generate(found.model(), prompt(tokens), Greedy(), steps=4) == generate(
         was.model(), prompt(tokens), Greedy(), steps=4
@@ -69,15 +69,15 @@ def test_a_run_of_the_ledger_is_read_from_its_last_checkpoint(tmp_path: Path) ->
         attempt.end("stopped", "enough")
     for found in (runs.read(name[:6], tmp_path / "runs"), runs.read(tmp_path / "runs" / "store" / name)):
         assert found.tokenizer is None
-        assert found.described.ids == {"bos": 64, "start": 64}  # the source's own
-        assert all(torch.equal(found.described.tensors[key], tensor + 2) for key, tensor in was.tensors.items())
+        assert found.ids == {"bos": 64, "start": 64}  # the source's own
+        assert all(torch.equal(found.tensors[key], tensor + 2) for key, tensor in was.tensors.items())
 
 
 def test_what_is_exported_and_imported_again_writes_the_same(
     tmp_path: Path, tokenizer: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    runs.write("mine", Run(described("t5"), tokenizer), "here")
+    runs.write("mine", replace(described("t5"), tokenizer=tokenizer), "here")
     said = [
         told(capsys, "export", "mine", "--json"),
         told(capsys, "import", "mine-hf", "--to", "again", "--json"),
@@ -110,7 +110,7 @@ def test_an_exported_tokenizer_frames_texts_as_the_run_does(tmp_path: Path, toke
         "classifies": ("gpt2", task, [259, *own, 261], [259, *own, 260, *other, 261]),
     }
     for name, (model, ids, one, both) in cases.items():
-        was = Described({"model": load(model)["model"], "size": SIZE}, {}, {"pad": 0, "bos": 1, "eos": 2, **ids})
+        was = Saved({"model": load(model)["model"], "size": SIZE}, {}, {"pad": 0, "bos": 1, "eos": 2, **ids})
         (tmp_path / name).mkdir()
         huggingface.write_tokenizer(tmp_path / name, tokenizer, was)
         words = transformers.AutoTokenizer.from_pretrained(tmp_path / name)
@@ -132,7 +132,7 @@ def test_an_exported_tokenizer_frames_texts_as_the_run_does(tmp_path: Path, toke
 
 
 def test_a_model_without_a_tokenizer_reads_and_writes_ids(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    was = Run(described(), None)
+    was = described()
     runs.write(tmp_path / "run", was, "here")
     words = ["generate", str(tmp_path / "run"), "--prompt", "5 9", "--steps", "3"]
     (answer,) = told(capsys, *words, "kind=Beam", "--json")
@@ -163,7 +163,7 @@ def test_what_cannot_be_done_is_one_line(
     words: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    runs.write("run", Run(described(), None), "here")
+    runs.write("run", described(), "here")
     (tmp_path / "empty").mkdir()
     (tmp_path / "empty" / "other.txt").touch()
     assert main([{"RUN": "run", "EMPTY": "empty"}.get(word, word) for word in words]) == 2
@@ -189,12 +189,12 @@ def test_an_import_goes_on_after_a_full_disk(
     assert capsys.readouterr().err.count("\n") == 1
     assert {path.name for path in tmp_path.iterdir()} == {"theirs", "tokenizer.json"}
     assert main(["import", "theirs", "--to", "ours"]) == 0
-    assert runs.read("ours").described.tensors.keys() == described().tensors.keys()
+    assert runs.read("ours").tensors.keys() == described().tensors.keys()
 
 
 def test_altered_weights_are_named(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     was = described()
-    runs.write(tmp_path / "run", Run(was, None), "here")
+    runs.write(tmp_path / "run", was, "here")
     tensors = {name: tensor for name, tensor in was.tensors.items() if not name.endswith("stack.norm.gain")}
     weights.write(tmp_path / "run" / weights.FILE, {**tensors, "stranger": torch.zeros(1)})
     assert main(["generate", str(tmp_path / "run"), "--prompt", "5"]) == 2
@@ -205,10 +205,10 @@ def test_altered_weights_are_named(tmp_path: Path, capsys: pytest.CaptureFixture
 
 def test_a_tied_table_may_stand_under_each_of_its_names(tmp_path: Path) -> None:
     was = described()
-    runs.write(tmp_path, Run(was, None), "here")
+    runs.write(tmp_path, was, "here")
     table = was.tensors["decoder.embedding.table"].detach().clone()
     weights.write(tmp_path / weights.FILE, {**was.tensors, "head.weight": table})
-    assert "head.weight" not in runs.read(tmp_path).described.tensors
+    assert "head.weight" not in runs.read(tmp_path).tensors
     weights.write(tmp_path / weights.FILE, {**was.tensors, "head.weight": table + 1})
     with pytest.raises(ScalingError, match=r"tied to decoder\.embedding\.table and differs"):
         runs.read(tmp_path)

@@ -20,7 +20,7 @@ from scaling.data.codec import Codec
 from scaling.data.tokenizer import ByteBPE
 from scaling.interop import run as runs
 from scaling.interop import weights
-from scaling.interop.huggingface import Described
+from scaling.interop.huggingface import Saved
 from scaling.schema import build
 from tests.scoring.conftest import sentence
 
@@ -84,8 +84,9 @@ def local(tmp_path_factory: pytest.TempPathFactory) -> Local:
         for parameter in model.parameters():
             if parameter.dim() > 1:
                 nn.init.normal_(parameter, std=0.3)
-        described = Described(sections, weights.of(model), {"pad": 0, "bos": 1, "eos": 2, **ids})
-        runs.write(folder / name, runs.Run(described, framed if name == "llama" else tokenizer), "random")
+        own = framed if name == "llama" else tokenizer
+        saved = Saved(sections, weights.of(model), {"pad": 0, "bos": 1, "eos": 2, **ids}, tokenizer=own)
+        runs.write(folder / name, saved, "random")
     rows = []
     for _ in range(12):
         words, label = sentence(draw, 12), draw.randrange(3)

@@ -21,8 +21,7 @@ from scaling.data.tokenizer import Byte
 from scaling.errors import ScalingError
 from scaling.interop import run as runs
 from scaling.interop import weights
-from scaling.interop.huggingface import Described
-from scaling.interop.run import Run
+from scaling.interop.huggingface import Saved
 from scaling.metric import bootstrap
 from scaling.schema import build
 from scaling.scoring.options import Choosing, Prompting, Question, Scored
@@ -139,7 +138,7 @@ def test_options_in_a_gap_are_scored_as_the_family_writes_or_reads_them(family: 
     Codec(Byte().fit(iter(()))).save(tmp_path / "tokenizer.json")
     sections = {"model": load(family)["model"], "size": size}
     module = build("model", sections["model"], size)
-    saved = Run(Described(sections, weights.of(module), IDS[family]), tmp_path / "tokenizer.json")
+    saved = Saved(sections, weights.of(module), IDS[family], tokenizer=tmp_path / "tokenizer.json")
     runs.write(tmp_path / "run", saved, "here")
     row = json.dumps({"text": f"{BEFORE} [MASK]{AFTER}", "options": OPTIONS, "label": 0}) + "\n"
     for split in ("train", "validation"):
