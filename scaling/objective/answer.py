@@ -112,8 +112,8 @@ class Answer(Objective):
             targets[:, :-1] = np.where(same, tokens[:, 1:], IGNORE)
         elif lines[0].tree is not None:
             tree = np.zeros((*tokens.shape, 3), np.int64)
-            for row, line in zip(tree, lines):
-                row[: len(line.tokens)] = line.tree
+            for row, line in enumerate(lines):
+                tree[row, : len(line.tokens)] = line.tree
         return Batch(
             tokens=tensor(tokens),
             targets=tensor(targets),

@@ -10,18 +10,12 @@ import torch
 import scaling
 from scaling.batch import Batch
 from scaling.config import load
-from scaling.data.codec import Codec
-from scaling.data.tokenizer import Byte
 from scaling.errors import ScalingError
 from scaling.inside.effects import ablate, lens, patch
-from scaling.interop import run as runs
-from scaling.interop import weights
-from scaling.interop.huggingface import Saved
 from scaling.model.family import Family
 from scaling.model.tuned import build_model
-from scaling.schema import build
+from tests.inside.conftest import SIZE
 
-SIZE = {"width": 16, "layers": 3, "heads": 2, "vocabulary": 260, "length": 48}
 STACKS = {
     "decoder": ("decoder", {}),
     "post-norm": ("bert", {}),
@@ -92,15 +86,11 @@ def test_all_activations_of_a_layer_give_the_logits_of_the_other_text() -> None:
         patch(model, batch, other, layer, tokens=[10])
 
 
-def test_a_loaded_model_is_asked_by_text(tmp_path: Path) -> None:
-    Codec(Byte().fit(iter(()))).save(tmp_path / "tokenizer.json")
-    sections = {"model": load("gpt2")["model"], "size": SIZE}
-    saved = build("model", sections["model"], SIZE)
-    runs.write(tmp_path / "run", Saved(sections, weights.of(saved), {}, tokenizer=tmp_path / "tokenizer.json"), "here")
-    model = scaling.load(tmp_path / "run", device="cpu")
-    assert [each.shape for each in model.lens("a law")] == [(6, SIZE["vocabulary"])] * 3  # behind its start token
+def test_a_loaded_model_is_asked_by_text(folders: Path) -> None:
+    model = scaling.load(folders / "gpt2", device="cpu")
+    assert [each.shape for each in model.lens("a law")] == [(5, SIZE["vocabulary"])] * 3
     assert torch.equal(model.patch("a law", "a cow", "decoder.stack"), model.lens("a cow")[-1])
-    effects = model.ablate([drawn(model.module)])  # type: ignore[arg-type]
+    effects = model.ablate([drawn(model.module)])
     assert list(effects.columns) == ["name", "head", "loss", "effect"]
     assert len(effects) == 3 + 3 * 2
     with pytest.raises(ScalingError, match="no activation"):

@@ -315,17 +315,3 @@ def test_other_objectives_refuse_a_task_and_this_one_other_data(opened, tmp_path
     language = build("data", {"kind": "Synthetic", "tokens": 4096}).open("train", tmp_path)
     with pytest.raises(ScalingError, match="choose Causal"):
         training(language, answer(source, "decoder"), BatchSize.of(2), 0)
-
-
-def test_every_example_comes_once_a_pass_in_batches_of_like_length(tmp_path):
-    file = tmp_path / "train.jsonl"
-    rows = [{"a": " ".join(["one"] * (1 + number % 30)), "b": str(number), "label": "yes"} for number in range(203)]
-    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    line = {"kind": "Task", "tokenizer": {"kind": "Byte"}, "files": {"train": str(file), "validation": str(file)}}
-    source = build("data", {**line, **LINES["pair"]}).open("train", tmp_path / "data")
-    made = training(source, answer(source, "encoder", 200), BatchSize.of(8), seed=0)
-    for steps in (range(26), range(26, 52)):
-        drawn = [made.plan.drawn(step).rows for step in steps]
-        assert sorted(np.concatenate(drawn).tolist()) == list(range(203))
-    padded = sum(made.batch(step).tokens.numel() for step in range(26))
-    assert padded < 1.25 * made.features.lengths.sum()
