@@ -88,7 +88,7 @@ def test_all_activations_of_a_layer_give_the_logits_of_the_other_text() -> None:
 
 def test_a_loaded_model_is_asked_by_text(folders: Path) -> None:
     model = scaling.load(folders / "gpt2", device="cpu")
-    assert [each.shape for each in model.lens("a law")] == [(5, SIZE["vocabulary"])] * 3
+    assert [each.shape for each in model.lens("a law")] == [(6, SIZE["vocabulary"])] * 3
     assert torch.equal(model.patch("a law", "a cow", "decoder.stack"), model.lens("a cow")[-1])
     effects = model.ablate([drawn(model.module)])
     assert list(effects.columns) == ["name", "head", "loss", "effect"]

@@ -54,7 +54,7 @@ def test_text_cannot_act_as_markup(folders: Path, tmp_path: Path) -> None:
 
 
 REFUSED = {
-    "look gpt2 " + "a" * 60: "60 tokens are more than the 48",
+    "look gpt2 " + 6 * "aaaaaaaaaa": "61 tokens are more than the 48",
     "look gpt2 law --to a.docx": "no such kind of file",
     "look gpt2 law --target x": "reads no target",
     "look bert law another": "expected RUN TEXT, and found one more",

@@ -55,16 +55,12 @@ def extension(folder: Path, text: str = MINE) -> str:
 def test_sizes_that_one_format_cannot_have_hide_no_other() -> None:
     odd = {"width": 32, "heads": 3, "head_width": 8, "layers": 2}
     assert huggingface.choose(sections("llama", **odd))[0].architecture == "LlamaForCausalLM"
-    with pytest.raises(ScalingError, match="32 is not divisible by 3 heads") as caught:
-        huggingface.choose(sections("gpt2", **odd))
-    assert caught.value.key == "size.heads"
-
-
-def test_a_bert_without_segments_is_not_one() -> None:
-    sizes = {"length": 48, "hidden": 128}
-    with pytest.raises(ScalingError, match="has 2") as caught:
-        huggingface.choose(sections("bert", {"embedding": {"segments": 0}}, **sizes))
-    assert caught.value.key == "model.embedding.segments"
+    segments = {"embedding": {"segments": 0}}
+    refused = {"size.heads": sections("gpt2", **odd), "model.embedding.segments": sections("bert", segments, hidden=8)}
+    for key, parts in refused.items():
+        with pytest.raises(ScalingError, match=r"32 is not divisible by 3 heads|has 2") as caught:
+            huggingface.choose(parts)
+        assert caught.value.key == key
 
 
 @pytest.mark.parametrize(

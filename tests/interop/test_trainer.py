@@ -19,18 +19,9 @@ transformers = pytest.importorskip("transformers")
 pytest.importorskip("accelerate")
 
 STEPS, RATE = 50, 1e-3
-WORDS = [
-    f"trainer.max_steps={STEPS}",
-    "train.batch=16",
-    "size.length=24",
-    "data.length=12",
-    "model.head.dropout=0",
-    f"optimizer={{kind: AdamW, lr: {RATE}, betas: [0.9, 0.999], weight_decay: 0.01}}",
-    "schedule={kind: Linear, warmup: 0}",
-    "evaluate.points=1",
-    "log.every=1",
-    "log.wandb=disabled",
-]
+WORDS = [f"trainer.max_steps={STEPS}", "train.batch=16", "size.length=24", "data.length=12", "model.head.dropout=0"]
+WORDS += [f"optimizer={{kind: AdamW, lr: {RATE}, betas: [0.9, 0.999], weight_decay: 0.01}}"]
+WORDS += ["schedule={kind: Linear, warmup: 0}", "evaluate.points=1", "log.every=1", "log.wandb=disabled"]
 
 
 def bert(folder: Path) -> None:
