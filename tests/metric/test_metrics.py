@@ -14,7 +14,7 @@ from scaling import schema
 from scaling.errors import ScalingError
 from scaling.metric import bootstrap
 from scaling.metric.answers import squad, texts, token_f1, trivia
-from scaling.metric.tags import entities
+from scaling.metric.classes import entities
 
 LINES = {
     "Accuracy": ([1, 0, 2], [1, 1, 2]),
