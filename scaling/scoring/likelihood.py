@@ -42,14 +42,29 @@ def requests(codec: Codec, start: Sequence[int], joins: bool, pairs: Sequence[tu
     if not joins:
         seconds = codec.encode([continuation for _, continuation in pairs])
         return [Request((*contexts[context], *start), tuple(ids)) for (context, _), ids in zip(pairs, seconds)]
-    ends = list(dict.fromkeys(context + continuation for context, continuation in pairs))
+    tails = _tails(codec, contexts)
+    ends = list(dict.fromkeys(tails[context][0] + continuation for context, continuation in pairs))
     joined = {text: tuple(ids) for text, ids in zip(ends, codec.encode(ends))}
     listed = []
     for context, continuation in pairs:
-        ids = joined[context + continuation]
-        cut = max(0, min(len(contexts[context]), len(ids) - 1))
-        listed.append(Request((*start, *ids[:cut]), ids[cut:]))
+        tail, count = tails[context]
+        before, ids = contexts[context][: len(contexts[context]) - count], joined[tail + continuation]
+        cut = max(0, min(count, len(ids) - 1))
+        listed.append(Request((*start, *before, *ids[:cut]), ids[cut:]))
     return listed
+
+
+def _tails(codec: Codec, contexts: Mapping[str, Sequence[int]]) -> dict[str, tuple[str, int]]:
+    """The end of each context that is tokenized together with its continuations, and its number of tokens: its last
+    line, where that has the same tokens by itself, or else all of it. So long contexts are tokenized once.
+    """
+    lines = {text: text[max(0, text.rfind("\n")) :] for text in contexts}
+    alone = list(dict.fromkeys(lines.values()))
+    ids = {line: tuple(own) for line, own in zip(alone, codec.encode(alone))}
+    return {
+        text: (line, len(ids[line])) if ids[line] and whole[-len(ids[line]) :] == ids[line] else (text, len(whole))
+        for (text, whole), line in zip(contexts.items(), lines.values())
+    }
 
 
 TOKENS = 1 << 14  # of one forward pass
