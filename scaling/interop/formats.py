@@ -266,15 +266,12 @@ _OUT = "head.out.{weight,bias}   classifier.{weight,bias}"
 _SPAN = "head.out.{weight,bias}   qa_outputs.{weight,bias}"
 
 
-def _with_heads(
-    body: type[Format], names: str, places: Mapping[str, str], pool: Mapping[str, Any], pooled: str, dropout: Any
-) -> list[type[Format]]:
+def _with_heads(body: type[Format], pool: Mapping[str, Any], pooled: str, dropout: Any) -> list[type[Format]]:
     """The formats of a pretrained encoder with a head for a class of the text, one for tags, and one for a span, each
-    of which has its own table.
-
-    `names` are those of the body's tensors, `pool` is what the head of a class does before its classes, and `pooled`
-    names its tensors. (Devlin et al. 2018, sections 4 and 5)
+    of which has its own table. `pool` is what the head of a class does before its classes, and `pooled` names its
+    tensors. (Devlin et al. 2018, sections 4 and 5)
     """
+    encoder = [name for name in body.names if name.ours[0].startswith("encoder.")]
     title, stem = str(body.__doc__).partition(":")[0], body.architecture.partition("For")[0]
     classes = Names("id2label")
     sequence = {"kind": "Sequence", "classes": classes, **pool}
@@ -293,7 +290,7 @@ def _with_heads(
                 "__module__": body.__module__,
                 "architecture": f"{stem}For{task}",
                 "model": {**body.model, "head": head, "sentence": None, "tie": []},
-                "names": table(f"{names}\n{tensors}", **places),
+                "names": (*encoder, *table(tensors)),
                 "copies": {},
             },
         )
@@ -387,9 +384,7 @@ class MaskedBERT(BERT):
 
 
 _BERT_POOLED = "head.pool.{weight,bias}   bert.pooler.dense.{weight,bias}\n" + _OUT
-ClassifyingBERT, TaggingBERT, AnsweringBERT = _with_heads(
-    BERT, _BERT_BODY, _IN_BERT, _POOL, _BERT_POOLED, _HEAD_DROPOUT
-)
+ClassifyingBERT, TaggingBERT, AnsweringBERT = _with_heads(BERT, _POOL, _BERT_POOLED, _HEAD_DROPOUT)
 
 
 class RoBERTa(Format):
@@ -420,9 +415,7 @@ _ROBERTA_POOLED = """
     head.pool.{weight,bias}                              classifier.dense.{weight,bias}
     head.out.{weight,bias}                               classifier.out_proj.{weight,bias}
 """
-ClassifyingRoBERTa, TaggingRoBERTa, AnsweringRoBERTa = _with_heads(
-    RoBERTa, _BERT_BODY, _IN_ROBERTA, _POOL, _ROBERTA_POOLED, _HEAD_DROPOUT
-)
+ClassifyingRoBERTa, TaggingRoBERTa, AnsweringRoBERTa = _with_heads(RoBERTa, _POOL, _ROBERTA_POOLED, _HEAD_DROPOUT)
 
 
 class XLMR(RoBERTa):
@@ -432,25 +425,13 @@ class XLMR(RoBERTa):
     config = {**RoBERTa.config, "model_type": "xlm-roberta"}
 
 
-ClassifyingXLMR, TaggingXLMR, AnsweringXLMR = _with_heads(
-    XLMR, _BERT_BODY, _IN_ROBERTA, _POOL, _ROBERTA_POOLED, _HEAD_DROPOUT
-)
+ClassifyingXLMR, TaggingXLMR, AnsweringXLMR = _with_heads(XLMR, _POOL, _ROBERTA_POOLED, _HEAD_DROPOUT)
 
 # DistilBERT
 
 _DISTIL_ACTIVATION = _activation("activation", "gelu")
 _DISTIL_NORM = {"kind": "LayerNorm", "eps": 1e-12}
 _DISTIL_DROPOUT = Blank("dropout", default=0.1)
-_DISTIL_BODY = """
-    encoder.embedding.table                                  distilbert.embeddings.word_embeddings.weight
-    encoder.embedding.norm.{gain,bias}                       distilbert.embeddings.LayerNorm.{weight,bias}
-    encoder.stack.positions.0.table                          distilbert.embeddings.position_embeddings.weight
-    <encoder>.mixer.piece.{query,key,value,out}.{weight,bias}  <layer>.attention.{q,k,v,out}_lin.{weight,bias}
-    <encoder>.mixer.norm.{gain,bias}                         <layer>.sa_layer_norm.{weight,bias}
-    <encoder>.channel.piece.{hidden,out}.{weight,bias}       <layer>.ffn.{lin1,lin2}.{weight,bias}
-    <encoder>.channel.norm.{gain,bias}                       <layer>.output_layer_norm.{weight,bias}
-"""
-_IN_DISTIL = {"layer": "distilbert.transformer.layer.*"}
 
 
 class DistilBERT(Format):
@@ -477,13 +458,19 @@ class DistilBERT(Format):
     )
     size = _sizes("dim n_layers n_heads vocab_size max_position_embeddings hidden_dim", length=512)
     names = table(
-        _DISTIL_BODY
-        + """
+        """
+        encoder.embedding.table                                  distilbert.embeddings.word_embeddings.weight
+        encoder.embedding.norm.{gain,bias}                       distilbert.embeddings.LayerNorm.{weight,bias}
+        encoder.stack.positions.0.table                          distilbert.embeddings.position_embeddings.weight
+        <encoder>.mixer.piece.{query,key,value,out}.{weight,bias}  <layer>.attention.{q,k,v,out}_lin.{weight,bias}
+        <encoder>.mixer.norm.{gain,bias}                         <layer>.sa_layer_norm.{weight,bias}
+        <encoder>.channel.piece.{hidden,out}.{weight,bias}       <layer>.ffn.{lin1,lin2}.{weight,bias}
+        <encoder>.channel.norm.{gain,bias}                       <layer>.output_layer_norm.{weight,bias}
         head.dense.{weight,bias}                                 vocab_transform.{weight,bias}
         head.norm.{gain,bias}                                    vocab_layer_norm.{weight,bias}
         head.{weight,bias}                                       vocab_projector.{weight,bias}
         """,
-        **_IN_DISTIL,
+        layer="distilbert.transformer.layer.*",
     )
     copies = {"vocab_projector.weight": "distilbert.embeddings.word_embeddings.weight"}
 
@@ -491,8 +478,6 @@ class DistilBERT(Format):
 # transformers drops what the head of a span reads; ours does not.
 ClassifyingDistilBERT, TaggingDistilBERT, AnsweringDistilBERT = _with_heads(
     DistilBERT,
-    _DISTIL_BODY,
-    _IN_DISTIL,
     {"activation": "ReLU", "dropout": Blank("seq_classif_dropout", default=0.2)},
     "head.pool.{weight,bias}   pre_classifier.{weight,bias}\n" + _OUT,
     _DISTIL_DROPOUT,
