@@ -84,34 +84,23 @@ def of_task(source: Examples, reading: Reading) -> Iterator[Labelled]:
         yield reading.labelled(item.parts[0].tolist(), np.asarray(places, np.int64), labels, example.texts)
 
 
-def of_ranks(law: Synthetic, split: str, reading: Reading) -> Iterator[Labelled]:
-    """The rank of each symbol after those before it, up to `TAGS` − 1: the state that the symbols are made of."""
-    for symbols, ranks in _drawn(law, split, reading):
-        yield _of_symbols(law, reading, symbols, np.minimum(ranks, TAGS - 1))
-
-
-def of_successors(law: Synthetic, split: str, reading: Reading) -> Iterator[Labelled]:
-    """The symbol of rank 0 after each symbol and those before it: what has to be known to predict the next."""
-    likeliest = law.successors()[:, 0]
-    for symbols, _ in _drawn(law, split, reading):
-        before = np.concatenate([np.zeros(law.order - 1, np.int64), symbols])
-        context = sum(before[law.order - 1 - lag :][: len(symbols)] * law.symbols**lag for lag in range(law.order))
-        yield _of_symbols(law, reading, symbols, likeliest[context])
-
-
-def _drawn(law: Synthetic, split: str, reading: Reading) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """The symbols and ranks of one window after another."""
-    source = Language(law, split)
-    for row in itertools.count():
-        symbols, ranks = source.drawn(np.array([row]), reading.length)
-        yield symbols[0].astype(np.int64), ranks[0]
-
-
-def _of_symbols(law: Synthetic, reading: Reading, symbols: np.ndarray, labels: np.ndarray) -> Labelled:
+def of_language(law: Synthetic, task: str, split: str, reading: Reading) -> Iterator[Labelled]:
+    """The rank of each symbol after those before it, up to `TAGS` − 1, the state that the symbols are made of; or the
+    symbol of rank 0 after each symbol and those before it, what has to be known to predict the next.
+    """
+    source, likeliest = Language(law, split), law.successors()[:, 0]
     # A decoder's text begins behind bos, its start; the windows of others have it as their first token.
     first = [] if reading.tower == "decoder" else [law.symbols]
-    places = np.arange(len(symbols)) + len(first)
-    return reading.labelled([*first, *symbols.tolist()], places, labels.astype(np.int64), symbols.tolist())
+    for row in itertools.count():
+        symbols, ranks = (drawn[0].astype(np.int64) for drawn in source.drawn(np.array([row]), reading.length))
+        labels = np.minimum(ranks, TAGS - 1)
+        if task == SUCCESSOR:
+            before = np.concatenate([np.zeros(law.order - 1, np.int64), symbols])
+            lags = range(law.order)
+            context = sum(before[law.order - 1 - lag :][: len(symbols)] * law.symbols**lag for lag in lags)
+            labels = likeliest[context].astype(np.int64)
+        places = np.arange(len(symbols)) + len(first)
+        yield reading.labelled([*first, *symbols.tolist()], places, labels, symbols.tolist())
 
 
 def texts_of(
@@ -126,8 +115,8 @@ def texts_of(
         if source.data.get("kind") != "Synthetic":
             fix = "take a run that was trained on data=synthetic"
             raise ScalingError("only a synthetic language has ranks", key="TASK", value=task, fix=fix)
-        law, of = build("data", source.data), of_ranks if task == RANKS else of_successors
-        return [*map(str, range(TAGS if task == RANKS else law.symbols))], partial(of, law)
+        law = build("data", source.data)
+        return [*map(str, range(TAGS if task == RANKS else law.symbols))], partial(of_language, law, task)
     data = build("data", unfinetuned(source, task, words, runs=runs))
     if data.answer != "tags":
         what, fix = f"the answers are {data.answer}, and a probe predicts tags", "take a task of tags, as conll2003"

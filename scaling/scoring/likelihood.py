@@ -8,7 +8,7 @@ source once.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -100,7 +100,6 @@ class Scorer:
     ids: Mapping[str, int]
     length: int
     tokens: int = TOKENS
-    device: torch.device = field(init=False)
 
     def __post_init__(self) -> None:
         if self.model.family == "encoder":
@@ -108,7 +107,10 @@ class Scorer:
             fix = "take a decoder or an encoder-decoder, or finetune the encoder on the task"
             raise ScalingError(what, key="RUN", fix=fix)
         check_head(self.model)
-        object.__setattr__(self, "device", next(self.model.parameters()).device)
+
+    @property
+    def device(self) -> torch.device:
+        return next(self.model.parameters()).device
 
     def nats(self, requests: Sequence[Request]) -> list[np.ndarray]:
         """−ln p of each token of each continuation, in float64."""

@@ -12,19 +12,19 @@ import torch
 import scaling
 from scaling.cli import main
 from scaling.data.synthetic.language import Synthetic
-from scaling.inside.probe import Labelled, Reading, baselines, classify, layers, of_ranks, of_successors, some
+from scaling.inside.probe import Labelled, Reading, baselines, classify, layers, of_language, some
 
 LAW = Synthetic(symbols=4, order=2)
 
 
-def exact(split: str, of: object) -> list[Labelled]:
+def exact(split: str, task: str) -> list[Labelled]:
     reading = Reading("decoder", {"bos": LAW.symbols, "start": LAW.symbols}, 32)
-    return some(of(LAW, split, reading), 4000)  # type: ignore[operator]
+    return some(of_language(LAW, task, split, reading), 4000)
 
 
 def test_labels_are_the_state_of_the_language() -> None:
     table = LAW.successors()
-    for ranked, next_ in zip(exact("train", of_ranks), exact("train", of_successors)):
+    for ranked, next_ in zip(exact("train", "ranks"), exact("train", "successor")):
         tokens = ranked.tokens
         assert tokens == next_.tokens
         assert tokens[0] == LAW.symbols

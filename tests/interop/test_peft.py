@@ -31,33 +31,23 @@ LONG = {
     "max_position_embeddings": 22,
 }
 T5 = {"vocab_size": 61, "d_model": 24, "d_kv": 5, "d_ff": 36, "num_layers": 2, "num_decoder_layers": 3, "num_heads": 4}
-MODELS: dict[str, tuple[str, str, dict[str, Any]]] = {
-    "gpt2": ("GPT2LMHeadModel", "GPT2Config", GPT2),
-    "llama": ("LlamaForCausalLM", "LlamaConfig", {**LONG, "num_key_value_heads": 2}),
-    "bert": ("BertForMaskedLM", "BertConfig", LONG),
-    "t5": ("T5ForConditionalGeneration", "T5Config", {**T5, "decoder_start_token_id": 0}),
-    "neox": ("GPTNeoXForCausalLM", "GPTNeoXConfig", LONG),
-}
-THEIRS = {
-    "gpt2": ["c_attn", "c_proj"],
-    "llama": ["q_proj", "v_proj"],
-    "bert": ["query", "value", "intermediate.dense"],
-    "t5": ["q", "v", "wo"],
-    "neox": ["query_key_value", "dense"],
-}
-OURS = {
-    "gpt2": "[query, value]",
-    "llama": "[query, key, out, channel]",
-    "bert": "all",
-    "t5": "[cross, key]",
-    "neox": "[value]",
+# The model, its config, what peft tunes of it, and what we do.
+MODELS: dict[str, tuple[str, dict[str, Any], list[str], list[str]]] = {
+    "gpt2": ("GPT2LMHeadModel", GPT2, ["c_attn", "c_proj"], ["query", "value"]),
+    "llama": (
+        *("LlamaForCausalLM", {**LONG, "num_key_value_heads": 2}, ["q_proj", "v_proj"]),
+        ["query", "key", "out", "channel"],
+    ),
+    "bert": ("BertForMaskedLM", LONG, ["query", "value", "intermediate.dense"], ["all"]),
+    "t5": ("T5ForConditionalGeneration", {**T5, "decoder_start_token_id": 0}, ["q", "v", "wo"], ["cross", "key"]),
+    "neox": ("GPTNeoXForCausalLM", LONG, ["query_key_value", "dense"], ["value"]),
 }
 
 
 def theirs(name: str) -> Any:
-    model, config, keys = MODELS[name]
+    kind = getattr(transformers, MODELS[name][0])
     torch.manual_seed(0)
-    return getattr(transformers, model)(getattr(transformers, config)(**keys)).eval()
+    return kind(kind.config_class(**MODELS[name][1])).eval()
 
 
 def saved_base(name: str, folder: Path) -> Any:
@@ -91,7 +81,7 @@ def our_logits(saved: Saved, name: str) -> torch.Tensor:
 
 @pytest.mark.parametrize("name", MODELS)
 def test_an_adapter_of_peft_computes_the_same_here(tmp_path, name):
-    config = library.LoraConfig(r=3, lora_alpha=5, target_modules=THEIRS[name], fan_in_fan_out=name == "gpt2")
+    config = library.LoraConfig(r=3, lora_alpha=5, target_modules=MODELS[name][2], fan_in_fan_out=name == "gpt2")
     tuned = disturbed(library.get_peft_model(saved_base(name, tmp_path / "base"), config), "lora_")
     tuned.save_pretrained(tmp_path / "adapter")
     ours = peft.read(tmp_path / "adapter", huggingface.read(tmp_path / "base"))
@@ -107,7 +97,7 @@ def test_an_adapter_of_peft_computes_the_same_here(tmp_path, name):
 @pytest.mark.parametrize("name", MODELS)
 def test_our_adapter_computes_the_same_in_peft(tmp_path, name):
     saved_base(name, tmp_path / "base")
-    ours = tuned_here(huggingface.read(tmp_path / "base"), OURS[name])
+    ours = tuned_here(huggingface.read(tmp_path / "base"), MODELS[name][3])
     peft.write(tmp_path / "adapter", ours)
     model = library.PeftModel.from_pretrained(theirs(name), tmp_path / "adapter").eval()
     expected = our_logits(ours, name)
@@ -118,17 +108,13 @@ def test_our_adapter_computes_the_same_in_peft(tmp_path, name):
     torch.testing.assert_close(back.tensors, ours.tensors, rtol=1e-6, atol=1e-7)
 
 
-def tuned_here(base: Saved, targets: str) -> Saved:
-    line = {
-        "kind": "LoRA",
-        "rank": 2,
-        "alpha": 3.0,
-        "targets": [part.strip() for part in targets.strip("[]").split(",")],
-    }
+def tuned_here(base: Saved, targets: list[str]) -> Saved:
+    line: dict[str, Any] = {"rank": 2, "alpha": 3.0, "targets": targets}
     model = base.model()
-    LoRA(**{key: value for key, value in line.items() if key != "kind"}).apply(model)
+    LoRA(**line).apply(model)
     disturbed(model, ".lora.")
-    return Saved({**base.sections, "tuning": line}, {k: t.detach() for k, t in weights.of(model).items()}, base.ids)
+    tensors = {name: tensor.detach() for name, tensor in weights.of(model).items()}
+    return Saved({**base.sections, "tuning": {"kind": "LoRA", **line}}, tensors, base.ids)
 
 
 def test_ranks_that_differ_and_rank_stabilised_scales_are_read(tmp_path):
@@ -149,7 +135,7 @@ def test_ranks_that_differ_and_rank_stabilised_scales_are_read(tmp_path):
 def test_an_adapter_of_another_base_is_refused(tmp_path):
     saved_base("gpt2", tmp_path / "base")
     base = huggingface.read(tmp_path / "base")
-    peft.write(tmp_path / "adapter", tuned_here(base, "[query]"))
+    peft.write(tmp_path / "adapter", tuned_here(base, ["query"]))
     other = Saved(base.sections, {name: tensor + 0.1 for name, tensor in base.tensors.items()}, base.ids)
     with pytest.raises(ScalingError, match="trained on another base; name the model"):
         peft.read(tmp_path / "adapter", other)
@@ -185,7 +171,7 @@ def test_an_adapter_of_another_base_is_refused(tmp_path):
 def test_what_is_not_lora_is_refused_in_one_line(tmp_path, changes, words):
     saved_base("gpt2", tmp_path / "base")
     base = huggingface.read(tmp_path / "base")
-    peft.write(tmp_path / "adapter", tuned_here(base, "[query]"))
+    peft.write(tmp_path / "adapter", tuned_here(base, ["query"]))
     file = tmp_path / "adapter" / peft.CONFIG
     file.write_text(json.dumps({**json.loads(file.read_text()), **changes}))
     with pytest.raises(ScalingError) as refused:

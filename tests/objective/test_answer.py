@@ -128,6 +128,10 @@ def test_examples_are_framed_as_the_papers_print_them(name, opened):
         real = batch.documents[row] > 0
         assert (real == (batch.tokens[row] != source.specials["pad"])).all()
         assert family == "encoder" or places.max() == int(real.sum()) - 1
+    bears = (batch.targets != IGNORE).nonzero().T
+    assert (len(bears[0]) > 0) == (family == "decoder")  # GPT's loss of the next tokens of each text
+    assert (batch.targets[tuple(bears)] == batch.tokens[bears[0], bears[1] + 1]).all()
+    assert (batch.documents[tuple(bears)] == batch.documents[bears[0], bears[1] + 1]).all()
     if name == "encoder pair":  # sentence B has its own segment
         assert batch.segments[0].tolist() == [0] * 5 + [1] * (batch.segments.shape[1] - 5)
 
@@ -182,17 +186,6 @@ def test_the_longer_text_is_cut_first():
     for first, second, room in itertools.product(range(9), range(9), range(2, 12)):
         parts = cut([np.zeros(first), np.zeros(second)], room)
         assert tuple(map(len, parts)) == by_one(first, second, room)
-
-
-def test_the_language_loss_is_of_the_next_tokens_of_each_text(opened):
-    source = opened("options")
-    objective = answer(source, "decoder", language=0.3)
-    batch = in_order(source, objective)
-    bears = batch.targets != IGNORE
-    place = bears.nonzero()
-    assert (batch.targets[bears] == batch.tokens[place[:, 0], place[:, 1] + 1]).all()
-    assert (batch.documents[place[:, 0], place[:, 1]] == batch.documents[place[:, 0], place[:, 1] + 1]).all()
-    torch.testing.assert_close(batch.language, torch.full((2,), 0.3))
 
 
 @pytest.mark.parametrize(
