@@ -6,7 +6,6 @@ transformers itself is not needed.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatch
@@ -65,7 +64,7 @@ class Saved:
 def read(folder: str | Path) -> Saved:
     """What a folder of transformers holds, in our words: by the first format whose config and tensors fit."""
     folder = Path(folder)
-    config, tensors = _read_config(folder), dict[str, Tensor]()
+    config, tensors = weights.read_object(folder, CONFIG, "transformers"), dict[str, Tensor]()
     by_config, by_tensors = list[ScalingError](), list[ScalingError]()
     for form in _candidates(config, folder / CONFIG):
         try:
@@ -202,19 +201,6 @@ def choose(sections: Mapping[str, Any], name: str | None = None) -> tuple[type[F
         whose = form.architecture if name else f"transformers has no such model; the nearest, {form.architecture},"
         raise ScalingError(f"{whose} has {theirs}{others}", key=key, value=value)
     return form, config
-
-
-def _read_config(folder: Path) -> dict[str, Any]:
-    path = folder / CONFIG
-    if not path.is_file():
-        raise ScalingError(f"there is no {CONFIG}", file=folder, fix="name a folder that transformers saved")
-    try:
-        config = json.loads(path.read_text())
-    except ValueError as error:
-        raise ScalingError(f"it is no JSON: {error}", file=path) from None
-    if not isinstance(config, dict):
-        raise ScalingError("expected a JSON object", file=path)
-    return config
 
 
 def _candidates(config: Mapping[str, Any], path: Path) -> list[type[Format]]:

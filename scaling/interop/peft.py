@@ -7,7 +7,6 @@ of theirs whose A are stacked and whose B is in blocks.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import replace
@@ -174,27 +173,14 @@ def _joined(pair: Name, updates: list[Update | None], rows: list[int], heads: in
         return first
     if len(there) == len(updates) and all(torch.equal(update.down, first.down) for update in there):
         return Update(first.down, join(pair, [update.up for update in there], heads, is_product=True), first.scale)
-    down, before = torch.cat([update.down for update in there]), 0
-    ups = []
-    for update, count in zip(updates, rows, strict=True):
-        up = down.new_zeros(count, len(down))
-        if update is not None:
-            up[:, before : before + len(update.down)] = update.up
-            before += len(update.down)
-        ups.append(up)
-    return Update(down, join(pair, ups, heads, is_product=True), first.scale)
+    # The columns of B that belong to another map's A are 0.
+    blocks = (first.up.new_zeros(count, 0) if update is None else update.up for update, count in zip(updates, rows))
+    up = join(pair, list(torch.block_diag(*blocks).split(rows)), heads, is_product=True)
+    return Update(torch.cat([update.down for update in there]), up, first.scale)
 
 
 def _config(folder: Path) -> dict[str, Any]:
-    path = folder / CONFIG
-    try:
-        config = json.loads(path.read_text())
-    except FileNotFoundError:
-        raise ScalingError(f"there is no {CONFIG}", file=folder, fix="name a folder that peft saved") from None
-    except (ValueError, OSError) as error:
-        raise ScalingError(f"it cannot be read: {error}", file=path) from None
-    if not isinstance(config, dict):
-        raise ScalingError("expected a JSON object", file=path)
+    path, config = folder / CONFIG, weights.read_object(folder, CONFIG, "peft")
     if config.get("peft_type") != "LORA":
         kind = config.get("peft_type")
         raise ScalingError("LoRA alone is exchanged with peft", file=path, key="peft_type", value=kind)

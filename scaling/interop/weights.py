@@ -9,6 +9,7 @@ import re
 import stat
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -32,6 +33,20 @@ def read(path: Path) -> dict[str, Tensor]:
         raise ScalingError("there is no such file", file=path) from None
     except (SafetensorError, OSError) as error:
         raise ScalingError(f"it is no whole safetensors file: {error}", file=path) from None
+
+
+def read_object(folder: Path, name: str, saver: str) -> dict[str, Any]:
+    """The JSON object in a file of a folder that another library saved."""
+    path = folder / name
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except (FileNotFoundError, NotADirectoryError):
+        raise ScalingError(f"there is no {name}", file=folder, fix=f"name a folder that {saver} saved") from None
+    except (ValueError, OSError) as error:
+        raise ScalingError(f"it is no JSON: {error}", file=path) from None
+    if not isinstance(value, dict):
+        raise ScalingError("expected a JSON object", file=path)
+    return value
 
 
 def read_folder(folder: Path) -> dict[str, Tensor]:

@@ -89,17 +89,15 @@ class Question:
     right: tuple[int, ...]
 
     @staticmethod
-    def of(example: Example, labels: Sequence[str]) -> Question | None:
-        """Options are those of the example, or else the names of the labels; None where the answer is kept back."""
-        if example.answer is None:
-            return None
-        if labels:
-            return Question(example.prompt, tuple(labels), (example.answer,))
-        text, *options = example.texts
+    def of(example: Example, labels: Sequence[str]) -> Question:
+        """Options are those of the example, or else the names of the labels; none is right where the answer is kept
+        back.
+        """
+        text, *options = (example.prompt, *labels) if labels else example.texts
         if isinstance(example.answer, list):
             right = tuple(number for number, option in enumerate(options) if option in example.answer)
         else:
-            right = (example.answer,)
+            right = () if example.answer is None else (example.answer,)
         return Question(text, tuple(options), right)
 
 
@@ -175,8 +173,8 @@ def questions(source: Examples) -> dict[int, Question]:
     if source.task.answer not in ("class", "options"):
         what = f"the answers are {source.task.answer}, and options are asked for"
         raise ScalingError(what, key="TASK", fix="take a task whose answer is class or options, or finetune the run")
-    posed = {index: Question.of(example, source.task.labels) for index, example in enumerate(source.examples)}
-    return {index: question for index, question in posed.items() if question is not None and question.right}
+    every = (Question.of(example, source.task.labels) for example in source.examples)
+    return {index: question for index, question in enumerate(every) if question.right}
 
 
 def scored(

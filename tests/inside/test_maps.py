@@ -26,15 +26,13 @@ LONG = {
     "intermediate_size": 36,
     "max_position_embeddings": 22,
 }
+T5 = {"d_model": 24, "d_kv": 5, "d_ff": 36, "num_layers": 2, "num_decoder_layers": 3, "num_heads": 4}
 THEIRS: dict[str, tuple[str, dict[str, Any]]] = {
     "bert": ("BertForMaskedLM", LONG),
     "gpt2": ("GPT2LMHeadModel", {**IDS, "n_embd": 24, "n_layer": 3, "n_head": 4, "n_positions": 20}),
     "llama": ("LlamaForCausalLM", {**LONG, "num_key_value_heads": 2}),
     "bloom": ("BloomForCausalLM", {**IDS, "hidden_size": 24, "n_layer": 2, "n_head": 4}),
-    "t5": (
-        "T5ForConditionalGeneration",
-        {**IDS, "d_model": 24, "d_kv": 5, "d_ff": 36, "num_layers": 2, "num_decoder_layers": 3, "num_heads": 4},
-    ),
+    "t5": ("T5ForConditionalGeneration", {**IDS, **T5}),
 }
 
 

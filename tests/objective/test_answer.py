@@ -298,13 +298,3 @@ def test_an_encoder_cannot_answer_in_text(opened):
     source = opened("class")
     with pytest.raises(ScalingError, match="no head predicts"):
         batches(source, answer(source, "encoder_decoder", form="head"))
-
-
-def test_other_objectives_refuse_a_task_and_this_one_other_data(opened, tmp_path):
-    source = opened("class")
-    causal = build("objective", "Causal", Vocabulary.of(source), 16, "decoder")
-    with pytest.raises(ScalingError, match="choose Answer"):
-        training(source, causal, BatchSize.of(2), 0)
-    language = build("data", {"kind": "Synthetic", "tokens": 4096}).open("train", tmp_path)
-    with pytest.raises(ScalingError, match="choose Causal"):
-        training(language, answer(source, "decoder"), BatchSize.of(2), 0)

@@ -86,6 +86,14 @@ def test_a_context_that_is_too_long_loses_its_first_tokens() -> None:
         scorer.nats([Request((4,), (5,) * 7)])
 
 
+def test_padding_stays_within_learned_positions() -> None:
+    made = model("position Learned")
+    asked = [Request((*range(4, 11), *range(4, 11), *[4] * 6), (5, 6, 7, 8, token)) for token in (4, 5)]
+    asked += [Request((4, 5, 6, 7, 8), (token,) * 12) for token in (9, 10)]
+    for request, nats in zip(asked, Scorer(made, IDS, 24).nats(asked), strict=True):
+        np.testing.assert_allclose(nats, definition(made, request), atol=1e-9)
+
+
 def test_the_context_of_several_continuations_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
     made = model("position Rotary")
     seen = []
