@@ -179,6 +179,10 @@ def test_tables_and_biases_that_a_format_lacks_or_keeps(tmp_path: Path) -> None:
     change(tmp_path, lambda tensors: tensors["final_logits_bias"].add_(1))
     with pytest.raises(ScalingError, match="final_logits_bias should be zero"):
         huggingface.read(tmp_path)
+    theirs("mistral windowless").save_pretrained(tmp_path / "mistral")  # whose first format wants a window
+    change(tmp_path / "mistral", lambda tensors: tensors.pop("model.norm.weight"))
+    with pytest.raises(ScalingError, match=r"missing model\.norm\.weight"):
+        huggingface.read(tmp_path / "mistral")
 
 
 def test_shards_are_read(tmp_path: Path) -> None:
