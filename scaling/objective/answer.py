@@ -113,6 +113,7 @@ class Answer(Objective):
         elif lines[0].tree is not None:
             tree = np.zeros((*tokens.shape, 3), np.int64)
             for row, line in enumerate(lines):
+                assert line.tree is not None
                 tree[row, : len(line.tokens)] = line.tree
         return Batch(
             tokens=tensor(tokens),
