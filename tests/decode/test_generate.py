@@ -20,7 +20,7 @@ from scaling.schema import build, kinds, overlay
 from tests.decode import slow
 
 SIZE = {"width": 16, "layers": 2, "heads": 2, "vocabulary": 11, "length": 24}
-STOP = frozenset({3})
+STOP, STOPS = frozenset({3}), frozenset({3, 5})
 TEXTS = ([5, 7, 9, 4, 8], [6, 4], [10, 5, 7])
 
 # Every kind of position, the tied and the parallel, grouped keys, a prefix, halting, and an encoder behind.
@@ -86,9 +86,9 @@ def test_greedy_is_its_definition(name: str) -> None:
 def test_beam_search_is_its_definition(name: str, penalty: float) -> None:
     made = model(name)
     whole, alone = prompts(made)
-    found = generate(made, whole, Beam(beams=3, penalty=penalty), steps=5, stop=STOP)
+    found = generate(made, whole, Beam(beams=4, penalty=penalty), steps=8, stop=STOPS)
     for row, single in zip(found, alone, strict=True):
-        expected = slow.beam(made, single, 3, penalty, 5, STOP)
+        expected = slow.beam(made, single, 4, penalty, 8, STOPS)
         assert len(row) == len(expected)
         for one, other in zip(row, expected, strict=True):
             same(one, other)
