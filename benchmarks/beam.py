@@ -20,7 +20,7 @@ import torch
 from scaling.config import load
 from scaling.decode import Beam, generate, prompt
 from scaling.interop import huggingface, weights
-from scaling.interop.huggingface import Described
+from scaling.interop.huggingface import Saved
 from scaling.model.tuned import sections
 from scaling.training.parametrization import Standard, initialise
 
@@ -50,7 +50,7 @@ def main() -> None:
     from transformers import MarianMTModel
 
     with tempfile.TemporaryDirectory() as folder:
-        huggingface.write(folder, Described(sections(config.tree), tensors, IDS))
+        huggingface.write(folder, Saved(sections(config.tree), tensors, IDS))
         theirs: Any = MarianMTModel.from_pretrained(folder).eval()
     draw = torch.Generator().manual_seed(0)
     lengths = torch.randint(6, 25, (arguments.sentences,), generator=draw).tolist()

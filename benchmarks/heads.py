@@ -50,11 +50,11 @@ class Watched(Callback):
         if self.step not in self.steps:
             return
         module.model.eval()
-        previous = [head.previous or 0.0 for head in scores(maps(module.model, batch.micro(0, 1)))]
+        previous = [head["previous"] or 0.0 for head in scores(maps(module.model, batch.micro(0, 1)))]
         drawn = []
         for seed in range(SEQUENCES):
             twice = repetition(module.model, range(VOCABULARY // 2, VOCABULARY), LENGTH, seed)
-            drawn.append([head.induction or 0.0 for head in scores(twice, twice)])
+            drawn.append([head["induction"] or 0.0 for head in scores(twice, twice)])
         module.model.train()
         row = {"step": self.step, "previous": max(previous), "induction": float(np.mean(drawn, 0).max())}
         self.rows.append({**row, "train_loss": float(outputs["loss"])})

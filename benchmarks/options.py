@@ -26,7 +26,7 @@ from scaling.model.family import Family
 from scaling.nn.context import Cache
 from scaling.schema import build
 from scaling.scoring.likelihood import Scorer
-from scaling.scoring.options import NORMALISATIONS, Prompting, Question, scored
+from scaling.scoring.options import Prompting, Question, scored
 
 CHOICES, SHOTS = 4, 1
 
@@ -127,8 +127,8 @@ def main() -> None:
     head = prompting.head(asked[:SHOTS])
 
     def score() -> None:
-        for one in scored(scorer, codec, numbered, prompting, head).examples:
-            _ = [one.choice(name) for name in NORMALISATIONS]
+        for one in scored(scorer, codec, numbered, prompting, head)[0]:
+            _ = one.choices
 
     with Replay(model) as replay:
         score()

@@ -5,7 +5,8 @@ text put into another. Each is a few lines on `model.watch`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -18,21 +19,10 @@ from scaling.model.watch import INPUT, Change
 from scaling.nn.contract import Block, Mixer, role
 
 
-@dataclass(frozen=True)
-class Effect:
-    """The loss in nats per target without a part, and how much more that is than with it. `name` is the module's, and
-    `head` its head, None where the whole block is left out.
-    """
-
-    name: str
-    head: int | None
-    loss: float
-    effect: float
-
-
 @torch.no_grad()
-def ablate(model: Family, batches: Iterable[Batch]) -> list[Effect]:
-    """The effect on the loss of each block, then of each head, left out alone.
+def ablate(model: Family, batches: Iterable[Batch]) -> list[dict[str, Any]]:
+    """The `loss` in nats per target without each block, then without each head, and the `effect`, how much more that is
+    than with it. `name` is the module's, and `head` its head, None where the whole block is left out.
 
     A block that is left out returns what it is given. A head's output is 0 before the output projection. Blocks and
     heads that several layers share are left out of all of these.
@@ -45,7 +35,7 @@ def ablate(model: Family, batches: Iterable[Batch]) -> list[Effect]:
     for name, head, change in _parts(model):
         with model.watch(change=change):
             loss = mean_loss(model, batches)
-        effects.append(Effect(name, head, loss, loss - whole))
+        effects.append({"name": name, "head": head, "loss": loss, "effect": loss - whole})
     return effects
 
 
@@ -101,10 +91,11 @@ def _parts(model: Family) -> Iterator[tuple[str, int | None, dict[str, Change]]]
         if isinstance(block, Block):
             yield name, None, _without_block(name)
     for name, mixer in modules.items():
-        outputs = [child for child, module in mixer.named_children() if _is_output(module)]
+        maps = [child for child, module in mixer.named_children() if isinstance(module, nn.Linear)]
+        outputs = [child for child in maps if role(mixer.get_submodule(child), "weight") == "output"]
         if isinstance(mixer, Mixer) and mixer.heads and outputs:
             for head in range(mixer.heads):
-                yield name, head, {f"{name}.{outputs[0]}{INPUT}": _without_head(head, mixer.heads)}
+                yield name, head, {f"{name}.{outputs[0]}{INPUT}": partial(_without_head, head, mixer.heads)}
 
 
 def _without_block(name: str) -> dict[str, Change]:
@@ -123,19 +114,11 @@ def _without_block(name: str) -> dict[str, Change]:
     return {name + INPUT: keep, name: put_back}
 
 
-def _without_head(head: int, heads: int) -> Change:
-    """The part of a head in what the output projection is given, made 0."""
-
-    def zero(x: Tensor) -> Tensor:
-        parts = x.unflatten(-1, (heads, -1)).clone()
-        parts[..., head, :] = 0
-        return parts.flatten(-2)
-
-    return zero
-
-
-def _is_output(module: nn.Module) -> bool:
-    return isinstance(module, nn.Linear) and role(module, "weight") == "output"
+def _without_head(head: int, heads: int, x: Tensor) -> Tensor:
+    """What the output projection is given, the part of a head made 0."""
+    parts = x.unflatten(-1, (heads, -1)).clone()
+    parts[..., head, :] = 0
+    return parts.flatten(-2)
 
 
 def mean_loss(model: Family, batches: Sequence[Batch]) -> float:

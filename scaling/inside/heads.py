@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -29,9 +29,8 @@ def stream(model: Family, batch: Batch, tower: TowerName | None = None) -> list[
         kept.append(x)
         return x
 
-    inside = every[tower].stack
-    names = [f"{tower}.stack.{name}" for name, module in inside.named_modules() if isinstance(module, Block)]  # type: ignore[attr-defined]
-    with model.watch(change=dict.fromkeys([f"{tower}.stack{INPUT}", *names], keep)):
+    blocks = [name for name, module in every[tower].named_modules() if isinstance(module, Block)]
+    with model.watch(change={f"{tower}.{name}": keep for name in (f"stack{INPUT}", *blocks)}):
         model(batch)
     return kept
 
@@ -114,40 +113,22 @@ def _looking(name: TowerName, tower: Tower, seen: list[Map]) -> Iterator[None]:
 REPEATED = 32  # the most tokens of the sequence whose repetition shows induction
 
 
-@dataclass(frozen=True)
-class HeadScores:
-    """The means over queries of one head's weights.
+def scores(seen: Sequence[Map], repeated: Sequence[Map] = ()) -> list[dict[str, Any]]:
+    """The `tower`, `layer`, `slot` and number of every `head`, and the means over queries of its weights.
 
     `entropy` is in nats; `distance` is the mean distance in tokens from a query to what it weighs; `previous` the
     weight of the token before; `positional` the weight at the distance where it is highest on average, `offset` that
     distance (−1: the token before); `induction` the weight of the token that followed the last occurrence of the
-    query's, over a random sequence that is given twice (Olsson et al. 2022). A cross-attention has no distances.
+    query's, over a random sequence that is given twice, `repeated` (Olsson et al. 2022). A cross-attention has no
+    distances.
     """
-
-    tower: str
-    layer: int
-    slot: str
-    head: int
-    entropy: float
-    distance: float | None = None
-    previous: float | None = None
-    positional: float | None = None
-    offset: int | None = None
-    induction: float | None = None
-
-
-def scores(seen: Sequence[Map], repeated: Sequence[Map] = ()) -> list[HeadScores]:
-    """The scores of every head; `repeated` are the maps of `repetition`."""
-    induction = {
-        (each.name, each.layer, head): value
-        for each in repeated
-        if each.slot == "mixer"
-        for head, value in enumerate(_induction(each))
-    }
+    induction = {(each.name, each.layer): _induction(each) for each in repeated if each.slot == "mixer"}
     return [
-        replace(_scores(each, head), induction=induction.get((each.name, each.layer, head)))
+        {"tower": each.tower, "layer": each.layer, "slot": each.slot, "head": head}
+        | _scores(each, head)
+        | {"induction": value}
         for each in seen
-        for head in range(each.heads)
+        for head, value in enumerate(induction.get((each.name, each.layer), [None] * each.heads))
     ]
 
 
@@ -161,23 +142,18 @@ def repetition(model: Family, vocabulary: Sequence[int], length: int, seed: int 
     return maps(model, Batch(tokens, torch.full_like(tokens, IGNORE)))
 
 
-def _scores(each: Map, head: int) -> HeadScores:
+def _scores(each: Map, head: int) -> dict[str, Any]:
     every, weights = each.weights[head], each.of_tokens[head]
     entropy = float(-(every * np.log(np.maximum(every, np.finfo(every.dtype).tiny))).sum(-1).mean())
-    plain = HeadScores(each.tower, each.layer, each.slot, head, entropy)
     t, s = weights.shape
     if t != s or each.slot == "cross":
-        return plain
+        return {"entropy": entropy, **dict.fromkeys(("distance", "previous", "positional", "offset"))}
     far = np.abs(np.subtract.outer(np.arange(t), np.arange(t)))
     at = {offset: float(np.diagonal(weights, offset).mean()) for offset in range(1 - t, t) if t - abs(offset) >= t / 2}
     offset = max(at, key=lambda offset: at[offset])
-    return replace(
-        plain,
-        distance=float((weights * far).sum(-1).mean()),
-        previous=at.get(-1, 0.0),
-        positional=at[offset],
-        offset=offset,
-    )
+    distance = float((weights * far).sum(-1).mean())
+    positional = {"previous": at.get(-1, 0.0), "positional": at[offset], "offset": offset}
+    return {"entropy": entropy, "distance": distance, **positional}
 
 
 def _induction(each: Map) -> list[float]:

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,8 @@ def direction(model: Family, seed: int) -> dict[str, Tensor]:
         if parameter.ndim < 2:
             drawn[spec.name] = torch.zeros_like(parameter)
             continue
-        generator = torch.Generator().manual_seed(hash_of(spec.name, seed))
+        hashed = blake2b(f"{seed} {spec.name}".encode(), digest_size=8).digest()
+        generator = torch.Generator().manual_seed(int.from_bytes(hashed, "little") >> 1)
         own = torch.randn(parameter.shape, generator=generator).to(parameter.device, parameter.dtype)
         rows = parameter.detach().flatten(1)
         scale = rows.norm(dim=1) / own.flatten(1).norm(dim=1).clamp(min=1e-12)
@@ -88,13 +90,6 @@ def rises(loss: np.ndarray) -> dict[str, float]:
     span, centre = max(float(np.ptp(loss)), 1e-12), float(loss[middle, middle])
     roughness = float(np.sqrt((bends**2).mean())) / span
     return {"loss": centre, "border": float(loss[edge].mean()) - centre, "roughness": roughness}
-
-
-def hash_of(name: str, seed: int) -> int:
-    """A seed of 63 bits for a name."""
-    from hashlib import blake2b
-
-    return int.from_bytes(blake2b(f"{seed} {name}".encode(), digest_size=8).digest(), "little") >> 1
 
 
 def save(landscapes: Mapping[str, np.ndarray], reach: float, path: Path) -> None:

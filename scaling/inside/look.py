@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from importlib.resources import files
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -15,8 +16,8 @@ import torch
 from scaling.batch import IGNORE, Batch
 from scaling.data.codec import Codec
 from scaling.errors import ScalingError
-from scaling.inside.heads import HeadScores, Map, maps, repetition, scores, towers
-from scaling.model.family import Family, Tower
+from scaling.inside.heads import Map, maps, repetition, scores, towers
+from scaling.model.family import Family
 from scaling.printing import Html, join, tag
 from scaling.reports.markup import shell
 
@@ -56,27 +57,14 @@ def page(seen: Look, title: str) -> str:
 
 
 def document(seen: Look) -> dict[str, Any]:
-    scores = iter(seen.heads)
-    return {
-        "maps": [
-            {
-                "name": name,
-                "shape": list(each.weights.shape),
-                "rows": seen.rows(each),
-                "columns": seen.columns(each),
-                "levels": b64encode(np.round(255 * each.weights).astype(np.uint8).tobytes()).decode(),
-                "scores": [
-                    {
-                        key: value
-                        for key, value in asdict(next(scores)).items()
-                        if key not in ("tower", "layer", "slot", "head")
-                    }
-                    for _ in range(each.heads)
-                ],
-            }
-            for name, each in zip(seen.names, seen.maps)
-        ],
-    }
+    """What the page draws: the weights of each map in 256 levels."""
+    heads, maps = iter(seen.heads), []
+    for name, each in zip(seen.names, seen.maps):
+        levels = b64encode(np.round(255 * each.weights).astype(np.uint8).tobytes()).decode()
+        own = [{key: score[key] for key in list(score)[4:]} for score in islice(heads, each.heads)]
+        labels = {"rows": seen.rows(each), "columns": seen.columns(each)}
+        maps.append({"name": name, "shape": list(each.weights.shape), **labels, "levels": levels, "scores": own})
+    return {"maps": maps}
 
 
 def _safe(value: Any) -> str:
@@ -93,10 +81,9 @@ def _resource(name: str) -> str:
 class Look:
     """The maps of a pass, the names of their layers, the tokens of each tower, and the scores of each head."""
 
-    family: str
     tokens: Mapping[str, Sequence[str]]
     maps: Sequence[Map]
-    heads: Sequence[HeadScores]
+    heads: Sequence[Mapping[str, Any]]
 
     @property
     def names(self) -> list[str]:
@@ -129,40 +116,29 @@ def look(model: Family, ids: Mapping[str, int], codec: Codec | None, tokens: Map
     seen = maps(model, batch_of(model, tokens))
     if not seen:
         raise ScalingError("no mixer of the run has weights of attention", key="RUN", fix="take a run with Attention")
-    tower = _writing(model)
+    shape = list(towers(model))[-1][1].shape
     special = set(ids.values()) | set(() if codec is None else codec.specials.values())
-    ordinary = [
-        token for token in range(tower.shape.vocabulary if codec is None else codec.size) if token not in special
-    ]
-    repeated = repetition(model, ordinary, tower.shape.length)
+    ordinary = [token for token in range(shape.vocabulary if codec is None else codec.size) if token not in special]
     shown = {name: [spelled(codec, ids, token) for token in row] for name, row in tokens.items()}
-    return Look(model.family, shown, seen, scores(seen, repeated))
+    return Look(shown, seen, scores(seen, repetition(model, ordinary, shape.length)))
 
 
 def batch_of(model: Family, tokens: Mapping[str, Sequence[int]]) -> Batch:
     """One row without targets, of the tokens of each tower."""
-    device = next(model.parameters()).device
+    device, shape = next(model.parameters()).device, None
     for name, tower in towers(model):
-        given, limit = len(tokens[name]), tower.shape.length
-        if given > limit:
-            what = f"{given:,} tokens are more than the {limit:,} that its {name} reads"
+        given, shape = len(tokens[name]), tower.shape
+        if given > shape.length:
+            what = f"{given:,} tokens are more than the {shape.length:,} that its {name} reads"
             raise ScalingError(what, key="text", fix="shorten the text")
         if not given:
             raise ScalingError("there is nothing to look at", key="text", value="", fix="write some text")
     rows = {name: torch.tensor([list(row)], device=device) for name, row in tokens.items()}
-    largest, limit = max(int(row.max()) for row in rows.values()), _writing(model).shape.vocabulary
-    if largest >= limit:
-        raise ScalingError(f"token {largest} is beyond the vocabulary of {limit}", key="text")
-    if model.family == "encoder_decoder":
-        written = rows["decoder"]
-        return Batch(written, torch.full_like(written, IGNORE), source=rows["encoder"])
-    written = rows[model.family]
-    return Batch(written, torch.full_like(written, IGNORE))
-
-
-def _writing(model: Family) -> Tower:
-    """The tower whose vectors the head reads."""
-    return list(towers(model))[-1][1]
+    largest = max(int(row.max()) for row in rows.values())
+    if shape is not None and largest >= shape.vocabulary:
+        raise ScalingError(f"token {largest} is beyond the vocabulary of {shape.vocabulary}", key="text")
+    *sources, written = (rows[name] for name, _ in towers(model))
+    return Batch(written, torch.full_like(written, IGNORE), source=sources[0] if sources else None)
 
 
 def framed(family: str, ids: Mapping[str, int], encode: Mapping[str, Sequence[int]]) -> dict[str, list[int]]:

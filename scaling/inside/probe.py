@@ -53,71 +53,54 @@ class Reading:
     length: int
 
     @property
-    def reads_back(self) -> bool:
-        """Whether a token sees nothing after it, so that a word is known at its last token."""
-        return self.family == "decoder"
+    def tower(self) -> TowerName:
+        """The tower whose stream is probed."""
+        return "decoder" if self.family == "decoder" else "encoder"
 
     def labelled(
         self, tokens: Sequence[int], places: np.ndarray, labels: np.ndarray, types: Sequence[Hashable]
     ) -> Labelled:
         """What of a text fits into the window; places are counted from its own first token, −1 of what has none."""
-        before, after = self._frame
-        most = self.length - before - after
+        frames = {"decoder": ("start", "bos"), "encoder": ("cls",), "encoder_decoder": ()}
+        before = int(any(name in self.ids for name in frames[self.family]))
+        most = self.length - len(self._framed([]))
         kept = np.flatnonzero((places >= 0) & (places < min(len(tokens), most)))
-        line = framed(self.family, self.ids, {"text": tokens[:most], "target": []})
-        tower = "decoder" if self.family == "decoder" else "encoder"
-        return Labelled(line[tower], places[kept] + before, labels[kept], [types[number] for number in kept.tolist()])
+        of = [types[number] for number in kept.tolist()]
+        return Labelled(self._framed(tokens[:most]), places[kept] + before, labels[kept], of)
 
-    @property
-    def _frame(self) -> tuple[int, int]:
-        """How many tokens come before and behind a text."""
-        if self.family == "decoder":
-            return int("start" in self.ids or "bos" in self.ids), 0
-        if self.family == "encoder":
-            return int("cls" in self.ids), int("sep" in self.ids)
-        return 0, int("eos" in self.ids)
+    def _framed(self, tokens: Sequence[int]) -> list[int]:
+        return framed(self.family, self.ids, {"text": tokens, "target": []})[self.tower]
 
 
 def of_task(source: Examples, reading: Reading) -> Iterator[Labelled]:
-    """The words of a task of tags, each at its last token where the model reads back, else at its first."""
+    """The words of a task of tags, each at its last token where no token sees those after it, else at its first."""
     for number, example in enumerate(source.examples):
         if example.answer is None:
             continue
         item = source.items[number]
         assert item.pieces is not None
-        places = item.pieces[:, 1 if reading.reads_back else 0]
+        places = item.pieces[:, 1 if reading.tower == "decoder" else 0]
         labels = np.asarray(item.label, np.int64)
         yield reading.labelled(item.parts[0].tolist(), np.asarray(places, np.int64), labels, example.texts)
 
 
-def of_ranks(law: Synthetic, split: str, reading: Reading) -> Iterator[Labelled]:
-    """The rank of each symbol after those before it, up to `TAGS` − 1: the state that the symbols are made of."""
-    for symbols, ranks in _drawn(law, split, reading):
-        yield _of_symbols(law, reading, symbols, np.minimum(ranks, TAGS - 1))
-
-
-def of_successors(law: Synthetic, split: str, reading: Reading) -> Iterator[Labelled]:
-    """The symbol of rank 0 after each symbol and those before it: what has to be known to predict the next."""
-    likeliest = law.successors()[:, 0]
-    for symbols, _ in _drawn(law, split, reading):
-        before = np.concatenate([np.zeros(law.order - 1, np.int64), symbols])
-        context = sum(before[law.order - 1 - lag :][: len(symbols)] * law.symbols**lag for lag in range(law.order))
-        yield _of_symbols(law, reading, symbols, likeliest[context])
-
-
-def _drawn(law: Synthetic, split: str, reading: Reading) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """The symbols and ranks of one window after another."""
-    source = Language(law, split)
-    for row in itertools.count():
-        symbols, ranks = source.drawn(np.array([row]), reading.length)
-        yield symbols[0].astype(np.int64), ranks[0]
-
-
-def _of_symbols(law: Synthetic, reading: Reading, symbols: np.ndarray, labels: np.ndarray) -> Labelled:
+def of_language(law: Synthetic, task: str, split: str, reading: Reading) -> Iterator[Labelled]:
+    """The rank of each symbol after those before it, up to `TAGS` − 1, the state that the symbols are made of; or the
+    symbol of rank 0 after each symbol and those before it, what has to be known to predict the next.
+    """
+    source, likeliest = Language(law, split), law.successors()[:, 0]
     # A decoder's text begins behind bos, its start; the windows of others have it as their first token.
-    first = [] if reading.family == "decoder" else [law.symbols]
-    places = np.arange(len(symbols)) + len(first)
-    return reading.labelled([*first, *symbols.tolist()], places, labels.astype(np.int64), symbols.tolist())
+    first = [] if reading.tower == "decoder" else [law.symbols]
+    for row in itertools.count():
+        symbols, ranks = (drawn[0].astype(np.int64) for drawn in source.drawn(np.array([row]), reading.length))
+        labels = np.minimum(ranks, TAGS - 1)
+        if task == SUCCESSOR:
+            before = np.concatenate([np.zeros(law.order - 1, np.int64), symbols])
+            lags = range(law.order)
+            context = sum(before[law.order - 1 - lag :][: len(symbols)] * law.symbols**lag for lag in lags)
+            labels = likeliest[context].astype(np.int64)
+        places = np.arange(len(symbols)) + len(first)
+        yield reading.labelled([*first, *symbols.tolist()], places, labels, symbols.tolist())
 
 
 def texts_of(
@@ -132,8 +115,8 @@ def texts_of(
         if source.data.get("kind") != "Synthetic":
             fix = "take a run that was trained on data=synthetic"
             raise ScalingError("only a synthetic language has ranks", key="TASK", value=task, fix=fix)
-        law, of = build("data", source.data), of_ranks if task == RANKS else of_successors
-        return [*map(str, range(TAGS if task == RANKS else law.symbols))], partial(of, law)
+        law = build("data", source.data)
+        return [*map(str, range(TAGS if task == RANKS else law.symbols))], partial(of_language, law, task)
     data = build("data", unfinetuned(source, task, words, runs=runs))
     if data.answer != "tags":
         what, fix = f"the answers are {data.answer}, and a probe predicts tags", "take a task of tags, as conll2003"
@@ -216,14 +199,13 @@ def probe(
     others, held_others = (
         np.array([control[kind] for text in texts for kind in text.types]) for texts in (train, test)
     )
+    ends = np.cumsum([len(text.labels) for text in test])[:-1]
     scores = []
     for layer, (x, new) in enumerate(zip(known, held, strict=True)):
         right = classify(x, labels, new, classes, penalty) == held_labels
         recalled = classify(x, others, new, classes, penalty) == held_others
-        ends = np.cumsum([len(text.labels) for text in test])[:-1]
         rows = list(zip(np.split(right, ends), np.split(recalled, ends), strict=True))
-        values = bootstrap(Selectivity(), rows, rows, seed=seed)
-        scores.append(LayerScore(layer, values["accuracy"], values["control"], values["selectivity"]))
+        scores.append(LayerScore(layer, **bootstrap(Selectivity(), rows, rows, seed=seed)))
     return scores
 
 

@@ -56,25 +56,21 @@ def _norm(kind: str, key: str, default: float) -> dict[str, Any]:
     return {"kind": kind, "eps": Blank(key, default=default)}
 
 
-_DECODER = "decoder.stack.blocks.*.branches"
-_ENCODER = "encoder.stack.blocks.*.branches"
-_QKVO = "{query,key,value,out}"
-
 # GPT-1 and GPT-2
 
 _GPT_NORM = _norm("LayerNorm", "layer_norm_epsilon", 1e-5)
 _GPT_SIZE = _sizes("n_embd n_layer n_head vocab_size n_positions")
 _GPT_BLOCKS = """
-    <block>.mixer.norm.{gain,bias}                           transformer.h.*.ln_1.{weight,bias}
-    <block>.mixer.piece.{query+key+value}.weight             transformer.h.*.attn.c_attn.weight       transposed
-    <block>.mixer.piece.{query+key+value}.bias               transformer.h.*.attn.c_attn.bias
-    <block>.mixer.piece.out.weight                           transformer.h.*.attn.c_proj.weight       transposed
-    <block>.mixer.piece.out.bias                             transformer.h.*.attn.c_proj.bias
-    <block>.channel.norm.{gain,bias}                         transformer.h.*.ln_2.{weight,bias}
-    <block>.channel.piece.hidden.weight                      transformer.h.*.mlp.c_fc.weight          transposed
-    <block>.channel.piece.hidden.bias                        transformer.h.*.mlp.c_fc.bias
-    <block>.channel.piece.out.weight                         transformer.h.*.mlp.c_proj.weight        transposed
-    <block>.channel.piece.out.bias                           transformer.h.*.mlp.c_proj.bias
+    <decoder>.mixer.norm.{gain,bias}                         transformer.h.*.ln_1.{weight,bias}
+    <decoder>.mixer.piece.{query+key+value}.weight           transformer.h.*.attn.c_attn.weight       transposed
+    <decoder>.mixer.piece.{query+key+value}.bias             transformer.h.*.attn.c_attn.bias
+    <decoder>.mixer.piece.out.weight                         transformer.h.*.attn.c_proj.weight       transposed
+    <decoder>.mixer.piece.out.bias                           transformer.h.*.attn.c_proj.bias
+    <decoder>.channel.norm.{gain,bias}                       transformer.h.*.ln_2.{weight,bias}
+    <decoder>.channel.piece.hidden.weight                    transformer.h.*.mlp.c_fc.weight          transposed
+    <decoder>.channel.piece.hidden.bias                      transformer.h.*.mlp.c_fc.bias
+    <decoder>.channel.piece.out.weight                       transformer.h.*.mlp.c_proj.weight        transposed
+    <decoder>.channel.piece.out.bias                         transformer.h.*.mlp.c_proj.bias
 """
 
 
@@ -110,11 +106,8 @@ class GPT1(Format):
         decoder.stack.positions.0.table                      transformer.positions_embed.weight
         """
         + _GPT_BLOCKS,
-        block=_DECODER,
     )
-    prefix = "transformer."
     copies = {"lm_head.weight": "transformer.tokens_embed.weight"}
-    derived = ("*.attn.bias", "*.position_ids")
 
 
 class GPT2(Format):
@@ -138,11 +131,8 @@ class GPT2(Format):
         decoder.stack.norm.{gain,bias}                       transformer.ln_f.{weight,bias}
         """
         + _GPT_BLOCKS,
-        block=_DECODER,
     )
-    prefix = "transformer."
     copies = {"lm_head.weight": "transformer.wte.weight"}
-    derived = ("*.attn.bias", "*.attn.masked_bias")
 
 
 class ClassifyingGPT2(GPT2):
@@ -213,19 +203,16 @@ class OPT(Format):
         """
         decoder.embedding.table                                  model.decoder.embed_tokens.weight
         decoder.stack.positions.0.table                          model.decoder.embed_positions.weight
-        <block>.mixer.norm.{gain,bias}                           <layer>.self_attn_layer_norm.{weight,bias}
-        <block>.mixer.piece.<maps>.{weight,bias}                 <layer>.self_attn.<qkvo>.{weight,bias}
-        <block>.channel.norm.{gain,bias}                         <layer>.final_layer_norm.{weight,bias}
-        <block>.channel.piece.{hidden,out}.{weight,bias}         <layer>.{fc1,fc2}.{weight,bias}
+        <decoder>.mixer.norm.{gain,bias}                         <layer>.self_attn_layer_norm.{weight,bias}
+        <decoder>.mixer.piece.<maps>.{weight,bias}               <layer>.self_attn.<qkvo>.{weight,bias}
+        <decoder>.channel.norm.{gain,bias}                       <layer>.final_layer_norm.{weight,bias}
+        <decoder>.channel.piece.{hidden,out}.{weight,bias}       <layer>.{fc1,fc2}.{weight,bias}
         decoder.stack.norm.{gain,bias}                           model.decoder.final_layer_norm.{weight,bias}
         head.weight                                              lm_head.weight
         """,
-        block=_DECODER,
         layer="model.decoder.layers.*",
-        maps=_QKVO,
         qkvo="{q_proj,k_proj,v_proj,out_proj}",
     )
-    prefix = "model."
     copies = {"lm_head.weight": "model.decoder.embed_tokens.weight"}
 
 
@@ -258,20 +245,18 @@ class BLOOM(Format):
         """
         decoder.embedding.table                                transformer.word_embeddings.weight
         decoder.embedding.norm.{gain,bias}                     transformer.word_embeddings_layernorm.{weight,bias}
-        <block>.mixer.norm.{gain,bias}                         <layer>.input_layernorm.{weight,bias}
-        <block>.mixer.piece.{query+key+value}.{weight,bias}    <layer>.self_attention.<joined>.{weight,bias} by_head
-        <block>.mixer.piece.out.{weight,bias}                  <layer>.self_attention.dense.{weight,bias}
-        <block>.channel.norm.{gain,bias}                       <layer>.post_attention_layernorm.{weight,bias}
-        <block>.channel.piece.hidden.{weight,bias}             <layer>.mlp.dense_h_to_4h.{weight,bias}
-        <block>.channel.piece.out.{weight,bias}                <layer>.mlp.dense_4h_to_h.{weight,bias}
+        <decoder>.mixer.norm.{gain,bias}                       <layer>.input_layernorm.{weight,bias}
+        <decoder>.mixer.piece.{query+key+value}.{weight,bias}  <layer>.self_attention.<joined>.{weight,bias} by_head
+        <decoder>.mixer.piece.out.{weight,bias}                <layer>.self_attention.dense.{weight,bias}
+        <decoder>.channel.norm.{gain,bias}                     <layer>.post_attention_layernorm.{weight,bias}
+        <decoder>.channel.piece.hidden.{weight,bias}           <layer>.mlp.dense_h_to_4h.{weight,bias}
+        <decoder>.channel.piece.out.{weight,bias}              <layer>.mlp.dense_4h_to_h.{weight,bias}
         decoder.stack.norm.{gain,bias}                         transformer.ln_f.{weight,bias}
         head.weight                                            lm_head.weight
         """,
-        block=_DECODER,
         layer="transformer.h.*",
         joined="query_key_value",
     )
-    prefix = "transformer."
     copies = {"lm_head.weight": "transformer.word_embeddings.weight"}
 
 
@@ -281,15 +266,12 @@ _OUT = "head.out.{weight,bias}   classifier.{weight,bias}"
 _SPAN = "head.out.{weight,bias}   qa_outputs.{weight,bias}"
 
 
-def _with_heads(
-    body: type[Format], names: str, places: Mapping[str, str], pool: Mapping[str, Any], pooled: str, dropout: Any
-) -> list[type[Format]]:
+def _with_heads(body: type[Format], pool: Mapping[str, Any], pooled: str, dropout: Any) -> list[type[Format]]:
     """The formats of a pretrained encoder with a head for a class of the text, one for tags, and one for a span, each
-    of which has its own table.
-
-    `names` are those of the body's tensors, `pool` is what the head of a class does before its classes, and `pooled`
-    names its tensors. (Devlin et al. 2018, sections 4 and 5)
+    of which has its own table. `pool` is what the head of a class does before its classes, and `pooled` names its
+    tensors. (Devlin et al. 2018, sections 4 and 5)
     """
+    encoder = [name for name in body.names if name.ours[0].startswith("encoder.")]
     title, stem = str(body.__doc__).partition(":")[0], body.architecture.partition("For")[0]
     classes = Names("id2label")
     sequence = {"kind": "Sequence", "classes": classes, **pool}
@@ -308,7 +290,7 @@ def _with_heads(
                 "__module__": body.__module__,
                 "architecture": f"{stem}For{task}",
                 "model": {**body.model, "head": head, "sentence": None, "tie": []},
-                "names": table(f"{names}\n{tensors}", **places),
+                "names": (*encoder, *table(tensors)),
                 "copies": {},
             },
         )
@@ -337,15 +319,15 @@ _BERT_BODY = """
     encoder.embedding.segments                           <name>.embeddings.token_type_embeddings.weight
     encoder.embedding.norm.{gain,bias}                   <name>.embeddings.LayerNorm.{weight,bias}
     encoder.stack.positions.0.table                      <name>.embeddings.position_embeddings.weight
-    <block>.mixer.piece.{query,key,value}.{weight,bias}  <layer>.attention.self.{query,key,value}.{weight,bias}
-    <block>.mixer.piece.out.{weight,bias}                <layer>.attention.output.dense.{weight,bias}
-    <block>.mixer.norm.{gain,bias}                       <layer>.attention.output.LayerNorm.{weight,bias}
-    <block>.channel.piece.hidden.{weight,bias}           <layer>.intermediate.dense.{weight,bias}
-    <block>.channel.piece.out.{weight,bias}              <layer>.output.dense.{weight,bias}
-    <block>.channel.norm.{gain,bias}                     <layer>.output.LayerNorm.{weight,bias}
+    <encoder>.mixer.piece.{query,key,value}.{weight,bias}  <layer>.attention.self.{query,key,value}.{weight,bias}
+    <encoder>.mixer.piece.out.{weight,bias}              <layer>.attention.output.dense.{weight,bias}
+    <encoder>.mixer.norm.{gain,bias}                     <layer>.attention.output.LayerNorm.{weight,bias}
+    <encoder>.channel.piece.hidden.{weight,bias}         <layer>.intermediate.dense.{weight,bias}
+    <encoder>.channel.piece.out.{weight,bias}            <layer>.output.dense.{weight,bias}
+    <encoder>.channel.norm.{gain,bias}                   <layer>.output.LayerNorm.{weight,bias}
 """
 _IN_BERT, _IN_ROBERTA, _IN_ELECTRA = (
-    {"name": name, "layer": f"{name}.encoder.layer.*", "block": _ENCODER} for name in ("bert", "roberta", "electra")
+    {"name": name, "layer": f"{name}.encoder.layer.*"} for name in ("bert", "roberta", "electra")
 )
 
 
@@ -388,12 +370,10 @@ class BERT(Format):
         """,
         **_IN_BERT,
     )
-    prefix = "bert."
     copies = {
         "cls.predictions.decoder.weight": "bert.embeddings.word_embeddings.weight",
         "cls.predictions.decoder.bias": "cls.predictions.bias",
     }
-    derived = ("bert.embeddings.position_ids",)
 
 
 class MaskedBERT(BERT):
@@ -404,9 +384,7 @@ class MaskedBERT(BERT):
 
 
 _BERT_POOLED = "head.pool.{weight,bias}   bert.pooler.dense.{weight,bias}\n" + _OUT
-ClassifyingBERT, TaggingBERT, AnsweringBERT = _with_heads(
-    BERT, _BERT_BODY, _IN_BERT, _POOL, _BERT_POOLED, _HEAD_DROPOUT
-)
+ClassifyingBERT, TaggingBERT, AnsweringBERT = _with_heads(BERT, _POOL, _BERT_POOLED, _HEAD_DROPOUT)
 
 
 class RoBERTa(Format):
@@ -426,12 +404,10 @@ class RoBERTa(Format):
         """,
         **_IN_ROBERTA,
     )
-    prefix = "roberta."
     copies = {
         "lm_head.decoder.weight": "roberta.embeddings.word_embeddings.weight",
         "lm_head.decoder.bias": "lm_head.bias",
     }
-    derived = ("roberta.embeddings.position_ids",)
 
 
 # transformers drops before the first layer of the head of a class too; ours drops behind it alone.
@@ -439,9 +415,7 @@ _ROBERTA_POOLED = """
     head.pool.{weight,bias}                              classifier.dense.{weight,bias}
     head.out.{weight,bias}                               classifier.out_proj.{weight,bias}
 """
-ClassifyingRoBERTa, TaggingRoBERTa, AnsweringRoBERTa = _with_heads(
-    RoBERTa, _BERT_BODY, _IN_ROBERTA, _POOL, _ROBERTA_POOLED, _HEAD_DROPOUT
-)
+ClassifyingRoBERTa, TaggingRoBERTa, AnsweringRoBERTa = _with_heads(RoBERTa, _POOL, _ROBERTA_POOLED, _HEAD_DROPOUT)
 
 
 class XLMR(RoBERTa):
@@ -451,25 +425,13 @@ class XLMR(RoBERTa):
     config = {**RoBERTa.config, "model_type": "xlm-roberta"}
 
 
-ClassifyingXLMR, TaggingXLMR, AnsweringXLMR = _with_heads(
-    XLMR, _BERT_BODY, _IN_ROBERTA, _POOL, _ROBERTA_POOLED, _HEAD_DROPOUT
-)
+ClassifyingXLMR, TaggingXLMR, AnsweringXLMR = _with_heads(XLMR, _POOL, _ROBERTA_POOLED, _HEAD_DROPOUT)
 
 # DistilBERT
 
 _DISTIL_ACTIVATION = _activation("activation", "gelu")
 _DISTIL_NORM = {"kind": "LayerNorm", "eps": 1e-12}
 _DISTIL_DROPOUT = Blank("dropout", default=0.1)
-_DISTIL_BODY = """
-    encoder.embedding.table                                  distilbert.embeddings.word_embeddings.weight
-    encoder.embedding.norm.{gain,bias}                       distilbert.embeddings.LayerNorm.{weight,bias}
-    encoder.stack.positions.0.table                          distilbert.embeddings.position_embeddings.weight
-    <block>.mixer.piece.{query,key,value,out}.{weight,bias}  <layer>.attention.{q,k,v,out}_lin.{weight,bias}
-    <block>.mixer.norm.{gain,bias}                           <layer>.sa_layer_norm.{weight,bias}
-    <block>.channel.piece.{hidden,out}.{weight,bias}         <layer>.ffn.{lin1,lin2}.{weight,bias}
-    <block>.channel.norm.{gain,bias}                         <layer>.output_layer_norm.{weight,bias}
-"""
-_IN_DISTIL = {"block": _ENCODER, "layer": "distilbert.transformer.layer.*"}
 
 
 class DistilBERT(Format):
@@ -496,24 +458,26 @@ class DistilBERT(Format):
     )
     size = _sizes("dim n_layers n_heads vocab_size max_position_embeddings hidden_dim", length=512)
     names = table(
-        _DISTIL_BODY
-        + """
+        """
+        encoder.embedding.table                                  distilbert.embeddings.word_embeddings.weight
+        encoder.embedding.norm.{gain,bias}                       distilbert.embeddings.LayerNorm.{weight,bias}
+        encoder.stack.positions.0.table                          distilbert.embeddings.position_embeddings.weight
+        <encoder>.mixer.piece.{query,key,value,out}.{weight,bias}  <layer>.attention.{q,k,v,out}_lin.{weight,bias}
+        <encoder>.mixer.norm.{gain,bias}                         <layer>.sa_layer_norm.{weight,bias}
+        <encoder>.channel.piece.{hidden,out}.{weight,bias}       <layer>.ffn.{lin1,lin2}.{weight,bias}
+        <encoder>.channel.norm.{gain,bias}                       <layer>.output_layer_norm.{weight,bias}
         head.dense.{weight,bias}                                 vocab_transform.{weight,bias}
         head.norm.{gain,bias}                                    vocab_layer_norm.{weight,bias}
         head.{weight,bias}                                       vocab_projector.{weight,bias}
         """,
-        **_IN_DISTIL,
+        layer="distilbert.transformer.layer.*",
     )
-    prefix = "distilbert."
     copies = {"vocab_projector.weight": "distilbert.embeddings.word_embeddings.weight"}
-    derived = ("distilbert.embeddings.position_ids",)
 
 
 # transformers drops what the head of a span reads; ours does not.
 ClassifyingDistilBERT, TaggingDistilBERT, AnsweringDistilBERT = _with_heads(
     DistilBERT,
-    _DISTIL_BODY,
-    _IN_DISTIL,
     {"activation": "ReLU", "dropout": Blank("seq_classif_dropout", default=0.2)},
     "head.pool.{weight,bias}   pre_classifier.{weight,bias}\n" + _OUT,
     _DISTIL_DROPOUT,
@@ -548,9 +512,7 @@ class ELECTRA(Format):
         """,
         **_IN_ELECTRA,
     )
-    prefix = "electra."
     copies = {"generator_lm_head.weight": "electra.embeddings.word_embeddings.weight"}
-    derived = ("electra.embeddings.position_ids",)
 
 
 class PlainELECTRA(ELECTRA):
@@ -617,17 +579,14 @@ class ALBERT(Format):
         sentence.pool.{weight,bias}                          <part>.pooler.{weight,bias}
         sentence.out.{weight,bias}                           sop_classifier.classifier.{weight,bias}
         """,
-        maps=_QKVO,
         block="encoder.stack.blocks.0.branches",
         layer="<part>.encoder.albert_layer_groups.0.albert_layers.0",
         part="albert",
     )
-    prefix = "albert."
     copies = {
         "predictions.decoder.weight": "albert.embeddings.word_embeddings.weight",
         "predictions.decoder.bias": "predictions.bias",
     }
-    derived = ("albert.embeddings.position_ids",)
 
 
 class MaskedALBERT(ALBERT):
@@ -699,7 +658,6 @@ def _t5_names(ours: str, theirs: str) -> tuple[Name, ...]:
         first="block.0.layer.0.SelfAttention",
         tower="{encoder,decoder}",
         last="{encoder.block.*.layer.1,decoder.block.*.layer.2}",
-        maps=_QKVO,
         ours=ours,
         theirs=theirs,
     )
@@ -780,7 +738,6 @@ def _bart_names(more: str) -> tuple[Name, ...]:
         + more,
         tower="{encoder,decoder}.stack.blocks.*.branches",
         layer="model.{encoder,decoder}.layers.*",
-        maps=_QKVO,
         qkvo="{q_proj,k_proj,v_proj,out_proj}",
     )
 
@@ -821,7 +778,6 @@ class BART(Format):
         {encoder,decoder}.embedding.norm.{gain,bias}     model.{encoder,decoder}.layernorm_embedding.{weight,bias}
         {encoder,decoder}.stack.positions.0.table        model.{encoder,decoder}.embed_positions.weight
     """)
-    prefix = "model."
     copies = _BART_COPIES
     zeros = ("final_logits_bias",)
 
@@ -839,9 +795,7 @@ class Marian(Format):
     model = _bart({"kind": "Sinusoidal", "layout": "halves"}, None, {"kind": "Linear", "bias": True})
     size = BART.size
     names = _bart_names("head.bias  final_logits_bias  row")
-    prefix = "model."
     copies = _BART_COPIES
-    derived = ("model.*.embed_positions.weight",)
 
 
 # Llama and its relatives, and GPT-NeoX, which is Pythia's format
@@ -874,20 +828,16 @@ class Llama(Format):
     names = table(
         """
         decoder.embedding.table                                  model.embed_tokens.weight
-        <block>.mixer.norm.gain                                  <layer>.input_layernorm.weight
-        <block>.mixer.piece.<maps>.{weight,bias}                 <layer>.self_attn.{q,k,v,o}_proj.{weight,bias}
-        <block>.channel.norm.gain                                <layer>.post_attention_layernorm.weight
-        <block>.channel.piece.{gate,hidden,out}.{weight,bias}    <layer>.mlp.{gate,up,down}_proj.{weight,bias}
+        <decoder>.mixer.norm.gain                                <layer>.input_layernorm.weight
+        <decoder>.mixer.piece.<maps>.{weight,bias}               <layer>.self_attn.{q,k,v,o}_proj.{weight,bias}
+        <decoder>.channel.norm.gain                              <layer>.post_attention_layernorm.weight
+        <decoder>.channel.piece.{gate,hidden,out}.{weight,bias}  <layer>.mlp.{gate,up,down}_proj.{weight,bias}
         decoder.stack.norm.gain                                  model.norm.weight
         head.weight                                              lm_head.weight
         """,
-        maps=_QKVO,
-        block=_DECODER,
         layer="model.layers.*",
     )
-    prefix = "model."
     copies = {"lm_head.weight": "model.embed_tokens.weight"}
-    derived = ("*.rotary_emb.inv_freq",)
 
 
 class Mistral(Llama):
@@ -976,20 +926,17 @@ class GPTNeoX(Format):
     names = table(
         """
         decoder.embedding.table                                  gpt_neox.embed_in.weight
-        <block>.mixer.norm.{gain,bias}                           <layer>.input_layernorm.{weight,bias}
-        <block>.mixer.piece.{query+key+value}.{weight,bias}      <layer>.attention.query_key_value.{weight,bias} by_head
-        <block>.mixer.piece.out.{weight,bias}                    <layer>.attention.dense.{weight,bias}
-        <block>.channel.norm.{gain,bias}                         <layer>.post_attention_layernorm.{weight,bias}
-        <block>.channel.piece.hidden.{weight,bias}               <layer>.mlp.dense_h_to_4h.{weight,bias}
-        <block>.channel.piece.out.{weight,bias}                  <layer>.mlp.dense_4h_to_h.{weight,bias}
+        <decoder>.mixer.norm.{gain,bias}                         <layer>.input_layernorm.{weight,bias}
+        <decoder>.mixer.piece.{query+key+value}.{weight,bias}    <layer>.attention.query_key_value.{weight,bias} by_head
+        <decoder>.mixer.piece.out.{weight,bias}                  <layer>.attention.dense.{weight,bias}
+        <decoder>.channel.norm.{gain,bias}                       <layer>.post_attention_layernorm.{weight,bias}
+        <decoder>.channel.piece.hidden.{weight,bias}             <layer>.mlp.dense_h_to_4h.{weight,bias}
+        <decoder>.channel.piece.out.{weight,bias}                <layer>.mlp.dense_4h_to_h.{weight,bias}
         decoder.stack.norm.{gain,bias}                           gpt_neox.final_layer_norm.{weight,bias}
         head.weight                                              embed_out.weight
         """,
-        block=_DECODER,
         layer="gpt_neox.layers.*",
     )
-    prefix = "gpt_neox."
-    derived = ("*.attention.bias", "*.attention.masked_bias", "*.attention.rotary_emb.inv_freq")
 
 
 FORMATS: tuple[type[Format], ...] = tuple(

@@ -6,7 +6,6 @@ transformers itself is not needed.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatch
@@ -24,13 +23,13 @@ from scaling.data.shards import TOKENIZER
 from scaling.errors import ScalingError, nearest
 from scaling.interop import weights
 from scaling.interop.formats import FORMATS
-from scaling.interop.template import NOTHING, Format, at, blanks, fill, mismatches, put, to_ours, to_theirs
-from scaling.interop.weights import complete
-from scaling.model.tuned import blank
+from scaling.interop.template import DERIVED, NOTHING, Format, at, complete, fill, matched, to_ours, to_theirs
+from scaling.model.family import Family
+from scaling.model.tuned import blank, build_model
 from scaling.schema import build, joined
 
 CONFIG, TOKENIZER_CONFIG = "config.json", "tokenizer_config.json"
-_SPECIALS = ("pad_token", "bos_token", "eos_token", "unk_token", "mask_token", "cls_token", "sep_token")
+_SPECIALS = ("pad", "bos", "eos", "unk", "mask", "cls", "sep")
 # Checkpoints made before these words were settled.
 _OLD_WORDS = {".gamma": ".weight", ".beta": ".bias"}
 
@@ -39,84 +38,83 @@ _IDS = {"pad": "pad_token_id", "bos": "bos_token_id", "eos": "eos_token_id", "st
 
 
 @dataclass(frozen=True)
-class Described:
-    """A model in our terms, the sections `model` and `size`, with its weights, and where they are known the ids of
-    special tokens by name (`pad`, `bos`, `eos`, `start`, a decoder's first token, and those that frame a text) and the
-    names of the classes that its head predicts.
+class Saved:
+    """A model in our terms, as a folder holds it: the sections `model`, `size` and, where there is one, `tuning`, and
+    the weights; where they are known the ids of special tokens by name (`pad`, `bos`, `eos`, `start`, a decoder's first
+    token, and those that frame a text), the names of the classes that its head predicts, and its tokenizer; `place` is
+    where it is, as {folder}, or {run, step} in a ledger.
     """
 
     sections: dict[str, Any]
     tensors: dict[str, Tensor]
-    ids: dict[str, int] = field(default_factory=dict)
+    ids: Mapping[str, int] = field(default_factory=dict)
     labels: tuple[str, ...] = ()
+    tokenizer: Path | None = None
+    place: Mapping[str, Any] = field(default_factory=dict)
+
+    def model(self, device: torch.device | str = "cpu") -> Family:
+        """The model with its weights, ready to evaluate."""
+        model = build_model(self.sections)
+        with torch.no_grad():
+            for name, tensor in weights.of(model).items():
+                tensor.copy_(self.tensors[name])
+        return model.to(device).eval()
 
 
-def read(folder: str | Path) -> Described:
-    """What a folder of transformers holds, in our words."""
+def read(folder: str | Path) -> Saved:
+    """What a folder of transformers holds, in our words: by the first format whose config and tensors fit."""
     folder = Path(folder)
-    config = _read_config(folder)
-    layouts, refusals = [], []
+    config, tensors = weights.read_object(folder, CONFIG, "transformers"), dict[str, Tensor]()
+    by_config, by_tensors = list[ScalingError](), list[ScalingError]()
     for form in _candidates(config, folder / CONFIG):
         try:
-            layouts.append(_layout(form, config))
+            sections = fill(form.template(), config)
+            sections["size"] = {key: value for key, value in sections["size"].items() if value is not None}
+            with blank():
+                ours = weights.of(build("model", sections["model"], sections["size"]))
+            theirs = to_theirs(form.names, ours, heads_of(sections))
         except ScalingError as error:
-            refusals.append(error.at(file=folder / CONFIG))
-    if not layouts:
-        raise refusals[0]
-    tensors = weights.read_folder(folder)
-    refusals = []
-    for layout in layouts:
+            by_config.append(error.at(file=folder / CONFIG))
+            continue
+        tensors = tensors or weights.read_folder(folder)
         try:
-            return _described(layout, config, tensors, folder)
+            plain = _plain(form, dict(tensors), theirs, folder)
+            weights.check(plain, theirs, weights.place(folder))
         except ScalingError as error:
-            refusals.append(error)
-    raise refusals[0]
+            by_tensors.append(error)
+            continue
+        # The ids of a model's first release are written by default, whatever the vocabulary.
+        vocabulary = range(sections["size"]["vocabulary"])
+        tokens = {name: config.get(key) for name, key in _IDS.items()}
+        ids = {name: token for name, token in tokens.items() if isinstance(token, int) and token in vocabulary}
+        found = to_ours(form.names, ours, plain, heads_of(sections))
+        found |= {name: torch.zeros(ours[name].shape) for name in form.absent}
+        tokenizer = folder / TOKENIZER if (folder / TOKENIZER).is_file() else None
+        return Saved(sections, found, ids, tokenizer=tokenizer, place={"folder": str(folder.resolve())})
+    raise (by_tensors or by_config)[0]
 
 
-_Layout = tuple[type[Format], dict[str, Any], dict[str, Tensor], dict[str, Tensor]]
-"""A format, our sections for a config.json, and the tensors that go with them under our names and under theirs."""
-
-
-def _layout(form: type[Format], config: Mapping[str, Any]) -> _Layout:
-    sections = fill(form.template(), config)
-    sections["size"] = {key: value for key, value in sections["size"].items() if value is not None}
-    with blank():
-        ours = weights.of(build("model", sections["model"], sections["size"]))
-    return form, sections, ours, to_theirs(form.names, ours, heads_of(sections))
-
-
-def _described(layout: _Layout, config: Mapping[str, Any], tensors: Mapping[str, Tensor], folder: Path) -> Described:
-    form, sections, ours, theirs = layout
-    plain = _plain(form, dict(tensors), theirs, folder)
-    weights.check(plain, theirs, weights.place(folder))
-    # The ids of a model's first release are written by default, whatever the vocabulary.
-    vocabulary = range(sections["size"]["vocabulary"])
-    tokens = {name: config.get(key) for name, key in _IDS.items()}
-    ids = {name: token for name, token in tokens.items() if isinstance(token, int) and token in vocabulary}
-    found = to_ours(form.names, ours, plain, heads_of(sections))
-    found |= {name: torch.zeros(ours[name].shape) for name in form.absent}
-    return Described(sections, found, ids)
-
-
-def write(folder: str | Path, described: Described, name: str | None = None) -> type[Format]:
+def write(folder: str | Path, saved: Saved, name: str | None = None) -> type[Format]:
     """Write a folder that transformers loads, in the format of that name or the first that fits, and return which."""
-    if described.sections.get("tuning") is not None:
-        kind = described.sections["tuning"]["kind"]
+    if saved.sections.get("tuning") is not None:
+        kind = saved.sections["tuning"]["kind"]
         fix = "merge it" if kind == "LoRA" else "take its base"
         raise ScalingError("transformers has no tuned model", key="tuning.kind", value=kind, fix=fix)
     folder = Path(folder)
-    form, config = choose(described.sections, name)
-    dtype = next(iter(described.tensors.values())).dtype
-    config = {**_ids(form, described.ids), **config}
+    form, config = choose(saved.sections, name)
+    dtype = next(iter(saved.tensors.values())).dtype
+    config = {**_ids(form, saved.ids), **config}
     config |= {"architectures": [form.architecture], "dtype": str(dtype).removeprefix("torch.")}
     if "id2label" in config:
-        names = described.labels or config["id2label"].values()
+        names = saved.labels or config["id2label"].values()
         config["id2label"] = {str(index): name for index, name in enumerate(names)}
         config["label2id"] = {name: index for index, name in enumerate(names)}
     folder.mkdir(parents=True, exist_ok=True)
-    tensors = form.folded(described.tensors)
-    weights.write(folder / weights.FILE, to_theirs(form.names, tensors, heads_of(described.sections)))
+    tensors = form.folded(saved.tensors)
+    weights.write(folder / weights.FILE, to_theirs(form.names, tensors, heads_of(saved.sections)))
     atomic.write_json(folder / CONFIG, config)
+    if saved.tokenizer is not None:
+        write_tokenizer(folder, saved.tokenizer, saved)
     return form
 
 
@@ -126,31 +124,30 @@ _FRAMES = {"Encoder": ("cls", "sep", "sep"), "Decoder": ("start", "delim", "extr
 """
 
 
-def write_tokenizer(folder: Path, tokenizer: Path, described: Described) -> None:
+def write_tokenizer(folder: Path, tokenizer: Path, saved: Saved) -> None:
     """Put a tokenizer next to the weights that frames texts as the run does, and state which of its tokens are special;
     as `bos_token`, which stands for an empty text in transformers, the one that a decoder's texts begin after.
     """
-    codec, kind, ids = Codec.load(tokenizer), described.sections["model"]["kind"], described.ids
+    codec, kind, ids = Codec.load(tokenizer), saved.sections["model"]["kind"], saved.ids
     inner = codec.tokenizer
     added = sorted((number, name) for name, number in ids.items() if number >= codec.size)
     for number, name in added:  # the mask takes the space before it, as ours does
         inner.add_special_tokens([AddedToken(f"[{name.upper()}]", special=True, lstrip=name == "mask")])
         if inner.token_to_id(f"[{name.upper()}]") != number:
             raise ScalingError(f"its token {number} has no place behind the tokenizer's", file=tokenizer, key=name)
-    spelled = {f"{name}_token": inner.id_to_token(token) for name, token in {**codec.specials, **ids}.items()}
-    if kind == "Decoder" and "start" in ids:
-        spelled["bos_token"] = inner.id_to_token(ids["start"])
-    special = {name: spelled[name] for name in _SPECIALS if name in spelled}
+    spelled = {name: inner.id_to_token(token) for name, token in {**codec.specials, **ids}.items()}
     if inner.num_special_tokens_to_add(is_pair=False) == 0:
-        _frame(inner, kind, {name: inner.id_to_token(token) for name, token in {**codec.specials, **ids}.items()})
+        _frame(inner, kind, spelled)
+    if kind == "Decoder" and "start" in ids:
+        spelled["bos"] = spelled["start"]
+    special = {f"{name}_token": spelled[name] for name in _SPECIALS if name in spelled}
     inputs = ["input_ids", "attention_mask"]
-    if (described.sections["model"].get("embedding") or {}).get("segments"):
+    if (saved.sections["model"].get("embedding") or {}).get("segments"):
         inputs.insert(1, "token_type_ids")
-    size = described.sections["size"]
     settings = {"tokenizer_class": "PreTrainedTokenizerFast", "model_input_names": inputs, **special}
     inner.encode_special_tokens = False  # a mask that is written in a text is one
     atomic.write(folder / TOKENIZER, inner.to_str(pretty=True) if added or inner.post_processor else codec.text)
-    atomic.write_json(folder / TOKENIZER_CONFIG, {**settings, "model_max_length": size["length"]})
+    atomic.write_json(folder / TOKENIZER_CONFIG, {**settings, "model_max_length": saved.sections["size"]["length"]})
 
 
 def _frame(tokenizer: Any, kind: str, spelled: Mapping[str, Any]) -> None:
@@ -192,8 +189,8 @@ def choose(sections: Mapping[str, Any], name: str | None = None) -> tuple[type[F
     tried = []
     for form in forms:
         if form.model["kind"] == kind:
-            config = blanks(form.template(), ours)
-            tried.append((mismatches(form.template(), config, ours), form, config))
+            config, differences = matched(form.template(), ours, form.config)
+            tried.append((differences, form, config))
     if not tried:
         whose = "transformers" if name is None else name
         raise ScalingError(f"{whose} has no model of this kind", key="model.kind", value=kind)
@@ -201,28 +198,9 @@ def choose(sections: Mapping[str, Any], name: str | None = None) -> tuple[type[F
     if missed:
         key, value, theirs = missed[0]
         others = f" (and {len(missed) - 1} more differences)" if len(missed) > 1 else ""
-        has = (
-            f"{form.architecture} has"
-            if name
-            else f"transformers has no such model; the nearest, {form.architecture}, has"
-        )
-        raise ScalingError(f"{has} {theirs}{others}", key=key, value=value)
-    for key, value in form.config.items():
-        put(config, key, value)
+        whose = form.architecture if name else f"transformers has no such model; the nearest, {form.architecture},"
+        raise ScalingError(f"{whose} has {theirs}{others}", key=key, value=value)
     return form, config
-
-
-def _read_config(folder: Path) -> dict[str, Any]:
-    path = folder / CONFIG
-    if not path.is_file():
-        raise ScalingError(f"there is no {CONFIG}", file=folder, fix="name a folder that transformers saved")
-    try:
-        config = json.loads(path.read_text())
-    except ValueError as error:
-        raise ScalingError(f"it is no JSON: {error}", file=path) from None
-    if not isinstance(config, dict):
-        raise ScalingError("expected a JSON object", file=path)
-    return config
 
 
 def _candidates(config: Mapping[str, Any], path: Path) -> list[type[Format]]:
@@ -236,11 +214,10 @@ def _candidates(config: Mapping[str, Any], path: Path) -> list[type[Format]]:
         kinds = {form.config["model_type"] for form in available}
         raise ScalingError("no table for it", file=path, key="model_type", value=kind, fix=nearest(str(kind), kinds))
     candidates.sort(key=lambda form: form.architecture not in (named or ()))
-    contradictions = [_contradictions(form, config) for form in candidates]
-    fitting = [form for form, keys in zip(candidates, contradictions, strict=True) if not keys]
+    fitting = [form for form in candidates if not _contradictions(form, config)]
     if fitting:
         return fitting
-    key = contradictions[0][0]
+    key = _contradictions(candidates[0], config)[0]
     choices = " or ".join(sorted({repr(form.config[key]) for form in candidates if key in form.config}))
     raise ScalingError(
         "there is no piece for it", file=path, key=key, value=at(config, key), fix=f"it must be {choices}"
@@ -249,8 +226,7 @@ def _candidates(config: Mapping[str, Any], path: Path) -> list[type[Format]]:
 
 def _contradictions(form: type[Format], config: Mapping[str, Any]) -> list[str]:
     """The keys of config.json that differ from the format."""
-    values = {key: at(config, key) for key in form.config}
-    return [key for key, value in values.items() if value is not NOTHING and value != form.config[key]]
+    return [key for key, value in form.config.items() if at(config, key) not in (NOTHING, value)]
 
 
 def _plain(
@@ -273,7 +249,7 @@ def _plain(
     for name in [name for name in tensors if name not in expected]:
         if name in form.zeros and tensors[name].any():
             raise ScalingError(f"{name} should be zero and is not", file=weights.place(folder))
-        if name in form.zeros or any(fnmatch(name, pattern) for pattern in form.derived):
+        if name in form.zeros or any(fnmatch(name, pattern) for pattern in DERIVED):
             del tensors[name]
     return tensors
 

@@ -7,7 +7,6 @@ of theirs whose A are stacked and whose B is in blocks.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import replace
@@ -17,11 +16,12 @@ from typing import Any, NamedTuple
 import torch
 from safetensors import safe_open
 from torch import Tensor
+from torch.nn.functional import pad
 
 from scaling import atomic
 from scaling.errors import ScalingError
 from scaling.interop import huggingface, weights
-from scaling.interop.huggingface import Described
+from scaling.interop.huggingface import Saved
 from scaling.interop.template import Format, Name, join, pairs, split
 from scaling.model.tuned import blank, build_model
 from scaling.nn.tuning import LoRA, maps
@@ -62,34 +62,32 @@ class Update(NamedTuple):
     scale: float
 
 
-def write(folder: str | Path, described: Described, base: str | None = None, name: str | None = None) -> type[Format]:
+def write(folder: str | Path, saved: Saved, base: str | None = None, name: str | None = None) -> type[Format]:
     """Write the LoRA of a tuned model as a folder that peft loads onto its base, and return the base's format."""
-    line, (own, below) = _lora(described, "peft's folders hold LoRA"), _parts(described)
-    form, _ = huggingface.choose(described.sections, name)
-    tensors: dict[str, Tensor] = {}
-    ranks: dict[str, int] = {}
+    line, (own, below) = _lora(saved, "peft's folders hold LoRA"), _parts(saved)
+    form, _ = huggingface.choose(saved.sections, name)
+    per_rank, tensors, ranks = line.alpha / line.rank, dict[str, Tensor](), dict[str, int]()
     for pair in pairs(form.names, below):
-        updates = [_update(own, own_name, line.alpha / line.rank) for own_name in pair.ours]
-        if any(updates):
+        parts = [_update(own, own_name, per_rank) for own_name in pair.ours]
+        if any(parts):
             module = pair.theirs.removesuffix(".weight")
             rows = [len(below[own_name]) for own_name in pair.ours]
-            joined = _joined(pair, updates, rows, huggingface.heads_of(described.sections))
+            joined = _joined(pair, parts, rows, huggingface.heads_of(saved.sections))
             ranks[module] = len(joined.down)
             tensors[f"{_ROOT}{module}.lora_A.weight"] = joined.down
             tensors[f"{_ROOT}{module}.lora_B.weight"] = joined.up
     rank = min(ranks.values())
-    other = {module: its for module, its in ranks.items() if its != rank}
-    per_rank = line.alpha / line.rank
+    other = {f"^{re.escape(module)}": its for module, its in ranks.items() if its != rank}
     config = {
         "peft_type": "LORA",
-        "task_type": _TASKS[described.sections["model"]["kind"]],
+        "task_type": _TASKS[saved.sections["model"]["kind"]],
         "base_model_name_or_path": base,
         "r": rank,
         "lora_alpha": _whole(per_rank * rank),
         "lora_dropout": line.dropout,
         "target_modules": sorted(ranks),
-        "rank_pattern": {f"^{re.escape(module)}": its for module, its in other.items()},
-        "alpha_pattern": {f"^{re.escape(module)}": _whole(per_rank * its) for module, its in other.items()},
+        "rank_pattern": other,
+        "alpha_pattern": {pattern: _whole(per_rank * its) for pattern, its in other.items()},
         "fan_in_fan_out": any(pair.layout == "transposed" for pair in form.names),
         "bias": "none",
         "inference_mode": True,
@@ -101,50 +99,47 @@ def write(folder: str | Path, described: Described, base: str | None = None, nam
     return form
 
 
-def read(folder: str | Path, base: Described, name: str | None = None) -> Described:
+def read(folder: str | Path, base: Saved, name: str | None = None) -> Saved:
     """A base with the LoRA that a folder of peft holds for it."""
     folder = Path(folder)
     if base.sections.get("tuning") is not None:
         raise ScalingError("the model is tuned already", key="tuning", fix="name its base")
     config = _config(folder)
     form, _ = huggingface.choose(base.sections, name)
-    tensors = weights.read(folder / FILE)
+    found = weights.read(folder / FILE)
     _check_base(folder, config, base)
-    updates = _updates(folder, config, tensors, form, base)
+    updates = _updates(folder, config, found, form, base)
     rank = max(len(update.down) for update in updates.values())
     scale = next(iter(updates.values())).scale
-    targets = _targets(base, set(updates))
-    line = {"kind": "LoRA", "rank": rank, "alpha": scale * rank, "targets": targets}
+    line = {"kind": "LoRA", "rank": rank, "alpha": scale * rank, "targets": _targets(base, set(updates))}
     if config.get("lora_dropout"):
         line["dropout"] = float(config["lora_dropout"])
-    added: dict[str, Tensor] = {}
+    tensors = dict(base.tensors)
     for map_name, update in updates.items():
         more = rank - len(update.down)  # where the ranks of maps differ, what is missing adds nothing
-        down = torch.nn.functional.pad(update.down, (0, 0, 0, more))
-        up = torch.nn.functional.pad(update.up * (update.scale / scale), (0, more))
-        added |= {f"{map_name}.lora.down": down, f"{map_name}.lora.up": up}
-    described = replace(base, sections={**base.sections, "tuning": line}, tensors={**base.tensors, **added})
-    weights.check(described.tensors, weights.of(_empty(described.sections)), folder / FILE)
-    return described
+        tensors[f"{map_name}.lora.down"] = pad(update.down, (0, 0, 0, more))
+        tensors[f"{map_name}.lora.up"] = pad(update.up * (update.scale / scale), (0, more))
+    saved = replace(base, sections={**base.sections, "tuning": line}, tensors=tensors)
+    weights.check(tensors, weights.of(_empty(saved.sections)), folder / FILE)
+    return saved
 
 
-def merged(described: Described) -> Described:
+def merged(saved: Saved) -> Saved:
     """A tuned model as a plain one, its updates added to its matrices."""
-    if described.sections.get("tuning") is None:
-        return described
-    line, (own, below) = _lora(described, "no matrix can hold it"), _parts(described)
+    if saved.sections.get("tuning") is None:
+        return saved
+    line, (own, below) = _lora(saved, "no matrix can hold it"), _parts(saved)
     tensors = dict(below)
-    for name in own:
-        if name.endswith(".lora.up"):
-            linear = name.removesuffix(".lora.up")
-            update = own[f"{linear}.lora.up"] @ own[f"{linear}.lora.down"]
-            tensors[f"{linear}.weight"] = below[f"{linear}.weight"] + (line.alpha / line.rank) * update
-    sections = {key: value for key, value in described.sections.items() if key != "tuning"}
-    return replace(described, sections=sections, tensors=tensors)
+    for name in below:
+        update = _update(own, name, line.alpha / line.rank)
+        if update is not None:
+            tensors[name] = below[name] + update.scale * (update.up @ update.down)
+    sections = {key: value for key, value in saved.sections.items() if key != "tuning"}
+    return replace(saved, sections=sections, tensors=tensors)
 
 
-def _lora(described: Described, else_what: str) -> LoRA:
-    line = described.sections.get("tuning")
+def _lora(saved: Saved, else_what: str) -> LoRA:
+    line = saved.sections.get("tuning")
     tuning = None if line is None else build("tuning", line)
     if not isinstance(tuning, LoRA):
         value, what = (None, "the model is not tuned") if tuning is None else (type(tuning).__name__, else_what)
@@ -152,15 +147,15 @@ def _lora(described: Described, else_what: str) -> LoRA:
     return tuning
 
 
-def updates(described: Described) -> dict[str, Tensor]:
+def updates(saved: Saved) -> dict[str, Tensor]:
     """The tensors of a model that LoRA added."""
-    return _parts(described)[0]
+    return _parts(saved)[0]
 
 
-def _parts(described: Described) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+def _parts(saved: Saved) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     """What tuning added, and the base."""
-    own = {name: tensor for name, tensor in described.tensors.items() if "lora" in name.split(".")}
-    return own, {name: tensor for name, tensor in described.tensors.items() if name not in own}
+    own = {name: tensor for name, tensor in saved.tensors.items() if "lora" in name.split(".")}
+    return own, {name: tensor for name, tensor in saved.tensors.items() if name not in own}
 
 
 def _update(own: Mapping[str, Tensor], weight: str, scale: float) -> Update | None:
@@ -178,27 +173,14 @@ def _joined(pair: Name, updates: list[Update | None], rows: list[int], heads: in
         return first
     if len(there) == len(updates) and all(torch.equal(update.down, first.down) for update in there):
         return Update(first.down, join(pair, [update.up for update in there], heads, is_product=True), first.scale)
-    down, before = torch.cat([update.down for update in there]), 0
-    ups = []
-    for update, count in zip(updates, rows, strict=True):
-        up = down.new_zeros(count, len(down))
-        if update is not None:
-            up[:, before : before + len(update.down)] = update.up
-            before += len(update.down)
-        ups.append(up)
-    return Update(down, join(pair, ups, heads, is_product=True), first.scale)
+    # The columns of B that belong to another map's A are 0.
+    blocks = (first.up.new_zeros(count, 0) if update is None else update.up for update, count in zip(updates, rows))
+    up = join(pair, list(torch.block_diag(*blocks).split(rows)), heads, is_product=True)
+    return Update(torch.cat([update.down for update in there]), up, first.scale)
 
 
 def _config(folder: Path) -> dict[str, Any]:
-    path = folder / CONFIG
-    try:
-        config = json.loads(path.read_text())
-    except FileNotFoundError:
-        raise ScalingError(f"there is no {CONFIG}", file=folder, fix="name a folder that peft saved") from None
-    except (ValueError, OSError) as error:
-        raise ScalingError(f"it cannot be read: {error}", file=path) from None
-    if not isinstance(config, dict):
-        raise ScalingError("expected a JSON object", file=path)
+    path, config = folder / CONFIG, weights.read_object(folder, CONFIG, "peft")
     if config.get("peft_type") != "LORA":
         kind = config.get("peft_type")
         raise ScalingError("LoRA alone is exchanged with peft", file=path, key="peft_type", value=kind)
@@ -223,7 +205,7 @@ def _config(folder: Path) -> dict[str, Any]:
     return config
 
 
-def _check_base(folder: Path, config: Mapping[str, Any], base: Described) -> None:
+def _check_base(folder: Path, config: Mapping[str, Any], base: Saved) -> None:
     """Refuse an adapter that names another base, by the hash that we write or by a folder that is here."""
     with safe_open(folder / FILE, "pt") as file:
         hashed = (file.metadata() or {}).get(BASE)
@@ -240,7 +222,7 @@ def _check_base(folder: Path, config: Mapping[str, Any], base: Described) -> Non
 
 
 def _updates(
-    folder: Path, config: Mapping[str, Any], tensors: Mapping[str, Tensor], form: type[Format], base: Described
+    folder: Path, config: Mapping[str, Any], tensors: Mapping[str, Tensor], form: type[Format], base: Saved
 ) -> dict[str, Update]:
     """The update of each of our maps, by the map's name."""
     file, by_module = folder / FILE, dict[str, dict[str, Tensor]]()
@@ -280,27 +262,20 @@ def _updates(
 
 
 def _scale(config: Mapping[str, Any], module: str, rank: int) -> float:
-    alpha = config.get("lora_alpha", 8)
-    for pattern, own in (config.get("alpha_pattern") or {}).items():
-        if re.match(rf"(.*\.)?({pattern})$", module):
-            alpha = own
-            break
-    return alpha / (rank**0.5 if config.get("use_rslora") else rank)
+    own = (config.get("alpha_pattern") or {}).items()
+    alphas = (alpha for pattern, alpha in own if re.match(rf"(.*\.)?({pattern})$", module))
+    return next(alphas, config.get("lora_alpha", 8)) / (rank**0.5 if config.get("use_rslora") else rank)
 
 
-def _targets(base: Described, names: set[str]) -> list[str]:
+def _targets(base: Saved, names: set[str]) -> list[str]:
     """The shortest targets that name these maps and no others: the last parts of names, or the whole names."""
-    every = {name.removesuffix(".weight") for name in base.tensors if name.endswith(".weight")}
     short = sorted({name.rpartition(".")[2] for name in names})
-    from_short = LoRA(targets=short)
-    with blank():
-        model = build_model(base.sections)
-        try:
-            from_short.apply(model)
-        except ScalingError:
-            return sorted(names & every)
+    try:
+        model = _empty({**base.sections, "tuning": {"kind": "LoRA", "targets": short}})
+    except ScalingError:
+        return sorted(names)
     tuned = {name.removesuffix(".lora.up") for name in weights.of(model) if name.endswith(".lora.up")}
-    return short if tuned == names else sorted(names & every)
+    return short if tuned == names else sorted(names)
 
 
 def _empty(sections: Mapping[str, Any]) -> torch.nn.Module:

@@ -1,4 +1,4 @@
-"""A trained model as a folder: a run of the ledger, or one of our own folders,
+"""A trained model as a folder: a run of the ledger, one of transformers, or one of our own folders,
 
 config.yaml          its sections `model` and `size`, resolved
 model.safetensors    its weights
@@ -9,8 +9,8 @@ ids.json             the ids of pad, bos, eos and start, where they are known
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,38 +25,20 @@ from scaling.data.shards import TOKENIZER
 from scaling.data.source import Vocabulary
 from scaling.errors import ScalingError, plural
 from scaling.interop import huggingface, weights
-from scaling.interop.huggingface import Described
+from scaling.interop.huggingface import Saved
 from scaling.ledger import Ledger, checkpoint, document
 from scaling.ledger.run import read_result
-from scaling.model.family import Family
 from scaling.model.tuned import blank, build_model, sections
-from scaling.schema import build, kinds
+from scaling.schema import build, kinds, walk
 
 CONFIG, IDS, SPEC = "config.yaml", "ids.json", "spec.json"
 CHECKPOINT_WEIGHTS = "weights.safetensors"
 ANEW = "remove its folder and give the command that trained it"
 
 
-@dataclass(frozen=True)
-class Run:
-    """What a folder holds; `place` is where it is, as {folder}, or {run, step} in a ledger."""
-
-    described: Described
-    tokenizer: Path | None
-    place: Mapping[str, Any] = field(default_factory=dict)
-
-    def model(self, device: torch.device | str = "cpu") -> Family:
-        """The model with its weights, ready to evaluate."""
-        model = build_model(self.described.sections)
-        with torch.no_grad():
-            for name, tensor in weights.of(model).items():
-                tensor.copy_(self.described.tensors[name])
-        return model.to(device).eval()
-
-
-def read(name: str | Path, runs: str | Path = "runs", step: int | None = None) -> Run:
-    """The run in a folder, or the one of the ledger at `runs` whose id begins so: the weights that its result is of, or
-    its last ones, or those of a step.
+def read(name: str | Path, runs: str | Path = "runs", step: int | None = None) -> Saved:
+    """The model in a folder, or of the run of the ledger at `runs` whose id begins so: the weights that its result is
+    of, or its last ones, or those of a step.
     """
     folder = Path(name)
     if (folder / CONFIG).is_file():
@@ -64,80 +46,71 @@ def read(name: str | Path, runs: str | Path = "runs", step: int | None = None) -
     if (folder / SPEC).is_file():
         return _of_ledger(folder, folder.parents[1], step)
     if (folder / huggingface.CONFIG).is_file():
-        return _theirs(folder)
+        return huggingface.read(folder)
     if folder.exists():
         raise ScalingError(f"it holds neither {CONFIG} nor {SPEC}", file=folder, fix="name a run, or import it first")
     ledger = Ledger.open(runs)
     return _of_ledger(ledger.folder(ledger.find(str(name))), Path(runs), step)
 
 
-def averaged(name: str | Path, runs: str | Path, count: int) -> Run:
+def averaged(name: str | Path, runs: str | Path, count: int) -> Saved:
     """A run of the ledger with the mean of the weights of its last `count` checkpoints. (Vaswani et al. 2017, section
     6.1)
     """
-    folder = Path(name) if (Path(name) / SPEC).is_file() else None
-    if folder is None:
-        ledger = Ledger.open(runs)
-        folder = ledger.folder(ledger.find(str(name)))
-    last = read(folder, runs)
+    last = read(name, runs)
+    folder = Path(name) if (Path(name) / SPEC).is_file() else Ledger.open(runs).folder(last.place["run"])
     steps = sorted(step for step in checkpoint.steps(folder) if step <= last.place["step"])[-count:]
     if len(steps) < count:
         fix = f"take {len(steps)}, or train with train.keep={count} and a smaller train.checkpoint_every"
         raise ScalingError(f"the run has {plural(len(steps), 'checkpoint')}", key="average", value=count, fix=fix)
-    every = [read(folder, runs, step).described.tensors for step in steps]
+    every = [read(folder, runs, step).tensors for step in steps]
     mean = {name: torch.stack([tensors[name].double() for tensors in every]).mean(0).float() for name in every[0]}
-    return replace(last, described=replace(last.described, tensors=mean))
+    return replace(last, tensors=mean)
 
 
-def write(folder: str | Path, run: Run, origin: str) -> None:
+def write(folder: str | Path, saved: Saved, origin: str) -> None:
     """Write one of our own folders; `origin` is where what it holds came from."""
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    described = run.described.sections
-    family = kinds("model")[described["model"]["kind"]].family  # type: ignore[attr-defined]
+    family = kinds("model")[saved.sections["model"]["kind"]].family  # type: ignore[attr-defined]
     # The objective that the family's own config names, so that the folder can be trained on as it is.
-    tree = {**described, "objective": load(family)["objective"]}
-    Config(tree, dict.fromkeys(_dotted(tree), origin)).save(folder / CONFIG)
-    weights.write(folder / weights.FILE, run.described.tensors)
-    if run.described.ids:
-        atomic.write_json(folder / IDS, run.described.ids)
-    if run.tokenizer is not None:
-        shutil.copyfile(run.tokenizer, folder / TOKENIZER)
+    tree = {**saved.sections, "objective": load(family)["objective"]}
+    Config(tree, dict.fromkeys((key for key, _ in walk(tree)), origin)).save(folder / CONFIG)
+    weights.write(folder / weights.FILE, saved.tensors)
+    if saved.ids:
+        atomic.write_json(folder / IDS, saved.ids)
+    if saved.tokenizer is not None:
+        shutil.copyfile(saved.tokenizer, folder / TOKENIZER)
 
 
-def _own(folder: Path) -> Run:
+def _own(folder: Path) -> Saved:
     config = load(str(folder / CONFIG))
-    tokenizer = folder / TOKENIZER
-    ids = _ids(folder / IDS) if (folder / IDS).is_file() else None
-    tokenizer = tokenizer if tokenizer.is_file() else None
-    run = _run(config.tree, folder / weights.FILE, tokenizer)
-    if ids is None and tokenizer is not None:
+    tokenizer = folder / TOKENIZER if (folder / TOKENIZER).is_file() else None
+    ids: Mapping[str, int] = {}
+    if (folder / IDS).is_file():
+        ids = _ids(folder / IDS)
+    elif tokenizer is not None:
         ids = _started(Codec.load(tokenizer).specials, config["model.kind"])
-    return replace(run, described=replace(run.described, ids=ids or {}), place={"folder": str(folder.resolve())})
+    saved = _saved(config.tree, folder / weights.FILE)
+    return replace(saved, ids=ids, tokenizer=tokenizer, place={"folder": str(folder.resolve())})
 
 
-def _theirs(folder: Path) -> Run:
-    """A folder of transformers, read as `scaling import` does."""
-    tokenizer = folder / TOKENIZER
-    described = huggingface.read(folder)
-    return Run(described, tokenizer if tokenizer.is_file() else None, {"folder": str(folder.resolve())})
-
-
-def _of_ledger(folder: Path, runs: Path, step: int | None = None) -> Run:
+def _of_ledger(folder: Path, runs: Path, step: int | None = None) -> Saved:
     try:
         spec = (document.read(folder / SPEC) or {})["spec"]
     except (document.Damaged, KeyError) as error:
         raise ScalingError(f"it cannot be read: {error}", file=folder / SPEC) from None
-    saved = _checkpoint(folder, step)
+    kept = _checkpoint(folder, step)
     tokenizer = store.tokenizer(spec["data"], runs)
-    tokenizer = tokenizer if tokenizer is not None and tokenizer.is_file() else None
-    run = _run(spec, saved.folder / CHECKPOINT_WEIGHTS, tokenizer, lambda: _base(saved, runs))
+    saved = _saved(spec, kept.folder / CHECKPOINT_WEIGHTS, lambda: _base(kept, runs))
     specials, labels = _learned(spec, runs)
-    ids = _started(specials, spec["model"]["kind"])
-    if "extract" in specials and kinds("head")[_kind(spec["model"]["head"])].answer is not None:  # type: ignore[attr-defined]
-        ids |= {name: specials[name] for name in ("start", "delim", "extract")}  # a decoder with the head of a task
-    place = {"run": folder.name, "step": saved.step}
-    return replace(run, described=replace(run.described, ids=ids, labels=labels), place=place)
+    ids, head = _started(specials, spec["model"]["kind"]), spec["model"]["head"]
+    kind: Any = kinds("head")[head if isinstance(head, str) else head["kind"]]
+    if "extract" in specials and kind.answer is not None:  # a decoder with the head of a task
+        ids |= {name: specials[name] for name in ("start", "delim", "extract")}
+    tokenizer = tokenizer if tokenizer is not None and tokenizer.is_file() else None
+    place = {"run": folder.name, "step": kept.step}
+    return replace(saved, ids=ids, labels=labels, tokenizer=tokenizer, place=place)
 
 
 def _checkpoint(folder: Path, step: int | None) -> checkpoint.Checkpoint:
@@ -157,27 +130,23 @@ def _checkpoint(folder: Path, step: int | None) -> checkpoint.Checkpoint:
     return saved
 
 
-def _base(saved: checkpoint.Checkpoint, runs: Path) -> Mapping[str, Tensor]:
+def _base(kept: checkpoint.Checkpoint, runs: Path) -> Mapping[str, Tensor]:
     """The weights that a checkpoint without them was trained from, checked."""
-    start = saved.note.get("start")
+    start = kept.note.get("start")
     if start is None:
         return {}
     where = f"run {start['run']} at step {start['step']}" if "run" in start else f"the folder {start['folder']}"
     fix = f"put them back, or train the run again from weights that are there ({ANEW})"
     try:
-        tensors = read(start.get("run") or Path(start["folder"]), runs, start.get("step")).described.tensors
+        tensors = read(start.get("run") or Path(start["folder"]), runs, start.get("step")).tensors
     except (ScalingError, OSError) as error:
         reason = error.what if isinstance(error, ScalingError) else error.strerror
         what = f"the run holds what it trained; the weights that it started from, {where}, cannot be read: {reason}"
-        raise ScalingError(what, file=saved.folder, fix=fix) from None
+        raise ScalingError(what, file=kept.folder, fix=fix) from None
     if weights.digest(tensors) != start["sha256"]:
         what = f"the run holds what it trained; the weights that it started from, {where}, have changed"
-        raise ScalingError(what, file=saved.folder, fix=fix)
+        raise ScalingError(what, file=kept.folder, fix=fix)
     return tensors
-
-
-def _kind(line: Any) -> str:
-    return line if isinstance(line, str) else line["kind"]
 
 
 def _learned(spec: Mapping[str, Any], runs: Path) -> tuple[Mapping[str, int], tuple[str, ...]]:
@@ -207,12 +176,7 @@ def _started(specials: Mapping[str, int], kind: str) -> dict[str, int]:
     return {**ids, **({"start": start[0]} if start else {})}
 
 
-def _run(
-    tree: Mapping[str, Any],
-    file: Path,
-    tokenizer: Path | None,
-    base: Callable[[], Mapping[str, Tensor]] = dict,
-) -> Run:
+def _saved(tree: Mapping[str, Any], file: Path, base: Callable[[], Mapping[str, Tensor]] = dict) -> Saved:
     """What a weight file holds, and of `base` the tensors that it leaves out."""
     described = sections(tree)
     with blank():
@@ -223,20 +187,11 @@ def _run(
         if name in below:
             tensors.setdefault(first[id(tensor)], below[name].float())
     weights.check(tensors, model, file)
-    return Run(Described(described, tensors), tokenizer)
-
-
-def _dotted(tree: Mapping[str, Any], above: str = "") -> Iterator[str]:
-    for key, value in tree.items():
-        yield above + key
-        if isinstance(value, Mapping):
-            yield from _dotted(value, f"{above}{key}.")
+    return Saved(described, tensors)
 
 
 def _ids(path: Path) -> dict[str, int]:
     try:
-        ids = atomic.read_json(path)
-        special = {str(name): int(number) for name, number in ids.items()}
+        return {str(name): int(number) for name, number in atomic.read_json(path).items()}
     except (ValueError, TypeError, AttributeError):
         raise ScalingError("expected a JSON object of ids by name", file=path) from None
-    return special

@@ -5,14 +5,16 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
+from scaling import schema
 from scaling.errors import ScalingError, nearest
-from scaling.interop.weights import complete, differences, short, spread
+from scaling.schema import overlay
+from scaling.shape import Shape
 
 
 @dataclass(frozen=True)
@@ -24,9 +26,17 @@ class Name:
     layout: str = "plain"
 
 
+PARTS = {
+    "decoder": "decoder.stack.blocks.*.branches",
+    "encoder": "encoder.stack.blocks.*.branches",
+    "maps": "{query,key,value,out}",
+}
+"""What tables abbreviate: the branches of a block, the maps of attention."""
+
+
 def table(text: str, **parts: str) -> tuple[Name, ...]:
-    """The lines of a table."""
-    for part, meaning in parts.items():
+    """The lines of a table, in which `<part>` stands for one of `parts`, or of `PARTS`."""
+    for part, meaning in {**parts, **PARTS}.items():
         text = text.replace(f"<{part}>", meaning)
     return tuple(itertools.chain.from_iterable(_line(*line.split()) for line in text.splitlines() if line.strip()))
 
@@ -177,29 +187,40 @@ def fill(template: Any, config: Mapping[str, Any]) -> Any:
     return template
 
 
-def blanks(template: Mapping[str, Any], ours: Mapping[str, Any]) -> dict[str, Any]:
-    """config.json as far as the blanks make it, read off our completed config; where two disagree, by the first."""
-    config: dict[str, Any] = {}
-    for hole, value in _met(spread(template), ours):
-        theirs = hole.write(value)
-        for key in hole.keys if theirs is not NOTHING else ():
-            if at(config, key) is NOTHING:
-                put(config, key, theirs)
-    return config
+def matched(
+    template: Mapping[str, Any], ours: Mapping[str, Any], fixed: Mapping[str, Any]
+) -> tuple[dict[str, Any], list[Mismatch]]:
+    """The config.json that the blanks make of our completed config, and where ours differs from the template with that
+    in its blanks.
 
-
-def mismatches(template: Mapping[str, Any], config: Mapping[str, Any], ours: Mapping[str, Any]) -> list[Mismatch]:
-    """Where our completed config differs from the template with `config` in its blanks.
-
-    A blank that `config` leaves empty is one of them: what one format cannot express must not hide the others.
+    Of blanks with one key the first writes it, and others differ where they disagree. A blank that cannot be written is
+    a mismatch: what one format cannot express must not hide the others.
     """
-    filled, unfilled = _filled(spread(template), config, ours)
+    config: dict[str, Any] = {}
+    whole = spread(template)
+    _write(whole, ours, config)
+    filled, unfilled = _filled(whole, config, ours)
     try:
         theirs = complete(filled)
     except ScalingError as error:  # sizes that only ours can have: compare the rest
         unfilled = [*unfilled, (str(error.key), error.value, f"none such ({error.what})")]
         theirs = complete({**filled, "size": ours["size"]})
-    return [*unfilled, *differences(ours, theirs)]
+    for key, value in fixed.items():
+        put(config, key, value)
+    return config, [*unfilled, *differences(ours, theirs)]
+
+
+def _write(template: Any, ours: Any, config: dict[str, Any]) -> None:
+    """Put our values into config.json; a place that ours lacks is left to the differences."""
+    if isinstance(template, Blank):
+        theirs = template.write(ours)
+        for key in template.keys if theirs is not NOTHING else ():
+            if at(config, key) is NOTHING:
+                put(config, key, theirs)
+    elif isinstance(template, Mapping) and isinstance(ours, Mapping):
+        for key, part in template.items():
+            if key in ours:
+                _write(part, ours[key], config)
 
 
 def _filled(template: Any, config: Mapping[str, Any], ours: Any, key: str = "") -> tuple[Any, list[Mismatch]]:
@@ -240,15 +261,73 @@ def put(config: dict[str, Any], dotted: str, value: Any) -> None:
     config[last] = value
 
 
-def _met(template: Any, ours: Any) -> Iterator[tuple[Blank, Any]]:
-    """Each blank with our value at its place; a place that ours lacks is left to `mismatches`."""
-    for key, part in template.items():
-        if not isinstance(ours, Mapping) or key not in ours:
-            continue
-        if isinstance(part, Blank):
-            yield part, ours[key]
-        elif isinstance(part, Mapping):
-            yield from _met(part, ours[key])
+TOWERS = ("encoder", "decoder")
+_TOWER_SLOTS = ("embedding", "position", "pattern", "block", "stack")
+_ABSENT = "nothing"
+
+
+def spread(tree: Mapping[str, Any]) -> dict[str, Any]:
+    """`model` and `size` with what an encoder-decoder's towers share written out for each of them."""
+    model, size = dict(tree["model"]), dict(tree["size"])
+    if not all(tower in model for tower in TOWERS):
+        return {"model": model, "size": size}
+    common = {slot: model.pop(slot) for slot in _TOWER_SLOTS if slot in model}
+    sizes = {key: value for key, value in size.items() if key not in TOWERS}
+    return {
+        "model": {**model, **{tower: overlay(common, dict(model[tower] or {})) for tower in TOWERS}},
+        "size": {tower: {**sizes, **(size.get(tower) or {})} for tower in TOWERS},
+    }
+
+
+def complete(tree: Mapping[str, Any]) -> dict[str, Any]:
+    """`model` and `size` with every default written out, every kind in the long form, and one hidden width."""
+    both = spread(tree)
+    model, size = both["model"], both["size"]
+    parts = [(model[tower], size[tower]) for tower in TOWERS] if TOWERS[0] in size else [(model, size)]
+    for part, sizes in parts:
+        shape = Shape.of(sizes)
+        for slot in _TOWER_SLOTS:
+            part[slot] = _spelled(slot, part[slot])
+        channel = part["block"].get("channel") or {}
+        sizes.clear()
+        sizes.update(asdict(shape), hidden=shape.hidden_times(channel.pop("hidden_times", 1.0)))
+    for slot in ("head", "sentence", "language"):
+        model[slot] = _spelled(slot, model.get(slot))
+    if len(parts) > 1:
+        model["memory"] = _spelled("memory", model.get("memory", "Last"))
+        model["share"] = model.get("share", "nothing")
+    model["tie"] = sorted(model["tie"])
+    return both
+
+
+def differences(ours: Any, theirs: Any, key: str = "") -> Iterator[tuple[str, Any, Any]]:
+    """Where two completed trees differ: the dotted key and both values."""
+    if isinstance(ours, Mapping) and isinstance(theirs, Mapping):
+        if ours.get("kind") != theirs.get("kind"):
+            yield f"{key}.kind", ours.get("kind", _ABSENT), theirs.get("kind", _ABSENT)
+            return
+        for name in {**ours, **theirs}:
+            path = f"{key}.{name}" if key else name
+            yield from differences(ours.get(name, _ABSENT), theirs.get(name, _ABSENT), path)
+    elif ours != theirs:
+        yield key, short(ours), short(theirs)
+
+
+def short(value: Any) -> Any:
+    """A line by its kind."""
+    return value.get("kind", value) if isinstance(value, Mapping) else value
+
+
+def _spelled(slot: str, line: Any) -> Any:
+    """A line in the long form: its kind and every key of it, those of the pieces within it too."""
+    if line is None:
+        return None
+    given = {"kind": line} if isinstance(line, str) else dict(line)
+    spelled = {"kind": given["kind"]}
+    for key, parameter in schema.keys(schema.kinds(slot)[given["kind"]]).items():
+        value = given.get(key, parameter.default)
+        spelled[key] = _spelled(key, value) if schema.is_recipe(parameter.annotation) else value
+    return spelled
 
 
 # config.json's word for an activation, and our piece.
@@ -272,10 +351,10 @@ class Format:
 
     `config` is what its config.json always contains (None: null, or nothing), `model` and `size` are our sections with
     blanks for what it may contain, and `names` what its tensors are called. A weight file may also hold `copies` (a
-    tied table under a second name), tensors that are `derived` from the config (masks, sinusoids) and `zeros` (a bias
-    that no training moves); copies and zeros are checked, and none of them is written. Of copies that our model holds
-    itself, a file may leave out those `omitted`. A file of the bare model leaves out `prefix`. `absent` are tensors of
-    ours that the format has none for, read as 0; `folded` puts their values into others.
+    tied table under a second name) and `zeros` (a bias that no training moves), which are checked, and `DERIVED`
+    tensors; none of them is written. Of copies that our model holds itself, a file may leave out those `omitted`. A
+    file of the bare model leaves out `prefix`, the first word of the first name. `absent` are tensors of ours that the
+    format has none for, read as 0; `folded` puts their values into others.
     """
 
     slot: ClassVar[str] = "format"
@@ -285,20 +364,19 @@ class Format:
     model: ClassVar[Mapping[str, Any]]
     size: ClassVar[Mapping[str, Any]]
     names: ClassVar[tuple[Name, ...]]
-    prefix: ClassVar[str] = ""
+    prefix: ClassVar[str]
     copies: ClassVar[Mapping[str, str]] = {}
     omitted: ClassVar[tuple[str, ...]] = ()
-    derived: ClassVar[tuple[str, ...]] = ()
     zeros: ClassVar[tuple[str, ...]] = ()
     absent: ClassVar[tuple[str, ...]] = ()
 
     def __init_subclass__(cls) -> None:
         missing = [name for name in ("architecture", "config", "model", "size", "names") if not hasattr(cls, name)]
+        missing += [] if missing or "model_type" in cls.config else ["model_type in config"]
+        missing += [] if missing or "kind" in cls.model else ["kind in model"]
         if missing:
             raise TypeError(f"the format {cls.__name__} needs {', '.join(missing)}")
-        for name, table, key in (("config", cls.config, "model_type"), ("model", cls.model, "kind")):
-            if key not in table:
-                raise TypeError(f"the format {cls.__name__} needs {key} in {name}")
+        cls.prefix = vars(cls).get("prefix", cls.names[0].theirs.partition(".")[0] + ".")
 
     @classmethod
     def template(cls) -> dict[str, Any]:
@@ -308,3 +386,15 @@ class Format:
     def folded(cls, tensors: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
         """Our tensors as the format holds them."""
         return tensors
+
+
+DERIVED = (
+    "*.attn.bias",
+    "*.attn.masked_bias",
+    "*.attention.bias",
+    "*.attention.masked_bias",
+    "*.rotary_emb.inv_freq",
+    "*.position_ids",
+    "*.embed_positions.weight",
+)
+"""Masks, places and sinusoids: tensors that follow from the config, where a model does not learn them."""

@@ -49,7 +49,8 @@ def best_mixture(
 
     def losses(thetas: Sequence[np.ndarray], mixtures: np.ndarray) -> np.ndarray:
         rows = dict(zip(shares, mixtures.T)) | {name: np.full(len(mixtures), value) for name, value in at.items()}
-        return sum(w * fit.form.predict(theta, rows) for w, fit, theta in zip(share, fits, thetas))
+        each = [fit.form.predict(theta, rows) for fit, theta in zip(fits, thetas)]
+        return share @ np.array(each)
 
     def answer(thetas: Sequence[np.ndarray], starts: np.ndarray) -> tuple[float, ...]:
         best = _minimum(lambda mixtures: losses(thetas, mixtures), starts)

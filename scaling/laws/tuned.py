@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from scaling.laws.fit import FittedLaw
-from scaling.laws.intervals import Interval, is_exponent, student
+from scaling.laws.intervals import Interval, student
 from scaling.laws.problem import parameter
 
 KNOBS = ("lr", "batch")
@@ -73,13 +73,13 @@ def _rungs(columns: Mapping[str, np.ndarray], used: np.ndarray, knob: str, level
     for index, (key, (_, base)) in enumerate(told.items()):
         own = [count + index, 2 * count]
         best, left = _minimum(estimate[own], covariance[np.ix_(own, own)], student(level, freedom))
-        names = f"best {knob}", f"left by {knob}"
+        value, low, high = base * np.exp(np.clip(best, -MOST, MOST))
+        fraction, least, most = np.expm1(left)
         found.append(
             Rung(
-                knob,
-                *(key[0], key[1], base),
-                Interval(names[0], *(base * np.exp(np.clip(best, -MOST, MOST))), level, "profile"),
-                Interval(names[1], *np.expm1(left), level, "profile"),
+                *(knob, key[0], key[1], base),
+                Interval(f"best {knob}", value, low, high, level, "profile"),
+                Interval(f"left by {knob}", fraction, least, most, level, "profile"),
             )
         )
     return found
@@ -117,7 +117,8 @@ def effect(fit: FittedLaw, found: Sequence[Rung], level: float = 0.95) -> list[I
     N, D = (fit.problem.columns[name] for name in ("N", "D"))
     changes = []
     for each in fit.form.parameters:
-        if not is_exponent(each) or each.name not in fit.problem.free_names:
+        is_exponent = each.unit == "1" and each.scale == "linear" and each.lower >= 0.0
+        if not is_exponent or each.name not in fit.problem.free_names:
             continue
         slope = parameter(fit.form, each.name).along(fit.problem, fit.u[None])[1][0] @ step  # by the log loss of a run
         change, below, above = 0.0, 0.0, 0.0

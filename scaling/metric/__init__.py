@@ -4,9 +4,8 @@ Every value is higher for better predictions. A prediction of None is an invalid
 """
 
 from scaling.metric.answers import ExactMatch, MultiRC, ReCoRD, SQuAD, SQuAD2
-from scaling.metric.classes import F1, MCC, Accuracy, Correlation, F1AndAccuracy, GenderParity
+from scaling.metric.classes import F1, MCC, Accuracy, Correlation, EntityF1, F1AndAccuracy, GenderParity, TagAccuracy
 from scaling.metric.metric import bootstrap, over_seeds, paired_bootstrap
-from scaling.metric.tags import EntityF1, TagAccuracy
 from scaling.metric.text import BLEU, ROUGE, CompoundSplitBLEU
 from scaling.metric.trees import BracketF1
 

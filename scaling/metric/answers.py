@@ -6,14 +6,14 @@ import re
 import string
 import unicodedata
 from collections import Counter
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
 from scaling.metric.classes import grouped
-from scaling.metric.metric import Metric, f1
+from scaling.metric.metric import Groups, Metric, Values, f1
 
 _PUNCTUATION = set(string.punctuation)
 _TRIVIA_PUNCTUATION = _PUNCTUATION | set("‘’´`")
@@ -68,8 +68,18 @@ def texts(references: Any) -> list[str]:
     return [references] if isinstance(references, str) else list(references)
 
 
+class _OfTexts(Metric):
+    """A metric of a text beside the best of its references."""
+
+    normalisation: str
+    ratios = {"exact_match": (0, 2), "f1": (1, 2)}
+
+    def row(self, prediction: Any, reference: Any) -> Sequence[float]:
+        return *_best(prediction, texts(reference), self.normalisation), 1
+
+
 @dataclass(frozen=True, kw_only=True)
-class ExactMatch(Metric):
+class ExactMatch(_OfTexts):
     """exact_match = the fraction of predictions that equal some reference once both are normalised; `f1` is that of the
     words, with the best reference.
 
@@ -79,23 +89,16 @@ class ExactMatch(Metric):
 
     normalisation: Literal["none", "squad", "open", "trivia"] = "open"
     main = "exact_match"
-    ratios = {"exact_match": (0, 2), "f1": (1, 2)}
-
-    def row(self, prediction: Any, reference: Any) -> Sequence[float]:
-        return *_best(prediction, texts(reference), self.normalisation), 1
 
 
 @dataclass(frozen=True, kw_only=True)
-class SQuAD(Metric):
+class SQuAD(_OfTexts):
     """f1 = the mean F1 of the words of an answer with the best of its references, `exact_match` the fraction that equal
     one, by SQuAD's normalisation. (Rajpurkar et al. 2016, SQuAD 1.1)
     """
 
+    normalisation: ClassVar[str] = "squad"
     main = "f1"
-    ratios = {"exact_match": (0, 2), "f1": (1, 2)}
-
-    def row(self, prediction: Any, reference: Any) -> Sequence[float]:
-        return *_best(prediction, texts(reference), "squad"), 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,9 +149,7 @@ class MultiRC(Metric):
     main = "mean"
     ratios = {"exact_match": (0, 1)}
 
-    def rows(
-        self, predictions: Sequence[Any], references: Sequence[Any], groups: Sequence[Hashable] | None = None
-    ) -> np.ndarray:
+    def rows(self, predictions: Values, references: Values, groups: Groups = None) -> np.ndarray:
         rows = []
         for members in grouped(groups, len(references)):
             right, predicted = [], []
@@ -164,5 +165,5 @@ class MultiRC(Metric):
         return np.array(rows, float)
 
     def values(self, sums: np.ndarray) -> dict[str, np.ndarray]:
-        exact, f1a = super().values(sums)["exact_match"], f1(*sums[:, 2:].T)
+        exact, f1a = super().values(sums)["exact_match"], f1(*sums[:, 2:].T)["f1"]
         return {"mean": (exact + f1a) / 2, "f1a": f1a, "exact_match": exact}

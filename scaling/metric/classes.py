@@ -1,15 +1,15 @@
-"""Metrics of classes and numbers."""
+"""Metrics of classes, of tags, one for each word, and of numbers."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 
 from scaling.errors import ScalingError
-from scaling.metric.metric import Metric, f1, ratio
+from scaling.metric.metric import Groups, Metric, Values, f1, ratio
 from scaling.schema import NonNegativeInt
 
 Average = Literal["binary", "macro", "micro"]
@@ -44,9 +44,7 @@ class F1(OfClasses):
     positive: NonNegativeInt | str = 1
     main = "f1"
 
-    def rows(
-        self, predictions: Sequence[Any], references: Sequence[Any], groups: Sequence[Hashable] | None = None
-    ) -> np.ndarray:
+    def rows(self, predictions: Values, references: Values, groups: Groups = None) -> np.ndarray:
         guessed, right = [_set(p) for p in predictions], [_set(r) for r in references]
         classes = _classes(guessed, right)
         if self.average == "binary":
@@ -64,12 +62,8 @@ class F1(OfClasses):
         if self.average == "micro":
             correct, predicted, real = (part.sum(1, keepdims=True) for part in (correct, predicted, real))
         some = (predicted + real > 0) if self.average == "macro" else np.ones_like(real, bool)
-        each = {
-            "f1": f1(correct, predicted, real),
-            "precision": ratio(correct, predicted),
-            "recall": ratio(correct, real),
-        }
-        values = {name: ratio((value * some).sum(1), some.sum(1)) for name, value in each.items()}
+        each = f1(correct, predicted, real).items()
+        values = {name: ratio((value * some).sum(1), some.sum(1)) for name, value in each}
         return {**values, **super().values(sums)}
 
 
@@ -93,9 +87,7 @@ class MCC(OfClasses):
     main = "mcc"
     guessing = 0.0
 
-    def rows(
-        self, predictions: Sequence[Any], references: Sequence[Any], groups: Sequence[Hashable] | None = None
-    ) -> np.ndarray:
+    def rows(self, predictions: Values, references: Values, groups: Groups = None) -> np.ndarray:
         every = sorted({*map(str, predictions), *map(str, references)})
         predicted, right = (np.array([every.index(str(label)) for label in side]) for side in (predictions, references))
         one_hot = np.eye(len(every))
@@ -117,16 +109,14 @@ class GenderParity(Accuracy):
 
     ratios = {"accuracy": (0, 1), "gender_parity": (2, 3)}
 
-    def rows(
-        self, predictions: Sequence[Any], references: Sequence[Any], groups: Sequence[Hashable] | None = None
-    ) -> np.ndarray:
+    def rows(self, predictions: Values, references: Values, groups: Groups = None) -> np.ndarray:
         each = super().rows(predictions, references)
         members = grouped(groups, len(predictions))
         parity = [[len({str(predictions[index]) for index in group}) == 1, 1] for group in members]
         return np.array([[*each[group].sum(0), *equal] for group, equal in zip(members, parity)], float)
 
 
-def grouped(groups: Sequence[Hashable] | None, count: int) -> list[list[int]]:
+def grouped(groups: Groups, count: int) -> list[list[int]]:
     """The examples of each group, in the order of first mention; each by itself where there are no groups."""
     members: dict[Hashable, list[int]] = {}
     for index in range(count):
@@ -153,6 +143,63 @@ def _member(sets: Sequence[Any], label: Any) -> np.ndarray:
     return np.array([label in classes for classes in sets], float)
 
 
+OUTSIDE = "O"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TagAccuracy(Metric):
+    """accuracy = the fraction of words whose tag is right. A word without a predicted tag counts as wrong."""
+
+    main = "accuracy"
+    ratios = {"accuracy": (0, 1)}
+
+    def row(self, prediction: Any, reference: Any) -> Sequence[float]:
+        return sum(p == r for p, r in zip(prediction or (), reference)), len(reference)
+
+
+@dataclass(frozen=True, kw_only=True)
+class EntityF1(Metric):
+    """F1 of entities, right where their words and their type are: conlleval's counts. (Tjong Kim Sang and De Meulder
+    2003)
+
+    Tags are `O`, `B-TYPE`, `I-TYPE` (IOB1 or IOB2), also `E-TYPE` and `S-TYPE`. An entity begins at B or S, and at I or
+    E after O, E, S or another type. Words beyond the predicted tags count as `O`. `accuracy` is over tags.
+    """
+
+    main = "f1"
+    guessing = 0.0
+    ratios = {"accuracy": (3, 4)}
+
+    def row(self, prediction: Any, reference: Any) -> Sequence[float]:
+        predicted = _whole(prediction, reference)
+        guessed, real = set(entities(predicted)), set(entities(reference))
+        equal = sum(p == r for p, r in zip(predicted, reference))
+        return len(guessed & real), len(guessed), len(real), equal, len(reference)
+
+    def values(self, sums: np.ndarray) -> dict[str, np.ndarray]:
+        correct, guessed, real = sums[:, :3].T
+        return {**f1(correct, guessed, real), **super().values(sums)}
+
+
+def entities(tags: Sequence[str]) -> Iterator[tuple[int, int, str]]:
+    """(first word, word after the last, type) of each entity of a sentence."""
+    begin, before, kind = 0, OUTSIDE, ""
+    for index, tag in enumerate([*tags, OUTSIDE]):
+        prefix, _, name = tag.partition("-")
+        goes_on = prefix in ("I", "E") and before in ("B", "I") and name == kind
+        if before != OUTSIDE and not goes_on:
+            yield begin, index, kind
+        if not goes_on:
+            begin = index
+        before, kind = prefix, name
+
+
+def _whole(predicted: Sequence[str] | None, right: Sequence[str]) -> list[str]:
+    """A tag for each word."""
+    tags = [OUTSIDE if tag is None else tag for tag in (predicted or ())][: len(right)]
+    return [*tags, *[OUTSIDE] * (len(right) - len(tags))]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Correlation(Metric):
     """mean = (Pearson's r + Spearman's ρ) / 2, as for STS-B of GLUE. (Wang et al. 2018)
@@ -164,14 +211,10 @@ class Correlation(Metric):
     main = "mean"
     guessing = 0.0
 
-    def rows(
-        self, predictions: Sequence[Any], references: Sequence[Any], groups: Sequence[Hashable] | None = None
-    ) -> np.ndarray:
+    def rows(self, predictions: Values, references: Values, groups: Groups = None) -> np.ndarray:
         right = np.array(references, float)
         worst = np.where(right > (right.min() + right.max()) / 2, right.min(), right.max())
-        predicted = [
-            wrong if prediction is None else float(prediction) for prediction, wrong in zip(predictions, worst)
-        ]
+        predicted = [wrong if given is None else float(given) for given, wrong in zip(predictions, worst)]
         return np.column_stack([predicted, right])
 
     def weighted(self, rows: np.ndarray, weights: np.ndarray) -> dict[str, np.ndarray]:

@@ -19,6 +19,11 @@ TAILS = (1 - LEVEL) / 2, (1 + LEVEL) / 2
 RESAMPLES = 1000
 _AT_ONCE = 1 << 22  # weights that are in memory together
 
+Values = Sequence[Any]
+"""A prediction or a reference for each example."""
+Groups = Sequence[Hashable] | None
+"""What each example belongs to (a question's answers)."""
+
 
 class Metric(ABC):
     """`score(predictions, references)` gives its values by name, of which `main` represents the metric.
@@ -39,9 +44,7 @@ class Metric(ABC):
         """[k], what an example adds to the sums."""
         raise NotImplementedError
 
-    def rows(
-        self, predictions: Sequence[Any], references: Sequence[Any], groups: Sequence[Hashable] | None = None
-    ) -> np.ndarray:
+    def rows(self, predictions: Values, references: Values, groups: Groups = None) -> np.ndarray:
         """[n k], what each example adds to the sums; `n` is the number of groups where the metric is over these."""
         return np.array([self.row(p, r) for p, r in zip(predictions, references, strict=True)], float)
 
@@ -53,10 +56,8 @@ class Metric(ABC):
         """The values [s] of samples in which example i counts `weights[s, i]` times."""
         return self.values(weights @ rows)
 
-    def score(
-        self, predictions: Sequence[Any], references: Sequence[Any], groups: Sequence[Hashable] | None = None
-    ) -> dict[str, float]:
-        """The values by name, `main` first. `groups` names what each example belongs to (a question's answers)."""
+    def score(self, predictions: Values, references: Values, groups: Groups = None) -> dict[str, float]:
+        """The values by name, `main` first."""
         rows = checked_rows(self, predictions, references, groups)
         values = self.weighted(rows, np.ones((1, len(rows))))
         values = {name: float(value[0]) for name, value in values.items() if not np.isnan(value[0])}
@@ -69,9 +70,7 @@ class Metric(ABC):
         return None
 
 
-def checked_rows(
-    metric: Metric, predictions: Sequence[Any], references: Sequence[Any], groups: Sequence[Hashable] | None
-) -> np.ndarray:
+def checked_rows(metric: Metric, predictions: Values, references: Values, groups: Groups) -> np.ndarray:
     if not len(references):
         raise ScalingError("there is no example to score", fix="take a split that has labels")
     if len(predictions) != len(references):
@@ -87,9 +86,10 @@ def ratio(numerator: np.ndarray, denominator: np.ndarray, otherwise: float = 0.0
     return np.where(zero, otherwise, numerator / np.where(zero, 1, denominator))
 
 
-def f1(correct: np.ndarray, predicted: np.ndarray, real: np.ndarray) -> np.ndarray:
-    """2 P R / (P + R) = 2 · correct / (predicted + real), 0 where there is neither."""
-    return ratio(2 * correct, predicted + real)
+def f1(correct: np.ndarray, predicted: np.ndarray, real: np.ndarray) -> dict[str, np.ndarray]:
+    """2 P R / (P + R) = 2 · correct / (predicted + real), 0 where there is neither, then precision P and recall R."""
+    f1 = ratio(2 * correct, predicted + real)
+    return {"f1": f1, "precision": ratio(correct, predicted), "recall": ratio(correct, real)}
 
 
 @dataclass(frozen=True)
@@ -103,9 +103,9 @@ class Interval:
 
 def bootstrap(
     metric: Metric,
-    predictions: Sequence[Any],
-    references: Sequence[Any],
-    groups: Sequence[Hashable] | None = None,
+    predictions: Values,
+    references: Values,
+    groups: Groups = None,
     *,
     resamples: int = RESAMPLES,
     seed: int = 0,
@@ -173,10 +173,10 @@ class Paired:
 
 def paired_bootstrap(
     metric: Metric,
-    first: Sequence[Any],
-    second: Sequence[Any],
-    references: Sequence[Any],
-    groups: Sequence[Hashable] | None = None,
+    first: Values,
+    second: Values,
+    references: Values,
+    groups: Groups = None,
     *,
     resamples: int = RESAMPLES,
     seed: int = 0,

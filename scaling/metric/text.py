@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import re
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any, Literal
@@ -13,15 +13,16 @@ import numpy as np
 
 from scaling.errors import ScalingError
 from scaling.metric.answers import texts
-from scaling.metric.metric import Metric
+from scaling.metric.metric import Groups, Metric, Values
 
 _COMPOUND = re.compile(r"(?<=\S)-(?=\S)")
 
 
-def _package(name: str, module: str) -> Any:
+def _package(module: str) -> Any:
     try:
         return importlib.import_module(module)
     except ImportError:
+        name = module.partition(".")[0].replace("_", "-")
         raise ScalingError(f"it needs the package {name}", key="metric", fix="pip install 'scaling[eval]'") from None
 
 
@@ -35,23 +36,23 @@ class BLEU(Metric):
     lowercase: bool = False
     main = "bleu"
 
-    def rows(
-        self, predictions: Sequence[Any], references: Sequence[Any], groups: Sequence[Hashable] | None = None
-    ) -> np.ndarray:
-        bleu = _package("sacrebleu", "sacrebleu.metrics").BLEU
-        scorer = bleu(tokenize=self.tokenize, lowercase=self.lowercase, effective_order=True)
+    def _scorer(self, **settings: Any) -> Any:
+        return _package("sacrebleu.metrics").BLEU(tokenize=self.tokenize, lowercase=self.lowercase, **settings)
+
+    def rows(self, predictions: Values, references: Values, groups: Groups = None) -> np.ndarray:
+        scorer = self._scorer(effective_order=True)
         each = [scorer.sentence_score(p or "", texts(r)) for p, r in zip(predictions, references)]
         return np.array([[*score.counts, *score.totals, score.sys_len, score.ref_len] for score in each], float)
 
     def values(self, sums: np.ndarray) -> dict[str, np.ndarray]:
-        bleu = _package("sacrebleu", "sacrebleu.metrics").BLEU
+        compute = _package("sacrebleu.metrics").BLEU.compute_bleu
         whole = sums.round().astype(int).tolist()
-        scores = (bleu.compute_bleu(row[:4], row[4:8], row[8], row[9], smooth_method="exp").score for row in whole)
+        scores = (compute(row[:4], row[4:8], row[8], row[9], smooth_method="exp").score for row in whole)
         return {"bleu": np.array([*scores])}
 
     def signature(self, references: Sequence[Any]) -> str:
         """sacrebleu's own."""
-        scorer = _package("sacrebleu", "sacrebleu.metrics").BLEU(tokenize=self.tokenize, lowercase=self.lowercase)
+        scorer = self._scorer()
         counts = {len(texts(reference)) for reference in references}
         scorer.num_refs = counts.pop() if len(counts) == 1 else -1  # which its signature states as `var`
         return str(scorer.get_signature())
@@ -68,10 +69,8 @@ class CompoundSplitBLEU(Metric):
 
     main = "bleu_compound_split"
 
-    def rows(
-        self, predictions: Sequence[Any], references: Sequence[Any], groups: Sequence[Hashable] | None = None
-    ) -> np.ndarray:
-        tokens = _package("sacrebleu", "sacrebleu.tokenizers.tokenizer_13a").Tokenizer13a()
+    def rows(self, predictions: Values, references: Values, groups: Groups = None) -> np.ndarray:
+        tokens = _package("sacrebleu.tokenizers.tokenizer_13a").Tokenizer13a()
 
         def split(text: str) -> str:
             return _COMPOUND.sub(r" ##AT##-##AT## ", tokens(text))
@@ -99,11 +98,9 @@ class ROUGE(Metric):
     main = "rouge_l"
     ratios = {"rouge_1": (0, 3), "rouge_2": (1, 3), "rouge_l": (2, 3)}
 
-    def rows(
-        self, predictions: Sequence[Any], references: Sequence[Any], groups: Sequence[Hashable] | None = None
-    ) -> np.ndarray:
+    def rows(self, predictions: Values, references: Values, groups: Groups = None) -> np.ndarray:
         kinds = ["rouge1", "rouge2", "rougeLsum"]
-        scorer = _package("rouge-score", "rouge_score.rouge_scorer").RougeScorer(kinds, use_stemmer=self.stem)
+        scorer = _package("rouge_score.rouge_scorer").RougeScorer(kinds, use_stemmer=self.stem)
 
         def lines(text: str) -> str:
             return text.replace(" . ", " .\n")
@@ -113,6 +110,6 @@ class ROUGE(Metric):
 
     def signature(self, references: Sequence[Any]) -> str:
         """rouge-score has none: which values, whether words are stemmed, what several references count, its version."""
-        _package("rouge-score", "rouge_score.rouge_scorer")
+        _package("rouge_score.rouge_scorer")
         stem = "yes" if self.stem else "no"
         return f"rouge1,rouge2,rougeLsum|stem:{stem}|refs:best|package:rouge-score|version:{version('rouge-score')}"

@@ -16,7 +16,7 @@ import numpy as np
 
 from scaling.errors import ScalingError
 from scaling.metric.answers import texts
-from scaling.metric.metric import Metric, f1, ratio
+from scaling.metric.metric import Metric, f1
 
 WORD = "XX"
 TRACE = "-NONE-"
@@ -87,8 +87,8 @@ def parse(text: str) -> Tree:
 
 
 def plain(tree: Tree) -> Tree | None:
-    """The tree that is learned: without traces, what they leave empty, functions (NP-SBJ is NP) and the bracket around
-    the sentence; None where no word is left.
+    """The tree that is learned: without traces, constituents without a word, functions (NP-SBJ is NP) and the bracket
+    around the sentence; None where no word is left.
     """
     if tree.word is not None:
         return None if tree.label == TRACE else tree
@@ -142,23 +142,7 @@ def repaired(sequence: str, words: Sequence[tuple[str, str]]) -> Tree:
             stack[-1].children.append(Tree(tag, word=word))
     top = root.children[0] if len(root.children) == 1 and root.children[0].word is None else root
     top.children += [Tree(tag, word=word) for tag, word in left]
-    return _filled(root) or Tree("S")
-
-
-def _filled(root: Tree) -> Tree | None:
-    """The root's one constituent, or all under an S; without what holds no word."""
-
-    def kept(tree: Tree) -> Tree | None:
-        if tree.word is not None:
-            return tree
-        children = [child for child in map(kept, tree.children) if child is not None]
-        return Tree(tree.label, children) if children else None
-
-    whole = kept(root)
-    if whole is None:
-        return None
-    one = len(whole.children) == 1 and whole.children[0].word is None
-    return whole.children[0] if one else Tree("S", whole.children)
+    return plain(root) or Tree("S")
 
 
 def _wrong(what: str, file: object, line: int, fix: str) -> ScalingError:
@@ -194,8 +178,7 @@ class BracketF1(Metric):
 
     def values(self, sums: np.ndarray) -> dict[str, np.ndarray]:
         correct, predicted, real = sums[:, :3].T
-        values = {"f1": f1(correct, predicted, real), "precision": ratio(correct, predicted)}
-        return {**values, "recall": ratio(correct, real), **super().values(sums)}
+        return {**f1(correct, predicted, real), **super().values(sums)}
 
 
 def brackets(tree: Tree) -> Counter[tuple[str, int, int]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -11,17 +11,23 @@ from torch import Tensor
 
 from scaling.batch import IGNORE, Batch
 from scaling.data.batches import Features
-from scaling.data.source import Rows, Takes, Vocabulary
+from scaling.data.source import Rows, Vocabulary
 from scaling.data.task.example import NO_ANSWER
 from scaling.data.task.example import Answer as Answers
 from scaling.data.task.source import Encoded, Examples, Goal
 from scaling.data.tree import OUTSIDE
 from scaling.errors import ScalingError
-from scaling.objective.objective import Family, Text, ended, meet, room, tensor, text_to_text, too_short
+from scaling.objective.objective import Family, Objective, Text, maybe, tensor, text_to_text, too_short
 from scaling.schema import NonNegativeFloat, PositiveInt
 
+SPECIALS: dict[Family, tuple[str, ...]] = {
+    "encoder": ("cls", "sep", "mask"),  # as Masked adds them, so that its models have the same tables
+    "decoder": ("bos", "eos", "pad", "start", "delim", "extract"),
+    "encoder_decoder": ("bos", "eos", "pad"),
+}
 
-class Answer:
+
+class Answer(Objective):
     """−ln p(label | text): the examples of a task, framed as the family reads them.
 
     Encoders read [CLS] a [SEP] b [SEP] (Devlin et al. 2018); decoders [START] a [DELIM] b [EXTRACT], options one
@@ -32,11 +38,8 @@ class Answer:
     tokens of the question at most; an answer has at most `longest` tokens.
     """
 
-    families: tuple[Family, ...] = ("encoder", "decoder", "encoder_decoder")
-    separates: tuple[Family, ...] = ()
-    is_code = False
-    others = 0
-    takes: Takes = "examples"
+    families = ("encoder", "decoder", "encoder_decoder")
+    takes = "examples"
 
     def __init__(
         self,
@@ -50,16 +53,9 @@ class Answer:
         question: PositiveInt = 64,
         longest: PositiveInt = 30,
     ):
-        self.family: Family = meet(self, family, self.families)
-        self.reads = room(length, 4) + 4
-        self.form, self.language = form, language
+        super().__init__(vocabulary, length, family, length - 4, *SPECIALS[family])
+        self.reads, self.form, self.language = length, form, language
         self.stride, self.question, self.longest = stride, min(question, (length - 3) // 2), longest
-        names = {
-            "encoder": ["cls", "sep", "mask"],  # as Masked adds them, so that its models have the same tables
-            "decoder": ["bos", "eos", "pad", "start", "delim", "extract"],
-            "encoder_decoder": ["bos", "eos", "pad"],
-        }
-        self.vocabulary = vocabulary.extended(names[family])
 
     @classmethod
     def families_for(cls, answer: Answers) -> tuple[Family, ...]:
@@ -70,12 +66,9 @@ class Answer:
         """Whether the model writes its answer; a task that the family cannot be trained on is refused."""
         writes = self.form == "text" or self.family == "encoder_decoder" or task.answer == "text"
         if writes and self.family == "encoder":
-            raise ScalingError(
-                "an encoder cannot write the answer of a task whose answers are texts",
-                key="data.answer" if task.answer == "text" else "form",
-                value=task.answer if task.answer == "text" else self.form,
-                fix="take a Decoder or an EncoderDecoder",
-            )
+            key, value = ("data.answer", "text") if task.answer == "text" else ("form", self.form)
+            what = "an encoder cannot write the answer of a task whose answers are texts"
+            raise ScalingError(what, key=key, value=value, fix="take a Decoder or an EncoderDecoder")
         if writes and self.form == "head":
             what = "the model has to write these answers, since no head predicts them"
             raise ScalingError(what, key="form", value="head", fix="take form=auto")
@@ -110,11 +103,8 @@ class Answer:
         names = ("start", "delim", "extract") if decoder else ("cls", "sep", "sep")
         lines = [Line([self.vocabulary[name] for name in names], decoder) for _ in rows.items]
         labels = [kind.frame(line, item, int(at)) for line, item, at in zip(lines, rows.items, begins)]
-        tokens, documents, segments = (
-            filled([getattr(line, name) for line in lines], width, fill)
-            for name, fill in (("tokens", self.vocabulary.specials.get("pad", 0)), ("documents", 0), ("segments", 0))
-        )
-        reads = filled([line.reads for line in lines], kind.places or max(len(line.reads) for line in lines), -1)
+        tokens = filled([line.tokens for line in lines], width, self.vocabulary.specials.get("pad", 0))
+        documents = filled([line.documents for line in lines], width, 0)
         targets, tree = np.full_like(tokens, IGNORE), None
         if decoder:
             same = (documents[:, 1:] == documents[:, :-1]) & (documents[:, 1:] > 0)
@@ -128,25 +118,23 @@ class Answer:
             tokens=tensor(tokens),
             targets=tensor(targets),
             documents=tensor(documents),
-            segments=None if decoder else tensor(segments),
+            segments=None if decoder else tensor(filled([line.segments for line in lines], width, 0)),
             labels=tensor(kind.labels(labels, width)),
-            reads=tensor(reads),
+            reads=tensor(filled([line.reads for line in lines], kind.places, -1)),
             language=tensor(np.full(len(lines), self.language)) if decoder else None,
-            tree=None if tree is None else tensor(tree),
+            tree=maybe(tree),
         )
 
     def _written(self, rows: Rows) -> Batch:
         """The prompt, and the label as text."""
         eos, pad = self.vocabulary["eos"], self.vocabulary["pad"]
         width, joins, longest = int(rows.width or 0), self.family == "decoder", self.width(rows.task)
-        space, most = min(longest, width - 3 if joins else width), width - 1 if joins else width
+        space, most = (min(longest, width - 3), width - 1) if joins else (longest, width)
         targets = [item.target[: space - 1] for item in rows.items]
-        sources = [
-            item.prompt[: max(1, most - 1 - (len(target) + 1 if joins else 0))]
-            for item, target in zip(rows.items, targets)
-        ]
+        taken = [len(target) + 1 if joins else 0 for target in targets]
+        sources = [item.prompt[: max(1, most - 1 - count)] for item, count in zip(rows.items, taken)]
         source, target = (
-            ended(Text(filled(side, wide, pad), np.array([len(row) for row in side])), eos)
+            Text(filled(side, wide, pad), np.array([len(row) for row in side])).ended(eos)
             for side, wide in ((sources, most - 1), (targets, space - 1))
         )
         batch = text_to_text(source, target, self.vocabulary, self.family)
@@ -186,17 +174,14 @@ class Line:
     def add(self, texts: Sequence[np.ndarray], document: int = 1) -> int:
         """Put a framed text or pair on the line; returns where the tokens of its last text begin."""
         first, between, last = self.specials
-        begin = len(self.tokens)
-        self.tokens += [first, *texts[0].tolist()]
-        place = begin + 1
-        if len(texts) == 2:
-            self.tokens.append(between)
+        begin = place = len(self.tokens)
+        self.tokens.append(first)
+        self.segments.append(0)
+        for number, (text, end) in enumerate(zip(texts, (between, last)[-len(texts) :])):
             place = len(self.tokens)
-            self.tokens += texts[1].tolist()
-        self.tokens.append(last)
-        count = len(self.tokens) - begin
-        self.segments += [0] * count if len(texts) == 1 else [0] * (place - begin) + [1] * (count - place + begin)
-        self.documents += [document] * count
+            self.tokens += [*text.tolist(), end]
+            self.segments += [number] * (len(text) + 1)
+        self.documents += [document] * (len(self.tokens) - begin)
         self.reads.append(len(self.tokens) - 1 if self.reads_last else begin)
         return place
 
@@ -216,17 +201,15 @@ def cut(texts: Sequence[np.ndarray], room: int) -> list[np.ndarray]:
 
 def starts(length: int, room: int, stride: int) -> list[int]:
     """Where windows of `room` tokens begin that together cover a text."""
-    places = [0]
-    while places[-1] + room < length:
-        places.append(places[-1] + min(stride, room))
-    return places
+    step = min(stride, room)
+    return [*range(0, max(1, length - room + step), step)]
 
 
-def filled(rows: Sequence[Any], width: int, value: int) -> np.ndarray:
-    """[n width]: rows of unequal length, filled up on the right."""
-    table = np.full((len(rows), width), value, np.int64)
-    for number, row in enumerate(rows):
-        table[number, : len(row)] = row
+def filled(rows: Sequence[Any], width: int | None, value: int) -> np.ndarray:
+    """[n width]: rows of unequal length, filled up on the right; without a width to that of the longest."""
+    table = np.full((len(rows), max(map(len, rows)) if width is None else width), value, np.int64)
+    for line, row in zip(table, rows):
+        line[: len(row)] = row
     return table
 
 
@@ -263,17 +246,11 @@ class Kind:
         return np.array(labels)
 
     def predictions(self, outputs: Iterable[tuple[Tensor, Batch]], source: Examples) -> dict[int, Any]:
-        answers: dict[int, Any] = {}
-        for logits, batch in outputs:
-            assert batch.examples is not None
-            each = logits.detach().float().cpu().numpy()
-            for row, index in enumerate(batch.examples.tolist()):
-                if index >= 0:
-                    answers[index] = self.of_logits(each[row], batch, row, source, index, answers.get(index))
-        return answers
+        """The prediction of each example that the logits of all batches make."""
+        return {index: self.of_logits(logits, source, index) for index, logits, _, _ in each_row(outputs)}
 
-    def of_logits(self, logits: Any, batch: Batch, row: int, source: Examples, index: int, before: Any) -> Any:
-        """The prediction of a row; `before` is that of an earlier row of the same example."""
+    def of_logits(self, logits: Any, source: Examples, index: int) -> Any:
+        """The prediction of a row."""
         raise NotImplementedError
 
     def of_text(self, text: str, source: Examples, index: int) -> Any:
@@ -281,10 +258,20 @@ class Kind:
         return text
 
 
+def each_row(outputs: Iterable[tuple[Tensor, Batch]]) -> Iterator[tuple[int, np.ndarray, Batch, int]]:
+    """The example of each row of batches that has one, its logits, its batch, and its number in that."""
+    for logits, batch in outputs:
+        assert batch.examples is not None
+        every = logits.detach().float().cpu().numpy()
+        for row, index in enumerate(batch.examples.tolist()):
+            if index >= 0:
+                yield index, every[row], batch, row
+
+
 class Class(Kind):
     """The class of a text or of a pair."""
 
-    def of_logits(self, logits: Any, batch: Batch, row: int, source: Examples, index: int, before: Any) -> Any:
+    def of_logits(self, logits: Any, source: Examples, index: int) -> Any:
         return int(logits.argmax())
 
     def of_text(self, text: str, source: Examples, index: int) -> Any:
@@ -294,7 +281,7 @@ class Class(Kind):
 class Classes(Kind):
     """All classes of a text, or none."""
 
-    def of_logits(self, logits: Any, batch: Batch, row: int, source: Examples, index: int, before: Any) -> Any:
+    def of_logits(self, logits: Any, source: Examples, index: int) -> Any:
         return np.flatnonzero(logits > 0).tolist()
 
     def of_text(self, text: str, source: Examples, index: int) -> Any:
@@ -305,7 +292,7 @@ class Classes(Kind):
 class Number(Kind):
     """A number."""
 
-    def of_logits(self, logits: Any, batch: Batch, row: int, source: Examples, index: int, before: Any) -> Any:
+    def of_logits(self, logits: Any, source: Examples, index: int) -> Any:
         return float(logits)
 
     def of_text(self, text: str, source: Examples, index: int) -> Any:
@@ -333,7 +320,7 @@ class Options(Kind):
             line.add(cut([item.parts[0], option], self.reads - 3), number)
         return item.label
 
-    def of_logits(self, logits: Any, batch: Batch, row: int, source: Examples, index: int, before: Any) -> Any:
+    def of_logits(self, logits: Any, source: Examples, index: int) -> Any:
         return self._chosen(int(logits.argmax()), source, index)
 
     def of_text(self, text: str, source: Examples, index: int) -> Any:
@@ -370,7 +357,7 @@ class Tags(Kind):
     def labels(self, labels: list[Any], width: int) -> np.ndarray:
         return filled(labels, width, IGNORE)
 
-    def of_logits(self, logits: Any, batch: Batch, row: int, source: Examples, index: int, before: Any) -> Any:
+    def of_logits(self, logits: Any, source: Examples, index: int) -> Any:
         """A tag for each word; words that were cut off, or have no token, have the first of the labels."""
         item, labels = source.items[index], self.task.labels
         most, best = min(len(item.parts[0]), self.reads - 2), logits.argmax(-1)
@@ -412,33 +399,37 @@ class Span(Kind):
         return [place + first - start, place + last - start]
 
     def predictions(self, outputs: Iterable[tuple[Tensor, Batch]], source: Examples) -> dict[int, Any]:
-        spans = super().predictions(outputs, source)
+        """The best span of all windows of a document; none where the least score of none is higher."""
+        best: dict[int, tuple[float, str]] = {}
+        none: dict[int, float] = {}
+        for index, logits, batch, row in each_row(outputs):
+            score, text, absent = self._best(logits, batch, row, source.items[index], source.examples[index].texts[1])
+            if index not in best or score >= best[index][0]:
+                best[index] = score, text
+            none[index] = min(absent, none.get(index, np.inf))
         return {
-            index: "" if self.task.unanswerable and none > score else text
-            for index, (score, text, none) in spans.items()
+            index: "" if self.task.unanswerable and none[index] > score else text
+            for index, (score, text) in best.items()
         }
 
-    def of_logits(self, logits: Any, batch: Batch, row: int, source: Examples, index: int, before: Any) -> Any:
-        """The best span of all windows, s·h_i + e·h_j, its text, and the least score of none. (Devlin et al. 2018)"""
+    def _best(self, logits: np.ndarray, batch: Batch, row: int, item: Encoded, text: str) -> tuple[float, str, float]:
+        """The score s·h_i + e·h_j and the text of the best span of a window, and the score of none. (Devlin et al.
+        2018)
+        """
         assert batch.reads is not None
         assert batch.starts is not None
-        item = source.items[index]
         assert item.pieces is not None
         start, question = int(batch.starts[row]), min(len(item.parts[0]), self.objective.question)
         count = min(self.reads - 3 - question, len(item.parts[1]) - start)
         if count < 1:
-            return before or (-np.inf, "", np.inf)
+            return -np.inf, "", np.inf
         first = 2 + question
         scores = logits[0, first : first + count, None] + logits[1, None, first : first + count]
         allowed = np.triu(np.ones_like(scores, bool)) & ~np.triu(np.ones_like(scores, bool), self.objective.longest)
         scores = np.where(allowed, scores, -np.inf)
         i, j = np.unravel_index(scores.argmax(), scores.shape)
-        read = int(batch.reads[row, 0])
-        none, score = float(logits[0, read] + logits[1, read]), float(scores[i, j])
-        text = source.examples[index].texts[1][item.pieces[start + i][0] : item.pieces[start + j][1]].strip()
-        if before is None:
-            return score, text, none
-        return *max((score, text), before[:2], key=lambda span: span[0]), min(none, before[2])
+        none = float(logits[:, int(batch.reads[row, 0])].sum())
+        return float(scores[i, j]), text[item.pieces[start + i][0] : item.pieces[start + j][1]].strip(), none
 
     def of_text(self, text: str, source: Examples, index: int) -> Any:
         return "" if text == NO_ANSWER else text

@@ -45,17 +45,13 @@ class Distil:
     ):
         self.teacher = teacher
         self.student: Any = objective(vocabulary, length, family)
-        self.takes = self.student.takes
-        self.separates = getattr(self.student, "separates", ())
-        self.is_code = getattr(self.student, "is_code", False)
-        self.vocabulary, self.reads, self.others = self.student.vocabulary, self.student.reads, self.student.others
         self.weight, self.temperature, self.hidden = weight, temperature, hidden
 
     def __call__(self, rows: Rows, keys: np.ndarray) -> Batch:
         return self.student(rows, keys)
 
     def __getattr__(self, name: str) -> Any:
-        """What the objective of a task defines besides: its rows, whether the model writes, the predictions."""
+        """What else the student's objective defines: its vocabulary, its rows, the predictions."""
         if name.startswith("__") or name == "student":
             raise AttributeError(name)
         return getattr(self.student, name)
@@ -114,15 +110,8 @@ class Distil:
         own = logits[counts].float()
         few = counts.sum().clamp(min=1)  # a micro batch may hold no target
         hard = F.cross_entropy(own, batch.targets[counts], reduction="sum") / few
-        soft = (
-            F.kl_div(
-                F.log_softmax(own / self.temperature, -1),
-                F.log_softmax(taught / self.temperature, -1),
-                reduction="sum",
-                log_target=True,
-            )
-            / few
-        )
+        log_own, log_goal = ((side / self.temperature).log_softmax(-1) for side in (own, taught))
+        soft = F.kl_div(log_own, log_goal, reduction="sum", log_target=True) / few
         return (1 - self.weight) * hard + self.weight * self.temperature**2 * soft
 
 

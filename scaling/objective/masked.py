@@ -2,36 +2,21 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
+from torch import Tensor
 
 from scaling.batch import IGNORE, Batch
 from scaling.data import hashing
-from scaling.data.source import Rows, Takes, Vocabulary
+from scaling.data.source import Rows, Vocabulary
 from scaling.data.tree import OUTSIDE
 from scaling.errors import ScalingError
-from scaling.objective.choose import alike, choose, distinct, ends_of_parts, first_of_runs, runs, shuffled
-from scaling.objective.objective import (
-    EVERY_TEXT_TO_TEXT,
-    Family,
-    Text,
-    ended,
-    fitting,
-    kept,
-    meet,
-    pack,
-    room,
-    tensor,
-    text_to_text,
-)
+from scaling.objective.objective import Family, Objective, Text, fitting, maybe, pack, tensor, text_to_text
 from scaling.schema import Fraction, OpenFraction, Range, SmallInt
 
-Unit = Literal["token", "word"]
 
-
-class Masked:
+class Masked(Objective):
     """−Σ_{t ∈ M} ln p(x_t | x̃) over a fraction `rate` M of the tokens, of which x̃ shows `masked` as [MASK], `random` as
     a random token, the rest as they are. (Devlin et al. 2018)
 
@@ -40,9 +25,7 @@ class Masked:
     """
 
     families = separates = ("encoder",)
-    others = 0
     frame = 2  # specials around the text
-    takes: Takes = "windows"
 
     def __init__(
         self,
@@ -53,30 +36,27 @@ class Masked:
         rate: OpenFraction = 0.15,
         masked: Fraction = 0.8,
         random: Fraction = 0.1,
-        unit: Unit = "token",
+        unit: Literal["token", "word"] = "token",
     ):
-        meet(self, family, self.families)
-        self.vocabulary, self.reads = vocabulary.extended(["cls", "sep", "mask"]), room(length, self.frame)
-        self.rate, self.disguise = rate, Disguise(self.vocabulary, masked, random)
-        self.unit: Unit = unit
+        super().__init__(vocabulary, length, family, length - self.frame, "cls", "sep", "mask")
+        self.rate, self.unit, self.disguise = rate, unit, Disguise(self.vocabulary, masked, random)
         if unit == "word" and vocabulary.words is None:
             raise ScalingError("the data do not mark where words begin", key="unit", value=unit, fix="set unit: token")
 
     def __call__(self, rows: Rows, keys: np.ndarray) -> Batch:
-        tokens = np.empty((len(rows), rows.tokens.shape[1] + 2), np.int64)
-        tokens[:, 0], tokens[:, 1:-1], tokens[:, -1] = self.vocabulary["cls"], rows.tokens, self.vocabulary["sep"]
-        hidden, targets = self.hide(tokens, keys)
+        frame = np.array([self.vocabulary["cls"], self.vocabulary["sep"]])
+        tokens = np.insert(rows.tokens.astype(np.int64), [0, rows.tokens.shape[1]], frame, axis=1)
         documents = None if rows.documents is None else np.pad(rows.documents, ((0, 0), (1, 1)), mode="edge")
         tree = None
         if rows.tree is not None:
             outside = np.broadcast_to(np.array(OUTSIDE, rows.tree.dtype), (len(rows), 1, 3))
-            tree = tensor(np.concatenate([outside, rows.tree, outside], 1))
-        return Batch(tensor(hidden), tensor(targets), None if documents is None else tensor(documents), tree=tree)
+            tree = np.concatenate([outside, rows.tree, outside], 1)
+        return Batch(*self.hide(tokens, keys), documents=maybe(documents), tree=maybe(tree))
 
-    def hide(self, tokens: np.ndarray, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def hide(self, tokens: np.ndarray, keys: np.ndarray) -> tuple[Tensor, Tensor]:
         """[n t] twice: what the model sees, and the targets. Only text is chosen, at least one token a row."""
         chosen, starts = self.choose(tokens, keys)
-        return self.disguise(tokens, chosen, starts, keys), np.where(chosen, tokens, IGNORE)
+        return tensor(self.disguise(tokens, chosen, starts, keys)), tensor(np.where(chosen, tokens, IGNORE))
 
     def choose(self, tokens: np.ndarray, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """[n t] bool twice: the tokens that are hidden, and where a disguise is drawn."""
@@ -167,23 +147,19 @@ class NextSentence(Masked):
             raise ScalingError(
                 "two sentences must see one another", key="objective.kind", value="NextSentence", fix="join documents"
             )
-        own, other = rows.tokens[: len(keys)], rows.tokens[len(keys) :]
+        own, other = rows.tokens[: len(keys)].astype(np.int64), rows.tokens[len(keys) :]
         width = own.shape[1]
         drawn = hashing.bits(hashing.branch(keys, "sentences"), 2)
         split = 1 + hashing.below(drawn[:, 0], width - 1).astype(np.int64)[:, None]  # tokens of A
         labels = hashing.below(drawn[:, 1], 2).astype(np.int64)  # FOLLOWS or RANDOM
-        place = np.arange(width)
-        both = np.where((place >= split) & (labels == RANDOM)[:, None], other, own)
-
-        line = np.full((len(keys), width + 3), self.vocabulary["sep"])
+        both = np.where((np.arange(width) >= split) & (labels == RANDOM)[:, None], other, own)
+        place, sep = np.arange(width + 3), self.vocabulary["sep"]
+        line = np.pad(both, ((0, 0), (1, 2)), constant_values=sep)  # A in its place, B one token early
         line[:, 0] = self.vocabulary["cls"]
-        in_a = np.arange(width + 3) <= split
-        second = (np.arange(width + 3) > split + 1) & (np.arange(width + 3) < width + 2)
-        line[:, 1:-2] = np.where(in_a[:, 1:-2], both, line[:, 1:-2])
-        line[:, 2:-1] = np.where(second[:, 2:-1], both, line[:, 2:-1])
-        hidden, targets = self.hide(line, keys)
-        segments = tensor(np.arange(width + 3) > split + 1)
-        return Batch(tensor(hidden), tensor(targets), segments=segments, labels=tensor(labels))
+        behind = np.pad(both, ((0, 0), (2, 1)), constant_values=sep)  # B in its place
+        line = np.where(place <= split, line, np.where(place == split + 1, sep, behind))
+        segments = tensor(place > split + 1)
+        return Batch(*self.hide(line, keys), segments=segments, labels=tensor(labels))
 
 
 class Disguise:
@@ -215,7 +191,7 @@ class Disguise:
         return hidden
 
 
-class SpanCorruption:
+class SpanCorruption(Objective):
     """Each hidden run becomes one sentinel in the source; the target is the sentinels, each followed by its run.
 
     Of n tokens round(rate · n) are hidden, in round(hidden / mean) spans (`noise: spans`) or one by one (`noise:
@@ -223,10 +199,7 @@ class SpanCorruption:
     reads 568 tokens and gives 114 targets. (Raffel et al. 2019, sections 3.1.4, 3.3.2 and 3.3.4)
     """
 
-    families = EVERY_TEXT_TO_TEXT
     writes_sentinels = True
-    others = 0
-    takes: Takes = "windows"
 
     def __init__(
         self,
@@ -238,12 +211,12 @@ class SpanCorruption:
         mean: Annotated[float, Range(least=1, most=10**6)] = 3.0,
         noise: Literal["spans", "tokens"] = "spans",
     ):
-        self.family: Family = meet(self, family, self.families)
         self.rate, self.mean, self.noise = rate, mean, noise
-        self.reads = fitting(length, family, self.widths)
-        _, spans = self.hidden(self.reads)
-        self.vocabulary = vocabulary.extended(["bos", "eos", "pad", *(f"sentinel_{i}" for i in range(spans))])
-        self._sentinels = np.array([self.vocabulary[f"sentinel_{i}"] for i in range(spans)])
+        reads = fitting(length, family, self.widths)
+        _, spans = self.hidden(reads)
+        names = [f"sentinel_{number}" for number in range(spans)]
+        super().__init__(vocabulary, length, family, reads, "bos", "eos", "pad", *names)
+        self._sentinels = np.array([self.vocabulary[name] for name in names])
 
     def hidden(self, count: int) -> tuple[int, int]:
         """How many of `count` tokens are hidden, and in how many runs at most."""
@@ -268,53 +241,42 @@ class SpanCorruption:
         return runs(gap_ends + span_ends - lengths, lengths, count)
 
     def __call__(self, rows: Rows, keys: np.ndarray) -> Batch:
-        tokens = rows.tokens.astype(np.int64)
-        count = tokens.shape[1]
-        hidden = self.chosen(keys, count)
-        source, target = self.corrupted(tokens, hidden)
+        source, target = self.corrupted(rows.tokens.astype(np.int64), self.chosen(keys, rows.tokens.shape[1]))
         return text_to_text(source, target, self.vocabulary, self.family)
 
     def corrupted(self, tokens: np.ndarray, hidden: np.ndarray) -> tuple[Text, Text]:
         """Source and target when these tokens are hidden."""
         first = first_of_runs(hidden)
-        runs_before = np.cumsum(first.sum(axis=1)) - first.sum(axis=1)
-        row, place = np.nonzero(first)
-        marked = tokens.copy()
-        marked[row, place] = self._sentinels[np.arange(len(row)) - runs_before[row]]
+        marked = np.where(first, self._sentinels[np.cumsum(first, axis=1) - 1], tokens)
         # A run's sentinel comes before its first token: two columns per token, of which the first is mostly dropped.
         both, keep = np.stack([marked, tokens], axis=2), np.stack([first, hidden], axis=2)
-        both, keep = both.reshape(len(tokens), -1), keep.reshape(len(tokens), -1)
-        if self.noise == "spans":
-            sides = kept(marked, ~hidden | first), kept(both, keep)
+        rows, fill = len(tokens), self.vocabulary["pad"]
+        sides = [(marked, ~hidden | first), (both.reshape(rows, -1), keep.reshape(rows, -1))]
+        if self.noise == "spans":  # every row keeps the same number
+            texts = [Text(values[kept].reshape(rows, -1)) for values, kept in sides]
         else:
-            widths, fill = self.widths(tokens.shape[1]), self.vocabulary["pad"]
-            sides = pack(marked, ~hidden | first, widths[0] - 1, fill), pack(both, keep, widths[1] - 1, fill)
-        source, target = (ended(side, self.vocabulary["eos"]) for side in sides)
+            widths = self.widths(tokens.shape[1])
+            texts = [pack(values, kept, width - 1, fill) for (values, kept), width in zip(sides, widths)]
+        source, target = (text.ended(self.vocabulary["eos"]) for text in texts)
         return source, target
 
 
-class _Denoising(ABC):
-    families = EVERY_TEXT_TO_TEXT
-    others = 0
-    takes: Takes = "windows"
-
+class _Denoising(Objective):
     def __init__(self, vocabulary: Vocabulary, length: int, family: Family):
-        self.family: Family = meet(self, family, self.families)
-        self.vocabulary = vocabulary.extended(["bos", "eos", "pad", "mask"])
-        self.reads = fitting(length, family, self.widths)
+        reads = fitting(length, family, self.widths)
+        super().__init__(vocabulary, length, family, reads, "bos", "eos", "pad", "mask")
 
     def widths(self, count: int) -> tuple[int, int]:
         """The lengths of source and target that `count` tokens make, `eos` counted."""
         return count + 1, count + 1
 
-    @abstractmethod
     def denoised(self, tokens: np.ndarray, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """[n s] and [n t]: source and target without `eos`."""
+        raise NotImplementedError
 
     def __call__(self, rows: Rows, keys: np.ndarray) -> Batch:
-        eos = self.vocabulary["eos"]
         sides = self.denoised(rows.tokens.astype(np.int64), keys)
-        source, target = (ended(Text(side), eos) for side in sides)
+        source, target = (Text(side).ended(self.vocabulary["eos"]) for side in sides)
         return text_to_text(source, target, self.vocabulary, self.family)
 
 
@@ -344,11 +306,11 @@ class BertStyle(_Corrupting):
         length: int,
         family: Family,
         *,
-        rate: OpenFraction = 0.15,
         masked: Fraction = 0.9,
         random: Fraction = 0.1,
+        **keys: Any,
     ):
-        super().__init__(vocabulary, length, family, rate=rate)
+        super().__init__(vocabulary, length, family, **keys)
         self.disguise = Disguise(self.vocabulary, masked, random)
 
     def denoised(self, tokens: np.ndarray, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -371,8 +333,7 @@ class DropTokens(_Corrupting):
 
     def denoised(self, tokens: np.ndarray, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         dropped = self.chosen(keys, tokens.shape[1])
-        rows = len(tokens)
-        return tokens[~dropped].reshape(rows, -1), tokens[dropped].reshape(rows, -1)
+        return tokens[~dropped].reshape(len(tokens), -1), tokens[dropped].reshape(len(tokens), -1)
 
 
 class Deshuffle(_Denoising):
@@ -380,3 +341,68 @@ class Deshuffle(_Denoising):
 
     def denoised(self, tokens: np.ndarray, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         return np.take_along_axis(tokens, shuffled(hashing.bits(keys, tokens.shape[1])), axis=1), tokens
+
+
+# Choosing positions: an exact number of them in each row, single or in runs, from hashed words
+
+_LOW = np.uint64(0xFFFF)  # the bits that hold a position, so that no two words of a row are equal
+_NEVER = np.uint64(0xFFFF_FFFF_FFFF_FFFF)
+
+
+def distinct(words: np.ndarray) -> np.ndarray:
+    """[n t]: the words with their positions in the low bits, so that their order has no ties; overwrites them."""
+    words &= ~_LOW
+    words |= np.arange(words.shape[1], dtype=np.uint64)
+    return words
+
+
+def choose(words: np.ndarray, counts: np.ndarray | int, among: np.ndarray | None = None) -> np.ndarray:
+    """[n t] bool: `counts` positions of each row, all sets of so many `among` the allowed being equally likely.
+
+    Positions with equal words (of one word of text, say) come together or not at all, and never more than `counts`.
+    """
+    if among is not None:
+        words = np.where(among, words, _NEVER)
+    width = words.shape[1]
+    ordered = np.sort(words, axis=1)
+    counts = np.broadcast_to(counts, len(words))
+    chosen = words < np.take_along_axis(ordered, np.minimum(counts, width - 1)[:, None], axis=1)
+    chosen[counts >= width] = True
+    return chosen
+
+
+def shuffled(words: np.ndarray) -> np.ndarray:
+    """[n t] int64: a random order of each row's positions."""
+    return (np.sort(distinct(words), axis=1) & _LOW).astype(np.int64)
+
+
+def alike(words: np.ndarray, starts: np.ndarray) -> np.ndarray:
+    """[n t]: each position with the word of the last start at or before it; the first position is one."""
+    places = np.where(starts, np.arange(words.shape[1]), 0)
+    return np.take_along_axis(words, np.maximum.accumulate(places, axis=1), axis=1)
+
+
+def runs(starts: np.ndarray, lengths: np.ndarray, width: int) -> np.ndarray:
+    """[n width] bool: True on the runs; `starts` and `lengths` [n k], runs of length 0 are none, and no two touch."""
+    edges = np.zeros((len(starts), width + 1), np.int8)
+    row, run = np.nonzero(lengths)
+    first = starts[row, run]
+    edges[row, first] = 1
+    edges[row, first + lengths[row, run]] = -1
+    return np.cumsum(edges[:, :width], axis=1, dtype=np.int8).view(bool)
+
+
+def first_of_runs(chosen: np.ndarray) -> np.ndarray:
+    """[n t] bool: where a run of chosen positions begins."""
+    first = chosen.copy()
+    first[:, 1:] &= ~chosen[:, :-1]
+    return first
+
+
+def ends_of_parts(words: np.ndarray, parts: int) -> np.ndarray:
+    """[n parts]: where parts end that cut width + 1 things, none of them empty, all ways being equally likely."""
+    rows, width = words.shape
+    if parts == 1:
+        return np.full((rows, 1), width + 1)
+    cuts = np.nonzero(choose(distinct(words), parts - 1))[1].reshape(rows, parts - 1) + 1
+    return np.concatenate([cuts, np.full((rows, 1), width + 1)], axis=1)

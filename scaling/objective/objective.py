@@ -1,10 +1,10 @@
-"""What every objective offers, and the checks that they share."""
+"""What every objective offers, and how it lays out source and target."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar, Literal, Protocol
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
@@ -15,59 +15,47 @@ from scaling.data.source import Rows, Takes, Vocabulary
 from scaling.errors import ScalingError
 
 Family = Literal["encoder", "decoder", "encoder_decoder"]
-EVERY_TEXT_TO_TEXT: tuple[Family, ...] = ("encoder_decoder", "decoder")
 
 
-class Objective(Protocol):
-    """Made by `Kind(vocabulary, length, family, *, keys of its line)`."""
+class Objective:
+    """From rows of a source and their keys, which are all there is of chance, to a batch.
 
-    families: ClassVar[tuple[Family, ...]]  # the families that can take it
-    separates: ClassVar[tuple[Family, ...]] = ()  # those for which it keeps the documents of a window apart
+    A kind is built as `Kind(vocabulary, length, family, *, keys of its line)`. `vocabulary` then has its specials, as
+    the model's tables must; `reads` is the number of tokens of a window that fill the model's length.
+    """
+
+    families: ClassVar[tuple[Family, ...]] = ("encoder_decoder", "decoder")  # that can take it
+    separates: ClassVar[tuple[Family, ...]] = ()  # the families for which it keeps the documents of a window apart
     is_code: ClassVar[bool] = False  # whether its losses are the code length of a text, token after token
     writes_sentinels: ClassVar[bool] = False  # whether sentinels stand between the text in its targets
     labels: ClassVar[str | None] = None  # the kind of answers that it makes for a head of labels, whatever the data
     previous: ClassVar[bool] = False  # whether its labels are the token before each, for a BiLM
-    vocabulary: Vocabulary  # with the specials it adds: what the model's tables must hold
-    reads: int  # tokens of a window of the source, so that the model's length is filled
-    others: int  # further windows, drawn at random, that a sample takes
-    takes: Takes  # what a row of the source must be
+    others: ClassVar[int] = 0  # further windows, drawn at random, that a sample takes; they follow the samples' own
+    takes: ClassVar[Takes] = "windows"  # what a row of the source must be
+
+    def __init__(self, vocabulary: Vocabulary, length: int, family: Family, reads: int, *specials: str):
+        if family not in self.families:
+            raise ScalingError(
+                f"it trains models of the family {' or '.join(self.families)}, and this is of the family {family}",
+                key="kind",
+                value=type(self).__name__,
+                fix="choose another objective or another model",
+            )
+        if reads < 2:
+            raise too_short(length)
+        self.family: Family = family
+        self.vocabulary, self.reads = vocabulary.extended(specials), reads
 
     def __call__(self, rows: Rows, keys: np.ndarray) -> Batch:
-        """The batch of these rows; `keys` [n] are all there is of chance. Rows of `others` follow the samples' own."""
-        ...
-
-
-def meet(objective: object, family: Family, families: tuple[Family, ...]) -> Family:
-    """The family, if it can take the objective."""
-    if family not in families:
-        raise ScalingError(
-            f"it trains models of the family {' or '.join(families)}, and this is of the family {family}",
-            key="kind",
-            value=type(objective).__name__,
-            fix="choose another objective or another model",
-        )
-    return family
+        raise NotImplementedError
 
 
 def fitting(length: int, family: Family, widths: Callable[[int], tuple[int, int]]) -> int:
-    """The most tokens whose `widths`, of source and target, fit into `length`: each side, or a decoder's one line."""
-
-    def fits(count: int) -> bool:
-        sides = widths(count)
-        return (sum(sides) if family == "decoder" else max(sides)) <= length
-
-    # Hiding shortens a text by less than half, since what is hidden must fit as a target.
-    for count in range(2 * length, 1, -1):
-        if fits(count):
-            return count
-    raise too_short(length)
-
-
-def room(length: int, frame: int) -> int:
-    """What a frame of that many specials leaves of the model's length."""
-    if length - frame < 2:
-        raise too_short(length)
-    return length - frame
+    """The most tokens whose `widths`, of source and target, fit into `length`: each side, or a decoder's one line; 0
+    where none do. Hiding shortens a text by less than half, since what is hidden must fit as a target.
+    """
+    total: Callable[[tuple[int, int]], int] = sum if family == "decoder" else max
+    return next((count for count in range(2 * length, 1, -1) if total(widths(count)) <= length), 0)
 
 
 def too_short(length: int) -> ScalingError:
@@ -77,6 +65,10 @@ def too_short(length: int) -> ScalingError:
 def tensor(array: np.ndarray) -> Tensor:
     """Contiguous, int64 (or float32): what embeddings and losses take."""
     return torch.from_numpy(np.ascontiguousarray(array, np.float32 if array.dtype.kind == "f" else np.int64))
+
+
+def maybe(array: np.ndarray | None) -> Tensor | None:
+    return None if array is None else tensor(array)
 
 
 @dataclass(frozen=True)
@@ -103,6 +95,15 @@ class Text:
         """[n t]: one document a row, and 0 for the filling."""
         return None if self.counts is None else tensor(self.inside)
 
+    def ended(self, eos: int) -> Text:
+        """With `eos` after each row's text."""
+        tokens = np.pad(self.tokens, ((0, 0), (0, 1)), constant_values=eos)
+        if self.counts is None:
+            return Text(tokens)
+        tokens[:, -1] = self.tokens[:, -1]  # filling, unless the row is full
+        tokens[np.arange(len(tokens)), self.counts] = eos
+        return Text(tokens, self.counts + 1)
+
 
 def pack(values: np.ndarray, keep: np.ndarray, width: int, fill: int) -> Text:
     """What is kept of each row, moved to the left of `width` columns."""
@@ -112,21 +113,6 @@ def pack(values: np.ndarray, keep: np.ndarray, width: int, fill: int) -> Text:
     return Text(packed, counts)
 
 
-def kept(values: np.ndarray, keep: np.ndarray) -> Text:
-    """What is kept of each row, where that is the same number in every row."""
-    return Text(values[keep].reshape(len(values), -1))
-
-
-def ended(text: Text, eos: int) -> Text:
-    """With `eos` after each row's text."""
-    tokens = np.pad(text.tokens, ((0, 0), (0, 1)), constant_values=eos)
-    if text.counts is None:
-        return Text(tokens)
-    tokens[:, -1] = text.tokens[:, -1]  # filling, unless the row is full
-    tokens[np.arange(len(tokens)), text.counts] = eos
-    return Text(tokens, text.counts + 1)
-
-
 def text_to_text(source: Text, target: Text, vocabulary: Vocabulary, family: Family) -> Batch:
     """Source to target for an encoder-decoder, or one after the other, the source as the prefix, for a decoder.
 
@@ -134,40 +120,35 @@ def text_to_text(source: Text, target: Text, vocabulary: Vocabulary, family: Fam
     """
     if family == "decoder":
         return _joined(source, target, vocabulary)
-    tokens = np.empty_like(target.tokens)
-    tokens[:, 0] = vocabulary["bos"]
-    tokens[:, 1:] = target.tokens[:, :-1]
     return Batch(
-        tokens=tensor(tokens),
+        tokens=tensor(np.pad(target.tokens[:, :-1], ((0, 0), (1, 0)), constant_values=vocabulary["bos"])),
         targets=tensor(np.where(target.inside, target.tokens, IGNORE)),
         documents=target.documents,
         source=tensor(source.tokens),
         source_documents=source.documents,
-        truth=None if target.truth is None else tensor(target.truth),
+        truth=maybe(target.truth),
     )
 
 
 def _joined(source: Text, target: Text, vocabulary: Vocabulary) -> Batch:
-    rows = len(source.tokens)
-    keep = np.concatenate([source.inside, np.ones((rows, 1), bool), target.inside], axis=1)
-    bos = np.full((rows, 1), vocabulary["bos"])
-    line = _packed(np.concatenate([source.tokens, bos, target.tokens], axis=1), keep, source, target, vocabulary["pad"])
-    place = np.arange(1, keep.shape[1])
-    bears = (place > source.ends[:, None]) & (place < line.ends[:, None])
-    truth = None
+    is_full = source.counts is None and target.counts is None
+    bos = np.full((len(source.tokens), 1), vocabulary["bos"])
+    keep = np.concatenate([source.inside, np.ones_like(bos, bool), target.inside], axis=1)
+
+    def line(values: list[np.ndarray], fill: int) -> Text:
+        joined = np.concatenate(values, axis=1)
+        return Text(joined) if is_full else pack(joined, keep, keep.shape[1], fill)
+
+    text, truth = line([source.tokens, bos, target.tokens], vocabulary["pad"]), None
     if target.truth is not None:
-        before = np.zeros((rows, source.tokens.shape[1] + 1), np.float32)
-        losses = np.concatenate([before, target.truth], axis=1)
-        truth = tensor(_packed(losses, keep, source, target, 0).tokens[:, 1:])
+        before = np.zeros((len(bos), source.tokens.shape[1] + 1), np.float32)
+        truth = tensor(line([before, target.truth], 0).tokens[:, 1:])
+    place = np.arange(1, keep.shape[1])
+    bears = (place > source.ends[:, None]) & (place < text.ends[:, None])
     return Batch(
-        tokens=tensor(line.tokens[:, :-1]),
-        targets=tensor(np.where(bears, line.tokens[:, 1:], IGNORE)),
-        documents=None if line.counts is None else tensor(line.inside[:, :-1]),
+        tokens=tensor(text.tokens[:, :-1]),
+        targets=tensor(np.where(bears, text.tokens[:, 1:], IGNORE)),
+        documents=None if is_full else tensor(text.inside[:, :-1]),
         prefix=tensor(source.ends + 1),
         truth=truth,
     )
-
-
-def _packed(values: np.ndarray, keep: np.ndarray, source: Text, target: Text, fill: int) -> Text:
-    whole = source.counts is None and target.counts is None
-    return Text(values) if whole else pack(values, keep, values.shape[1], fill)

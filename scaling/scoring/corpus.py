@@ -6,8 +6,9 @@ A document that is longer than the window is read in windows. The first scores a
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,8 +24,8 @@ from scaling.scoring.likelihood import Request
 if TYPE_CHECKING:
     from scaling.scoring.likelihood import Scorer
 
-Pair = tuple[np.ndarray | None, np.ndarray]
-"""The source, where documents are pairs, and the text."""
+Pair = tuple[Sequence[int] | None, Sequence[int]]
+"""The tokens of the source, where documents are pairs, and of the text."""
 
 AT_ONCE = 1 << 18  # tokens whose documents are sorted by length together
 
@@ -99,8 +100,8 @@ def windows(
 
 def prepared(data: Mapping[str, Any], split: str, folder: Path, file: Path, sha256: str, name: str | None) -> Any:
     """The split of a corpus as the tokenizer in `file` wrote it: by the data line, or the line with that one."""
-    first, is_text, own = None, "tokenizer" in data, {"kind": "File", "path": str(file)}
-    for line in (data, {**data, "tokenizer": own}) if is_text else ():
+    first, is_text = None, "tokenizer" in data
+    for line in (data, {**data, "tokenizer": {"kind": "File", "path": str(file)}}) if is_text else ():
         try:
             source = build("data", line).open(split, folder)
         except ScalingError as error:
@@ -121,34 +122,30 @@ def prepared(data: Mapping[str, Any], split: str, folder: Path, file: Path, sha2
 def costs(scorer: Scorer, group: Sequence[Pair], stride: int) -> list[float]:
     """The nats of each document."""
     family, ids, length = scorer.model.family, scorer.ids, scorer.length
-    each = [
-        list(windows(family, ids, text.tolist(), None if source is None else source.tolist(), length, stride))
-        for source, text in group
-    ]
+    each = [list(windows(family, ids, text, source, length, stride)) for source, text in group]
     nats = iter(scorer.nats([request for own in each for request in own]))
     return [sum(float(next(nats).sum()) for _ in own) for own in each]
 
 
 def documents(
-    pairs: Iterator[Pair],
-    codec: Codec,
-    nats: Callable[[Sequence[Pair]], list[float]],
+    pairs: Iterable[Pair], codec: Codec, nats: Callable[[Sequence[Pair]], Sequence[float]]
 ) -> Iterator[Document]:
     """Each document scored by `nats`, which takes many at once."""
-    group: list[Pair] = []
-    specials, done = set(codec.specials.values()), 0
+    specials, index = set(codec.specials.values()), itertools.count()
+    for group in _groups(pairs):
+        for (_, text), cost in zip(group, nats(group), strict=True):
+            spelled = codec.decode([token for token in text if token not in specials])
+            yield Document(next(index), len(text), len(spelled.encode()), cost)
 
-    def scored() -> Iterator[Document]:
-        for place, ((_, text), cost) in enumerate(zip(group, nats(group), strict=True)):
-            spelled = codec.decode([token for token in text.tolist() if token not in specials])
-            yield Document(done + place, len(text), len(spelled.encode()), cost)
 
-    held = 0
+def _groups(pairs: Iterable[Pair]) -> Iterator[list[Pair]]:
+    """The documents in lists of about `AT_ONCE` tokens."""
+    group, held = list[Pair](), 0
     for pair in pairs:
         group.append(pair)
         held += len(pair[1])
         if held >= AT_ONCE:
-            yield from scored()
-            group, held, done = [], 0, done + len(group)
+            yield group
+            group, held = [], 0
     if group:
-        yield from scored()
+        yield group

@@ -36,7 +36,6 @@ from scaling.schema import build
 from scaling.scoring.likelihood import Request, Scorer, batches
 from scaling.scoring.registry import YAML, unknown
 
-LOGGERS = ("lm_eval", "datasets", "evaluate", "huggingface_hub", "httpx", "transformers", "absl")
 SAMPLING = ("temperature", "top_k", "top_p")
 
 
@@ -135,11 +134,11 @@ class HarnessModel(TemplateLM):
             what = f"a text of this many tokens does not fit the run's window, where {most} do"
             fix = f"write max_gen_toks={max(1, most // 2)} behind the command"
             raise ScalingError(what, key="generation_kwargs.max_gen_toks", value=steps, fix=fix)
-        nothing = [("num_beams", 1), ("top_k", 0)]  # top_k of 0 is all tokens in transformers
-        keys = {key: value for key, value in keys.items() if value is not None and (key, value) not in nothing}
-        line = {"kind": "Sample", **keys}
+        unset = [("num_beams", 1), ("top_k", 0)]  # top_k of 0 is all tokens in transformers
+        keys = {key: value for key, value in keys.items() if value is not None and (key, value) not in unset}
         if not samples:
-            line = {"kind": "Greedy", **{key: value for key, value in keys.items() if key not in SAMPLING}}
+            keys = {key: value for key, value in keys.items() if key not in SAMPLING}
+        line = {"kind": "Sample" if samples else "Greedy", **keys}
         with under("generation_kwargs"):
             build("decode", line)
         return steps, [str(string) for string in until if string], line
@@ -206,21 +205,18 @@ def _quiet() -> Iterator[None]:
     The caller's are as they were afterwards.
     """
     quiet_datasets()
-    levels = {name: logging.getLogger(name).level for name in LOGGERS}
-    states, unread = (random.getstate(), np.random.get_state()), io.StringIO()
+    states, logged, unread = (random.getstate(), np.random.get_state()), logging.root.manager.disable, io.StringIO()
     random.seed(DEFAULT_RANDOM_SEED)
     np.random.seed(DEFAULT_OTHER_SEED)
+    logging.disable(logging.CRITICAL)
     try:
-        for name in LOGGERS:
-            logging.getLogger(name).setLevel(logging.CRITICAL + 1)
         with contextlib.redirect_stdout(unread), contextlib.redirect_stderr(unread), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
         random.setstate(states[0])
         np.random.set_state(states[1])
-        for name, level in levels.items():
-            logging.getLogger(name).setLevel(level)
+        logging.disable(logged)
 
 
 @contextlib.contextmanager

@@ -8,8 +8,8 @@ source once.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import NamedTuple, TypeVar
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -19,7 +19,7 @@ from scaling.batch import IGNORE, Batch
 from scaling.data.codec import Codec
 from scaling.decode import aligned, prompt
 from scaling.errors import ScalingError
-from scaling.model.family import Family, Output, vectors
+from scaling.model.family import Family, vectors
 from scaling.nn.context import Cache
 from scaling.nn.heads import log_softmax
 
@@ -74,11 +74,19 @@ Item = TypeVar("Item")
 
 @dataclass(frozen=True)
 class Pass:
-    """One forward pass: hidden vectors that predict, and their targets, IGNORE where there is none."""
+    """One forward pass: the hidden vectors [n w] that predict a target, the targets [n], and the number of the request
+    of each row.
+    """
 
-    hidden: Tensor  # [b t w]
-    targets: Tensor  # [b t]
-    requests: Sequence[int]  # the number of the request of each row
+    hidden: Tensor
+    targets: Tensor
+    requests: Sequence[int]
+
+    @classmethod
+    def of(cls, hidden: Tensor, targets: Tensor, requests: Sequence[int]) -> Pass:
+        """Of hidden vectors [b t w] and targets [b t], IGNORE where there is none."""
+        bears = targets != IGNORE
+        return cls(hidden[bears], targets[bears], requests)
 
 
 @dataclass(frozen=True)
@@ -92,7 +100,6 @@ class Scorer:
     ids: Mapping[str, int]
     length: int
     tokens: int = TOKENS
-    device: torch.device = field(init=False)
 
     def __post_init__(self) -> None:
         if self.model.family == "encoder":
@@ -100,17 +107,21 @@ class Scorer:
             fix = "take a decoder or an encoder-decoder, or finetune the encoder on the task"
             raise ScalingError(what, key="RUN", fix=fix)
         check_head(self.model)
-        object.__setattr__(self, "device", next(self.model.parameters()).device)
+
+    @property
+    def device(self) -> torch.device:
+        return next(self.model.parameters()).device
 
     def nats(self, requests: Sequence[Request]) -> list[np.ndarray]:
         """−ln p of each token of each continuation, in float64."""
-        return self._each(requests, self.losses)
+        return self._each(requests, lambda batch: nats_of(self.model.head, batch.hidden, batch.targets))
 
     def nats_and_greedy(self, requests: Sequence[Request]) -> list[tuple[np.ndarray, bool]]:
         """−ln p of each token of each continuation, and whether each is the likeliest token of all."""
-        each = self._each(requests, self._losses_and_greedy)
+        each = self._each(requests, self._nats_and_greedy)
         return [(rows[:, 0], bool(rows[:, 1].all())) for rows in each]
 
+    @torch.inference_mode()
     def _each(self, requests: Sequence[Request], measure: Callable[[Pass], np.ndarray]) -> list[np.ndarray]:
         """What is measured of each target of a pass, by request."""
         by_request: list[np.ndarray] = [np.empty(0)] * len(requests)
@@ -121,17 +132,10 @@ class Scorer:
                 by_request[index] = part
         return by_request
 
-    @torch.inference_mode()
-    def losses(self, batch: Pass) -> np.ndarray:
-        """The loss of every target of a pass, row after row."""
-        hidden, targets = _bearing(batch)
-        return self.model.head.loss(hidden[None], targets[None])[0].double().cpu().numpy()
-
-    @torch.inference_mode()
-    def _losses_and_greedy(self, batch: Pass) -> np.ndarray:
+    def _nats_and_greedy(self, batch: Pass) -> np.ndarray:
         """[n 2]: the loss of every target of a pass, and 1 where no token is likelier."""
         parts = []
-        for hidden, targets in zip(*(tensor.split(ROWS) for tensor in _bearing(batch)), strict=True):
+        for hidden, targets in zip(batch.hidden.split(ROWS), batch.targets.split(ROWS), strict=True):
             chances = log_softmax(self.model.head(hidden[None])[0])
             losses = -chances.gather(-1, targets[:, None])[:, 0]
             parts.append(torch.stack([losses.double(), (chances.argmax(-1) == targets).double()], 1).cpu())
@@ -159,18 +163,15 @@ class Scorer:
         members: dict[tuple[int, ...], list[int]] = {}
         for index, request in enumerate(requests):
             members.setdefault(request.context, []).append(index)
-        contexts = list(members)
         if self.model.family == "encoder_decoder":
-            yield from self._shared(requests, contexts, members, self._encoded)
+            yield from self._shared(requests, members, self._encoded)
             return
-        several = [context for context in contexts if len(members[context]) > 1 and len(context) > 1]
-        rest = set(contexts) - set(several)
-        yield from self._whole(requests, [index for context in rest for index in members[context]])
-        yield from self._shared(requests, several, members, self._cached)
+        several = {context: each for context, each in members.items() if len(each) > 1 and len(context) > 1}
+        yield from self._whole(requests, [i for context in set(members) - set(several) for i in members[context]])
+        yield from self._shared(requests, several, self._cached)
 
     def _whole(self, requests: Sequence[Request], indices: Sequence[int]) -> Iterator[Pass]:
         """Context and continuation in one row."""
-
         widths = {index: len(requests[index].context) + len(requests[index].continuation) - 1 for index in indices}
         for part in batches(widths, self.tokens):
             rows = [(*requests[index].context, *requests[index].continuation) for index in part]
@@ -179,18 +180,16 @@ class Scorer:
             lengths = torch.tensor([len(requests[index].context) for index in part], device=self.device)
             targets[torch.arange(targets.shape[1], device=self.device) < lengths[:, None] - 1] = IGNORE
             batch = Batch(tokens, targets, documents=documents, prefix=lengths)
-            with torch.inference_mode():
-                yield Pass(vectors(self.model.head, self.model(batch), batch), targets, part)
+            yield Pass.of(vectors(self.model.head, self.model(batch), batch), targets, part)
 
     def _shared(
         self,
         requests: Sequence[Request],
-        contexts: Sequence[tuple[int, ...]],
         members: Mapping[tuple[int, ...], Sequence[int]],
         read: Callable[[Sequence[tuple[int, ...]]], Shared],
     ) -> Iterator[Pass]:
         """Each context once, then its continuations, short ones with short ones."""
-        for group in batches({context: len(context) for context in contexts}, self.tokens):
+        for group in batches({context: len(context) for context in members}, self.tokens):
             shared = read(group)
             owners = {index: place for place, context in enumerate(group) for index in members[context]}
             widths = {index: len(group[-1]) + len(requests[index].continuation) for index in owners}
@@ -198,19 +197,15 @@ class Scorer:
                 rows = [requests[index].continuation for index in part]
                 targets, _ = self._filled(rows, IGNORE)
                 owner = torch.tensor([owners[index] for index in part], device=self.device)
-                with torch.inference_mode():
-                    yield Pass(shared(owner, rows), targets, part)
+                yield Pass.of(shared(owner, rows), targets, part)
 
     def _cached(self, contexts: Sequence[tuple[int, ...]]) -> Shared:
         tokens, documents = aligned(contexts, self.ids.get("pad", 0))
         # Also of rows without padding, because the continuations may have some.
         documents = torch.ones_like(tokens) if documents is None else documents
-        lengths = torch.tensor([len(context) for context in contexts])
-        batch = prompt(tokens, documents, prefix=lengths).to(self.device)
-        cache = Cache()
-        with torch.inference_mode():
-            last = vectors(self.model.head, self.model(batch, cache), batch)[:, -1:]
-        lengths = lengths.to(self.device)
+        lengths = torch.tensor([len(context) for context in contexts], device=self.device)
+        batch, cache = prompt(tokens, documents, prefix=lengths).to(self.device), Cache()
+        last = vectors(self.model.head, self.model(batch, cache), batch)[:, -1:]
 
         def continued(owner: Tensor, rows: Sequence[Sequence[int]]) -> Tensor:
             first = last[owner]
@@ -230,23 +225,17 @@ class Scorer:
 
     def _encoded(self, contexts: Sequence[tuple[int, ...]]) -> Shared:
         source, documents = aligned(contexts, self.ids.get("pad", 0))
-        start = torch.full((len(contexts), 1), self.start)
-        with torch.inference_mode():
-            memory = self.model.encode(prompt(start, source=source, source_documents=documents).to(self.device))
+        first = next((self.ids[name] for name in ("start", "bos") if name in self.ids), 0)
+        start = torch.full((len(contexts), 1), first)
+        memory = self.model.encode(prompt(start, source=source, source_documents=documents).to(self.device))
         assert memory is not None
 
         def continued(owner: Tensor, rows: Sequence[Sequence[int]]) -> Tensor:
-            tokens, documents = self._filled([(self.start, *row[:-1]) for row in rows])
+            tokens, documents = self._filled([(first, *row[:-1]) for row in rows])
             batch = Batch(tokens, tokens, documents=documents)
-            return vectors(self.model.head, self.model.decode(batch, _selected(memory, owner)), batch)
+            return vectors(self.model.head, self.model.decode(batch, memory.select(owner)), batch)
 
         return continued
-
-    @property
-    def start(self) -> int:
-        """The token that the decoder reads first."""
-        starts = [self.ids[name] for name in ("start", "bos") if name in self.ids]
-        return starts[0] if starts else 0
 
     def _filled(self, rows: Sequence[Sequence[int]], fill: int | None = None) -> tuple[Tensor, Tensor | None]:
         """Rows padded on the right [b t], and their documents [b t], None where nothing is padded."""
@@ -265,14 +254,10 @@ def check_head(model: Family) -> None:
         raise ScalingError(what, key="RUN", fix="take the run that it was finetuned from")
 
 
-def _bearing(batch: Pass) -> tuple[Tensor, Tensor]:
-    """The hidden vectors [n w] that have a target, and the targets [n]."""
-    bears = batch.targets != IGNORE
-    return batch.hidden[bears], batch.targets[bears]
-
-
-def _selected(memory: Output, rows: Tensor) -> Output:
-    return replace(memory.select(rows), auxiliary={})
+@torch.inference_mode()
+def nats_of(head: Any, hidden: Tensor, targets: Tensor) -> np.ndarray:
+    """−ln p [n] of targets [n] that hidden vectors [n w] predict."""
+    return head.loss(hidden[None], targets[None])[0].double().cpu().numpy()
 
 
 def batches(widths: Mapping[Item, int], tokens: int) -> Iterator[list[Item]]:

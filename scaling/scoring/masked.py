@@ -11,12 +11,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from scaling.batch import IGNORE, Batch
+from scaling.batch import Batch
 from scaling.data.codec import Codec
 from scaling.decode import aligned
 from scaling.errors import ScalingError
 from scaling.model.family import Family, vectors
-from scaling.scoring.likelihood import TOKENS, batches, check_head
+from scaling.scoring.likelihood import TOKENS, batches, check_head, nats_of
 
 Masking = Literal["token", "word"]
 MASK = "[MASK]"
@@ -49,9 +49,8 @@ class MaskedScorer:
         totals = np.zeros(len(texts))
         for group in batches({index: len(row) for index, (_, row, _, _) in enumerate(rows)}, self.tokens):
             owners, lines, places, tokens = zip(*(rows[index] for index in group), strict=True)
-            targets = torch.full((len(group), max(map(len, lines))), IGNORE)
-            targets[torch.arange(len(group)), torch.tensor(places)] = torch.tensor(tokens)
-            np.add.at(totals, list(owners), self._losses(lines, targets))
+            hidden = self._hidden(lines)[range(len(group)), places]
+            np.add.at(totals, list(owners), nats_of(self.model.head, hidden, torch.tensor(tokens).to(hidden.device)))
         return totals.tolist()
 
     def _rows(self, text: np.ndarray) -> Iterator[tuple[np.ndarray, int, int]]:
@@ -66,43 +65,35 @@ class MaskedScorer:
             window[(np.arange(len(window)) >= at - first) & (own == word[at])] = self.ids["mask"]
             yield self.framed(window), at - first + ("cls" in self.ids), int(text[at])
 
-    def framed(self, text: np.ndarray) -> np.ndarray:
+    def framed(self, text: Sequence[int] | np.ndarray) -> np.ndarray:
         """[CLS] text [SEP], as far as the run knows them."""
         before, after = ([self.ids[name]] if name in self.ids else [] for name in ("cls", "sep"))
         return np.concatenate([before, text, after]).astype(np.int64)
 
     @torch.inference_mode()
-    def _losses(self, rows: Sequence[np.ndarray], targets: Tensor) -> np.ndarray:
-        hidden, targets = self._hidden(rows), targets.to(next(self.model.parameters()).device)
-        bears = targets != IGNORE
-        return self.model.head.loss(hidden[bears][None], targets[bears][None])[0].double().cpu().numpy()
-
     def _hidden(self, rows: Sequence[np.ndarray]) -> Tensor:
         tokens, documents = aligned([row.tolist() for row in rows], self.ids.get("pad", 0), left=False)
         batch = Batch(tokens, tokens, documents=documents).to(next(self.model.parameters()).device)
         return vectors(self.model.head, self.model(batch), batch)
 
-    def gap(self, before: Sequence[int], tokens: Sequence[int], after: Sequence[int]) -> np.ndarray:
-        """−ln p of each of some tokens that are all masked, between others."""
-        row = self.framed(np.array([*before, *[self.ids["mask"]] * len(tokens), *after], np.int64))
+    def _at_masks(self, text: Sequence[int], key: str) -> Tensor:
+        """[masks w]: the hidden vectors at the masks of a text."""
+        row = self.framed(text)
         if len(row) > self.length:
             what = f"{len(row):,} tokens are more than the window of {self.length:,}"
-            raise ScalingError(what, key="text", fix="shorten the text")
-        targets = torch.full((1, len(row)), IGNORE)
-        first = len(before) + ("cls" in self.ids)
-        targets[0, first : first + len(tokens)] = torch.tensor(list(tokens))
-        return self._losses([row], targets)
+            raise ScalingError(what, key=key, fix="shorten the text")
+        return self._hidden([row])[0, torch.from_numpy(row == self.ids["mask"])]
+
+    @torch.inference_mode()
+    def gap(self, before: Sequence[int], tokens: Sequence[int], after: Sequence[int]) -> np.ndarray:
+        """−ln p of each of some tokens that are all masked, between others."""
+        hidden = self._at_masks([*before, *[self.ids["mask"]] * len(tokens), *after], "text")
+        return nats_of(self.model.head, hidden, torch.tensor(list(tokens)).to(hidden.device))
 
     @torch.inference_mode()
     def chances(self, text: Sequence[int]) -> np.ndarray:
         """[masks v]: how likely each token is behind each mask of a text."""
-        row = self.framed(np.asarray(text, np.int64))
-        if len(row) > self.length:
-            what = f"{len(row):,} tokens are more than the window of {self.length:,}"
-            raise ScalingError(what, key="prompt", fix="shorten the text")
-        masks = torch.from_numpy(row == self.ids["mask"])
-        logits = self.model.head(self._hidden([row])[:, masks])[0]
-        return logits.double().softmax(-1).cpu().numpy()
+        return self.model.head(self._at_masks(text, "prompt")[None])[0].double().softmax(-1).cpu().numpy()
 
 
 def masked(codec: Codec, ids: Mapping[str, int], text: str) -> list[int]:

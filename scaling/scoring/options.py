@@ -89,17 +89,15 @@ class Question:
     right: tuple[int, ...]
 
     @staticmethod
-    def of(example: Example, labels: Sequence[str]) -> Question | None:
-        """Options are those of the example, or else the names of the labels; None where the answer is kept back."""
-        if example.answer is None:
-            return None
-        if labels:
-            return Question(example.prompt, tuple(labels), (example.answer,))
-        text, *options = example.texts
+    def of(example: Example, labels: Sequence[str]) -> Question:
+        """Options are those of the example, or else the names of the labels; none is right where the answer is kept
+        back.
+        """
+        text, *options = (example.prompt, *labels) if labels else example.texts
         if isinstance(example.answer, list):
             right = tuple(number for number, option in enumerate(options) if option in example.answer)
         else:
-            right = (example.answer,)
+            right = () if example.answer is None else (example.answer,)
         return Question(text, tuple(options), right)
 
 
@@ -117,21 +115,17 @@ class Scored:
     characters: tuple[int, ...]
     bytes: tuple[int, ...]
 
-    def choice(self, normalisation: Normalisation) -> int:
-        """The option of the highest normalised likelihood, the first of equals."""
-        nats = np.array(self.nats)
-        match normalisation:
-            case "character":
-                nats = nats / np.array(self.characters)
-            case "token":
-                nats = nats / np.array(self.tokens)
-            case "unconditional":
-                nats = nats - np.array(self.unconditional)
-        return int(nats.argmin())
-
     @property
     def choices(self) -> dict[Normalisation, int]:
-        return {name: self.choice(name) for name in NORMALISATIONS}
+        """The option of the highest likelihood under each normalisation, the first of equals."""
+        nats = np.array(self.nats)
+        costs: dict[Normalisation, np.ndarray] = {
+            "raw": nats,
+            "character": nats / np.array(self.characters),
+            "token": nats / np.array(self.tokens),
+            "unconditional": nats - np.array(self.unconditional),
+        }
+        return {name: int(cost.argmin()) for name, cost in costs.items()}
 
     @property
     def gold(self) -> int:
@@ -159,12 +153,15 @@ def posed(
 ) -> tuple[str, dict[int, Question]]:
     """The head of the prompt, and the questions of a split of a task behind it; shots of that split are not asked."""
     asked = questions(data.open(split, folder))
-    head = ""
-    if prompting.shots:
+    head, shots = "", prompting.shots
+    if shots:
         train = asked if split == "train" else questions(data.open("train", folder))
-        shots = drawn(train, prompting.shots, prompting.seed)
-        head = prompting.head([train[index] for index in shots])
-        asked = {index: question for index, question in asked.items() if split != "train" or index not in shots}
+        if shots > len(train):
+            what = f"{plural(shots, 'example')} for the prompt, and the training split has {len(train):,}"
+            raise ScalingError(what, key="shots", value=shots, fix="take fewer")
+        drawn = np.random.default_rng(prompting.seed).permutation(sorted(train))[:shots].tolist()
+        head = prompting.head([train[index] for index in drawn])
+        asked = {index: question for index, question in asked.items() if split != "train" or index not in drawn}
     if not asked:
         fix = "take another split"
         raise ScalingError(f"the {split} split has no example to score", key="split", value=split, fix=fix)
@@ -176,57 +173,41 @@ def questions(source: Examples) -> dict[int, Question]:
     if source.task.answer not in ("class", "options"):
         what = f"the answers are {source.task.answer}, and options are asked for"
         raise ScalingError(what, key="TASK", fix="take a task whose answer is class or options, or finetune the run")
-    posed = {index: Question.of(example, source.task.labels) for index, example in enumerate(source.examples)}
-    return {index: question for index, question in posed.items() if question is not None and question.right}
-
-
-def drawn(examples: Mapping[int, Question], shots: int, seed: int) -> list[int]:
-    """The numbers of the examples of a prompt: `shots` of the split, by the seed alone."""
-    if shots > len(examples):
-        what = f"{plural(shots, 'example')} for the prompt, and the training split has {len(examples):,}"
-        raise ScalingError(what, key="shots", value=shots, fix="take fewer")
-    numbers = np.array(sorted(examples))
-    return np.random.default_rng(seed).permutation(numbers)[:shots].tolist()
+    every = (Question.of(example, source.task.labels) for example in source.examples)
+    return {index: question for index, question in enumerate(every) if question.right}
 
 
 def scored(
     scorer: Scorer | MaskedScorer, codec: Codec, posed: Mapping[int, Question], prompting: Prompting, head: str
-) -> Answers:
-    """Score the options of every question behind the head of the prompt."""
-    places: list[Place] = []
-    answers = []
-    for question in posed.values():
-        before, after = prompting.question(question)
-        own = prompting.answers(question)
-        answers.append(own)
-        places += [(head + before, answer, after) for answer in own]
-    alone = list(dict.fromkeys(answer for _, answer, _ in places))
-    if isinstance(scorer, MaskedScorer) and any(after is None for _, _, after in places):
+) -> tuple[list[Scored], int]:
+    """The options of every question behind the head of the prompt, and the number of contexts that the window cut."""
+    asked = [(*prompting.question(question), prompting.answers(question)) for question in posed.values()]
+    places = [(head + before, answer, after) for before, after, answers in asked for answer in answers]
+    if isinstance(scorer, MaskedScorer) and any(after is None for _, after, _ in asked):
         what = "an encoder sees what comes after a token, so it has no likelihood of a continuation"
         fix = f"write {MASK} in every text and take --frame none, or finetune the run on the task"
         raise ScalingError(what, key="RUN", fix=fix)
     nats, truncated = _nats(scorer, codec, places)
     # One text each, so that what a token is does not depend on which options there are.
-    gap = "" if any(after is not None for _, _, after in places) else None
+    gap = "" if any(after is not None for _, after, _ in asked) else None
+    alone = list(dict.fromkeys(answer for _, answer, _ in places))
     costs, _ = _nats(scorer, codec, [(prompting.unconditional, answer, gap) for answer in alone])
     unconditional = dict(zip(alone, (float(losses.sum()) for losses in costs), strict=True))
-    each = iter(nats)
-    examples = []
-    for (index, question), own in zip(posed.items(), answers, strict=True):
-        losses = [next(each) for _ in own]
+    each, examples = iter(nats), []
+    for (index, question), (_, _, answers) in zip(posed.items(), asked, strict=True):
+        losses = [next(each) for _ in answers]
         examples.append(
             Scored(
                 index=index,
                 right=question.right,
                 nats=tuple(float(loss.sum()) for loss in losses),
-                unconditional=tuple(unconditional[answer] for answer in own),
+                unconditional=tuple(unconditional[answer] for answer in answers),
                 tokens=tuple(map(len, losses)),
-                characters=tuple(map(len, own)),
-                bytes=tuple(len(answer.encode()) for answer in own),
+                characters=tuple(map(len, answers)),
+                bytes=tuple(len(answer.encode()) for answer in answers),
             )
         )
-    chance = float(np.mean([len(question.right) / len(question.options) for question in posed.values()]))
-    return Answers(examples, chance, truncated)
+    return examples, truncated
 
 
 Place = tuple[str, str, str | None]
@@ -256,12 +237,3 @@ def _nats(scorer: Scorer | MaskedScorer, codec: Codec, places: Sequence[Place]) 
     else:
         asked = requests(codec, frame, joins, [(before, answer + after) for before, answer, after in parts])
     return scorer.nats(asked), sum(map(scorer.truncates, asked))
-
-
-@dataclass(frozen=True)
-class Answers:
-    """Every example scored, the accuracy of guessing, and how many contexts were cut to fit the window."""
-
-    examples: Sequence[Scored]
-    chance: float
-    truncated: int

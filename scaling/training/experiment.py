@@ -21,7 +21,8 @@ from scaling.data.plan import BatchSize, Buckets, ByLength, Windows
 from scaling.data.source import Source, Vocabulary
 from scaling.data.store import root
 from scaling.errors import ScalingError
-from scaling.interop.run import Run, read
+from scaling.interop.huggingface import Saved
+from scaling.interop.run import read
 from scaling.ledger.identity import run_name
 from scaling.model.family import Family
 from scaling.model.parameters import ADDED, ParameterSpec, parameters
@@ -58,7 +59,7 @@ class Experiment:
     row_tokens: int  # of one row that a model reads, on both its sides where it has two
     entropy: float | None  # the floor of the objective's loss, where the law of the data gives it
     versions: Mapping[str, int]  # of the pieces
-    teacher: Run | None  # whose predictions the objective distils
+    teacher: Saved | None  # whose predictions the objective distils
     start: Start | None  # the weights that it begins with; else all are drawn
     trained: frozenset[str]  # names of the parameters that it trains
     names: frozenset[str]  # of all parameters
@@ -393,16 +394,15 @@ def _of_tokens(size: BatchSize, batches: Batches, row_tokens: int) -> tuple[Batc
     return replace(size, sizes=(plan.rows,)), row_tokens
 
 
-def _teacher(config: Config, objective: Any, family: str) -> Run | None:
+def _teacher(config: Config, objective: Any, family: str) -> Saved | None:
     """The trained model that a distilling objective names, which reads the same rows as the student."""
     if not isinstance(objective, Distil):
         return None
     with reading(config, "objective.teacher"):
         teacher = read(objective.teacher, config["runs"])
-    model, size = (teacher.described.sections[key] for key in ("model", "size"))
+    model, size = (teacher.sections[key] for key in ("model", "size"))
     if schema.kinds("model")[model["kind"]].family != family or size["length"] < config["size.length"]:  # type: ignore[attr-defined]
-        article = "an" if model["kind"][0] in "AEIOU" else "a"
-        what = f"the teacher is {article} {model['kind']} that reads {size['length']:,} tokens"
+        what = f"the teacher, of the kind {model['kind']}, reads {size['length']:,} tokens"
         raise config.error("objective.teacher", what, "take one of the student's family, and of its size.length")
     if objective.vocabulary.size > size["vocabulary"]:
         what = f"the data take {objective.vocabulary.size:,} token ids, and the teacher knows {size['vocabulary']:,}"

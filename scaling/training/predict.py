@@ -22,7 +22,8 @@ from scaling.data.source import Vocabulary
 from scaling.data.store import root
 from scaling.decode import Greedy, aligned, generate, prompt
 from scaling.errors import ScalingError
-from scaling.interop.run import Run, averaged, read
+from scaling.interop.huggingface import Saved
+from scaling.interop.run import averaged, read
 from scaling.metric import bootstrap, paired_bootstrap
 from scaling.model.family import Family
 from scaling.schema import build, kinds
@@ -161,7 +162,7 @@ def _labelled(source: Any, predictions: Mapping[int, Any]) -> tuple[Any, list[in
 class Predictor:
     """A finetuned model, its own task, and how it reads examples."""
 
-    run: Run
+    run: Saved
     task: Any
     objective: Any
     device: torch.device
@@ -177,7 +178,7 @@ class Predictor:
         """`average` takes the mean weights of as many checkpoints of the run."""
         run = read(finetuned.folder, runs) if average is None else averaged(finetuned.folder, runs, average)
         task = build("data", finetuned.data)
-        sections = run.described.sections
+        sections = run.sections
         family = kinds("model")[sections["model"]["kind"]].family  # type: ignore[attr-defined]
         train = task.open("train", root(runs))
         vocabulary = Vocabulary.of(train)

@@ -23,7 +23,8 @@ from scaling.data import vectors
 from scaling.data.source import Source
 from scaling.errors import ScalingError, from_os
 from scaling.interop import weights
-from scaling.interop.run import Run, read
+from scaling.interop.huggingface import Saved
+from scaling.interop.run import read
 from scaling.ledger import Ledger
 from scaling.model.family import Family
 from scaling.model.parameters import parameters
@@ -58,10 +59,10 @@ class Start:
             return None
         with reading(config, "start.run" if section.get("folder") is None else "start.folder"):
             run = _named(section, config["runs"])
-            sha256 = weights.digest(run.described.tensors)
-        vocabulary = run.described.sections["size"].get("vocabulary")
+            sha256 = weights.digest(run.tensors)
+        vocabulary = run.sections["size"].get("vocabulary")
         new, unused = (tuple(section.get(key) or ()) for key in ("new", "unused"))
-        return cls(run.place, run.described.tensors, sha256, vocabulary, run.tokenizer, new, unused)
+        return cls(run.place, run.tensors, sha256, vocabulary, run.tokenizer, new, unused)
 
     @classmethod
     def of_vectors(cls, config: Config, source: Source) -> tuple[Start, int] | None:
@@ -211,7 +212,7 @@ def matches(name: str, patterns: Iterable[str]) -> bool:
     return any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
-def _named(section: Mapping[str, Any], runs: Path) -> Run:
+def _named(section: Mapping[str, Any], runs: Path) -> Saved:
     """The run that a section names: in a folder, or by its id."""
     step = section.get("step")
     if section.get("folder") is not None:

@@ -148,6 +148,8 @@ def evaluate_options(
         frame: question writes "Question: … Answer:", none the text alone
         seed: draws the shots
     """
+    import numpy as np
+
     from scaling.data.store import root
     from scaling.scoring.options import Choosing, Prompting, posed, scored
     from scaling.training.finetune import unfinetuned
@@ -156,13 +158,14 @@ def evaluate_options(
     source, codec, _ = _reader(run, runs)
     data = build("data", unfinetuned(source, task, overrides, runs=runs))
     prompt, questions = posed(data, split, root(runs), prompting, limit)  # before torch is imported
-    answers = scored(load(source.folder, device=device).scorer, codec, questions, prompting, prompt)
+    examples, truncated = scored(load(source.folder, device=device).scorer, codec, questions, prompting, prompt)
+    chance = float(np.mean([len(one.right) / len(one.options) for one in questions.values()]))
     document = {"run": source.folder.name, "task": task, "split": split, "examples": len(questions), "prompt": prompt}
-    document |= {**vars(prompting), **_values(Choosing(), answers.examples)}
-    document |= {"score": document["metrics"][Choosing.main], "chance": answers.chance, "truncated": answers.truncated}
-    cut = f", {plural(answers.truncated, 'context')} cut to the window" if answers.truncated else ""
+    document |= {**vars(prompting), **_values(Choosing(), examples)}
+    document |= {"score": document["metrics"][Choosing.main], "chance": chance, "truncated": truncated}
+    cut = f", {plural(truncated, 'context')} cut to the window" if truncated else ""
     title = f"run {source.folder.name}, {task}, {split} split, {plural(len(questions), 'example')}{cut}"
-    rows = [asdict(one) | {f"choice_{name}": value for name, value in one.choices.items()} for one in answers.examples]
+    rows = [asdict(one) | {f"choice_{name}": value for name, value in one.choices.items()} for one in examples]
     return _scored(document, rows, to, *filter(None, [prompt]), title, _table(document))
 
 
@@ -209,16 +212,17 @@ def evaluate_corpus(
         raise ScalingError(f"it is from 1 to the window of {length}", key="stride", value=stride)
     line = line_of(source, corpus, overrides, runs=runs)
     data = prepared(line, split, root(runs), file, codec.sha256, corpus)
-    texts, model = itertools.islice(data.documents(), limit), load(source.folder, device=device)
+    pairs = ((None if source is None else source.tolist(), text.tolist()) for source, text in data.documents())
+    texts, scorer = itertools.islice(pairs, limit), load(source.folder, device=device).scorer
     if encoder:
-        stride, masking, more = None, masking or "token", ("perplexity",)
-        masked = replace(model.scorer, masking=masking, words=codec.words)
-        ends = set(codec.specials.values())
-        texts = ((None, text[:-1] if len(text) and int(text[-1]) in ends else text) for _, text in texts)
-        scored = documents(texts, codec, lambda group: masked.nats([text.tolist() for _, text in group]))
+        masking, more = masking or "token", ("perplexity",)
+        scorer, ends = replace(scorer, masking=masking, words=codec.words), set(codec.specials.values())
+        texts = ((None, text[:-1] if text and text[-1] in ends else text) for _, text in texts)
+        scored = documents(texts, codec, lambda group: scorer.nats([text for _, text in group]))
     else:
-        stride, reader, more = stride or max(1, length // 2), model.scorer, ("bits_per_byte", "perplexity")
-        scored = documents(texts, codec, lambda group: costs(reader, group, stride))
+        step = stride = stride or max(1, length // 2)
+        more = ("bits_per_byte", "perplexity")
+        scored = documents(texts, codec, lambda group: costs(scorer, group, step))
     read = [document for document in scored if document.tokens]
     if not read:
         raise ScalingError(f"the {split} split has no document", key="split", value=split, fix="take another split")
@@ -402,9 +406,9 @@ def predict(
     predictor = Predictor.of(asked, runs, torch_device(device))
     source = predictor.task.source_of(examples, root(runs))
     outputs = predictor.outputs(source)
-    found, chances, task_ = predicted(outputs, source), probabilities(outputs, source), source.task
-    values = [shown(found.get(index), task_.labels, task_.answer) for index in range(len(examples))]
-    each = [dict(zip(task_.labels, row, strict=True)) for _, row in sorted(chances.items())]
+    found, chances, goal = predicted(outputs, source), probabilities(outputs, source), source.task
+    values = [shown(found.get(index), goal.labels, goal.answer) for index in range(len(examples))]
+    each = [dict(zip(goal.labels, row, strict=True)) for _, row in sorted(chances.items())]
     invalid = sum(value is None for value in values)
     document = {"file": None if to is None else str(to), "predictions": len(values), "invalid": invalid}
     if to is None:

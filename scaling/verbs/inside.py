@@ -42,7 +42,7 @@ class Attention(Result):
     @property
     def heads(self) -> pandas.DataFrame:
         """A row a head: entropy in nats, mean distance, the weight of the previous token, the distance with the highest
-        weight and that weight, and induction (`scaling.inside.heads.HeadScores`).
+        weight and that weight, and induction (`scaling.inside.heads.scores`).
         """
         import pandas
 
@@ -96,8 +96,7 @@ def look(
         {"name": name, "tower": each.tower, "layer": each.layer, "slot": each.slot}
         for name, each in zip(shown.names, shown.maps, strict=True)
     ]
-    tokens = {tower: list(tokens) for tower, tokens in shown.tokens.items()}
-    heads = [asdict(one) for one in shown.heads]
+    tokens, heads = {tower: list(tokens) for tower, tokens in shown.tokens.items()}, shown.heads
     document = {"run": str(name), "text": text, "tokens": tokens, "layers": layers, "heads": heads}
     titles = [key for key in list(heads[0])[3:] if any(one[key] is not None for one in heads)]
     names = [layer for layer, each in zip(shown.names, shown.maps, strict=True) for _ in range(each.heads)]

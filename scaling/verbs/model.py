@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from scaling.batch import Batch
     from scaling.data.codec import Codec
-    from scaling.interop.run import Run as Saved
+    from scaling.interop.huggingface import Saved
     from scaling.model.family import Family
 
 STRATEGY = "Greedy"
@@ -66,7 +66,7 @@ class Model:
     @property
     def config(self) -> Mapping[str, Any]:
         """The sections `model` and `size`."""
-        return self.saved.described.sections
+        return self.saved.sections
 
     @property
     def family(self) -> str:
@@ -76,7 +76,7 @@ class Model:
     @property
     def ids(self) -> Mapping[str, int]:
         """The special tokens by name: those of the run, and of its tokenizer where it has no other."""
-        return {**({} if self.tokenizer is None else self.tokenizer.specials), **self.saved.described.ids}
+        return {**({} if self.tokenizer is None else self.tokenizer.specials), **self.saved.ids}
 
     @cached_property
     def scorer(self) -> Any:
@@ -87,7 +87,7 @@ class Model:
         length = self.config["size"]["length"]
         if self.family == "encoder":
             return MaskedScorer(self.module, self.ids, length)
-        return Scorer(self.module, self.saved.described.ids, length)
+        return Scorer(self.module, self.saved.ids, length)
 
     @overload
     def generate(self, prompt: str, *, steps: int = 64, kind: str = STRATEGY, **keys: Any) -> str: ...
@@ -115,7 +115,7 @@ class Model:
         from scaling.decode import prompts as batch_of
         from scaling.scoring.likelihood import check_head
 
-        strategy, ids = build("decode", {"kind": kind, **keys}), self.saved.described.ids
+        strategy, ids = build("decode", {"kind": kind, **keys}), self.saved.ids
         check_head(self.module)
         rows = [self.encoded(text) for text in prompts]
         if self.family == "encoder_decoder":  # the prompts are sources, which end in eos
@@ -160,7 +160,7 @@ class Model:
 
         from scaling.inside.effects import ablate
 
-        return pandas.DataFrame([asdict(effect) for effect in ablate(self.module, batches)])
+        return pandas.DataFrame(ablate(self.module, batches))
 
     def lens(self, text: str, *, target: str | None = None) -> list[Tensor]:
         """The logits [tokens, vocabulary] that the stream after each block gives by the last norm and the head (the
@@ -236,7 +236,7 @@ class Model:
         return " ".join(map(str, tokens)) if self.tokenizer is None else self.tokenizer.decode(tokens)
 
     def __repr__(self) -> str:
-        count = sum(tensor.numel() for tensor in self.saved.described.tensors.values())
+        count = sum(tensor.numel() for tensor in self.saved.tensors.values())
         return f"Model({self.config['model']['kind']}, {count:,} parameters)"
 
 

@@ -40,16 +40,13 @@ def export(
     from scaling.interop.run import read
 
     target = to or f"{Path(named(run)).name}-{'adapter' if adapter else 'hf'}"
-    trained, name = read(named(run), runs), None if form == "hf" else form
+    saved, name = read(named(run), runs), None if form == "hf" else form
     with _new(target) as folder:
         if adapter:
-            tensors = peft.updates(trained.described)
-            written = peft.write(folder, trained.described, name=name)
+            tensors, written = peft.updates(saved), peft.write(folder, saved, name=name)
         else:
-            described = peft.merged(trained.described)
-            tensors, written = described.tensors, huggingface.write(folder, described, name)
-            if trained.tokenizer is not None:
-                huggingface.write_tokenizer(folder, trained.tokenizer, described)
+            saved = peft.merged(saved)
+            tensors, written = saved.tensors, huggingface.write(folder, saved, name)
     return _written(target, "architecture", written.architecture, tensors)
 
 
@@ -68,18 +65,15 @@ def import_(folder: str | Path, *, adapter: str | Path | None = None, to: str | 
         adapter: a folder of adapter_config.json and safetensors, as peft saves LoRA for this model
         to: where to (FOLDER-imported)
     """
-    from scaling.data.shards import TOKENIZER
     from scaling.interop import huggingface, peft
-    from scaling.interop.run import Run, write
+    from scaling.interop.run import write
 
-    source = Path(folder)
-    target = to or f"{source.name}-imported"
-    described, tokenizer = huggingface.read(source), source / TOKENIZER
+    target, saved = to or f"{Path(folder).name}-imported", huggingface.read(folder)
     if adapter is not None:
-        described = peft.read(adapter, described)
+        saved = peft.read(adapter, saved)
     with _new(target) as work:
-        write(work, Run(described, tokenizer if tokenizer.is_file() else None), str(source / huggingface.CONFIG))
-    return _written(target, "kind", described.sections["model"]["kind"], described.tensors)
+        write(work, saved, str(Path(folder) / huggingface.CONFIG))
+    return _written(target, "kind", saved.sections["model"]["kind"], saved.tensors)
 
 
 @contextmanager

@@ -10,19 +10,12 @@ import torch
 import scaling
 from scaling.batch import Batch
 from scaling.config import load
-from scaling.data.codec import Codec
-from scaling.data.tokenizer import Byte
 from scaling.errors import ScalingError
 from scaling.inside.effects import ablate, lens, patch
-from scaling.interop import run as runs
-from scaling.interop import weights
-from scaling.interop.huggingface import Described
-from scaling.interop.run import Run
 from scaling.model.family import Family
 from scaling.model.tuned import build_model
-from scaling.schema import build
+from tests.inside.conftest import SIZE
 
-SIZE = {"width": 16, "layers": 3, "heads": 2, "vocabulary": 260, "length": 48}
 STACKS = {
     "decoder": ("decoder", {}),
     "post-norm": ("bert", {}),
@@ -47,25 +40,25 @@ def drawn(model: Family, seed: int = 0) -> Batch:
 @torch.no_grad()
 def test_a_head_is_left_out_as_if_its_columns_were_zero(model: Family) -> None:
     batch = drawn(model)
-    effects = [effect for effect in ablate(model, [batch]) if effect.head is not None]
-    assert len(effects) == len({(effect.name, effect.head) for effect in effects}) > 0
+    effects = [effect for effect in ablate(model, [batch]) if effect["head"] is not None]
+    assert len(effects) == len({(effect["name"], effect["head"]) for effect in effects}) > 0
     for effect in effects:
-        out = model.get_submodule(f"{effect.name}.out")
+        out = model.get_submodule(f"{effect['name']}.out")
         kept, width = out.weight.clone(), out.weight.shape[1] // SIZE["heads"]  # type: ignore[operator, union-attr]
-        out.weight[:, effect.head * width : (effect.head + 1) * width] = 0  # type: ignore[operator, index]
-        assert effect.loss == pytest.approx(float(model.losses(batch).mean()), rel=1e-5)
+        out.weight[:, effect["head"] * width : (effect["head"] + 1) * width] = 0  # type: ignore[operator, index]
+        assert effect["loss"] == pytest.approx(float(model.losses(batch).mean()), rel=1e-5)
         out.weight.copy_(kept)  # type: ignore[operator, union-attr]
-    assert effects[0].loss - effects[0].effect == pytest.approx(float(model.losses(batch).mean()), rel=1e-5)
+    assert effects[0]["loss"] - effects[0]["effect"] == pytest.approx(float(model.losses(batch).mean()), rel=1e-5)
 
 
 @torch.no_grad()
 def test_a_block_that_is_left_out_returns_what_it_is_given() -> None:
     model = build_model({"model": load("decoder")["model"], "size": SIZE}).eval()
     batch = drawn(model)
-    effect = next(effect for effect in ablate(model, [batch]) if effect.name.endswith("blocks.1"))
+    effect = next(effect for effect in ablate(model, [batch]) if effect["name"].endswith("blocks.1"))
     del model.decoder.stack.blocks[1]  # type: ignore[union-attr, operator, attr-defined, index]
     model.decoder.stack.order = [0, 1]  # type: ignore[union-attr]
-    assert effect.loss == pytest.approx(float(model.losses(batch).mean()), rel=1e-5)
+    assert effect["loss"] == pytest.approx(float(model.losses(batch).mean()), rel=1e-5)
 
 
 def test_the_last_logits_of_the_lens_are_those_of_the_model(model: Family) -> None:
@@ -93,15 +86,11 @@ def test_all_activations_of_a_layer_give_the_logits_of_the_other_text() -> None:
         patch(model, batch, other, layer, tokens=[10])
 
 
-def test_a_loaded_model_is_asked_by_text(tmp_path: Path) -> None:
-    Codec(Byte().fit(iter(()))).save(tmp_path / "tokenizer.json")
-    sections = {"model": load("gpt2")["model"], "size": SIZE}
-    saved = build("model", sections["model"], SIZE)
-    runs.write(tmp_path / "run", Run(Described(sections, weights.of(saved), {}), tmp_path / "tokenizer.json"), "here")
-    model = scaling.load(tmp_path / "run", device="cpu")
-    assert [each.shape for each in model.lens("a law")] == [(6, SIZE["vocabulary"])] * 3  # behind its start token
+def test_a_loaded_model_is_asked_by_text(folders: Path) -> None:
+    model = scaling.load(folders / "gpt2", device="cpu")
+    assert [each.shape for each in model.lens("a law")] == [(6, SIZE["vocabulary"])] * 3
     assert torch.equal(model.patch("a law", "a cow", "decoder.stack"), model.lens("a cow")[-1])
-    effects = model.ablate([drawn(model.module)])  # type: ignore[arg-type]
+    effects = model.ablate([drawn(model.module)])
     assert list(effects.columns) == ["name", "head", "loss", "effect"]
     assert len(effects) == 3 + 3 * 2
     with pytest.raises(ScalingError, match="no activation"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import torch
 import scaling
 from scaling.batch import IGNORE, Batch
 from scaling.config import load
-from scaling.inside.heads import maps
+from scaling.inside.heads import Map, maps, scores
 from scaling.model.family import Family
 from scaling.model.tuned import build_model
 
@@ -25,15 +26,13 @@ LONG = {
     "intermediate_size": 36,
     "max_position_embeddings": 22,
 }
+T5 = {"d_model": 24, "d_kv": 5, "d_ff": 36, "num_layers": 2, "num_decoder_layers": 3, "num_heads": 4}
 THEIRS: dict[str, tuple[str, dict[str, Any]]] = {
     "bert": ("BertForMaskedLM", LONG),
     "gpt2": ("GPT2LMHeadModel", {**IDS, "n_embd": 24, "n_layer": 3, "n_head": 4, "n_positions": 20}),
     "llama": ("LlamaForCausalLM", {**LONG, "num_key_value_heads": 2}),
     "bloom": ("BloomForCausalLM", {**IDS, "hidden_size": 24, "n_layer": 2, "n_head": 4}),
-    "t5": (
-        "T5ForConditionalGeneration",
-        {**IDS, "d_model": 24, "d_kv": 5, "d_ff": 36, "num_layers": 2, "num_decoder_layers": 3, "num_heads": 4},
-    ),
+    "t5": ("T5ForConditionalGeneration", {**IDS, **T5}),
 }
 
 
@@ -121,11 +120,37 @@ def test_a_learned_prefix_stands_before_the_tokens() -> None:
 
 
 def test_a_map_is_of_one_mixer_and_nothing_stays_in_the_model() -> None:
-    model = drawn("decoder", [])
+    model: Any = drawn("decoder", [])
     seen = maps(model, plain(model))
-    assert [each.layer for each in seen] == list(range(len(model.decoder.stack.blocks)))  # type: ignore[union-attr]
+    assert [each.layer for each in seen] == list(range(len(model.decoder.stack.blocks)))
     assert {each.name for each in seen} <= dict(model.named_modules()).keys()
     assert not [module for module in model.modules() if module._forward_hooks or module._forward_pre_hooks]
-    assert model.decoder.weights is None  # type: ignore[union-attr]
-    plain_mixers = drawn("decoder", ["model.block.mixer={kind: LightweightConvolution, kernel: 3}"])
-    assert maps(plain_mixers, plain(plain_mixers)) == []
+    assert model.decoder.weights is None
+    without = drawn("decoder", ["model.block.mixer={kind: LightweightConvolution, kernel: 3}"])
+    assert maps(without, plain(without)) == []
+
+
+T = 8
+PREVIOUS = np.eye(T, k=-1) + np.eye(T)[0][:, None] * np.eye(T)[0]
+
+
+def of(weights: np.ndarray, slot: str = "mixer") -> Map:
+    return Map("decoder.stack.blocks.0", "decoder", 0, slot, weights[None])
+
+
+def test_the_scores_of_heads_whose_weights_are_known() -> None:
+    (score,) = scores([of(PREVIOUS)], [of(PREVIOUS)])
+    assert score["previous"] == score["positional"] == 1.0
+    assert (score["offset"], score["induction"]) == (-1, 0.0)
+    assert score["entropy"] == pytest.approx(0, abs=1e-12)
+    assert score["distance"] == pytest.approx((T - 1) / T)
+    (score,) = scores([of(np.full((T, T), 1 / T))])
+    assert score["entropy"] == pytest.approx(math.log(T))
+    assert score["previous"] == pytest.approx(1 / T)
+    assert score["distance"] == pytest.approx(np.abs(np.subtract.outer(np.arange(T), np.arange(T))).mean())
+    following = PREVIOUS.copy()
+    following[T // 2 :] = np.eye(T)[1 : T // 2 + 1]
+    assert scores([of(PREVIOUS)], [of(following)])[0]["induction"] == 1.0
+    (score,) = scores([of(np.full((T, 3), 1 / 3), "cross")])
+    assert score["entropy"] == pytest.approx(math.log(3))
+    assert score["distance"] is score["previous"] is score["induction"] is None

@@ -10,49 +10,21 @@ import pytest
 import torch
 
 import scaling
-from scaling import config
 from scaling.cli import main
-from scaling.config import load
-from scaling.data.codec import Codec
 from scaling.data.synthetic.language import Synthetic
-from scaling.data.tokenizer import Byte
-from scaling.inside.probe import Labelled, Reading, baselines, classify, layers, of_ranks, of_successors, some
-from scaling.interop import run as saved
-from scaling.interop import weights
-from scaling.interop.huggingface import Described
-from scaling.interop.run import Run
-from scaling.schema import build
-from scaling.training.experiment import assemble
-from scaling.training.run import train
+from scaling.inside.probe import Labelled, Reading, baselines, classify, layers, of_language, some
 
 LAW = Synthetic(symbols=4, order=2)
-SIZE = {"width": 16, "layers": 2, "heads": 2, "vocabulary": 260, "length": 48}
 
 
-@pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
-    """A run that has learned a language of four symbols."""
-    folder = tmp_path_factory.mktemp("probe")
-    words = ["size=tiny", "size.length=32", "size.vocabulary=null", "data=synthetic", "data.symbols=4"]
-    words += [
-        "trainer.max_steps=200",
-        "train.batch=32",
-        "optimizer.lr=0.02",
-        "schedule.warmup=10",
-        "log.wandb=disabled",
-    ]
-    words += ["evaluate.points=1", "data.validation=4096", f"runs={folder}"]
-    return folder, train(assemble(config.load("decoder", words)))["run"]
-
-
-def exact(split: str, of: object) -> list[Labelled]:
+def exact(split: str, task: str) -> list[Labelled]:
     reading = Reading("decoder", {"bos": LAW.symbols, "start": LAW.symbols}, 32)
-    return some(of(LAW, split, reading), 4000)  # type: ignore[operator]
+    return some(of_language(LAW, task, split, reading), 4000)
 
 
 def test_labels_are_the_state_of_the_language() -> None:
     table = LAW.successors()
-    for ranked, next_ in zip(exact("train", of_ranks), exact("train", of_successors)):
+    for ranked, next_ in zip(exact("train", "ranks"), exact("train", "successor")):
         tokens = ranked.tokens
         assert tokens == next_.tokens
         assert tokens[0] == LAW.symbols
@@ -63,8 +35,10 @@ def test_labels_are_the_state_of_the_language() -> None:
             assert table[b * 4 + symbol, 0] == likeliest
 
 
-def test_the_embedding_gives_what_the_symbol_alone_gives_and_the_last_layer_the_state(runs: tuple[Path, str]) -> None:
-    folder, run = runs
+def test_the_embedding_gives_what_the_symbol_gives_and_the_last_layer_the_state(
+    learned: tuple[Path, str],
+) -> None:
+    folder, run = learned
     probed = scaling.probe(run, "successor", tokens=4000, runs=folder)
     assert list(probed.layers["layer"]) == [0, 1, 2]
     # The best guess from the symbol alone, by the stationary law of pairs of symbols.
@@ -99,8 +73,8 @@ def test_a_classifier_reads_a_known_state_and_nothing_from_noise() -> None:
         assert least <= (new == labels[2000:]).mean() <= most
 
 
-def test_places_keep_their_order_whatever_the_groups(runs: tuple[Path, str]) -> None:
-    model = scaling.load(runs[1], runs=runs[0], device="cpu").module.double()
+def test_places_keep_their_order_whatever_the_groups(learned: tuple[Path, str]) -> None:
+    model = scaling.load(learned[1], runs=learned[0], device="cpu").module.double()
     texts = [
         Labelled([4, *range(4)][:count], np.arange(1, count), np.zeros(count - 1, int), [0] * (count - 1))
         for count in (5, 3, 4)
@@ -120,61 +94,30 @@ def test_what_is_commonest_is_counted_in_the_training_texts() -> None:
     assert (plain.majority, plain.type) == (0.5, 0.75)
 
 
-@pytest.fixture(scope="module")
-def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a model drawn at random for each family, which read bytes."""
-    top = tmp_path_factory.mktemp("models")
-    Codec(Byte().fit(iter(()))).save(top / "tokenizer.json")
-    ids = {"gpt2": {"eos": 2, "start": 2}, "bert": {"cls": 256, "sep": 257, "mask": 258}, "t5": {"eos": 2, "start": 0}}
-    for name, own in ids.items():
-        torch.manual_seed(0)
-        sections = {"model": load(name)["model"], "size": SIZE}
-        model = build("model", sections["model"], SIZE)
-        saved.write(top / name, Run(Described(sections, weights.of(model), own), top / "tokenizer.json"), "here")
+@pytest.mark.parametrize("family", ["gpt2", "bert", "t5"])
+def test_each_family_is_probed_for_the_tags_of_words(family: str, folders: Path, capsys: pytest.CaptureFixture) -> None:
     words = {"train": ["a", "dog"] * 30, "validation": ["the", "cat"] * 10}
     for split, own in words.items():
         rows = "".join(f"{word} {'DET' if len(word) % 2 else 'X'}\n\n" for word in own)
-        (top / f"{split}.conll").write_text(rows)
-    return top
-
-
-@pytest.mark.parametrize("family", ["gpt2", "bert", "t5"])
-def test_each_family_is_probed_for_the_tags_of_words(family: str, folders: Path, capsys: pytest.CaptureFixture) -> None:
+        (folders / f"{split}.conll").write_text(rows)
     (folders / "tags.yaml").write_text(
         "data:\n  kind: Task\n  answer: tags\n  text: '{tokens}'\n  label: '{tags}'\n  labels: [DET, X]\n"
         "  metric: TagAccuracy\n  layout: conll\n  columns: [tokens, tags]\n  tokenizer: Byte\n"
         f"  files: {{train: '{folders}/train.conll', validation: '{folders}/validation.conll'}}\n"
     )
-    words = ["probe", str(folders / family), str(folders / "tags.yaml"), f"runs={folders / 'runs'}"]
-    assert main([*words, "--json"]) == 0
+    asked = ["probe", str(folders / family), str(folders / "tags.yaml"), f"runs={folders / 'runs'}"]
+    assert main([*asked, "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert document["classes"] == ["DET", "X"]
     assert (document["train"], document["test"]) == (60, 20)
-    assert [layer["layer"] for layer in document["layers"]] == [0, 1, 2]
-    assert main(words) == 0
+    assert [layer["layer"] for layer in document["layers"]] == [0, 1, 2, 3]
+    assert main(asked) == 0
     assert "selectivity" in capsys.readouterr().out
 
 
-REFUSED = [
-    (["ranks", "--tokens=0"], "tokens=0: expected a positive whole number"),
-    (["ranks", "--penalty=-1"], "penalty=-1.0: expected a number from 0"),
-    (["ranks", "data.limit=3"], "does not apply to what is known of the run's own data"),
-    (["ranks", "--step=7"], "no whole checkpoint of step 7"),
-    (["conll2003"], "the run has no tokenizer"),
-    (["rankz"], "there is no such task"),
-]
-
-
-@pytest.mark.parametrize(("words", "what"), REFUSED, ids=[" ".join(words) for words, _ in REFUSED])
-def test_what_cannot_be_probed_is_one_line(
-    words: list[str], what: str, runs: tuple[Path, str], capsys: pytest.CaptureFixture[str]
+def test_a_step_without_a_checkpoint_and_a_run_without_text_are_refused(
+    learned: tuple[Path, str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["probe", runs[1], *words, f"runs={runs[0]}"]) == 2
-    error = capsys.readouterr().err
-    assert error.count("\n") == 1
-    assert what in error
-
-
-def test_a_task_of_classes_is_refused_for_a_probe(folders: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["probe", str(folders / "gpt2"), "cola", f"runs={folders / 'runs'}"]) == 2
-    assert "the answers are class, and a probe predicts tags" in capsys.readouterr().err
+    for words, what in ((["ranks", "--step=7"], "no whole checkpoint of step 7"), (["conll2003"], "no tokenizer")):
+        assert main(["probe", learned[1], *words, f"runs={learned[0]}"]) == 2
+        assert what in capsys.readouterr().err

@@ -11,10 +11,7 @@ import pytest
 
 import scaling
 from scaling.cli import main
-from scaling.config import load
-from scaling.data.codec import Codec
 from scaling.data.vectors import read
-from scaling.training.experiment import assemble
 
 CITIES, FOODS = ["rome", "oslo", "lima", "bern"], ["rice", "soup", "cake", "corn"]
 SIZE = [
@@ -62,27 +59,6 @@ def test_a_run_begins_with_the_vectors_and_may_keep_them(
     (token,) = model.tokenizer.encode([" soup"])[0]
     table = model.module.get_parameter("decoder.embedding.table").detach().numpy()  # type: ignore[union-attr]
     np.testing.assert_allclose(table[token], vectors["soup"], rtol=1e-6)
-
-
-def test_a_task_begins_with_the_vectors_of_its_words(corpus: tuple[Path, list[str]], tmp_path: Path) -> None:
-    folder, _ = corpus
-    rows = [{"text": f"hot {word} {number}", "label": word in FOODS} for number, word in enumerate([*CITIES, *FOODS])]
-    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    (tokenizer,) = (folder / "data").glob("*/tokenizer.json")
-    data = {
-        "kind": "Task",
-        "answer": "class",
-        "text": "{text}",
-        "labels": {"False": "city", "True": "food"},
-        "metric": "Accuracy",
-        "tokenizer": {"kind": "File", "path": str(tokenizer)},
-        "files": {split: str(tmp_path / "rows.jsonl") for split in ("train", "validation")},
-    }
-    task = [f"data={json.dumps(data)}", "objective=Answer", "model.head={kind: Sequence, classes: 2}"]
-    config = load("decoder", [*SIZE, *task, f"start.vectors={folder / 'words.vec'}", f"runs={tmp_path}/runs"])
-    table = assemble(config).initial_model().get_parameter("decoder.embedding.table").detach().numpy()
-    (token,) = Codec.load(tokenizer).encode([" soup"])[0]
-    np.testing.assert_allclose(table[token], read(folder / "words.vec", 16, {"soup"}.__contains__)["soup"], rtol=1e-6)
 
 
 @pytest.mark.parametrize(

@@ -176,7 +176,7 @@ def pair(model: str, dtype: torch.dtype) -> Iterator[Pair]:
             piece.query.weight.data *= (piece.query.out_features // piece.heads) ** -0.5
     exactly = _InFloat64() if dtype == torch.float64 else nullcontext()
     with tempfile.TemporaryDirectory() as folder:
-        form = huggingface.write(folder, huggingface.Described(parts, weights.of(ours)), NAMED.get(model))
+        form = huggingface.write(folder, huggingface.Saved(parts, weights.of(ours)), NAMED.get(model))
         kind = getattr(transformers, form.architecture)
         with exactly:
             theirs = kind.from_pretrained(folder, dtype=dtype, attn_implementation="eager").eval()

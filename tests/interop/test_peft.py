@@ -14,8 +14,8 @@ from scaling.batch import Batch
 from scaling.cli import main
 from scaling.errors import ScalingError
 from scaling.interop import huggingface, peft, weights
-from scaling.interop.huggingface import Described
-from scaling.interop.run import Run, read
+from scaling.interop.huggingface import Saved
+from scaling.interop.run import read
 from scaling.nn.tuning import IA3, LoRA, Prompt
 
 transformers = pytest.importorskip("transformers")
@@ -31,33 +31,23 @@ LONG = {
     "max_position_embeddings": 22,
 }
 T5 = {"vocab_size": 61, "d_model": 24, "d_kv": 5, "d_ff": 36, "num_layers": 2, "num_decoder_layers": 3, "num_heads": 4}
-MODELS: dict[str, tuple[str, str, dict[str, Any]]] = {
-    "gpt2": ("GPT2LMHeadModel", "GPT2Config", GPT2),
-    "llama": ("LlamaForCausalLM", "LlamaConfig", {**LONG, "num_key_value_heads": 2}),
-    "bert": ("BertForMaskedLM", "BertConfig", LONG),
-    "t5": ("T5ForConditionalGeneration", "T5Config", {**T5, "decoder_start_token_id": 0}),
-    "neox": ("GPTNeoXForCausalLM", "GPTNeoXConfig", LONG),
-}
-THEIRS = {
-    "gpt2": ["c_attn", "c_proj"],
-    "llama": ["q_proj", "v_proj"],
-    "bert": ["query", "value", "intermediate.dense"],
-    "t5": ["q", "v", "wo"],
-    "neox": ["query_key_value", "dense"],
-}
-OURS = {
-    "gpt2": "[query, value]",
-    "llama": "[query, key, out, channel]",
-    "bert": "all",
-    "t5": "[cross, key]",
-    "neox": "[value]",
+# The model, its config, what peft tunes of it, and what we do.
+MODELS: dict[str, tuple[str, dict[str, Any], list[str], list[str]]] = {
+    "gpt2": ("GPT2LMHeadModel", GPT2, ["c_attn", "c_proj"], ["query", "value"]),
+    "llama": (
+        *("LlamaForCausalLM", {**LONG, "num_key_value_heads": 2}, ["q_proj", "v_proj"]),
+        ["query", "key", "out", "channel"],
+    ),
+    "bert": ("BertForMaskedLM", LONG, ["query", "value", "intermediate.dense"], ["all"]),
+    "t5": ("T5ForConditionalGeneration", {**T5, "decoder_start_token_id": 0}, ["q", "v", "wo"], ["cross", "key"]),
+    "neox": ("GPTNeoXForCausalLM", LONG, ["query_key_value", "dense"], ["value"]),
 }
 
 
 def theirs(name: str) -> Any:
-    model, config, keys = MODELS[name]
+    kind = getattr(transformers, MODELS[name][0])
     torch.manual_seed(0)
-    return getattr(transformers, model)(getattr(transformers, config)(**keys)).eval()
+    return kind(kind.config_class(**MODELS[name][1])).eval()
 
 
 def saved_base(name: str, folder: Path) -> Any:
@@ -82,16 +72,16 @@ def logits_of(model: Any, name: str) -> torch.Tensor:
         return deepcopy(model).double()(input_ids=tokens, **extra).logits
 
 
-def our_logits(described: Described, name: str) -> torch.Tensor:
+def our_logits(saved: Saved, name: str) -> torch.Tensor:
     tokens = torch.randint(3, 61, (2, 9), generator=torch.Generator().manual_seed(2))
     batch = Batch(tokens.flip(1), tokens, source=tokens) if name == "t5" else Batch(tokens, tokens)
     with torch.no_grad():
-        return Run(described, None).model().double().logits(batch)
+        return saved.model().double().logits(batch)
 
 
 @pytest.mark.parametrize("name", MODELS)
 def test_an_adapter_of_peft_computes_the_same_here(tmp_path, name):
-    config = library.LoraConfig(r=3, lora_alpha=5, target_modules=THEIRS[name], fan_in_fan_out=name == "gpt2")
+    config = library.LoraConfig(r=3, lora_alpha=5, target_modules=MODELS[name][2], fan_in_fan_out=name == "gpt2")
     tuned = disturbed(library.get_peft_model(saved_base(name, tmp_path / "base"), config), "lora_")
     tuned.save_pretrained(tmp_path / "adapter")
     ours = peft.read(tmp_path / "adapter", huggingface.read(tmp_path / "base"))
@@ -107,7 +97,7 @@ def test_an_adapter_of_peft_computes_the_same_here(tmp_path, name):
 @pytest.mark.parametrize("name", MODELS)
 def test_our_adapter_computes_the_same_in_peft(tmp_path, name):
     saved_base(name, tmp_path / "base")
-    ours = tuned_here(huggingface.read(tmp_path / "base"), OURS[name])
+    ours = tuned_here(huggingface.read(tmp_path / "base"), MODELS[name][3])
     peft.write(tmp_path / "adapter", ours)
     model = library.PeftModel.from_pretrained(theirs(name), tmp_path / "adapter").eval()
     expected = our_logits(ours, name)
@@ -118,17 +108,13 @@ def test_our_adapter_computes_the_same_in_peft(tmp_path, name):
     torch.testing.assert_close(back.tensors, ours.tensors, rtol=1e-6, atol=1e-7)
 
 
-def tuned_here(base: Described, targets: str) -> Described:
-    line = {
-        "kind": "LoRA",
-        "rank": 2,
-        "alpha": 3.0,
-        "targets": [part.strip() for part in targets.strip("[]").split(",")],
-    }
-    model = Run(base, None).model()
-    LoRA(**{key: value for key, value in line.items() if key != "kind"}).apply(model)
+def tuned_here(base: Saved, targets: list[str]) -> Saved:
+    line: dict[str, Any] = {"rank": 2, "alpha": 3.0, "targets": targets}
+    model = base.model()
+    LoRA(**line).apply(model)
     disturbed(model, ".lora.")
-    return Described({**base.sections, "tuning": line}, {k: t.detach() for k, t in weights.of(model).items()}, base.ids)
+    tensors = {name: tensor.detach() for name, tensor in weights.of(model).items()}
+    return Saved({**base.sections, "tuning": {"kind": "LoRA", **line}}, tensors, base.ids)
 
 
 def test_ranks_that_differ_and_rank_stabilised_scales_are_read(tmp_path):
@@ -149,33 +135,23 @@ def test_ranks_that_differ_and_rank_stabilised_scales_are_read(tmp_path):
 def test_an_adapter_of_another_base_is_refused(tmp_path):
     saved_base("gpt2", tmp_path / "base")
     base = huggingface.read(tmp_path / "base")
-    peft.write(tmp_path / "adapter", tuned_here(base, "[query]"))
-    other = Described(base.sections, {name: tensor + 0.1 for name, tensor in base.tensors.items()}, base.ids)
+    peft.write(tmp_path / "adapter", tuned_here(base, ["query"]))
+    other = Saved(base.sections, {name: tensor + 0.1 for name, tensor in base.tensors.items()}, base.ids)
     with pytest.raises(ScalingError, match="trained on another base; name the model"):
         peft.read(tmp_path / "adapter", other)
-    wide = transformers.GPT2LMHeadModel(transformers.GPT2Config(**{**GPT2, "n_embd": 28}))
-    wide.save_pretrained(tmp_path / "wide")
-    theirs_of_another = library.get_peft_model(wide, library.LoraConfig(target_modules=["c_attn"], fan_in_fan_out=True))
-    theirs_of_another.save_pretrained(tmp_path / "of_wide")
-    told = json.loads((tmp_path / "of_wide" / peft.CONFIG).read_text())
-    assert told["base_model_name_or_path"] in (None, "", str(tmp_path / "wide"))
-    with pytest.raises(ScalingError, match="of another"):
-        peft.read(tmp_path / "of_wide", base)
+    for name, embedded in (("other", 24), ("wide", 28)):  # a folder that is here is compared, or the shapes are
+        transformers.GPT2LMHeadModel(transformers.GPT2Config(**{**GPT2, "n_embd": embedded})).save_pretrained(
+            tmp_path / name
+        )
+        named = transformers.GPT2LMHeadModel.from_pretrained(tmp_path / name)
+        tuned = library.get_peft_model(named, library.LoraConfig(target_modules=["c_attn"], fan_in_fan_out=True))
+        tuned.save_pretrained(tmp_path / f"of_{name}")
+        with pytest.raises(ScalingError, match=r"of another|another base"):
+            peft.read(tmp_path / f"of_{name}", base)
+    assert peft.read(tmp_path / "of_other", huggingface.read(tmp_path / "other")).sections["tuning"]["rank"] == 8
     saved_base("llama", tmp_path / "llama")
     with pytest.raises(ScalingError, match=r"another base|has no map transformer\.h\.0"):
         peft.read(tmp_path / "adapter", huggingface.read(tmp_path / "llama"))
-
-
-def test_a_base_folder_that_an_adapter_names_is_compared(tmp_path):
-    saved_base("gpt2", tmp_path / "base")
-    other = transformers.GPT2LMHeadModel(transformers.GPT2Config(**GPT2))
-    other.save_pretrained(tmp_path / "other")
-    named = transformers.GPT2LMHeadModel.from_pretrained(tmp_path / "other")
-    tuned = library.get_peft_model(named, library.LoraConfig(target_modules=["c_attn"], fan_in_fan_out=True))
-    tuned.save_pretrained(tmp_path / "adapter")
-    with pytest.raises(ScalingError, match=r"another base, .*other"):
-        peft.read(tmp_path / "adapter", huggingface.read(tmp_path / "base"))
-    assert peft.read(tmp_path / "adapter", huggingface.read(tmp_path / "other")).sections["tuning"]["rank"] == 8
 
 
 @pytest.mark.parametrize(
@@ -195,7 +171,7 @@ def test_a_base_folder_that_an_adapter_names_is_compared(tmp_path):
 def test_what_is_not_lora_is_refused_in_one_line(tmp_path, changes, words):
     saved_base("gpt2", tmp_path / "base")
     base = huggingface.read(tmp_path / "base")
-    peft.write(tmp_path / "adapter", tuned_here(base, "[query]"))
+    peft.write(tmp_path / "adapter", tuned_here(base, ["query"]))
     file = tmp_path / "adapter" / peft.CONFIG
     file.write_text(json.dumps({**json.loads(file.read_text()), **changes}))
     with pytest.raises(ScalingError) as refused:
@@ -214,7 +190,7 @@ def test_the_commands_carry_adapters(tmp_path, monkeypatch, capsys):
     assert main(["export", "ours", "--adapter", "--to", "back"]) == 0
     assert main(["export", "ours", "--to", "whole"]) == 0
     expected = logits_of(tuned, "gpt2")
-    torch.testing.assert_close(our_logits(read("ours").described, "gpt2"), expected, rtol=1e-4, atol=2e-5)
+    torch.testing.assert_close(our_logits(read("ours"), "gpt2"), expected, rtol=1e-4, atol=2e-5)
     back = library.PeftModel.from_pretrained(theirs("gpt2"), "back").eval()
     torch.testing.assert_close(logits_of(back, "gpt2"), expected, rtol=1e-4, atol=2e-5)
     whole = transformers.AutoModelForCausalLM.from_pretrained("whole").eval()
@@ -228,8 +204,8 @@ def test_gains_are_those_of_peft(tmp_path):
     targets = ["k_proj", "v_proj", "down_proj"]
     config = library.IA3Config(target_modules=targets, feedforward_modules=["down_proj"])
     tuned = disturbed(library.get_peft_model(saved_base("llama", tmp_path / "base"), config), "ia3_l").eval()
-    described = huggingface.read(tmp_path / "base")
-    model = Run(described, None).model()
+    saved = huggingface.read(tmp_path / "base")
+    model = saved.model()
     IA3().apply(model)
     theirs_by_end = {"key.ia3.gain": "k_proj", "value.ia3.gain": "v_proj", "out.ia3.gain": "down_proj"}
     found = dict(tuned.named_parameters())
@@ -250,7 +226,7 @@ def test_a_prompt_is_that_of_peft_where_positions_are_relative(tmp_path):
         task_type="SEQ_2_SEQ_LM", num_virtual_tokens=4, num_transformer_submodules=1, token_dim=24
     )
     tuned = disturbed(library.get_peft_model(saved_base("t5", tmp_path / "base"), config), "prompt_encoder").eval()
-    model = Run(huggingface.read(tmp_path / "base"), None).model()
+    model = huggingface.read(tmp_path / "base").model()
     Prompt(length=4).apply(model)
     (vectors,) = (tensor for name, tensor in tuned.named_parameters() if "prompt_encoder" in name)
     model.get_parameter("encoder.prompt.vectors").data.copy_(vectors)

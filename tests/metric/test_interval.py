@@ -1,4 +1,4 @@
-"""Intervals over examples and over seeds."""
+"""Intervals over examples and over seeds, and the paired bootstrap."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from scaling.metric import bootstrap, over_seeds
+from scaling.metric import Accuracy, bootstrap, over_seeds, paired_bootstrap
 from scaling.schema import build
 
 
@@ -62,3 +62,26 @@ def test_an_interval_over_seeds_is_students():
     half = 4.302652729911275 * 0.02 / math.sqrt(3)  # t of 2 degrees of freedom
     assert (interval.value, interval.low, interval.high) == pytest.approx((0.82, 0.82 - half, 0.82 + half))
     assert over_seeds([0.8]).low == -math.inf
+
+
+def test_a_system_that_is_right_where_the_other_is_wrong_is_better():
+    references = [1] * 100
+    better, worse = [1] * 90 + [0] * 10, [1] * 60 + [0] * 40
+    result = paired_bootstrap(Accuracy(), better, worse, references)
+    assert result.difference == pytest.approx(0.3)
+    # Each example contributes 1 with chance 0.3 and else 0: the standard error of the mean is √(0.3 · 0.7 / 100).
+    error = math.sqrt(0.3 * 0.7 / 100)
+    assert result.low == pytest.approx(0.3 - 1.96 * error, abs=0.02)
+    assert result.high == pytest.approx(0.3 + 1.96 * error, abs=0.02)
+    assert result.p == 0
+    mirrored = paired_bootstrap(Accuracy(), worse, better, references)
+    assert (mirrored.difference, mirrored.p) == (pytest.approx(-0.3), 0)
+
+
+def test_systems_that_err_alike_are_not_told_apart():
+    generator = np.random.default_rng(0)
+    one, two = ((generator.random(200) < 0.5).astype(int).tolist() for _ in range(2))
+    result = paired_bootstrap(Accuracy(), one, two, [1] * 200)
+    assert result.low < 0 < result.high
+    assert result.p > 0.05
+    assert paired_bootstrap(Accuracy(), one, one, [1] * 200).p == 0.5

@@ -72,6 +72,7 @@ def test_whatever_was_written_becomes_a_tree_of_the_sentence(sequence, tree):
     made = repaired(sequence, WORDS)
     assert str(made) == tree
     assert [(leaf.label, leaf.word) for leaf in made.words()] == WORDS
+    assert str(repaired("", WORDS[:1])) == "(S (DT The))"  # a sentence of one word has a constituent too
 
 
 def test_brackets_count_as_evalb_counts_them():

@@ -4,6 +4,7 @@ from dataclasses import fields
 
 import pytest
 import torch
+import torch.nn.functional as F
 
 from scaling.batch import IGNORE, Batch
 from scaling.data.source import Rows
@@ -47,18 +48,12 @@ def test_a_batch_fits_the_model(kind, family, run, make):
 
 
 @pytest.mark.parametrize(("kind", "family"), CASES)
-def test_the_same_keys_give_the_same_batch_and_others_another(kind, family, run, make):
-    read, batch = run(kind, 48, family)
-    assert same(batch, run(kind, 48, family)[1])
-    assert same(batch, make(kind, 48, family)(read, keys(64, seed=1))) == (kind in DRAWING_NOTHING)
-
-
-@pytest.mark.parametrize(("kind", "family"), CASES)
-def test_a_row_does_not_depend_on_its_neighbours(kind, family, run, make):
+def test_a_row_is_a_function_of_its_own_tokens_and_key(kind, family, run, make):
     read, batch = run(kind, 48, family, count=8)
     objective = make(kind, 48, family)
     picked = [5, 13] if objective.others else [5]
     assert same(batch.micro(5, 6), objective(Rows(read.tokens[picked]), keys(8)[5:6]))
+    assert same(batch, objective(read, keys(8, seed=1))) == (kind in DRAWING_NOTHING)
 
 
 @pytest.mark.parametrize(
@@ -104,3 +99,24 @@ def test_added_specials_leave_stored_ids_alone(make, vocabulary):
     assert objective.vocabulary.size == 228
     assert objective.vocabulary.rounded(128).size == 256
     assert not objective.vocabulary.rounded(128).is_text[200:].any()
+
+
+BATCH = Batch(torch.zeros(2, 3, dtype=torch.long), torch.tensor([[3, IGNORE, 1], [0, 2, 2]]))
+
+
+def test_the_loss_of_a_distilled_student_is_hintons(make):
+    line = {"kind": "Distil", "teacher": "none", "objective": "Causal", "weight": 0.3, "temperature": 2.0}
+    student, taught = torch.randn(2, 3, 5, requires_grad=True), torch.randn(2, 3, 5, requires_grad=True)
+    objective = make(line, 8, "decoder")
+    loss, counts = objective.loss(student, BATCH, lambda _: taught), BATCH.targets != IGNORE
+    p, q = (F.softmax(logits[counts] / 2, -1) for logits in (taught, student))
+    hard, soft = F.cross_entropy(student[counts], BATCH.targets[counts]), (p * (p / q).log()).sum(-1).mean()
+    assert loss.item() == pytest.approx((0.7 * hard + 0.3 * 4 * soft).item(), rel=1e-5)
+    loss.backward()
+    assert taught.grad is None
+    assert student.grad is not None
+    assert (student.grad[~counts] == 0).all()
+    perfect = make({**line, "weight": 1.0}, 8, "decoder").loss(student, BATCH, lambda _: student.detach())
+    assert perfect.item() == pytest.approx(0, abs=1e-6)
+    with pytest.raises(ScalingError, match="the teacher knows 7 tokens and the student 5"):
+        objective.loss(student, BATCH, lambda _: torch.randn(2, 3, 7))

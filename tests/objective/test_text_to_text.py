@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from scaling.batch import IGNORE
 from scaling.data.source import Vocabulary
-from scaling.data.synthetic import Synthetic, SyntheticPairs
+from scaling.data.synthetic import SyntheticPairs
 from scaling.objective import Prefix, Sequence, SpanCorruption
 from tests.objective.conftest import BEGINS, SPECIALS, TEXT, keys, rows
 
@@ -89,23 +89,6 @@ def test_spans_have_the_mean_length_and_stand_anywhere():
     assert np.abs(middle - 0.15).max() < 5 * np.sqrt(0.15 * 0.85 / 3000)
 
 
-def test_a_decoder_reads_source_and_target_in_one_line():
-    objective = SpanCorruption(VOCABULARY, 128, "decoder", noise="tokens")
-    batch = objective(rows(16, objective.reads), keys(16))
-    assert batch.prefix is not None
-    assert batch.documents is not None
-    for tokens, targets, documents, prefix in zip(batch.tokens, batch.targets, batch.documents, batch.prefix.tolist()):
-        bears = targets != IGNORE
-        assert not bears[: prefix - 1].any()
-        assert tokens[prefix - 1] == VOCABULARY["bos"]
-        last = int(bears.nonzero()[-1])
-        assert bears[prefix - 1 : last + 1].all()
-        assert (tokens[prefix : last + 1] == targets[prefix - 1 : last]).all()
-        assert targets[last] == VOCABULARY["eos"]
-        assert (documents[: last + 1] == 1).all()
-        assert (documents[last + 2 :] == 0).all()
-
-
 @pytest.mark.parametrize("family", ["encoder_decoder", "decoder"])
 def test_what_the_denoising_objectives_of_the_table_make(family, run, make):
     for kind in ("BertStyle", "MassStyle", "DropTokens", "Deshuffle"):
@@ -145,20 +128,6 @@ def test_a_prefix_and_what_follows_it(length, seed):
     for tokens, targets, prefix, text in zip(batch.tokens, batch.targets, batch.prefix.tolist(), read.tokens.tolist()):
         assert tokens.tolist() == text[:-1]
         assert targets.tolist() == [IGNORE] * (prefix - 1) + text[prefix:]
-
-
-def test_truth_stands_beside_its_target():
-    source = Synthetic().open("train", Path("nowhere"))
-    vocabulary = Vocabulary.of(source)
-    for family in ("decoder", "encoder_decoder"):
-        objective = Prefix(vocabulary, 40, family)
-        read = source.read(np.arange(9), objective.reads)
-        batch = objective(read, keys(9))
-        assert batch.truth is not None
-        for row in range(9):
-            bears = batch.targets[row] != IGNORE
-            count = int(bears.sum())
-            assert batch.truth[row][bears].tolist() == read.truth[row, -count:].tolist()
 
 
 @pytest.mark.parametrize("family", ["encoder_decoder", "decoder"])

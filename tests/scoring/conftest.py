@@ -44,21 +44,14 @@ def language(tmp_path_factory: pytest.TempPathFactory) -> Ledger:
     runs = f"runs={folder / 'runs'}"
     assert main(["data", "prepare", f"data={data[0]}", *data[1:], runs]) == 0
     size = ["size=tiny", "size.width=32", "size.layers=1", "size.length=64", "size.vocabulary=null"]
-    budget = [
-        "trainer.max_steps=100",
-        "train.batch=16",
-        "schedule.warmup=10",
-        "log.wandb=disabled",
-        "evaluate.points=1",
-    ]
+    budget = ["trainer.max_steps=100", "train.batch=16", "schedule.warmup=10", "log.wandb=disabled"]
     own = {
         "decoder": ["optimizer.lr=0.01"],
         "encoder_decoder": ["objective=Prefix", "optimizer.lr=0.01"],
-        "encoder": ["objective={kind: Masked, rate: 0.3}", "size.layers=2", "size.length=34", "optimizer.lr=0.005"],
+        "encoder": ["objective={kind: Masked, rate: 0.3}", "size.length=34", "optimizer.lr=0.01"],
     }
-    own["encoder"] += ["trainer.max_steps=300", "train.batch=32", "schedule.warmup=30"]
     ids = {}
     for family, changes in own.items():
-        words = [*size, f"data={data[0]}", *data[1:], *budget, runs, *changes]
+        words = [*size, f"data={data[0]}", *data[1:], *budget, "evaluate.points=1", runs, *changes]
         ids[family] = train(assemble(config.load(family, words)))["run"]
     return Ledger(folder / "runs", ids, data)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from scaling.data.codec import Codec
 from scaling.data.tokenizer import ByteBPE
 from scaling.interop import run as runs
 from scaling.interop import weights
-from scaling.interop.huggingface import Described
+from scaling.interop.huggingface import Saved
 from scaling.schema import build
 from tests.scoring.conftest import sentence
 
@@ -84,8 +85,9 @@ def local(tmp_path_factory: pytest.TempPathFactory) -> Local:
         for parameter in model.parameters():
             if parameter.dim() > 1:
                 nn.init.normal_(parameter, std=0.3)
-        described = Described(sections, weights.of(model), {"pad": 0, "bos": 1, "eos": 2, **ids})
-        runs.write(folder / name, runs.Run(described, framed if name == "llama" else tokenizer), "random")
+        own = framed if name == "llama" else tokenizer
+        saved = Saved(sections, weights.of(model), {"pad": 0, "bos": 1, "eos": 2, **ids}, tokenizer=own)
+        runs.write(folder / name, saved, "random")
     rows = []
     for _ in range(12):
         words, label = sentence(draw, 12), draw.randrange(3)
@@ -124,7 +126,7 @@ def theirs(folder: Path, names: list[Any], shots: int | None = None) -> dict[str
     return dict(results)
 
 
-@pytest.mark.parametrize("name", ["gpt2", "llama", "t5"])  # the tokenizer of the second puts <bos> before a text
+@pytest.mark.parametrize("name", ["llama", "t5"])  # the tokenizer of the first puts <bos> before a text
 def test_the_numbers_are_those_of_hf_on_the_exported_run(name: str, local: Local, capsys: Any) -> None:
     exported = local.folder / f"{name}-hf"
     assert main(["export", local.model(name), "--to", str(exported)]) == 0
@@ -184,13 +186,13 @@ def test_a_group_has_a_table_and_the_tasks_of_its_folder(local: Local, tmp_path:
     group = "group: both\ntask: [own_choice, twice]\naggregate_metric_list: [{metric: acc, weight_by_size: true}]\n"
     (tmp_path / "group.yaml").write_text(group)
     (tmp_path / "twice.yaml").write_text("include: choice.yaml\ntask: twice\n")
-    ours = scaling.evaluate_harness(local.model("gpt2"), str(tmp_path / "group.yaml"), local.task("rolling"), limit=4)
-    assert set(ours.results) == {"both", "own_choice", "twice", "own_rolling"}
+    ours = scaling.evaluate_harness(local.model("gpt2"), str(tmp_path / "group.yaml"), limit=4)
+    assert set(ours.results) == {"both", "own_choice", "twice"}
     assert ours.results["both"]["acc,none"] == ours.results["own_choice"]["acc,none"]
     assert "Groups" in str(ours)
 
 
-@pytest.mark.parametrize("name", ["gpt2", "t5"])
+@pytest.mark.parametrize("name", ["gpt2"])
 def test_what_is_set_replaces_how_the_task_writes(name: str, local: Local) -> None:
     def written(**settings: Any) -> list[str]:
         ours = scaling.evaluate_harness(local.model(name), local.task("writing"), limit=6, **settings)
@@ -209,12 +211,9 @@ MISTAKES = {
     "no text to write": (["gpt2", "choice", "max_gen_toks=4"], "none of the tasks asks for a text"),
     "too long a text": (["gpt2", "writing", "max_gen_toks=48"], "write max_gen_toks=23 behind the command"),
     "beams": (["gpt2", "writing", "num_beams=4"], "generation_kwargs.num_beams"),
-    "an unknown setting": (["gpt2", "writing", "maxx=4"], "generation_kwargs.maxx"),
     "no number": (["gpt2", "writing", "max_gen_toks=many"], "invalid literal for int() with base 10: 'many'"),
-    "a bad temperature": (["gpt2", "writing", "do_sample=true", "temperature=-1"], "temperature"),
     "negative shots": (["gpt2", "choice", "--shots", "-1"], "shots=-1"),
     "no task": (["gpt2", "empty"], "the harness stopped: ValueError"),
-    "a broken file": (["gpt2", "broken"], "the harness stopped: "),
     "no names": (["gpt2", ""], "no task is named"),
     "an unknown column": (["gpt2", "column"], "the harness stopped: UndefinedError: 'tex' is undefined"),
     "no data": (["gpt2", "data"], "the harness stopped: FileNotFoundError"),
@@ -228,7 +227,6 @@ def test_a_mistake_is_one_line(case: str, local: Local, tmp_path: Path, capsys: 
     text = Path(local.task("choice")).read_text()
     files = {
         "empty": "doc_to_text: a\n",
-        "broken": "task: [\n",
         "column": text.replace("{{text}}", "{{tex}}"),
         "data": text.replace("rows.jsonl", "none.jsonl"),
         "unsafe": text + "unsafe_code: true\n",
@@ -244,17 +242,12 @@ def test_a_mistake_is_one_line(case: str, local: Local, tmp_path: Path, capsys: 
     assert message in line
 
 
-def test_a_missing_package_is_one_line(local: Local, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
-    monkeypatch.setitem(__import__("sys").modules, "lm_eval", None)
-    assert evaluate(local.model("gpt2"), "arc_easy") == 2
-    assert capsys.readouterr().err.endswith("it needs the package lm_eval; pip install 'scaling[harness]'\n")
-
-
-def test_an_unknown_name_is_answered_with_the_nearest_before_anything_is_read(local: Local, capsys: Any) -> None:
+def test_a_name_is_checked_before_anything_is_read(
+    local: Local, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert evaluate(local.model("gpt2"), local.task("choice"), "hellaswagg") == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert line.endswith("TASK='hellaswagg': the harness has no such task; did you mean 'hellaswag'?")
-    for name in ("}", "hellas}wag", "zzzz"):
-        assert evaluate(local.model("gpt2"), name) == 2
-        (line,) = capsys.readouterr().err.splitlines()
-        assert len(line.split(", ")) <= 12
+    monkeypatch.setitem(sys.modules, "lm_eval", None)
+    assert evaluate(local.model("gpt2"), "arc_easy") == 2
+    assert capsys.readouterr().err.endswith("it needs the package lm_eval; pip install 'scaling[harness]'\n")

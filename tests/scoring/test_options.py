@@ -21,8 +21,7 @@ from scaling.data.tokenizer import Byte
 from scaling.errors import ScalingError
 from scaling.interop import run as runs
 from scaling.interop import weights
-from scaling.interop.huggingface import Described
-from scaling.interop.run import Run
+from scaling.interop.huggingface import Saved
 from scaling.metric import bootstrap
 from scaling.schema import build
 from scaling.scoring.options import Choosing, Prompting, Question, Scored
@@ -90,7 +89,6 @@ def written(folder: Path, **changes: Any) -> str:
 def test_a_run_finds_its_own_language_likelier(family: str, language: Ledger, tmp_path: Path) -> None:
     task = written(tmp_path)
     found = scaling.evaluate_options(language.ids[family], task, shots=0, frame="none", runs=language.runs)
-    assert isinstance(found, scaling.Evaluation)
     assert (found.examples, found.chance, found.truncated) == (60, 0.5, 0)
     # What an option costs alone shows its order too, and what is left of it is how it begins.
     least = {"decoder": (0.95, 0.6), "encoder_decoder": (0.8, 0.5)}[family]
@@ -101,20 +99,27 @@ def test_a_run_finds_its_own_language_likelier(family: str, language: Ledger, tm
 
 
 def test_the_command_prints_the_prompt_and_writes_each_example(language: Ledger, tmp_path: Path, capsys: Any) -> None:
-    task, to = written(tmp_path), tmp_path / "each.jsonl"
-    words = ["evaluate-options", language.ids["decoder"], task, "--shots", "1", "--frame", "none", "--limit", "7"]
+    rows = [{"text": word, "label": FOLLOWS[word][0]} for word in FOLLOWS]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    labels, files = sorted({row["label"] for row in rows}), dict.fromkeys(("train", "validation"), tmp_path)
+    changes = {"answer": "class", "labels": labels, "options": None}
+    changes["files"] = {split: str(folder / "rows.jsonl") for split, folder in files.items()}
+    task, to = written(tmp_path, **changes), tmp_path / "each.jsonl"
+    words = ["evaluate-options", language.ids["decoder"], task, "--shots", "2", "--frame", "none", "--split", "train"]
     capsys.readouterr()
     assert main([*words, f"runs={language.runs}", "--to", str(to)]) == 0
     printed = capsys.readouterr().out
-    assert "7 examples" in printed
-    assert "chance" in printed
+    assert "10 examples" in printed  # shots of the split are not scored
     assert main([*words, f"runs={language.runs}", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
-    assert printed.startswith(document["prompt"])
-    rows = [json.loads(line) for line in to.read_text().splitlines()]
-    assert len(rows) == 7
-    assert document["score"] == sum(row["choice_character"] in row["right"] for row in rows) / 7
-    gold = [(row["nats"][row["right"][0]], row["bytes"][row["right"][0]]) for row in rows]
+    prompt = document["prompt"]
+    assert printed.startswith(prompt)
+    assert prompt.count("\n\n") == 2
+    assert all(line.split()[1] == FOLLOWS[line.split()[0]][0] for line in prompt.strip().split("\n\n"))
+    assert document["chance"] == pytest.approx(1 / len(labels))
+    scored = [json.loads(line) for line in to.read_text().splitlines()]
+    assert document["score"] == sum(row["choice_character"] in row["right"] for row in scored) / 10
+    gold = [(row["nats"][row["right"][0]], row["bytes"][row["right"][0]]) for row in scored]
     bits = sum(nats for nats, _ in gold) / sum(count for _, count in gold) / math.log(2)
     assert document["metrics"]["bits_per_byte"] == pytest.approx(bits)
 
@@ -139,7 +144,7 @@ def test_options_in_a_gap_are_scored_as_the_family_writes_or_reads_them(family: 
     Codec(Byte().fit(iter(()))).save(tmp_path / "tokenizer.json")
     sections = {"model": load(family)["model"], "size": size}
     module = build("model", sections["model"], size)
-    saved = Run(Described(sections, weights.of(module), IDS[family]), tmp_path / "tokenizer.json")
+    saved = Saved(sections, weights.of(module), IDS[family], tokenizer=tmp_path / "tokenizer.json")
     runs.write(tmp_path / "run", saved, "here")
     row = json.dumps({"text": f"{BEFORE} [MASK]{AFTER}", "options": OPTIONS, "label": 0}) + "\n"
     for split in ("train", "validation"):
@@ -168,21 +173,6 @@ def test_options_in_a_gap_are_scored_as_the_family_writes_or_reads_them(family: 
     if family == "bert":
         with pytest.raises(ScalingError, match="an encoder sees what comes after a token"):
             scaling.evaluate_options(*words, shots=0, runs=tmp_path, device="cpu")
-
-
-def test_a_class_is_its_label_and_shots_of_the_split_are_not_scored(language: Ledger, tmp_path: Path) -> None:
-    rows = [{"text": word, "label": FOLLOWS[word][0]} for word in FOLLOWS]
-    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    changes = {"answer": "class", "labels": sorted({row["label"] for row in rows}), "options": None}
-    changes["files"] = {"train": str(tmp_path / "rows.jsonl"), "validation": str(tmp_path / "rows.jsonl")}
-    task = written(tmp_path, **changes)
-    found = scaling.evaluate_options(
-        language.ids["decoder"], task, split="train", shots=2, frame="none", runs=language.runs, seed=3
-    )
-    assert found.examples == 10
-    assert found.chance == pytest.approx(1 / len(changes["labels"]))
-    assert found.prompt.count("\n\n") == 2
-    assert all(line.split()[1] == FOLLOWS[line.split()[0]][0] for line in found.prompt.strip().split("\n\n"))
 
 
 BAD = {

@@ -13,21 +13,17 @@ from scaling.tables.table import read
 
 TABLE = read("narang2021")
 FULL = {
-    
-        "steps": 10**9,
-        "tokens": 10**15,
-        "early_at": 0.125,
-        "early": 1 / 3,
-        "loss": 1e-6,
-        "steps_per_second": 1e6 + 1 / 7
-    ,
-    
-        "flops": 2.5e18,
-        "worker_seconds": 0.1,
-        "day": "2026-01-31",
-        "hardware": "a, b; c",
-        "versions": "numpy 2, torch 3"
-    ,
+    "steps": 10**9,
+    "tokens": 10**15,
+    "early_at": 0.125,
+    "early": 1 / 3,
+    "loss": 1e-6,
+    "steps_per_second": 1e6 + 1 / 7,
+    "flops": 2.5e18,
+    "worker_seconds": 0.1,
+    "day": "2026-01-31",
+    "hardware": "a, b; c",
+    "versions": "numpy 2, torch 3",
 }
 SETTINGS = ("size={width: 8, layers: 2}", 'data="some; where"', "trainer.max_steps=8")
 

@@ -101,7 +101,7 @@ def left(runs: Path, run: str | None = None) -> Done:
 
 def tensors(runs: Path, run: str) -> dict[str, torch.Tensor]:
     """The weights of a run's result, those of its start included."""
-    return read(run, runs).described.tensors
+    return read(run, runs).tensors
 
 
 def same(found: Done, wanted: Done) -> None:

@@ -288,7 +288,7 @@ def test_a_student_learns_from_examples_without_labels(pretrained, tmp_path):
     assert more["targets"] == plain["targets"]
     with pytest.raises(ScalingError, match="teacher"):
         finetuned(pretrained, "encoder", written(tmp_path, "tags"), teacher(run))
-    with pytest.raises(ScalingError, match="the teacher is an Encoder that reads 96 tokens; take one of the student's"):
+    with pytest.raises(ScalingError, match="the teacher, of the kind Encoder, reads 96 tokens; take one of"):
         finetuned(pretrained, "decoder", task, teacher(run))
 
 
@@ -328,8 +328,8 @@ def test_translations_are_scored_by_bleu_with_its_signature(translated, capsys):
 
 def test_the_mean_of_checkpoints_is_scored(translated):
     folder, (run, _) = translated
-    each = [read(run, folder, step).described.tensors for step in (9, 12)]  # of three that are kept
-    for name, tensor in averaged(run, folder, 2).described.tensors.items():
+    each = [read(run, folder, step).tensors for step in (9, 12)]  # of three that are kept
+    for name, tensor in averaged(run, folder, 2).tensors.items():
         torch.testing.assert_close(tensor, sum(one[name] for one in each) / 2)
     assert evaluate(run, runs=folder, average=3).average == 3
     with pytest.raises(ScalingError, match=r"average=50: the run has \d checkpoints"):

@@ -328,7 +328,7 @@ def test_a_tuned_run_keeps_its_base_to_the_bit_and_becomes_a_folder(kind, precis
     line = tuned(biased, kind, **{"trainer.precision": precision, "evaluate.precision": precision})
     one, result = experiment(runs, **dict(word.split("=", 1) for word in line[1:])), train(line)
     saved = read(result["run"], runs)
-    tuning, found = schema.build("tuning", saved.described.sections["tuning"]), saved.described.tensors
+    tuning, found = schema.build("tuning", saved.sections["tuning"]), saved.tensors
     if kind == "BitFit":
         tuning.apply(saved.model())  # whose biases it trains
     assert one.trained == {name for name in found if tuning.trains(name)}
@@ -339,7 +339,7 @@ def test_a_tuned_run_keeps_its_base_to_the_bit_and_becomes_a_folder(kind, precis
     assert one.cost.parameters_trained == sum(found[name].numel() for name in one.trained)
     write(tmp_path / "folder", saved, "here")
     again, tokens = read(tmp_path / "folder"), torch.arange(10)[None] % 8
-    assert again.described.sections == saved.described.sections
+    assert again.sections == saved.sections
     batch = Batch(tokens, tokens)
     assert torch.equal(again.model().logits(batch), saved.model().logits(batch))
     assert main(["generate", result["run"], "--prompt", "1 2 3", "--steps", "4", "--runs", str(runs)]) == 0

@@ -1,0 +1,44 @@
+"""Models drawn at random, as folders, and a run that has learned a synthetic language."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from scaling import config
+from scaling.data.codec import Codec
+from scaling.data.tokenizer import Byte
+from scaling.interop import run as runs
+from scaling.interop import weights
+from scaling.interop.huggingface import Saved
+from scaling.schema import build
+from scaling.training.experiment import assemble
+from scaling.training.run import train
+
+SIZE = {"width": 16, "layers": 3, "heads": 2, "vocabulary": 260, "length": 48}
+IDS = {"gpt2": {"eos": 2}, "bert": {"cls": 256, "sep": 257, "mask": 258}, "t5": {"eos": 2, "start": 0, "pad": 0}}
+
+
+@pytest.fixture(scope="session")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a model of each family, which reads bytes."""
+    top = tmp_path_factory.mktemp("models")
+    Codec(Byte().fit(iter(()))).save(top / "tokenizer.json")
+    for name, ids in IDS.items():
+        torch.manual_seed(0)
+        sections = {"model": config.load(name)["model"], "size": SIZE}
+        tensors = weights.of(build("model", sections["model"], SIZE))
+        runs.write(top / name, Saved(sections, tensors, ids, tokenizer=top / "tokenizer.json"), "here")
+    return top
+
+
+@pytest.fixture(scope="session")
+def learned(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """The ledger and the id of a run on a language of four symbols."""
+    folder = tmp_path_factory.mktemp("learned")
+    words = ["size=tiny", "size.length=32", "size.vocabulary=null", "data=synthetic", "data.symbols=4"]
+    words += ["trainer.max_steps=200", "train.batch=32", "optimizer.lr=0.02", "schedule.warmup=10", "evaluate.points=1"]
+    words += ["data.validation=4096", "log.wandb=disabled", f"runs={folder}"]
+    return folder, train(assemble(config.load("decoder", words)))["run"]
