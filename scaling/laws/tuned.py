@@ -19,7 +19,6 @@ from scaling.laws.intervals import Interval, student
 from scaling.laws.problem import parameter
 
 KNOBS = ("lr", "batch")
-MOST = 50.0  # of log(rate), beyond which a best rate is as good as open
 ANGLES = 720
 """Points on the ellipse of slope and curvature."""
 
@@ -73,8 +72,8 @@ def _rungs(columns: Mapping[str, np.ndarray], used: np.ndarray, knob: str, level
     for index, (key, (_, base)) in enumerate(told.items()):
         own = [count + index, 2 * count]
         best, left = _minimum(estimate[own], covariance[np.ix_(own, own)], student(level, freedom))
-        value, low, high = base * np.exp(np.clip(best, -MOST, MOST))
-        fraction, least, most = np.expm1(left)
+        with np.errstate(over="ignore"):
+            (value, low, high), (fraction, least, most) = base * np.exp(best), np.expm1(left)
         found.append(
             Rung(
                 *(knob, key[0], key[1], base),
