@@ -11,7 +11,7 @@ from torch import Tensor
 
 from scaling.batch import IGNORE, Batch
 from scaling.data.batches import Features
-from scaling.data.source import Rows, Vocabulary
+from scaling.data.source import Rows, Takes, Vocabulary
 from scaling.data.task.example import NO_ANSWER
 from scaling.data.task.example import Answer as Answers
 from scaling.data.task.source import Encoded, Examples, Goal
@@ -39,7 +39,7 @@ class Answer(Objective):
     """
 
     families = ("encoder", "decoder", "encoder_decoder")
-    takes = "examples"
+    takes: Takes = "examples"
 
     def __init__(
         self,

@@ -8,7 +8,7 @@ import numpy as np
 
 from scaling.batch import IGNORE, Batch
 from scaling.data import hashing
-from scaling.data.source import Rows, Vocabulary
+from scaling.data.source import Rows, Takes, Vocabulary
 from scaling.objective.objective import Family, Objective, Text, pack, tensor, text_to_text
 
 
@@ -101,7 +101,7 @@ class Sequence(Objective):
     A decoder reads source and target as one line, with half its length for each.
     """
 
-    takes = "pairs"
+    takes: Takes = "pairs"
 
     def __init__(self, vocabulary: Vocabulary, length: int, family: Family):
         reads = length // 2 if family == "decoder" else length

@@ -30,8 +30,8 @@ class Objective:
     writes_sentinels: ClassVar[bool] = False  # whether sentinels stand between the text in its targets
     labels: ClassVar[str | None] = None  # the kind of answers that it makes for a head of labels, whatever the data
     previous: ClassVar[bool] = False  # whether its labels are the token before each, for a BiLM
-    others: ClassVar[int] = 0  # further windows, drawn at random, that a sample takes; they follow the samples' own
-    takes: ClassVar[Takes] = "windows"  # what a row of the source must be
+    others: int = 0  # further windows, drawn at random, that a sample takes; they follow the samples' own
+    takes: Takes = "windows"  # what a row of the source must be
 
     def __init__(self, vocabulary: Vocabulary, length: int, family: Family, reads: int, *specials: str):
         if family not in self.families:

@@ -138,7 +138,7 @@ def test_groups_are_fitted_by_generalised_least_squares(grouped):
     many = fit("chinchilla", trunks(60, correlation=0.7), group="trunk", starts=64)
     low, high = many.correlation.interval()
     assert low < 0.7 < high < low + 0.35
-    assert many.problem.shared.correlation == pytest.approx(many.correlation.mean, abs=0.02)
+    assert many.problem.shared.correlation == pytest.approx(many.correlation.mean, abs=0.02)  # pyright: ignore
 
 
 def test_groups_narrow_the_slope_within_them_and_widen_the_slope_across_them(grouped):

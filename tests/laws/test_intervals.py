@@ -1,6 +1,7 @@
 """Intervals, and optima with theirs: exact where that is known, open where the points leave them open, invariant."""
 
 import warnings
+from typing import Any
 
 import numpy as np
 import pytest
@@ -119,11 +120,12 @@ def test_refits_are_the_same_for_a_seed_and_as_scattered_as_the_interval_states(
 
 
 def test_an_impossible_interval_is_refused(fitted):
-    for choices, message in (
+    cases: tuple[tuple[dict[str, Any], str], ...] = (
         ({"method": "profil"}, "did you mean 'profile'"),
         ({"quantities": ["alfa"]}, "did you mean 'alpha'"),
         ({"level": 95}, "between 0 and 1"),
-    ):
+    )
+    for choices, message in cases:
         with pytest.raises(ScalingError, match=message):
             intervals(fitted, **choices)
 

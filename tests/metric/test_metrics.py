@@ -161,7 +161,7 @@ def test_correlations_are_scipys_and_numpys():
     a = generator.normal(size=60).round(1)
     b = (a + generator.normal(size=60)).round(0)  # with ties
     found = score("Correlation", list(a), list(b))
-    expected = stats.pearsonr(a, b)[0], stats.spearmanr(a, b)[0]
+    expected = float(stats.pearsonr(a, b)[0]), float(stats.spearmanr(a, b)[0])  # type: ignore[arg-type]
     assert (found["pearson"], found["spearman"]) == pytest.approx(expected)
     assert found["mean"] == pytest.approx(sum(expected) / 2)
     assert score("Correlation", [2.1] * 60, list(b))["mean"] == 0

@@ -2,6 +2,7 @@
 parameter is for is declared where it is made: initialisation, rates, counts and tunings read no names.
 """
 
+# pyright: reportAttributeAccessIssue=false, reportCallIssue=false, reportArgumentType=false
 from __future__ import annotations
 
 from pathlib import Path

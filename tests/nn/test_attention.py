@@ -2,6 +2,7 @@
 what computes them in blocks, and mixers with patterns of their own.
 """
 
+# pyright: reportAttributeAccessIssue=false, reportCallIssue=false, reportArgumentType=false
 from __future__ import annotations
 
 import itertools

@@ -1,5 +1,6 @@
 """Norms, residuals, the Evolved Transformer's blocks, experts and product keys against their papers in float64."""
 
+# pyright: reportAttributeAccessIssue=false, reportCallIssue=false, reportArgumentType=false
 from __future__ import annotations
 
 import itertools

@@ -1,5 +1,6 @@
 """Mixers against their papers' formulas, document by document in float64 numpy; what they keep, refuse and cost."""
 
+# pyright: reportAttributeAccessIssue=false, reportCallIssue=false, reportArgumentType=false
 from __future__ import annotations
 
 import itertools
@@ -370,7 +371,7 @@ def test_each_head_of_a_weighted_transformer_is_a_branch():
         rows = np.split(array(piece.out.weight), 2, -1)
         inputs = [share * head @ own.T for share, head, own in zip(kappa, heads, rows, strict=True)]
         hidden = [np.maximum(affine(piece.channel.hidden, one), 0) for one in inputs]
-        return sum(share * affine(piece.channel.out, h) for share, h in zip(alpha, hidden, strict=True))
+        return sum(share * affine(piece.channel.out, h) for share, h in zip(alpha, hidden, strict=True))  # pyright: ignore
 
     each_document(piece(X, context(SHAPE, "Bidirectional", rows=ROWS)), X, None, written)
 

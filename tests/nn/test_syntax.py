@@ -1,5 +1,6 @@
 """Places in a tree against the formula, written from the heads of the words in plain Python and numpy."""
 
+# pyright: reportAttributeAccessIssue=false, reportCallIssue=false, reportArgumentType=false
 from __future__ import annotations
 
 from dataclasses import replace
