@@ -8,6 +8,7 @@ import math
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -116,6 +117,18 @@ def test_what_is_missing_is_said_and_fetched_later(client, capsys):
 
 def history_of(name: str):
     return lambda request: "ParquetHistory" in request.query and f'"{name}"' in request.body.decode()
+
+
+def test_a_busy_server_is_waited_for(client):
+    add(client, 0)
+    client.fail("status", status=429, headers={"Retry-After": "1"}, matches=history_of("w0000000"))
+    client.fail("status", status=500, matches=lambda request: "query Runs" in request.query)
+    client.fail("status", status=503, matches=lambda request: "query Project" in request.query)
+    client.fail("cut", matches=lambda request: "ParquetHistory" in request.query)
+    begun = time.monotonic()
+    assert pull() == 0
+    assert time.monotonic() - begun >= 1
+    assert len(table()) == 1
 
 
 def test_a_server_that_stays_broken_ends_in_one_line_and_loses_nothing(client, capsys):
