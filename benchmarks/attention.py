@@ -20,8 +20,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from scaling.kernel.compiled import absent
-from scaling.kernel.functions import attention, softmax
+from scaling.kernels.compiled import absent
+from scaling.kernels.functions import attention, softmax
 from scaling.training.machine import keep_freed, processor
 
 

@@ -17,8 +17,9 @@ from typing import Any
 
 import torch
 
-from scaling.config import load
-from scaling.decode import Beam, generate, prompt
+from scaling.config.compose import load
+from scaling.evaluation.generate import generate, prompt
+from scaling.evaluation.strategy import Beam
 from scaling.interop import huggingface, weights
 from scaling.interop.huggingface import Saved
 from scaling.model.tuned import sections

@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from scaling.errors import ScalingError
+from scaling.base.errors import ScalingError
 from scaling.laws import named
 from scaling.laws.design import SPREAD, Candidates, Linear, greedy, scaled, surface
 from scaling.laws.fit import fit

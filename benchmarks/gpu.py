@@ -44,9 +44,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from scaling.atomic import write
-from scaling.batch import Batch
-from scaling.config import load
+from scaling.base.atomic import write
+from scaling.base.batch import Batch
+from scaling.config.compose import load
 from scaling.training.experiment import Experiment, assemble
 from scaling.training.module import compile_model
 from scaling.training.parametrization import initialise

@@ -16,8 +16,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from scaling.kernel.compiled import absent
-from scaling.kernel.functions import (
+from scaling.kernels.compiled import absent
+from scaling.kernels.functions import (
     activate,
     attention,
     cross_entropy,

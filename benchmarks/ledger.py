@@ -15,13 +15,13 @@ import tempfile
 import time
 from pathlib import Path
 
-from scaling.config import load
-from scaling.ledger import Ledger
+from scaling.config.compose import load
+from scaling.runs import Ledger
 
 LISTING = "import sys; from scaling.cli import main; sys.exit(main(['runs', *sys.argv[1:]]))"
 POINTS = """
 import sys
-from scaling.ledger import Ledger
+from scaling.runs import Ledger
 ledger = Ledger.open(sys.argv[1])
 points = [(ledger.spec(run), ledger.result(run)) for run in ledger.runs()]
 """

@@ -32,10 +32,10 @@ import torch
 from scipy import stats
 from torch.nn import functional
 
-from scaling.nn.context import Context, Places, render
-from scaling.nn.mixer.attention import WAYS, attend
-from scaling.schema import build
-from scaling.shape import Shape
+from scaling.config.schema import build
+from scaling.config.shape import Shape
+from scaling.model.context import Context, Places, render
+from scaling.model.mixer.attention import WAYS, attend
 from scaling.training.machine import processor
 
 WIDTH, HEADS = 256, 4

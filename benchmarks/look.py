@@ -17,10 +17,10 @@ from typing import Any
 
 import torch
 
-from scaling.batch import Batch
-from scaling.config import load
+from scaling.base.batch import Batch
+from scaling.config.compose import load
+from scaling.config.schema import build
 from scaling.inside.look import look, page
-from scaling.schema import build
 
 SIZE = {"width": 768, "layers": 12, "heads": 12, "vocabulary": 1000, "length": 64}
 

@@ -90,8 +90,8 @@ def enter_peers() -> None:
 
 
 def ours(size: Size, name: str) -> tuple[Any, Callable[[Any], Any]]:
-    from scaling.batch import Batch
-    from scaling.config import load
+    from scaling.base.batch import Batch
+    from scaling.config.compose import load
 
     shape = {**asdict(size)}
     del shape["rows"]

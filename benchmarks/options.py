@@ -2,7 +2,7 @@
 
     OMP_NUM_THREADS=1 python benchmarks/options.py [--options 10000] [--rounds 5] [--width 128] [--layers 4]
 
-The whole of `scaling.scoring.options.scored` (writing the prompts, tokenizing them, sorting, padding, the losses, the
+The whole of `scaling.evaluation.options.scored` (writing the prompts, tokenizing them, sorting, padding, losses and
 choices) beside a replay of the same padded passes with their caches and logits. Rounds alternate; the median of their
 ratios counts.
 """
@@ -19,14 +19,14 @@ from typing import Any
 import torch
 from tokenizers import Tokenizer
 
-from scaling.config import load
+from scaling.config.compose import load
+from scaling.config.schema import build
 from scaling.data.codec import Codec
 from scaling.data.tokenizer import ByteBPE
+from scaling.evaluation.likelihood import Scorer
+from scaling.evaluation.options import Prompting, Question, scored
+from scaling.model.context import Cache
 from scaling.model.family import Family
-from scaling.nn.context import Cache
-from scaling.schema import build
-from scaling.scoring.likelihood import Scorer
-from scaling.scoring.options import Prompting, Question, scored
 
 CHOICES, SHOTS = 4, 1
 

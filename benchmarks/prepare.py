@@ -25,9 +25,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
+from scaling.config.schema import build
 from scaling.data.codec import Codec
 from scaling.data.corpus import Python
-from scaling.schema import build
 
 COMMAND = """
 import sys

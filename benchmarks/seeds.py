@@ -24,7 +24,7 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-from scaling import atomic
+from scaling.base import atomic
 
 STUDY = "quickstart"
 

@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from scaling.strict_yaml import quantity
+from scaling.config.strict_yaml import quantity
 from scaling.studies.plan import Plan, enter, plan
 from scaling.studies.question import read
 from scaling.studies.scheduler import train

@@ -30,7 +30,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import torch
 
-from scaling.batch import Batch
+from scaling.base.batch import Batch
 from scaling.tables.count import Counts, counts
 from scaling.tables.table import Table, read
 from scaling.training.experiment import assemble

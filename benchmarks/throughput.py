@@ -218,8 +218,8 @@ def best_rate() -> tuple[float, str]:
 
 
 def compared(size: Size, given: argparse.Namespace, folder: Path) -> Figures:
-    from scaling.config import load
-    from scaling.cost import cost
+    from scaling.config.compose import load
+    from scaling.model.cost import cost
 
     steps, runs = given.steps or STEPS[size.width], Runs(size, folder, given.wandb, given.windows)
     best = finalists(size, given.heat)

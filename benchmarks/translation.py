@@ -20,8 +20,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from scaling.batch import IGNORE, Batch
-from scaling.config import load
+from scaling.base.batch import IGNORE, Batch
+from scaling.config.compose import load
 from scaling.training.parametrization import Standard, initialise
 
 PAD, BOS, EOS, FIRST = 0, 1, 2, 4

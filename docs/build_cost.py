@@ -6,8 +6,8 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from scaling.config import load
-from scaling.cost import Cost, by_length
+from scaling.config.compose import load
+from scaling.model.cost import Cost, by_length
 
 PAGE = Path(__file__).with_name("cost.md")
 BEGIN, END = "<!-- attention by length: python docs/build_cost.py -->", "<!-- end -->"

@@ -19,11 +19,11 @@ TYPE_CHECKING = False  # the name alone is what type checkers know; typing costs
 
 if TYPE_CHECKING:
     from scaling import laws as laws
-    from scaling.cost import Cost as Cost
-    from scaling.errors import ScalingError as ScalingError
+    from scaling.base.errors import ScalingError as ScalingError
+    from scaling.config.schema import extend as extend
     from scaling.laws.curves import CurveFit as CurveFit
     from scaling.laws.examine import Fit as Fit
-    from scaling.schema import extend as extend
+    from scaling.model.cost import Cost as Cost
     from scaling.training.module import DecoderModule as DecoderModule
     from scaling.training.module import EncoderDecoderModule as EncoderDecoderModule
     from scaling.training.module import EncoderModule as EncoderModule
@@ -62,13 +62,13 @@ _MORE = {
 
 
 _HOMES = {
-    "Cost": "cost",
+    "Cost": "model.cost",
     "CurveFit": "laws.curves",
     "Fit": "laws.examine",
     "Result": "verbs.verb",
-    "ScalingError": "errors",
+    "ScalingError": "base.errors",
 }
-_HOMES |= {"extend": "schema", "__version__": "version"}
+_HOMES |= {"extend": "config.schema", "__version__": "base.version"}
 _HOMES |= dict.fromkeys(("DecoderModule", "EncoderDecoderModule", "EncoderModule"), "training.module")
 for _module, _commands in COMMANDS.items():
     _HOMES |= dict.fromkeys((*map(function_name, _commands), *_MORE.get(_module, ())), f"verbs.{_module}")

@@ -15,7 +15,7 @@ def run() -> int:
         sys.excepthook(type(error), error, error.__traceback__)
         code = 1
     if code:
-        from scaling.signals import leave
+        from scaling.base.signals import leave
         from scaling.training.ranks import launched
 
         if launched():  # the others wait for this rank, which waits for nobody

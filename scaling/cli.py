@@ -20,9 +20,9 @@ from functools import partial
 from typing import Any, Literal, NamedTuple, get_args, get_origin
 
 import scaling
-from scaling.errors import ScalingError, from_os, nearest
-from scaling.signals import Stopped, leave, listening
-from scaling.standard_error import keep_going, say
+from scaling.base.errors import ScalingError, from_os, nearest
+from scaling.base.signals import Stopped, leave, listening
+from scaling.base.standard_error import keep_going, say
 from scaling.verbs import function_name
 from scaling.verbs.verb import OVERRIDE, PYTHON, VERBS, bound, documented, marks, spelled, without_none
 
@@ -165,7 +165,7 @@ def parsed(verb: str, words: Sequence[str]) -> Call:
 
 def _undashed(word: str, verb: str, names: Iterable[str]) -> str:
     """A word that no option has read; W&B's agent writes overrides as `--optimizer.lr=1`."""
-    from scaling.config import SECTIONS
+    from scaling.config.compose import SECTIONS
 
     option, plain = word.partition("=")[0], word.removeprefix("--")
     if not word.startswith("-") or " " in option:
@@ -266,7 +266,7 @@ def _only(title: str, values: Sequence[Any]) -> Any:
 
 def _pair(word: str, kind: Any, option: str) -> tuple[str, Any]:
     """NAME=VALUE; the value is a text, a number, any value of a config, or limits as `0:2` and `:2`."""
-    from scaling.strict_yaml import scalar
+    from scaling.config.strict_yaml import scalar
 
     name, _, text = (part.strip() for part in word.partition("="))
     if not name or not text:

@@ -14,7 +14,7 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 import pytest  # noqa: E402
 from hypothesis import HealthCheck, settings  # noqa: E402
 
-from scaling import schema  # noqa: E402
+from scaling.config import schema  # noqa: E402
 from tests import shapes  # noqa: E402
 
 shapes.check_every_forward()

@@ -9,13 +9,13 @@ from beartype import beartype
 from jaxtyping import jaxtyped
 from torch import nn
 
-import scaling.nn
+import scaling.model
 
 
 def check_every_forward() -> None:
     """Not by jaxtyping's hook on imports, which also wraps each function inside a function anew at every call of it:
     more than half of the time of a test of a model."""
-    for info in pkgutil.walk_packages(scaling.nn.__path__, "scaling.nn."):
+    for info in pkgutil.walk_packages(scaling.model.__path__, "scaling.model."):
         for piece in _made_in(importlib.import_module(info.name)):
             if "forward" in vars(piece):
                 piece.forward = jaxtyped(piece.forward, typechecker=beartype)

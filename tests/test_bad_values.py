@@ -25,11 +25,11 @@ from typing import Any
 import pytest
 import yaml
 
-from scaling import schema
 from scaling.cli import main
-from scaling.config import FIXED, document, shipped
-from scaling.schema import Range
-from scaling.shape import SIZES
+from scaling.config import schema
+from scaling.config.compose import FIXED, document, shipped
+from scaling.config.schema import Range
+from scaling.config.shape import SIZES
 from scaling.sweeps import file as sweep_file
 from scaling.sweeps.distribution import KINDS as DISTRIBUTIONS
 from scaling.tables import table

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from scaling.base.errors import ScalingError
 from scaling.cli import main
-from scaling.config import FIXED, Config, assignments, document, load, names, setting, shipped, table_file
-from scaling.errors import ScalingError
+from scaling.config.compose import FIXED, Config, assignments, document, load, names, setting, shipped, table_file
 
 SHIPPED = {
     "defaults": """
@@ -65,7 +65,7 @@ SHIPPED = {
 def shelf(tmp_path, monkeypatch):
     """Write files into an empty working folder, next to a small set of shipped configs."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("scaling.config.shipped", lambda: Path("configs"))
+    monkeypatch.setattr("scaling.config.compose.shipped", lambda: Path("configs"))
 
     def write(name: str, text: str | bytes) -> Path:
         path = Path(name)

@@ -10,9 +10,9 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from scaling.batch import Batch
-from scaling.config import document, load, shipped
-from scaling.cost import cost, count, inspected
+from scaling.base.batch import Batch
+from scaling.config.compose import document, load, shipped
+from scaling.model.cost import cost, count, inspected
 from scaling.model.parameters import parameters
 
 HERE = Path(__file__).parent

@@ -5,9 +5,9 @@ import json
 import pytest
 
 import scaling
-from scaling import schema
 from scaling.cli import VERBS, main
-from scaling.config import FIXED, names
+from scaling.config import schema
+from scaling.config.compose import FIXED, names
 
 
 @pytest.mark.parametrize("slot", schema.SLOTS)

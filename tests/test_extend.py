@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from scaling import schema
 from scaling.cli import main
+from scaling.config import schema
 from scaling.laws import fit
 
 SMALL = Path(__file__).parent / "studies" / "small.yaml"

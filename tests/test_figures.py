@@ -8,8 +8,8 @@ import pytest
 from matplotlib.collections import FillBetweenPolyCollection, LineCollection
 
 import scaling
-from scaling.figures import ordered
-from scaling.printing import short
+from scaling.base.printing import short
+from scaling.laws.figures import ordered
 
 
 def bands(axes):

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from scaling import json_lines
+from scaling.base import json_lines
+from scaling.base.errors import BAD_INPUT, ScalingError
 from scaling.cli import main
+from scaling.config.schema import build
 from scaling.data import rows as row_files
-from scaling.errors import BAD_INPUT, ScalingError
-from scaling.schema import build
 
 GOOD = b'{"text": "It rains", "label": "a", "N": 1, "D": 2, "loss": 3}\n'
 BAD = {

@@ -1,4 +1,4 @@
-"""The import floor: a room imports only rooms that stand before it, and a slot of nn no sibling slot but patterns."""
+"""A room imports only rooms that stand before it, and a slot of the model no sibling slot but patterns."""
 
 import ast
 import re
@@ -10,29 +10,25 @@ from pathlib import Path
 
 import pytest
 
-from scaling.schema import SLOTS
+from scaling.config.schema import SLOTS
 
 PACKAGE = Path(__file__).parents[1] / "scaling"
-# The design's order; `atomic`, `signals`, `batch` and others are files that later rooms share.
 FLOORS = """
-    version errors printing atomic signals standard_error json_lines schema shape batch
-    strict_yaml config kernel nn model cost metric data objective laws figures
-    ledger decode interop scoring executors training studies sweeps tables reports inside verbs __init__ cli __main__
+    base kernels config executors model metrics data objectives laws runs evaluation interop training
+    studies sweeps tables reports inside verbs __init__ cli __main__
 """
 ROOMS: Sequence[str] = FLOORS.split()
 ALONE = {
-    "config": {"omegaconf"},
-    "strict_yaml": {"yaml"},
-    "metric": {"numpy", "scipy"},
-    "figures": {"numpy", "matplotlib"},
-    "laws": {"numpy", "scipy", "pandas", "pyarrow"},
-    "ledger": set(),
+    "config": {"omegaconf", "yaml"},
+    "metrics": {"numpy", "scipy"},
+    "laws": {"numpy", "scipy", "pandas", "pyarrow", "matplotlib"},
+    "runs": set(),
 }
-SLOTS_OF_NN = {module.split(".")[2] for module in SLOTS.values() if module.startswith("scaling.nn.")}
+SLOTS_OF_MODEL = {module.split(".")[2] for module in SLOTS.values() if module.startswith("scaling.model.")}
 FILES = sorted(path.relative_to(PACKAGE) for path in PACKAGE.rglob("*.py"))
 
 
-BY_STRING = {"executors/local.py", "schema.py"}
+BY_STRING = {"executors/local.py", "config/schema.py"}
 """Files whose strings name modules that they do not import with themselves: a program that is started, and the table of
 slots, whose modules are imported when a slot is first read.
 """
@@ -81,8 +77,8 @@ def test_the_import_floor(path):
             assert alone, f"{path}: {room} does without {top}"
         elif rest and rest[0] != room:
             assert ROOMS.index(rest[0]) < ROOMS.index(room), f"{path}: {room} stands before {rest[0]}"
-        elif room == "nn" and inner and inner[0] in SLOTS_OF_NN and rest[1] != inner[0]:
-            sibling = rest[1] in SLOTS_OF_NN - {"patterns"}
+        elif room == "model" and inner and inner[0] in SLOTS_OF_MODEL and rest[1] != inner[0]:
+            sibling = rest[1] in SLOTS_OF_MODEL - {"patterns"}
             assert not sibling, f"{path}: a piece of {rest[1]} arrives as a built argument"
 
 

@@ -7,10 +7,10 @@ import typing
 
 import pytest
 
-from scaling import schema
+from scaling.base.errors import ScalingError
 from scaling.cli import main
-from scaling.errors import ScalingError
-from scaling.schema import Range
+from scaling.config import schema
+from scaling.config.schema import Range
 
 
 @pytest.mark.parametrize("kind", [{}, [1, 2], None, 3, True, {"kind": "AdamW"}, ""])

@@ -2,8 +2,8 @@
 
 import pytest
 
-from scaling.errors import ScalingError
-from scaling.shape import Shape
+from scaling.base.errors import ScalingError
+from scaling.config.shape import Shape
 
 BASE = {"width": 768, "layers": 12, "heads": 12, "hidden": 3072, "vocabulary": 100, "length": 8}
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 from jaxtyping import TypeCheckError
 
-from scaling.nn.blocks import RMSNorm
+from scaling.model.blocks import RMSNorm
 
 
 def test_a_forward_refuses_what_its_shapes_exclude():

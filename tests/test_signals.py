@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from scaling import signals
-from scaling.signals import Stopped
+from scaling.base import signals
+from scaling.base.signals import Stopped
 from tests.studies.test_unfinished import write
 from tests.training.conftest import words
 

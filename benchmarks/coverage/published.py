@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pandas
 
-from scaling.errors import ScalingError
+from scaling.base.errors import ScalingError
 from scaling.laws.fit import FittedLaw, fit
 from scaling.laws.intervals import Interval, measure, student
 from scaling.laws.points import Points, load_points

@@ -13,7 +13,7 @@ import numpy as np
 from benchmarks.coverage import studies
 from benchmarks.coverage.published import head, row
 from benchmarks.coverage.studies import CHINCHILLA, TRUTH, Draw
-from scaling.errors import ScalingError
+from scaling.base.errors import ScalingError
 from scaling.laws.catalogue import named
 from scaling.laws.curves import Curve, Sizes, fit_curves
 from scaling.laws.design import Candidates

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from scaling.base.errors import ScalingError, nearest
+from scaling.config.schema import BelowOne, Long, PositiveInt
 from scaling.data import rows
 from scaling.data.corpus import Python
 from scaling.data.documents import Document, Part, Snapshot
-from scaling.errors import ScalingError, nearest
-from scaling.schema import BelowOne, Long, PositiveInt
 
 FOLDERS = ("/usr/share/locale", "/usr/share/locale-langpack", "/usr/local/share/locale")
 _CONTEXT = "\x04"  # between a message's context and its text

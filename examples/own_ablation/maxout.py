@@ -7,9 +7,9 @@ from __future__ import annotations
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from scaling.nn.context import Context
-from scaling.schema import PositiveInt
-from scaling.shape import Shape
+from scaling.config.schema import PositiveInt
+from scaling.config.shape import Shape
+from scaling.model.context import Context
 
 
 class Maxout(nn.Module):

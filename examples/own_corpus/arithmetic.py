@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from scaling.config.schema import Long, PositiveInt
 from scaling.data.documents import Document, Part, Snapshot
-from scaling.schema import Long, PositiveInt
 
 PART = 100_000  # documents
 

@@ -19,10 +19,10 @@ from typing import Any
 import numpy as np
 
 import scaling
+from scaling.config.schema import build
 from scaling.data.codec import Codec
 from scaling.data.store import root
 from scaling.inside.probe import Labelled, Reading, baselines, probe, some
-from scaling.schema import build
 from scaling.training.finetune import corpus, pretrained
 
 DEEPEST = 8  # the last depth covers all further ones

@@ -22,14 +22,14 @@ from typing import Any
 
 import numpy as np
 
-from scaling import atomic
+from scaling.base import atomic
+from scaling.base.errors import ScalingError
 from scaling.data.batches import Stream
 from scaling.data.codec import Codec
 from scaling.data.source import Rows
 from scaling.data.store import PackedSource
 from scaling.data.text import Text
 from scaling.data.tree import OUTSIDE
-from scaling.errors import ScalingError
 
 NODES = ast.expr | ast.stmt | ast.excepthandler | ast.arg | ast.keyword | ast.alias
 LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")  # as the parser counts: a form feed ends no line

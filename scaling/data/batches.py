@@ -12,11 +12,11 @@ from typing import Literal, Protocol, TypeVar
 
 import numpy as np
 
-from scaling.batch import Batch
+from scaling.base.batch import Batch
+from scaling.base.errors import ScalingError
 from scaling.data import hashing
 from scaling.data.plan import ENDLESS, BatchSize, Buckets, ByLength, Plan, Windows
 from scaling.data.source import Rows, Source, Takes
-from scaling.errors import ScalingError
 
 
 class Stream:

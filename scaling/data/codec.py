@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 import tokenizers
 
-from scaling import atomic
-from scaling.errors import ScalingError
+from scaling.base import atomic
+from scaling.base.errors import ScalingError
 
 PIECE = 1 << 15  # characters that are encoded at once, at least
 _GROUP = 1 << 20  # characters whose encodings are held at once: they take about 50 times as many bytes

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from scaling import atomic
+from scaling.base import atomic
+from scaling.base.errors import ScalingError
+from scaling.config.schema import Long
 from scaling.data import rows
 from scaling.data.documents import Document, Part, Snapshot, documents
 from scaling.data.rows import Row
 from scaling.data.sets import Published, saved_folder, saved_rows, saved_set, saved_stamp
-from scaling.errors import ScalingError
-from scaling.schema import Long
 
 OFFLINE = (
     "without one, data=synthetic and data=python always work, {kind: Files, files: …} reads your own, and corpus.path "

@@ -8,7 +8,7 @@ from itertools import groupby
 import numpy as np
 from torch import Tensor
 
-from scaling.batch import IGNORE, Batch
+from scaling.base.batch import IGNORE, Batch
 from scaling.data.source import Source, Vocabulary
 from scaling.data.task.source import Examples
 

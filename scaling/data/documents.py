@@ -10,8 +10,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
+from scaling.base.errors import ScalingError, nearest
 from scaling.data.rows import Row
-from scaling.errors import ScalingError, nearest
 
 
 class Document(NamedTuple):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from lightning.pytorch import LightningDataModule
 
-from scaling.batch import Batch
+from scaling.base.batch import Batch
 from scaling.data.batches import Batches, ahead
 
 HeldOut = tuple[Batches, int]  # the batches of an evaluation, and how many they are

@@ -11,9 +11,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from scaling.base.errors import ScalingError
+from scaling.config.schema import MOST_ROWS
 from scaling.data import hashing
-from scaling.errors import ScalingError
-from scaling.schema import MOST_ROWS
 
 ROUNDS = 8  # an even number brings the halves back to their places
 ENDLESS = 1 << 62  # windows of a source without end: a large number, a perfect square

@@ -23,15 +23,16 @@ from typing import Any
 
 import numpy as np
 
-from scaling import atomic, schema
+from scaling.base import atomic
+from scaling.base.errors import ScalingError
+from scaling.base.standard_error import progress
+from scaling.config import schema
 from scaling.data.batches import in_threads
 from scaling.data.codec import Codec
 from scaling.data.documents import Part, Snapshot, Splitter, is_held_out_part, size, until
 from scaling.data.shards import NAME, TOKENIZER, Manifest, Shard, ShardWriter, alone, digest, discard, seen, trust
 from scaling.data.source import under_data
 from scaling.data.text import Text
-from scaling.errors import ScalingError
-from scaling.standard_error import progress
 
 _BLOCK = 1 << 20  # bytes of text that are tokenized as one task,
 _MANY = 1 << 13  # or fewer where documents are tiny, because each takes some memory of its own

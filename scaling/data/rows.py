@@ -19,9 +19,9 @@ from itertools import islice
 from pathlib import Path
 from typing import IO, Any, Literal
 
-from scaling import json_lines
-from scaling.config import SAVED
-from scaling.errors import ScalingError, check_regular, plural
+from scaling.base import json_lines
+from scaling.base.errors import ScalingError, check_regular, plural
+from scaling.config.compose import SAVED
 
 Row = Mapping[str, Any]
 Piece = Sequence[Any]

@@ -14,11 +14,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from scaling import atomic
-from scaling.config import SAVED
+from scaling.base import atomic
+from scaling.base.errors import ScalingError, nearest
+from scaling.config.compose import SAVED
 from scaling.data import rows
 from scaling.data.rows import Row
-from scaling.errors import ScalingError, nearest
 
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _PATIENCE = 1.5  # seconds to find out whether there is a network

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from scaling import atomic
-from scaling.errors import ScalingError, from_os
+from scaling.base import atomic
+from scaling.base.errors import ScalingError, from_os
 
 if TYPE_CHECKING:
     from scaling.data.codec import Codec

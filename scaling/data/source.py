@@ -11,7 +11,7 @@ from typing import Any, Literal, Protocol
 
 import numpy as np
 
-from scaling.errors import ScalingError, nearest
+from scaling.base.errors import ScalingError, nearest
 
 SPLITS = ("train", "validation")
 Takes = Literal["windows", "pairs", "examples"]

@@ -12,7 +12,7 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
-from scaling import schema
+from scaling.config import schema
 from scaling.data.batches import Stream
 from scaling.data.shards import TOKENIZER, Manifest, Shard
 from scaling.data.source import Rows, Source, documents_of

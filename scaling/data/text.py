@@ -7,13 +7,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from scaling import atomic
+from scaling.base import atomic
+from scaling.base.errors import ScalingError, under
+from scaling.config.schema import BelowOne, Recipe
 from scaling.data.documents import Corpus, Snapshot
 from scaling.data.shards import FORMAT, digest
 from scaling.data.source import check_split
 from scaling.data.store import PackedSource, PairedSource, open_split
-from scaling.errors import ScalingError, under
-from scaling.schema import BelowOne, Recipe
 
 
 class Text:

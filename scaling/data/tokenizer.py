@@ -15,8 +15,8 @@ from typing import Any
 
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
-from scaling.errors import ScalingError
-from scaling.schema import Long, NonNegativeInt, PositiveInt
+from scaling.base.errors import ScalingError
+from scaling.config.schema import Long, NonNegativeInt, PositiveInt
 
 SPECIALS = ["<pad>", "<bos>", "<eos>", "<unk>"]
 _BYTES = 256

@@ -16,16 +16,16 @@ from typing import Any, Literal
 
 import numpy as np
 
-from scaling import atomic
-from scaling.config import TOKENS
+from scaling.base import atomic
+from scaling.base.errors import ScalingError, under
+from scaling.base.standard_error import progress
+from scaling.config.compose import TOKENS
+from scaling.config.schema import BelowOne, NonNegativeInt, PositiveInt, Recipe
 from scaling.data.batches import Stream
 from scaling.data.rows import find
 from scaling.data.shards import FORMAT, TOKENIZER, digest
 from scaling.data.source import check_split, under_data
 from scaling.data.store import Windows, mapped
-from scaling.errors import ScalingError, under
-from scaling.schema import BelowOne, NonNegativeInt, PositiveInt, Recipe
-from scaling.standard_error import progress
 
 _BLOCK = 1 << 22  # tokens that are looked at together
 _NANOGPT = (20240520, 1, 1024)  # magic, version and length of the header that llm.c and modded-nanogpt write; uint16

@@ -10,8 +10,8 @@ from typing import IO
 
 import numpy as np
 
+from scaling.base.errors import ScalingError, plural
 from scaling.data.rows import opened
-from scaling.errors import ScalingError, plural
 
 _FASTTEXT = (793712314).to_bytes(4, "little")  # the number that a fastText model begins with
 

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
-from scaling.errors import ScalingError
+from scaling.base.errors import ScalingError
 
 FILE, MODULE = "SCALING_MAIN_FILE", "SCALING_MAIN_MODULE"  # variables that name the `__main__` of a command
 

@@ -21,11 +21,11 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
-from scaling import schema
+from scaling.base.signals import Stopped, leave, listening
+from scaling.base.signals import name as name_of
+from scaling.base.standard_error import keep_going
+from scaling.config import schema
 from scaling.executors.executor import FILE, MODULE, ONE_THREAD, End, Resources, Status, ended
-from scaling.signals import Stopped, leave, listening
-from scaling.signals import name as name_of
-from scaling.standard_error import keep_going
 
 LEAVING = 60.0  # seconds in which a process may save its run and leave
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "RAYON_NUM_THREADS")  # the last is that of tokenizers

@@ -9,10 +9,10 @@ from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from typing import Any
 
-from scaling import schema
-from scaling.errors import ScalingError
+from scaling.base.errors import ScalingError
+from scaling.base.signals import take_back
+from scaling.config import schema
 from scaling.executors.executor import ONE_THREAD, End, Resources, Status, ended
-from scaling.signals import take_back
 
 
 class RayHandle:

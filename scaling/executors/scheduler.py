@@ -14,13 +14,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
-from scaling.errors import DISK, ScalingError
+from scaling.base.errors import DISK, ScalingError
+from scaling.base.signals import deferred
+from scaling.base.standard_error import say
 from scaling.executors.executor import ONE_THREAD, End, Executor, Handle, Resources
 from scaling.executors.local import Local
 from scaling.executors.ray import Ray
 from scaling.executors.slurm import Slurm
-from scaling.signals import deferred
-from scaling.standard_error import say
 
 TRIES = 3  # of a job that ends without a record
 IN_A_ROW = 10  # such ends, each of a job that started after the one before, after which all is given up

@@ -15,10 +15,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from scaling import schema
-from scaling.errors import ScalingError
+from scaling.base.errors import ScalingError
+from scaling.base.signals import Stopped
+from scaling.config import schema
 from scaling.executors.executor import ONE_THREAD, End, Resources, Status, ended
-from scaling.signals import Stopped
 
 if TYPE_CHECKING:
     from submitit import Job

@@ -11,12 +11,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from scaling.batch import Batch
-from scaling.errors import ScalingError
+from scaling.base.batch import Batch
+from scaling.base.errors import ScalingError
 from scaling.inside.heads import stream, towers
+from scaling.model.contract import Block, Mixer, role
 from scaling.model.family import Family, counted
 from scaling.model.watch import INPUT, Change
-from scaling.nn.contract import Block, Mixer, role
 
 
 @torch.no_grad()

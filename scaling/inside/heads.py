@@ -11,10 +11,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from scaling.batch import IGNORE, Batch
+from scaling.base.batch import IGNORE, Batch
+from scaling.model.contract import Block, Mixer
 from scaling.model.family import Family, Tower
 from scaling.model.watch import INPUT
-from scaling.nn.contract import Block, Mixer
 
 
 def stream(model: Family, batch: Batch, tower: TowerName | None = None) -> list[Tensor]:

@@ -13,16 +13,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from scaling import atomic
-from scaling.batch import Batch
+from scaling.base import atomic
+from scaling.base.batch import Batch
+from scaling.config.schema import build
 from scaling.data.batches import evaluation
 from scaling.data.source import Vocabulary
 from scaling.data.store import root
-from scaling.figures import FORMATS
 from scaling.inside.effects import mean_loss
+from scaling.laws.figures import FORMATS
 from scaling.model.family import Family
 from scaling.model.parameters import parameters
-from scaling.schema import build
 from scaling.training.finetune import Pretrained
 
 

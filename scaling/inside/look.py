@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from scaling.batch import IGNORE, Batch
+from scaling.base.batch import IGNORE, Batch
+from scaling.base.errors import ScalingError
+from scaling.base.printing import Html, join, tag
 from scaling.data.codec import Codec
-from scaling.errors import ScalingError
 from scaling.inside.heads import Map, maps, repetition, scores, towers
 from scaling.model.family import Family
-from scaling.printing import Html, join, tag
 from scaling.reports.markup import shell
 
 

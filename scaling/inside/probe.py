@@ -15,18 +15,18 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from scaling.batch import IGNORE, Batch
+from scaling.base.batch import IGNORE, Batch
+from scaling.base.errors import ScalingError
+from scaling.config.schema import build
 from scaling.data.store import root
 from scaling.data.synthetic.language import Language, Synthetic
 from scaling.data.task.source import Examples
-from scaling.decode import aligned
-from scaling.errors import ScalingError
+from scaling.evaluation.generate import aligned
+from scaling.evaluation.likelihood import batches
 from scaling.inside.heads import TowerName, stream
 from scaling.inside.look import framed
-from scaling.metric.metric import Interval, Metric, bootstrap
+from scaling.metrics.metric import Interval, Metric, bootstrap
 from scaling.model.family import Family
-from scaling.schema import build
-from scaling.scoring.likelihood import batches
 from scaling.training.finetune import Pretrained, unfinetuned
 
 RANKS, SUCCESSOR = "ranks", "successor"

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from scaling.config.schema import overlay
 from scaling.interop.template import ACTIVATIONS, Blank, Format, Name, Names, switch, table, tied
-from scaling.schema import overlay
 
 SIZES = ("width", "layers", "heads", "vocabulary", "length", "hidden")
 

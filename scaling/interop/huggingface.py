@@ -17,16 +17,16 @@ from tokenizers import AddedToken
 from tokenizers.processors import Sequence, TemplateProcessing
 from torch import Tensor
 
-from scaling import atomic
+from scaling.base import atomic
+from scaling.base.errors import ScalingError, nearest
+from scaling.config.schema import build, joined
 from scaling.data.codec import Codec
 from scaling.data.shards import TOKENIZER
-from scaling.errors import ScalingError, nearest
 from scaling.interop import weights
 from scaling.interop.formats import FORMATS
 from scaling.interop.template import DERIVED, NOTHING, Format, at, complete, fill, matched, to_ours, to_theirs
 from scaling.model.family import Family
 from scaling.model.tuned import blank, build_model
-from scaling.schema import build, joined
 
 CONFIG, TOKENIZER_CONFIG = "config.json", "tokenizer_config.json"
 _SPECIALS = ("pad", "bos", "eos", "unk", "mask", "cls", "sep")

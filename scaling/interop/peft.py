@@ -18,14 +18,14 @@ from safetensors import safe_open
 from torch import Tensor
 from torch.nn.functional import pad
 
-from scaling import atomic
-from scaling.errors import ScalingError
+from scaling.base import atomic
+from scaling.base.errors import ScalingError
+from scaling.config.schema import BelowOne, PositiveFloat, build, check
 from scaling.interop import huggingface, weights
 from scaling.interop.huggingface import Saved
 from scaling.interop.template import Format, Name, join, pairs, split
 from scaling.model.tuned import blank, build_model
-from scaling.nn.tuning import LoRA, maps
-from scaling.schema import BelowOne, PositiveFloat, build, check
+from scaling.model.tuning import LoRA, maps
 
 CONFIG, FILE = "adapter_config.json", "adapter_model.safetensors"
 BASE = "base_sha256"  # in the file's metadata: of the base's tensors under our names

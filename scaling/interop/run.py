@@ -17,19 +17,19 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from scaling import atomic
-from scaling.config import Config, load
+from scaling.base import atomic
+from scaling.base.errors import ScalingError, plural
+from scaling.config.compose import Config, load
+from scaling.config.schema import build, kinds, walk
 from scaling.data import store
 from scaling.data.codec import Codec
 from scaling.data.shards import TOKENIZER
 from scaling.data.source import Vocabulary
-from scaling.errors import ScalingError, plural
 from scaling.interop import huggingface, weights
 from scaling.interop.huggingface import Saved
-from scaling.ledger import Ledger, checkpoint, document
-from scaling.ledger.run import read_result
 from scaling.model.tuned import blank, build_model, sections
-from scaling.schema import build, kinds, walk
+from scaling.runs import Ledger, checkpoint, document
+from scaling.runs.run import read_result
 
 CONFIG, IDS, SPEC = "config.yaml", "ids.json", "spec.json"
 CHECKPOINT_WEIGHTS = "weights.safetensors"

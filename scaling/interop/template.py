@@ -11,10 +11,10 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from scaling import schema
-from scaling.errors import ScalingError, nearest
-from scaling.schema import overlay
-from scaling.shape import Shape
+from scaling.base.errors import ScalingError, nearest
+from scaling.config import schema
+from scaling.config.schema import overlay
+from scaling.config.shape import Shape
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from scaling import atomic
-from scaling.errors import ScalingError
+from scaling.base import atomic
+from scaling.base.errors import ScalingError
 
 FILE = "model.safetensors"
 INDEX = "model.safetensors.index.json"

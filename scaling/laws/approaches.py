@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from scaling.errors import ScalingError, nearest
+from scaling.base.errors import ScalingError, nearest
 from scaling.laws.intervals import student
 from scaling.laws.points import Points
 

@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from scaling import schema
-from scaling.errors import ScalingError, nearest
+from scaling.base.errors import ScalingError, nearest
+from scaling.config import schema
 from scaling.laws.dual import Dual, sigmoid
 from scaling.laws.law import Columns, Law, Parameter, Rng, coefficient, exponent, floor, number, place
 

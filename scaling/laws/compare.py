@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from scaling.errors import ScalingError, nearest
+from scaling.base.errors import ScalingError, nearest
 from scaling.laws.catalogue import named
 from scaling.laws.dual import Dual
 from scaling.laws.fit import LINE, FittedLaw, fit, intervals

@@ -20,14 +20,14 @@ from typing import Any
 
 import numpy as np
 
-from scaling.errors import ScalingError, nearest, plural
+from scaling.base.errors import ScalingError, nearest, plural
+from scaling.base.printing import Table, TableResult, interval, percent
 from scaling.laws.catalogue import CURVE_LAWS
 from scaling.laws.intervals import Interval, bound, student
 from scaling.laws.law import Law
 from scaling.laws.points import Points
 from scaling.laws.problem import OBJECTIVES, Problem, Quantity, least_squares, parameter
 from scaling.laws.solver import Effort, choose, draw, minimise
-from scaling.printing import Table, TableResult, interval, percent
 
 FALLS = 16  # falls of equal height into which those of a schedule are gathered
 LOWEST_RATE = 1e-3  # of the reference: a rate below counts as this, since a schedule may end at zero

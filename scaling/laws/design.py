@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from scaling.errors import ScalingError, plural
+from scaling.base.errors import ScalingError, plural
 from scaling.laws.intervals import LEVEL, Interval, student
 from scaling.laws.law import Columns, Law
 from scaling.laws.problem import OBJECTIVES, Problem, Quantity, SharedErrors

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from scaling.errors import ScalingError, nearest, plural
+from scaling.base.errors import ScalingError, nearest, plural
 from scaling.laws.approaches import Envelope, IsoFlop, PowerLawFit
 from scaling.laws.fit import FittedLaw, check_columns, intervals
 from scaling.laws.held_out import HeldOut, Refit, back_test, judge
@@ -58,7 +58,7 @@ class Fit(Report):
     method: Method | None = None
     level: float = 0.95
     refit: Refit | None = None  # chooses and fits a law without some of the points, where the law was chosen
-    draw: Draw = lambda _: {}  # draws the pictures, by functions of `scaling.figures`
+    draw: Draw = lambda _: {}  # draws the pictures, by functions of `scaling.laws.figures`
 
     @property
     def estimates(self) -> dict[str, float]:

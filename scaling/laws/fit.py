@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from scaling.errors import ScalingError, nearest
+from scaling.base.errors import ScalingError, nearest
 from scaling.laws.catalogue import named
 from scaling.laws.diagnostics import Diagnostics, identify, seed_scatter, unreliable
 from scaling.laws.intervals import LEVEL, METHODS, Interval, Method, bootstrap, bound, reweighted

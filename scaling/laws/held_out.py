@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from scaling.errors import ScalingError
+from scaling.base.errors import ScalingError
 from scaling.laws.catalogue import laws, named
 from scaling.laws.diagnostics import POINTS_A_PARAMETER
 from scaling.laws.fit import FittedLaw, fit

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from scaling.errors import ScalingError
+from scaling.base.errors import ScalingError
 from scaling.laws.fit import FittedLaw
 from scaling.laws.intervals import Interval
 from scaling.laws.solver import PROFILE, minimise

@@ -15,7 +15,7 @@ from typing import Literal
 
 import numpy as np
 
-from scaling.errors import ScalingError, nearest
+from scaling.base.errors import ScalingError, nearest
 from scaling.laws.compare import akaike_weights, mean_interval
 from scaling.laws.design import Candidates, Linear, best_first, study_without_noise, surface
 from scaling.laws.fit import FittedLaw, fit

@@ -20,8 +20,8 @@ from typing import Any
 
 import numpy as np
 
-from scaling import json_lines
-from scaling.errors import ScalingError, check_regular, from_os, nearest, plural
+from scaling.base import json_lines
+from scaling.base.errors import ScalingError, check_regular, from_os, nearest, plural
 from scaling.laws.formula import condition, evaluate, is_empty, names, no_column, numeric, parse
 from scaling.laws.law import MEANINGS, POSITIVE, PREFIX, Law
 

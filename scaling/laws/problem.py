@@ -17,7 +17,7 @@ from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 
-from scaling.errors import ScalingError, nearest
+from scaling.base.errors import ScalingError, nearest
 from scaling.laws.dual import Dual
 from scaling.laws.law import SIGNED, Columns, Law, Seeds
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from scaling.errors import plural
-from scaling.printing import GREEK, Table, TableResult, percent, short
+from scaling.base.errors import plural
+from scaling.base.printing import GREEK, Table, TableResult, percent, short
 
 Row = Mapping[str, Any]
 

@@ -16,7 +16,8 @@ from types import MappingProxyType
 
 import numpy as np
 
-from scaling.errors import ScalingError, nearest
+from scaling.base.errors import ScalingError, nearest
+from scaling.config.schema import check
 from scaling.laws.catalogue import named
 from scaling.laws.dual import Dual
 from scaling.laws.formula import Expression, evaluate, names, parse, parts
@@ -37,7 +38,6 @@ from scaling.laws.law import (
     upper_level,
 )
 from scaling.laws.points import Points, known_chance
-from scaling.schema import check
 
 ALWAYS_COLUMNS = frozenset({"N", "D", "C", "loss"})
 SAMPLES = 64
@@ -80,7 +80,7 @@ def law_of(text: str, *others: str) -> Law | Written:
 
 def read_law(path: str | Path) -> Written:
     """The law of a YAML file: `formula`, and if it likes `name`, `citation`, `bounds` ({a: [0, 2]}) and `tie`."""
-    from scaling.config import document
+    from scaling.config.compose import document
 
     config = document(path)
     law = {"name": Path(path).stem, "citation": Written.citation, "bounds": {}, "tie": {}, **config.tree}

@@ -8,10 +8,10 @@ from typing import Any
 
 from torch import nn
 
-from scaling.errors import ScalingError, under
-from scaling.nn.contract import Head, Position, Stack
-from scaling.schema import Checked, Recipe
-from scaling.shape import Shape
+from scaling.base.errors import ScalingError, under
+from scaling.config.schema import Checked, Recipe
+from scaling.config.shape import Shape
+from scaling.model.contract import Head, Position, Stack
 
 CONTRACTS = {"position": Position, "stack": Stack, "head": Head}
 
@@ -26,7 +26,7 @@ def built(slot: str, recipe: Recipe, *shared: object) -> Any:
                 f"a piece of the slot {slot} declares more than this one does",
                 key="kind",
                 value=type(piece).__name__,
-                fix=f"let it inherit from scaling.nn.contract.{contract.__name__} (docs/pieces.md)",
+                fix=f"let it inherit from scaling.model.contract.{contract.__name__} (docs/pieces.md)",
             )
         return piece
     except ScalingError as error:

@@ -15,15 +15,15 @@ import torch
 from jaxtyping import Int
 from torch import Tensor, nn
 
-from scaling.batch import IGNORE, Batch
-from scaling.errors import ScalingError, nearest
+from scaling.base.batch import IGNORE, Batch
+from scaling.base.errors import ScalingError, nearest
+from scaling.config.schema import Checked, Recipe
+from scaling.config.shape import Shape
 from scaling.model.assembly import Blocks, built
+from scaling.model.context import Cache, Context, Mask, Notes, Places, render
+from scaling.model.contract import Embedding, Head, Mixer, Stack
 from scaling.model.prompted import prompted
 from scaling.model.watch import Change, watch
-from scaling.nn.context import Cache, Context, Mask, Notes, Places, render
-from scaling.nn.contract import Embedding, Head, Mixer, Stack
-from scaling.schema import Checked, Recipe
-from scaling.shape import Shape
 
 
 @dataclass

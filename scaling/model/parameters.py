@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from torch import Tensor, nn
 
+from scaling.model.contract import CONSTANT, Residual, Role, role
 from scaling.model.family import Family, Tower
-from scaling.nn.contract import CONSTANT, Residual, Role, role
 
 # A piece and all within it are counted under its slot. Within these, pieces are counted under slots of their own.
 OPEN = ("embedding", "stack")
@@ -27,7 +27,7 @@ COUNTED_UNDER = {
 
 @dataclass(frozen=True)
 class ParameterSpec:
-    """A parameter's name, shape, role (`scaling.nn.contract.role`) and slot, with the width, the layers and the
+    """A parameter's name, shape, role (`scaling.model.contract.role`) and slot, with the width, the layers and the
     head width of its tower. `start` is what its residual asks its start to be multiplied by (Fixup).
     """
 

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from scaling.errors import ScalingError
-from scaling.nn.context import Context, Places, outside_tree
+from scaling.base.errors import ScalingError
+from scaling.model.context import Context, Places, outside_tree
 
 
 def prompted(

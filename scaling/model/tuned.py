@@ -11,10 +11,10 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
-from scaling.errors import under
+from scaling.base.errors import under
+from scaling.config.schema import build
+from scaling.model.contract import Tuning
 from scaling.model.family import Family
-from scaling.nn.contract import Tuning
-from scaling.schema import build
 
 
 @contextmanager

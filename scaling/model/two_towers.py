@@ -9,15 +9,15 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from scaling.batch import IGNORE, Batch
-from scaling.errors import ScalingError, nearest, under
+from scaling.base.batch import IGNORE, Batch
+from scaling.base.errors import ScalingError, nearest, under
+from scaling.config.schema import Line, Recipe, overlay, recipe
+from scaling.config.shape import Shape
 from scaling.model.assembly import built
+from scaling.model.context import Cache
+from scaling.model.contract import Memory
 from scaling.model.family import Family, Loss, OneTower, Output, Tower, check_reads, check_writes, share_tables, vectors
-from scaling.nn.context import Cache
-from scaling.nn.contract import Memory
-from scaling.nn.stacks import Transparent
-from scaling.schema import Line, Recipe, overlay, recipe
-from scaling.shape import Shape
+from scaling.model.stacks import Transparent
 
 TOWER = ("embedding", "position", "pattern", "block", "blocks", "stack")
 

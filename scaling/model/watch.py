@@ -13,7 +13,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from scaling.errors import ScalingError, nearest
+from scaling.base.errors import ScalingError, nearest
 
 INPUT = ".input"
 

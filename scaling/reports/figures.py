@@ -8,8 +8,8 @@ from xml.etree import ElementTree
 
 import numpy as np
 
-from scaling.figures import Picture
-from scaling.printing import Html, join, short, tag
+from scaling.base.printing import Html, join, short, tag
+from scaling.laws.figures import Picture
 from scaling.reports.markup import Figure, formula
 from scaling.studies.findings import FIGURES, Findings
 

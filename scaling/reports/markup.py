@@ -12,7 +12,7 @@ from html import unescape
 from itertools import groupby
 from typing import Any
 
-from scaling.printing import GREEK, Html, Table, join, markdown_text, scientific, tag
+from scaling.base.printing import GREEK, Html, Table, join, markdown_text, scientific, tag
 
 
 @dataclass(frozen=True)

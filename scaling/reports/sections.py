@@ -7,14 +7,13 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any
 
-from scaling.errors import plural
+from scaling.base.errors import plural
+from scaling.base.printing import Table, join, scientific, short, tag
 from scaling.laws.compare import COMPUTE
 from scaling.laws.horizon import sentence as next_run
 from scaling.laws.law import MEANINGS, PREFIX
 from scaling.laws.report import NOT_IDENTIFIED, coverage, held_out, optima, predictions, tried
 from scaling.laws.report import estimates as fitted
-from scaling.ledger import RESULTS
-from scaling.printing import Table, join, scientific, short, tag
 from scaling.reports.answer import (
     advantages,
     difference,
@@ -27,6 +26,7 @@ from scaling.reports.answer import (
 from scaling.reports.figures import DOUBT, TEST, figures, of_law
 from scaling.reports.markup import Block, Code, Heading, Items, Pairs, ends, formula, percent, signed, significant
 from scaling.reports.provenance import Record, chosen, study_yaml
+from scaling.runs import RESULTS
 from scaling.studies.findings import Findings, TaskFindings
 
 Document = Mapping[str, Any]

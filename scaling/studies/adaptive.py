@@ -14,16 +14,16 @@ from typing import Any
 
 import numpy as np
 
-from scaling.config import load
-from scaling.errors import ScalingError, plural
+from scaling.base.errors import ScalingError, plural
+from scaling.config.compose import load
 from scaling.laws import Law, named
 from scaling.laws.compare import joint
 from scaling.laws.design import Candidates
 from scaling.laws.law import VARIANT
 from scaling.laws.next_run import Belief, Choice, Goal, Look, choose, confirmed, expected_path, look, width_after
 from scaling.laws.problem import prior_correlation
-from scaling.ledger import Ledger
-from scaling.ledger.run import now
+from scaling.runs import Ledger
+from scaling.runs.run import now
 from scaling.studies.decisions import Decision, decide, decisions, is_open
 from scaling.studies.identifiability import NOISE, PUBLISHED, outside
 from scaling.studies.plan import Plan, Run, enter, plan

@@ -9,8 +9,8 @@ from typing import Any
 
 import torch
 
-from scaling.config import print_remarks
-from scaling.errors import ScalingError, nearest
+from scaling.base.errors import ScalingError, nearest
+from scaling.config.compose import print_remarks
 from scaling.studies.machine import Layout, Speed, calibrate, memory, sized
 from scaling.studies.plan import Plan, Run, plan
 from scaling.studies.question import SMALL, Source, placed, read

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from scaling import atomic
-from scaling.errors import ScalingError, plural
+from scaling.base import atomic
+from scaling.base.errors import ScalingError, plural
 from scaling.studies.points import write_points
 from scaling.studies.question import Question
 
 if TYPE_CHECKING:
-    from scaling.figures import Picture
     from scaling.laws.examine import Fit
+    from scaling.laws.figures import Picture
     from scaling.laws.fit import FittedLaw
     from scaling.laws.points import Points
 
@@ -158,9 +158,9 @@ def _split(points: Points) -> tuple[Points, Points | None]:
 
 def _of_task(question: Question, name: str, points: Points, task: str) -> tuple[TaskFindings, Picture]:
     """A task's score from the study's law of the loss and a sigmoid, held out and drawn as the study's law is."""
-    from scaling.figures import curves_of_law
     from scaling.laws import composed, fit_two_steps, named
     from scaling.laws.examine import examine
+    from scaling.laws.figures import curves_of_law
     from scaling.laws.horizon import horizon
     from scaling.laws.points import group_of
     from scaling.laws.written import constrained_law
@@ -206,11 +206,11 @@ def _fitted(
     tell: Tell,
 ) -> tuple[Fit, dict[str, Picture]]:
     """The study's law, one for all `variants` where there are several rows of a table, examined; and its figures."""
-    from scaling.figures import figures_of_law
     from scaling.laws import exponents, fit_joint, named
     from scaling.laws import fit as fit_law
     from scaling.laws.compare import coded
     from scaling.laws.examine import examine
+    from scaling.laws.figures import figures_of_law
     from scaling.laws.horizon import excess_of_short_cooldowns, horizon
     from scaling.laws.points import group_of
 

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol
 
 import numpy as np
 
-from scaling.errors import ScalingError
-from scaling.schema import Long, NonNegativeFloat, NonNegativeInt, PositiveFloat, Range, check
+from scaling.base.errors import ScalingError
+from scaling.config.schema import Long, NonNegativeFloat, NonNegativeInt, PositiveFloat, Range, check
 
 if TYPE_CHECKING:
-    from scaling.cost import Cost  # it imports torch, which a grid's keys do without
+    from scaling.model.cost import Cost  # it imports torch, which a grid's keys do without
 
 Cell = dict[str, Any]  # a run's own keys
 Axes = Mapping[str, Sequence[Any]]

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from scaling.errors import ScalingError, plural
+from scaling.base.errors import ScalingError, plural
 from scaling.laws import Law, expected_interval, named, prediction
 from scaling.laws.diagnostics import POINTS_A_PARAMETER
 from scaling.laws.problem import SharedErrors, prior_correlation

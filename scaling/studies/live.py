@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from scaling.errors import ScalingError, plural
+from scaling.base.errors import ScalingError, plural
+from scaling.base.printing import interval
 from scaling.laws.intervals import LEVEL, Interval
 from scaling.laws.next_run import Goal, interval_of_all_looks, look, parse_goal
-from scaling.ledger import Ledger
-from scaling.printing import interval
+from scaling.runs import Ledger
 from scaling.studies.adaptive import Field
 from scaling.studies.decisions import Decision
 from scaling.studies.plan import Plan

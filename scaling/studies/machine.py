@@ -15,10 +15,10 @@ from typing import Literal
 import numpy as np
 import torch
 
-from scaling.cost import Cost
+from scaling.base.errors import ScalingError
 from scaling.data.plan import BatchSize, Windows
-from scaling.errors import ScalingError
 from scaling.executors.executor import Resources
+from scaling.model.cost import Cost
 from scaling.studies.plan import Plan, Run
 from scaling.training.experiment import Experiment
 from scaling.training.machine import cores

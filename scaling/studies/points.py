@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from scaling import atomic
-from scaling.errors import ScalingError
-from scaling.ledger import Ledger, is_ledger
-from scaling.printing import csv_text
+from scaling.base import atomic
+from scaling.base.errors import ScalingError
+from scaling.base.printing import csv_text
+from scaling.runs import Ledger, is_ledger
 from scaling.studies.plan import Plan, Run, entered
 from scaling.studies.tasks import scores
 

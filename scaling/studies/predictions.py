@@ -15,12 +15,12 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from scaling.errors import ScalingError, plural
-from scaling.ledger.document import Damaged, disk, publish, read, seal, text
-from scaling.ledger.run import now
+from scaling.base.errors import ScalingError, plural
+from scaling.runs.document import Damaged, disk, publish, read, seal, text
+from scaling.runs.run import now
 
 if TYPE_CHECKING:
-    from scaling.ledger.store import Ledger
+    from scaling.runs.store import Ledger
 
 FOLDER = "predictions"
 DIGITS = 12

@@ -7,10 +7,10 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from scaling.errors import plural
-from scaling.ledger import RESULTS, Ledger, Row
-from scaling.printing import span
-from scaling.standard_error import say
+from scaling.base.errors import plural
+from scaling.base.printing import span
+from scaling.base.standard_error import say
+from scaling.runs import RESULTS, Ledger, Row
 from scaling.studies.estimate import evaluating
 from scaling.studies.machine import Speed
 from scaling.studies.plan import Plan, Run

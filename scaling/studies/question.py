@@ -12,12 +12,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from scaling import schema
-from scaling.config import Config, document, find, load, of_values, shipped, table_file
-from scaling.errors import ScalingError, nearest
-from scaling.ledger.identity import UNCOUNTED
-from scaling.schema import NonNegativeFloat, PositiveFloat, PositiveInt, check_keys, is_number
-from scaling.strict_yaml import COMMAND_LINE, quantity
+from scaling.base.errors import ScalingError, nearest
+from scaling.config import schema
+from scaling.config.compose import Config, document, find, load, of_values, shipped, table_file
+from scaling.config.schema import NonNegativeFloat, PositiveFloat, PositiveInt, check_keys, is_number
+from scaling.config.strict_yaml import COMMAND_LINE, quantity
+from scaling.runs.identity import UNCOUNTED
 from scaling.studies.grid import Cell, Grid, Price, Product
 
 # Every field of a study's file, and what it states.

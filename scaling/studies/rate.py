@@ -7,10 +7,10 @@ import statistics
 from functools import cache
 from typing import Annotated, Any, Protocol
 
-from scaling.cost import Cost
-from scaling.errors import ScalingError
-from scaling.ledger import Ledger
-from scaling.schema import PositiveFloat, Range
+from scaling.base.errors import ScalingError
+from scaling.config.schema import PositiveFloat, Range
+from scaling.model.cost import Cost
+from scaling.runs import Ledger
 
 
 class Rate(Protocol):

@@ -12,13 +12,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from scaling.config import Config, load
-from scaling.errors import DISK, ScalingError, nearest
+from scaling.base.errors import DISK, ScalingError, nearest
+from scaling.base.standard_error import say
+from scaling.config.compose import Config, load
 from scaling.executors.executor import End
 from scaling.executors.scheduler import PAUSE, ExecutorName, Job, Scheduler, started
 from scaling.executors.slurm import Slurm
-from scaling.ledger import Ledger
-from scaling.standard_error import say
+from scaling.runs import Ledger
 from scaling.studies.machine import Size, resources, sized
 from scaling.studies.plan import Plan, Run, entered
 from scaling.studies.progress import Progress, Watch, failures, hopeless, settled

@@ -6,8 +6,8 @@ import itertools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from scaling.config import Config, load, print_remarks
-from scaling.errors import ScalingError, plural
+from scaling.base.errors import ScalingError, plural
+from scaling.config.compose import Config, load, print_remarks
 from scaling.sweeps.file import Cell, Sweep
 from scaling.sweeps.search import cell, listed, tried
 from scaling.training.ranks import rank_count

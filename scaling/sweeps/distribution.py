@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from scaling.errors import ScalingError, nearest
-from scaling.schema import Range, check_keys, is_number
+from scaling.base.errors import ScalingError, nearest
+from scaling.config.schema import Range, check_keys, is_number
 
 Fields = Mapping[str, Any]
 LARGEST = 1 << 53  # of the numbers of a line: beyond it a float leaves whole numbers out

@@ -22,11 +22,11 @@ from typing import Annotated, Any, Literal
 
 import yaml
 
-from scaling import schema
-from scaling.config import Config, document
-from scaling.errors import ScalingError, nearest, under
-from scaling.schema import PositiveInt, Range, check_keys, is_number
-from scaling.strict_yaml import read_text
+from scaling.base.errors import ScalingError, nearest, under
+from scaling.config import schema
+from scaling.config.compose import Config, document
+from scaling.config.schema import PositiveInt, Range, check_keys, is_number
+from scaling.config.strict_yaml import read_text
 from scaling.sweeps.distribution import Distribution, distribution
 
 ARGUMENTS = ("${args_no_hyphens}", "${args}")

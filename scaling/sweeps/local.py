@@ -16,14 +16,14 @@ from typing import Any
 
 import torch
 
-from scaling import atomic
-from scaling.errors import DISK, ScalingError
+from scaling.base import atomic
+from scaling.base.errors import DISK, ScalingError
+from scaling.base.signals import PRUNE
 from scaling.executors.executor import End, Resources
 from scaling.executors.scheduler import ExecutorName, Job, Scheduler, started
-from scaling.ledger import Ledger
-from scaling.ledger.document import disk
-from scaling.ledger.identity import RUN_ID
-from scaling.signals import PRUNE
+from scaling.runs import Ledger
+from scaling.runs.document import disk
+from scaling.runs.identity import RUN_ID
 from scaling.studies.points import row, write_points
 from scaling.studies.progress import RETRIES
 from scaling.sweeps.check import experiment

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import requests
 
-from scaling.errors import BAD_INPUT, ScalingError
+from scaling.base.errors import BAD_INPUT, ScalingError
 from scaling.sweeps.file import Sweep
 
 if TYPE_CHECKING:

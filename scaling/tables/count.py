@@ -17,17 +17,16 @@ import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import flop_registry
 
-from scaling.batch import Batch
-from scaling.config import Config
-from scaling.cost import cost
-from scaling.cost.count import windows
-from scaling.cost.flops import Watch
+from scaling.base.batch import Batch
+from scaling.base.errors import ScalingError
+from scaling.config.compose import Config
+from scaling.config.shape import Shape
 from scaling.data.source import Rows, Vocabulary
-from scaling.errors import ScalingError
+from scaling.model.cost import cost, windows
 from scaling.model.family import Decoder, Family
+from scaling.model.flops import Watch
 from scaling.model.parameters import parameters
 from scaling.model.tuned import blank, tune
-from scaling.shape import Shape
 from scaling.tables.table import Row, Table
 from scaling.training.parametrization import Standard, initialise
 from scaling.training.values import batch_size, sized

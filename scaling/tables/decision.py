@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.special import stdtr
 
-from scaling.errors import ScalingError
-from scaling.printing import Table as Shown
-from scaling.printing import short
+from scaling.base.errors import ScalingError
+from scaling.base.printing import Table as Shown
+from scaling.base.printing import short
 from scaling.studies.tasks import SCORE
 from scaling.tables.document import columns_of
 from scaling.tables.results import FINISHED, Results, number_of

@@ -13,11 +13,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from scaling import atomic
-from scaling.config import find, table_file
-from scaling.errors import ScalingError, plural
-from scaling.printing import Table as Printed
-from scaling.printing import markdown_text, scientific, span
+from scaling.base import atomic
+from scaling.base.errors import ScalingError, plural
+from scaling.base.printing import Table as Printed
+from scaling.base.printing import markdown_text, scientific, span
+from scaling.config.compose import find, table_file
 from scaling.studies.tasks import SCORE
 from scaling.tables.results import FINISHED, MISSING, Results, write_points
 from scaling.tables.statistics import Comparison, agreement, compare

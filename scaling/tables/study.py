@@ -9,9 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from scaling.config import SECTIONS, load, print_remarks
-from scaling.errors import DISK, ScalingError, plural
-from scaling.ledger import Ledger
+from scaling.base.errors import DISK, ScalingError, plural
+from scaling.config.compose import SECTIONS, load, print_remarks
+from scaling.runs import Ledger
 from scaling.studies.plan import Plan, Run, enter, plan
 from scaling.studies.question import Question, compared
 from scaling.studies.tasks import task_plan, unstarted
@@ -120,7 +120,7 @@ def trained(
     """The results of the table's runs, which are trained and finetuned on the tasks of the columns; and which runs have
     none.
     """
-    from scaling.standard_error import say
+    from scaling.base.standard_error import say
     from scaling.studies.progress import listener
     from scaling.studies.scheduler import train
 

@@ -10,11 +10,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from scaling.config import SUFFIXES, Config, TableFile, load, override, shipped, table_file
-from scaling.errors import ScalingError, nearest, under
-from scaling.printing import csv_rows
-from scaling.schema import PositiveInt, check_keys
-from scaling.strict_yaml import read_text
+from scaling.base.errors import ScalingError, nearest, under
+from scaling.base.printing import csv_rows
+from scaling.config.compose import SUFFIXES, Config, TableFile, load, override, shipped, table_file
+from scaling.config.schema import PositiveInt, check_keys
+from scaling.config.strict_yaml import read_text
 from scaling.training.finetune import name_of, named
 
 ALL = "all"

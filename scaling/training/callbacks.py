@@ -20,10 +20,10 @@ from lightning.pytorch.trainer.states import TrainerFn
 from rich.console import Console
 from rich.progress import BarColumn, Progress
 
-from scaling import signals
-from scaling.ledger import Attempt
-from scaling.ledger.checkpoint import KEEP
-from scaling.signals import PRUNE
+from scaling.base import signals
+from scaling.base.signals import PRUNE
+from scaling.runs import Attempt
+from scaling.runs.checkpoint import KEEP
 from scaling.training.experiment import Experiment
 from scaling.training.machine import peak
 from scaling.training.module import FamilyModule, Incomplete

@@ -17,7 +17,7 @@ from lightning.fabric.plugins.io import TorchCheckpointIO
 from lightning.pytorch.strategies import ModelParallelStrategy, Strategy
 from torch import Tensor
 
-from scaling.errors import ScalingError
+from scaling.base.errors import ScalingError
 from scaling.interop import weights
 from scaling.training.precision import laid_out, whole
 

@@ -11,9 +11,9 @@ import numpy as np
 import torch
 import torch.distributed as distributed
 
-from scaling.batch import IGNORE, Batch
+from scaling.base.batch import IGNORE, Batch
+from scaling.base.errors import ScalingError
 from scaling.data.source import Source
-from scaling.errors import ScalingError
 from scaling.model.family import Family, losses_of, predict, targets_of
 from scaling.training.predict import Outputs, predicted, scores
 

@@ -12,14 +12,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from scaling import schema
-from scaling.config import Config, load, names
+from scaling.base.errors import ScalingError, nearest, under
+from scaling.config import schema
+from scaling.config.compose import Config, load, names
+from scaling.config.strict_yaml import flow
 from scaling.data import store
 from scaling.data.shards import TOKENIZER
 from scaling.data.task.file import is_file, task_of_file
-from scaling.errors import ScalingError, nearest, under
-from scaling.ledger import Ledger
-from scaling.strict_yaml import flow
+from scaling.runs import Ledger
 
 DROPOUT = 0.1  # of a new head (Devlin et al. 2018, section A.2)
 EPOCHS, BATCH = 3, 32  # (Devlin et al. 2018, section A.3)

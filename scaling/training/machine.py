@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from scaling.config import document, shipped
-from scaling.kernel.compiled import library
+from scaling.base.version import __version__
+from scaling.config.compose import document, shipped
+from scaling.kernels.compiled import library
 from scaling.training.ranks import rank_count
-from scaling.version import __version__
 
 if TYPE_CHECKING:
     from scaling.training.experiment import Experiment

@@ -20,11 +20,11 @@ from lightning.pytorch import LightningModule
 from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
-from scaling.batch import Batch
-from scaling.config import Config, of_values
+from scaling.base.batch import Batch
+from scaling.config.compose import Config, of_values
 from scaling.data import hashing
 from scaling.model.family import Family, Loss
-from scaling.objective import Distil
+from scaling.objectives import Distil
 from scaling.training.checkpoints import LEARNED, MODEL, FolderIO, gather, take
 from scaling.training.experiment import Experiment, assemble
 from scaling.training.machine import flushed

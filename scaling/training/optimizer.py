@@ -7,10 +7,10 @@ from typing import Annotated, Any, ClassVar, Protocol
 
 from torch import Tensor, optim
 
-from scaling.errors import ScalingError
+from scaling.base.errors import ScalingError
+from scaling.config.schema import BelowOne, NonNegativeFloat, PositiveFloat, Range
+from scaling.model.contract import CONSTANT
 from scaling.model.parameters import Parameter, ParameterSpec
-from scaling.nn.contract import CONSTANT
-from scaling.schema import BelowOne, NonNegativeFloat, PositiveFloat, Range
 
 Group = dict[str, Any]
 Rate = Callable[[ParameterSpec], float]  # by which a parameter's learning rate is multiplied

@@ -12,11 +12,11 @@ from typing import Literal, Protocol
 import torch
 from torch import Tensor, nn
 
-from scaling.errors import ScalingError
+from scaling.base.errors import ScalingError
+from scaling.config.schema import PositiveFloat, PositiveInt
+from scaling.model.contract import CONSTANT, role, start
 from scaling.model.family import Family
 from scaling.model.parameters import ParameterSpec, parameters
-from scaling.nn.contract import CONSTANT, role, start
-from scaling.schema import PositiveFloat, PositiveInt
 
 Draw = tuple[float, Literal["normal", "truncated", "uniform"]]
 

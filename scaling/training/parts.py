@@ -19,10 +19,10 @@ from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import Any
 
-from scaling.config import Config
+from scaling.base.errors import ScalingError, nearest
+from scaling.config.compose import Config
 from scaling.data.source import Source
 from scaling.data.task import Examples
-from scaling.errors import ScalingError, nearest
 from scaling.model.family import Encoder, Family, Tower
 from scaling.model.parameters import parameters
 from scaling.training.finetune import COUNTING, HEADS, PAIRED

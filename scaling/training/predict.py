@@ -16,17 +16,18 @@ import torch
 import torch.distributed as distributed
 from torch import Tensor
 
-from scaling.batch import IGNORE, Batch
+from scaling.base.batch import IGNORE, Batch
+from scaling.base.errors import ScalingError
+from scaling.config.schema import build, kinds
 from scaling.data.batches import Batches, evaluation
 from scaling.data.source import Vocabulary
 from scaling.data.store import root
-from scaling.decode import Greedy, aligned, generate, prompt
-from scaling.errors import ScalingError
+from scaling.evaluation.generate import aligned, generate, prompt
+from scaling.evaluation.strategy import Greedy
 from scaling.interop.huggingface import Saved
 from scaling.interop.run import averaged, read
-from scaling.metric import bootstrap, paired_bootstrap
+from scaling.metrics import bootstrap, paired_bootstrap
 from scaling.model.family import Family
-from scaling.schema import build, kinds
 from scaling.training.finetune import Pretrained
 
 EVALUATION_TOKENS = 1 << 16  # in one batch of an evaluation: enough to be fast, few enough to fit

@@ -15,15 +15,15 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from scaling import signals
-from scaling.errors import ScalingError, plural
+from scaling.base import signals
+from scaling.base.errors import ScalingError, plural
 from scaling.executors.executor import Resources
 from scaling.executors.local import Local, LocalHandle
 
 if TYPE_CHECKING:
     from lightning.fabric.plugins.environments import ClusterEnvironment
 
-    from scaling.config import Config
+    from scaling.config.compose import Config
 
 TIMEOUT = timedelta(minutes=10)  # in which a rank hears from the others: torch ends one that waits longer
 LOOK = 0.1  # seconds between looks at the ranks

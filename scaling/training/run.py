@@ -19,13 +19,13 @@ from lightning.pytorch import Callback, Trainer
 from lightning.pytorch.callbacks import ModelSummary, ProgressBar
 from lightning.pytorch.strategies import Strategy
 
-from scaling import signals
+from scaling.base import signals
+from scaling.base.errors import ScalingError
+from scaling.base.signals import PRUNE, Stopped
 from scaling.data.module import DataModule
-from scaling.errors import ScalingError
-from scaling.ledger import Attempt, Checkpoint, Ledger, run_id
-from scaling.ledger.checkpoint import at
-from scaling.ledger.run import Outcome
-from scaling.signals import PRUNE, Stopped
+from scaling.runs import Attempt, Checkpoint, Ledger, run_id
+from scaling.runs.checkpoint import at
+from scaling.runs.run import Outcome
 from scaling.training.callbacks import Best, Record, Save, Superseded, Tell, Teller, norms
 from scaling.training.checkpoints import FolderIO, Sharded
 from scaling.training.experiment import Experiment, assemble
@@ -37,7 +37,7 @@ from scaling.training.ranks import Ranks, cluster, first, joined, launched, rank
 if TYPE_CHECKING:
     from lightning.pytorch.loggers import Logger
 
-    from scaling.config import Config
+    from scaling.config.compose import Config
 
 PLUGINS = {"32-true": "32-true", "bf16-mixed": "bf16-mixed", "bf16-true": "32-true"}  # ours rounds masters itself
 

@@ -6,8 +6,8 @@ import math
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Protocol
 
-from scaling.errors import ScalingError, plural
-from scaling.schema import BelowOne, Fraction, NonNegativeInt, PositiveFraction, Range
+from scaling.base.errors import ScalingError, plural
+from scaling.config.schema import BelowOne, Fraction, NonNegativeInt, PositiveFraction, Range
 
 Warmup = NonNegativeInt | BelowOne | Literal["auto"]
 AUTO, LONGEST = 0.1, 100  # of the run's steps, at most so many, or the schedule's own `longest`

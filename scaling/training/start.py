@@ -18,16 +18,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from scaling.config import Config
+from scaling.base.errors import ScalingError, from_os
+from scaling.config.compose import Config
 from scaling.data import vectors
 from scaling.data.source import Source
-from scaling.errors import ScalingError, from_os
 from scaling.interop import weights
 from scaling.interop.huggingface import Saved
 from scaling.interop.run import read
-from scaling.ledger import Ledger
 from scaling.model.family import Family
 from scaling.model.parameters import parameters
+from scaling.runs import Ledger
 from scaling.training.finetune import SHOWN
 
 

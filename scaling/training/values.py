@@ -9,13 +9,13 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from scaling import schema
-from scaling.config import Config, document, shipped
+from scaling.base.errors import ScalingError, plural
+from scaling.config import schema
+from scaling.config.compose import Config, document, shipped
+from scaling.config.strict_yaml import COMMAND_LINE, quantity
 from scaling.data.plan import BatchSize
 from scaling.data.source import Vocabulary
 from scaling.data.store import root
-from scaling.errors import ScalingError, plural
-from scaling.strict_yaml import COMMAND_LINE, quantity
 from scaling.training.ranks import rank_count
 
 BUDGET = ("trainer.max_steps", "train.tokens", "train.epochs")

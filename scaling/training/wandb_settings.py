@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from scaling.config import Config
+from scaling.config.compose import Config
 
 if TYPE_CHECKING:
     import wandb

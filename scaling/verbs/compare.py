@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from scaling.errors import ScalingError, nearest
-from scaling.printing import interval, percent, short
-from scaling.schema import OpenFraction, PositiveFloat
+from scaling.base.errors import ScalingError, nearest
+from scaling.base.printing import interval, percent, short
+from scaling.config.schema import OpenFraction, PositiveFloat
 from scaling.verbs.verb import RUNS, Flag, Result, verb
 
 if TYPE_CHECKING:

@@ -10,15 +10,15 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from scaling import config
-from scaling.errors import ScalingError
-from scaling.printing import cell
-from scaling.schema import NonNegativeInt, PositiveInt
+from scaling.base.errors import ScalingError
+from scaling.base.printing import cell
+from scaling.config import compose as config
+from scaling.config.schema import NonNegativeInt, PositiveInt
 from scaling.verbs.explain import comment
 from scaling.verbs.verb import Result, verb
 
 if TYPE_CHECKING:
-    from scaling.config import Config
+    from scaling.config.compose import Config
     from scaling.data.prepare import Call
     from scaling.data.source import Source
 
@@ -46,7 +46,7 @@ def data_list(*overrides: str, **settings: Any) -> Result:
     """
     from scaling.data.store import root
     from scaling.data.text import Text, prepared
-    from scaling.ledger.document import differences, flat
+    from scaling.runs.document import differences, flat
 
     folder = config.shipped() / "data"
     abouts, requests, done = {}, {}, []
@@ -202,7 +202,7 @@ def data_show(
     """
     loaded = _config(name, overrides, model)
 
-    from scaling import schema
+    from scaling.config import schema
     from scaling.data.batches import training
     from scaling.data.describe_row import describe_row
     from scaling.data.plan import BatchSize

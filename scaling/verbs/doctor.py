@@ -10,11 +10,11 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, Literal
 
-from scaling import atomic
-from scaling.errors import ScalingError, plural
-from scaling.ledger import Ledger
-from scaling.ledger.document import disk
-from scaling.printing import byte_size
+from scaling.base import atomic
+from scaling.base.errors import ScalingError, plural
+from scaling.base.printing import byte_size
+from scaling.runs import Ledger
+from scaling.runs.document import disk
 from scaling.training.wandb_settings import has_login
 from scaling.verbs.verb import RUNS, Result, verb
 
@@ -85,7 +85,7 @@ def _devices() -> Iterator[dict[str, Any]]:
     except ImportError as error:
         yield _found("devices", "bad", f"torch cannot be imported: {error}")
         return
-    from scaling.kernel.compiled import absent
+    from scaling.kernels.compiled import absent
 
     if (why := absent()) is None:
         yield _found("kernels", "good", "compiled for this processor")

@@ -9,20 +9,20 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from scaling import atomic
-from scaling.config import assignments, names, shipped
-from scaling.config import load as load_config
-from scaling.errors import ScalingError, plural
-from scaling.printing import csv_text, interval
-from scaling.schema import PositiveInt, Range, Seed, build
-from scaling.scoring.registry import check_tasks
+from scaling.base import atomic
+from scaling.base.errors import ScalingError, plural
+from scaling.base.printing import csv_text, interval
+from scaling.config.compose import assignments, names, shipped
+from scaling.config.compose import load as load_config
+from scaling.config.schema import PositiveInt, Range, Seed, build
+from scaling.evaluation.registry import check_tasks
 from scaling.verbs.model import load, torch_device
 from scaling.verbs.train import RunName, named
 from scaling.verbs.verb import RUNS, Flag, Result, Table, verb
 
 if TYPE_CHECKING:
     from scaling.data.codec import Codec
-    from scaling.metric.metric import Metric
+    from scaling.metrics.metric import Metric
     from scaling.training.finetune import Pretrained
 
 Split = Literal["validation", "train", "test"]
@@ -151,7 +151,7 @@ def evaluate_options(
     import numpy as np
 
     from scaling.data.store import root
-    from scaling.scoring.options import Choosing, Prompting, posed, scored
+    from scaling.evaluation.options import Choosing, Prompting, posed, scored
     from scaling.training.finetune import unfinetuned
 
     prompting = Prompting(formulation, frame, shots, seed)
@@ -200,7 +200,7 @@ def evaluate_corpus(
         masking: of an encoder: token, or word to mask the rest of a word too
     """
     from scaling.data.store import root
-    from scaling.scoring.corpus import CodeLength, costs, documents, prepared
+    from scaling.evaluation.corpus import CodeLength, costs, documents, prepared
     from scaling.training.finetune import corpus as line_of
 
     source, codec, file = _reader(run, runs)
@@ -269,7 +269,7 @@ def evaluate_harness(
     source, codec, _ = _reader(run, runs, writes=True)
     check_tasks(tasks)
 
-    from scaling.scoring.harness import HarnessModel, run_tasks, table
+    from scaling.evaluation.harness import HarnessModel, run_tasks, table
 
     length = source.size["length"]
     model = HarnessModel(codec, source.family, length, lambda: load(source.folder, device=device).scorer)
@@ -317,7 +317,7 @@ def _scored(
 
 def _values(metric: Metric, examples: Sequence[Any]) -> dict[str, Any]:
     """The values of a metric, and their intervals."""
-    from scaling.metric import bootstrap
+    from scaling.metrics import bootstrap
 
     values = bootstrap(metric, examples, examples)
     return {

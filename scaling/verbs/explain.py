@@ -11,13 +11,13 @@ from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from scaling import schema
-from scaling.config import FIXED, SECTIONS, shipped
-from scaling.config import document as read_document
-from scaling.errors import ScalingError, nearest
-from scaling.printing import columns
-from scaling.schema import describe
-from scaling.shape import SIZES
+from scaling.base.errors import ScalingError, nearest
+from scaling.base.printing import columns
+from scaling.config import schema
+from scaling.config.compose import FIXED, SECTIONS, shipped
+from scaling.config.compose import document as read_document
+from scaling.config.schema import describe
+from scaling.config.shape import SIZES
 from scaling.verbs.verb import VERBS, Result, verb
 
 if TYPE_CHECKING:

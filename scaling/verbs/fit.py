@@ -9,9 +9,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from scaling.errors import ScalingError
-from scaling.printing import TableResult
-from scaling.schema import OpenFraction, PositiveFloat, Range, Seed
+from scaling.base.errors import ScalingError
+from scaling.base.printing import TableResult
+from scaling.config.schema import OpenFraction, PositiveFloat, Range, Seed
 from scaling.verbs.verb import Flag, spelled, verb
 
 if TYPE_CHECKING:
@@ -209,7 +209,7 @@ def _approach(points: Points, law: str, noise: float | None, seed: int) -> Fit:
 
 def _figures() -> Any:
     """The module, which is imported where something is drawn."""
-    from scaling import figures
+    from scaling.laws import figures
 
     return figures
 

@@ -7,9 +7,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from scaling.errors import ScalingError, plural
-from scaling.printing import interval
-from scaling.schema import NonNegativeFloat, PositiveFloat, PositiveInt, Range, Seed, SmallInt
+from scaling.base.errors import ScalingError, plural
+from scaling.base.printing import interval
+from scaling.config.schema import NonNegativeFloat, PositiveFloat, PositiveInt, Range, Seed, SmallInt
 from scaling.verbs.model import load
 from scaling.verbs.train import RunName, named
 from scaling.verbs.verb import RUNS, Result, verb
@@ -50,7 +50,7 @@ class Attention(Result):
 
     def save(self, path: str | Path) -> None:
         """Write a page (.html) with every head of every layer."""
-        from scaling import atomic
+        from scaling.base import atomic
         from scaling.inside.look import page
 
         _check_ending(path, PAGE)

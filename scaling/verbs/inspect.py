@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from scaling import config
-from scaling.printing import byte_size
+from scaling.base.printing import byte_size
+from scaling.config import compose as config
 from scaling.verbs.train import Overlays
 from scaling.verbs.verb import Result, Table, verb
 
 if TYPE_CHECKING:
-    from scaling.cost import Cost
+    from scaling.model.cost import Cost
 
 
 @dataclass(frozen=True, repr=False)
@@ -46,7 +46,7 @@ def inspect(*words: str, lengths: tuple[int, ...] = (), overlays: Overlays = (),
     configs = {name or "model": config.load(name, overrides, overlays=overlays) for name in names or [None]}
     checked = {name: each.check() for name, each in configs.items()}
 
-    from scaling.cost import by_length  # torch is imported once the configs are known to be right
+    from scaling.model.cost import by_length  # torch is imported once the configs are known to be right
     from scaling.training.experiment import counted
 
     if lengths:
@@ -87,7 +87,7 @@ def _by_length(costs: Sequence[tuple[str, int, Cost]]) -> Table:
 
 def _figures(cost: Cost, is_tuned: bool) -> list[tuple[str, float, str]]:
     """The figures of a model, each with its title and its format; the format of bytes is empty."""
-    from scaling.cost import SLOTS
+    from scaling.model.cost import SLOTS
 
     by_slot, flops = cost.parameters_by_slot, cost.flops_forward_by_slot
     feed_forward, memory, blank = cost.feed_forward_share, cost.memory(), ("", 1, "")

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from scaling.errors import ScalingError, plural
-from scaling.printing import interval, percent
-from scaling.schema import OpenFraction
+from scaling.base.errors import ScalingError, plural
+from scaling.base.printing import interval, percent
+from scaling.config.schema import OpenFraction
 from scaling.verbs.compare import runs_of
 from scaling.verbs.verb import RUNS, Flag, Result, verb
 

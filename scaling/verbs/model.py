@@ -9,16 +9,16 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
-from scaling.config import assignments
-from scaling.errors import ScalingError
-from scaling.schema import build
+from scaling.base.errors import ScalingError
+from scaling.config.compose import assignments
+from scaling.config.schema import build
 from scaling.verbs.verb import RUNS, Result, verb
 
 if TYPE_CHECKING:
     import pandas
     from torch import Tensor, device
 
-    from scaling.batch import Batch
+    from scaling.base.batch import Batch
     from scaling.data.codec import Codec
     from scaling.interop.huggingface import Saved
     from scaling.model.family import Family
@@ -81,8 +81,8 @@ class Model:
     @cached_property
     def scorer(self) -> Any:
         """The likelihood of continuations by a decoder or an encoder-decoder, the pseudo-likelihood by an encoder."""
-        from scaling.scoring.likelihood import Scorer
-        from scaling.scoring.masked import MaskedScorer
+        from scaling.evaluation.likelihood import Scorer
+        from scaling.evaluation.masked import MaskedScorer
 
         length = self.config["size"]["length"]
         if self.family == "encoder":
@@ -111,9 +111,9 @@ class Model:
         self, prompts: Sequence[str], *, steps: int = 64, kind: str = STRATEGY, **keys: Any
     ) -> list[list[Continuation]]:
         """All continuations that the strategy keeps of each prompt, the best first."""
-        from scaling.decode import generate
-        from scaling.decode import prompts as batch_of
-        from scaling.scoring.likelihood import check_head
+        from scaling.evaluation.generate import generate
+        from scaling.evaluation.generate import prompts as batch_of
+        from scaling.evaluation.likelihood import check_head
 
         strategy, ids = build("decode", {"kind": kind, **keys}), self.saved.ids
         check_head(self.module)
@@ -142,7 +142,7 @@ class Model:
 
             scaling.load("5d1c").fill("the [MASK] of the law")[0][0].text
         """
-        from scaling.scoring.masked import filled
+        from scaling.evaluation.masked import filled
 
         if self.family != "encoder":
             fix = "take `generate`, or an encoder"
@@ -192,7 +192,7 @@ class Model:
         """
         if self.tokenizer is not None:
             if self.family == "encoder_decoder" and "sentinel_0" in self.ids:
-                from scaling.scoring.masked import masked
+                from scaling.evaluation.masked import masked
 
                 return masked(self.tokenizer, self.ids, text)
             return list(self.tokenizer.encode([text])[0])
@@ -209,8 +209,8 @@ class Model:
         """The tokens that each tower reads of a text, framed as in training. An encoder reads `[MASK]` as its mask; an
         encoder-decoder writes `target`, by default what it would write.
         """
+        from scaling.evaluation.masked import masked
         from scaling.inside.look import framed
-        from scaling.scoring.masked import masked
 
         if target is not None and self.family != "encoder_decoder":
             raise ScalingError(f"a run of the family {self.family} reads no target", key="target", value=target)

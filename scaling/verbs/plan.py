@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from scaling.errors import ScalingError, plural
-from scaling.printing import byte_size, interval, span
-from scaling.schema import NonNegativeFloat, PositiveFloat, PositiveFraction, PositiveInt
-from scaling.standard_error import say
+from scaling.base.errors import ScalingError, plural
+from scaling.base.printing import byte_size, interval, span
+from scaling.base.standard_error import say
+from scaling.config.schema import NonNegativeFloat, PositiveFloat, PositiveFraction, PositiveInt
 from scaling.studies.question import placed, read
 from scaling.verbs.verb import Result, Table, verb
 

@@ -7,15 +7,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
-from scaling.errors import ScalingError, plural
-from scaling.ledger import Ledger
-from scaling.printing import interval
-from scaling.schema import OpenFraction
+from scaling.base.errors import ScalingError, plural
+from scaling.base.printing import interval
+from scaling.base.version import __version__
+from scaling.config.schema import OpenFraction
+from scaling.runs import Ledger
 from scaling.studies.predictions import calibration, refuse_begun, register, registered, track_record
 from scaling.verbs.fit import fit
 from scaling.verbs.train import Overlays
 from scaling.verbs.verb import RUNS, Flag, Result, verb
-from scaling.version import __version__
 
 
 def _of_a_new_run(document: Mapping[str, Any]) -> str:

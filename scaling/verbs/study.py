@@ -8,13 +8,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from scaling.config import print_remarks
-from scaling.errors import DISK, ScalingError, plural
+from scaling.base.errors import DISK, ScalingError, plural
+from scaling.base.printing import interval, span
+from scaling.config.compose import print_remarks
+from scaling.config.schema import PositiveFloat, PositiveInt
 from scaling.executors.slurm import cancel_all
-from scaling.ledger import Ledger
-from scaling.printing import interval, span
 from scaling.reports.markup import plain
-from scaling.schema import PositiveFloat, PositiveInt
+from scaling.runs import Ledger
 from scaling.studies.predictions import calibration, registered, track_record
 from scaling.verbs.plan import StudySource, refuse_budget
 from scaling.verbs.verb import PYTHON, RUNS, Result, verb

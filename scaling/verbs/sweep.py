@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from scaling.errors import ScalingError, plural
-from scaling.schema import PositiveInt
+from scaling.base.errors import ScalingError, plural
+from scaling.config.schema import PositiveInt
 from scaling.studies.question import read as read_study
 from scaling.sweeps.file import Sweep as SweepFile
 from scaling.sweeps.file import capped, read

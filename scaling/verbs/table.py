@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
-from scaling.errors import ScalingError
-from scaling.ledger.document import flat
-from scaling.printing import Table as PrintedTable
-from scaling.printing import TableResult, csv_text
-from scaling.schema import PositiveInt
+from scaling.base.errors import ScalingError
+from scaling.base.printing import Table as PrintedTable
+from scaling.base.printing import TableResult, csv_text
+from scaling.config.schema import PositiveInt
+from scaling.runs.document import flat
 from scaling.verbs.verb import PYTHON, Flag, Result, verb
 
 if TYPE_CHECKING:
@@ -144,7 +144,7 @@ def table(
             them
         keep: a page of Markdown to write, with its runs in a folder beside it to print the table from; as PAGE.md
     """
-    from scaling.config import print_remarks
+    from scaling.config.compose import print_remarks
     from scaling.tables.count import counts as counted
     from scaling.tables.document import document
     from scaling.tables.document import keep as keep_page

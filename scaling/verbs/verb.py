@@ -16,10 +16,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, ParamSpec, TypeVar
 
-from scaling.errors import ScalingError
-from scaling.ledger import document
-from scaling.printing import columns, html_table
-from scaling.schema import check
+from scaling.base.errors import ScalingError
+from scaling.base.printing import columns, html_table
+from scaling.config.schema import check
+from scaling.runs import document
 from scaling.verbs import COMMANDS, function_name
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
-from scaling.errors import ScalingError
+from scaling.base.errors import ScalingError
 from scaling.verbs.train import Run, named
 from scaling.verbs.verb import RUNS, Flag, Result, verb
 

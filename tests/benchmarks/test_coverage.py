@@ -6,7 +6,7 @@ import pytest
 from benchmarks.coverage.__main__ import main
 from benchmarks.coverage.published import ladder, loss_to_loss
 from benchmarks.coverage.simulated import grid_cell, grid_cells, simulate, task_cells, trunk_cells
-from scaling.errors import ScalingError
+from scaling.base.errors import ScalingError
 from scaling.laws import Interval
 
 

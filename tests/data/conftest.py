@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from scaling.config.schema import build
 from scaling.data import rows
 from scaling.data.text import Text
-from scaling.schema import build
 
 WORDS = ["the", "of", "model", "loss", "grows", "with", "data", "size", "while", "compute", "is", "spent", "on", "it"]
 

@@ -9,15 +9,15 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scaling.batch import Batch
+from scaling.base.batch import Batch
+from scaling.base.errors import ScalingError
+from scaling.config.schema import build
 from scaling.data.batches import Batches, ahead, evaluation, training
 from scaling.data.module import TrainingLoader
 from scaling.data.plan import BatchSize, Buckets
 from scaling.data.source import Rows, Source, Vocabulary
 from scaling.data.synthetic import Synthetic, SyntheticPairs
-from scaling.errors import ScalingError
-from scaling.objective import Causal, Masked, NextSentence, Sequence
-from scaling.schema import build
+from scaling.objectives import Causal, Masked, NextSentence, Sequence
 
 NOWHERE = Path("nowhere")
 LANGUAGE = Synthetic(symbols=16, order=1, tokens=5000, validation=2000).open("train", NOWHERE)

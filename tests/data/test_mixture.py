@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 import scaling
-from scaling.config import load
+from scaling.base.errors import ScalingError
+from scaling.config.compose import load
+from scaling.config.schema import build
 from scaling.data import store
 from scaling.data.mixture import PERIOD, MixedSource
-from scaling.errors import ScalingError
-from scaling.schema import build
 from scaling.training.experiment import assemble
 from scaling.training.point import point
 

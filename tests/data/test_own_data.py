@@ -16,10 +16,10 @@ import datasets
 import numpy as np
 import pytest
 
+from scaling.base.errors import BAD_INPUT
 from scaling.cli import main
-from scaling.config import load
-from scaling.errors import BAD_INPUT
-from scaling.schema import build
+from scaling.config.compose import load
+from scaling.config.schema import build
 
 REVIEWS = [f'review {number}, of "things"\nand a second line {number * 7}' for number in range(200)]
 IDS = np.random.default_rng(0).integers(4, 500, 20_000).astype(np.uint16)
@@ -224,7 +224,7 @@ def test_ids_come_out_as_they_are(folder: Path, capsys: pytest.CaptureFixture[st
 
 
 def line(words: list[str]) -> dict[str, Any]:
-    from scaling.config import assignments
+    from scaling.config.compose import assignments
 
     return assignments(words)["data"]
 

@@ -18,15 +18,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from scaling.base.errors import BAD_INPUT, DISK, ScalingError
 from scaling.cli import main
-from scaling.config import load
+from scaling.config.compose import load
 from scaling.data import rows
 from scaling.data.corpus import Files
 from scaling.data.prepare import Call, in_turn, prepare
 from scaling.data.shards import Manifest
 from scaling.data.store import PackedSource, open_split
 from scaling.data.text import Text
-from scaling.errors import BAD_INPUT, DISK, ScalingError
 
 Line = Callable[..., Text]
 

@@ -10,12 +10,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from scaling.base.errors import ScalingError
 from scaling.data.prepare import prepare
 from scaling.data.shards import Manifest
 from scaling.data.source import Source
 from scaling.data.store import PairedSource, open_split
 from scaling.data.text import Text
-from scaling.errors import ScalingError
 
 Line = Callable[..., Text]
 

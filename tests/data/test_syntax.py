@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from scaling.batch import Batch
+from scaling.base.batch import Batch
+from scaling.base.errors import ScalingError
+from scaling.config.schema import build
 from scaling.data.batches import evaluation
 from scaling.data.source import Vocabulary
 from scaling.data.tree import OUTSIDE
 from scaling.data.tree import places as of_heads
-from scaling.errors import ScalingError
-from scaling.objective.answer import Answer
-from scaling.objective.objective import Family
-from scaling.schema import build
+from scaling.objectives.answer import Answer
+from scaling.objectives.objective import Family
 
 SENTENCES = [
     {"words": ["old", "dogs", "bark"], "tags": ["a", "b", "b"], "heads": [2, 3, 0]},

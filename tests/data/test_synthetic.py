@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from scaling.base.errors import ScalingError
+from scaling.config.schema import build
 from scaling.data.synthetic import Synthetic
-from scaling.errors import ScalingError
-from scaling.schema import build
 
 NOWHERE = Path("nowhere")
 SMALL = Synthetic(symbols=8, order=2, seed=0)

@@ -11,10 +11,10 @@ import tokenizers
 from hypothesis import given
 from hypothesis import strategies as st
 
+from scaling.base.errors import ScalingError
+from scaling.config.schema import build
 from scaling.data.codec import Codec, pieces
 from scaling.data.tokenizer import SPECIALS
-from scaling.errors import ScalingError
-from scaling.schema import build
 
 LESSON = "Loss falls as a power of size, while data and compute grow together.\nA model learns what it can: 1 2 3."
 # Enough characters and pairs for every kind to reach the vocabulary asked of it, or to fall short of it.

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from scaling.base.errors import ScalingError
 from scaling.data.vectors import read, table
-from scaling.errors import ScalingError
 
 WORDS = {"law": np.array([1, 2, 0.5], np.float32), "the": np.array([-1, 0, 3], np.float32)}
 

@@ -19,8 +19,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from scaling.base.errors import BAD_INPUT
 from scaling.cli import main
-from scaling.errors import BAD_INPUT
 from tests.docs.blocks import DOCUMENTS, ROOT, blocks, words
 
 PYTHON = [

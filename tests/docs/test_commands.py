@@ -4,8 +4,8 @@ import re
 
 import pytest
 
+from scaling.base.errors import ScalingError
 from scaling.cli import named, parsed
-from scaling.errors import ScalingError
 from tests.docs.blocks import DOCUMENTS, EXAMPLES, ROOT, blocks, spelled, words
 
 LINK = re.compile(r"\]\((?!\w+:)([^)#\s]+)[^)]*\)")

@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from scaling.cli import main
+from scaling.config.schema import extend
 from scaling.laws import fit, named
 from scaling.laws.points import load_points
 from scaling.laws.written import read_law, written_law
-from scaling.schema import extend
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 FOLDERS = sorted(path.parent.name for path in EXAMPLES.glob("*/README.md"))

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from scaling.errors import ScalingError
-from scaling.schema import build, extend
+from scaling.base.errors import ScalingError
+from scaling.config.schema import build, extend
 
 MACHINE = Path(__file__).parents[2] / "examples" / "machine_corpora" / "machine.py"
 

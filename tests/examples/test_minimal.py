@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import scaling
-from scaling.config import load
+from scaling.config.compose import load
 from scaling.training.experiment import assemble
 from scaling.training.parametrization import initialise
 

@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 
 from examples.python_trees import depths
-from scaling.config import load
+from scaling.base.errors import ScalingError
+from scaling.config.compose import load
+from scaling.config.schema import extend
 from scaling.data.prepare import prepare
 from scaling.data.tree import OUTSIDE
-from scaling.errors import ScalingError
-from scaling.schema import extend
 from scaling.training.experiment import assemble
 
 TREES = Path(__file__).parents[2] / "examples" / "python_trees" / "trees.py"

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from scaling.errors import DISK, ScalingError
+from scaling.base.errors import DISK, ScalingError
 from scaling.executors import scheduler
 from scaling.executors.executor import End
 from scaling.executors.scheduler import Job, finish

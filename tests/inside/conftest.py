@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from scaling import config
+from scaling.config import compose as config
+from scaling.config.schema import build
 from scaling.data.codec import Codec
 from scaling.data.tokenizer import Byte
 from scaling.interop import run as runs
 from scaling.interop import weights
 from scaling.interop.huggingface import Saved
-from scaling.schema import build
 from scaling.training.experiment import assemble
 from scaling.training.run import train
 

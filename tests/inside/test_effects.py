@@ -8,9 +8,9 @@ import pytest
 import torch
 
 import scaling
-from scaling.batch import Batch
-from scaling.config import load
-from scaling.errors import ScalingError
+from scaling.base.batch import Batch
+from scaling.base.errors import ScalingError
+from scaling.config.compose import load
 from scaling.inside.effects import ablate, lens, patch
 from scaling.model.family import Family
 from scaling.model.tuned import build_model

@@ -13,9 +13,9 @@ import pytest
 import torch
 
 import scaling
-from scaling.batch import Batch
+from scaling.base.batch import Batch
 from scaling.cli import main
-from scaling.config import load
+from scaling.config.compose import load
 from scaling.inside.landscape import direction, landscape
 from scaling.model.parameters import parameters
 from scaling.model.tuned import build_model

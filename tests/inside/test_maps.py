@@ -11,8 +11,8 @@ import pytest
 import torch
 
 import scaling
-from scaling.batch import IGNORE, Batch
-from scaling.config import load
+from scaling.base.batch import IGNORE, Batch
+from scaling.config.compose import load
 from scaling.inside.heads import Map, maps, scores
 from scaling.model.family import Family
 from scaling.model.tuned import build_model

@@ -25,12 +25,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from scaling.batch import IGNORE, Batch
-from scaling.config import load
+from scaling.base.batch import IGNORE, Batch
+from scaling.config.compose import load
+from scaling.config.schema import build
 from scaling.interop import huggingface, weights
+from scaling.model.context import Cache, Places
 from scaling.model.family import vectors
-from scaling.nn.context import Cache, Places
-from scaling.schema import build
 
 MODELS = (
     *("gpt1", "gpt2", "opt", "bloom", "bert", "roberta", "distilbert", "electra", "albert"),

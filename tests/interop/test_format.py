@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 import torch
 
-from scaling import schema
+from scaling.base.errors import ScalingError
 from scaling.cli import main
-from scaling.config import load
-from scaling.errors import ScalingError
+from scaling.config import schema
+from scaling.config.compose import load
+from scaling.config.schema import overlay
 from scaling.interop import huggingface, weights
 from scaling.interop import run as runs
 from scaling.interop.huggingface import Saved
-from scaling.schema import overlay
 from tests.interop import parity
 
 MINE = '''

@@ -12,14 +12,14 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from scaling.batch import IGNORE, Batch
+from scaling.base.batch import IGNORE, Batch
+from scaling.base.errors import ScalingError
 from scaling.cli import main
-from scaling.config import load
-from scaling.errors import ScalingError
+from scaling.config.compose import load
+from scaling.config.schema import build, overlay
 from scaling.interop import huggingface, weights
 from scaling.interop.formats import FORMATS, ClassifyingGPT2
 from scaling.interop.huggingface import Saved
-from scaling.schema import build, overlay
 from tests.interop import parity
 
 transformers = pytest.importorskip("transformers")

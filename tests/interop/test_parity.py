@@ -42,9 +42,9 @@ def test_a_difference_would_be_seen() -> None:
 def test_the_buckets_of_the_relative_bias_are_t5s() -> None:
     from transformers.models.t5.modeling_t5 import T5Attention
 
-    from scaling.nn.embeddings import RelativeBias
-    from scaling.nn.patterns import Bidirectional, Causal
-    from scaling.shape import Shape
+    from scaling.config.shape import Shape
+    from scaling.model.embeddings import RelativeBias
+    from scaling.model.patterns import Bidirectional, Causal
 
     shape = Shape.of({"width": 8, "layers": 1, "heads": 2, "vocabulary": 8, "length": 8})
     offset = torch.arange(-700, 701)

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 import torch
 
-from scaling.batch import Batch
+from scaling.base.batch import Batch
+from scaling.base.errors import ScalingError
 from scaling.cli import main
-from scaling.errors import ScalingError
 from scaling.interop import huggingface, peft, weights
 from scaling.interop.huggingface import Saved
 from scaling.interop.run import read
-from scaling.nn.tuning import IA3, LoRA, Prompt
+from scaling.model.tuning import IA3, LoRA, Prompt
 
 transformers = pytest.importorskip("transformers")
 library: Any = pytest.importorskip("peft")

@@ -14,17 +14,18 @@ import torch
 from safetensors.torch import save_file
 from tokenizers.processors import TemplateProcessing
 
+from scaling.base.errors import ScalingError
 from scaling.cli import main
-from scaling.config import load
+from scaling.config.compose import load
+from scaling.config.schema import build
 from scaling.data.codec import Codec
 from scaling.data.tokenizer import Byte
-from scaling.decode import Beam, generate, prompt
-from scaling.errors import ScalingError
+from scaling.evaluation.generate import generate, prompt
+from scaling.evaluation.strategy import Beam
 from scaling.interop import huggingface, weights
 from scaling.interop import run as runs
 from scaling.interop.huggingface import Saved
-from scaling.ledger import Ledger
-from scaling.schema import build
+from scaling.runs import Ledger
 
 SIZE = {"width": 16, "layers": 2, "heads": 2, "vocabulary": 260, "length": 64}
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import scaling
-from scaling.errors import ScalingError
+from scaling.base.errors import ScalingError
 from scaling.laws.approaches import AT_THE_EDGE, INVERTED, KINDS, TOO_FEW, envelope, isoflop
 from scaling.laws.points import Points
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scaling.errors import ScalingError
+from scaling.base.errors import ScalingError
 from scaling.laws import LAWS, fit, named, predict_runs
 from scaling.laws.catalogue import vocabulary
 from scaling.laws.curves import areas

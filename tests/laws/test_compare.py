@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import scaling
+from scaling.base.errors import ScalingError
 from scaling.cli import main
-from scaling.errors import ScalingError
 from scaling.laws import Points, compare, exponents, fit, fit_joint, named, prediction
 from scaling.laws.compare import advantage, akaike_weights, mean_interval
 

@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks.coverage.studies import CURVE_TRUTH as TRUTH
 from benchmarks.coverage.studies import RATE, curve_design, draw_curves
-from scaling.errors import ScalingError
+from scaling.base.errors import ScalingError
 from scaling.laws.catalogue import CURVE_LAWS, multi_power
 from scaling.laws.curves import (
     GROUPS,

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from scaling.errors import ScalingError
+from scaling.base.errors import ScalingError
 from scaling.laws import Points, aicc, fit, fit_joint, intervals, named, prediction
 from scaling.laws.diagnostics import FALSE_ALARMS, off_size
 from scaling.laws.intervals import METHODS

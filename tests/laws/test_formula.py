@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scaling.errors import ScalingError
+from scaling.base.errors import ScalingError
 from scaling.laws import fit, intervals, named
 from scaling.laws.formula import DEEPEST, condition, evaluate, names, numeric, parse, parse_number
 from scaling.laws.law import Law, constrained

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import scaling
-from scaling.errors import ScalingError
+from scaling.base.errors import ScalingError
 from scaling.laws import Points, fit, named
 from scaling.laws.held_out import back_test, candidates, choose, cost_of
 

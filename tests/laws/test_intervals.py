@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import scaling
-from scaling.errors import ScalingError
+from scaling.base.errors import ScalingError
 from scaling.laws import Quantity, derived, fit, intervals, named, optimal, parameter, prediction
 from scaling.laws.dual import Dual
 from scaling.laws.intervals import METHODS, bootstrap, bound, student

@@ -9,8 +9,8 @@ import pandas as pd
 import pytest
 
 import scaling
+from scaling.base.errors import ScalingError
 from scaling.cli import main
-from scaling.errors import ScalingError
 
 BEST = np.log(1.5) / 3  # where exp(2 p₂) + 3 exp(−p₂) is lowest: exp(3 p₂) = 3/2
 

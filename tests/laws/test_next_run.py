@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from scaling.errors import ScalingError
+from scaling.base.errors import ScalingError
 from scaling.laws import design, expected_interval, named, prediction
 from scaling.laws.compare import joint
 from scaling.laws.design import Candidates

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import scaling
-from scaling.errors import ScalingError
+from scaling.base.errors import ScalingError
 from scaling.laws import Points, TwoStep, composed, fit, fit_two_steps, named, predict_runs
 from scaling.laws.held_out import back_test, judge
 from scaling.laws.intervals import student

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 import torch
 
-from scaling.batch import IGNORE, Batch
-from scaling.config import load
+from scaling.base.batch import IGNORE, Batch
+from scaling.base.errors import ScalingError
+from scaling.config.compose import load
 from scaling.data.source import Rows, Vocabulary
-from scaling.errors import ScalingError
 from scaling.model.two_towers import BiLM
-from scaling.objective.causal import BothWays
+from scaling.objectives.causal import BothWays
 from scaling.training.experiment import assemble
 from tests.model.test_variants import build, tokens
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from scaling.config import load
-from scaling.errors import ScalingError
+from scaling.base.errors import ScalingError
+from scaling.config.compose import load
 
 SIZE = "size={width: 16, layers: 8, heads: 2, vocabulary: 61, length: 24}"
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from scaling.config import load
-from scaling.cost import cost
+from scaling.config.compose import load
+from scaling.model.context import Places
+from scaling.model.cost import cost
 from scaling.model.tuned import build_model
-from scaling.nn.context import Places
 from scaling.training.parametrization import Standard, initialise
 from tests.model.test_variants import EVOLVED_DECODER, LINES, NORMLESS, TIES, _flow, awake, batch_for
 

@@ -13,19 +13,19 @@ import torch
 import yaml
 from torch import nn
 
-from scaling import schema
-from scaling.batch import Batch
-from scaling.config import load
-from scaling.cost import cost
-from scaling.errors import ScalingError
+from scaling.base.batch import Batch
+from scaling.base.errors import ScalingError
+from scaling.config import schema
+from scaling.config.compose import load
+from scaling.config.schema import kinds
+from scaling.config.shape import Shape
+from scaling.model import contract
+from scaling.model.context import Pattern
+from scaling.model.contract import CONSTANT, Added, declare, role
+from scaling.model.cost import cost
+from scaling.model.mixer.attention import attend
 from scaling.model.parameters import parameters
 from scaling.model.tuned import build_model
-from scaling.nn import contract
-from scaling.nn.context import Pattern
-from scaling.nn.contract import CONSTANT, Added, declare, role
-from scaling.nn.mixer.attention import attend
-from scaling.schema import kinds
-from scaling.shape import Shape
 from scaling.training.parametrization import BERT, GPT2, T5, Glorot, MuP, Standard, initialise
 from tests.model.test_variants import LINES
 

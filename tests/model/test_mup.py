@@ -9,8 +9,8 @@ from typing import Any, cast
 
 import torch
 
-from scaling.batch import Batch
-from scaling.config import load
+from scaling.base.batch import Batch
+from scaling.config.compose import load
 from scaling.model.parameters import parameters
 from scaling.training.parametrization import MuP, Standard, initialise
 

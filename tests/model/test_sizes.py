@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from scaling.config import Config, load
-from scaling.errors import ScalingError
-from scaling.schema import kinds
+from scaling.base.errors import ScalingError
+from scaling.config.compose import Config, load
+from scaling.config.schema import kinds
 from tests.model.test_variants import ELSEWHERE, LINES, POSITIONLESS, WITHOUT_POSITION, _flow
 
 OWN = {"key_heads": 1, "value_width": 12, "head_width": 12, "hidden": 72}  # none is what follows from the others

@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 import torch
 
-from scaling.batch import IGNORE, Batch
+from scaling.base.batch import IGNORE, Batch
+from scaling.model.context import Places
 from scaling.model.family import Family, Loss
-from scaling.nn.context import Places
 from tests.model.test_variants import batch_for, build, case_name, cases
 
 ROWS, LENGTH = 6, 12

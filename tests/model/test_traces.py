@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from scaling.schema import versions
+from scaling.config.schema import versions
 from tests.model.test_variants import batch_for, build, case_name, cases, configured
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "traces.json"

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 import torch
 
-from scaling.batch import IGNORE, Batch
-from scaling.config import Config, load
+from scaling.base.batch import IGNORE, Batch
+from scaling.config.compose import Config, load
+from scaling.config.schema import kinds
+from scaling.model.context import Cache, Places
 from scaling.model.tuned import build_model
-from scaling.nn.context import Cache, Places
-from scaling.schema import kinds
 from scaling.training.parametrization import Standard, initialise
 
 WEIGHTED = {"mixer": "Attention", "channel": "{kind: Dense, activation: GeLU}"}

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from scaling.batch import Batch
-from scaling.config import load
-from scaling.errors import ScalingError
+from scaling.base.batch import Batch
+from scaling.base.errors import ScalingError
+from scaling.config.compose import load
 from scaling.model.family import Family
 from scaling.model.tuned import build_model
 

@@ -20,7 +20,7 @@ from benchmarks.coverage.studies import KINDS, curve_design, draw_curves
 from scaling import fit_curves
 from scaling.cli import SCHEMA, VERBS, main
 from scaling.laws.curves import Curve
-from scaling.ledger import Ledger
+from scaling.runs import Ledger
 from scaling.studies import findings
 from scaling.tables.results import Results, record, write_points
 from scaling.tables.table import Downstream

@@ -19,11 +19,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import scaling
+from scaling.base.errors import ScalingError
+from scaling.base.printing import tag
 from scaling.cli import main
-from scaling.errors import ScalingError
 from scaling.laws.catalogue import LAWS
-from scaling.ledger import Ledger
-from scaling.printing import tag
 from scaling.reports import wandb_summary
 from scaling.reports.answer import answer
 from scaling.reports.markup import Code, Heading, Items, Pairs, ends, formula, percent, plain, significant, to_html
@@ -31,6 +30,7 @@ from scaling.reports.provenance import record
 from scaling.reports.sections import summary
 from scaling.reports.wandb_summary import headline, mirror
 from scaling.reports.write import page, write
+from scaling.runs import Ledger
 from scaling.studies.plan import enter, plan
 from scaling.studies.question import read
 

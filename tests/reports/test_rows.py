@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from scaling.config import load
+from scaling.config.compose import load
 from scaling.laws.points import SETUP
 from scaling.reports.answer import advantages, answer, scatter
 from scaling.reports.markup import plain, to_html

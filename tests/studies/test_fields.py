@@ -9,8 +9,8 @@ import pytest
 import yaml
 
 import scaling
+from scaling.base.errors import ScalingError
 from scaling.cli import main
-from scaling.errors import ScalingError
 from scaling.studies.question import read
 
 SMALL = yaml.safe_load((Path(__file__).parent / "small.yaml").read_text())

@@ -10,8 +10,8 @@ import pytest
 import torch
 import yaml
 
+from scaling.base.errors import ScalingError
 from scaling.cli import main
-from scaling.errors import ScalingError
 from scaling.executors.executor import Resources
 from scaling.executors.local import Local
 from scaling.studies import estimate as scale_choice

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from scaling.config import load
-from scaling.errors import ScalingError
-from scaling.ledger import run_id
+from scaling.base.errors import ScalingError
+from scaling.config.compose import load
+from scaling.runs import run_id
 from scaling.studies.plan import Plan, enter, entered, plan
 from scaling.studies.question import read
 from scaling.studies.tasks import with_tasks
@@ -168,7 +168,7 @@ def test_a_held_out_run_without_a_budget_has_the_largest_of_the_grid(grid, held_
 
 
 def test_a_plan_keeps_the_command_that_made_it(tmp_path, monkeypatch):
-    monkeypatch.setattr("scaling.schema.extensions", lambda: ["/some/where/own.py"])
+    monkeypatch.setattr("scaling.config.schema.extensions", lambda: ["/some/where/own.py"])
     words = ["seed=3", f"runs={tmp_path}"]
     found = with_tasks(plan(read(SMALL, None, words), words), ["cola"])
     enter(found.ledger(), found.question.name, found)

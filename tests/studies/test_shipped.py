@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from scaling.cli import main
-from scaling.config import document, find, shipped
+from scaling.config.compose import document, find, shipped
 from scaling.laws import named
 from scaling.studies.plan import Plan, enter, plan
 from scaling.studies.question import read

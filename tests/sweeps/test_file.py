@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from scaling.cli import main
-from scaling.config import shipped
+from scaling.config.compose import shipped
 from scaling.sweeps.check import check, experiment
 from scaling.sweeps.file import read
 from scaling.sweeps.search import listed

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from scaling.config import document, find, names
+from scaling.config.compose import document, find, names
 from scaling.tables.count import Counts, counts
 from scaling.tables.table import read
 

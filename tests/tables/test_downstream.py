@@ -16,7 +16,7 @@ import pytest
 
 import scaling
 from scaling.cli import main
-from scaling.config import names
+from scaling.config.compose import names
 from scaling.studies.plan import enter, plan
 from scaling.studies.tasks import unstarted
 from scaling.tables.results import read_ledger

@@ -7,7 +7,7 @@ from math import ceil, log
 
 import pytest
 
-from scaling.cost import cost
+from scaling.model.cost import cost
 from scaling.tables.count import dependence
 from scaling.tables.table import read
 

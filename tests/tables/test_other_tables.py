@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from scaling.config import document, find, names
+from scaling.config.compose import document, find, names
 from scaling.tables.table import Table, read
 from scaling.training.experiment import assemble
 from scaling.training.parametrization import initialise

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from scaling.errors import ScalingError
-from scaling.printing import csv_rows, csv_text
+from scaling.base.errors import ScalingError
+from scaling.base.printing import csv_rows, csv_text
 from scaling.tables.results import OF_ALL, OPTIONAL, TYPES, Results, read_points, record, write_points
 from scaling.tables.table import read
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from scaling.cost import Cost, cost
+from scaling.model.cost import Cost, cost
 from scaling.model.tuned import blank
 from scaling.tables.table import read
 

@@ -11,8 +11,8 @@ import torch
 import torch.nn.functional as F
 from lightning.pytorch import Callback, Trainer
 
-from scaling.batch import IGNORE, Batch
-from scaling.config import Config
+from scaling.base.batch import IGNORE, Batch
+from scaling.config.compose import Config
 from scaling.data.module import DataModule
 from scaling.model.two_towers import EncoderDecoder
 from scaling.tables.table import read

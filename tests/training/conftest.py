@@ -16,9 +16,10 @@ import torch
 from lightning.pytorch import Callback
 
 import scaling
-from scaling import cli, config
+from scaling import cli
+from scaling.config import compose as config
 from scaling.interop.run import read
-from scaling.ledger import Ledger
+from scaling.runs import Ledger
 from scaling.training.experiment import Experiment, assemble
 
 TINY = {

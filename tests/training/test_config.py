@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from scaling import cli
-from scaling.errors import ScalingError
-from scaling.ledger import run_id
+from scaling.base.errors import ScalingError
+from scaling.runs import run_id
 from scaling.training import machine
 from tests.training.conftest import experiment, train, words
 

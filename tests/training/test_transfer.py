@@ -13,14 +13,14 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from scaling import schema
-from scaling.batch import Batch
+from scaling.base.batch import Batch
+from scaling.base.errors import ScalingError
 from scaling.cli import main
-from scaling.errors import ScalingError
+from scaling.config import schema
 from scaling.interop import weights
 from scaling.interop.run import read, write
-from scaling.ledger import Ledger, run_id
 from scaling.model.parameters import parameters
+from scaling.runs import Ledger, run_id
 from scaling.training.callbacks import Best
 from scaling.training.experiment import Experiment, counted
 from scaling.training.finetune import pretrained

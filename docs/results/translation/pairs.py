@@ -14,7 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from scaling.decode import Beam, generate, prompts
+from scaling.evaluation.generate import generate, prompts
+from scaling.evaluation.strategy import Beam
 from scaling.interop.run import read
 from scaling.ledger import Ledger
 from scaling.metric import BLEU

@@ -13,10 +13,10 @@ from typing import Annotated, Any
 
 import numpy as np
 
+from scaling.base.errors import ScalingError
+from scaling.config.schema import Long, Range, Seed, SmallInt, check_fields
 from scaling.data import hashing
 from scaling.data.source import Rows, Source, spelled
-from scaling.errors import ScalingError
-from scaling.schema import Long, Range, Seed, SmallInt, check_fields
 
 _DIGITS = Context(prec=50)
 

@@ -10,10 +10,10 @@ from typing import Annotated
 
 import numpy as np
 
+from scaling.base.errors import ScalingError
+from scaling.config.schema import Range, Seed
 from scaling.data import hashing
 from scaling.data.synthetic.tasks import Count, Drawn, SyntheticTask
-from scaling.errors import ScalingError
-from scaling.schema import Range, Seed
 
 DIGITS = 10
 OPERATORS = ("[MIN", "[MAX", "[MED", "[SM")

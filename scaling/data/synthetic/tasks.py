@@ -11,15 +11,15 @@ from typing import Annotated, Any, ClassVar, NamedTuple
 
 import numpy as np
 
+from scaling.base.errors import ScalingError
+from scaling.config.schema import Range, Seed, SmallInt, check_fields
 from scaling.data import hashing
 from scaling.data.source import check_split
 from scaling.data.synthetic.language import Synthetic, fingerprint
 from scaling.data.task.example import Answer, Example
 from scaling.data.task.source import Examples, Goal, Split
-from scaling.errors import ScalingError
-from scaling.metric import Accuracy, ExactMatch, TagAccuracy
-from scaling.metric.metric import Metric
-from scaling.schema import Range, Seed, SmallInt, check_fields
+from scaling.metrics import Accuracy, ExactMatch, TagAccuracy
+from scaling.metrics.metric import Metric
 
 SPLITS = ("train", "validation", "test")
 SPECIALS = ("bos", "eos", "pad")

@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from scaling.batch import IGNORE
+from scaling.base.batch import IGNORE
+from scaling.base.errors import ScalingError, nearest, plural
 from scaling.data.documents import fill, value_of
 from scaling.data.rows import Row
 from scaling.data.tree import depths
-from scaling.errors import ScalingError, nearest, plural
 
 Answer = Literal["class", "classes", "number", "options", "tags", "span", "text"]
 SECRET = (None, "", "-1", -1)  # how published test splits write a label that they keep back

@@ -6,12 +6,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from scaling import schema
+from scaling.base.errors import ScalingError
+from scaling.config import schema
 from scaling.data import rows
 from scaling.data.documents import value_of
 from scaling.data.task.layout import table
 from scaling.data.task.task import Task
-from scaling.errors import ScalingError
 
 METRICS = {
     "class": "Accuracy",

@@ -10,12 +10,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from scaling import json_lines
+from scaling.base import json_lines
+from scaling.base.errors import ScalingError, plural
 from scaling.data import rows
 from scaling.data.rows import Row, lines
 from scaling.data.tree import depths
-from scaling.errors import ScalingError, plural
-from scaling.metric import trees as bracketed
+from scaling.metrics import trees as bracketed
 
 Columns = Sequence[str] | None  # the names of the task's key `columns`
 

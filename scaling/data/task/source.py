@@ -13,14 +13,14 @@ from typing import Any, Literal
 
 import numpy as np
 
-from scaling.batch import IGNORE
+from scaling.base.batch import IGNORE
 from scaling.data import tree
 from scaling.data.codec import Codec
 from scaling.data.shards import TOKENIZER
 from scaling.data.source import Rows, Source, spelled
 from scaling.data.task.example import Answer, Example
-from scaling.metric.answers import SQuAD
-from scaling.metric.metric import Metric
+from scaling.metrics.answers import SQuAD
+from scaling.metrics.metric import Metric
 
 _BLOCK = 2048  # examples that are tokenized at once
 
@@ -168,7 +168,7 @@ class Goal:
     metric: Metric
     order: Literal["fixed", "either"] = "fixed"  # whether a pair means the same in both orders
     unanswerable: bool = False  # whether a span may be absent
-    decode: Any = None  # the strategy by which a model writes its answer, as scaling.decode has them; None: greedily
+    decode: Any = None  # the strategy by which a model writes its answer; None: greedily
     options: int = 0  # the most that an example has
     target: int = 0  # tokens of the longest target
 

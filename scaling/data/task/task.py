@@ -16,7 +16,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-from scaling import atomic
+from scaling.base import atomic
+from scaling.base.errors import ScalingError, nearest, plural, under
+from scaling.config.schema import BelowOne, PositiveInt, Recipe, check
 from scaling.data import rows, shards
 from scaling.data.codec import Codec
 from scaling.data.documents import Corpus, digest, is_held_out
@@ -27,8 +29,6 @@ from scaling.data.source import check_split, under_data
 from scaling.data.task.example import Answer, Columns, Example
 from scaling.data.task.layout import table
 from scaling.data.task.source import Examples, Goal, Split, dumped, encoded, fingerprint
-from scaling.errors import ScalingError, nearest, plural, under
-from scaling.schema import BelowOne, PositiveInt, Recipe, check
 
 FORMAT = 1
 SPLITS = ("train", "validation", "test")

@@ -12,9 +12,9 @@ import pyarrow.parquet
 import pytest
 import zstandard
 
+from scaling.base.errors import BAD_INPUT, ScalingError
+from scaling.config.schema import build
 from scaling.data.documents import Document
-from scaling.errors import BAD_INPUT, ScalingError
-from scaling.schema import build
 
 Written = Callable[[Path, list[str]], None]
 

@@ -13,11 +13,11 @@ import huggingface_hub.errors
 import pytest
 import zstandard
 
-from scaling.config import load, shipped
+from scaling.base.errors import BAD_INPUT, ScalingError
+from scaling.config.compose import load, shipped
+from scaling.config.schema import build
 from scaling.data.documents import Document
 from scaling.data.sets import Published
-from scaling.errors import BAD_INPUT, ScalingError
-from scaling.schema import build
 
 HUB = sorted(
     file.relative_to(shipped() / "data").with_suffix("").as_posix()

@@ -12,9 +12,9 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
+from scaling.base.errors import ScalingError
+from scaling.config.schema import build
 from scaling.data import rows
-from scaling.errors import ScalingError
-from scaling.schema import build
 
 TEXTS = [f"text {number} of wörds" + "\nand a line" * (number % 4) for number in range(40)]
 

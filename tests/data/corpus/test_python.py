@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from scaling.errors import ScalingError
-from scaling.schema import build
+from scaling.base.errors import ScalingError
+from scaling.config.schema import build
 
 
 @pytest.fixture

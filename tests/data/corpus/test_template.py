@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from scaling.base.errors import ScalingError
 from scaling.data.documents import fill
-from scaling.errors import ScalingError
 
 ROW = {
     "text": "a {b}",

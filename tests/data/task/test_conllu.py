@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from scaling.base.errors import ScalingError
 from scaling.data.task.layout import conllu
-from scaling.errors import ScalingError
 
 SENTENCE = [("1", "The", "DT", "2"), ("2", "law", "NN", "3"), ("3", "falls", "VB", "0"), ("4", "slowly", "RB", "3")]
 

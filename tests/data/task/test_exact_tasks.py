@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from scaling.config import load
+from scaling.base.errors import ScalingError
+from scaling.config.compose import load
 from scaling.data.synthetic import Copy, ListOps, Recall
 from scaling.data.synthetic.list_ops import WORDS
-from scaling.errors import ScalingError
 
 SMALL: dict[str, Any] = {"examples": 1500, "held_out": 100, "shortest": 20, "longest": 120, "depth": 5, "arguments": 6}
 OF: dict[str, Any] = {

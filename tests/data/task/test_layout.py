@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from scaling import schema
+from scaling.config import schema
 from scaling.data.task.layout import trees
 
 OWN = """

@@ -9,11 +9,11 @@ from typing import Any
 import datasets
 import pytest
 
+from scaling.base.errors import ScalingError
 from scaling.cli import main
-from scaling.config import load, shipped
+from scaling.config.compose import load, shipped
+from scaling.config.schema import build
 from scaling.data.sets import Published
-from scaling.errors import ScalingError
-from scaling.schema import build
 from tests.data.task.layouts import AX_B, ENTAILED, LAYOUTS
 
 SYNTHETIC = {"which_language", "language_switch", "rank_tags", "list_ops", "copy", "recall"}

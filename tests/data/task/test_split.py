@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from scaling.config.schema import build
 from scaling.data.task import task as task_module
-from scaling.schema import build
 
 CLASS = {"answer": "class", "labels": ["no", "yes"], "text": "{text}", "metric": "Accuracy"}
 SPAN = {"answer": "span", "text": "{question}", "second": "{context}", "label": "{answers}", "metric": "SQuAD"}

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from scaling.config import load
+from scaling.base.errors import ScalingError
+from scaling.config.compose import load
+from scaling.config.schema import build
 from scaling.data.batches import evaluation
 from scaling.data.source import Vocabulary
 from scaling.data.synthetic import LanguageSwitch, WhichLanguage
-from scaling.errors import ScalingError
-from scaling.schema import build
 from scaling.training.experiment import assemble
 from scaling.training.run import train
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from scaling.errors import ScalingError
-from scaling.schema import build
+from scaling.base.errors import ScalingError
+from scaling.config.schema import build
 
 TREES = "( (S (NP-SBJ (PRP It)) (VP (VBZ rains)\n  (NP (-NONE- *)))))\n(S (NP (NNS Dogs)) (VP (VBP bark)))\n"
 DIALOGUES = [

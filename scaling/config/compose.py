@@ -1,0 +1,696 @@
+"""Configs: strict YAML in layers, with the file and the line of every value.
+
+    defaults.yaml ← NAME with its bases ← --overlay FILEs ← size=NAME data=NAME ← its row ← key=value
+
+`load` resolves a run's config; `document` reads any other YAML (a study, a sweep, a table) with the same strictness.
+
+A layer is a `Config` whose scalars are as written. A node that names a `kind` replaces the node below it, one that does
+not is laid over it key by key, and a bare word is short for a kind: no key of an old kind is left on a new one.
+`size: gpt2/small` and `data: python` name files, which replace the section. OmegaConf resolves `${size.width}` and
+`${model.norm}` last.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import cache, reduce
+from operator import getitem
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from scaling.base import atomic
+from scaling.base.errors import ScalingError, from_os, nearest
+from scaling.base.standard_error import say
+from scaling.config import schema, strict_yaml
+from scaling.config.schema import (
+    BelowOne,
+    Long,
+    PositiveFloat,
+    PositiveFraction,
+    PositiveInt,
+    Range,
+    Rows,
+    Seed,
+    SmallInt,
+)
+from scaling.config.shape import Shape
+from scaling.config.strict_yaml import COMMAND_LINE, DEEPEST, MOST_VALUES, Unquoted, flow, parse, read_text, shown
+
+Precision = Literal["32-true", "bf16-mixed", "bf16-true"]
+Budget = Long | None
+Epochs = Annotated[float, Range(above=0, most=10**6)] | None
+Patience = PositiveInt | None
+MicroBatch = Rows | None
+Clip = PositiveFloat | None
+Threads = Annotated[int, Range(least=1, most=1024)]
+
+# The sections with fixed keys and the type of each key; defaults.yaml has their values and meanings.
+FIXED: dict[str, Any] = {
+    "start": {
+        **dict.fromkeys(("run", "folder", "vectors"), str | None),
+        **dict.fromkeys(("new", "unused"), list[str]),
+        "step": Budget,
+    },
+    "trainer": {
+        "max_steps": Budget,
+        "precision": Precision,
+        "devices": int | str,
+        "strategy": Literal["auto", "ddp", "fsdp"],
+        "gradient_clip_val": Clip,
+    },
+    "train": {
+        "tokens": Budget,
+        "epochs": Epochs,
+        "patience": Patience,
+        "parts": Literal["all", "head", "bias"] | list[str] | dict[str, Any],
+        "layer_decay": PositiveFraction,
+        "batch": int | dict[str, Any],
+        "micro_batch": MicroBatch,
+        "documents": Literal["join", "mask"],
+        "threads": Threads | Literal["auto"],
+        "checkpointing": Literal["none", "blocks"],
+        "compile": bool,
+        "round_vocabulary": PositiveInt,
+        "smoothing": BelowOne,
+        "checkpoint_every": Long,
+        "keep": PositiveInt,
+    },
+    "evaluate": {
+        "points": SmallInt,
+        "spacing": Literal["log", "even"],
+        "windows": Budget | Literal["auto", "whole_at_end"],
+        "precision": Precision,
+    },
+    "log": {
+        "every": Long,
+        "loggers": list[Literal["csv", "tensorboard"]],
+        "wandb": Literal["auto", "online", "offline", "disabled"],
+        **dict.fromkeys(("project", "group", "name"), str | None),
+        "tags": list[Any],
+    },
+    "seed": Seed,
+    "runs": str,
+}
+KINDED = ("objective", "optimizer", "schedule", "parametrization", "tuning")  # sections that are one piece
+NAMED = ("size", "data")  # sections whose bare word names a file; the bare word of any other is a kind
+SECTIONS = ("model", *NAMED, *KINDED, *FIXED)
+
+# Keys that Lightning knows by another name.
+RENAMED = {
+    "train.steps": "trainer.max_steps",
+    "train.precision": "trainer.precision",
+    "train.devices": "trainer.devices",
+    "train.strategy": "trainer.strategy",
+    "train.clip": "trainer.gradient_clip_val",
+}
+
+SUFFIXES = (".yaml", ".yml")
+TOKENS = (".npy", ".bin", ".ds")  # endings of arrays of token ids, and of files that lie beside some of them
+BESIDE_TOKENS = (".idx", ".index", ".metadata")
+SAVED = ("dataset_dict.json", "state.json")  # one of them is in every folder that `save_to_disk` of `datasets` wrote
+_OVERRIDE = re.compile(r"(?:--)?([A-Za-z_][\w-]*(?:\.[\w-]+)*)=(.*)", re.DOTALL)
+_REFERENCE = re.compile(r"\$\{([A-Za-z_][\w-]*(?:\.[\w-]+)*)\}", re.ASCII)
+
+
+@dataclass(frozen=True)
+class Config:
+    """A document as plain dicts, lists and scalars; `origin` holds `file:line` or `command line` by dotted key.
+
+    `remarks` are lines for a person to read: the values that a command filled in.
+    """
+
+    tree: dict[str, Any]
+    origin: dict[str, str]
+    remarks: tuple[str, ...] = ()
+
+    def __getitem__(self, key: str) -> Any:
+        """The value at a dotted key."""
+        try:
+            return reduce(getitem, key.split("."), self.tree)
+        except (KeyError, TypeError):
+            return dict(schema.walk(self.tree))[key]  # an element of a list, or a key of a sweep with dots inside
+
+    def part(self, *keys: str) -> Config:
+        """What is below these keys, as a document."""
+        above = ".".join(keys) + "."
+        origin = {key.removeprefix(above): place for key, place in self.origin.items() if key.startswith(above)}
+        return Config(reduce(getitem, keys, self.tree), origin)
+
+    def varied(self, values: Mapping[str, Any]) -> Config:
+        """The document with other values at dotted keys that it has, as `setting` checks them."""
+        tree = schema.overlay(self.tree, _nested(values.items()))
+        return replace(self, tree=tree, origin={**self.origin, **dict.fromkeys(values, COMMAND_LINE)})
+
+    def error(self, key: str, what: str, fix: str | None = None) -> ScalingError:
+        """A mistake at a dotted key, placed where its value, or the nearest node around it, was set."""
+        return self.place(ScalingError(what, fix=fix, key=key))
+
+    def place(self, error: ScalingError) -> ScalingError:
+        """An error that knows its dotted key, with the file, the line and the value filled in from it."""
+        if error.key is None or error.file is not None:
+            return error
+        parts = error.key.split(".")
+        below = next((key for key in self.origin if key.startswith(f"{error.key}.")), "")
+        above = (".".join(parts[:count]) for count in range(len(parts), 0, -1))
+        key = next((key for key in (error.key, below, *above) if key in self.origin), None)
+        if key is None:
+            return error
+        file, line = _file_and_line(self.origin[key])
+        is_value = key == error.key and not isinstance(self[key], dict | list)
+        return error.at(file=file, line=line, **({"value": strict_yaml.values(self[key])} if is_value else {}))
+
+    @contextmanager
+    def naming(self, key: str) -> Iterator[None]:
+        """Place mistakes that have no file yet at the name that led to them."""
+        try:
+            yield
+        except ScalingError as error:
+            raise (self.place(error.at(key=key)) if error.file is None else error) from None
+
+    @contextmanager
+    def building(self, section: str) -> Iterator[None]:
+        """Place the mistakes of a section's line."""
+        try:
+            yield
+        except ScalingError as error:
+            # A piece names a key of its own line; a shape names one of its section.
+            is_placed = error.key is not None and error.key.partition(".")[0] in self.tree
+            raise self.place(error if is_placed else error.under(section)) from None
+        except OSError as error:  # of a file that the section names
+            reason = from_os(error, "cannot be read")
+            raise self.place(ScalingError(reason.what, fix=reason.fix, key=section, code=reason.code)) from None
+
+    def build(self, section: str, *shared: Any) -> Any:
+        """The piece that a section describes; a mistake in it is reported with its file and line."""
+        with self.building(section):
+            return schema.build(section, self.tree[section], *shared)
+
+    def check(self) -> Config:
+        """This config, or the mistake in it that the signatures of its classes and its sizes show."""
+        for section in self.tree:
+            if section in schema.SLOTS and (self.tree[section] is not None or section not in schema.OPTIONAL):
+                with self.building(section):
+                    schema.recipe(section, self.tree[section])
+        size = self.tree.get("size", {})
+        if not {"encoder", "decoder"} & size.keys():
+            with self.building("size"):
+                needed = {"vocabulary": 1} if size.get("vocabulary") is None else {}  # that of the data
+                Shape.of({**size, **needed})
+        return self
+
+    def save(self, path: str | Path) -> None:
+        """Write the document as YAML, each value followed by its origin; the file is whole or not there."""
+        head = [f"# with --extend {json.dumps(file)}" for file in schema.extensions()]
+        try:
+            atomic.write(Path(path), "".join(f"{line}\n" for line in [*head, *self._lines(self.tree, "")]))
+        except OSError as error:
+            raise from_os(error, f"{path} cannot be written") from None
+
+    def _lines(self, tree: Mapping[str, Any], above: str) -> Iterator[str]:
+        for key, value in tree.items():
+            dotted, head = f"{above}{key}", "  " * above.count(".") + flow(key)
+            if isinstance(value, dict) and value:
+                yield f"{head}:"
+                yield from self._lines(value, f"{dotted}.")
+            else:
+                origin = self.origin.get(dotted, "")
+                yield f"{head}: {flow(value)}  # {origin if origin.isprintable() else flow(origin)}"
+
+
+@dataclass(frozen=True)
+class TableFile:
+    """`name` is what `load` takes; `rows` are its rows, `config` the section `table`, bases included."""
+
+    name: str
+    rows: tuple[str, ...]
+    config: Config
+
+    def path(self, key: str) -> Path:
+        """A file next to the one that names it."""
+        return Path(_file_and_line(self.config.origin[key])[0]).parent / str(self.config[key])
+
+
+def load(
+    name: str | None = None,
+    overrides: Iterable[str] = (),
+    *,
+    overlays: Sequence[str | Path] = (),
+    filled: Mapping[str, Any] | None = None,
+    filler: str = COMMAND_LINE,
+) -> Config:
+    """The resolved config of a model, a table's row (`row=`) or a file, with what is laid over it.
+
+    `model=NAME` among the overrides means NAME.
+    `filled` are values by dotted key that the command `filler` gives, laid over the files and under the overrides; a
+    section that is given whole takes the place of the files'.
+    """
+    words = list(map(_override, overrides))
+    named = {key: value for key, value in words if key in ("model", "row", *NAMED) and not isinstance(value, dict)}
+    words = [(key, value) for key, value in words if key not in named or isinstance(value, dict)]
+    command = _of_words(named.items())
+    name = _name(command, "model") if "model" in named else name
+    if name is None and "row" in named:
+        raise command.error("row", "a row needs its table", "name it, as in table/narang2021 row=GeLU")
+    chain = [] if name is None else _follow("model", find("model", name))
+    layers = [_read(shipped() / "defaults.yaml"), *chain]
+    layers += [layer for file in overlays for layer in _follow("model", find("model", str(file)))]
+    if filled:
+        layers = [replace(layer, tree=_without(layer.tree, *filled)) for layer in layers]
+        layers.append(_from(filler, dict(filled)))
+    layers.append(replace(command, tree=_without(named, "model", "row")))
+    last = [*(_rows(chain, command, str(name)) if "row" in named else ()), _of_words(words)]
+    laid = reduce(_lay, [*layers, *last], Config({}, {}))
+    if "model" not in laid.tree:
+        raise ScalingError("no model is named", fix=nearest("", names("model")))
+    defined = any(key.startswith("model.norm") for layer in last for key in layer.origin)
+    if defined and "norm" in laid.tree["model"] and "${model.norm" not in str(laid.tree["model"]):
+        raise laid.error("model.norm", "nothing in this model refers to it", "set model.block.norm, model.stack.norm")
+    config = _resolved(_pruned(replace(laid, tree={key: laid.tree[key] for key in SECTIONS if key in laid.tree})))
+    # `model.norm` is a definition, which other keys refer to and no class takes.
+    tree = strict_yaml.values({**config.tree, "model": _without(config.tree["model"], "norm")}, quantities=True)
+    settings = {key: _checked(config, key) for key in FIXED if key in config.tree}
+    return _pruned(Config({**tree, **settings}, config.origin))
+
+
+def document(path: str | Path) -> Config:
+    """A YAML file as written: plain values and their lines, nothing followed, laid over or checked."""
+    layer = _read(path)
+    return _pruned(replace(layer, tree=strict_yaml.values(layer.tree)))
+
+
+def table_file(name: str) -> TableFile:
+    """The table of a name among the shipped ones (`narang2021` or `table/narang2021`), or of a path."""
+    path = find("table", name if name.endswith(SUFFIXES) else name.removeprefix("table/"))
+    chain = _follow("model", path)
+    rows = tuple(dict.fromkeys(row for layer in chain for row in _mapping(layer, "rows")))
+    if not rows:
+        raise ScalingError("it has no rows", file=path, key="rows", fix="write rows: {NAME: {what it changes}}")
+    parts = [layer.part("table") for layer in chain if _mapping(layer, "table")]
+    tree: dict[str, Any] = reduce(schema.overlay, (part.tree for part in parts), {})
+    origin = {key: place for part in parts for key, place in part.origin.items()}
+    return TableFile(
+        name if name.endswith(SUFFIXES) else f"table/{path.stem}",
+        rows,
+        _pruned(Config(strict_yaml.values(tree), origin)),
+    )
+
+
+def of_values(place: str, tree: Mapping[str, Any]) -> Config:
+    """The document of plain values that are all of one origin."""
+    return _pruned(_from(place, dict(tree)))
+
+
+def setting(word: str) -> tuple[str, Any]:
+    """The key and the value of an override of a section with fixed keys, checked as `load` checks it."""
+    key, value = _override(word)
+    layer, section = _of_words([(key, value)]), key.partition(".")[0]
+    return key, Config({section: _checked(layer, section)}, {})[key]
+
+
+def override(word: str) -> tuple[str, Any]:
+    """The dotted key and the value of one `key=value`."""
+    key, value = _override(word)
+    return key, strict_yaml.values(value)
+
+
+def assignments(words: Iterable[str]) -> dict[str, Any]:
+    """The tree that words `key=value` make; the later of two equal keys counts."""
+    return strict_yaml.values(_of_words(map(_override, words)).tree)
+
+
+# Layers
+
+
+def _follow(group: str, path: Path, trail: tuple[Path, ...] = ()) -> list[Config]:
+    """A file of a group after the files it is based on, the deepest first."""
+    resolved = path.resolve()
+    if resolved in trail:
+        chain = " → ".join(shown(seen) for seen in (*trail[trail.index(resolved) :], resolved))
+        raise ScalingError(f"the config includes itself: {chain}", fix="break the circle")
+    layer = _read(path)
+    if "base" not in layer.tree:
+        return [layer]
+    name = _name(layer, "base")
+    with layer.naming("base"):
+        return [*_follow(group, find(group, name, beside=path.parent), (*trail, resolved)), layer]
+
+
+def _lay(laid: Config, layer: Config) -> Config:
+    """The sections so far with those of a layer laid over them."""
+    layer = replace(layer, tree=_without(layer.tree, "base", "rows", "table"))
+    for section in NAMED:  # names first: `size: gpt2/small` with `size.length: 128` is that size with another length
+        if not isinstance(layer.tree.get(section, {}), dict):
+            laid = reduce(_lay, _named(layer, section, section), replace(laid, tree=_without(laid.tree, section)))
+            layer = Config(_without(layer.tree, section), _without(layer.origin, section, f"{section}.kind"))
+    try:
+        layer = _with_parts(replace(layer, tree=_nested(layer.tree.items())))
+    except ScalingError as error:
+        raise layer.place(error) from None
+    tree = dict(laid.tree)
+    for section, value in layer.tree.items():
+        if section not in SECTIONS:
+            raise layer.error(section, "there is no such section", nearest(section, SECTIONS))
+        if section == "model" and not isinstance(value, dict):
+            raise layer.error(section, "expected the model's keys", "name another model's file as `base`")
+        line = {"kind": value} if section in KINDED and isinstance(value, str) else value
+        tree[section] = schema.overlay(tree.get(section), line)
+    return Config(tree, {**laid.origin, **layer.origin})
+
+
+def _named(layer: Config, key: str, section: str) -> list[Config]:
+    """The layers of the file that the word at a key names for a section."""
+    name, (file, line) = _name(layer, key), _file_and_line(layer.origin[key])
+    beside = None if line is None else Path(file).parent
+    with layer.naming(key):
+        if section == "size":
+            return [find_size(name, beside=beside)]
+        try:
+            layers = _follow(section, find(section, name, beside=beside))
+        except ScalingError as error:
+            if error.file is not None or (data := _data_at(name)) is None:
+                raise
+            source, key_of_name = data
+            path = Config({key_of_name: name}, {key_of_name: layer.origin[key]})
+            layers = [*_follow(section, find(section, source)), path]
+    for each in layers:
+        for inner in NAMED:
+            if not isinstance(each.tree.get(inner, {}), dict):
+                raise each.error(inner, "expected its keys here, not a name", "name that file as `base`")
+    return layers
+
+
+def _with_parts(layer: Config) -> Config:
+    """The layer with each part of its data (the domains of a mixture) that is a name as the file of that name has it;
+    a part's other keys are laid over the file.
+    """
+    data, origin = dict(_mapping(layer, "data")), layer.origin
+    if not data:
+        return layer
+    for key in schema.parts("data") & data.keys():
+        for part, line in _mapping(Config(data, {}), key).items():
+            place = f"data.{key}.{part}"
+            keys = line if isinstance(line, dict) else {"kind": line}
+            if isinstance(keys.get("kind"), str) and keys["kind"] not in schema.kinds("data"):
+                named = _named(layer, f"{place}.kind" if isinstance(line, dict) else place, "data")
+                whole = reduce(_lay, named, Config({}, {}))
+                data[key] = {**data[key], part: schema.overlay(whole.tree.get("data"), _without(keys, "kind"))}
+                theirs = {place + at.removeprefix("data"): where for at, where in whole.origin.items()}
+                origin = {**theirs, **_without(origin, place, f"{place}.kind")}
+    return replace(layer, tree={**layer.tree, "data": data}, origin=origin)
+
+
+def _rows(chain: Sequence[Config], command: Config, table: str) -> list[Config]:
+    """The changes of a row: a table's after those of its base."""
+    name, rows = _name(command, "row"), {row for layer in chain for row in _mapping(layer, "rows")}
+    if not rows:
+        raise command.error("row", f"{table} has no rows", "name a table, as in table/narang2021 row=GeLU")
+    if name not in rows:
+        raise command.error("row", f"{table} has no such row", nearest(name, rows))
+    chain = [layer for layer in chain if name in _mapping(layer, "rows")]
+    for layer in chain:
+        row = layer.tree["rows"][name]
+        if not isinstance(row, dict):
+            raise layer.error(f"rows.{name}", "expected sections under a row", "write {} where it changes nothing")
+        if "base" in row:
+            raise layer.error(f"rows.{name}.base", "a row has no base", "write what it changes")
+    return [layer.part("rows", name) for layer in chain]
+
+
+def _checked(config: Config, section: str) -> Any:
+    """The value of a section with fixed keys, every key of its type."""
+    value, types = config.tree[section], FIXED[section]
+    if not isinstance(types, dict):
+        return _typed(config, section, types)
+    if value is None and section == "start":
+        return None
+    if not isinstance(value, dict):
+        raise config.error(section, "expected keys under it", f"write {section}.KEY, with KEY of {', '.join(types)}")
+    for key in value:
+        if key not in types:
+            new = RENAMED.get(dotted := f"{section}.{key}")
+            raise config.error(dotted, f"{section} has no such key", f"write {new}" if new else nearest(key, types))
+    return {key: _typed(config, f"{section}.{key}", types[key]) for key in value}
+
+
+def _typed(config: Config, key: str, annotation: Any) -> Any:
+    value = config[key]
+    if isinstance(value, dict):
+        value = _without(value, "kind")  # where keys were laid over a word, the word became a kind
+    is_text = isinstance(value, Unquoted) and annotation in (str, str | None)
+    try:
+        return schema.check(key, str(value) if is_text else strict_yaml.values(value, quantities=True), annotation)
+    except ScalingError as error:
+        raise config.place(error) from None
+
+
+# Trees
+
+
+def _read(path: str | Path) -> Config:
+    """The layer that is a YAML file; an empty file is an empty mapping."""
+    tree, origin = parse(read_text(Path(path)), shown(path))
+    if not isinstance(tree, dict):
+        raise ScalingError("expected keys with values", file=shown(path), fix="write key: value")
+    return Config(tree, origin)
+
+
+def _from(place: str, tree: dict[str, Any]) -> Config:
+    """A layer of one origin."""
+    nodes = dict(schema.walk(tree))
+    words = (f"{key}.kind" for key, value in nodes.items() if isinstance(value, str))  # of keys laid over the word
+    return Config(tree, dict.fromkeys([*nodes, *words], place))
+
+
+def _nested(items: Iterable[tuple[str, Any]], above: str = "", *, later_wins: bool = False) -> dict[str, Any]:
+    """The tree with every dotted key spelled out: `block.channel: X` as `block: {channel: X}`. It is one layer, so
+    nothing in it replaces: `optimizer.lr: 1` and `optimizer.kind: SGD` hold together, in either order. A key that is
+    there twice is refused, unless the later wins.
+    """
+    nested: dict[str, Any] = {}
+    for key, value in items:
+        parts = key.split(".")
+        if "" in parts:
+            raise ScalingError("a dotted key has an empty part", key=above + key, fix="write it as section.key")
+        if isinstance(value, dict):
+            value = _nested(value.items(), f"{above}{key}.")
+        for part in reversed(parts):
+            value = {part: value}
+        nested = _union(nested, value, above + key, later_wins)
+    return nested
+
+
+def _union(first: Any, second: Any, key: str, later_wins: bool) -> Any:
+    if isinstance(first, dict) and isinstance(second, str):
+        second = {"kind": second}
+    if isinstance(second, dict) and isinstance(first, str):
+        first = {"kind": first}
+    if isinstance(first, dict) and isinstance(second, dict):
+        both = {part: _union(first[part], second[part], key, later_wins) for part in second if part in first}
+        return {**first, **second, **both}
+    if later_wins:
+        return second
+    raise ScalingError("the key is there twice", key=key, fix="keep one of them")
+
+
+def _pruned(config: Config) -> Config:
+    """The config without the origins of values that were replaced."""
+    return replace(
+        config, origin={key: config.origin[key] for key, _ in schema.walk(config.tree) if key in config.origin}
+    )
+
+
+def _without(tree: Mapping[str, Any], *keys: str) -> dict[str, Any]:
+    return {key: value for key, value in tree.items() if key not in keys}
+
+
+def _mapping(layer: Config, key: str) -> dict[str, Any]:
+    return value if isinstance(value := layer.tree.get(key), dict) else {}
+
+
+def _file_and_line(origin: str) -> tuple[str, int | None]:
+    file, _, line = origin.rpartition(":")
+    return (file, int(line)) if line.isdigit() else (origin, None)
+
+
+# References
+
+
+def _resolved(config: Config) -> Config:
+    """The config with the value at `a.b`, and its origin, in the place of every `${a.b}`.
+
+    A line whose kind is a reference to a line is that line, with its other keys laid over it.
+    """
+    written = dict(schema.walk(config.tree))
+    references = {key: str(value) for key, value in written.items() if isinstance(value, str) and "${" in value}
+    for key, text in references.items():
+        if "${" in _REFERENCE.sub("", text):
+            raise config.error(key, "it is no reference", "write ${section.key}")
+    if not references:
+        return config
+
+    from omegaconf import OmegaConf  # a tenth of a second, for the configs that refer
+    from omegaconf.errors import OmegaConfBaseException
+
+    root = OmegaConf.create(strict_yaml.values(config.tree, quantities=True))
+    origin: dict[str, str] = {}
+
+    @cache
+    def target(text: str) -> Any:
+        """The value that a text refers to, with further references as written."""
+        names = _REFERENCE.findall(text)
+        try:
+            value = OmegaConf.create({"value": text}, parent=root).value
+            lines = [name for name in names if OmegaConf.is_config(OmegaConf.select(root, name))]
+        except OmegaConfBaseException as error:
+            absent = [name for name in names if name not in written]
+            what = f"there is no key {absent[0]!r} to refer to" if absent else str(error).splitlines()[0]
+            raise ScalingError(what, fix=nearest(absent[0], written) if absent else None) from None
+        if lines and not _REFERENCE.fullmatch(text):
+            raise ScalingError(f"{lines[0]} is not a single value", fix="refer to a key that holds one")
+        return OmegaConf.to_container(value, resolve=False) if lines else value
+
+    def read(key: str, value: Any, source: str, links: int = 0) -> Any:
+        """The value of a key, which is written at `source` and was reached over so many references."""
+        if len(origin) > MOST_VALUES or max(links, key.count(".")) > DEEPEST:
+            raise config.error(key, f"references beyond {DEEPEST} levels or {MOST_VALUES:,} values", "write the values")
+        if isinstance(value, str) and "${" in value:
+            with config.naming(key):
+                found = target(value)
+            while whole := _REFERENCE.fullmatch(str(written.get(source))):
+                source = whole[1]
+            return read(key, found, source, links + 1)
+        origin[key] = config.origin.get(source, "")
+        if isinstance(value, list):
+            return [read(f"{key}.{place}", item, f"{source}.{place}", links) for place, item in enumerate(value)]
+        if not isinstance(value, dict):
+            return value
+        kind = value.get("kind")
+        line = read(key, kind, f"{source}.kind", links) if isinstance(kind, str) and "${" in kind else None
+        keys = _without(value, "kind") if isinstance(line, dict) else value
+        inner = {name: read(f"{key}.{name}", child, f"{source}.{name}", links) for name, child in keys.items()}
+        return schema.overlay(line, inner) if isinstance(line, dict) else inner
+
+    tree = {key: read(key, value, key) for key, value in config.tree.items()}
+    return Config(tree, {key: place for key, place in origin.items() if place})
+
+
+# Words of a command line
+
+
+def _of_words(words: Iterable[tuple[str, Any]]) -> Config:
+    """The layer of a command line."""
+    try:
+        return _from(COMMAND_LINE, _nested(words, later_wins=True))
+    except ScalingError as error:
+        raise error.at(file=COMMAND_LINE) from None
+
+
+def _override(word: str) -> tuple[str, Any]:
+    """`key=value` and `--key=value`, as people and W&B agents type them; the value as it was written."""
+    match = _OVERRIDE.fullmatch(word)
+    if match is None:
+        fix = "as in trainer.max_steps=100"
+        raise ScalingError("expected key=value", file=COMMAND_LINE, key="override", value=word, fix=fix)
+    key, text = match[1], match[2].strip()
+    try:
+        text.encode()
+        return key, strict_yaml.parse_value(text)
+    except UnicodeEncodeError:  # half characters: bytes of a command line that are no UTF-8 arrive as such
+        raise ScalingError("not UTF-8", file=COMMAND_LINE, key=key, value=text, fix="type it as UTF-8") from None
+    except ScalingError as error:
+        raise error.at(key=key, value=text) from None
+
+
+# Names
+
+
+def shipped() -> Path:
+    """The folder of the shipped configs: inside the package once installed, next to it in a checkout."""
+    inside = Path(__file__).parents[1] / "_configs"
+    return inside if inside.is_dir() else Path(__file__).parents[2] / "configs"
+
+
+def _folders(group: str) -> list[Path]:
+    return [shipped() / folder for folder in (("data", "task") if group == "data" else (group,))]
+
+
+def names(group: str) -> list[str]:
+    """The shipped names of a group."""
+    return sorted(path.stem for folder in _folders(group) for path in folder.glob("*.yaml"))
+
+
+def find(group: str, name: str, *, beside: Path | None = None) -> Path:
+    """The file that `name` means for a group (`model`, `size`, `data`, `table`, `study`): next to the file that holds
+    the name, in the group's folder of the shipped configs, or from their root. What ends in .yaml or .yml is a path.
+    """
+    if name.endswith(SUFFIXES):
+        path = (beside or Path()) / Path(name).expanduser()
+        if not os.path.exists(path):
+            near = (file.name for file in path.parent.glob("*.y*ml"))
+            raise ScalingError(f"there is no file {str(path)!r}", fix=nearest(path.name, near))
+        return path
+    if beside is not None and beside.name != group and beside.resolve().parent == shipped().resolve():
+        beside = None  # another group's folder: model/t5.yaml says size: t5/small and does not mean itself
+    for folder in (beside, *_folders(group), shipped()):
+        if folder is not None and os.path.exists(path := folder / f"{name}.yaml"):
+            return path
+    folder, slash, _ = name.partition("/")
+    choices = [f"{folder}/{choice}" for choice in names(folder)] if slash else []
+    raise ScalingError(f"there is no {group} {name!r}", fix=nearest(name, choices or names(group)))
+
+
+def find_size(name: str, *, beside: Path | None = None) -> Config:
+    """The section `size` that `gpt2/small` or `tiny` means: an entry of a family's file; without a family, an entry of
+    the ladder, or of the one family that has it.
+    """
+    family, slash, entry = name.rpartition("/")
+    families = [family] if slash else ["ladder", *names("size")]
+    sizes = {each: _read(find("size", each, beside=beside if slash else None)) for each in families}
+    holders = [each for each in sizes if entry in sizes[each].tree]
+    if not holders:
+        prefixes = {each: f"{each}/" if slash or each != "ladder" else "" for each in sizes}
+        choices = [f"{prefix}{size}" for each, prefix in prefixes.items() for size in sizes[each].tree]
+        raise ScalingError(f"there is no size {name!r}", fix=nearest(name, choices))
+    if len(holders) > 1 and holders[0] != "ladder":
+        choices = ", ".join(f"{each}/{entry}" for each in holders)
+        raise ScalingError(f"several families have a size {name!r}", fix=f"name one of {choices}")
+    holder = sizes[holders[0]]
+    if not isinstance(holder.tree[entry], dict):
+        raise holder.error(entry, "expected the size's keys", "write {width: …, layers: …}")
+    size = holder.part(entry)
+    return Config(
+        {"size": size.tree}, {"size": holder.origin[entry], **{f"size.{k}": v for k, v in size.origin.items()}}
+    )
+
+
+def _data_at(name: str) -> tuple[str, str] | None:
+    """The shipped data config for a file or a folder of a user, and its key that names the file; None of no file."""
+    if not os.path.exists(path := Path(name).expanduser()):
+        if path.suffix:
+            raise ScalingError(f"there is no file {name!r}", fix="give the path of a file or a folder with data")
+        return None
+    if any((path / file).is_file() for file in SAVED):
+        return "saved", "data.corpus.path"
+    files = [file for file in path.glob("[!.]*") if file.is_file()] if path.is_dir() else [path]
+    files = [file for file in files if file.suffix not in BESIDE_TOKENS]
+    if files and all(file.suffix in TOKENS for file in files):
+        return "tokens", "data.files"
+    return "files", "data.corpus.files"
+
+
+def _name(layer: Config, key: str) -> str:
+    """The value at a key, which is a name."""
+    if not isinstance(value := layer[key], str):
+        raise layer.error(key, "expected a name", "write the name of a config, as one word")
+    return str(value)
+
+
+def print_remarks(configs: Iterable[Config]) -> None:
+    """Print each remark of the configs once, on standard error."""
+    for remark in dict.fromkeys(remark for config in configs for remark in config.remarks):
+        say(remark)

@@ -1,0 +1,134 @@
+"""Shape: the sizes that a whole stack shares, checked once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, get_type_hints
+
+from scaling.base.errors import ScalingError, nearest
+from scaling.config.schema import PositiveFloat, Range, SmallInt, check
+
+WIDEST = 1 << 20
+Width = Annotated[int, Range(least=1, most=WIDEST)]
+
+
+@dataclass(frozen=True)
+class Shape:
+    """d_model, N, h, d_k, d_v, d_ff, V and n of "Attention Is All You Need" (Vaswani et al. 2017), under their full
+    names. Products of three of these, in bytes, stay below 2⁶³, above which no tensor has a size.
+    """
+
+    width: Annotated[Width, "of the residual stream"]
+    layers: Annotated[int, Range(least=1, most=4096), "blocks of a stack"]
+    heads: Annotated[SmallInt, "of attention, in each layer"]
+    vocabulary: Annotated[int, Range(least=1, most=1 << 30), "different tokens; null: what the data need"]
+    length: Annotated[int, Range(least=1, most=1 << 24), "tokens of a window"]
+    head_width: Annotated[Width, "of a query and a key; width / heads unless given"]
+    value_width: Annotated[Width, "of a value; head_width unless given"]
+    key_heads: Annotated[SmallInt, "heads of keys and values, which the heads share; heads unless given"]
+    hidden: Annotated[int, Range(least=1, most=1 << 24), "width of the feed-forward layer; 4 width unless given"]
+
+    def hidden_times(self, times: float) -> int:
+        """The hidden width of a layer narrower or wider than the shape's, a multiple of 8 for the kernels' sake."""
+        return self.hidden if times == 1 else max(8, 8 * round(self.hidden * times / 8))
+
+    def fraction(self, key: str, value: float) -> int:
+        """A width of its own, or a fraction of the stream's."""
+        return counted(key, value, self.width, WIDEST)
+
+    def places(self, length: int | None, slot: str, what: str) -> int:
+        """How many places a piece has tables for: the window's length, unless a longer one is named."""
+        if length is not None and length < self.length:
+            raise ScalingError(
+                f"windows of {self.length} tokens are longer than the {length} {what}",
+                key="length",
+                value=length,
+                fix=f"set {slot}.length to {self.length} or size.length to {length}",
+            )
+        return length or self.length
+
+    def check_use(self, *, heads: bool, hidden: bool) -> None:
+        """Refuse a size that was set and that no piece has: without it the model would be the same."""
+        for key, usual in _usual(self.width, self.heads, self.head_width).items():
+            value = getattr(self, key)
+            if value != usual and not (hidden if key == "hidden" else heads):
+                fix = f"leave it out, or take pieces that have {'a hidden layer' if key == 'hidden' else 'heads'}"
+                raise ScalingError("no piece of the model reads it", key=f"size.{key}", value=value, fix=fix)
+
+    @staticmethod
+    def of(size: Mapping[str, Any]) -> Shape:
+        """A shape from the `size` section: what is left out follows from the width.
+
+        head_width = width / heads, value_width = head_width, key_heads = heads, hidden = 4 width. `times` multiplies,
+        before heads set key_heads and head_width sets value_width, so that {layers: 2} is a difference from any size.
+        """
+        for key in size:
+            if key not in (*SIZES, "times"):
+                raise ScalingError("no such key in a size", key=f"size.{key}", fix=nearest(str(key), SIZES))
+        times = _factors(size.get("times"))
+        given = {
+            key: check(f"size.{key}", value, SIZES[key])
+            for key, value in size.items()
+            if key != "times" and value is not None
+        }
+        for key in ("width", "layers", "heads", "vocabulary", "length"):
+            if key not in given:
+                raise ScalingError("a size needs it", key=f"size.{key}", fix=f"set size.{key}=… or name a whole size")
+        width, heads = given["width"], given["heads"]
+        if "head_width" not in given and width % heads:
+            divisors = (number for number in range(1, width + 1) if width % number == 0)
+            nearest_divisor = min(divisors, key=lambda number: (abs(number - heads), number))
+            raise ScalingError(
+                f"width {width} is not divisible by {heads} heads",
+                key="size.heads",
+                value=heads,
+                fix=f"take {nearest_divisor} heads, or set size.head_width=…",
+            )
+        usual = _usual(width, heads, width // heads)
+        before = {"head_width": usual["head_width"], "hidden": usual["hidden"], **given}
+        sized = {
+            key: check(f"size.{key}", max(1, round(value * times.get(key, 1))), SIZES[key])
+            for key, value in before.items()
+        }
+        heads = sized["heads"]
+        key_heads = sized.setdefault("key_heads", max(1, round(heads * times.get("key_heads", 1))))
+        if heads % key_heads:
+            raise ScalingError(
+                f"{heads} heads cannot share {key_heads} key heads evenly",
+                key="size.key_heads",
+                value=key_heads,
+                fix=f"take a divisor of {heads}",
+            )
+        sized.setdefault("value_width", max(1, round(sized["head_width"] * times.get("value_width", 1))))
+        return Shape(**sized)
+
+
+def counted(key: str, value: float, whole: int, most: int) -> int:
+    """A number of tokens or of a vector's entries: below 1 it is a fraction, so that a line fits every size."""
+    count = round(value * whole) if 0 < value < 1 else round(value)
+    if not 1 <= count <= most or (value > 1 and count != value):
+        raise ScalingError(f"expected a whole number up to {most:,}, or a fraction below 1", key=key, value=value)
+    return count
+
+
+SIZES: Mapping[str, Any] = get_type_hints(Shape, include_extras=True)
+"""The type and the meaning of each key of a size."""
+
+
+def _usual(width: int, heads: int, head_width: int) -> dict[str, int]:
+    """What sizes are that are left out."""
+    return {"head_width": width // heads, "value_width": head_width, "key_heads": heads, "hidden": 4 * width}
+
+
+def _factors(times: Any) -> dict[str, float]:
+    """`size.times`: factors on sizes, each the size's nearest whole number."""
+    if times is None:
+        return {}
+    if not isinstance(times, Mapping):
+        raise ScalingError("expected factors", key="size.times", value=times, fix="write {layers: 2, hidden: 0.5}")
+    for key, factor in times.items():
+        if key not in SIZES:
+            raise ScalingError("no such key in a size", key=f"size.times.{key}", fix=nearest(str(key), SIZES))
+        check(f"size.times.{key}", factor, PositiveFloat)
+    return dict(times)

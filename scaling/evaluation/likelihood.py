@@ -1,0 +1,272 @@
+"""The likelihood of continuations: −ln p of each token of a text, given the text before it.
+
+Requests are sorted by length, so that few tokens of a batch are padding. Where several continuations have one context,
+a decoder reads the context once and every continuation from a copy of its cache; an encoder-decoder encodes each
+source once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from scaling.base.batch import IGNORE, Batch
+from scaling.base.errors import ScalingError
+from scaling.data.codec import Codec
+from scaling.evaluation.generate import aligned, prompt
+from scaling.model.context import Cache
+from scaling.model.family import Family, vectors
+from scaling.model.heads import log_softmax
+
+
+class Request(NamedTuple):
+    """Token ids: a decoder reads the context before the continuation, an encoder-decoder as its source."""
+
+    context: tuple[int, ...]
+    continuation: tuple[int, ...]
+
+
+def requests(codec: Codec, start: Sequence[int], joins: bool, pairs: Sequence[tuple[str, str]]) -> list[Request]:
+    """A context and a continuation each, `start` before the context.
+
+    Where both are read as one text (`joins`), they are tokenized as one, and the continuation has the tokens behind
+    those that the context has by itself. Otherwise each is tokenized by itself, and `start` ends the context.
+    """
+    texts = list(dict.fromkeys(context for context, _ in pairs))
+    contexts = {text: tuple(ids) for text, ids in zip(texts, codec.encode(texts))}
+    if not joins:
+        seconds = codec.encode([continuation for _, continuation in pairs])
+        return [Request((*contexts[context], *start), tuple(ids)) for (context, _), ids in zip(pairs, seconds)]
+    tails = _tails(codec, contexts)
+    ends = list(dict.fromkeys(tails[context][0] + continuation for context, continuation in pairs))
+    joined = {text: tuple(ids) for text, ids in zip(ends, codec.encode(ends))}
+    listed = []
+    for context, continuation in pairs:
+        tail, count = tails[context]
+        before, ids = contexts[context][: len(contexts[context]) - count], joined[tail + continuation]
+        cut = max(0, min(count, len(ids) - 1))
+        listed.append(Request((*start, *before, *ids[:cut]), ids[cut:]))
+    return listed
+
+
+def _tails(codec: Codec, contexts: Mapping[str, Sequence[int]]) -> dict[str, tuple[str, int]]:
+    """The end of each context that is tokenized together with its continuations, and its number of tokens: its last
+    line, where that has the same tokens by itself, or else all of it. So long contexts are tokenized once.
+    """
+    lines = {text: text[max(0, text.rfind("\n")) :] for text in contexts}
+    alone = list(dict.fromkeys(lines.values()))
+    ids = {line: tuple(own) for line, own in zip(alone, codec.encode(alone))}
+    return {
+        text: (line, len(ids[line])) if ids[line] and whole[-len(ids[line]) :] == ids[line] else (text, len(whole))
+        for (text, whole), line in zip(contexts.items(), lines.values())
+    }
+
+
+TOKENS = 1 << 14  # of one forward pass
+ROWS = 1 << 10  # targets whose chances of all tokens are held at once
+Item = TypeVar("Item")
+
+
+@dataclass(frozen=True)
+class Pass:
+    """One forward pass: the hidden vectors [n w] that predict a target, the targets [n], and the number of the request
+    of each row.
+    """
+
+    hidden: Tensor
+    targets: Tensor
+    requests: Sequence[int]
+
+    @classmethod
+    def of(cls, hidden: Tensor, targets: Tensor, requests: Sequence[int]) -> Pass:
+        """Of hidden vectors [b t w] and targets [b t], IGNORE where there is none."""
+        bears = targets != IGNORE
+        return cls(hidden[bears], targets[bears], requests)
+
+
+@dataclass(frozen=True)
+class Scorer:
+    """A decoder or an encoder-decoder that scores continuations within its window of `length` tokens.
+
+    A context that is too long loses its first tokens; the end of a source stays.
+    """
+
+    model: Family
+    ids: Mapping[str, int]
+    length: int
+    tokens: int = TOKENS
+
+    def __post_init__(self) -> None:
+        if self.model.family == "encoder":
+            what = "an encoder sees what comes after a token, so it has no likelihood of a continuation"
+            fix = "take a decoder or an encoder-decoder, or finetune the encoder on the task"
+            raise ScalingError(what, key="RUN", fix=fix)
+        check_head(self.model)
+
+    @property
+    def device(self) -> torch.device:
+        return next(self.model.parameters()).device
+
+    def nats(self, requests: Sequence[Request]) -> list[np.ndarray]:
+        """−ln p of each token of each continuation, in float64."""
+        return self._each(requests, lambda batch: nats_of(self.model.head, batch.hidden, batch.targets))
+
+    def nats_and_greedy(self, requests: Sequence[Request]) -> list[tuple[np.ndarray, bool]]:
+        """−ln p of each token of each continuation, and whether each is the likeliest token of all."""
+        each = self._each(requests, self._nats_and_greedy)
+        return [(rows[:, 0], bool(rows[:, 1].all())) for rows in each]
+
+    @torch.inference_mode()
+    def _each(self, requests: Sequence[Request], measure: Callable[[Pass], np.ndarray]) -> list[np.ndarray]:
+        """What is measured of each target of a pass, by request."""
+        by_request: list[np.ndarray] = [np.empty(0)] * len(requests)
+        fitted = [self.fitted(request) for request in requests]
+        for batch in self.passes(fitted):
+            ends = np.cumsum([len(fitted[index].continuation) for index in batch.requests])
+            for index, part in zip(batch.requests, np.split(measure(batch), ends[:-1]), strict=True):
+                by_request[index] = part
+        return by_request
+
+    def _nats_and_greedy(self, batch: Pass) -> np.ndarray:
+        """[n 2]: the loss of every target of a pass, and 1 where no token is likelier."""
+        parts = []
+        for hidden, targets in zip(batch.hidden.split(ROWS), batch.targets.split(ROWS), strict=True):
+            chances = log_softmax(self.model.head(hidden[None])[0])
+            losses = -chances.gather(-1, targets[:, None])[:, 0]
+            parts.append(torch.stack([losses.double(), (chances.argmax(-1) == targets).double()], 1).cpu())
+        return torch.cat(parts).numpy()
+
+    def fitted(self, request: Request) -> Request:
+        """The request within the window: without the first tokens of a context that is too long."""
+        context, continuation = request
+        if not continuation:
+            raise ScalingError("there is no token to score", fix="give each continuation some text")
+        if len(continuation) > self.length:
+            what = f"a continuation of {len(continuation):,} tokens is longer than the window of {self.length:,}"
+            raise ScalingError(what, key="size.length", fix="take shorter texts, or a run with longer windows")
+        if not context:
+            raise ScalingError("a continuation needs a token before it", fix="take a model whose start token is known")
+        space = self.length if self.model.family == "encoder_decoder" else self.length - len(continuation) + 1
+        return Request(context[-space:], continuation)
+
+    def truncates(self, request: Request) -> bool:
+        """Whether the context loses tokens."""
+        return len(self.fitted(request).context) < len(request.context)
+
+    def passes(self, requests: Sequence[Request]) -> Iterator[Pass]:
+        """The forward passes over requests that fit the window."""
+        members: dict[tuple[int, ...], list[int]] = {}
+        for index, request in enumerate(requests):
+            members.setdefault(request.context, []).append(index)
+        if self.model.family == "encoder_decoder":
+            yield from self._shared(requests, members, self._encoded)
+            return
+        several = {context: each for context, each in members.items() if len(each) > 1 and len(context) > 1}
+        yield from self._whole(requests, [i for context in set(members) - set(several) for i in members[context]])
+        yield from self._shared(requests, several, self._cached)
+
+    def _whole(self, requests: Sequence[Request], indices: Sequence[int]) -> Iterator[Pass]:
+        """Context and continuation in one row."""
+        widths = {index: len(requests[index].context) + len(requests[index].continuation) - 1 for index in indices}
+        for part in batches(widths, self.tokens):
+            rows = [(*requests[index].context, *requests[index].continuation) for index in part]
+            tokens, documents = self._filled([row[:-1] for row in rows])
+            targets, _ = self._filled([row[1:] for row in rows], IGNORE)
+            lengths = torch.tensor([len(requests[index].context) for index in part], device=self.device)
+            targets[torch.arange(targets.shape[1], device=self.device) < lengths[:, None] - 1] = IGNORE
+            batch = Batch(tokens, targets, documents=documents, prefix=lengths)
+            yield Pass.of(vectors(self.model.head, self.model(batch), batch), targets, part)
+
+    def _shared(
+        self,
+        requests: Sequence[Request],
+        members: Mapping[tuple[int, ...], Sequence[int]],
+        read: Callable[[Sequence[tuple[int, ...]]], Shared],
+    ) -> Iterator[Pass]:
+        """Each context once, then its continuations, short ones with short ones."""
+        for group in batches({context: len(context) for context in members}, self.tokens):
+            shared = read(group)
+            owners = {index: place for place, context in enumerate(group) for index in members[context]}
+            widths = {index: len(group[-1]) + len(requests[index].continuation) for index in owners}
+            for part in batches(widths, self.tokens):
+                rows = [requests[index].continuation for index in part]
+                targets, _ = self._filled(rows, IGNORE)
+                owner = torch.tensor([owners[index] for index in part], device=self.device)
+                yield Pass.of(shared(owner, rows), targets, part)
+
+    def _cached(self, contexts: Sequence[tuple[int, ...]]) -> Shared:
+        tokens, documents = aligned(contexts, self.ids.get("pad", 0))
+        # Also of rows without padding, because the continuations may have some.
+        documents = torch.ones_like(tokens) if documents is None else documents
+        lengths = torch.tensor([len(context) for context in contexts], device=self.device)
+        batch, cache = prompt(tokens, documents, prefix=lengths).to(self.device), Cache()
+        last = vectors(self.model.head, self.model(batch, cache), batch)[:, -1:]
+
+        def continued(owner: Tensor, rows: Sequence[Sequence[int]]) -> Tensor:
+            first = last[owner]
+            if max(map(len, rows)) == 1:
+                return first  # the context predicts the only token
+            own = cache.copy()
+            own.select(owner)
+            tokens, documents = self._filled([row[:-1] for row in rows])
+            documents = torch.ones_like(tokens) if documents is None else documents
+            places = torch.arange(tokens.shape[1], device=self.device)
+            real = documents.sum(1, keepdim=True).clamp(min=1)
+            positions = lengths[owner][:, None] + torch.minimum(places, real - 1)  # padding needs a position too
+            batch = Batch(tokens, tokens, documents=documents, positions=positions, prefix=lengths[owner])
+            return torch.cat([first, vectors(self.model.head, self.model(batch, own), batch)], 1)
+
+        return continued
+
+    def _encoded(self, contexts: Sequence[tuple[int, ...]]) -> Shared:
+        source, documents = aligned(contexts, self.ids.get("pad", 0))
+        first = next((self.ids[name] for name in ("start", "bos") if name in self.ids), 0)
+        start = torch.full((len(contexts), 1), first)
+        memory = self.model.encode(prompt(start, source=source, source_documents=documents).to(self.device))
+        assert memory is not None
+
+        def continued(owner: Tensor, rows: Sequence[Sequence[int]]) -> Tensor:
+            tokens, documents = self._filled([(first, *row[:-1]) for row in rows])
+            batch = Batch(tokens, tokens, documents=documents)
+            return vectors(self.model.head, self.model.decode(batch, memory.select(owner)), batch)
+
+        return continued
+
+    def _filled(self, rows: Sequence[Sequence[int]], fill: int | None = None) -> tuple[Tensor, Tensor | None]:
+        """Rows padded on the right [b t], and their documents [b t], None where nothing is padded."""
+        tokens, documents = aligned(rows, self.ids.get("pad", 0) if fill is None else fill, left=False)
+        return tokens.to(self.device), None if documents is None else documents.to(self.device)
+
+
+Shared = Callable[[Tensor, Sequence[Sequence[int]]], Tensor]
+"""The hidden vectors that predict continuations, given the context that each belongs to."""
+
+
+def check_head(model: Family) -> None:
+    """Refuse a model whose head predicts no tokens."""
+    if model.head.target != "targets":
+        what = f"its head {type(model.head).__name__} predicts no tokens"
+        raise ScalingError(what, key="RUN", fix="take the run that it was finetuned from")
+
+
+@torch.inference_mode()
+def nats_of(head: Any, hidden: Tensor, targets: Tensor) -> np.ndarray:
+    """−ln p [n] of targets [n] that hidden vectors [n w] predict."""
+    return head.loss(hidden[None], targets[None])[0].double().cpu().numpy()
+
+
+def batches(widths: Mapping[Item, int], tokens: int) -> Iterator[list[Item]]:
+    """The keys in order of their widths, in batches of about that many tokens, padding counted."""
+    batch: list[Item] = []
+    for item in sorted(widths, key=lambda item: widths[item]):
+        if batch and (len(batch) + 1) * widths[item] > tokens:
+            yield batch
+            batch = []
+        batch.append(item)
+    if batch:
+        yield batch

@@ -1,0 +1,218 @@
+"""The kernels as this machine's C++ compiler makes them: once for a processor and a source, and kept from then on.
+
+The name of a kept library ends in the hash of its bytes: one that is truncated, empty or changed is not loaded, but
+compiled again and put in its place by a rename, so that who has the old one loaded keeps it. Processes that start
+together compile beside one another. Where there are no kernels, torch's operations replace them, and `absent` states
+why in one line.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import shlex
+import shutil
+import stat
+import subprocess
+import tempfile
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from scaling.base import atomic
+
+SOURCES = sorted(Path(__file__).parent.glob("*.cpp"))
+HEADERS = sorted(Path(__file__).parent.glob("*.h"))
+
+# Infinities and what is no number keep their meaning.
+FLAGS = (
+    *("-std=c++17", "-O3", "-march=native", "-fPIC", "-fopenmp", "-w"),
+    *("-fno-math-errno", "-fno-trapping-math", "-fno-signed-zeros"),
+)
+PATIENCE = 120.0  # seconds for a compiler
+FIX = "set XDG_CACHE_HOME to a folder that only you can write to"
+
+
+class Absent(Exception):
+    """Why there are no kernels."""
+
+
+def library() -> ctypes.CDLL | None:
+    """The kernels, compiled first if need be."""
+    return _outcome()[0]
+
+
+def absent() -> str | None:
+    """Why there are none, where there are none, in one line."""
+    return _outcome()[1]
+
+
+@cache
+def _outcome() -> tuple[ctypes.CDLL | None, str | None]:
+    if os.environ.get("SCALING_KERNELS") == "0":
+        return None, "declined by SCALING_KERNELS=0"
+    try:
+        return ctypes.CDLL(str(_path(_compiler()))), None
+    except (Absent, OSError) as error:
+        return None, " ".join(str(error).split())
+
+
+def _compiler() -> list[str]:
+    """The C++ compiler and its own flags: `CXX`, or c++."""
+    given = os.environ.get("CXX", "").strip() or "c++"
+    try:
+        program, *flags = shlex.split(given)
+    except ValueError as error:
+        raise Absent(f"no C++ compiler: CXX={given!r} cannot be read: {error}") from error
+    compiler = shutil.which(program)
+    if compiler is None:
+        raise Absent(f"no C++ compiler: {program!r} is not there")
+    return [compiler, *flags]
+
+
+def _path(compiler: list[str]) -> Path:
+    """The compiled library, kept from before or made now."""
+    folder, key = _folder(), _key(compiler)
+    kept = (path for path in folder.glob(f"{key}-*.so") if path.name == _name(key, path))  # as its bytes were written
+    return next(kept, None) or _compiled(compiler, folder, key)
+
+
+def _name(key: str, library: Path) -> str:
+    return f"{key}-{hashlib.sha256(library.read_bytes()).hexdigest()[:24]}.so"
+
+
+def _compiled(compiler: list[str], folder: Path, key: str) -> Path:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as room:
+        objects = [Path(room, source.with_suffix(".o").name) for source in SOURCES]
+        with ThreadPoolExecutor() as pool:
+            list(pool.map(lambda source, to: _run(*compiler, *FLAGS, "-c", source, "-o", to), SOURCES, objects))
+        # Linked without OpenMP, whose names torch's own answers: two of them were two sets of threads on the cores.
+        linked = Path(room, "kernels.so")
+        _run(*compiler, "-shared", *objects, "-o", linked)
+        if not linked.is_file():
+            raise Absent(f"{compiler[0]} fails: it makes no library")
+        path = folder / _name(key, linked)
+        atomic.write(path, linked.read_bytes())
+    for damaged in folder.glob(f"{key}-*.so"):
+        if damaged != path:
+            damaged.unlink(missing_ok=True)
+    return path
+
+
+def _run(*command: str | Path) -> None:
+    try:
+        subprocess.run([str(word) for word in command], check=True, capture_output=True, timeout=PATIENCE)
+    except subprocess.CalledProcessError as error:
+        lines = [line for line in error.stderr.decode(errors="replace").splitlines() if "error" in line]
+        raise Absent(f"{command[0]} fails: {lines[0] if lines else f'exit code {error.returncode}'}") from error
+    except subprocess.TimeoutExpired as error:
+        raise Absent(f"{command[0]} fails: it takes more than {PATIENCE:.0f} seconds") from error
+
+
+def _folder() -> Path:
+    """The folder of the user's caches. No other user may write there: its files are executed."""
+    given = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    try:
+        home = given if given.is_absolute() else Path.home() / ".cache"
+    except RuntimeError as error:
+        raise Absent(f"no folder to keep them in: {error}; {FIX}") from error
+    folder = Path(home, "scaling", "kernels").resolve()
+    folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    folder.mkdir(mode=0o700, exist_ok=True)
+    status = folder.stat()
+    if status.st_uid != os.getuid() or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise Absent(f"{folder} can be written by others, and what lies there is run; {FIX}, or chmod go-w {folder}")
+    return folder
+
+
+def _key(compiler: list[str]) -> str:
+    """What decides about the machine code: sources, flags, the compiler and the processor."""
+    digest = hashlib.sha256()
+    for path in (*SOURCES, *HEADERS):
+        digest.update(path.read_bytes())
+    at = Path(compiler[0]).resolve()
+    size_and_time = at.stat()
+    digest.update(
+        repr((FLAGS, compiler[1:], str(at), size_and_time.st_size, size_and_time.st_mtime_ns, _processor())).encode()
+    )
+    return digest.hexdigest()[:24]
+
+
+def _processor() -> str:
+    """The processor's abilities, which `-march=native` compiles for."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(errors="replace").splitlines()
+    except OSError:
+        return ""
+    return next((line for line in lines if line.startswith(("flags", "Features"))), "")
+
+
+TYPES = {torch.float32: "float32", torch.bfloat16: "bfloat16"}
+PLAIN = (Tensor, nn.Parameter)
+
+Argument = Tensor | int | float | tuple[int, ...] | None
+
+
+def serves(*tensors: Tensor | None) -> bool:
+    """Whether the kernels take these tensors, None aside: plain ones of one type that they know, on the CPU."""
+    given = [tensor for tensor in tensors if tensor is not None]
+    dtype = given[0].dtype
+    return (
+        dtype in TYPES
+        and all(type(x) in PLAIN and x.dtype is dtype and x.device.type == "cpu" for x in given)
+        and not torch.compiler.is_compiling()
+        and library() is not None
+    )
+
+
+def dense(dtype: torch.dtype, *tensors: Tensor | None) -> list[Any]:
+    """The tensors with their numbers one after another, None aside; another type is refused, not read as this one."""
+    return [None if tensor is None else _of(dtype, tensor).contiguous() for tensor in tensors]
+
+
+def in_rows(dtype: torch.dtype, *tensors: Tensor | None) -> list[Any]:
+    """The same, where only the numbers of the last dimension have to be one after another."""
+    return [x if x is None or _of(dtype, x).stride(-1) == 1 else x.contiguous() for x in tensors]
+
+
+def _of(dtype: torch.dtype, tensor: Tensor) -> Tensor:
+    if tensor.dtype is not dtype:
+        raise TypeError(f"a kernel takes {dtype} here, not {tensor.dtype}")
+    return tensor
+
+
+def fitting(name: str, tensor: Tensor, shape: tuple[int, ...]) -> None:
+    """A kernel reads as much memory as `shape` says, whatever the tensor has."""
+    if tensor.shape != shape:
+        raise ValueError(f"{name} is {list(shape)}, not {list(tensor.shape)}")
+
+
+def call(name: str, dtype: torch.dtype, *arguments: Argument) -> Any:
+    """Run a kernel on tensors as `dense` or `in_rows` leave them, on as many threads as torch would."""
+    return _kernel(name, dtype)(*map(_argument, arguments), ctypes.c_int64(torch.get_num_threads()))
+
+
+def _argument(argument: Argument) -> Any:
+    """A tensor, or several whole numbers, as where its numbers lie; None is nowhere."""
+    if isinstance(argument, Tensor):
+        return ctypes.c_void_p(argument.data_ptr())
+    if isinstance(argument, tuple):
+        return (ctypes.c_int64 * len(argument))(*argument)
+    if isinstance(argument, float):
+        return ctypes.c_float(argument)
+    return argument if argument is None else ctypes.c_int64(argument)
+
+
+@cache
+def _kernel(name: str, dtype: torch.dtype) -> Callable[..., Any]:
+    if dtype not in TYPES:
+        raise TypeError(f"no kernel takes {dtype}")
+    kernel = getattr(library(), f"{name}_{TYPES[dtype]}")
+    kernel.restype = ctypes.c_int64  # of a norm whether its sums overflow; the others return nothing
+    return kernel

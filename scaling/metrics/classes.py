@@ -1,0 +1,245 @@
+"""Metrics of classes, of tags, one for each word, and of numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from scaling.base.errors import ScalingError
+from scaling.config.schema import NonNegativeInt
+from scaling.metrics.metric import Groups, Metric, Values, f1, ratio
+
+Average = Literal["binary", "macro", "micro"]
+
+
+class OfClasses(Metric):
+    """A metric of classes, whose first two columns are the right examples and all."""
+
+    ratios = {"accuracy": (0, 1)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Accuracy(OfClasses):
+    """accuracy = the fraction of examples whose prediction is right; of several classes, all of them."""
+
+    main = "accuracy"
+
+    def row(self, prediction: Any, reference: Any) -> Sequence[float]:
+        return _set(prediction) == _set(reference), 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class F1(OfClasses):
+    """F1 = 2 P R / (P + R) of the class `positive` (`binary`), its mean over classes (`macro`), or that of all
+    classes counted together (`micro`).
+
+    `macro` is over the classes that some reference or prediction has. `precision` and `recall` are averaged alike. Each
+    is 0 where its denominator is.
+    """
+
+    average: Average = "binary"
+    positive: NonNegativeInt | str = 1
+    main = "f1"
+
+    def rows(self, predictions: Values, references: Values, groups: Groups = None) -> np.ndarray:
+        guessed, right = [_set(p) for p in predictions], [_set(r) for r in references]
+        classes = _classes(guessed, right)
+        if self.average == "binary":
+            if not isinstance(self.positive, type(next(iter(classes), self.positive))):
+                fix = f"name one of {', '.join(map(str, classes))}"
+                raise ScalingError("no example has such a class", key="metric.positive", value=self.positive, fix=fix)
+            classes = [self.positive]
+        each = [(_member(guessed, label), _member(right, label)) for label in classes]
+        correct, predicted, real = ([p * r for p, r in each], [p for p, _ in each], [r for _, r in each])
+        equal = np.array([p == r for p, r in zip(guessed, right)], float)
+        return np.column_stack([equal, np.ones_like(equal), *correct, *predicted, *real])
+
+    def values(self, sums: np.ndarray) -> dict[str, np.ndarray]:
+        correct, predicted, real = np.split(sums[:, 2:], 3, axis=1)
+        if self.average == "micro":
+            correct, predicted, real = (part.sum(1, keepdims=True) for part in (correct, predicted, real))
+        some = (predicted + real > 0) if self.average == "macro" else np.ones_like(real, bool)
+        each = f1(correct, predicted, real).items()
+        values = {name: ratio((value * some).sum(1), some.sum(1)) for name, value in each}
+        return {**values, **super().values(sums)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class F1AndAccuracy(F1):
+    """mean = (F1 + accuracy) / 2: MRPC and QQP of GLUE (`binary`), SuperGLUE's CB (`macro`). (Wang et al. 2018)"""
+
+    main = "mean"
+
+    def values(self, sums: np.ndarray) -> dict[str, np.ndarray]:
+        values = super().values(sums)
+        return {"mean": (values["f1"] + values["accuracy"]) / 2, **values}
+
+
+@dataclass(frozen=True, kw_only=True)
+class MCC(OfClasses):
+    """Matthews' correlation, for any number of classes (c·s − Σ p t) / √((s² − Σ p²)(s² − Σ t²)): c of s examples are
+    right, and a class has p predictions and t references. 0 where either has one class only. (Gorodkin 2004)
+    """
+
+    main = "mcc"
+    guessing = 0.0
+
+    def rows(self, predictions: Values, references: Values, groups: Groups = None) -> np.ndarray:
+        every = sorted({*map(str, predictions), *map(str, references)})
+        predicted, right = (np.array([every.index(str(label)) for label in side]) for side in (predictions, references))
+        one_hot = np.eye(len(every))
+        return np.column_stack([predicted == right, np.ones(len(predicted)), one_hot[predicted], one_hot[right]])
+
+    def values(self, sums: np.ndarray) -> dict[str, np.ndarray]:
+        correct, count = sums[:, 0], sums[:, 1]
+        predicted, real = np.split(sums[:, 2:], 2, axis=1)
+        scale = (count**2 - (predicted**2).sum(1)) * (count**2 - (real**2).sum(1))
+        mcc = ratio(correct * count - (predicted * real).sum(1), np.sqrt(scale))
+        return {"mcc": mcc, **super().values(sums)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class GenderParity(Accuracy):
+    """accuracy, and `gender_parity`: the fraction of groups, two texts that differ in a pronoun's gender, whose
+    predictions are equal. (Rudinger et al. 2018; AX-g of SuperGLUE)
+    """
+
+    ratios = {"accuracy": (0, 1), "gender_parity": (2, 3)}
+
+    def rows(self, predictions: Values, references: Values, groups: Groups = None) -> np.ndarray:
+        each = super().rows(predictions, references)
+        members = grouped(groups, len(predictions))
+        parity = [[len({str(predictions[index]) for index in group}) == 1, 1] for group in members]
+        return np.array([[*each[group].sum(0), *equal] for group, equal in zip(members, parity)], float)
+
+
+def grouped(groups: Groups, count: int) -> list[list[int]]:
+    """The examples of each group, in the order of first mention; each by itself where there are no groups."""
+    members: dict[Hashable, list[int]] = {}
+    for index in range(count):
+        members.setdefault(index if groups is None else groups[index], []).append(index)
+    return list(members.values())
+
+
+def _set(value: Any) -> frozenset[Any]:
+    """The classes of an example: one, or those listed; None of an invalid output, which equals nothing."""
+    if value is None:
+        return frozenset({_INVALID})
+    return frozenset(value) if isinstance(value, list | tuple | set | frozenset | np.ndarray) else frozenset({value})
+
+
+_INVALID = object()  # the class of an invalid output
+
+
+def _classes(predicted: Sequence[Any], right: Sequence[Any]) -> list[Any]:
+    every = {label for side in (predicted, right) for classes in side for label in classes if label is not _INVALID}
+    return sorted(every, key=lambda label: (isinstance(label, str), label))
+
+
+def _member(sets: Sequence[Any], label: Any) -> np.ndarray:
+    return np.array([label in classes for classes in sets], float)
+
+
+OUTSIDE = "O"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TagAccuracy(Metric):
+    """accuracy = the fraction of words whose tag is right. A word without a predicted tag counts as wrong."""
+
+    main = "accuracy"
+    ratios = {"accuracy": (0, 1)}
+
+    def row(self, prediction: Any, reference: Any) -> Sequence[float]:
+        return sum(p == r for p, r in zip(prediction or (), reference)), len(reference)
+
+
+@dataclass(frozen=True, kw_only=True)
+class EntityF1(Metric):
+    """F1 of entities, right where their words and their type are: conlleval's counts. (Tjong Kim Sang and De Meulder
+    2003)
+
+    Tags are `O`, `B-TYPE`, `I-TYPE` (IOB1 or IOB2), also `E-TYPE` and `S-TYPE`. An entity begins at B or S, and at I or
+    E after O, E, S or another type. Words beyond the predicted tags count as `O`. `accuracy` is over tags.
+    """
+
+    main = "f1"
+    guessing = 0.0
+    ratios = {"accuracy": (3, 4)}
+
+    def row(self, prediction: Any, reference: Any) -> Sequence[float]:
+        predicted = _whole(prediction, reference)
+        guessed, real = set(entities(predicted)), set(entities(reference))
+        equal = sum(p == r for p, r in zip(predicted, reference))
+        return len(guessed & real), len(guessed), len(real), equal, len(reference)
+
+    def values(self, sums: np.ndarray) -> dict[str, np.ndarray]:
+        correct, guessed, real = sums[:, :3].T
+        return {**f1(correct, guessed, real), **super().values(sums)}
+
+
+def entities(tags: Sequence[str]) -> Iterator[tuple[int, int, str]]:
+    """(first word, word after the last, type) of each entity of a sentence."""
+    begin, before, kind = 0, OUTSIDE, ""
+    for index, tag in enumerate([*tags, OUTSIDE]):
+        prefix, _, name = tag.partition("-")
+        goes_on = prefix in ("I", "E") and before in ("B", "I") and name == kind
+        if before != OUTSIDE and not goes_on:
+            yield begin, index, kind
+        if not goes_on:
+            begin = index
+        before, kind = prefix, name
+
+
+def _whole(predicted: Sequence[str] | None, right: Sequence[str]) -> list[str]:
+    """A tag for each word."""
+    tags = [OUTSIDE if tag is None else tag for tag in (predicted or ())][: len(right)]
+    return [*tags, *[OUTSIDE] * (len(right) - len(tags))]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Correlation(Metric):
+    """mean = (Pearson's r + Spearman's ρ) / 2, as for STS-B of GLUE. (Wang et al. 2018)
+
+    Equal numbers share the mean of their ranks. 0 where all predictions or all references are equal. An invalid output
+    counts as the reference that is farthest from what is right.
+    """
+
+    main = "mean"
+    guessing = 0.0
+
+    def rows(self, predictions: Values, references: Values, groups: Groups = None) -> np.ndarray:
+        right = np.array(references, float)
+        worst = np.where(right > (right.min() + right.max()) / 2, right.min(), right.max())
+        predicted = [wrong if given is None else float(given) for given, wrong in zip(predictions, worst)]
+        return np.column_stack([predicted, right])
+
+    def weighted(self, rows: np.ndarray, weights: np.ndarray) -> dict[str, np.ndarray]:
+        predicted, right = rows.T
+        pearson = _correlation(predicted[None], right[None], weights)
+        spearman = _correlation(_ranks(predicted, weights), _ranks(right, weights), weights)
+        return {"mean": (pearson + spearman) / 2, "pearson": pearson, "spearman": spearman}
+
+
+def _correlation(x: np.ndarray, y: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Pearson's r [s] of columns [s n] in samples that count their examples `weights` times."""
+    count = weights.sum(1, keepdims=True)
+    x = x - (weights * x).sum(1, keepdims=True) / count
+    y = y - (weights * y).sum(1, keepdims=True) / count
+    scale = np.sqrt((weights * x**2).sum(1) * (weights * y**2).sum(1))
+    # Of a column of equal numbers there remains what rounding left.
+    flat = scale <= 1e-12 * count[:, 0] * (1 + abs(x).max(1) * abs(y).max(1))
+    return np.clip(ratio((weights * x * y).sum(1), np.where(flat, 0, scale)), -1, 1)
+
+
+def _ranks(column: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """The rank [s n] of each number in every sample, 1 first; equal ones share the mean of theirs."""
+    order = np.argsort(column, kind="stable")
+    _, starts, which = np.unique(column[order], return_index=True, return_inverse=True)
+    counts = np.add.reduceat(weights[:, order], starts, axis=1)
+    ranks = np.empty_like(weights)
+    ranks[:, order] = (counts.cumsum(1) - (counts - 1) / 2)[:, which]
+    return ranks

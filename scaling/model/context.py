@@ -1,0 +1,426 @@
+"""Context: what a piece may read besides its input. Where tokens are, who sees whom, what the encoder made, what is
+cached.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, Protocol, runtime_checkable
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn.functional import pad
+
+from scaling.base.errors import ScalingError
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where the keys lie that a query may see, so that attention reads these and not the square.
+
+    They are the places from `back` before it to `ahead` after it, every `step`-th of them. With `block` the bounds are
+    counted from the ends of the query's block of so many places. The `first` tokens of a document are seen by all that
+    may look there, and see all that they may. `drawn` maps numbers of blocks [c] to the blocks that each sees besides
+    [c r], −1 for none.
+    """
+
+    back: int
+    ahead: int
+    step: int = 1
+    block: int | None = None
+    first: int = 0
+    drawn: Callable[[Tensor], Tensor] | None = None
+
+
+ROOM = 32  # tokens that what is kept has room for at least
+
+
+class State(dict[str, Tensor]):
+    """Tensors by name. What a piece appends to stands at the beginning of a wider tensor with room for more tokens."""
+
+    def __init__(self, *kept: Mapping[str, Tensor]):
+        super().__init__(*kept)
+        self._wide: dict[str, Tensor] = {}
+
+    def append(self, name: str, new: Float[Tensor, "b t *d"]) -> Float[Tensor, "b s *d"]:
+        """All tokens of a name, with new ones behind those that were kept."""
+        old = self.get(name)
+        if old is None or torch.is_grad_enabled():  # what is written over has no gradient
+            self[name] = new if old is None else torch.cat([old, new], 1)
+            return self[name]
+        kept, length, wide = old.shape[1], old.shape[1] + new.shape[1], self._room(name, old)
+        if wide.shape[1] < length:
+            wide = old.new_empty(len(old), length + max(ROOM, kept // 4), *old.shape[2:])
+            wide[:, :kept] = old
+        wide[:, kept:length] = new
+        self[name], self._wide[name] = wide[:, :length], wide
+        return self[name]
+
+    def select(self, rows: Tensor) -> None:
+        """Keep these rows, in this order."""
+        for name, tensor in self.items():
+            self._wide[name] = self._room(name, tensor).index_select(0, rows)
+            self[name] = self._wide[name][:, : tensor.shape[1]]
+
+    def _room(self, name: str, tensor: Tensor) -> Tensor:
+        """The tensor of which this one is the beginning."""
+        wide = self._wide.get(name, tensor)
+        return wide if wide.data_ptr() == tensor.data_ptr() else tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Places:
+    """Where tokens are: position within the document, which document (0 is padding), and the length of a prefix.
+
+    `plain` states that positions are 0, 1, 2, … and each row is one document, so that kernels may use what they know of
+    that.
+    """
+
+    positions: Tensor  # [b or 1, t]
+    documents: Tensor | None = None  # [b, t]
+    prefix: Tensor | None = None  # [b]
+    plain: bool = False
+    tree: Tensor | None = None  # [b, t, 3], as `Batch.tree`
+
+    @staticmethod
+    def of(
+        tokens: Tensor,
+        positions: Tensor | None = None,
+        documents: Tensor | None = None,
+        prefix: Tensor | None = None,
+        start: int = 0,
+        tree: Tensor | None = None,
+    ) -> Places:
+        """The places of `tokens` [b t]; positions not given count from `start`, or from each document's first token."""
+        plain = positions is None and documents is None
+        if positions is None:
+            counted = torch.arange(start, start + tokens.shape[1], device=tokens.device)[None]
+            positions = counted if documents is None else within(documents)
+        return Places(positions, documents, prefix, plain, tree)
+
+    def after(self, past: Places | None) -> Places:
+        """The places of the cached tokens `past` and of these, in order."""
+        if past is None:
+            return self
+        rows = max(self.positions.shape[0], past.positions.shape[0])
+        positions = torch.cat([past.positions.expand(rows, -1), self.positions.expand(rows, -1)], 1)
+        documents = None
+        if self.documents is not None and past.documents is not None:
+            documents = torch.cat([past.documents.expand(rows, -1), self.documents.expand(rows, -1)], 1)
+        return Places(positions, documents, self.prefix)  # what reads a tree reads it whole, and caches nothing
+
+    def part(self, start: int, stop: int) -> Places:
+        """Those of the tokens `start` to `stop`."""
+        return self._mapped(lambda tensor: tensor[:, start:stop])
+
+    def seen_by(self, position: Position) -> Tensor:
+        """What the hooks of a position are given: the positions [b t], or [b t 4] with the tree behind them."""
+        if not position.reads_tree:
+            return self.positions
+        if self.tree is not None:
+            positions = self.positions.expand(len(self.tree), -1)
+            return torch.cat([positions[..., None], self.tree.to(positions.dtype)], -1)
+        # Without a tree each token depends on the one before it.
+        ends = torch.full_like(self.positions, torch.iinfo(self.positions.dtype).max)
+        return torch.stack([self.positions, self.positions, self.positions, ends], -1)
+
+    def select(self, rows: Tensor) -> Places:
+        """Those of these rows, in this order."""
+        places = self._mapped(lambda tensor: tensor if len(tensor) == 1 else tensor.index_select(0, rows))
+        prefix = None if self.prefix is None else self.prefix.index_select(0, rows)
+        return replace(places, prefix=prefix, plain=self.plain)
+
+    def _mapped(self, function: Callable[[Tensor], Tensor]) -> Places:
+        """A function's of all that a token has."""
+        documents, tree = (None if part is None else function(part) for part in (self.documents, self.tree))
+        return Places(function(self.positions), documents, self.prefix, tree=tree)
+
+
+@runtime_checkable
+class Pattern(Protocol):
+    """Which keys a query may see: a predicate [b, t, s] over places, or None for all."""
+
+    ahead: bool  # some of them come after it
+    layout: Any = None  # a `Layout`, where these keys lie; None: anywhere
+
+    def __call__(self, q: Places, k: Places) -> Tensor | None: ...
+
+
+@runtime_checkable
+class Position(Protocol):
+    """Made by `Kind(shape, pattern)`: four hooks, each an identity by default, each given positions, so that packing,
+    padding and caches are exact.
+    """
+
+    slot = "position"
+    per: Literal["stack", "layer"] = "stack"  # whether a stack's layers share one, or each has its own
+    reads_content: bool = False  # the score depends on q and k: the mixer scales it with q·k, and it is made each time
+    reads_tree: bool = False  # hooks are given [b t 4], the position and its place in a tree (`Batch.tree`)
+    reach: int | None = None  # how many positions there are, where they are counted
+
+    @property
+    def adds_score(self) -> bool:
+        """Whether `score` is overridden, so that kernels cannot go without it."""
+        return getattr(self.score, "__func__", None) is not Position.score
+
+    @property
+    def mixes_values(self) -> bool:
+        """Whether `value` is overridden, so that kernels cannot go without it."""
+        return getattr(self.value, "__func__", None) is not Position.value
+
+    def embed(self, x: Tensor, positions: Tensor) -> Tensor:
+        """What the stack's input [b t w] becomes."""
+        return x
+
+    def rotate(self, q: Tensor, k: Tensor, q_pos: Tensor, k_pos: Tensor) -> tuple[Tensor, Tensor]:
+        """What queries [b t h d] and keys [b s g d] become before they meet."""
+        return q, k
+
+    def score(self, q: Tensor, k: Tensor, q_pos: Tensor, k_pos: Tensor) -> Tensor:
+        """What is added to the logits [b h t s] after they are scaled; before, to q·k, where it reads content."""
+        return q.new_zeros(())
+
+    def value(self, weights: Tensor, q_pos: Tensor, k_pos: Tensor) -> Tensor:
+        """What is added to each head's output [b h t d], by the weights [b h t s]."""
+        return weights.new_zeros(())
+
+
+class _Nowhere(Position):
+    """The position of cross-attention: nothing to add."""
+
+
+NOWHERE = _Nowhere()
+
+
+@dataclass(eq=False)
+class Mask:
+    """Who sees whom: `allowed` [b or 1, t, s], or None where everyone sees everyone.
+
+    `triangular` states that `allowed` is exactly the lower triangle of a square, which fused kernels build by
+    themselves. `pattern` is what it was rendered from, for pieces that read a band of it only (a convolution's window)
+    and stacks that render it again elsewhere; the square is made when somebody reads it.
+    """
+
+    whole: Tensor | None = None
+    triangular: bool = False
+    pattern: Any = None  # a Pattern
+    part: Callable[[int, int | None], Tensor | None] | None = None  # of the queries `start` to `stop`
+
+    @property
+    def allowed(self) -> Tensor | None:
+        if self.part is not None:
+            self.whole, self.part = self.part(0, None), None
+        return self.whole
+
+    def rows(self, start: int, stop: int | None) -> Tensor | None:
+        """What the queries `start` to `stop` may see, without the square where it can be made without."""
+        if self.part is not None:
+            return self.part(start, stop)
+        return self.whole if self.whole is None or len(self.whole[0]) == 1 else self.whole[:, start:stop]
+
+    def after(self, count: int) -> Mask:
+        """The mask with so many keys before all others that every query sees."""
+
+        def part(start: int, stop: int | None) -> Tensor | None:
+            allowed = self.rows(start, stop)
+            return None if allowed is None else pad(allowed, (count, 0), value=True)
+
+        return Mask(part=part)
+
+    def added(self, dtype: torch.dtype) -> Tensor | None:
+        """0 where allowed and the type's lowest number elsewhere, to be added to logits: [b or 1, 1, t, s].
+
+        Not −∞: a query that sees nothing (padding) then gets a harmless average instead of NaN.
+        """
+        allowed = self.allowed
+        if allowed is None:
+            return None
+        zero = torch.zeros((), dtype=dtype, device=allowed.device)
+        return torch.where(allowed, zero, torch.finfo(dtype).min)[:, None]
+
+
+def render(pattern: Pattern, q: Places, k: Places) -> Mask:
+    """The pattern within documents, as a mask."""
+
+    def part(start: int, stop: int | None) -> Tensor | None:
+        queries = q if stop is None else q.part(start, stop)
+        allowed = pattern(queries, k)
+        if queries.documents is None or k.documents is None:
+            return allowed
+        same = (queries.documents[:, :, None] == k.documents[:, None, :]) & (k.documents[:, None, :] > 0)
+        return same if allowed is None else allowed & same
+
+    triangular = q.plain and k is q and getattr(pattern, "causal", False)  # it is exactly the triangle
+    return Mask(None, triangular, pattern, part)
+
+
+@dataclass
+class Cache:
+    """What each piece keeps between decoding steps, by execution (a shared block runs many times) and branch."""
+
+    places: Places | None = None
+    virtual: int = 0  # how many of them are a prompt's
+    states: dict[Hashable, State] = field(default_factory=dict)
+    of_memory: set[Hashable] = field(default_factory=set)  # the states that hold nothing but what the memory gives
+
+    @property
+    def length(self) -> int:
+        """Tokens of the text that are cached, padding among them."""
+        return 0 if self.places is None else self.places.positions.shape[1] - self.virtual
+
+    def state(self, key: Hashable) -> State:
+        return self.states.setdefault(key, State())
+
+    def copy(self) -> Cache:
+        """Another cache of the same tokens, which goes on by itself."""
+        states = {key: State(state) for key, state in self.states.items()}
+        return replace(self, states=states, of_memory=set(self.of_memory))
+
+    def select(self, rows: Tensor, within: bool = False) -> None:
+        """Keep these rows, in this order: how beam search follows its beams. `within` states that each takes the place
+        of a row with the same prompt, so that places and what the memory gives stay as they are.
+        """
+        if not within:
+            self.places = None if self.places is None else self.places.select(rows)
+        for key, state in self.states.items():
+            if not (within and key in self.of_memory):
+                state.select(rows)
+
+
+class Notes:
+    """What pieces write down in a pass, for all its contexts.
+
+    It is no `dict`, because FSDP gives a block copies of the dicts, lists and dataclasses among its arguments, and what
+    is written into a copy is lost; and torch's compiler makes no `UserDict`.
+    """
+
+    def __init__(self, of: Mapping[Any, Any] = {}):
+        self.of = dict(of)
+
+
+@dataclass
+class Context:
+    """One forward pass of one stack. The stack sets `position` and `execution` before each block."""
+
+    places: Places  # of the queries
+    keys: Places
+    mask: Mask
+    position: Position
+    memories: Sequence[Tensor] = ()  # [b s w], what cross-attention reads: one, or one for each execution
+    memory_mask: Mask = field(default_factory=Mask)
+    cache: Cache | None = None
+    execution: int = 0
+    auxiliary: Notes = field(default_factory=Notes)  # a loss by its name
+    layers: list[Tensor] | None = None  # the stream before each block and the stack's output, where a memory reads them
+    weights: Callable[[Tensor], None] | None = None  # is shown the attention weights [b h t s], where somebody looks
+    attends: Callable[[Any, Context, float], None] | None = None  # is shown what the way of attention is chosen by
+    checkpointing: bool = False  # blocks keep their input alone for the backward pass (`through`)
+    kept: Notes = field(default_factory=Notes)  # what was made once so far
+
+    @property
+    def seen(self) -> tuple[Tensor, Tensor]:
+        """What the hooks of the position are given of the queries and of the keys."""
+        if self.position.reads_tree and (self.places.tree is None) != (self.keys.tree is None):
+            raise outside_tree("a mixer attends to keys that are no tokens")
+        return self.places.seen_by(self.position), self.keys.seen_by(self.position)
+
+    @property
+    def memory(self) -> Tensor:
+        """What cross-attention reads at this execution."""
+        return self.memories[self.execution if len(self.memories) > 1 else 0]
+
+    def at(self, places: Places, keys: Places, mask: Mask | None = None) -> Context:
+        """The same pass for other queries and keys, under the same pattern unless a mask is given."""
+        mask = render(self.mask.pattern, places, keys) if mask is None else mask
+        return replace(self, places=places, keys=keys, mask=mask, kept=Notes())
+
+    def keep(self, x: Tensor) -> None:
+        """Show the stream between two blocks to a memory that reads every layer."""
+        if self.layers is not None:
+            self.layers.append(x)
+
+    def at_memory(self) -> Context:
+        """The same pass as cross-attention sees it: the keys are the memory's, and positions add nothing."""
+        return self.once("at_memory", lambda: replace(self, mask=self.memory_mask, position=NOWHERE))
+
+    def once(self, key: Hashable, make: Callable[[], Any]) -> Any:
+        """What `make` returns, made once in this pass: a bias or a mask that every layer adds alike."""
+        if key not in self.kept.of:
+            self.kept.of[key] = make()
+        return self.kept.of[key]
+
+    def state(self, piece: nn.Module) -> State | None:
+        """What `piece` kept from earlier decoding steps at this execution, or None where nothing is cached."""
+        return None if self.cache is None else self.cache.state((self.execution, piece))
+
+    def memory_state(self, piece: nn.Module) -> State | None:
+        """The same, of a piece that keeps only what it makes of the memory."""
+        if self.cache is not None:
+            self.cache.of_memory.add((self.execution, piece))
+        return self.state(piece)
+
+    def add_loss(self, name: str, loss: Tensor) -> None:
+        """An auxiliary loss of a piece (load balance, halting): summed by name and returned with the output."""
+        losses = self.auxiliary.of
+        losses[name] = losses[name] + loss if name in losses else loss
+
+
+def outside_tree(what: str) -> ScalingError:
+    """The refusal of what has no place in a tree, where a position reads one."""
+    fix = "take the mixer Attention and another tuning than Prompt, or another position"
+    return ScalingError(f"{what}, which have no place in a tree", key="model.position", fix=fix)
+
+
+def within(documents: Tensor) -> Tensor:
+    """Each token's distance from the first token of its document."""
+    index = torch.arange(documents.shape[1], device=documents.device).expand_as(documents)
+    first = torch.ones_like(documents, dtype=torch.bool)
+    first[:, 1:] = documents[:, 1:] != documents[:, :-1]
+    return index - torch.where(first, index, 0).cummax(1).values
+
+
+def recomputed(function: Callable[..., Any], *arguments: Any) -> Any:
+    """`function(*arguments)`, computed a second time in the backward pass, with the same draws of dropout."""
+    if not torch.is_grad_enabled():
+        return function(*arguments)
+    from torch.utils.checkpoint import checkpoint
+
+    return checkpoint(function, *arguments, use_reentrant=False)
+
+
+def through(block: nn.Module, x: Tensor, context: Context, *more: Any) -> Tensor:
+    """A block's output. Where the pass has `checkpointing`, what it was given is kept and nothing of what it made."""
+    if not context.checkpointing or not torch.is_grad_enabled() or context.cache is not None:
+        return block(x, context, *more)
+    before = [_as_it_is(part) for part in (context, *more)]
+    is_first = iter((True,))
+
+    def run(x: Tensor) -> Tensor:
+        if next(is_first, False):
+            return block(x, context, *more)
+        return block(x, *map(_as_it_is, before))
+
+    return recomputed(run, x)
+
+
+def _as_it_is(part: Any) -> Any:
+    """A pass for the second time: what it made once before the block is there, and what the block adds to losses and
+    shows is not read again.
+    """
+    if not isinstance(part, Context):
+        return part
+    weights = None if part.weights is None else _unseen
+    return replace(part, auxiliary=Notes(part.auxiliary.of), layers=None, weights=weights, kept=Notes(part.kept.of))
+
+
+def _unseen(weights: Tensor) -> None:
+    """They were shown the first time."""
+
+
+def waves(at: Tensor, width: int, base: float = 10000.0) -> tuple[Float[Tensor, "*s half"], Float[Tensor, "*s half"]]:
+    """sin(at / base^(2i/width)) and the cosines, i < width/2, in float64: at 10⁵ a float32 angle is off by 10⁻²."""
+    power = torch.arange(0, width, 2, device=at.device, dtype=torch.float64) / width
+    angle = at[..., None].double() * base**-power
+    return angle.sin(), angle.cos()

@@ -1,0 +1,279 @@
+"""What a model costs: parameters, FLOPs and memory, counted on the meta device, so that 175B parameters take no memory.
+
+FLOPs are those of the matrix products that run (two for a multiply and add), forward and backward, as
+`torch.utils.flop_counter` sees them: attention counts the full square that its kernel computes, look-ups count nothing.
+They are those of one window; what the rows of a batch share counts for each (`shared_flops`).
+The approximations that papers use are counted too, so that a point carries every definition of N and C.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+import torch
+
+from scaling.base.batch import Batch
+from scaling.base.errors import ScalingError
+from scaling.config.compose import Config
+from scaling.config.schema import check
+from scaling.config.shape import SIZES, Shape
+from scaling.model.context import Context
+from scaling.model.family import Family
+from scaling.model.flops import counted
+from scaling.model.mixer.attention import Setting, choose
+from scaling.model.parameters import parameters
+from scaling.model.tuned import blank, tune
+from scaling.model.two_towers import EncoderDecoder
+
+MIXERS = ("mixer", "cross")
+SLOTS = ("embedding", "position", "mixer", "cross", "channel", "norm", "stack", "head", "tuning")
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Parameters, FLOPs and memory of one model for a window of `tokens` tokens: source and target, where it has both.
+
+    `parameters_trained` leaves out the frozen ones, of which no gradient is in `flops_train` and `memory`.
+    `flops_train` is the forward and the backward pass, without what checkpointing computes again (`flops_recomputed`);
+    `…_by_slot` splits a figure over the slots of the model. N without embeddings leaves out token, segment and position
+    tables and the matrix onto the vocabulary (Kaplan et al. 2020).
+    """
+
+    parameters: int
+    parameters_trained: int
+    parameters_non_embedding: int
+    parameters_by_slot: Mapping[str, int]
+    tokens: int
+    flops_forward: int
+    flops_train: int
+    flops_forward_by_slot: Mapping[str, int]
+    flops_train_by_slot: Mapping[str, int]
+    activation_bytes: int
+    shape: Shape  # of the tower that predicts
+    flops_recomputed: int = 0  # in the backward pass, by checkpointing
+    flops_between_tokens: Mapping[str, int] = field(default_factory=dict)
+    """Of the forward pass, by slot, the products between tokens: all but the matrices that each token goes through."""
+    flops_train_shared: int | None = None
+    """What the rows of a batch share, as they do tables of relative positions: a batch of B windows takes B times
+    `flops_train`, less B − 1 times these. None: not counted.
+    """
+    attention_by: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """The ways by which softmax attention is computed in training (`scaling.model.mixer.softmax.choose`), by device."""
+
+    @property
+    def flops_forward_per_token(self) -> float:
+        return self.flops_forward / self.tokens
+
+    @property
+    def flops_train_per_token(self) -> float:
+        return self.flops_train / self.tokens
+
+    @property
+    def attention(self) -> dict[str, float]:
+        """Forward FLOPs per token of the token mixers, cross-attention among them: of their projections, which are the
+        same at every length, and of products between tokens (q·k and the average of the values); and the fraction of
+        all that the mixers and these products are.
+        """
+        mixers = sum(self.flops_forward_by_slot[slot] for slot in MIXERS)
+        between = sum(self.flops_between_tokens.get(slot, 0) for slot in MIXERS)
+        every = max(1, self.flops_forward)
+        return {
+            "projections_flops_per_token": (mixers - between) / self.tokens,
+            "between_tokens_flops_per_token": between / self.tokens,
+            "share_of_flops": mixers / every,
+            "projections_share_of_flops": (mixers - between) / every,
+            "between_tokens_share_of_flops": between / every,
+        }
+
+    @property
+    def feed_forward_share(self) -> dict[str, float]:
+        """The fraction of the parameters and of the forward FLOPs that is in the feed-forward layers."""
+        return {
+            "parameters": self.parameters_by_slot["channel"] / self.parameters,
+            "parameters_non_embedding": self.parameters_by_slot["channel"] / max(1, self.parameters_non_embedding),
+            "flops": self.flops_forward_by_slot["channel"] / max(1, self.flops_forward),
+        }
+
+    @property
+    def approximations(self) -> dict[str, float]:
+        """Training FLOPs per token by the formulas in use, each under its name in the literature."""
+        shape, small = self.shape, self.parameters_non_embedding
+        last = shape.vocabulary * shape.width
+        attention = 6 * shape.layers * shape.length * shape.heads * shape.head_width
+        return {
+            "6N": 6 * self.parameters,
+            "6N_non_embedding": 6 * small,
+            "kaplan_with_attention": 6 * small + attention,
+            "with_last_layer": 6 * (small + last),
+            "with_attention_and_last_layer": 6 * (small + last) + 2 * attention,
+        }
+
+    def memory(self, rows: int = 1, parameter_bytes: int = 4, optimizer_bytes: int = 8) -> dict[str, int]:
+        """Bytes of a training step on one device: weights, gradients, optimizer state (Adam's two moments),
+        activations.
+        """
+        return {
+            "parameters": self.parameters * parameter_bytes,
+            "gradients": self.parameters_trained * parameter_bytes,
+            "optimizer": self.parameters_trained * optimizer_bytes,
+            "activations": self.activation_bytes * rows,
+        }
+
+    def to_json(self) -> dict[str, Any]:
+        shared, again = self.flops_train_shared, self.flops_recomputed
+        return {
+            "parameters": self.parameters,
+            "parameters_trained": self.parameters_trained,
+            "parameters_non_embedding": self.parameters_non_embedding,
+            "by_slot": {
+                slot: {
+                    "parameters": self.parameters_by_slot[slot],
+                    "flops_forward_per_token": self.flops_forward_by_slot[slot] / self.tokens,
+                    "flops_train_per_token": self.flops_train_by_slot[slot] / self.tokens,
+                }
+                for slot in SLOTS
+                if self.parameters_by_slot[slot] or self.flops_forward_by_slot[slot]
+            },
+            "flops_forward_per_token": self.flops_forward_per_token,
+            "flops_train_per_token": self.flops_train_per_token,
+            **({} if shared is None else {"flops_train_shared_per_token": shared / self.tokens}),
+            **({} if not again else {"flops_recomputed_per_token": again / self.tokens}),
+            "tokens_per_window": self.tokens,
+            "approximations_flops_train_per_token": self.approximations,
+            "feed_forward_share": self.feed_forward_share,
+            "attention": self.attention,
+            "attention_by": {device: list(ways) for device, ways in self.attention_by.items()},
+            "memory_bytes_one_window_float32_adam": self.memory(),
+        }
+
+    def __repr__(self) -> str:
+        return f"Cost({self.parameters:,} parameters, {self.flops_train_per_token:.4g} training FLOPs per token)"
+
+
+def cost(config: Config, rows: int = 1, trained: Collection[str] | None = None) -> Cost:
+    """The cost of the model that a config describes on one window of its length, or more, without allocating it.
+
+    `trained` names the parameters that are trained; None: those that the config's tuning trains, or all.
+    """
+    names = None if trained is None else sorted(trained)
+    line = [config["model"], config["size"], config.tree.get("tuning"), _checkpointing(config), rows, names]
+    key = json.dumps(line, sort_keys=True)
+    if key not in _counted:
+        _counted[key] = _whole(config, rows, trained)
+    return _counted[key]
+
+
+def _checkpointing(config: Config) -> Literal["none", "blocks"]:
+    return (config.tree.get("train") or {}).get("checkpointing", "none")
+
+
+def inspected(config: Config, trained: Collection[str] | None = None) -> Cost:
+    """The cost of a checked config's model, with what the rows of a batch share. For `trained` see `cost`."""
+    single, double = cost(config, trained=trained), cost(config, 2, trained)
+    return replace(single, flops_train_shared=2 * single.flops_train - double.flops_train)
+
+
+_counted: dict[str, Cost] = {}  # a study asks for the same few models many times
+
+
+def _whole(config: Config, rows: int = 1, trained: Collection[str] | None = None) -> Cost:
+    with blank():
+        model = config.build("model", config["size"])
+        try:
+            tuning = tune(model, config.tree)
+        except ScalingError as error:
+            raise config.place(error) from None
+    if tuning is not None or trained is not None:
+        for spec, parameter in parameters(model):
+            is_trained = tuning.trains(spec.name) if tuning and trained is None else spec.name in (trained or ())
+            parameter.requires_grad_(is_trained)
+    with torch.device("meta"):
+        return count(model, windows(model, rows), _checkpointing(config))
+
+
+def by_length(config: Config, lengths: Sequence[int]) -> dict[int, Cost]:
+    """The cost of a config's model on windows of each length."""
+    costs = {}
+    for length in lengths:
+        check("size.length", length, SIZES["length"])
+        size = {**config["size"], "length": length}
+        checked = replace(config, tree={**config.tree, "size": size})
+        try:
+            costs[length] = cost(checked)
+        except ScalingError as error:
+            raise config.place(error) from None
+    return costs
+
+
+def count(model: Family, batch: Batch, checkpointing: Literal["none", "blocks"] = "none") -> Cost:
+    """The cost of a model on one batch, on whatever device both are; `tokens` and FLOPs are the batch's."""
+    by_slot: Counter[str] = Counter()
+    small = trained = again = 0
+    for spec, parameter in parameters(model):
+        by_slot[spec.slot] += parameter.numel()
+        trained += parameter.numel() if parameter.requires_grad else 0
+        small += 0 if spec.looks_up or spec.predicts else parameter.numel()  # Kaplan's N
+    with torch.no_grad(), _ways(model) as attention_by:
+        run = counted(model, lambda: model.losses(batch))
+    forward, between = run.by_slot, run.between_tokens
+    model.checkpoint("none")
+    blocks = [block for tower in model.towers.values() for block in tower.stack.blocks]
+    plain = counted(model, lambda: model.loss(batch).total.backward(), blocks)
+    train, memory = plain.by_slot, plain.bytes
+    if checkpointing != "none":
+        model.checkpoint(checkpointing)
+        without = counted(model, lambda: model.loss(batch).total.backward())
+        again = sum(without.by_slot.values()) - sum(train.values())
+        memory = without.bytes + plain.most  # while the backward pass is in a block, all that it made is there
+    tokens = batch.tokens.numel() + (0 if batch.source is None else batch.source.numel())
+    return Cost(
+        parameters=sum(by_slot.values()),
+        parameters_trained=trained,
+        parameters_non_embedding=small,
+        parameters_by_slot=by_slot,
+        tokens=tokens,
+        flops_forward=sum(forward.values()),
+        flops_train=sum(train.values()),
+        flops_forward_by_slot=forward,
+        flops_train_by_slot=train,
+        activation_bytes=memory,
+        shape=list(model.towers.values())[-1].shape,
+        flops_recomputed=again,
+        flops_between_tokens=between,
+        attention_by={device: tuple(sorted(ways)) for device, ways in attention_by.items()},
+    )
+
+
+@contextmanager
+def _ways(model: Family) -> Iterator[dict[str, set[str]]]:
+    """The ways of the attention within: on a CPU in float32, with our kernel, and on a GPU in bfloat16."""
+    found: dict[str, set[str]] = {"cpu": set(), "cuda": set()}
+
+    def attends(setting: Setting, context: Context, dropout: float) -> None:
+        on_cpu = setting._replace(device="cpu", dtype=torch.float32, kernel=True)
+        on_cuda = setting._replace(device="cuda", dtype=torch.bfloat16, kernel=False, flex=True)
+        found["cpu"].add(choose(on_cpu, context, dropout))
+        found["cuda"].add(choose(on_cuda, context, dropout))
+
+    for tower in model.towers.values():
+        tower.attends = attends
+    try:
+        yield found
+    finally:
+        for tower in model.towers.values():
+            tower.attends = None
+
+
+def windows(model: Family, rows: int) -> Batch:
+    """Windows of the model's own lengths; every token a target, and a label where a head wants one."""
+    tower = list(model.towers.values())[-1]
+    tokens = torch.zeros(rows, tower.shape.length, dtype=torch.long)
+    source = None
+    if isinstance(model, EncoderDecoder):
+        source = torch.zeros(rows, model.encoder.shape.length, dtype=torch.long)
+    return Batch(tokens, tokens, labels=model.labels_like(tokens), language=torch.ones(rows), source=source)

@@ -1,0 +1,44 @@
+"""Token mixers: how positions learn of one another."""
+
+from scaling.model.mixer.attention import Attention, CrossAttention, Weighted
+from scaling.model.mixer.compressed import Linformer, MemoryCompressed
+from scaling.model.mixer.convolution import (
+    Convolution,
+    DilatedConvolution,
+    DynamicConvolution,
+    GatedConvolution,
+    LightweightConvolution,
+)
+from scaling.model.mixer.cross import AdditiveAttention, Aligned, MultiplicativeAttention
+from scaling.model.mixer.linear_attention import LinearAttention, Performer
+from scaling.model.mixer.recurrent import GRU, LSTM, BidirectionalGRU, BidirectionalLSTM
+from scaling.model.mixer.sparse import BigBird, BlockLocal, Longformer
+from scaling.model.mixer.synthesizer import DenseSynthesizer, FactorizedSynthesizer, RandomSynthesizer
+
+__all__ = [
+    "GRU",
+    "LSTM",
+    "AdditiveAttention",
+    "Aligned",
+    "Attention",
+    "BidirectionalGRU",
+    "BidirectionalLSTM",
+    "BigBird",
+    "BlockLocal",
+    "Convolution",
+    "CrossAttention",
+    "DenseSynthesizer",
+    "DilatedConvolution",
+    "DynamicConvolution",
+    "FactorizedSynthesizer",
+    "GatedConvolution",
+    "LightweightConvolution",
+    "LinearAttention",
+    "Linformer",
+    "Longformer",
+    "MemoryCompressed",
+    "MultiplicativeAttention",
+    "Performer",
+    "RandomSynthesizer",
+    "Weighted",
+]

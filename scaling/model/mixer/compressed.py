@@ -1,0 +1,227 @@
+"""Attention to fewer keys than there are tokens, which a convolution or a projection along the text makes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, Literal
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from scaling.base.errors import ScalingError
+from scaling.config.schema import BelowOne, PositiveInt, Range
+from scaling.config.shape import Shape
+from scaling.model.context import Context, Mask, Places, render
+from scaling.model.contract import drawn
+from scaling.model.mixer.attention import Attention
+from scaling.model.patterns import Bidirectional
+
+
+@dataclass(frozen=True)
+class Sections:
+    """Which tokens [b s] are in which section of `size` tokens, `count` of them for each row.
+
+    `index` [b s] is each token's place among the sections', or None where rows begin with their document and are cut
+    as they are. `places` are those of the sections [b or 1, count]: the document, and the place of the last token of
+    a full section.
+    """
+
+    size: int
+    count: int
+    places: Places
+    index: Tensor | None = None
+
+    @staticmethod
+    def of(keys: Places, size: int) -> Sections:
+        if keys.documents is None or keys.documents.is_meta:  # the meta device has no values
+            count = -(-keys.positions.shape[1] // size)
+            last = torch.arange(1, count + 1, device=keys.positions.device)[None] * size - 1
+            return Sections(size, count, Places(last))
+        documents = keys.documents
+        positions = keys.positions.expand_as(documents)
+        before = F.pad(documents, (1, 0))[:, :-1]
+        begins = (documents > 0) & ((positions % size == 0) | (documents != before))
+        number = (begins.cumsum(1) - 1).clamp(min=0)
+        count = int(number.max()) + 1
+        index = torch.where(documents > 0, number * size + positions % size, count * size)
+        # Padding is written to a last place, which is cut off.
+        of_document = documents.new_zeros(len(documents), count + 1)
+        last = documents.new_zeros(len(documents), count + 1)
+        place = torch.where(documents > 0, number, count)
+        of_document.scatter_(1, place, documents)
+        last.scatter_(1, place, (positions // size + 1) * size - 1)
+        return Sections(size, count, Places(last[:, :-1], of_document[:, :-1]), index)
+
+    def cut(self, x: Tensor) -> Tensor:
+        """Tokens [b s …] as sections [b count size …], with zeros where a section has none."""
+        if self.index is None:
+            return cut(x, self.size)
+        whole = self.count * self.size
+        index = self.index.view(*self.index.shape, *(1 for _ in x.shape[2:])).expand_as(x)
+        placed = x.new_zeros(len(x), whole + 1, *x.shape[2:]).scatter(1, index, x)
+        return placed[:, :whole].unflatten(1, (self.count, self.size))
+
+
+def cut(x: Tensor, size: int) -> Tensor:
+    """A row's tokens [b s …] as sections [b c size …], with zeros behind the last."""
+    count = -(-x.shape[1] // size)
+    x = F.pad(x, (0, 0) * (x.ndim - 2) + (0, count * size - x.shape[1]))
+    return x.reshape(len(x), count, size, *x.shape[2:])
+
+
+class MemoryCompressed(Attention):
+    """softmax(s Q C(K)ᵀ + position) C(V) W_O, C a convolution whose kernel and stride are `stride` tokens. (Liu et al.
+    2018, section 4.2.4, memory-compressed attention)
+
+    A compressed key is at the place of its last token, where it is turned and scored, and seen from there on. Before
+    the first whole section nothing is compressed, so that every query sees besides a key and a value of 0. C reads all
+    heads of a section together. T-DMCA alternates it with `BlockLocal`: `configs/model/t_dmca.yaml`. The other keys are
+    those of `Attention`.
+    """
+
+    takes_queries = False
+
+    def __init__(self, shape: Shape, *, stride: Annotated[int, Range(least=2, most=1024)] = 3, **common: Any):
+        super().__init__(shape, **common)
+        self.stride = stride
+        has_bias = self.key.bias is not None
+        of_keys, of_values = shape.key_heads * shape.head_width, shape.key_heads * shape.value_width
+        self.compress_keys = nn.Linear(stride * of_keys, of_keys, has_bias)
+        self.compress_values = nn.Linear(stride * of_values, of_values, has_bias)
+
+    def _mixed(self, x: Tensor, context: Context, queries: Tensor | None) -> Float[Tensor, "b t h e"]:
+        q, k, v = self.project(x, queries)
+        places, keys, mask = context.once(("compressed", self.stride, context.mask), lambda: self._seen(context))
+        k, v = self._compressed(k, v, context)
+        q, k = self._placed(q, k, context, places)
+        k, v = (F.pad(part, (0, 0, 0, 0, 1, 0)) for part in (k, v))
+        return self._attend(q, k, v, replace(context, keys=keys, mask=mask))
+
+    def _seen(self, context: Context) -> tuple[Places, Places, Mask]:
+        """The places of the sections, those with nothing before them, which every query sees, and who sees whom."""
+        places = self._sections(context).places
+        documents = None if places.documents is None else F.pad(places.documents, (1, 0))
+        mask = render(context.mask.pattern, context.places, places).after(1)
+        return places, Places(F.pad(places.positions, (1, 0)), documents), mask
+
+    def _sections(self, context: Context) -> Sections:
+        return context.once(("sections", self.stride, context.keys), lambda: Sections.of(context.keys, self.stride))
+
+    def _compressed(self, k: Tensor, v: Tensor, context: Context) -> tuple[Tensor, Tensor]:
+        """The sections' keys and values; a cache keeps those of whole sections, and the tokens of the last one."""
+        state, sections = context.state(self), self._sections(context)
+        if state is not None:
+            k, v = state.append("token key", k), state.append("token value", v)
+        if state is None or sections.index is not None:  # sections of rows that are padded are cut anew
+            return self._convolved(sections.cut(k), sections.cut(v))
+        whole = k.shape[1] // self.stride * self.stride
+        first = self._convolved(cut(k[:, :whole], self.stride), cut(v[:, :whole], self.stride))
+        first = state.append("key", first[0]), state.append("value", first[1])
+        k, v = state["token key"], state["token value"] = k[:, whole:], v[:, whole:]
+        last = self._convolved(cut(k, self.stride), cut(v, self.stride))
+        return torch.cat([first[0], last[0]], 1), torch.cat([first[1], last[1]], 1)
+
+    def _convolved(self, k: Float[Tensor, "b c r g d"], v: Float[Tensor, "b c r g e"]) -> tuple[Tensor, Tensor]:
+        k, v = (part.flatten(2) for part in (k, v))
+        k, v = self.compress_keys(k), self.compress_values(v)
+        return k.unflatten(-1, (self.key_heads, -1)), v.unflatten(-1, (self.key_heads, -1))
+
+
+Sharing = Literal["none", "headwise", "kv"]
+
+
+class Linformer(Attention):
+    """softmax(Q (E K)ᵀ / √d) F V W_O: E and F project `length` tokens onto `projected` keys and values. (Wang et al.
+    2020, formula 7)
+
+    `sharing` as in the paper's section 4: `none` gives each head its own E and F, `headwise` one pair for a layer's
+    heads, `kv` one matrix E = F. A row of E multiplies a place of the text, so that it has a fixed maximum, `length`
+    (size.length unless given), and no order to look back by: it takes stacks that see everything. A shorter text reads
+    the first columns. Documents that share a row are projected each by itself.
+    """
+
+    takes_queries = False
+    reach: int
+
+    def __init__(
+        self,
+        shape: Shape,
+        *,
+        projected: PositiveInt = 128,
+        sharing: Sharing = "headwise",
+        length: PositiveInt | None = None,
+        bias: bool = False,
+        dropout: BelowOne = 0.0,
+    ):
+        super().__init__(shape, bias=bias, dropout=dropout)
+        self.reach = shape.places(length, "mixer", "that are projected")
+        if projected > self.reach:
+            raise ScalingError(
+                f"{projected} projected keys of {self.reach} tokens are more than the tokens",
+                key="projected",
+                value=projected,
+                fix=f"take at most {self.reach}, or Attention",
+            )
+        heads = self.key_heads if sharing == "none" else 1
+        self.onto_keys = _Lengthwise(heads, projected, self.reach)
+        self.onto_values = self.onto_keys if sharing == "kv" else _Lengthwise(heads, projected, self.reach)
+
+    def _attend(self, q: Tensor, k: Tensor, v: Tensor, context: Context) -> Tensor:
+        self._check(context)
+        sections: Sections = context.once(("projected", context.keys), lambda: _documents(context.keys))
+        projected = self.onto_keys.count
+
+        def seen() -> Context:
+            documents, of_keys = context.places.documents, sections.places.documents
+            if documents is None or of_keys is None:
+                return context.at(context.places, Places(torch.arange(projected, device=q.device)[None]), Mask())
+            allowed = (documents[:, :, None] == of_keys[:, None, :]).repeat_interleave(projected, 2)
+            keys = Places(of_keys.new_zeros(len(of_keys), sections.count * projected))
+            return context.at(context.places, keys, Mask(allowed))
+
+        inside = context.once(("projected keys", projected, context.mask), seen)
+        inside = replace(inside, position=context.position, execution=context.execution)
+        k, v = self.onto_keys(sections.cut(k)), self.onto_values(sections.cut(v))
+        return super()._attend(q, k.flatten(1, 2), v.flatten(1, 2), inside)
+
+    def _check(self, context: Context) -> None:
+        pattern, keys = context.mask.pattern, context.keys
+        if not isinstance(pattern, Bidirectional):
+            raise ScalingError(
+                f"Linformer mixes all tokens before it compares them, and the pattern {type(pattern).__name__} lets "
+                "none see all",
+                key="model.pattern",
+                fix="take Bidirectional, or another mixer: LinearAttention and Performer look back",
+            )
+        self.refuse_scores(context.position)
+        if keys.positions.shape[1] > self.reach and (keys.plain or int(keys.positions.max()) >= self.reach):
+            raise ScalingError(
+                f"a text of {keys.positions.shape[1]} tokens is longer than the {self.reach} that are projected",
+                key="model.block.mixer.length",
+                value=self.reach,
+                fix="shorten the text, or train with a larger size.length",
+            )
+
+
+class _Lengthwise(nn.Module):
+    """E X: vectors of the places of a text onto fewer ones, [b c n g d] to [b c k g d], for each head or for all."""
+
+    def __init__(self, heads: int, projected: int, length: int):
+        super().__init__()
+        self.count = projected
+        self.weight = drawn(heads, projected, length, std=length**-0.5)
+
+    def forward(self, x: Float[Tensor, "b c n g d"]) -> Float[Tensor, "b c k g d"]:
+        weight = self.weight[:, :, : x.shape[2]].to(x.dtype)
+        if len(weight) == 1:
+            return torch.matmul(weight[0], x.flatten(3)).unflatten(-1, x.shape[3:])
+        return torch.einsum("gkn,bcngd->bckgd", weight, x)
+
+
+def _documents(keys: Places) -> Sections:
+    """Each document as one section, as long as the longest."""
+    is_whole = keys.documents is None or keys.documents.is_meta
+    most = keys.positions.shape[1] if is_whole else int(keys.positions.max()) + 1
+    return Sections.of(keys, most)

@@ -1,0 +1,131 @@
+"""Cross-attention by one head, and by place alone."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Literal
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from scaling.config.shape import Shape
+from scaling.model.context import Context
+from scaling.model.contract import Mixer, declare
+
+
+class _SingleHead(nn.Module, Mixer):
+    """c_t = Σ_s softmax_s(e_ts) m_s over the source tokens that may be seen."""
+
+    slot, reads_memory = "cross", True
+
+    def read(self, x: Float[Tensor, "b t w"], context: Context) -> Float[Tensor, "b t w"]:
+        """c of every token."""
+        scores, added = self.scores(x, self._keys(context)), context.memory_mask.added(x.dtype)
+        weights = (scores if added is None else scores + added[:, 0]).softmax(-1)
+        if context.weights is not None:
+            context.weights(weights[:, None])
+        return weights @ context.memory
+
+    def _keys(self, context: Context) -> Float[Tensor, "b s w"]:
+        """What is compared of the memory; while decoding it is made once."""
+        state = context.memory_state(self)
+        if state is None:
+            return self.keys(context.memory)
+        if not state:
+            state["key"] = self.keys(context.memory)
+        return state["key"]
+
+    @abstractmethod
+    def keys(self, memory: Float[Tensor, "b s w"]) -> Float[Tensor, "b s w"]:
+        """What of the memory is the same for every query."""
+
+    @abstractmethod
+    def scores(self, x: Float[Tensor, "b t w"], keys: Float[Tensor, "b s w"]) -> Float[Tensor, "b t s"]:
+        """e of every query and key."""
+
+
+class AdditiveAttention(_SingleHead):
+    """c_t W_O + b, e_ts = vᵀ tanh(x_t W + m_s U + a). (Bahdanau et al. 2014, section 3.1 and appendix A.1.2)
+
+    x_t is the decoder's state at its token, where the paper's is the state before it, so that attention is no part of
+    the recurrence and all tokens are read at once.
+    """
+
+    def __init__(self, shape: Shape):
+        super().__init__()
+        self.query = declare(nn.Linear(shape.width, shape.width), weight="query")
+        self.key = declare(nn.Linear(shape.width, shape.width, bias=False), weight="key")
+        self.score = nn.Linear(shape.width, 1, bias=False)
+        self.out = declare(nn.Linear(shape.width, shape.width), weight="output")
+
+    def forward(self, x: Float[Tensor, "b t w"], context: Context) -> Float[Tensor, "b t w"]:
+        return self.out(self.read(x, context))
+
+    def keys(self, memory: Float[Tensor, "b s w"]) -> Float[Tensor, "b s w"]:
+        return self.key(memory)
+
+    def scores(self, x: Float[Tensor, "b t w"], keys: Float[Tensor, "b s w"]) -> Float[Tensor, "b t s"]:
+        return self.score((self.query(x)[:, :, None] + keys[:, None]).tanh())[..., 0]
+
+
+class MultiplicativeAttention(_SingleHead):
+    """tanh([c_t, x_t] W_C + b), e_ts = x_t W m_sᵀ. (Luong et al. 2015, formulas 5 and 8)
+
+    `score: dot` leaves W out: e_ts = x_t m_sᵀ. `output: context` is c_t W_O + b, as of the convolutional decoder of
+    Gehring et al. (2017), whose values add the source's embedding to m_s.
+    """
+
+    def __init__(
+        self,
+        shape: Shape,
+        *,
+        score: Literal["general", "dot"] = "general",
+        output: Literal["joined", "context"] = "joined",
+    ):
+        super().__init__()
+        self.joins = output == "joined"
+        self.query = (
+            declare(nn.Linear(shape.width, shape.width, bias=False), weight="query") if score != "dot" else None
+        )
+        self.out = declare(nn.Linear((2 if self.joins else 1) * shape.width, shape.width), weight="output")
+
+    def forward(self, x: Float[Tensor, "b t w"], context: Context) -> Float[Tensor, "b t w"]:
+        c = self.read(x, context)
+        return self.out(torch.cat([c, x], -1)).tanh() if self.joins else self.out(c)
+
+    def keys(self, memory: Float[Tensor, "b s w"]) -> Float[Tensor, "b s w"]:
+        return memory
+
+    def scores(self, x: Float[Tensor, "b t w"], keys: Float[Tensor, "b s w"]) -> Float[Tensor, "b t s"]:
+        return (x if self.query is None else self.query(x)) @ keys.transpose(1, 2)
+
+
+class Aligned(nn.Module, Mixer):
+    """[m_t, x_t] W_O + b: token t of the target reads token t of the encoder's output, 0 beyond its end: the decoder
+    is laid on the encoder, without attention. (Kalchbrenner et al. 2016, section 3.1, ByteNet)
+
+    The paper stretches the source by 1.2 and adds a constant, so that most targets end before it does; here a target
+    longer than its source goes on by what the decoder remembers.
+    """
+
+    slot, reads_memory = "cross", True
+
+    def __init__(self, shape: Shape):
+        super().__init__()
+        self.out = declare(nn.Linear(2 * shape.width, shape.width), weight="output")
+
+    def forward(self, x: Float[Tensor, "b t w"], context: Context) -> Float[Tensor, "b t w"]:
+        places, there = context.once(("aligned", context.memory.shape[1]), lambda: _places(context))
+        memory = context.memory
+        index = places[..., None].expand(memory.shape[0], -1, memory.shape[-1])
+        return self.out(torch.cat([memory.gather(1, index) * there[..., None], x], -1))
+
+
+def _places(context: Context) -> tuple[Int[Tensor, "#b t"], Float[Tensor, "#b t"]]:
+    """Where in the memory each token's source token is, and whether there is one: the p-th that token p may read."""
+    memory, positions, allowed = context.memory, context.places.positions, context.memory_mask.allowed
+    if allowed is None:
+        return positions.clamp(max=memory.shape[1] - 1), (positions < memory.shape[1]).to(memory.dtype)
+    same = allowed & (allowed.cumsum(-1) == positions[..., None] + 1)
+    return same.int().argmax(-1), same.any(-1).to(memory.dtype)

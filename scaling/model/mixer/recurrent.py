@@ -1,0 +1,168 @@
+"""Recurrent mixers: a state carried forwards, or one each way, reset where a document begins."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Any, ClassVar
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from scaling.base.errors import ScalingError
+from scaling.config.shape import Shape
+from scaling.model.context import Context
+from scaling.model.contract import Mixer, declare
+from scaling.model.window import visible
+
+
+class _Forwards(nn.Module, Mixer):
+    """h_t W_O + b. `recurrence(width)` makes the module that computes h of every token: it is given x, the tokens
+    before which the state is kept, and the state of earlier decoding steps.
+    """
+
+    recurrence: ClassVar[Any]
+
+    def __init__(self, shape: Shape):
+        super().__init__()
+        self.forwards = self.recurrence(shape.width)
+        self.out = declare(nn.Linear(shape.width, shape.width), weight="output")
+
+    def forward(self, x: Float[Tensor, "b t w"], context: Context) -> Float[Tensor, "b t w"]:
+        seen = visible(context, 1, 0)
+        return self.out(self.forwards(x, None if seen is None else seen[..., 0], context.state(self)))
+
+
+class _BothWays(nn.Module, Mixer):
+    """[h_t, h'_t] W_O + b: one recurrence reads forwards, another backwards, as far as the pattern looks ahead."""
+
+    recurrence: ClassVar[Any]
+
+    def __init__(self, shape: Shape):
+        super().__init__()
+        self.forwards, self.backwards = self.recurrence(shape.width), self.recurrence(shape.width)
+        self.out = declare(nn.Linear(2 * shape.width, shape.width), weight="output")
+
+    def forward(self, x: Float[Tensor, "b t w"], context: Context) -> Float[Tensor, "b t w"]:
+        pattern = context.mask.pattern
+        if pattern is None or not pattern.ahead:
+            name = type(self).__name__
+            raise ScalingError(
+                "a stack that looks back only is not read backwards",
+                key="model.block.mixer.kind",
+                value=name,
+                fix=f"take {name.removeprefix('Bidirectional')}",
+            )
+        before, after = visible(context, 1, 0), visible(context, 0, 1)
+        forwards = self.forwards(x, None if before is None else before[..., 0], context.state(self))
+        backwards = self.backwards(x.flip(1), None if after is None else after[..., 1].flip(1), None)
+        return self.out(torch.cat([forwards, backwards.flip(1)], -1))
+
+
+class _Recurrence(nn.Module):
+    """h of every token, of what is read of it and of the state before it."""
+
+    names: tuple[str, ...] = ("hidden",)  # of the tensors of a state; h is the first
+
+    @abstractmethod
+    def read(self, x: Tensor) -> Tensor:
+        """What every step reads of its token."""
+
+    @abstractmethod
+    def step(self, read: Tensor, *state: Tensor) -> tuple[Tensor, ...]:
+        """The next state."""
+
+    def forward(
+        self, x: Float[Tensor, "b t w"], carried: Bool[Tensor, "#b t"] | None, state: dict[str, Tensor] | None
+    ) -> Float[Tensor, "b t w"]:
+        """h of every token; `carried` marks those before which the state is kept, not set to zero."""
+        kept = {} if state is None else state
+        now = tuple(kept.get(name, torch.zeros_like(x[:, 0])) for name in self.names)
+        hidden = []
+        for t, read in enumerate(self.read(x).unbind(1)):
+            if carried is not None:
+                now = tuple(part * carried[:, t, None] for part in now)
+            now = self.step(read, *now)
+            hidden.append(now[0])
+        kept.update(zip(self.names, now, strict=True))
+        return torch.stack(hidden, 1)
+
+
+class _LSTM(_Recurrence):
+    names = ("hidden", "cell")
+
+    def __init__(self, width: int):
+        super().__init__()
+        self.input = nn.Linear(width, 4 * width, bias=False)
+        self.recurrent = nn.Linear(width, 4 * width, bias=False)
+        self.shift = nn.Parameter(torch.empty(4 * width))
+        declare(self, shift="bias")
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        nn.init.zeros_(self.shift)
+        with torch.no_grad():
+            self.shift.chunk(4)[1].fill_(1)
+
+    def read(self, x: Tensor) -> Tensor:
+        return self.input(x) + self.shift
+
+    def step(self, read: Tensor, *state: Tensor) -> tuple[Tensor, ...]:
+        h, c = state
+        i, f, o, g = (read + self.recurrent(h)).chunk(4, -1)
+        c = f.sigmoid() * c + i.sigmoid() * g.tanh()
+        return o.sigmoid() * c.tanh(), c
+
+
+class LSTM(_Forwards):
+    """h_t W_O + b, h_t = o ⊙ tanh c_t, c_t = f ⊙ c_{t−1} + i ⊙ tanh g. (Hochreiter & Schmidhuber 1997; Gers et al.
+    2000)
+
+    i, f and o are sigmoids, and all four gates affine in x_t and h_{t−1}; f's bias starts at 1 (Jozefowicz et al.
+    2015). Each document starts from zeros. It reads forwards whatever the pattern.
+    """
+
+    recurrence = _LSTM
+
+
+class BidirectionalLSTM(_BothWays):
+    """[h_t, h'_t] W_O + b: one LSTM reads forwards, another backwards, as far as the pattern looks ahead. (Schuster &
+    Paliwal 1997; Graves & Schmidhuber 2005)
+    """
+
+    recurrence = _LSTM
+
+
+class _GRU(_Recurrence):
+    def __init__(self, width: int):
+        super().__init__()
+        self.input, self.recurrent = nn.Linear(width, 3 * width), nn.Linear(width, 3 * width)
+
+    def read(self, x: Tensor) -> Tensor:
+        return self.input(x)
+
+    def step(self, read: Tensor, *state: Tensor) -> tuple[Tensor, ...]:
+        (h,) = state
+        (r, z, n), (r_h, z_h, n_h) = read.chunk(3, -1), self.recurrent(h).chunk(3, -1)
+        n = (n + (r + r_h).sigmoid() * n_h).tanh()
+        return (n + (z + z_h).sigmoid() * (h - n),)
+
+
+class GRU(_Forwards):
+    """h_t W_O + b, h_t = (1 − z) ⊙ n + z ⊙ h_{t−1}, n = tanh(x_t W + r ⊙ (h_{t−1} U)). (Cho et al. 2014, formulas 5 to
+    8)
+
+    z and r are sigmoids, affine in x_t and h_{t−1}. r acts on the product, where the paper's acts on h_{t−1}, so that a
+    step has one matrix product (as cuDNN's and torch's). Each document starts from zeros. It reads forwards whatever
+    the pattern.
+    """
+
+    recurrence = _GRU
+
+
+class BidirectionalGRU(_BothWays):
+    """[h_t, h'_t] W_O + b: one GRU reads forwards, another backwards, as far as the pattern looks ahead. (Bahdanau et
+    al. 2014, section 3.2)
+    """
+
+    recurrence = _GRU

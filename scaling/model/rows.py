@@ -1,0 +1,81 @@
+"""Rows: the vectors of a vocabulary in clusters of their own widths; embeddings read them, heads predict by them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import cast
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from scaling.base.errors import ScalingError
+from scaling.config.shape import counted
+from scaling.model.contract import Role, declare, drawn
+
+
+class Rows(nn.Module):
+    """e(i) = E_c[i − b_c] P_cᵀ for b_c ≤ i < b_(c+1). (Baevski & Auli 2018; one cluster: Lan et al. 2019, ALBERT)
+
+    P_c, whose role is `projection`, is left out where E_c is as wide as the stream.
+    """
+
+    def __init__(self, bounds: Sequence[int], widths: Sequence[int], width: int, projection: Role):
+        super().__init__()
+        self.bounds = tuple(bounds)
+        self.tables = nn.ParameterList(
+            drawn(stop - start, own) for (start, stop), own in zip(pairwise(bounds), widths, strict=True)
+        )
+        self.ups = nn.ModuleDict(
+            {
+                str(c): declare(nn.Linear(own, width, bias=False), weight=projection)
+                for c, own in enumerate(widths)
+                if own != width
+            }
+        )
+        table_of: dict[str, Role] = {str(c): "table" for c in range(len(widths))}
+        declare(self.tables, **table_of)
+
+    @property
+    def form(self) -> tuple[tuple[int, ...], ...]:
+        return tuple(tuple(table.shape) for table in self.tables)
+
+    def forward(self, tokens: Int[Tensor, "*b"]) -> Float[Tensor, "*b w"]:
+        # Every cluster is asked about every token: shapes that do not depend on data run anywhere.
+        return torch.stack([self._up(c, self._own(c, tokens)) for c in range(len(self.tables))]).sum(0)
+
+    def narrow(self, c: int, hidden: Float[Tensor, "*b w"]) -> Float[Tensor, "*b r"]:
+        """h P_c, so that (h P_c) E_cᵀ are the logits of cluster c."""
+        return hidden @ cast(nn.Linear, self.ups[str(c)]).weight if str(c) in self.ups else hidden
+
+    def parts(self, hidden: Float[Tensor, "*b w"]) -> list[tuple[Tensor, Tensor]]:
+        """(h P_c, E_c) of every cluster: the products of each pair are the logits, in the vocabulary's order."""
+        return [(self.narrow(c, hidden), table) for c, table in enumerate(self.tables)]
+
+    def _own(self, c: int, tokens: Tensor) -> Tensor:
+        index = tokens - self.bounds[c]
+        count = self.bounds[c + 1] - self.bounds[c]
+        outside = (index < 0) | (index >= count)
+        vectors = nn.functional.embedding(index.clamp(0, count - 1), self.tables[c])
+        return vectors.masked_fill(outside[..., None], 0)
+
+    def _up(self, c: int, x: Tensor) -> Tensor:
+        return self.ups[str(c)](x) if str(c) in self.ups else x
+
+
+def bounds_of(cutoffs: Sequence[float], vocabulary: int) -> tuple[int, ...]:
+    """0, the cutoffs, V: where the clusters of a vocabulary begin and end."""
+    bounds = (0, *(counted("cutoffs", cutoff, vocabulary, vocabulary) for cutoff in cutoffs), vocabulary)
+    if not cutoffs or any(start >= stop for start, stop in pairwise(bounds)):
+        raise ScalingError(
+            f"expected rising cutoffs within the vocabulary of {vocabulary:,}", key="cutoffs", value=list(cutoffs)
+        )
+    return bounds
+
+
+def widths_of(widths: Sequence[float], bounds: Sequence[int], width: int) -> list[int]:
+    """The width of each cluster; 1 is a fraction too, all of the stream's."""
+    if len(widths) != len(bounds) - 1:
+        raise ScalingError(f"expected {len(bounds) - 1} widths, one a cluster", key="widths", value=list(widths))
+    return [width if own == 1 else counted("widths", own, width, width) for own in widths]

@@ -1,0 +1,132 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from scaling.base.batch import IGNORE, Batch
+from scaling.base.errors import ScalingError
+from scaling.config.schema import Fraction, NonNegativeFloat, PositiveFloat, Recipe
+from scaling.data.source import Rows, Vocabulary
+from scaling.model.contract import Head
+from scaling.model.family import Family as Model
+from scaling.model.family import Loss, losses_of, predict, targets_of
+from scaling.objectives.objective import Family
+
+
+class Distil:
+    """(1 − w) · CE(targets) + w · τ² · KL(softmax(teacher / τ) ‖ softmax(student / τ)). (Hinton et al. 2015)
+
+    The batches are those of another objective. `teacher` names a run of the ledger, or a folder with a model in it; the
+    trainer reads it and hands over a function from a batch to its logits.
+
+    Of a task, the teacher is a finetuned run of the student's family. Several classes are compared by their own
+    chances, numbers by the squared distance. Examples without a label learn from the teacher alone. With
+    `hidden`, that weight times 1 − cos of the last hidden vectors of each token is added (Sanh et al. 2019).
+    """
+
+    families = ("encoder", "decoder", "encoder_decoder")
+
+    def __init__(
+        self,
+        vocabulary: Vocabulary,
+        length: int,
+        family: Family,
+        *,
+        objective: Recipe,
+        teacher: str,
+        weight: Fraction = 0.5,
+        temperature: PositiveFloat = 1.0,
+        hidden: NonNegativeFloat = 0.0,
+    ):
+        self.teacher = teacher
+        self.student: Any = objective(vocabulary, length, family)
+        self.weight, self.temperature, self.hidden = weight, temperature, hidden
+
+    def __call__(self, rows: Rows, keys: np.ndarray) -> Batch:
+        return self.student(rows, keys)
+
+    def __getattr__(self, name: str) -> Any:
+        """What else the student's objective defines: its vocabulary, its rows, the predictions."""
+        if name.startswith("__") or name == "student":
+            raise AttributeError(name)
+        return getattr(self.student, name)
+
+    def task_loss(self, student: Model, batch: Batch, teacher: Model) -> Loss:
+        """The loss of a task's head: the mean over labels, and by name the teacher's parts, means over rows."""
+        output = student(batch)
+        labels = targets_of(student.head, batch)
+        bears = (labels != IGNORE).sum().clamp(min=1)
+        hard = losses_of(student.head, output, batch).sum() / bears
+        with torch.no_grad():
+            above = teacher(batch)
+            goal = predict(teacher.head, above, batch)
+        parts = {"soft": self.weight * self._soft(predict(student.head, output, batch), goal, student.head, batch)}
+        if self.hidden:
+            parts["hidden"] = self.hidden * _apart(output.hidden, above.hidden, batch)
+        return Loss((1 - self.weight) * hard, {**output.auxiliary, **parts})
+
+    def _soft(self, own: Tensor, goal: Tensor, head: Head, batch: Batch) -> Tensor:
+        """The mean over rows of the distance to the teacher's predictions."""
+        if own.shape != goal.shape:
+            raise ScalingError(
+                f"the teacher predicts {_shape(goal)} and the student {_shape(own)} of the same examples",
+                key="objective.teacher",
+                value=self.teacher,
+                fix="take a teacher of the same task, with the same head",
+            )
+        own, goal = own.float(), goal.float()
+        if head.answer == "number":
+            return F.mse_loss(own, goal)
+        own, goal = own / self.temperature, goal / self.temperature
+        if head.answer == "classes":
+            each = F.binary_cross_entropy_with_logits(own, goal.sigmoid(), reduction="none")
+            each = each - F.binary_cross_entropy_with_logits(goal, goal.sigmoid(), reduction="none")
+        else:
+            log_own, log_goal = own.log_softmax(-1), goal.log_softmax(-1)
+            chance = log_goal.exp()
+            each = (chance * (log_goal - log_own)).masked_fill(chance == 0, 0).sum(-1)  # what no head allows is 0
+        if head.answer == "tags" and batch.documents is not None:
+            real = (batch.documents > 0).float()
+            each = (each * real).sum(1) / real.sum(1).clamp(min=1)
+        return self.temperature**2 * each.mean()
+
+    def loss(self, logits: Tensor, batch: Batch, teacher: Callable[[Batch], Tensor]) -> Tensor:
+        """The mean over the targets that count, from the student's logits [b t v]."""
+        counts = batch.targets != IGNORE
+        with torch.no_grad():
+            taught = teacher(batch)[counts].float()
+        if taught.shape[-1] != logits.shape[-1]:
+            raise ScalingError(
+                f"the teacher knows {taught.shape[-1]:,} tokens and the student {logits.shape[-1]:,}",
+                key="objective.kind",
+                value="Distil",
+                fix="train both on the same data and tokenizer",
+            )
+        own = logits[counts].float()
+        few = counts.sum().clamp(min=1)  # a micro batch may hold no target
+        hard = F.cross_entropy(own, batch.targets[counts], reduction="sum") / few
+        log_own, log_goal = ((side / self.temperature).log_softmax(-1) for side in (own, taught))
+        soft = F.kl_div(log_own, log_goal, reduction="sum", log_target=True) / few
+        return (1 - self.weight) * hard + self.weight * self.temperature**2 * soft
+
+
+def _apart(own: Tensor, goal: Tensor, batch: Batch) -> Tensor:
+    """The mean over rows and their tokens of 1 − cos of two hidden vectors. (Sanh et al. 2019, section 3)"""
+    if own.shape != goal.shape:
+        raise ScalingError(
+            f"the teacher's hidden vectors are {_shape(goal)} and the student's {_shape(own)}",
+            key="objective.hidden",
+            fix="set it to 0, or take a student of the teacher's width and family",
+        )
+    real = torch.ones_like(batch.tokens, dtype=own.dtype) if batch.documents is None else (batch.documents > 0).to(own)
+    apart = 1 - F.cosine_similarity(own, goal, dim=-1)
+    return ((apart * real).sum(1) / real.sum(1).clamp(min=1)).mean()
+
+
+def _shape(tensor: Tensor) -> str:
+    return "×".join(map(str, tensor.shape))

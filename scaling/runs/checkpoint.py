@@ -1,0 +1,169 @@
+"""Checkpoint: a folder of files that is whole or not there, and is never loaded when a bit of it has changed.
+
+    checkpoints/<step>/manifest.json     step, note, and the SHA-256 of each file; itself sealed
+    checkpoints/<step>/...               whatever the trainer wrote
+
+It is written under a temporary name in the same folder, every file and folder synced, and then renamed. So a crash at
+any moment leaves the checkpoints before it as they were. Every byte is read again and compared before it is used.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from scaling.base import atomic
+from scaling.base.errors import from_os
+from scaling.runs.document import Damaged, disk, read, seal
+
+FOLDER, MANIFEST = "checkpoints", "manifest.json"
+KEEP = 2  # checkpoints of a run: the last, and the one before it should the last be damaged
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A checkpoint whose every byte has been checked: its step, its folder, and the note written with it."""
+
+    step: int
+    folder: Path
+    note: Mapping[str, Any] = field(default_factory=dict)
+
+
+Belongs = Callable[[Checkpoint], bool]
+
+
+def name(step: int) -> str:
+    """The name of the folder of a step's checkpoint."""
+    return f"{step:012d}"
+
+
+def steps(run: Path) -> dict[int, Path]:
+    """The checkpoints in the folder of a run by step, not checked, the latest first."""
+    folder = run / FOLDER
+    if not folder.is_dir():
+        return {}
+    with disk("cannot list checkpoints"):
+        # A folder without a manifest is one that was being removed.
+        there = [path for path in folder.iterdir() if path.name.isdecimal() and (path / MANIFEST).exists()]
+    return {int(path.name): path for path in sorted(there, reverse=True)}
+
+
+def latest(run: Path, belongs: Belongs = lambda _: True) -> Checkpoint | None:
+    """The latest whole checkpoint of a run that belongs to it; those passed over are warned of."""
+    return _first_whole(steps(run).values(), belongs)
+
+
+def at(run: Path, step: int, belongs: Belongs = lambda _: True) -> Checkpoint | None:
+    """The whole checkpoint of exactly this step, None where there is none; a damaged one is warned of."""
+    path = steps(run).get(step)
+    return None if path is None else _first_whole([path], belongs)
+
+
+def final(run: Path, result: Mapping[str, Any] | None) -> Checkpoint | None:
+    """The checkpoint with the weights that a result is of: its best step's where it names one, else the latest whole
+    one.
+    """
+    best = None if result is None else result.get("best_step")
+    return latest(run) if best is None else at(run, best)
+
+
+def note(folder: Path) -> Mapping[str, Any]:
+    """The note written with a checkpoint, whose files are not checked; none where it cannot be read."""
+    try:
+        return (read(folder / MANIFEST) or {}).get("note", {})
+    except (Damaged, OSError):
+        return {}
+
+
+@contextmanager
+def writing(run: Path, step: int, note: Mapping[str, Any], belongs: Belongs = lambda _: True) -> Iterator[Path]:
+    """A temporary folder to write a checkpoint's files into; it becomes the checkpoint when the block ends well.
+
+    What a step holds is determined, so a whole one that is there and belongs to the run stays: taking it away first
+    would leave a moment with no checkpoint at all.
+    """
+    final = run / FOLDER / name(step)
+    temporary = atomic.temporary(final)
+    try:
+        final.parent.mkdir(exist_ok=True)
+        temporary.mkdir()
+        yield temporary
+        _seal(temporary, step, note)
+        if at(run, step, belongs) is None:
+            drop(final)
+            try:
+                os.replace(temporary, final)
+            except OSError:
+                if at(run, step, belongs) is None:  # else another worker has saved the step meanwhile
+                    raise
+            atomic.flush_folder(final.parent)
+    except OSError as error:
+        raise from_os(error, f"cannot write the checkpoint of step {step}") from error
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def drop(folder: Path) -> None:
+    """Remove a checkpoint, its manifest first, so that one half removed is none."""
+    if not folder.is_symlink():
+        (folder / MANIFEST).unlink(missing_ok=True)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _first_whole(folders: Iterable[Path], belongs: Belongs) -> Checkpoint | None:
+    for folder in folders:
+        try:
+            candidate = _checked(folder)
+            if belongs(candidate):
+                return candidate
+            raise Damaged("its step or its tokens are not the run's")
+        except (OSError, KeyError, TypeError, ValueError, AttributeError) as error:
+            logger.warning("checkpoint %s is damaged and not used: %s", folder, error)
+    return None
+
+
+def _checked(folder: Path) -> Checkpoint:
+    """The checkpoint in `folder`, every byte compared with its manifest; raises where one differs."""
+    manifest = read(folder / MANIFEST, step=int(folder.name))
+    if manifest is None:
+        raise Damaged("it has no manifest")
+    found = _digests(folder)
+    for name, digest in manifest["files"].items():
+        if found.get(name) != digest:
+            raise Damaged(f"{name!r} has changed" if name in found else f"{name!r} is missing")
+    return Checkpoint(manifest["step"], folder, manifest["note"])
+
+
+def _digests(folder: Path, sync: bool = False) -> dict[str, str]:
+    """The SHA-256 of each file in a folder but the manifest, by name; no link is followed. `sync` puts all of it on
+    the disk.
+    """
+    digests = {}
+    for path in sorted(folder.rglob("*")):
+        name = path.relative_to(folder).as_posix()
+        if path.is_file() and not path.is_symlink() and name != MANIFEST:
+            with path.open("rb+") if sync else path.open("rb") as file:
+                if sync:
+                    os.fsync(file.fileno())
+                digests[name] = hashlib.file_digest(file, "sha256").hexdigest()
+        elif sync:
+            atomic.flush_folder(path)
+    return digests
+
+
+def _seal(folder: Path, step: int, note: Mapping[str, Any]) -> None:
+    """Write the manifest, and put every file and folder on the disk."""
+    content = seal({"step": step, "files": _digests(folder, sync=True), "note": dict(note)})
+    with (folder / MANIFEST).open("wb") as file:
+        file.write(content)
+        atomic.flush(file)
+    atomic.flush_folder(folder)

@@ -1,0 +1,239 @@
+"""Documents: JSON on disk that carries its own checksum, so that a torn or flipped one is never taken for a whole one.
+
+A sealed document ends in the SHA-256 of every byte before it; a log is one JSON line an entry, with a CRC-32 each. Both
+stay plain JSON for other tools. JSON has no NaN, so numbers that are not finite are the strings "NaN", "Infinity" and
+"-Infinity" there, and come back as numbers.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import math
+import os
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from scaling.base import atomic
+from scaling.base.errors import from_os
+
+SPELLED = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS)  # of a file system without hard links
+_LINE = json.JSONEncoder(allow_nan=False, separators=(",", ":"))
+_PAGE = json.JSONEncoder(allow_nan=False, indent=1)
+_SEAL = ',\n "sha256": "%s"\n}\n'
+_SEAL_LENGTH = len(_SEAL % ("0" * 64))
+_STAMP = b',"crc":"%08x"}'
+_STAMP_LENGTH = len(_STAMP % 0)
+_TAIL = 64 * 1024  # bytes at the end of a log in which its last entries are
+
+
+class Damaged(ValueError):
+    """A document whose checksum does not match, or which does not hold what documents of its kind hold."""
+
+
+# Values
+
+
+def text(value: Any) -> str:
+    """One line of strict JSON."""
+    return _encoded(value, _LINE)
+
+
+def parse(content: bytes | str) -> Any:
+    """Strict JSON to plain Python; whatever is wrong with it, deep nesting and endless digits too, is `Damaged`."""
+    try:
+        string = content.decode() if isinstance(content, bytes) else content
+        value = json.loads(string)
+    except (ValueError, RecursionError) as error:
+        raise Damaged(f"not JSON: {error}") from None
+    return _numbers(value) if '"NaN"' in string or 'Infinity"' in string else value
+
+
+def spelled(value: Any) -> Any:
+    """The value with numbers that are not finite as strings, as JSON holds them."""
+    if isinstance(value, Mapping):
+        return {key: spelled(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [spelled(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    return value
+
+
+def flat(document: Mapping[str, Any]) -> dict[str, Any]:
+    """Nested mappings as one, keyed by the dotted path."""
+    leaves: dict[str, Any] = {}
+    for key, value in document.items():
+        if isinstance(value, Mapping) and value:
+            leaves |= {f"{key}.{inner}": leaf for inner, leaf in flat(value).items()}
+        else:
+            leaves[str(key)] = value
+    return leaves
+
+
+def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+    """Where two nested documents differ: the dotted key, and both values (None where there is none)."""
+    left, right = flat(one), flat(other)
+    return {
+        key: (left.get(key), right.get(key))
+        for key in dict.fromkeys((*left, *right))
+        if key not in left or key not in right or text(left[key]) != text(right[key])
+    }
+
+
+# Sealed documents
+
+
+def seal(document: Mapping[str, Any]) -> bytes:
+    """The bytes of a document, which is not empty, for people to read, with a SHA-256 as its last key."""
+    body = _encoded(dict(document), _PAGE).removesuffix("\n}")
+    return (body + _SEAL % hashlib.sha256(body.encode()).hexdigest()).encode()
+
+
+def read(path: Path, **expected: Any) -> dict[str, Any] | None:
+    """The sealed document at `path`, None where there is no such file.
+
+    `Damaged` where it is not whole, or where a key of `expected` has another value: it is another's.
+    """
+    try:
+        content = path.read_bytes()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    body, tail = content[:-_SEAL_LENGTH], content[-_SEAL_LENGTH:]
+    if tail != (_SEAL % hashlib.sha256(body).hexdigest()).encode():
+        raise Damaged(f"{path}: the checksum does not match")
+    document = parse(body + b"}")
+    for key, value in expected.items():
+        if document.get(key) != value:
+            raise Damaged(f"{path}: its {key} is {document.get(key)!r}")
+    return document
+
+
+def publish(path: Path, content: bytes) -> bool:
+    """Make `path` hold `content` where nothing has that name yet; True where this call made it.
+
+    A finished, synced file is linked to the name, and its number of names shows who made it, even where NFS lost the
+    reply. On a file system without hard links it is renamed to the name.
+    """
+    temporary = atomic.temporary(path)
+    with disk(f"cannot write {path.name}"):
+        try:
+            with temporary.open("xb") as file:
+                file.write(content)
+                atomic.flush(file)
+            try:
+                os.link(temporary, path)
+            except OSError as error:
+                if not path.exists():
+                    if error.errno not in NO_LINKS:
+                        raise
+                    os.rename(temporary, path)
+                    return True
+            return temporary.stat().st_nlink == 2
+        finally:
+            temporary.unlink(missing_ok=True)
+            atomic.flush_folder(path.parent)
+
+
+@contextmanager
+def disk(what: str) -> Iterator[None]:
+    """Report a failing or full disk in one line, with exit code 74."""
+    try:
+        yield
+    except OSError as error:
+        raise from_os(error, what) from error
+
+
+# Logs
+
+
+class Log:
+    """The writer of a log.
+
+    A line is a single write, so a killed process loses at most the line that it was writing.
+    """
+
+    def __init__(self, path: Path):
+        with disk("cannot open the log"):
+            self._handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
+            size = os.fstat(self._handle).st_size
+            # After a write that failed midway the next line starts afresh, or both would be lost.
+            self._torn = size > 0 and os.pread(self._handle, 1, size - 1) != b"\n"
+
+    def write(self, entry: Mapping[str, Any]) -> None:
+        """Append one entry of plain values, its `kind` first; a `step` orders it among the others."""
+        line = (b"\n" if self._torn else b"") + stamp(entry)
+        self._torn = True
+        with disk("cannot write the log"):
+            written = os.write(self._handle, line)
+            while written < len(line):
+                written += os.write(self._handle, line[written:])
+        self._torn = False
+
+    def sync(self) -> None:
+        """Put what was written on the disk: done with each checkpoint, which the log then reaches."""
+        with disk("cannot write the log"):
+            os.fsync(self._handle)
+
+    def close(self) -> None:
+        if self._handle >= 0:
+            os.close(self._handle)
+            self._handle = -1
+
+
+def stamp(entry: Mapping[str, Any]) -> bytes:
+    """One line of a log, with a CRC-32 as its last key; cheap enough for every step."""
+    body = text(entry)[:-1].encode()
+    return body + _STAMP % zlib.crc32(body) + b"\n"
+
+
+def entries(path: Path, kinds: Iterable[str] = ()) -> Iterator[dict[str, Any]]:
+    """The whole entries of a log in order, all or those of some kinds; torn and flipped lines are passed over."""
+    beginnings = tuple(f'{{"kind":"{kind}"'.encode() for kind in kinds) or b""
+    with suppress(FileNotFoundError, NotADirectoryError), path.open("rb") as file:
+        for line in file:
+            if line.startswith(beginnings) and (entry := _unstamped(line.rstrip(b"\n"))) is not None:
+                yield entry
+
+
+def last_entry(path: Path, key: str) -> dict[str, Any] | None:
+    """The last whole entry that has `key`, looked for at the log's end."""
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL))
+            lines = file.read().split(b"\n")
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    whole = (_unstamped(line) for line in reversed(lines))
+    return next((entry for entry in whole if entry is not None and key in entry), None)
+
+
+def _unstamped(line: bytes) -> dict[str, Any] | None:
+    """The entry of one line, None where the line is torn or flipped."""
+    body, tail = line[:-_STAMP_LENGTH], line[-_STAMP_LENGTH:]
+    if tail != _STAMP % zlib.crc32(body):
+        return None
+    try:
+        return parse(body + b"}")
+    except Damaged:
+        return None
+
+
+def _encoded(value: Any, style: json.JSONEncoder) -> str:
+    try:
+        return style.encode(value)
+    except ValueError:
+        return style.encode(spelled(value))
+
+
+def _numbers(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _numbers(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_numbers(item) for item in value]
+    return SPELLED.get(value, value) if isinstance(value, str) else value

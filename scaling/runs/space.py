@@ -1,0 +1,126 @@
+"""Space: what can be freed on the disk without losing what is needed.
+
+Freed are the checkpoints of runs that have a result, and of idle trunks whose every branch has one, except steps that a
+branch of any study still starts from, and weights that another run needs; and what killed processes left half-written,
+anywhere in the ledger. The final weights of finished runs stay unless asked for. Specs, logs and results always stay.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from scaling.base import atomic
+from scaling.base.errors import ScalingError
+from scaling.runs import checkpoint
+from scaling.runs.document import disk
+from scaling.runs.store import Ledger
+
+SHARED = ("predictions", "studies", "sweeps")  # folders next to the store
+HOUR = 3600.0  # seconds: beyond what two clocks differ by, and what one file takes to write
+
+
+@dataclass(frozen=True)
+class Waste:
+    """A folder or a file that can go, and the run that it is of, where it is one's."""
+
+    run: str | None
+    path: Path
+    kind: Literal["checkpoint", "final weights", "half-written"]
+    bytes: int
+
+
+def waste(ledger: Ledger, weights: bool = False) -> tuple[list[Waste], list[Waste]]:
+    """What can go, and what could but for the runs that stay and start from it; nothing is touched.
+
+    A damaged plan is refused: what its branches need is not known. `weights`: also the last checkpoint of each finished
+    run, without which it cannot be exported or generate.
+    """
+    spent, kept = list(_spent(ledger, weights)), list[Waste]()
+    while True:
+        needed = _bases(ledger, {item.path for item in spent})
+        more = [item for item in spent if (item.run, item.path.name) in needed]
+        if not more:
+            return spent, kept
+        spent, kept = [item for item in spent if item not in more], kept + more
+
+
+def free(items: Iterable[Waste]) -> int:
+    """Remove what `waste` found, and return how many bytes that were."""
+    total = 0
+    for item in items:
+        with disk("cannot free"):
+            if item.kind != "half-written":
+                checkpoint.drop(item.path)
+            elif item.path.is_dir() and not item.path.is_symlink():
+                shutil.rmtree(item.path, ignore_errors=True)
+            else:
+                item.path.unlink(missing_ok=True)
+        total += item.bytes
+    return total
+
+
+def _bases(ledger: Ledger, gone: Collection[Path]) -> set[tuple[str | None, str]]:
+    """The runs, and the names of their checkpoints, that other runs start from: those that have no result, and those
+    whose checkpoints hold what they trained alone.
+    """
+    needed: set[tuple[str | None, str]] = set()
+    for run in ledger.runs():
+        try:
+            start = ledger.spec(run).get("start")
+        except ScalingError:
+            continue  # it cannot be trained or read either
+        if start is not None:
+            checkpoints = [path for path in checkpoint.steps(ledger.folder(run)).values() if path not in gone]
+            bases = [] if ledger.result(run) is not None else [start]
+            bases += [checkpoint.note(path).get("start", {}) for path in checkpoints]
+            needed |= {(base["run"], checkpoint.name(base["step"])) for base in bases if {"run", "step"} <= base.keys()}
+    return needed
+
+
+def _spent(ledger: Ledger, weights: bool) -> Iterator[Waste]:
+    for study in ledger.studies():
+        ledger.plan(study)
+    trunks, idle = ledger.trunks(), True
+    for run in ledger.runs():
+        folder, result, needed, held = ledger.folder(run), ledger.result(run), ledger.needed(run), ledger.is_held(run)
+        if not held and (result is not None or (run in trunks and not needed)):
+            final = _final_weights(folder, result) if result is not None and result["outcome"] == "finished" else None
+            for step, path in checkpoint.steps(folder).items():
+                if step not in needed and (path != final or weights):
+                    yield Waste(run, path, "final weights" if path == final else "checkpoint", _size(path))
+        for place in (folder, folder / checkpoint.FOLDER):
+            yield from _unfinished(place.iterdir() if place.is_dir() else (), not held, run)
+        idle = idle and not held
+    for name in SHARED:
+        yield from _unfinished((ledger.root / name).rglob("*"), idle)
+    yield from _unfinished(ledger.root.iterdir(), idle)
+
+
+def _final_weights(folder: Path, result: dict) -> Path | None:
+    """The checkpoint with a finished run's weights. A damaged one is not it where a whole one is there."""
+    paths = list(checkpoint.steps(folder).values())
+    if len(paths) <= 1:
+        return paths[0] if paths else None  # nothing to choose, so its bytes need not be read
+    weights = checkpoint.final(folder, result)
+    return None if weights is None else weights.folder
+
+
+def _unfinished(paths: Iterable[Path], idle: bool, run: str | None = None) -> Iterator[Waste]:
+    """What a process was writing that was killed."""
+    for path in paths:
+        if path.name.startswith(atomic.TEMPORARY):
+            with suppress(FileNotFoundError):  # finished meanwhile
+                if idle and time.time() - path.lstat().st_mtime > HOUR:
+                    yield Waste(run, path, "half-written", _size(path))
+
+
+def _size(path: Path) -> int:
+    if path.is_symlink() or not path.is_dir():
+        return path.lstat().st_size
+    return sum(inner.lstat().st_size for inner in path.rglob("*") if not inner.is_dir())

@@ -1,0 +1,343 @@
+"""Store: the ledger's front. It knows every run and study under one folder and hands out attempts at them."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+from collections.abc import Mapping
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from scaling.base import atomic
+from scaling.base.errors import ScalingError, nearest
+from scaling.runs import checkpoint
+from scaling.runs.checkpoint import Checkpoint
+from scaling.runs.document import Damaged, Log, differences, disk, entries, last_entry, publish, read, seal, text
+from scaling.runs.identity import RUN_ID, identity, run_id
+from scaling.runs.run import (
+    CIRCUMSTANCES,
+    INTERRUPTIONS,
+    LIFE,
+    LOCK,
+    LOG,
+    RESULT,
+    Attempt,
+    Lock,
+    Record,
+    history,
+    lock_state,
+    now,
+    read_result,
+    records,
+)
+
+State = Literal[
+    "waiting", "running", "stale", "finished", "diverged", "pruned", "out_of_memory", "failed", "stopped"
+]  # the first three are seen from outside; the others are how the last attempt ended
+
+LONGEST = 200  # letters of a reason or a name in a row
+STUDY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+PLAN = re.compile(r"plan-([1-9][0-9]{0,8})\.json")  # of an extended study; the first plan has no number
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Row:
+    """A run as `scaling runs` lists it; None where nothing is known yet. `seen`: last sign of life, Unix time."""
+
+    run: str
+    name: str | None
+    state: State
+    step: int | None = None
+    steps: int | None = None
+    loss: float | None = None
+    tokens_per_second: float | None = None
+    host: str | None = None
+    attempt: int | None = None
+    seen: float | None = None
+    reason: str | None = None
+    score: float | None = None  # of a task, by its metric
+
+
+def is_ledger(folder: Path) -> bool:
+    return (folder / "store").is_dir()
+
+
+class Ledger:
+    """The runs and studies under one folder. Any number of workers on any number of machines may use it at once."""
+
+    def __init__(self, root: str | Path):
+        self.root = Path(root)
+        self._branches: dict[Path, dict[str, list[tuple[str, int]]]] = {}
+
+    @classmethod
+    def open(cls, root: str | Path) -> Ledger:
+        """The ledger at `root`, which must be there."""
+        with disk("cannot be read"):
+            if not is_ledger(Path(root)):
+                fix = "it is made by the first run; or give its folder"
+                raise ScalingError("there is no ledger here", fix=fix, file=root)
+        return cls(root)
+
+    @classmethod
+    def create(cls, root: str | Path) -> Ledger:
+        """The ledger at `root`, made where there is none."""
+        with disk("cannot make the ledger"):
+            (Path(root) / "store").mkdir(parents=True, exist_ok=True)
+        return cls(root)
+
+    # Runs
+
+    def add(self, spec: Mapping[str, Any]) -> str:
+        """The id of the run that `spec` describes; the run is entered where it is new."""
+        name = run_id(spec)
+        file = self.folder(name) / "spec.json"
+        entered = self._entered_spec(name)
+        if entered is None:  # or torn or flipped: its content is known
+            with disk("cannot enter a run"):
+                atomic.write(file, seal({"run": name, "entered": now(), "spec": spec}))
+        elif identity(entered) != identity(spec):
+            raise ScalingError(
+                f"run {name} was entered with another spec: {_first_difference(entered, spec)}",
+                fix="its spec.json was changed by hand, or keys were renamed; use another folder for new runs",
+                file=file,
+            )
+        return name
+
+    def runs(self) -> list[str]:
+        """The ids of all runs."""
+        with disk("cannot list the runs"), os.scandir(self.root / "store") as entries:
+            return sorted(entry.name for entry in entries if RUN_ID.fullmatch(entry.name))
+
+    def find(self, beginning: str) -> str:
+        """The one run whose id begins so."""
+        runs = self.runs()
+        matches = [name for name in runs if name.startswith(beginning)]
+        if len(matches) == 1:
+            return matches[0]
+        if matches and beginning:
+            some = ", ".join(matches[:4])
+            raise ScalingError(f"{len(matches)} runs begin so: {some}, …", value=beginning, key="run")
+        raise ScalingError("there is no such run", fix=nearest(beginning, runs), value=beginning, key="run")
+
+    def folder(self, run: str) -> Path:
+        if not RUN_ID.fullmatch(run):
+            raise ScalingError("a run is named by 16 hexadecimal digits", key="run", value=run)
+        return self.root / "store" / run
+
+    def spec(self, run: str) -> dict[str, Any]:
+        """The spec that the run was entered with."""
+        entered = self._entered_spec(run)
+        if entered is None:
+            raise ScalingError("the run has no spec that can be read", file=self.folder(run) / "spec.json")
+        return entered
+
+    def result(self, run: str) -> dict[str, Any] | None:
+        """The kept result, None while there is none."""
+        return read_result(self.folder(run))
+
+    def attempts(self, run: str) -> list[Record]:
+        """Every attempt that was begun, oldest first."""
+        return records(entries(self.folder(run) / LOG, LIFE))
+
+    def history(self, run: str) -> list[dict[str, Any]]:
+        """What the run's attempts logged, as one history in which each step is once."""
+        return history(self.folder(run))
+
+    def checkpoint(self, run: str, step: int) -> Checkpoint | None:
+        """The whole checkpoint of exactly this step, None where there is none."""
+        return checkpoint.at(self.folder(run), step)
+
+    def reached(self, run: str) -> int:
+        """The last step of which a checkpoint is kept, whole or not; 0 where there is none."""
+        return max(checkpoint.steps(self.folder(run)), default=0)
+
+    def status(self, run: str) -> Row:
+        """The run in one row, for people; nothing is decided by it."""
+        folder, spec, attempts = self.folder(run), self._entered_spec(run) or {}, self.attempts(run)
+        log, result = spec.get("log"), read_result(folder)
+        name = spec.get("name") or (log.get("name") if isinstance(log, dict) else None)
+        name = _short(name) if isinstance(name, str) else None
+        if result is not None:
+            numbers = {"steps": result.get("step"), **(result.get(CIRCUMSTANCES) or {}), **result}
+            state, seen = result["outcome"], folder / RESULT
+            last = next((one for one in attempts if one.number == result["attempt"]), Record(result["attempt"], {}))
+            rival = next((one.number for one in attempts if one.end and one.end.get("differences")), None)
+            reason = None if rival is None else f"attempt {rival} found another result"
+        elif attempts:
+            last, seen = attempts[-1], folder / LOG
+            numbers = {**(last_entry(seen, "score") or {}), **(last_entry(seen, "loss") or {})}
+            state, reason = _state(last, folder), _short((last.end or {}).get("reason"))
+        else:
+            return Row(run, name, "waiting", seen=_touched(folder))
+        numbers = {key: numbers.get(key) for key in ("step", "steps", "loss", "tokens_per_second", "score")}
+        host = _short(last.start.get("host"))
+        return Row(run, name, state, host=host, attempt=last.number, seen=_touched(seen), reason=reason, **numbers)
+
+    def is_held(self, run: str) -> bool:
+        """Whether someone works on the run."""
+        return lock_state(self.folder(run) / LOCK) == "held"
+
+    def claim(self, run: str) -> Attempt | None:
+        """A new attempt at the run, or None where it is done, or someone else works on it.
+
+        The attempt keeps the checkpoints of steps that studies need.
+        """
+        folder = self.folder(run)
+        pinned = self.needed(run)
+        with disk("cannot claim a run"):
+            folder.mkdir(exist_ok=True)
+        held = Lock(folder / LOCK)
+        if not held.take():
+            return None
+        with ExitStack() as release:
+            release.callback(held.release)
+            if read_result(folder) is not None:  # a lock is released after the result is there
+                return None
+            number = max((record.number for record in self.attempts(run)), default=0) + 1
+            attempt = Attempt(folder, number, held, pinned)
+            release.pop_all()
+            return attempt
+
+    def retry(self, run: str) -> None:
+        """Let the failures of a run count no more, so that it is tried again."""
+        if any(record.failed for record in self.attempts(run)):
+            log = Log(self.folder(run) / LOG)
+            log.write({"kind": "retry", "time": now()})
+            log.close()
+
+    def _entered_spec(self, run: str) -> dict[str, Any] | None:
+        try:
+            document = read(self.folder(run) / "spec.json", run=run)
+        except Damaged:
+            return None
+        return None if document is None else document["spec"]
+
+    # Studies
+
+    def studies(self) -> list[str]:
+        """The names of all studies that have a plan."""
+        plans = (self.root / "studies").glob("*/plan.json")
+        return sorted(path.parent.name for path in plans if STUDY.fullmatch(path.parent.name))
+
+    def study_folder(self, study: str) -> Path:
+        if not STUDY.fullmatch(study):
+            raise ScalingError("a study is named by letters, digits, '.', '_' and '-'", key="study", value=study)
+        return self.root / "studies" / study
+
+    def plan(self, study: str) -> dict[str, Any]:
+        """The plan of a study, its newest."""
+        path = self.plan_file(study)
+        try:
+            plan = read(path)
+            for entry in () if plan is None else plan["runs"]:
+                self.folder(entry["run"])
+        except (Damaged, KeyError, TypeError):
+            raise ScalingError("the plan is damaged", fix="delete it and plan again", file=path) from None
+        if plan is None:
+            raise ScalingError("there is no such study", fix=nearest(study, self.studies()), key="study", value=study)
+        name = plan.get("study", {}).get("name", study)
+        if name != study:
+            fix = f"name the study's folder {name}, or put its own plan back"
+            raise ScalingError(f"the plan is of the study {name}", fix=fix, file=path, key="study", value=study)
+        return plan
+
+    def plan_file(self, study: str) -> Path:
+        """The file of a study's newest plan: `plan.json`, or `plan-2.json` after its first extension."""
+        folder = self.study_folder(study)
+        numbered = ((match, path) for path in folder.glob("plan-*.json") if (match := PLAN.fullmatch(path.name)))
+        newest = max(((int(match[1]), path) for match, path in numbered), default=None)
+        return folder / "plan.json" if newest is None else newest[1]
+
+    def extend_plan(self, study: str, plan: Mapping[str, Any], before: Path) -> None:
+        """Write the plan that follows the one in the file `before`, exclusively: the earlier plan stays as it is."""
+        match = PLAN.fullmatch(before.name)
+        after = before.with_name(f"plan-{2 if match is None else int(match[1]) + 1}.json")
+        if not publish(after, seal(plan)):
+            raise ScalingError(
+                "another command extended the study at the same time", file=after, fix="run the same command again"
+            )
+
+    def save_plan(self, study: str, plan: Mapping[str, Any]) -> None:
+        """Write a study's plan once; a different one under the same name is refused with the difference.
+
+        `plan["runs"]` lists its runs, each a mapping with `run` (the id) and, for a branch, `trunk`: {`run`, `step`},
+        the checkpoint that it starts from, which is kept until the branch is done. All else in a plan is the study's.
+        """
+        for entry in plan["runs"]:
+            self.folder(entry["run"])
+        file = self.study_folder(study) / "plan.json"
+        with disk("cannot write the plan"):
+            file.parent.mkdir(parents=True, exist_ok=True)
+        if not publish(file, seal(plan)) and text(entered := self.plan(study)) != text(plan):
+            raise ScalingError(
+                f"the study {study} has another plan: {_first_difference(entered, plan)}",
+                fix="give the changed study another name",
+                file=file,
+            )
+
+    def runs_of(self, study: str) -> list[str]:
+        """The runs of a study, in the order of its plan."""
+        return list(dict.fromkeys(entry["run"] for entry in self.plan(study)["runs"]))
+
+    def trunks(self) -> set[str]:
+        """The runs that some branch starts from."""
+        return {trunk for study in self.studies() for trunk in self._branches_of(study)}
+
+    def needed(self, trunk: str) -> set[int]:
+        """The steps of a trunk that branches without a result still start from."""
+        branches = {pair for study in self.studies() for pair in self._branches_of(study).get(trunk, ())}
+        return {step for branch, step in branches if read_result(self.folder(branch)) is None}
+
+    def _branches_of(self, study: str) -> dict[str, list[tuple[str, int]]]:
+        """The (branch, step) pairs of each trunk in a study. A file of a plan is written once, so each is read once.
+
+        A damaged plan is warned of: what only its study needs is trained again, and other studies go on.
+        """
+        path = self.plan_file(study)
+        if path not in self._branches:
+            trunks = self._branches[path] = dict[str, list[tuple[str, int]]]()
+            try:
+                for entry in self.plan(study)["runs"]:
+                    if trunk := entry.get("trunk"):
+                        trunks.setdefault(trunk["run"], []).append((entry["run"], trunk["step"]))
+            except ScalingError as error:
+                logger.warning("study %s: %s; checkpoints that only its branches need are not kept", study, error)
+        return self._branches[path]
+
+
+def printable(text: str) -> str:
+    """What a terminal shows and does not obey."""
+    return "".join(letter if letter.isprintable() else "�" for letter in text)
+
+
+def _first_difference(one: Mapping[str, Any], other: Mapping[str, Any]) -> str:
+    """The first key in which two documents differ, with both values, for a line that a person reads."""
+    key, (left, right) = next(iter(differences(one, other).items()), ("order", ("one", "another")))
+    return f"{key} is {left!r} there and {right!r} here"
+
+
+def _state(newest: Record, run: Path) -> State:
+    """How the last attempt at a run without a result ended, or whether it runs."""
+    if newest.end is not None:
+        outcome: Any = newest.end.get("outcome")
+        # An end that speaks of a result whose file is gone or damaged leaves the run to be done again.
+        return outcome if outcome in INTERRUPTIONS else "stopped"
+    states: dict[str, State] = {"held": "running", "abandoned": "stale", "free": "stopped"}
+    return states[lock_state(run / LOCK)]
+
+
+def _short(reason: object) -> str | None:
+    """The beginning of a reason, in one line; the log has the whole of it."""
+    text = printable(" ".join(str(reason or "")[: 2 * LONGEST].split()))
+    return (text if len(text) <= LONGEST else text[: LONGEST - 1] + "…") or None
+
+
+def _touched(path: Path) -> float | None:
+    with suppress(OSError):
+        return path.stat().st_mtime
+    return None

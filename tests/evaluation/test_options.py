@@ -1,0 +1,204 @@
+"""Multiple choice by likelihood: the conventions worked by hand, and a run that knows its language."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import scaling
+from scaling.base.batch import Batch
+from scaling.base.errors import ScalingError
+from scaling.cli import main
+from scaling.config.compose import load
+from scaling.config.schema import build
+from scaling.data.codec import Codec
+from scaling.data.tokenizer import Byte
+from scaling.evaluation.options import Choosing, Prompting, Question, Scored
+from scaling.interop import run as runs
+from scaling.interop import weights
+from scaling.interop.huggingface import Saved
+from scaling.metrics import bootstrap
+from tests.evaluation.conftest import FOLLOWS, Ledger, sentence
+
+SKY = Question("What is blue?", ("grass", "the sky"), (1,))
+
+
+def test_options_are_written_as_olmes_writes_them() -> None:
+    cloze, letters, plain = Prompting(), Prompting("letters"), Prompting(frame="none")
+    assert cloze.question(SKY) == ("Question: What is blue?\nAnswer:", None)
+    assert cloze.answers(SKY) == [" grass", " the sky"]
+    assert letters.question(SKY) == ("Question: What is blue?\n A. grass\n B. the sky\nAnswer:", None)
+    assert letters.answers(SKY) == [" A", " B"]
+    assert letters.head([SKY]) == "Question: What is blue?\n A. grass\n B. the sky\nAnswer: B\n\n"
+    assert plain.question(SKY) == ("What is blue?", None)
+    assert plain.question(Question("Put [MASK] down.", ("it",), (0,))) == ("Put", " down.")
+
+
+def test_each_normalisation_by_hand() -> None:
+    # Raw: 4 < 5. By character: 4/2 > 5/3 > 6/4. By token: 6/3 < 4/1. Less what it costs alone: 5 − 4.5 is the least.
+    one = Scored(0, (2,), (4.0, 5.0, 6.0), (3.0, 4.5, 5.0), (1, 2, 3), (2, 3, 4), (2, 3, 5))
+    assert one.choices == {"raw": 0, "character": 2, "token": 2, "unconditional": 1}
+    other = Scored(1, (0, 1), (1.0, 0.5), (0.0, 0.0), (1, 1), (2, 2), (2, 4))
+    values = {name: each.value for name, each in bootstrap(Choosing(), [one, other], [one, other]).items()}
+    assert values == {
+        "accuracy_raw": 0.5,
+        "accuracy_character": 1,
+        "accuracy_token": 1,
+        "accuracy_unconditional": 0.5,
+        "bits_per_byte": pytest.approx((6.0 + 0.5) / (5 + 4) / math.log(2)),
+    }
+
+
+def written(folder: Path, **changes: Any) -> str:
+    """A task of which continuation of a text is the language's own; the other has its words in another order."""
+    draw = random.Random(5)
+    for split, count in (("train", 20), ("validation", 60)):
+        rows = []
+        for _ in range(count):
+            words = sentence(draw, 16)
+            mixed = words[8:]
+            while all(b in FOLLOWS[a] for a, b in pairwise(mixed)):
+                draw.shuffle(mixed)
+            right = draw.randrange(2)
+            both = [" ".join(words[8:]), " ".join(mixed)]
+            rows.append({"text": " ".join(words[:8]), "a": both[right], "b": both[1 - right], "label": right})
+        (folder / f"{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    data = {
+        "kind": "Task",
+        "answer": "options",
+        "text": "{text}",
+        "options": ["{a}", "{b}"],
+        "metric": "Accuracy",
+        "tokenizer": "Byte",
+        "files": {split: str(folder / f"{split}.jsonl") for split in ("train", "validation")},
+        **changes,
+    }
+    path = folder / "own.yaml"
+    path.write_text(json.dumps({"data": data}))
+    return str(path)
+
+
+@pytest.mark.parametrize("family", ["decoder", "encoder_decoder"])
+def test_a_run_finds_its_own_language_likelier(family: str, language: Ledger, tmp_path: Path) -> None:
+    task = written(tmp_path)
+    found = scaling.evaluate_options(language.ids[family], task, shots=0, frame="none", runs=language.runs)
+    assert (found.examples, found.chance, found.truncated) == (60, 0.5, 0)
+    # What an option costs alone shows its order too, and what is left of it is how it begins.
+    least = {"decoder": (0.95, 0.6), "encoder_decoder": (0.8, 0.5)}[family]
+    for name, value in found.metrics.items():
+        assert name == "bits_per_byte" or value >= least[name == "accuracy_unconditional"], name
+    assert found.score == found.metrics["accuracy_character"]
+    assert all(low <= found.metrics[name] <= high for name, (low, high) in found.intervals.items())
+
+
+def test_the_command_prints_the_prompt_and_writes_each_example(language: Ledger, tmp_path: Path, capsys: Any) -> None:
+    rows = [{"text": word, "label": FOLLOWS[word][0]} for word in FOLLOWS]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    labels, files = sorted({row["label"] for row in rows}), dict.fromkeys(("train", "validation"), tmp_path)
+    changes = {"answer": "class", "labels": labels, "options": None}
+    changes["files"] = {split: str(folder / "rows.jsonl") for split, folder in files.items()}
+    task, to = written(tmp_path, **changes), tmp_path / "each.jsonl"
+    words = ["evaluate-options", language.ids["decoder"], task, "--shots", "2", "--frame", "none", "--split", "train"]
+    capsys.readouterr()
+    assert main([*words, f"runs={language.runs}", "--to", str(to)]) == 0
+    printed = capsys.readouterr().out
+    assert "10 examples" in printed  # shots of the split are not scored
+    assert main([*words, f"runs={language.runs}", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    prompt = document["prompt"]
+    assert printed.startswith(prompt)
+    assert prompt.count("\n\n") == 2
+    assert all(line.split()[1] == FOLLOWS[line.split()[0]][0] for line in prompt.strip().split("\n\n"))
+    assert document["chance"] == pytest.approx(1 / len(labels))
+    scored = [json.loads(line) for line in to.read_text().splitlines()]
+    assert document["score"] == sum(row["choice_character"] in row["right"] for row in scored) / 10
+    gold = [(row["nats"][row["right"][0]], row["bytes"][row["right"][0]]) for row in scored]
+    bits = sum(nats for nats, _ in gold) / sum(count for _, count in gold) / math.log(2)
+    assert document["metrics"]["bits_per_byte"] == pytest.approx(bits)
+
+
+IDS = {
+    "gpt2": {"eos": 2, "start": 2},
+    "bert": {"cls": 259, "sep": 260, "mask": 261},
+    "t5": {"eos": 2, "start": 0, "pad": 0, "sentinel_0": 260, "sentinel_1": 261},
+    "marian": {"eos": 2, "start": 0, "pad": 0},
+}
+BEFORE, OPTIONS, AFTER = "I put", ("the", "they"), " fork down."
+
+
+def nats(logits: torch.Tensor, tokens: list[int]) -> float:
+    return -float(logits.double().log_softmax(-1).gather(-1, torch.tensor(tokens)[:, None]).sum())
+
+
+@pytest.mark.parametrize("family", IDS)
+@torch.no_grad()
+def test_options_in_a_gap_are_scored_as_the_family_writes_or_reads_them(family: str, tmp_path: Path) -> None:
+    size = {"width": 16, "layers": 1, "heads": 2, "vocabulary": 262, "length": 64}
+    Codec(Byte().fit(iter(()))).save(tmp_path / "tokenizer.json")
+    sections = {"model": load(family)["model"], "size": size}
+    module = build("model", sections["model"], size)
+    saved = Saved(sections, weights.of(module), IDS[family], tokenizer=tmp_path / "tokenizer.json")
+    runs.write(tmp_path / "run", saved, "here")
+    row = json.dumps({"text": f"{BEFORE} [MASK]{AFTER}", "options": OPTIONS, "label": 0}) + "\n"
+    for split in ("train", "validation"):
+        (tmp_path / f"{split}.jsonl").write_text(row)
+    data = {"kind": "Task", "answer": "options", "text": "{text}", "options": ["{options}"], "metric": "Accuracy"}
+    data["files"] = {split: str(tmp_path / f"{split}.jsonl") for split in ("train", "validation")}
+    (tmp_path / "gaps.yaml").write_text(json.dumps({"data": data}))
+    words = (str(tmp_path / "run"), str(tmp_path / "gaps.yaml"))
+    (scored,) = scaling.evaluate_options(*words, frame="none", shots=0, runs=tmp_path, device="cpu").scored
+    model = scaling.load(tmp_path / "run", device="cpu")
+    assert model.tokenizer is not None
+    before, option, after = (list(ids) for ids in model.tokenizer.encode([BEFORE, f" {OPTIONS[0]}", AFTER]))
+    module = model.module
+    if family == "gpt2":
+        read = torch.tensor([[2, *before, *option, *after]])
+        expected = nats(module.logits(Batch(read, read))[0, len(before) : -1], option + after)
+    elif family == "bert":
+        read = torch.tensor([[259, *before, *[261] * len(option), *after, 260]])
+        expected = nats(module.logits(Batch(read, read))[0, 1 + len(before) :][: len(option)], option)
+    else:
+        source = [*before, 260, *after, 2] if family == "t5" else [*before, 2]
+        target = [260, *option, 261] if family == "t5" else option + after
+        read = torch.tensor([[0, *target[:-1]]])
+        expected = nats(module.logits(Batch(read, read, source=torch.tensor([source])))[0], target)
+    assert scored["nats"][0] == pytest.approx(expected, rel=1e-5)
+    if family == "bert":
+        with pytest.raises(ScalingError, match="an encoder sees what comes after a token"):
+            scaling.evaluate_options(*words, shots=0, runs=tmp_path, device="cpu")
+
+
+BAD = {
+    "an unknown formulation": (["decoder", "TASK", "--formulation", "letter"], "invalid choice: 'letter'"),
+    "too many shots": (["decoder", "TASK", "--shots", "21"], "the training split has 20"),
+    "letters without a question": (
+        ["decoder", "TASK", "--formulation", "letters", "--frame", "none"],
+        "take --frame question",
+    ),
+    "a task of tags": (["decoder", "TAGS"], "take a task whose answer is class or options"),
+    "no task": (["decoder"], "expected RUN TASK"),
+    "a synthetic task": (["decoder", "which_language"], "it is no task of texts"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_a_mistake_is_one_line(case: str, language: Ledger, tmp_path: Path, capsys: Any) -> None:
+    (tmp_path / "tags").mkdir()
+    tags = {"answer": "tags", "text": "{text}", "labels": ["0", "1"], "label": "{a}", "options": None}
+    given = {**language.ids, "TASK": written(tmp_path), "TAGS": written(tmp_path / "tags", **tags)}
+    words, told = BAD[case]
+    rows = [{"text": "ba de", "a": "0 1"}]
+    for split in ("train", "validation"):
+        (tmp_path / "tags" / f"{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    capsys.readouterr()
+    assert main(["evaluate-options", *(given.get(word, word) for word in words), f"runs={language.runs}"]) == 2
+    said = [line for line in capsys.readouterr().err.splitlines() if "warning" not in line]
+    assert len(said) == 1
+    assert told in said[0]

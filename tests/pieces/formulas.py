@@ -1,0 +1,89 @@
+"""What the tests of formulas share: a pass made by hand, pieces drawn by a seed, and the papers' functions in numpy."""
+
+# pyright: reportAttributeAccessIssue=false, reportCallIssue=false, reportArgumentType=false
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from scaling.config.schema import build
+from scaling.config.shape import Shape
+from scaling.model.context import Cache, Context, Mask, Places, render
+
+
+def shape(width: int, length: int, heads: int = 1, **sizes: int) -> Shape:
+    return Shape.of({"width": width, "layers": 1, "heads": heads, "vocabulary": 8, "length": length, **sizes})
+
+
+def context(
+    of: Shape,
+    pattern: Any = "Causal",
+    *,
+    position: str = "NoPosition",
+    rows: int = 1,
+    length: int | None = None,
+    documents: Tensor | None = None,
+    prefix: Tensor | None = None,
+    start: int = 0,
+    cache: Cache | None = None,
+    **given: Any,
+) -> Context:
+    """A pass over rows of tokens, after those of the cache."""
+    sees = build("pattern", pattern)
+    tokens = torch.zeros(rows, of.length if length is None else length, dtype=torch.long)
+    places = Places.of(tokens, documents=documents, prefix=prefix, start=start)
+    keys = places if cache is None else places.after(cache.places)
+    torch.manual_seed(1)
+    hooks = build("position", position, of, sees).double()
+    return Context(places, keys, render(sees, places, keys), hooks, memory_mask=Mask(), cache=cache, **given)
+
+
+def draw(*sizes: int, seed: int = 0) -> Tensor:
+    return torch.randn(*sizes, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def made(slot: str, line: str | Mapping[str, Any], of: Any, std: float | None = 1.0) -> Any:
+    """A piece in float64, every parameter of which is drawn, its constants too; with None they stay as it made them."""
+    torch.manual_seed(0)
+    piece = build(slot, line, of).double()
+    for parameter in piece.parameters() if std is not None else ():
+        nn.init.normal_(parameter, std=std)
+    return piece
+
+
+def array(tensor: Tensor) -> np.ndarray:
+    return tensor.detach().numpy()
+
+
+def affine(layer: Any, x: np.ndarray) -> np.ndarray:
+    return x @ array(layer.weight).T + (0 if layer.bias is None else array(layer.bias))
+
+
+def sigmoid(x: np.ndarray) -> np.ndarray:
+    return 1 / (1 + np.exp(-x))
+
+
+def softmax(x: np.ndarray, axis: int = -1) -> np.ndarray:
+    e = np.exp(x - x.max(axis, keepdims=True))
+    return e / e.sum(axis, keepdims=True)
+
+
+def attended(q: np.ndarray, k: np.ndarray, v: np.ndarray, heads: int, seen: Any, scale: float) -> np.ndarray:
+    """Each head's average of the values, side by side, under a mask [t s] or [h t s]."""
+    masks = np.broadcast_to(seen, (heads, len(q), len(k)))
+    parts = zip(*(np.split(x, heads, -1) for x in (q, k, v)), masks, strict=True)
+    return np.concatenate([softmax(np.where(mask, scale * a @ b.T, -np.inf)) @ c for a, b, c, mask in parts], -1)
+
+
+def each_document(found: Tensor, x: Tensor, documents: Tensor | None, written: Callable[[np.ndarray], Any]) -> None:
+    """Every document of every row is what the formula makes of it alone."""
+    numbers = torch.ones(x.shape[:2]) if documents is None else documents
+    for row, own in enumerate(numbers.numpy()):
+        for document in set(own) - {0}:
+            here = own == document
+            expected = written(x[row].numpy()[here])
+            np.testing.assert_allclose(array(found[row])[here], expected, rtol=1e-10, atol=1e-10)

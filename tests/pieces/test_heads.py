@@ -1,0 +1,400 @@
+"""Heads and embeddings against their formulas in float64: losses and their gradients, ties, what a head of a task
+reads, and counts.
+"""
+
+# pyright: reportAttributeAccessIssue=false, reportCallIssue=false, reportArgumentType=false
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.utils.flop_counter import FlopCounterMode
+
+from scaling.base.batch import IGNORE, Batch
+from scaling.base.errors import ScalingError
+from scaling.config.compose import load
+from scaling.model import heads as module
+from scaling.model.cost import cost
+from scaling.model.heads import cross_entropy, edges
+from scaling.model.parameters import parameters
+from scaling.training.parametrization import T5, MuP, initialise
+from tests.model.test_variants import LINES, TASK_HEADS, _flow, batch_for, configured
+from tests.model.test_variants import build as built
+from tests.pieces.formulas import affine, array, draw, made, shape, softmax
+
+V, W = 61, 32
+SHAPE = shape(W, 24, 4, vocabulary=V)
+SIZE = f"size={{width: {W}, layers: 1, heads: 4, vocabulary: {V}, length: 24}}"
+HIDDEN = draw(4, 9, W)
+TARGETS = torch.randint(0, V, (4, 9), generator=torch.Generator().manual_seed(1))
+TARGETS[1, :3] = IGNORE
+SCALES = pytest.mark.parametrize("scale", ["none", "inverse_sqrt_width"])
+
+
+def smoothed(log_chances: np.ndarray, targets: Tensor, smoothing: float) -> np.ndarray:
+    chosen = np.take_along_axis(log_chances, targets.clamp(min=0).numpy()[..., None], -1)[..., 0]
+    return np.where(targets == IGNORE, 0, -(1 - smoothing) * chosen - smoothing * log_chances.mean(-1))
+
+
+# The chunked cross-entropy
+
+ROWS, CLASSES = 37, 11
+
+
+def plain(parts: Any, bias: Tensor | None, targets: Tensor, smoothing: float) -> Tensor:
+    logits = F.linear(*parts[0], bias)
+    return F.cross_entropy(logits, targets, ignore_index=IGNORE, reduction="none", label_smoothing=smoothing)
+
+
+def case(dtype: torch.dtype, bias: bool = True) -> tuple[list[Tensor], Tensor]:
+    sizes = [(ROWS, 8), (CLASSES, 8), *([(CLASSES,)] if bias else [])]
+    targets = torch.randint(CLASSES, (ROWS,), generator=torch.Generator().manual_seed(0))
+    targets[::5] = IGNORE
+    return [draw(*size, seed=i).to(dtype).requires_grad_() for i, size in enumerate(sizes)], targets
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize(
+    ("dtype", "tolerance"), [(torch.float64, 1e-13), (torch.float32, 1e-5), (torch.bfloat16, 3e-2)]
+)
+def test_the_cross_entropy_equals_the_plain_formula_in_float64(dtype, tolerance, bias, smoothing, monkeypatch):
+    monkeypatch.setattr(module, "CPU_CHUNK", 10 * CLASSES)  # chunks of ten rows, so that the last one is short
+    inputs, targets = case(dtype, bias)
+    upstream = torch.linspace(-1, 1, ROWS, dtype=torch.float64)  # every row weighs something else
+
+    def run(function: Any, given: list[Tensor]) -> list[Tensor]:
+        hidden, weight, own = [*given, None][:3]
+        losses = function([(hidden, weight)], own, targets, smoothing)
+        return [losses, *torch.autograd.grad(losses, given, upstream.to(losses.dtype))]
+
+    exact = [tensor.detach().double().requires_grad_() for tensor in inputs]
+    found = run(cross_entropy, inputs)
+    assert found[0].dtype == torch.promote_types(dtype, torch.float32)
+    for ours, truth in zip(found, run(plain, exact), strict=True):
+        torch.testing.assert_close(ours.double(), truth, atol=tolerance, rtol=tolerance)
+
+
+def test_a_loss_is_exact_where_the_target_is_hopeless():
+    weight = torch.tensor([[200.0, 0.0], [0.0, 0.0], [-100.0, 0.0]])  # its chance, e⁻³⁰⁰, is 0 in float32
+    assert cross_entropy([(torch.tensor([[1.0, 0.0]]), weight)], None, torch.tensor([2])).item() == 300
+
+
+def test_autocast_multiplies_in_bfloat16_and_returns_float32_gradients():
+    (hidden, weight, bias), targets = case(torch.float32)
+    with torch.autocast("cpu", torch.bfloat16):
+        losses = cross_entropy([(hidden, weight)], bias, targets)
+    losses.sum().backward()
+    assert losses.dtype == hidden.grad.dtype == weight.grad.dtype == torch.float32
+    torch.testing.assert_close(losses, plain([(hidden, weight)], bias, targets, 0.0), atol=5e-2, rtol=5e-2)
+
+
+def test_its_products_are_counted():
+    (hidden, weight, _), targets = case(torch.float32)
+    with FlopCounterMode(display=False) as forward:
+        losses = cross_entropy([(hidden, weight)], None, targets)
+    with FlopCounterMode(display=False) as backward:
+        losses.sum().backward()
+    product = 2 * ROWS * 8 * CLASSES
+    assert (forward.get_total_flops(), backward.get_total_flops()) == (product, 2 * product)
+
+
+COMPILED = """
+import json, torch
+from scaling.model.heads import cross_entropy
+from tests.pieces.test_heads import case, plain
+inputs, targets = case(torch.float32)
+
+def told(function):
+    losses = function([tuple(inputs[:2])], inputs[2], targets, 0.1)
+    return torch.cat([x.detach().flatten() for x in (losses, *torch.autograd.grad(losses.sum(), inputs))]).tolist()
+
+print(json.dumps([told(torch.compile(cross_entropy, backend="aot_eager", fullgraph=True)), told(plain)]))
+"""
+
+
+@pytest.mark.slow
+def test_the_cross_entropy_compiles():
+    """In a process of its own: the compiler cannot read through the shape checks that the tests put on every piece."""
+    done = subprocess.run([sys.executable, "-c", COMPILED], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    ours, theirs = json.loads(done.stdout)
+    assert ours == pytest.approx(theirs, abs=1e-5)
+
+
+# Heads of tokens
+
+CUTOFFS, WIDTHS = [20.0, 40.0], [32.0, 16.0, 8.0]
+
+
+def adaptive(widths: Any = WIDTHS, scale: str = "none") -> Any:
+    return made("head", {"kind": "AdaptiveSoftmax", "cutoffs": CUTOFFS, "widths": widths, "scale": scale}, SHAPE, 0.3)
+
+
+@pytest.mark.parametrize("widths", [None, WIDTHS])
+@SCALES
+def test_the_adaptive_softmax_equals_the_formula(widths, scale):
+    head, h = adaptive(widths, scale), array(HIDDEN) * (W**-0.5 if scale != "none" else 1)
+    if widths is None:
+        tables = np.split(array(head.weight), [20, 40])
+    else:
+        ups = [np.eye(W), *(array(head.rows.ups[c].weight) for c in "12")]
+        tables = [array(table) @ up.T for table, up in zip(head.rows.tables, ups, strict=True)]
+    first = softmax(h @ np.concatenate([tables[0], array(head.gates.weight)]).T)
+    tails = [first[..., 20 + c, None] * softmax(h @ tables[1 + c].T) for c in (0, 1)]
+    log = np.log(np.concatenate([first[..., :20], *tails], -1))
+    np.testing.assert_allclose(array(head(HIDDEN)), log, atol=1e-11)
+    for smoothing in (0.0, 0.1):
+        found = array(head.loss(HIDDEN, TARGETS, smoothing))
+        np.testing.assert_allclose(found, smoothed(log, TARGETS, smoothing), atol=1e-11)
+
+
+def test_a_cluster_without_targets_costs_nothing_and_keeps_its_gradients():
+    head = adaptive()
+    with FlopCounterMode(display=False) as counter:
+        losses = head.loss(HIDDEN, TARGETS.clamp(min=0) % 20)
+    assert counter.get_total_flops() == 2 * TARGETS.numel() * W * (20 + 2)
+    losses.sum().backward()
+    assert all(p.grad is not None for p in head.parameters())
+    assert not head.rows.tables[2].grad.any()
+
+
+def mixture(softmaxes: int = 3, of: Any = SHAPE, scale: str = "none") -> Any:
+    return made("head", {"kind": "MixtureOfSoftmaxes", "softmaxes": softmaxes, "scale": scale}, of, 0.3)
+
+
+@SCALES
+def test_a_mixture_of_softmaxes_equals_the_formula(scale):
+    head, h = mixture(scale=scale), array(HIDDEN) * (W**-0.5 if scale != "none" else 1)
+    prior, maps = softmax(affine(head.prior, h)), array(head.latent.weight).reshape(3, W, W)
+    log = np.log(sum(prior[..., k, None] * softmax(np.tanh(h @ maps[k].T) @ array(head.weight).T) for k in range(3)))
+    np.testing.assert_allclose(array(head(HIDDEN)), log, atol=1e-12)
+    for smoothing in (0.0, 0.1):
+        found = array(head.loss(HIDDEN, TARGETS, smoothing))
+        np.testing.assert_allclose(found, smoothed(log, TARGETS, smoothing), atol=1e-12)
+    inputs, counted = [hidden := HIDDEN.clone().requires_grad_(), *head.parameters()], TARGETS != IGNORE
+    found = torch.autograd.grad(head.loss(hidden, TARGETS).sum(), inputs)
+    summed = -head(hidden)[counted].gather(-1, TARGETS[counted][:, None]).sum()
+    for ours, expected in zip(found, torch.autograd.grad(summed, inputs), strict=True):
+        torch.testing.assert_close(ours, expected)
+
+
+def test_what_is_kept_does_not_grow_by_the_vocabulary_with_each_softmax():
+    def kept(softmaxes: int) -> int:
+        head, sizes = mixture(softmaxes, replace(SHAPE, vocabulary=997)), []
+        held = {parameter.data_ptr() for parameter in head.parameters()}
+        pack = lambda x: sizes.append(0 if x.data_ptr() in held else x.numel()) or x  # noqa: E731
+        with torch.autograd.graph.saved_tensors_hooks(pack, lambda x: x):
+            head.loss(HIDDEN.clone().requires_grad_(), TARGETS)
+        return sum(sizes)
+
+    assert kept(6) - kept(5) < TARGETS.numel() * 997 / 4
+
+
+def test_the_boundary_head_equals_its_formula_token_by_token_and_does_not_look_at_what_is_hidden():
+    targets = torch.full((2, 12), IGNORE)
+    targets[0, 3:6], targets[0, 8], targets[1, 1:3] = torch.tensor([4, 5, 6]), 7, torch.tensor([2, 9])
+    left, right = edges(targets != IGNORE)
+    assert left[0].tolist() == [0, 1, 2, 2, 2, 2, 6, 7, 7, 9, 10, 11]
+    assert right[0].tolist() == [0, 1, 2, 6, 6, 6, 6, 7, 9, 9, 10, 11]
+    line = {"kind": "Boundary", "activation": "GeLU", "norm": "LayerNorm", "longest": 4}
+    head, hidden = made("boundary", line, shape(8, 12, vocabulary=11), None), draw(2, 12, 8)
+    losses = head.loss(hidden, targets)
+    for row, place, before, after in ((0, 3, 2, 6), (0, 4, 2, 6), (0, 5, 2, 6), (0, 8, 7, 9), (1, 2, 0, 3)):
+        x = torch.cat([hidden[row, before], hidden[row, after], head.places[place - before - 1]])
+        for layer, norm in zip((head.first, head.second), head.norms, strict=True):
+            x = norm(F.gelu(layer(x)))
+        expected = -torch.log_softmax(head.weight @ x, -1)[targets[row, place]]
+        torch.testing.assert_close(losses[row, place], expected)
+    assert torch.equal(losses == 0, targets == IGNORE)
+    assert torch.equal(head.loss(hidden.masked_fill((targets != IGNORE)[..., None], 0), targets), losses)
+
+
+# Embeddings and ties
+
+FACTORIZED = "model.embedding={kind: Factorized, rank: 8}"
+ADAPTIVE = "model.embedding={kind: Adaptive, cutoffs: [20, 40], widths: [32, 16, 8]}"
+CLUSTERED = pytest.mark.parametrize("line", [FACTORIZED, ADAPTIVE])
+
+
+def started(*changes: str, family: str = "encoder_decoder") -> Any:
+    config = load(family, [SIZE, *changes])
+    return initialise(config.build("model", config["size"]), T5(), 0).double()
+
+
+def table(rows: Any) -> np.ndarray:
+    """The whole V × w table that rows in clusters stand for."""
+    ups = [array(rows.ups[str(c)].weight).T if str(c) in rows.ups else np.eye(W) for c in range(len(rows.tables))]
+    return np.concatenate([array(own) @ up for own, up in zip(rows.tables, ups, strict=True)])
+
+
+@CLUSTERED
+def test_clusters_are_looked_up_and_predict_as_one_table(line):
+    model, found = started(line, "model.embedding.scale=sqrt_width"), []
+    with model.encoder.embedding.register_forward_hook(lambda *call: found.append(call[-1])):
+        model.encoder(torch.arange(V)[None])
+    whole = table(model.encoder.embedding.rows)
+    np.testing.assert_allclose(array(found[0][0]), whole * W**0.5, atol=1e-12)
+    logits = array(HIDDEN) @ whole.T * W**-0.5
+    np.testing.assert_allclose(array(model.head(HIDDEN)), logits, atol=1e-12)
+    for smoothing in (0.0, 0.1):
+        expected = smoothed(np.log(softmax(logits)), TARGETS, smoothing)
+        np.testing.assert_allclose(array(model.head.loss(HIDDEN, TARGETS, smoothing)), expected, atol=1e-12)
+
+
+@CLUSTERED
+@pytest.mark.parametrize("tie", ["[]", "[encoder, decoder]", "[decoder, head]", "[encoder, decoder, head]"])
+def test_every_tie(line, tie):
+    model = started(line, f"model.tie={tie}", "model.head=Linear")
+    own = sum(p.numel() for p in model.encoder.embedding.rows.parameters())
+    shared = "encoder, decoder" in tie
+    tables = own * (1 if shared else 2) + (0 if "head" in tie else V * W)
+    assert sum(p.numel() for spec, p in parameters(model) if spec.slot in ("embedding", "head")) == tables
+    assert (model.encoder.embedding.rows is model.decoder.embedding.rows) == shared
+    assert (model.head.rows is model.decoder.embedding.rows) == ("head" in tie)
+
+
+@pytest.mark.parametrize("model", ["gpt2", "bert", "t5", "t5_v1_1", "vaswani"])
+def test_a_model_made_on_meta_has_the_ties_of_one_that_was_not(model):
+    config = load(model, ["size={width: 16, layers: 2, heads: 2, vocabulary: 32, length: 16}"])
+    with torch.device("meta"):
+        empty = config.build("model", config["size"])
+    filled = initialise(empty, T5(), seed=0)
+    tied = [name for name, _ in config.build("model", config["size"]).named_parameters()]
+    assert [name for name, _ in filled.named_parameters()] == tied
+    assert not any(parameter.is_meta for parameter in filled.parameters())
+
+
+def test_tables_are_no_part_of_n_without_embeddings_and_projections_are():
+    whole, narrow = cost(load("decoder", [SIZE])), cost(load("decoder", [SIZE, FACTORIZED]))
+    assert narrow.parameters_non_embedding == whole.parameters_non_embedding + 8 * W
+    assert narrow.parameters_by_slot["embedding"] == 8 * (V + W)
+    up = next(spec for spec, _ in parameters(started(FACTORIZED, "model.tie=[]")) if ".ups." in spec.name)
+    assert MuP(base=8).rate(up) == 1  # it is as narrow at every width
+    assert MuP(base=8).draw(up)[0] == 8**-0.5
+
+
+def test_a_projected_embedding_and_the_tied_head_are_their_formulas():
+    narrow = "model.embedding={kind: Projected, width: 6, segments: 2, norm: LayerNorm, scale: sqrt_width}"
+    head = "model.head={kind: Transform, activation: ReLU, norm: LayerNorm, width: 6}"
+    changes = [narrow, head, "model.position=Learned", "model.tie=[encoder, head]", "model.stack.norm=NoNorm"]
+    model, read = started(*changes, family="encoder"), []
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=0.5)
+    own, out, positions = model.encoder.embedding, model.head, array(model.encoder.stack.positions[0].table)
+    assert positions.shape == (24, 6)
+    assert out.weight is own.table
+    tokens, segments = torch.randint(V, (2, 24)), torch.randint(2, (2, 24))
+    own.register_forward_hook(lambda piece, given, x: read.append(x))
+    hidden = model(Batch(tokens, tokens, segments=segments)).hidden
+
+    def normed(x: np.ndarray, norm: Any) -> np.ndarray:
+        x = x - x.mean(-1, keepdims=True)
+        return x / np.sqrt((x**2).mean(-1, keepdims=True) + 1e-5) * array(norm.gain) + array(norm.bias)
+
+    x = normed(array(own.table)[tokens] * 6**0.5 + positions + array(own.segments)[segments], own.norm)
+    np.testing.assert_allclose(array(read[0]), affine(own.projection, x), atol=1e-11)
+    y = normed(np.maximum(affine(out.dense, array(hidden)), 0), out.norm) @ array(own.table).T + array(out.bias)
+    np.testing.assert_allclose(array(out(hidden)), y, atol=1e-11)
+
+
+# Heads of tasks
+
+NARROW = shape(8, 16, vocabulary=11)
+ONES = "{kind: Sequence, classes: 3}"
+
+
+def head(kind: str, **keys: Any) -> Any:
+    return made("head", {"kind": kind, **keys}, NARROW, None)
+
+
+def test_bert_base_with_two_classes_has_as_many_parameters_as_published():
+    line = "model.head={kind: Sequence, classes: 2, activation: Tanh}"
+    assert cost(load("bert", [line, "model.sentence=null", "model.tie=[]"])).parameters == 109_483_778
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_losses_of_classes_are_those_of_torch(smoothing):
+    weights, labels = [0.5, 1.0, 4.0], torch.tensor([0, 2, IGNORE, 1])
+    for keys in ({"weights": weights}, {"added": True}, {}):
+        piece, hidden = head("Sequence", classes=3, **keys), draw(4, 2 if "added" in keys else 1, 8)
+        logits = affine(piece.out, array(hidden.sum(1)))
+        np.testing.assert_allclose(array(piece(hidden)), logits, atol=1e-12)
+        own = torch.tensor(weights).double() if keys.get("weights") else None
+        settings: Any = {"reduction": "none", "label_smoothing": smoothing}
+        expected = F.cross_entropy(torch.tensor(logits), labels, own, **settings)
+        torch.testing.assert_close(piece.loss(hidden, labels, smoothing), expected)
+        if "added" not in keys:  # several texts of a row have a label each
+            row = piece.loss(hidden.transpose(0, 1), labels[None], smoothing)
+            torch.testing.assert_close(row, expected[None])
+    with pytest.raises(ScalingError, match="2 weights of 3 classes"):
+        head("Sequence", classes=3, weights=[1, 2])
+
+
+def test_losses_of_several_classes_a_number_and_a_span_are_their_formulas():
+    classes, labels = head("Classes", classes=3), torch.tensor([[1, 0, 1], [0, IGNORE, IGNORE]])
+    hidden = draw(2, 1, 8)
+    expected = F.binary_cross_entropy_with_logits(classes(hidden), labels.clamp(min=0).double(), reduction="none")
+    torch.testing.assert_close(classes.loss(hidden, labels), expected.masked_fill(labels == IGNORE, 0))
+    number, values = head("Number"), torch.tensor([2.5, IGNORE])
+    expected = (number(hidden) - values).square()
+    torch.testing.assert_close(number.loss(hidden, values), expected.masked_fill(values == IGNORE, 0))
+    span, places, text = head("Span"), torch.tensor([[1, 3], [0, IGNORE]]), draw(2, 5, 8)
+    expected = F.cross_entropy(span(text).flatten(0, 1), places.flatten(), ignore_index=IGNORE, reduction="none")
+    torch.testing.assert_close(span.loss(text, places), expected.view(2, 2))
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_an_option_that_a_row_lacks_has_no_chance(smoothing):
+    piece, hidden, labels = head("Options", activation="Tanh"), draw(2, 3, 8), torch.tensor([2, 0])
+    absent = torch.tensor([[False] * 3, [False, False, True]])
+    assert piece(hidden, absent)[1, 2] == -float("inf")
+    assert piece(0 * hidden, absent)[0].isfinite().all()  # a vector of zeros that is there is no absent one
+    for row, count in ((0, 3), (1, 2)):
+        expected = F.cross_entropy(piece(hidden)[row, :count], labels[row], label_smoothing=smoothing)
+        torch.testing.assert_close(piece.loss(hidden, labels, smoothing, absent=absent)[row], expected)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in TASK_HEADS if kind != "Tokens"])
+@pytest.mark.parametrize("left", [False, True])
+def test_padding_changes_no_loss_of_a_task(kind, left):
+    model = built("encoder", f"model.head={_flow(kind, LINES.get(('head', kind), {}))}").double()
+    batch = batch_for(model)
+    reads = torch.tensor([[11], [5], [7]]) if batch.reads is None else batch.reads
+    whole, pad, shift = replace(batch, reads=reads, segments=None), (4, 0) if left else (0, 4), 4 if left else 0
+    padded = Batch(
+        F.pad(batch.tokens, pad, value=3),
+        F.pad(batch.targets, pad, value=IGNORE),
+        documents=F.pad(torch.ones_like(batch.tokens), pad),
+        labels=batch.labels + shift if kind == "Span" else batch.labels,  # pyright: ignore
+        reads=torch.where(reads < 0, -1, reads + shift),
+    )
+    torch.testing.assert_close(model.losses(padded), model.losses(whole), rtol=0, atol=1e-9)
+
+
+def test_the_language_loss_is_added_with_the_weight_of_its_row():
+    model = built("decoder", f"model.head={ONES}; model.language=Linear").double()
+    batch = batch_for(model)
+    by_weight = {
+        weight: model.loss(replace(batch, language=given)).auxiliary["language"]
+        for weight, given in ((0.0, torch.zeros(3)), (0.5, torch.full((3,), 0.5)), (1.0, None))
+    }
+    expected = model.language.loss(model(batch).hidden, batch.targets).sum() / (batch.targets != IGNORE).sum()
+    for weight, loss in by_weight.items():
+        torch.testing.assert_close(loss, weight * expected)
+
+
+def test_the_second_head_can_be_tied_and_the_first_not():
+    config = configured("decoder", f"model.head={ONES}; model.language=Linear; model.tie=[decoder, language]")
+    model = config.build("model", config["size"])
+    assert model.language.weight is model.decoder.embedding.table
+    with pytest.raises(ScalingError, match="no table to tie"):
+        configured("decoder", f"model.head={ONES}; model.tie=[decoder, head]").build("model", config["size"])

@@ -1,0 +1,189 @@
+"""A document or an entry that comes back is the one that was written; any other is refused, passed over or named."""
+
+from __future__ import annotations
+
+import errno
+import json
+import math
+import os
+import random
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scaling.base.errors import DISK, ScalingError
+from scaling.cli import main
+from scaling.runs import Ledger
+from scaling.runs.document import Damaged, Log, entries, publish, read, seal
+from tests.runs.worker import claimed
+
+ENTRIES = [{"kind": "train", "step": step, "loss": 1 / step} for step in range(1, 6)]
+LEAVES = (
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text('aé\n"\\')
+)
+VALUES = st.recursive(LEAVES, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3))
+KEYS = st.text().filter(lambda key: key not in ("sha256", "crc"))
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("documents") / "document"
+
+
+def written(path: Path, log: list[dict[str, Any]]) -> Path:
+    path.unlink(missing_ok=True)
+    writer = Log(path)
+    for entry in log:
+        writer.write(entry)
+    writer.close()
+    return path
+
+
+@given(st.dictionaries(KEYS, VALUES, min_size=1, max_size=4))
+def test_what_is_written_comes_back_and_is_plain_json_to_others(path, document):
+    path.write_bytes(seal(document))
+    assert read(path) == document
+    assert json.loads(path.read_bytes()).keys() == {*document, "sha256"}
+    assert list(entries(written(path, [document]))) == [document]
+    assert json.loads(path.read_bytes()).keys() == {*document, "crc"}
+
+
+def test_numbers_that_json_lacks(path):
+    path.write_bytes(seal({"loss": math.nan, "norms": [math.inf, {"least": -math.inf}]}))
+    found = read(path) or {}
+    assert math.isnan(found["loss"])
+    assert found["norms"] == [math.inf, {"least": -math.inf}]
+    json.loads(path.read_bytes(), parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
+
+
+def test_every_flipped_bit_and_every_truncation_of_a_document_is_found(path):
+    content = seal({"loss": 2.25, "outcome": "finished"})
+    for place in range(len(content)):
+        for bit in range(-1, 8):
+            flipped = bytearray(content[: None if bit >= 0 else place])
+            if bit >= 0:
+                flipped[place] ^= 1 << bit
+            path.write_bytes(flipped)
+            with pytest.raises(Damaged):
+                read(path)
+
+
+def test_over_nfs_a_reply_may_get_lost(tmp_path, monkeypatch):
+    """A repeated request finds its own link. A failure that is no rival is raised, and leaves nothing."""
+    link = os.link
+
+    def lost(source: Path, target: Path) -> None:
+        if target.name == "linked":
+            link(source, target)
+            raise FileExistsError(errno.EEXIST, "exists")
+        raise OSError(errno.EIO, "lost")
+
+    monkeypatch.setattr(os, "link", lost)
+    assert publish(tmp_path / "linked", b"mine")
+    with pytest.raises(ScalingError) as raised:
+        publish(tmp_path / "file", b"mine")
+    assert raised.value.code == DISK
+    assert [path.name for path in tmp_path.iterdir()] == ["linked"]
+
+
+# Logs
+
+
+def test_a_tail_torn_at_any_byte_costs_its_line_alone(path):
+    content = written(path, ENTRIES).read_bytes()
+    for length in range(len(content) + 1):
+        path.write_bytes(content[:length])
+        whole = content[: length + 1].count(b"\n")  # a line that lacks only its line end is whole
+        assert list(entries(path)) == ENTRIES[:whole]
+        log = Log(path)
+        log.write({"kind": "after"})
+        log.close()
+        assert list(entries(path)) == [*ENTRIES[:whole], {"kind": "after"}]
+
+
+def test_a_flipped_bit_costs_its_line_alone(path):
+    content, chance = written(path, ENTRIES).read_bytes(), random.Random(0)
+    for _ in range(300):
+        flipped = bytearray(content)
+        flipped[chance.randrange(len(content))] ^= 1 << chance.randrange(8)
+        path.write_bytes(flipped)
+        found = list(entries(path))
+        assert all(entry in ENTRIES for entry in found)
+        assert len(found) >= 3, "a flipped line end costs the two lines that it parted"
+
+
+def test_a_write_that_failed_midway_costs_no_later_line(path, monkeypatch):
+    write, log = os.write, Log(written(path, ENTRIES[:1]))
+
+    def half_then_full(handle: int, content: bytes) -> int:
+        if len(content) < 12:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return write(handle, content[: len(content) // 2])
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "write", half_then_full)
+        with pytest.raises(ScalingError) as full:
+            log.write(ENTRIES[1])
+    assert full.value.code == DISK
+    log.write(ENTRIES[2])
+    log.close()
+    assert list(entries(path)) == [ENTRIES[0], ENTRIES[2]]
+
+
+# Files that were changed: a command ends well, or names the file in one line
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A ledger with a study of a finished run and one that failed."""
+    root = tmp_path_factory.mktemp("forms") / "runs"
+    ledger = Ledger.create(root)
+    runs = [ledger.add({"model": {"kind": "Decoder"}, "data": {"kind": "Synthetic"}, "seed": seed}) for seed in (0, 1)]
+    with claimed(ledger, runs[0]) as attempt:
+        attempt.finish("finished", {"loss": 2.1, "step": 12, "circumstances": {"device": "cpu"}})
+    with claimed(ledger, runs[1]) as attempt:
+        attempt.end("failed", "ValueError: broken", ValueError("broken"))
+    study = {"name": "s", "question": "q", "base": "decoder", "set": {}, "grid": {"seed": [0, 1]}}
+    entry = {"overrides": [], "held_out": False, "steps": 12, "flops": 1e6, "trunk": None, "point": {"N": 8, "D": 7}}
+    ledger.save_plan("s", {"study": study, "runs": [{"run": run, "name": run, **entry} for run in runs]})
+    return root
+
+
+def check(root: Path, capsys: pytest.CaptureFixture[str]) -> str:
+    """What commands print on a ledger; each ends well, or refuses by one line."""
+    run, printed = next(root.glob("store/*")).name, ""
+    for command in ("runs", "runs s", f"show {run}", "gc", "runs --json"):
+        code = main([*command.split(), f"runs={root}"])
+        error = capsys.readouterr().err
+        assert code in (0, 2), error
+        assert "Traceback" not in error
+        assert code == 0 or error.splitlines()[-1].startswith("scaling: "), error
+        printed += error
+    return printed
+
+
+CHANGES = {
+    "cut off": lambda content: content[: len(content) // 2],
+    "a flipped bit": lambda content: content[:40] + bytes([content[40] ^ 1]) + content[41:],
+    "edited by hand": lambda content: content.replace(b'"seed": ', b'"seed": 1').replace(b"2.1", b"1.9"),
+    "no JSON": lambda content: b"[" * 100_000,
+    "a log's": lambda content: b'{"kind":"start"}' * 3,
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("file", ["spec.json", "result.json", "plan.json", "log.jsonl"])
+def test_a_file_that_was_changed_is_one_line_and_never_taken_for_a_whole_one(file, change, root, tmp_path, capsys):
+    shutil.copytree(root, tmp_path / "runs")
+    ledger = Ledger.open(tmp_path / "runs")
+    before = {run: ledger.result(run) for run in ledger.runs()}
+    for path in ledger.root.rglob(file):
+        path.write_bytes(CHANGES[change](path.read_bytes()))
+    printed = check(ledger.root, capsys)
+    after = {run: ledger.result(run) for run in before}
+    assert after == (dict.fromkeys(before) if file == "result.json" else before)
+    assert ("the plan is damaged" in printed) == (file == "plan.json")
