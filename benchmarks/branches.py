@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from scaling.laws.intervals import student
-from scaling.runs import Ledger
+from scaling.ledger import Ledger
 from scaling.studies.plan import Plan, Run, enter, plan
 from scaling.studies.question import Question, read
 from scaling.studies.scheduler import train

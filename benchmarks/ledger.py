@@ -16,12 +16,12 @@ import time
 from pathlib import Path
 
 from scaling.config.compose import load
-from scaling.runs import Ledger
+from scaling.ledger import Ledger
 
 LISTING = "import sys; from scaling.cli import main; sys.exit(main(['runs', *sys.argv[1:]]))"
 POINTS = """
 import sys
-from scaling.runs import Ledger
+from scaling.ledger import Ledger
 ledger = Ledger.open(sys.argv[1])
 points = [(ledger.spec(run), ledger.result(run)) for run in ledger.runs()]
 """

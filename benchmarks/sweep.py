@@ -19,7 +19,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from scaling.runs import Ledger
+from scaling.ledger import Ledger
 
 WORDS = (
     *("decoder", "size=tiny", "size.width=8", "size.layers=1", "size.vocabulary=null", "size.length=16"),

@@ -23,7 +23,7 @@ import torch
 
 from scaling.base.batch import Batch
 from scaling.config import compose as config
-from scaling.runs import Ledger
+from scaling.ledger import Ledger
 from scaling.training.experiment import Experiment, assemble
 from scaling.training.machine import flushed, keep_freed
 from scaling.training.parametrization import initialise

@@ -10,7 +10,7 @@ from typing import Any
 
 from scaling.executors.executor import ONE_THREAD, End, Resources, Status, ended
 from scaling.executors.scheduler import Scheduler
-from scaling.runs import Ledger
+from scaling.ledger import Ledger
 from scaling.studies.machine import Size
 from scaling.studies.plan import Plan
 from scaling.studies.scheduler import Runs, Unfinished, unfinished

@@ -107,6 +107,7 @@ NEEDED: dict[str, Any] = {
     "domains": {"a": {"kind": "Synthetic"}, "b": {"kind": "Synthetic", "seed": 5}},
     "shares": {"a": 1, "b": 1},
     "path": "a",
+    "runs": 4,
     "revision": "b",
     "source": "a.txt",
     "target": "b.txt",
@@ -239,7 +240,8 @@ def line(name: str, kind: type) -> dict[str, Any]:
     needed = {
         key: NEEDED[key] for key, parameter in schema.keys(kind).items() if parameter.default is inspect.Parameter.empty
     }
-    return {"kind": name, **needed, **({"rank": 4} if name == "Factorized" else {})}
+    more = {"Factorized": {"rank": 4}, "Simplex": {"domains": ["a", "b"]}}
+    return {"kind": name, **needed, **more.get(name, {})}
 
 
 def model(base: str, place: str) -> dict[str, Any]:
@@ -295,9 +297,11 @@ def of_studies() -> Iterator[Case]:
     own = [path for path in paths(STUDY) if path[0] != "set"]
     for path, value in itertools.product([*own, ("nonsense",), ("set",), ("set", "optimizer.lr")], VALUES):
         yield Case(("plan",), changed(STUDY, path, value), ".".join(path), value)
+    mixed = changed(STUDY, ("set", "data"), {"kind": "Mixture", **{key: NEEDED[key] for key in ("domains", "shares")}})
     for name, kind in schema.kinds("grid").items():
+        study = mixed if name == "Simplex" else STUDY
         for key, value in itertools.product([*schema.keys(kind), "kind"], VALUES):
-            yield Case(("plan",), {**STUDY, "grid": {**line(name, kind), key: value}}, f"grid.{key}", value)
+            yield Case(("plan",), {**study, "grid": {**line(name, kind), key: value}}, f"grid.{key}", value)
     for name, kind in schema.kinds("rate").items():
         for key, value in itertools.product([*schema.keys(kind), "kind"], VALUES):
             yield Case(("plan",), {**STUDY, "rate": {**line(name, kind), key: value}}, f"rate.{key}", value)

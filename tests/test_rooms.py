@@ -14,7 +14,7 @@ from scaling.config.schema import SLOTS
 
 PACKAGE = Path(__file__).parents[1] / "scaling"
 FLOORS = """
-    base kernels config executors model metrics data objectives laws runs evaluation interop training
+    base kernels config executors model metrics data objectives laws ledger evaluation interop training
     studies sweeps tables reports inside verbs __init__ cli __main__
 """
 ROOMS: Sequence[str] = FLOORS.split()
@@ -22,7 +22,7 @@ ALONE = {
     "config": {"omegaconf", "yaml"},
     "metrics": {"numpy", "scipy"},
     "laws": {"numpy", "scipy", "pandas", "pyarrow", "matplotlib"},
-    "runs": set(),
+    "ledger": set(),
 }
 SLOTS_OF_MODEL = {module.split(".")[2] for module in SLOTS.values() if module.startswith("scaling.model.")}
 FILES = sorted(path.relative_to(PACKAGE) for path in PACKAGE.rglob("*.py"))

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from scaling.runs import Ledger
+from scaling.ledger import Ledger
 from tests.training.conftest import SABOTEUR, words
 
 SCALING = [sys.executable, "-m", "scaling"]

@@ -27,9 +27,9 @@ from scaling.data.shards import TOKENIZER
 from scaling.data.source import Vocabulary
 from scaling.interop import huggingface, weights
 from scaling.interop.huggingface import Saved
+from scaling.ledger import Ledger, checkpoint, document
+from scaling.ledger.run import read_result
 from scaling.model.tuned import blank, build_model, sections
-from scaling.runs import Ledger, checkpoint, document
-from scaling.runs.run import read_result
 
 CONFIG, IDS, SPEC = "config.yaml", "ids.json", "spec.json"
 CHECKPOINT_WEIGHTS = "weights.safetensors"

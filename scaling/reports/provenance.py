@@ -12,10 +12,10 @@ import yaml
 
 from scaling.base.errors import plural
 from scaling.base.printing import Table, scientific, span
+from scaling.ledger import RESULTS, Ledger
+from scaling.ledger.document import flat, text
+from scaling.ledger.run import INTERRUPTIONS, hardware, spans
 from scaling.reports.markup import Block
-from scaling.runs import RESULTS, Ledger
-from scaling.runs.document import flat, text
-from scaling.runs.run import INTERRUPTIONS, hardware, spans
 from scaling.studies.decisions import Decision, decisions
 from scaling.studies.findings import Findings
 from scaling.studies.predictions import calibration, registered, track_record

@@ -14,6 +14,7 @@ from scaling.laws.horizon import sentence as next_run
 from scaling.laws.law import MEANINGS, PREFIX
 from scaling.laws.report import NOT_IDENTIFIED, coverage, held_out, optima, predictions, tried
 from scaling.laws.report import estimates as fitted
+from scaling.ledger import RESULTS
 from scaling.reports.answer import (
     advantages,
     difference,
@@ -26,7 +27,6 @@ from scaling.reports.answer import (
 from scaling.reports.figures import DOUBT, TEST, figures, of_law
 from scaling.reports.markup import Block, Code, Heading, Items, Pairs, ends, formula, percent, signed, significant
 from scaling.reports.provenance import Record, chosen, study_yaml
-from scaling.runs import RESULTS
 from scaling.studies.findings import Findings, TaskFindings
 
 Document = Mapping[str, Any]

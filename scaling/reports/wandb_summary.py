@@ -9,7 +9,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from scaling.runs import Ledger
+from scaling.ledger import Ledger
 from scaling.studies.findings import Findings
 from scaling.studies.plan import Plan
 from scaling.training.wandb_settings import mode, settings, tried

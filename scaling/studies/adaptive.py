@@ -22,8 +22,8 @@ from scaling.laws.design import Candidates
 from scaling.laws.law import VARIANT
 from scaling.laws.next_run import Belief, Choice, Goal, Look, choose, confirmed, expected_path, look, width_after
 from scaling.laws.problem import prior_correlation
-from scaling.runs import Ledger
-from scaling.runs.run import now
+from scaling.ledger import Ledger
+from scaling.ledger.run import now
 from scaling.studies.decisions import Decision, decide, decisions, is_open
 from scaling.studies.identifiability import NOISE, PUBLISHED, outside
 from scaling.studies.plan import Plan, Run, enter, plan

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from scaling.base.errors import ScalingError
-from scaling.runs import Ledger
-from scaling.runs.document import Damaged, disk, publish, read, seal
+from scaling.ledger import Ledger
+from scaling.ledger.document import Damaged, disk, publish, read, seal
 
 FOLDER = "decisions"
 

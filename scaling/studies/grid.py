@@ -7,8 +7,6 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol
 
-import numpy as np
-
 from scaling.base.errors import ScalingError
 from scaling.config.schema import Long, NonNegativeFloat, NonNegativeInt, PositiveFloat, Range, check
 
@@ -139,10 +137,11 @@ class Simplex:
         return self.runs * self.product.most
 
     def cells(self, price: Price) -> Iterator[Cell]:
+        import numpy as np
         from scipy.stats.qmc import Sobol
 
         count = len(self.domains)
-        points = Sobol(count - 1, rng=self.seed).random(self.runs)
+        points = Sobol(count - 1, rng=self.seed).random_base2(math.ceil(math.log2(self.runs)))[: self.runs]
         points.sort(axis=1)
         spacings = np.diff(points, axis=1, prepend=0.0, append=1.0)
         for row, cell in itertools.product(self.least + (1 - count * self.least) * spacings, self.product.cells(price)):

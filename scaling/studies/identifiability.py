@@ -15,7 +15,7 @@ from scaling.laws.problem import SharedErrors, prior_correlation
 from scaling.studies.question import Question
 
 LEVELS = 3  # of an axis: a power with a floor has three unknowns along it
-DRAWS = 8  # of the parameters, at which the rank of the law's derivative is taken
+DRAWS = 32  # of the parameters, at which the rank of the law's derivative is taken
 RANK = 1e-9  # of the largest singular value: what is smaller is rounding
 NAMES = {"N": "sizes", "D": "budgets"}
 

@@ -12,7 +12,7 @@ from scaling.base.errors import ScalingError, plural
 from scaling.base.printing import interval
 from scaling.laws.intervals import LEVEL, Interval
 from scaling.laws.next_run import Goal, interval_of_all_looks, look, parse_goal
-from scaling.runs import Ledger
+from scaling.ledger import Ledger
 from scaling.studies.adaptive import Field
 from scaling.studies.decisions import Decision
 from scaling.studies.plan import Plan

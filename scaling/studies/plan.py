@@ -15,9 +15,9 @@ from scaling.base.errors import ScalingError, plural
 from scaling.config import schema
 from scaling.config.compose import load, setting
 from scaling.config.shape import SIZES
-from scaling.runs import Ledger, run_id
-from scaling.runs.document import differences
-from scaling.runs.identity import assignments
+from scaling.ledger import Ledger, run_id
+from scaling.ledger.document import differences
+from scaling.ledger.identity import assignments
 from scaling.studies.grid import Cell
 from scaling.studies.question import COMPARED, Question, compared, flat, is_counted
 from scaling.training.finetune import compose

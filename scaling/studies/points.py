@@ -12,7 +12,7 @@ import numpy as np
 from scaling.base import atomic
 from scaling.base.errors import ScalingError
 from scaling.base.printing import csv_text
-from scaling.runs import Ledger, is_ledger
+from scaling.ledger import Ledger, is_ledger
 from scaling.studies.plan import Plan, Run, entered
 from scaling.studies.tasks import scores
 

@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scaling.base.errors import ScalingError, plural
-from scaling.runs.document import Damaged, disk, publish, read, seal, text
-from scaling.runs.run import now
+from scaling.ledger.document import Damaged, disk, publish, read, seal, text
+from scaling.ledger.run import now
 
 if TYPE_CHECKING:
-    from scaling.runs.store import Ledger
+    from scaling.ledger.store import Ledger
 
 FOLDER = "predictions"
 DIGITS = 12

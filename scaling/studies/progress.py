@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from scaling.base.errors import plural
 from scaling.base.printing import span
 from scaling.base.standard_error import say
-from scaling.runs import RESULTS, Ledger, Row
+from scaling.ledger import RESULTS, Ledger, Row
 from scaling.studies.estimate import evaluating
 from scaling.studies.machine import Speed
 from scaling.studies.plan import Plan, Run

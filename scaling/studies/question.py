@@ -17,7 +17,7 @@ from scaling.config import schema
 from scaling.config.compose import Config, document, find, load, of_values, shipped, table_file
 from scaling.config.schema import NonNegativeFloat, PositiveFloat, PositiveInt, check_keys, is_number
 from scaling.config.strict_yaml import COMMAND_LINE, quantity
-from scaling.runs.identity import UNCOUNTED
+from scaling.ledger.identity import UNCOUNTED
 from scaling.studies.grid import Cell, Grid, Price, Product
 
 # Every field of a study's file, and what it states.

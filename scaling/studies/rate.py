@@ -9,8 +9,8 @@ from typing import Annotated, Any, Protocol
 
 from scaling.base.errors import ScalingError
 from scaling.config.schema import PositiveFloat, Range
+from scaling.ledger import Ledger
 from scaling.model.cost import Cost
-from scaling.runs import Ledger
 
 
 class Rate(Protocol):

@@ -18,7 +18,7 @@ from scaling.config.compose import Config, load
 from scaling.executors.executor import End
 from scaling.executors.scheduler import PAUSE, ExecutorName, Job, Scheduler, started
 from scaling.executors.slurm import Slurm
-from scaling.runs import Ledger
+from scaling.ledger import Ledger
 from scaling.studies.machine import Size, resources, sized
 from scaling.studies.plan import Plan, Run, entered
 from scaling.studies.progress import Progress, Watch, failures, hopeless, settled

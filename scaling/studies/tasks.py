@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from scaling.config.schema import kinds
-from scaling.runs import Ledger, run_id
+from scaling.ledger import Ledger, run_id
 from scaling.studies.plan import Plan, Run, Words
 from scaling.studies.question import flat, word_of
 from scaling.training.finetune import Pretrained, check_task, compose, goal, name_of

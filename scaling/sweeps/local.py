@@ -21,9 +21,9 @@ from scaling.base.errors import DISK, ScalingError
 from scaling.base.signals import PRUNE
 from scaling.executors.executor import End, Resources
 from scaling.executors.scheduler import ExecutorName, Job, Scheduler, started
-from scaling.runs import Ledger
-from scaling.runs.document import disk
-from scaling.runs.identity import RUN_ID
+from scaling.ledger import Ledger
+from scaling.ledger.document import disk
+from scaling.ledger.identity import RUN_ID
 from scaling.studies.points import row, write_points
 from scaling.studies.progress import RETRIES
 from scaling.sweeps.check import experiment

@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Any
 
 from scaling.base import atomic
 from scaling.base.errors import ScalingError
-from scaling.runs import RESULTS, Ledger, is_ledger, run_id
-from scaling.runs.document import SPELLED, differences, disk, seal, stamp
-from scaling.runs.identity import RUN_ID
-from scaling.runs.run import INTERRUPTIONS, LOG
+from scaling.ledger import RESULTS, Ledger, is_ledger, run_id
+from scaling.ledger.document import SPELLED, differences, disk, seal, stamp
+from scaling.ledger.identity import RUN_ID
+from scaling.ledger.run import INTERRUPTIONS, LOG
 from scaling.studies.question import Question
 from scaling.sweeps import file
 from scaling.sweeps.search import name as named

@@ -16,8 +16,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from scaling.runs.document import flat
-from scaling.runs.identity import assignments
+from scaling.ledger.document import flat
+from scaling.ledger.identity import assignments
 from scaling.sweeps.file import Cell, Sweep
 from scaling.training.point import COLUMNS, plain
 

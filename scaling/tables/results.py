@@ -20,8 +20,8 @@ from scaling.base import atomic
 from scaling.base.errors import ScalingError
 from scaling.base.printing import csv_text
 from scaling.config.compose import override
-from scaling.runs import Ledger
-from scaling.runs.run import hardware, spans
+from scaling.ledger import Ledger
+from scaling.ledger.run import hardware, spans
 from scaling.studies.question import COMPARED, flat, word_of
 from scaling.studies.tasks import SCORE
 from scaling.tables.table import Downstream, Table, read_csv, same_table

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from scaling.base.errors import DISK, ScalingError, plural
 from scaling.config.compose import SECTIONS, load, print_remarks
-from scaling.runs import Ledger
+from scaling.ledger import Ledger
 from scaling.studies.plan import Plan, Run, enter, plan
 from scaling.studies.question import Question, compared
 from scaling.studies.tasks import task_plan, unstarted

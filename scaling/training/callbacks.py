@@ -22,8 +22,8 @@ from rich.progress import BarColumn, Progress
 
 from scaling.base import signals
 from scaling.base.signals import PRUNE
-from scaling.runs import Attempt
-from scaling.runs.checkpoint import KEEP
+from scaling.ledger import Attempt
+from scaling.ledger.checkpoint import KEEP
 from scaling.training.experiment import Experiment
 from scaling.training.machine import peak
 from scaling.training.module import FamilyModule, Incomplete

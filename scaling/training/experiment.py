@@ -22,13 +22,13 @@ from scaling.data.source import Source, Vocabulary
 from scaling.data.store import root
 from scaling.interop.huggingface import Saved
 from scaling.interop.run import read
+from scaling.ledger.identity import run_name
 from scaling.model.contract import Position, Tuning
 from scaling.model.cost import Cost, cost, inspected
 from scaling.model.family import Family
 from scaling.model.parameters import ADDED, ParameterSpec, parameters
 from scaling.model.tuned import blank, tune
 from scaling.objectives import Distil
-from scaling.runs.identity import run_name
 from scaling.training import parts, values
 from scaling.training.evaluation import Evaluation, affordable, evaluation_steps
 from scaling.training.optimizer import Optimizer

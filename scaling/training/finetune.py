@@ -19,7 +19,7 @@ from scaling.config.strict_yaml import flow
 from scaling.data import store
 from scaling.data.shards import TOKENIZER
 from scaling.data.task.file import is_file, task_of_file
-from scaling.runs import Ledger
+from scaling.ledger import Ledger
 
 DROPOUT = 0.1  # of a new head (Devlin et al. 2018, section A.2)
 EPOCHS, BATCH = 3, 32  # (Devlin et al. 2018, section A.3)

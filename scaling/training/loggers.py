@@ -16,9 +16,9 @@ from lightning.pytorch.loggers import CSVLogger, Logger, TensorBoardLogger, Wand
 from lightning.pytorch.loggers.logger import DummyLogger
 
 from scaling.base.signals import PRUNE
-from scaling.runs import Attempt, Ledger
-from scaling.runs.document import flat
-from scaling.runs.run import history
+from scaling.ledger import Attempt, Ledger
+from scaling.ledger.document import flat
+from scaling.ledger.run import history
 from scaling.training.point import point
 from scaling.training.wandb_settings import SWEEP, mode, settings, shown, tried
 

@@ -23,9 +23,9 @@ from scaling.base import signals
 from scaling.base.errors import ScalingError
 from scaling.base.signals import PRUNE, Stopped
 from scaling.data.module import DataModule
-from scaling.runs import Attempt, Checkpoint, Ledger, run_id
-from scaling.runs.checkpoint import at
-from scaling.runs.run import Outcome
+from scaling.ledger import Attempt, Checkpoint, Ledger, run_id
+from scaling.ledger.checkpoint import at
+from scaling.ledger.run import Outcome
 from scaling.training.callbacks import Best, Record, Save, Superseded, Tell, Teller, norms
 from scaling.training.checkpoints import FolderIO, Sharded
 from scaling.training.experiment import Experiment, assemble

@@ -25,9 +25,9 @@ from scaling.data.source import Source
 from scaling.interop import weights
 from scaling.interop.huggingface import Saved
 from scaling.interop.run import read
+from scaling.ledger import Ledger
 from scaling.model.family import Family
 from scaling.model.parameters import parameters
-from scaling.runs import Ledger
 from scaling.training.finetune import SHOWN
 
 

@@ -46,7 +46,7 @@ def data_list(*overrides: str, **settings: Any) -> Result:
     """
     from scaling.data.store import root
     from scaling.data.text import Text, prepared
-    from scaling.runs.document import differences, flat
+    from scaling.ledger.document import differences, flat
 
     folder = config.shipped() / "data"
     abouts, requests, done = {}, {}, []

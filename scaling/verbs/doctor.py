@@ -13,8 +13,8 @@ from typing import Any, Literal
 from scaling.base import atomic
 from scaling.base.errors import ScalingError, plural
 from scaling.base.printing import byte_size
-from scaling.runs import Ledger
-from scaling.runs.document import disk
+from scaling.ledger import Ledger
+from scaling.ledger.document import disk
 from scaling.training.wandb_settings import has_login
 from scaling.verbs.verb import RUNS, Result, verb
 

@@ -11,7 +11,7 @@ from scaling.base.errors import ScalingError, plural
 from scaling.base.printing import interval
 from scaling.base.version import __version__
 from scaling.config.schema import OpenFraction
-from scaling.runs import Ledger
+from scaling.ledger import Ledger
 from scaling.studies.predictions import calibration, refuse_begun, register, registered, track_record
 from scaling.verbs.fit import fit
 from scaling.verbs.train import Overlays

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 from scaling.base.errors import ScalingError, plural
 from scaling.base.printing import byte_size, columns, span
 from scaling.config import compose as config
-from scaling.runs import Ledger, space
-from scaling.runs.document import differences, flat, text
-from scaling.runs.run import CIRCUMSTANCES
-from scaling.runs.store import printable
+from scaling.ledger import Ledger, space
+from scaling.ledger.document import differences, flat, text
+from scaling.ledger.run import CIRCUMSTANCES
+from scaling.ledger.store import printable
 from scaling.verbs.train import Run
 from scaling.verbs.verb import RUNS, Result, verb
 

@@ -13,8 +13,8 @@ from scaling.base.printing import interval, span
 from scaling.config.compose import print_remarks
 from scaling.config.schema import PositiveFloat, PositiveInt
 from scaling.executors.slurm import cancel_all
+from scaling.ledger import Ledger
 from scaling.reports.markup import plain
-from scaling.runs import Ledger
 from scaling.studies.predictions import calibration, registered, track_record
 from scaling.verbs.plan import StudySource, refuse_budget
 from scaling.verbs.verb import PYTHON, RUNS, Result, verb

@@ -11,7 +11,7 @@ from scaling.base.errors import ScalingError
 from scaling.base.printing import Table as PrintedTable
 from scaling.base.printing import TableResult, csv_text
 from scaling.config.schema import PositiveInt
-from scaling.runs.document import flat
+from scaling.ledger.document import flat
 from scaling.verbs.verb import PYTHON, Flag, Result, verb
 
 if TYPE_CHECKING:

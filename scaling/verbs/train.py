@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from scaling.config.compose import Config, print_remarks
-from scaling.runs import Ledger
+from scaling.ledger import Ledger
 from scaling.verbs.verb import PYTHON, RUNS, Flag, verb, words
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ParamSpec, TypeVar
 from scaling.base.errors import ScalingError
 from scaling.base.printing import columns, html_table
 from scaling.config.schema import check
-from scaling.runs import document
+from scaling.ledger import document
 from scaling.verbs import COMMANDS, function_name
 
 if TYPE_CHECKING:

@@ -115,7 +115,7 @@ def test_the_folder_of_a_study_a_sweep_or_a_ledger_is_read(tmp_path, capsys):
 
 
 def test_a_ledger_of_runs_without_a_report_is_read_from_its_results(tmp_path, capsys):
-    from scaling.runs import Ledger
+    from scaling.ledger import Ledger
 
     ledger = Ledger.create(tmp_path / "runs")
     runs, entries = columns(), []

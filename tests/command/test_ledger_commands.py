@@ -12,7 +12,7 @@ import pytest
 
 import scaling
 from scaling.cli import main
-from scaling.runs import Ledger
+from scaling.ledger import Ledger
 
 EVIL = "\x1b[2J\x1b]0;owned\x07<script>alert(1)</script>"
 

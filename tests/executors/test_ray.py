@@ -9,7 +9,7 @@ from importlib.util import find_spec
 
 import pytest
 
-from scaling.runs import Ledger
+from scaling.ledger import Ledger
 from scaling.studies.plan import enter, plan
 from scaling.studies.question import read
 from tests.serial import work

@@ -10,7 +10,7 @@ import time
 import pytest
 
 from scaling.cli import main
-from scaling.runs import Ledger
+from scaling.ledger import Ledger
 from tests.studies.test_unfinished import lacking, training, write
 
 # Jobs are processes; a file of `jobs` has the process of each, and what it was started by.

@@ -25,7 +25,7 @@ from scaling.evaluation.strategy import Beam
 from scaling.interop import huggingface, weights
 from scaling.interop import run as runs
 from scaling.interop.huggingface import Saved
-from scaling.runs import Ledger
+from scaling.ledger import Ledger
 
 SIZE = {"width": 16, "layers": 2, "heads": 2, "vocabulary": 260, "length": 64}
 

@@ -20,7 +20,7 @@ from benchmarks.coverage.studies import KINDS, curve_design, draw_curves
 from scaling import fit_curves
 from scaling.cli import SCHEMA, VERBS, main
 from scaling.laws.curves import Curve
-from scaling.runs import Ledger
+from scaling.ledger import Ledger
 from scaling.studies import findings
 from scaling.tables.results import Results, record, write_points
 from scaling.tables.table import Downstream
@@ -239,6 +239,7 @@ def documents(study, made_study, tmp_path_factory):
         better = pd.read_csv(budgets)
         better.assign(loss=0.98 * better["loss"]).to_csv("better.csv", index=False)
         run("compare", "compare", budgets, "better.csv", "--at-least", "1.01")
+        run("mixture", "mixture", str(ROOT / "docs" / "results" / "mixture" / "points.csv"))
         steps = ["--law", "power_law_floor_d,task_linear", "--map", "bits_per_byte=0.3*loss^1.1"]
         run("fit", "fit", many, *steps, "--intervals", "none")
         curves = drawn_curves(5).assign(held_out=lambda rows: (rows["N"] == rows["N"].max()).astype(int))

@@ -16,8 +16,8 @@ import pytest
 import scaling
 from scaling.cli import main
 from scaling.laws.report import coverage, held_out
+from scaling.ledger.document import read, seal
 from scaling.reports.write import fit_again, write
-from scaling.runs.document import read, seal
 from scaling.studies.decisions import decide, decisions
 from scaling.studies.plan import plan
 from scaling.studies.predictions import register

@@ -23,6 +23,7 @@ from scaling.base.errors import ScalingError
 from scaling.base.printing import tag
 from scaling.cli import main
 from scaling.laws.catalogue import LAWS
+from scaling.ledger import Ledger
 from scaling.reports import wandb_summary
 from scaling.reports.answer import answer
 from scaling.reports.markup import Code, Heading, Items, Pairs, ends, formula, percent, plain, significant, to_html
@@ -30,7 +31,6 @@ from scaling.reports.provenance import record
 from scaling.reports.sections import summary
 from scaling.reports.wandb_summary import headline, mirror
 from scaling.reports.write import page, write
-from scaling.runs import Ledger
 from scaling.studies.plan import enter, plan
 from scaling.studies.question import read
 

@@ -15,8 +15,8 @@ import pytest
 from scaling.cli import main
 from scaling.laws import named
 from scaling.laws.next_run import parse_goal
+from scaling.ledger import Ledger
 from scaling.reports.provenance import chosen, sentence
-from scaling.runs import Ledger
 from scaling.studies import adaptive
 from scaling.studies.adaptive import Decider, Field, decider
 from scaling.studies.decisions import decide, decisions

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from scaling.base.errors import ScalingError
+from scaling.ledger import Ledger
 from scaling.reports.write import write
-from scaling.runs import Ledger
 from scaling.studies.plan import enter, entered, plan
 from scaling.studies.question import Question, read
 from tests.serial import work

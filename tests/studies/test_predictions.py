@@ -10,8 +10,8 @@ import time
 import pytest
 
 from scaling.base.errors import ScalingError
-from scaling.runs import Ledger
-from scaling.runs.document import entries, read, seal, stamp
+from scaling.ledger import Ledger
+from scaling.ledger.document import entries, read, seal, stamp
 from scaling.studies.predictions import FOLDER, calibration, register, registered
 
 INTERVAL = {"estimate": 2.5, "low": 2.4, "high": 2.6, "level": 0.95, "method": "profile"}
@@ -100,7 +100,7 @@ def test_a_prediction_that_was_rewritten_under_its_name_is_altered_and_counts_as
 def test_a_killed_writer_leaves_whole_predictions_or_none(ledger, runs):
     code = f"""
 import itertools
-from scaling.runs import Ledger
+from scaling.ledger import Ledger
 from scaling.studies.predictions import register
 ledger = Ledger.open({str(ledger.root)!r})
 for number in itertools.count():

@@ -7,11 +7,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from scaling.base.errors import ScalingError
 from scaling.config.compose import load
-from scaling.runs import run_id
+from scaling.config.schema import build
+from scaling.ledger import run_id
 from scaling.studies.plan import Plan, enter, entered, plan
 from scaling.studies.question import read
 from scaling.studies.tasks import with_tasks
@@ -174,3 +176,16 @@ def test_a_plan_keeps_the_command_that_made_it(tmp_path, monkeypatch):
     enter(found.ledger(), found.question.name, found)
     command = entered(found.ledger(), found.question.name).command
     assert command == ("study", "small.yaml", "seed=3", "--extend", "own.py", "--tasks", "cola")
+
+
+def test_a_swarm_is_spread_evenly_over_all_mixtures():
+    cells = list(build("grid", {"kind": "Simplex", "domains": ["a", "b", "c"], "runs": 64}).cells(dict))
+    shares = np.array([[cell[f"data.shares.{name}"] for name in "abc"] for cell in cells])
+    assert len(cells) == 64
+    assert len({tuple(row) for row in shares.tolist()}) == 64
+    np.testing.assert_allclose(shares.sum(1), 1.0, atol=2e-4)
+    np.testing.assert_allclose(shares.mean(0), 1 / 3, atol=0.02)
+    assert shares.min() >= 0.01
+    for line in ({"domains": ["a"], "runs": 4}, {"domains": ["a", "b"], "runs": 4, "least": 0.5}):
+        with pytest.raises(ScalingError):
+            build("grid", {"kind": "Simplex", **line})

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from scaling.cli import main
-from scaling.runs import Ledger
+from scaling.ledger import Ledger
 from scaling.studies.plan import enter, plan
 from scaling.studies.points import rows
 from scaling.studies.progress import Watch

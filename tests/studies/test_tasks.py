@@ -11,8 +11,8 @@ import pytest
 from benchmarks.coverage.studies import SCORE
 from scaling.cli import main
 from scaling.laws import named
+from scaling.ledger import Ledger
 from scaling.reports import sections
-from scaling.runs import Ledger
 from scaling.studies.findings import find
 from scaling.studies.plan import entered
 from scaling.studies.question import Question

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from scaling.runs import Ledger
+from scaling.ledger import Ledger
 from tests.disk import fill
 
 # A study of runs that take a fraction of a second each.

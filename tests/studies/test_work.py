@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from scaling.executors import scheduler
-from scaling.runs import Ledger
-from scaling.runs.document import seal
+from scaling.ledger import Ledger
+from scaling.ledger.document import seal
 from scaling.studies.plan import Plan, enter, plan
 from scaling.studies.question import read
 from tests.serial import work

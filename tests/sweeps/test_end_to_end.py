@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from scaling.runs import Ledger
+from scaling.ledger import Ledger
 from tests.sweeps.conftest import PATIENT, WORDS, until, write
 from tests.wandb_server.server import Server
 

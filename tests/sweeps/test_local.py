@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from scaling.cli import main
-from scaling.runs import Ledger
+from scaling.ledger import Ledger
 from tests.sweeps.conftest import tree, until, write
 from tests.wandb_server import draw
 

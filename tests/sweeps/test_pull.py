@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from scaling.cli import main
-from scaling.runs import Ledger
-from scaling.runs.document import entries
+from scaling.ledger import Ledger
+from scaling.ledger.document import entries
 from scaling.sweeps.pull import STEP, spec
 from scaling.sweeps.pull import entries as rows_as_entries
 from tests.sweeps.conftest import until

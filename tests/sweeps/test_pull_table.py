@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from scaling.cli import main
-from scaling.runs import Ledger
+from scaling.ledger import Ledger
 from scaling.studies.plan import Plan, enter, plan
 from scaling.studies.question import Question
 from scaling.tables.study import question

@@ -15,7 +15,7 @@ import pytest
 
 from scaling.base.printing import csv_rows, csv_text
 from scaling.cli import main
-from scaling.runs import Ledger
+from scaling.ledger import Ledger
 from scaling.studies.plan import enter, plan
 from scaling.tables.count import counts
 from scaling.tables.document import document

@@ -19,7 +19,7 @@ import scaling
 from scaling import cli
 from scaling.config import compose as config
 from scaling.interop.run import read
-from scaling.runs import Ledger
+from scaling.ledger import Ledger
 from scaling.training.experiment import Experiment, assemble
 
 TINY = {

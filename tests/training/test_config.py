@@ -10,7 +10,7 @@ import torch
 
 from scaling import cli
 from scaling.base.errors import ScalingError
-from scaling.runs import run_id
+from scaling.ledger import run_id
 from scaling.training import machine
 from tests.training.conftest import experiment, train, words
 

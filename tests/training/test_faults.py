@@ -21,8 +21,8 @@ from scaling import cli
 from scaling.base.errors import ScalingError
 from scaling.data.batches import Batches
 from scaling.data.module import TrainingLoader
-from scaling.runs import Ledger
-from scaling.runs.document import read, seal
+from scaling.ledger import Ledger
+from scaling.ledger.document import read, seal
 from tests.training.conftest import at, child, die, ends, left, train, words
 
 slow = pytest.mark.slow

@@ -18,7 +18,7 @@ import pytest
 from lightning.pytorch.loggers import CSVLogger, WandbLogger
 from rich.console import Console
 
-from scaling.runs import Ledger
+from scaling.ledger import Ledger
 from scaling.training import callbacks, wandb_settings
 from scaling.training.run import Observers
 from scaling.training.run import train as train_experiment

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from scaling.config import schema
+from scaling.ledger import run_id
 from scaling.model.contract import CONSTANT
 from scaling.model.parameters import Parameter, ParameterSpec, parameters
-from scaling.runs import run_id
 from scaling.training.module import FamilyModule
 from scaling.training.parametrization import Standard
 from scaling.training.schedule import warmup_steps

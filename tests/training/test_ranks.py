@@ -20,7 +20,7 @@ import torch
 from safetensors.torch import load_file
 
 import scaling
-from scaling.runs import Ledger
+from scaling.ledger import Ledger
 from scaling.training import ranks
 from tests.training.conftest import STILL, ends, left, losses, same, train, words
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from scaling.base.errors import DISK
-from scaling.runs import Ledger, run_id
+from scaling.ledger import Ledger, run_id
 from scaling.training.run import train_run
 from tests.disk import fill
 from tests.training.conftest import at, at_file_operation, die, ends, experiment, left, same, send, train, words

@@ -18,7 +18,7 @@ import scaling
 from scaling.base.batch import IGNORE
 from scaling.base.errors import ScalingError
 from scaling.cli import main
-from scaling.runs import Ledger, run_id
+from scaling.ledger import Ledger, run_id
 from scaling.training.evaluation import FORWARD, FREE, evaluation_steps
 from tests.training.conftest import STILL, at, experiment, left, load, losses, tensors, train, words
 

@@ -15,7 +15,7 @@ from scaling import evaluate, predict
 from scaling.base.errors import ScalingError
 from scaling.cli import main
 from scaling.interop.run import averaged, read
-from scaling.runs import Ledger
+from scaling.ledger import Ledger
 from scaling.training.experiment import assemble
 from scaling.training.finetune import compose
 from tests.training.conftest import load, train

@@ -19,8 +19,8 @@ from scaling.cli import main
 from scaling.config import schema
 from scaling.interop import weights
 from scaling.interop.run import read, write
+from scaling.ledger import Ledger, run_id
 from scaling.model.parameters import parameters
-from scaling.runs import Ledger, run_id
 from scaling.training.callbacks import Best
 from scaling.training.experiment import Experiment, counted
 from scaling.training.finetune import pretrained

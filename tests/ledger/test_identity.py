@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scaling.base.errors import ScalingError
-from scaling.runs import run_id
-from scaling.runs.identity import LONGEST, assignments, identity, run_name
+from scaling.ledger import run_id
+from scaling.ledger.identity import LONGEST, assignments, identity, run_name
 from tests.training.conftest import load, words
 
 SPEC: dict[str, Any] = {

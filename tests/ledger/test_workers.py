@@ -7,8 +7,8 @@ import subprocess
 import time
 from collections.abc import Callable
 
-from scaling.runs import Ledger
-from tests.runs import worker
+from scaling.ledger import Ledger
+from tests.ledger import worker
 
 Start = Callable[..., subprocess.Popen[str]]
 

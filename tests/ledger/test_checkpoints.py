@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from scaling.runs import Attempt, Ledger, checkpoint
-from scaling.runs.document import seal
-from tests.runs.conftest import save
-from tests.runs.worker import claimed
+from scaling.ledger import Attempt, Ledger, checkpoint
+from scaling.ledger.document import seal
+from tests.ledger.conftest import save
+from tests.ledger.worker import claimed
 
 
 @pytest.fixture

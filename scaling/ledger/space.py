@@ -17,9 +17,9 @@ from typing import Literal
 
 from scaling.base import atomic
 from scaling.base.errors import ScalingError
-from scaling.runs import checkpoint
-from scaling.runs.document import disk
-from scaling.runs.store import Ledger
+from scaling.ledger import checkpoint
+from scaling.ledger.document import disk
+from scaling.ledger.store import Ledger
 
 SHARED = ("predictions", "studies", "sweeps")  # folders next to the store
 HOUR = 3600.0  # seconds: beyond what two clocks differ by, and what one file takes to write

@@ -39,10 +39,10 @@ last step that `ledger.needed(trunk)` names is saved, and can go on later. A bra
 `ledger.checkpoint(trunk, step)`.
 """
 
-from scaling.runs.checkpoint import Checkpoint
-from scaling.runs.identity import run_id
-from scaling.runs.run import RESULTS, Attempt, Record
-from scaling.runs.store import Ledger, Row, is_ledger
+from scaling.ledger.checkpoint import Checkpoint
+from scaling.ledger.identity import run_id
+from scaling.ledger.run import RESULTS, Attempt, Record
+from scaling.ledger.store import Ledger, Row, is_ledger
 
 __all__ = [
     "RESULTS",

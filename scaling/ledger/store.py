@@ -13,11 +13,11 @@ from typing import Any, Literal
 
 from scaling.base import atomic
 from scaling.base.errors import ScalingError, nearest
-from scaling.runs import checkpoint
-from scaling.runs.checkpoint import Checkpoint
-from scaling.runs.document import Damaged, Log, differences, disk, entries, last_entry, publish, read, seal, text
-from scaling.runs.identity import RUN_ID, identity, run_id
-from scaling.runs.run import (
+from scaling.ledger import checkpoint
+from scaling.ledger.checkpoint import Checkpoint
+from scaling.ledger.document import Damaged, Log, differences, disk, entries, last_entry, publish, read, seal, text
+from scaling.ledger.identity import RUN_ID, identity, run_id
+from scaling.ledger.run import (
     CIRCUMSTANCES,
     INTERRUPTIONS,
     LIFE,

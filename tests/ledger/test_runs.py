@@ -17,11 +17,11 @@ from typing import Any
 import pytest
 
 from scaling.base.errors import ScalingError
-from scaling.runs import RESULTS, Attempt, Ledger, space
-from scaling.runs.document import seal
-from scaling.runs.run import Lock, lock_state
-from tests.runs.conftest import save
-from tests.runs.worker import claimed
+from scaling.ledger import RESULTS, Attempt, Ledger, space
+from scaling.ledger.document import seal
+from scaling.ledger.run import Lock, lock_state
+from tests.ledger.conftest import save
+from tests.ledger.worker import claimed
 
 EVIL = ["../escape", "", "/etc/passwd", "\x1b[2J", "a" * 300]
 
@@ -114,7 +114,7 @@ def test_a_trunk_keeps_what_its_branches_need(ledger, runs):
 
 # Locks
 
-TAKE = "import pathlib, sys; from scaling.runs.run import Lock; l = Lock(pathlib.Path(sys.argv[1])); print(l.take())"
+TAKE = "import pathlib, sys; from scaling.ledger.run import Lock; l = Lock(pathlib.Path(sys.argv[1])); print(l.take())"
 
 
 def test_one_of_many_takes_a_lock_and_the_next_when_it_is_released(tmp_path):

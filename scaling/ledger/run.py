@@ -33,9 +33,9 @@ from typing import Any, Literal, get_args
 
 from scaling.base import atomic
 from scaling.base.errors import DISK, ScalingError
-from scaling.runs import checkpoint
-from scaling.runs.checkpoint import KEEP, Belongs, Checkpoint
-from scaling.runs.document import Damaged, Log, differences, disk, entries, parse, publish, read, seal, text
+from scaling.ledger import checkpoint
+from scaling.ledger.checkpoint import KEEP, Belongs, Checkpoint
+from scaling.ledger.document import Damaged, Log, differences, disk, entries, parse, publish, read, seal, text
 
 Outcome = Literal["finished", "diverged", "pruned"]
 Interruption = Literal["out_of_memory", "failed", "stopped"]

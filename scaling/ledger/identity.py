@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from scaling.base.errors import ScalingError
 from scaling.config.strict_yaml import COMMAND_LINE
-from scaling.runs.document import text
+from scaling.ledger.document import text
 
 if TYPE_CHECKING:
     from scaling.config.compose import Config

@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 
 from scaling.base.errors import DISK, ScalingError
 from scaling.cli import main
-from scaling.runs import Ledger
-from scaling.runs.document import Damaged, Log, entries, publish, read, seal
-from tests.runs.worker import claimed
+from scaling.ledger import Ledger
+from scaling.ledger.document import Damaged, Log, entries, publish, read, seal
+from tests.ledger.worker import claimed
 
 ENTRIES = [{"kind": "train", "step": step, "loss": 1 / step} for step in range(1, 6)]
 LEAVES = (

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from scaling.runs import Attempt, Ledger
+from scaling.ledger import Attempt, Ledger
 
 WORKER = Path(__file__).with_name("worker.py")
 

@@ -21,7 +21,7 @@ from typing import Any
 
 from scaling.base import atomic
 from scaling.base.errors import from_os
-from scaling.runs.document import Damaged, disk, read, seal
+from scaling.ledger.document import Damaged, disk, read, seal
 
 FOLDER, MANIFEST = "checkpoints", "manifest.json"
 KEEP = 2  # checkpoints of a run: the last, and the one before it should the last be damaged

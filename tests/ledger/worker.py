@@ -11,7 +11,7 @@ import random
 import time
 from pathlib import Path
 
-from scaling.runs import Attempt, Ledger
+from scaling.ledger import Attempt, Ledger
 
 STEPS, EVERY = 12, 4
 
