@@ -89,7 +89,7 @@ def test_what_a_signal_turned_into_on_its_way_is_still_the_signal():
 )
 def test_a_signal_that_is_swallowed_ends_the_process_all_the_same(swallow):
     code = (
-        "import time\nfrom scaling import signals\n"
+        "import time\nfrom scaling.base import signals\n"
         "with signals.listening(to_the_end=True):\n    print('ready', flush=True)\n"
         + "\n".join(f"    {line}" for line in swallow.splitlines())
     )
@@ -108,7 +108,7 @@ def test_a_signal_within_an_import_ends_the_process_without_an_exception(tmp_pat
         "import os, signal\ntry:\n    os.kill(os.getpid(), signal.SIGTERM)\n    import time; time.sleep(60)\n"
         "except BaseException:\n    os.abort()\n"
     )
-    code = "from scaling import signals\nwith signals.listening(to_the_end=True):\n    import slow"
+    code = "from scaling.base import signals\nwith signals.listening(to_the_end=True):\n    import slow"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
     ended = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=SECONDS, env=environment, check=False

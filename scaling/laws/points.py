@@ -52,7 +52,7 @@ STATUS, FINISHED, EXCLUDED, FAILED = "status", "finished", "excluded", "failed"
 # How a run ended, as this project, W&B and SLURM write it; one that has not ended has no final loss.
 STATES = {
     **dict.fromkeys(("finished", "completed", "complete", "done", "success", "succeeded", "ok"), FINISHED),
-    **dict.fromkeys(("diverged", "pruned", "excluded"), EXCLUDED),
+    **dict.fromkeys(("diverged", "pruned", "excluded", "beside"), EXCLUDED),
     **dict.fromkeys(("failed", "crashed", "killed", "out_of_memory", "stopped", "missing", "error"), FAILED),
     **dict.fromkeys(("canceled", "cancelled", "timeout", "node_fail", "preempted", "preempting"), FAILED),
     **dict.fromkeys(("running", "pending", "queued"), FAILED),

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -18,7 +19,8 @@ from scaling.laws.fit import FittedLaw
 from scaling.laws.intervals import Interval, student
 from scaling.laws.problem import parameter
 
-KNOBS = ("lr", "batch")
+KNOBS = {"lr": "learning rate", "batch": "batch"}
+COLUMNS = {"loss": "loss", "lr": "lr", "batch": "B"}  # of a table of points
 ANGLES = 720
 """Points on the ellipse of slope and curvature."""
 
@@ -33,6 +35,45 @@ class Rung:
     used: float
     best: Interval
     left: Interval
+
+
+def tuned(fit: FittedLaw, table: Sequence[Mapping[str, Any]], level: float = 0.95) -> dict[str, Any]:
+    """What the runs beside those of a study tell of its rungs, as a document; `beside` of a row names its rung."""
+    names = {row["name"]: row for row in table}
+    rows = [row for row in table if row["loss"] is not None and not row["held_out"]]
+    own = [names.get(row.get("beside"), row) for row in rows]
+    columns = {name: np.array([row[name] for row in own], float) for name in ("N", "D")}
+    columns |= {name: np.array([row[key] for row in rows], float) for name, key in COLUMNS.items()}
+    found = rungs(columns, np.array([not row.get("beside") for row in rows]), level)
+    exponents = {each.name: each for each in effect(fit, found, level)}
+    return {
+        "rungs": [{**vars(rung), "best": _json(rung.best), "left": _json(rung.left)} for rung in found],
+        "exponents": {name: _json(change) for name, change in exponents.items()},
+        "sentence": _sentence(found, exponents),
+    }
+
+
+def _json(interval: Interval) -> dict[str, Any]:
+    """An interval whose estimate is null where the runs show no minimum."""
+    document = interval.to_json()
+    return document if math.isfinite(interval.estimate) else {**document, "estimate": None}
+
+
+def _sentence(found: Sequence[Rung], exponents: Mapping[str, Interval]) -> str:
+    if not found:
+        return "the runs beside the rungs are too few to tell whether these are tuned"
+    lost = sum(rung.left.low > 0 for rung in found)
+    sentence = f"{lost} of {len(found)} learning rates and batches of rungs are seen to be untuned"
+    known = [rung for rung in found if math.isfinite(rung.left.estimate)]
+    if known:
+        worst = max(known, key=lambda rung: rung.left.estimate)
+        high = f"{worst.left.high:.2%}" if math.isfinite(worst.left.high) else "open"
+        sentence += f"; the rung of N = {worst.N:.3g}, D = {worst.D:.3g} loses {worst.left.estimate:.2%} of its loss"
+        sentence += f" [{worst.left.low:.2%}, {high}] by its {KNOBS[worst.knob]}"
+    if open_ones := len(found) - len(known):
+        sentence += f"; {open_ones} have no best value near those tried"
+    moved = [f"{name} by {each.estimate:+.3f}" for name, each in exponents.items() if math.isfinite(each.estimate)]
+    return sentence + (f"; tuned rungs would move {', '.join(moved)}" if lost and moved else "")
 
 
 def rungs(columns: Mapping[str, np.ndarray], used: np.ndarray, level: float = 0.95) -> list[Rung]:
@@ -104,6 +145,7 @@ def _minimum(estimate: np.ndarray, covariance: np.ndarray, reach: float) -> tupl
     )
 
 
+@np.errstate(all="ignore")  # what is not finite is open
 def effect(fit: FittedLaw, found: Sequence[Rung], level: float = 0.95) -> list[Interval]:
     """How much each exponent of the law would change if every rung were tuned, to first order.
 
@@ -113,7 +155,7 @@ def effect(fit: FittedLaw, found: Sequence[Rung], level: float = 0.95) -> list[I
     root = np.sqrt(fit.problem.weights)
     _, jacobian = fit.problem.linearise(fit.u[None])
     step = np.linalg.pinv((jacobian[0] * root).T) * root
-    N, D = (fit.problem.columns[name] for name in ("N", "D"))
+    N, D = (fit.points.numbers(name)[fit.order] for name in ("N", "D"))
     changes = []
     for each in fit.form.parameters:
         is_exponent = each.unit == "1" and each.scale == "linear" and each.lower >= 0.0
@@ -128,5 +170,7 @@ def effect(fit: FittedLaw, found: Sequence[Rung], level: float = 0.95) -> list[I
                 below += float(ends[0] - ends[1:].min()) ** 2
                 above += float(ends[1:].max() - ends[0]) ** 2
         low, high = change - math.sqrt(below), change + math.sqrt(above)
+        if not math.isfinite(change):  # a rung without a best value near those tried
+            low, high = -math.inf, math.inf
         changes.append(Interval(each.name, change, low, high, level, "recovered"))
     return changes

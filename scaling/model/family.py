@@ -76,7 +76,7 @@ class Tower(nn.Module):
         self,
         tokens: Int[Tensor, "b t"],
         *,
-        positions: Int[Tensor, "b t"] | None = None,
+        positions: Int[Tensor, "#b t"] | None = None,
         documents: Int[Tensor, "b t"] | None = None,
         prefix: Int[Tensor, " b"] | None = None,
         segments: Int[Tensor, "b t"] | None = None,

@@ -85,9 +85,10 @@ def counts(findings: Findings) -> str:
     """Finished, held out, diverged and still to do, in one line."""
     states = [row["status"] for row in findings.rows]
     done = {state: states.count(state) for state in RESULTS}
-    left, held = len(states) - sum(done.values()), sum(bool(row["held_out"]) for row in findings.rows)
+    beside = states.count("beside")
+    left, held = len(states) - sum(done.values()) - beside, sum(bool(row["held_out"]) for row in findings.rows)
     parts = [f"{done.pop('finished')} finished"] + ([f"{held} of them held out"] if held and not left else [])
-    parts += [f"{count} {word}" for word, count in done.items() if count]
+    parts += [f"{count} {word}" for word, count in {**done, "beside them": beside}.items() if count]
     return ", ".join(parts + ([f"{left} not done"] if left else []))
 
 
@@ -230,6 +231,8 @@ def trust(findings: Findings, document: Document) -> list[Block]:
     noise, condition = document["seed_noise"], document["condition_number"]
     if cooldowns := document.get("cooldowns"):
         doubts += [cooldowns["sentence"]] if cooldowns["low"] > 0 else []
+    if tuned := document.get("tuned"):
+        doubts.append(tuned["sentence"])
     fit = {
         "starts that agree": f"{document['starts_agreeing']:.0%} of those refined reach one optimum",
         "objective": f"{document['objective_kind']}, {document['objective']:.4g}",

@@ -95,7 +95,8 @@ def _row(run: Run, speed: Speed | None, places: Sequence[Elsewhere]) -> dict[str
     return {
         "run": run.run,
         "name": run.name,
-        "held_out": run.held_out,
+        "held_out": run.held_out and not run.point.get("beside"),
+        "beside": bool(run.point.get("beside")),
         "trunk": None if run.trunk is None else {"run": run.trunk.run, "step": run.trunk.step},
         **run.point,
         "steps": run.steps,
@@ -133,6 +134,7 @@ def _total(
     document: dict[str, Any] = {
         "runs": len(rows),
         "held_out": sum(row["held_out"] for row in rows),
+        "beside": sum(row["beside"] for row in rows),
         "trunks": len(trunks),
         "C": spent,
         "C_without_trunks": apart,

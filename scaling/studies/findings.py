@@ -112,7 +112,9 @@ def find(
     takes time.
     Runs that do not bear the law are no error: a study can be looked at from its first run on.
     """
+    from scaling.laws.fit import FittedLaw
     from scaling.laws.points import load_points
+    from scaling.laws.tuned import tuned
     from scaling.training.finetune import name_of
 
     if not any(row["status"] == "finished" for row in table):
@@ -138,6 +140,8 @@ def find(
         tasks.append(scores)
         pictures[str(scores.picture)] = picture
     document = {**fit.document, **({"tasks": [entry.to_json() for entry in tasks]} if tasks else {})}
+    if question.tune and isinstance(fit.law, FittedLaw):
+        document["tuned"] = tuned(fit.law, table)
     atomic.write_json(folder / FIT, document)
     tell(f"draw {plural(len(pictures), 'figure')}")
     for name, picture in pictures.items():

@@ -168,7 +168,7 @@ def plan(question: Question, overrides: Sequence[str] = (), data: Data = "prepar
         return compared(question.base, words, windows[row])
 
     cells = _cells(question, words_of)
-    words = [words_of(cell) for cell, _ in cells]
+    words = [words_of(cell) for cell, _, _ in cells]
     experiments, families = zip(*_experiments(question.base, words))
     trunks = _trunks(experiments, families)
     branches = Counter(trunk.run for trunk in trunks if trunk)
@@ -184,10 +184,10 @@ def plan(question: Question, overrides: Sequence[str] = (), data: Data = "prepar
             trunk=(shared := trunk if trunk and branches[trunk.run] > 1 else None),
             flops=_flops(experiment, experiment.steps, 0 if shared is None else shared.step),
             root=str(Path(experiment.config["runs"])),
-            point=point(experiment),
+            point=point(experiment) | ({"beside": rung} if question.tune else {}),
             planned=experiment,
         )
-        for name, (cell, held_out), own, experiment, trunk in zip(
+        for name, (cell, held_out, rung), own, experiment, trunk in zip(
             [run_id(experiment.spec) for experiment in experiments], cells, words, experiments, trunks
         )
     ]
@@ -222,8 +222,10 @@ def _stood_in(base: str, words: Words) -> Words:
     return (*kept, "data=synthetic", f"data.seed={zlib.crc32(' '.join(data).encode())}", *of_data)
 
 
-def _cells(question: Question, words_of: Callable[[Cell], Words]) -> list[tuple[Cell, bool]]:
-    """Each run's own keys with its budget and its learning rate worked out, and whether it is held out."""
+def _cells(question: Question, words_of: Callable[[Cell], Words]) -> list[tuple[Cell, bool, str]]:
+    """Each run's own keys with its budget and its learning rate worked out, whether it is held out from the law, and
+    the name of the run beside which it is trained to see whether that is tuned.
+    """
     from scaling.training.experiment import assemble
 
     @cache
@@ -236,16 +238,33 @@ def _cells(question: Question, words_of: Callable[[Cell], Words]) -> list[tuple[
         return model((*words_of(own), f"trainer.max_steps={10**12}", "train.epochs=null"))
 
     cells = list(question.cells(lambda cell: probe(cell).cost))
-    if question.rate is None:
-        return cells
-    rate = schema.build("rate", question.rate)
+    rate = None if question.rate is None else schema.build("rate", question.rate)
 
     def rated(cell: Cell) -> Cell:
         """The cell with its rate to four digits: a person can type it, and any machine's logarithm gives this run."""
+        if rate is None:
+            return cell
         experiment = probe(cell)
         return {"optimizer.lr": float(f"{rate.lr(experiment.cost, experiment.config['runs']):.4g}"), **cell}
 
-    return [(rated(cell), held_out) for cell, held_out in cells]
+    planned = [(rated(cell), held_out, "") for cell, held_out in cells]
+    rungs: dict[str, Cell] = {}  # the first seed of each
+    for cell, held_out, _ in planned if question.tune else ():
+        if not held_out:
+            rungs.setdefault(_name({**cell, "seed": 0}), cell)
+    beside = [
+        ({**cell, key: value}, True, _name(cell)) for cell in rungs.values() for key, value in _beside(probe(cell))
+    ]
+    return planned + beside
+
+
+def _beside(experiment: Experiment) -> Iterator[tuple[str, float]]:
+    """Half and twice the learning rate, and the batch, of a run."""
+    for factor in (0.5, 2.0):
+        yield "optimizer.lr", float(f"{factor * experiment.optimizer.lr:.4g}")
+        rows = experiment.config["train.batch"]
+        if isinstance(rows, int) and rows % 2 == 0:
+            yield "train.batch", int(factor * rows)
 
 
 def _experiments(base: str, words: Sequence[Words]) -> list[tuple[Experiment, Words]]:

@@ -42,11 +42,13 @@ def row(
     numbered as their proportions are.
     """
     losses = {} if result is None else result.get("losses", {})
+    is_beside = bool(columns.get("beside"))
+    beside = is_beside and result is not None and result["outcome"] == "finished"
     return {
         "run": run,
         "name": name,
-        "status": MISSING if result is None else result["outcome"],
-        "held_out": int(held_out),
+        "status": MISSING if result is None else "beside" if beside else result["outcome"],
+        "held_out": int(held_out and not is_beside),
         "loss": None if result is None else result["loss"],
         "trunk": trunk or run,
         **{f"loss_domain_{number}": losses[domain] for number, domain in enumerate(sorted(losses), 1)},

@@ -15,7 +15,7 @@ from typing import Any
 from scaling.base.errors import ScalingError, nearest
 from scaling.config import schema
 from scaling.config.compose import Config, document, find, load, of_values, shipped, table_file
-from scaling.config.schema import NonNegativeFloat, PositiveFloat, PositiveInt, check_keys, is_number
+from scaling.config.schema import NonNegativeFloat, PositiveFloat, PositiveInt, check, check_keys, is_number
 from scaling.config.strict_yaml import COMMAND_LINE, quantity
 from scaling.ledger.identity import UNCOUNTED
 from scaling.studies.grid import Cell, Grid, Price, Product
@@ -27,6 +27,7 @@ KEYS = {
     "set": "keys of a config that hold for every run, as {train.batch: 16}",
     "grid": "axes whose product are the runs to fit, as {size: [10k, 30k], train.tokens: [1M, 2M]}; or a list of grids",
     "held_out": "axes of the runs that test the fit and are no part of it",
+    "tune": "true: each run is trained at half and at twice its learning rate and batch too, to see what these lose",
     "rate": "a rule for the learning rate of each run: `scaling explain rate`",
     "law": "the law to fit, or several, of which the first answers: `scaling explain law`",
     "target": "what the law predicts for, as {N: 1B, D: 20B}; unless given the most expensive held-out run",
@@ -87,6 +88,7 @@ class Question:
     grid: Line | Sequence[Line]
     laws: Sequence[str] = ()
     held_out: Line | Sequence[Line] = field(default_factory=dict)
+    tune: bool = False
     rate: Line | None = None
     target: Mapping[str, float] = field(default_factory=dict)
     suppose: Mapping[str, float] = field(default_factory=dict)
@@ -255,6 +257,8 @@ def _field(key: str, value: Any) -> Any:
                 find("model", value)
         case "rate":
             schema.build("rate", value)
+        case "tune":
+            check(key, value, bool)
         case "law":
             from scaling.laws import named as law_named
 

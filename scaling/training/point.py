@@ -15,6 +15,7 @@ COLUMNS = (
     *("N", "D", "C", "N_definition", "D_definition", "loss_definition", "C_definition", "N_total"),
     *("C_6N", "C_6N_non_embedding", "C_kaplan_with_attention", "C_with_last_layer", "C_with_attention_and_last_layer"),
     *("U", "M", "S", "B", "lr", "cooldown", "seed", "width", "depth", "tokenizer", "validation", "entropy"),
+    "beside",  # the run of which a run of a study tells whether it is tuned
 )
 EXACT = 2**53  # from here on a whole number is not one float
 

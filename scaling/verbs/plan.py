@@ -46,7 +46,7 @@ def _printed(document: Mapping[str, Any]) -> Iterator[str | Table]:
         titles += [name, "on each", *(["price"] if "price" in whole else [])]
     for row in document["runs"][:MOST_ROWS]:
         cells = [
-            row["name"] + ("  held out" if row["held_out"] else ""),
+            row["name"] + ("  beside" if row["beside"] else "  held out" if row["held_out"] else ""),
             row["N"],
             f"{row['D']:.3g}",
             f"{row['C']:.3g}",
@@ -64,7 +64,8 @@ def _printed(document: Mapping[str, Any]) -> Iterator[str | Table]:
     if (hidden := len(document["runs"]) - MOST_ROWS) > 0:
         yield f"… and {hidden:,} more (--json lists all)"
     yield ""
-    yield f"{plural(total['runs'], 'run')}, {total['held_out']} of them held out: {total['C']:.3g} FLOPs"
+    beside = f", {total['beside']} beside them to see whether they are tuned" if total["beside"] else ""
+    yield f"{plural(total['runs'], 'run')}, {total['held_out']} of them held out{beside}: {total['C']:.3g} FLOPs"
     if total["trunks"]:
         saved = f"{total['saved']:.0%} of {total['C_without_trunks']:.3g} FLOPs is saved"
         yield f"{plural(total['trunks'], 'trunk')} shared: {saved}; a branch's time is its own"

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 import torch
-from tests.decode import slow
 from torch import Tensor, nn
 
 from scaling.base.batch import Batch
@@ -19,6 +18,7 @@ from scaling.evaluation.generate import Until, Written, aligned, generate, promp
 from scaling.evaluation.strategy import Beam, Greedy, Sample
 from scaling.model.family import Family
 from scaling.model.patterns import Prefix
+from tests.evaluation import slow_decode as slow
 
 SIZE = {"width": 16, "layers": 2, "heads": 2, "vocabulary": 11, "length": 24}
 STOP, STOPS = frozenset({3}), frozenset({3, 5})

@@ -7,7 +7,6 @@ import random
 import numpy as np
 import pytest
 import torch
-from tests.decode import test_generate
 from torch import Tensor, nn
 
 from scaling.base.errors import ScalingError
@@ -16,6 +15,7 @@ from scaling.config.schema import build, overlay
 from scaling.evaluation.generate import prompt
 from scaling.evaluation.likelihood import Request, Scorer
 from scaling.model.family import Family
+from tests.evaluation import test_generate
 
 MIXERS = {
     "LSTM": {"block": {"mixer": "LSTM"}},

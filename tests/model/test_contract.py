@@ -138,7 +138,7 @@ def joined(monkeypatch):
 
 def test_a_stack_without_its_contract_is_refused_in_one_line_and_an_activation_needs_none():
     config = load("decoder", [SIZE, "model.stack=Bare", "size.layers=1"])
-    with pytest.raises(ScalingError, match=r"stack\.kind.*Bare.*inherit from scaling\.nn\.contract\.Stack"):
+    with pytest.raises(ScalingError, match=r"stack\.kind.*Bare.*inherit from scaling\.model\.contract\.Stack"):
         config.build("model", config["size"])
     for channel in ("Gated", "Dense"):
         config = load("decoder", [SIZE, f"model.block.channel={{kind: {channel}, activation: Halved}}"])

@@ -214,7 +214,7 @@ def documents(study, made_study, tmp_path_factory):
             compared,
             {
                 "[2k, 4k, 8k]": "[2k, 3k, 4k, 8k]",
-                "law: chinchilla": "law: [chinchilla, power_law_d]\ntasks: [rank_tags]",
+                "law: chinchilla": "law: [chinchilla, power_law_d]\ntasks: [rank_tags]\ntune: true",
             },
         )
         run("report", "report", "small", f"runs={compared / 'runs'}")

@@ -189,3 +189,27 @@ def test_a_swarm_is_spread_evenly_over_all_mixtures():
     for line in ({"domains": ["a"], "runs": 4}, {"domains": ["a", "b"], "runs": 4, "least": 0.5}):
         with pytest.raises(ScalingError):
             build("grid", {"kind": "Simplex", **line})
+
+
+def test_runs_beside_each_rung_tell_whether_it_is_tuned(tmp_path):
+    text = """
+question: Is each rung tuned?
+base: decoder
+set:
+  data: {kind: Synthetic, symbols: 16, order: 2}
+  size: {layers: 1, heads: 1, head_width: 8, vocabulary: null, length: 16}
+  train.batch: 8
+  optimizer.lr: 4e-3
+  evaluate: {points: 1, windows: 16}
+grid: {size.width: [8, 16], train.tokens: [1k, 2k, 4k], seed: [0, 1]}
+tune: true
+law: power_law_floor_d
+"""
+    found = plan(read(write(tmp_path, text)), [f"runs={tmp_path / 'runs'}"])
+    beside = [run for run in found.runs if run.point["beside"]]
+    assert len(found.runs) == 12 + 6 * 4
+    assert {run.point["lr"] for run in beside} == {2e-3, 4e-3, 8e-3}
+    assert {run.point["B"] for run in beside} == {64, 128, 256}
+    assert {run.point["seed"] for run in beside} == {0}
+    assert {run.point["beside"] for run in beside} == {run.name for run in found.runs if run.name.endswith("seed=0")}
+    assert len(found.fitted) == 12
