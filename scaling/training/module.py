@@ -23,7 +23,7 @@ from torch.nn.parallel import DistributedDataParallel
 from scaling.base.batch import Batch
 from scaling.config.compose import Config, of_values
 from scaling.data import hashing
-from scaling.model.family import Family, Loss
+from scaling.model.family import Family, Loss, predict
 from scaling.objectives import Distil
 from scaling.training.checkpoints import LEARNED, MODEL, FolderIO, gather, take
 from scaling.training.experiment import Experiment, assemble
@@ -203,7 +203,9 @@ class FamilyModule(LightningModule):
         objective = cast(Distil, self.experiment.batches.objective)
         if self.model.head.answer is not None:
             return objective.task_loss(self.model, batch, self.teacher)
-        return Loss(objective.loss(self.model.logits(batch), batch, self.teacher.logits), {})
+        output = self.model(batch)
+        logits = predict(self.model.head, output, batch)
+        return Loss(objective.loss(logits, batch, self.teacher.logits), dict(output.auxiliary))
 
     def _backward(self, batch: Batch) -> Tensor:
         """The gradient of the global batch's mean loss; returns that loss on this rank's rows."""

@@ -82,6 +82,22 @@ def test_a_teacher_moves_a_pupil_towards_it(tmp_path, run):
         pupil(0.5, "feed")
 
 
+def test_a_pupil_s_added_losses_stay(tmp_path, run):
+    """A pupil that ignores its teacher learns as a model of experts without one does, balance included."""
+    teacher = run(trainer__max_steps=20, **TAUGHT)["run"]
+    experts = {
+        **TAUGHT,
+        "model__block__channel": "{kind: Switch, activation: GeLU, experts: 2, balance: 0.5}",
+        "seed": 1,
+    }
+    line = f"{{kind: Distil, objective: Causal, teacher: '{teacher}', weight: 0.0}}"
+    found = Ledger.open(tmp_path / "runs").history(run(objective=line, **experts)["run"])
+    run(runs=tmp_path / "plain", **experts)
+    assert [entry["loss"] for entry in found if entry["kind"] == "train"] == pytest.approx(
+        losses(tmp_path / "plain"), rel=1e-5
+    )
+
+
 def test_smoothing_changes_training_and_not_how_it_is_judged(tmp_path, run):
     plain, smooth = (run(runs=tmp_path / str(value), train__smoothing=value, **TAUGHT) for value in (0, 0.1))
     assert smooth["run"] != plain["run"]
