@@ -111,8 +111,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("question", choices=QUESTIONS)
     parser.add_argument("--studies", type=int, default=200)
-    told = parser.parse_args()
-    for place, cells in enumerate(QUESTIONS[told.question](told.studies)):
+    arguments = parser.parse_args()
+    for place, cells in enumerate(QUESTIONS[arguments.question](arguments.studies)):
         print(f"| {' | '.join(cells)} |", flush=True)
         if not place:
             print(f"|{'---:|' * len(cells)}", flush=True)

@@ -45,7 +45,7 @@ def tuned(fit: FittedLaw, table: Sequence[Mapping[str, Any]], level: float = 0.9
     columns = {name: np.array([row[name] for row in own], float) for name in ("N", "D")}
     columns |= {name: np.array([row[key] for row in rows], float) for name, key in COLUMNS.items()}
     found = rungs(columns, np.array([not row.get("beside") for row in rows]), level)
-    exponents = {each.name: each for each in effect(fit, found, level)}
+    exponents = {each.name: each for each in effect(fit, found, level)} if found else {}
     return {
         "rungs": [{**vars(rung), "best": _json(rung.best), "left": _json(rung.left)} for rung in found],
         "exponents": {name: _json(change) for name, change in exponents.items()},
@@ -90,17 +90,17 @@ def _rungs(columns: Mapping[str, np.ndarray], used: np.ndarray, knob: str, level
     groups: dict[tuple[float, ...], list[int]] = {}
     for row in range(len(used)):
         groups.setdefault(tuple(float(columns[name][row]) for name in ("N", "D", *others)), []).append(row)
-    told = {}
+    near = {}
     for key, rows in groups.items():
         values = columns[knob][rows]
         if used[rows].any() and len(np.unique(values)) > 1:
-            told[key] = np.array(rows), float(values[used[rows]][0])
-    if not told:
+            near[key] = np.array(rows), float(values[used[rows]][0])
+    if not near:
         return []
-    count = len(told)
-    x = np.concatenate([np.log(columns[knob][rows] / base) for rows, base in told.values()])
-    y = np.concatenate([np.log(columns["loss"][rows]) for rows, _ in told.values()])
-    place = np.repeat(np.arange(count), [len(rows) for rows, _ in told.values()])
+    count = len(near)
+    x = np.concatenate([np.log(columns[knob][rows] / base) for rows, base in near.values()])
+    y = np.concatenate([np.log(columns["loss"][rows]) for rows, _ in near.values()])
+    place = np.repeat(np.arange(count), [len(rows) for rows, _ in near.values()])
     member = np.eye(count)[place]
     design = np.column_stack([member, member * x[:, None], x**2 / 2])
     freedom = len(y) - design.shape[1]
@@ -110,7 +110,7 @@ def _rungs(columns: Mapping[str, np.ndarray], used: np.ndarray, knob: str, level
     variance = float(((y - design @ estimate) ** 2).sum()) / freedom
     covariance = variance * np.linalg.inv(design.T @ design)
     found = []
-    for index, (key, (_, base)) in enumerate(told.items()):
+    for index, (key, (_, base)) in enumerate(near.items()):
         own = [count + index, 2 * count]
         best, left = _minimum(estimate[own], covariance[np.ix_(own, own)], student(level, freedom))
         with np.errstate(over="ignore"):
