@@ -17,6 +17,7 @@ ISA ?=
 
 VENV := .venv
 RUN := $(VENV)/bin/python
+CORE := $(VENV)/core
 READY := $(VENV)/ready
 SITE := $(VENV)/site
 INDEX := $(VENV)/torch-index
@@ -45,12 +46,14 @@ else ifneq ($(ISA),)
 $(error ISA is avx512, avx2 or sse)
 endif
 
+# Python compiles what is imported, at its first import: the rest of torch never is.
+INSTALL := $(RUN) -m pip install --no-compile --disable-pip-version-check --constraint constraints.txt
 TEST := $(RUN) -m pytest -n 2 --dist worksteal
 
 .PHONY: quickstart test test-all check format bench gpu notebooks docs site environment clean force
 
 # A whole small study: 18 runs on two cores, a law, and its test on a larger run that was held out.
-quickstart: $(READY)
+quickstart: $(CORE)
 	@if [ -n "$(FRESH)" ]; then rm -rf $(FIRST); fi
 	@if [ ! -e $(RESULT) ]; then \
 	  mkdir -p $(FIRST); \
@@ -93,25 +96,30 @@ site: $(SITE)
 	NO_MKDOCS_2_WARNING=1 $(RUN) -m mkdocs build
 
 $(SITE): $(READY)
-	$(RUN) -m pip install --constraint constraints.txt --editable '.[docs]'
+	$(INSTALL) --editable '.[docs]'
 	touch $@
 
 environment: $(READY)
 
-$(READY): pyproject.toml constraints.txt
+# What the package needs, and what its tests need besides.
+$(READY): $(CORE)
+	$(INSTALL) --editable '.[dev]'
+	touch $@
+
+$(CORE): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("Python 3.11 or later is needed: make PYTHON=…")'
 	test -x $(RUN) || $(PYTHON) -m venv $(VENV)
 ifneq ($(TORCH_INDEX),)
-	$(RUN) -m pip install --force-reinstall --no-deps --constraint constraints.txt --index-url "$(TORCH_INDEX)" torch
+	$(INSTALL) --force-reinstall --no-deps --index-url "$(TORCH_INDEX)" torch
 	echo "$(TORCH_INDEX)" > $(INDEX)
 endif
-	$(RUN) -m pip install --constraint constraints.txt --editable '.[dev]'
+	$(INSTALL) --editable .
 	touch $@
 
 # Another index than the one torch came from: install again.
 ifneq ($(TORCH_INDEX),)
 ifneq ($(TORCH_INDEX),$(shell cat $(INDEX) 2>/dev/null))
-$(READY): force
+$(CORE): force
 endif
 endif
 
