@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from scaling.base.batch import IGNORE
@@ -14,6 +14,7 @@ from scaling.data.rows import Row
 from scaling.data.tree import depths
 
 Answer = Literal["class", "classes", "number", "options", "tags", "span", "text"]
+NAMED: tuple[Answer, ...] = ("class", "classes", "tags")  # answers that are names
 SECRET = (None, "", "-1", -1)  # how published test splits write a label that they keep back
 
 
@@ -37,33 +38,52 @@ class Example:
     target: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True, eq=False)
 class Columns:
     """How a row becomes an example: templates over its fields, and what its label means."""
 
     answer: Answer
     text: str
     second: str | None = None
-    options: tuple[str, ...] = ()
+    options: list[str] | None = None
     label: str = "{label}"
-    labels: tuple[str, ...] = ()
-    values: Mapping[str, str] = field(default_factory=dict)  # what a file writes for a label, where it is not its name
+    labels: list[str] | Mapping[str, str] | None = None  # names in their order; or by what files write for them
     group: str | None = None
     heads: str | None = None  # of words in a tree, the number of the word that each depends on, from 1; 0: the root
     prompt: str | None = None
     target: str | None = None  # of texts that are all right, the one that is learned
     missing: Literal["refused", "dropped"] = "refused"  # what becomes of an example without a label
-    unanswerable: bool = False  # a span may be absent
+    none: Literal["refused", "allowed"] = "refused"  # whether a span may be absent
 
-    def __call__(self, row: Row, secret: bool) -> Example | None:
+    def __post_init__(self) -> None:
+        labels = self.labels or ()
+        self.values = {str(key): str(name) for key, name in labels.items()} if isinstance(labels, Mapping) else {}
+        self.names = tuple(dict.fromkeys(map(str, self.values.values() or labels)))
+        answer = f"an answer that is {self.answer}"
+        if self.answer in NAMED and len(self.names) < 2:
+            raise ScalingError("it takes the names of two labels or more", key="labels", value=self.labels)
+        if self.answer == "options" and not self.options:
+            fix = "set options, such as options=[{choice1}, {choice2}]"
+            raise ScalingError("options are needed", key="options", value=self.options, fix=fix)
+        if self.answer != "options" and self.options:
+            raise ScalingError(f"{answer} has no options", key="options", value=self.options, fix="set answer=options")
+        if self.answer == "span" and self.second is None:
+            raise ScalingError("a span is in a second text", key="second", fix="set second, such as second={context}")
+        if self.answer in ("tags", "options") and self.second is not None:
+            raise ScalingError(f"{answer} has one text", key="second", value=self.second, fix="leave it out")
+        if self.answer != "tags" and self.heads is not None:
+            what = "only words that are tagged have heads"
+            raise ScalingError(what, key="heads", value=self.heads, fix="set answer=tags")
+
+    def example(self, row: Row, *, secret: bool) -> Example | None:
         """The example of a row, None for one that is dropped; its label may be missing where that is `secret`."""
         answered = self._answered(row, secret or self.missing == "dropped")
         if not answered and not secret:
             return None
         group = None if self.group is None else fill(self.group, row, "group")
-        return replace(self.unanswered(row), group=group, **answered)
+        return replace(self.question(row), group=group, **answered)
 
-    def unanswered(self, row: Row) -> Example:
+    def question(self, row: Row) -> Example:
         """The example of a row that has no label."""
         texts = self._texts(row)
         prompt = " ".join(texts) if self.prompt is None else self._filled("prompt", row)
@@ -100,7 +120,7 @@ class Columns:
 
     def _options(self, row: Row) -> list[str]:
         """A template each, or one that yields a list of them."""
-        values = [value_of(template, row, "options") for template in self.options]
+        values = [value_of(template, row, "options") for template in self.options or ()]
         options = [str(each) for value in values for each in (value if isinstance(value, list | tuple) else [value])]
         if len(options) < 2:
             raise ScalingError(f"it has {len(options)} options, and two are the fewest", key="options")
@@ -120,11 +140,11 @@ class Columns:
         match self.answer:
             case "class":
                 answer = self.class_of(value)
-                return {"answer": answer, "target": self.labels[answer]}
+                return {"answer": answer, "target": self.names[answer]}
             case "classes":
                 listed = value if several else [label for label in str(value).split(",") if label]
                 answer = sorted({self.class_of(label) for label in listed})
-                return {"answer": answer, "target": ", ".join(self.labels[label] for label in answer) or "none"}
+                return {"answer": answer, "target": ", ".join(self.names[label] for label in answer) or "none"}
             case "number":
                 answer = _number(value)
                 return {"answer": answer, "target": written(answer)}
@@ -138,7 +158,7 @@ class Columns:
                 if len(tags) != len(words):
                     what = f"it has {plural(len(words), 'word')} and {plural(len(tags), 'tag')}"
                     raise ScalingError(what, key="label")
-                names = [self.labels[self.class_of(tag)] for tag in tags]
+                names = [self.names[self.class_of(tag)] for tag in tags]
                 return {"answer": names, "target": " ".join(names)}
         texts = [str(text) for text in (value if several else [value])]
         target = texts[0] if self.target is None else self._filled("target", row)
@@ -147,18 +167,18 @@ class Columns:
     def class_of(self, value: Any) -> int:
         """The id of a class, by its name or by what the files write for it."""
         name = self.values.get(_spelled(value), _spelled(value))
-        if name not in self.labels:
-            fix = f"{nearest(name, self.labels)} or give its meaning in data.labels"
+        if name not in self.names:
+            fix = f"{nearest(name, self.names)} or give its meaning in data.labels"
             raise ScalingError("there is no such label", key="label", value=value, fix=fix)
-        return self.labels.index(name)
+        return self.names.index(name)
 
     def _option(self, value: Any, texts: Sequence[str]) -> int:
         """By its number from 0, by `labels` (A, B, … say), or by its text; of several that are correct the first."""
         name = _spelled(value)
-        if not (self.labels or name in texts or name.isdecimal()):
+        if not (self.names or name in texts or name.isdecimal()):
             fix = "give its number or its text"
             raise ScalingError("no option is the right one", key="label", value=value, fix=fix)
-        number = self.class_of(value) if self.labels else texts.index(name) if name in texts else int(name)
+        number = self.class_of(value) if self.names else texts.index(name) if name in texts else int(name)
         if number >= len(texts):
             raise ScalingError(f"there are {len(texts)} options, counted from 0", key="label", value=value)
         return number
@@ -170,7 +190,7 @@ class Columns:
             raise ScalingError("a span is {text: […], answer_start: […]}", key="label", value=self.label)
         texts, starts = (list(value[key]) for key in ("text", "answer_start"))
         if not texts:
-            if not self.unanswerable:
+            if self.none == "refused":
                 if secret:
                     return {}
                 fix = "set data.none=allowed where questions may have no answer"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cache, partial
 from pathlib import Path
 from typing import Any, Literal
@@ -35,7 +35,6 @@ SPLITS = ("train", "validation", "test")
 UNLABELLED = "unlabelled"
 ENDINGS = (*rows.OF_FOLDERS, ".conll", ".conllu", ".iob", ".bio", ".data", ".mrg")
 OFFLINE = "set data.files.train=FILE, or data.hub.path to a folder with a copy of the set"
-_NAMED: tuple[Answer, ...] = ("class", "classes", "tags")  # answers that are names
 
 
 @dataclass(frozen=True)
@@ -46,7 +45,7 @@ class Table:
     rows: Callable[[], Iterator[tuple[str, Row]]]
 
 
-class Task:
+class Task(Columns):
     """Labelled examples: `text`, `second`, `options` and `label` are templates over a row's fields, such as
     `{premise}`.
 
@@ -64,20 +63,8 @@ class Task:
     def __init__(
         self,
         *,
-        answer: Answer,
-        text: str,
         metric: Recipe,
         tokenizer: Recipe,
-        second: str | None = None,
-        options: list[str] | None = None,
-        label: str = "{label}",
-        labels: list[str] | Mapping[str, str] | None = None,
-        group: str | None = None,
-        heads: str | None = None,
-        prompt: str | None = None,
-        target: str | None = None,
-        missing: Literal["refused", "dropped"] = "refused",
-        none: Literal["refused", "allowed"] = "refused",
         order: Literal["fixed", "either"] = "fixed",
         files: Mapping[str, Any] | None = None,
         layout: Recipe | None = None,
@@ -90,76 +77,21 @@ class Task:
         limit: PositiveInt | None = None,
         decode: Recipe | None = None,
         unlabelled: str | list[str] | None = None,
+        **of_columns: Any,
     ):
-        values = {str(key): str(name) for key, name in labels.items()} if isinstance(labels, Mapping) else {}
-        names = tuple(dict.fromkeys(map(str, values.values() if values else labels or ())))
-        refusals = [
-            (answer in _NAMED and len(names) < 2, "labels", labels, "it takes the names of two labels or more", None),
-            (
-                answer == "options" and not options,
-                "options",
-                options,
-                "options are needed",
-                "set options, such as options=[{choice1}, {choice2}]",
-            ),
-            (
-                answer != "options" and options,
-                "options",
-                options,
-                f"an answer that is {answer} has no options",
-                "set answer=options",
-            ),
-            (
-                answer == "span" and second is None,
-                "second",
-                second,
-                "a span is in a second text",
-                "set second, such as second={context}",
-            ),
-            (
-                answer in ("tags", "options") and second is not None,
-                "second",
-                second,
-                f"an answer that is {answer} has one text",
-                "leave it out",
-            ),
-            (
-                answer != "tags" and heads is not None,
-                "heads",
-                heads,
-                "only words that are tagged have heads",
-                "set answer=tags",
-            ),
-        ]
-        for is_wrong, key, value, what, fix in refusals:
-            if is_wrong:
-                raise ScalingError(what, key=key, value=value, fix=fix)
-        self.columns = Columns(
-            answer=answer,
-            text=text,
-            second=second,
-            options=tuple(options or ()),
-            label=label,
-            labels=names,
-            values=values,
-            group=group,
-            heads=heads,
-            prompt=prompt,
-            target=target,
-            missing=missing,
-            unanswerable=none == "allowed",
-        )
+        super().__init__(**of_columns)
         parts = {"metric": metric, "decode": decode, "tokenizer": tokenizer, "corpus": corpus, "layout": layout}
         built: dict[str, Any] = {}
         for key, line in parts.items():
             with under(key):
                 built[key] = None if line is None else line()
-        self.goal = Goal(answer, names, built["metric"], order, none == "allowed", built["decode"])
+        is_unanswerable = self.none == "allowed"
+        self.goal = Goal(self.answer, self.names, built["metric"], order, is_unanswerable, built["decode"])
         self.tokenizer, self.layout = built["tokenizer"], built["layout"] or table()
         self.files = {split: named for split, named in (files or {}).items() if named is not None}
         self.corpus: Corpus | None = built["corpus"]
         self.hub = dict(hub or {})
-        self.named, self.quotes, self.rename = columns, quotes, dict(rename or {})
+        self.columns, self.quotes, self.rename = columns, quotes, dict(rename or {})
         self.validation, self.limit, self.unlabelled = validation, limit, unlabelled
         self.layout.check(columns)
         self._check_places()
@@ -185,13 +117,9 @@ class Task:
             raise ScalingError("there is no training split", key="files.train", fix="name its file")
 
     @property
-    def answer(self) -> Answer:
-        return self.goal.answer
-
-    @property
     def unit(self) -> str | None:
         """What the examples have in common that are held out together; None where each is held out alone."""
-        if self.columns.group is not None:
+        if self.group is not None:
             return "group"
         if self.files and self.layout.unit is not None:
             return self.layout.unit
@@ -230,7 +158,7 @@ class Task:
     def unanswered(self, names: str) -> list[Example]:
         """The examples of files whose rows need no labels."""
         source = self._of_files(names, "FILE", self.layout.unanswered)
-        examples = list(self._examples(source, "input", self.columns.unanswered))
+        examples = list(self._examples(source, "input", self.question))
         if not examples:
             raise ScalingError("there is no example in it", key="FILE", value=names)
         return examples
@@ -239,7 +167,7 @@ class Task:
         """A source of these examples, encoded as those of the task are."""
         train = self.open("train", folder)
         assert train.home is not None
-        items = encoded(examples, self.answer, self.columns.labels, Codec.load(train.home / TOKENIZER))
+        items = encoded(examples, self.answer, self.names, Codec.load(train.home / TOKENIZER))
         source = replace(train, split="input", items=items, task=train.task.of(items))
         vars(source)["examples"] = examples
         return source
@@ -266,7 +194,7 @@ class Task:
 
     def _request(self, stamps: Any) -> dict[str, Any]:
         """All that decides what is made; `stamps` are of the content; None: the names represent it."""
-        columns = {**vars(self.columns), "values": dict(self.columns.values), "metric": self.goal.scores_texts}
+        columns = {field.name: getattr(self, field.name) for field in fields(Columns)}
         tokenizer = {"kind": type(self.tokenizer).__name__, **vars(self.tokenizer)}
         if not self.tokenizer.learns:
             tokenizer = {"sha256": Codec(self.tokenizer.fit(iter(()))).sha256}
@@ -274,9 +202,10 @@ class Task:
         return {
             "format": FORMAT,
             "columns": columns,
+            "metric": self.goal.scores_texts,
             "order": self.goal.order,
             "tokenizer": tokenizer,
-            "read": [layout, self.named, self.rename, self.quotes, self.validation, self.limit],
+            "read": [layout, self.columns, self.rename, self.quotes, self.validation, self.limit],
             "content": {"files": self.files, "hub": self.hub} if stamps is None else stamps,
             "corpus": None if self.corpus is None else {"kind": type(self.corpus).__name__, **vars(self.corpus)},
         }
@@ -327,7 +256,7 @@ class Task:
     def _of_files(self, names: str | Sequence[str], key: str, read: Callable[..., Any]) -> Table:
         """A split in local files; `key` is that of the config which names them."""
         files = rows.find(names, key, ENDINGS)
-        read = partial(read, files, self.named, self.quotes)
+        read = partial(read, files, self.columns, self.quotes)
         try:
             read()  # what is wrong with the files as a whole
         except ScalingError as error:
@@ -358,7 +287,7 @@ class Task:
         """Read, check, split and tokenize, and put the folder in place by one rename."""
         examples = self._read(folder, tables)
         codec = Codec(self.tokenizer.fit(_texts(examples["train"], getattr(self.tokenizer, "sample", 0))))
-        splits = {split: encoded(own, self.answer, self.columns.labels, codec) for split, own in examples.items()}
+        splits = {split: encoded(own, self.answer, self.names, codec) for split, own in examples.items()}
         work = folder / "preparing" / home.name
         shards.discard(work)
         work.mkdir(parents=True)
@@ -397,7 +326,7 @@ class Task:
             tables = {**tables, **{split: Table(None, pairs.__iter__) for split, pairs in named.items()}}
         examples: dict[str, list[Example]] = {}
         for split in (split for split in SPLITS if split in tables):
-            make = partial(self.columns, secret=split == "test")
+            make = partial(self.example, secret=split == "test")
             examples[split] = list(self._examples(tables[split], f"{split} split", make))
             if not examples[split]:
                 key = f"files.{split}" if self.files else f"hub.{split}"
@@ -419,7 +348,7 @@ class Task:
             chosen = sorted(range(len(train)), key=lambda index: digest(train[index].texts))[: self.limit]
             examples["train"] = [train[index] for index in sorted(chosen)]
         if UNLABELLED in tables:
-            examples["train"] += self._examples(tables[UNLABELLED], UNLABELLED, self.columns.unanswered)
+            examples["train"] += self._examples(tables[UNLABELLED], UNLABELLED, self.question)
         return examples
 
     def _examples(self, table: Table, where: str, make: Callable[[Row], Example | None]) -> Iterator[Example]:
@@ -436,7 +365,7 @@ class Task:
                 yield example if self.unit is None else replace(example, unit=self._unit_of(example, row))
 
     def _unit_of(self, example: Example, row: Row) -> str | None:
-        if self.columns.group is not None:
+        if self.group is not None:
             return example.group
         if not self.files or self.layout.unit is None:
             return example.texts[1]
