@@ -49,29 +49,27 @@ if TYPE_CHECKING:
 
     __version__: str
 
+# The modules of what is no command, by name; those of commands are in `COMMANDS`.
 _MORE = {
-    "train": ("Run", "data_module", "module"),
-    "study": ("Study", "StudyLook"),
-    "plan": ("StudyPlan",),
-    "table": ("Decisions", "Table"),
-    "sweep": ("Sweep",),
-    "evaluate": ("Evaluation", "Predictions"),
-    "model": ("Model", "load"),
-    "inside": ("Attention", "Landscape", "Probe"),
+    "base": ("__version__",),
+    "base.errors": ("ScalingError",),
+    "config.schema": ("extend",),
+    "laws.curves": ("CurveFit",),
+    "laws.examine": ("Fit",),
+    "model.cost": ("Cost",),
+    "training.module": ("DecoderModule", "EncoderDecoderModule", "EncoderModule"),
+    "verbs.evaluate": ("Evaluation", "Predictions"),
+    "verbs.inside": ("Attention", "Landscape", "Probe"),
+    "verbs.model": ("Model", "load"),
+    "verbs.plan": ("StudyPlan",),
+    "verbs.study": ("Study", "StudyLook"),
+    "verbs.sweep": ("Sweep",),
+    "verbs.table": ("Decisions", "Table"),
+    "verbs.train": ("Run", "data_module", "module"),
+    "verbs.verb": ("Result",),
 }
-
-
-_HOMES = {
-    "Cost": "model.cost",
-    "CurveFit": "laws.curves",
-    "Fit": "laws.examine",
-    "Result": "verbs.verb",
-    "ScalingError": "base.errors",
-}
-_HOMES |= {"extend": "config.schema", "__version__": "base.version"}
-_HOMES |= dict.fromkeys(("DecoderModule", "EncoderDecoderModule", "EncoderModule"), "training.module")
-for _module, _commands in COMMANDS.items():
-    _HOMES |= dict.fromkeys((*map(function_name, _commands), *_MORE.get(_module, ())), f"verbs.{_module}")
+_HOMES = {name: module for module, names in _MORE.items() for name in names}
+_HOMES |= {function_name(command): f"verbs.{module}" for module, group in COMMANDS.items() for command in group}
 
 __all__ = sorted([*_HOMES, "laws"])  # pyright: ignore[reportUnsupportedDunderAll]
 

@@ -17,14 +17,14 @@ import select
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, Literal, NamedTuple, get_args, get_origin
+from typing import Any, Literal, get_args, get_origin
 
 import scaling
 from scaling.base.errors import ScalingError, from_os, nearest
 from scaling.base.signals import Stopped, leave, listening
 from scaling.base.standard_error import keep_going, say
 from scaling.verbs import function_name
-from scaling.verbs.verb import OVERRIDE, PYTHON, VERBS, bound, documented, marks, spelled, without_none
+from scaling.verbs.verb import OVERRIDE, PYTHON, VERBS, documented, marks, spelled, without_none
 
 SCHEMA = 1
 """Rises when a key of a JSON document goes or changes its meaning (docs/json.md)."""
@@ -90,13 +90,16 @@ def _run(words: list[str]) -> int:
     if words[0] == "--version":
         print(scaling.__version__)
         return 0
-    call = parsed(*named(words))
-    for path in call.extensions:
+    verb, words = named(words)
+    function = getattr(scaling, function_name(verb))
+    arguments, options, shared = parsed(verb, function, words)
+    for path in shared.get("--extend", ()):
         scaling.extend(path)
-    result = call.function(*call.words, **call.options)
+    result = function(*arguments, **options)
+    is_json = "--json" in shared
     for each in result if isinstance(result, Iterator) else [result]:
-        _print(each, call)
-        if call.json:
+        _print(each, is_json, shared.get("--format"))
+        if is_json:
             break
     return getattr(result, "code", 0)
 
@@ -111,56 +114,41 @@ def named(words: Sequence[str]) -> tuple[str, list[str]]:
     raise ScalingError(f"there is no command {wrong!r}", fix=nearest(wrong, groups or VERBS))
 
 
-def _print(result: Any, call: Call) -> None:
+def _print(result: Any, is_json: bool, layout: str | None) -> None:
     from scaling.training.ranks import first
 
     if result is None or not first():
         return
-    if call.json:
+    if is_json:
         document = result.to_json()
         document = {"schema": SCHEMA, **document} if isinstance(document, Mapping) else document
         text = json.dumps(document, indent=2, allow_nan=False, ensure_ascii=False)
         print(_CONTROL.sub(lambda match: f"\\u{ord(match[0]):04x}", text))
     else:
-        print(str(result) if call.format is None else result.format(call.format).rstrip("\n"), flush=True)
+        print(str(result) if layout is None else result.format(layout).rstrip("\n"), flush=True)
 
 
-class Call(NamedTuple):
-    """A command line that was understood: the verb's function and its arguments, and how its result is printed."""
-
-    function: Callable[..., Any]
-    words: list[Any]
-    options: dict[str, Any]
-    extensions: list[str]
-    json: bool
-    format: str | None
-
-
-def parsed(verb: str, words: Sequence[str]) -> Call:
-    """The call that a verb's words and options mean; options, words and overrides mix freely."""
-    function = getattr(scaling, function_name(verb))
-    parameters = {p.name: p for p in shown_parameters(function) if p.kind is p.KEYWORD_ONLY}
+def parsed(
+    verb: str, function: Callable[..., Any], words: Sequence[str]
+) -> tuple[list[str], dict[str, Any], dict[str, Any]]:
+    """The arguments of a verb, its options, and the options that every verb has; words and options mix freely."""
+    options = [p for p in shown_parameters(function) if p.kind is p.KEYWORD_ONLY]
     try:
         found, others = _parser(verb, function).parse_known_args(words)
     except argparse.ArgumentError as error:
         raise ScalingError(str(error), fix=f"see `scaling {verb} --help`") from None
     given = vars(found)
-    names = [f"--{name}" for name in (*map(spelled, parameters.values()), "extend", "format", "help", "json", "runs")]
-    positional = []
-    for word in (_undashed(word, verb, names) for word in others):
-        if word.startswith("runs="):
-            given.setdefault("runs", []).append(word.removeprefix("runs="))
-        else:
-            positional.append(word)
-    if given.get("--json") and "--format" in given:
+    names = [f"--{name}" for name in (*map(spelled, options), "extend", "format", "help", "json", "runs")]
+    others = [_undashed(word, verb, names) for word in others]
+    folders = [*given.get("runs", ()), *(word[len("runs=") :] for word in others if word.startswith("runs="))]
+    if "--json" in given and "--format" in given:
         raise ScalingError("a document of --json has none", key="format", value=given["--format"], fix="leave it out")
-    options = {name: _value(p, given[name]) for name, p in parameters.items() if name in given}
-    if "runs" in given and not (runs := _only("runs", given["runs"])):
+    values = {p.name: _value(p, given[p.name]) for p in options if p.name in given}
+    if "" in folders:
         raise ScalingError("expected a folder", key="runs", fix="write runs=FOLDER")
-    if "runs" in given and {"runs", "settings"} & set(inspect.signature(function).parameters):
-        options["runs"] = runs
-    words, options = bound(function, positional, options)
-    return Call(function, words, options, given.get("--extend", []), "--json" in given, given.get("--format"))
+    if folders and {"runs", "settings"} & inspect.signature(function).parameters.keys():
+        values["runs"] = _only("runs", folders)
+    return [word for word in others if not word.startswith("runs=")], values, given
 
 
 def _undashed(word: str, verb: str, names: Iterable[str]) -> str:
@@ -227,17 +215,17 @@ def _type(parameter: inspect.Parameter) -> Any:
 
 
 def _option(annotation: Any, option: str) -> dict[str, Any]:
-    """How argparse reads an option of a type: each occurrence is an entry of a list."""
+    """How argparse reads an option of a type: the values of its occurrences are a list."""
     origin, inner = get_origin(annotation), get_args(annotation)
     if annotation is bool:
         return {"action": "store_const", "const": True}
     if origin is Sequence and get_origin(inner[0]) is Mapping:
-        return _option(inner[0], option)
+        return {**_option(inner[0], option), "action": "append"}
     if origin is Mapping:
         pair = partial(_pair, kind=inner[1], option=option)
-        return {"action": "append", "nargs": "+", "metavar": "NAME=VALUE", "type": pair}
+        return {"action": "extend", "nargs": "+", "metavar": "NAME=VALUE", "type": pair}
     if origin is tuple:
-        return {"action": "append", "nargs": "+", "type": inner[0]}
+        return {"action": "extend", "nargs": "+", "type": inner[0]}
     if annotation in (int, float):
         return {"action": "append", "type": annotation, "metavar": "N" if annotation is int else "NUMBER"}
     if origin is Literal:
@@ -249,12 +237,13 @@ def _value(parameter: inspect.Parameter, given: Any) -> Any:
     """The value of an option that occurs once or more often."""
     annotation, option = _type(parameter), spelled(parameter)
     origin, inner = get_origin(annotation), get_args(annotation)
-    if origin in (tuple, Mapping):
-        given = [[each for occurrence in given for each in occurrence]]
+
+    def merged(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+        return {name: _only(f"{option} {name}", [value for n, value in pairs if n == name]) for name, _ in pairs}
+
     if Mapping in (origin, *map(get_origin, inner)):
-        several = [{name: [v for n, v in pairs if n == name] for name, _ in pairs} for pairs in given]
-        given = [{name: _only(f"{option} {name}", values) for name, values in each.items()} for each in several]
-    return given if annotation is bool or origin is Sequence else _only(option, given)
+        return merged(given) if origin is Mapping else list(map(merged, given))
+    return given if annotation is bool or origin in (Sequence, tuple) else _only(option, given)
 
 
 def _only(title: str, values: Sequence[Any]) -> Any:
@@ -278,7 +267,7 @@ def _pair(word: str, kind: Any, option: str) -> tuple[str, Any]:
     if kind is float:
         value = parse_number(text)
         if value is None or not math.isfinite(value):
-            what = "is not a number" if value is None else "is not a finite number"
+            what = f"is not a {'' if value is None else 'finite '}number"
             raise ScalingError(what, key=name, value=text, fix=f"write --{option} {name}=1e9")
         return name, value
     low, colon, high = text.partition(":")

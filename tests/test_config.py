@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from scaling.base.errors import ScalingError
 from scaling.cli import main
-from scaling.config.compose import FIXED, Config, assignments, document, load, names, setting, shipped, table_file
+from scaling.config.compose import FIXED, Config, assignments, document, load, names, shipped, table_file
 
 SHIPPED = {
     "defaults": """
@@ -353,8 +353,8 @@ def test_types_of_the_fixed_sections_follow_the_defaults(shelf):
     config = load("plain", words)
     found = [config[word.partition("=")[0]] for word in words]
     assert repr(found) == "[1000, None, '007', 1500000000, ['a']]"
-    assert found == [setting(word)[1] for word in words]
-    assert config.varied({"trainer.max_steps": 5})["trainer"] == {**config["trainer"], "max_steps": 5}
+
+    assert config.varied(["trainer.max_steps=5"])["trainer"] == {**config["trainer"], "max_steps": 5}
 
 
 MISTAKES = """

@@ -32,8 +32,8 @@ def test_what_is_left_out_follows_from_the_width_and_factors_come_after(size, ma
     ("times", "said"),
     [
         (3, "size.times=3: expected factors; write {layers: 2, hidden: 0.5}"),
-        ({"layer": 2}, "size.times.layer: no such key in a size; did you mean 'layers'?"),
-        ({"layers": 0}, "size.times.layers=0: expected a number above 0"),
+        ({"layer": 2}, "size.times.layer: a size has no such key; did you mean 'layers'?"),
+        ({"layers": 0}, "size.times.layers=0: expected a number above 0 and up to 1e9"),
     ],
 )
 def test_factors_that_are_none(times, said):

@@ -111,9 +111,12 @@ def check_regular(path: Path) -> None:
         raise ScalingError("is no regular file", file=path, fix="write its content to a file, and name that")
 
 
-def from_os(error: OSError, what: str) -> ScalingError:
-    """An operating-system failure as one line: code 74 where the disk is full or failing, 2 otherwise."""
+def from_os(error: OSError, what: str, **place: Any) -> ScalingError:
+    """An operating-system failure as one line: code 74 where the disk is full or failing, 2 otherwise. Its place is the
+    file that the system names, unless another is given.
+    """
     full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
     reason = error.strerror or str(error)
     fix = "free some space and run the same command again" if full else None
-    return ScalingError(f"{what}: {reason}", fix=fix, file=error.filename, code=DISK if full else BAD_INPUT)
+    place = place or {"file": error.filename}
+    return ScalingError(f"{what}: {reason}", fix=fix, code=DISK if full else BAD_INPUT, **place)

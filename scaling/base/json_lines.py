@@ -6,7 +6,7 @@ import codecs
 import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from scaling.base.errors import ScalingError
 
@@ -15,31 +15,24 @@ _BLOCK = 10 << 20  # bytes of lines
 _UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 
-def records(lines: Iterable[bytes], file: Path, *, nan: bool = False) -> Iterator[tuple[int, dict[str, Any]]]:
-    """The number and the record of each line that is not blank; `nan` allows NaN and Infinity, which are no JSON."""
-    for number, line in enumerate(lines, 1):
+def records(
+    lines: Iterable[bytes], file: Path, first: int = 1, *, nan: bool = False
+) -> Iterator[tuple[int, dict[str, Any]]]:
+    """The number and the record of each line that is not blank, numbered from `first`; `nan` allows NaN and Infinity,
+    which are no JSON.
+    """
+    for number, line in enumerate(lines, first):
         text = decoded(line, file, number)
         if text.strip():
             yield number, record(parse(text, file, number, nan=nan), file, number)
 
 
-def blocks(lines: Iterable[bytes], file: Path) -> Iterator[list[dict[str, Any]]]:
+def blocks(content: IO[bytes], file: Path) -> Iterator[list[dict[str, Any]]]:
     """The records of lines, some megabytes at a time. A field that some records of a block have is None in others."""
-    block: list[dict[str, Any]] = []
-    size = 0
-
-    def counted() -> Iterator[bytes]:
-        nonlocal size
-        for line in lines:
-            size += len(line)
-            yield line
-
-    for _, each in records(counted(), file):
-        block.append(each)
-        if size >= _BLOCK:
-            yield completed(block)
-            block, size = [], 0
-    yield completed(block)
+    first = 1
+    while lines := content.readlines(_BLOCK):
+        yield completed([each for _, each in records(lines, file, first)])
+        first += len(lines)
 
 
 def whole(content: bytes, file: Path) -> Any:

@@ -62,14 +62,9 @@ class Process:
             if not self.deferrals:
                 if self.command and _imports(frame):
                     _end(number, unsaid=True)
-                self.stop()
+                stop(number)
         elif number == signal.SIGINT and self.deferrals:
             raise KeyboardInterrupt  # a person insists: what was deferred for is given up
-
-    def stop(self, step: int | None = None) -> NoReturn:
-        self.raised = True
-        self.limit()
-        raise Stopped(self.received, step)
 
     def limit(self) -> None:
         """End a command in a while, should something keep or swallow the exception."""
@@ -83,10 +78,11 @@ process = Process()
 
 def stop(number: int, step: int | None = None) -> NoReturn:
     """Raise `Stopped` for a signal that this process, or another rank of its run, received."""
-    if number == PRUNE:
-        raise Stopped(number, step)
-    process.received = process.received or number
-    process.stop(step)
+    if number != PRUNE:
+        number = process.received = process.received or number
+        process.raised = True
+        process.limit()
+    raise Stopped(number, step)
 
 
 @contextmanager
@@ -96,23 +92,21 @@ def listening(to_the_end: bool = False) -> Iterator[None]:
 
     Whatever error an interruption turned into on its way, the block ends with `Stopped`.
     """
-    if process.listening or threading.current_thread() is not threading.main_thread():
+    if process.listening or not _is_main():
         yield
         return
-    before: dict[int, Any] = {}
     process.reset()
+    before = {number: signal.getsignal(number) for number in (*ENDING, PRUNE)}
     try:
         process.listening, process.command = True, to_the_end
-        for number in (*ENDING, PRUNE):
-            before[number] = signal.signal(number, process.handle)
-        yield
-    except Stopped:
-        raise
-    except BaseException as error:
-        if process.received:
-            raise Stopped(process.received) from error
-        raise
-    else:
+        for number in before:
+            signal.signal(number, process.handle)
+        try:
+            yield
+        except BaseException as error:
+            if process.received and not isinstance(error, Stopped):
+                raise Stopped(process.received) from error
+            raise
         if process.received:
             raise Stopped(process.received)
     finally:
@@ -124,31 +118,26 @@ def listening(to_the_end: bool = False) -> Iterator[None]:
             process.reset()
 
 
-def take_back() -> None:
+def take_back(handler: Any = None) -> None:
     """Take the signals again, where a Trainer took one: it would wait for the other ranks within the handler."""
-    if process.listening and threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, process.handle)
+    for number in ENDING if process.listening and _is_main() else ():
+        signal.signal(number, handler or process.handle)
 
 
 @contextmanager
 def unhandled() -> Iterator[None]:
     """Let a signal end this process at once, where it waits in a library and no handler of Python's would run."""
-    if not process.listening or threading.current_thread() is not threading.main_thread():
-        yield
-        return
     try:
-        for number in ENDING:
-            signal.signal(number, signal.SIG_DFL)
+        take_back(signal.SIG_DFL)
         yield
     finally:
-        for number in ENDING:
-            signal.signal(number, process.handle)
+        take_back()
 
 
 @contextmanager
 def deferred() -> Iterator[None]:
     """Keep a signal that comes within the block for its end, so that the block is not left halfway."""
-    if threading.current_thread() is not threading.main_thread():
+    if not _is_main():
         yield
         return
     process.deferrals += 1
@@ -161,7 +150,7 @@ def deferred() -> Iterator[None]:
         if process.received and not process.deferrals:
             process.limit()
     if process.received and not process.raised and not process.deferrals:
-        process.stop()
+        stop(process.received)
 
 
 def leave(code: int) -> NoReturn:
@@ -187,6 +176,11 @@ def agreed(ranks: int, device: torch.device, lost: bool = False) -> int:
     flag = torch.tensor(own, device=device)
     torch.distributed.all_reduce(flag, op=torch.distributed.ReduceOp.MAX)
     return int(flag)
+
+
+def _is_main() -> bool:
+    """Whether this is the main thread, the only one that may set handlers, and the one in which they run."""
+    return threading.current_thread() is threading.main_thread()
 
 
 def _imports(frame: FrameType | None) -> bool:

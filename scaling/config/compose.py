@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from scaling.base import atomic
-from scaling.base.errors import ScalingError, from_os, nearest
+from scaling.base.errors import ScalingError, from_os, nearest, under
 from scaling.base.standard_error import say
 from scaling.config import schema, strict_yaml
 from scaling.config.schema import (
@@ -141,10 +141,11 @@ class Config:
         origin = {key.removeprefix(above): place for key, place in self.origin.items() if key.startswith(above)}
         return Config(reduce(getitem, keys, self.tree), origin)
 
-    def varied(self, values: Mapping[str, Any]) -> Config:
-        """The document with other values at dotted keys that it has, as `setting` checks them."""
-        tree = schema.overlay(self.tree, _nested(values.items()))
-        return replace(self, tree=tree, origin={**self.origin, **dict.fromkeys(values, COMMAND_LINE)})
+    def varied(self, words: Iterable[str]) -> Config:
+        """The config with other values in sections with fixed keys, which `key=value` words give."""
+        layer = _of_words(map(_override, words))
+        laid = replace(self, tree=schema.overlay(self.tree, layer.tree), origin={**self.origin, **layer.origin})
+        return replace(laid, tree={**laid.tree, **{key: _checked(laid, key) for key in layer.tree}})
 
     def error(self, key: str, what: str, fix: str | None = None) -> ScalingError:
         """A mistake at a dotted key, placed where its value, or the nearest node around it, was set."""
@@ -155,9 +156,9 @@ class Config:
         if error.key is None or error.file is not None:
             return error
         parts = error.key.split(".")
-        below = next((key for key in self.origin if key.startswith(f"{error.key}.")), "")
-        above = (".".join(parts[:count]) for count in range(len(parts), 0, -1))
-        key = next((key for key in (error.key, below, *above) if key in self.origin), None)
+        below = (key for key in self.origin if key.startswith(f"{error.key}."))
+        above = (".".join(parts[:count]) for count in range(len(parts) - 1, 0, -1))
+        key = next((key for key in (error.key, *below, *above) if key in self.origin), None)
         if key is None:
             return error
         file, line = _file_and_line(self.origin[key])
@@ -165,40 +166,33 @@ class Config:
         return error.at(file=file, line=line, **({"value": strict_yaml.values(self[key])} if is_value else {}))
 
     @contextmanager
-    def naming(self, key: str) -> Iterator[None]:
-        """Place mistakes that have no file yet at the name that led to them."""
-        try:
-            yield
-        except ScalingError as error:
-            raise (self.place(error.at(key=key)) if error.file is None else error) from None
-
-    @contextmanager
-    def building(self, section: str) -> Iterator[None]:
-        """Place the mistakes of a section's line."""
+    def placing(self, section: str | None = None) -> Iterator[None]:
+        """Place the mistakes of what runs here, and of the line or the file that a section names."""
         try:
             yield
         except ScalingError as error:
             # A piece names a key of its own line; a shape names one of its section.
-            is_placed = error.key is not None and error.key.partition(".")[0] in self.tree
-            raise self.place(error if is_placed else error.under(section)) from None
-        except OSError as error:  # of a file that the section names
-            reason = from_os(error, "cannot be read")
-            raise self.place(ScalingError(reason.what, fix=reason.fix, key=section, code=reason.code)) from None
+            is_whole = section is None or error.file is not None or str(error.key).partition(".")[0] in self.tree
+            raise self.place(error if is_whole else error.under(str(section))) from None
+        except OSError as error:
+            if section is None:
+                raise
+            raise self.place(from_os(error, "cannot be read", key=section)) from None
 
     def build(self, section: str, *shared: Any) -> Any:
         """The piece that a section describes; a mistake in it is reported with its file and line."""
-        with self.building(section):
+        with self.placing(section):
             return schema.build(section, self.tree[section], *shared)
 
     def check(self) -> Config:
         """This config, or the mistake in it that the signatures of its classes and its sizes show."""
         for section in self.tree:
             if section in schema.SLOTS and (self.tree[section] is not None or section not in schema.OPTIONAL):
-                with self.building(section):
+                with self.placing(section):
                     schema.recipe(section, self.tree[section])
         size = self.tree.get("size", {})
         if not {"encoder", "decoder"} & size.keys():
-            with self.building("size"):
+            with self.placing("size"):
                 needed = {"vocabulary": 1} if size.get("vocabulary") is None else {}  # that of the data
                 Shape.of({**size, **needed})
         return self
@@ -240,14 +234,12 @@ def load(
     overrides: Iterable[str] = (),
     *,
     overlays: Sequence[str | Path] = (),
-    filled: Mapping[str, Any] | None = None,
-    filler: str = COMMAND_LINE,
+    filled: Config | None = None,
 ) -> Config:
     """The resolved config of a model, a table's row (`row=`) or a file, with what is laid over it.
 
-    `model=NAME` among the overrides means NAME.
-    `filled` are values by dotted key that the command `filler` gives, laid over the files and under the overrides; a
-    section that is given whole takes the place of the files'.
+    `model=NAME` among the overrides means NAME. `filled` are values by dotted key that a command gives, laid over the
+    files and under the overrides; a section that is given whole takes the place of the files'.
     """
     words = list(map(_override, overrides))
     named = {key: value for key, value in words if key in ("model", "row", *NAMED) and not isinstance(value, dict)}
@@ -259,9 +251,8 @@ def load(
     chain = [] if name is None else _follow("model", find("model", name))
     layers = [_read(shipped() / "defaults.yaml"), *chain]
     layers += [layer for file in overlays for layer in _follow("model", find("model", str(file)))]
-    if filled:
-        layers = [replace(layer, tree=_without(layer.tree, *filled)) for layer in layers]
-        layers.append(_from(filler, dict(filled)))
+    if filled is not None:
+        layers = [*(replace(layer, tree=_without(layer.tree, *filled.tree)) for layer in layers), filled]
     layers.append(replace(command, tree=_without(named, "model", "row")))
     last = [*(_rows(chain, command, str(name)) if "row" in named else ()), _of_words(words)]
     laid = reduce(_lay, [*layers, *last], Config({}, {}))
@@ -270,17 +261,18 @@ def load(
     defined = any(key.startswith("model.norm") for layer in last for key in layer.origin)
     if defined and "norm" in laid.tree["model"] and "${model.norm" not in str(laid.tree["model"]):
         raise laid.error("model.norm", "nothing in this model refers to it", "set model.block.norm, model.stack.norm")
-    config = _resolved(_pruned(replace(laid, tree={key: laid.tree[key] for key in SECTIONS if key in laid.tree})))
+    laid = _with_parts(replace(laid, tree={key: laid.tree[key] for key in SECTIONS if key in laid.tree}))
+    config = _resolved(laid)
     # `model.norm` is a definition, which other keys refer to and no class takes.
     tree = strict_yaml.values({**config.tree, "model": _without(config.tree["model"], "norm")}, quantities=True)
-    settings = {key: _checked(config, key) for key in FIXED if key in config.tree}
-    return _pruned(Config({**tree, **settings}, config.origin))
+    tree |= {key: _checked(config, key) for key in FIXED if key in config.tree}
+    return Config(tree, {key: config.origin[key] for key, _ in schema.walk(tree) if key in config.origin})
 
 
 def document(path: str | Path) -> Config:
     """A YAML file as written: plain values and their lines, nothing followed, laid over or checked."""
     layer = _read(path)
-    return _pruned(replace(layer, tree=strict_yaml.values(layer.tree)))
+    return replace(layer, tree=strict_yaml.values(layer.tree))
 
 
 def table_file(name: str) -> TableFile:
@@ -296,20 +288,13 @@ def table_file(name: str) -> TableFile:
     return TableFile(
         name if name.endswith(SUFFIXES) else f"table/{path.stem}",
         rows,
-        _pruned(Config(strict_yaml.values(tree), origin)),
+        Config(strict_yaml.values(tree), origin),
     )
 
 
 def of_values(place: str, tree: Mapping[str, Any]) -> Config:
     """The document of plain values that are all of one origin."""
-    return _pruned(_from(place, dict(tree)))
-
-
-def setting(word: str) -> tuple[str, Any]:
-    """The key and the value of an override of a section with fixed keys, checked as `load` checks it."""
-    key, value = _override(word)
-    layer, section = _of_words([(key, value)]), key.partition(".")[0]
-    return key, Config({section: _checked(layer, section)}, {})[key]
+    return Config(dict(tree), dict.fromkeys((key for key, _ in schema.walk(tree)), place))
 
 
 def override(word: str) -> tuple[str, Any]:
@@ -336,7 +321,7 @@ def _follow(group: str, path: Path, trail: tuple[Path, ...] = ()) -> list[Config
     if "base" not in layer.tree:
         return [layer]
     name = _name(layer, "base")
-    with layer.naming("base"):
+    with layer.placing("base"):
         return [*_follow(group, find(group, name, beside=path.parent), (*trail, resolved)), layer]
 
 
@@ -346,11 +331,11 @@ def _lay(laid: Config, layer: Config) -> Config:
     for section in NAMED:  # names first: `size: gpt2/small` with `size.length: 128` is that size with another length
         if not isinstance(layer.tree.get(section, {}), dict):
             laid = reduce(_lay, _named(layer, section, section), replace(laid, tree=_without(laid.tree, section)))
-            layer = Config(_without(layer.tree, section), _without(layer.origin, section, f"{section}.kind"))
-    try:
-        layer = _with_parts(replace(layer, tree=_nested(layer.tree.items())))
-    except ScalingError as error:
-        raise layer.place(error) from None
+            layer = Config(_without(layer.tree, section), _without(layer.origin, section))
+    # Where keys are laid over a word, the word is their kind.
+    kinds = {f"{key}.kind": layer.origin[key] for key, value in schema.walk(layer.tree) if isinstance(value, str)}
+    with layer.placing():
+        layer = replace(layer, tree=_nested(layer.tree.items()))
     tree = dict(laid.tree)
     for section, value in layer.tree.items():
         if section not in SECTIONS:
@@ -359,14 +344,14 @@ def _lay(laid: Config, layer: Config) -> Config:
             raise layer.error(section, "expected the model's keys", "name another model's file as `base`")
         line = {"kind": value} if section in KINDED and isinstance(value, str) else value
         tree[section] = schema.overlay(tree.get(section), line)
-    return Config(tree, {**laid.origin, **layer.origin})
+    return Config(tree, {**laid.origin, **kinds, **layer.origin})
 
 
 def _named(layer: Config, key: str, section: str) -> list[Config]:
     """The layers of the file that the word at a key names for a section."""
     name, (file, line) = _name(layer, key), _file_and_line(layer.origin[key])
     beside = None if line is None else Path(file).parent
-    with layer.naming(key):
+    with layer.placing(key):
         if section == "size":
             return [find_size(name, beside=beside)]
         try:
@@ -384,24 +369,22 @@ def _named(layer: Config, key: str, section: str) -> list[Config]:
     return layers
 
 
-def _with_parts(layer: Config) -> Config:
-    """The layer with each part of its data (the domains of a mixture) that is a name as the file of that name has it;
-    a part's other keys are laid over the file.
+def _with_parts(laid: Config) -> Config:
+    """The sections with each part of the data (a domain of a mixture) that is a name as the file of that name has it; a
+    part's other keys are laid over the file.
     """
-    data, origin = dict(_mapping(layer, "data")), layer.origin
-    if not data:
-        return layer
+    data, origin = _mapping(laid, "data"), laid.origin
     for key in schema.parts("data") & data.keys():
-        for part, line in _mapping(Config(data, {}), key).items():
-            place = f"data.{key}.{part}"
-            keys = line if isinstance(line, dict) else {"kind": line}
+        for part, line in data[key].items() if isinstance(data[key], dict) else ():
+            place, keys = f"data.{key}.{part}", line if isinstance(line, dict) else {"kind": line}
             if isinstance(keys.get("kind"), str) and keys["kind"] not in schema.kinds("data"):
-                named = _named(layer, f"{place}.kind" if isinstance(line, dict) else place, "data")
-                whole = reduce(_lay, named, Config({}, {}))
-                data[key] = {**data[key], part: schema.overlay(whole.tree.get("data"), _without(keys, "kind"))}
+                named = _named(laid, f"{place}.kind" if isinstance(line, dict) else place, "data")
+                whole = _with_parts(reduce(_lay, named, Config({}, {})))
+                parts = {**data[key], part: schema.overlay(whole.tree.get("data"), _without(keys, "kind"))}
+                data = {**data, key: parts}
                 theirs = {place + at.removeprefix("data"): where for at, where in whole.origin.items()}
                 origin = {**theirs, **_without(origin, place, f"{place}.kind")}
-    return replace(layer, tree={**layer.tree, "data": data}, origin=origin)
+    return replace(laid, tree={**laid.tree, "data": data}, origin=origin) if data else laid
 
 
 def _rows(chain: Sequence[Config], command: Config, table: str) -> list[Config]:
@@ -423,29 +406,28 @@ def _rows(chain: Sequence[Config], command: Config, table: str) -> list[Config]:
 
 def _checked(config: Config, section: str) -> Any:
     """The value of a section with fixed keys, every key of its type."""
-    value, types = config.tree[section], FIXED[section]
-    if not isinstance(types, dict):
-        return _typed(config, section, types)
-    if value is None and section == "start":
-        return None
-    if not isinstance(value, dict):
-        raise config.error(section, "expected keys under it", f"write {section}.KEY, with KEY of {', '.join(types)}")
-    for key in value:
-        if key not in types:
-            new = RENAMED.get(dotted := f"{section}.{key}")
-            raise config.error(dotted, f"{section} has no such key", f"write {new}" if new else nearest(key, types))
-    return {key: _typed(config, f"{section}.{key}", types[key]) for key in value}
+    types, value = FIXED[section], config.tree[section]
+    with config.placing():
+        if not isinstance(types, dict):
+            return schema.check(section, _plain(value, types), types)
+        if value is None and section == "start":
+            return None
+        if not isinstance(value, dict):
+            fix = f"write {section}.KEY, with KEY of {', '.join(types)}"
+            raise ScalingError("expected keys under it", key=section, fix=fix)
+        for key in RENAMED.keys() & {f"{section}.{key}" for key in value}:
+            raise ScalingError(f"{section} has no such key", key=key, fix=f"write {RENAMED[key]}")
+        with under(section):
+            return schema.check_keys(
+                {key: _plain(inner, types.get(key)) for key, inner in value.items()}, types, section
+            )
 
 
-def _typed(config: Config, key: str, annotation: Any) -> Any:
-    value = config[key]
-    if isinstance(value, dict):
-        value = _without(value, "kind")  # where keys were laid over a word, the word became a kind
-    is_text = isinstance(value, Unquoted) and annotation in (str, str | None)
-    try:
-        return schema.check(key, str(value) if is_text else strict_yaml.values(value, quantities=True), annotation)
-    except ScalingError as error:
-        raise config.place(error) from None
+def _plain(value: Any, annotation: Any) -> Any:
+    """What is written, for a type; a word before which keys were laid became a kind, and is none."""
+    if isinstance(value, Unquoted) and annotation in (str, str | None):
+        return str(value)
+    return strict_yaml.values(_without(value, "kind") if isinstance(value, dict) else value, quantities=True)
 
 
 # Trees
@@ -457,13 +439,6 @@ def _read(path: str | Path) -> Config:
     if not isinstance(tree, dict):
         raise ScalingError("expected keys with values", file=shown(path), fix="write key: value")
     return Config(tree, origin)
-
-
-def _from(place: str, tree: dict[str, Any]) -> Config:
-    """A layer of one origin."""
-    nodes = dict(schema.walk(tree))
-    words = (f"{key}.kind" for key, value in nodes.items() if isinstance(value, str))  # of keys laid over the word
-    return Config(tree, dict.fromkeys([*nodes, *words], place))
 
 
 def _nested(items: Iterable[tuple[str, Any]], above: str = "", *, later_wins: bool = False) -> dict[str, Any]:
@@ -485,23 +460,15 @@ def _nested(items: Iterable[tuple[str, Any]], above: str = "", *, later_wins: bo
 
 
 def _union(first: Any, second: Any, key: str, later_wins: bool) -> Any:
-    if isinstance(first, dict) and isinstance(second, str):
-        second = {"kind": second}
-    if isinstance(second, dict) and isinstance(first, str):
-        first = {"kind": first}
-    if isinstance(first, dict) and isinstance(second, dict):
+    if isinstance(first, dict) and isinstance(second, dict | str):
+        second = {"kind": second} if isinstance(second, str) else second
         both = {part: _union(first[part], second[part], key, later_wins) for part in second if part in first}
         return {**first, **second, **both}
+    if isinstance(first, str) and isinstance(second, dict):
+        return _union({"kind": first}, second, key, later_wins)
     if later_wins:
         return second
     raise ScalingError("the key is there twice", key=key, fix="keep one of them")
-
-
-def _pruned(config: Config) -> Config:
-    """The config without the origins of values that were replaced."""
-    return replace(
-        config, origin={key: config.origin[key] for key, _ in schema.walk(config.tree) if key in config.origin}
-    )
 
 
 def _without(tree: Mapping[str, Any], *keys: str) -> dict[str, Any]:
@@ -526,12 +493,11 @@ def _resolved(config: Config) -> Config:
     A line whose kind is a reference to a line is that line, with its other keys laid over it.
     """
     written = dict(schema.walk(config.tree))
-    references = {key: str(value) for key, value in written.items() if isinstance(value, str) and "${" in value}
-    for key, text in references.items():
-        if "${" in _REFERENCE.sub("", text):
-            raise config.error(key, "it is no reference", "write ${section.key}")
-    if not references:
+    texts = {key: value for key, value in written.items() if isinstance(value, str) and "${" in value}
+    if not texts:
         return config
+    if wrong := next((key for key, text in texts.items() if "${" in _REFERENCE.sub("", text)), None):
+        raise config.error(wrong, "it is no reference", "write ${section.key}")
 
     from omegaconf import OmegaConf  # a tenth of a second, for the configs that refer
     from omegaconf.errors import OmegaConfBaseException
@@ -547,9 +513,9 @@ def _resolved(config: Config) -> Config:
             value = OmegaConf.create({"value": text}, parent=root).value
             lines = [name for name in names if OmegaConf.is_config(OmegaConf.select(root, name))]
         except OmegaConfBaseException as error:
-            absent = [name for name in names if name not in written]
-            what = f"there is no key {absent[0]!r} to refer to" if absent else str(error).splitlines()[0]
-            raise ScalingError(what, fix=nearest(absent[0], written) if absent else None) from None
+            for absent in (name for name in names if name not in written):
+                raise ScalingError(f"there is no key {absent!r} to refer to", fix=nearest(absent, written)) from None
+            raise ScalingError(str(error).splitlines()[0]) from None
         if lines and not _REFERENCE.fullmatch(text):
             raise ScalingError(f"{lines[0]} is not a single value", fix="refer to a key that holds one")
         return OmegaConf.to_container(value, resolve=False) if lines else value
@@ -559,7 +525,7 @@ def _resolved(config: Config) -> Config:
         if len(origin) > MOST_VALUES or max(links, key.count(".")) > DEEPEST:
             raise config.error(key, f"references beyond {DEEPEST} levels or {MOST_VALUES:,} values", "write the values")
         if isinstance(value, str) and "${" in value:
-            with config.naming(key):
+            with config.placing(key):
                 found = target(value)
             while whole := _REFERENCE.fullmatch(str(written.get(source))):
                 source = whole[1]
@@ -585,7 +551,7 @@ def _resolved(config: Config) -> Config:
 def _of_words(words: Iterable[tuple[str, Any]]) -> Config:
     """The layer of a command line."""
     try:
-        return _from(COMMAND_LINE, _nested(words, later_wins=True))
+        return of_values(COMMAND_LINE, _nested(words, later_wins=True))
     except ScalingError as error:
         raise error.at(file=COMMAND_LINE) from None
 

@@ -9,10 +9,9 @@ keyword-only arguments are the keys of the line, and an annotation states which 
     block.channel: {kind: Gated, activation: GeLU}
 
 A keyword annotated `Recipe` is the line of another slot, the one of that name; it arrives as a function that takes the
-shared arguments of its slot and returns the piece (as `Checked` where other lines are laid over it). One annotated
-`Recipes` has lines of its class's own slot, by name. Every number has a range, and one that is not finite is refused,
-so no class checks a single number by itself. The slot's public classes are the registry; a user's classes join it by
-`extend`.
+shared arguments of its slot and returns the piece. One annotated `Recipes` has lines of its class's own slot, by name.
+Every number has a range, and one that is not finite is refused, so no class checks a single number by itself. The
+slot's public classes are the registry; a user's classes join it by `extend`.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ import re
 import sys
 import types
 import typing
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
@@ -131,13 +130,11 @@ OpenFraction = Annotated[float, Range(above=0, below=1)]
 BelowOne = Annotated[float, Range(least=0, below=1)]  # the fraction that is dropped or kept on average: never all
 
 Line = str | Mapping[str, Any]
-Recipe = Callable[..., Any]
-Recipes = Mapping[str, Recipe]
 
 
 @dataclass(frozen=True)
-class Checked:
-    """The recipe of a line, over which another can be laid; it takes the shared arguments of its slot."""
+class Recipe:
+    """A checked line: a function that takes the shared arguments of its slot and returns the piece."""
 
     slot: str
     line: Line
@@ -147,9 +144,12 @@ class Checked:
     def __call__(self, *shared: Any) -> Any:
         return self.kind(*shared, **self.arguments)
 
-    def over(self, line: Line) -> Checked:
+    def over(self, line: Line) -> Recipe:
         """The recipe of `line` laid on this one's."""
         return recipe(self.slot, overlay(self.line, line))
+
+
+Recipes = Mapping[str, Recipe]
 
 
 def build(slot: str, line: Line, *shared: Any) -> Any:
@@ -157,7 +157,7 @@ def build(slot: str, line: Line, *shared: Any) -> Any:
     return recipe(slot, line)(*shared)
 
 
-def recipe(slot: str, line: Any) -> Checked:
+def recipe(slot: str, line: Any) -> Recipe:
     """Check the whole of `line`, which is text or a mapping, and return its recipe."""
     registry = kinds(slot)
     values = {"kind": line} if isinstance(line, str) else dict(line) if isinstance(line, Mapping) else {}
@@ -169,15 +169,11 @@ def recipe(slot: str, line: Any) -> Checked:
     if kind not in registry:
         raise ScalingError(f"{slot} has no such kind", key="kind", value=kind, fix=nearest(kind, registry))
     schema = keys(registry[kind])
-    for key in values:
-        if key not in schema:
-            raise ScalingError(f"{kind} has no such key", key=str(key), fix=nearest(str(key), schema))
+    values = check_keys(values, {key: parameter.annotation for key, parameter in schema.items()}, kind, slot)
     for key, parameter in schema.items():
-        if key in values:
-            values[key] = _argument(slot, key, values[key], parameter.annotation)
-        elif parameter.default is parameter.empty:
+        if key not in values and parameter.default is parameter.empty:
             raise ScalingError(f"{kind} needs it", key=key, fix=f"write {{kind: {kind}, {key}: …}}")
-    return Checked(slot, line, registry[kind], values)
+    return Recipe(slot, line, registry[kind], values)
 
 
 def _argument(slot: str, key: str, value: Any, annotation: Any) -> Any:
@@ -323,25 +319,23 @@ def check(key: str, value: Any, annotation: Any) -> Any:
     """`value` if it has the required type, else an error of one line. An int is accepted for a float, and `1e3` where a
     whole number is expected.
     """
-    try:
-        return _fit(value, annotation)
-    except ValueError:
-        if isinstance(value, float) and value.is_integer():
-            with suppress(ValueError):
-                return _fit(int(value), annotation)
-        is_infinite = isinstance(value, float) and not math.isfinite(value)
-        what = f"expected {describe(annotation)}" + (", and a finite one" if is_infinite else "")
-        choices = typing.get_args(annotation) if typing.get_origin(annotation) is Literal else ()
-        fix = nearest(value, map(str, choices)) if choices and isinstance(value, str) else None
-        raise ScalingError(what, key=key, value=value, fix=fix) from None
+    whole = [int(value)] if isinstance(value, float) and value.is_integer() else []
+    for each in (value, *whole):
+        with suppress(ValueError):
+            return _fit(each, annotation)
+    is_infinite = isinstance(value, float) and not math.isfinite(value)
+    what = f"expected {describe(annotation)}" + (", and a finite one" if is_infinite else "")
+    choices = typing.get_args(annotation) if typing.get_origin(annotation) is Literal else ()
+    fix = nearest(value, map(str, choices)) if choices and isinstance(value, str) else None
+    raise ScalingError(what, key=key, value=value, fix=fix)
 
 
-def check_keys(line: Mapping[str, Any], keys: Mapping[str, Any], noun: str) -> dict[str, Any]:
-    """The line's values, each of its type among `keys`; a key that is none of these is refused."""
+def check_keys(line: Mapping[str, Any], keys: Mapping[str, Any], noun: str, slot: str = "") -> dict[str, Any]:
+    """The values of a line, which may be of a slot, each of its type among `keys`; any other key is refused."""
     for key in line:
         if key not in keys:
             raise ScalingError(f"{noun} has no such key", key=str(key), fix=nearest(str(key), keys))
-    return {key: check(key, value, keys[key]) for key, value in line.items()}
+    return {key: _argument(slot, key, value, keys[key]) for key, value in line.items()}
 
 
 def check_fields(piece: Any) -> None:
@@ -406,4 +400,4 @@ def describe(annotation: Any) -> str:
 def is_recipe(annotation: Any) -> bool:
     """Whether an annotation is the recipe of another slot."""
     choices = typing.get_args(annotation) if typing.get_origin(annotation) in _UNIONS else (annotation,)
-    return any(choice in (Recipe, Checked) for choice in choices)
+    return Recipe in choices

@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, get_type_hints
 
-from scaling.base.errors import ScalingError, nearest
-from scaling.config.schema import PositiveFloat, Range, SmallInt, check
+from scaling.base.errors import ScalingError, under
+from scaling.config.schema import Range, SmallInt, check, check_keys
 
 WIDEST = 1 << 20
 Width = Annotated[int, Range(least=1, most=WIDEST)]
+Times = Annotated[float, Range(above=0, most=1e9)]
 
 
 @dataclass(frozen=True)
@@ -63,44 +64,39 @@ class Shape:
         head_width = width / heads, value_width = head_width, key_heads = heads, hidden = 4 width. `times` multiplies,
         before heads set key_heads and head_width sets value_width, so that {layers: 2} is a difference from any size.
         """
-        for key in size:
-            if key not in (*SIZES, "times"):
-                raise ScalingError("no such key in a size", key=f"size.{key}", fix=nearest(str(key), SIZES))
-        times = _factors(size.get("times"))
-        given = {
-            key: check(f"size.{key}", value, SIZES[key])
-            for key, value in size.items()
-            if key != "times" and value is not None
-        }
-        for key in ("width", "layers", "heads", "vocabulary", "length"):
-            if key not in given:
-                raise ScalingError("a size needs it", key=f"size.{key}", fix=f"set size.{key}=… or name a whole size")
-        width, heads = given["width"], given["heads"]
-        if "head_width" not in given and width % heads:
-            divisors = (number for number in range(1, width + 1) if width % number == 0)
-            nearest_divisor = min(divisors, key=lambda number: (abs(number - heads), number))
-            raise ScalingError(
-                f"width {width} is not divisible by {heads} heads",
-                key="size.heads",
-                value=heads,
-                fix=f"take {nearest_divisor} heads, or set size.head_width=…",
-            )
-        usual = _usual(width, heads, width // heads)
-        before = {"head_width": usual["head_width"], "hidden": usual["hidden"], **given}
-        sized = {
-            key: check(f"size.{key}", max(1, round(value * times.get(key, 1))), SIZES[key])
-            for key, value in before.items()
-        }
-        heads = sized["heads"]
-        key_heads = sized.setdefault("key_heads", max(1, round(heads * times.get("key_heads", 1))))
-        if heads % key_heads:
-            raise ScalingError(
-                f"{heads} heads cannot share {key_heads} key heads evenly",
-                key="size.key_heads",
-                value=key_heads,
-                fix=f"take a divisor of {heads}",
-            )
-        sized.setdefault("value_width", max(1, round(sized["head_width"] * times.get("value_width", 1))))
+        lines = {key: value for key, value in size.items() if value is not None or key not in (*SIZES, "times")}
+        factors = lines.pop("times", {})
+        with under("size"):
+            if not isinstance(factors, Mapping):
+                raise ScalingError("expected factors", key="times", value=factors, fix="write {layers: 2, hidden: 0.5}")
+            with under("times"):
+                times = check_keys(factors, dict.fromkeys(SIZES, Times), "a size")
+            given = check_keys(lines, SIZES, "a size")
+            for key in ("width", "layers", "heads", "vocabulary", "length"):
+                if key not in given:
+                    raise ScalingError("a size needs it", key=key, fix=f"set size.{key}=… or name a whole size")
+            width, heads = given["width"], given["heads"]
+            if "head_width" not in given and width % heads:
+                divisors = (number for number in range(1, width + 1) if width % number == 0)
+                divisor = min(divisors, key=lambda number: (abs(number - heads), number))
+                fix = f"take {divisor} heads, or set size.head_width=…"
+                raise ScalingError(
+                    f"width {width} is not divisible by {heads} heads", key="heads", value=heads, fix=fix
+                )
+
+            def scaled(key: str, value: int) -> int:
+                return check(key, max(1, round(value * times.get(key, 1))), SIZES[key])
+
+            usual = _usual(width, heads, width // heads)
+            before = {"head_width": usual["head_width"], "hidden": usual["hidden"], **given}
+            sized = {key: scaled(key, value) for key, value in before.items()}
+            for key, like in (("key_heads", "heads"), ("value_width", "head_width")):
+                if key not in sized:
+                    sized[key] = scaled(key, sized[like])
+            heads, key_heads = sized["heads"], sized["key_heads"]
+            if heads % key_heads:
+                what = f"{heads} heads cannot share {key_heads} key heads evenly"
+                raise ScalingError(what, key="key_heads", value=key_heads, fix=f"take a divisor of {heads}")
         return Shape(**sized)
 
 
@@ -119,16 +115,3 @@ SIZES: Mapping[str, Any] = get_type_hints(Shape, include_extras=True)
 def _usual(width: int, heads: int, head_width: int) -> dict[str, int]:
     """What sizes are that are left out."""
     return {"head_width": width // heads, "value_width": head_width, "key_heads": heads, "hidden": 4 * width}
-
-
-def _factors(times: Any) -> dict[str, float]:
-    """`size.times`: factors on sizes, each the size's nearest whole number."""
-    if times is None:
-        return {}
-    if not isinstance(times, Mapping):
-        raise ScalingError("expected factors", key="size.times", value=times, fix="write {layers: 2, hidden: 0.5}")
-    for key, factor in times.items():
-        if key not in SIZES:
-            raise ScalingError("no such key in a size", key=f"size.times.{key}", fix=nearest(str(key), SIZES))
-        check(f"size.times.{key}", factor, PositiveFloat)
-    return dict(times)

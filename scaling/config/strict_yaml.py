@@ -32,8 +32,7 @@ _WORDS = {
 _STRING = re.compile(r"""(?<![^\[{,:\s])(?:"(?:[^"\\]|\\.)*"|'(?:[^']|'')*')""", re.DOTALL)
 _PLAIN = re.compile(r"[A-Za-z_][\w./-]*", re.ASCII)
 _LONGEST_NUMBER = 64  # longer digit strings are identifiers, and int() refuses them from 4,300 digits on
-_WHOLE = re.compile(r"[-+]?[0-9]+(?:_[0-9]+)*")
-_BASED = re.compile(r"0x[0-9a-fA-F]+|0o[0-7]+")
+_WHOLE = re.compile(r"[-+]?[0-9]+(?:_[0-9]+)*|0x[0-9a-fA-F]+|0o[0-7]+")
 _REAL = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+\.?[0-9]*)(?:[eE][-+]?[0-9]+)?")
 _QUANTITY = re.compile(r"([-+]?[0-9]+(?:\.[0-9]+)?)([kKMBT%])")
 _EXPONENTS = {"k": 3, "K": 3, "M": 6, "B": 9, "T": 12, "%": -2}
@@ -58,13 +57,17 @@ def parse(text: str, file: str) -> tuple[Any, dict[str, str]]:
             raise refuse(mark, f"nested more than {DEEPEST} deep", "flatten it")
         if len(origin) > MOST_VALUES:
             raise refuse(mark, f"more than {MOST_VALUES:,} values, aliases written out", "write less")
-        origin[key] = file if file == COMMAND_LINE else f"{file}:{mark.line + 1}"
+        if key:
+            origin[key] = file if file == COMMAND_LINE else f"{file}:{mark.line + 1}"
         if isinstance(node, yaml.ScalarNode):
-            origin[f"{key}.kind"] = origin[key]  # where keys are laid over a word, the word is their kind
             return node.value if node.style else word(node.value)
         above = f"{key}." if key else ""
         if isinstance(node, yaml.SequenceNode):
             return [read(item, f"{above}{i}", item.start_mark, depth + 1) for i, item in enumerate(node.value)]
+        if node.flow_style and len(node.value) == 1:
+            name, value = node.value[0]
+            if isinstance(name, yaml.ScalarNode) and not name.style and value.start_mark.index == name.end_mark.index:
+                return f"{{{name.value}}}"  # braces around a name without a colon mean a field of a row
         mapping: dict[str, Any] = {}
         for name, value in node.value:
             if not isinstance(name, yaml.ScalarNode):
@@ -74,10 +77,6 @@ def parse(text: str, file: str) -> tuple[Any, dict[str, str]]:
             if name.value in mapping:
                 raise refuse(name.start_mark, "the key is there twice", "keep one of them", name.value)
             mapping[name.value] = read(value, above + name.value, name.start_mark, depth + 1)
-        if node.flow_style and len(node.value) == 1:
-            name, value = node.value[0]
-            if not name.style and value.start_mark.index == name.end_mark.index:
-                return f"{{{name.value}}}"  # braces around a name without a colon mean a field of a row
         return mapping
 
     try:
@@ -126,8 +125,7 @@ def read_text(path: Path) -> str:
             raise ScalingError(f"the file is over {MOST_BYTES:,} bytes", file=shown(path), fix="write less")
         return raw.decode("utf-8-sig")
     except OSError as error:
-        reason = from_os(error, "cannot be read")
-        raise ScalingError(reason.what, file=shown(path), fix=reason.fix, code=reason.code) from None
+        raise from_os(error, "cannot be read", file=shown(path)) from None
     except UnicodeDecodeError as error:
         line = error.object.count(b"\n", 0, error.start) + 1
         raise ScalingError("not UTF-8", file=shown(path), line=line, fix="save it as UTF-8") from None
@@ -149,9 +147,7 @@ def scalar(text: str) -> str | int | float | bool | None:
         return _WORDS[text]
     if len(text) <= _LONGEST_NUMBER:
         if _WHOLE.fullmatch(text):
-            return int(text)
-        if _BASED.fullmatch(text):
-            return int(text, 0)
+            return int(text, 0 if text[:2] in ("0x", "0o") else 10)
         if _REAL.fullmatch(text) and math.isfinite(number := float(text)):
             return number
     return str(text)

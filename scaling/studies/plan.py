@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from scaling.base.errors import ScalingError, plural
 from scaling.config import schema
-from scaling.config.compose import load, setting
+from scaling.config.compose import load
 from scaling.config.shape import SIZES
 from scaling.ledger import Ledger, run_id
 from scaling.ledger.document import differences
@@ -35,8 +35,6 @@ KEPT = 64  # experiments of a plan from the ledger that are held at a time
 SOME = 3  # differences reported in one line
 STORED = ("run", "name", "overrides", "held_out", "steps", "flops", "point")  # of a run in the ledger's plan
 OF_A_TASK = ("start", "task", "labels")
-
-_setting = lru_cache(maxsize=1 << 16)(setting)
 
 
 class Branch(NamedTuple):
@@ -276,16 +274,16 @@ def _experiments(base: str, words: Sequence[Words]) -> list[tuple[Experiment, Wo
 
     def family(members: Sequence[Words]) -> Iterator[Experiment]:
         first = assemble(load(base, members[0]))
-        values = [dict(_setting(word) for word in line if word.partition("=")[0] in VARIED) for line in members]
+        values = [{key: word for word in line if (key := word.partition("=")[0]) in VARIED} for line in members]
         # A key that others refer to (${train.tokens}), or that a later word takes back, is found by trying, for each
         # key, the first run that gives it another value than the first run of all does.
         differing = ([place for place, value in enumerate(values) if value[key] != values[0][key]] for key in values[0])
         probes = {places[0] for places in differing if places}
         if all(
-            varied(first, values[place]).config.tree == assemble(load(base, members[place])).config.tree
+            varied(first, values[place].values()).config.tree == assemble(load(base, members[place])).config.tree
             for place in probes
         ):
-            yield from (varied(first, value) for value in values)
+            yield from (varied(first, value.values()) for value in values)
         else:
             yield from (assemble(load(base, line)) for line in members)
 

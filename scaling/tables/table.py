@@ -198,11 +198,9 @@ def read(name: str) -> Table:
     """The table of a name among the shipped ones, or of a path."""
     file = table_file(name)
     fields, stem = file.config.tree, Path(file.name).stem
-    try:
+    with file.config.placing():
         check_keys(fields, KEYS, "a table")
         seeds = _seeds(fields.get("seeds", 1))
-    except ScalingError as error:
-        raise file.config.place(error) from None
     figures, headings = _published(file) if "published" in fields else ({}, {})
     published = {column for row in figures.values() for column in row}
     columns, compares = fields.get("columns", {}), fields.get("compares", {})

@@ -5,7 +5,7 @@ run.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, cast
@@ -13,7 +13,6 @@ from typing import Any, cast
 import numpy as np
 import torch
 
-from scaling.base.errors import ScalingError
 from scaling.config import schema
 from scaling.config.compose import Config
 from scaling.data.batches import Batches, check_takes, evaluation, training
@@ -223,10 +222,8 @@ def _stable(spec: Mapping[str, Any]) -> dict[str, Any]:
 
 def assemble(config: Config) -> Experiment:
     """The experiment that a config describes. Whatever is wrong with it is reported here, before anything starts."""
-    try:
+    with config.placing():
         return _assemble(config)
-    except ScalingError as error:
-        raise config.place(error) from None
 
 
 def _assemble(config: Config) -> Experiment:
@@ -312,7 +309,7 @@ def _blank_model(config: Config) -> tuple[Family, Tuning | None]:
 
 def counted(config: Config) -> Cost:
     """What the model of a config costs, as a run of it would train it: its parts, on the vocabulary of its start."""
-    try:
+    with config.placing():
         start = Start.read(config)
         config = values.sized(config, None if start is None else start.vocabulary)
         if start is None and config["train.parts"] == "all":
@@ -320,8 +317,6 @@ def counted(config: Config) -> Cost:
         model, tuning = _blank_model(config)
         _, _, trained = _selected(config["train.parts"], tuning, model, start)
         return inspected(config, trained)
-    except ScalingError as error:
-        raise config.place(error) from None
 
 
 def _selected(
@@ -341,13 +336,11 @@ def _selected(
     return start, names, trained
 
 
-def varied(experiment: Experiment, values: Mapping[str, Any]) -> Experiment:
+def varied(experiment: Experiment, words: Iterable[str]) -> Experiment:
     """What `assemble` would make of the config with other values of `VARIED` keys, at a hundredth of the time."""
-    config = experiment.config.varied(values)
-    try:
+    config = experiment.config.varied(words)
+    with config.placing():
         copy = _budgeted(experiment, config)
-    except ScalingError as error:
-        raise config.place(error) from None
     vars(copy)["cost"] = experiment.cost  # it is one model; counting it again would take most of a plan's time
     return copy
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from scaling.base.errors import ScalingError, nearest, under
 from scaling.config import schema
-from scaling.config.compose import Config, load, names
+from scaling.config.compose import Config, load, names, of_values
 from scaling.config.strict_yaml import flow
 from scaling.data import store
 from scaling.data.shards import TOKENIZER
@@ -203,7 +203,7 @@ def check_task(task: str) -> None:
 
 
 def _loaded(filled: Mapping[str, Any], words: Sequence[str], overlays: Sequence[str | Path] = ()) -> Config:
-    return load(None, words, overlays=overlays, filled=filled, filler="scaling finetune")
+    return load(None, words, overlays=overlays, filled=of_values("scaling finetune", filled))
 
 
 def _tokenized(source: Pretrained) -> dict[str, Any]:

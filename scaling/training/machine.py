@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from scaling.base.version import __version__
+from scaling.base import __version__
 from scaling.config.compose import document, shipped
 from scaling.kernels.compiled import library
 from scaling.training.ranks import rank_count

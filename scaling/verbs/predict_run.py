@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
+from scaling.base import __version__
 from scaling.base.errors import ScalingError, plural
 from scaling.base.printing import interval
-from scaling.base.version import __version__
 from scaling.config.schema import OpenFraction
 from scaling.ledger import Ledger
 from scaling.studies.predictions import calibration, refuse_begun, register, registered, track_record

@@ -6,7 +6,6 @@ def fit(points: Any, *, rename: Annotated[Mapping[str, str], Flag("map")] = {}, 
 from __future__ import annotations
 
 import functools
-import html
 import inspect
 import json
 import re
@@ -17,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, ParamSpec, TypeVar
 
 from scaling.base.errors import ScalingError
-from scaling.base.printing import columns, html_table
+from scaling.base.printing import columns, join, table, tag
 from scaling.config.schema import check
 from scaling.ledger import document
 from scaling.verbs import COMMANDS, function_name
@@ -63,52 +62,41 @@ PYTHON = Annotated[Value, "python"]
 
 
 def verb(function: Callable[Arguments, Returned]) -> Callable[Arguments, Returned]:
-    """Read `key=value` words and unknown keywords as overrides, and refuse a value outside the annotated range."""
-    annotated = inspect.signature(function, eval_str=True).parameters
+    """Let a function take words in their order, `key=value` words, and unknown keywords as further such words. A value
+    outside the range of its annotation is refused.
+    """
+    parameters = inspect.signature(function, eval_str=True).parameters
+    named = [parameter for parameter in parameters.values() if parameter.kind is parameter.POSITIONAL_OR_KEYWORD]
+    needed = [parameter.name for parameter in named if parameter.default is parameter.empty]
+    command = next((each for each in VERBS if function_name(each) == function.__name__), function.__name__)
+
+    def is_override(arg: object) -> bool:
+        return "overrides" in parameters and isinstance(arg, str) and OVERRIDE.match(arg) is not None
 
     @functools.wraps(function)
     def checked(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Returned:
-        for name, value in kwargs.items():
-            parameter, is_plain = annotated.get(name), not isinstance(value, Mapping | list | tuple | None)
+        options = {name: value for name, value in kwargs.items() if name in parameters or "settings" not in parameters}
+        for name, value in options.items():
+            parameter, is_plain = parameters.get(name), not isinstance(value, Mapping | list | tuple | None)
             if parameter is not None and parameter.kind is parameter.KEYWORD_ONLY and is_plain:
                 check(spelled(parameter), value, without_none(parameter.annotation))
-        positional, keywords = bound(function, args, kwargs)
-        return function(*positional, **keywords)  # pyright: ignore[reportCallIssue]
+        positional = [arg for arg in args if not is_override(arg)]
+        if len(positional) > len(named) and not {"words", "others"} & parameters.keys():
+            extra, titles = positional[len(named)], " ".join(parameter.name.upper() for parameter in named)
+            if "overrides" not in parameters and OVERRIDE.match(str(extra)):
+                raise ScalingError(f"`scaling {command}` has no settings", key=str(extra), fix="leave it out")
+            what = f"expected {titles or 'no words'}, and found one more"
+            raise ScalingError(what, value=extra, key="word", fix="leave it out")
+        if missing := [name.upper() for name in needed[len(positional) :] if name not in options]:
+            what, fix = f"expected {' '.join(needed).upper()}", f"see `scaling {command} --help`"
+            raise ScalingError(what, key=missing[0], fix=fix)
+        settings = {name: value for name, value in kwargs.items() if name not in options}
+        overrides = words([str(arg) for arg in args if is_override(arg)], settings)
+        if overrides:
+            positional += [options.pop(each.name, each.default) for each in named[len(positional) :]]
+        return function(*positional, *overrides, **options)  # pyright: ignore[reportCallIssue]
 
     return checked
-
-
-def bound(
-    function: Callable[..., Any], args: Sequence[Any], keywords: Mapping[str, Any]
-) -> tuple[list[Any], dict[str, Any]]:
-    """The arguments of a verb: words by their order, then `key=value` words, then unknown keywords as such words."""
-    parameters, options = inspect.signature(function).parameters, dict(keywords)
-    named = [parameter for parameter in parameters.values() if parameter.kind is parameter.POSITIONAL_OR_KEYWORD]
-    names = [arg for arg in args if not ("overrides" in parameters and _is_override(arg))]
-    overrides = [arg for arg in args if "overrides" in parameters and _is_override(arg)]
-    if "settings" in parameters:
-        overrides += words((), {name: options.pop(name) for name in keywords if name not in parameters})
-    if len(names) > len(named) and not {"words", "others"} & set(parameters):
-        extra, titles = names[len(named)], " ".join(parameter.name.upper() for parameter in named)
-        if "overrides" not in parameters and _is_override(extra):
-            raise ScalingError(f"`scaling {_command(function)}` has no settings", key=extra, fix="leave it out")
-        what = f"expected {titles or 'no words'}, and found one more"
-        raise ScalingError(what, value=extra, key="word", fix="leave it out")
-    needed = [parameter.name for parameter in named if parameter.default is parameter.empty]
-    if missing := [name.upper() for name in needed[len(names) :] if name not in options]:
-        fix = f"see `scaling {_command(function)} --help`"
-        raise ScalingError(f"expected {' '.join(needed).upper()}", key=missing[0], fix=fix)
-    if overrides:
-        names += [options.pop(parameter.name, parameter.default) for parameter in named[len(names) :]]
-    return [*names, *overrides], options
-
-
-def _is_override(arg: object) -> bool:
-    return isinstance(arg, str) and OVERRIDE.match(arg) is not None
-
-
-def _command(function: Callable[..., Any]) -> str:
-    return next((verb for verb in VERBS if function_name(verb) == function.__name__), function.__name__)
 
 
 def spelled(parameter: inspect.Parameter) -> str:
@@ -175,7 +163,4 @@ class Result:
         return str(self)
 
     def _repr_html_(self) -> str:
-        parts = (
-            f"<pre>{html.escape(part)}</pre>" if isinstance(part, str) else html_table(*part) for part in self._parts()
-        )
-        return "".join(parts)
+        return join(*(tag("pre", part) if isinstance(part, str) else table(*part).html() for part in self._parts()))
