@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from torch import nn
@@ -38,35 +38,34 @@ def built(slot: str, recipe: Recipe, *shared: object) -> Any:
 _KEY = re.compile(r"every [1-9]\d*|-?[1-9]\d*")
 
 
-class Blocks:
-    """Makes block `index` of a stack, counted from 0. `every 4` names the 4th, the 8th, …, in a shorter stack its last;
-    `11` the 11th; `-2` the last but one.
+def built_stack(
+    stack: Recipe, shape: Shape, block: Checked, blocks: Mapping[str, Any], position: Callable[[], Any]
+) -> Any:
+    """A stack of blocks, counted from 0, some of which differ. `every 4` names the 4th, the 8th, …, in a shorter stack
+    its last; `11` the 11th; `-2` the last but one.
     """
+    named = {str(key): _named(str(key), shape.layers) for key in blocks}
+    different: dict[int, tuple[Checked, str]] = {}
+    for key, line in blocks.items():
+        for index in named[str(key)]:
+            below, _ = different.get(index, (block, ""))
+            with under(f"blocks.{key}"):
+                different[index] = (below.over(line), f"blocks.{key}")
 
-    def __init__(self, shape: Shape, block: Checked, blocks: Mapping[str, Any]):
-        self._shape, self._plain = shape, (block, "block")
-        self._different: dict[int, tuple[Checked, str]] = {}
-        self._unmade = {str(key): _named(str(key), shape.layers) for key in blocks}
-        for key, line in blocks.items():
-            for index in self._unmade[str(key)]:
-                below, _ = self._different.get(index, self._plain)
-                with under(f"blocks.{key}"):
-                    self._different[index] = (below.over(line), f"blocks.{key}")
+    made: set[int] = set()
 
-    def __call__(self, index: int) -> nn.Module:
-        line, key = self._different.get(index, self._plain)
-        for indices in self._unmade.values():
-            indices.discard(index)
+    def make(index: int) -> nn.Module:
+        made.add(index)
+        line, key = different.get(index, (block, "block"))
         with under(key):
-            return line(self._shape)
+            return line(shape)
 
-    def check(self) -> None:
-        """Refuse blocks that were named and that the stack did not ask for."""
-        for key, left in self._unmade.items():
-            if left:
-                raise ScalingError(
-                    f"the stack has no block {min(left) + 1}", key=f"blocks.{key}", fix="a shared block is one block"
-                )
+    piece = built("stack", stack, shape, make, position)
+    for key, indices in named.items():
+        if not indices <= made:
+            what = f"the stack has no block {min(indices - made) + 1}"
+            raise ScalingError(what, key=f"blocks.{key}", fix="a shared block is one block")
+    return piece
 
 
 def _named(key: str, layers: int) -> set[int]:

@@ -35,8 +35,8 @@ def prompted(
         cache.virtual += hidden.shape[1] - tokens.shape[1]
         cache.places = context.keys
     if placed is None or prompt.shown:
-        return hidden, dict(context.auxiliary.of), context.places.documents
-    return _taken(hidden, placed[2]), dict(context.auxiliary.of), documents
+        return hidden, dict(context.notes.losses), context.places.documents
+    return _taken(hidden, placed[2]), dict(context.notes.losses), documents
 
 
 def _taken(x: Tensor, index: Tensor) -> Tensor:

@@ -54,13 +54,18 @@ class _Stack(nn.Module, Stack):
         """The stream after these executions."""
         for execution in executions:
             context.execution, context.position = execution, self.position(execution)
-            context.keep(x)
+            if context.layers is not None:
+                context.layers.append(x)
             block = self.blocks[self.order[execution]]
             x = through(block, x, context) if context.checkpointing else block(x, context)
         return x
 
-    def last(self, x: Tensor) -> Tensor:
-        return drop(self.norm(x), self.dropout, self.training)
+    def last(self, x: Tensor, context: Context) -> Tensor:
+        """The stack's output."""
+        x = drop(self.norm(x), self.dropout, self.training)
+        if context.layers is not None:
+            context.layers.append(x)
+        return x
 
 
 class Sequential(_Stack):
@@ -81,9 +86,7 @@ class Sequential(_Stack):
         super().__init__(shape, _order(shape.layers, distinct, order), *makers, **common)
 
     def forward(self, x: Float[Tensor, "b t w"], context: Context) -> Float[Tensor, "b t w"]:
-        x = self.last(self.run(x, context, range(self.executions)))
-        context.keep(x)
-        return x
+        return self.last(self.run(x, context, range(self.executions)), context)
 
 
 def _order(layers: int, distinct: int | None, order: list[int] | None) -> list[int]:
@@ -174,9 +177,7 @@ class Universal(_Stack):
             else:  # one that has halted still answers as a key, so that a cache misses nothing: no step ends early
                 x, pondered = self.halting(x, new, pondered, last=execution == self.steps[-1])
         x = x if self.halting is None else self.halting.answer(pondered, context)
-        x = self.last(self.run(x, context, range(self.steps.stop, self.executions)))
-        context.keep(x)
-        return x
+        return self.last(self.run(x, context, range(self.steps.stop, self.executions)), context)
 
 
 @dataclass(frozen=True)
@@ -264,8 +265,8 @@ class Funnel(_Stack):
 
     def forward(self, x: Float[Tensor, "b t w"], context: Context) -> Float[Tensor, "b s w"]:
         *_, (x, inside, _) = self.states(x, context)
-        context.places = inside.places
-        return self.last(x)
+        context.mask = inside.mask
+        return self.last(x, context)
 
     def states(self, x: Tensor, context: Context) -> Iterator[tuple[Tensor, Context, Any]]:
         """The stream behind each stage, the pass as it goes on from there, and what was pooled."""
@@ -301,7 +302,8 @@ class UpsampledFunnel(Funnel):
         for _, _, pooling in reversed(pooled):
             x = pooling.undo(x)
         layers = range(self.executions - self.further, self.executions)
-        return self.last(self.run(first + x if pooled else x, context.at(context.places, context.places), layers))
+        context = context.at(context.places, context.places)
+        return self.last(self.run(first + x if pooled else x, context, layers), context)
 
 
 class _Opening(nn.Module, Block):

@@ -58,7 +58,8 @@ class BiLM(OneTower):
             fix = "take another tuning"
             raise ScalingError("layers that a prompt lengthens are not mixed", key="tuning", value="Prompt", fix=fix)
         forwards, backwards = [], []
-        output = self.decoder(batch.tokens, positions=batch.positions, documents=batch.documents, layers=forwards)
+        plain = Batch(batch.tokens, batch.targets, documents=batch.documents, positions=batch.positions)
+        output = self.decoder(plain, layers=forwards)
         behind = self._backwards(batch, backwards)
         both = [torch.cat([ahead, back.flip(1)], -1) for ahead, back in zip(forwards, backwards, strict=True)]
         (mixed,) = self.mix(both)
@@ -82,7 +83,7 @@ class BiLM(OneTower):
     def _backwards(self, batch: Batch, layers: list[Tensor] | None = None) -> Output:
         """The backward model's pass over the rows from their end; its positions count from there."""
         documents = None if batch.documents is None else batch.documents.flip(1)
-        return self.backwards(batch.tokens.flip(1), documents=documents, layers=layers)
+        return self.backwards(Batch(batch.tokens.flip(1), batch.targets, documents=documents), layers=layers)
 
 
 def _previous(batch: Batch) -> Tensor:
@@ -162,22 +163,15 @@ class EncoderDecoder(Family):
                 fix="take objective=SpanCorruption or another that makes pairs",
             )
         layers: list[Tensor] | None = [] if self.memory.reads == "every layer" else None
-        output = self.encoder(
-            batch.source, positions=batch.source_positions, documents=batch.source_documents, layers=layers
-        )
+        source = Batch(batch.source, batch.source, documents=batch.source_documents, positions=batch.source_positions)
+        output = self.encoder(source, layers=layers)
         return replace(output, memories=self.memory(layers or [output.hidden]))
 
     def decode(self, batch: Batch, memory: Output | None, cache: Cache | None = None) -> Output:
         """The decoder's output, given the encoder's."""
         assert memory is not None
-        output = self.decoder(
-            batch.tokens,
-            positions=batch.positions,
-            documents=batch.documents,
-            prefix=batch.prefix,
-            memory=memory,
-            cache=cache,
-        )
+        target = Batch(batch.tokens, batch.targets, batch.documents, batch.positions, batch.prefix)
+        output = self.decoder(target, memory=memory, cache=cache)
         return replace(output, auxiliary=_summed(memory.auxiliary, output.auxiliary))
 
     def forward(self, batch: Batch, cache: Cache | None = None) -> Output:

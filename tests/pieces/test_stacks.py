@@ -87,7 +87,7 @@ def test_halting_is_that_of_the_paper(bias):
     found = act.answer(pondered, now)
     expected = [graves([array(s[0, i]) for s in states], act.halt, 0.05) for i in range(4)]
     np.testing.assert_allclose(array(found[0]), np.stack([mean for mean, _ in expected]), rtol=1e-12)
-    assert now.auxiliary.of["ponder"].item() == pytest.approx(np.mean([cost for _, cost in expected]), rel=1e-12)
+    assert now.notes.losses["ponder"].item() == pytest.approx(np.mean([cost for _, cost in expected]), rel=1e-12)
 
 
 def test_a_halted_position_answers_as_a_key_from_its_last_state():
@@ -154,7 +154,7 @@ def test_a_stage_begins_with_pooled_queries_and_keys_at_full_length():
     branch = stack.blocks[1].branches["mixer"]
     branch.register_forward_pre_hook(lambda module, inputs: entering.append(inputs[0]))
     branch.register_forward_hook(lambda module, inputs, output: made.append(output))
-    model.encoder(tokens(2, 7))
+    model.encoder(Batch(tokens(2, 7), tokens(2, 7)))
     at = torch.arange(0, 7, 2)[None], torch.arange(7)[None]
     bias = array(stack.positions[0].score(torch.zeros(1, 4, 2, 8), torch.zeros(1, 7, 2, 8), *at))[0]
     for row, h in enumerate(array(entering[0])):
@@ -184,10 +184,11 @@ def test_a_packed_batch_is_read_as_its_documents_alone(change):
     model = built("encoder_decoder", change, "model.encoder.stack={kind: Funnel, norm: RMSNorm}")
     documents = torch.tensor([[0, 1, 1, 1, 1, 1, 2, 2, 2, 3, 0], [1, 1, 1, 1, 1, 1, 1, 1, 2, 2, 2]])
     source = tokens(2, 11)
-    found = model.encoder(source, documents=documents)
+    found = model.encoder(Batch(source, source, documents))
     for row in range(2):
         for document in range(1, int(documents[row].max()) + 1):
-            alone = model.encoder(source[row][documents[row] == document][None]).hidden[0]
+            text = source[row][documents[row] == document][None]
+            alone = model.encoder(Batch(text, text)).hidden[0]
             there = found.hidden[row][found.documents[row] == document]
             torch.testing.assert_close(there, alone, rtol=0, atol=1e-12)
 
@@ -216,7 +217,7 @@ def test_each_reader_of_a_transparent_encoder_reads_its_own_mean_of_the_embeddin
     for block in encoder.stack.blocks:
         block.register_forward_hook(lambda module, given, made: streams.append(made))
     source, layers = tokens(2, 6), []
-    output = encoder(source, layers=layers)
+    output = encoder(Batch(source, source), layers=layers)
     for found, expected in zip(layers, [encoder.embedding.table[source], *streams[:-1], output.hidden], strict=True):
         assert torch.equal(found, expected)
     memory = Transparent(3, 2).double()

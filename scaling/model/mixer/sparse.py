@@ -16,7 +16,7 @@ from scaling.base.errors import ScalingError
 from scaling.config.schema import NonNegativeInt, PositiveInt, Seed
 from scaling.config.shape import Shape
 from scaling.model import patterns
-from scaling.model.context import Context, Mask, Pattern, render
+from scaling.model.context import Context, Mask, Pattern
 from scaling.model.mixer.attention import Attention, Projections, attend, of_first
 from scaling.model.mixer.bands import in_order
 
@@ -33,10 +33,10 @@ class _Patterned(Attention):
         """The pattern within that of the stack."""
 
     def _attend(self, q: Tensor, k: Tensor, v: Tensor, context: Context) -> Tensor:
-        def rendered() -> Mask:
-            return render(self.pattern(lambda: context.mask.pattern), context.places, context.keys)
+        def within() -> Mask:
+            return replace(context.mask, pattern=self.pattern(lambda: context.mask.pattern))
 
-        mask = context.once(("within", context.mask, type(self), self.line), rendered)
+        mask = context.once(("within", type(self), self.line), within)
         return super()._attend(q, k, v, replace(context, mask=mask))
 
 
@@ -137,7 +137,7 @@ class Longformer(_Patterned):
     def _with_global(self, mixed: Tensor, q: Tensor, k: Tensor, v: Tensor, context: Context) -> Tensor:
         """The heads' outputs, those of the global tokens by their own projections."""
         pattern = context.mask.pattern
-        if pattern is None or not pattern.ahead:
+        if not pattern.ahead:
             raise ScalingError(
                 "a stack that looks back only has no tokens that see the whole text",
                 key="model.block.mixer.tokens",
