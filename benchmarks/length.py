@@ -32,6 +32,7 @@ import torch
 from scipy import stats
 from torch.nn import functional
 
+from scaling.base.batch import Batch
 from scaling.config.schema import build
 from scaling.config.shape import Shape
 from scaling.model.context import Context, Mask, Notes, Places
@@ -132,7 +133,7 @@ def _mixer(method: str, length: int, rows: int, trains: bool) -> Callable[[], No
     x = torch.randn(rows, length, WIDTH, requires_grad=trains)
 
     def run() -> None:
-        places = Places.of(x)
+        places = Places.of(Batch(x, x))
         y = mixer(x, Context(Mask(sees, places, places), position, Notes()))
         if trains:
             y.backward(y.detach())
@@ -146,7 +147,7 @@ def _form(form: str, length: int, rows: int, trains: bool) -> Callable[[], None]
     """One pass of a window's attention in one of its forms, without projections."""
     window = build("pattern", {"kind": "Window", "size": WINDOW, "pattern": "Causal"})
     q, k, v = (torch.randn(rows, length, HEADS, WIDTH // HEADS, requires_grad=trains) for _ in range(3))
-    places = Places.of(q[:, :, 0])
+    places = Places.of(Batch(q[:, :, 0], q[:, :, 0]))
     position = build("position", "NoPosition", _shape(length), window)
     context = Context(Mask(window, places, places), position, Notes())
 
@@ -191,8 +192,8 @@ WHOLE = "whole square"
 
 def _small(mixer: Any, position: Any, sees: Any) -> None:
     """What torch sets up once, on a short text."""
-    places = Places.of(torch.zeros(1, 256))
     x = torch.zeros(1, 256, WIDTH, requires_grad=True)
+    places = Places.of(Batch(x, x))
     mixer(x, Context(Mask(sees, places, places), position, Notes())).sum().backward()
 
 

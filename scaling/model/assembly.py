@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from torch import nn
@@ -11,7 +12,8 @@ from torch import nn
 from scaling.base.errors import ScalingError, under
 from scaling.config.schema import Checked, Recipe
 from scaling.config.shape import Shape
-from scaling.model.contract import Head, Position, Stack
+from scaling.model.context import Pattern
+from scaling.model.contract import Embedding, Head, Position, Stack
 
 CONTRACTS = {"position": Position, "stack": Stack, "head": Head}
 
@@ -38,11 +40,18 @@ def built(slot: str, recipe: Recipe, *shared: object) -> Any:
 _KEY = re.compile(r"every [1-9]\d*|-?[1-9]\d*")
 
 
-def built_stack(
-    stack: Recipe, shape: Shape, block: Checked, blocks: Mapping[str, Any], position: Callable[[], Any]
-) -> Any:
-    """A stack of blocks, counted from 0, some of which differ. `every 4` names the 4th, the 8th, …, in a shorter stack
-    its last; `11` the 11th; `-2` the last but one.
+def assembled(
+    shape: Shape,
+    *,
+    embedding: Recipe,
+    position: Recipe,
+    pattern: Recipe,
+    block: Checked,
+    stack: Recipe,
+    blocks: Mapping[str, Any] = {},
+) -> tuple[Pattern, Embedding, Stack]:
+    """The parts of a tower. Some of the blocks, counted from 0, may differ: `every 4` names the 4th, the 8th, …, in a
+    shorter stack its last; `11` the 11th; `-2` the last but one.
     """
     named = {str(key): _named(str(key), shape.layers) for key in blocks}
     different: dict[int, tuple[Checked, str]] = {}
@@ -60,12 +69,19 @@ def built_stack(
         with under(key):
             return line(shape)
 
-    piece = built("stack", stack, shape, make, position)
+    sees, first = built("pattern", pattern), built("embedding", embedding, shape)
+    within = replace(shape, width=first.width)
+    piece = built("stack", stack, shape, make, lambda: built("position", position, within, sees))
     for key, indices in named.items():
         if not indices <= made:
             what = f"the stack has no block {min(indices - made) + 1}"
             raise ScalingError(what, key=f"blocks.{key}", fix="a shared block is one block")
-    return piece
+    # A size that no piece reads is refused. A piece without a contract may have heads and hidden layers.
+    pieces = [(getattr(piece, "slot", None), piece) for part in (first, piece) for piece in part.modules()]
+    heads = any(slot in ("mixer", "cross") and getattr(piece, "heads", 1) for slot, piece in pieces)
+    hidden = any(slot == "channel" and getattr(piece, "has_hidden", True) for slot, piece in pieces)
+    shape.check_use(heads=heads, hidden=hidden)
+    return sees, first, piece
 
 
 def _named(key: str, layers: int) -> set[int]:

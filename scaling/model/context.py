@@ -4,7 +4,7 @@ cached.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol, runtime_checkable
 
@@ -12,7 +12,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.functional import pad
+from torch.utils.checkpoint import checkpoint
 
+from scaling.base.batch import Batch
 from scaling.base.errors import ScalingError
 
 
@@ -85,20 +87,14 @@ class Places:
     tree: Tensor | None = None  # [b, t, 3], as `Batch.tree`
 
     @staticmethod
-    def of(
-        tokens: Tensor,
-        positions: Tensor | None = None,
-        documents: Tensor | None = None,
-        prefix: Tensor | None = None,
-        start: int = 0,
-        tree: Tensor | None = None,
-    ) -> Places:
-        """The places of `tokens` [b t]; positions not given count from `start`, or from each document's first token."""
+    def of(batch: Batch, start: int = 0, tree: Tensor | None = None) -> Places:
+        """The places of a batch's tokens; positions not given count from `start`, or from each document's first."""
+        tokens, documents, positions = batch.tokens, batch.documents, batch.positions
         plain = positions is None and documents is None
         if positions is None:
             counted = torch.arange(start, start + tokens.shape[1], device=tokens.device)[None]
             positions = counted if documents is None else within(documents)
-        return Places(positions, documents, prefix, plain, tree)
+        return Places(positions, documents, batch.prefix, plain, tree)
 
     def map(self, function: Callable[[Tensor], Tensor]) -> Places:
         """The places that a function makes of all that a token has."""
@@ -237,9 +233,6 @@ class Cache:
             documents = torch.cat([past.documents.expand(rows, -1), places.documents.expand(rows, -1)], 1)
         return Places(positions, documents, places.prefix)  # what reads a tree reads it whole, and caches nothing
 
-    def state(self, key: Hashable) -> State:
-        return self.states.setdefault(key, State())
-
     def copy(self) -> Cache:
         """Another cache of the same tokens, which goes on by itself."""
         states = {key: State(state) for key, state in self.states.items()}
@@ -320,7 +313,12 @@ class Context:
 
     def state(self, piece: nn.Module) -> State | None:
         """What `piece` kept from earlier decoding steps at this execution, or None where nothing is cached."""
-        return None if self.cache is None else self.cache.state((self.execution, piece))
+        return None if self.cache is None else self.cache.states.setdefault((self.execution, piece), State())
+
+    def extended(self, piece: nn.Module, **new: Tensor) -> Iterable[Tensor]:
+        """What a piece makes of these tokens, behind what it kept of earlier ones by the same names."""
+        state = self.state(piece)
+        return new.values() if state is None else [state.append(name, tensor) for name, tensor in new.items()]
 
     def add_loss(self, name: str, loss: Tensor) -> None:
         """An auxiliary loss of a piece (load balance, halting): summed by name and returned with the output."""
@@ -342,15 +340,6 @@ def within(documents: Tensor) -> Tensor:
     return index - torch.where(first, index, 0).cummax(1).values
 
 
-def recomputed(function: Callable[..., Any], *arguments: Any) -> Any:
-    """`function(*arguments)`, computed a second time in the backward pass, with the same draws of dropout."""
-    if not torch.is_grad_enabled():
-        return function(*arguments)
-    from torch.utils.checkpoint import checkpoint
-
-    return checkpoint(function, *arguments, use_reentrant=False)
-
-
 def through(block: nn.Module, x: Tensor, context: Context, *more: Any) -> Tensor:
     """A block's output. Where the pass has `checkpointing`, what it was given is kept and nothing of what it made."""
     if not context.checkpointing or not torch.is_grad_enabled() or context.cache is not None:
@@ -363,7 +352,7 @@ def through(block: nn.Module, x: Tensor, context: Context, *more: Any) -> Tensor
             return block(x, context, *more)
         return block(x, *map(_as_it_is, before))
 
-    return recomputed(run, x)
+    return checkpoint(run, x, use_reentrant=False)
 
 
 def _as_it_is(part: Any) -> Any:
@@ -372,12 +361,8 @@ def _as_it_is(part: Any) -> Any:
     """
     if not isinstance(part, Context):
         return part
-    weights = None if part.weights is None else _unseen
+    weights = None if part.weights is None else lambda weights: None
     return replace(part, notes=Notes(part.notes.losses, part.notes.made), layers=None, weights=weights)
-
-
-def _unseen(weights: Tensor) -> None:
-    """They were shown the first time."""
 
 
 def waves(at: Tensor, width: int, base: float = 10000.0) -> tuple[Float[Tensor, "*s half"], Float[Tensor, "*s half"]]:

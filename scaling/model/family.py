@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -18,8 +18,8 @@ from scaling.base.batch import IGNORE, Batch
 from scaling.base.errors import ScalingError, nearest
 from scaling.config.schema import Checked, Recipe
 from scaling.config.shape import Shape
-from scaling.model.assembly import built, built_stack
-from scaling.model.context import Cache, Context, Mask, Notes, Places
+from scaling.model.assembly import assembled, built
+from scaling.model.context import Cache, Context, Mask, Notes, Pattern, Places
 from scaling.model.contract import Embedding, Head, Mixer, Stack
 from scaling.model.patterns import Bidirectional
 from scaling.model.prompted import prompted
@@ -42,7 +42,7 @@ class Output:
     @property
     def places(self) -> Places:
         """Where the vectors are, for those who read them."""
-        return Places.of(self.hidden[..., 0], documents=self.documents)
+        return Places(torch.arange(self.hidden.shape[1], device=self.hidden.device)[None], self.documents)
 
     def select(self, rows: Tensor) -> Output:
         """These rows, in this order."""
@@ -51,25 +51,11 @@ class Output:
 
 
 class Tower(nn.Module):
-    """An embedding under a stack, with the positions and the pattern that they share."""
+    """An embedding under a stack, with the pattern of who sees whom."""
 
-    def __init__(
-        self,
-        shape: Shape,
-        *,
-        embedding: Recipe,
-        position: Recipe,
-        pattern: Recipe,
-        block: Checked,
-        stack: Recipe,
-        blocks: Mapping[str, Any] = {},
-    ):
+    def __init__(self, shape: Shape, pattern: Pattern, embedding: Embedding, stack: Stack):
         super().__init__()
-        self.shape, self.pattern = shape, built("pattern", pattern)
-        self.embedding: Embedding = built("embedding", embedding, shape)
-        shared = replace(shape, width=self.embedding.width), self.pattern
-        self.stack: Stack = built_stack(stack, shape, block, blocks, lambda: built("position", position, *shared))
-        _check_sizes(self)
+        self.shape, self.pattern, self.embedding, self.stack = shape, pattern, embedding, stack
         self.prompt: Any = None  # of prompt tuning
         self.weights: Callable[[Tensor], None] | None = None  # is shown every attention's weights
         self.attends: Callable[[Any, Context, float], None] | None = None  # is shown the setting of every attention
@@ -85,21 +71,8 @@ class Tower(nn.Module):
         layers: list[Tensor] | None = None,
     ) -> Output:
         """`memory` is the output that cross-attention reads; `layers` collects the stream between blocks."""
-        start = 0 if cache is None else cache.length
-        places = Places.of(batch.tokens, batch.positions, batch.documents, batch.prefix, start, tree)
-        context = self.context(places, cache, layers)
-        if memory is not None:
-            context.memories, context.memory_mask = memory.memories, Mask(Bidirectional(), places, memory.places)
-        if self.prompt is not None:
-            return Output(*prompted(self, batch.tokens, batch.segments, context))
-        hidden = self.stack(self.embedding(batch.tokens, context, batch.segments), context)
-        if cache is not None:
-            cache.places = context.keys
-        return Output(hidden, dict(context.notes.losses), context.places.documents)
-
-    def context(self, places: Places, cache: Cache | None, layers: list[Tensor] | None) -> Context:
-        """A pass over tokens at these places."""
-        return Context(
+        places = Places.of(batch, 0 if cache is None else cache.length, tree)
+        context = Context(
             Mask(self.pattern, places, places if cache is None else cache.then(places)),
             self.stack.position(0),
             Notes(),
@@ -109,14 +82,14 @@ class Tower(nn.Module):
             attends=self.attends,
             checkpointing=self.checkpointing and self.training,
         )
-
-
-def _check_sizes(tower: Tower) -> None:
-    """Refuse a size of heads or of hidden layers in a tower that has none. A piece without a contract may have both."""
-    pieces = [(getattr(piece, "slot", None), piece) for piece in tower.modules()]
-    heads = any(slot in ("mixer", "cross") and getattr(piece, "heads", 1) for slot, piece in pieces)
-    hidden = any(slot == "channel" and getattr(piece, "has_hidden", True) for slot, piece in pieces)
-    tower.shape.check_use(heads=heads, hidden=hidden)
+        if memory is not None:
+            context.memories, context.memory_mask = memory.memories, Mask(Bidirectional(), places, memory.places)
+        if self.prompt is not None:
+            return Output(*prompted(self, batch.tokens, batch.segments, context))
+        hidden = self.stack(self.embedding(batch.tokens, context, batch.segments), context)
+        if cache is not None:
+            cache.places = context.keys
+        return Output(hidden, dict(context.notes.losses), context.places.documents)
 
 
 @dataclass
@@ -293,7 +266,7 @@ class OneTower(Family):
         super().__init__()
         shape = Shape.of(size)
         lines: dict[str, Any] = {"embedding": embedding, "position": position, "pattern": pattern, "stack": stack}
-        tower = Tower(shape, **lines, block=block, blocks=blocks)
+        tower = Tower(shape, *assembled(shape, **lines, block=block, blocks=blocks))
         setattr(self, self.family, tower)
         check_reads(tower, "block.branches", "leave out cross, or take model.kind=EncoderDecoder")
         self.head = built("head", head, self.head_shape(shape, head))

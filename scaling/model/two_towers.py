@@ -13,7 +13,7 @@ from scaling.base.batch import IGNORE, Batch
 from scaling.base.errors import ScalingError, nearest, under
 from scaling.config.schema import Line, Recipe, overlay, recipe
 from scaling.config.shape import Shape
-from scaling.model.assembly import built
+from scaling.model.assembly import assembled, built
 from scaling.model.context import Cache
 from scaling.model.contract import Memory
 from scaling.model.family import Family, Loss, OneTower, Output, Tower, check_reads, check_writes, share_tables, vectors
@@ -40,7 +40,8 @@ class BiLM(OneTower):
         if self.decoder.pattern.ahead:
             name = type(self.decoder.pattern).__name__
             raise ScalingError("each direction is to predict what comes next", key="pattern", value=name, fix="Causal")
-        self.backwards = Tower(Shape.of(size), **{key: common[key] for key in TOWER if key in common})
+        shape = Shape.of(size)
+        self.backwards = Tower(shape, *assembled(shape, **{key: common[key] for key in TOWER if key in common}))
         self.backwards.embedding = self.decoder.embedding
         self.learns_previous = self.head.target == "targets"
         self.mix = None if self.learns_previous else Transparent(self.decoder.stack.executions, 1)
@@ -225,7 +226,7 @@ def _tower(name: str, size: Mapping[str, Any], common: Mapping[str, Line], own: 
         except ScalingError as error:
             inner = error.under(slot)
             raise (inner.under(name) if _stands(own, str(inner.key).split(".")) else inner) from None
-    return Tower(shape, blocks=blocks, **recipes)
+    return Tower(shape, *assembled(shape, blocks=blocks, **recipes))
 
 
 def _stands(tree: Any, keys: list[str]) -> bool:

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from scaling.base.batch import Batch
 from scaling.config.schema import build
 from scaling.config.shape import Shape
 from scaling.model.context import Cache, Context, Mask, Notes, Places
@@ -37,13 +38,13 @@ def context(
     """A pass over rows of tokens, after those of the cache, and before a memory [b s w]."""
     sees = build("pattern", pattern)
     tokens = torch.zeros(rows, of.length if length is None else length, dtype=torch.long)
-    places = Places.of(tokens, documents=documents, prefix=prefix, start=start)
+    places = Places.of(Batch(tokens, tokens, documents, prefix=prefix), start)
     keys = places if cache is None else cache.then(places)
     torch.manual_seed(1)
     hooks = build("position", position, of, sees).double()
     now = Context(Mask(sees, places, keys), hooks, Notes(), cache, **given)
     if memory is not None:
-        of_memory = Places.of(memory[..., 0], documents=memory_documents)
+        of_memory = Places.of(Batch(memory[..., 0], memory[..., 0], memory_documents))
         now.memories, now.memory_mask = (memory,), Mask(build("pattern", "Bidirectional"), places, of_memory)
     return now
 

@@ -620,11 +620,11 @@ def test_rows_are_chosen_again_and_again(rows):
 @torch.inference_mode()
 def test_copies_of_a_cache_go_on_by_themselves():
     cache = Cache()
-    new = grown(cache.state("piece"), 5)
+    new = grown(cache.states.setdefault("piece", State()), 5)
     other = cache.copy()
     for each in (cache, other, cache, other):
-        each.state("piece").append("key", torch.full((3, 1, 2), float(each is other)))
+        each.states["piece"].append("key", torch.full((3, 1, 2), float(each is other)))
         each.select(torch.tensor([2, 1, 0]))
     for each in (cache, other):
         tail = torch.full((3, 2, 2), float(each is other))
-        assert torch.equal(each.state("piece")["key"], torch.cat([new, tail], 1))
+        assert torch.equal(each.states["piece"]["key"], torch.cat([new, tail], 1))

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from scaling.base.batch import Batch
 from scaling.config.compose import load
 from scaling.model.context import Places
-from scaling.model.stacks import ACT, Transparent, _Coordinates, _Pooling, _shared_out
+from scaling.model.stacks import ACT, Transparent, _Coordinates, _Pooling
 from scaling.training.parametrization import Standard, initialise
 from tests.pieces.formulas import affine, array, context, draw, shape, sigmoid
 
@@ -129,7 +129,7 @@ def test_windows_are_each_documents_own(rows):
                     means.append((index, window, inside.mean().item()))
             start += size
         expected.append(means)
-    pooling = _Pooling.of(Places.of(documents, torch.arange(length)[None], documents), length)
+    pooling = _Pooling.of(Places(torch.arange(length)[None], documents), length)
     pooled, told = pooling(x), pooling.after.documents
     assert told is not None
     for number, means in enumerate(expected):
@@ -208,7 +208,8 @@ def test_upsampling_repeats_and_adds_the_first_stage():
     ("layers", "stages", "expected"), [(12, 3, [4, 4, 4]), (5, 3, [2, 2, 1]), (2, 3, [1, 1]), (1, 1, [1])]
 )
 def test_layers_are_shared_out(layers, stages, expected):
-    assert [len(stage) for stage in _shared_out(layers, stages)] == expected
+    line = f"model.stack={{kind: UpsampledFunnel, norm: RMSNorm, stages: {stages}}}"
+    assert [len(stage) for stage in built("encoder", line, layers=layers).encoder.stack.stages] == expected
 
 
 def test_each_reader_of_a_transparent_encoder_reads_its_own_mean_of_the_embedding_and_all_layers():

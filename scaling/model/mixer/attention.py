@@ -14,13 +14,14 @@ import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from scaling.base.errors import ScalingError
 from scaling.config.schema import BelowOne, Recipe
 from scaling.config.shape import Shape
 from scaling.kernels.functions import attention
 from scaling.kernels.operations import attention_takes, attention_weights
-from scaling.model.context import Context, Mask, Places, Position, recomputed
+from scaling.model.context import Context, Mask, Places, Position
 from scaling.model.contract import Mixer, declare, map_of
 from scaling.model.mixer.bands import blocks_of
 
@@ -111,9 +112,7 @@ class Attention(Softmax):
         """Each head's average of the values, before the last projection."""
         q, k, v = self.project(x, queries)
         q, k = self._placed(q, k, context, context.places if queries is None else context.keys)
-        state = context.state(self)
-        if state is not None:
-            k, v = state.append("key", k), state.append("value", v)
+        k, v = context.extended(self, key=k, value=v)
         return self._attend(q, k, v, context)
 
     def _placed(self, q: Tensor, k: Tensor, context: Context, key_places: Places) -> tuple[Tensor, Tensor]:
@@ -122,6 +121,19 @@ class Attention(Softmax):
             q, k = self.query_norm(q), self.key_norm(k)
         position = context.position
         return position.rotate(q, k, context.places.seen_by(position), key_places.seen_by(position))
+
+
+def check_reach(context: Context, reach: int, what: str) -> None:
+    """Refuse keys at places beyond those that a mixer has; `what` says what these are."""
+    keys, count = context.keys, context.keys.positions.shape[1]
+    # Only a row longer than the tables can hold a position beyond them; padded or packed, it need not.
+    if count > reach and (keys.plain or int(keys.positions.max()) >= reach):
+        raise ScalingError(
+            f"a text of {count} tokens is longer than the {reach} {what}",
+            key="model.block.mixer.length",
+            value=reach,
+            fix="shorten the text, or train with a larger size.length",
+        )
 
 
 def is_plain(*maps: nn.Linear) -> bool:
@@ -233,17 +245,14 @@ def choose(setting: Setting, context: Context, dropout: float) -> str:
     """The name of the way: by who looks at the weights, the pattern, what positions add, the device, the type and the
     length. No other function asks for these.
     """
-    device, dtype, t, s, width, value_width, kernel, flex = setting
+    device, dtype, t, s, width, _, kernel, _ = setting
     position, mixes = context.position, context.position.mixes_values
     if context.weights is not None:
         return "explicit"
     if not context.mask.square and getattr(context.mask.pattern, "layout", None) is not None:
-        added = position.adds_score or mixes or dropout or context.cache is not None  # it is compiled for a length
-        wide = min(width, value_width) >= LEAST_WIDTH
-        if device == "cuda" and flex and wide and not added and dtype != torch.float64:
-            return "flex"
-        if blocks_of(context, t, s) is not None:
-            return "blocks"
+        way = _sparse(setting, context, dropout)
+        if way is not None:
+            return way
     near = s * width <= NEAR_KEYS
     adds = near or (not _triangular(context) and (position.adds_score or context.mask.allowed(0, 1) is not None))
     if t > 1 and t * s > SQUARE and (adds or dropout or mixes):
@@ -257,6 +266,16 @@ def choose(setting: Setting, context: Context, dropout: float) -> str:
         return "kernel"
     few = device == "cpu" and s <= EXPLICIT_KEYS[dtype.itemsize]
     return "explicit" if few or mixes else "sdpa"
+
+
+def _sparse(setting: Setting, context: Context, dropout: float) -> str | None:
+    """The way that reads only the keys of a pattern's layout, where there is one."""
+    position = context.position
+    added = position.adds_score or position.mixes_values or dropout or context.cache is not None
+    wide = min(setting.width, setting.value_width) >= LEAST_WIDTH and setting.dtype != torch.float64
+    if setting.device == "cuda" and setting.flex and wide and not added:  # it is compiled for a length
+        return "flex"
+    return None if blocks_of(context, setting.queries, setting.keys) is None else "blocks"
 
 
 def _triangular(context: Context) -> bool:
@@ -322,7 +341,8 @@ def _parts(q: Tensor, k: Tensor, v: Tensor, context: Context, scale: float, drop
     for start in range(0, t, size):
         stop = min(start + size, t)
         seen = s - t + stop if looks_back else s
-        parts.append(recomputed(part, q[:, start:stop], k[:, :seen], v[:, :seen], start, stop))
+        rows = q[:, start:stop], k[:, :seen], v[:, :seen]
+        parts.append(checkpoint(part, *rows, start, stop, use_reentrant=False))
     return torch.cat(parts, 1)
 
 
@@ -379,16 +399,18 @@ def _blocks(q: Tensor, k: Tensor, v: Tensor, context: Context, scale: float, dro
     inside = replace(context, mask=context.once("blocks", lambda: blocks.mask(context.mask, b)), attends=None)
     mixed = attend(blocks.queries(q), blocks.keys(k), blocks.keys(v), inside, scale=scale, dropout=dropout)
     mixed = blocks.whole(mixed, b)
-    first = blocks.first - (blocks.s - blocks.t)
-    if not context.mask.pattern.ahead or first <= 0:
+    first = blocks.first - (blocks.s - blocks.t) if context.mask.pattern.ahead else 0
+    return with_first(mixed, first, q, k, v, context, scale=scale, dropout=dropout)
+
+
+def with_first(
+    mixed: Tensor, count: int, q: Tensor, k: Tensor, v: Tensor, context: Context, **how: float
+) -> Float[Tensor, "b t h e"]:
+    """The heads' outputs, those of the first queries over the square."""
+    if count <= 0:
         return mixed
-    above = attend(q[:, :first], k, v, of_first(context, first), scale=scale, dropout=dropout)
-    return torch.cat([above, mixed[:, first:]], 1)
-
-
-def of_first(context: Context, count: int) -> Context:
-    """The pass of its first queries alone, which read the square."""
-    return replace(context, mask=context.once(("first", count), lambda: of_queries(context.mask, 0, count)))
+    inside = replace(context, mask=context.once(("first", count), lambda: of_queries(context.mask, 0, count)))
+    return torch.cat([attend(q[:, :count], k, v, inside, **how), mixed[:, count:]], 1)
 
 
 def of_queries(mask: Mask, start: int, stop: int, keys: int | None = None) -> Mask:

@@ -15,7 +15,7 @@ from scaling.config.schema import BelowOne, PositiveInt, Range
 from scaling.config.shape import Shape
 from scaling.model.context import Context, Mask, Places, State
 from scaling.model.contract import drawn
-from scaling.model.mixer.attention import Attention
+from scaling.model.mixer.attention import Attention, check_reach
 from scaling.model.patterns import Bidirectional
 
 
@@ -164,7 +164,14 @@ class Linformer(Attention):
 
     def _attend(self, q: Tensor, k: Tensor, v: Tensor, context: Context) -> Tensor:
         self._check(context)
-        sections: Sections = context.once("projected", lambda: _documents(context.keys))
+
+        def documents() -> Sections:
+            """Each document as one section, as long as the longest."""
+            keys = context.keys
+            whole = keys.documents is None or keys.documents.is_meta
+            return Sections.of(keys, keys.positions.shape[1] if whole else int(keys.positions.max()) + 1)
+
+        sections: Sections = context.once("projected", documents)
         projected = self.onto_keys.count
 
         def mask() -> Mask:
@@ -176,7 +183,7 @@ class Linformer(Attention):
         return super()._attend(q, k.flatten(1, 2), v.flatten(1, 2), inside)
 
     def _check(self, context: Context) -> None:
-        pattern, keys = context.mask.pattern, context.keys
+        pattern = context.mask.pattern
         if not isinstance(pattern, Bidirectional):
             raise ScalingError(
                 f"Linformer mixes all tokens before it compares them, and the pattern {type(pattern).__name__} lets "
@@ -185,13 +192,7 @@ class Linformer(Attention):
                 fix="take Bidirectional, or another mixer: LinearAttention and Performer look back",
             )
         self.refuse_scores(context.position)
-        if keys.positions.shape[1] > self.reach and (keys.plain or int(keys.positions.max()) >= self.reach):
-            raise ScalingError(
-                f"a text of {keys.positions.shape[1]} tokens is longer than the {self.reach} that are projected",
-                key="model.block.mixer.length",
-                value=self.reach,
-                fix="shorten the text, or train with a larger size.length",
-            )
+        check_reach(context, self.reach, "that are projected")
 
 
 class _Lengthwise(nn.Module):
@@ -207,10 +208,3 @@ class _Lengthwise(nn.Module):
         if len(weight) == 1:
             return torch.matmul(weight[0], x.flatten(3)).unflatten(-1, x.shape[3:])
         return torch.einsum("gkn,bcngd->bckgd", weight, x)
-
-
-def _documents(keys: Places) -> Sections:
-    """Each document as one section, as long as the longest."""
-    is_whole = keys.documents is None or keys.documents.is_meta
-    most = keys.positions.shape[1] if is_whole else int(keys.positions.max()) + 1
-    return Sections.of(keys, most)
