@@ -32,9 +32,10 @@ import torch
 from scipy import stats
 from torch.nn import functional
 
+from scaling.base.batch import Batch
 from scaling.config.schema import build
 from scaling.config.shape import Shape
-from scaling.model.context import Context, Places, render
+from scaling.model.context import Context, Mask, Notes, Places
 from scaling.model.mixer.attention import WAYS, attend
 from scaling.training.machine import processor
 
@@ -132,8 +133,8 @@ def _mixer(method: str, length: int, rows: int, trains: bool) -> Callable[[], No
     x = torch.randn(rows, length, WIDTH, requires_grad=trains)
 
     def run() -> None:
-        places = Places.of(x)
-        y = mixer(x, Context(places, places, render(sees, places, places), position))
+        places = Places.of(Batch(x, x))
+        y = mixer(x, Context(Mask(sees, places, places), position, Notes()))
         if trains:
             y.backward(y.detach())
             x.grad = None
@@ -146,9 +147,9 @@ def _form(form: str, length: int, rows: int, trains: bool) -> Callable[[], None]
     """One pass of a window's attention in one of its forms, without projections."""
     window = build("pattern", {"kind": "Window", "size": WINDOW, "pattern": "Causal"})
     q, k, v = (torch.randn(rows, length, HEADS, WIDTH // HEADS, requires_grad=trains) for _ in range(3))
-    places = Places.of(q[:, :, 0])
+    places = Places.of(Batch(q[:, :, 0], q[:, :, 0]))
     position = build("position", "NoPosition", _shape(length), window)
-    context = Context(places, places, render(window, places, places), position)
+    context = Context(Mask(window, places, places), position, Notes())
 
     def run() -> None:
         y = FORMS[form](q, k, v, context)
@@ -191,9 +192,9 @@ WHOLE = "whole square"
 
 def _small(mixer: Any, position: Any, sees: Any) -> None:
     """What torch sets up once, on a short text."""
-    places = Places.of(torch.zeros(1, 256))
     x = torch.zeros(1, 256, WIDTH, requires_grad=True)
-    mixer(x, Context(places, places, render(sees, places, places), position)).sum().backward()
+    places = Places.of(Batch(x, x))
+    mixer(x, Context(Mask(sees, places, places), position, Notes())).sum().backward()
 
 
 def exponent(rows: list[dict[str, Any]], figure: str) -> tuple[float, float] | None:

@@ -65,8 +65,7 @@ class Reader:
     def __init__(self, model: Family, prompt: Batch):
         self.model, self.cache = model, Cache()
         self.memory = model.encode(prompt)
-        places = Places.of(prompt.tokens, prompt.positions, prompt.documents)
-        self.position = places.positions[:, -1:].expand(prompt.rows, 1)
+        self.position = Places.of(prompt).positions[:, -1:].expand(prompt.rows, 1)
         self.next: Float[Tensor, "b v"] = self._logits(prompt)
         document = None if prompt.documents is None else prompt.documents[:, -1:]
         self._batch = replace(prompt, documents=document, segments=None)

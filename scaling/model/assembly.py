@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from torch import nn
@@ -11,7 +12,8 @@ from torch import nn
 from scaling.base.errors import ScalingError, under
 from scaling.config.schema import Recipe
 from scaling.config.shape import Shape
-from scaling.model.contract import Head, Position, Stack
+from scaling.model.context import Pattern
+from scaling.model.contract import Embedding, Head, Position, Stack
 
 CONTRACTS = {"position": Position, "stack": Stack, "head": Head}
 
@@ -38,35 +40,48 @@ def built(slot: str, recipe: Recipe, *shared: object) -> Any:
 _KEY = re.compile(r"every [1-9]\d*|-?[1-9]\d*")
 
 
-class Blocks:
-    """Makes block `index` of a stack, counted from 0. `every 4` names the 4th, the 8th, …, in a shorter stack its last;
-    `11` the 11th; `-2` the last but one.
+def assembled(
+    shape: Shape,
+    *,
+    embedding: Recipe,
+    position: Recipe,
+    pattern: Recipe,
+    block: Recipe,
+    stack: Recipe,
+    blocks: Mapping[str, Any] = {},
+) -> tuple[Pattern, Embedding, Stack]:
+    """The parts of a tower. Some of the blocks, counted from 0, may differ: `every 4` names the 4th, the 8th, …, in a
+    shorter stack its last; `11` the 11th; `-2` the last but one.
     """
+    named = {str(key): _named(str(key), shape.layers) for key in blocks}
+    different: dict[int, tuple[Recipe, str]] = {}
+    for key, line in blocks.items():
+        for index in named[str(key)]:
+            below, _ = different.get(index, (block, ""))
+            with under(f"blocks.{key}"):
+                different[index] = (below.over(line), f"blocks.{key}")
 
-    def __init__(self, shape: Shape, block: Recipe, blocks: Mapping[str, Any]):
-        self._shape, self._plain = shape, (block, "block")
-        self._different: dict[int, tuple[Recipe, str]] = {}
-        self._unmade = {str(key): _named(str(key), shape.layers) for key in blocks}
-        for key, line in blocks.items():
-            for index in self._unmade[str(key)]:
-                below, _ = self._different.get(index, self._plain)
-                with under(f"blocks.{key}"):
-                    self._different[index] = (below.over(line), f"blocks.{key}")
+    made: set[int] = set()
 
-    def __call__(self, index: int) -> nn.Module:
-        line, key = self._different.get(index, self._plain)
-        for indices in self._unmade.values():
-            indices.discard(index)
+    def make(index: int) -> nn.Module:
+        made.add(index)
+        line, key = different.get(index, (block, "block"))
         with under(key):
-            return line(self._shape)
+            return line(shape)
 
-    def check(self) -> None:
-        """Refuse blocks that were named and that the stack did not ask for."""
-        for key, left in self._unmade.items():
-            if left:
-                raise ScalingError(
-                    f"the stack has no block {min(left) + 1}", key=f"blocks.{key}", fix="a shared block is one block"
-                )
+    sees, first = built("pattern", pattern), built("embedding", embedding, shape)
+    within = replace(shape, width=first.width)
+    piece = built("stack", stack, shape, make, lambda: built("position", position, within, sees))
+    for key, indices in named.items():
+        if not indices <= made:
+            what = f"the stack has no block {min(indices - made) + 1}"
+            raise ScalingError(what, key=f"blocks.{key}", fix="a shared block is one block")
+    # A size that no piece reads is refused. A piece without a contract may have heads and hidden layers.
+    pieces = [(getattr(piece, "slot", None), piece) for part in (first, piece) for piece in part.modules()]
+    heads = any(slot in ("mixer", "cross") and getattr(piece, "heads", 1) for slot, piece in pieces)
+    hidden = any(slot == "channel" and getattr(piece, "has_hidden", True) for slot, piece in pieces)
+    shape.check_use(heads=heads, hidden=hidden)
+    return sees, first, piece
 
 
 def _named(key: str, layers: int) -> set[int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Literal
 
 import torch
@@ -92,10 +92,8 @@ class _Branch(nn.Module, Residual):
         self, x: Float[Tensor, "b t w"], context: Context, asking: Callable[[Tensor], Tensor] | None = None
     ) -> Float[Tensor, "b q w"]:
         h = self.before(x)
-        if asking is None:
-            return self.join(x, self.after(self.piece(h, context)))
-        y = self.after(self.piece(h, context, asking(h)))
-        return self.join(asking(x), y)
+        y = self.piece(h, context) if asking is None else self.piece(h, context, asking(h))
+        return self.join(x if asking is None else asking(x), self.after(y))
 
     def before(self, x: Float[Tensor, "b t w"]) -> Float[Tensor, "b t w"]:
         """What the piece reads of the stream."""
@@ -267,29 +265,24 @@ class Serial(_Branches):
         cross: Recipe | None = None,
     ):
         recipes = {"mixer": mixer, "cross": cross, "channel": channel}
-        super().__init__(shape, _pieces(shape, branches, recipes), norm, residual)
+        if not branches:
+            raise ScalingError("a block needs a branch", key="branches", value=branches, fix="write [mixer, channel]")
+        pieces: dict[str, nn.Module] = {}
+        for place, name in enumerate(branches):
+            if name not in recipes:
+                raise ScalingError("a block has no such branch", key="branches", value=name, fix=nearest(name, recipes))
+            recipe = recipes[name]
+            if recipe is None:
+                raise ScalingError("the branch has no piece", key=name, value=None, fix=f"write {name}: {{kind: …}}")
+            again = branches[:place].count(name)
+            pieces[f"{name}_{again + 1}" if again else name] = piece_of(name, recipe, shape)
+        super().__init__(shape, pieces, norm, residual)
 
 
 def piece_of(slot: str, recipe: Recipe, shape: Shape) -> nn.Module:
     """A slot's piece; an error in it is placed under its key in the block's line."""
     with under(slot):
         return recipe(shape)
-
-
-def _pieces(shape: Shape, names: Sequence[str], recipes: Mapping[str, Recipe | None]) -> dict[str, nn.Module]:
-    """The pieces in order; a name that comes again is numbered."""
-    if not names:
-        raise ScalingError("a block needs a branch", key="branches", value=names, fix="write [mixer, channel]")
-    pieces: dict[str, nn.Module] = {}
-    for name in names:
-        if name not in recipes:
-            raise ScalingError("a block has no such branch", key="branches", value=name, fix=nearest(name, recipes))
-        recipe = recipes[name]
-        if recipe is None:
-            raise ScalingError("the branch has no piece", key=name, value=None, fix=f"write {name}: {{kind: …}}")
-        again = sum(key.split("_")[0] == name for key in pieces)
-        pieces[f"{name}_{again + 1}" if again else name] = piece_of(name, recipe, shape)
-    return pieces
 
 
 class Parallel(Serial):

@@ -4,7 +4,7 @@ cached.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol, runtime_checkable
 
@@ -12,7 +12,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.functional import pad
+from torch.utils.checkpoint import checkpoint
 
+from scaling.base.batch import Batch
 from scaling.base.errors import ScalingError
 
 
@@ -85,57 +87,36 @@ class Places:
     tree: Tensor | None = None  # [b, t, 3], as `Batch.tree`
 
     @staticmethod
-    def of(
-        tokens: Tensor,
-        positions: Tensor | None = None,
-        documents: Tensor | None = None,
-        prefix: Tensor | None = None,
-        start: int = 0,
-        tree: Tensor | None = None,
-    ) -> Places:
-        """The places of `tokens` [b t]; positions not given count from `start`, or from each document's first token."""
+    def of(batch: Batch, start: int = 0, tree: Tensor | None = None) -> Places:
+        """The places of a batch's tokens; positions not given count from `start`, or from each document's first."""
+        tokens, documents, positions = batch.tokens, batch.documents, batch.positions
         plain = positions is None and documents is None
         if positions is None:
             counted = torch.arange(start, start + tokens.shape[1], device=tokens.device)[None]
             positions = counted if documents is None else within(documents)
-        return Places(positions, documents, prefix, plain, tree)
+        return Places(positions, documents, batch.prefix, plain, tree)
 
-    def after(self, past: Places | None) -> Places:
-        """The places of the cached tokens `past` and of these, in order."""
-        if past is None:
-            return self
-        rows = max(self.positions.shape[0], past.positions.shape[0])
-        positions = torch.cat([past.positions.expand(rows, -1), self.positions.expand(rows, -1)], 1)
-        documents = None
-        if self.documents is not None and past.documents is not None:
-            documents = torch.cat([past.documents.expand(rows, -1), self.documents.expand(rows, -1)], 1)
-        return Places(positions, documents, self.prefix)  # what reads a tree reads it whole, and caches nothing
+    def map(self, function: Callable[[Tensor], Tensor]) -> Places:
+        """The places that a function makes of all that a token has."""
+        documents, tree = (None if part is None else function(part) for part in (self.documents, self.tree))
+        return Places(function(self.positions), documents, self.prefix, tree=tree)
 
     def part(self, start: int, stop: int) -> Places:
-        """Those of the tokens `start` to `stop`."""
-        return self._mapped(lambda tensor: tensor[:, start:stop])
+        """The places of the tokens `start` to `stop`."""
+        return self.map(lambda tensor: tensor[:, start:stop])
 
     def seen_by(self, position: Position) -> Tensor:
         """What the hooks of a position are given: the positions [b t], or [b t 4] with the tree behind them."""
-        if not position.reads_tree:
-            return self.positions
-        if self.tree is not None:
-            positions = self.positions.expand(len(self.tree), -1)
-            return torch.cat([positions[..., None], self.tree.to(positions.dtype)], -1)
-        # Without a tree each token depends on the one before it.
-        ends = torch.full_like(self.positions, torch.iinfo(self.positions.dtype).max)
-        return torch.stack([self.positions, self.positions, self.positions, ends], -1)
+        return _in_tree(self) if position.reads_tree else self.positions
 
-    def select(self, rows: Tensor) -> Places:
-        """Those of these rows, in this order."""
-        places = self._mapped(lambda tensor: tensor if len(tensor) == 1 else tensor.index_select(0, rows))
-        prefix = None if self.prefix is None else self.prefix.index_select(0, rows)
-        return replace(places, prefix=prefix, plain=self.plain)
 
-    def _mapped(self, function: Callable[[Tensor], Tensor]) -> Places:
-        """A function's of all that a token has."""
-        documents, tree = (None if part is None else function(part) for part in (self.documents, self.tree))
-        return Places(function(self.positions), documents, self.prefix, tree=tree)
+def _in_tree(places: Places) -> Tensor:
+    if places.tree is not None:
+        positions = places.positions.expand(len(places.tree), -1)
+        return torch.cat([positions[..., None], places.tree.to(positions.dtype)], -1)
+    # Without a tree each token depends on the one before it.
+    ends = torch.full_like(places.positions, torch.iinfo(places.positions.dtype).max)
+    return torch.stack([places.positions, places.positions, places.positions, ends], -1)
 
 
 @runtime_checkable
@@ -187,73 +168,44 @@ class Position(Protocol):
         return weights.new_zeros(())
 
 
-class _Nowhere(Position):
-    """The position of cross-attention: nothing to add."""
-
-
-NOWHERE = _Nowhere()
-
-
-@dataclass(eq=False)
+@dataclass(frozen=True, eq=False)
 class Mask:
-    """Who sees whom: `allowed` [b or 1, t, s], or None where everyone sees everyone.
+    """Who sees whom: a query sees the keys of its own document that the pattern lets it see, and no padding."""
 
-    `triangular` states that `allowed` is exactly the lower triangle of a square, which fused kernels build by
-    themselves. `pattern` is what it was rendered from, for pieces that read a band of it only (a convolution's window)
-    and stacks that render it again elsewhere; the square is made when somebody reads it.
-    """
+    pattern: Pattern
+    queries: Places
+    keys: Places
+    virtual: int = 0  # keys before all others, which every query sees
+    square: bool = False  # every pair is compared, wherever the pattern's keys lie (`Layout`)
 
-    whole: Tensor | None = None
-    triangular: bool = False
-    pattern: Any = None  # a Pattern
-    part: Callable[[int, int | None], Tensor | None] | None = None  # of the queries `start` to `stop`
-
-    @property
-    def allowed(self) -> Tensor | None:
-        if self.part is not None:
-            self.whole, self.part = self.part(0, None), None
-        return self.whole
-
-    def rows(self, start: int, stop: int | None) -> Tensor | None:
-        """What the queries `start` to `stop` may see, without the square where it can be made without."""
-        if self.part is not None:
-            return self.part(start, stop)
-        return self.whole if self.whole is None or len(self.whole[0]) == 1 else self.whole[:, start:stop]
-
-    def after(self, count: int) -> Mask:
-        """The mask with so many keys before all others that every query sees."""
-
-        def part(start: int, stop: int | None) -> Tensor | None:
-            allowed = self.rows(start, stop)
-            return None if allowed is None else pad(allowed, (count, 0), value=True)
-
-        return Mask(part=part)
+    def allowed(self, start: int = 0, stop: int | None = None) -> Tensor | None:
+        """Whether each of the queries `start` to `stop` sees each key, [b or 1, t or 1, s]; None: all see all."""
+        queries, documents = self.queries if stop is None else self.queries.part(start, stop), self.keys.documents
+        allowed = self.pattern(queries, self.keys)
+        if documents is not None:
+            same = documents[:, None] > 0
+            if queries.documents is not None:
+                same = same & (queries.documents[:, :, None] == documents[:, None])
+            allowed = same if allowed is None else allowed & same
+        if allowed is None or not self.virtual:
+            return allowed
+        return pad(allowed[..., self.virtual :], (self.virtual, 0), value=True)
 
     def added(self, dtype: torch.dtype) -> Tensor | None:
-        """0 where allowed and the type's lowest number elsewhere, to be added to logits: [b or 1, 1, t, s].
+        """0 where allowed and the type's lowest number elsewhere, to be added to logits: [b or 1, 1, t or 1, s].
 
         Not −∞: a query that sees nothing (padding) then gets a harmless average instead of NaN.
         """
-        allowed = self.allowed
+        allowed = self.allowed()
         if allowed is None:
             return None
         zero = torch.zeros((), dtype=dtype, device=allowed.device)
         return torch.where(allowed, zero, torch.finfo(dtype).min)[:, None]
 
-
-def render(pattern: Pattern, q: Places, k: Places) -> Mask:
-    """The pattern within documents, as a mask."""
-
-    def part(start: int, stop: int | None) -> Tensor | None:
-        queries = q if stop is None else q.part(start, stop)
-        allowed = pattern(queries, k)
-        if queries.documents is None or k.documents is None:
-            return allowed
-        same = (queries.documents[:, :, None] == k.documents[:, None, :]) & (k.documents[:, None, :] > 0)
-        return same if allowed is None else allowed & same
-
-    triangular = q.plain and k is q and getattr(pattern, "causal", False)  # it is exactly the triangle
-    return Mask(None, triangular, pattern, part)
+    def behind(self, count: int) -> Mask:
+        """The mask with so many keys before all others, which every query sees."""
+        keys = self.keys.map(lambda part: torch.cat([part.new_zeros(len(part), count, *part.shape[2:]), part], 1))
+        return replace(self, keys=keys, virtual=count, square=True)
 
 
 @dataclass
@@ -270,8 +222,16 @@ class Cache:
         """Tokens of the text that are cached, padding among them."""
         return 0 if self.places is None else self.places.positions.shape[1] - self.virtual
 
-    def state(self, key: Hashable) -> State:
-        return self.states.setdefault(key, State())
+    def then(self, places: Places) -> Places:
+        """The places of the cached tokens and of further ones, in order."""
+        if self.places is None:
+            return places
+        past, rows = self.places, max(places.positions.shape[0], self.places.positions.shape[0])
+        positions = torch.cat([past.positions.expand(rows, -1), places.positions.expand(rows, -1)], 1)
+        documents = None
+        if places.documents is not None and past.documents is not None:
+            documents = torch.cat([past.documents.expand(rows, -1), places.documents.expand(rows, -1)], 1)
+        return Places(positions, documents, places.prefix)  # what reads a tree reads it whole, and caches nothing
 
     def copy(self) -> Cache:
         """Another cache of the same tokens, which goes on by itself."""
@@ -282,42 +242,51 @@ class Cache:
         """Keep these rows, in this order: how beam search follows its beams. `within` states that each takes the place
         of a row with the same prompt, so that places and what the memory gives stay as they are.
         """
-        if not within:
-            self.places = None if self.places is None else self.places.select(rows)
+        if self.places is not None and not within:
+            places = self.places.map(lambda tensor: tensor if len(tensor) == 1 else tensor.index_select(0, rows))
+            prefix = None if places.prefix is None else places.prefix.index_select(0, rows)
+            self.places = replace(places, prefix=prefix, plain=self.places.plain)
         for key, state in self.states.items():
             if not (within and key in self.of_memory):
                 state.select(rows)
 
 
 class Notes:
-    """What pieces write down in a pass, for all its contexts.
+    """What pieces write down in a pass: losses to be added, and what was made once.
 
-    It is no `dict`, because FSDP gives a block copies of the dicts, lists and dataclasses among its arguments, and what
-    is written into a copy is lost; and torch's compiler makes no `UserDict`.
+    It is no dataclass, because FSDP gives a block copies of the dicts, lists and dataclasses among its arguments, and
+    what is written into a copy is lost.
     """
 
-    def __init__(self, of: Mapping[Any, Any] = {}):
-        self.of = dict(of)
+    def __init__(self, losses: Mapping[str, Tensor] = {}, made: Mapping[Hashable, Any] = {}):
+        self.losses, self.made = dict(losses), dict(made)
 
 
 @dataclass
 class Context:
     """One forward pass of one stack. The stack sets `position` and `execution` before each block."""
 
-    places: Places  # of the queries
-    keys: Places
-    mask: Mask
+    mask: Mask  # who sees whom, and where both are
     position: Position
-    memories: Sequence[Tensor] = ()  # [b s w], what cross-attention reads: one, or one for each execution
-    memory_mask: Mask = field(default_factory=Mask)
+    notes: Notes
     cache: Cache | None = None
     execution: int = 0
-    auxiliary: Notes = field(default_factory=Notes)  # a loss by its name
+    memories: Sequence[Tensor] = ()  # [b s w], what cross-attention reads: one, or one for each execution
+    memory_mask: Mask | None = None
     layers: list[Tensor] | None = None  # the stream before each block and the stack's output, where a memory reads them
     weights: Callable[[Tensor], None] | None = None  # is shown the attention weights [b h t s], where somebody looks
     attends: Callable[[Any, Context, float], None] | None = None  # is shown what the way of attention is chosen by
     checkpointing: bool = False  # blocks keep their input alone for the backward pass (`through`)
-    kept: Notes = field(default_factory=Notes)  # what was made once so far
+
+    @property
+    def places(self) -> Places:
+        """The places of the queries."""
+        return self.mask.queries
+
+    @property
+    def keys(self) -> Places:
+        """The places of the keys."""
+        return self.mask.keys
 
     @property
     def seen(self) -> tuple[Tensor, Tensor]:
@@ -331,39 +300,29 @@ class Context:
         """What cross-attention reads at this execution."""
         return self.memories[self.execution if len(self.memories) > 1 else 0]
 
-    def at(self, places: Places, keys: Places, mask: Mask | None = None) -> Context:
-        """The same pass for other queries and keys, under the same pattern unless a mask is given."""
-        mask = render(self.mask.pattern, places, keys) if mask is None else mask
-        return replace(self, places=places, keys=keys, mask=mask, kept=Notes())
-
-    def keep(self, x: Tensor) -> None:
-        """Show the stream between two blocks to a memory that reads every layer."""
-        if self.layers is not None:
-            self.layers.append(x)
-
-    def at_memory(self) -> Context:
-        """The same pass as cross-attention sees it: the keys are the memory's, and positions add nothing."""
-        return self.once("at_memory", lambda: replace(self, mask=self.memory_mask, position=NOWHERE))
+    def at(self, queries: Places, keys: Places) -> Context:
+        """The same pass for other queries and keys, under the same pattern."""
+        return replace(self, mask=Mask(self.mask.pattern, queries, keys))
 
     def once(self, key: Hashable, make: Callable[[], Any]) -> Any:
-        """What `make` returns, made once in this pass: a bias or a mask that every layer adds alike."""
-        if key not in self.kept.of:
-            self.kept.of[key] = make()
-        return self.kept.of[key]
+        """What `make` returns, made once in this pass for this mask: a bias that every layer adds alike."""
+        made, key = self.notes.made, (self.mask, key)
+        if key not in made:
+            made[key] = make()
+        return made[key]
 
     def state(self, piece: nn.Module) -> State | None:
         """What `piece` kept from earlier decoding steps at this execution, or None where nothing is cached."""
-        return None if self.cache is None else self.cache.state((self.execution, piece))
+        return None if self.cache is None else self.cache.states.setdefault((self.execution, piece), State())
 
-    def memory_state(self, piece: nn.Module) -> State | None:
-        """The same, of a piece that keeps only what it makes of the memory."""
-        if self.cache is not None:
-            self.cache.of_memory.add((self.execution, piece))
-        return self.state(piece)
+    def extended(self, piece: nn.Module, **new: Tensor) -> Iterable[Tensor]:
+        """What a piece makes of these tokens, behind what it kept of earlier ones by the same names."""
+        state = self.state(piece)
+        return new.values() if state is None else [state.append(name, tensor) for name, tensor in new.items()]
 
     def add_loss(self, name: str, loss: Tensor) -> None:
         """An auxiliary loss of a piece (load balance, halting): summed by name and returned with the output."""
-        losses = self.auxiliary.of
+        losses = self.notes.losses
         losses[name] = losses[name] + loss if name in losses else loss
 
 
@@ -381,15 +340,6 @@ def within(documents: Tensor) -> Tensor:
     return index - torch.where(first, index, 0).cummax(1).values
 
 
-def recomputed(function: Callable[..., Any], *arguments: Any) -> Any:
-    """`function(*arguments)`, computed a second time in the backward pass, with the same draws of dropout."""
-    if not torch.is_grad_enabled():
-        return function(*arguments)
-    from torch.utils.checkpoint import checkpoint
-
-    return checkpoint(function, *arguments, use_reentrant=False)
-
-
 def through(block: nn.Module, x: Tensor, context: Context, *more: Any) -> Tensor:
     """A block's output. Where the pass has `checkpointing`, what it was given is kept and nothing of what it made."""
     if not context.checkpointing or not torch.is_grad_enabled() or context.cache is not None:
@@ -402,7 +352,7 @@ def through(block: nn.Module, x: Tensor, context: Context, *more: Any) -> Tensor
             return block(x, context, *more)
         return block(x, *map(_as_it_is, before))
 
-    return recomputed(run, x)
+    return checkpoint(run, x, use_reentrant=False)
 
 
 def _as_it_is(part: Any) -> Any:
@@ -411,12 +361,8 @@ def _as_it_is(part: Any) -> Any:
     """
     if not isinstance(part, Context):
         return part
-    weights = None if part.weights is None else _unseen
-    return replace(part, auxiliary=Notes(part.auxiliary.of), layers=None, weights=weights, kept=Notes(part.kept.of))
-
-
-def _unseen(weights: Tensor) -> None:
-    """They were shown the first time."""
+    weights = None if part.weights is None else lambda weights: None
+    return replace(part, notes=Notes(part.notes.losses, part.notes.made), layers=None, weights=weights)
 
 
 def waves(at: Tensor, width: int, base: float = 10000.0) -> tuple[Float[Tensor, "*s half"], Float[Tensor, "*s half"]]:

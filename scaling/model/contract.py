@@ -9,7 +9,7 @@ roles of parameters, never names.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Literal, Protocol, TypeVar, runtime_checkable
 
 import torch
@@ -25,19 +25,11 @@ class Activation(Protocol):
 
     slot = "activation"
 
-    def __call__(self, x: Tensor) -> Tensor:
-        """φ, number by number."""
-        ...
-
 
 class Norm(Protocol):
     """Made by `Kind(width)`."""
 
     slot = "norm"
-
-    def __call__(self, x: Tensor) -> Tensor:
-        """[… w] to [… w]."""
-        ...
 
 
 @runtime_checkable
@@ -51,20 +43,12 @@ class Mixer(Protocol):
     heads: int | None = None  # their outputs are concatenated before the one matrix whose role is output
     reach: int | None = None  # how many positions it has, where they are counted
 
-    def __call__(self, x: Tensor, context: Context) -> Tensor:
-        """The stream [b t w] to what is added to it [b t w], over the tokens that may be seen."""
-        ...
-
 
 class Channel(Protocol):
     """Made by `Kind(shape)`."""
 
     slot = "channel"
     has_hidden: bool = True  # it has a layer of the shape's hidden width
-
-    def __call__(self, x: Tensor, context: Context) -> Tensor:
-        """The stream [b t w] to what is added to it [b t w], each token by itself."""
-        ...
 
 
 @runtime_checkable
@@ -75,10 +59,6 @@ class Residual(Protocol):
     piece: nn.Module
     rescales: bool = False  # `starts` changes how its piece's matrices start
     head_start: float = 1.0  # the factor on the start of a head that is not tied
-
-    def __call__(self, x: Tensor, context: Context, asking: Callable[[Tensor], Tensor] | None = None) -> Tensor:
-        """The stream after the branch; `asking` makes of a stream the tokens that ask, where not all of them do."""
-        ...
 
     def starts(self, branches: int) -> Iterator[tuple[nn.Parameter, float]]:
         """Each matrix that starts otherwise than drawn, and the factor, in a model of that many branches."""
@@ -93,16 +73,12 @@ class Block(Protocol):
     in_turn: bool = False  # it runs its `branches` one after another and does nothing else
     branches: nn.ModuleDict  # its residuals by name
 
-    def __call__(self, x: Tensor, context: Context) -> Tensor:
-        """The stream [b t w] to the stream [b t w]."""
-        ...
-
 
 @runtime_checkable
 class Stack(Protocol):
     """Made by `Kind(shape, block, position)`, the last two functions.
 
-    It sets `context.execution` and `context.position` before each block, and `context.places` where tokens moved.
+    It sets `context.execution` and `context.position` before each block, and `context.mask` where tokens moved.
     """
 
     slot = "stack"
@@ -170,12 +146,6 @@ class Halting(Protocol):
     """Made by `Kind(width)`: when a position of a recurrent stack halts."""
 
     slot = "halting"
-
-    def __call__(self, old: Tensor, new: Tensor, pondered: Any, *, last: bool) -> tuple[Tensor, Any]:
-        """The state that goes on, and what is remembered; called after each step with the state before it, the state
-        that it made, and what was remembered of the steps before.
-        """
-        ...
 
     def answer(self, pondered: Any, context: Context) -> Tensor:
         """What the stack returns at the end."""

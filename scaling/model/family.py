@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -19,11 +18,12 @@ from scaling.base.batch import IGNORE, Batch
 from scaling.base.errors import ScalingError, nearest
 from scaling.config.schema import Recipe
 from scaling.config.shape import Shape
-from scaling.model.assembly import Blocks, built
-from scaling.model.context import Cache, Context, Mask, Notes, Places, render
+from scaling.model.assembly import assembled, built
+from scaling.model.context import Cache, Context, Mask, Notes, Pattern, Places
 from scaling.model.contract import Embedding, Head, Mixer, Stack
+from scaling.model.patterns import Bidirectional
 from scaling.model.prompted import prompted
-from scaling.model.watch import Change, watch
+from scaling.model.watch import watch
 
 
 @dataclass
@@ -39,6 +39,11 @@ class Output:
     documents: Tensor | None = None
     memories: tuple[Tensor, ...] = ()
 
+    @property
+    def places(self) -> Places:
+        """Where the vectors are, for those who read them."""
+        return Places(torch.arange(self.hidden.shape[1], device=self.hidden.device)[None], self.documents)
+
     def select(self, rows: Tensor) -> Output:
         """These rows, in this order."""
         documents = None if self.documents is None else self.documents[rows]
@@ -46,27 +51,11 @@ class Output:
 
 
 class Tower(nn.Module):
-    def __init__(
-        self,
-        shape: Shape,
-        *,
-        embedding: Recipe,
-        position: Recipe,
-        pattern: Recipe,
-        block: Recipe,
-        stack: Recipe,
-        blocks: Mapping[str, Any] = {},
-    ):
+    """An embedding under a stack, with the pattern of who sees whom."""
+
+    def __init__(self, shape: Shape, pattern: Pattern, embedding: Embedding, stack: Stack):
         super().__init__()
-        self.shape, self.pattern = shape, built("pattern", pattern)
-        self.embedding: Embedding = built("embedding", embedding, shape)
-        assembled = Blocks(shape, block, blocks)
-        within = replace(shape, width=self.embedding.width)
-        self.stack: Stack = built(
-            "stack", stack, shape, assembled, lambda: built("position", position, within, self.pattern)
-        )
-        assembled.check()
-        _check_sizes(self)
+        self.shape, self.pattern, self.embedding, self.stack = shape, pattern, embedding, stack
         self.prompt: Any = None  # of prompt tuning
         self.weights: Callable[[Tensor], None] | None = None  # is shown every attention's weights
         self.attends: Callable[[Any, Context, float], None] | None = None  # is shown the setting of every attention
@@ -74,66 +63,33 @@ class Tower(nn.Module):
 
     def forward(
         self,
-        tokens: Int[Tensor, "b t"],
+        batch: Batch,
         *,
-        positions: Int[Tensor, "#b t"] | None = None,
-        documents: Int[Tensor, "b t"] | None = None,
-        prefix: Int[Tensor, " b"] | None = None,
-        segments: Int[Tensor, "b t"] | None = None,
         tree: Int[Tensor, "b t 3"] | None = None,
         memory: Output | None = None,
         cache: Cache | None = None,
         layers: list[Tensor] | None = None,
     ) -> Output:
         """`memory` is the output that cross-attention reads; `layers` collects the stream between blocks."""
-        places = Places.of(tokens, positions, documents, prefix, 0 if cache is None else cache.length, tree)
-        context = self.context(places, cache, layers)
-        if memory is not None:
-            context.memories, context.memory_mask = memory.memories, _memory_mask(documents, memory.documents)
-        if self.prompt is not None:
-            return Output(*prompted(self, tokens, segments, context))
-        hidden = self.stack(self.embedding(tokens, context, segments), context)
-        if cache is not None:
-            cache.places = context.keys
-        return Output(hidden, dict(context.auxiliary.of), context.places.documents)
-
-    def context(self, places: Places, cache: Cache | None, layers: list[Tensor] | None) -> Context:
-        """A pass over tokens at these places."""
-        keys = places if cache is None else places.after(cache.places)
-        mask = render(self.pattern, places, keys)
-        # Every default is passed: torch's compiler makes nothing that the default of a dataclass makes.
-        return Context(
-            places,
-            keys,
-            mask,
+        places = Places.of(batch, 0 if cache is None else cache.length, tree)
+        context = Context(
+            Mask(self.pattern, places, places if cache is None else cache.then(places)),
             self.stack.position(0),
-            memory_mask=Mask(),
-            cache=cache,
-            auxiliary=Notes(),
+            Notes(),
+            cache,
             layers=layers,
             weights=self.weights,
             attends=self.attends,
             checkpointing=self.checkpointing and self.training,
-            kept=Notes(),
         )
-
-
-def _check_sizes(tower: Tower) -> None:
-    """Refuse a size of heads or of hidden layers in a tower that has none. A piece without a contract may have both."""
-    pieces = [(getattr(piece, "slot", None), piece) for piece in tower.modules()]
-    heads = any(slot in ("mixer", "cross") and getattr(piece, "heads", 1) for slot, piece in pieces)
-    hidden = any(slot == "channel" and getattr(piece, "has_hidden", True) for slot, piece in pieces)
-    tower.shape.check_use(heads=heads, hidden=hidden)
-
-
-def _memory_mask(documents: Tensor | None, memory_documents: Tensor | None) -> Mask:
-    """Which source tokens a target token may read: those of its own document, or all that are not padding."""
-    if memory_documents is None:
-        return Mask()
-    real = (memory_documents > 0)[:, None, :]
-    if documents is None:
-        return Mask(real)
-    return Mask(real & (documents[:, :, None] == memory_documents[:, None, :]))
+        if memory is not None:
+            context.memories, context.memory_mask = memory.memories, Mask(Bidirectional(), places, memory.places)
+        if self.prompt is not None:
+            return Output(*prompted(self, batch.tokens, batch.segments, context))
+        hidden = self.stack(self.embedding(batch.tokens, context, batch.segments), context)
+        if cache is not None:
+            cache.places = context.keys
+        return Output(hidden, dict(context.notes.losses), context.places.documents)
 
 
 @dataclass
@@ -156,6 +112,7 @@ class Family(nn.Module, ABC):
     family: ClassVar[Literal["encoder", "decoder", "encoder_decoder"]]
     head: Head
     learns_previous = False  # whether `labels` of a batch are the token before each, which one direction predicts
+    watch = watch
 
     @property
     def towers(self) -> dict[str, Tower]:
@@ -168,7 +125,6 @@ class Family(nn.Module, ABC):
 
     def encode(self, batch: Batch) -> Output | None:
         """What is read once before anything is written: the encoder's output, where there is one."""
-        return None
 
     def decode(self, batch: Batch, memory: Output | None, cache: Cache | None = None) -> Output:
         """Hidden vectors of the tokens, given what `encode` returned."""
@@ -185,36 +141,30 @@ class Family(nn.Module, ABC):
         """Labels of the shape that the model learns from, for rows of such tokens."""
         return self.head.labels_like(tokens)
 
-    def further(self, batch: Batch) -> dict[str, tuple[Head, Tensor | None]]:
-        """Heads by name whose losses are added to that of `head` on this batch, with the weight of each row [b]."""
-        return {}
+    def heads(self, batch: Batch) -> dict[str, tuple[Head, Tensor | None]]:
+        """The heads whose losses are added on this batch, with the weight of each row [b]; `tokens` is the first."""
+        return {"tokens": (self.head, None)}
 
     def loss(self, batch: Batch, smoothing: float = 0.0) -> Loss:
         """What training minimises."""
         output = self(batch)
-        auxiliary = dict(output.auxiliary)
-        for name, (head, weights) in self.further(batch).items():
-            auxiliary[name] = mean_loss(head, output, batch, smoothing, weights)
-        return Loss(mean_loss(self.head, output, batch, smoothing), auxiliary)
+        means = {
+            name: losses_of(head, output, batch, smoothing, weights).sum() / counted(head, batch).clamp(min=1)
+            for name, (head, weights) in self.heads(batch).items()
+        }
+        return Loss(means.pop("tokens"), {**output.auxiliary, **means})
+
+    def counts(self, batch: Batch) -> dict[str, Tensor]:
+        """How many terms each mean of `loss` has, by which the means of parts make that of the whole: a head's by its
+        name, and `rows`, over which the pieces take theirs.
+        """
+        rows = torch.tensor(batch.rows, device=batch.tokens.device)
+        return {name: counted(head, batch) for name, (head, _) in self.heads(batch).items()} | {"rows": rows}
 
     def checkpoint(self, what: Literal["none", "blocks"]) -> None:
         """Choose what training makes again in the backward pass in the place of keeping it."""
         for tower in self.towers.values():
             tower.checkpointing = what == "blocks"
-
-    def watch(
-        self, *patterns: str, change: Mapping[str, Change] | None = None
-    ) -> AbstractContextManager[dict[str, list[Tensor]]]:
-        """Within it the activations of these names are collected, and those of `change` replaced."""
-        return watch(self, *patterns, change=change)
-
-    def counts(self, batch: Batch) -> dict[str, Tensor]:
-        """How many terms each mean of `loss` has, by which the means of parts make that of the whole: `tokens`, a
-        further head's by its name, and `rows`, over which the pieces take theirs.
-        """
-        rows = torch.tensor(batch.rows, device=batch.tokens.device)
-        further = {name: counted(head, batch) for name, (head, _) in self.further(batch).items()}
-        return {"tokens": counted(self.head, batch), **further, "rows": rows}
 
 
 def vectors(head: Head, output: Output, batch: Batch) -> Tensor:
@@ -243,36 +193,28 @@ def predict(head: Head, output: Output, batch: Batch) -> Tensor:
     return head(vectors(head, output, batch), **absent(head, output, batch))
 
 
-def losses_of(head: Head, output: Output, batch: Batch, smoothing: float = 0.0) -> Tensor:
-    """The loss of each of a head's targets."""
-    given = vectors(head, output, batch)
-    return head.loss(given, targets_of(head, batch), smoothing, **absent(head, output, batch))
+def losses_of(
+    head: Head, output: Output, batch: Batch, smoothing: float = 0.0, weights: Tensor | None = None
+) -> Tensor:
+    """The loss of each of a head's targets; those of row i count `weights[i]` times."""
+    given, targets = vectors(head, output, batch), targets_of(head, batch)
+    losses = head.loss(given, targets, smoothing, **absent(head, output, batch))
+    return losses if weights is None else losses * weights[:, None]
+
+
+def counted(head: Head, batch: Batch) -> Tensor:
+    """How many targets of a head bear a loss."""
+    return (targets_of(head, batch) != IGNORE).sum()
 
 
 def targets_of(head: Head, batch: Batch) -> Tensor:
     """What of a batch a head learns."""
     targets = batch.targets if head.target == "targets" else batch.labels
     if targets is None:
-        name = type(head).__name__
-        raise ScalingError(
-            f"the head {name} learns from {head.target}, and the objective makes none",
-            key="model.head.kind",
-            value=name,
-            fix="choose another objective or another head",
-        )
+        what, kind = f"learns from {head.target}, and the objective makes none", type(head).__name__
+        fix = "choose another objective or another head"
+        raise ScalingError(f"the head {kind} {what}", key="model.head.kind", value=kind, fix=fix)
     return targets
-
-
-def mean_loss(head: Head, output: Output, batch: Batch, smoothing: float, weights: Tensor | None = None) -> Tensor:
-    """The head's loss, averaged over the targets that count; those of row i count `weights[i]` times."""
-    each = losses_of(head, output, batch, smoothing)
-    each = each if weights is None else each * weights[:, None]
-    return each.sum() / counted(head, batch).clamp(min=1)
-
-
-def counted(head: Head, batch: Batch) -> Tensor:
-    """How many targets of a head bear a loss."""
-    return (targets_of(head, batch) != IGNORE).sum()
 
 
 def share_tables(tables: Mapping[str, Tower], heads: Mapping[str, Any], names: Sequence[str]) -> None:
@@ -324,7 +266,7 @@ class OneTower(Family):
         super().__init__()
         shape = Shape.of(size)
         lines: dict[str, Any] = {"embedding": embedding, "position": position, "pattern": pattern, "stack": stack}
-        tower = Tower(shape, **lines, block=block, blocks=blocks)
+        tower = Tower(shape, *assembled(shape, **lines, block=block, blocks=blocks))
         setattr(self, self.family, tower)
         check_reads(tower, "block.branches", "leave out cross, or take model.kind=EncoderDecoder")
         self.head = built("head", head, self.head_shape(shape, head))
@@ -338,15 +280,7 @@ class OneTower(Family):
         return shape
 
     def forward(self, batch: Batch, cache: Cache | None = None) -> Output:
-        return self.get_submodule(self.family)(
-            batch.tokens,
-            positions=batch.positions,
-            documents=batch.documents,
-            prefix=batch.prefix,
-            segments=batch.segments,
-            tree=batch.tree if self.family == "encoder" else None,
-            cache=cache,
-        )
+        return self.get_submodule(self.family)(batch, cache=cache)
 
 
 def check_reads(tower: Tower, key: str, fix: str) -> None:
@@ -391,6 +325,9 @@ class Encoder(OneTower):
         if self.boundary is not None and "head" in common["tie"]:
             self.boundary.tie(self.encoder.embedding)
 
+    def forward(self, batch: Batch, cache: Cache | None = None) -> Output:
+        return self.encoder(batch, tree=batch.tree, cache=cache)
+
     def decode(self, batch: Batch, memory: Output | None, cache: Cache | None = None) -> Output:
         raise ScalingError(
             "an encoder sees what comes after and cannot write",
@@ -399,10 +336,10 @@ class Encoder(OneTower):
             fix="take a Decoder or an EncoderDecoder",
         )
 
-    def further(self, batch: Batch) -> dict[str, tuple[Head, Tensor | None]]:
+    def heads(self, batch: Batch) -> dict[str, tuple[Head, Tensor | None]]:
         sentence = None if batch.labels is None else self.sentence
-        heads = {"sentence": sentence, "boundary": self.boundary}
-        return {name: (head, None) for name, head in heads.items() if head is not None}
+        further = {"sentence": sentence, "boundary": self.boundary}
+        return super().heads(batch) | {name: (head, None) for name, head in further.items() if head is not None}
 
 
 class Decoder(OneTower):
@@ -422,5 +359,6 @@ class Decoder(OneTower):
         super().__init__(size, {"language": language}, **common)
         check_writes(self.decoder)
 
-    def further(self, batch: Batch) -> dict[str, tuple[Head, Tensor | None]]:
-        return {} if self.language is None else {"language": (self.language, batch.language)}
+    def heads(self, batch: Batch) -> dict[str, tuple[Head, Tensor | None]]:
+        heads = super().heads(batch)
+        return heads if self.language is None else {**heads, "language": (self.language, batch.language)}

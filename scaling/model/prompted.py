@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from scaling.base.errors import ScalingError
-from scaling.model.context import Context, Places, outside_tree
+from scaling.model.context import Context, Mask, Places, outside_tree
 
 
 def prompted(
@@ -26,17 +26,16 @@ def prompted(
     placed = _placed(context.places, len(tokens), prompt.length, None if cache is None else cache.places)
     if placed is not None:
         places, source, _ = placed
-        whole: Context = tower.context(places, cache, context.layers)
-        whole.memories, whole.memory_mask = context.memories, context.memory_mask
+        keys = places if cache is None else cache.then(places)
         every = torch.cat([x, prompt(x), x.new_zeros(len(x), 1, x.shape[-1])], 1)
-        x, context = _taken(every, source), whole
+        x, context = _taken(every, source), replace(context, mask=Mask(tower.pattern, places, keys))
     hidden = tower.stack(x, context)
     if cache is not None:
         cache.virtual += hidden.shape[1] - tokens.shape[1]
         cache.places = context.keys
     if placed is None or prompt.shown:
-        return hidden, dict(context.auxiliary.of), context.places.documents
-    return _taken(hidden, placed[2]), dict(context.auxiliary.of), documents
+        return hidden, dict(context.notes.losses), context.places.documents
+    return _taken(hidden, placed[2]), dict(context.notes.losses), documents
 
 
 def _taken(x: Tensor, index: Tensor) -> Tensor:

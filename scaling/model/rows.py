@@ -42,8 +42,14 @@ class Rows(nn.Module):
         return tuple(tuple(table.shape) for table in self.tables)
 
     def forward(self, tokens: Int[Tensor, "*b"]) -> Float[Tensor, "*b w"]:
-        # Every cluster is asked about every token: shapes that do not depend on data run anywhere.
-        return torch.stack([self._up(c, self._own(c, tokens)) for c in range(len(self.tables))]).sum(0)
+        parts = []
+        for c, table in enumerate(self.tables):
+            # Every cluster is asked about every token: shapes that do not depend on data run anywhere.
+            index, count = tokens - self.bounds[c], len(table)
+            vectors = nn.functional.embedding(index.clamp(0, count - 1), table)
+            vectors = vectors.masked_fill(((index < 0) | (index >= count))[..., None], 0)
+            parts.append(self.ups[str(c)](vectors) if str(c) in self.ups else vectors)
+        return torch.stack(parts).sum(0)
 
     def narrow(self, c: int, hidden: Float[Tensor, "*b w"]) -> Float[Tensor, "*b r"]:
         """h P_c, so that (h P_c) E_cᵀ are the logits of cluster c."""
@@ -52,16 +58,6 @@ class Rows(nn.Module):
     def parts(self, hidden: Float[Tensor, "*b w"]) -> list[tuple[Tensor, Tensor]]:
         """(h P_c, E_c) of every cluster: the products of each pair are the logits, in the vocabulary's order."""
         return [(self.narrow(c, hidden), table) for c, table in enumerate(self.tables)]
-
-    def _own(self, c: int, tokens: Tensor) -> Tensor:
-        index = tokens - self.bounds[c]
-        count = self.bounds[c + 1] - self.bounds[c]
-        outside = (index < 0) | (index >= count)
-        vectors = nn.functional.embedding(index.clamp(0, count - 1), self.tables[c])
-        return vectors.masked_fill(outside[..., None], 0)
-
-    def _up(self, c: int, x: Tensor) -> Tensor:
-        return self.ups[str(c)](x) if str(c) in self.ups else x
 
 
 def bounds_of(cutoffs: Sequence[float], vocabulary: int) -> tuple[int, ...]:

@@ -54,13 +54,18 @@ class _Stack(nn.Module, Stack):
         """The stream after these executions."""
         for execution in executions:
             context.execution, context.position = execution, self.position(execution)
-            context.keep(x)
+            if context.layers is not None:
+                context.layers.append(x)
             block = self.blocks[self.order[execution]]
             x = through(block, x, context) if context.checkpointing else block(x, context)
         return x
 
-    def last(self, x: Tensor) -> Tensor:
-        return drop(self.norm(x), self.dropout, self.training)
+    def last(self, x: Tensor, context: Context) -> Tensor:
+        """The stack's output."""
+        x = drop(self.norm(x), self.dropout, self.training)
+        if context.layers is not None:
+            context.layers.append(x)
+        return x
 
 
 class Sequential(_Stack):
@@ -81,9 +86,7 @@ class Sequential(_Stack):
         super().__init__(shape, _order(shape.layers, distinct, order), *makers, **common)
 
     def forward(self, x: Float[Tensor, "b t w"], context: Context) -> Float[Tensor, "b t w"]:
-        x = self.last(self.run(x, context, range(self.executions)))
-        context.keep(x)
-        return x
+        return self.last(self.run(x, context, range(self.executions)), context)
 
 
 def _order(layers: int, distinct: int | None, order: list[int] | None) -> list[int]:
@@ -174,9 +177,7 @@ class Universal(_Stack):
             else:  # one that has halted still answers as a key, so that a cache misses nothing: no step ends early
                 x, pondered = self.halting(x, new, pondered, last=execution == self.steps[-1])
         x = x if self.halting is None else self.halting.answer(pondered, context)
-        x = self.last(self.run(x, context, range(self.steps.stop, self.executions)))
-        context.keep(x)
-        return x
+        return self.last(self.run(x, context, range(self.steps.stop, self.executions)), context)
 
 
 @dataclass(frozen=True)
@@ -200,14 +201,28 @@ class _Pooling:
     @staticmethod
     def of(places: Places, length: int) -> _Pooling:
         """The windows of `length` tokens at their places."""
-        if places.documents is None:
-            index = torch.arange(length, device=places.positions.device)
-            first = index[::2][None]
-            last = (first + 1).clamp(max=length - 1)
-            tree = None if places.tree is None else places.tree[:, ::2]
-            among = Places(places.positions[:, ::2], None, places.prefix, tree=tree)
-            return _Pooling(places, among, first, last, index[None] // 2)
-        return _packed(places, places.documents)
+        documents = places.documents
+        if documents is None:
+            index = torch.arange(length, device=places.positions.device)[None]
+            first = index[:, ::2]
+            return _Pooling(
+                places, places.map(lambda part: part[:, ::2]), first, (first + 1).clamp(max=length - 1), index // 2
+            )
+        opens = (within(documents) % 2 == 0) & (documents > 0)
+        count = opens.sum(1, keepdim=True)
+        slots = max(1, int(count.max()))
+        if slots == length > 1:
+            slots += 1  # every document is one token: a slot more, so that pooled and not pooled differ in length
+        # Indices of the tokens that open a window, in order, before all others.
+        order = pad((~opens).long().argsort(dim=1, stable=True), (0, 1))[:, :slots]
+        real = torch.arange(slots, device=documents.device) < count
+        first = order.where(real, 0)
+        following = (first + 1).clamp(max=length - 1)
+        among = places.map(lambda part: _taken(part.expand(len(documents), *part.shape[1:]), first))
+        own = documents.gather(1, first)
+        last = torch.where(documents.gather(1, following) == own, following, first)
+        among = replace(among, documents=own.where(real, 0))
+        return _Pooling(places, among, first, last, (opens.cumsum(1) - 1).clamp(min=0))
 
     def __call__(self, x: Float[Tensor, "b t w"]) -> Float[Tensor, "b s w"]:
         """The mean of each window."""
@@ -218,27 +233,10 @@ class _Pooling:
         return _taken(x, self.window)
 
 
-def _packed(places: Places, documents: Tensor) -> _Pooling:
-    opens = (within(documents) % 2 == 0) & (documents > 0)
-    count = opens.sum(1, keepdim=True)
-    slots = max(1, int(count.max()))
-    if slots == documents.shape[1] > 1:
-        slots += 1  # every document is one token: a slot more, so that pooled and not pooled differ in length
-    # Indices of the tokens that open a window, in order, before all others.
-    order = pad((~opens).long().argsort(dim=1, stable=True), (0, 1))[:, :slots]
-    real = torch.arange(slots, device=documents.device) < count
-    first = order.where(real, 0)
-    following = (first + 1).clamp(max=documents.shape[1] - 1)
-    own = documents.gather(1, first)
-    last = torch.where(documents.gather(1, following) == own, following, first)
-    positions = places.positions.expand_as(documents).gather(1, first)
-    tree = None if places.tree is None else _taken(places.tree, first)
-    among = Places(positions, own.where(real, 0), places.prefix, tree=tree)
-    return _Pooling(places, among, first, last, (opens.cumsum(1) - 1).clamp(min=0))
-
-
 def _taken(x: Tensor, index: Tensor) -> Tensor:
-    return x.gather(1, index[..., None].expand(x.shape[0], -1, x.shape[-1]))
+    """The tokens of these indices, of x [b t] or [b t w]."""
+    index = index.expand(len(x), -1)
+    return x.gather(1, index if x.ndim == 2 else index[..., None].expand(-1, -1, x.shape[-1]))
 
 
 class Funnel(_Stack):
@@ -258,14 +256,19 @@ class Funnel(_Stack):
 
     def __init__(self, shape: Shape, *makers: Any, stages: Annotated[int, Range(least=1, most=64)] = 3, **common: Any):
         super().__init__(shape, range(shape.layers + self.further), *makers, **common)
-        self.stages = _shared_out(shape.layers, stages)
+        if stages > shape.layers == 1:
+            what = "one layer is one stage, and pools nothing"
+            raise ScalingError(what, key="stages", value=stages, fix="size.layers=2")
+        count = min(stages, shape.layers)
+        starts = [stage * (shape.layers // count) + min(stage, shape.layers % count) for stage in range(count + 1)]
+        self.stages = [range(start, stop) for start, stop in pairwise(starts)]
         for stage in self.stages[1:]:
             self.blocks[stage.start] = _Opening(self.blocks[stage.start])
 
     def forward(self, x: Float[Tensor, "b t w"], context: Context) -> Float[Tensor, "b s w"]:
         *_, (x, inside, _) = self.states(x, context)
-        context.places = inside.places
-        return self.last(x)
+        context.mask = inside.mask
+        return self.last(x, context)
 
     def states(self, x: Tensor, context: Context) -> Iterator[tuple[Tensor, Context, Any]]:
         """The stream behind each stage, the pass as it goes on from there, and what was pooled."""
@@ -301,7 +304,8 @@ class UpsampledFunnel(Funnel):
         for _, _, pooling in reversed(pooled):
             x = pooling.undo(x)
         layers = range(self.executions - self.further, self.executions)
-        return self.last(self.run(first + x if pooled else x, context.at(context.places, context.places), layers))
+        context = context.at(context.places, context.places)
+        return self.last(self.run(first + x if pooled else x, context, layers), context)
 
 
 class _Opening(nn.Module, Block):
@@ -334,16 +338,6 @@ class _Opening(nn.Module, Block):
             x = branch(x, pooled, pooling) if is_asking else branch(x, context)
             context = inside if is_asking else context
         return x
-
-
-def _shared_out(layers: int, stages: int) -> list[range]:
-    """The layers of each stage."""
-    if stages > layers == 1:
-        raise ScalingError("one layer is one stage, and pools nothing", key="stages", value=stages, fix="size.layers=2")
-    count = min(stages, layers)
-    each, over = divmod(layers, count)
-    starts = [stage * each + min(stage, over) for stage in range(count + 1)]
-    return [range(start, stop) for start, stop in pairwise(starts)]
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from scaling.base.errors import ScalingError, nearest
 from scaling.config.schema import BelowOne, PositiveFloat, PositiveInt, Recipe, recipe
 from scaling.config.shape import Shape
-from scaling.model.context import Context, Notes, Position
+from scaling.model.context import Context, Position
 from scaling.model.contract import Added, Mixer, Residual, Stack, Tuning, declare, map_of, role
 
 PIECES = ("mixer", "cross", "channel")
@@ -372,13 +372,11 @@ class _Prefix(Added):
             torch.cat([rows.to(text.dtype).expand(len(text), *rows.shape), text], 1)
             for rows, text in zip(before, (k, v), strict=True)
         )
-        key = ("prefix", self.length, context.mask, context.position)
-        return k, v, context.once(key, lambda: self._behind(context))
-
-    def _behind(self, context: Context) -> Context:
-        """The pass with keys that every query sees before all others, and to which positions add nothing."""
-        position = _Behind(context.position, self.length)
-        return replace(context, mask=context.mask.after(self.length), position=position, kept=Notes())
+        position = context.position
+        # Every query sees these keys, and positions add nothing to them.
+        mask = context.once(("behind", self.length), lambda: context.mask.behind(self.length))
+        behind = context.once(("behind", self.length, position), lambda: _Behind(position, self.length))
+        return k, v, replace(context, mask=mask, position=behind)
 
 
 class _Behind(Position):
@@ -393,10 +391,11 @@ class _Behind(Position):
             self.value = super().value
 
     def score(self, q: Tensor, k: Tensor, q_pos: Tensor, k_pos: Tensor) -> Tensor:
-        return F.pad(self.position.score(q, k[:, self.length :], q_pos, k_pos), (self.length, 0))
+        scores = self.position.score(q, k[:, self.length :], q_pos, k_pos[:, self.length :])
+        return F.pad(scores, (self.length, 0))
 
     def value(self, weights: Tensor, q_pos: Tensor, k_pos: Tensor) -> Tensor:
-        return self.position.value(weights[..., self.length :], q_pos, k_pos)
+        return self.position.value(weights[..., self.length :], q_pos, k_pos[:, self.length :])
 
 
 class Prompt(_Adding):

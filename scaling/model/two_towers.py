@@ -13,7 +13,7 @@ from scaling.base.batch import IGNORE, Batch
 from scaling.base.errors import ScalingError, nearest, under
 from scaling.config.schema import Line, Recipe, overlay, recipe
 from scaling.config.shape import Shape
-from scaling.model.assembly import built
+from scaling.model.assembly import assembled, built
 from scaling.model.context import Cache
 from scaling.model.contract import Memory
 from scaling.model.family import Family, Loss, OneTower, Output, Tower, check_reads, check_writes, share_tables, vectors
@@ -40,7 +40,8 @@ class BiLM(OneTower):
         if self.decoder.pattern.ahead:
             name = type(self.decoder.pattern).__name__
             raise ScalingError("each direction is to predict what comes next", key="pattern", value=name, fix="Causal")
-        self.backwards = Tower(Shape.of(size), **{key: common[key] for key in TOWER if key in common})
+        shape = Shape.of(size)
+        self.backwards = Tower(shape, *assembled(shape, **{key: common[key] for key in TOWER if key in common}))
         self.backwards.embedding = self.decoder.embedding
         self.learns_previous = self.head.target == "targets"
         self.mix = None if self.learns_previous else Transparent(self.decoder.stack.executions, 1)
@@ -58,7 +59,8 @@ class BiLM(OneTower):
             fix = "take another tuning"
             raise ScalingError("layers that a prompt lengthens are not mixed", key="tuning", value="Prompt", fix=fix)
         forwards, backwards = [], []
-        output = self.decoder(batch.tokens, positions=batch.positions, documents=batch.documents, layers=forwards)
+        plain = Batch(batch.tokens, batch.targets, documents=batch.documents, positions=batch.positions)
+        output = self.decoder(plain, layers=forwards)
         behind = self._backwards(batch, backwards)
         both = [torch.cat([ahead, back.flip(1)], -1) for ahead, back in zip(forwards, backwards, strict=True)]
         (mixed,) = self.mix(both)
@@ -82,7 +84,7 @@ class BiLM(OneTower):
     def _backwards(self, batch: Batch, layers: list[Tensor] | None = None) -> Output:
         """The backward model's pass over the rows from their end; its positions count from there."""
         documents = None if batch.documents is None else batch.documents.flip(1)
-        return self.backwards(batch.tokens.flip(1), documents=documents, layers=layers)
+        return self.backwards(Batch(batch.tokens.flip(1), batch.targets, documents=documents), layers=layers)
 
 
 def _previous(batch: Batch) -> Tensor:
@@ -162,22 +164,15 @@ class EncoderDecoder(Family):
                 fix="take objective=SpanCorruption or another that makes pairs",
             )
         layers: list[Tensor] | None = [] if self.memory.reads == "every layer" else None
-        output = self.encoder(
-            batch.source, positions=batch.source_positions, documents=batch.source_documents, layers=layers
-        )
+        source = Batch(batch.source, batch.source, documents=batch.source_documents, positions=batch.source_positions)
+        output = self.encoder(source, layers=layers)
         return replace(output, memories=self.memory(layers or [output.hidden]))
 
     def decode(self, batch: Batch, memory: Output | None, cache: Cache | None = None) -> Output:
         """The decoder's output, given the encoder's."""
         assert memory is not None
-        output = self.decoder(
-            batch.tokens,
-            positions=batch.positions,
-            documents=batch.documents,
-            prefix=batch.prefix,
-            memory=memory,
-            cache=cache,
-        )
+        target = Batch(batch.tokens, batch.targets, batch.documents, batch.positions, batch.prefix)
+        output = self.decoder(target, memory=memory, cache=cache)
         return replace(output, auxiliary=_summed(memory.auxiliary, output.auxiliary))
 
     def forward(self, batch: Batch, cache: Cache | None = None) -> Output:
@@ -231,7 +226,7 @@ def _tower(name: str, size: Mapping[str, Any], common: Mapping[str, Line], own: 
         except ScalingError as error:
             inner = error.under(slot)
             raise (inner.under(name) if _stands(own, str(inner.key).split(".")) else inner) from None
-    return Tower(shape, blocks=blocks, **recipes)
+    return Tower(shape, *assembled(shape, blocks=blocks, **recipes))
 
 
 def _stands(tree: Any, keys: list[str]) -> bool:

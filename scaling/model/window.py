@@ -4,12 +4,14 @@ where the pattern forbids.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from scaling.kernels.operations import convolved
-from scaling.model.context import Context, Places
+from scaling.model.context import Context, Mask
 
 
 def depthwise(
@@ -39,7 +41,7 @@ def visible(context: Context, back: int, ahead: int) -> Bool[Tensor, "#b t k"] |
     The pattern is asked for each token's band alone. What lies beyond the ends of a row may come out either way: there
     is nothing to see.
     """
-    return context.once(("visible", back, ahead, context.mask), lambda: _visible(context, back, ahead))
+    return context.once(("visible", back, ahead), lambda: _visible(context, back, ahead))
 
 
 def _neighbourhood(
@@ -62,17 +64,15 @@ def _neighbourhood(
 
 
 def _visible(context: Context, back: int, ahead: int) -> Tensor | None:
-    q, k, pattern = context.places, context.keys, context.mask.pattern
+    q, k = context.places, context.keys
     length, past = q.positions.shape[1], k.positions.shape[1] - q.positions.shape[1]
     device = q.positions.device
     offsets = torch.arange(-back, ahead + 1, device=device)
     band = (torch.arange(past, past + length, device=device)[:, None] + offsets).clamp(0, past + length - 1)
-    rows = max(q.positions.shape[0], 1 if q.prefix is None else q.prefix.shape[0])
-    places, near = q.positions.expand(rows, -1).reshape(-1, 1), k.positions[:, band].expand(rows, -1, -1).flatten(0, 1)
+    rows = max(len(part) for part in (q.positions, q.documents, q.prefix) if part is not None)
     prefix = None if q.prefix is None else q.prefix.repeat_interleave(length)
-    allowed = pattern(Places(places, prefix=prefix), Places(near, prefix=prefix))
-    allowed = None if allowed is None else allowed.view(rows, length, -1)
-    if q.documents is None or k.documents is None:
-        return allowed
-    same = (k.documents[:, band] == q.documents[..., None]) & (q.documents > 0)[..., None]
-    return same if allowed is None else allowed & same
+    tokens = q.map(lambda part: part.expand(rows, *part.shape[1:]).flatten(0, 1)[:, None])
+    near = k.map(lambda part: part[:, band].expand(rows, *band.shape, *part.shape[2:]).flatten(0, 1))
+    mask = Mask(context.mask.pattern, replace(tokens, prefix=prefix), replace(near, prefix=prefix))
+    allowed = mask.allowed()
+    return None if allowed is None else allowed.view(rows, length, -1)

@@ -348,7 +348,7 @@ def _chunks(batch: Batch) -> Iterator[Batch]:
 
 
 def _positions(batch: Batch) -> Tensor:
-    return Places.of(batch.tokens, documents=batch.documents).positions
+    return Places.of(batch).positions
 
 
 def _mask(documents: Tensor | None) -> dict[str, Tensor]:

@@ -62,8 +62,8 @@ def test_a_head_of_labels_reads_the_mixed_layers_of_both_directions_and_no_other
     with torch.no_grad():
         mixed.eval().mix.weight.copy_(weights)
     ahead, back = [], []
-    mixed.decoder(own.tokens, documents=own.documents, layers=ahead)
-    mixed.backwards(own.tokens.flip(1), documents=own.documents.flip(1), layers=back)
+    mixed.decoder(own, layers=ahead)
+    mixed.backwards(replace(own, tokens=own.tokens.flip(1), documents=own.documents.flip(1)), layers=back)
     both = [torch.cat([one, other.flip(1)], -1) for one, other in zip(ahead, back, strict=True)]
     hidden = mixed(own).hidden
     torch.testing.assert_close(hidden, sum(s * x for s, x in zip(weights.softmax(0), both, strict=True)))

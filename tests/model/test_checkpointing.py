@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
+from scaling.base.batch import Batch
 from scaling.config.compose import load
-from scaling.model.context import Places
 from scaling.model.cost import cost
 from scaling.model.tuned import build_model
 from scaling.training.parametrization import Standard, initialise
@@ -71,9 +71,12 @@ def test_evaluation_computes_nothing_again():
     config = load("decoder", [SIZE])
     model = config.build("model", config["size"])
     model.checkpoint("blocks")
-    places = Places.of(torch.zeros(1, 4))
-    assert model.decoder.context(places, None, None).checkpointing
-    assert not model.eval().decoder.context(places, None, None).checkpointing
+    seen = []
+    model.decoder.stack.register_forward_pre_hook(lambda stack, inputs: seen.append(inputs[1].checkpointing))
+    batch = Batch(torch.zeros(1, 4, dtype=torch.long), torch.zeros(1, 4, dtype=torch.long))
+    model.loss(batch)
+    model.eval().loss(batch)
+    assert seen == [True, False]
 
 
 def test_what_it_costs():

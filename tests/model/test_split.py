@@ -51,7 +51,7 @@ def filled(model: Family, how: str) -> Batch:
     if labels is not None:
         labels = labels.clone()
         labels[1:3] = IGNORE
-    positions = Places.of(batch.tokens, documents=documents).positions
+    positions = Places.of(replace(batch, documents=documents)).positions
     targets = batch.targets.masked_fill(~inside, IGNORE) if how == "padded" else batch.targets
     targets = targets.clone()
     targets[4, 2:] = IGNORE

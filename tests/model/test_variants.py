@@ -418,7 +418,7 @@ def test_what_writes_sees_nothing_later_and_goes_on_from_a_cache(case):
     padded[0, :3] = padded[2, :1] = 0
     for documents in (None, padded):
         whole = replace(before, documents=documents, segments=None)
-        positions = None if documents is None else Places.of(before.tokens, documents=documents).positions
+        positions = None if documents is None else Places.of(replace(before, documents=documents)).positions
         here = {"tokens": before.tokens, "documents": documents, "positions": positions}
         cache, memory, parts = Cache(), model.encode(whole), []
         for start, stop in ((0, 5), (5, 6), (6, 12)):

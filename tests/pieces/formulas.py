@@ -10,9 +10,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from scaling.base.batch import Batch
 from scaling.config.schema import build
 from scaling.config.shape import Shape
-from scaling.model.context import Cache, Context, Mask, Places, render
+from scaling.model.context import Cache, Context, Mask, Notes, Places
 
 
 def shape(width: int, length: int, heads: int = 1, **sizes: int) -> Shape:
@@ -30,16 +31,22 @@ def context(
     prefix: Tensor | None = None,
     start: int = 0,
     cache: Cache | None = None,
+    memory: Tensor | None = None,
+    memory_documents: Tensor | None = None,
     **given: Any,
 ) -> Context:
-    """A pass over rows of tokens, after those of the cache."""
+    """A pass over rows of tokens, after those of the cache, and before a memory [b s w]."""
     sees = build("pattern", pattern)
     tokens = torch.zeros(rows, of.length if length is None else length, dtype=torch.long)
-    places = Places.of(tokens, documents=documents, prefix=prefix, start=start)
-    keys = places if cache is None else places.after(cache.places)
+    places = Places.of(Batch(tokens, tokens, documents, prefix=prefix), start)
+    keys = places if cache is None else cache.then(places)
     torch.manual_seed(1)
     hooks = build("position", position, of, sees).double()
-    return Context(places, keys, render(sees, places, keys), hooks, memory_mask=Mask(), cache=cache, **given)
+    now = Context(Mask(sees, places, keys), hooks, Notes(), cache, **given)
+    if memory is not None:
+        of_memory = Places.of(Batch(memory[..., 0], memory[..., 0], memory_documents))
+        now.memories, now.memory_mask = (memory,), Mask(build("pattern", "Bidirectional"), places, of_memory)
+    return now
 
 
 def draw(*sizes: int, seed: int = 0) -> Tensor:

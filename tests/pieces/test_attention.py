@@ -58,8 +58,8 @@ def written(q: Tensor, k: Tensor, v: Tensor, here: Context, scale: float) -> Ten
     if position.adds_score:
         score = position.score(q, k, places, places)
         logits = logits + (scale * score if position.reads_content else score)
-    if here.mask.allowed is not None:
-        logits = logits.masked_fill(~here.mask.allowed[:, None], torch.finfo(logits.dtype).min)
+    if (allowed := here.mask.allowed()) is not None:
+        logits = logits.masked_fill(~allowed[:, None], torch.finfo(logits.dtype).min)
     weights = logits.softmax(-1)
     mixed = torch.einsum("bhts,bshe->bthe", weights, v)
     return mixed + position.value(weights, places, places).transpose(1, 2) if position.mixes_values else mixed
@@ -79,7 +79,7 @@ def agree(kernel: Any, here: Context, dtype: torch.dtype, tolerance: float, key_
     own = here.position.named_parameters() if here.position.adds_score else ()
     table = [parameter for name, parameter in own if name != "depth"]  # which is read where a stack begins
     found = with_gradients(kernel(*given, here, 0.3, 0.0), [*given, *table], here)
-    here.kept.of.clear()
+    here.notes.made.clear()
     expected = with_gradients(written(*exact, here, 0.3), [*exact, *table], here)
     for ours, truth in zip(found, expected, strict=True):
         torch.testing.assert_close(ours.double(), truth.double(), atol=tolerance, rtol=tolerance)
@@ -415,7 +415,7 @@ def test_a_pattern_is_what_the_paper_says_pair_by_pair(name, inner):
             ]
             for t in range(LONG)
         ]
-        assert here.mask.allowed[b].tolist() == expected
+        assert here.mask.allowed()[b].tolist() == expected
 
 
 @pytest.mark.parametrize("position", ["NoPosition", "TransformerXL"])
@@ -620,11 +620,11 @@ def test_rows_are_chosen_again_and_again(rows):
 @torch.inference_mode()
 def test_copies_of_a_cache_go_on_by_themselves():
     cache = Cache()
-    new = grown(cache.state("piece"), 5)
+    new = grown(cache.states.setdefault("piece", State()), 5)
     other = cache.copy()
     for each in (cache, other, cache, other):
-        each.state("piece").append("key", torch.full((3, 1, 2), float(each is other)))
+        each.states["piece"].append("key", torch.full((3, 1, 2), float(each is other)))
         each.select(torch.tensor([2, 1, 0]))
     for each in (cache, other):
         tail = torch.full((3, 2, 2), float(each is other))
-        assert torch.equal(each.state("piece")["key"], torch.cat([new, tail], 1))
+        assert torch.equal(each.states["piece"]["key"], torch.cat([new, tail], 1))

@@ -201,7 +201,7 @@ def test_an_evolved_decoder_reads_the_encoder_twice():
         made("block", {"kind": "EvolvedDecoder", **LINE, "cross": "CrossAttention"}, EVOLVED, 0.5),
         *(draw(1, length, 8, seed=length) for length in (13, 5)),
     )
-    found = block(x, context(EVOLVED, memories=(memory,)))
+    found = block(x, context(EVOLVED, memory=memory))
     each_document(found, x, None, partial(Written(block, True), memory=array(memory[0])))
 
 
@@ -298,7 +298,7 @@ def test_the_loss_of_balance_joins_the_others_and_evens_out(kind):
     for _ in range(60):
         here = routed()
         piece(x(), here)
-        losses.append(here.auxiliary.of["balance"])
+        losses.append(here.notes.losses["balance"])
         optimizer.zero_grad()
         losses[-1].backward()
         optimizer.step()
@@ -306,7 +306,7 @@ def test_the_loss_of_balance_joins_the_others_and_evens_out(kind):
     piece.balance, here, once = 0.5, routed(), routed()
     for pass_ in (once, here, here):
         piece(x(), pass_)
-    assert here.auxiliary.of["balance"] == 2 * once.auxiliary.of["balance"]
+    assert here.notes.losses["balance"] == 2 * once.notes.losses["balance"]
 
 
 @KINDS

@@ -240,7 +240,7 @@ def table(rows: Any) -> np.ndarray:
 def test_clusters_are_looked_up_and_predict_as_one_table(line):
     model, found = started(line, "model.embedding.scale=sqrt_width"), []
     with model.encoder.embedding.register_forward_hook(lambda *call: found.append(call[-1])):
-        model.encoder(torch.arange(V)[None])
+        model.encoder(Batch(torch.arange(V)[None], torch.arange(V)[None]))
     whole = table(model.encoder.embedding.rows)
     np.testing.assert_allclose(array(found[0][0]), whole * W**0.5, atol=1e-12)
     logits = array(HIDDEN) @ whole.T * W**-0.5

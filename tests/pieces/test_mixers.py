@@ -12,7 +12,7 @@ import torch
 
 from scaling.base.errors import ScalingError
 from scaling.config.compose import load
-from scaling.model.context import Cache, Mask
+from scaling.model.context import Cache
 from scaling.model.cost import cost
 from scaling.model.mixer import Performer, linear_attention
 from tests.pieces.formulas import affine, array, attended, context, draw, each_document, made, shape, sigmoid, softmax
@@ -175,7 +175,7 @@ def test_generation_by_a_kernel_keeps_sums_alone(name, documents, monkeypatch):
         step = context(SHAPE, rows=ROWS, length=length, start=start, cache=cache)
         if documents is not None:
             places = whole.places.part(start, start + length)
-            step = step.at(places, places.after(cache.places))
+            step = step.at(places, cache.then(places))
         found, real = piece(X[:, start : start + length], step), slice(None)
         if documents is not None:
             real = documents[:, start : start + length] > 0
@@ -339,8 +339,7 @@ SINGLE = {
 def test_cross_attention_of_one_head_and_by_place_is_its_formula(line):
     shown: list[torch.Tensor] = []
     piece, memory = made("cross", SINGLE[line], SHAPE), draw(ROWS, 5, WIDTH, seed=1)
-    now = context(SHAPE, rows=ROWS, memories=(memory,), weights=shown.append)
-    now.memory_mask = Mask((SEEN > 0)[:, None, :].expand(-1, LENGTH, -1))
+    now = context(SHAPE, rows=ROWS, memory=memory, memory_documents=SEEN, weights=shown.append)
     found = array(piece(X, now))
     for row, t in itertools.product(range(ROWS), range(LENGTH)):
         m, token = array(memory[row])[: int(SEEN[row].sum())], array(X[row, t])

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from scaling.base.batch import Batch
 from scaling.config.compose import load
 from scaling.model.context import Places
-from scaling.model.stacks import ACT, Transparent, _Coordinates, _Pooling, _shared_out
+from scaling.model.stacks import ACT, Transparent, _Coordinates, _Pooling
 from scaling.training.parametrization import Standard, initialise
 from tests.pieces.formulas import affine, array, context, draw, shape, sigmoid
 
@@ -87,7 +87,7 @@ def test_halting_is_that_of_the_paper(bias):
     found = act.answer(pondered, now)
     expected = [graves([array(s[0, i]) for s in states], act.halt, 0.05) for i in range(4)]
     np.testing.assert_allclose(array(found[0]), np.stack([mean for mean, _ in expected]), rtol=1e-12)
-    assert now.auxiliary.of["ponder"].item() == pytest.approx(np.mean([cost for _, cost in expected]), rel=1e-12)
+    assert now.notes.losses["ponder"].item() == pytest.approx(np.mean([cost for _, cost in expected]), rel=1e-12)
 
 
 def test_a_halted_position_answers_as_a_key_from_its_last_state():
@@ -129,7 +129,7 @@ def test_windows_are_each_documents_own(rows):
                     means.append((index, window, inside.mean().item()))
             start += size
         expected.append(means)
-    pooling = _Pooling.of(Places.of(documents, torch.arange(length)[None], documents), length)
+    pooling = _Pooling.of(Places(torch.arange(length)[None], documents), length)
     pooled, told = pooling(x), pooling.after.documents
     assert told is not None
     for number, means in enumerate(expected):
@@ -154,7 +154,7 @@ def test_a_stage_begins_with_pooled_queries_and_keys_at_full_length():
     branch = stack.blocks[1].branches["mixer"]
     branch.register_forward_pre_hook(lambda module, inputs: entering.append(inputs[0]))
     branch.register_forward_hook(lambda module, inputs, output: made.append(output))
-    model.encoder(tokens(2, 7))
+    model.encoder(Batch(tokens(2, 7), tokens(2, 7)))
     at = torch.arange(0, 7, 2)[None], torch.arange(7)[None]
     bias = array(stack.positions[0].score(torch.zeros(1, 4, 2, 8), torch.zeros(1, 7, 2, 8), *at))[0]
     for row, h in enumerate(array(entering[0])):
@@ -184,10 +184,11 @@ def test_a_packed_batch_is_read_as_its_documents_alone(change):
     model = built("encoder_decoder", change, "model.encoder.stack={kind: Funnel, norm: RMSNorm}")
     documents = torch.tensor([[0, 1, 1, 1, 1, 1, 2, 2, 2, 3, 0], [1, 1, 1, 1, 1, 1, 1, 1, 2, 2, 2]])
     source = tokens(2, 11)
-    found = model.encoder(source, documents=documents)
+    found = model.encoder(Batch(source, source, documents))
     for row in range(2):
         for document in range(1, int(documents[row].max()) + 1):
-            alone = model.encoder(source[row][documents[row] == document][None]).hidden[0]
+            text = source[row][documents[row] == document][None]
+            alone = model.encoder(Batch(text, text)).hidden[0]
             there = found.hidden[row][found.documents[row] == document]
             torch.testing.assert_close(there, alone, rtol=0, atol=1e-12)
 
@@ -207,7 +208,8 @@ def test_upsampling_repeats_and_adds_the_first_stage():
     ("layers", "stages", "expected"), [(12, 3, [4, 4, 4]), (5, 3, [2, 2, 1]), (2, 3, [1, 1]), (1, 1, [1])]
 )
 def test_layers_are_shared_out(layers, stages, expected):
-    assert [len(stage) for stage in _shared_out(layers, stages)] == expected
+    line = f"model.stack={{kind: UpsampledFunnel, norm: RMSNorm, stages: {stages}}}"
+    assert [len(stage) for stage in built("encoder", line, layers=layers).encoder.stack.stages] == expected
 
 
 def test_each_reader_of_a_transparent_encoder_reads_its_own_mean_of_the_embedding_and_all_layers():
@@ -216,7 +218,7 @@ def test_each_reader_of_a_transparent_encoder_reads_its_own_mean_of_the_embeddin
     for block in encoder.stack.blocks:
         block.register_forward_hook(lambda module, given, made: streams.append(made))
     source, layers = tokens(2, 6), []
-    output = encoder(source, layers=layers)
+    output = encoder(Batch(source, source), layers=layers)
     for found, expected in zip(layers, [encoder.embedding.table[source], *streams[:-1], output.hidden], strict=True):
         assert torch.equal(found, expected)
     memory = Transparent(3, 2).double()

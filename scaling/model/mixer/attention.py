@@ -14,13 +14,14 @@ import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from scaling.base.errors import ScalingError
-from scaling.config.schema import BelowOne, Factor, Recipe
+from scaling.config.schema import BelowOne, Recipe
 from scaling.config.shape import Shape
 from scaling.kernels.functions import attention
 from scaling.kernels.operations import attention_takes, attention_weights
-from scaling.model.context import NOWHERE, Context, Mask, Notes, Places, Position, recomputed, render
+from scaling.model.context import Context, Mask, Places, Position
 from scaling.model.contract import Mixer, declare, map_of
 from scaling.model.mixer.bands import blocks_of
 
@@ -68,7 +69,7 @@ class Projected(Projections, Mixer):
             )
 
 
-class _Softmax(Projected):
+class Softmax(Projected):
     """softmax(s q kᵀ + position) v, with learned keys and values before the others where `prefix` is set."""
 
     takes_prefix = True
@@ -86,7 +87,7 @@ class _Softmax(Projected):
         return attend(q, k, v, context, scale=self.scale, dropout=self.dropout if self.training else 0.0)
 
 
-class Attention(_Softmax):
+class Attention(Softmax):
     """softmax(s Q Kᵀ + position) V W_O over the tokens that the pattern allows. (Vaswani et al. 2017, section 3.2)
 
     Key heads fewer than heads are shared by groups of queries (Shazeer 2019; Ainslie et al. 2023). `scale` is s:
@@ -111,9 +112,7 @@ class Attention(_Softmax):
         """Each head's average of the values, before the last projection."""
         q, k, v = self.project(x, queries)
         q, k = self._placed(q, k, context, context.places if queries is None else context.keys)
-        state = context.state(self)
-        if state is not None:
-            k, v = state.append("key", k), state.append("value", v)
+        k, v = context.extended(self, key=k, value=v)
         return self._attend(q, k, v, context)
 
     def _placed(self, q: Tensor, k: Tensor, context: Context, key_places: Places) -> tuple[Tensor, Tensor]:
@@ -124,6 +123,19 @@ class Attention(_Softmax):
         return position.rotate(q, k, context.places.seen_by(position), key_places.seen_by(position))
 
 
+def check_reach(context: Context, reach: int, what: str) -> None:
+    """Refuse keys at places beyond those that a mixer has; `what` says what these are."""
+    keys, count = context.keys, context.keys.positions.shape[1]
+    # Only a row longer than the tables can hold a position beyond them; padded or packed, it need not.
+    if count > reach and (keys.plain or int(keys.positions.max()) >= reach):
+        raise ScalingError(
+            f"a text of {count} tokens is longer than the {reach} {what}",
+            key="model.block.mixer.length",
+            value=reach,
+            fix="shorten the text, or train with a larger size.length",
+        )
+
+
 def is_plain(*maps: nn.Linear) -> bool:
     """Whether each is y = x W + b alone, without a tuning or another hook: its matrix may then be used uncalled."""
     plain = (type(linear).forward is nn.Linear.forward for linear in maps)
@@ -132,36 +144,6 @@ def is_plain(*maps: nn.Linear) -> bool:
 
 def scale_of(scale: Scale, head_width: int) -> float:
     return {"sqrt": head_width**-0.5, "width": 1 / head_width, "none": 1.0}[scale]
-
-
-class CrossAttention(_Softmax):
-    """Attention whose keys and values come from the encoder's output. (Vaswani et al. 2017, section 3.2.3)
-
-    It knows no positions but those that the encoder wrote into its output. `heads_times` and `head_width_times`
-    multiply the shape's heads and their width, where those of self-attention are not this one's.
-    """
-
-    slot, reads_memory = "cross", True
-
-    def __init__(self, shape: Shape, *, heads_times: Factor = 1.0, head_width_times: Factor = 1.0, **common: Any):
-        times = dict.fromkeys(("heads", "key_heads"), heads_times)
-        times |= dict.fromkeys(("head_width", "value_width"), head_width_times)
-        own = {name: max(1, round(getattr(shape, name) * factor)) for name, factor in times.items()}
-        super().__init__(replace(shape, **own), **common)
-
-    def forward(self, x: Float[Tensor, "b t w"], context: Context) -> Float[Tensor, "b t w"]:
-        q = self.query(x).unflatten(-1, (self.heads, -1))
-        return self.out(self._attend(q, *self._memory(context), context.at_memory()).flatten(2))
-
-    def _memory(self, context: Context) -> tuple[Tensor, Tensor]:
-        """Keys and values of the memory; while decoding they are made once."""
-        state, memory = context.memory_state(self), context.memory
-        if state:
-            return state["key"], state["value"]
-        k, v = (part(memory).unflatten(-1, (self.key_heads, -1)) for part in (self.key, self.value))
-        if state is not None:
-            state["key"], state["value"] = k, v
-        return k, v
 
 
 class Weighted(nn.Module, Mixer):
@@ -263,18 +245,16 @@ def choose(setting: Setting, context: Context, dropout: float) -> str:
     """The name of the way: by who looks at the weights, the pattern, what positions add, the device, the type and the
     length. No other function asks for these.
     """
-    device, dtype, t, s, width, value_width, kernel, flex = setting
+    device, dtype, t, s, width, _, kernel, _ = setting
     position, mixes = context.position, context.position.mixes_values
     if context.weights is not None:
         return "explicit"
-    if getattr(context.mask.pattern, "layout", None) is not None:
-        added = position.adds_score or mixes or dropout or context.cache is not None  # it is compiled for a length
-        wide = min(width, value_width) >= LEAST_WIDTH
-        if device == "cuda" and flex and wide and not added and dtype != torch.float64:
-            return "flex"
-        if blocks_of(context, t, s) is not None:
-            return "blocks"
-    adds = s * width <= NEAR_KEYS or _adds(context)
+    if not context.mask.square and getattr(context.mask.pattern, "layout", None) is not None:
+        way = _sparse(setting, context, dropout)
+        if way is not None:
+            return way
+    near = s * width <= NEAR_KEYS
+    adds = near or (not _triangular(context) and (position.adds_score or context.mask.allowed(0, 1) is not None))
     if t > 1 and t * s > SQUARE and (adds or dropout or mixes):
         if device == "cpu":
             return "parts"
@@ -288,16 +268,20 @@ def choose(setting: Setting, context: Context, dropout: float) -> str:
     return "explicit" if few or mixes else "sdpa"
 
 
-def _adds(context: Context) -> bool:
-    """Whether a mask or a score is added to the logits, but for the triangle that kernels know. It is asked of long
-    rows alone.
-    """
-    return not _triangular(context) and (context.position.adds_score or context.mask.rows(0, 1) is not None)
+def _sparse(setting: Setting, context: Context, dropout: float) -> str | None:
+    """The way that reads only the keys of a pattern's layout, where there is one."""
+    position = context.position
+    added = position.adds_score or position.mixes_values or dropout or context.cache is not None
+    wide = min(setting.width, setting.value_width) >= LEAST_WIDTH and setting.dtype != torch.float64
+    if setting.device == "cuda" and setting.flex and wide and not added:  # it is compiled for a length
+        return "flex"
+    return None if blocks_of(context, setting.queries, setting.keys) is None else "blocks"
 
 
 def _triangular(context: Context) -> bool:
-    """Whether each query sees the keys up to its own, and nothing is added to any."""
-    return context.mask.triangular and not context.position.adds_score
+    """Whether each query sees the keys up to its own, and nothing is added to any: kernels know this mask."""
+    plain = context.places.plain and context.keys.plain and getattr(context.mask.pattern, "causal", False)
+    return plain and not context.position.adds_score
 
 
 def _explicit(q: Tensor, k: Tensor, v: Tensor, context: Context, scale: float, dropout: float) -> Tensor:
@@ -320,23 +304,18 @@ def _explicit(q: Tensor, k: Tensor, v: Tensor, context: Context, scale: float, d
 def _sdpa(q: Tensor, k: Tensor, v: Tensor, context: Context, scale: float, dropout: float) -> Tensor:
     """torch's fused attention."""
     triangular = _triangular(context)
-    added = None if triangular else bias(q, k, context, scale)
-    mixed = F.scaled_dot_product_attention(
-        q.transpose(1, 2),
-        k.transpose(1, 2),
-        v.transpose(1, 2),
-        attn_mask=added,
-        is_causal=triangular,
-        dropout_p=dropout,
-        scale=scale,
-        enable_gqa=q.shape[2] != k.shape[2],
-    )
-    return mixed.transpose(1, 2)
+    return _fused(q, k, v, None if triangular else bias(q, k, context, scale), scale, dropout, triangular)
 
 
 def _counted(q: Tensor, k: Tensor, v: Tensor, context: Context, scale: float, dropout: float) -> Tensor:
     """Long rows on the meta device: what a CPU does not keep, a count does not."""
-    return _sdpa(q, k, v, replace(context, mask=Mask(), position=NOWHERE), scale, dropout)
+    return _fused(q, k, v, None, scale, dropout, False)
+
+
+def _fused(q: Tensor, k: Tensor, v: Tensor, added: Any, scale: float, dropout: float, causal: bool) -> Tensor:
+    q, k, v = (x.transpose(1, 2) for x in (q, k, v))
+    rest: dict[str, Any] = {"scale": scale, "enable_gqa": q.shape[1] != k.shape[1]}
+    return F.scaled_dot_product_attention(q, k, v, added, dropout, causal, **rest).transpose(1, 2)
 
 
 def _kernel(q: Tensor, k: Tensor, v: Tensor, context: Context, scale: float, dropout: float) -> Tensor:
@@ -350,25 +329,26 @@ def _parts(q: Tensor, k: Tensor, v: Tensor, context: Context, scale: float, drop
     """Some queries after others, so that of the square there is never more than a part: memory grows with the length.
     The backward pass computes each part again. (Rabe & Staats 2021; Dao et al. 2022)
     """
-    (t, s), pattern = (q.shape[1], k.shape[1]), context.mask.pattern
+    t, s, mask = q.shape[1], k.shape[1], context.mask
     size = max(1, PART // s)
-    looks_back = pattern is not None and not pattern.ahead  # keys are then the queries' own, and those before them
+    looks_back = not (mask.pattern.ahead or mask.virtual)  # keys are the queries' own, and those before them
 
     def part(q: Tensor, k: Tensor, v: Tensor, start: int, stop: int) -> Tensor:
-        inside = of_queries(context, start, stop, k.shape[1])
+        inside = replace(context, mask=of_queries(mask, start, stop, k.shape[1]))
         return attend(q, k, v, inside, scale=scale, dropout=dropout)
 
     parts = []
     for start in range(0, t, size):
         stop = min(start + size, t)
         seen = s - t + stop if looks_back else s
-        parts.append(recomputed(part, q[:, start:stop], k[:, :seen], v[:, :seen], start, stop))
+        rows = q[:, start:stop], k[:, :seen], v[:, :seen]
+        parts.append(checkpoint(part, *rows, start, stop, use_reentrant=False))
     return torch.cat(parts, 1)
 
 
 def _flex(q: Tensor, k: Tensor, v: Tensor, context: Context, scale: float, dropout: float) -> Tensor:
     """FlexAttention: torch compiles a kernel that skips the blocks of keys that nobody sees."""
-    mask = context.once(("flex", context.mask), lambda: block_mask(context))
+    mask = context.once("flex", lambda: block_mask(context))
     return attention_of(_flex_attention(True), q, k, v, mask, scale)
 
 
@@ -400,14 +380,9 @@ def block_mask(context: Context) -> Any:
 
 def _at(places: Places, row: Tensor, index: Tensor) -> Places:
     """The place of one token, as a row of one."""
-
-    def pick(part: Tensor | None) -> Tensor | None:
-        return None if part is None else part[row if len(part) > 1 else row * 0, index][None, None]
-
-    positions = pick(places.positions)
-    assert positions is not None
     prefix = None if places.prefix is None else places.prefix[row][None]
-    return Places(positions, pick(places.documents), prefix)
+    place = places.map(lambda part: part[row if len(part) > 1 else row * 0, index][None, None])
+    return replace(place, prefix=prefix)
 
 
 @cache
@@ -419,50 +394,29 @@ def _flex_attention(compiled: bool) -> Any:
 
 def _blocks(q: Tensor, k: Tensor, v: Tensor, context: Context, scale: float, dropout: float) -> Tensor:
     """Blocks of neighbouring queries as rows of their own, each before the keys that some of them sees."""
-    blocks = blocks_of(context, q.shape[1], k.shape[1])
+    blocks, b = blocks_of(context, q.shape[1], k.shape[1]), len(q)
     assert blocks is not None
-    b, rows = len(q), blocks.step * blocks.count
-
-    def places(part: Callable[[Tensor], Tensor], whole: Places, documents: Tensor | None) -> Places:
-        of_tokens = torch.ones_like(whole.positions) if documents is None else documents
-        prefix = None if whole.prefix is None else whole.prefix.repeat_interleave(rows)
-        tree = None if whole.tree is None else part(whole.tree)
-        return Places(part(whole.positions.expand(b, -1)), part(of_tokens.expand(b, -1)), prefix, tree=tree)
-
-    def rendered() -> tuple[Places, Places, Mask]:
-        q_all, k_all, pattern = context.places, context.keys, context.mask.pattern
-        whole = q_all.documents is None or k_all.documents is None
-        q_places = places(blocks.queries, q_all, None if whole else q_all.documents)
-        k_places = places(blocks.keys, k_all, None if whole else k_all.documents)
-        unread = blocks.unread(q.device)
-        if unread is not None and k_places.documents is not None:
-            once = k_places.documents.view(b, rows, -1) * unread
-            k_places = replace(k_places, documents=once.flatten(0, 1))
-        return q_places, k_places, replace(render(pattern, q_places, k_places), pattern=None)
-
-    q_places, k_places, mask = context.once(("blocks", context.mask), rendered)
-    inside = replace(context, places=q_places, keys=k_places, mask=mask, attends=None)
+    inside = replace(context, mask=context.once("blocks", lambda: blocks.mask(context.mask, b)), attends=None)
     mixed = attend(blocks.queries(q), blocks.keys(k), blocks.keys(v), inside, scale=scale, dropout=dropout)
     mixed = blocks.whole(mixed, b)
-    pattern, first = context.mask.pattern, blocks.first - (blocks.s - blocks.t)
-    if pattern is None or not pattern.ahead or first <= 0:
+    first = blocks.first - (blocks.s - blocks.t) if context.mask.pattern.ahead else 0
+    return with_first(mixed, first, q, k, v, context, scale=scale, dropout=dropout)
+
+
+def with_first(
+    mixed: Tensor, count: int, q: Tensor, k: Tensor, v: Tensor, context: Context, **how: float
+) -> Float[Tensor, "b t h e"]:
+    """The heads' outputs, those of the first queries over the square."""
+    if count <= 0:
         return mixed
-    above = attend(q[:, :first], k, v, of_first(context, first), scale=scale, dropout=dropout)
-    return torch.cat([above, mixed[:, first:]], 1)
+    inside = replace(context, mask=context.once(("first", count), lambda: of_queries(context.mask, 0, count)))
+    return torch.cat([attend(q[:, :count], k, v, inside, **how), mixed[:, count:]], 1)
 
 
-def of_first(context: Context, count: int) -> Context:
-    """The pass of its first queries alone, which read the square."""
-    return context.once(("first", count, context.mask), lambda: of_queries(context, 0, count))
-
-
-def of_queries(context: Context, start: int, stop: int, keys: int | None = None) -> Context:
-    """The pass of the queries `start` to `stop` alone, before all keys or the first of them."""
-    rows = context.mask.rows(start, stop)
-    places, seen = context.places.part(start, stop), context.keys
-    if keys is not None:
-        rows, seen = None if rows is None else rows[..., :keys], seen.part(0, keys)
-    return replace(context, places=places, keys=seen, mask=Mask(rows), kept=Notes())
+def of_queries(mask: Mask, start: int, stop: int, keys: int | None = None) -> Mask:
+    """The mask of the queries `start` to `stop` alone, before all keys or the first of them."""
+    seen = mask.keys if keys is None else mask.keys.part(0, keys)
+    return replace(mask, queries=mask.queries.part(start, stop), keys=seen, square=True)
 
 
 WAYS: dict[str, Callable[[Tensor, Tensor, Tensor, Context, float, float], Tensor]] = {
@@ -490,6 +444,4 @@ def bias(q: Tensor, k: Tensor, context: Context, scale: float) -> Float[Tensor, 
             return score * scale if mask is None else torch.add(mask, score, alpha=scale)
         return score if mask is None else score + mask
 
-    if position.reads_content:
-        return make()
-    return context.once(("bias", position, context.mask, q.dtype), make)
+    return make() if position.reads_content else context.once(("bias", position, q.dtype), make)

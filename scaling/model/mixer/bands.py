@@ -4,13 +4,14 @@ not the square.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from scaling.model.context import Context, Layout, Places
+from scaling.model.context import Context, Layout, Mask, Places
 
 
 @dataclass(frozen=True)
@@ -81,6 +82,23 @@ class Blocks:
         is_near = (far >= low) & (far < low + self.step * self.near) & ((far - low) % self.step == 0)
         return torch.cat([new.new_ones(len(low), self.near), new & ~is_near], 1)[None]
 
+    def mask(self, mask: Mask, b: int) -> Mask:
+        """The mask of the blocks: rows are one document, unless all tokens have theirs."""
+        packed = mask.queries.documents is not None and mask.keys.documents is not None
+
+        def cut(places: Places, part: Callable[[Tensor], Tensor]) -> Places:
+            documents = places.documents if packed else torch.ones_like(places.positions)
+            prefix = None if places.prefix is None else places.prefix.repeat_interleave(self.step * self.count)
+            rows = replace(places, documents=documents).map(lambda tensor: part(tensor.expand(b, *tensor.shape[1:])))
+            return replace(rows, prefix=prefix)
+
+        queries, keys = cut(mask.queries, self.queries), cut(mask.keys, self.keys)
+        unread = self.unread(keys.positions.device)
+        if unread is not None and keys.documents is not None:
+            once = keys.documents.view(b, self.step * self.count, -1) * unread
+            keys = replace(keys, documents=once.flatten(0, 1))
+        return Mask(mask.pattern, queries, keys, square=True)
+
     def whole(self, mixed: Tensor, b: int) -> Tensor:
         """The blocks' answers [b·step·count span …] as those of the queries [b t …]."""
         rows = mixed.unflatten(0, (b, self.step, -1)).flatten(2, 3).transpose(1, 2).flatten(1, 2)
@@ -108,7 +126,7 @@ def blocks_of(context: Context, t: int, s: int) -> Blocks | None:
     another; None: attention computes the square.
     """
     layout = getattr(context.mask.pattern, "layout", None)
-    if layout is None or (context.cache is None and s != t):
+    if layout is None or context.mask.square or (context.cache is None and s != t):
         return None
     if context.position.reads_content and (layout.first or layout.drawn or layout.step > 1):
         return None  # such positions count on the keys being neighbours
@@ -126,14 +144,15 @@ def blocks_of(context: Context, t: int, s: int) -> Blocks | None:
 
 def in_order(context: Context) -> bool:
     """Whether each row is one document from its first token on, padded behind or not at all."""
+    keys = context.keys
+    if keys.plain or keys.positions.is_meta:
+        return keys.plain
 
-    def compare(keys: Places) -> bool:
-        if keys.plain or keys.positions.is_meta:
-            return keys.plain
+    def compare() -> bool:
         order = keys.positions == torch.arange(keys.positions.shape[1], device=keys.positions.device)
         return bool((order if keys.documents is None else order | (keys.documents == 0)).all())
 
-    return context.once(("in order", context.keys), lambda: compare(context.keys))
+    return context.once("in order", compare)
 
 
 def _padded(x: Tensor, before: int, after: int) -> Tensor:

@@ -13,9 +13,9 @@ from torch import Tensor, nn
 from scaling.base.errors import ScalingError
 from scaling.config.schema import BelowOne, PositiveInt, Range
 from scaling.config.shape import Shape
-from scaling.model.context import Context, Mask, Places, render
+from scaling.model.context import Context, Mask, Places, State
 from scaling.model.contract import drawn
-from scaling.model.mixer.attention import Attention
+from scaling.model.mixer.attention import Attention, check_reach
 from scaling.model.patterns import Bidirectional
 
 
@@ -93,25 +93,19 @@ class MemoryCompressed(Attention):
 
     def _mixed(self, x: Tensor, context: Context, queries: Tensor | None) -> Float[Tensor, "b t h e"]:
         q, k, v = self.project(x, queries)
-        places, keys, mask = context.once(("compressed", self.stride, context.mask), lambda: self._seen(context))
-        k, v = self._compressed(k, v, context)
-        q, k = self._placed(q, k, context, places)
+        sections = context.once(("sections", self.stride), lambda: Sections.of(context.keys, self.stride))
+
+        def seen() -> Mask:
+            return Mask(context.mask.pattern, context.places, sections.places).behind(1)
+
+        mask = context.once(("compressed", self.stride), seen)
+        k, v = self._compressed(k, v, sections, context.state(self))
+        q, k = self._placed(q, k, context, sections.places)
         k, v = (F.pad(part, (0, 0, 0, 0, 1, 0)) for part in (k, v))
-        return self._attend(q, k, v, replace(context, keys=keys, mask=mask))
+        return self._attend(q, k, v, replace(context, mask=mask))
 
-    def _seen(self, context: Context) -> tuple[Places, Places, Mask]:
-        """The places of the sections, those with nothing before them, which every query sees, and who sees whom."""
-        places = self._sections(context).places
-        documents = None if places.documents is None else F.pad(places.documents, (1, 0))
-        mask = render(context.mask.pattern, context.places, places).after(1)
-        return places, Places(F.pad(places.positions, (1, 0)), documents), mask
-
-    def _sections(self, context: Context) -> Sections:
-        return context.once(("sections", self.stride, context.keys), lambda: Sections.of(context.keys, self.stride))
-
-    def _compressed(self, k: Tensor, v: Tensor, context: Context) -> tuple[Tensor, Tensor]:
+    def _compressed(self, k: Tensor, v: Tensor, sections: Sections, state: State | None) -> tuple[Tensor, Tensor]:
         """The sections' keys and values; a cache keeps those of whole sections, and the tokens of the last one."""
-        state, sections = context.state(self), self._sections(context)
         if state is not None:
             k, v = state.append("token key", k), state.append("token value", v)
         if state is None or sections.index is not None:  # sections of rows that are padded are cut anew
@@ -170,24 +164,26 @@ class Linformer(Attention):
 
     def _attend(self, q: Tensor, k: Tensor, v: Tensor, context: Context) -> Tensor:
         self._check(context)
-        sections: Sections = context.once(("projected", context.keys), lambda: _documents(context.keys))
+
+        def documents() -> Sections:
+            """Each document as one section, as long as the longest."""
+            keys = context.keys
+            whole = keys.documents is None or keys.documents.is_meta
+            return Sections.of(keys, keys.positions.shape[1] if whole else int(keys.positions.max()) + 1)
+
+        sections: Sections = context.once("projected", documents)
         projected = self.onto_keys.count
 
-        def seen() -> Context:
-            documents, of_keys = context.places.documents, sections.places.documents
-            if documents is None or of_keys is None:
-                return context.at(context.places, Places(torch.arange(projected, device=q.device)[None]), Mask())
-            allowed = (documents[:, :, None] == of_keys[:, None, :]).repeat_interleave(projected, 2)
-            keys = Places(of_keys.new_zeros(len(of_keys), sections.count * projected))
-            return context.at(context.places, keys, Mask(allowed))
+        def mask() -> Mask:
+            places = sections.places.map(lambda part: part.repeat_interleave(projected, 1))
+            return Mask(context.mask.pattern, context.places, places)
 
-        inside = context.once(("projected keys", projected, context.mask), seen)
-        inside = replace(inside, position=context.position, execution=context.execution)
+        inside = replace(context, mask=context.once(("projected keys", projected), mask))
         k, v = self.onto_keys(sections.cut(k)), self.onto_values(sections.cut(v))
         return super()._attend(q, k.flatten(1, 2), v.flatten(1, 2), inside)
 
     def _check(self, context: Context) -> None:
-        pattern, keys = context.mask.pattern, context.keys
+        pattern = context.mask.pattern
         if not isinstance(pattern, Bidirectional):
             raise ScalingError(
                 f"Linformer mixes all tokens before it compares them, and the pattern {type(pattern).__name__} lets "
@@ -196,13 +192,7 @@ class Linformer(Attention):
                 fix="take Bidirectional, or another mixer: LinearAttention and Performer look back",
             )
         self.refuse_scores(context.position)
-        if keys.positions.shape[1] > self.reach and (keys.plain or int(keys.positions.max()) >= self.reach):
-            raise ScalingError(
-                f"a text of {keys.positions.shape[1]} tokens is longer than the {self.reach} that are projected",
-                key="model.block.mixer.length",
-                value=self.reach,
-                fix="shorten the text, or train with a larger size.length",
-            )
+        check_reach(context, self.reach, "that are projected")
 
 
 class _Lengthwise(nn.Module):
@@ -218,10 +208,3 @@ class _Lengthwise(nn.Module):
         if len(weight) == 1:
             return torch.matmul(weight[0], x.flatten(3)).unflatten(-1, x.shape[3:])
         return torch.einsum("gkn,bcngd->bckgd", weight, x)
-
-
-def _documents(keys: Places) -> Sections:
-    """Each document as one section, as long as the longest."""
-    is_whole = keys.documents is None or keys.documents.is_meta
-    most = keys.positions.shape[1] if is_whole else int(keys.positions.max()) + 1
-    return Sections.of(keys, most)

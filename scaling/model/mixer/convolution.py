@@ -83,7 +83,7 @@ class DynamicConvolution(_Separable):
         return self.taps(u).unflatten(-1, (-1, u.shape[-1])).softmax(-2)
 
 
-class GatedConvolution(nn.Module, Mixer):
+class GatedConvolution(Convolution):
     """y_t = (Σ_j x_{t+j} W_j + b) ⊙ σ(Σ_j x_{t+j} V_j + c) over a window of `kernel` tokens. (Dauphin et al. 2016;
     Gehring et al. 2017, section 3.2)
 
@@ -91,9 +91,7 @@ class GatedConvolution(nn.Module, Mixer):
     """
 
     def __init__(self, shape: Shape, *, kernel: SmallInt = 3):
-        super().__init__()
-        self.kernel = kernel
-        self.out = declare(nn.Linear(kernel * shape.width, shape.width), weight="output")
+        super().__init__(shape, kernel=kernel)
         self.gate = nn.Linear(kernel * shape.width, shape.width)
 
     def forward(self, x: Float[Tensor, "b t w"], context: Context) -> Float[Tensor, "b t w"]:

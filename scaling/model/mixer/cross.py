@@ -1,17 +1,70 @@
-"""Cross-attention by one head, and by place alone."""
+"""Cross-attention: tokens of a decoder read its encoder's output, by several heads, by one, or by place alone."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Literal
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, Literal
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from scaling.config.schema import Factor
 from scaling.config.shape import Shape
-from scaling.model.context import Context
+from scaling.model.context import Context, Mask, Position
 from scaling.model.contract import Mixer, declare
+from scaling.model.mixer.attention import Softmax
+
+
+class _Nowhere(Position):
+    """The position of cross-attention: nothing to add."""
+
+
+_NOWHERE = _Nowhere()
+
+
+def _mask(context: Context) -> Mask:
+    """Who sees whom of the memory."""
+    assert context.memory_mask is not None
+    return context.memory_mask
+
+
+def _once(context: Context, piece: nn.Module, make: Callable[[Tensor], tuple[Tensor, ...]]) -> list[Tensor]:
+    """What `make` returns of the memory; while decoding it is made once."""
+    state = context.state(piece)
+    if context.cache is None or state is None:
+        return list(make(context.memory))
+    context.cache.of_memory.add((context.execution, piece))
+    if not state:
+        state.update({str(number): part for number, part in enumerate(make(context.memory))})
+    return list(state.values())
+
+
+class CrossAttention(Softmax):
+    """Attention whose keys and values come from the encoder's output. (Vaswani et al. 2017, section 3.2.3)
+
+    It knows no positions but those that the encoder wrote into its output. `heads_times` and `head_width_times`
+    multiply the shape's heads and their width, where those of self-attention are not this one's.
+    """
+
+    slot, reads_memory = "cross", True
+
+    def __init__(self, shape: Shape, *, heads_times: Factor = 1.0, head_width_times: Factor = 1.0, **common: Any):
+        times = dict.fromkeys(("heads", "key_heads"), heads_times)
+        times |= dict.fromkeys(("head_width", "value_width"), head_width_times)
+        own = {name: max(1, round(getattr(shape, name) * factor)) for name, factor in times.items()}
+        super().__init__(replace(shape, **own), **common)
+
+    def forward(self, x: Float[Tensor, "b t w"], context: Context) -> Float[Tensor, "b t w"]:
+        q = self.query(x).unflatten(-1, (self.heads, -1))
+        k, v = _once(context, self, self._of_memory)
+        inside = replace(context, mask=_mask(context), position=_NOWHERE)
+        return self.out(self._attend(q, k, v, inside).flatten(2))
+
+    def _of_memory(self, memory: Float[Tensor, "b s w"]) -> tuple[Tensor, ...]:
+        return tuple(part(memory).unflatten(-1, (self.key_heads, -1)) for part in (self.key, self.value))
 
 
 class _SingleHead(nn.Module, Mixer):
@@ -21,20 +74,12 @@ class _SingleHead(nn.Module, Mixer):
 
     def read(self, x: Float[Tensor, "b t w"], context: Context) -> Float[Tensor, "b t w"]:
         """c of every token."""
-        scores, added = self.scores(x, self._keys(context)), context.memory_mask.added(x.dtype)
+        (keys,) = _once(context, self, lambda memory: (self.keys(memory),))
+        scores, added = self.scores(x, keys), _mask(context).added(x.dtype)
         weights = (scores if added is None else scores + added[:, 0]).softmax(-1)
         if context.weights is not None:
             context.weights(weights[:, None])
         return weights @ context.memory
-
-    def _keys(self, context: Context) -> Float[Tensor, "b s w"]:
-        """What is compared of the memory; while decoding it is made once."""
-        state = context.memory_state(self)
-        if state is None:
-            return self.keys(context.memory)
-        if not state:
-            state["key"] = self.keys(context.memory)
-        return state["key"]
 
     @abstractmethod
     def keys(self, memory: Float[Tensor, "b s w"]) -> Float[Tensor, "b s w"]:
@@ -84,11 +129,9 @@ class MultiplicativeAttention(_SingleHead):
         output: Literal["joined", "context"] = "joined",
     ):
         super().__init__()
-        self.joins = output == "joined"
-        self.query = (
-            declare(nn.Linear(shape.width, shape.width, bias=False), weight="query") if score != "dot" else None
-        )
-        self.out = declare(nn.Linear((2 if self.joins else 1) * shape.width, shape.width), weight="output")
+        self.joins, width = output == "joined", shape.width
+        self.query = None if score == "dot" else declare(nn.Linear(width, width, bias=False), weight="query")
+        self.out = declare(nn.Linear((2 if self.joins else 1) * width, width), weight="output")
 
     def forward(self, x: Float[Tensor, "b t w"], context: Context) -> Float[Tensor, "b t w"]:
         c = self.read(x, context)
@@ -116,15 +159,15 @@ class Aligned(nn.Module, Mixer):
         self.out = declare(nn.Linear(2 * shape.width, shape.width), weight="output")
 
     def forward(self, x: Float[Tensor, "b t w"], context: Context) -> Float[Tensor, "b t w"]:
-        places, there = context.once(("aligned", context.memory.shape[1]), lambda: _places(context))
         memory = context.memory
+        places, there = context.once(("aligned", memory.shape[1]), lambda: _places(context))
         index = places[..., None].expand(memory.shape[0], -1, memory.shape[-1])
         return self.out(torch.cat([memory.gather(1, index) * there[..., None], x], -1))
 
 
 def _places(context: Context) -> tuple[Int[Tensor, "#b t"], Float[Tensor, "#b t"]]:
     """Where in the memory each token's source token is, and whether there is one: the p-th that token p may read."""
-    memory, positions, allowed = context.memory, context.places.positions, context.memory_mask.allowed
+    memory, positions, allowed = context.memory, context.places.positions, _mask(context).allowed()
     if allowed is None:
         return positions.clamp(max=memory.shape[1] - 1), (positions < memory.shape[1]).to(memory.dtype)
     same = allowed & (allowed.cumsum(-1) == positions[..., None] + 1)

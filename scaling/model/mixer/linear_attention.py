@@ -36,41 +36,38 @@ class _Kernel(Projected, ABC):
         """φ of queries and of keys; a query's may be multiplied by a positive number of its own, which cancels."""
 
     def forward(self, x: Float[Tensor, "b t w"], context: Context) -> Float[Tensor, "b t w"]:
-        self._check(context)
-        q, k, v = self.project(x, queries=x)
-        places = context.places.seen_by(context.position)
-        q, k = context.position.rotate(q, k, places, places)
-        with _exact(x.device.type):
-            q, k = self.features(_wide(q), _wide(k), context)
-            mixed = self._averaged(q, k, _wide(v), context)
-        return self.out(mixed.to(v.dtype).flatten(2))
-
-    def _averaged(self, q: Tensor, k: Tensor, v: Tensor, context: Context) -> Float[Tensor, "b t h e"]:
-        k, v = (part.repeat_interleave(self.heads // self.key_heads, 2) for part in (k, v))
-        v = F.pad(v, (0, 1), value=1.0)  # so that the sum of the weights comes with that of the values
-        documents = context.places.documents
-        if documents is not None:
-            k = k * (documents > 0)[..., None, None]
-        kept = context.state(self)
-        state: dict[str, Tensor] = {} if kept is None else kept
-        if not isinstance(context.mask.pattern, Causal):
-            summed = _over_all(q, k, v, None if documents is None or in_order(context) else documents)
-        else:
-            past, every = context.keys.positions.shape[1] - q.shape[1], context.keys.documents
-            before = None if every is None or not past else every[:, past - 1]
-            summed, state["sums"] = _up_to_each(q, k, v, documents, state.get("sums"), before)
-        values, weights = summed[..., :-1], summed[..., -1:]
-        return values / weights.clamp(min=torch.finfo(weights.dtype).tiny)
-
-    def _check(self, context: Context) -> None:
-        kind, pattern = type(self).__name__, context.mask.pattern
+        pattern, position = context.mask.pattern, context.position
         if not isinstance(pattern, Causal | Bidirectional):
             raise ScalingError(
-                f"{kind} sums over all keys or over those before, and the pattern {type(pattern).__name__} is neither",
+                f"{type(self).__name__} sums over all keys or over those before, and the pattern "
+                f"{type(pattern).__name__} is neither",
                 key="model.pattern",
                 fix="take Causal or Bidirectional, or an Attention",
             )
-        self.refuse_scores(context.position)
+        self.refuse_scores(position)
+        q, k, v = self.project(x, queries=x)
+        places = context.places.seen_by(position)
+        q, k = position.rotate(q, k, places, places)
+        with _exact(x.device.type):
+            q, k = self.features(_wide(q), _wide(k), context)
+            k, wide = (part.repeat_interleave(self.heads // self.key_heads, 2) for part in (k, _wide(v)))
+            # A further value of 1: the sum of the weights comes with that of the values.
+            summed = self._summed(q, k, F.pad(wide, (0, 1), value=1.0), context)
+            mixed = summed[..., :-1] / summed[..., -1:].clamp(min=torch.finfo(summed.dtype).tiny)
+        return self.out(mixed.to(v.dtype).flatten(2))
+
+    def _summed(self, q: Tensor, k: Tensor, v: Tensor, context: Context) -> Float[Tensor, "b t h e"]:
+        """Σ_j φ(q_i)·φ(k_j) v_j."""
+        documents, every = context.places.documents, context.keys.documents
+        if documents is not None:
+            k = k * (documents > 0)[..., None, None]
+        if not isinstance(context.mask.pattern, Causal):
+            return _over_all(q, k, v, None if documents is None or in_order(context) else documents)
+        past, state = context.keys.positions.shape[1] - q.shape[1], context.state(self)
+        state = {} if state is None else state
+        before = None if every is None or not past else every[:, past - 1]
+        summed, state["sums"] = _up_to_each(q, k, v, documents, state.get("sums"), before)
+        return summed
 
 
 class LinearAttention(_Kernel):

@@ -17,46 +17,40 @@ from scaling.model.window import visible
 
 
 class _Forwards(nn.Module, Mixer):
-    """h_t W_O + b. `recurrence(width)` makes the module that computes h of every token: it is given x, the tokens
-    before which the state is kept, and the state of earlier decoding steps.
-    """
+    """h_t W_O + b. `recurrence(width)` makes the module that computes h of every token."""
 
     recurrence: ClassVar[Any]
+    ways = 1
 
     def __init__(self, shape: Shape):
         super().__init__()
         self.forwards = self.recurrence(shape.width)
-        self.out = declare(nn.Linear(shape.width, shape.width), weight="output")
+        self.backwards = self.recurrence(shape.width) if self.ways == 2 else None
+        self.out = declare(nn.Linear(self.ways * shape.width, shape.width), weight="output")
 
     def forward(self, x: Float[Tensor, "b t w"], context: Context) -> Float[Tensor, "b t w"]:
+        return self.out(self.ahead(x, context))
+
+    def ahead(self, x: Float[Tensor, "b t w"], context: Context) -> Float[Tensor, "b t w"]:
+        """h of every token."""
         seen = visible(context, 1, 0)
-        return self.out(self.forwards(x, None if seen is None else seen[..., 0], context.state(self)))
+        return self.forwards(x, None if seen is None else seen[..., 0], context.state(self))
 
 
-class _BothWays(nn.Module, Mixer):
+class _BothWays(_Forwards):
     """[h_t, h'_t] W_O + b: one recurrence reads forwards, another backwards, as far as the pattern looks ahead."""
 
-    recurrence: ClassVar[Any]
-
-    def __init__(self, shape: Shape):
-        super().__init__()
-        self.forwards, self.backwards = self.recurrence(shape.width), self.recurrence(shape.width)
-        self.out = declare(nn.Linear(2 * shape.width, shape.width), weight="output")
+    ways = 2
 
     def forward(self, x: Float[Tensor, "b t w"], context: Context) -> Float[Tensor, "b t w"]:
-        pattern = context.mask.pattern
-        if pattern is None or not pattern.ahead:
-            name = type(self).__name__
-            raise ScalingError(
-                "a stack that looks back only is not read backwards",
-                key="model.block.mixer.kind",
-                value=name,
-                fix=f"take {name.removeprefix('Bidirectional')}",
-            )
-        before, after = visible(context, 1, 0), visible(context, 0, 1)
-        forwards = self.forwards(x, None if before is None else before[..., 0], context.state(self))
-        backwards = self.backwards(x.flip(1), None if after is None else after[..., 1].flip(1), None)
-        return self.out(torch.cat([forwards, backwards.flip(1)], -1))
+        if not context.mask.pattern.ahead:
+            what, name = "a stack that looks back only is not read backwards", type(self).__name__
+            fix = f"take {name.removeprefix('Bidirectional')}"
+            raise ScalingError(what, key="model.block.mixer.kind", value=name, fix=fix)
+        assert self.backwards is not None
+        ahead, seen = self.ahead(x, context), visible(context, 0, 1)
+        behind = self.backwards(x.flip(1), None if seen is None else seen[..., 1].flip(1), None)
+        return self.out(torch.cat([ahead, behind.flip(1)], -1))
 
 
 class _Recurrence(nn.Module):

@@ -16,8 +16,8 @@ from scaling.base.errors import ScalingError
 from scaling.config.schema import NonNegativeInt, PositiveInt, Seed
 from scaling.config.shape import Shape
 from scaling.model import patterns
-from scaling.model.context import Context, Mask, Pattern, render
-from scaling.model.mixer.attention import Attention, Projections, attend, of_first
+from scaling.model.context import Context, Mask, Pattern
+from scaling.model.mixer.attention import Attention, Projections, attend, with_first
 from scaling.model.mixer.bands import in_order
 
 Limit = Callable[[], Pattern]
@@ -33,10 +33,10 @@ class _Patterned(Attention):
         """The pattern within that of the stack."""
 
     def _attend(self, q: Tensor, k: Tensor, v: Tensor, context: Context) -> Tensor:
-        def rendered() -> Mask:
-            return render(self.pattern(lambda: context.mask.pattern), context.places, context.keys)
+        def within() -> Mask:
+            return replace(context.mask, pattern=self.pattern(lambda: context.mask.pattern))
 
-        mask = context.once(("within", context.mask, type(self), self.line), rendered)
+        mask = context.once(("within", type(self), self.line), within)
         return super()._attend(q, k, v, replace(context, mask=mask))
 
 
@@ -123,11 +123,9 @@ class Longformer(_Patterned):
         _check_within(shape, "tokens", tokens, "{} global tokens")
         self.own = Projections(shape, bias=self.key.bias is not None) if tokens else None
 
-    def forward(self, x: Float[Tensor, "b t w"], context: Context) -> Float[Tensor, "b t w"]:
-        mixed = self._mixed(x, context, None)
-        if self.own is not None:
-            mixed = self._with_global(mixed, *self.own.project(x, queries=x), context)
-        return self.out(mixed.flatten(2))
+    def _mixed(self, x: Tensor, context: Context, queries: Tensor | None) -> Float[Tensor, "b t h e"]:
+        mixed = super()._mixed(x, context, None)
+        return mixed if self.own is None else self._with_global(mixed, *self.own.project(x, queries=x), context)
 
     def pattern(self, limit: Limit) -> Pattern:
         window, tokens, dilation = self.line
@@ -136,8 +134,7 @@ class Longformer(_Patterned):
 
     def _with_global(self, mixed: Tensor, q: Tensor, k: Tensor, v: Tensor, context: Context) -> Tensor:
         """The heads' outputs, those of the global tokens by their own projections."""
-        pattern = context.mask.pattern
-        if pattern is None or not pattern.ahead:
+        if not context.mask.pattern.ahead:
             raise ScalingError(
                 "a stack that looks back only has no tokens that see the whole text",
                 key="model.block.mixer.tokens",
@@ -145,18 +142,13 @@ class Longformer(_Patterned):
                 fix="take tokens: 0",
             )
         q, k = self._placed(q, k, context, context.places)
-        state = context.state(self)
-        if state is not None:
-            k, v = state.append("global key", k), state.append("global value", v)
-        dropout = self.dropout if self.training else 0.0
+        k, v = context.extended(self, **{"global key": k, "global value": v})
+        how = {"scale": self.scale, "dropout": self.dropout if self.training else 0.0}
         if not in_order(context):
-            above = attend(q, k, v, context, scale=self.scale, dropout=dropout)
-            return torch.where((context.places.positions < self.tokens)[..., None, None], above, mixed)
-        first = max(0, min(self.tokens, k.shape[1]) - (k.shape[1] - q.shape[1]))
-        if not first:
-            return mixed
-        above = attend(q[:, :first], k, v, of_first(context, first), scale=self.scale, dropout=dropout)
-        return torch.cat([above, mixed[:, first:]], 1)
+            is_global = (context.places.positions < self.tokens)[..., None, None]
+            return torch.where(is_global, attend(q, k, v, context, **how), mixed)
+        first = min(self.tokens, k.shape[1]) - (k.shape[1] - q.shape[1])
+        return with_first(mixed, first, q, k, v, context, **how)
 
 
 def _check_within(shape: Shape, key: str, value: int, what: str, times: int = 1) -> None:

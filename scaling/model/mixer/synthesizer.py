@@ -16,7 +16,7 @@ from scaling.config.shape import Shape
 from scaling.kernels.operations import attention_plus, drop
 from scaling.model.context import Context
 from scaling.model.contract import Mixer, declare, drawn
-from scaling.model.mixer.attention import Scale, bias, scale_of
+from scaling.model.mixer.attention import Scale, bias, check_reach, scale_of
 
 Mix = Literal["none", "plus", "alpha"]
 
@@ -56,8 +56,8 @@ class _Synthesizer(nn.Module, Mixer, ABC):
         self.heads, self.scale, self.dropout = shape.heads, scale_of(scale, shape.head_width), dropout
         width = shape.heads * shape.head_width
         dots = mix != "none"
-        query = declare(nn.Linear(shape.width, width, bias=False), weight="query") if dots or self.queries else None
-        self.query = query
+        made = dots or self.queries
+        self.query = declare(nn.Linear(shape.width, width, bias=False), weight="query") if made else None
         self.key = declare(nn.Linear(shape.width, width, bias=False), weight="key") if dots else None
         self.value = declare(nn.Linear(shape.width, shape.heads * shape.value_width, bias=False), weight="value")
         self.out = declare(nn.Linear(shape.heads * shape.value_width, shape.width, bias=False), weight="output")
@@ -71,29 +71,35 @@ class _Synthesizer(nn.Module, Mixer, ABC):
         """R, of one row where it is the same for all."""
 
     def forward(self, x: Float[Tensor, "b t w"], context: Context) -> Float[Tensor, "b t w"]:
-        self._check(context)
-        q, k, v = (self._heads(part, x) for part in (self.query, self.key, self.value))
-        assert v is not None
-        positions, position = context.places.positions, context.position
-        added = self.synthesize(q, positions, context.keys.positions)
-        if q is not None and k is not None:
-            places = context.places.seen_by(position)
-            q, k = position.rotate(q, k, places, places)
-        state = context.state(self)
-        if state is not None:
-            k, v = None if k is None else state.append("key", k), state.append("value", v)
+        check_reach(context, self.reach, "synthetic positions")
+        if context.position.reads_content and self.key is None:
+            raise ScalingError(
+                f"{type(context.position).__name__} reads queries and keys, and {type(self).__name__} has none",
+                key="model.position",
+                fix="take mix=plus, or a position that does not read content",
+            )
+        maps = (self.query, self.key, self.value)
+        heads: list[Any] = [None if part is None else part(x).unflatten(-1, (self.heads, -1)) for part in maps]
+        q, k, v = heads
+        added = self.synthesize(q, context.places.positions, context.keys.positions)
+        if k is None:
+            (v,) = context.extended(self, value=v)
+        else:
+            places = context.places.seen_by(context.position)
+            q, k = context.position.rotate(q, k, places, places)
+            k, v = context.extended(self, key=k, value=v)
         if self.prefix is not None:
             k, v, context = self.prefix(k, v, context)
-            added, position = F.pad(added, (self.prefix.length, 0)), context.position
+            added = F.pad(added, (self.prefix.length, 0))
+        position, dropout = context.position, self.dropout if self.training else 0.0
         of_places = bias(v if q is None else q, v if k is None else k, context, self.scale)
-        if q is not None and k is not None and self.share is not None:
+        if self.share is not None:
             share = self.share.sigmoid().to(q.dtype)
             added, q = share * added, (1 - share) * q
         added = added if of_places is None else added + of_places
-        dropout = self.dropout if self.training else 0.0
-        if q is not None and k is not None and not dropout and not position.mixes_values:
+        if k is not None and not dropout and not position.mixes_values:
             return self.out(attention_plus(q, k, v, added, scale=self.scale).flatten(2))
-        if q is not None and k is not None:
+        if k is not None:
             added = added + self.scale * torch.einsum("bthd,bshd->bhts", q, k)
         weights = added.softmax(-1)
         if dropout:
@@ -102,26 +108,6 @@ class _Synthesizer(nn.Module, Mixer, ABC):
         if position.mixes_values:
             mixed = mixed + position.value(weights.expand(*mixed.shape[:3], -1), *context.seen)
         return self.out(mixed.transpose(1, 2).flatten(2))
-
-    def _heads(self, part: nn.Linear | None, x: Tensor) -> Tensor | None:
-        return None if part is None else part(x).unflatten(-1, (self.heads, -1))
-
-    def _check(self, context: Context) -> None:
-        positions = context.keys.positions
-        # Only a row longer than the tables can hold a position beyond them; padded or packed, it need not.
-        if positions.shape[1] > self.reach and (context.keys.plain or int(positions.max()) >= self.reach):
-            raise ScalingError(
-                f"a sequence of {positions.shape[1]} tokens is longer than the {self.reach} synthetic positions",
-                key="model.block.mixer.length",
-                value=self.reach,
-                fix="shorten the sequence or synthesize more positions",
-            )
-        if context.position.reads_content and (self.query is None or self.key is None):
-            raise ScalingError(
-                f"{type(context.position).__name__} reads queries and keys, and {type(self).__name__} has none",
-                key="model.position",
-                fix="take mix=plus, or a position that does not read content",
-            )
 
 
 class DenseSynthesizer(_Synthesizer):
