@@ -14,6 +14,7 @@ from scaling.base.batch import Batch
 from scaling.config.compose import document, load, shipped
 from scaling.model.cost import cost, count, inspected
 from scaling.model.parameters import parameters
+from scaling.model.tuned import blank
 
 HERE = Path(__file__).parent
 MODELS = sorted(path.stem for path in (shipped() / "model").glob("*.yaml"))
@@ -27,7 +28,7 @@ def published(name: str) -> list[dict[str, str]]:
 
 def count_of(model: str, size: str, *overrides: str) -> int:
     config = load(model, [f"size={size}", *overrides])
-    with torch.device("meta"):
+    with blank():
         return sum(p.numel() for p in config.build("model", config["size"]).parameters())
 
 
@@ -53,7 +54,7 @@ def test_a_longformer_has_what_its_released_weights_have():
 @pytest.mark.parametrize("row", published("pythia_sizes"), ids=lambda row: row["model"])
 def test_exact_counts_of_pythia(row):
     config = load("pythia", [f"size=pythia/{row['model'].lower()}"])
-    with torch.device("meta"):
+    with blank():
         model = config.build("model", config["size"])
     small = sum(p.numel() for spec, p in parameters(model) if not spec.looks_up and not spec.predicts)
     assert small == int(row["non_embedding_params"])

@@ -9,12 +9,12 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from scaling.base.batch import Batch
 from scaling.base.errors import ScalingError
 from scaling.inside.heads import stream, towers
-from scaling.model.contract import Block, Mixer, role
+from scaling.model.contract import Block, Mixer, map_of
 from scaling.model.family import Family, counted
 from scaling.model.watch import INPUT, Change
 
@@ -91,11 +91,10 @@ def _parts(model: Family) -> Iterator[tuple[str, int | None, dict[str, Change]]]
         if isinstance(block, Block):
             yield name, None, _without_block(name)
     for name, mixer in modules.items():
-        maps = [child for child, module in mixer.named_children() if isinstance(module, nn.Linear)]
-        outputs = [child for child in maps if role(mixer.get_submodule(child), "weight") == "output"]
-        if isinstance(mixer, Mixer) and mixer.heads and outputs:
+        child, output = map_of(mixer, "output")
+        if isinstance(mixer, Mixer) and mixer.heads and output is not None:
             for head in range(mixer.heads):
-                yield name, head, {f"{name}.{outputs[0]}{INPUT}": partial(_without_head, head, mixer.heads)}
+                yield name, head, {f"{name}.{child}{INPUT}": partial(_without_head, head, mixer.heads)}
 
 
 def _without_block(name: str) -> dict[str, Change]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -66,10 +67,24 @@ def maps(model: Family, batch: Batch) -> list[Map]:
     with several, has none.
     """
     seen: list[Map] = []
+    shown: list[Tensor] = []  # by the mixer that runs
+
+    def leave(tower: TowerName, path: str, mixer: Any, inputs: Sequence[Any], _: Any) -> None:
+        if len(shown) == 1:
+            x, context = inputs[:2]
+            tokens = context.memory.shape[1] if mixer.reads_memory else x.shape[1]
+            weights = shown[0][0].float().cpu().numpy()
+            before = max(0, weights.shape[-1] - tokens)
+            seen.append(Map(f"{tower}.{path}", tower, context.execution, mixer.slot, weights, before))
+        shown.clear()
+
     model.eval()
-    with ExitStack() as stack, torch.no_grad():
+    with ExitStack() as hooks, torch.no_grad():
         for name, tower in towers(model):
-            stack.enter_context(_looking(name, tower, seen))
+            hooks.callback(setattr, tower, "weights", tower.weights)
+            tower.weights = shown.append
+            for path in [path for path, module in tower.named_modules() if isinstance(module, Mixer)]:
+                hooks.callback(tower.get_submodule(path).register_forward_hook(partial(leave, name, path)).remove)
         model(batch)
     return seen
 
@@ -79,35 +94,6 @@ def towers(model: Family) -> Iterator[tuple[TowerName, Tower]]:
         tower = getattr(model, name, None)
         if isinstance(tower, Tower):
             yield name, tower
-
-
-@contextmanager
-def _looking(name: TowerName, tower: Tower, seen: list[Map]) -> Iterator[None]:
-    calls: list[list[Tensor]] = []  # what each mixer that runs has shown
-
-    def leave(path: str, mixer: Any, inputs: Sequence[Any]) -> None:
-        shown = calls.pop()
-        if len(shown) == 1:
-            x, context = inputs[:2]
-            tokens = context.memory.shape[1] if mixer.reads_memory else x.shape[1]
-            weights = shown[0][0].float().cpu().numpy()
-            before = max(0, weights.shape[-1] - tokens)
-            seen.append(Map(f"{name}.{path}", name, context.execution, mixer.slot, weights, before))
-
-    def show(weights: Tensor) -> None:
-        if calls:
-            calls[-1].append(weights)
-
-    with ExitStack() as hooks:
-        hooks.callback(setattr, tower, "weights", tower.weights)
-        tower.weights = show
-        for path in [path for path, module in tower.named_modules() if isinstance(module, Mixer)]:
-            mixer = tower.get_submodule(path)
-            before = mixer.register_forward_pre_hook(lambda *_: calls.append([]))
-            after = mixer.register_forward_hook(lambda module, inputs, _, path=path: leave(path, module, inputs))
-            hooks.callback(before.remove)
-            hooks.callback(after.remove)
-        yield
 
 
 REPEATED = 32  # the most tokens of the sequence whose repetition shows induction

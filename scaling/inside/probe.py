@@ -141,29 +141,6 @@ TOKENS = 8192  # of a forward pass
 ITERATIONS = 200
 
 
-@dataclass(frozen=True)
-class LayerScore:
-    """The scores of a layer's probe on held-out texts: 0 is what the first block is given, n the stream after n blocks.
-
-    `selectivity` is accuracy − control. Intervals are 95% over the texts, the same ones for all three.
-    """
-
-    layer: int
-    accuracy: Interval
-    control: Interval
-    selectivity: Interval
-
-
-@dataclass(frozen=True)
-class Baselines:
-    """The accuracy of the commonest class, and of the commonest class of each type (a word, a symbol), both as counted
-    in the training texts.
-    """
-
-    majority: float
-    type: float
-
-
 @dataclass(frozen=True, kw_only=True)
 class Selectivity(Metric):
     """The accuracy of a probe and of its control, and the difference; a row is a text."""
@@ -189,8 +166,11 @@ def probe(
     penalty: float = 1e-3,
     seed: int = 0,
     pad: int = 0,
-) -> list[LayerScore]:
-    """The scores of every layer; `seed` draws the control task."""
+) -> list[dict[str, Interval]]:
+    """The `accuracy` of each layer's probe on held-out texts, that of its `control`, and its `selectivity`, accuracy −
+    control: of layer 0, which the first block is given, and of the stream after each block. Intervals are 95% over the
+    texts, the same ones for all three. `seed` draws the control task.
+    """
     if not train or not test:
         raise ScalingError("there is no text with a class", key="TASK", fix="take a split that has labels")
     control = control_task(train, test, classes, seed)
@@ -201,15 +181,18 @@ def probe(
     )
     ends = np.cumsum([len(text.labels) for text in test])[:-1]
     scores = []
-    for layer, (x, new) in enumerate(zip(known, held, strict=True)):
+    for x, new in zip(known, held, strict=True):
         right = classify(x, labels, new, classes, penalty) == held_labels
         recalled = classify(x, others, new, classes, penalty) == held_others
         rows = list(zip(np.split(right, ends), np.split(recalled, ends), strict=True))
-        scores.append(LayerScore(layer, **bootstrap(Selectivity(), rows, rows, seed=seed)))
+        scores.append(bootstrap(Selectivity(), rows, rows, seed=seed))
     return scores
 
 
-def baselines(train: Sequence[Labelled], test: Sequence[Labelled]) -> Baselines:
+def baselines(train: Sequence[Labelled], test: Sequence[Labelled]) -> dict[str, float]:
+    """The accuracy of the commonest class (`majority`), and of the commonest class of each `type` (a word, a symbol),
+    both as counted in the training texts.
+    """
     every = Counter(_labels(train).tolist())
     commonest = every.most_common(1)[0][0]
     by_type: dict[Hashable, Counter[int]] = {}
@@ -219,7 +202,7 @@ def baselines(train: Sequence[Labelled], test: Sequence[Labelled]) -> Baselines:
     best = {kind: counts.most_common(1)[0][0] for kind, counts in by_type.items()}
     labels = _labels(test)
     guessed = np.array([best.get(kind, commonest) for text in test for kind in text.types])
-    return Baselines(float((labels == commonest).mean()), float((labels == guessed).mean()))
+    return {"majority": float((labels == commonest).mean()), "type": float((labels == guessed).mean())}
 
 
 def control_task(

@@ -104,10 +104,10 @@ class GPT1(Format):
         """
         decoder.embedding.table                              transformer.tokens_embed.weight
         decoder.stack.positions.0.table                      transformer.positions_embed.weight
+        head.weight                                          lm_head.weight
         """
         + _GPT_BLOCKS,
     )
-    copies = {"lm_head.weight": "transformer.tokens_embed.weight"}
 
 
 class GPT2(Format):
@@ -129,10 +129,10 @@ class GPT2(Format):
         decoder.embedding.table                              transformer.wte.weight
         decoder.stack.positions.0.table                      transformer.wpe.weight
         decoder.stack.norm.{gain,bias}                       transformer.ln_f.{weight,bias}
+        head.weight                                          lm_head.weight
         """
         + _GPT_BLOCKS,
     )
-    copies = {"lm_head.weight": "transformer.wte.weight"}
 
 
 class ClassifyingGPT2(GPT2):
@@ -153,7 +153,6 @@ class ClassifyingGPT2(GPT2):
         "tie": [],
     }
     names = (*GPT2.names, *table("head.out.weight   score.weight"))
-    copies = {}
     absent = ("head.out.bias",)
 
     @classmethod
@@ -213,7 +212,6 @@ class OPT(Format):
         layer="model.decoder.layers.*",
         qkvo="{q_proj,k_proj,v_proj,out_proj}",
     )
-    copies = {"lm_head.weight": "model.decoder.embed_tokens.weight"}
 
 
 _BLOOM_NORM = _norm("LayerNorm", "layer_norm_epsilon", 1e-5)
@@ -257,7 +255,6 @@ class BLOOM(Format):
         layer="transformer.h.*",
         joined="query_key_value",
     )
-    copies = {"lm_head.weight": "transformer.word_embeddings.weight"}
 
 
 # Encoders with the heads of tasks
@@ -364,16 +361,14 @@ class BERT(Format):
         + """
         head.dense.{weight,bias}                             cls.predictions.transform.dense.{weight,bias}
         head.norm.{gain,bias}                                cls.predictions.transform.LayerNorm.{weight,bias}
+        head.weight                                          cls.predictions.decoder.weight
         head.bias                                            cls.predictions.bias
         sentence.pool.{weight,bias}                          bert.pooler.dense.{weight,bias}
         sentence.out.{weight,bias}                           cls.seq_relationship.{weight,bias}
         """,
         **_IN_BERT,
     )
-    copies = {
-        "cls.predictions.decoder.weight": "bert.embeddings.word_embeddings.weight",
-        "cls.predictions.decoder.bias": "cls.predictions.bias",
-    }
+    copies = {"cls.predictions.decoder.bias": "cls.predictions.bias"}
 
 
 class MaskedBERT(BERT):
@@ -400,14 +395,12 @@ class RoBERTa(Format):
         + """
         head.dense.{weight,bias}                             lm_head.dense.{weight,bias}
         head.norm.{gain,bias}                                lm_head.layer_norm.{weight,bias}
+        head.weight                                          lm_head.decoder.weight
         head.bias                                            lm_head.bias
         """,
         **_IN_ROBERTA,
     )
-    copies = {
-        "lm_head.decoder.weight": "roberta.embeddings.word_embeddings.weight",
-        "lm_head.decoder.bias": "lm_head.bias",
-    }
+    copies = {"lm_head.decoder.bias": "lm_head.bias"}
 
 
 # transformers drops before the first layer of the head of a class too; ours drops behind it alone.
@@ -472,7 +465,6 @@ class DistilBERT(Format):
         """,
         layer="distilbert.transformer.layer.*",
     )
-    copies = {"vocab_projector.weight": "distilbert.embeddings.word_embeddings.weight"}
 
 
 # transformers drops what the head of a span reads; ours does not.
@@ -512,7 +504,6 @@ class ELECTRA(Format):
         """,
         **_IN_ELECTRA,
     )
-    copies = {"generator_lm_head.weight": "electra.embeddings.word_embeddings.weight"}
 
 
 class PlainELECTRA(ELECTRA):
@@ -575,6 +566,7 @@ class ALBERT(Format):
         <block>.channel.norm.{gain,bias}                     <layer>.full_layer_layer_norm.{weight,bias}
         head.dense.{weight,bias}                             predictions.dense.{weight,bias}
         head.norm.{gain,bias}                                predictions.LayerNorm.{weight,bias}
+        head.weight                                          predictions.decoder.weight
         head.bias                                            predictions.bias
         sentence.pool.{weight,bias}                          <part>.pooler.{weight,bias}
         sentence.out.{weight,bias}                           sop_classifier.classifier.{weight,bias}
@@ -583,10 +575,7 @@ class ALBERT(Format):
         layer="<part>.encoder.albert_layer_groups.0.albert_layers.0",
         part="albert",
     )
-    copies = {
-        "predictions.decoder.weight": "albert.embeddings.word_embeddings.weight",
-        "predictions.decoder.bias": "predictions.bias",
-    }
+    copies = {"predictions.decoder.bias": "predictions.bias"}
 
 
 class MaskedALBERT(ALBERT):
@@ -681,9 +670,7 @@ class T5(Format):
     }
     names = _t5_names("{hidden,out}", "{wi,wo}")
     # A table that is not in the file is the shared one: releases of transformers differ in what they leave out.
-    copies = dict.fromkeys(
-        ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight", "lm_head.weight"), "shared.weight"
-    )
+    copies = dict.fromkeys(("encoder.embed_tokens.weight", "decoder.embed_tokens.weight"), "shared.weight")
     omitted = ("lm_head.weight",)
 
 
@@ -837,7 +824,6 @@ class Llama(Format):
         """,
         layer="model.layers.*",
     )
-    copies = {"lm_head.weight": "model.embed_tokens.weight"}
 
 
 class Mistral(Llama):
@@ -937,8 +923,3 @@ class GPTNeoX(Format):
         """,
         layer="gpt_neox.layers.*",
     )
-
-
-FORMATS: tuple[type[Format], ...] = tuple(
-    form for form in list(globals().values()) if isinstance(form, type) and issubclass(form, Format) and form != Format
-)

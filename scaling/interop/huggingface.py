@@ -19,11 +19,10 @@ from torch import Tensor
 
 from scaling.base import atomic
 from scaling.base.errors import ScalingError, nearest
-from scaling.config.schema import build, joined
+from scaling.config.schema import build, joined, kinds
 from scaling.data.codec import Codec
 from scaling.data.shards import TOKENIZER
 from scaling.interop import weights
-from scaling.interop.formats import FORMATS
 from scaling.interop.template import DERIVED, NOTHING, Format, at, complete, fill, matched, to_ours, to_theirs
 from scaling.model.family import Family
 from scaling.model.tuned import blank, build_model
@@ -159,7 +158,7 @@ def _frame(tokenizer: Any, kind: str, spelled: Mapping[str, Any]) -> None:
         names: tuple[str, ...] = ("eos",)
     else:
         names = _FRAMES[kind]
-        if not all(name in spelled for name in names) or (kind == "Decoder" and "extract" not in spelled):
+        if not all(name in spelled for name in names):
             return
         first, between, last = (spelled[name] for name in names)
         single, pair = f"{first} $A {last}", f"{first} $A {between} $B:1 {last}:1"
@@ -175,7 +174,7 @@ def formats() -> dict[str, type[Format]]:
     for name, form in own.items():
         if not issubclass(form, Format):
             raise ScalingError(f"{name} is no format", fix="derive it from scaling.interop.template.Format")
-    return {**own, **{form.__name__: form for form in FORMATS}}
+    return own | kinds("format")
 
 
 def choose(sections: Mapping[str, Any], name: str | None = None) -> tuple[type[Format], dict[str, Any]]:

@@ -197,9 +197,7 @@ def matched(
     a mismatch: what one format cannot express must not hide the others.
     """
     config: dict[str, Any] = {}
-    whole = spread(template)
-    _write(whole, ours, config)
-    filled, unfilled = _filled(whole, config, ours)
+    filled, unfilled = _filled(spread(template), config, ours)
     try:
         theirs = complete(filled)
     except ScalingError as error:  # sizes that only ours can have: compare the rest
@@ -210,22 +208,15 @@ def matched(
     return config, [*unfilled, *differences(ours, theirs)]
 
 
-def _write(template: Any, ours: Any, config: dict[str, Any]) -> None:
-    """Put our values into config.json; a place that ours lacks is left to the differences."""
+def _filled(template: Any, config: dict[str, Any], ours: Any, key: str = "") -> tuple[Any, list[Mismatch]]:
+    """The template with what its blanks read of `config` once our values are written there; a blank that cannot be
+    written has our value, and is a mismatch. A place that ours lacks is left to the differences.
+    """
     if isinstance(template, Blank):
-        theirs = template.write(ours)
-        for key in template.keys if theirs is not NOTHING else ():
-            if at(config, key) is NOTHING:
-                put(config, key, theirs)
-    elif isinstance(template, Mapping) and isinstance(ours, Mapping):
-        for key, part in template.items():
-            if key in ours:
-                _write(part, ours[key], config)
-
-
-def _filled(template: Any, config: Mapping[str, Any], ours: Any, key: str = "") -> tuple[Any, list[Mismatch]]:
-    """The template filled as far as `config` goes, our value in any other blank, and those blanks as mismatches."""
-    if isinstance(template, Blank):
+        theirs = NOTHING if ours is NOTHING else template.write(ours)
+        for name in template.keys if theirs is not NOTHING else ():
+            if at(config, name) is NOTHING:
+                put(config, name, theirs)
         try:
             return template.read(config), []
         except ScalingError:
@@ -350,11 +341,12 @@ class Format:
     """One architecture of transformers: a table of class attributes, read both ways.
 
     `config` is what its config.json always contains (None: null, or nothing), `model` and `size` are our sections with
-    blanks for what it may contain, and `names` what its tensors are called. A weight file may also hold `copies` (a
-    tied table under a second name) and `zeros` (a bias that no training moves), which are checked, and `DERIVED`
-    tensors; none of them is written. Of copies that our model holds itself, a file may leave out those `omitted`. A
-    file of the bare model leaves out `prefix`, the first word of the first name. `absent` are tensors of ours that the
-    format has none for, read as 0; `folded` puts their values into others.
+    blanks for what it may contain, and `names` what its tensors are called, the embedding first. A weight file may also
+    hold `copies` (a tensor under a second name, as a tied head's of the embedding, which need not be listed) and
+    `zeros` (a bias that no training moves), which are checked, and `DERIVED` tensors; none of them is written. Of
+    copies that our model holds itself, a file may leave out those `omitted`. A file of the bare model leaves out
+    `prefix`, the first word of the first name. `absent` are tensors of ours that the format has none for, read as 0;
+    `folded` puts their values into others.
     """
 
     slot: ClassVar[str] = "format"
@@ -376,7 +368,9 @@ class Format:
         missing += [] if missing or "kind" in cls.model else ["kind in model"]
         if missing:
             raise TypeError(f"the format {cls.__name__} needs {', '.join(missing)}")
-        cls.prefix = vars(cls).get("prefix", cls.names[0].theirs.partition(".")[0] + ".")
+        embedding = cls.names[0].theirs
+        cls.prefix = vars(cls).get("prefix", embedding.partition(".")[0] + ".")
+        cls.copies = {name.theirs: embedding for name in cls.names if name.ours == ("head.weight",)} | dict(cls.copies)
 
     @classmethod
     def template(cls) -> dict[str, Any]:

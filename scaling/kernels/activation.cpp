@@ -62,19 +62,9 @@ static void gated_backward(const T* dy, const T* gate, const T* x, T* dgate, T* 
     });
 }
 
-#define KERNELS(phi, Phi, type, T)                                                                                  \
-    extern "C" void phi##_##type(const T* x, T* y, T* slope, int64_t n, int64_t threads) {                          \
-        activate<Phi>(x, y, slope, n, threads);                                                                     \
-    }                                                                                                               \
-    extern "C" void phi##_gated_##type(const T* gate, const T* x, T* y, int64_t n, int64_t threads) {               \
-        gated<Phi>(gate, x, y, n, threads);                                                                         \
-    }                                                                                                               \
-    extern "C" void phi##_gated_backward_##type(                                                                    \
-        const T* dy, const T* gate, const T* x, T* dgate, T* dx, int64_t n, int64_t threads) {                      \
-        gated_backward<Phi>(dy, gate, x, dgate, dx, n, threads);                                                    \
-    }
-
-KERNELS(gelu, GeLU, float32, float)
-KERNELS(gelu, GeLU, bfloat16, bfloat16)
-KERNELS(silu, SiLU, float32, float)
-KERNELS(silu, SiLU, bfloat16, bfloat16)
+EXPORT(gelu, activate<GeLU, T>)
+EXPORT(gelu_gated, gated<GeLU, T>)
+EXPORT(gelu_gated_backward, gated_backward<GeLU, T>)
+EXPORT(silu, activate<SiLU, T>)
+EXPORT(silu_gated, gated<SiLU, T>)
+EXPORT(silu_gated_backward, gated_backward<SiLU, T>)

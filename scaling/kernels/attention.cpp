@@ -285,8 +285,6 @@ static void backward(
         work.dvt.data(), work.row, true);
 }
 
-static Sizes sizes_of(const int64_t* n) { return {n[0], n[1], n[2], n[3], n[4], n[5], n[6]}; }
-
 template <typename T>
 static Strided<T> strided(T* first, const int64_t* strides) {
     return {first, strides[0], strides[1], strides[2]};
@@ -305,10 +303,10 @@ static int64_t thread_count(const Sizes& n, int64_t threads) {
 extern "C" int64_t attention_pays() { return LANES >= 8; }
 
 // `sizes` as they stand in Sizes; `strides` of q, k, v and what is added, by batch, token and head.
-extern "C" void attention_float32(
+static void attention(
     const float* q, const float* k, const float* v, const float* added, float* out, float* tops, float* shares,
-    const int64_t* sizes, const int64_t* strides, float scale, int64_t causal, int64_t threads) {
-    const Sizes n = sizes_of(sizes);
+    const Sizes* sizes, const int64_t* strides, float scale, int64_t causal, int64_t threads) {
+    const Sizes& n = *sizes;
     const In queries = strided(q, strides), more = strided(added, strides + 9);
     const Out to = dense(out, n.queries, n.heads, n.value_width);
     const int64_t workers = thread_count(n, threads), group = n.group();
@@ -329,11 +327,11 @@ extern "C" void attention_float32(
 // The gradients: weights are made again from what forward kept of each row, its largest logit and one over its sum.
 // `strides` go on with those of what comes down and of the gradient by `added`, where it learns; what adds up to one of
 // its numbers is one job, so that threads neither meet there nor decide about an order.
-extern "C" void attention_backward_float32(
+static void attention_backward(
     const float* upstream, const float* q, const float* k, const float* v, const float* added, const float* out,
-    const float* tops, const float* shares, float* dq, float* dk, float* dv, float* dadded, const int64_t* sizes,
+    const float* tops, const float* shares, float* dq, float* dk, float* dv, float* dadded, const Sizes* sizes,
     const int64_t* strides, float scale, int64_t causal, int64_t threads) {
-    const Sizes n = sizes_of(sizes);
+    const Sizes& n = *sizes;
     const In queries = strided(q, strides), more = strided(added, strides + 9), down = strided(upstream, strides + 12);
     const In made = dense(out, n.queries, n.heads, n.value_width);
     const Out learns = strided(dadded, strides + 15), at_q = dense(dq, n.queries, n.heads, n.width);
@@ -361,4 +359,9 @@ extern "C" void attention_backward_float32(
                 transpose(work.dvt.data(), n.value_width, work.row, n.keys, at_v.at(b, 0, g), at_v.token);
             }
     }
+}
+
+extern "C" {
+auto* attention_float32 = attention;
+auto* attention_backward_float32 = attention_backward;
 }

@@ -213,6 +213,8 @@ def _argument(argument: Argument) -> Any:
 def _kernel(name: str, dtype: torch.dtype) -> Callable[..., Any]:
     if dtype not in TYPES:
         raise TypeError(f"no kernel takes {dtype}")
-    kernel = getattr(library(), f"{name}_{TYPES[dtype]}")
-    kernel.restype = ctypes.c_int64  # of a norm whether its sums overflow; the others return nothing
-    return kernel
+    kernels = library()
+    assert kernels is not None
+    # A norm returns how many of its sums overflow; the others return nothing.
+    kernel = ctypes.CFUNCTYPE(ctypes.c_int64)
+    return ctypes.cast(ctypes.c_void_p.in_dll(kernels, f"{name}_{TYPES[dtype]}"), kernel)

@@ -19,7 +19,8 @@ static inline float visible(const T* seen, const Shape& n, int64_t b, int64_t t,
 }
 
 template <typename T>
-static void depthwise(const T* x, const T* taps, const T* seen, T* y, const Shape& n, int64_t threads) {
+static void depthwise(const T* x, const T* taps, const T* seen, T* y, const Shape* shape, int64_t threads) {
+    const Shape& n = *shape;
     const int64_t workers = thread_count(n.rows * n.length * n.width, threads);
 #pragma omp parallel for num_threads(workers) if (workers > 1) schedule(static)
     for (int64_t b = 0; b < n.rows; b++)
@@ -37,7 +38,9 @@ static void depthwise(const T* x, const T* taps, const T* seen, T* y, const Shap
 // who goes through the places in their order; others' gradients are one product each.
 template <typename T>
 static void depthwise_backward(
-    const T* dy, const T* x, const T* taps, const T* seen, T* dx, T* dtaps, const Shape& n, int64_t threads) {
+    const T* dy, const T* x, const T* taps, const T* seen, T* dx, T* dtaps, const Shape* shape,
+    int64_t threads) {
+    const Shape& n = *shape;
     const int64_t workers = thread_count(n.rows * n.length * n.width, threads), chunks = whole(n.width) / LANES;
 #pragma omp parallel num_threads(workers) if (workers > 1)
     {
@@ -77,18 +80,5 @@ static void depthwise_backward(
     }
 }
 
-static Shape shape_of(const int64_t* n) { return {n[0], n[1], n[2], n[3], n[4], n[5], n[6]}; }
-
-#define KERNELS(type, T)                                                                                           \
-    extern "C" void depthwise_##type(                                                                              \
-        const T* x, const T* taps, const T* seen, T* y, const int64_t* shape, int64_t threads) {                   \
-        depthwise(x, taps, seen, y, shape_of(shape), threads);                                                     \
-    }                                                                                                              \
-    extern "C" void depthwise_backward_##type(                                                                     \
-        const T* dy, const T* x, const T* taps, const T* seen, T* dx, T* dtaps, const int64_t* shape,              \
-        int64_t threads) {                                                                                         \
-        depthwise_backward(dy, x, taps, seen, dx, dtaps, shape_of(shape), threads);                                \
-    }
-
-KERNELS(float32, float)
-KERNELS(bfloat16, bfloat16)
+EXPORT(depthwise, depthwise<T>)
+EXPORT(depthwise_backward, depthwise_backward<T>)

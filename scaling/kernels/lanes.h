@@ -204,3 +204,14 @@ static inline Lanes exponential(Lanes x) {
 
 // 0 where e⁻ˣ has no room.
 static inline Lanes logistic(Lanes x) { return x < -87.0f ? Lanes{} : reciprocal(1.0f + exponential(-x)); }
+
+// A kernel of the numbers T for both types. Templates have no C names, so what is exported are pointers to them.
+#define EXPORT(name, ...)                                   \
+    namespace float32 {                                     \
+    using T = float;                                        \
+    extern "C" { auto* name##_float32 = &__VA_ARGS__; }     \
+    }                                                       \
+    namespace brain {                                       \
+    using T = bfloat16;                                     \
+    extern "C" { auto* name##_bfloat16 = &__VA_ARGS__; }    \
+    }

@@ -89,19 +89,7 @@ static int64_t norm_backward(
     return overflows;
 }
 
-#define KERNELS(name, centred, type, T)                                                                             \
-    extern "C" int64_t name##_##type(                                                                               \
-        const T* x, const T* gain, const T* bias, T* y, float* mean, float* inverse, int64_t rows, int64_t width,   \
-        float eps, int64_t threads) {                                                                               \
-        return norm<centred>(x, gain, bias, y, mean, inverse, rows, width, eps, threads);                           \
-    }                                                                                                               \
-    extern "C" int64_t name##_backward_##type(                                                                      \
-        const T* dy, const T* x, const T* gain, const float* mean, const float* inverse, T* dx, T* dgain, T* dbias, \
-        int64_t rows, int64_t width, int64_t threads) {                                                             \
-        return norm_backward<centred>(dy, x, gain, mean, inverse, dx, dgain, dbias, rows, width, threads);          \
-    }
-
-KERNELS(layer_norm, true, float32, float)
-KERNELS(layer_norm, true, bfloat16, bfloat16)
-KERNELS(rms_norm, false, float32, float)
-KERNELS(rms_norm, false, bfloat16, bfloat16)
+EXPORT(layer_norm, norm<true, T>)
+EXPORT(layer_norm_backward, norm_backward<true, T>)
+EXPORT(rms_norm, norm<false, T>)
+EXPORT(rms_norm_backward, norm_backward<false, T>)

@@ -27,15 +27,4 @@ static void rotate(
     }
 }
 
-#define KERNELS(type, T)                                                                                            \
-    extern "C" void rotate_##type(                                                                                  \
-        const T* from, T* to, const float* cosine, const float* sine, int64_t rows, int64_t tokens, int64_t heads,  \
-        int64_t width, int64_t half, int64_t from_row, int64_t from_token, int64_t from_head, int64_t to_row,       \
-        int64_t to_token, int64_t to_head, int64_t angle_row, float way, int64_t threads) {                         \
-        rotate(                                                                                                     \
-            from, to, cosine, sine, rows, tokens, heads, width, half, from_row, from_token, from_head, to_row,      \
-            to_token, to_head, angle_row, way, threads);                                                            \
-    }
-
-KERNELS(float32, float)
-KERNELS(bfloat16, bfloat16)
+EXPORT(rotate, rotate<T>)

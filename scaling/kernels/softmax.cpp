@@ -118,23 +118,6 @@ static void cross_entropy(
     }
 }
 
-#define KERNELS(type, T)                                                                                            \
-    extern "C" void softmax_##type(                                                                                 \
-        T* x, const T* added, int64_t rows, int64_t heads, int64_t queries, int64_t keys, int64_t batch_stride,     \
-        int64_t head_stride, int64_t query_stride, float scale, int64_t causal, int64_t threads) {                  \
-        softmax(                                                                                                    \
-            x, added, rows, heads, queries, keys, batch_stride, head_stride, query_stride, scale, causal, threads); \
-    }                                                                                                               \
-    extern "C" void softmax_backward_##type(                                                                        \
-        const T* dp, const T* p, T* dx, int64_t rows, int64_t queries, int64_t keys, float scale, int64_t causal,   \
-        int64_t threads) {                                                                                          \
-        softmax_backward(dp, p, dx, rows, queries, keys, scale, causal, threads);                                   \
-    }                                                                                                               \
-    extern "C" void cross_entropy_##type(                                                                           \
-        const T* logits, const int64_t* targets, float* losses, T* gradient, int64_t rows, int64_t classes,         \
-        float smoothing, int64_t threads) {                                                                         \
-        cross_entropy(logits, targets, losses, gradient, rows, classes, smoothing, threads);                        \
-    }
-
-KERNELS(float32, float)
-KERNELS(bfloat16, bfloat16)
+EXPORT(softmax, softmax<T>)
+EXPORT(softmax_backward, softmax_backward<T>)
+EXPORT(cross_entropy, cross_entropy<T>)

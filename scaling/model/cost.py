@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -30,6 +29,11 @@ from scaling.model.tuned import blank, tune
 from scaling.model.two_towers import EncoderDecoder
 
 MIXERS = ("mixer", "cross")
+# What attention is computed with in training.
+AS_ON: Mapping[str, Any] = {
+    "cpu": {"dtype": torch.float32, "kernel": True},
+    "cuda": {"dtype": torch.bfloat16, "kernel": False, "flex": True},
+}
 SLOTS = ("embedding", "position", "mixer", "cross", "channel", "norm", "stack", "head", "tuning")
 
 
@@ -213,8 +217,18 @@ def count(model: Family, batch: Batch, checkpointing: Literal["none", "blocks"] 
         by_slot[spec.slot] += parameter.numel()
         trained += parameter.numel() if parameter.requires_grad else 0
         small += 0 if spec.looks_up or spec.predicts else parameter.numel()  # Kaplan's N
-    with torch.no_grad(), _ways(model) as attention_by:
+    ways: dict[str, set[str]] = {device: set() for device in AS_ON}
+
+    def attends(setting: Setting, context: Context, dropout: float) -> None:
+        for device, own in AS_ON.items():
+            ways[device].add(choose(setting._replace(device=device, **own), context, dropout))
+
+    for tower in model.towers.values():
+        tower.attends = attends
+    with torch.no_grad():
         run = counted(model, lambda: model.losses(batch))
+    for tower in model.towers.values():
+        tower.attends = None
     forward, between = run.by_slot, run.between_tokens
     model.checkpoint("none")
     blocks = [block for tower in model.towers.values() for block in tower.stack.blocks]
@@ -240,28 +254,8 @@ def count(model: Family, batch: Batch, checkpointing: Literal["none", "blocks"] 
         shape=list(model.towers.values())[-1].shape,
         flops_recomputed=again,
         flops_between_tokens=between,
-        attention_by={device: tuple(sorted(ways)) for device, ways in attention_by.items()},
+        attention_by={device: tuple(sorted(own)) for device, own in ways.items()},
     )
-
-
-@contextmanager
-def _ways(model: Family) -> Iterator[dict[str, set[str]]]:
-    """The ways of the attention within: on a CPU in float32, with our kernel, and on a GPU in bfloat16."""
-    found: dict[str, set[str]] = {"cpu": set(), "cuda": set()}
-
-    def attends(setting: Setting, context: Context, dropout: float) -> None:
-        on_cpu = setting._replace(device="cpu", dtype=torch.float32, kernel=True)
-        on_cuda = setting._replace(device="cuda", dtype=torch.bfloat16, kernel=False, flex=True)
-        found["cpu"].add(choose(on_cpu, context, dropout))
-        found["cuda"].add(choose(on_cuda, context, dropout))
-
-    for tower in model.towers.values():
-        tower.attends = attends
-    try:
-        yield found
-    finally:
-        for tower in model.towers.values():
-            tower.attends = None
 
 
 def windows(model: Family, rows: int) -> Batch:

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Container, Iterable
 from contextlib import ExitStack
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -22,13 +22,10 @@ from scaling.model.parameters import parts
 OF_EACH_TOKEN = (torch.ops.aten.mm, torch.ops.aten.addmm, torch.ops.aten.convolution)
 
 
-def flops(model: nn.Module, run: Callable[[], object]) -> Counter[str]:
-    """The FLOPs of `run` by slot. What runs outside every slot's module is the head, whose loss is not a forward."""
-    return counted(model, run).by_slot
-
-
 def counted(model: nn.Module, run: Callable[[], object], blocks: Iterable[nn.Module] = ()) -> Flops:
-    """The FLOPs of `run`, and the bytes that autograd keeps, those that one of `blocks` keeps among them."""
+    """The FLOPs of `run` by slot, and the bytes that autograd keeps, those that one of `blocks` keeps among them. What
+    runs outside every slot's module is the head, whose loss is not a forward.
+    """
     counter = Flops(model.parameters())
     with ExitStack() as hooks, saved_tensors_hooks(counter.pack, counter.unpack), counter:
         for part in parts(model):
@@ -115,47 +112,39 @@ class Flops(Watch):
             self.between_tokens[slot] += number
 
 
-class _Form(NamedTuple):
-    shape: torch.Size
-    stride: tuple[int, ...]
-    dtype: torch.dtype
+_made: dict[Any, Any] = {}
 
 
 def _run(func: Any, args: Any, kwargs: Any) -> Any:
-    """`func(*args)`. On the meta device shapes are all there is, and a deep model asks the same of every layer: what an
-    operation of the same form is built again, many times faster than torch infers it.
+    """`func(*args)`. On the meta device shapes are all there is, and a deep model asks the same of every layer: the
+    output of an operation of the same form is made again, many times faster than torch infers it.
     """
     if func.is_view or func._schema.is_mutable:
         return func(*args, **kwargs)
     try:
-        key = (func, _like(args), _like(tuple(kwargs.items())))
-        shapes = _made.get(key)
+        key = (func, _form(args), _form(tuple(kwargs.items())))
     except TypeError:  # a real tensor
         return func(*args, **kwargs)
-    if shapes is None:
-        output = func(*args, **kwargs)
-        if all(
-            isinstance(tensor, Tensor) and tensor.is_meta
-            for tensor in (output if isinstance(output, tuple) else (output,))
-        ):
-            _made[key] = _like(output)
-        return output
-    return _empty_like(shapes)
+    if key in _made:
+        return _fresh(_made[key])
+    output = func(*args, **kwargs)
+    tensors = output if isinstance(output, tuple) else (output,)
+    if all(isinstance(tensor, Tensor) and tensor.is_meta for tensor in tensors):
+        _made[key] = output
+    return output
 
 
-_made: dict[Any, Any] = {}
-
-
-def _like(value: Any) -> Any:
+def _form(value: Any) -> Any:
     """A value with its tensors as their forms; 1 and 1.0 make different types, so each number is kept with its type."""
     if isinstance(value, Tensor):
         if not value.is_meta:
             raise TypeError
-        return _Form(value.shape, value.stride(), value.dtype)
-    return tuple(map(_like, value)) if isinstance(value, tuple | list) else (type(value), value)
+        return Tensor, value.shape, value.stride(), value.dtype
+    return tuple(map(_form, value)) if isinstance(value, tuple | list) else (type(value), value)
 
 
-def _empty_like(like: Any) -> Any:
-    if isinstance(like, _Form):
-        return torch.empty_strided(like.shape, like.stride, dtype=like.dtype, device="meta")
-    return tuple(map(_empty_like, like))
+def _fresh(output: Any) -> Any:
+    """A tensor of the same form, or several."""
+    if isinstance(output, tuple):
+        return tuple(map(_fresh, output))
+    return torch.empty_strided(output.shape, output.stride(), dtype=output.dtype, device="meta")

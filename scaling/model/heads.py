@@ -328,8 +328,8 @@ class _Labels(nn.Module, Head):
 
 
 class _Pooled(_Labels):
-    """y = φ(h U + c) A + b of every vector that a head of the whole text reads (BERT's pooler, Devlin et al. 2018), or
-    y = h A + b without φ (Radford et al. 2018). `added` adds the vectors of a row up first.
+    """y = φ(h U + c) A + b of every vector that a head reads (BERT's pooler, Devlin et al. 2018), or y = h A + b
+    without φ (Radford et al. 2018). `added` adds the vectors of a row up first.
     """
 
     reads = "text"
@@ -339,12 +339,13 @@ class _Pooled(_Labels):
         shape: Shape,
         outputs: int,
         added: bool = False,
+        weights: Weights = None,
         *,
         activation: Recipe | None = None,
         dropout: BelowOne = 0.0,
     ):
         super().__init__()
-        self.added, self.dropout = added, dropout
+        self.added, self.weights, self.dropout = added, check_weights(weights, outputs), dropout
         self.activation: Any = None
         if activation is not None:
             self.pool, self.activation = nn.Linear(shape.width, shape.width), activation()
@@ -372,8 +373,7 @@ class Sequence(_Pooled):
     def __init__(
         self, shape: Shape, *, classes: PositiveInt, added: bool = False, weights: Weights = None, **common: Any
     ):
-        super().__init__(shape, classes, added, **common)
-        self.weights = check_weights(weights, classes)
+        super().__init__(shape, classes, added, weights, **common)
 
     def forward(self, hidden: Float[Tensor, "b k w"]) -> Float[Tensor, "b ... c"]:
         return self.scores(hidden).squeeze(1)  # of one vector, one prediction
@@ -395,8 +395,8 @@ class Classes(_Pooled):
     answer = "classes"
 
     def __init__(self, shape: Shape, *, classes: PositiveInt, weights: Weights = None, **common: Any):
-        super().__init__(shape, classes, True, **common)
-        self.classes, self.weights = classes, check_weights(weights, classes)
+        super().__init__(shape, classes, True, weights, **common)
+        self.classes = classes
 
     def forward(self, hidden: Float[Tensor, "b k w"]) -> Float[Tensor, "b c"]:
         return self.scores(hidden)[:, 0]
@@ -459,21 +459,19 @@ def without(absent: Tensor | None, logits: Tensor) -> Tensor:
     return logits.masked_fill(absent & ~absent.all(-1, keepdim=True), -math.inf)
 
 
-class Tokens(_Labels):
+class Tokens(_Pooled):
     """logits = h W + b: a class for each token, as in named-entity recognition. (Devlin et al. 2018)
 
     The loss of a class counts `weights` times; `balanced` weights are n / (classes · n_c) of the training examples.
     """
 
-    answer = "tags"
+    answer, reads = "tags", "tokens"
 
     def __init__(self, shape: Shape, *, classes: PositiveInt, dropout: BelowOne = 0.0, weights: Weights = None):
-        super().__init__()
-        self.out, self.dropout = declare(nn.Linear(shape.width, classes), weight="output"), dropout
-        self.weights = check_weights(weights, classes)
+        super().__init__(shape, classes, weights=weights, dropout=dropout)
 
     def forward(self, hidden: Float[Tensor, "b t w"]) -> Float[Tensor, "b t c"]:
-        return self.out(drop(hidden, self.dropout, self.training))
+        return self.scores(hidden)
 
     def labels_like(self, tokens: Tensor) -> Tensor:
         return tokens.new_zeros(tokens.shape)

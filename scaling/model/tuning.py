@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
@@ -15,7 +14,6 @@ from torch import Tensor, nn
 
 from scaling.base.errors import ScalingError, nearest
 from scaling.config.schema import BelowOne, PositiveFloat, PositiveInt, Recipe, recipe
-from scaling.config.shape import Shape
 from scaling.model.context import Context, Position
 from scaling.model.contract import Added, Mixer, Residual, Stack, Tuning, declare, map_of, role
 
@@ -38,35 +36,19 @@ class Map(NamedTuple):
         return role(self.module, "weight")
 
 
-def maps(model: nn.Module) -> Iterator[Map]:
-    """Every linear map of the mixers and channels, once."""
-    walk = _within("", model, None, "", set())
-    return (Map(name, module, slot) for name, module, _, slot in walk if slot and isinstance(module, nn.Linear))
-
-
-def pieces(model: nn.Module) -> Iterator[tuple[nn.Module, str]]:
+def pieces(model: nn.Module) -> dict[nn.Module, str]:
     """Every mixer and channel, those within others too, and its slot."""
-    return ((module, slot) for _, module, piece, slot in _within("", model, None, "", set()) if module is piece)
+    slots = ((module, getattr(module, "slot", None)) for module in model.modules())
+    return {module: slot for module, slot in slots if slot in PIECES}
 
 
-def _within(
-    name: str, module: nn.Module, piece: nn.Module | None, slot: str, seen: set[nn.Module]
-) -> Iterator[tuple[str, nn.Module, nn.Module | None, str]]:
-    """Every module with the innermost piece that it is in, and that piece's slot."""
-    if module in seen or isinstance(module, Added):
-        return
-    seen.add(module)
-    own = getattr(module, "slot", None)
-    if own in PIECES:
-        piece, slot = module, own
-    yield name, module, piece, slot
-    for last, child in module.named_children():
-        yield from _within(f"{name}.{last}" if name else last, child, piece, slot, seen)
-
-
-def stream_width(model: nn.Module) -> int:
-    """The width of a model's stream, which all its towers share."""
-    return next(shape.width for module in model.modules() if isinstance(shape := getattr(module, "shape", None), Shape))
+def maps(model: nn.Module) -> list[Map]:
+    """Every linear map of the mixers and channels, once."""
+    slots: dict[nn.Module, str] = {}
+    for piece, slot in pieces(model).items():  # one within another comes after it
+        slots |= dict.fromkeys(piece.modules(), slot)
+    named = model.named_modules()
+    return [Map(name, part, slots[part]) for name, part in named if part in slots and isinstance(part, nn.Linear)]
 
 
 class _Adding(Tuning):
@@ -154,28 +136,24 @@ class _Update(Added):
         return self.scale * (self.up @ self.down)
 
 
-def targeted(model: nn.Module, targets: list[str], key: str = "targets") -> list[Map]:
+def targeted(model: nn.Module, targets: list[str]) -> list[Map]:
     """The maps that some target names; each target must name one."""
-    every = list(maps(model))
+    every = maps(model)
     if not targets:
-        raise ScalingError("expected the names of maps", key=key, value=targets, fix="write [query, value]")
+        raise ScalingError("expected the names of maps", key="targets", value=targets, fix="write [query, value]")
     for target in targets:
         if not any(_names(target, linear) for linear in every):
             words = {word for linear in every for word in (linear.last, linear.slot)}
             fix = nearest(target, sorted(words))
-            raise ScalingError("no linear map has such a name", key=key, value=target, fix=fix)
-        if target in PIECES:
-            _refuse_banks(model, target, key)
+            raise ScalingError("no linear map has such a name", key="targets", value=target, fix=fix)
+        for piece in [piece for piece, slot in pieces(model).items() if slot == target]:
+            # Experts keep their matrices side by side in one tensor: a slot would miss them.
+            weights = (getattr(module, "weight", None) for module in piece.modules())
+            if any(isinstance(weight, Tensor) and weight.ndim > 2 for weight in weights):
+                what = f"{type(piece).__name__} has matrices that are no linear maps"
+                fix = "name its maps (gate, query), or take Adapters"
+                raise ScalingError(what, key="targets", value=target, fix=fix)
     return [linear for linear in every if any(_names(target, linear) for target in targets)]
-
-
-def _refuse_banks(model: nn.Module, slot: str, key: str) -> None:
-    """Refuse a slot whose pieces keep matrices side by side in one tensor, as experts do: they would be missed."""
-    for piece, own in pieces(model):
-        weights = (getattr(module, "weight", None) for module in piece.modules())
-        if own == slot and any(isinstance(weight, Tensor) and weight.ndim > 2 for weight in weights):
-            what = f"{type(piece).__name__} has matrices that are no linear maps"
-            raise ScalingError(what, key=key, value=slot, fix="name its maps (gate, query), or take Adapters")
 
 
 def _names(target: str, linear: Map) -> bool:
@@ -215,11 +193,11 @@ class Adapters(_Adding):
                     value=slot or self.after,
                     fix=nearest(slot, [module for module in PIECES if module in slots]),
                 )
-        width = stream_width(model)
+        tower: Any = next(module for module in model.modules() if hasattr(module, "prompt"))
         for piece in dict.fromkeys(branches):
             if getattr(piece, "slot", None) in self.after:
                 like = next(piece.parameters())
-                piece.add_module("adapter", _Adapter(like, width, self.bottleneck, self.activation()))
+                piece.add_module("adapter", _Adapter(like, tower.shape.width, self.bottleneck, self.activation()))
                 piece.register_forward_hook(lambda module, args, y: module.get_submodule("adapter")(y))
 
 
@@ -259,9 +237,7 @@ class IA3(_Adding):
     def add(self, model: nn.Module) -> None:
         unknown = [target for target in self.targets if target not in TARGETS]
         if unknown or not self.targets:
-            raise ScalingError(
-                f"expected names of {', '.join(TARGETS)}", key="targets", value=(unknown or self.targets), fix=None
-            )
+            raise ScalingError(f"expected names of {', '.join(TARGETS)}", key="targets", value=unknown or self.targets)
         for target in self.targets:
             if target == "channel":
                 self._scale_channels(model)
@@ -274,7 +250,7 @@ class IA3(_Adding):
                 linear.register_forward_hook(lambda module, args, y: module.get_submodule("ia3")(y))
 
     def _scale_channels(self, model: nn.Module) -> None:
-        channels = [piece for piece, slot in pieces(model) if slot == "channel"]
+        channels = [piece for piece, slot in pieces(model).items() if slot == "channel"]
         if not channels:
             raise _nothing("no block has a channel", "channel")
         for piece in channels:
@@ -343,7 +319,7 @@ class Prefix(_Adding):
 
     def add(self, model: nn.Module) -> None:
         for slot in self.slots or [""]:
-            of_slot = [piece for piece, own in pieces(model) if own == slot]
+            of_slot = [piece for piece, own in pieces(model).items() if own == slot]
             keyed = [(piece, map_of(piece, "key")[1], map_of(piece, "value")[1]) for piece in of_slot]
             taking = [(p, k, v) for p, k, v in keyed if getattr(p, "takes_prefix", False) and k and v]
             if not taking:
@@ -422,7 +398,7 @@ class Prompt(_Adding):
                 _refuse_prompt(type(module).__name__, "pools tokens with their neighbours")
             if isinstance(module, Mixer) and module.reach is not None:
                 _refuse_prompt(type(module).__name__, "has no position before the text's first")
-        tower.prompt = _Vectors(next(tower.parameters()), self.length, stream_width(tower), shown=len(towers) > 1)
+        tower.prompt = _Vectors(next(tower.parameters()), self.length, tower.shape.width, shown=len(towers) > 1)
 
 
 class _Vectors(Added):

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from scaling.base.batch import IGNORE, Batch
-from scaling.base.errors import ScalingError, nearest, under
-from scaling.config.schema import Line, Recipe, overlay, recipe
+from scaling.base.errors import ScalingError, under
+from scaling.config.schema import Line, Recipe, check_keys, overlay, recipe
 from scaling.config.shape import Shape
 from scaling.model.assembly import assembled, built
 from scaling.model.context import Cache
@@ -215,9 +215,8 @@ def _tower(name: str, size: Mapping[str, Any], common: Mapping[str, Line], own: 
     """
     both = {key: value for key, value in size.items() if key not in ("encoder", "decoder")}
     shape = Shape.of({**both, **(size.get(name) or {})})
-    for key in own:
-        if key not in common:
-            raise ScalingError("a tower has no such key", key=f"{name}.{key}", fix=nearest(str(key), common))
+    with under(name):
+        check_keys(own, dict.fromkeys(common, Any), "a tower")
     lines, recipes = overlay(dict(common), dict(own)), {}
     blocks = lines.pop("blocks")
     for slot, line in lines.items():

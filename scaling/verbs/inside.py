@@ -176,7 +176,10 @@ def probe(
     scores = scored(model.module, train, test, len(classes), penalty=penalty, seed=seed, pad=pad)
     document = {"run": source.folder.name, "task": task, "step": model.saved.place.get("step"), "classes": [*classes]}
     document |= {"train": sum(len(text.labels) for text in train), "test": sum(len(text.labels) for text in test)}
-    document |= {**asdict(baselines(train, test)), "layers": [asdict(score) for score in scores]}
+    document |= baselines(train, test)
+    document["layers"] = [
+        {"layer": layer, **{name: asdict(score) for name, score in own.items()}} for layer, own in enumerate(scores)
+    ]
     at = "" if document["step"] is None else f" at step {document['step']:,}"
     counts = f"{plural(document['train'], 'token')} to learn from, {document['test']:,} held out"
     rows = [

@@ -18,7 +18,7 @@ from scaling.cli import main
 from scaling.config.compose import load
 from scaling.config.schema import build, overlay
 from scaling.interop import huggingface, weights
-from scaling.interop.formats import FORMATS, ClassifyingGPT2
+from scaling.interop.formats import ClassifyingGPT2
 from scaling.interop.huggingface import Saved
 from tests.interop import parity
 
@@ -278,7 +278,8 @@ def test_all_models_of_record_that_have_a_format_are_compared() -> None:
         with torch.device("meta"):
             build("model", load(model)["model"], size)
     forms = {huggingface.choose(parity.sections(name), parity.NAMED.get(name))[0] for name in parity.COMPARED}
-    assert forms == set(FORMATS) - {ClassifyingGPT2}  # whose head has no bias, so that its gradients are others
-    for form in FORMATS:
+    every = huggingface.formats().values()
+    assert forms == set(every) - {ClassifyingGPT2}  # whose head has no bias, so that its gradients are others
+    for form in every:
         assert len({pair.theirs for pair in form.names}) == len(form.names)
         assert len({name for pair in form.names for name in pair.ours}) == sum(len(pair.ours) for pair in form.names)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from scaling.cli import main
@@ -139,15 +141,7 @@ LINES = [  # the family, the changes at SIZE, the place, the fix
 
 def words(command: str) -> list[str]:
     """The command's words; lists and mappings keep their spaces."""
-    parts, depth, word = [], 0, ""
-    for letter in command:
-        depth += (letter in "[{") - (letter in "]}")
-        if letter == " " and depth == 0:
-            parts.append(word)
-            word = ""
-        else:
-            word += letter
-    return [*parts, word]
+    return re.split(r" (?![^\[{]*[\]}])", command)
 
 
 WRONG = [

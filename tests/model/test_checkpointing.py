@@ -8,7 +8,7 @@ import torch
 from scaling.base.batch import Batch
 from scaling.config.compose import load
 from scaling.model.cost import cost
-from scaling.model.tuned import build_model
+from scaling.model.tuned import blank, build_model
 from scaling.training.parametrization import Standard, initialise
 from tests.model.test_variants import EVOLVED_DECODER, LINES, NORMLESS, TIES, _flow, awake, batch_for
 
@@ -35,7 +35,7 @@ SIZE = "size={width: 32, layers: 3, heads: 4, vocabulary: 61, length: 24}"
 @pytest.mark.parametrize("case", CASES, ids=" ".join)
 def test_gradients_are_the_same_to_the_bit(case):
     config = load(case[0], [SIZE, *case[1].split("; ")])
-    with torch.device("meta"):
+    with blank():
         model = build_model(config.tree)
     model = awake(initialise(model, Standard(head="normal"), seed=0)).train()
     batch = batch_for(model)

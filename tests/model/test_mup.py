@@ -5,8 +5,6 @@ not grow with width; under the standard parametrization it does."""
 
 from __future__ import annotations
 
-from typing import Any, cast
-
 import torch
 
 from scaling.base.batch import Batch
@@ -36,16 +34,8 @@ def movement(parametrization, width: int) -> dict[str, float]:
     optimizer = torch.optim.Adam(groups, betas=(0.9, 0.95))
 
     def activations() -> dict[str, torch.Tensor]:
-        seen = {}
-        handles = [
-            block.register_forward_hook(lambda _, __, out, i=i: seen.__setitem__(f"block {i}", out.detach()))
-            for i, block in enumerate(cast(Any, model).decoder.stack.blocks)
-        ]
-        with torch.no_grad():
-            seen["logits"] = model.logits(batch)
-        for handle in handles:
-            handle.remove()
-        return seen
+        with torch.no_grad(), model.watch("decoder.stack.blocks.?") as seen:
+            return {"logits": model.logits(batch), **{name: each[0] for name, each in seen.items()}}
 
     start = activations()
     for _ in range(STEPS):
@@ -72,7 +62,7 @@ def test_activations_move_alike_at_every_width_under_mup():
 
 def test_activations_move_more_with_width_under_the_standard():
     slopes = growth(Standard(head="normal"))
-    assert slopes["block 1"] > 1
+    assert slopes["decoder.stack.blocks.1"] > 1
     assert slopes["logits"] > 0.25
 
 

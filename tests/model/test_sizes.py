@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import pytest
 import torch
 
 from scaling.base.errors import ScalingError
 from scaling.config.compose import Config, load
 from scaling.config.schema import kinds
+from scaling.model.tuned import blank
 from tests.model.test_variants import ELSEWHERE, LINES, POSITIONLESS, WITHOUT_POSITION, _flow
 
 OWN = {"key_heads": 1, "value_width": 12, "head_width": 12, "hidden": 72}  # none is what follows from the others
@@ -18,19 +21,25 @@ PIECES = [
 
 
 def built(config: Config) -> dict[str, torch.Size]:
-    with torch.device("meta"):
+    with blank():
         model = config.build("model", config["size"])
     return {name: parameter.shape for name, parameter in model.named_parameters()}
+
+
+@cache
+def changes(slot: str, kind: str) -> tuple[list[str], dict[str, torch.Size]]:
+    """The overrides that put a piece into a model, and the model's parameters."""
+    line = f"model.block.{slot}={_flow(kind, LINES.get((slot, kind), {}))}"
+    words = ["size={width: 32, layers: 1, heads: 4, vocabulary: 61, length: 24}", line]
+    words += [POSITIONLESS.removeprefix("; ")] if kind in WITHOUT_POSITION else []
+    return words, built(load("decoder", words))
 
 
 @pytest.mark.parametrize("size", OWN)
 @pytest.mark.parametrize(("slot", "kind"), PIECES)
 def test_a_size_changes_the_model_or_is_refused(slot, kind, size):
-    line = f"model.block.{slot}={_flow(kind, LINES.get((slot, kind), {}))}"
-    told = ["size={width: 32, layers: 1, heads: 4, vocabulary: 61, length: 24}", line]
-    told += [POSITIONLESS.removeprefix("; ")] if kind in WITHOUT_POSITION else []
-    plain = built(load("decoder", told))
-    config = load("decoder", [*told, f"size.{size}={OWN[size]}"])
+    words, plain = changes(slot, kind)
+    config = load("decoder", [*words, f"size.{size}={OWN[size]}"])
     try:
         assert built(config) != plain
     except ScalingError as error:

@@ -14,7 +14,7 @@ from scaling.base.batch import IGNORE, Batch
 from scaling.config.compose import Config, load
 from scaling.config.schema import kinds
 from scaling.model.context import Cache, Places
-from scaling.model.tuned import build_model
+from scaling.model.tuned import blank, build_model
 from scaling.training.parametrization import Standard, initialise
 
 WEIGHTED = {"mixer": "Attention", "channel": "{kind: Dense, activation: GeLU}"}
@@ -277,7 +277,7 @@ def build(family: str, change: str):
 @cache
 def _built(family: str, change: str):
     config = configured(family, change)
-    with torch.device("meta"):
+    with blank():
         model = build_model(config.tree)
     return awake(initialise(model, Standard(head="normal"), seed=0))
 
