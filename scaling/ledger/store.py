@@ -150,7 +150,7 @@ class Ledger:
 
     def checkpoint(self, run: str, step: int) -> Checkpoint | None:
         """The whole checkpoint of exactly this step, None where there is none."""
-        return checkpoint.at(self.folder(run), step)
+        return checkpoint.find(self.folder(run), step)
 
     def reached(self, run: str) -> int:
         """The last step of which a checkpoint is kept, whole or not; 0 where there is none."""

@@ -87,9 +87,9 @@ class Evaluation:
     ):
         self.source, self.is_code, self.outputs, self.domains, self.text = source, is_code, outputs, domains, text
         names = "losses", "excess", "correct", "targets", "of_text", "texts"
-        self.sums: dict[str, torch.Tensor] = dict.fromkeys(names, torch.zeros((), dtype=torch.float64))
-        self.by_position: torch.Tensor | None = None
-        self.by_domain = torch.zeros(2, len(domains), dtype=torch.float64)
+        self.sums: dict[str, torch.Tensor] = dict.fromkeys(names, torch.zeros(1, dtype=torch.float64))
+        self.sums["positions"] = torch.zeros(2, 0, dtype=torch.float64)  # losses and targets of each
+        self.sums["domains"] = torch.zeros(2, len(domains), dtype=torch.float64)
         self.has_truth = self.classified = False
         self.batches = 0
 
@@ -105,7 +105,7 @@ class Evaluation:
             self._count(of_text=losses[is_text], texts=is_text)
         if self.domains and batch.domains is not None:
             rows = torch.stack([losses.sum(1), bears.sum(1).double()]).cpu()
-            self.by_domain = self.by_domain.index_add(1, batch.domains.cpu(), rows)
+            self.sums["domains"] = self.sums["domains"].index_add(1, batch.domains.cpu(), rows)
         if batch.truth is not None:
             self.has_truth = True
             self._count(excess=(losses - batch.truth.double())[bears])
@@ -117,7 +117,7 @@ class Evaluation:
             self._count(correct=(predictions.argmax(-1) == targets)[bears])
         if model.head.target == "targets":
             table = torch.stack([losses.sum(0), bears.sum(0).double()]).cpu()
-            self.by_position = table if self.by_position is None else _longer(self.by_position, table)
+            self.sums["positions"] = _longer(self.sums["positions"], table)
         self.batches += 1
 
     def _count(self, **values: torch.Tensor) -> None:
@@ -126,14 +126,11 @@ class Evaluation:
 
     def measured(self, ranks: int = 1) -> dict[str, Any]:
         """The means over all that was added, here and on the other ranks."""
-        counted = torch.stack(list(self.sums.values()))
+        every: list[dict[str, torch.Tensor]] = [self.sums] * ranks
         if ranks > 1:
-            every: list[Any] = [None] * ranks
-            distributed.all_gather_object(every, (counted, self.by_position, self.by_domain))
-            counts, tables, domains = zip(*every, strict=True)
-            counted, self.by_domain = torch.stack(counts).sum(0), torch.stack(domains).sum(0)
-            self.by_position = None if self.by_position is None else reduce(_longer, tables)
-        sums = dict(zip(self.sums, counted.tolist(), strict=True))
+            distributed.all_gather_object(every, self.sums)
+        tables = {name: reduce(_longer, (each[name] for each in every)) for name in self.sums}
+        sums = {name: table.item() for name, table in tables.items() if table.shape == (1,)}
         count = sums["targets"]
         if not count:
             raise ScalingError(
@@ -152,12 +149,10 @@ class Evaluation:
         if self.classified:
             measured["accuracy"] = sums["correct"] / count
         if self.domains:
-            means = zip(self.domains, *self.by_domain.tolist(), strict=True)
+            means = zip(self.domains, *tables["domains"].tolist(), strict=True)
             measured["losses"] = {name: summed / seen for name, summed, seen in means if seen}
-        if self.by_position is not None:
-            measured["loss_by_position"] = [
-                value / seen if seen else None for value, seen in self.by_position.T.tolist()
-            ]
+        if positions := tables["positions"].T.tolist():
+            measured["loss_by_position"] = [value / seen if seen else None for value, seen in positions]
         if self.outputs is not None:
             measured |= scores(self.source, predicted(self.outputs, self.source), written=self.outputs.written)
         return measured
@@ -165,6 +160,5 @@ class Evaluation:
 
 def _longer(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     """The sum of two tables by position, of which one may be shorter."""
-    width = max(a.shape[1], b.shape[1])
-    pad = torch.nn.functional.pad
-    return pad(a, (0, width - a.shape[1])) + pad(b, (0, width - b.shape[1]))
+    width, pad = max(a.shape[-1], b.shape[-1]), torch.nn.functional.pad
+    return pad(a, (0, width - a.shape[-1])) + pad(b, (0, width - b.shape[-1]))

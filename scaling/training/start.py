@@ -127,7 +127,9 @@ class Start:
             base = self.tensors[there[0]]
             used |= {alias for alias in there if alias == there[0] or torch.equal(self.tensors[alias], base)}
             spec = specs.get(id(tensor))
-            by_row = spec is not None and (spec.role == "table" or self._is_vocabulary(spec.slot, base, tensor))
+            # A head may have a vector with a number for each token.
+            is_vocabulary = tensor.ndim == base.ndim == 1 and len(base) == self.vocabulary
+            by_row = spec is not None and (spec.role == "table" or (spec.slot == "head" and is_vocabulary))
             if base.shape == tensor.shape:
                 if accepted and not by_row:
                     drawn.add(name)
@@ -144,10 +146,6 @@ class Start:
             what = f"the run takes no tensor of {self.name}"
             raise ScalingError(what, key="start.new", value=list(self.new), fix="name only what is new")
         return replace(self, drawn=frozenset(drawn), grown=frozenset(grown), left=frozenset(left))
-
-    def _is_vocabulary(self, slot: str, base: Tensor, tensor: Tensor) -> bool:
-        """Whether it is a head's vector with a number for each token."""
-        return slot == "head" and tensor.ndim == 1 and base.ndim == 1 and len(base) == self.vocabulary
 
     def _misfit(
         self, missing: Sequence[str], shaped: Sequence[tuple[str, Tensor, Tensor]], extra: Sequence[str]
