@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from functools import reduce
 from typing import Any
 
-import numpy as np
 import torch
 import torch.distributed as distributed
 
 from scaling.base.batch import IGNORE, Batch
 from scaling.base.errors import ScalingError
-from scaling.data.source import Source
+from scaling.data.batches import Batches
 from scaling.model.family import Family, losses_of, predict, targets_of
 from scaling.training.predict import Outputs, predicted, scores
 
@@ -67,29 +65,26 @@ def evaluation_steps(steps: int, points: int, evenly: bool = False) -> list[int]
 
 
 class Evaluation:
-    """What a model loses on held-out batches, each added once: every target counts once, in float64, over all ranks.
+    """What a model loses on `count` held-out batches, of which each rank adds its own: every target counts once, in
+    float64, over all ranks.
 
     Where the source knows the true loss of each target, `loss` is its entropy plus the model's mean excess over the
     truth on the same targets: the same expectation, with the noise of the sample taken out. `loss_plain` is the plain
-    mean. Where losses are no code length (`is_code`), they are no bits per byte. `outputs` takes what is predicted.
-    `losses` are the plain means of the domains of a mixture, by name. Where `text` [vocabulary] marks the ids of text,
-    `loss_text` is the plain mean over the targets that are text: sentinels are easy, and hide in the mean what was
-    learned of the spans.
+    mean. Bits per byte are of objectives whose losses are a code length. `losses` are the plain means of the domains of
+    a mixture, by name. `loss_text` is the plain mean over the targets that are text: sentinels are easy, and hide in
+    the mean what was learned of the spans. What a model predicts of examples is scored.
     """
 
-    def __init__(
-        self,
-        source: Source,
-        is_code: bool = True,
-        outputs: Outputs | None = None,
-        domains: Sequence[str] = (),
-        text: np.ndarray | None = None,
-    ):
-        self.source, self.is_code, self.outputs, self.domains, self.text = source, is_code, outputs, domains, text
+    def __init__(self, batches: Batches, count: int, rank: int = 0, ranks: int = 1):
+        objective: Any = batches.objective
+        self.source, self.ranks = batches.source, ranks
+        self.domains, self.is_code = batches.source.domains, getattr(objective, "is_code", False)
+        self.text = objective.vocabulary.is_text if getattr(objective, "writes_sentinels", False) else None
+        self.outputs = Outputs(batches, count, rank, ranks) if self.source.gives == "examples" else None
         names = "losses", "excess", "correct", "targets", "of_text", "texts"
         self.sums: dict[str, torch.Tensor] = dict.fromkeys(names, torch.zeros(1, dtype=torch.float64))
         self.sums["positions"] = torch.zeros(2, 0, dtype=torch.float64)  # losses and targets of each
-        self.sums["domains"] = torch.zeros(2, len(domains), dtype=torch.float64)
+        self.sums["domains"] = torch.zeros(2, len(self.domains), dtype=torch.float64)
         self.has_truth = self.classified = False
         self.batches = 0
 
@@ -124,10 +119,10 @@ class Evaluation:
         for name, value in values.items():
             self.sums[name] = self.sums[name] + value.sum().cpu()
 
-    def measured(self, ranks: int = 1) -> dict[str, Any]:
+    def measured(self) -> dict[str, Any]:
         """The means over all that was added, here and on the other ranks."""
-        every: list[dict[str, torch.Tensor]] = [self.sums] * ranks
-        if ranks > 1:
+        every: list[dict[str, torch.Tensor]] = [self.sums] * self.ranks
+        if self.ranks > 1:
             distributed.all_gather_object(every, self.sums)
         tables = {name: reduce(_longer, (each[name] for each in every)) for name in self.sums}
         sums = {name: table.item() for name, table in tables.items() if table.shape == (1,)}

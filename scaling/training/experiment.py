@@ -30,10 +30,10 @@ from scaling.model.parameters import ADDED, ParameterSpec, parameters
 from scaling.model.tuned import blank, tune
 from scaling.objectives import Distil
 from scaling.training import parts, values
-from scaling.training.evaluation import Evaluation, affordable, evaluation_steps
+from scaling.training.evaluation import affordable, evaluation_steps
 from scaling.training.optimizer import Optimizer
 from scaling.training.parametrization import Parametrization, initialise
-from scaling.training.predict import EVALUATION_TOKENS, Outputs
+from scaling.training.predict import EVALUATION_TOKENS
 from scaling.training.schedule import WSD, Constant, Schedule, check, identified, warmup_steps
 from scaling.training.start import Start, reading
 
@@ -120,13 +120,6 @@ class Experiment:
         """The held-out batches of the evaluation at a step, or of the last, and how many they are."""
         plan, windows = cast(Windows, self.validation.plan), self.windows[step in (None, self.steps)]
         return replace(self.validation, plan=replace(plan, limit=windows)), -(-windows // plan.size.size(0))
-
-    def evaluator(self, step: int | None = None, rank: int = 0, ranks: int = 1) -> Evaluation:
-        """What counts the losses of the evaluation at a step."""
-        source, objective = self.held_out, cast(Any, self.batches.objective)
-        outputs = Outputs(*self.evaluation(step), rank, ranks) if source.gives == "examples" else None
-        text = objective.vocabulary.is_text if getattr(objective, "writes_sentinels", False) else None
-        return Evaluation(source, getattr(objective, "is_code", False), outputs, source.domains, text)
 
     @property
     def evaluated(self) -> dict[int, int]:
@@ -320,11 +313,9 @@ def varied(experiment: Experiment, values: Mapping[str, Any]) -> Experiment:
     """What `assemble` would make of the config with other values of `VARIED` keys, at a hundredth of the time."""
     config = experiment.config.varied(values)
     try:
-        copy = _budgeted(experiment, config)
+        return _budgeted(experiment, config)
     except ScalingError as error:
         raise config.place(error) from None
-    vars(copy)["cost"] = experiment.cost  # it is one model; counting it again would take most of a plan's time
-    return copy
 
 
 def _budgeted(experiment: Experiment, config: Config) -> Experiment:

@@ -86,7 +86,7 @@ class RunWandbLogger(WandbLogger):
         the run is two of W&B's, and what an interrupted attempt has sent already is not sent again.
         """
         if not self._failed:
-            self._failed = not tried("W&B", lambda: self._log(metrics, step or 0))
+            self._failed = tried(lambda: self._log(metrics, step or 0)) is None
 
     def log_hyperparams(self, *_: Any, **__: Any) -> None:
         """Nothing: W&B's config has the run's spec."""
@@ -94,14 +94,15 @@ class RunWandbLogger(WandbLogger):
     def finalize(self, status: str) -> None:
         """Nothing: `end` reports more than a status."""
 
-    def _log(self, metrics: Mapping[str, Any], step: int) -> None:
+    def _log(self, metrics: Mapping[str, Any], step: int) -> int:
+        """Log a row that was not sent before; returns its step of W&B's."""
         at = 2 * step + any(name.startswith("evaluate/") for name in metrics)
-        if at < self.experiment.starting_step:
-            return
         row = {name: value for name, value in metrics.items() if name.partition("/")[2] not in ("tokens", "steps")}
         for tokens in {value for name, value in metrics.items() if name.partition("/")[2] == "tokens"}:
             row |= {"tokens": tokens, "flops": tokens * self._flops}
-        self.experiment.log({**row, "trainer/global_step": step}, step=at)
+        if at >= self.experiment.starting_step:
+            self.experiment.log({**row, "trainer/global_step": step}, step=at)
+        return at
 
     def end(self, result: Mapping[str, Any] | None) -> None:
         """Report how the run ended; without a result W&B shows it as failed. Waits for W&B for a bounded time."""
@@ -111,7 +112,7 @@ class RunWandbLogger(WandbLogger):
             self.experiment.summary.update({key: value for key, value in known.items() if value is not None})
             self.experiment.finish(0 if result else 1)
 
-        tried("W&B", finish)
+        tried(finish)
 
     def pruned(self) -> bool:
         """Whether W&B requests that the run of a sweep stop. The agent's SIGTERM comes before its client knows why."""
@@ -149,10 +150,9 @@ def report_again(experiment: Experiment, ledger: Ledger, result: Mapping[str, An
 
 def _wandb(experiment: Experiment, attempt: int, folder: Path, earlier: Iterable[Any]) -> RunWandbLogger | None:
     """The run's W&B run; None where W&B is disabled or cannot be reached."""
-    opened: list[RunWandbLogger] = []
-    if mode(experiment.config) != "disabled":
-        tried("W&B", lambda: opened.append(RunWandbLogger(experiment, attempt, folder, earlier)))
-    return opened[0] if opened else None
+    if mode(experiment.config) == "disabled":
+        return None
+    return tried(lambda: RunWandbLogger(experiment, attempt, folder, earlier))
 
 
 def _named(name: str, attempt: Attempt) -> Logger:

@@ -63,7 +63,7 @@ def _last(model: Family, parts: Mapping[str, Any]) -> set[str]:
     """The last blocks of the tower that predicts, and what comes after them."""
     count = parts.get("last")
     tower = [child for child in model.children() if isinstance(child, Tower)][-1]
-    blocks = len(tower.stack.blocks)  # type: ignore[arg-type]
+    blocks = len(list(tower.stack.blocks))
     if set(parts) != {"last"} or not isinstance(count, int) or isinstance(count, bool) or count < 1:
         raise ScalingError("expected the number of the last blocks", key=KEY, value=dict(parts), fix="write {last: 2}")
     if count > blocks:

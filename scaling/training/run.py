@@ -32,7 +32,7 @@ from scaling.training.experiment import Experiment, assemble
 from scaling.training.loggers import report_again
 from scaling.training.machine import chosen, cores, environment, keep_freed, suited
 from scaling.training.module import MODULES, Diverged, Incomplete
-from scaling.training.ranks import Ranks, cluster, first, joined, launched, rank_count, start_ranks
+from scaling.training.ranks import broadcast, cluster, first, joined, launched, local_count, rank_count, start_ranks
 
 if TYPE_CHECKING:
     from lightning.pytorch.loggers import Logger
@@ -89,14 +89,14 @@ def train_run(
     if not launched() and rank_count(experiment.config) > 1:
         _start_ranks(experiment, observers)
         return {} if ledger is None or not experiment.horizon else ledger.result(ledger.add(experiment.spec))
-    with joined() as ranks, chosen(experiment):
+    with joined(), chosen(experiment):
         attempt = None if ledger is None else ledger.claim(ledger.add(experiment.spec))
-        if not ranks.broadcast(attempt is not None):
+        if not broadcast(attempt is not None):
             return None
         with attempt or nullcontext():
-            start = ranks.broadcast(None if ledger is None or attempt is None else _start(experiment, ledger, attempt))
+            start = broadcast(None if ledger is None or attempt is None else _start(experiment, ledger, attempt))
             try:
-                return _trained(experiment, ranks, attempt, start, observers)
+                return _trained(experiment, attempt, start, observers)
             except Superseded:
                 return None
             except Exception as error:
@@ -177,7 +177,7 @@ def _less_memory(experiment: Experiment) -> ScalingError:
 
 
 def _trained(
-    experiment: Experiment, ranks: Ranks, attempt: Attempt | None, start: Checkpoint | None, observers: Observers
+    experiment: Experiment, attempt: Attempt | None, start: Checkpoint | None, observers: Observers
 ) -> dict[str, Any]:
     """Train from a checkpoint, and publish what comes out; ranks other than the first return nothing.
 
@@ -188,14 +188,14 @@ def _trained(
     if signals.process.command:
         keep_freed()
     own = attempt is not None and start is not None and start.folder.is_relative_to(attempt.run)
-    pinned, is_own = ranks.broadcast(None if attempt is None else (attempt.pinned, own))
+    pinned, is_own = broadcast(None if attempt is None else (attempt.pinned, own))
     best = Best(**start.note.get("best", {})) if start is not None and is_own else Best()
     due = is_own and best.step != begin  # a signal came before the evaluation of the step that was saved
     record = Record(experiment, attempt, observers.tell if first() else (), observers.loggers, due)
     with record, signals.listening(), _quiet():
         signals.process.pruned = False
         save = Save(experiment, attempt, pinned, best)
-        trainer = _trainer(experiment, ranks, [record, save, *observers.callbacks], record.loggers)
+        trainer = _trainer(experiment, [record, save, *observers.callbacks], record.loggers)
         module = MODULES[experiment.family](experiment)
         # A step more than there is, so that Lightning takes no checkpoint for one of the end of an epoch.
         data = DataModule(experiment.batches, experiment.evaluation, steps + 1)
@@ -215,7 +215,7 @@ def _trained(
                         save.best = best.after(begin, module.measured)
                 if horizon and save.best_step not in (None, end):
                     data.evaluated = save.best_step
-                    saved = ranks.broadcast(None if attempt is None else find(attempt.run, save.best_step))
+                    saved = broadcast(None if attempt is None else find(attempt.run, save.best_step))
                     if saved is None:
                         raise Incomplete(f"checkpoint of step {save.best_step}, the best", None, 1)
                     trainer.validate(module, data, ckpt_path=saved.folder, verbose=False)
@@ -241,7 +241,7 @@ def _trained(
                 is_pruned = error.signal == PRUNE
                 if error.step is not None and error.signal == signal.SIGTERM:
                     # Only ranks that agreed on a step ask one another what the signal means.
-                    is_pruned = ranks.broadcast(record.wandb is not None and record.wandb.pruned())
+                    is_pruned = broadcast(record.wandb is not None and record.wandb.pruned())
                 if not (is_pruned and horizon):
                     if attempt is not None:
                         attempt.end("stopped", str(error))
@@ -263,7 +263,7 @@ def _trained(
             tokens = experiment.tokens(max(begin, result["step"])) - experiment.tokens(begin)
             circumstances = {
                 **environment(),
-                "ranks": ranks.count,
+                "ranks": trainer.world_size,
                 "seconds": seconds,
                 "from_step": begin,
                 "tokens_per_second": tokens / seconds or None,  # with its start, evaluations and checkpoints
@@ -297,17 +297,15 @@ def _quiet() -> Iterator[None]:
                 each.setLevel(level)
 
 
-def _trainer(
-    experiment: Experiment, ranks: Ranks, callbacks: Sequence[Callback], loggers: Collection[Logger]
-) -> Trainer:
-    config = experiment.config
-    strategy: str | Strategy = "auto" if ranks.count == 1 else "ddp"
-    if ranks.count > 1 and config["trainer.strategy"] == "fsdp":
-        strategy = Sharded(data_parallel_size=ranks.count, tensor_parallel_size=1)
+def _trainer(experiment: Experiment, callbacks: Sequence[Callback], loggers: Collection[Logger]) -> Trainer:
+    config, count = experiment.config, rank_count(experiment.config)
+    strategy: str | Strategy = "auto" if count == 1 else "ddp"
+    if config["trainer.strategy"] == "fsdp":
+        strategy = Sharded(data_parallel_size=count, tensor_parallel_size=1)
     return PlainTrainer(
         accelerator="gpu" if torch.cuda.is_available() else "cpu",
-        devices=ranks.local,
-        num_nodes=ranks.count // ranks.local,
+        devices=local_count(),
+        num_nodes=count // local_count(),
         strategy=strategy,
         plugins=[FolderIO(), cluster()],
         # `Weights` rounds the masters of bf16-true.

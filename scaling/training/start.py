@@ -150,7 +150,9 @@ class Start:
     def _misfit(
         self, missing: Sequence[str], shaped: Sequence[tuple[str, Tensor, Tensor]], extra: Sequence[str]
     ) -> ScalingError:
-        shapes = [f"{name} is {_shape(base)} instead of {_shape(tensor)}" for name, base, tensor in shaped]
+        shapes = [
+            f"{name} is {weights.shape(base)} instead of {weights.shape(tensor)}" for name, base, tensor in shaped
+        ]
         parts = [f"missing {_listed(missing)}" if missing else "", f"unused {_listed(extra)}" if extra else ""]
         what = "; ".join(part for part in (*parts, _listed(shapes)) if part)
         new = [*missing, *(name for name, _, _ in shaped)]
@@ -238,7 +240,3 @@ def _patterns(names: Sequence[str]) -> str:
     if len(names) > 4:
         names = list(dict.fromkeys(f"{name.partition('.')[0]}.*" for name in names))
     return f"[{', '.join(names)}]"
-
-
-def _shape(tensor: Tensor) -> str:
-    return "×".join(map(str, tensor.shape)) or "a scalar"
