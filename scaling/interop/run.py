@@ -122,7 +122,7 @@ def _checkpoint(folder: Path, step: int | None) -> checkpoint.Checkpoint:
             fix = "train it first" if result is None else f"{ANEW}: its weights were freed"
             raise ScalingError("the run has no whole checkpoint", file=folder, fix=fix)
         return saved
-    saved = checkpoint.at(folder, step)
+    saved = checkpoint.find(folder, step)
     if saved is None:
         there = sorted(checkpoint.steps(folder))
         fix = f"take one of {', '.join(map(str, there))}" if there else "train it first"

@@ -115,7 +115,7 @@ def check(tensors: Mapping[str, Tensor], expected: Mapping[str, Tensor], file: P
     complaints = [f"missing {name}" for name in expected if name not in tensors]
     complaints += [f"extra {name}" for name in tensors if name not in expected]
     complaints += [
-        f"{name} is {_shape(tensors[name])} instead of {_shape(tensor)}"
+        f"{name} is {shape(tensors[name])} instead of {shape(tensor)}"
         for name, tensor in expected.items()
         if name in tensors and tensors[name].shape != tensor.shape
     ]
@@ -147,5 +147,6 @@ def _files(folder: Path) -> list[Path]:
     return [folder / shard for shard in shards]
 
 
-def _shape(tensor: Tensor) -> str:
+def shape(tensor: Tensor) -> str:
+    """A tensor's shape in an error."""
     return "×".join(map(str, tensor.shape)) or "a scalar"

@@ -13,7 +13,7 @@ import hashlib
 import logging
 import os
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -57,23 +57,25 @@ def steps(run: Path) -> dict[int, Path]:
     return {int(path.name): path for path in sorted(there, reverse=True)}
 
 
-def latest(run: Path, belongs: Belongs = lambda _: True) -> Checkpoint | None:
-    """The latest whole checkpoint of a run that belongs to it; those passed over are warned of."""
-    return _first_whole(steps(run).values(), belongs)
-
-
-def at(run: Path, step: int, belongs: Belongs = lambda _: True) -> Checkpoint | None:
-    """The whole checkpoint of exactly this step, None where there is none; a damaged one is warned of."""
-    path = steps(run).get(step)
-    return None if path is None else _first_whole([path], belongs)
+def find(run: Path, step: int | None = None, belongs: Belongs = lambda _: True) -> Checkpoint | None:
+    """The whole checkpoint of a step of a run, or the latest that belongs to the run; damaged ones are warned of."""
+    for number, folder in steps(run).items():
+        if step in (None, number):
+            try:
+                candidate = _checked(folder)
+                if belongs(candidate):
+                    return candidate
+                raise Damaged("its step or its tokens are not the run's")
+            except (OSError, KeyError, TypeError, ValueError, AttributeError) as error:
+                logger.warning("checkpoint %s is damaged and not used: %s", folder, error)
+    return None
 
 
 def final(run: Path, result: Mapping[str, Any] | None) -> Checkpoint | None:
     """The checkpoint with the weights that a result is of: its best step's where it names one, else the latest whole
     one.
     """
-    best = None if result is None else result.get("best_step")
-    return latest(run) if best is None else at(run, best)
+    return find(run, (result or {}).get("best_step"))
 
 
 def note(folder: Path) -> Mapping[str, Any]:
@@ -98,12 +100,12 @@ def writing(run: Path, step: int, note: Mapping[str, Any], belongs: Belongs = la
         temporary.mkdir()
         yield temporary
         _seal(temporary, step, note)
-        if at(run, step, belongs) is None:
+        if find(run, step, belongs) is None:
             drop(final)
             try:
                 os.replace(temporary, final)
             except OSError:
-                if at(run, step, belongs) is None:  # else another worker has saved the step meanwhile
+                if find(run, step, belongs) is None:  # else another worker has saved the step meanwhile
                     raise
             atomic.flush_folder(final.parent)
     except OSError as error:
@@ -119,18 +121,6 @@ def drop(folder: Path) -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _first_whole(folders: Iterable[Path], belongs: Belongs) -> Checkpoint | None:
-    for folder in folders:
-        try:
-            candidate = _checked(folder)
-            if belongs(candidate):
-                return candidate
-            raise Damaged("its step or its tokens are not the run's")
-        except (OSError, KeyError, TypeError, ValueError, AttributeError) as error:
-            logger.warning("checkpoint %s is damaged and not used: %s", folder, error)
-    return None
-
-
 def _checked(folder: Path) -> Checkpoint:
     """The checkpoint in `folder`, every byte compared with its manifest; raises where one differs."""
     manifest = read(folder / MANIFEST, step=int(folder.name))
@@ -143,27 +133,25 @@ def _checked(folder: Path) -> Checkpoint:
     return Checkpoint(manifest["step"], folder, manifest["note"])
 
 
-def _digests(folder: Path, sync: bool = False) -> dict[str, str]:
-    """The SHA-256 of each file in a folder but the manifest, by name; no link is followed. `sync` puts all of it on
-    the disk.
-    """
+def _digests(folder: Path) -> dict[str, str]:
+    """The SHA-256 of each file in a folder but the manifest, by name; no link is followed."""
     digests = {}
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()
         if path.is_file() and not path.is_symlink() and name != MANIFEST:
-            with path.open("rb+") if sync else path.open("rb") as file:
-                if sync:
-                    os.fsync(file.fileno())
+            with path.open("rb") as file:
                 digests[name] = hashlib.file_digest(file, "sha256").hexdigest()
-        elif sync:
-            atomic.flush_folder(path)
     return digests
 
 
 def _seal(folder: Path, step: int, note: Mapping[str, Any]) -> None:
     """Write the manifest, and put every file and folder on the disk."""
-    content = seal({"step": step, "files": _digests(folder, sync=True), "note": dict(note)})
-    with (folder / MANIFEST).open("wb") as file:
-        file.write(content)
-        atomic.flush(file)
+    content = seal({"step": step, "files": _digests(folder), "note": dict(note)})
+    (folder / MANIFEST).write_bytes(content)
+    for path in folder.rglob("*"):
+        if path.is_file():
+            with path.open("rb") as file:
+                atomic.flush(file)
+        else:
+            atomic.flush_folder(path)
     atomic.flush_folder(folder)

@@ -39,9 +39,12 @@ class Damaged(ValueError):
 # Values
 
 
-def text(value: Any) -> str:
-    """One line of strict JSON."""
-    return _encoded(value, _LINE)
+def text(value: Any, style: json.JSONEncoder = _LINE) -> str:
+    """Strict JSON, in one line."""
+    try:
+        return style.encode(value)
+    except ValueError:
+        return style.encode(spelled(value))
 
 
 def parse(content: bytes | str) -> Any:
@@ -91,7 +94,7 @@ def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, t
 
 def seal(document: Mapping[str, Any]) -> bytes:
     """The bytes of a document, which is not empty, for people to read, with a SHA-256 as its last key."""
-    body = _encoded(dict(document), _PAGE).removesuffix("\n}")
+    body = text(dict(document), _PAGE).removesuffix("\n}")
     return (body + _SEAL % hashlib.sha256(body.encode()).hexdigest()).encode()
 
 
@@ -222,13 +225,6 @@ def _unstamped(line: bytes) -> dict[str, Any] | None:
         return parse(body + b"}")
     except Damaged:
         return None
-
-
-def _encoded(value: Any, style: json.JSONEncoder) -> str:
-    try:
-        return style.encode(value)
-    except ValueError:
-        return style.encode(spelled(value))
 
 
 def _numbers(value: Any) -> Any:

@@ -242,7 +242,7 @@ class Attempt:
         One that does not belong to the run counts as damaged.
         """
         self._belongs = belongs
-        newest = checkpoint.latest(self.run, belongs)
+        newest = checkpoint.find(self.run, belongs=belongs)
         self._saved = [] if newest is None else [newest.step]
         self.log.write({"kind": "resume", "from_step": None if newest is None else newest.step})
         return newest
@@ -305,25 +305,23 @@ class Attempt:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         try:
-            if error is None and not self._ended:
+            if not self._ended and error is None:
                 self.end("stopped", "left without a result")
-            elif error is not None and not self._ended:
-                self._leave(error)
+            elif not self._ended:
+                stopped = not isinstance(error, Exception) or (isinstance(error, ScalingError) and error.code == DISK)
+                reason = " ".join(f"{type(error).__name__}: {error}".split())
+                self.end("stopped" if stopped else "failed", reason, error)
+        except ScalingError as disk_full:
+            if error is None:
+                raise
+            # The error that is under way is more specific; without an end the attempt counts as gone, which it is.
+            logger.warning("the end of attempt %d of run %s was not written: %s", self.number, self.run_id, disk_full)
         finally:
             self.close()
 
     def close(self) -> None:
         self.log.close()
         self._lock.release()
-
-    def _leave(self, error: BaseException) -> None:
-        stopped = not isinstance(error, Exception) or (isinstance(error, ScalingError) and error.code == DISK)
-        try:
-            reason = " ".join(f"{type(error).__name__}: {error}".split())
-            self.end("stopped" if stopped else "failed", reason, error)
-        except ScalingError as disk_full:
-            # The error that is under way is more specific; without an end the attempt counts as gone, which it is.
-            logger.warning("the end of attempt %d of run %s was not written: %s", self.number, self.run_id, disk_full)
 
     def _end(self, ending: Mapping[str, Any]) -> None:
         self._ended = True

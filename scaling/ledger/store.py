@@ -38,6 +38,8 @@ State = Literal[
     "waiting", "running", "stale", "finished", "diverged", "pruned", "out_of_memory", "failed", "stopped"
 ]  # the first three are seen from outside; the others are how the last attempt ended
 
+STATES: dict[str, State] = {"held": "running", "abandoned": "stale", "free": "stopped"}  # of an attempt without an end
+
 LONGEST = 200  # letters of a reason or a name in a row
 STUDY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 PLAN = re.compile(r"plan-([1-9][0-9]{0,8})\.json")  # of an extended study; the first plan has no number
@@ -150,7 +152,7 @@ class Ledger:
 
     def checkpoint(self, run: str, step: int) -> Checkpoint | None:
         """The whole checkpoint of exactly this step, None where there is none."""
-        return checkpoint.at(self.folder(run), step)
+        return checkpoint.find(self.folder(run), step)
 
     def reached(self, run: str) -> int:
         """The last step of which a checkpoint is kept, whole or not; 0 where there is none."""
@@ -159,9 +161,7 @@ class Ledger:
     def status(self, run: str) -> Row:
         """The run in one row, for people; nothing is decided by it."""
         folder, spec, attempts = self.folder(run), self._entered_spec(run) or {}, self.attempts(run)
-        log, result = spec.get("log"), read_result(folder)
-        name = spec.get("name") or (log.get("name") if isinstance(log, dict) else None)
-        name = _short(name) if isinstance(name, str) else None
+        result, name = read_result(folder), _short(spec.get("name"))
         if result is not None:
             numbers = {"steps": result.get("step"), **(result.get(CIRCUMSTANCES) or {}), **result}
             state, seen = result["outcome"], folder / RESULT
@@ -171,7 +171,11 @@ class Ledger:
         elif attempts:
             last, seen = attempts[-1], folder / LOG
             numbers = {**(last_entry(seen, "score") or {}), **(last_entry(seen, "loss") or {})}
-            state, reason = _state(last, folder), _short((last.end or {}).get("reason"))
+            end: Mapping[str, Any] = last.end or {}
+            # An end that speaks of a result whose file is gone or damaged leaves the run to be done again.
+            ended: State = end["outcome"] if end.get("outcome") in INTERRUPTIONS else "stopped"
+            state = ended if end else STATES[lock_state(folder / LOCK)]
+            reason = _short(end.get("reason"))
         else:
             return Row(run, name, "waiting", seen=_touched(folder))
         numbers = {key: numbers.get(key) for key in ("step", "steps", "loss", "tokens_per_second", "score")}
@@ -319,16 +323,6 @@ def _first_difference(one: Mapping[str, Any], other: Mapping[str, Any]) -> str:
     """The first key in which two documents differ, with both values, for a line that a person reads."""
     key, (left, right) = next(iter(differences(one, other).items()), ("order", ("one", "another")))
     return f"{key} is {left!r} there and {right!r} here"
-
-
-def _state(newest: Record, run: Path) -> State:
-    """How the last attempt at a run without a result ended, or whether it runs."""
-    if newest.end is not None:
-        outcome: Any = newest.end.get("outcome")
-        # An end that speaks of a result whose file is gone or damaged leaves the run to be done again.
-        return outcome if outcome in INTERRUPTIONS else "stopped"
-    states: dict[str, State] = {"held": "running", "abandoned": "stale", "free": "stopped"}
-    return states[lock_state(run / LOCK)]
 
 
 def _short(reason: object) -> str | None:

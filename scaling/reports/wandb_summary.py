@@ -46,7 +46,7 @@ def mirror(findings: Findings, page: Path, ledger: Ledger, plan: Plan) -> None:
         run.log({"points": table, "report": wandb.Html(str(page), inject=False), **images})
         run.finish()
 
-    tried("W&B", show, "the report has everything")
+    tried(show, "the report has everything")
 
 
 def headline(findings: Findings) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from typing import Any
 
 from lightning.pytorch import Callback, Trainer
 from lightning.pytorch.callbacks import Checkpoint
+from lightning.pytorch.loggers import Logger
 from lightning.pytorch.trainer.states import TrainerFn
 from rich.console import Console
 from rich.progress import BarColumn, Progress
@@ -25,10 +26,10 @@ from scaling.base.signals import PRUNE
 from scaling.ledger import Attempt
 from scaling.ledger.checkpoint import KEEP
 from scaling.training.experiment import Experiment
+from scaling.training.loggers import numbers, opened
 from scaling.training.machine import peak
 from scaling.training.module import FamilyModule, Incomplete
 from scaling.training.precision import own
-from scaling.training.ranks import rank_count
 
 Tell = Callable[[Mapping[str, Any]], None]
 
@@ -42,18 +43,36 @@ class Superseded(Exception):
 
 
 class Record(Callback):
-    """Lets Lightning validate at the steps of the run's evaluations, and hands entries of the log to `loggers` and
-    `tell`, which follows the run for a person, and hears also at which step it is, and whether it evaluates. Where
-    `due`, the step that training goes on from was saved without its evaluation, which is done first.
+    """Lets Lightning validate at the steps of the run's evaluations. Writes each entry of the run's log, and hands it
+    to the loggers and to `tell`, which follows the run for a person, and hears also at which step it is, and whether it
+    evaluates. Where `due`, the step that training goes on from was saved without its evaluation, which is done first.
 
-    Ranks other than the first have no loggers, and tell nobody.
+    Ranks other than the first write nothing. Leaving its block ends the loggers, and W&B gets the run's `result`.
     """
 
-    def __init__(self, experiment: Experiment, loggers: Tell, tell: Collection[Tell] = (), due: bool = False):
-        self.experiment, self.loggers, self.tell, self.due = experiment, loggers, tell, due
+    def __init__(
+        self,
+        experiment: Experiment,
+        attempt: Attempt | None,
+        tell: Collection[Tell] = (),
+        loggers: Collection[Logger] = (),
+        due: bool = False,
+    ):
+        self.experiment, self.attempt, self.tell, self.due = experiment, attempt, tell, due
+        self.loggers, self.wandb = ([], None) if attempt is None else opened(experiment, attempt, loggers)
+        self.result: Mapping[str, Any] | None = None  # how the run ended
         self.every, self.evaluated = experiment.config["log.every"], frozenset(experiment.evaluated)
         self.peak = peak(experiment.config["trainer.precision"])
         self._since, self._tokens = time.perf_counter(), 0
+
+    def __enter__(self) -> Record:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for each in self.loggers:
+            each.finalize("success" if self.result else "failed")
+        if self.wandb is not None:
+            self.wandb.end(self.result)
 
     def setup(self, trainer: Trainer, module: FamilyModule, stage: str) -> None:  # type: ignore[override]
         module.recorded = True
@@ -78,7 +97,14 @@ class Record(Callback):
         trainer.val_check_batch = step if step in self.evaluated else math.inf
         self._progress(step)
         if step % self.every == 0 or step in (self.experiment.steps, self._first):
-            self._log_update(step, outputs)
+            now, tokens = time.perf_counter(), self.experiment.tokens(step)
+            speed = (tokens - self._tokens) / max(1e-9, now - self._since) if self._tokens else None
+            self._since, self._tokens = now, tokens
+            flops, most = self.experiment.cost.flops_train_per_token, (self.peak or 0) * trainer.world_size
+            place = {"kind": "train", "step": step, "steps": self.experiment.steps, "tokens": tokens}
+            measured = {key: float(outputs[key]) for key in ("loss", "gradient_norm", "learning_rate")}
+            mfu = speed * flops / most if speed and most else None
+            self._write({**place, **measured, "tokens_per_second": speed, "mfu": mfu})
 
     def on_validation_start(self, trainer: Trainer, module: FamilyModule) -> None:  # type: ignore[override]
         self._started = time.perf_counter()
@@ -97,29 +123,19 @@ class Record(Callback):
         self._write({"kind": "evaluate", "step": step, "tokens": self.experiment.tokens(step), **entry})
 
     def _write(self, entry: Mapping[str, Any]) -> None:
-        for tell in (self.loggers, *self.tell):
+        if self.attempt is not None:
+            self.attempt.log.write(entry)
+        for each in self.loggers:
+            each.log_metrics(numbers(entry), entry["step"])
+        for tell in self.tell:
             tell(entry)
 
     def _progress(self, step: int, evaluating: bool = False) -> None:
         for tell in self.tell:
             tell({"kind": "progress", "step": step, "steps": self.experiment.steps, "evaluating": evaluating})
 
-    def _log_update(self, step: int, outputs: Mapping[str, Any]) -> None:
-        now, tokens = time.perf_counter(), self.experiment.tokens(step)
-        speed = (tokens - self._tokens) / max(1e-9, now - self._since) if self._tokens else None
-        self._since, self._tokens = now, tokens
-        measured = {key: float(outputs[key]) for key in ("loss", "gradient_norm", "learning_rate")}
-        place = {"kind": "train", "step": step, "steps": self.experiment.steps, "tokens": tokens}
-        self._write({**place, **measured, "tokens_per_second": speed, "mfu": self._utilisation(speed)})
 
-    def _utilisation(self, tokens_per_second: float | None) -> float | None:
-        if self.peak is None or tokens_per_second is None:
-            return None
-        flops = tokens_per_second * self.experiment.cost.flops_train_per_token
-        return flops / (self.peak * rank_count(self.experiment.config))
-
-
-class Teller:
+class Teller(Progress):
     """Prints on standard error each evaluation, and in between how far the run is: the loss, the speed, the fraction of
     the machine's peak where that is known, and the time left. On a terminal that is a bar, elsewhere a line every few
     seconds.
@@ -127,58 +143,41 @@ class Teller:
 
     def __init__(self, console: Console | None = None):
         console = console or Console(stderr=True)
-        columns = (
+        places = (
             "{task.completed:,.0f} of {task.total:,.0f}",
             BarColumn(),
             "{task.fields[speeds]}",
             "{task.description}",
         )
-        is_plain = not console.is_terminal
-        self._bar = Progress(*columns, console=console, transient=True, disable=is_plain, speed_estimate_period=PERIOD)
-        self._bar.add_task("", total=1, visible=False, speeds="")
-        (self._task,) = self._bar.tasks
+        plain = not console.is_terminal
+        super().__init__(*places, console=console, transient=True, disable=plain, speed_estimate_period=PERIOD)
+        self.add_task("", total=1, visible=False, speeds="")
         self._next = 0.0
 
     def __call__(self, entry: Mapping[str, Any]) -> None:
-        step, evaluating = entry["step"], False
+        step, (task,) = entry["step"], self.tasks
         if entry["kind"] == "evaluate":
             score = f"  score {entry['score']:.4f}" if "score" in entry else ""
             self._print(f"step {step:>7,} held-out loss {entry['loss']:.4f}{score}")
             return
-        if entry["kind"] == "train":
-            self._task.fields["speeds"] = _speeds(entry)
-        else:
-            evaluating = entry["evaluating"]
-        left = self._task.time_remaining
-        clock = "" if left is None or step == entry["steps"] else f"{timedelta(seconds=round(left))} left"
-        what = "evaluating" if evaluating else clock
-        self._bar.update(self._task.id, completed=step, total=entry["steps"], description=what, visible=True)
         is_last = entry["kind"] == "train" and step == entry["steps"]
-        if self._bar.disable and self._task.fields["speeds"] and (time.monotonic() >= self._next or is_last):
+        if entry["kind"] == "train":
+            speed, mfu = entry["tokens_per_second"], entry["mfu"]
+            words = f"loss {entry['loss']:.4f}", speed and f"{speed:,.0f} tokens/s", mfu and f"{mfu:.0%} of peak"
+            task.fields["speeds"] = "  ".join(word for word in words if word)
+        left = task.time_remaining
+        clock = "" if left is None or step == entry["steps"] else f"{timedelta(seconds=round(left))} left"
+        what = "evaluating" if entry.get("evaluating") else clock
+        self.update(task.id, completed=step, total=entry["steps"], description=what, visible=True)
+        if self.disable and task.fields["speeds"] and (time.monotonic() >= self._next or is_last):
             self._next = time.monotonic() + LINES
-            self._print(f"step {step:>7,} of {entry['steps']:,}  {self._task.fields['speeds']}  {what}".rstrip())
+            self._print(f"step {step:>7,} of {entry['steps']:,}  {task.fields['speeds']}  {what}".rstrip())
 
     def _print(self, line: str) -> None:
-        if self._bar.disable:
+        if self.disable:
             print(line, file=sys.stderr, flush=True)
         else:
-            self._bar.console.print(line, highlight=False)
-
-    def __enter__(self) -> Teller:
-        self._bar.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._bar.stop()
-
-
-def _speeds(entry: Mapping[str, Any]) -> str:
-    text = f"loss {entry['loss']:.4f}"
-    if entry["tokens_per_second"]:
-        text += f"  {entry['tokens_per_second']:,.0f} tokens/s"
-    if entry["mfu"]:
-        text += f"  {entry['mfu']:.0%} of peak"
-    return text
+            self.console.print(line, highlight=False)
 
 
 @dataclass(frozen=True)

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from functools import reduce
 from typing import Any
 
-import numpy as np
 import torch
 import torch.distributed as distributed
 
 from scaling.base.batch import IGNORE, Batch
 from scaling.base.errors import ScalingError
-from scaling.data.source import Source
+from scaling.data.batches import Batches
 from scaling.model.family import Family, losses_of, predict, targets_of
 from scaling.training.predict import Outputs, predicted, scores
 
@@ -67,29 +65,26 @@ def evaluation_steps(steps: int, points: int, evenly: bool = False) -> list[int]
 
 
 class Evaluation:
-    """What a model loses on held-out batches, each added once: every target counts once, in float64, over all ranks.
+    """What a model loses on `count` held-out batches, of which each rank adds its own: every target counts once, in
+    float64, over all ranks.
 
     Where the source knows the true loss of each target, `loss` is its entropy plus the model's mean excess over the
     truth on the same targets: the same expectation, with the noise of the sample taken out. `loss_plain` is the plain
-    mean. Where losses are no code length (`is_code`), they are no bits per byte. `outputs` takes what is predicted.
-    `losses` are the plain means of the domains of a mixture, by name. Where `text` [vocabulary] marks the ids of text,
-    `loss_text` is the plain mean over the targets that are text: sentinels are easy, and hide in the mean what was
-    learned of the spans.
+    mean. Bits per byte are of objectives whose losses are a code length. `losses` are the plain means of the domains of
+    a mixture, by name. `loss_text` is the plain mean over the targets that are text: sentinels are easy, and hide in
+    the mean what was learned of the spans. What a model predicts of examples is scored.
     """
 
-    def __init__(
-        self,
-        source: Source,
-        is_code: bool = True,
-        outputs: Outputs | None = None,
-        domains: Sequence[str] = (),
-        text: np.ndarray | None = None,
-    ):
-        self.source, self.is_code, self.outputs, self.domains, self.text = source, is_code, outputs, domains, text
+    def __init__(self, batches: Batches, count: int, rank: int = 0, ranks: int = 1):
+        objective: Any = batches.objective
+        self.source, self.ranks = batches.source, ranks
+        self.domains, self.is_code = batches.source.domains, getattr(objective, "is_code", False)
+        self.text = objective.vocabulary.is_text if getattr(objective, "writes_sentinels", False) else None
+        self.outputs = Outputs(batches, count, rank, ranks) if self.source.gives == "examples" else None
         names = "losses", "excess", "correct", "targets", "of_text", "texts"
-        self.sums: dict[str, torch.Tensor] = dict.fromkeys(names, torch.zeros((), dtype=torch.float64))
-        self.by_position: torch.Tensor | None = None
-        self.by_domain = torch.zeros(2, len(domains), dtype=torch.float64)
+        self.sums: dict[str, torch.Tensor] = dict.fromkeys(names, torch.zeros(1, dtype=torch.float64))
+        self.sums["positions"] = torch.zeros(2, 0, dtype=torch.float64)  # losses and targets of each
+        self.sums["domains"] = torch.zeros(2, len(self.domains), dtype=torch.float64)
         self.has_truth = self.classified = False
         self.batches = 0
 
@@ -105,7 +100,7 @@ class Evaluation:
             self._count(of_text=losses[is_text], texts=is_text)
         if self.domains and batch.domains is not None:
             rows = torch.stack([losses.sum(1), bears.sum(1).double()]).cpu()
-            self.by_domain = self.by_domain.index_add(1, batch.domains.cpu(), rows)
+            self.sums["domains"] = self.sums["domains"].index_add(1, batch.domains.cpu(), rows)
         if batch.truth is not None:
             self.has_truth = True
             self._count(excess=(losses - batch.truth.double())[bears])
@@ -117,23 +112,20 @@ class Evaluation:
             self._count(correct=(predictions.argmax(-1) == targets)[bears])
         if model.head.target == "targets":
             table = torch.stack([losses.sum(0), bears.sum(0).double()]).cpu()
-            self.by_position = table if self.by_position is None else _longer(self.by_position, table)
+            self.sums["positions"] = _longer(self.sums["positions"], table)
         self.batches += 1
 
     def _count(self, **values: torch.Tensor) -> None:
         for name, value in values.items():
             self.sums[name] = self.sums[name] + value.sum().cpu()
 
-    def measured(self, ranks: int = 1) -> dict[str, Any]:
+    def measured(self) -> dict[str, Any]:
         """The means over all that was added, here and on the other ranks."""
-        counted = torch.stack(list(self.sums.values()))
-        if ranks > 1:
-            every: list[Any] = [None] * ranks
-            distributed.all_gather_object(every, (counted, self.by_position, self.by_domain))
-            counts, tables, domains = zip(*every, strict=True)
-            counted, self.by_domain = torch.stack(counts).sum(0), torch.stack(domains).sum(0)
-            self.by_position = None if self.by_position is None else reduce(_longer, tables)
-        sums = dict(zip(self.sums, counted.tolist(), strict=True))
+        every: list[dict[str, torch.Tensor]] = [self.sums] * self.ranks
+        if self.ranks > 1:
+            distributed.all_gather_object(every, self.sums)
+        tables = {name: reduce(_longer, (each[name] for each in every)) for name in self.sums}
+        sums = {name: table.item() for name, table in tables.items() if table.shape == (1,)}
         count = sums["targets"]
         if not count:
             raise ScalingError(
@@ -152,12 +144,10 @@ class Evaluation:
         if self.classified:
             measured["accuracy"] = sums["correct"] / count
         if self.domains:
-            means = zip(self.domains, *self.by_domain.tolist(), strict=True)
+            means = zip(self.domains, *tables["domains"].tolist(), strict=True)
             measured["losses"] = {name: summed / seen for name, summed, seen in means if seen}
-        if self.by_position is not None:
-            measured["loss_by_position"] = [
-                value / seen if seen else None for value, seen in self.by_position.T.tolist()
-            ]
+        if positions := tables["positions"].T.tolist():
+            measured["loss_by_position"] = [value / seen if seen else None for value, seen in positions]
         if self.outputs is not None:
             measured |= scores(self.source, predicted(self.outputs, self.source), written=self.outputs.written)
         return measured
@@ -165,6 +155,5 @@ class Evaluation:
 
 def _longer(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     """The sum of two tables by position, of which one may be shorter."""
-    width = max(a.shape[1], b.shape[1])
-    pad = torch.nn.functional.pad
-    return pad(a, (0, width - a.shape[1])) + pad(b, (0, width - b.shape[1]))
+    width, pad = max(a.shape[-1], b.shape[-1]), torch.nn.functional.pad
+    return pad(a, (0, width - a.shape[-1])) + pad(b, (0, width - b.shape[-1]))

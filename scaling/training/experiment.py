@@ -29,16 +29,12 @@ from scaling.model.parameters import ADDED, ParameterSpec, parameters
 from scaling.model.tuned import blank, tune
 from scaling.objectives import Distil
 from scaling.training import parts, values
-from scaling.training.evaluation import Evaluation, affordable, evaluation_steps
+from scaling.training.evaluation import affordable, evaluation_steps
 from scaling.training.optimizer import Optimizer
 from scaling.training.parametrization import Parametrization, initialise
-from scaling.training.predict import EVALUATION_TOKENS, Outputs
+from scaling.training.predict import EVALUATION_TOKENS
 from scaling.training.schedule import WSD, Constant, Schedule, check, identified, warmup_steps
 from scaling.training.start import Start, reading
-
-UNMOVED = (
-    "parametrization T5 draws tables at N(0, 1), which {} hardly moves: take optimizer={{kind: Adafactor, lr: 0.03}}"
-)
 
 
 @dataclass(frozen=True)
@@ -57,7 +53,6 @@ class Experiment:
     windows: tuple[int, int]  # of an evaluation before the end, and of the last
     row_tokens: int  # of one row that a model reads, on both its sides where it has two
     entropy: float | None  # the floor of the objective's loss, where the law of the data gives it
-    versions: Mapping[str, int]  # of the pieces
     teacher: Saved | None  # whose predictions the objective distils
     start: Start | None  # the weights that it begins with; else all are drawn
     trained: frozenset[str]  # names of the parameters that it trains
@@ -125,13 +120,6 @@ class Experiment:
         plan, windows = cast(Windows, self.validation.plan), self.windows[step in (None, self.steps)]
         return replace(self.validation, plan=replace(plan, limit=windows)), -(-windows // plan.size.size(0))
 
-    def evaluator(self, step: int | None = None, rank: int = 0, ranks: int = 1) -> Evaluation:
-        """What counts the losses of the evaluation at a step."""
-        source, objective = self.held_out, cast(Any, self.batches.objective)
-        outputs = Outputs(*self.evaluation(step), rank, ranks) if source.gives == "examples" else None
-        text = objective.vocabulary.is_text if getattr(objective, "writes_sentinels", False) else None
-        return Evaluation(source, getattr(objective, "is_code", False), outputs, source.domains, text)
-
     @property
     def evaluated(self) -> dict[int, int]:
         """The windows of each evaluation, by its step."""
@@ -151,38 +139,43 @@ class Experiment:
 
     @cached_property
     def spec(self) -> dict[str, Any]:
-        """All that can change what comes out; equal specs are one run."""
+        """All that can change what comes out; equal specs are one run. Runs with the same stable phase share the spec
+        of their trunk, which has no end.
+
+        Some keys are left out at their defaults: those of `train` about parts and rates, and the precision of
+        evaluations. Where a run may end early, the steps at which it is evaluated count. All windows are null.
+        """
         tree = self.config.tree
-        counted = ("model", "size", "objective", "optimizer", "parametrization", "seed")
         train = {key: tree["train"][key] for key in ("batch", "documents", "smoothing")}
+        defaults = {"parts": "all", "layer_decay": 1}
+        train |= {key: tree["train"][key] for key, default in defaults.items() if tree["train"][key] != default}
+        if self.patience is not None:
+            train["patience"] = {"evaluations": self.patience, "points": self.points}
         trainer = {key: tree["trainer"][key] for key in ("precision", "gradient_clip_val")}
+        usual = "bf16-true" if trainer["precision"] == "bf16-true" else "32-true"
+        evaluate = {key: value for key, value in tree["evaluate"].items() if (key, value) != ("precision", usual)}
+        if evaluate["windows"] in ("auto", "whole_at_end"):
+            last = self.windows[True]
+            evaluate["windows"] = None if last == cast(Windows, self.validation.plan).limit else last
+        schedule = identified(tree["schedule"], self.schedule, self.steps)
+        trunk = {key: value for key, value in schedule.items() if key not in ("decay", "shape")} | {"kind": "trunk"}
+        counted = ("model", "size", "objective", "optimizer", "parametrization", "seed")
         spec = {
             "name": self.name,
             **{key: tree[key] for key in counted},
-            "schedule": self._schedule,
+            "schedule": schedule if self.horizon else trunk,
             "data": {**tree["data"], "fingerprint": self.batches.source.fingerprint},
-            "train": {**train, **self._transfer},
-            "trainer": {**trainer, "max_steps": self.steps},
-            "evaluate": self._evaluate,
-            "versions": self.versions,
+            "train": train,
+            "trainer": {**trainer, "max_steps": self.steps} if self.horizon else trainer,
+            "evaluate": evaluate if self.horizon else None,
+            "versions": schema.versions(tree),
         }
         if self.start is not None:
             start = self.start
             spec["start"] = {**start.record, "new": sorted(start.own), "unused": sorted(start.left)}
         if tree.get("tuning") is not None:
             spec["tuning"] = tree["tuning"]
-        return spec if self.horizon else _stable(spec)
-
-    @property
-    def _transfer(self) -> dict[str, Any]:
-        """The keys of `train` that came after runs had been made, where they are not at their defaults. Where a run may
-        end early, the steps at which it is evaluated count.
-        """
-        train = self.config.tree["train"]
-        transfer = {key: train[key] for key, default in (("parts", "all"), ("layer_decay", 1)) if train[key] != default}
-        if self.patience is not None:
-            transfer["patience"] = {"evaluations": self.patience, "points": self.points}
-        return transfer
+        return spec
 
     def trunk(self) -> tuple[Experiment, int] | None:
         """The trunk that this run may branch from, and the step at which it does. A run that may end early is whole:
@@ -192,32 +185,9 @@ class Experiment:
             return None
         step, rising = self.schedule.cooldown(self.steps), warmup_steps(self.schedule, self.steps)
         # A warmup that is a fraction is one of the run, whose length the trunk does not know.
-        config = replace(self.config, tree={**self.config.tree, "schedule": self._schedule})
+        schedule = identified(self.config.tree["schedule"], self.schedule, self.steps)
+        config = replace(self.config, tree={**self.config.tree, "schedule": schedule})
         return replace(self, config=config, steps=step, schedule=Constant(warmup=rising), horizon=False), step
-
-    @property
-    def _evaluate(self) -> dict[str, Any]:
-        """The section `evaluate` as it counts: all windows are null, and the precision in which a run was evaluated
-        before there was such a key is left out.
-        """
-        tree = self.config.tree
-        before = "bf16-true" if tree["trainer"]["precision"] == "bf16-true" else "32-true"
-        section = {key: value for key, value in tree["evaluate"].items() if (key, value) != ("precision", before)}
-        if section["windows"] in ("auto", "whole_at_end"):
-            _, windows = self.windows
-            section["windows"] = None if windows == cast(Windows, self.validation.plan).limit else windows
-        return section
-
-    @property
-    def _schedule(self) -> dict[str, Any]:
-        return identified(self.config.tree["schedule"], self.schedule, self.steps)
-
-
-def _stable(spec: Mapping[str, Any]) -> dict[str, Any]:
-    """The spec without its end: what all runs with the same stable phase share."""
-    trainer = {key: value for key, value in spec["trainer"].items() if key != "max_steps"}
-    schedule = {key: value for key, value in spec["schedule"].items() if key not in ("kind", "decay", "shape")}
-    return {**spec, "trainer": trainer, "schedule": {"kind": "trunk", **schedule}, "evaluate": None}
 
 
 def assemble(config: Config) -> Experiment:
@@ -244,14 +214,14 @@ def _assemble(config: Config) -> Experiment:
         raise config.error("train.documents", f"{name} does not keep documents apart for this family", "take join")
     if start is not None:
         start.check_tokenizer(train)
-    start_ids = None if start is None else start.vocabulary
-    config = parts.balanced(values.with_vocabulary(config, objective.vocabulary, start_ids), train)
+    config = parts.balanced(values.with_vocabulary(config, objective.vocabulary, start), train)
     remarks = [*config.remarks]
     if (own := Start.of_vectors(config, train)) is not None:
         start, covered = own
         remarks.append(f"{covered:,} of {config['size.vocabulary']:,} tokens have a vector in {start.name}")
     if start is None and config["parametrization.kind"] == "T5" and config["optimizer.kind"] != "Adafactor":
-        remarks.append(UNMOVED.format(config["optimizer.kind"]))
+        moved = f"parametrization T5 draws tables at N(0, 1), which {config['optimizer.kind']} hardly moves"
+        remarks.append(f"{moved}: take optimizer={{kind: Adafactor, lr: 0.03}}")
     config = replace(config, remarks=tuple(remarks))
     windows = config.tree["evaluate"]["windows"]
     validation, _ = evaluation(
@@ -270,7 +240,6 @@ def _assemble(config: Config) -> Experiment:
         raise config.error("trainer.strategy", what, "take ddp, or another optimizer")
     if objective.takes == "windows":  # batches of pairs and examples vary, and are shared anyhow
         values.check_divisible(config, size)
-    teacher = _teacher(config, objective, family)
     model, tuning = _blank_model(config)
     parts.check_head(model, objective, train)
     if not has_tree and any(isinstance(piece, Position) and piece.reads_tree for piece in model.modules()):
@@ -288,8 +257,7 @@ def _assemble(config: Config) -> Experiment:
         windows=(0, 0),
         row_tokens=row_tokens,
         entropy=held_out.entropy if has_truth else None,
-        versions=schema.versions(config.tree),
-        teacher=teacher,
+        teacher=_teacher(config, objective, family),
         start=start,
         trained=trained,
         names=names,
@@ -311,7 +279,7 @@ def counted(config: Config) -> Cost:
     """What the model of a config costs, as a run of it would train it: its parts, on the vocabulary of its start."""
     with config.placing():
         start = Start.read(config)
-        config = values.sized(config, None if start is None else start.vocabulary)
+        config = values.sized(config, start)
         if start is None and config["train.parts"] == "all":
             return inspected(config)
         model, tuning = _blank_model(config)
@@ -340,9 +308,7 @@ def varied(experiment: Experiment, words: Iterable[str]) -> Experiment:
     """What `assemble` would make of the config with other values of `VARIED` keys, at a hundredth of the time."""
     config = experiment.config.varied(words)
     with config.placing():
-        copy = _budgeted(experiment, config)
-    vars(copy)["cost"] = experiment.cost  # it is one model; counting it again would take most of a plan's time
-    return copy
+        return _budgeted(experiment, config)
 
 
 def _budgeted(experiment: Experiment, config: Config) -> Experiment:

@@ -74,17 +74,24 @@ class Pretrained:
 
 
 def pretrained(name: str, runs: str | Path = "runs") -> Pretrained:
-    """The run that a word names: the beginning of an id, a folder, or the beginning of a study's name
-    and a row of it, `STUDY:ROW`.
+    """The run that a word names: the beginning of an id, a folder of ours or of transformers, or the beginning of a
+    study's name and a row of it, `STUDY:ROW`.
     """
-    folder, (study, colon, row) = Path(name).expanduser(), name.partition(":")
+    folder = Path(name).expanduser()
+    if folder.is_dir() and not (folder / "spec.json").is_file():
+        if (folder / "config.yaml").is_file():
+            sections = load(str(folder / "config.yaml")).tree
+        else:
+            from scaling.interop import huggingface
+
+            sections = huggingface.read(folder).sections
+        file, start = folder / TOKENIZER, {"folder": str(folder)}
+        return Pretrained(folder, start, sections["model"], sections["size"], {}, file if file.is_file() else None)
+    ledger = Ledger.open(folder.parents[1] if folder.is_dir() else runs)
     if folder.is_dir():
-        if not (folder / "spec.json").is_file():
-            return _of_folder(folder)
-        ledger, run = Ledger.open(folder.parents[1]), folder.name
+        run = folder.name
     else:
-        ledger = Ledger.open(runs)
-        run = _row_of(ledger, _study(ledger, study), row) if colon else ledger.find(name)
+        run = _row_of(ledger, name) if ":" in name else ledger.find(name)
     spec, result = ledger.spec(run), ledger.result(run)
     if result is None or result["outcome"] != "finished":
         state = "has no result yet" if result is None else f"has {result['outcome']}"
@@ -92,37 +99,24 @@ def pretrained(name: str, runs: str | Path = "runs") -> Pretrained:
     return Pretrained.of_spec(spec, ledger.root, ledger.folder(run), {"run": run})
 
 
-def _of_folder(folder: Path) -> Pretrained:
-    """One of our own folders, or one of transformers."""
-    if (folder / "config.yaml").is_file():
-        sections = load(str(folder / "config.yaml")).tree
-    else:
-        from scaling.interop import huggingface
-
-        sections = huggingface.read(folder).sections
-    file, start = folder / TOKENIZER, {"folder": str(folder)}
-    return Pretrained(folder, start, sections["model"], sections["size"], {}, file if file.is_file() else None)
-
-
-def _study(ledger: Ledger, beginning: str) -> str:
-    """The one study whose name begins so: the name of a table's ends in a digest of its rows."""
+def _row_of(ledger: Ledger, name: str) -> str:
+    """The run of `STUDY:ROW`: the one study whose name begins so (a table's ends in a digest of its rows), and its row
+    by all of its name, or by words of it that no other run has.
+    """
+    study, _, row = name.partition(":")
     names = ledger.studies()
-    matches = [name for name in names if beginning and name.startswith(beginning)]
-    if len(matches) > 1 and beginning not in names:
+    matches = [name for name in names if study and name.startswith(study)]
+    if study not in names and len(matches) > 1:
         what = f"{len(matches)} studies begin so: {', '.join(matches[:4])}"
-        raise ScalingError(what, key="RUN", value=beginning, fix="write more of the name")
-    return beginning if beginning in names or not matches else matches[0]
-
-
-def _row_of(ledger: Ledger, study: str, row: str) -> str:
-    """The run of a study's row, by all of its name, or by words of it that no other run has."""
+        raise ScalingError(what, key="RUN", value=study, fix="write more of the name")
+    study = study if study in names or not matches else matches[0]
     planned = {str(entry.get("name")): entry["run"] for entry in ledger.plan(study)["runs"]}
     meant = [row] if row in planned else [name for name in planned if set(row.split()) <= set(name.split())]
     if not meant:
         raise ScalingError(f"the study {study} has no such run", key="RUN", value=row, fix=nearest(row, planned))
     if len(meant) > 1:
-        names = ", ".join(map(repr, meant[:SHOWN])) + ", …" * (len(meant) > SHOWN)
-        what = f"{len(meant)} runs of the study {study} are meant: {names}"
+        listed = ", ".join(map(repr, meant[:SHOWN])) + ", …" * (len(meant) > SHOWN)
+        what = f"{len(meant)} runs of the study {study} are meant: {listed}"
         raise ScalingError(what, key="RUN", value=row, fix="name one of them")
     return planned[meant[0]]
 
@@ -283,8 +277,10 @@ def finetuned(
 
 def unfinetuned(source: Pretrained, task: str, words: Sequence[str] = (), *, runs: str | Path = "runs") -> Any:
     """The data of a task of texts, with the tokenizer of a run that was not trained on it."""
+    if source.tokenizer is None:
+        what, fix = "the run has no tokenizer, so it reads no text", "take a run that was trained on text"
+        raise ScalingError(what, key="RUN", value=source.folder.name, fix=fix)
     filled = {"data": named(task), **_tokenized(source)}
-    _check_reads(source)
     data = _line(source, filled, words, runs)
     if data["kind"] != "Task":
         fix = "name one of `scaling tasks` that is made of texts, or its file"
@@ -296,14 +292,7 @@ def corpus(source: Pretrained, name: str | None, words: Sequence[str] = (), *, r
     """The data of a corpus that is named, or of the one that a run was trained on."""
     if name is None and not source.data:
         raise ScalingError("what it was trained on is not known here", key="CORPUS", fix="name prepared data")
-    _check_reads(source)
     return _line(source, {"data": name or source.data}, words, runs)
-
-
-def _check_reads(source: Pretrained) -> None:
-    if source.tokenizer is None:
-        what, fix = "the run has no tokenizer, so it reads no text", "take a run that was trained on text"
-        raise ScalingError(what, key="RUN", value=source.folder.name, fix=fix)
 
 
 def _line(source: Pretrained, filled: Mapping[str, Any], words: Sequence[str], runs: str | Path) -> Any:

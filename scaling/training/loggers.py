@@ -86,7 +86,7 @@ class RunWandbLogger(WandbLogger):
         the run is two of W&B's, and what an interrupted attempt has sent already is not sent again.
         """
         if not self._failed:
-            self._failed = not tried("W&B", lambda: self._log(metrics, step or 0))
+            self._failed = tried(lambda: self._log(metrics, step or 0)) is None
 
     def log_hyperparams(self, *_: Any, **__: Any) -> None:
         """Nothing: W&B's config has the run's spec."""
@@ -94,14 +94,15 @@ class RunWandbLogger(WandbLogger):
     def finalize(self, status: str) -> None:
         """Nothing: `end` reports more than a status."""
 
-    def _log(self, metrics: Mapping[str, Any], step: int) -> None:
+    def _log(self, metrics: Mapping[str, Any], step: int) -> int:
+        """Log a row that was not sent before; returns its step of W&B's."""
         at = 2 * step + any(name.startswith("evaluate/") for name in metrics)
-        if at < self.experiment.starting_step:
-            return
         row = {name: value for name, value in metrics.items() if name.partition("/")[2] not in ("tokens", "steps")}
         for tokens in {value for name, value in metrics.items() if name.partition("/")[2] == "tokens"}:
             row |= {"tokens": tokens, "flops": tokens * self._flops}
-        self.experiment.log({**row, "trainer/global_step": step}, step=at)
+        if at >= self.experiment.starting_step:
+            self.experiment.log({**row, "trainer/global_step": step}, step=at)
+        return at
 
     def end(self, result: Mapping[str, Any] | None) -> None:
         """Report how the run ended; without a result W&B shows it as failed. Waits for W&B for a bounded time."""
@@ -111,7 +112,7 @@ class RunWandbLogger(WandbLogger):
             self.experiment.summary.update({key: value for key, value in known.items() if value is not None})
             self.experiment.finish(0 if result else 1)
 
-        tried("W&B", finish)
+        tried(finish)
 
     def pruned(self) -> bool:
         """Whether W&B requests that the run of a sweep stop. The agent's SIGTERM comes before its client knows why."""
@@ -124,64 +125,34 @@ class RunWandbLogger(WandbLogger):
         os.kill(os.getpid(), PRUNE if SWEEP in os.environ else signal.SIGTERM)
 
 
-class Loggers:
-    """The log of a run, and its loggers while it trains; each call hands them one entry.
-
-    They are those that the config names, a person's own, and W&B; none on a rank without an attempt. W&B comes last: a
-    WandbLogger of a person's would join a run that is open already.
+def opened(
+    experiment: Experiment, attempt: Attempt, own: Collection[Logger]
+) -> tuple[list[Logger], RunWandbLogger | None]:
+    """The loggers of an attempt, and that of W&B among them: a person's `own`, the first of which is `trainer.logger`,
+    those that the config names, and W&B last, because a person's WandbLogger would join a run that is open already.
     """
-
-    def __init__(self, experiment: Experiment, attempt: Attempt | None, own: Collection[Logger] = ()):
-        self.all: list[Logger] = []
-        self._wandb: RunWandbLogger | None = None
-        self._log = None if attempt is None else attempt.log
-        self.result: Mapping[str, Any] | None = None  # how the run ended
-        if attempt is None:
-            return
-        run = attempt.run_id
-        others = [*(_named(name, attempt) for name in experiment.config["log.loggers"]), *own]
-        for each in others:
-            each.log_hyperparams({**experiment.spec, "run": run, "attempt": attempt.number})
-        self._wandb = _opened(experiment, attempt.number, attempt.run, history(attempt.run))
-        # Callbacks that need a logger find one that does nothing where there is no other.
-        self.all = [*others, *([] if self._wandb is None else [self._wandb])] or [DummyLogger()]
-
-    def __call__(self, entry: Mapping[str, Any]) -> None:
-        if self._log is not None:
-            self._log.write(entry)
-        metrics = numbers(entry)
-        for each in self.all:
-            each.log_metrics(metrics, entry["step"])
-
-    def pruned(self) -> bool:
-        """Whether a SIGTERM was W&B's request to stop the run early."""
-        return self._wandb is not None and self._wandb.pruned()
-
-    def __enter__(self) -> Loggers:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for each in self.all:
-            each.finalize("success" if self.result else "failed")
-        if self._wandb is not None:
-            self._wandb.end(self.result)
+    loggers = [*own, *(_named(name, attempt) for name in experiment.config["log.loggers"])]
+    for each in loggers:
+        each.log_hyperparams({**experiment.spec, "run": attempt.run_id, "attempt": attempt.number})
+    wandb = _wandb(experiment, attempt.number, attempt.run, history(attempt.run))
+    loggers += [] if wandb is None else [wandb]
+    return loggers or [DummyLogger()], wandb  # callbacks that need a logger find one that does nothing
 
 
 def report_again(experiment: Experiment, ledger: Ledger, result: Mapping[str, Any]) -> None:
     """Show a run that was done before in the W&B run that a sweep has given it, so that the sweep knows its metric."""
     run = result["run"]
     if SWEEP in os.environ:
-        shown_run = _opened(experiment, result["attempt"], ledger.folder(run), ledger.history(run))
+        shown_run = _wandb(experiment, result["attempt"], ledger.folder(run), ledger.history(run))
         if shown_run is not None:
             shown_run.end(result)
 
 
-def _opened(experiment: Experiment, attempt: int, folder: Path, earlier: Iterable[Any]) -> RunWandbLogger | None:
+def _wandb(experiment: Experiment, attempt: int, folder: Path, earlier: Iterable[Any]) -> RunWandbLogger | None:
     """The run's W&B run; None where W&B is disabled or cannot be reached."""
-    opened: list[RunWandbLogger] = []
-    if mode(experiment.config) != "disabled":
-        tried("W&B", lambda: opened.append(RunWandbLogger(experiment, attempt, folder, earlier)))
-    return opened[0] if opened else None
+    if mode(experiment.config) == "disabled":
+        return None
+    return tried(lambda: RunWandbLogger(experiment, attempt, folder, earlier))
 
 
 def _named(name: str, attempt: Attempt) -> Logger:

@@ -26,6 +26,7 @@ from scaling.data import hashing
 from scaling.model.family import Family, Loss, predict
 from scaling.objectives import Distil
 from scaling.training.checkpoints import LEARNED, MODEL, FolderIO, gather, take
+from scaling.training.evaluation import Evaluation
 from scaling.training.experiment import Experiment, assemble
 from scaling.training.machine import flushed
 from scaling.training.precision import Weights, gathered_again, shard, whole
@@ -270,7 +271,7 @@ class FamilyModule(LightningModule):
 
     def on_validation_epoch_start(self) -> None:
         step: int | None = getattr(self.trainer.datamodule, "evaluated", None)  # type: ignore[attr-defined]
-        self.evaluation = self.experiment.evaluator(step, self.global_rank, self.trainer.world_size)
+        self.evaluation = Evaluation(*self.experiment.evaluation(step), self.global_rank, self.trainer.world_size)
         self.on_predict_epoch_start()
 
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
@@ -280,10 +281,7 @@ class FamilyModule(LightningModule):
 
     def on_validation_epoch_end(self) -> None:
         gathered_again(self.weights.evaluated)
-        self.measured = {
-            **self.evaluation.measured(self.trainer.world_size),
-            "evaluation_precision": self.weights.evaluation,
-        }
+        self.measured = {**self.evaluation.measured(), "evaluation_precision": self.weights.evaluation}
         numbers = {f"evaluate/{key}": value for key, value in self.measured.items() if isinstance(value, int | float)}
         self.log_dict({key: float(value) for key, value in numbers.items()}, logger=not self.recorded)
 

@@ -63,22 +63,15 @@ def _last(model: Family, parts: Mapping[str, Any]) -> set[str]:
     """The last blocks of the tower that predicts, and what comes after them."""
     count = parts.get("last")
     tower = [child for child in model.children() if isinstance(child, Tower)][-1]
-    blocks = list(tower.stack.blocks)
+    blocks = len(list(tower.stack.blocks))
     if set(parts) != {"last"} or not isinstance(count, int) or isinstance(count, bool) or count < 1:
         raise ScalingError("expected the number of the last blocks", key=KEY, value=dict(parts), fix="write {last: 2}")
-    if count > len(blocks):
-        what = f"there are {len(blocks)} blocks"
-        raise ScalingError(what, key=KEY, value=dict(parts), fix=f"write {{last: {len(blocks)}}}, or fewer")
-    below = {id(parameter) for block in blocks[:-count] for parameter in block.parameters()}
-    chosen = {id(parameter) for block in blocks[-count:] for parameter in block.parameters()} - below
-    within = {id(parameter) for block in blocks for parameter in block.parameters()}
-    stack = {id(parameter) for parameter in tower.stack.parameters()}  # type: ignore[attr-defined]
-    chosen |= {
-        id(parameter)
-        for spec, parameter in parameters(model)
-        if id(parameter) in stack - within and spec.slot != "position"
-    }
-    return _head(model) | {spec.name for spec, parameter in parameters(model) if id(parameter) in chosen}
+    if count > blocks:
+        what, fix = f"there are {blocks} blocks", f"write {{last: {blocks}}}, or fewer"
+        raise ScalingError(what, key=KEY, value=dict(parts), fix=fix)
+    stack, below = {id(parameter) for parameter in tower.stack.parameters()}, depths(model)  # type: ignore[attr-defined]
+    chosen = [spec.name for spec, parameter in parameters(model) if id(parameter) in stack]
+    return _head(model) | {name for name in chosen if below[name] < count}
 
 
 def _named(model: Family, patterns: Sequence[str]) -> set[str]:

@@ -47,16 +47,12 @@ class Weights:
         self.masters: list[Tensor] = [parameter.tensor for parameter in self.parameters]
         self.own: list[Tensor] = [tensor for _, tensor in parameters(rounded) if tensor.requires_grad]
         self.full, self.evaluation = model, evaluation
+        self.separate = training == "bf16-true"  # whether the trained weights are rounded ones
         self._rounded = rounded
         if saved is not None and sharded is None and training == evaluation == "bf16-true":
             for parameter, (_, frozen) in zip(self.every, parameters(rounded), strict=True):
                 if not frozen.requires_grad and parameter.spec.name not in saved:
                     parameter.tensor.data = frozen.data
-
-    @property
-    def separate(self) -> bool:
-        """Whether the trained weights are rounded ones."""
-        return self.trained is not self.full
 
     @torch.no_grad()
     def gather(self) -> None:

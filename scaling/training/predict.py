@@ -7,7 +7,6 @@ unless the task sets another strategy.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
@@ -24,7 +23,6 @@ from scaling.data.source import Vocabulary
 from scaling.data.store import root
 from scaling.evaluation.generate import aligned, generate, prompt
 from scaling.evaluation.strategy import Greedy
-from scaling.interop.huggingface import Saved
 from scaling.interop.run import averaged, read
 from scaling.metrics import bootstrap, paired_bootstrap
 from scaling.model.family import Family
@@ -159,39 +157,24 @@ def _labelled(source: Any, predictions: Mapping[int, Any]) -> tuple[Any, list[in
     return source.task.metric, labelled, [examples[index].answer for index in labelled], named
 
 
-@dataclass(frozen=True)
 class Predictor:
-    """A finetuned model, its own task, and how it reads examples."""
+    """A finetuned model with its own task, to predict of examples; `average` takes the mean weights of as many
+    checkpoints of its run.
+    """
 
-    run: Saved
-    task: Any
-    objective: Any
-    device: torch.device
-
-    @classmethod
-    def of(
-        cls,
-        finetuned: Pretrained,
-        runs: str | Path,
-        device: torch.device,
-        average: int | None = None,
-    ) -> Predictor:
-        """`average` takes the mean weights of as many checkpoints of the run."""
-        run = read(finetuned.folder, runs) if average is None else averaged(finetuned.folder, runs, average)
-        task = build("data", finetuned.data)
-        sections = run.sections
+    def __init__(self, finetuned: Pretrained, runs: str | Path, device: torch.device, average: int | None = None):
+        place = finetuned.folder, runs
+        self.run, self.device = read(*place) if average is None else averaged(*place, average), device
+        self.task, sections = build("data", finetuned.data), self.run.sections
+        train, size = self.task.open("train", root(runs)), sections["size"]
         family = kinds("model")[sections["model"]["kind"]].family  # type: ignore[attr-defined]
-        train = task.open("train", root(runs))
-        vocabulary = Vocabulary.of(train)
-        objective = build("objective", finetuned.sections["objective"], vocabulary, sections["size"]["length"], family)
-        if objective.vocabulary.size > (size := sections["size"]["vocabulary"]):
-            raise ScalingError(
-                f"the task takes {objective.vocabulary.size:,} token ids, and the model knows {size:,}",
-                key="data.tokenizer",
-                fix="take the tokenizer that the run was trained with",
-            )
-        objective.writes(train.task)  # refuses a task that the family cannot be trained on
-        return cls(run, task, objective, device)
+        line = finetuned.sections["objective"]
+        self.objective: Any = build("objective", line, Vocabulary.of(train), size["length"], family)
+        if self.objective.vocabulary.size > size["vocabulary"]:
+            ids, known = self.objective.vocabulary.size, size["vocabulary"]
+            what = f"the task takes {ids:,} token ids, and the model knows {known:,}"
+            raise ScalingError(what, key="data.tokenizer", fix="take the tokenizer that the run was trained with")
+        self.objective.writes(train.task)  # refuses a task that the family cannot be trained on
 
     @torch.no_grad()
     def outputs(self, source: Any) -> Outputs:

@@ -11,7 +11,6 @@ import os
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -37,25 +36,6 @@ SLURM = {  # what srun sets in the place of torchrun's variables
 
 class RankFailed(Exception):
     """A rank raised or was killed; the message is its traceback."""
-
-
-@dataclass(frozen=True)
-class Ranks:
-    """This process's place among those that train a run."""
-
-    number: int
-    count: int
-    local: int  # on this machine
-
-    def broadcast(self, value: Any) -> Any:
-        """The first rank's value, on every rank."""
-        if self.count == 1:
-            return value
-        from torch import distributed
-
-        values = [value]
-        distributed.broadcast_object_list(values)
-        return values[0]
 
 
 def _variables() -> Mapping[str, str]:
@@ -104,23 +84,37 @@ def cluster() -> ClusterEnvironment:
     return TorchElasticEnvironment() if "RANK" in os.environ else SLURMEnvironment(auto_requeue=False)
 
 
+def local_count() -> int:
+    """The number of ranks of this run on this machine, this process among them."""
+    return int(_variables()["LOCAL_WORLD_SIZE"]) if launched() else 1
+
+
+def broadcast(value: Any) -> Any:
+    """The first rank's value, on every rank that has joined."""
+    values = [value]
+    if launched():
+        from torch import distributed
+
+        distributed.broadcast_object_list(values)
+    return values[0]
+
+
 @contextmanager
-def joined() -> Iterator[Ranks]:
-    """The ranks of this run, joined in a process group while the block lasts; alone there is none."""
+def joined() -> Iterator[None]:
+    """Join the ranks of this run in a process group while the block lasts; alone there is none."""
     if not launched():
-        yield Ranks(0, 1, 1)
+        yield
         return
     import torch
     from torch import distributed
 
-    environment, variables = cluster(), _variables()
-    address = f"tcp://{environment.main_address}:{environment.main_port}"
-    ranks = Ranks(environment.global_rank(), environment.world_size(), int(variables["LOCAL_WORLD_SIZE"]))
+    lightning = cluster()
+    address = f"tcp://{lightning.main_address}:{lightning.main_port}"
     # Small things (a claim, a signal) go by gloo wherever the gradients go.
     backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
     with signals.unhandled():  # no handler of Python's runs while torch waits for the others
-        distributed.init_process_group(backend, address, TIMEOUT, ranks.count, ranks.number)
-    yield ranks
+        distributed.init_process_group(backend, address, TIMEOUT, lightning.world_size(), lightning.global_rank())
+    yield
     # After an error the group stays: to leave it may wait for the others, who wait for this rank.
     distributed.barrier()  # the first may hold the others' meeting place, and may not leave before them
     if distributed.is_initialized():

@@ -24,23 +24,20 @@ from scaling.base.errors import ScalingError
 from scaling.base.signals import PRUNE, Stopped
 from scaling.data.module import DataModule
 from scaling.ledger import Attempt, Checkpoint, Ledger, run_id
-from scaling.ledger.checkpoint import at
+from scaling.ledger.checkpoint import find
 from scaling.ledger.run import Outcome
 from scaling.training.callbacks import Best, Record, Save, Superseded, Tell, Teller, norms
 from scaling.training.checkpoints import FolderIO, Sharded
 from scaling.training.experiment import Experiment, assemble
-from scaling.training.loggers import Loggers, report_again
+from scaling.training.loggers import report_again
 from scaling.training.machine import chosen, cores, environment, keep_freed, suited
 from scaling.training.module import MODULES, Diverged, Incomplete
-from scaling.training.ranks import Ranks, cluster, first, joined, launched, rank_count, start_ranks
+from scaling.training.ranks import broadcast, cluster, first, joined, launched, local_count, rank_count, start_ranks
 
 if TYPE_CHECKING:
     from lightning.pytorch.loggers import Logger
 
     from scaling.config.compose import Config
-
-PLUGINS = {"32-true": "32-true", "bf16-mixed": "bf16-mixed", "bf16-true": "32-true"}  # ours rounds masters itself
-
 
 # The messages of torch, its backends and the C++ library in a RuntimeError, which has no type of its own for it.
 MESSAGES = re.compile(
@@ -92,16 +89,22 @@ def train_run(
     if not launched() and rank_count(experiment.config) > 1:
         _start_ranks(experiment, observers)
         return {} if ledger is None or not experiment.horizon else ledger.result(ledger.add(experiment.spec))
-    with joined() as ranks, chosen(experiment):
+    with joined(), chosen(experiment):
         attempt = None if ledger is None else ledger.claim(ledger.add(experiment.spec))
-        if not ranks.broadcast(attempt is not None):
+        if not broadcast(attempt is not None):
             return None
-        with attempt or nullcontext(), _within_memory(experiment, attempt):
-            start = ranks.broadcast(None if ledger is None or attempt is None else _start(experiment, ledger, attempt))
+        with attempt or nullcontext():
+            start = broadcast(None if ledger is None or attempt is None else _start(experiment, ledger, attempt))
             try:
-                return _trained(experiment, ranks, attempt, start, observers)
+                return _trained(experiment, attempt, start, observers)
             except Superseded:
                 return None
+            except Exception as error:
+                if not _is_out_of_memory(error):
+                    raise
+                if attempt is not None:
+                    attempt.end("out_of_memory", str(error).partition("\n")[0] or type(error).__name__, error)
+                raise _less_memory(experiment) from error
 
 
 def _start_ranks(experiment: Experiment, observers: Observers) -> None:
@@ -139,26 +142,13 @@ def _start(experiment: Experiment, ledger: Ledger, attempt: Attempt) -> Checkpoi
     def resumable(candidate: Checkpoint) -> bool:
         """Whether the checkpoint of the best step so far is there too, where a run may end early."""
         best = None if experiment.patience is None else candidate.note.get("best", {}).get("best_step")
-        return belongs(candidate) and (best in (None, candidate.step) or at(attempt.run, best) is not None)
+        return belongs(candidate) and (best in (None, candidate.step) or find(attempt.run, best) is not None)
 
     saved, trunk = attempt.resume(resumable), experiment.trunk()
     if saved is not None or trunk is None:
         return saved
     branch = ledger.checkpoint(run_id(trunk[0].spec), trunk[1])
     return branch if branch is not None and belongs(branch) else None
-
-
-@contextmanager
-def _within_memory(experiment: Experiment, attempt: Attempt | None) -> Iterator[None]:
-    """Where memory runs out, the attempt ends as such, and the error suggests what may fit."""
-    try:
-        yield
-    except Exception as error:
-        if not _is_out_of_memory(error):
-            raise
-        if attempt is not None:
-            attempt.end("out_of_memory", str(error).partition("\n")[0] or type(error).__name__, error)
-        raise _less_memory(experiment) from error
 
 
 def _is_out_of_memory(error: BaseException | None) -> bool:
@@ -187,7 +177,7 @@ def _less_memory(experiment: Experiment) -> ScalingError:
 
 
 def _trained(
-    experiment: Experiment, ranks: Ranks, attempt: Attempt | None, start: Checkpoint | None, observers: Observers
+    experiment: Experiment, attempt: Attempt | None, start: Checkpoint | None, observers: Observers
 ) -> dict[str, Any]:
     """Train from a checkpoint, and publish what comes out; ranks other than the first return nothing.
 
@@ -197,16 +187,15 @@ def _trained(
     begin, folder = (0, None) if start is None else (start.step, start.folder)
     if signals.process.command:
         keep_freed()
-    with Loggers(experiment, attempt, observers.loggers) as loggers, signals.listening(), _quiet():
+    pinned = broadcast(None if attempt is None else attempt.pinned)
+    own = None if start is None or start.folder.parents[1].name != run_id(experiment.spec) else start.note
+    best = Best() if own is None else Best(**own.get("best", {}))
+    due = own is not None and best.step != begin  # a signal came before the evaluation of the step that was saved
+    record = Record(experiment, attempt, observers.tell if first() else (), observers.loggers, due)
+    with record, signals.listening(), _quiet():
         signals.process.pruned = False
-        own = attempt is not None and start is not None and start.folder.is_relative_to(attempt.run)
-        pinned, is_own = ranks.broadcast(None if attempt is None else (attempt.pinned, own))
-        best = Best(**start.note.get("best", {})) if start is not None and is_own else Best()
-        due = is_own and best.step != begin  # a signal came before the evaluation of the step that was saved
-        record = Record(experiment, loggers, observers.tell if first() else (), due)
         save = Save(experiment, attempt, pinned, best)
-        own_first = sorted(loggers.all, key=lambda each: each not in observers.loggers)  # the first is `trainer.logger`
-        trainer = _trainer(experiment, ranks, [record, save, *observers.callbacks], own_first)
+        trainer = _trainer(experiment, [record, save, *observers.callbacks], record.loggers)
         module = MODULES[experiment.family](experiment)
         # A step more than there is, so that Lightning takes no checkpoint for one of the end of an epoch.
         data = DataModule(experiment.batches, experiment.evaluation, steps + 1)
@@ -226,7 +215,7 @@ def _trained(
                         save.best = best.after(begin, module.measured)
                 if horizon and save.best_step not in (None, end):
                     data.evaluated = save.best_step
-                    saved = ranks.broadcast(None if attempt is None else at(attempt.run, save.best_step))
+                    saved = broadcast(None if attempt is None else find(attempt.run, save.best_step))
                     if saved is None:
                         raise Incomplete(f"checkpoint of step {save.best_step}, the best", None, 1)
                     trainer.validate(module, data, ckpt_path=saved.folder, verbose=False)
@@ -249,9 +238,11 @@ def _trained(
                     raise
                 outcome, result = "diverged", {"loss": None, "step": error.step, "reason": str(error)}
             except Stopped as error:
-                # Only ranks that agreed on a step ask one another what the signal means.
-                agreed = error.step is not None and error.signal == signal.SIGTERM
-                if not (error.signal == PRUNE or (agreed and ranks.broadcast(loggers.pruned()))) or not horizon:
+                is_pruned = error.signal == PRUNE
+                if error.step is not None and error.signal == signal.SIGTERM:
+                    # Only ranks that agreed on a step ask one another what the signal means.
+                    is_pruned = broadcast(record.wandb is not None and record.wandb.pruned())
+                if not (is_pruned and horizon):
                     if attempt is not None:
                         attempt.end("stopped", str(error))
                     raise
@@ -265,22 +256,22 @@ def _trained(
             if attempt is None:
                 return {}
             if stopped is not None:
-                loggers.result = {"outcome": "stopped", "reason": stopped}
+                record.result = {"outcome": "stopped", "reason": stopped}
                 attempt.end("stopped", stopped)
                 return {"run": attempt.run_id}
             seconds = time.perf_counter() - started
             tokens = experiment.tokens(max(begin, result["step"])) - experiment.tokens(begin)
             circumstances = {
                 **environment(),
-                "ranks": ranks.count,
+                "ranks": trainer.world_size,
                 "seconds": seconds,
                 "from_step": begin,
                 "tokens_per_second": tokens / seconds or None,  # with its start, evaluations and checkpoints
             }
             if outcome == "finished":
                 result |= _spent(experiment, result["step"])
-            loggers.result = attempt.finish(outcome, {**result, "circumstances": circumstances})
-    return dict(loggers.result)
+            record.result = attempt.finish(outcome, {**result, "circumstances": circumstances})
+    return dict(record.result)
 
 
 class PlainTrainer(Trainer):
@@ -306,20 +297,19 @@ def _quiet() -> Iterator[None]:
                 each.setLevel(level)
 
 
-def _trainer(
-    experiment: Experiment, ranks: Ranks, callbacks: Sequence[Callback], loggers: Collection[Logger]
-) -> Trainer:
-    config = experiment.config
-    strategy: str | Strategy = "auto" if ranks.count == 1 else "ddp"
-    if ranks.count > 1 and config["trainer.strategy"] == "fsdp":
-        strategy = Sharded(data_parallel_size=ranks.count, tensor_parallel_size=1)
+def _trainer(experiment: Experiment, callbacks: Sequence[Callback], loggers: Collection[Logger]) -> Trainer:
+    config, count = experiment.config, rank_count(experiment.config)
+    strategy: str | Strategy = "auto" if count == 1 else "ddp"
+    if config["trainer.strategy"] == "fsdp":
+        strategy = Sharded(data_parallel_size=count, tensor_parallel_size=1)
     return PlainTrainer(
         accelerator="gpu" if torch.cuda.is_available() else "cpu",
-        devices=ranks.local,
-        num_nodes=ranks.count // ranks.local,
+        devices=local_count(),
+        num_nodes=count // local_count(),
         strategy=strategy,
         plugins=[FolderIO(), cluster()],
-        precision=PLUGINS[config["trainer.precision"]],  # type: ignore[arg-type]
+        # `Weights` rounds the masters of bf16-true.
+        precision="bf16-mixed" if config["trainer.precision"] == "bf16-mixed" else "32-true",
         max_steps=experiment.steps,
         max_epochs=1,
         callbacks=list(callbacks),

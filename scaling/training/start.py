@@ -127,7 +127,9 @@ class Start:
             base = self.tensors[there[0]]
             used |= {alias for alias in there if alias == there[0] or torch.equal(self.tensors[alias], base)}
             spec = specs.get(id(tensor))
-            by_row = spec is not None and (spec.role == "table" or self._is_vocabulary(spec.slot, base, tensor))
+            # A head may have a vector with a number for each token.
+            is_vocabulary = tensor.ndim == base.ndim == 1 and len(base) == self.vocabulary
+            by_row = spec is not None and (spec.role == "table" or (spec.slot == "head" and is_vocabulary))
             if base.shape == tensor.shape:
                 if accepted and not by_row:
                     drawn.add(name)
@@ -145,14 +147,12 @@ class Start:
             raise ScalingError(what, key="start.new", value=list(self.new), fix="name only what is new")
         return replace(self, drawn=frozenset(drawn), grown=frozenset(grown), left=frozenset(left))
 
-    def _is_vocabulary(self, slot: str, base: Tensor, tensor: Tensor) -> bool:
-        """Whether it is a head's vector with a number for each token."""
-        return slot == "head" and tensor.ndim == 1 and base.ndim == 1 and len(base) == self.vocabulary
-
     def _misfit(
         self, missing: Sequence[str], shaped: Sequence[tuple[str, Tensor, Tensor]], extra: Sequence[str]
     ) -> ScalingError:
-        shapes = [f"{name} is {_shape(base)} instead of {_shape(tensor)}" for name, base, tensor in shaped]
+        shapes = [
+            f"{name} is {weights.shape(base)} instead of {weights.shape(tensor)}" for name, base, tensor in shaped
+        ]
         parts = [f"missing {_listed(missing)}" if missing else "", f"unused {_listed(extra)}" if extra else ""]
         what = "; ".join(part for part in (*parts, _listed(shapes)) if part)
         new = [*missing, *(name for name, _, _ in shaped)]
@@ -240,7 +240,3 @@ def _patterns(names: Sequence[str]) -> str:
     if len(names) > 4:
         names = list(dict.fromkeys(f"{name.partition('.')[0]}.*" for name in names))
     return f"[{', '.join(names)}]"
-
-
-def _shape(tensor: Tensor) -> str:
-    return "×".join(map(str, tensor.shape)) or "a scalar"

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from scaling.base.errors import ScalingError, plural
 from scaling.config import schema
@@ -17,6 +17,9 @@ from scaling.data.plan import BatchSize
 from scaling.data.source import Vocabulary
 from scaling.data.store import root
 from scaling.training.ranks import rank_count
+
+if TYPE_CHECKING:
+    from scaling.training.start import Start
 
 BUDGET = ("trainer.max_steps", "train.tokens", "train.epochs")
 # Keys by which most runs of a study differ, and which cost nothing to assemble again.
@@ -93,26 +96,25 @@ def batch_size(config: Config) -> BatchSize:
 # The vocabulary: the ids that data and objective need, unless the config gives another number
 
 
-def with_vocabulary(config: Config, vocabulary: Vocabulary, start: int | None = None) -> Config:
+def with_vocabulary(config: Config, vocabulary: Vocabulary, start: Start | None = None) -> Config:
     """The config with the ids that the data and the objective need, where it gives none, or where a shipped size has
-    fewer. A shipped size that has more keeps them, and a model that has `start` ids where it begins keeps those.
+    fewer. A shipped size that has more keeps them, and so does the model of a start.
     """
     size = config["size"].get("vocabulary")
     if size is not None and size >= vocabulary.size:
         return config
-    if start is not None and not _is_given(config) and start >= vocabulary.size:
-        return replace(config, tree={**config.tree, "size": {**config["size"], "vocabulary": start}})
     if _is_given(config):
         raise config.error(
             "size.vocabulary",
             f"the data and the objective use {vocabulary.size} ids",
             f"set size.vocabulary to {vocabulary.size}, or to null to take what is needed",
         )
-    needed = vocabulary.rounded(config["train.round_vocabulary"])
-    return replace(config, tree={**config.tree, "size": {**config["size"], "vocabulary": needed.size}})
+    needed, own = vocabulary.rounded(config["train.round_vocabulary"]).size, (start and start.vocabulary) or 0
+    ids = own if own >= vocabulary.size else needed
+    return replace(config, tree={**config.tree, "size": {**config["size"], "vocabulary": ids}})
 
 
-def sized(config: Config, start: int | None = None) -> Config:
+def sized(config: Config, start: Start | None = None) -> Config:
     """The config with the vocabulary that training gives it, to count a model that is not trained.
 
     Where the data are not prepared, the number of a shipped size is taken.

@@ -8,7 +8,7 @@ import os
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from scaling.config.compose import Config
 
@@ -37,6 +37,8 @@ SILENT: dict[str, Any] = {
     "x_save_requirements": False,
     **dict.fromkeys(TEXTS, ""),
 }
+
+Value = TypeVar("Value")
 
 logger = logging.getLogger(__name__)
 
@@ -81,11 +83,10 @@ def shown(value: Any) -> Any:
     return Path(value).name if value.startswith(("/", "~")) else value
 
 
-def tried(name: str, call: Callable[[], Any], otherwise: str = "the run goes on without it") -> bool:
-    """Whether the call succeeds; an error is one warning."""
+def tried(call: Callable[[], Value], otherwise: str = "the run goes on without it") -> Value | None:
+    """What a call of W&B returns; None where it fails, which is one warning."""
     try:
-        call()
+        return call()
     except Exception as error:
-        logger.warning("%s: %s; %s", name, " ".join(str(error).split())[:200], otherwise)
-        return False
-    return True
+        logger.warning("W&B: %s; %s", " ".join(str(error).split())[:200], otherwise)
+        return None

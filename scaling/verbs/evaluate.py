@@ -94,11 +94,11 @@ def evaluate(
 
     from scaling.training.predict import Predictor, compared, scores
 
-    predictor = Predictor.of(own, runs, torch_device(device), average)
+    predictor = Predictor(own, runs, torch_device(device), average)
     predictions, written = predictor.predictions(source)
     comparison = None
     if other is not None:
-        theirs, _ = Predictor.of(other, runs, torch_device(device), average).predictions(source)
+        theirs, _ = Predictor(other, runs, torch_device(device), average).predictions(source)
         comparison = {"against": other.folder.name, **compared(source, predictions, theirs)}
     signature = source.task.metric.signature([source.examples[index].answer for index in labelled])
     document = {"run": own.folder.name, "split": split, "examples": len(labelled), "invalid": None}
@@ -403,7 +403,7 @@ def predict(
 
     from scaling.training.predict import Predictor, predicted, probabilities, shown
 
-    predictor = Predictor.of(asked, runs, torch_device(device))
+    predictor = Predictor(asked, runs, torch_device(device))
     source = predictor.task.source_of(examples, root(runs))
     outputs = predictor.outputs(source)
     found, chances, goal = predicted(outputs, source), probabilities(outputs, source), source.task

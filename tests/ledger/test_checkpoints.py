@@ -56,7 +56,7 @@ def test_a_whole_checkpoint_that_does_not_belong_to_the_run_is_written_again(att
         (other / "model").write_bytes(b"another")
     assert resumed(attempt, lambda candidate: candidate.note["tokens"] == 10 * candidate.step) == 1
     save(attempt, 2)
-    found = checkpoint.at(attempt.run, 2)
+    found = checkpoint.find(attempt.run, 2)
     assert found is not None
     assert found.note == {"tokens": 20}
 

@@ -127,9 +127,19 @@ def ends(runs: Path) -> list[str | None]:
 
 @pytest.fixture(scope="session")
 def base(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
-    """The ledger of the tiny run that nothing ever happened to, and its id. Tests copy it before they change it."""
+    """The ledger of the tiny run that nothing ever happened to, with a table of its losses, and its id. Tests copy it
+    before they change it.
+    """
     runs = tmp_path_factory.mktemp("unbroken") / "runs"
-    return runs, train(words(runs))["run"]
+    return runs, train(words(runs, log__loggers="[csv]"))["run"]
+
+
+@pytest.fixture(scope="session")
+def still(tmp_path_factory: pytest.TempPathFactory) -> Done:
+    """The tiny run without dropout."""
+    runs = tmp_path_factory.mktemp("still") / "runs"
+    train(words(runs, **STILL))
+    return left(runs)
 
 
 @pytest.fixture(scope="session")

@@ -58,8 +58,11 @@ def rows(folder: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-KINDS = {"encoder": {}, "encoder_decoder": {}, "decoder Muon": {"optimizer": "Muon"}}
-KINDS |= {"decoder bf16-true": {"trainer.precision": "bf16-true"}, "decoder split": {"train.micro_batch": 1}}
+KINDS = {
+    "encoder split": {"train.micro_batch": 1},
+    "encoder_decoder Muon": {"optimizer": "Muon"},
+    "decoder bf16-true": {"trainer.precision": "bf16-true"},
+}
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -19,7 +19,7 @@ from scaling.base.batch import IGNORE
 from scaling.base.errors import ScalingError
 from scaling.cli import main
 from scaling.ledger import Ledger, run_id
-from scaling.training.evaluation import FORWARD, FREE, evaluation_steps
+from scaling.training.evaluation import FORWARD, FREE, Evaluation, evaluation_steps
 from tests.training.conftest import STILL, at, experiment, left, load, losses, tensors, train, words
 
 PAIRS: dict[str, Any] = {"data": "synthetic_pairs", "data.symbols": "absent", "objective": "Sequence"}
@@ -41,13 +41,12 @@ def test_accumulation_is_the_whole_batch(name, rows, changes, tmp_path, run):
     assert losses(tmp_path / "parts") == pytest.approx(losses(tmp_path / "whole"), rel=2e-5)
 
 
-def test_dropout_repeats_by_step_and_differs_between_steps(tmp_path, run, unbroken):
-    plain = [loss for (_, kind), loss in unbroken.losses.items() if kind == "train"]
+def test_dropout_repeats_by_step_and_differs_between_steps(tmp_path, unbroken, still):
+    plain, none = ([loss for (_, kind), loss in one.losses.items() if kind == "train"] for one in (unbroken, still))
     seeds: list[int] = []
     steps = [at("on_train_batch_end", step, lambda: seeds.append(torch.initial_seed())) for step in range(1, 13)]
     train(words(tmp_path / "again", train__threads=1), *steps)
-    run(runs=tmp_path / "none", **STILL)
-    assert losses(tmp_path / "again") == plain != losses(tmp_path / "none")
+    assert losses(tmp_path / "again") == plain != none
     assert len(set(seeds)) == len(seeds) == 12
 
 
@@ -117,7 +116,7 @@ PRECISIONS = [
 
 
 @pytest.mark.parametrize(("training", "evaluation"), PRECISIONS)
-def test_a_precision_of_training_and_one_of_evaluation(training, evaluation, tmp_path, run):
+def test_a_precision_of_training_and_one_of_evaluation(training, evaluation, tmp_path, run, still):
     """A low one is near float32; a checkpoint's float32 weights give the result's loss in the precision asked."""
     line = {"trainer__precision": training, "evaluate__precision": evaluation, **STILL}
     result = run(**line)
@@ -132,8 +131,7 @@ def test_a_precision_of_training_and_one_of_evaluation(training, evaluation, tmp
     with torch.autocast("cpu", torch.bfloat16, enabled=evaluation == "bf16-mixed"):
         alone = measure(one, model, [batches.batch(step) for step in range(count)])
     assert result["loss"] == pytest.approx(alone["loss"], rel=1e-9)
-    plain = run(runs=tmp_path / "plain", **STILL)
-    assert plain["loss"] != result["loss"] == pytest.approx(plain["loss"], rel=5e-3)
+    assert still.result["loss"] != result["loss"] == pytest.approx(still.result["loss"], rel=5e-3)
     default = "bf16-true" if training == "bf16-true" else "32-true"  # of the time before the key
     assert ("precision" in one.spec["evaluate"]) == (evaluation != default)
 
@@ -143,7 +141,7 @@ def test_a_precision_of_training_and_one_of_evaluation(training, evaluation, tmp
 
 def measure(one: Any, model: Any, batches: list[Any], **changes: Any) -> dict[str, Any]:
     """What a model loses on batches, outside of a Trainer."""
-    evaluation = one.evaluator()
+    evaluation = Evaluation(*one.evaluation())
     for name, value in changes.items():
         setattr(evaluation, name, value)
     model.eval()
