@@ -97,9 +97,9 @@ def mixture(studies: int) -> Iterator[list[str]]:
             columns = {f"p_{place + 1}": column for place, column in enumerate(shares.T)}
             fits = [fit("mixture_exponential_3", columns | {"loss": column}, starts=64) for column in table.T]
             found = best_mixture(fits)
-            each = (*found.proportions, found.loss, found.gain)
-            inside.append([interval.covers(value) for interval, value in zip(each, truth)])
-            excess.append(losses(np.array([share.estimate for share in found.proportions])).mean() / at_best - 1)
+            inside.append([interval.covers(value) for interval, value in zip(found.values(), truth)])
+            proportions = np.array([found[f"p_{place}"].estimate for place in (1, 2, 3)])
+            excess.append(losses(proportions).mean() / at_best - 1)
         *shares, loss, gain = np.mean(inside, axis=0)
         yield [f"{runs}", f"{noise:.1%}", f"{np.mean(shares):.1%}", f"{loss:.1%}", f"{gain:.1%}", f"{max(excess):.2%}"]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pandas
 
-from scaling.laws.approaches import IsoFlop, PowerLawFit, fit_power_law, isoflop
+from scaling.laws.approaches import IsoFlop, PowerLaw, fit_power_law, isoflop
 from scaling.laws.points import Points, load_points
 
 CREDIT = (
@@ -64,7 +64,7 @@ def law(setting: Setting) -> IsoFlop:
     return isoflop(points(setting), kind="akima", noise=NOISE[setting[0]])
 
 
-def law_of_minima(setting: Setting) -> PowerLawFit:
+def law_of_minima(setting: Setting) -> PowerLaw:
     """Fit the power law alone, to the published minima and their spreads."""
     minima = _rows("porian2024_optimal_pairs.csv", setting).dropna(subset="n")
     return fit_power_law(minima["flops"].to_numpy(), minima["n"].to_numpy(), minima["n_star_std"].to_numpy())

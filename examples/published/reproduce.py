@@ -107,8 +107,10 @@ def rows() -> Iterator[Row]:
     for setting in porian2024.settings():
         quantity = f"a of {titles.get(setting, ', '.join(setting))}"
         published, minima = porian2024.published(setting)["exponent"], porian2024.law_of_minima(setting)
-        ours, remark = porian2024.law(setting).law.exponent, "other draws of the seed noise"
-        yield Row("isoflop_akima", "porian2024", f"{quantity}, from the minima", published, minima.exponent, 1e-9)
+        ours, remark = porian2024.law(setting).exponent.estimate, "other draws of the seed noise"
+        yield Row(
+            "isoflop_akima", "porian2024", f"{quantity}, from the minima", published, minima.exponent.estimate, 1e-9
+        )
         yield Row("isoflop_akima", "porian2024", f"{quantity}, from the points", published, ours, 0.0015, remark)
 
 
@@ -128,8 +130,8 @@ def main() -> None:
     """Print the page."""
     scatter = []
     for step, setting in porian2024.STEPS.items():
-        theirs, (low, high) = porian2024.published(setting), porian2024.law(setting).interval()
-        scatter.append(f"  {step} {theirs['low']:.3f} to {theirs['high']:.3f}, ours {low:.2f} to {high:.2f}")
+        theirs, ours = porian2024.published(setting), porian2024.law(setting).exponent
+        scatter.append(f"  {step} {theirs['low']:.3f} to {theirs['high']:.3f}, ours {ours.low:.2f} to {ours.high:.2f}")
     repetition = [
         f"{name}* {end.low:.1g} to {'open' if np.isinf(end.high) else f'{end.high:.2g}'}"
         for name, end in intervals(datablations.law(datablations.points())).items()

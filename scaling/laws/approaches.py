@@ -17,15 +17,14 @@ curves), so the errors of the exponents are a jackknife over the runs.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from statistics import NormalDist
-from typing import Any
 
 import numpy as np
 
 from scaling.base.errors import ScalingError, nearest
-from scaling.laws.intervals import student
+from scaling.laws.intervals import LEVEL, Interval, student
 from scaling.laws.points import Points
 
 SAME_BUDGET = 0.05  # runs so close to a budget's centre are of that budget: a grid cannot spend exactly C
@@ -36,6 +35,7 @@ CLOSEST = 1 / 3  # a minimum is never known better than this fraction of the spa
 # noise of 600 laws, grids and windows it held every exponent (tests/laws/test_approaches.py has a sample of these).
 BIAS = 2.0
 BUDGETS = 1500  # of an envelope, evenly spaced in their logarithm, as in the paper
+DRAWS = 1000  # of seed noise
 
 AT_THE_EDGE = "the lowest loss is at the edge of the sizes"
 INVERTED = "the parabola is inverted"
@@ -44,26 +44,23 @@ UNSTABLE = "the seed noise moves the minimum to the edge in half of the draws"
 
 
 @dataclass(frozen=True)
-class PowerLawFit:
-    """y = coefficient · x^exponent, with the standard error of the exponent where more than two points determine it."""
+class PowerLaw:
+    """y = coefficient · x^exponent, with the interval of the exponent."""
 
     coefficient: float
-    exponent: float
-    standard_error: float
-    freedom: int
+    exponent: Interval
 
     def __call__(self, x: np.ndarray | float) -> np.ndarray | float:
-        return self.coefficient * np.asarray(x, float) ** self.exponent
-
-    def interval(self, level: float = 0.95) -> tuple[float, float]:
-        """The t-interval of the exponent; unbounded where two points alone were joined."""
-        if self.freedom < 1:
-            return (-np.inf, np.inf)
-        half_width = student(level, self.freedom) * self.standard_error
-        return (self.exponent - half_width, self.exponent + half_width)
+        return self.coefficient * np.asarray(x, float) ** self.exponent.estimate
 
 
-def fit_power_law(x: np.ndarray, y: np.ndarray, spread: np.ndarray | None = None) -> PowerLawFit:
+def _exponent(estimate: float, error: float, freedom: int, method: str = "t") -> Interval:
+    """The t-interval of an exponent; open where two points alone were joined."""
+    half = student(LEVEL, freedom) * error if freedom > 0 else np.inf
+    return Interval("exponent", float(estimate), float(estimate - half), float(estimate + half), LEVEL, method)
+
+
+def fit_power_law(x: np.ndarray, y: np.ndarray, spread: np.ndarray | None = None) -> PowerLaw:
     """Least squares of log y on log x, weighted by 1/spread² where the standard deviation of log y is known."""
     if len(np.unique(x)) < 2:
         raise ScalingError("a power law needs points at two compute budgets or more", fix="add a budget")
@@ -71,10 +68,10 @@ def fit_power_law(x: np.ndarray, y: np.ndarray, spread: np.ndarray | None = None
     log_x, log_y = np.log(np.asarray(x, float)[order]), np.log(np.asarray(y, float)[order])
     weight = np.ones_like(log_x) if spread is None else 1.0 / np.asarray(spread, float)[order]
     freedom, centre = len(log_x) - 2, log_x.mean()
-    (exponent, level), inverse = np.polyfit(log_x - centre, log_y, 1, w=weight, cov="unscaled")
-    square = float(np.sum((weight * (log_y - level - exponent * (log_x - centre))) ** 2))
-    error = float(np.sqrt(inverse[0, 0] * square / freedom)) if freedom > 0 else np.inf
-    return PowerLawFit(float(np.exp(level - exponent * centre)), float(exponent), error, freedom)
+    (slope, level), inverse = np.polyfit(log_x - centre, log_y, 1, w=weight, cov="unscaled")
+    square = np.sum((weight * (log_y - level - slope * (log_x - centre))) ** 2)
+    error = float(np.sqrt(inverse[0, 0] * square / max(freedom, 1)))
+    return PowerLaw(float(np.exp(level - slope * centre)), _exponent(slope, error, freedom))
 
 
 @dataclass(frozen=True)
@@ -84,52 +81,15 @@ class Minimum:
     C: float
     sizes: np.ndarray
     losses: np.ndarray
-    position: float = np.nan
+    refused: str | None = None
+    position: Interval | None = None
     loss: float = np.nan
     spread: float = np.nan
-    refused: str | None = None
     # The distances from the log of a parabola's minimum to those of a cubic and a quartic through the same points; not
     # a number where these have none within the sizes, and fewer where the sizes are too few. Those of an interpolation,
     # which has no form, are zero.
     shifts: tuple[float, ...] = ()
-    interpolated: bool = False  # such a position has no residuals either
-
-    @property
-    def bias(self) -> float:
-        """The bound on the error of the log of a parabola's position; infinite where nothing shows it."""
-        return _bias(self.shifts)
-
-    def interval(self, level: float = 0.95) -> tuple[float, float]:
-        """The interval of the position by the noise (of seeds where it is known, else of the residuals) and the bias.
-
-        It ends at the neighbours of the lowest loss where nothing shows an error: these bracket the valley.
-        """
-        if self.refused is not None:
-            return np.nan, np.nan
-        noise = NormalDist().inv_cdf(0.5 + level / 2) * self.spread
-        half = float(np.hypot(noise if np.isfinite(noise) else self._residual_error(level), self.bias))
-        if not np.isfinite(half):
-            lowest = int(np.argmin(self.losses))
-            low, high = self.sizes[max(lowest - 1, 0)], self.sizes[min(lowest + 1, len(self.sizes) - 1)]
-            return min(float(low), self.position), max(float(high), self.position)
-        low, high = self.position * np.exp(-half), self.position * np.exp(half)
-        return max(float(low), float(self.sizes[0])), min(float(high), float(self.sizes[-1]))
-
-    def to_json(self) -> dict[str, Any] | None:
-        """The position and its interval; None where there is no minimum."""
-        if self.refused is not None:
-            return None
-        low, high = self.interval()
-        return {"estimate": self.position, "low": low, "high": high, "level": 0.95}
-
-    def _residual_error(self, level: float) -> float:
-        """The half-width of a parabola's log position by its residuals; infinite where there are none."""
-        freedom = len(self.sizes) - 3
-        if freedom < 1 or self.interpolated:
-            return float("inf")
-        (square, slope, _), covariance = np.polyfit(np.log(self.sizes / self.position), self.losses, 2, cov=True)
-        gradient = np.array([slope / square**2, -1.0 / square, 0.0]) / 2.0
-        return student(level, freedom) * float(np.sqrt(gradient @ covariance @ gradient))
+    draws: Sequence[float] = ()  # the log position of each draw of seed noise
 
 
 @dataclass(frozen=True)
@@ -139,44 +99,22 @@ class IsoFlop:
     along: str
     kind: str
     minima: tuple[Minimum, ...]
-    law: PowerLawFit
+    law: PowerLaw  # whose exponent has the interval of the scatter of the minima about the law
+    # The exponent with the noise of seeds and the bias of parabolas too. Seed noise alone is too narrow: it does not
+    # hold that a parabola reads a lopsided valley off its bottom, or that the minima leave a straight line.
+    exponent: Interval
+    noise: Interval  # the exponent with the noise of seeds alone, as Porian et al. print it
     draws: np.ndarray  # the exponent of each draw of seed noise; empty without noise
+    shifts: tuple[float, ...]  # the distances from the exponent of the parabolas to those of the cubics and quartics
 
     @property
     def accepted(self) -> tuple[Minimum, ...]:
-        return tuple(minimum for minimum in self.minima if minimum.refused is None)
-
-    def interval(self, level: float = 0.95) -> tuple[float, float]:
-        """The interval of the exponent: the wider of the scatter of the minima about the law and the seed noise.
-
-        Seed noise alone is too narrow: it does not hold that a parabola reads a lopsided valley off its bottom, or
-        that the minima leave a straight line by more than noise.
-        """
-        ends = [self.law.interval(level)] + ([self.noise_interval(level)] if len(self.draws) else [])
-        low, high = min(low for low, _ in ends), max(high for _, high in ends)
-        centre, bias = self.law.exponent, self.bias
-        return centre - float(np.hypot(centre - low, bias)), centre + float(np.hypot(high - centre, bias))
-
-    def noise_interval(self, level: float = 0.95) -> tuple[float, float]:
-        """The interval by the draws of seed noise alone, as Porian et al. print it."""
-        low, high = np.quantile(self.draws, [0.5 - level / 2, 0.5 + level / 2])
-        return float(low), float(high)
-
-    @property
-    def shifts(self) -> tuple[float, ...]:
-        """The distances from the exponent of the parabolas to those of the cubics and of the quartics."""
-        columns = zip(*(minimum.shifts for minimum in self.accepted), strict=False)
-        budgets = [minimum.C for minimum in self.accepted]
-        return tuple(float(_slope(budgets, np.array(column))) for column in columns if np.isfinite(column).all())
-
-    @property
-    def bias(self) -> float:
-        """The bound on the error of a parabola's exponent; infinite where nothing shows it."""
-        return _bias(self.shifts)
+        return tuple(minimum for minimum in self.minima if minimum.position is not None)
 
 
-def _bias(shifts: Sequence[float]) -> float:
-    return BIAS * max(map(abs, shifts)) if len(shifts) and np.isfinite(shifts).all() else float("inf")
+def bias(shifts: Sequence[float]) -> float:
+    """The bound on the error of a parabola's exponent, or of a log position; infinite where nothing shows it."""
+    return BIAS * max(map(abs, shifts)) if len(shifts) and np.isfinite(shifts).all() else np.inf
 
 
 def isoflop(
@@ -185,7 +123,7 @@ def isoflop(
     along: str = "N",
     kind: str = "parabola",
     noise: float | None = None,
-    draws: int = 1000,
+    draws: int = DRAWS,
     seed: int = 0,
 ) -> IsoFlop:
     """The minima along `along` (N or D) and the power law through them.
@@ -195,49 +133,79 @@ def isoflop(
     """
     if kind not in KINDS:
         raise ScalingError("is no way to find a minimum", key="kind", value=kind, fix=nearest(kind, KINDS))
-    generator, find = np.random.default_rng(seed), KINDS[kind]
-
-    def minimum_of(curve: Minimum) -> tuple[Minimum, np.ndarray]:
-        """The minimum of one budget, and the log positions of the draws of seed noise: none without noise."""
-        x, losses, nothing = np.log(curve.sizes), curve.losses, np.empty(0)
-        if len(x) < FEWEST:
-            return replace(curve, refused=TOO_FEW), nothing
-        position, bottom, reason = find(x, losses[:, None])
-        if np.isnan(position[0]):
-            return replace(curve, refused=reason), nothing
-        minimum = replace(curve, shifts=(0.0, 0.0), interpolated=True)
-        if kind == "parabola":
-            shifts = tuple(_of_polynomial(x, losses, degree) - position[0] for degree in (3, 4) if degree < len(x))
-            minimum = replace(curve, shifts=shifts)
-        if noise is None:
-            return replace(minimum, position=float(np.exp(position[0])), loss=float(bottom[0])), nothing
-        positions, bottoms, _ = find(x, losses[:, None] + noise * generator.standard_normal((len(losses), draws)))
-        valid = ~np.isnan(positions)
-        if valid.mean() < 0.5:
-            return replace(minimum, refused=UNSTABLE), nothing
-        positions, spacing = positions[valid], (x[-1] - x[0]) / (len(x) - 1)
-        # A minimum that often runs to the edge is known worse than the draws that stayed inside pretend.
-        spread = max(float(positions.std()), CLOSEST * spacing) / float(valid.mean())
-        place, loss = float(np.exp(np.median(positions))), float(np.median(bottoms[valid]))
-        return replace(minimum, position=place, loss=loss, spread=spread), positions
-
+    generator, minima = np.random.default_rng(seed), []
+    errors = None if noise is None else lambda sizes: noise * generator.standard_normal((sizes, draws))
     columns = np.stack([points.numbers(name) for name in ("loss", along, "C")])
     loss, size, compute = columns[:, np.lexsort(columns)]
-    read = []
     for rows in _budgets(np.log(compute)):
         rows = rows[np.lexsort((loss[rows], size[rows]))]
         sizes, first = np.unique(size[rows], return_index=True)  # of runs at the same size the best is kept
-        read.append(minimum_of(Minimum(float(np.exp(np.log(compute[rows]).mean())), sizes, loss[rows][first])))
-    accepted = [(minimum, positions) for minimum, positions in read if minimum.refused is None]
+        curve = Minimum(float(np.exp(np.log(compute[rows]).mean())), sizes, loss[rows][first])
+        minima.append(_minimum(curve, kind, errors))
+    accepted = [(each, each.position.estimate) for each in minima if each.position is not None]
     if len(accepted) < 2:
-        reasons = "; ".join(f"C={minimum.C:.3g}: {minimum.refused}" for minimum, _ in read if minimum.refused)
-        what = f"{len(accepted)} of {len(read)} budgets have a minimum, a law needs two ({reasons})"
+        reasons = "; ".join(f"C={minimum.C:.3g}: {minimum.refused}" for minimum in minima if minimum.refused)
+        what = f"{len(accepted)} of {len(minima)} budgets have a minimum, a law needs two ({reasons})"
         raise points.error(what, "add sizes on both sides of the lowest loss, or add budgets")
-    budgets, positions, spread = np.array([(each.C, each.position, each.spread) for each, _ in accepted]).T
-    law = fit_power_law(budgets, positions, None if noise is None else spread)
-    count = min(len(drawn) for _, drawn in accepted)
-    exponents = _slope(budgets, np.stack([drawn[:count] for _, drawn in accepted]))
-    return IsoFlop(along, kind, tuple(minimum for minimum, _ in read), law, exponents)
+    budgets, places, spread = np.array([(each.C, place, each.spread) for each, place in accepted]).T
+    law = fit_power_law(budgets, places, None if noise is None else spread)
+    count = min(len(each.draws) for each, _ in accepted)
+    exponents = _slope(budgets, np.stack([each.draws[:count] for each, _ in accepted]))
+    shifts = zip(*(each.shifts for each, _ in accepted), strict=False)
+    shifts = tuple(float(_slope(budgets, np.array(column))) for column in shifts if np.isfinite(column).all())
+    scatter = law.exponent
+    ends = np.quantile(exponents, [0.5 - LEVEL / 2, 0.5 + LEVEL / 2]).tolist() if count else (scatter.low, scatter.high)
+    of_noise, centre = replace(scatter, low=ends[0], high=ends[1]), scatter.estimate
+    below = float(np.hypot(centre - min(scatter.low, of_noise.low), bias(shifts)))
+    above = float(np.hypot(max(scatter.high, of_noise.high) - centre, bias(shifts)))
+    exponent = replace(scatter, low=centre - below, high=centre + above)
+    return IsoFlop(along, kind, tuple(minima), law, exponent, of_noise, exponents, shifts)
+
+
+def _minimum(curve: Minimum, kind: str, errors: Callable[[int], np.ndarray] | None) -> Minimum:
+    """The minimum of one budget; `errors` draws the noise of seeds, `[sizes, draws]`.
+
+    The interval of its position holds the noise (of seeds where it is known, else of the residuals) and the bias. It
+    ends at the neighbours of the lowest loss where nothing shows an error: these bracket the valley.
+    """
+    sizes, losses, find = curve.sizes, curve.losses, KINDS[kind]
+    if len(sizes) < FEWEST:
+        return replace(curve, refused=TOO_FEW)
+    x = np.log(sizes)
+    (place,), (loss,), reason = find(x, losses[:, None])
+    if np.isnan(place):
+        return replace(curve, refused=reason)
+    shifts, error, spread, positions = (0.0, 0.0), np.inf, np.nan, ()
+    if kind == "parabola":
+        shifts = tuple(_of_polynomial(x, losses, degree) - place for degree in (3, 4) if degree < len(x))
+        error = _residual_error(x - place, losses)
+    if errors is not None:
+        positions, bottoms, _ = find(x, losses[:, None] + errors(len(x)))
+        valid = ~np.isnan(positions)
+        if valid.mean() < 0.5:
+            return replace(curve, refused=UNSTABLE)
+        positions, spacing = positions[valid], (x[-1] - x[0]) / (len(x) - 1)
+        # A minimum that often runs to the edge is known worse than the draws that stayed inside pretend.
+        spread = max(float(positions.std()), CLOSEST * spacing) / float(valid.mean())
+        place, loss = np.median(positions), np.median(bottoms[valid])
+        error = NormalDist().inv_cdf(0.5 + LEVEL / 2) * spread
+    position, half = float(np.exp(place)), float(np.hypot(error, bias(shifts)))
+    low, high = max(position * np.exp(-half), sizes[0]), min(position * np.exp(half), sizes[-1])
+    if not np.isfinite(half):
+        lowest = int(np.argmin(losses))
+        low, high = min(sizes[max(lowest - 1, 0)], position), max(sizes[min(lowest + 1, len(x) - 1)], position)
+    bounds = Interval("position", position, float(low), float(high), LEVEL, kind)
+    return replace(curve, position=bounds, loss=float(loss), spread=spread, shifts=shifts, draws=positions)
+
+
+def _residual_error(x: np.ndarray, losses: np.ndarray) -> float:
+    """The half-width of a parabola's log position, of which `x` is measured, by its residuals; infinite without any."""
+    freedom = len(x) - 3
+    if freedom < 1:
+        return np.inf
+    (square, slope, _), covariance = np.polyfit(x, losses, 2, cov=True)
+    gradient = np.array([slope / square**2, -1.0 / square, 0.0]) / 2.0
+    return student(LEVEL, freedom) * float(np.sqrt(gradient @ covariance @ gradient))
 
 
 def _budgets(log_compute: np.ndarray) -> list[np.ndarray]:
@@ -314,8 +282,8 @@ class Envelope:
     D: np.ndarray
     loss: np.ndarray
     refused: int  # budgets at which the lowest curve was that of the smallest or the largest size that reaches them
-    N_law: PowerLawFit
-    D_law: PowerLawFit
+    N_law: PowerLaw
+    D_law: PowerLaw
 
 
 def envelope(points: Points, *, budgets: int = BUDGETS) -> Envelope:
@@ -335,13 +303,13 @@ def envelope(points: Points, *, budgets: int = BUDGETS) -> Envelope:
     if lowest is None:
         what = "the envelope is not closed: at almost every compute the smallest or largest size is lowest"
         raise points.error(what, "add sizes on both sides, or train them longer")
-    fewer = [_lowest(runs[:left] + runs[left + 1 :], budgets) for left in range(len(runs))]
-    closed = [other for other in fewer if other is not None]
+    others = [_lowest(runs[:left] + runs[left + 1 :], budgets) for left in range(len(runs))]
 
-    def jackknifed(name: str) -> PowerLawFit:
-        exponents = [getattr(other, name).exponent for other in closed]
-        error = float(np.sqrt((len(closed) - 1) * np.var(exponents))) if len(closed) > 1 else np.inf
-        return replace(getattr(lowest, name), standard_error=error, freedom=max(len(closed) - 1, 0))
+    def jackknifed(name: str) -> PowerLaw:
+        law, exponents = getattr(lowest, name), [getattr(other, name).exponent.estimate for other in others if other]
+        freedom = len(exponents) - 1
+        error = float(np.sqrt(freedom * np.var(exponents))) if freedom > 0 else np.inf
+        return replace(law, exponent=_exponent(law.exponent.estimate, error, freedom, "jackknife"))
 
     return replace(lowest, N_law=jackknifed("N_law"), D_law=jackknifed("D_law"))
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import partial, reduce
+from operator import add
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,7 +19,7 @@ import numpy as np
 from scaling.base.errors import ScalingError, nearest
 from scaling.laws.catalogue import named
 from scaling.laws.dual import Dual
-from scaling.laws.fit import LINE, FittedLaw, fit, intervals
+from scaling.laws.fit import FittedLaw, fit, intervals, is_on_a_line
 from scaling.laws.intervals import Interval, measure, student
 from scaling.laws.law import FLOPS, VARIANT, Law, Seeds, with_compute
 from scaling.laws.optimum import Budget, best_loss
@@ -42,8 +43,7 @@ def aicc(fit: FittedLaw) -> float:
     if n <= k + 1:
         return float("inf")
     scale = measure(fit.problem.objective, fit.objective, n, 0).scale
-    shared = fit.problem.shared
-    determinant = 0.0 if shared is None else shared.log_determinant
+    determinant = 0.0 if fit.problem.shared is None else fit.problem.shared.log_determinant
     return n * 2.0 * float(np.log(max(scale, 1e-150))) + determinant + 2.0 * k + 2.0 * k * (k + 1) / (n - k - 1)
 
 
@@ -102,8 +102,7 @@ def joint(law: Law | str, variants: Sequence[str]) -> Law:
 
         values = {name: getattr(p, name) for name in law.parameter_names if name not in own}
         for name in own:
-            terms = (getattr(p, f"{name}[{variant}]") * is_of[variant] for variant in variants)
-            values[name] = sum(terms, start=Dual(np.zeros(1), {}))
+            values[name] = reduce(add, (getattr(p, f"{name}[{variant}]") * is_of[variant] for variant in variants))
         return law.curve(SimpleNamespace(**values), SimpleNamespace(**{name: getattr(x, name) for name in law.inputs}))
 
     return Law(
@@ -188,8 +187,7 @@ class Advantage:
 
     law: FittedLaw
     names: tuple[str, str]
-    flops: Sequence[float]
-    """FLOPs per parameter and token of either set, where the law is one in N and D."""
+    flops: Sequence[float]  # per parameter and token of either set, where the law is one in N and D
     budget: float
     level: float = 0.95
 
@@ -299,10 +297,7 @@ def pooled(sets: Sequence[Points], names: Sequence[str]) -> Points:
 
 def usual_law(points: Points) -> str:
     """Chinchilla's law where N and D vary apart from one another, else a power law in C with a floor."""
-    if {"N", "D"} <= set(points.columns):
-        size, data = (np.log(points.numbers(name)) for name in ("N", "D"))
-        if len(set(size)) > 1 and len(set(data)) > 1:
-            slope, offset = np.polyfit(size, data, 1)
-            if np.std(data - slope * size - offset) > LINE:
-                return "chinchilla"
-    return "power_law_floor_c"
+    if not {"N", "D"} <= set(points.columns):
+        return "power_law_floor_c"
+    logs = np.log(np.column_stack([points.numbers(name) for name in ("N", "D")]))
+    return "power_law_floor_c" if is_on_a_line(logs) else "chinchilla"

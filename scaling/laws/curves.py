@@ -322,7 +322,7 @@ def _learned_sizes(places: np.ndarray, errors: np.ndarray, design: np.ndarray, b
         return Sizes(*np.exp(np.clip(logs, low, high)).tolist(), N=begin.N, D=begin.D)
 
     def negative(x: np.ndarray) -> float:
-        fit = least_squares(CurveErrors(sizes(x), places), design, errors)
+        fit = least_squares(design, errors, CurveErrors(sizes(x), places))
         outside = float(np.sum(np.maximum(low[free] - x, 0.0) + np.maximum(x - high[free], 0.0)))
         return 0.5 * (fit.square + fit.penalty) + 10.0 * outside
 

@@ -20,6 +20,7 @@ FEWEST = 8  # points below which no test has any power
 FALSE_ALARMS = 0.01  # How often independent errors may show a size that lies off the law
 FEWEST_OF_A_SIZE = 3
 SMALL_MODEL = 1e4  # parameters
+SAME_SHAPE = 1e-6  # of the square of a variable that the law's own terms leave: below it they have its shape
 SAME_SIZE = 0.01  # Sizes that differ by less than 1% are one: a grid of real runs does not meet its tokens exactly
 
 
@@ -61,15 +62,14 @@ def identify(
         where = " and ".join([*(["below"] if interval.open_below else []), *(["above"] if interval.open_above else [])])
         parameter = problem.form.parameters[problem.free[row]]
         # How fast a term falls is known where its interval is no wider than the estimate.
-        judged = parameter.unit == "1" and parameter.scale == "linear" and parameter.lower >= 0.0
-        if judged and interval.estimate <= parameter.lower + 1e-9:
+        if parameter.is_exponent and interval.estimate <= parameter.lower + 1e-9:
             reason = f"is {interval.estimate:.3g}: these points show no fall with its column"
         elif where:
             # The parameter whose estimate moves most with that of this one.
             strength = np.abs(diagnostics.correlation[row])
             partner = problem.free_names[int(np.where(np.arange(p) == row, -1.0, strength).argmax())]
             reason = f"is not separated from {partner} by these points: the interval is open {where}"
-        elif judged and is_wide(interval):
+        elif parameter.is_exponent and is_wide(interval):
             ends = f"{interval.low:.3g} to {interval.high:.3g}"
             reason = f"lies anywhere from {ends}: the interval is wider than the estimate"
         else:
@@ -153,13 +153,31 @@ def seed_scatter(residual: np.ndarray, columns: Columns) -> tuple[float, int] | 
 Size = tuple[str, float, np.ndarray]  # A column, the value that several points share in it, and their rows
 
 
+def added_variables(design: np.ndarray, observed: np.ndarray, variables: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The coefficient of each of some variables `[variables, points]`, alone next to a law, and its standard error.
+
+    The law is linearised at its optimum: its errors are `observed`, its derivative `[parameters, points]` the design,
+    both scaled by the root of the weights. A coefficient has Student's t with n - p - 1 degrees of freedom. It is not a
+    number where the law has the variable's shape itself. Cook and Weisberg 1982, Residuals and Influence in Regression,
+    sections 2.2 and 2.4.
+    """
+    basis, singular, _ = np.linalg.svd(design.T, full_matrices=False)
+    basis = basis[:, singular > singular[0] * len(observed) * np.finfo(float).eps]
+    error = observed - basis @ (basis.T @ observed)
+    rest = variables - (variables @ basis) @ basis.T
+    length = (rest**2).sum(1)
+    length = np.where(length < SAME_SHAPE * (variables**2).sum(1), np.nan, length)
+    estimates = rest @ error / length
+    square = np.maximum(error @ error - estimates**2 * length, 0.0) / (len(observed) - len(design) - 1)
+    return estimates, np.sqrt(square / length)
+
+
 def off_size(residual: np.ndarray, jacobian: np.ndarray, columns: Columns) -> Size | None:
     """The size whose points lie furthest off the law, where independent errors would seldom bring them there.
 
-    Each size in turn gets a shift of its own next to the law, linearised at its optimum: the shift over its standard
-    error has Student's t with n - p - 1 degrees of freedom (the mean-shift outlier model of a group; Cook and Weisberg
-    1982, Residuals and Influence in Regression, section 2.2), and the level is shared between all sizes of all columns
-    (Bonferroni). `residual` and the `jacobian` [parameters, points] are scaled by the root of the weights.
+    Each size in turn gets a shift of its own next to the law (the mean-shift outlier model of a group), and all sizes
+    of all columns share the level (Bonferroni). `residual` and the `jacobian` [parameters, points] are scaled by the
+    root of the weights.
     """
     from scipy.special import stdtrit
 
@@ -172,17 +190,10 @@ def off_size(residual: np.ndarray, jacobian: np.ndarray, columns: Columns) -> Si
             sizes += [(name, float(column[r[0]]), r) for r in rows if len(rows) > 2 and len(r) >= FEWEST_OF_A_SIZE]
     if freedom < 1 or not sizes:
         return None
-    basis, singular, _ = np.linalg.svd(jacobian.T, full_matrices=False)
-    basis = basis[:, singular > singular[0] * count * np.finfo(float).eps]
-    error = residual - basis @ (basis.T @ residual)
     shifts = np.array([np.isin(np.arange(count), rows) for _, _, rows in sizes], float)
-    shifts -= (shifts @ basis) @ basis.T
-    length = (shifts**2).sum(1)
-    explained = (shifts @ error) ** 2 / np.maximum(length, 1e-300)
-    with np.errstate(divide="ignore"):
-        statistics = np.sqrt(explained * freedom / np.maximum(error @ error - explained, 0.0))
-    # Where a shift has no length, the law fits this size whatever its points are.
-    statistics = np.where(length < 1e-9 * np.array([len(rows) for _, _, rows in sizes]), 0.0, statistics)
+    estimates, errors = added_variables(jacobian, residual, shifts)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        statistics = np.nan_to_num(np.abs(estimates) / errors)
     worst = int(np.argmax(statistics))
     limit = float(stdtrit(freedom, 1.0 - 0.5 * FALSE_ALARMS / len(sizes)))
     return sizes[worst] if statistics[worst] > limit else None

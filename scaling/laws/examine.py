@@ -9,7 +9,7 @@ import json
 import math
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from scaling.base.errors import ScalingError, nearest, plural
-from scaling.laws.approaches import Envelope, IsoFlop, PowerLawFit
+from scaling.laws.approaches import Envelope, IsoFlop, PowerLaw, bias
 from scaling.laws.fit import FittedLaw, check_columns, intervals
 from scaling.laws.held_out import HeldOut, Refit, back_test, judge
 from scaling.laws.intervals import Interval, Method, is_wide, is_wide_size
@@ -31,7 +31,7 @@ from scaling.laws.optimum import (
     optimal,
     residual_scale,
 )
-from scaling.laws.points import Points, unit_of_term
+from scaling.laws.points import Points
 from scaling.laws.predict import TwoStep, predict_runs
 from scaling.laws.report import Report, disagreement, tried
 
@@ -218,8 +218,7 @@ def check_target(form: Law, target: Mapping[str, float]) -> None:
         check_columns(form, target, key="target")
     for name in POSITIVE & target.keys():
         if target[name] <= 0:
-            what, fix = "must be positive", f"write {name}=1e9"
-            raise ScalingError(what, key=f"target {name}", value=target[name], fix=fix)
+            raise ScalingError("must be positive", key=f"target {name}", value=target[name], fix=f"write {name}=1e9")
 
 
 def _is_budget(form: Law, target: Mapping[str, float]) -> bool:
@@ -231,7 +230,7 @@ def _is_budget(form: Law, target: Mapping[str, float]) -> bool:
 def _law(fit: FittedLaw, bounds: Mapping[str, Interval], level: float, group: str | None) -> Document:
     """The document of a law in one step, without its test and its predictions."""
     form, problem, points = fit.form, fit.problem, fit.points
-    unit = points.definition("loss")
+    per = "per byte" if points.definition("loss").startswith("nats per byte") else "per token"
     unidentified = [*fit.unidentified, *(name for name, other in form.tied.items() if other in fit.unidentified)]
     unidentified += [name for name in form.derived if name in bounds and is_wide(bounds[name])]
     correlation = None
@@ -241,7 +240,7 @@ def _law(fit: FittedLaw, bounds: Mapping[str, Interval], level: float, group: st
     axes = with_compute({name: points.numbers(name) for name in form.axes}) | {form.target: points.numbers(form.target)}
     return _stated(form) | {
         "estimates": fit.estimates,
-        "units": {parameter.name: unit_of_term(parameter.unit, unit) for parameter in form.parameters},
+        "units": {each.name: each.unit.replace("per token", per) for each in form.parameters},
         "fixed": problem.fixed,
         "tied": form.tied,
         "intervals": {name: interval.to_json() for name, interval in bounds.items()},
@@ -395,45 +394,38 @@ def of_isoflop(points: Points, size: IsoFlop, data: IsoFlop, draw: Draw) -> Fit:
     minima = [
         {
             "C": of_size.C,
-            "N": of_size.position,
-            "D": of_data.position,
+            "N": of_size.position and of_size.position.estimate,
+            "D": of_data.position and of_data.position.estimate,
             "loss": of_size.loss,
             "refused": of_size.refused or of_data.refused,
-            "interval_N": of_size.to_json(),
-            "interval_D": of_data.to_json(),
+            "interval_N": of_size.position and of_size.position.to_json(),
+            "interval_D": of_data.position and of_data.position.to_json(),
         }
         for of_size, of_data in zip(size.minima, data.minima, strict=True)
     ]
     more: Document = {"minima": minima}
     if size.kind == "parabola":
-        more["bias"] = {name: {"shifts": each.shifts, "bound": each.bias} for name, each in (("a", size), ("b", data))}
-    ends = size.interval(), data.interval()
-    return _growth(f"isoflop_{size.kind}", points, (size.law, data.law), ends, "t", more, draw)
+        more["bias"] = {
+            k: {"shifts": each.shifts, "bound": bias(each.shifts)} for k, each in (("a", size), ("b", data))
+        }
+    laws = replace(size.law, exponent=size.exponent), replace(data.law, exponent=data.exponent)
+    return _growth(f"isoflop_{size.kind}", points, laws, more, draw)
 
 
 def of_envelope(points: Points, closed: Envelope, draw: Draw) -> Fit:
     """Approach 1: the growth of N* and D* with compute along the envelope of the learning curves."""
-    budgets, laws = {"accepted": len(closed.C), "refused": closed.refused}, (closed.N_law, closed.D_law)
-    ends = [law.interval() for law in laws]
-    return _growth("envelope", points, laws, ends, "jackknife", {"budgets": budgets}, draw)
+    budgets = {"accepted": len(closed.C), "refused": closed.refused}
+    return _growth("envelope", points, (closed.N_law, closed.D_law), {"budgets": budgets}, draw)
 
 
-def _growth(
-    name: str,
-    points: Points,
-    laws: Sequence[PowerLawFit],
-    ends: Sequence[tuple[float, float]],
-    method: str,
-    more: Document,
-    draw: Draw,
-) -> Fit:
-    estimates = dict(zip(("a", "b"), (law.exponent for law in laws), strict=True))
-    bounds = {key: Interval(key, estimates[key], *end, 0.95, method) for key, end in zip(estimates, ends, strict=True)}
+def _growth(name: str, points: Points, laws: Sequence[PowerLaw], more: Document, draw: Draw) -> Fit:
+    bounds = {key: replace(law.exponent, name=key) for key, law in zip(("a", "b"), laws, strict=True)}
+    coefficients = {"N_coefficient": laws[0].coefficient, "D_coefficient": laws[1].coefficient}
     document = {
         "law": name,
         "formula": "N* = N_coefficient C^a, D* = D_coefficient C^b",
         "citation": "Hoffmann et al. 2022, arXiv 2203.15556",
-        "estimates": {**estimates, "N_coefficient": laws[0].coefficient, "D_coefficient": laws[1].coefficient},
+        "estimates": {**{key: interval.estimate for key, interval in bounds.items()}, **coefficients},
         "intervals": {key: interval.to_json() for key, interval in bounds.items()},
         "objective": None,
         "starts_agreeing": None,

@@ -389,11 +389,11 @@ def isoflop_valleys(isoflop: IsoFlop, points: Points) -> Picture:
         name = short(minimum.C) if minimum.C in levels(budgets, 6) else ""
         line(axes, minimum.sizes, minimum.losses, colour, width=0.8)
         picture.marks(axes, minimum.sizes, minimum.losses, colour, name)
-    values = [(minimum.C, minimum.position, minimum.loss, minimum.spread) for minimum in isoflop.accepted]
+    values = [(each.C, each.position.estimate, each.loss, each.spread) for each in isoflop.accepted if each.position]
     C, positions, losses, spread = np.array(values).T
     picture.marks(axes, positions, losses, KINDS[1], "minimum", symbol=STAR)
-    low, high = isoflop.interval()
-    sentences = [f"Minima by {isoflop.kind}; exponent {isoflop.law.exponent:.3f}, 95% {low:.3f} to {high:.3f}."]
+    ends = f"95% {isoflop.exponent.low:.3f} to {isoflop.exponent.high:.3f}"
+    sentences = [f"Minima by {isoflop.kind}; exponent {isoflop.exponent.estimate:.3f}, {ends}."]
     bars = None
     if np.isfinite(spread).all():
         bars = (positions * np.exp(-2 * spread), positions * np.exp(2 * spread))
@@ -404,7 +404,7 @@ def isoflop_valleys(isoflop: IsoFlop, points: Points) -> Picture:
         sentences.append(f"{len(refused)} of {len(isoflop.minima)} budgets have no minimum: {reasons}.")
     budget = Axis.of("C", [C], 2.0)
     axes = picture.panel(1, budget, Axis(f"optimal {size}"))
-    law, name = np.asarray(isoflop.law(budget.samples)), f"{isoflop.along}* ∝ C^{isoflop.law.exponent:.3f}"
+    law, name = np.asarray(isoflop.law(budget.samples)), f"{isoflop.along}* ∝ C^{isoflop.exponent.estimate:.3f}"
     line(axes, budget.samples, law, BLACK, name)
     picture.marks(axes, C, positions, KINDS[1], "minimum", symbol=STAR, bars=bars)
     return picture.finish(points, ("N", "D", "C"), *sentences, legend="C (FLOPs)")

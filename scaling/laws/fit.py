@@ -16,6 +16,7 @@ from scaling.laws.intervals import LEVEL, METHODS, Interval, Method, bootstrap, 
 from scaling.laws.law import EXAMPLES, PROPORTIONS, Columns, Law
 from scaling.laws.points import Points
 from scaling.laws.problem import (
+    PRIOR_CORRELATION,
     Correlation,
     Objective,
     Problem,
@@ -24,7 +25,6 @@ from scaling.laws.problem import (
     named_objective,
     named_quantity,
     parameter,
-    prior_correlation,
 )
 from scaling.laws.solver import PATIENT, draw, minimise, prepare, search
 
@@ -45,10 +45,8 @@ class FittedLaw:
 
     form: Law
     points: Points
-    problem: Problem
-    """The law and its points in the solver's order, which does not depend on that of the table's rows."""
-    order: np.ndarray
-    """Row of the table behind each row of the problem."""
+    problem: Problem  # the law and its points in the solver's order, which does not depend on that of the table's rows
+    order: np.ndarray  # the row of the table behind each row of the problem
     u: np.ndarray
     objective: float
     starts_agreeing: float
@@ -56,10 +54,8 @@ class FittedLaw:
 
     def __repr__(self) -> str:
         values = ", ".join(f"{name} {value:.5g}" for name, value in self.estimates.items())
-        agree = f"{100 * self.starts_agreeing:.0f}% of starts agree"
-        return (
-            f"{self.form.name}: {values} ({len(self.problem.observed)} points, objective {self.objective:.6g}, {agree})"
-        )
+        how = f"objective {self.objective:.6g}, {100 * self.starts_agreeing:.0f}% of starts agree"
+        return f"{self.form.name}: {values} ({len(self.problem.observed)} points, {how})"
 
     @property
     def theta(self) -> np.ndarray:
@@ -255,20 +251,20 @@ def intervals(
         if failed > MOST_FAILED * count:
             what = f"{failed} of {count} bootstrap refits did not converge"
             raise ScalingError(what, fix="use the profile, or a smaller law")
-        theta, tails, bounds = fit.problem.theta(refits), (0.5 - 0.5 * level, 0.5 + 0.5 * level), {}
-        for one in each:
-            low, high = map(float, np.quantile(one.of(fit.form, theta), tails))
-            bounds[one.name] = Interval(one.name, float(one.of(fit.form, fit.theta)), low, high, level, method)
-        return bounds
+        theta, tails = fit.problem.theta(refits), (0.5 - 0.5 * level, 0.5 + 0.5 * level)
+        ends = {one: np.quantile(one.of(fit.form, theta), tails).tolist() for one in each}
+        return {
+            one.name: Interval(one.name, float(one.of(fit.form, fit.theta)), *ends[one], level, method) for one in each
+        }
     if fit.degrees_of_freedom < 1:
         what = f"{len(fit.problem.observed)} points leave no degree of freedom after {len(fit.problem.free)} parameters"
         raise ScalingError(what, fix="add points")
     # The intervals that decide whether a parameter is identified are computed once.
-    known = dict(fit.bounds) if (method, level) == ("profile", LEVEL) and fit.bounds else {}
+    known = fit.bounds if (method, level) == ("profile", LEVEL) else {}
     missing = [one for name, one in zip(names, each, strict=True) if isinstance(name, Quantity) or name not in known]
     found = bound(fit.problem, fit.u, fit.objective, missing, fit.refits, level=level, method=method)
-    known |= {interval.name: interval for interval in found}
-    return {quantity.name: known[quantity.name] for quantity in each}
+    both = {**known, **{interval.name: interval for interval in found}}
+    return {quantity.name: both[quantity.name] for quantity in each}
 
 
 def validated_problem(
@@ -317,7 +313,7 @@ def validated_problem(
         weight[order],
         objective,
         dict(fixed),
-        None if shared is None else SharedErrors(shared[order], prior_correlation()),
+        None if shared is None else SharedErrors(shared[order], PRIOR_CORRELATION),
     )
     return problem, order
 
@@ -351,6 +347,11 @@ def _refuse_floor(form: Law, fixed: Mapping[str, float], columns: Columns, targe
             raise points.error(what, "hold it below that, or leave it free", parameter.name, value=value)
 
 
+def is_on_a_line(logs: np.ndarray) -> bool:
+    """Whether some combination of the logarithms of columns `[points, columns]` hardly varies."""
+    return np.linalg.svd(logs - logs.mean(0), compute_uv=False)[-1] <= LINE * np.sqrt(len(logs))
+
+
 def _refuse_geometry(
     form: Law, fixed: Mapping[str, float], columns: Columns, target: np.ndarray, points: Points
 ) -> None:
@@ -361,9 +362,8 @@ def _refuse_geometry(
     logs = np.log(np.column_stack(axes))
     logs -= logs.mean(0)
     # On D = 20 N a term in N and a term in D are one: a fit of the law would have no meaning.
-    _, values, directions = np.linalg.svd(logs, full_matrices=False)
-    if not fixed and not form.tied and len(axes) > 1 and values[-1] <= LINE * np.sqrt(len(logs)):
-        weight = np.abs(directions[-1])
+    if not fixed and not form.tied and len(axes) > 1 and is_on_a_line(logs):
+        weight = np.abs(np.linalg.svd(logs, full_matrices=False)[2][-1])
         first, second = (form.axes[index] for index in np.sort(np.argsort(-weight, kind="stable")[:2]))
         slope = np.polyfit(np.log(columns[first]), np.log(columns[second]), 1)[0]
         ratio = float(np.exp(np.mean(np.log(columns[second]) - np.log(columns[first]))))

@@ -35,22 +35,19 @@ def parse_number(value: Any) -> float | None:
     """The number that a cell or a word writes, or None: 1e9, 10M, 1.5B, 1,000, 1_000."""
     if isinstance(value, bool | np.bool_):
         return None
-    scale = None
+    scale = 1.0
     if isinstance(value, str):
         value = value.strip()
         if suffixed := _SUFFIXED.fullmatch(value):
             value, scale = suffixed["number"], SUFFIXES[suffixed["suffix"].lower()]
         value = re.sub("[, \u00a0\u202f]", "", value) if _GROUPED.fullmatch(value) else value
     try:
-        number = float(value)
+        number = float(value) * scale
     except (TypeError, ValueError):
         return None
     except OverflowError:  # a whole number beyond the largest float
         return math.inf if value > 0 else -math.inf
-    if scale is None:
-        return number
-    number *= scale
-    is_whole = abs(number) < 2**53 and abs(number - round(number)) < 1e-6
+    is_whole = scale > 1 and abs(number) < 2**53 and abs(number - round(number)) < 1e-6
     return float(round(number)) if is_whole else number  # 1.1B is 1,100,000,000 exactly
 
 
@@ -107,10 +104,10 @@ OPERATORS: Mapping[type, Callable[..., Value]] = {
 }
 
 _TOKEN = re.compile(
-    r"(?P<number>(?:[0-9][0-9_]*\.?[0-9_]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?\w*)"
-    r"|(?P<name>[^\W\d][\w.]*)|`(?P<quoted>[^`]+)`|(?P<sign>[\^−·×÷])|(?P<comment>\#)"
+    r"(?P<number>(?:[0-9][0-9_]*\.?[0-9_]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?)(?P<suffix>\w*)"
+    r"|(?P<name>[^\W\d][\w.]*)|`(?P<quoted>[^`]+)`|(?P<sign>[\^−·×÷\#])"
 )
-_SIGNS = {"^": "**", "−": "-", "·": "*", "×": "*", "÷": "/"}
+_SIGNS = {"^": "**", "−": "-", "·": "*", "×": "*", "÷": "/", "#": "?"}  # what Python would read as a comment is refused
 
 
 def parse(text: str, key: str = "formula", suffixes: bool = False) -> Expression:
@@ -122,21 +119,17 @@ def parse(text: str, key: str = "formula", suffixes: bool = False) -> Expression
     names: list[str] = []  # Python reads the name v3 in the place of names[3]
 
     def python(match: re.Match[str]) -> str:
-        token = str(match[str(match.lastgroup)])
-        if match.lastgroup == "comment":
-            raise refuse(f"has {token!r}", "write one formula of numbers, names, + - * / ^ and functions")
-        if match.lastgroup == "sign":
-            return _SIGNS[token]
-        if match.lastgroup == "number":
-            number = parse_number(token) if suffixes or not token[-1:].isalpha() else None
+        digits, suffix = match["number"], match["suffix"]
+        if digits:
+            number = parse_number(digits + suffix) if suffixes or not suffix else None
             if number is None:
-                digits = re.match(r"[0-9_.]+(?:[eE][-+]?[0-9]+)?", token)
-                plain = digits[0] if digits else token
-                raise refuse(f"has {token!r}", f"write {plain}*{token.removeprefix(plain)}")
+                raise refuse(f"has {match[0]!r}", f"write {digits}*{suffix}")
             if math.isinf(number):
-                raise refuse(f"has {token!r}, which is no number", "write it as 1e9")
+                raise refuse(f"has {match[0]!r}, which is no number", "write it as 1e9")
             return f" {number!r} "
-        names.append(token)
+        if match["sign"]:
+            return _SIGNS[match["sign"]]
+        names.append(match["name"] or match["quoted"])
         return f" v{len(names) - 1} "
 
     def check(node: Expression, depth: int) -> None:
@@ -180,16 +173,11 @@ def parse(text: str, key: str = "formula", suffixes: bool = False) -> Expression
     return expression
 
 
-def parts(expression: Expression) -> list[Expression]:
+def parts(expression: Expression) -> list[ast.expr]:
     """The formulas that this one is made of, from left to right."""
-    match expression:
-        case ast.UnaryOp(_, operand):
-            return [operand]
-        case ast.BinOp(left, _, right):
-            return [left, right]
-        case ast.Call(_, arguments):
-            return arguments
-    return []
+    if isinstance(expression, ast.Call):
+        return expression.args
+    return [part for part in ast.iter_child_nodes(expression) if isinstance(part, ast.expr)]
 
 
 def names(expression: Expression) -> tuple[str, ...]:
@@ -246,10 +234,7 @@ class Condition:
                 return numeric(text, columns[text], source)
             if (plain := parse_number(text)) is not None:
                 return np.array(plain)
-            try:
-                expression = parse(text, option, suffixes=True)
-            except ScalingError as error:
-                raise refuse(error.what, error.fix) from None
+            expression = parse(text, option, suffixes=True)
             for name in names(expression):
                 if name not in columns:
                     is_word = text == self.right == name

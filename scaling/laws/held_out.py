@@ -181,9 +181,8 @@ class Trial:
     form: Law
     objective: Objective
     power: float
-    # Root mean square error of the held-out runs, in the target's unit, by test; None where it could not be
-    # fitted.
-    errors: Mapping[str, float | None] = field(default_factory=dict)
+    # Root mean square error of the held-out runs, in the target's unit, by test; not a number where it was not fitted.
+    errors: Mapping[str, float] = field(default_factory=dict)
     score: float = 1.0  # Geometric mean over the tests of its error over the lowest error there: 1 is best everywhere
 
     def fit(self, points: Points, starts: int = FINAL_STARTS, **choices: Any) -> FittedLaw:
@@ -213,7 +212,7 @@ class Choice:
                 "law": trial.form.name,
                 "objective_kind": trial.objective.name,
                 "cost_power": trial.power,
-                "errors": dict(trial.errors),
+                "errors": {name: error if np.isfinite(error) else None for name, error in trial.errors.items()},
                 "score": trial.score,
             }
             for trial in self.trials
@@ -285,15 +284,14 @@ def choose(
     tests = _tests(points, chosen, cost)
     trials = [Trial(form, objective or tolerant_objective(form), power) for form, power in product(chosen, powers)]
     errors = np.array([[_error(trial, points, mask, seed) for mask in tests.values()] for trial in trials])
-    scores = _scores(errors)
-    judged = [
-        replace(
-            trial,
-            errors={name: None if np.isnan(error) else error for name, error in zip(tests, row.tolist(), strict=True)},
-            score=float(score),
-        )
-        for trial, row, score in zip(trials, errors, scores, strict=True)
-    ]
+    seen = errors[:, ~np.isnan(errors).all(0)]
+    low, failed = np.maximum(np.nanmin(seen, axis=0), 1e-300), FAILED * np.nanmax(seen, axis=0)
+    logs = np.log(np.maximum(np.where(np.isnan(seen), failed, seen), 1e-300) / low)
+    scores = np.exp(logs.sum(1) / max(len(tests), 1))  # the geometric mean of the error over the lowest of each test
+    judged = (
+        replace(trial, errors=dict(zip(tests, row, strict=True)), score=score)
+        for trial, row, score in zip(trials, errors.tolist(), scores.tolist(), strict=True)
+    )
     ranked = sorted(judged, key=lambda trial: trial.score)  # ties keep their order
     return Choice(tuple(ranked), {name: int(mask.sum()) for name, mask in tests.items()})
 
@@ -335,11 +333,3 @@ def _error(trial: Trial, points: Points, mask: np.ndarray, seed: int) -> float:
     predicted = fitted.predict(**{name: points.numbers(name)[mask] for name in trial.form.inputs})
     error = float(np.sqrt(np.mean((predicted - points.numbers(trial.form.target)[mask]) ** 2)))
     return error if np.isfinite(error) else np.nan
-
-
-def _scores(errors: np.ndarray) -> np.ndarray:
-    """The geometric mean of each row of errors `[trials, tests]` over the lowest error of each test."""
-    seen = errors[:, ~np.isnan(errors).all(0)]
-    low, failed = np.maximum(np.nanmin(seen, axis=0), 1e-300), FAILED * np.nanmax(seen, axis=0)
-    logs = np.log(np.maximum(np.where(np.isnan(seen), failed, seen), 1e-300) / low)
-    return np.exp(logs.sum(1) / max(errors.shape[1], 1))

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from scaling.laws.diagnostics import added_variables
 from scaling.laws.fit import FittedLaw
 from scaling.laws.intervals import Interval, Method, student
 from scaling.laws.law import with_compute
@@ -83,41 +84,30 @@ def sentence(document: dict[str, Any]) -> str:
     return f"{what}; {where}C = {run['C']:.3g} leaves {run['width']:.0%} of its width"
 
 
-def undercooled(fit: FittedLaw, level: float = 0.95) -> Interval | None:
-    """What the shortest cool-down costs, as a fraction of the loss; None where the points do not show it.
+def excess_of_short_cooldowns(fit: FittedLaw, level: float = 0.95) -> dict[str, Any] | None:
+    """What the shortest cool-down costs, as a fraction of the loss, with a sentence; None where points show none.
 
     The variable 1/steps is added to the law, linearised at its optimum: an excess c n₀/n of log loss, n₀ the fewest
-    steps, has Student's t with a degree of freedom less than the law. (Added variables: Cook and Weisberg 1982,
-    Residuals and Influence in Regression, section 2.4.)
+    steps, has Student's t with a degree of freedom less than the law.
     """
     freedom = fit.degrees_of_freedom - 1
     if COOLDOWN not in fit.points or fit.form.target != "loss" or freedom < 1:
         return None
     steps = fit.points.numbers(COOLDOWN)[fit.order]
-    if steps.min() <= 0 or steps.min() == steps.max():
+    least, most = float(steps.min()), float(steps.max())
+    if least <= 0 or least == most:
         return None
     root = np.sqrt(fit.problem.weights)
     residual, jacobian = fit.problem.linearise(fit.u[None])
-    shape = fit.problem.whitened((steps.min() / steps)[None, None])[0]
-    # The last rows of R are what the parameters before do not explain: of the variable, and of observed less predicted.
-    triangle = np.asarray(np.linalg.qr((np.vstack([jacobian[0], shape, -residual[0]]) * root).T, mode="r"))
-    size, along, rest = triangle[-2, -2], triangle[-2, -1], triangle[-1, -1]
-    if size**2 < 1e-6 * float(root @ root):  # the law's own terms have the same shape
+    shape = fit.problem.whitened((least / steps)[None, None])[0]
+    (estimate,), (error,) = added_variables(jacobian[0] * root, -residual[0] * root, shape * root)
+    if np.isnan(estimate):
         return None
-    estimate, half = float(along / size), student(level, freedom) * float(abs(rest / size) / np.sqrt(freedom))
-    return Interval("excess of the shortest cool-down", estimate, estimate - half, estimate + half, level, "t")
-
-
-def excess_of_short_cooldowns(fit: FittedLaw, level: float = 0.95) -> dict[str, Any] | None:
-    """The excess of the shortest cool-down with a sentence, as a document."""
-    excess = undercooled(fit, level)
-    if excess is None:
-        return None
-    steps = fit.points.numbers(COOLDOWN)
-    span = f"cool-downs of {steps.min():,.0f} to {steps.max():,.0f} steps"
-    cost = f"the shortest costs {excess.estimate:.2%} [{excess.low:.2%}, {excess.high:.2%}] of the loss"
+    estimate, half = float(estimate), student(level, freedom) * float(error)
+    excess = Interval("excess of the shortest cool-down", estimate, estimate - half, estimate + half, level, "t")
+    span = f"cool-downs of {least:,.0f} to {most:,.0f} steps"
+    cost = f"the shortest costs {estimate:.2%} [{excess.low:.2%}, {excess.high:.2%}] of the loss"
+    sentence = f"{span}: no undercooled run is seen; {cost}"
     if excess.low > 0:
         sentence = f"{span}: {cost}, so short runs are undercooled; raise schedule.decay"
-    else:
-        sentence = f"{span}: no undercooled run is seen; {cost}"
-    return {**excess.to_json(), "steps": [float(steps.min()), float(steps.max())], "sentence": sentence}
+    return {**excess.to_json(), "steps": [least, most], "sentence": sentence}

@@ -17,7 +17,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from scaling.laws.problem import Objective, Problem, Quantity, SharedErrors
-from scaling.laws.solver import PROFILE, Tether, minimise, values_along
+from scaling.laws.solver import PROFILE, Solution, Tether, minimise, values_along
 
 Method = Literal["profile", "t", "bootstrap"]
 METHODS = ("profile", "t", "bootstrap")
@@ -52,8 +52,9 @@ class Interval:
 
     def to_json(self) -> dict[str, Any]:
         """The estimate, both ends (null where open), level and method."""
-        low, high = (end if math.isfinite(end) else None for end in (self.low, self.high))
-        return {"estimate": self.estimate, "low": low, "high": high, "level": self.level, "method": self.method}
+        numbers = {"estimate": self.estimate, "low": self.low, "high": self.high}
+        finite = {name: value if math.isfinite(value) else None for name, value in numbers.items()}
+        return {**finite, "level": self.level, "method": self.method}
 
     def __str__(self) -> str:
         low, high = (f"{end:.4g}" if math.isfinite(end) else "open" for end in (self.low, self.high))
@@ -184,6 +185,12 @@ def inflation(
     return np.maximum(1.0, (along**2).sum(1) / curvature**2 / variance), freedom
 
 
+def refits(problem: Problem, u: np.ndarray, weights: np.ndarray) -> Solution:
+    """Optima from the optimum `u` under other relative weights of the points, `[refits, points]`."""
+    weights = weights * problem.weights
+    return minimise(problem, np.tile(u, (len(weights), 1)), weights / weights.mean(1, keepdims=True), effort=PROFILE)
+
+
 def reweighted(problem: Problem, u: np.ndarray) -> np.ndarray:
     """Optima `[refits, parameters]` under random weights of the points, from the optimum `u`.
 
@@ -195,8 +202,7 @@ def reweighted(problem: Problem, u: np.ndarray) -> np.ndarray:
         return np.empty((0, len(u)))
     n = len(problem.observed)
     count = REFITS if n < MANY_POINTS else FEWER_REFITS
-    weights = np.random.Generator(np.random.Philox(key=[0, 2])).standard_exponential((count, n)) * problem.weights
-    ended = minimise(problem, np.tile(u, (count, 1)), weights / weights.mean(1, keepdims=True), effort=PROFILE)
+    ended = refits(problem, u, np.random.Generator(np.random.Philox(key=[0, 2])).standard_exponential((count, n)))
     # A refit that did not converge counts as one that did not move.
     return np.where(ended.converged[:, None], ended.u, u)
 
@@ -218,7 +224,7 @@ def bound(
     u: np.ndarray,
     cost: float,
     quantities: Sequence[Quantity],
-    refits: np.ndarray,
+    reweighted: np.ndarray,
     groups: np.ndarray | None = None,
     *,
     level: float = LEVEL,
@@ -227,7 +233,7 @@ def bound(
     """The interval of each quantity at the optimum `u`, all at once, by "profile" or "t".
 
     They widen by what the scores of points, or of `groups` of them, show, by what is not known of the correlation of
-    shared errors, and by the spread of `refits` under random weights. There has to be a degree of freedom.
+    shared errors, and by the spread of `reweighted` optima under random weights. There has to be a degree of freedom.
     """
     if not quantities:
         return []
@@ -247,8 +253,8 @@ def bound(
         reach = np.array([value - low, high - value])
         if (correlation := problem.correlation(u)) is not None:
             reach *= np.transpose([correlation.widening(part, level) for part in slope])
-        if len(refits):
-            values = np.array([quantity.along(problem, refits)[0] for quantity in quantities])
+        if len(reweighted):
+            values = np.array([quantity.along(problem, reweighted)[0] for quantity in quantities])
             reach *= widening(values, value, reach, quantile, len(problem.observed))
         lowest, highest = np.array([quantity.limits for quantity in quantities]).T
         low = np.where(np.isinf(reach[0]), low, np.maximum(value - reach[0], lowest))
@@ -355,6 +361,5 @@ def bootstrap(problem: Problem, u: np.ndarray, count: int = 1000, seed: int = 0)
     groups = problem.shared.groups if isinstance(problem.shared, SharedErrors) else np.arange(len(problem.observed))
     drawn = int(groups.max()) + 1
     rng = np.random.Generator(np.random.Philox(key=[seed, 1]))
-    weights = rng.multinomial(drawn, np.full(drawn, 1.0 / drawn), count)[:, groups] * problem.weights
-    ended = minimise(problem, np.tile(u, (count, 1)), weights, effort=PROFILE)
+    ended = refits(problem, u, rng.multinomial(drawn, np.full(drawn, 1.0 / drawn), count)[:, groups])
     return ended.u[ended.converged], int((~ended.converged).sum())

@@ -99,6 +99,8 @@ class Parameter:
     `scale` is the coordinate the solver moves in: "log" for quantities that are positive and span decades.
     `start` is the range random starts are drawn from, or the name of the column whose range it is.
     `linear`: the prediction is a sum in which this parameter multiplies one term (variable projection).
+    `bounded`: a person stated its bounds, which hold for the parameter itself, even where its term is the coordinate.
+    `at` are columns at which the size of its term is measured; the others are in the middle of the points.
     """
 
     name: str
@@ -109,9 +111,12 @@ class Parameter:
     start: tuple[float, float] | str
     linear: bool = False
     bounded: bool = False
-    """A person stated its bounds: they hold for the parameter itself, even where its term is the coordinate."""
     at: Mapping[str, float] = field(default_factory=dict)
-    """Columns at which the size of its term is measured; the others are in the middle of the points."""
+
+    @property
+    def is_exponent(self) -> bool:
+        """Whether it is an exponent that cannot be negative: how fast a term falls."""
+        return self.unit == "1" and self.scale == "linear" and self.lower >= 0.0
 
 
 def floor(name: str = "E", unit: str = "nats per token") -> Parameter:
@@ -141,7 +146,19 @@ def place(name: str, column: str, unit: str) -> Parameter:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Law:
-    """A scaling law: its formula as text and as code, its parameters, and the columns that it reads."""
+    """A scaling law: its formula as text and as code, its parameters, and the columns that it reads.
+
+    - `curve(p, x)` is the formula in numpy, with the parameters in `p` and the columns in `x`, each under its name.
+    - `derived` are quantities that the literature quotes and that are formulas of the parameters, by name.
+    - `objective` is what a fit minimises unless another one is named.
+    - `chance` is the parameter that is the score of guessing, where there is one, and `height` the one that is the
+      distance from there to the score at a loss of zero.
+    - `adjust` moves uniform random starts `[count, p]`, in place, to where the columns and the target say.
+    - `canonical` writes parameters that can trade places in their one agreed order.
+    - `tied` are names that are another parameter's in this fit, and which.
+    - `variants` are those of a joint law, in the order of their codes in the column `VARIANT`.
+    - `steps` are the law of the loss and the law of a score given the loss, where the law has two steps.
+    """
 
     slot: ClassVar[str] = "law"
     name: str
@@ -150,26 +167,16 @@ class Law:
     inputs: tuple[str, ...]
     parameters: tuple[Parameter, ...]
     curve: Curve
-    """The formula in numpy: `curve(p, x)` with the parameters in `p` and the columns in `x`, each under its name."""
     target: str = "loss"
     derived: Mapping[str, Callable[[Any], Dual]] = field(default_factory=dict)
-    """Quantities the literature quotes that are formulas of the parameters, by name."""
     objective: str = "log_huber"
-    """What a fit minimises unless another objective is named."""
     chance: str | None = None
-    """The parameter that is the score of guessing, where there is one."""
     height: str | None = None
-    """The parameter that is the distance from there to the score at a loss of zero."""
     adjust: Callable[[np.ndarray, Rng, Columns, np.ndarray], None] | None = None
-    """Move uniform random starts `[count, p]`, in place, to where the columns and the target say."""
     canonical: Callable[[np.ndarray], np.ndarray] = lambda theta: theta
-    """The same law written in its one agreed way, where parameters can trade places."""
     tied: Mapping[str, str] = field(default_factory=dict)
-    """Names that are another parameter's in this fit, and which."""
     variants: tuple[str, ...] = ()
-    """The variants of a joint law, in the order of their codes in the column `VARIANT`."""
     steps: tuple[Law, ...] = ()
-    """The law of the loss and the law of a score given the loss, where the law has two steps."""
 
     @property
     def axes(self) -> tuple[str, ...]:
@@ -224,15 +231,11 @@ class Law:
         """`count` random starts `[count, p]`: uniform in each parameter's own scale and range, then adjusted."""
         if self.steps:
             raise ScalingError(f"{self.name} is fitted in two steps", fix="use scaling.laws.fit_two_steps")
-        theta = np.empty((count, len(self.parameters)))
-        for index, parameter in enumerate(self.parameters):
-            place = inputs[parameter.start] if isinstance(parameter.start, str) else parameter.start
-            low, high = np.min(place), np.max(place)
-            draw = rng.random(count)
-            if parameter.scale == "log":
-                theta[:, index] = np.exp(np.log(low) + draw * np.log(high / low))
-            else:
-                theta[:, index] = low + draw * (high - low)
+        ranges = (inputs[each.start] if isinstance(each.start, str) else each.start for each in self.parameters)
+        low, high = np.array([(np.min(ends), np.max(ends)) for ends in ranges]).T
+        drawn, in_log = rng.random((len(low), count)).T, np.array([each.scale == "log" for each in self.parameters])
+        with np.errstate(divide="ignore", invalid="ignore"):
+            theta = np.where(in_log, np.exp(np.log(low) + drawn * np.log(high / low)), low + drawn * (high - low))
         if self.linear:  # each linear term is a random fraction of the middle loss: starts do not depend on units
             theta[:, self.linear] = 1.0
             terms = np.mean(np.abs(self.jacobian(theta, inputs)[:, :, self.linear]), axis=1)
@@ -264,6 +267,8 @@ def composed(loss: Law, task: Law) -> Law:
         curve=curve,
         target=task.target,
         tied={**loss.tied, **{PREFIX + name: PREFIX + other for name, other in task.tied.items()}},
+        chance=task.chance and PREFIX + task.chance,
+        height=task.height and PREFIX + task.height,
         steps=(loss, task),
     )
 
@@ -343,8 +348,6 @@ def bounded(parameter: Parameter, limits: Bounds) -> Parameter:
 
 def upper_level(law: Law, fixed: Mapping[str, float]) -> dict[str, Bounds]:
     """Bounds that keep the upper level of a score at 1 or below, where its chance level is held and its height free."""
-    task, prefix = (law.steps[1], PREFIX) if law.steps else (law, "")
-    if task.height is None or task.chance is None:
+    if law.height is None or law.chance is None or law.chance not in fixed or law.height in fixed:
         return {}
-    chance, height = prefix + task.chance, prefix + task.height
-    return {} if chance not in fixed or height in fixed else {height: (SMALLEST_HEIGHT, 1.0 - fixed[chance])}
+    return {law.height: (SMALLEST_HEIGHT, 1.0 - fixed[law.chance])}

@@ -3,26 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from scaling.base.errors import ScalingError
 from scaling.laws.fit import FittedLaw
-from scaling.laws.intervals import Interval
-from scaling.laws.solver import PROFILE, minimise
+from scaling.laws.intervals import Interval, refits
 
 DRAWS = 200
 STEP = 1e-6  # of a proportion, for derivatives by differences
-
-
-@dataclass(frozen=True)
-class Mixture:
-    """The best proportions, the mean of the domains' losses there, and what that is below the even mixture's."""
-
-    proportions: tuple[Interval, ...]
-    loss: Interval
-    gain: Interval
 
 
 def best_mixture(
@@ -32,8 +21,9 @@ def best_mixture(
     at: Mapping[str, float] = {},
     level: float = 0.95,
     seed: int = 0,
-) -> Mixture:
-    """The proportions that minimise Σ_i w_i L_i, L_i the fitted loss of a domain; `at` are other columns of the laws.
+) -> dict[str, Interval]:
+    """The proportions `p_i` that minimise Σ_i w_i L_i, L_i the fitted loss of a domain, the mean `loss` there, and the
+    `gain`, by which that is below the even mixture's; `at` are other columns of the laws.
 
     The laws are fitted to the same runs, in the same order. An interval holds the middle `level` of what refits under
     random weights of the runs find best.
@@ -60,14 +50,9 @@ def best_mixture(
     estimates = answer([fit.theta for fit in fits], np.array([even, *(0.8 * np.eye(len(shares)) + 0.2 * even)]))
     start = np.array(estimates[: len(shares)])[None]
     drawn = [answer(thetas, start) for thetas in zip(*_draws(fits, np.random.default_rng(seed)))]
+    table = np.array([estimates, *np.quantile(drawn, (0.5 - 0.5 * level, 0.5 + 0.5 * level), axis=0)]).T
     names = (*shares, "loss", "gain")
-    tails = (0.5 - 0.5 * level, 0.5 + 0.5 * level)
-    ends = np.quantile(drawn, tails, axis=0).T
-    found = [
-        Interval(name, float(value), float(low), float(high), level, "draws")
-        for name, value, (low, high) in zip(names, estimates, ends, strict=True)
-    ]
-    return Mixture(tuple(found[: len(shares)]), found[-2], found[-1])
+    return {name: Interval(name, *row, level, "draws") for name, row in zip(names, table.tolist(), strict=True)}
 
 
 def _draws(fits: Sequence[FittedLaw], rng: np.random.Generator) -> list[np.ndarray]:
@@ -81,8 +66,7 @@ def _draws(fits: Sequence[FittedLaw], rng: np.random.Generator) -> list[np.ndarr
         if fit.degrees_of_freedom < 1:
             what = f"{len(fit.points)} runs leave no degree of freedom"
             raise fit.points.error(what, "add runs, or fit fewer domains")
-        own = weights[:, fit.order] * fit.problem.weights
-        ended = minimise(fit.problem, np.tile(fit.u, (DRAWS, 1)), own / own.mean(1, keepdims=True), effort=PROFILE)
+        ended = refits(fit.problem, fit.u, weights[:, fit.order])
         moved = np.where(ended.converged[:, None], ended.u - fit.u, 0.0)
         drawn.append(fit.problem.theta(fit.u + moved * len(fit.points) / fit.degrees_of_freedom))
     return drawn

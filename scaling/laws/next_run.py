@@ -18,19 +18,20 @@ import numpy as np
 from scaling.base.errors import ScalingError, nearest
 from scaling.laws.compare import akaike_weights, mean_interval
 from scaling.laws.design import Candidates, Linear, best_first, study_without_noise, surface
-from scaling.laws.fit import FittedLaw, fit
+from scaling.laws.fit import FittedLaw, check_columns, fit
 from scaling.laws.formula import parse_number
 from scaling.laws.intervals import LEVEL, Interval, measure, student
 from scaling.laws.law import VARIANT, Law
 from scaling.laws.optimum import Budget, optimal_loss
 from scaling.laws.points import Points
-from scaling.laws.problem import Quantity, named_quantity, prediction, prior_correlation
+from scaling.laws.problem import PRIOR_CORRELATION, Quantity, named_quantity, prediction
 
 STARTS = 256
 SPARE = 3  # runs beyond the parameters of a law, from which on its own fit is trusted more than what was supposed
 WORTH = 4.0  # degrees of freedom that the supposed noise counts for next to the residuals
 PRIOR = 0.1  # under repeated looks, the prior's information over that of the finished study
 QUANTILE = 3.4  # about what takes the place of Student's quantile under repeated looks when an adaptive study ends
+OPTION = "--adaptive"  # in which a person writes a goal
 WRITTEN = "'E ± 0.01', 'loss at C=1e15 ± 0.5%' or 'loss of B - A at N=1e6 D=2e7 ± 0.01'"
 _GOAL = re.compile(r"(?P<what>.+?)\s*(?:±|\+/?-)\s*(?P<width>[^%\s]+)\s*(?P<percent>%?)\s*")
 _PREDICTION = re.compile(r"(?P<target>\w+)(?:\s+of\s+(?P<first>.+?)\s+[-−]\s+(?P<second>.+?))?\s+at\s+(?P<place>.+)")
@@ -60,30 +61,32 @@ class Goal:
 
     def quantity(self, form: Law) -> Quantity:
         """The quantity under a law; refused where the law does not know it."""
+        try:
+            return self._quantity(form)
+        except ScalingError as error:
+            raise error.at(key=OPTION, value=self.text) from None
+
+    def _quantity(self, form: Law) -> Quantity:
         if not self.place:
-            if self.what not in (known := [*form.parameter_names, *form.derived]):
-                raise self._refused(f"{form.name} has no {self.what!r}", nearest(self.what, known))
             return named_quantity(form, self.what)
         if self.what != form.target:
-            raise self._refused(f"{form.name} predicts no {self.what!r}", f"it predicts {form.target}")
-        if self.between is None and form.variants:
-            raise self._refused("the study compares rows", "name two of them, as in 'loss of B - A at N=1e6 D=2e7'")
-        for variant in self.between or ():
-            if not form.variants:
-                raise self._refused("the study compares no rows", "leave out 'of …', or study a table")
-            if variant not in form.variants:
-                raise self._refused(f"the study has no row {variant!r}", nearest(variant, form.variants))
-        if self.between is None and set(self.place) == {"C"} and "C" not in form.inputs:
-            return optimal_loss(form, Budget(self.place["C"]))
-        for column in self.place:
-            if column not in form.axes:
-                raise self._refused(f"{form.name} has no column {column!r}", nearest(column, form.axes))
-        if absent := [column for column in form.axes if column not in self.place]:
-            raise self._refused(f"{form.name} is a law of {', '.join(form.axes)}", f"add {absent[0]}=…")
+            raise ScalingError(f"{form.name} predicts no {self.what!r}", fix=f"it predicts {form.target}")
         if self.between is None:
+            if form.variants:
+                fix = "name two of them, as in 'loss of B - A at N=1e6 D=2e7'"
+                raise ScalingError("the study compares rows", fix=fix)
+            if set(self.place) == {"C"} and "C" not in form.inputs:
+                return optimal_loss(form, Budget(self.place["C"]))
+            check_columns(form, self.place, OPTION)
             return prediction(form, self.place)
-        codes = (float(form.variants.index(variant)) for variant in self.between)
-        one, other = (prediction(form, {**self.place, VARIANT: code}).formula for code in codes)
+        if not form.variants:
+            raise ScalingError("the study compares no rows", fix="leave out 'of …', or study a table")
+        for variant in self.between:
+            if variant not in form.variants:
+                raise ScalingError(f"the study has no row {variant!r}", fix=nearest(variant, form.variants))
+        places = [{**self.place, VARIANT: float(form.variants.index(variant))} for variant in self.between]
+        check_columns(form, places[0], OPTION)
+        one, other = (prediction(form, place).formula for place in places)
         return Quantity(self.name, lambda *at: one(*at) - other(*at), "linear")
 
     def width_of(self, interval: Interval | None) -> float:
@@ -99,15 +102,12 @@ class Goal:
             return "an open interval"
         return f"± {half_width:.3g}" if self.unit == "absolute" else f"± {100 * half_width:.3g}%"
 
-    def _refused(self, what: str, fix: str | None) -> ScalingError:
-        return ScalingError(what, key="--adaptive", value=self.text, fix=fix)
-
 
 def parse_goal(text: str) -> Goal:
     """The goal that a person wrote."""
 
     def refused(what: str) -> ScalingError:
-        return ScalingError(what, key="--adaptive", value=text, fix=f"write it as {WRITTEN}")
+        return ScalingError(what, key=OPTION, value=text, fix=f"write it as {WRITTEN}")
 
     def positive(word: str, expected: str) -> float:
         value = parse_number(word)
@@ -116,14 +116,12 @@ def parse_goal(text: str) -> Goal:
         return value
 
     match = _GOAL.fullmatch(text.strip())
-    if match is None:
-        raise refused("expected a quantity, ± and half the width that its interval is to have")
+    at = match and _PREDICTION.fullmatch(match["what"])
+    if match is None or not (at or re.fullmatch(r"\w+", match["what"])):
+        raise refused("expected a quantity (a parameter, or a loss at a size), ± and half the width of its interval")
     unit: Unit = "relative" if match["percent"] else "absolute"
     width = positive(match["width"], "a width above 0") / (100 if match["percent"] else 1)
-    at = _PREDICTION.fullmatch(match["what"])
     if at is None:
-        if not re.fullmatch(r"\w+", match["what"]):
-            raise refused("expected one parameter, or a loss at a size")
         return Goal(text, match["what"], width, unit)
     place: dict[str, float] = {}
     for word in at["place"].split():
@@ -176,7 +174,7 @@ def look(
             except ScalingError:
                 continue  # it does not converge on these few runs
     if not fits:
-        return Look(tuple(supposed), noise, prior_correlation())
+        return Look(tuple(supposed), noise, PRIOR_CORRELATION)
     weights = akaike_weights(fits)
     beliefs = tuple(Belief(each.form, each.estimates, float(w)) for each, w in zip(fits, weights, strict=True))
     if supposed and len(rows) < max(len(form.parameters) for form in forms) + SPARE:
@@ -186,7 +184,7 @@ def look(
     freedom, problem = heaviest.degrees_of_freedom, heaviest.problem
     scale = measure(problem.objective, heaviest.objective, len(problem.observed), len(problem.free)).scale
     noise = float(np.sqrt((freedom * scale**2 + WORTH * noise**2) / (freedom + WORTH)))
-    correlation = prior_correlation() if heaviest.correlation is None else heaviest.correlation.mean
+    correlation = PRIOR_CORRELATION if heaviest.correlation is None else heaviest.correlation.mean
     return Look(beliefs, noise, correlation, mean_interval(fits, goal.quantity, level), tuple(fits))
 
 

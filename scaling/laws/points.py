@@ -23,7 +23,7 @@ import numpy as np
 from scaling.base import json_lines
 from scaling.base.errors import ScalingError, check_regular, from_os, nearest, plural
 from scaling.laws.formula import condition, evaluate, is_empty, names, no_column, numeric, parse
-from scaling.laws.law import MEANINGS, POSITIVE, PREFIX, Law
+from scaling.laws.law import MEANINGS, POSITIVE, Law
 
 # What tables call these columns, in small letters.
 USUAL_NAMES = {
@@ -180,13 +180,12 @@ class Points:
             raise self.error(what, fix)
         if proportions := [name for name in inputs if re.fullmatch(r"p_\d+", name)]:
             mixture = table[:, [inputs.index(name) for name in proportions]]
-            off = np.abs(mixture.sum(1) - 1.0) > 0.01
-            for wrong, rows in (("has a negative proportion", mixture.min(1) < 0), ("does not sum to 1", off)):
-                if rows.any():
-                    row = int(np.argmax(rows))
-                    value = " + ".join(f"{value:g}" for value in mixture[row])
-                    fix = "give every domain of the mixture a column of its fraction"
-                    raise self.error(f"{', '.join(proportions)} of row {row + 1} {wrong}", fix, "p", value=value)
+            wrong = (mixture.min(1) < 0) | (np.abs(mixture.sum(1) - 1.0) > 0.01)
+            if wrong.any():
+                row = int(np.argmax(wrong))
+                what = f"{', '.join(proportions)} of row {row + 1} has a negative proportion or does not sum to 1"
+                fix = "give every domain of the mixture a column of its fraction"
+                raise self.error(what, fix, "p", value=" + ".join(f"{value:g}" for value in mixture[row]))
 
     def refuse_absent(self, names: Sequence[str]) -> None:
         """Refuse a table that lacks columns, all of them in one message, with the option that names the likely ones."""
@@ -271,9 +270,8 @@ def known_chance(form: Law, points: Points) -> dict[str, float]:
 
     Nothing where the law has no such parameter or the table no such column.
     """
-    task, prefix = (form.steps[1], PREFIX) if form.steps else (form, "")
     name = next((name for name in (CHANCE, OPTIONS) if name in points), None)
-    if task.chance is None or name is None:
+    if form.chance is None or name is None:
         return {}
     values = np.unique(points.numbers(name))
     if len(values) > 1:
@@ -282,7 +280,7 @@ def known_chance(form: Law, points: Points) -> dict[str, float]:
     chance = float(values[0]) if name == CHANCE else 1.0 / float(values[0])
     if not 0.0 <= chance < 1.0:
         raise points.error("is not 0 or more and below 1", "write 0.25 for 25%", name, value=chance)
-    return {prefix + task.chance: 1.0 - chance if task.target == "error" else chance}
+    return {form.chance: 1.0 - chance if form.target == "error" else chance}
 
 
 def _typed(name: str, values: list[Any]) -> np.ndarray:
@@ -308,12 +306,8 @@ def _renamed(table: Points, rename: Mapping[str, str]) -> Points:
     def unknown(name: str, choices: Iterable[str]) -> ScalingError:
         return table.error(no_column(name), nearest(name, choices))
 
-    formulas = {}
-    for name in (name for name in rename if name not in renamed):
-        origin = rename[name]
-        if origin.isidentifier() and origin not in SHORTHANDS:  # a lone word is a misspelt column
-            raise unknown(origin, [*table.columns, *SHORTHANDS])
-        formulas[name] = parse(SHORTHANDS.get(origin, origin), f"map {name}")
+    computed = {name: SHORTHANDS.get(origin, origin) for name, origin in rename.items() if name not in renamed}
+    formulas = {name: parse(text, f"map {name}") for name, text in computed.items()}
     needs = {name: [n for n in names(formula) if n in formulas and n != name] for name, formula in formulas.items()}
     try:
         order = list(TopologicalSorter(needs).static_order())
@@ -385,19 +379,14 @@ def _refuse_duplicates(points: Points) -> None:
         raise points.error(f"{plural(len(twice), 'run')} {verb} in the table more than once: {example}", fix)
 
 
-def unit_of_term(unit: str, definition: str) -> str:
-    """A parameter's unit where the loss is defined so: per byte and not per token."""
-    return unit.replace("per token", "per byte") if definition.startswith("nats per byte") else unit
-
-
 def _in_nats(points: Points, column: str) -> Points:
     """The loss in nats, from the unit that is stated; refuse a loss without one whose name or size is not of nats."""
     if "loss" not in points:
         return points
     loss, stated = points["loss"], points.definitions.get("loss")
     words = re.sub(r"[_\-./]+", " ", (column if stated is None else stated).casefold())
-    units = [name for name, pattern in UNITS.items() if pattern.search(words)]
-    unit = None if re.search(r"\bnats?\b", words) or not units else units[0]
+    unit = next((name for name, pattern in UNITS.items() if pattern.search(words)), None)
+    unit = None if re.search(r"\bnats?\b", words) else unit
     finite = loss[np.isfinite(loss)]
     if stated is None:
         median = float(np.median(finite)) if len(finite) else 0.0
@@ -407,14 +396,13 @@ def _in_nats(points: Points, column: str) -> Points:
             likely = (unit or "perplexity").replace(" ", "_")
             fix = f"write --define loss={likely} to convert it, or --define loss=nats_per_token"
             raise points.error(what, fix, "loss")
-        return points
-    if unit == "perplexity":
+    elif unit == "perplexity":
         if len(finite) and finite.min() < 1:
             fix = "write --define loss=nats_per_token if it is the logarithm"
             raise points.error("is no perplexity, which is 1 or more", fix, "loss", value=float(finite.min()))
         with np.errstate(all="ignore"):
             return points.with_column("loss", np.log(loss), f"nats per token, the logarithm of the {stated}")
-    if unit:
+    elif unit:
         definition = f"nats {unit.removeprefix('bits ')}, ln 2 times the {stated.replace('_', ' ')}"
         return points.with_column("loss", loss * np.log(2.0), definition)
     return points
@@ -426,9 +414,8 @@ def table_of(folder: Path) -> Path:
     if (folder / TABLE).exists() or not tables:  # its reader reports that there is no such file
         return folder / TABLE
     if len(tables) > 1:
-        shown = ", ".join(str(path.relative_to(folder)) for path in tables[:6])
-        more = f" and {len(tables) - 6} more" if len(tables) > 6 else ""
-        raise ScalingError(f"holds {len(tables)} tables", file=folder, fix=f"name one of them: {shown}{more}")
+        shown = ", ".join([*(str(path.relative_to(folder)) for path in tables[:6]), *(["…"] if tables[6:] else [])])
+        raise ScalingError(f"holds {len(tables)} tables", file=folder, fix=f"name one of them: {shown}")
     return tables[0]
 
 

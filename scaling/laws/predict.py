@@ -198,8 +198,8 @@ class Prediction:
     estimate: float
     mean: Interval | None
     run: Interval | None
+    # Decades beyond the points by axis: positive above the largest, negative below the smallest, none within.
     decades_outside: Mapping[str, float]
-    """Decades beyond the points by axis: positive above the largest, negative below the smallest, none within."""
 
     @property
     def is_tested(self) -> bool:
@@ -336,8 +336,7 @@ class TwoStep:
 
     loss: FittedLaw
     task: FittedLaw
-    rows: np.ndarray | None = None
-    """For each point of the second step the same run's point of the first; without it their errors are independent."""
+    rows: np.ndarray  # for each point of the second step the same run's point of the first
 
     def __repr__(self) -> str:
         return f"{self.loss}; {self.task}"
@@ -376,15 +375,11 @@ class TwoStep:
     @cached_property
     def correlation(self) -> float:
         """The correlation of a run's errors in the two steps, log of the loss and score from the loss."""
-        if self.rows is None:
-            return 0.0
         doubted = len(self.rows) / (len(self.rows) + DOUBT)
         return doubted * _cosine(self.loss.residuals[self.rows], self.task.residuals)
 
     def correlation_of_means(self, inputs: Mapping[str, float]) -> float:
         """The correlation of the errors of the two laws at this row, the second at the loss that the first predicts."""
-        if self.rows is None:
-            return 0.0
         row = {name: np.array([inputs[name]]) for name in self.loss.form.inputs}
         first, second = _influence(self.loss, row)[0], np.zeros(len(self.points))
         second[self.rows] = _influence(self.task, {"loss": self.loss.predict(**row)})[0]
@@ -392,10 +387,8 @@ class TwoStep:
 
     def without(self, mask: np.ndarray, starts: int = STARTS) -> TwoStep:
         """The same steps fitted to the points outside the mask."""
-        rows = np.arange(len(self.points)) if self.rows is None else self.rows
-        first, second = self.loss.without(mask, starts), self.task.without(mask[rows], starts)
-        left = rows[~mask[rows]]
-        return TwoStep(first, second, None if self.rows is None else np.searchsorted(np.flatnonzero(~mask), left))
+        first, second = self.loss.without(mask, starts), self.task.without(mask[self.rows], starts)
+        return TwoStep(first, second, np.searchsorted(np.flatnonzero(~mask), self.rows[~mask[self.rows]]))
 
 
 def _cosine(first: np.ndarray, second: np.ndarray) -> float:

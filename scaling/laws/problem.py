@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from math import isinf
 from types import MappingProxyType
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -21,7 +21,11 @@ from scaling.base.errors import ScalingError, nearest
 from scaling.laws.dual import Dual
 from scaling.laws.law import SIGNED, Columns, Law, Seeds
 
+if TYPE_CHECKING:
+    from scaling.laws.curves import CurveErrors
+
 Expanded = tuple[np.ndarray, Seeds]  # θ of u, and dθ/du
+Correlated: TypeAlias = "SharedErrors | CurveErrors"  # how the errors of points correlate
 
 SMALLEST, LARGEST = 1e-12, 1e12  # A term's size in the middle of the points, in units of the target
 # The prior of logit ρ: its median is ρ = 0.9. Budgets of one trunk correlate by 0.68 to 0.97 in the quickstart.
@@ -94,15 +98,6 @@ def named_objective(name: str, delta: float | None = None) -> Objective:
     return replace(OBJECTIVES[name], delta=OBJECTIVES[name].delta if delta is None else delta)
 
 
-class Correlated(Protocol):
-    """How the errors of points correlate: combinations that do not, the errors of some points, and log |V|."""
-
-    def whiten(self, values: np.ndarray) -> np.ndarray: ...
-    def at(self, rows: np.ndarray) -> Correlated: ...
-    @property
-    def log_determinant(self) -> float: ...
-
-
 @dataclass(frozen=True)
 class SharedErrors:
     """Errors that runs share, those of one trunk, one seed or one machine, as a random effect of the group.
@@ -157,9 +152,9 @@ class LeastSquares(NamedTuple):
     penalty: float
 
 
-def least_squares(errors: Correlated, design: np.ndarray, observed: np.ndarray) -> LeastSquares:
+def least_squares(design: np.ndarray, observed: np.ndarray, errors: Correlated | None = None) -> LeastSquares:
     """The step for errors `[points]` whose design is `[parameters, points]`, both scaled by the root of the weights."""
-    rows, seen = errors.whiten(design).T, errors.whiten(observed)
+    rows, seen = (design.T, observed) if errors is None else (errors.whiten(design).T, errors.whiten(observed))
     length = np.linalg.norm(rows, axis=0)
     length = np.where(length > 0, length, 1.0)
     basis, triangle = np.linalg.qr(rows / length)
@@ -168,7 +163,8 @@ def least_squares(errors: Correlated, design: np.ndarray, observed: np.ndarray) 
     rest = seen - rows @ step
     diagonal = np.maximum(np.abs(np.diag(triangle)), 1e-300)
     information = 2.0 * float(np.log(diagonal).sum() + np.log(length).sum())
-    return LeastSquares(step, inverse, float(rest @ rest), errors.log_determinant + information)
+    determinant = 0.0 if errors is None else errors.log_determinant
+    return LeastSquares(step, inverse, float(rest @ rest), determinant + information)
 
 
 class Correlation:
@@ -183,7 +179,7 @@ class Correlation:
         self.freedom = freedom = len(errors) - len(design)
 
         def under(logit: float) -> tuple[float, np.ndarray, np.ndarray]:
-            fit = least_squares(replace(shared, correlation=_expit(logit)), design, errors)
+            fit = least_squares(design, errors, replace(shared, correlation=_expit(logit)))
             variance = max(fit.square / freedom, 1e-300)
             score = -0.5 * (freedom * np.log(variance) + fit.penalty + ((logit - LOGIT) / SPREAD) ** 2)
             return score, fit.step, variance * fit.inverse @ fit.inverse.T
@@ -222,23 +218,18 @@ class Correlation:
         errors = np.sqrt(np.maximum(np.einsum("vij,i,j->v", self.covariances, slope, slope), 1e-300))
         reach = float(np.max(np.abs(centres) + errors * quantile))
 
-        def at(fraction: float) -> float:
-            def above(x: float) -> float:
-                return float(self.weights @ stdtr(self.freedom, (x - centres) / errors)) - fraction
+        def above(x: float, fraction: float) -> float:
+            return float(self.weights @ stdtr(self.freedom, (x - centres) / errors)) - fraction
 
-            return float(brentq(above, -reach, reach))  # type: ignore[arg-type]
-
-        tail = 0.5 - 0.5 * level
-        return max(-at(tail) / alone, 1.0), max(at(1.0 - tail) / alone, 1.0)
-
-
-def prior_correlation() -> float:
-    """ρ before any residual is seen."""
-    return _expit(LOGIT)
+        low, high = (brentq(above, -reach, reach, args=(0.5 + side * level / 2,)) for side in (-1.0, 1.0))
+        return max(-low / alone, 1.0), max(high / alone, 1.0)
 
 
 def _expit(logit: Any) -> Any:
     return 1.0 / (1.0 + np.exp(-logit))
+
+
+PRIOR_CORRELATION = _expit(LOGIT)  # ρ before any residual is seen
 
 
 @dataclass(frozen=True)
@@ -410,11 +401,10 @@ class Quantity:
     """A number that the parameters decide. Its interval is searched for, and its errors are even, in `scale`."""
 
     name: str
+    # The law, θ `[batch, p]` and the seeds of differentiation, to a dual number `[batch, 1]`
     formula: Callable[[Law, np.ndarray, Seeds], Dual]
-    """The law, θ `[batch, p]` and the seeds of differentiation, to a dual number `[batch, 1]`."""
     scale: Literal["linear", "log"]
-    limits: tuple[float, float] = (-np.inf, np.inf)
-    """What it cannot pass, in its scale."""
+    limits: tuple[float, float] = (-np.inf, np.inf)  # what it cannot pass, in its scale
 
     def of(self, form: Law, theta: np.ndarray) -> np.ndarray:
         """Its value at θ `[..., p]`."""

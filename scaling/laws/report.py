@@ -41,9 +41,8 @@ class Report(TableResult):
         steps = document.get("steps", [document])
         yield f"{document['law']}  {document['formula']}"
         yield document["citation"]
-        parts = [plural(points["fitted"], "point")]
-        if "n" in document:
-            parts.append(f"{' + '.join(str(step['n'] - step['degrees_of_freedom']) for step in steps)} parameters")
+        fitted = [str(step["n"] - step["degrees_of_freedom"]) for step in steps if "n" in step]
+        parts = [plural(points["fitted"], "point"), *([f"{' + '.join(fitted)} parameters"] if fitted else [])]
         others = ("held_out", "excluded", "failed")
         parts += [f"{points[kind]} {kind.replace('_', ' ')}" for kind in others if points[kind]]
         yield (f"{points['source']}: " if points["source"] else "") + ", ".join(parts)
@@ -59,9 +58,8 @@ class Report(TableResult):
 
     def tables(self) -> Iterator[Table]:
         """Every table of a law, of IsoFLOP minima, or of an envelope."""
-        for build in (choice, estimates, minima, held_out, back_test, predictions, optima):
-            if (table := build(self.document)) is not None:
-                yield table
+        builders = (choice, estimates, minima, held_out, back_test, predictions, optima)
+        yield from filter(None, (build(self.document) for build in builders))
 
     def remarks(self) -> Iterator[str]:
         """How the optimum was reached, what speaks against the law, and where the figures are."""
@@ -114,16 +112,16 @@ def _closeness(document: Row) -> str:
 
 def _table(
     caption: str, rows: Sequence[Sequence[tuple[str, str]]], words: Sequence[int] = (0,), notes: Sequence[str] = ()
-) -> Table:
-    """A table of rows of titles with cells; each row has the same titles."""
+) -> Table | None:
+    """A table of rows of titles with cells, where there are rows; each has the same titles."""
+    if not rows:
+        return None
     return Table(caption, [title for title, _ in rows[0]], [[cell for _, cell in row] for row in rows], words, notes)
 
 
 def choice(document: Row) -> Table | None:
     """The laws that `auto` compared, each under its best weighting, and their errors on the largest runs."""
-    chosen = document.get("choice")
-    if chosen is None:
-        return None
+    chosen = document.get("choice") or {"trials": (), "tests": ()}
     best = {trial["law"]: trial for trial in reversed(chosen["trials"])}
     rows = [
         [
@@ -183,8 +181,6 @@ def _digits(interval: Row | None) -> int:
 
 def minima(document: Row) -> Table | None:
     """The minimum of each IsoFLOP budget, or why it has none."""
-    if "minima" not in document:
-        return None
     rows = [
         (short(row["C"]), row["refused"], "", "", "", "")
         if row["refused"]
@@ -193,33 +189,27 @@ def minima(document: Row) -> Table | None:
             *(cell for name in "ND" for cell in (short(row[name]), _ends(row[f"interval_{name}"], short))),
             f"{row['loss']:.4f}",
         )
-        for row in document["minima"]
+        for row in document.get("minima", ())
     ]
     heads = ("C (FLOPs)", "N*", "95% interval of N*", "D*", "95% interval of D*", "loss")
-    return Table("Minima of the budgets.", heads, rows, notes=[*_bias(document)])
+    return Table("Minima of the budgets.", heads, rows, notes=[*_bias(document)]) if rows else None
 
 
 def _bias(document: Row) -> Iterator[str]:
     """How far parabolas may be off, which noise does not show."""
     for name, bias in document.get("bias", {}).items():
         bound, estimate = bias["bound"], document["estimates"][name]
-        if bound is None:
-            yield f"{name}: the bias of parabolas is not bounded: it takes four sizes or more at every budget."
-            continue
         kinds = zip(("cubics", "quartics"), bias["shifts"], strict=False)
         read = ", ".join(f"{kind} {estimate + shift:.4f}" for kind, shift in kinds)
-        yield (
-            f"{name}: a parabola misreads a lopsided valley (arXiv 2603.22339): {read}, parabolas {estimate:.4f}; the "
-            f"interval holds a bias of {bound:.1g}."
-        )
+        misread = f"a parabola misreads a lopsided valley (arXiv 2603.22339): {read}, parabolas {estimate:.4f}"
+        unknown = "the bias of parabolas is not bounded: it takes four sizes or more at every budget."
+        yield f"{name}: {unknown if bound is None else f'{misread}; the interval holds a bias of {bound:.1g}.'}"
 
 
 def held_out(document: Row, names: Mapping[str, str] | None = None) -> Table | None:
     """Each held-out run next to its prediction; `names` are shown in place of the runs' ids."""
-    tested = document["held_out"]
-    if tested is None:
-        return None
-    points, inputs, target = tested["points"], document["inputs"], document["target"]
+    points = (document["held_out"] or {}).get("points", ())
+    inputs, target = document.get("inputs", ()), document.get("target", "")
     excess = (document.get("entropy") or {}).get("excess_errors") or [None] * len(points)
     rows = [
         [
@@ -238,9 +228,6 @@ def held_out(document: Row, names: Mapping[str, str] | None = None) -> Table | N
 
 def back_test(document: Row) -> Table | None:
     """The largest runs by each axis, predicted from the smaller ones."""
-    tests = document.get("back_test")
-    if not tests:
-        return None
     rows = [
         [
             ("left out", f"{test['axis']} ≥ {short(test['from'])}"),
@@ -251,21 +238,17 @@ def back_test(document: Row) -> Table | None:
             ("bias", _error(test["bias"], test.get("mean_error"))),
             *([("law", test["law"])] if "choice" in document else []),  # each test has chosen its own
         ]
-        for test in tests
+        for test in document.get("back_test", ())
     ]
     return _table("Back-test: the largest runs of these points, predicted from a fit of the smaller ones.", rows)
 
 
 def predictions(document: Row) -> Table | None:
     """What the law predicts for the targets."""
-    asked = document.get("predictions")
-    if not asked:
-        return None
-    inputs, target = document["inputs"], document["target"]
+    asked, inputs, target = document.get("predictions", ()), document.get("inputs", ()), document.get("target", "")
     rows = [
         [
-            (f"at {inputs[0]}", short(row[inputs[0]])),
-            *((name, short(row[name])) for name in inputs[1:]),
+            *((("" if place else "at ") + name, short(row[name])) for place, name in enumerate(inputs)),
             (target, _answer(row, row[target])),
             *_both(row),
         ]
@@ -276,9 +259,7 @@ def predictions(document: Row) -> Table | None:
 
 def optima(document: Row) -> Table | None:
     """The best use of each budget."""
-    budgets = document.get("optima")
-    if not budgets:
-        return None
+    budgets = document.get("optima", ())
     served = any("served" in row for row in budgets)
     rows = [
         [
@@ -297,17 +278,12 @@ def optima(document: Row) -> Table | None:
 
 def _size(row: Row, name: str) -> list[tuple[str, str]]:
     """The best size or data of a budget, and its interval where there is one."""
-    cells = [(name, _answer(row, row[name]["estimate"], short))]
-    if (run := row["interval_run"]) is not None:
-        cells.append((f"{percent(run['level'])} interval of {name}", _ends(row[name], short)))
-    return cells
+    run, cells = row["interval_run"], [(name, _answer(row, row[name]["estimate"], short))]
+    return cells + ([(f"{percent(run['level'])} interval of {name}", _ends(row[name], short))] if run else [])
 
 
 def disagreement(row: Row) -> Iterator[str]:
     """The sentence that competing laws put the optimum elsewhere, with their numbers; nothing where they agree."""
-    others = [other for other in row.get("competing", ()) if not other["agrees"]]
-    if not others:
-        return
 
     def bounded(interval: Row) -> str:
         return f"{short(interval['estimate'])} ({_ends(interval, short)})"
@@ -315,9 +291,11 @@ def disagreement(row: Row) -> Iterator[str]:
     numbers = "; ".join(
         f"{other['law']}: N {bounded(other['N'])}, D {bounded(other['D'])}, loss {other['loss']['estimate']:.4f}, "
         f"residuals {other['residual_ratio'] or 1.0:.2f} times as large"
-        for other in others
+        for other in row.get("competing", ())
+        if not other["agrees"]
     )
-    yield f"! {_at(row, ['C'])}: the laws disagree. {numbers}."
+    if numbers:
+        yield f"! {_at(row, ['C'])}: the laws disagree. {numbers}."
 
 
 def tried(document: Row) -> str:
@@ -328,8 +306,8 @@ def tried(document: Row) -> str:
 
 def _optimum(document: Row) -> str:
     """How the optimum was reached."""
-    condition = document["condition_number"]
-    condition = "condition unbounded" if condition is None else f"condition {condition:.2g}"
+    number = document["condition_number"]
+    condition = f"condition {'unbounded' if number is None else format(number, '.2g')}"
     agreeing = f"{document['starts_agreeing']:.0%} of the refined starts agree"
     scale = f"scale of the residuals {document['residual_scale']:.2g}"
     return f"{document['objective_kind']} {document['objective']:.8g}; {agreeing}; {condition}; {scale}"
@@ -398,22 +376,20 @@ def _notes(document: Row, rows: Sequence[Row], inputs: Sequence[str]) -> Iterato
 def _untested(rows: Sequence[Row], inputs: Sequence[str]) -> list[str]:
     """Why an interval is marked."""
     far = [row for row in rows if row["interval_run"] is not None and not row.get("tested", True)]
-    if not far:
-        return []
-    where = _at(far[0], inputs) if len(far) == 1 else f"{len(far)} runs"
+    where = f"{len(far)} runs" if len(far) != 1 else _at(far[0], inputs)
     return [
         f"{UNTESTED} {where}: farther outside than these intervals were tested on published studies ({TESTED}). "
-        f"No {percent(far[0]['interval_run']['level'])} is claimed."
+        f"No {percent(row['interval_run']['level'])} is claimed."
+        for row in far[:1]
     ]
 
 
 def distance(decades: Mapping[str, float]) -> str:
     """`0.48 decades above the largest N`: how far a run lies outside the points."""
+    words = {name: f"{abs(far):.2g} decades" for name, far in decades.items()}
+    words = {name: "1 decade" if word == "1 decades" else word for name, word in words.items()}
     sides = {name: "above the largest" if far > 0 else "below the smallest" for name, far in decades.items()}
-    sizes = {name: f"{abs(far):.2g}" for name, far in decades.items()}
-    return ", ".join(
-        f"{size} {'decade' if size == '1' else 'decades'} {sides[name]} {name}" for name, size in sizes.items()
-    )
+    return ", ".join(f"{words[name]} {sides[name]} {name}" for name in decades)
 
 
 def _at(row: Row, inputs: Sequence[str]) -> str:

@@ -17,12 +17,11 @@ import numpy as np
 
 from scaling.laws.fit import FittedLaw
 from scaling.laws.intervals import Interval, student
-from scaling.laws.problem import parameter
+from scaling.laws.problem import least_squares, parameter
 
 KNOBS = {"lr": "learning rate", "batch": "batch"}
 COLUMNS = {"loss": "loss", "lr": "lr", "batch": "B"}  # of a table of points
-ANGLES = 720
-"""Points on the ellipse of slope and curvature."""
+ANGLES = 720  # points on the ellipse of slope and curvature
 
 
 @dataclass(frozen=True)
@@ -47,16 +46,10 @@ def tuned(fit: FittedLaw, table: Sequence[Mapping[str, Any]], level: float = 0.9
     found = rungs(columns, np.array([not row.get("beside") for row in rows]), level)
     exponents = {each.name: each for each in effect(fit, found, level)} if found else {}
     return {
-        "rungs": [{**vars(rung), "best": _json(rung.best), "left": _json(rung.left)} for rung in found],
-        "exponents": {name: _json(change) for name, change in exponents.items()},
+        "rungs": [{**vars(rung), "best": rung.best.to_json(), "left": rung.left.to_json()} for rung in found],
+        "exponents": {name: change.to_json() for name, change in exponents.items()},
         "sentence": _sentence(found, exponents),
     }
-
-
-def _json(interval: Interval) -> dict[str, Any]:
-    """An interval whose estimate is null where the runs show no minimum."""
-    document = interval.to_json()
-    return document if math.isfinite(interval.estimate) else {**document, "estimate": None}
 
 
 def _sentence(found: Sequence[Rung], exponents: Mapping[str, Interval]) -> str:
@@ -88,61 +81,47 @@ def rungs(columns: Mapping[str, np.ndarray], used: np.ndarray, level: float = 0.
 def _rungs(columns: Mapping[str, np.ndarray], used: np.ndarray, knob: str, level: float) -> list[Rung]:
     others = [other for other in KNOBS if other in columns and other != knob]
     groups: dict[tuple[float, ...], list[int]] = {}
-    for row in range(len(used)):
-        groups.setdefault(tuple(float(columns[name][row]) for name in ("N", "D", *others)), []).append(row)
-    near = {}
-    for key, rows in groups.items():
-        values = columns[knob][rows]
-        if used[rows].any() and len(np.unique(values)) > 1:
-            near[key] = np.array(rows), float(values[used[rows]][0])
+    for row, key in enumerate(zip(*(columns[name].tolist() for name in ("N", "D", *others)), strict=True)):
+        groups.setdefault(key, []).append(row)
+    near = [rows for rows in groups.values() if used[rows].any() and len(np.unique(columns[knob][rows])) > 1]
     if not near:
         return []
-    count = len(near)
-    x = np.concatenate([np.log(columns[knob][rows] / base) for rows, base in near.values()])
-    y = np.concatenate([np.log(columns["loss"][rows]) for rows, _ in near.values()])
-    place = np.repeat(np.arange(count), [len(rows) for rows, _ in near.values()])
-    member = np.eye(count)[place]
-    design = np.column_stack([member, member * x[:, None], x**2 / 2])
-    freedom = len(y) - design.shape[1]
-    if freedom < 1 or np.linalg.matrix_rank(design) < design.shape[1]:
+    firsts = [next(row for row in rows if used[row]) for rows in near]
+    rows, base = np.concatenate(near), columns[knob][firsts]
+    place = np.repeat(np.arange(len(near)), list(map(len, near)))
+    x, y = np.log(columns[knob][rows] / base[place]), np.log(columns["loss"][rows])
+    member = np.eye(len(near))[place].T
+    design = np.vstack([member, member * x, x**2 / 2])
+    freedom = len(y) - len(design)
+    if freedom < 1 or np.linalg.matrix_rank(design) < len(design):
         return []
-    estimate, *_ = np.linalg.lstsq(design, y, rcond=None)
-    variance = float(((y - design @ estimate) ** 2).sum()) / freedom
-    covariance = variance * np.linalg.inv(design.T @ design)
-    found = []
-    for index, (key, (_, base)) in enumerate(near.items()):
-        own = [count + index, 2 * count]
-        best, left = _minimum(estimate[own], covariance[np.ix_(own, own)], student(level, freedom))
+    fit, found = least_squares(design, y), []
+    covariance = fit.square / freedom * fit.inverse @ fit.inverse.T
+    for index, first in enumerate(firsts):
+        own = [len(near) + index, 2 * len(near)]
+        best, left = _minimum(fit.step[own], covariance[np.ix_(own, own)], student(level, freedom))
         with np.errstate(over="ignore"):
-            (value, low, high), (fraction, least, most) = base * np.exp(best), np.expm1(left)
-        found.append(
-            Rung(
-                *(knob, key[0], key[1], base),
-                Interval(f"best {knob}", value, low, high, level, "profile"),
-                Interval(f"left by {knob}", fraction, least, most, level, "profile"),
-            )
-        )
+            best, left = (base[index] * np.exp(best)).tolist(), np.expm1(left).tolist()
+        bounds = Interval(f"best {knob}", *best, level, "profile"), Interval(f"left by {knob}", *left, level, "profile")
+        found.append(Rung(knob, *(float(columns[name][first]) for name in ("N", "D", knob)), *bounds))
     return found
 
 
+@np.errstate(divide="ignore", invalid="ignore")
 def _minimum(estimate: np.ndarray, covariance: np.ndarray, reach: float) -> tuple[np.ndarray, np.ndarray]:
     """Where a parabola of slope and curvature has its minimum, and how far it falls to it: estimate, low and high."""
     slope, curvature = estimate
     angle = np.linspace(0.0, 2.0 * math.pi, ANGLES, endpoint=False)
     vectors = np.linalg.cholesky(covariance + 1e-300 * np.eye(2)) @ np.array([np.cos(angle), np.sin(angle)])
     slopes, curvatures = estimate[:, None] + reach * vectors
+    where, falls = -slopes / curvatures, slopes**2 / (2.0 * np.abs(curvatures))
+    lowest = 0.0 if slopes.min() <= 0.0 <= slopes.max() else falls.min()
+    value, fall = -slope / curvature, slope**2 / (2.0 * curvature)
+    if curvature <= 0.0:
+        value, fall = math.copysign(math.inf, -slope), math.inf
     if curvatures.min() <= 0.0:  # the runs may lie on a line, which has no minimum
-        value = -slope / curvature if curvature > 0 else math.copysign(math.inf, -slope)
-        fall = slope**2 / (2.0 * curvature) if curvature > 0 else math.inf
-        flat = slopes.min() <= 0.0 <= slopes.max()
-        low = 0.0 if flat else float((slopes**2 / (2.0 * np.abs(curvatures))).min())
-        return np.array([value, -math.inf, math.inf]), np.array([fall, low, math.inf])
-    where, falls = -slopes / curvatures, slopes**2 / (2.0 * curvatures)
-    low = 0.0 if where.min() <= 0.0 <= where.max() else float(falls.min())
-    return (
-        np.array([-slope / curvature, where.min(), where.max()]),
-        np.array([slope**2 / (2.0 * curvature), low, falls.max()]),
-    )
+        return np.array([value, -math.inf, math.inf]), np.array([fall, lowest, math.inf])
+    return np.array([value, where.min(), where.max()]), np.array([fall, lowest, falls.max()])
 
 
 @np.errstate(all="ignore")  # what is not finite is open
@@ -153,24 +132,20 @@ def effect(fit: FittedLaw, found: Sequence[Rung], level: float = 0.95) -> list[I
     Statistics in Medicine 27(10), the method of variance estimates recovery)
     """
     root = np.sqrt(fit.problem.weights)
-    _, jacobian = fit.problem.linearise(fit.u[None])
-    step = np.linalg.pinv((jacobian[0] * root).T) * root
+    step = np.linalg.pinv((fit.problem.linearise(fit.u[None])[1][0] * root).T) * root
     N, D = (fit.points.numbers(name)[fit.order] for name in ("N", "D"))
+    runs = np.array([(N == rung.N) & (D == rung.D) for rung in found], float)
+    losses = np.log1p([[rung.left.estimate, rung.left.low, rung.left.high] for rung in found])
     changes = []
     for each in fit.form.parameters:
-        is_exponent = each.unit == "1" and each.scale == "linear" and each.lower >= 0.0
-        if not is_exponent or each.name not in fit.problem.free_names:
-            continue
-        slope = parameter(fit.form, each.name).along(fit.problem, fit.u[None])[1][0] @ step  # by the log loss of a run
-        change, below, above = 0.0, 0.0, 0.0
-        for rung in found:
-            if factor := -float(slope[(N == rung.N) & (D == rung.D)].sum()):
-                ends = factor * np.log1p([rung.left.estimate, rung.left.low, rung.left.high])
-                change += float(ends[0])
-                below += float(ends[0] - ends[1:].min()) ** 2
-                above += float(ends[1:].max() - ends[0]) ** 2
-        low, high = change - math.sqrt(below), change + math.sqrt(above)
-        if not math.isfinite(change):  # a rung without a best value near those tried
-            low, high = -math.inf, math.inf
-        changes.append(Interval(each.name, change, low, high, level, "recovered"))
+        if each.is_exponent and each.name in fit.problem.free_names:
+            slope = parameter(fit.form, each.name).along(fit.problem, fit.u[None])[1][0] @ step  # by a run's log loss
+            factors = -(runs @ slope)
+            ends = (factors[:, None] * losses)[factors != 0]
+            change = float(ends[:, 0].sum())
+            below, above = ends[:, 0] - ends[:, 1:].min(1), ends[:, 1:].max(1) - ends[:, 0]
+            low, high = change - float(np.linalg.norm(below)), change + float(np.linalg.norm(above))
+            if not math.isfinite(change):  # a rung without a best value near those tried
+                low, high = -math.inf, math.inf
+            changes.append(Interval(each.name, change, low, high, level, "recovered"))
     return changes

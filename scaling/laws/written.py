@@ -17,7 +17,7 @@ from types import MappingProxyType
 import numpy as np
 
 from scaling.base.errors import ScalingError, nearest
-from scaling.config.schema import check
+from scaling.config.schema import check_keys
 from scaling.laws.catalogue import named
 from scaling.laws.dual import Dual
 from scaling.laws.formula import Expression, evaluate, names, parse, parts
@@ -27,7 +27,6 @@ from scaling.laws.law import (
     Columns,
     Law,
     Parameter,
-    bounded,
     coefficient,
     composed,
     constrained,
@@ -44,11 +43,11 @@ SAMPLES = 64
 CONSTANT = 1e-9  # derivatives that differ by less than this fraction are one
 BEYOND = 1e3  # a place on an axis is looked for this far outside the points
 TWO_STEP = "two_step"  # the name of `chinchilla,task_sigmoid`
-# The keys of a law's file, with their types and how to write them.
+# The types of the keys of a law's file.
 KEYS = {
-    **dict.fromkeys(("name", "formula", "citation"), (str, "put it in quotes")),
-    "bounds": (Mapping[str, Sequence[float]], "write bounds: {a: [0, 2]}"),
-    "tie": (Mapping[str, str], "write tie: {alpha: beta}"),
+    **dict.fromkeys(("name", "formula", "citation"), str),
+    "bounds": Mapping[str, Sequence[float]],
+    "tie": Mapping[str, str],
 }
 _HEAD = re.compile(r"\s*(?P<target>[^\W\d][\w.]*)\s*(?:\((?P<columns>[^()]*)\))?\s*=(?!=)(?P<right>.*)", re.DOTALL)
 
@@ -83,25 +82,21 @@ def read_law(path: str | Path) -> Written:
     from scaling.config.compose import document
 
     config = document(path)
-    law = {"name": Path(path).stem, "citation": Written.citation, "bounds": {}, "tie": {}, **config.tree}
-    for key in config.tree:
-        if key not in KEYS:
-            raise config.error(key, "is no key of a law", nearest(key, KEYS))
-        annotation, fix = KEYS[key]
-        try:
-            check(key, law[key], annotation)
-        except ScalingError as error:
-            raise config.error(key, error.what, fix) from None
+    try:
+        law = check_keys(config.tree, KEYS, "a law")
+    except ScalingError as error:
+        raise config.place(error) from None
     if "formula" not in law:
         raise ScalingError("has no formula", file=path, key="formula", fix="write formula: E + A*N^-a + B*D^-b")
-    if any(len(pair) != 2 for pair in law["bounds"].values()):
-        raise config.error("bounds", "is not a lower and an upper bound by parameter", KEYS["bounds"][1])
-    bounds = {name: (float(low), float(high)) for name, (low, high) in law["bounds"].items()}
-    return Written(law["formula"], law["name"], law["citation"], bounds, law["tie"])
+    bounds = {name: tuple(pair) for name, pair in law.get("bounds", {}).items()}
+    if any(len(pair) != 2 for pair in bounds.values()):
+        raise config.error("bounds", "is not a lower and an upper bound by parameter", "write bounds: {a: [0, 2]}")
+    names = {"name": Path(path).stem, **{key: law[key] for key in ("name", "citation") if key in law}}
+    return Written(law["formula"], **names, bounds=bounds, ties=law.get("tie", {}))
 
 
 def written_law(law: Written, points: Points) -> Law:
-    """The law of a formula over the columns of `points`.
+    """The law of a formula over the columns of `points`, without its ties and bounds.
 
     A name is a column if the left side lists it (`loss(N, D) = …`) or, without such a list, if it is N, D, C or loss,
     or if it names a column and the formula raises it to a power or takes a function of it. Others are parameters.
@@ -110,14 +105,14 @@ def written_law(law: Written, points: Points) -> Law:
     def refuse(what: str, fix: str) -> ScalingError:
         return ScalingError(what, key="law", value=law.text, fix=fix)
 
-    limits, head = law.bounds, _HEAD.fullmatch(law.text)
+    head = _HEAD.fullmatch(law.text)
     right = law.text if head is None else head["right"]
     # The papers write the loss as L.
     target = "loss" if head is None or head["target"] == "L" else head["target"]
     expression = parse(right, "law")
     every = names(expression)
     if head is None or head["columns"] is None:
-        inputs = _columns(expression, target, limits, points)
+        inputs = _columns(expression, target, law.bounds, points)
     else:
         inputs = tuple(dict.fromkeys(name.strip().strip("`") for name in head["columns"].split(",")))
         for name in inputs:
@@ -129,9 +124,6 @@ def written_law(law: Written, points: Points) -> Law:
     for names_of, kind in ((inputs, "column"), (unknown, "parameter")):
         if not names_of:
             raise refuse(f"has no {kind}", "write one such as E + A*N^-alpha + B*D^-beta")
-    for name in limits:
-        if name not in unknown:
-            raise ScalingError("is not a parameter of the law", key=f"bounds {name}", fix=nearest(name, unknown))
     points.refuse_absent((*inputs, target))
     columns = {name: points.numbers(name) for name in inputs}
     with np.errstate(all="ignore"):
@@ -142,7 +134,7 @@ def written_law(law: Written, points: Points) -> Law:
         citation=law.citation,
         target=target,
         inputs=inputs,
-        parameters=tuple(bounded(each, limits[each.name]) if each.name in limits else each for each in parameters),
+        parameters=tuple(parameters),
         curve=lambda p, x: evaluate(expression, {**vars(x), **vars(p)}),
     )
 
@@ -156,8 +148,9 @@ def constrained_law(
 ) -> tuple[Law, dict[str, float]]:
     """The law with its ties and limits, and the parameters to hold: the stated ones, and chance where it is known."""
     if isinstance(law, Written):
-        form = written_law(replace(law, bounds={**law.bounds, **limits}), points)
-        return constrained(form, {**law.ties, **ties}, {}), dict(fixed)
+        limits = {**law.bounds, **limits}
+        form = written_law(replace(law, bounds=limits), points)
+        return constrained(form, {**law.ties, **ties}, limits), dict(fixed)
     held = known_chance(law, points) | dict(fixed)
     return constrained(law, ties, upper_level(law, held) | dict(limits)), held
 

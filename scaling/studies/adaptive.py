@@ -21,7 +21,7 @@ from scaling.laws.compare import joint
 from scaling.laws.design import Candidates
 from scaling.laws.law import VARIANT
 from scaling.laws.next_run import Belief, Choice, Goal, Look, choose, confirmed, expected_path, look, width_after
-from scaling.laws.problem import prior_correlation
+from scaling.laws.problem import PRIOR_CORRELATION
 from scaling.ledger import Ledger
 from scaling.ledger.run import now
 from scaling.studies.decisions import Decision, decide, decisions, is_open
@@ -127,7 +127,7 @@ class Field:
         beliefs, noise = self.supposed
         if not beliefs:
             return None
-        supposed = Look(beliefs, noise, prior_correlation())
+        supposed = Look(beliefs, noise, PRIOR_CORRELATION)
         return expected_path(self.goal, self.candidates, supposed, budget, self.goal.half_width)
 
     def simulated(self, budget: float | None) -> tuple[Plan, dict[str, Any]]:

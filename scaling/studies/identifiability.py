@@ -11,7 +11,7 @@ import numpy as np
 from scaling.base.errors import ScalingError, plural
 from scaling.laws import Law, expected_interval, named, prediction
 from scaling.laws.diagnostics import POINTS_A_PARAMETER
-from scaling.laws.problem import SharedErrors, prior_correlation
+from scaling.laws.problem import PRIOR_CORRELATION, SharedErrors
 from scaling.studies.question import Question
 
 LEVELS = 3  # of an axis: a power with a floor has three unknowns along it
@@ -137,7 +137,7 @@ def predicted_interval(
     # Runs that branch off one trunk share errors, by what is supposed before any residual is seen.
     trunks = [row["trunk"]["run"] if row.get("trunk") else row.get("run", place) for place, row in enumerate(used)]
     groups = np.unique(trunks, return_inverse=True)[1].reshape(-1)
-    shared = SharedErrors(groups, prior_correlation()) if len(set(trunks)) < len(trunks) else None
+    shared = SharedErrors(groups, PRIOR_CORRELATION) if len(set(trunks)) < len(trunks) else None
     try:
         expected = expected_interval(law, supposed, columns, noise, target, shared=shared)
     except ScalingError as error:

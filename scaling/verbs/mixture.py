@@ -61,10 +61,10 @@ def mixture(
     document = {
         "runs": len(table),
         "law": fits[0].form.name,
-        "proportions": {each.name: each.to_json() for each in found.proportions},
+        "proportions": {name: found[name].to_json() for name in shares},
         "tried": {name: [float(table.numbers(name).min()), float(table.numbers(name).max())] for name in shares},
-        "loss": found.loss.to_json(),
-        "gain": found.gain.to_json(),
+        "loss": found["loss"].to_json(),
+        "gain": found["gain"].to_json(),
         "errors": {name: float((each.residuals**2).mean() ** 0.5) for name, each in zip(losses, fits)},
     }
     return Result(document, _lines(document, level))

@@ -16,7 +16,7 @@ from scaling.cli import main
 from scaling.config.schema import extend
 from scaling.laws import fit, named
 from scaling.laws.points import load_points
-from scaling.laws.written import read_law, written_law
+from scaling.laws.written import constrained_law, read_law
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 FOLDERS = sorted(path.parent.name for path in EXAMPLES.glob("*/README.md"))
@@ -77,7 +77,7 @@ def test_both_ways_to_write_a_law_are_one_law():
     extend(EXAMPLES / "own_law" / "law.py")
     points = load_points(EXAMPLES / "own_law" / "points.csv")
     one = fit(named("delayed"), points)
-    other = fit(written_law(read_law(EXAMPLES / "own_law" / "law.yaml"), points), points)
+    other = fit(constrained_law(read_law(EXAMPLES / "own_law" / "law.yaml"), points)[0], points)
     assert other.objective == pytest.approx(one.objective, rel=1e-9)
     assert one.estimates["D_0"] == pytest.approx(5e4, rel=0.1)
     assert not one.not_identified

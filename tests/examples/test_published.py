@@ -45,9 +45,8 @@ def test_the_intervals_of_the_five_corrections(module):
     porian2024 = module("porian2024")
     for setting in porian2024.STEPS.values():
         published, ours = porian2024.published(setting), porian2024.law(setting)
-        assert ours.noise_interval() == pytest.approx((published["low"], published["high"]), abs=0.007)
-        low, high = ours.interval()
-        assert high - low >= published["high"] - published["low"] - 0.01
+        assert (ours.noise.low, ours.noise.high) == pytest.approx((published["low"], published["high"]), abs=0.007)
+        assert ours.exponent.high - ours.exponent.low >= published["high"] - published["low"] - 0.01
 
 
 def test_chinchilla_is_the_over_training_law_of_equal_exponents(module):

@@ -30,17 +30,19 @@ def noisy(table, noise, seed):
 def test_a_parabola_is_read_exactly_and_size_and_tokens_share_the_compute(exponent):
     table = valley(exponent)
     size, data = isoflop(table), isoflop(table, along="D")
-    assert size.law.exponent == pytest.approx(exponent, rel=1e-9)
+    assert size.exponent.estimate == pytest.approx(exponent, rel=1e-9)
     assert size.law.coefficient == pytest.approx(0.1, rel=1e-7)
-    assert [minimum.position for minimum in size.minima] == pytest.approx(list(0.1 * BUDGETS**exponent), rel=1e-8)
-    assert size.law.exponent + data.law.exponent == pytest.approx(1, abs=1e-9)
+    assert [minimum.position.estimate for minimum in size.minima] == pytest.approx(
+        list(0.1 * BUDGETS**exponent), rel=1e-8
+    )
+    assert size.exponent.estimate + data.exponent.estimate == pytest.approx(1, abs=1e-9)
     jitter = 1 + 0.02 * np.sin(np.arange(len(table)))  # a grid of real models cannot spend a budget exactly
     assert len(isoflop(table.with_column("C", table["C"] * jitter, "6ND")).minima) == len(BUDGETS)
 
 
 def test_akima_reads_it_from_a_fine_grid():
     found = isoflop(valley(sizes=41), kind="akima")
-    assert found.law.exponent == pytest.approx(0.5, abs=1e-3)
+    assert found.exponent.estimate == pytest.approx(0.5, abs=1e-3)
     assert [one.loss for one in found.minima] == pytest.approx(list(2 + 1e3 * BUDGETS**-0.15), rel=1e-5)
 
 
@@ -51,7 +53,7 @@ def test_minima_at_the_edge_inverted_and_too_few_are_refused_with_their_reason()
     extra = {"N": [*N, *N, 1e9], "C": [1e22] * 3 + [1e23] * 3 + [1e24], "loss": losses}
     found = isoflop(Points({name: np.array([*good[name], *extra[name]]) for name in extra}))
     assert [minimum.refused for minimum in found.minima] == [None, None, None, AT_THE_EDGE, INVERTED, TOO_FEW]
-    assert found.law.exponent == pytest.approx(0.5, rel=1e-9)
+    assert found.exponent.estimate == pytest.approx(0.5, rel=1e-9)
     with pytest.raises(ScalingError, match=r"1 of 4 budgets have a minimum.*edge.*; add sizes on both sides"):
         isoflop(Points({name: np.array([*good[name][:9], *extra[name]]) for name in extra}))
     with pytest.raises(ScalingError, match="did you mean 'akima'"):
@@ -74,17 +76,15 @@ def test_an_interval_knows_more_than_seed_noise():
     table = valley()
     shift = np.exp(0.1 * np.cos(5 * np.log(table["C"])))
     bent = isoflop(table.with_column("N", table["N"] * shift, "bent"), noise=1e-4)
-    low, high = bent.noise_interval()
-    assert not low <= 0.5 <= high
-    low, high = bent.interval()
-    assert low <= 0.5 <= high
+    assert bent.exponent.covers(0.5)
+    assert not bent.noise.covers(0.5)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_interval_covers(kind):
     table, studies = valley(sizes=7), 40
-    ends = [isoflop(noisy(table, 0.004, s), kind=kind, noise=0.004, draws=100).interval() for s in range(studies)]
-    assert np.mean([low <= 0.5 <= high for low, high in ends]) >= 0.9
+    found = [isoflop(noisy(table, 0.004, s), kind=kind, noise=0.004, draws=100) for s in range(studies)]
+    assert np.mean([each.exponent.covers(0.5) for each in found]) >= 0.9
 
 
 def lopsided(generator, sizes):
@@ -107,12 +107,10 @@ def test_a_parabolas_intervals_hold_its_bias():
     for _ in range(studies):
         table, exponent, best = lopsided(generator, int(generator.integers(5, 12)))
         found = isoflop(table)
-        low, high = found.interval()
-        assert low <= exponent <= high < low + 0.1
-        scatter = found.law.interval()
-        beside += not scatter[0] <= exponent <= scatter[1]
+        assert found.exponent.low <= exponent <= found.exponent.high < found.exponent.low + 0.1
+        beside += not found.law.exponent.covers(exponent)
         if len(found.accepted) == len(best):
-            inside = [one.interval()[0] <= size <= one.interval()[1] for one, size in zip(found.minima, best)]
+            inside = [one.position.covers(size) for one, size in zip(found.minima, best)]
             assert all(inside)
     assert beside > studies / 4
 
@@ -120,10 +118,10 @@ def test_a_parabolas_intervals_hold_its_bias():
 def test_three_sizes_bound_no_bias():
     table, _, best = lopsided(np.random.default_rng(1), 3)
     found = isoflop(table)
-    assert found.interval() == (-np.inf, np.inf)
+    assert found.exponent.open_below
+    assert found.exponent.open_above
     for minimum, size in zip(found.minima, best, strict=True):
-        low, high = minimum.interval()
-        assert minimum.sizes[0] <= low <= size <= high <= minimum.sizes[-1]
+        assert minimum.sizes[0] <= minimum.position.low <= size <= minimum.position.high <= minimum.sizes[-1]
 
 
 def test_the_report_states_the_bias_and_the_interval_of_each_optimum():
@@ -146,10 +144,9 @@ def training(sizes=25, evaluations=50):
 
 def test_the_envelope_lies_on_the_lowest_curve_and_has_the_exponents_of_the_law():
     found = envelope(training(), budgets=400)
-    assert found.N_law.exponent == pytest.approx(BETA / (ALPHA + BETA), abs=0.01)
-    assert found.D_law.exponent == pytest.approx(ALPHA / (ALPHA + BETA), abs=0.01)
-    low, high = found.N_law.interval()
-    assert low <= BETA / (ALPHA + BETA) <= high
+    assert found.N_law.exponent.estimate == pytest.approx(BETA / (ALPHA + BETA), abs=0.01)
+    assert found.D_law.exponent.estimate == pytest.approx(ALPHA / (ALPHA + BETA), abs=0.01)
+    assert found.N_law.exponent.covers(BETA / (ALPHA + BETA))
     assert found.refused > 0
     assert np.allclose(6 * found.N * found.D, found.C, rtol=1e-9)
     assert found.loss == pytest.approx(1.8 + 480 * found.N**-ALPHA + 2100 * found.D**-BETA, rel=1e-3)

@@ -170,7 +170,7 @@ def test_plain_numpy_on_dual_numbers_carries_exact_derivatives(a, b):
 
 def test_proportions_that_do_not_sum_to_one_and_missing_columns_are_refused():
     table = {"p_1": np.array([0.5, 0.2, 0.4, 0.9, 0.1]), "p_2": np.array([0.5, 0.8, 0.6, 0.4, 0.9])}
-    with pytest.raises(ScalingError, match=r"p_1, p_2 of row 4 does not sum to 1"):
+    with pytest.raises(ScalingError, match=r"p_1, p_2 of row 4 has a negative proportion or does not sum to 1"):
         fit("mixture_exponential_2", table | {"loss": np.linspace(2, 3, 5)})
     assert named("mixture_exponential_7").inputs == tuple(f"p_{i}" for i in range(1, 8))
     with pytest.raises(ScalingError, match="there is no law"):

@@ -10,7 +10,7 @@ from scaling.laws import fit, intervals, named
 from scaling.laws.formula import DEEPEST, condition, evaluate, names, numeric, parse, parse_number
 from scaling.laws.law import Law, constrained
 from scaling.laws.points import load_points
-from scaling.laws.written import Written, law_of, read_law, written_law
+from scaling.laws.written import Written, constrained_law, law_of, read_law
 
 VALUES = {"N": 3.0, "D": 5.0, "a": 0.5, "train/loss": 2.0, "config.n": 4.0, "α": 0.25}
 
@@ -55,7 +55,7 @@ REFUSED = {
     "min(N)": "1 arguments",
     "6N": "write 6*N",
     "10M": "write 10*M",
-    "N # D": "has '#'",
+    "N # D": "is no formula",
     "1e999": "no number",
     "(" * 250 + "N" + ")" * 250: "is no formula",
     "-" * 1999 + "N": "",
@@ -167,7 +167,7 @@ CHINCHILLA = "E + A*N^-alpha + B*D^-beta"
 
 
 def law(text, points=POINTS, /, **limits):
-    return written_law(Written(text, bounds=limits), points)
+    return constrained_law(Written(text), points, limits=limits)[0]
 
 
 @pytest.mark.parametrize(
@@ -277,7 +277,7 @@ def test_a_yaml_file_holds_a_law_with_its_citation(tmp_path):
     path.write_text("formula: E + A*N^-a + B*D^-b\ncitation: Doe 2026\nbounds: {a: [0, 2]}\ntie: {a: b}\n")
     assert read_law(path) == Written("E + A*N^-a + B*D^-b", "law", "Doe 2026", {"a": (0.0, 2.0)}, {"a": "b"})
     for text, what in (
-        ("fomula: E*N", "law.yaml:1: fomula='E*N': is no key of a law; did you mean 'formula'?"),
+        ("fomula: E*N", "law.yaml:1: fomula='E*N': a law has no such key; did you mean 'formula'?"),
         ("name: x", "has no formula"),
         ("formula: E*N\nbounds: {a: 2}", "law.yaml:2: bounds"),
         ("formula: 3", "law.yaml:1: formula=3: expected text"),

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from scaling.laws import Points, fit, intervals, prediction
-from scaling.laws.horizon import excess_of_short_cooldowns, horizon, sentence, undercooled
+from scaling.laws.horizon import excess_of_short_cooldowns, horizon, sentence
 
 
 def runs(seed: int = 0, noise: float = 0.002, **more: list[float]) -> Points:
@@ -66,9 +66,9 @@ def test_a_law_in_compute_has_a_horizon_and_a_law_in_parameters_none():
 @pytest.mark.parametrize("excess", [0.0, 0.02])
 def test_the_interval_holds_the_cost_of_short_cool_downs(excess):
     """Of twelve studies three or more miss a 95% interval once in 50 times; these are fixed draws."""
-    found = [undercooled(fitted(cooled(excess, seed))) for seed in range(12)]
-    assert sum(interval.low <= excess <= interval.high for interval in found) >= 10
-    assert sum(interval.low > 0 for interval in found) <= (1 if excess == 0 else 12)
+    found = [excess_of_short_cooldowns(fitted(cooled(excess, seed))) for seed in range(12)]
+    assert sum(each["low"] <= excess <= each["high"] for each in found) >= 10
+    assert sum(each["low"] > 0 for each in found) <= (1 if excess == 0 else 12)
 
 
 def test_short_cool_downs_are_told_from_the_law_of_the_data():
@@ -78,4 +78,4 @@ def test_short_cool_downs_are_told_from_the_law_of_the_data():
     assert document["low"] > 0
     assert document["steps"] == [points["cooldown"].min(), points["cooldown"].max()]
     assert "undercooled; raise schedule.decay" in document["sentence"]
-    assert undercooled(fitted(cooled(0, 0, decay=lambda steps: np.full(25, 100.0)))) is None
+    assert excess_of_short_cooldowns(fitted(cooled(0, 0, decay=lambda steps: np.full(25, 100.0)))) is None

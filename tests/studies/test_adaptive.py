@@ -137,7 +137,7 @@ def test_the_budget_ends_it_too(tmp_path, pretended):
     {
         "E": "expected a quantity",
         "E ± 0": "expected a width above 0",
-        "Q ± 0.1": "chinchilla has no 'Q'",
+        "Q ± 0.1": "chinchilla has no parameter 'Q'",
         "loss at N=1M ± 1%": "add D=",
         "loss of b - a at N=1M D=2M ± 0.1": "compares no rows",
     }.items(),
