@@ -230,8 +230,9 @@ def isoflop(
         read.append(minimum_of(Minimum(float(np.exp(np.log(compute[rows]).mean())), sizes, loss[rows][first])))
     accepted = [(minimum, positions) for minimum, positions in read if minimum.refused is None]
     if len(accepted) < 2:
-        reasons = "; ".join(f"C={minimum.C:.3g}: {minimum.refused}" for minimum, _ in read if minimum.refused)
-        what = f"{len(accepted)} of {len(read)} budgets have a minimum, a law needs two ({reasons})"
+        reasons = [f"C={minimum.C:.3g}: {minimum.refused}" for minimum, _ in read if minimum.refused]
+        what = f"{len(accepted)} of {len(read)} budgets have a minimum, a law needs two"
+        what += f" ({'; '.join(reasons)})" if reasons else ""
         raise points.error(what, "add sizes on both sides of the lowest loss, or add budgets")
     budgets, positions, spread = np.array([(each.C, each.position, each.spread) for each, _ in accepted]).T
     law = fit_power_law(budgets, positions, None if noise is None else spread)
