@@ -38,6 +38,11 @@ CASES = {
         "encoder.block.branches",
         "decoder.block.branches",
     ),
+    "a piece of one tower that lacks a key": (
+        "encoder_decoder model.decoder.block.channel.kind=Switch",
+        "command line: model.decoder.block.channel.activation: Switch needs it",
+        "write {kind: Switch, activation: …}",
+    ),
     "a branch without a piece": ("decoder model.block.branches=[mixer, cross]", "block.cross", "write cross"),
     "an unknown branch": ("decoder model.block.branches=[mixer, chanel]", "'chanel'", "'channel'"),
     "an unknown part to tie": ("decoder model.tie=[decoder, hed]", "model.tie='hed'", "'head'"),
