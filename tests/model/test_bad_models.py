@@ -33,6 +33,11 @@ CASES = {
         "cross",
         "EncoderDecoder",
     ),
+    "cross-attention in the place of self-attention": (
+        "decoder model.block.mixer.kind=AdditiveAttention",
+        "model.block.branches: AdditiveAttention reads an encoder",
+        "EncoderDecoder",
+    ),
     "cross-attention in an encoder-decoder's encoder": (
         "encoder_decoder model.encoder.block.branches=[mixer, cross, channel] model.encoder.block.cross=CrossAttention",
         "encoder.block.branches",
