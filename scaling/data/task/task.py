@@ -18,7 +18,7 @@ import numpy as np
 
 from scaling.base import atomic
 from scaling.base.errors import ScalingError, nearest, plural, under
-from scaling.config.schema import BelowOne, PositiveInt, Recipe, check
+from scaling.config.schema import BelowOne, PositiveInt, Recipe, check, kinds
 from scaling.data import rows, shards
 from scaling.data.codec import Codec
 from scaling.data.documents import Corpus, digest, is_held_out
@@ -154,7 +154,12 @@ class Task:
         for key, line in parts.items():
             with under(key):
                 built[key] = None if line is None else line()
-        self.goal = Goal(answer, names, built["metric"], order, none == "allowed", built["decode"])
+        measure, every = built["metric"], dict[str, Any](kinds("metric"))
+        if measure.answers and answer not in measure.answers:
+            fits = [name for name, kind in every.items() if not kind.answers or answer in kind.answers]
+            what = f"it does not score answers of the kind {answer}"
+            raise ScalingError(what, key="metric", value=type(measure).__name__, fix=nearest("", fits))
+        self.goal = Goal(answer, names, measure, order, none == "allowed", built["decode"])
         self.tokenizer, self.layout = built["tokenizer"], built["layout"] or table()
         self.files = {split: named for split, named in (files or {}).items() if named is not None}
         self.corpus: Corpus | None = built["corpus"]
