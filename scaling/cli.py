@@ -138,7 +138,8 @@ def parsed(
     except argparse.ArgumentError as error:
         raise ScalingError(str(error), fix=f"see `scaling {verb} --help`") from None
     given = vars(found)
-    names = [f"--{name}" for name in (*map(spelled, options), "extend", "format", "help", "json", "runs")]
+    shared = ("extend", "help", "json", "runs", *(["format"] if _formats(function) else []))
+    names = [f"--{name}" for name in (*map(spelled, options), *shared)]
     others = [_undashed(word, verb, names) for word in others]
     folders = [*given.get("runs", ()), *(word[len("runs=") :] for word in others if word.startswith("runs="))]
     if "--json" in given and "--format" in given:
@@ -188,10 +189,15 @@ def _parser(verb: str, function: Callable[..., Any]) -> argparse.ArgumentParser:
     parser.add_argument("--runs", action="append", metavar="FOLDER", help=SHARED["runs"])
     parser.add_argument("--extend", dest="--extend", action="append", help=SHARED["extend"], metavar="PATH")
     parser.add_argument("--json", dest="--json", action="store_const", const=True, help="print one JSON document")
-    if formats := getattr(inspect.signature(function, eval_str=True).return_annotation, "formats", None):
+    if formats := _formats(function):
         what = f"of what is printed (default {formats[0]})"
         parser.add_argument("--format", dest="--format", choices=formats, help=what)
     return parser
+
+
+def _formats(function: Callable[..., Any]) -> Sequence[str]:
+    """The formats that a verb's result prints in, of which the first is the default; none where it has one alone."""
+    return getattr(inspect.signature(function, eval_str=True).return_annotation, "formats", ())
 
 
 def shown_parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:

@@ -140,6 +140,10 @@ MISTAKES = {
     "data shaw": "there is no command 'data shaw'; did you mean 'data show'?",
     "inspect --size=tiny": f"no model is named; {nearest('', names('model'))}",
     "inspect decoder --jso": "there is no option --jso; did you mean '--json'? (see `scaling inspect --help`)",
+    "inspect decoder --format csv": (
+        "there is no option --format; choose from --extend, --help, --json, --lengths, --overlay, --runs "
+        "(see `scaling inspect --help`)"
+    ),
     "inspect decoder --sice.width=1": "command line: sice: there is no such section; did you mean 'size'?",
     "inspect decodr": "there is no model 'decodr'; did you mean 'decoder'?",
     "inspect decoder trainer.max_stepps=3": (

@@ -98,8 +98,8 @@ def _own(folder: Path) -> Saved:
 def _of_ledger(folder: Path, runs: Path, step: int | None = None) -> Saved:
     try:
         spec = (document.read(folder / SPEC) or {})["spec"]
-    except (document.Damaged, KeyError) as error:
-        raise ScalingError(f"it cannot be read: {error}", file=folder / SPEC) from None
+    except (document.Damaged, KeyError):
+        raise ScalingError("the run has no spec that can be read", file=folder / SPEC) from None
     kept = _checkpoint(folder, step)
     tokenizer = store.tokenizer(spec["data"], runs)
     saved = _saved(spec, kept.folder / CHECKPOINT_WEIGHTS, lambda: _base(kept, runs))

@@ -144,8 +144,9 @@ def isoflop(
         minima.append(_minimum(curve, kind, errors))
     accepted = [(each, each.position.estimate) for each in minima if each.position is not None]
     if len(accepted) < 2:
-        reasons = "; ".join(f"C={minimum.C:.3g}: {minimum.refused}" for minimum in minima if minimum.refused)
-        what = f"{len(accepted)} of {len(minima)} budgets have a minimum, a law needs two ({reasons})"
+        reasons = [f"C={minimum.C:.3g}: {minimum.refused}" for minimum in minima if minimum.refused]
+        what = f"{len(accepted)} of {len(minima)} budgets have a minimum, a law needs two"
+        what += f" ({'; '.join(reasons)})" if reasons else ""
         raise points.error(what, "add sizes on both sides of the lowest loss, or add budgets")
     budgets, places, spread = np.array([(each.C, place, each.spread) for each, place in accepted]).T
     law = fit_power_law(budgets, places, None if noise is None else spread)

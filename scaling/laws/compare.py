@@ -19,12 +19,12 @@ import numpy as np
 from scaling.base.errors import ScalingError, nearest
 from scaling.laws.catalogue import named
 from scaling.laws.dual import Dual
-from scaling.laws.fit import FittedLaw, fit, intervals, is_on_a_line
+from scaling.laws.fit import FittedLaw, fit, intervals, is_on_a_line, validated_problem
 from scaling.laws.intervals import Interval, measure, student
 from scaling.laws.law import FLOPS, VARIANT, Law, Seeds, with_compute
 from scaling.laws.optimum import Budget, best_loss
 from scaling.laws.points import IDENTITIES, Points, group_of
-from scaling.laws.problem import Quantity, derived
+from scaling.laws.problem import Quantity, derived, named_objective
 
 # γ = αβ/(α + β): along the compute-optimal frontier L - E ∝ C^-γ. (Hoffmann et al. 2022, from their eq. 4)
 COMPUTE = "compute"
@@ -262,10 +262,11 @@ def advantage(
 
     Without either it is stated at the largest budget that both sets have.
     """
-    together = pooled((a, b), names)
-    joint = fit_joint(
-        law or usual_law(together), together, SET, baseline=names[0], objective="log_squared", group=group_of(together)
-    )
+    together, objective = pooled((a, b), names), named_objective("log_squared")
+    form = named(law or usual_law(together))
+    for each in (a, b):  # what one set does not determine, the other does not determine either
+        validated_problem(form, replace(each, columns=with_compute(each.columns)), objective, None, None, {})
+    joint = fit_joint(form, together, SET, baseline=names[0], objective=objective, group=group_of(together))
     of_set = [together[SET] == name for name in names]
     cost = together.numbers("C")
     flops: Sequence[float] = (FLOPS, FLOPS)

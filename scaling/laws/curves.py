@@ -23,6 +23,7 @@ import numpy as np
 from scaling.base.errors import ScalingError, nearest, plural
 from scaling.base.printing import Table, TableResult, interval, percent
 from scaling.laws.catalogue import CURVE_LAWS
+from scaling.laws.formula import numeric
 from scaling.laws.intervals import Interval, bound, student
 from scaling.laws.law import Law
 from scaling.laws.points import Points
@@ -131,10 +132,13 @@ def read_curves(points: Points) -> list[Curve]:
             what = "a curve without a schedule says nothing of another" if name == "lr" else "a curve needs it"
             raise points.error(f"there is no column {name!r}: {what}", f"add a column {name}", name)
     for name in NEEDED[1:]:
-        points.numbers(name)  # which names the row of a mistake
+        if name != "lr":
+            points.numbers(name)  # which names the row of a mistake
+    learning = numeric("lr", points["lr"], points.source)  # schedules begin and end at 0
     names, order, curves = points["run"].astype(str), np.argsort(points.numbers("step"), kind="stable"), []
     for run in dict.fromkeys(names.tolist()):
-        rows = points.take(order[names[order] == run])
+        of_run = order[names[order] == run]
+        rows, learned = points.take(of_run), learning[of_run]
         steps, sizes = np.rint(rows.numbers("step")).astype(int), set(rows.numbers("N").tolist())
         if len(sizes) > 1 or steps[0] < 1:
             what = "has two sizes" if len(sizes) > 1 else "has a step before the first, which is 1"
@@ -142,7 +146,9 @@ def read_curves(points: Points) -> list[Curve]:
         words = rows.columns.get("kind", ["evaluation"] * len(steps))
         kinds = np.array([str(word).strip().casefold() in EVALUATIONS for word in words]).astype(int)
         distinct, first = np.unique(steps, return_index=True)
-        rates = np.interp(np.arange(1, steps[-1] + 1), distinct, rows.numbers("lr")[first])
+        rates = np.interp(np.arange(1, steps[-1] + 1), distinct, learned[first])
+        if not (rates.min() >= 0 and 0 < rates.max() < np.inf):
+            raise rows.error("has learning rates below 0, missing, or all 0", "correct lr", "run", value=run)
         per_step = float(np.median(rows.numbers("tokens") / steps))
         trunk, validation = (str(rows[name][0]) if name in rows else "" for name in ("trunk", "validation"))
         is_held_out = "held_out" in rows and bool(rows.numbers("held_out")[0])

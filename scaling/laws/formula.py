@@ -270,11 +270,14 @@ def is_condition(text: str) -> bool:
 
 def condition(text: str, option: str) -> Condition:
     """The condition that `text` writes."""
-    left, *others = (part.strip() for part in _COMPARISON.split(text))
+    left, *others = (part.strip() for part in _COMPARISON.split(text, maxsplit=1))
     if not left or not others or not others[0]:
         fix = "write a column, =, !=, <, <=, > or >=, and a value: 'N>=1e8'"
         raise ScalingError("is no condition", key=option, value=text, fix=fix)
-    if len(others) > 1:
-        raise ScalingError("has two comparisons", key=option, value=text, fix="write two conditions: 'N>=1e8' 'N<1e9'")
-    sign = str(_COMPARISON.findall(text)[0])
-    return Condition(left.strip("`"), "=" if sign == "==" else sign, others[0].strip("'\"") or others[0])
+    right, sign = others[0], _COMPARISON.findall(text)[0]
+    if len(right) > 2 and right[0] == right[-1] and right[0] in "'\"":
+        right = right[1:-1]
+    elif is_condition(right):
+        fix = "write two conditions: 'N>=1e8' 'N<1e9'; or put the value in quotes"
+        raise ScalingError("has two comparisons", key=option, value=text, fix=fix)
+    return Condition(left.strip("`"), "=" if sign == "==" else sign, right)

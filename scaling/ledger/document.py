@@ -16,7 +16,7 @@ import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from scaling.base import atomic
 from scaling.base.errors import from_os
@@ -104,7 +104,8 @@ def read(path: Path, **expected: Any) -> dict[str, Any] | None:
     `Damaged` where it is not whole, or where a key of `expected` has another value: it is another's.
     """
     try:
-        content = path.read_bytes()
+        with _opened(path) as file:
+            content = file.read()
     except (FileNotFoundError, NotADirectoryError):
         return None
     body, tail = content[:-_SEAL_LENGTH], content[-_SEAL_LENGTH:]
@@ -115,6 +116,11 @@ def read(path: Path, **expected: Any) -> dict[str, Any] | None:
         if document.get(key) != value:
             raise Damaged(f"{path}: its {key} is {document.get(key)!r}")
     return document
+
+
+def _opened(path: Path) -> IO[bytes]:
+    """A file open for reading; a pipe in its place reads as empty, and is not waited for."""
+    return open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))
 
 
 def publish(path: Path, content: bytes) -> bool:
@@ -198,7 +204,7 @@ def stamp(entry: Mapping[str, Any]) -> bytes:
 def entries(path: Path, kinds: Iterable[str] = ()) -> Iterator[dict[str, Any]]:
     """The whole entries of a log in order, all or those of some kinds; torn and flipped lines are passed over."""
     beginnings = tuple(f'{{"kind":"{kind}"'.encode() for kind in kinds) or b""
-    with suppress(FileNotFoundError, NotADirectoryError), path.open("rb") as file:
+    with suppress(FileNotFoundError, NotADirectoryError), _opened(path) as file:
         for line in file:
             if line.startswith(beginnings) and (entry := _unstamped(line.rstrip(b"\n"))) is not None:
                 yield entry
@@ -207,7 +213,7 @@ def entries(path: Path, kinds: Iterable[str] = ()) -> Iterator[dict[str, Any]]:
 def last_entry(path: Path, key: str) -> dict[str, Any] | None:
     """The last whole entry that has `key`, looked for at the log's end."""
     try:
-        with path.open("rb") as file:
+        with _opened(path) as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL))
             lines = file.read().split(b"\n")
     except (FileNotFoundError, NotADirectoryError):

@@ -104,7 +104,7 @@ class Lock:
 def lock_state(path: Path) -> Literal["free", "held", "abandoned"]:
     """Whether a lock is held; one whose process was killed is abandoned until the next worker takes it."""
     try:
-        handle = os.open(path, os.O_RDONLY)
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     except (FileNotFoundError, NotADirectoryError):
         return "free"
     try:

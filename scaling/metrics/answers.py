@@ -88,6 +88,7 @@ class ExactMatch(_OfTexts):
     """
 
     normalisation: Literal["none", "squad", "open", "trivia"] = "open"
+    answers = ("span", "text")
     main = "exact_match"
 
 
@@ -98,6 +99,7 @@ class SQuAD(_OfTexts):
     """
 
     normalisation: ClassVar[str] = "squad"
+    answers = ("options", "span", "text")
     main = "f1"
 
 
@@ -109,6 +111,7 @@ class SQuAD2(Metric):
     without. (Rajpurkar et al. 2018, SQuAD 2.0)
     """
 
+    answers = ("span", "text")
     main = "f1"
     ratios = {
         "exact_match": (0, 2),
@@ -146,6 +149,7 @@ class MultiRC(Metric):
     0 or 1 for each answer.
     """
 
+    answers = ("class", "classes", "options")
     main = "mean"
     ratios = {"exact_match": (0, 1)}
 

@@ -42,6 +42,7 @@ class F1(OfClasses):
 
     average: Average = "binary"
     positive: NonNegativeInt | str = 1
+    answers = ("class", "classes", "options")
     main = "f1"
 
     def rows(self, predictions: Values, references: Values, groups: Groups = None) -> np.ndarray:
@@ -84,6 +85,7 @@ class MCC(OfClasses):
     right, and a class has p predictions and t references. 0 where either has one class only. (Gorodkin 2004)
     """
 
+    answers = ("class", "classes", "options")
     main = "mcc"
     guessing = 0.0
 
@@ -150,6 +152,7 @@ OUTSIDE = "O"
 class TagAccuracy(Metric):
     """accuracy = the fraction of words whose tag is right. A word without a predicted tag counts as wrong."""
 
+    answers = ("tags",)
     main = "accuracy"
     ratios = {"accuracy": (0, 1)}
 
@@ -166,6 +169,7 @@ class EntityF1(Metric):
     E after O, E, S or another type. Words beyond the predicted tags count as `O`. `accuracy` is over tags.
     """
 
+    answers = ("tags",)
     main = "f1"
     guessing = 0.0
     ratios = {"accuracy": (3, 4)}
@@ -208,6 +212,7 @@ class Correlation(Metric):
     counts as the reference that is farthest from what is right.
     """
 
+    answers = ("class", "number")
     main = "mean"
     guessing = 0.0
 

@@ -37,6 +37,8 @@ class Metric(ABC):
     main: ClassVar[str]
     ratios: ClassVar[Mapping[str, tuple[int, int]]] = {}
     """The values that are one sum over another, by the columns of both."""
+    answers: ClassVar[tuple[str, ...]] = ()
+    """The kinds of answer that it scores; any where none is named."""
     guessing: ClassVar[float | None] = None
     """The main value of answers that are drawn without reading, where it is the same for every task."""
 

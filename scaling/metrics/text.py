@@ -34,6 +34,7 @@ class BLEU(Metric):
 
     tokenize: Literal["13a", "intl", "zh", "char", "none"] = "13a"
     lowercase: bool = False
+    answers = ("text",)
     main = "bleu"
 
     def _scorer(self, **settings: Any) -> Any:
@@ -67,6 +68,7 @@ class CompoundSplitBLEU(Metric):
     took those of Moses.
     """
 
+    answers = ("text",)
     main = "bleu_compound_split"
 
     def rows(self, predictions: Values, references: Values, groups: Groups = None) -> np.ndarray:
@@ -95,6 +97,7 @@ class ROUGE(Metric):
     """
 
     stem: bool = True
+    answers = ("text",)
     main = "rouge_l"
     ratios = {"rouge_1": (0, 3), "rouge_2": (1, 3), "rouge_l": (2, 3)}
 

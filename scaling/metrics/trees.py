@@ -166,6 +166,7 @@ class BracketF1(Metric):
     fraction of trees without an error.
     """
 
+    answers = ("text",)
     main = "f1"
     guessing = 0.0
     ratios = {"complete": (3, 4)}

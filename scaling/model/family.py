@@ -268,7 +268,7 @@ class OneTower(Family):
         lines: dict[str, Any] = {"embedding": embedding, "position": position, "pattern": pattern, "stack": stack}
         tower = Tower(shape, *assembled(shape, **lines, block=block, blocks=blocks))
         setattr(self, self.family, tower)
-        check_reads(tower, "block.branches", "leave out cross, or take model.kind=EncoderDecoder")
+        check_reads(tower, "block.branches", "leave it out, or take model.kind=EncoderDecoder")
         self.head = built("head", head, self.head_shape(shape, head))
         for name, line in further.items():
             setattr(self, name, built(name, line, shape) if line else None)
@@ -285,9 +285,9 @@ class OneTower(Family):
 
 def check_reads(tower: Tower, key: str, fix: str) -> None:
     """Refuse cross-attention in a tower that has no encoder to read."""
-    if any(isinstance(piece, Mixer) and piece.reads_memory for piece in tower.modules()):
-        what = "cross-attention reads an encoder, and here is none to read"
-        raise ScalingError(what, key=key, value="cross", fix=fix)
+    for piece in tower.modules():
+        if isinstance(piece, Mixer) and piece.reads_memory:
+            raise ScalingError(f"{type(piece).__name__} reads an encoder, and here is none to read", key=key, fix=fix)
 
 
 def check_writes(tower: Tower) -> None:

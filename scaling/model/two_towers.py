@@ -224,7 +224,9 @@ def _tower(name: str, size: Mapping[str, Any], common: Mapping[str, Line], own: 
             recipes[slot] = recipe(slot, line)
         except ScalingError as error:
             inner = error.under(slot)
-            raise (inner.under(name) if _stands(own, str(inner.key).split(".")) else inner) from None
+            *above, key = str(inner.key).split(".")
+            is_own = _stands(own, [*above, key]) or _stands(own, [*above, "kind"])  # a line with a kind replaces
+            raise (inner.under(name) if is_own else inner) from None
     return Tower(shape, *assembled(shape, blocks=blocks, **recipes))
 
 

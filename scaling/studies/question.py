@@ -158,7 +158,8 @@ def read(source: Source, at: str | None = None, words: Sequence[str] = ()) -> Qu
     top = _layer(config)
     layers = {None: top, **{name: _layer(config, f"at.{name}") for name in top.get("at", {})}}
     if at not in layers:
-        raise ScalingError("the study has no such scale", key="at", value=at, fix=nearest(str(at), top["at"]))
+        fix = nearest(str(at), filter(None, layers))
+        raise ScalingError("the study has no such scale", key="at", value=at, fix=fix)
     # Each scale is checked, so that a mistake in one shows before another is trained.
     own = {scale: _scaled(config, path, layers, scale) for scale in layers}[at]
     laws = own.pop("law", [])

@@ -264,6 +264,9 @@ def words_of(command: Any, program: Any) -> tuple[str, ...]:
     kept = [word for word in words[2:] if word not in ARGUMENTS]
     if len(kept) != len(words) - 3:
         raise ScalingError("the parameters reach a run in one place", fix=FIX)
+    if options := [word for word in kept if word.startswith("--") and "=" not in word]:
+        fix = "write key=value, or the keys into a file that `scaling train` names"
+        raise ScalingError("a sweep's command has no options", value=options[0], fix=fix)
     if foreign := [word for word in kept if word.startswith("${")]:
         what = "this word of W&B's is none that we read"
         raise ScalingError(what, value=foreign[0], fix=nearest(foreign[0], ARGUMENTS))

@@ -198,6 +198,9 @@ def read(name: str) -> Table:
     """The table of a name among the shipped ones, or of a path."""
     file = table_file(name)
     fields, stem = file.config.tree, Path(file.name).stem
+    for row in file.rows:
+        if not row.isprintable():  # a line break or a terminal's command
+            raise ScalingError("a row's name is printable text on one line", file=name, key="rows", value=row)
     with file.config.placing():
         check_keys(fields, KEYS, "a table")
         seeds = _seeds(fields.get("seeds", 1))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from scaling.laws.compare import Advantage
 
 PLACES = ("C", "loss")
+_OF_A_COLUMN = re.compile(r"(`[^`]+`|[^\s,`<>=!]+)[<>!]?=")  # the rows of tables have names with = too
 WORDS = {"better": "{b} is better", "worse": "{b} is worse", "undecided": "the runs do not show which is better"}
 
 
@@ -76,8 +78,14 @@ def _names(a: Any, b: Any) -> tuple[str, str]:
         return "A", "B"
     if str(a) == str(b):
         raise ScalingError("is compared with itself", key="b", value=str(b), fix="name another table, or SOURCE:ROW")
-    short_a, short_b = (str(source).rpartition(":")[2].rpartition("/")[2].removesuffix(".csv") for source in (a, b))
+    short_a, short_b = (chosen or Path(table).name.removesuffix(".csv") for table, chosen in map(_parts, (a, b)))
     return (short_a, short_b) if short_a != short_b else (str(a), str(b))
+
+
+def _parts(source: str | Path) -> tuple[str, str]:
+    """The table of a source, and what it chooses of it: `table.csv:relu` is `table.csv` and `relu`."""
+    table, _, chosen = str(source).partition(":")
+    return (str(source), "") if Path(source).exists() or table == "wandb" else (table, chosen)
 
 
 def runs_of(source: Any, rename: Mapping[str, str], runs: Path) -> Points:
@@ -86,9 +94,10 @@ def runs_of(source: Any, rename: Mapping[str, str], runs: Path) -> Points:
     from scaling.studies.points import read_points
 
     where: tuple[str, ...] = ()
-    if isinstance(source, str) and not Path(source).exists() and not source.startswith("wandb:"):
-        source, colon, chosen = source.rpartition(":") if ":" in source else (source, "", "")
-        where = (chosen if "=" in chosen else f"row={chosen}",) if colon else ()
+    if isinstance(source, str):
+        source, chosen = _parts(source)
+        if chosen:
+            where = (chosen if _OF_A_COLUMN.match(chosen) else f"row='{chosen}'",)
         if not Path(source).exists() and (study := runs / "studies" / source).is_dir():
             source = study
     return split_held_out(read_points(source, rename=rename, where=where), "none")[0]
@@ -127,7 +136,7 @@ def _lines(document: Mapping[str, Any], found: Advantage) -> list[Any]:
         ["loss", f"{difference['estimate']:+.4f} {interval(difference)}", f"{b} less {a} at equal compute"],
         ["noise", f"{100 * spread:.2g}%", f"standard deviation of a loss {kind}"],
     ]
-    chances = [f"{each['probability']:.3g} at C = {short(each['C'])}" for each in document["order"]]
+    chances = [f"{_chance(each['probability'])} at C = {short(each['C'])}" for each in document["order"]]
     lines = [
         f"{b} against {a}: {document['candidate']['runs']} and {document['baseline']['runs']} runs, {document['law']}",
         (["", f"at C = {short(found.budget)}, {percent(found.level)}", ""], rows),
@@ -138,3 +147,8 @@ def _lines(document: Mapping[str, Any], found: Advantage) -> list[Any]:
         limit = f"k of at least {document['at_least']:g} is"
         lines.append(f"{limit} shown" if document["passes"] else f"{limit} not shown: the interval begins lower")
     return lines
+
+
+def _chance(probability: float) -> str:
+    """A probability; one within a thousandth of 0 or 1 is only bounded, since the law is not known so well."""
+    return "<0.001" if probability < 0.001 else ">0.999" if probability > 0.999 else f"{probability:.3f}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -45,17 +46,23 @@ def mixture(
     from scaling.laws.mixture import best_mixture
 
     table = runs_of(points, rename, Path(runs))
-    shares = [name for name in table.columns if name.startswith("p_")]
+    shares = [name for name in table.columns if re.fullmatch(r"p_\d+", name)]
     if len(shares) < 2:
         raise ScalingError("has no proportions p_1, p_2, …", file=str(points), fix="name them: --map p_1=COLUMN")
     domains = [f"loss_domain_{place}" for place in range(1, len(shares) + 1)]
     losses = domains if all(name in table for name in domains) else ["loss"]
     for name, value in weights.items():
         if name not in losses or not value >= 0:
-            raise ScalingError("is no weight of a loss", key=f"weights {name}", value=value, fix=", ".join(losses))
+            fix = f"weigh {', '.join(losses)} by numbers from 0"
+            raise ScalingError("is no weight of a loss", key=f"weights {name}", value=value, fix=fix)
     weight = [weights.get(name, 1.0) for name in losses]
     if not any(weight):
         raise ScalingError("are all zero", key="weights", fix="leave one out")
+    if set(at) != ({"N"} if law == "joint" else set()) or not all(value > 0 for value in at.values()):
+        what, fix = "has no size", "take --law joint, or leave --at out"
+        if law == "joint":
+            what, fix = "needs the size of the model", "write --at N=1e9"
+        raise ScalingError(f"the law {law} {what}", key="at", value=dict(at), fix=fix)
     fits = [fit(f"mixture_{law}_{len(shares)}", table.with_column("loss", table[name], "")) for name in losses]
     found = best_mixture(fits, weight, at=at, level=level)
     document = {

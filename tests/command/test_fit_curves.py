@@ -6,7 +6,10 @@ import pytest
 
 import scaling
 from benchmarks.coverage.studies import KINDS, curve_design, draw_curves
+from scaling.base.errors import ScalingError
 from scaling.cli import main
+from scaling.laws.curves import read_curves
+from scaling.laws.points import load_points
 
 
 @pytest.fixture(scope="module")
@@ -62,3 +65,13 @@ def test_a_table_without_a_schedule_or_of_two_sets_is_refused(table, tmp_path, c
     frame.assign(validation=np.where(frame["N"] > 3e4, "a", "b")).to_csv(tmp_path / "two.csv", index=False)
     assert main(["fit-curves", str(tmp_path / "two.csv")]) == 2
     assert "validation" in capsys.readouterr().err
+
+
+def test_a_schedule_may_end_at_zero(table):
+    frame = pandas.read_csv(table)
+    last = frame.groupby("run")["step"].transform("max") == frame["step"]
+    ended = read_curves(load_points(frame.assign(lr=frame["lr"].where(~last, 0.0))))
+    assert {float(curve.rates[-1]) for curve in ended} == {0.0}
+    for wrong in (-1e-3, np.nan):
+        with pytest.raises(ScalingError, match="learning rates below 0, missing, or all 0; correct lr"):
+            read_curves(load_points(frame.assign(lr=frame["lr"].where(~last, wrong))))

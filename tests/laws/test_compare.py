@@ -142,6 +142,17 @@ def test_rows_of_a_table_and_the_exit_code(tmp_path, capsys):
     assert scaling.compare(Points(a), Points(ladder(seed=3))).verdict == "undecided"
 
 
+def test_rows_of_any_name(tmp_path, capsys):
+    rows = "24 layers d_ff=1536", "<b>'top': 1</b>"
+    a, b = ladder(), ladder(1.4, seed=1)
+    both = {name: np.concatenate([a[name], b[name]]) for name in a} | {"row": [rows[0]] * 15 + [rows[1]] * 15}
+    path = table(tmp_path / "rows.csv", both)
+    assert main(["compare", f"{path}:row='{rows[0]}'", f"{path}:{rows[1]}"]) == 0
+    printed = capsys.readouterr().out
+    assert f"{rows[1]} is better" in printed
+    assert f"probability that {rows[1]} is better: >0.999 at C" in printed
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -153,11 +164,15 @@ def test_rows_of_a_table_and_the_exit_code(tmp_path, capsys):
         ("{a} nowhere", "nowhere"),
         ("{a} wandb:me/project", "scaling pull me/project"),
         ("{a} {c}", "two definitions"),
+        ("{grid} {a}", "a.csv: all 15 points lie on D = 20 N: chinchilla is not identified"),
+        ("{grid} {grid}:N=1e8", "grid.csv: N=100000000.0: has one value"),
+        ("{a} {a}:N<=1e6", "a.csv: 2 distinct scales (C) cannot determine 3 parameters"),
     ],
 )
 def test_what_compares_nothing_is_one_line(words, message, tmp_path, capsys):
     tokenizers = {"a": {"tokenizer": "gpt2"}, "b": {}, "c": {"tokenizer": "llama"}}
     named = {name: table(tmp_path / f"{name}.csv", ladder(), **more) for name, more in tokenizers.items()}
+    named["grid"] = table(tmp_path / "grid.csv", grid())
     assert main(["compare", *words.format(**named).split()]) == 2
     error = capsys.readouterr().err
     assert message in error

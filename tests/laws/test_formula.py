@@ -107,6 +107,7 @@ CONDITIONS = {
     "size>5M": [False, True, True],
     "corpus=c4": [True, True, False],
     "corpus!='c4'": [False, False, True],
+    "corpus!='c4=<pile>'": [True, True, True],
     "val-loss<2.5": [False, True, True],
     "`val-loss`<2.5": [False, True, True],
     "log(N)>16": [False, True, True],

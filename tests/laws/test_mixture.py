@@ -59,3 +59,7 @@ def test_the_command_prints_the_table_and_refuses_what_has_no_proportions(tmp_pa
         scaling.mixture({"N": [1e6, 2e6], "loss": [3.0, 2.9]})
     with pytest.raises(ScalingError, match="no weight of a loss"):
         scaling.mixture(columns, weights={"loss_domain_9": 1.0})
+    with pytest.raises(ScalingError, match="the law exponential has no size; take --law joint"):
+        scaling.mixture(columns, at={"N": 1e9})
+    with pytest.raises(ScalingError, match="the law joint needs the size of the model; write --at N=1e9"):
+        scaling.mixture(columns, law="joint")

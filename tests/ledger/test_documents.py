@@ -175,14 +175,19 @@ CHANGES = {
 }
 
 
-@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("change", [*CHANGES, "a pipe"])
 @pytest.mark.parametrize("file", ["spec.json", "result.json", "plan.json", "log.jsonl"])
 def test_a_file_that_was_changed_is_one_line_and_never_taken_for_a_whole_one(file, change, root, tmp_path, capsys):
     shutil.copytree(root, tmp_path / "runs")
     ledger = Ledger.open(tmp_path / "runs")
     before = {run: ledger.result(run) for run in ledger.runs()}
-    for path in ledger.root.rglob(file):
-        path.write_bytes(CHANGES[change](path.read_bytes()))
+    for path in [*ledger.root.rglob(file)]:
+        content = path.read_bytes()
+        path.unlink()
+        if change == "a pipe":
+            os.mkfifo(path)
+        else:
+            path.write_bytes(CHANGES[change](content))
     printed = check(ledger.root, capsys)
     after = {run: ledger.result(run) for run in before}
     assert after == (dict.fromkeys(before) if file == "result.json" else before)

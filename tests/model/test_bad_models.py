@@ -35,10 +35,20 @@ CASES = {
         "cross",
         "EncoderDecoder",
     ),
+    "cross-attention in the place of self-attention": (
+        "decoder model.block.mixer.kind=AdditiveAttention",
+        "model.block.branches: AdditiveAttention reads an encoder",
+        "EncoderDecoder",
+    ),
     "cross-attention in an encoder-decoder's encoder": (
         "encoder_decoder model.encoder.block.branches=[mixer, cross, channel] model.encoder.block.cross=CrossAttention",
         "encoder.block.branches",
         "decoder.block.branches",
+    ),
+    "a piece of one tower that lacks a key": (
+        "encoder_decoder model.decoder.block.channel.kind=Switch",
+        "command line: model.decoder.block.channel.activation: Switch needs it",
+        "write {kind: Switch, activation: …}",
     ),
     "a branch without a piece": ("decoder model.block.branches=[mixer, cross]", "block.cross", "write cross"),
     "an unknown branch": ("decoder model.block.branches=[mixer, chanel]", "'chanel'", "'channel'"),

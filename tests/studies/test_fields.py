@@ -147,3 +147,9 @@ def test_what_is_right_is_taken(tmp_path):
     assert (question.minutes, question.resources) == (5, {"gpus": 2, "memory": 8})
     assert read(str(path), "paper").target == {"C": 1e12}
     assert read(str(path), "paper").laws == ["chinchilla"]
+
+
+@pytest.mark.parametrize(("scales", "fix"), [({}, "there is none"), ({"at": {"small": AT}}, "choose from small")])
+def test_a_scale_that_the_study_lacks(scales, fix, tmp_path):
+    with pytest.raises(ScalingError, match=f"at='paper': the study has no such scale; {fix}"):
+        read(str(write(tmp_path, **scales)), "paper")

@@ -57,6 +57,7 @@ TEXTS = {
     "a date": ("[1, 2]", "[2026-11-20]", "parameters.seed.values.0", "datetime.date(2026, 11, 20)"),
     "a number without a point": ("[1, 2]", "[1e-3, 3e-3]", "bad.yaml:5: parameters.seed.values.0", "write 1.0e-3"),
     "an end without a point": ("{values: [1, 2]}", "{min: 1e-4, max: 0.1}", "parameters.seed.min", "write 1.0e-4"),
+    "an option": ("decoder, ", "decoder, --overlay, o.yaml, ", "bad.yaml:2: command='--overlay'", "has no options"),
     "no command": ("command: [scaling, train, decoder, '${args}']\n", "", "command", "write command: [scaling, train"),
 }
 

@@ -243,6 +243,13 @@ FILES = {
 }
 
 
+@pytest.mark.parametrize("row", ["two\nlines", "\x1b[2J"])
+def test_a_row_that_no_table_can_print_is_one_line(row, tmp_path, capsys):
+    (tmp_path / "own.yaml").write_text(json.dumps({"base": "decoder", "rows": {"One": {}, row: {}}}))
+    assert main(["table", str(tmp_path / "own.yaml"), "--counts"]) == 2
+    assert capsys.readouterr().err.endswith(f"own.yaml: rows={row!r}: a row's name is printable text on one line\n")
+
+
 @pytest.mark.parametrize("name", FILES)
 def test_bad_tables_are_one_line(name, tmp_path, capsys):
     told, said = FILES[name]

@@ -18,7 +18,7 @@ import numpy as np
 
 from scaling.base import atomic
 from scaling.base.errors import ScalingError, nearest, plural, under
-from scaling.config.schema import BelowOne, PositiveInt, Recipe, check
+from scaling.config.schema import BelowOne, PositiveInt, Recipe, check, kinds
 from scaling.data import rows, shards
 from scaling.data.codec import Codec
 from scaling.data.documents import Corpus, digest, is_held_out
@@ -85,8 +85,13 @@ class Task(Columns):
         for key, line in parts.items():
             with under(key):
                 built[key] = None if line is None else line()
+        measure, every = built["metric"], dict[str, Any](kinds("metric"))
+        if measure.answers and self.answer not in measure.answers:
+            fits = [name for name, kind in every.items() if not kind.answers or self.answer in kind.answers]
+            what = f"it does not score answers of the kind {self.answer}"
+            raise ScalingError(what, key="metric", value=type(measure).__name__, fix=nearest("", fits))
         is_unanswerable = self.none == "allowed"
-        self.goal = Goal(self.answer, self.names, built["metric"], order, is_unanswerable, built["decode"])
+        self.goal = Goal(self.answer, self.names, measure, order, is_unanswerable, built["decode"])
         self.tokenizer, self.layout = built["tokenizer"], built["layout"] or table()
         self.files = {split: named for split, named in (files or {}).items() if named is not None}
         self.corpus: Corpus | None = built["corpus"]
