@@ -21,14 +21,18 @@ from scaling.laws.problem import parameter
 
 KNOBS = {"lr": "learning rate", "batch": "batch"}
 COLUMNS = {"loss": "loss", "lr": "lr", "batch": "B"}  # of a table of points
+PLACE = ("N", "D", "C", "width", "depth", "lr", "B")  # columns of a rung as it was trained
 ANGLES = 720
 """Points on the ellipse of slope and curvature."""
 
 
 @dataclass(frozen=True)
 class Rung:
-    """What a rung loses by one knob: `left` is a fraction of its loss, `best` the knob's best value."""
+    """What a rung loses by one knob: `left` is a fraction of its loss, `best` the knob's best value, `row` its place in
+    the columns.
+    """
 
+    row: int
     knob: str
     N: float
     D: float
@@ -47,10 +51,24 @@ def tuned(fit: FittedLaw, table: Sequence[Mapping[str, Any]], level: float = 0.9
     found = rungs(columns, np.array([not row.get("beside") for row in rows]), level)
     exponents = {each.name: each for each in effect(fit, found, level)} if found else {}
     return {
-        "rungs": [{**vars(rung), "best": _json(rung.best), "left": _json(rung.left)} for rung in found],
+        "rungs": [
+            {name: own[rung.row].get(name) for name in PLACE}
+            | {"knob": rung.knob, "used": rung.used, "best": _json(rung.best), "left": _json(rung.left)}
+            for rung in found
+        ],
         "exponents": {name: _json(change) for name, change in exponents.items()},
         "sentence": _sentence(found, exponents),
     }
+
+
+def best_points(document: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The rungs at their best rate, and at their best batch, as points for a law of these; without the open ones."""
+    return [
+        {"knob": rung["knob"], **{name: rung[name] for name in PLACE}, COLUMNS[rung["knob"]]: rung["best"]["estimate"]}
+        | {end: rung["best"][end] for end in ("low", "high")}
+        for rung in document["rungs"]
+        if None not in rung["best"].values()
+    ]
 
 
 def _json(interval: Interval) -> dict[str, Any]:
@@ -94,11 +112,11 @@ def _rungs(columns: Mapping[str, np.ndarray], used: np.ndarray, knob: str, level
     for key, rows in groups.items():
         values = columns[knob][rows]
         if used[rows].any() and len(np.unique(values)) > 1:
-            near[key] = np.array(rows), float(values[used[rows]][0])
+            near[key] = np.array(rows), rows[int(np.argmax(used[rows]))]
     if not near:
         return []
     count = len(near)
-    x = np.concatenate([np.log(columns[knob][rows] / base) for rows, base in near.values()])
+    x = np.concatenate([np.log(columns[knob][rows] / columns[knob][row]) for rows, row in near.values()])
     y = np.concatenate([np.log(columns["loss"][rows]) for rows, _ in near.values()])
     place = np.repeat(np.arange(count), [len(rows) for rows, _ in near.values()])
     member = np.eye(count)[place]
@@ -110,14 +128,15 @@ def _rungs(columns: Mapping[str, np.ndarray], used: np.ndarray, knob: str, level
     variance = float(((y - design @ estimate) ** 2).sum()) / freedom
     covariance = variance * np.linalg.inv(design.T @ design)
     found = []
-    for index, (key, (_, base)) in enumerate(near.items()):
+    for index, (key, (_, row)) in enumerate(near.items()):
+        base = float(columns[knob][row])
         own = [count + index, 2 * count]
         best, left = _minimum(estimate[own], covariance[np.ix_(own, own)], student(level, freedom))
         with np.errstate(over="ignore"):
             (value, low, high), (fraction, least, most) = base * np.exp(best), np.expm1(left)
         found.append(
             Rung(
-                *(knob, key[0], key[1], base),
+                *(row, knob, key[0], key[1], base),
                 Interval(f"best {knob}", value, low, high, level, "profile"),
                 Interval(f"left by {knob}", fraction, least, most, level, "profile"),
             )
