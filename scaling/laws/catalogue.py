@@ -670,8 +670,14 @@ LAWS: tuple[Law, ...] = (
     *(kaplan_n_d, kaplan_n_s, critical_batch, chinchilla, farseer, data_constrained, over_training, shape),
     *(_broken(x, breaks) for x in ("C", "N", "D") for breaks in (1, 2, 3)),
     annealing,
-    *(_optimum_law("batch_size", "B", "tokens", "B_opt", axes) for axes in (("C",), ("D",), ("N", "D"))),
-    *(_optimum_law("learning_rate", "lr", "1", "η_opt", axes) for axes in (("C",), ("N",), ("N", "D"))),
+    *(
+        _optimum_law("batch_size", "B", "tokens", "B_opt", axes)
+        for axes in (("C",), ("D",), ("N", "D"), ("D", "width"))
+    ),
+    *(
+        _optimum_law("learning_rate", "lr", "1", "η_opt", axes)
+        for axes in (("C",), ("N",), ("N", "D"), ("D", "width"), ("D", "width", "B"))
+    ),
     *(learning_rate_batch, vocabulary, routed_experts, routed_experts_floor, granularity, active_experts),
     *(sparse_experts, sparse_weights, parallel_streams, precision, bi_mix, mixture_exponential(3), mixture_joint(3)),
     *(task_sigmoid, task_exponential, task_linear, task_power, direct_sigmoid, direct_bits, loss_to_loss),

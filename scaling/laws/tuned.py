@@ -21,13 +21,17 @@ from scaling.laws.problem import least_squares, parameter
 
 KNOBS = {"lr": "learning rate", "batch": "batch"}
 COLUMNS = {"loss": "loss", "lr": "lr", "batch": "B"}  # of a table of points
+PLACE = ("N", "D", "C", "width", "depth", "lr", "B")  # columns of a rung as it was trained
 ANGLES = 720  # points on the ellipse of slope and curvature
 
 
 @dataclass(frozen=True)
 class Rung:
-    """What a rung loses by one knob: `left` is a fraction of its loss, `best` the knob's best value."""
+    """What a rung loses by one knob: `left` is a fraction of its loss, `best` the knob's best value, `row` its place in
+    the columns.
+    """
 
+    row: int
     knob: str
     N: float
     D: float
@@ -46,10 +50,30 @@ def tuned(fit: FittedLaw, table: Sequence[Mapping[str, Any]], level: float = 0.9
     found = rungs(columns, np.array([not row.get("beside") for row in rows]), level)
     exponents = {each.name: each for each in effect(fit, found, level)} if found else {}
     return {
-        "rungs": [{**vars(rung), "best": rung.best.to_json(), "left": rung.left.to_json()} for rung in found],
-        "exponents": {name: change.to_json() for name, change in exponents.items()},
+        "rungs": [
+            {name: own[rung.row].get(name) for name in PLACE}
+            | {"knob": rung.knob, "used": rung.used, "best": _json(rung.best), "left": _json(rung.left)}
+            for rung in found
+        ],
+        "exponents": {name: _json(change) for name, change in exponents.items()},
         "sentence": _sentence(found, exponents),
     }
+
+
+def best_points(document: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The rungs at their best rate, and at their best batch, as points for a law of these; without the open ones."""
+    return [
+        {"knob": rung["knob"], **{name: rung[name] for name in PLACE}, COLUMNS[rung["knob"]]: rung["best"]["estimate"]}
+        | {end: rung["best"][end] for end in ("low", "high")}
+        for rung in document["rungs"]
+        if None not in rung["best"].values()
+    ]
+
+
+def _json(interval: Interval) -> dict[str, Any]:
+    """An interval whose estimate is null where the runs show no minimum."""
+    document = interval.to_json()
+    return document if math.isfinite(interval.estimate) else {**document, "estimate": None}
 
 
 def _sentence(found: Sequence[Rung], exponents: Mapping[str, Interval]) -> str:
@@ -103,7 +127,7 @@ def _rungs(columns: Mapping[str, np.ndarray], used: np.ndarray, knob: str, level
         with np.errstate(over="ignore"):
             best, left = (base[index] * np.exp(best)).tolist(), np.expm1(left).tolist()
         bounds = Interval(f"best {knob}", *best, level, "profile"), Interval(f"left by {knob}", *left, level, "profile")
-        found.append(Rung(knob, *(float(columns[name][first]) for name in ("N", "D", knob)), *bounds))
+        found.append(Rung(first, knob, *(float(columns[name][first]) for name in ("N", "D", knob)), *bounds))
     return found
 
 

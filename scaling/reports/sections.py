@@ -14,6 +14,7 @@ from scaling.laws.horizon import sentence as next_run
 from scaling.laws.law import MEANINGS, PREFIX
 from scaling.laws.report import NOT_IDENTIFIED, coverage, held_out, optima, predictions, tried
 from scaling.laws.report import estimates as fitted
+from scaling.laws.tuned import KNOBS
 from scaling.ledger import RESULTS
 from scaling.reports.answer import (
     advantages,
@@ -230,7 +231,7 @@ def trust(findings: Findings, document: Document) -> list[Block]:
     none = "Every parameter is identified, and the residuals give no reason to doubt the intervals."
     noise, condition = document["seed_noise"], document["condition_number"]
     if cooldowns := document.get("cooldowns"):
-        doubts += [cooldowns["sentence"]] if cooldowns["low"] > 0 else []
+        doubts.append(cooldowns["sentence"])
     if tuned := document.get("tuned"):
         doubts.append(tuned["sentence"])
     fit = {
@@ -247,7 +248,24 @@ def trust(findings: Findings, document: Document) -> list[Block]:
         [Heading("Setup"), Pairs(dict(sorted(document["setup"].items())))] if document.get("setup") else []
     )
     residuals = figures(findings, DOUBT, names(findings))
-    return [Items(doubts) if doubts else none, Pairs(fit), *residuals, *setup]
+    return [Items(doubts) if doubts else none, *(rungs(tuned) if tuned else []), Pairs(fit), *residuals, *setup]
+
+
+def rungs(tuned: Document) -> list[Block]:
+    """The best rate and batch of each rung, and what it loses by those that it was trained with."""
+    cells = []
+    for rung in tuned["rungs"]:
+        left = {end: None if rung["left"][end] is None else 100 * rung["left"][end] for end in ("low", "high")}
+        best, lost = rung["best"]["estimate"], rung["left"]["estimate"]
+        cells.append(
+            [
+                *(KNOBS[rung["knob"]], short(rung["N"]), short(rung["D"]), f"{rung['used']:g}"),
+                *("open" if best is None else f"{best:.3g}", ends(rung["best"])),
+                *("open" if lost is None else percent(lost), f"{ends(left)} %"),
+            ]
+        )
+    heads = ["knob", "N", "D", "used", "best", "95% interval", "lost", "95% interval"]
+    return [Table("What each rung loses by its learning rate and by its batch (in tokens).", heads, cells)]
 
 
 def made(findings: Findings, record: Record) -> list[Block]:

@@ -134,7 +134,7 @@ def _total(
     document: dict[str, Any] = {
         "runs": len(rows),
         "held_out": sum(row["held_out"] for row in rows),
-        "beside": sum(row["beside"] for row in rows),
+        "beside": sum(bool(row["beside"]) for row in rows),
         "trunks": len(trunks),
         "C": spent,
         "C_without_trunks": apart,

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from scaling.laws.points import Points
 
 FIGURES = (".pdf", ".png")
-FIT = "fit.json"
+FIT, BEST = "fit.json", "best.csv"  # the second of a study with `tune`: its rungs at their best rates and batches
 
 Tell = Callable[[str], None]
 
@@ -114,7 +114,7 @@ def find(
     """
     from scaling.laws.fit import FittedLaw
     from scaling.laws.points import load_points
-    from scaling.laws.tuned import tuned
+    from scaling.laws.tuned import best_points, tuned
     from scaling.training.finetune import name_of
 
     if not any(row["status"] == "finished" for row in table):
@@ -142,6 +142,8 @@ def find(
     document = {**fit.document, **({"tasks": [entry.to_json() for entry in tasks]} if tasks else {})}
     if question.tune and isinstance(fit.law, FittedLaw):
         document["tuned"] = tuned(fit.law, table)
+        if best := best_points(document["tuned"]):
+            write_points(best, folder / BEST)
     atomic.write_json(folder / FIT, document)
     tell(f"draw {plural(len(pictures), 'figure')}")
     for name, picture in pictures.items():

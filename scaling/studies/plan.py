@@ -240,10 +240,9 @@ def _cells(question: Question, words_of: Callable[[Cell], Words]) -> list[tuple[
 
     def rated(cell: Cell) -> Cell:
         """The cell with its rate to four digits: a person can type it, and any machine's logarithm gives this run."""
-        if rate is None:
-            return cell
-        experiment = probe(cell)
-        return {"optimizer.lr": float(f"{rate.lr(experiment.cost, experiment.config['runs']):.4g}"), **cell}
+        keys = {} if rate is None else rate.keys(model(words_of(cell)))
+        digits = {key: value if isinstance(value, int) else float(f"{value:.4g}") for key, value in keys.items()}
+        return {**digits, **cell}
 
     planned = [(rated(cell), held_out, "") for cell, held_out in cells]
     rungs: dict[str, Cell] = {}  # the first seed of each

@@ -1,27 +1,18 @@
-"""Points: the runs of a study, of a sweep or of a ledger as the rows of points.csv, and their curves."""
+"""Points: the runs of a study or of a sweep as the rows of points.csv."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
+from typing import Any
 
 from scaling.base import atomic
-from scaling.base.errors import ScalingError
 from scaling.base.printing import csv_text
-from scaling.ledger import Ledger, is_ledger
-from scaling.studies.plan import Plan, Run, entered
+from scaling.ledger import Ledger
+from scaling.studies.plan import Plan
 from scaling.studies.tasks import scores
 
-if TYPE_CHECKING:
-    from scaling.laws.curves import Curve
-    from scaling.laws.points import Points
-
 MISSING = "missing"
-KIND = {"train": 0, "evaluate": 1}
 DEFINITIONS = {
     "N_definition": "without embeddings",
     "D_definition": "tokens read, repeats counted",
@@ -70,98 +61,3 @@ def rows(ledger: Ledger, plan: Plan) -> list[dict[str, Any]]:
 def write_points(table: list[dict[str, Any]], path: Path) -> None:
     """The table as CSV: the same bytes for the same runs."""
     atomic.write(path, csv_text(table))
-
-
-def read_points(source: Any, **choices: Any) -> Points:
-    """Points of whatever holds a table of runs; `choices` are those of `scaling.laws.points.load_points`."""
-    from scaling.laws.points import Points, load_points, table_of
-
-    if isinstance(source, Points):
-        if any(choices.values()):
-            raise ScalingError("these points are read already", key=next(name for name in choices if choices[name]))
-        return source
-    if not isinstance(source, str | Path):
-        return load_points(source, **choices)
-    if str(source).startswith("wandb:"):
-        fix = f"fetch its runs by `scaling pull {str(source)[6:].strip('/')}` and name the folder that it writes"
-        raise ScalingError("is a project of W&B, not a table", key="points", value=source, fix=fix)
-    folder = Path(source)
-    found = _studies(folder) if folder.is_dir() and not table_of(folder).exists() else None
-    if found is None:
-        return load_points(folder, **choices)
-    ledger, studies = found
-    plans = [entered(ledger, study) for study in studies]
-    by_run = {line["run"]: line for plan in plans for line in rows(ledger, plan)}
-    table = list(by_run.values()) or [_unplanned(ledger, run) for run in ledger.runs()]
-    if not table:
-        raise ScalingError("is a ledger of no runs", file=folder, fix="train some, or give a table of runs")
-    columns = dict.fromkeys(name for line in table for name in line)
-    return load_points([{**columns, **line} for line in table], name=str(folder), **choices)
-
-
-def _studies(folder: Path) -> tuple[Ledger, list[str]] | None:
-    """The ledger and the studies that a folder holds, or the one study whose folder it is; None where it is neither."""
-    if is_ledger(folder):
-        ledger = Ledger.open(folder)
-        return ledger, ledger.studies()
-    if folder.parent.name == "studies" and is_ledger(folder.parent.parent):
-        return Ledger.open(folder.parent.parent), [folder.name]
-    return None
-
-
-def _unplanned(ledger: Ledger, run: str) -> dict[str, Any]:
-    """A run of no study, by its spec and its result."""
-    spec, result = ledger.spec(run), ledger.result(run)
-    columns = {
-        **dict.fromkeys(("N", "D", "C", "N_total")),
-        **DEFINITIONS,
-        "S": spec.get("trainer", {}).get("max_steps"),
-        "lr": spec["optimizer"].get("lr"),
-        "seed": spec.get("seed"),
-        "tokenizer": spec["data"].get("fingerprint"),
-    }
-    if result is not None and "N" in result:
-        columns |= {"N": result["N"]["non_embedding"], "N_total": result["N"]["total"]}
-        columns |= {"D": result["tokens"], "C": result["C"]["exact"]}
-    return row(run, run, result, columns)
-
-
-def curves_of_study(folder: Path) -> Iterator[Curve]:
-    """The curves of the study in this folder, or of the one study of this ledger."""
-    found = _studies(folder)
-    if found is None:
-        raise ScalingError("is no study's folder", file=folder, fix="name runs/studies/NAME, or a table of curves")
-    ledger, names = found
-    if len(names) != 1:
-        what = f"holds {len(names)} studies"
-        raise ScalingError(what, file=folder, fix="name the folder of one: runs/studies/NAME")
-    plan = entered(ledger, names[0])
-    runs = [*plan.trunks.values(), *plan.runs]
-    logs = [[e for e in ledger.history(run.run) if e.get("kind") in KIND and e.get("loss") is not None] for run in runs]
-    # Evaluations of another number of targets are of another sample: the one at the end of a run under `whole_at_end`,
-    # whose loss lies off the others by the same amount in every run.
-    targets = Counter(entry.get("targets") for log in logs for entry in log if entry["kind"] == "evaluate")
-    sample = max(targets, key=lambda number: (targets[number], number or 0), default=None)
-    for run, log in zip(runs, logs, strict=True):
-        entries = [entry for entry in log if entry["kind"] == "train" or entry.get("targets") == sample]
-        if entries:
-            yield _curve(run, entries)
-
-
-def _curve(run: Run, entries: Sequence[dict[str, Any]]) -> Curve:
-    from scaling.laws.curves import Curve
-
-    experiment = run.experiment
-    rates = [experiment.optimizer.lr * experiment.schedule.factor(step, experiment.steps) for step in range(run.steps)]
-    return Curve(
-        run.run if run.is_trunk else run.name,
-        float(experiment.cost.parameters_non_embedding),
-        np.array([entry["step"] for entry in entries]),
-        np.array([float(entry["loss"]) for entry in entries]),
-        np.array([KIND[entry["kind"]] for entry in entries]),
-        np.array(rates),
-        experiment.tokens(run.steps) / run.steps,
-        run.run if run.trunk is None else run.trunk.run,
-        experiment.held_out.fingerprint,
-        held_out=run.held_out,
-    )

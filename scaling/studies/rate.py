@@ -1,21 +1,31 @@
-"""Rates: the peak learning rate of each run, where it is not one for all. Maximal update needs none of these."""
+"""Rates: the peak learning rate and the batch of each run, where they are not one for all. Maximal update needs no rule
+for widths.
+"""
 
 from __future__ import annotations
 
 import math
 import statistics
+from collections.abc import Mapping
 from functools import cache
-from typing import Annotated, Any, Protocol
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
-from scaling.base.errors import ScalingError
+from scaling.base import atomic
+from scaling.base.errors import ScalingError, from_os
 from scaling.config.schema import PositiveFloat, Range
 from scaling.ledger import Ledger
-from scaling.model.cost import Cost
+from scaling.training.point import point
+
+if TYPE_CHECKING:
+    from scaling.training.experiment import Experiment
+
+LR, BATCH = "optimizer.lr", "train.batch"
 
 
 class Rate(Protocol):
-    def lr(self, cost: Cost, runs: str) -> float:
-        """The peak learning rate of a model; `runs` is the folder of the ledger."""
+    def keys(self, experiment: Experiment) -> Mapping[str, float]:
+        """The keys of a run that the rule sets, `optimizer.lr` among them."""
         ...
 
 
@@ -31,15 +41,15 @@ class Power:
     ):
         self.rate, self.parameters, self.exponent = lr, parameters, exponent
 
-    def lr(self, cost: Cost, runs: str) -> float:
-        return self.rate * (cost.parameters_non_embedding / self.parameters) ** -self.exponent
+    def keys(self, experiment: Experiment) -> Mapping[str, float]:
+        return {LR: self.rate * (experiment.cost.parameters_non_embedding / self.parameters) ** -self.exponent}
 
 
 class Kaplan:
     """η = 0.003239 − 0.0001395 ln N, N without embeddings. (Kaplan et al. 2020, equation D.1)"""
 
-    def lr(self, cost: Cost, runs: str) -> float:
-        return 0.003239 - 0.0001395 * math.log(cost.parameters_non_embedding)
+    def keys(self, experiment: Experiment) -> Mapping[str, float]:
+        return {LR: 0.003239 - 0.0001395 * math.log(experiment.cost.parameters_non_embedding)}
 
 
 class Swept:
@@ -48,9 +58,49 @@ class Swept:
     def __init__(self, *, study: str):
         self.study = study
 
-    def lr(self, cost: Cost, runs: str) -> float:
-        slope, height = _line(self.study, runs)
-        return math.exp(height + slope * math.log(cost.parameters_non_embedding))
+    def keys(self, experiment: Experiment) -> Mapping[str, float]:
+        slope, height = _line(self.study, experiment.config["runs"])
+        return {LR: math.exp(height + slope * math.log(experiment.cost.parameters_non_embedding))}
+
+
+class Law:
+    """η of a law of the best learning rate in the columns of a run (N, D, C, width, depth, B), as `scaling fit --json`
+    wrote it to `file`. (Bi et al. 2024, arXiv 2401.02954; Li et al. 2025, arXiv 2503.04715)
+
+    `batch` is the fit of a law of the best batch, in tokens, which sets the batch of each run first.
+    """
+
+    def __init__(self, *, file: str, batch: str | None = None):
+        self.file, self.batch = file, batch
+
+    def keys(self, experiment: Experiment) -> Mapping[str, float]:
+        columns, keys = point(experiment), {}
+        if self.batch is not None:
+            rows = max(1, round(_predicted(self.batch, "batch", "B", columns) / experiment.row_tokens))
+            keys[BATCH] = rows
+            columns["B"] = rows * experiment.row_tokens
+        return {**keys, LR: _predicted(self.file, "file", "lr", columns)}
+
+
+def _predicted(file: str, key: str, target: str, columns: Mapping[str, Any]) -> float:
+    """What the fit in a file predicts for a run of these columns."""
+    from scaling.laws import named
+
+    place: dict[str, Any] = {"key": f"rate.{key}", "value": file}
+    fix = "write it by `scaling fit best.csv --law learning_rate_d_width_b --json`"
+    try:
+        document = atomic.read_json(Path(file))
+        law = named(document["law"])
+        theta = [document["estimates"][name] for name in law.parameter_names]
+    except OSError as error:
+        raise from_os(error, "cannot read it").at(**place) from None
+    except (KeyError, TypeError, ValueError, ScalingError):
+        raise ScalingError("is no fit of a named law", fix=fix, **place) from None
+    if law.target != target:
+        raise ScalingError(f"is a fit of {law.target}, not of {target}", fix=fix, **place)
+    if absent := [name for name in law.inputs if name not in columns]:
+        raise ScalingError(f"the law needs {absent[0]}, which no run has", fix=fix, **place)
+    return float(law.predict(theta, columns)[0])
 
 
 @cache

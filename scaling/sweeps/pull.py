@@ -11,6 +11,7 @@ A pull that is stopped at any moment loses nothing: the next one continues.
 from __future__ import annotations
 
 import os
+import urllib.parse
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -98,12 +99,12 @@ def pull(
 
     Return the document of `scaling pull --json`.
     """
-    parts = name.split("/")
+    parts = _path(name).split("/")
     if not 1 <= len(parts) <= 3 or not all(parts):
         raise ScalingError("expected ENTITY/PROJECT or ENTITY/PROJECT/SWEEP", key="PROJECT", value=name)
     api = connect()
     if len(parts) == 1:
-        parts = [os.environ.get("WANDB_ENTITY") or patient(lambda: api.default_entity) or "", name]
+        parts = [os.environ.get("WANDB_ENTITY") or patient(lambda: api.default_entity) or "", *parts]
     project = "/".join(parts[:2])
     ledger = _ledger(Path(to or Path(runs, "pulled", "-".join(parts))))
     shown = _listed(api, project, parts[2] if len(parts) == 3 else None)
@@ -143,6 +144,14 @@ def pull(
         "missing": lacking,
         "differing": differing,
     }
+
+
+def _path(name: str) -> str:
+    """ENTITY/PROJECT/SWEEP of an address of W&B's pages, as https://wandb.ai/me/scaling/sweeps/abcd1234."""
+    if "://" not in name:
+        return name.strip("/")
+    parts = urllib.parse.urlsplit(name).path.strip("/").split("/")
+    return "/".join([*parts[:2], *(parts[3:4] if parts[2:3] == ["sweeps"] else [])])
 
 
 def _listed(api: wandb.Api, project: str, sweep: str | None) -> list[WandbRun]:

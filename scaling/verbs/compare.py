@@ -91,7 +91,7 @@ def _parts(source: str | Path) -> tuple[str, str]:
 def runs_of(source: Any, rename: Mapping[str, str], runs: Path) -> Points:
     """The runs of a source: finished, not held out."""
     from scaling.laws.held_out import split_held_out
-    from scaling.studies.points import read_points
+    from scaling.sweeps.points import read_points
 
     where: tuple[str, ...] = ()
     if isinstance(source, str):

@@ -70,6 +70,7 @@ def fit(
         scaling fit points.csv --law isoflop_akima                          optimal sizes from IsoFLOP minima
         scaling fit points.csv --law auto                                   the law that predicts the largest runs best
         scaling fit points.csv --law chinchilla,task_sigmoid                a task's score from N and D, by the loss
+        scaling fit wandb:me/scaling                                        the runs of a project of W&B
 
         fit = scaling.fit(df, law="chinchilla", hold_out="N>=1e9", targets=[{"N": 7e9, "D": 1.4e11}])
 
@@ -107,7 +108,7 @@ def fit(
 
     from scaling.laws.held_out import split_held_out
     from scaling.laws.written import law_of
-    from scaling.studies.points import read_points
+    from scaling.sweeps.points import read_points
 
     chosen = law if law in (AUTO, *APPROACHES) else law_of(law, AUTO, *APPROACHES)
     _refuse_unused(chosen.partition("_")[0] if isinstance(chosen, str) else "law", options)
@@ -257,10 +258,10 @@ def read_curves(source: Any, where: Sequence[str] = ()) -> list[Curve]:
     """The curves of a study's folder, of a table, or of `Curve` objects."""
     from scaling.laws.curves import Curve
     from scaling.laws.curves import read_curves as curves_of_table
-    from scaling.studies.points import read_points
+    from scaling.sweeps.points import read_points
 
     if isinstance(source, str | Path) and Path(source).is_dir():
-        from scaling.studies.points import curves_of_study
+        from scaling.sweeps.points import curves_of_study
 
         if where:
             raise ScalingError("chooses rows of a table", key="where", fix="name the folder of one study")

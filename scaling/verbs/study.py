@@ -71,6 +71,7 @@ class Study(Result):
         return self.points.to_html() if self.findings.fit is None else self.fit._repr_html_()
 
     def _parts(self) -> Iterator[str]:
+        from scaling.laws.horizon import sentence as next_run
         from scaling.reports.answer import answer
 
         document = self.findings.document or {}
@@ -86,9 +87,14 @@ class Study(Result):
             yield f"the language's entropy is {entropy['known']:.4f}: {inside} the interval of E"
             for error in entropy["excess_errors"]:
                 yield f"prediction error of the held-out excess over the entropy: {error:+.1%}"
-        for row in (document.get("horizon") or {}).get("predictions", ()):
-            expected = f"loss {row['loss']:.4f}, 95% interval of a new run {interval(row['interval_run'])}"
-            yield f"at {row['times']:g} × the largest compute: {expected}"
+        for key in ("tuned", "cooldowns"):
+            if answered := document.get(key):
+                yield answered["sentence"]
+        if horizon := document.get("horizon"):
+            for row in horizon["predictions"]:
+                expected = f"loss {row['loss']:.4f}, 95% interval of a new run {interval(row['interval_run'])}"
+                yield f"at {row['times']:g} × the largest compute: {expected}"
+            yield next_run(horizon)
         yield f"report: {self.page}"
         record = self.document.get("on_record", {})
         if record.get("predictions") or record.get("altered"):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from scaling.laws import fit
-from scaling.laws.tuned import effect, rungs
+from scaling.laws.tuned import best_points, effect, rungs, tuned
 
 CURVATURE = 0.03
 
@@ -59,3 +59,18 @@ def test_a_rate_that_falls_with_size_changes_the_exponent_of_size():
     assert change["alpha"].estimate == pytest.approx(-0.047, abs=0.01)
     assert change["alpha"].high < 0
     assert change["beta"].covers(0.0)
+
+
+def test_the_best_points_of_rungs_give_the_law_of_the_best_rate():
+    columns, used = ladder(lambda N: 1e-3 * (N / 1e6) ** -0.25, noise=2e-5)
+    table = [
+        {**dict(zip(columns, map(float, values), strict=True)), "name": f"{row}", "beside": "", "held_out": 0, "B": 64}
+        for row, values in enumerate(zip(*columns.values(), strict=True))
+    ]
+    for row in np.flatnonzero(~used):
+        table[row]["beside"] = f"{row // 3 * 3 + 1}"
+    points = best_points(tuned(fit("chinchilla", {name: columns[name][used] for name in ("N", "D", "loss")}), table))
+    assert {point["knob"] for point in points} == {"lr"}
+    assert all(point["low"] < point["lr"] < point["high"] and point["B"] == 64 for point in points)
+    law = fit("learning_rate_n", {name: [point[name] for point in points] for name in ("N", "lr")})
+    assert law.estimates["b_N"] == pytest.approx(-0.25, abs=0.02)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping
 from dataclasses import replace
@@ -10,10 +11,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import scaling
 from scaling.base.errors import ScalingError
 from scaling.config.compose import load
 from scaling.config.schema import build
 from scaling.ledger import run_id
+from scaling.studies.estimate import costs
 from scaling.studies.plan import Plan, enter, entered, plan
 from scaling.studies.question import read
 from scaling.studies.tasks import with_tasks
@@ -153,6 +156,36 @@ def test_rates_from_a_sweep_that_was_run_before(tmp_path):
         assert one.experiment.optimizer.lr == pytest.approx(1e-2)
 
 
+def fitted(folder: Path, law: str, target: str, height: float, powers: dict[str, float]) -> Path:
+    """The fit of a law of the best rate or batch to points of it, as `scaling fit --json` writes it."""
+    rng = np.random.default_rng(0)
+    columns = {name: np.exp(rng.uniform(2, 6, 12)) for name in powers}
+    columns[target] = height * np.prod([columns[name] ** power for name, power in powers.items()], axis=0)
+    path = folder / f"{law}.json"
+    path.write_text(json.dumps(scaling.fit(columns, law=law, intervals="none", starts=64).document))
+    return path
+
+
+def test_rates_and_batches_by_laws_that_were_fitted_before(tmp_path):
+    rate = fitted(tmp_path, "learning_rate_d_width_b", "lr", 0.5, {"D": -0.1, "width": -0.5, "B": 0.3})
+    batch = fitted(tmp_path, "batch_size_d", "B", 2.0, {"D": 0.5})
+    grid = "grid: {size: [{width: 16, heads: 1}, {width: 32, heads: 2}], train.tokens: [2000, 10000]}"
+    for one in planned(tmp_path, f"rate: {{kind: Law, file: {rate}, batch: {batch}}}\n{grid}").runs:
+        row, width = one.experiment.row_tokens, one.experiment.cost.shape.width
+        asked = next(float(word[13:]) for word in one.overrides if word.startswith("train.tokens="))
+        assert one.point["B"] == pytest.approx(2.0 * asked**0.5, abs=0.6 * row)
+        expected = 0.5 * one.point["D"] ** -0.1 * width**-0.5 * one.point["B"] ** 0.3
+        assert one.experiment.optimizer.lr == pytest.approx(expected, rel=5e-3)
+    for file, message in (
+        ("none.json", "cannot read it"),
+        (tmp_path / "model.yaml", "is no fit of a named law"),
+        (batch, "is a fit of B, not of lr"),
+    ):
+        with pytest.raises(ScalingError, match=message) as found:
+            planned(tmp_path, f"rate: {{kind: Law, file: {file}}}\n{grid}")
+        assert found.value.key == "rate.file"
+
+
 @pytest.mark.parametrize(
     ("grid", "held_out", "expected"),
     [
@@ -213,3 +246,4 @@ law: power_law_floor_d
     assert {run.point["seed"] for run in beside} == {0}
     assert {run.point["beside"] for run in beside} == {run.name for run in found.runs if run.name.endswith("seed=0")}
     assert len(found.fitted) == 12
+    assert costs(found)["total"]["beside"] == 24

@@ -156,6 +156,24 @@ def test_a_source_that_is_none_is_one_line(client, source, told, capsys):
     assert told in one_line(capsys)
 
 
+def test_a_fit_of_a_project_is_that_of_its_points(client, capsys):
+    for number in range(6):
+        run = add(client, number)
+        run.config["point"]["value"] |= {"D": 1000 * 2**number}
+        run.summary["loss"] = 2.0 + 30.0 * (1000 * 2**number) ** -0.5
+    assert pull() == 0
+    capsys.readouterr()
+    law, documents = ("--law", "power_law_floor_d", "--intervals", "none", "--json"), []
+    for source in ("pulled/points.csv", "wandb:me/proj", "wandb:https://wandb.ai/me/proj/workspace?nw=me"):
+        assert main(["fit", source, *law]) == 0
+        documents.append(json.loads(capsys.readouterr().out))
+    assert documents[0]["estimates"]["E"] == pytest.approx(2.0)
+    assert [document["estimates"] for document in documents] == [documents[0]["estimates"]] * 3
+    assert Path("runs/pulled/me-proj/points.csv").read_bytes() == Path("pulled/points.csv").read_bytes()
+    assert main(["fit", "wandb:me/nowhere", *law]) == 2
+    assert "no such project" in one_line(capsys)
+
+
 def test_runs_of_others_and_running_ones_are_counted_and_left_out(client, capsys):
     add(client, 0)
     add(client, 1, config={"learning_rate": {"value": 1}})
