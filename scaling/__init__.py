@@ -45,13 +45,12 @@ if TYPE_CHECKING:
     from scaling.verbs.table import *
     from scaling.verbs.train import *
     from scaling.verbs.verb import Result as Result
-    from scaling.verbs.weights import *
 
     __version__: str
 
 _MORE = {
     "train": ("Run", "data_module", "module"),
-    "study": ("Study", "StudyLook"),
+    "study": ("Study",),
     "plan": ("StudyPlan",),
     "table": ("Decisions", "Table"),
     "sweep": ("Sweep",),

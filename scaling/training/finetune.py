@@ -10,7 +10,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from scaling.base.errors import ScalingError, nearest, under
 from scaling.config import schema
@@ -20,6 +20,9 @@ from scaling.data import store
 from scaling.data.shards import TOKENIZER
 from scaling.data.task.file import is_file, task_of_file
 from scaling.ledger import Ledger
+
+if TYPE_CHECKING:
+    from scaling.data.codec import Codec
 
 DROPOUT = 0.1  # of a new head (Devlin et al. 2018, section A.2)
 EPOCHS, BATCH = 3, 32  # (Devlin et al. 2018, section A.3)
@@ -68,15 +71,24 @@ class Pretrained:
         return _FAMILIES.get(self.model["kind"], "encoder")
 
     @property
+    def codec(self) -> Codec:
+        """Its tokenizer; a run that reads no text is refused."""
+        from scaling.data.codec import Codec
+
+        _check_reads(self)
+        return Codec.load(cast(Path, self.tokenizer))
+
+    @property
     def data(self) -> Mapping[str, Any]:
         """The line `data` that it was trained on; empty where that is not known."""
         return {key: value for key, value in (self.sections.get("data") or {}).items() if key != "fingerprint"}
 
 
-def pretrained(name: str, runs: str | Path = "runs") -> Pretrained:
+def pretrained(name: str | os.PathLike[str], runs: str | Path = "runs") -> Pretrained:
     """The run that a word names: the beginning of an id, a folder, or the beginning of a study's name
     and a row of it, `STUDY:ROW`.
     """
+    name = os.fspath(name)
     folder, (study, colon, row) = Path(name).expanduser(), name.partition(":")
     if folder.is_dir():
         if not (folder / "spec.json").is_file():
@@ -128,7 +140,7 @@ def _row_of(ledger: Ledger, study: str, row: str) -> str:
 
 
 def compose(
-    source: Pretrained | str,
+    source: Pretrained | str | os.PathLike[str],
     task: str,
     words: Sequence[str] = (),
     *,
@@ -141,7 +153,7 @@ def compose(
     if "=" in task:
         fix = "name one of `scaling tasks` before overrides"
         raise ScalingError("no task is named", key="TASK", value=task, fix=fix)
-    if isinstance(source, str):
+    if not isinstance(source, Pretrained):
         source = pretrained(source, runs)
     line, words = task_of_file(task, words) if is_file(task) else (named(task), words)
     base = {
@@ -256,7 +268,7 @@ def _training(source: Pretrained, words: Sequence[str]) -> dict[str, Any]:
 
 
 def finetuned(
-    run: str, task: str | None, words: Sequence[str] = (), *, runs: str | Path = "runs"
+    run: str | os.PathLike[str], task: str | None, words: Sequence[str] = (), *, runs: str | Path = "runs"
 ) -> tuple[Pretrained, Any]:
     """A finetuned run, and the data of its own task, or of another that has the same answers and labels; a task with
     `=` is an override.
@@ -267,7 +279,7 @@ def finetuned(
     own = source.data
     if not _is_task(own):
         fix = "name a run of `scaling finetune`, or score it by `scaling evaluate-options` or `evaluate-corpus`"
-        raise ScalingError("it was not trained on a task", key="RUN", value=run, fix=fix)
+        raise ScalingError("it was not trained on a task", key="RUN", value=os.fspath(run), fix=fix)
     filled: dict[str, Any] = {"data": own if task is None else named(task)}
     if task is not None and "tokenizer" in own:
         filled["data.tokenizer"] = own["tokenizer"]

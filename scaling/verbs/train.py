@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cached_property
+from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -29,6 +30,9 @@ class Run:
 
     path: Path
     already: bool = False
+
+    def __fspath__(self) -> str:
+        return str(self.path)
 
     @property
     def id(self) -> str:
@@ -99,8 +103,8 @@ class Run:
     __repr__ = __str__
 
 
-RunName = str | Path | Run
-"""A run: the beginning of its id, its folder, STUDY:ROW, or the object."""
+RunName = str | PathLike[str]
+"""A run: the beginning of its id, its folder, STUDY:ROW, or a `Run`."""
 
 
 @verb
@@ -127,7 +131,7 @@ def train(
     """
     from scaling.sweeps.check import resolved
 
-    composed = resolved([*([model] if model else []), *overrides], overlays)
+    composed = resolved([*filter(None, (model, *overrides))], overlays)
     if any(word.startswith("study=") for word in overrides):
         from scaling.studies.scheduler import prepare
 
@@ -137,7 +141,7 @@ def train(
 
 @verb
 def finetune(
-    run: str | Run,
+    run: RunName,
     task: str,
     *overrides: str,
     overlays: Overlays = (),
@@ -153,8 +157,6 @@ def finetune(
         scaling finetune 3fa9 sst2 data.files='{train: a.csv, validation: b.csv}' train.epochs=5
         scaling finetune my_model my_task.yaml optimizer.lr=2e-5 seed=1
 
-        scaling.finetune("3fa9", "cola", train__epochs=5).result["score"]
-
     What is filled in (the head, the tokenizer, the objective, the epochs, the schedule) is printed; key=value takes its
     place.
 
@@ -163,7 +165,7 @@ def finetune(
     """
     from scaling.training.finetune import compose
 
-    composed = compose(named(run), task, overrides, runs=runs, overlays=overlays)
+    composed = compose(run, task, overrides, runs=runs, overlays=overlays)
     return _trained(composed, progress, callbacks, logger)
 
 
@@ -187,11 +189,6 @@ def _trained(composed: Config, progress: bool, callbacks: Sequence[Any], logger:
     return Run(path, result["already"])
 
 
-def named(run: RunName) -> str:
-    """The word that names a run: the beginning of its id, its folder, or STUDY:ROW."""
-    return str(run.path) if isinstance(run, Run) else str(run)
-
-
 def module(model: str | None = None, *overrides: str, overlays: Overlays = (), **settings: Any) -> FamilyModule:
     """The LightningModule of a config, its weights drawn: `EncoderModule`, `DecoderModule` or `EncoderDecoderModule`.
 
@@ -203,7 +200,7 @@ def module(model: str | None = None, *overrides: str, overlays: Overlays = (), *
     from scaling.sweeps.check import experiment as assembled
     from scaling.training.module import MODULES
 
-    experiment = assembled([*([model] if model else []), *words(overrides, settings)], overlays)
+    experiment = assembled([*filter(None, [model]), *words(overrides, settings)], overlays)
     return MODULES[experiment.family](experiment)
 
 
@@ -215,5 +212,5 @@ def data_module(model: str | None = None, *overrides: str, overlays: Overlays = 
     from scaling.data.module import DataModule
     from scaling.sweeps.check import experiment as assembled
 
-    experiment = assembled([*([model] if model else []), *words(overrides, settings)], overlays)
+    experiment = assembled([*filter(None, [model]), *words(overrides, settings)], overlays)
     return DataModule(experiment.batches, experiment.evaluation, experiment.steps)
