@@ -17,8 +17,7 @@ from scaling.config.compose import load as load_config
 from scaling.config.schema import PositiveInt, Range, Seed, build
 from scaling.evaluation.registry import check_tasks
 from scaling.verbs.model import load, torch_device
-from scaling.verbs.train import RunName
-from scaling.verbs.verb import RUNS, Flag, Result, Table, verb
+from scaling.verbs.verb import RUNS, Flag, Result, RunName, Table, verb
 
 if TYPE_CHECKING:
     from scaling.metrics.metric import Interval

@@ -12,8 +12,7 @@ from scaling.base.errors import ScalingError, plural
 from scaling.base.printing import interval
 from scaling.config.schema import NonNegativeFloat, PositiveFloat, PositiveInt, Range, Seed, SmallInt
 from scaling.verbs.model import load
-from scaling.verbs.train import RunName
-from scaling.verbs.verb import RUNS, Result, verb
+from scaling.verbs.verb import RUNS, Result, RunName, verb
 
 if TYPE_CHECKING:
     import numpy as np

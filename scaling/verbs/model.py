@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, overload
 from scaling.base.errors import ScalingError
 from scaling.config.compose import assignments
 from scaling.config.schema import build
-from scaling.verbs.train import RunName
-from scaling.verbs.verb import RUNS, Flag, Result, verb
+from scaling.verbs.verb import RUNS, Flag, Result, RunName, verb
 
 if TYPE_CHECKING:
     import pandas

@@ -18,8 +18,8 @@ from scaling.ledger import Ledger, space
 from scaling.ledger.document import differences, flat, text
 from scaling.ledger.run import CIRCUMSTANCES
 from scaling.ledger.store import printable
-from scaling.verbs.train import Run, RunName
-from scaling.verbs.verb import RUNS, Result, verb
+from scaling.verbs.train import Run
+from scaling.verbs.verb import RUNS, Result, RunName, verb
 
 if TYPE_CHECKING:
     import pandas

@@ -6,13 +6,12 @@ from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cached_property
-from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from scaling.config.compose import Config, print_remarks
 from scaling.ledger import Ledger
-from scaling.verbs.verb import PYTHON, RUNS, Flag, verb, words
+from scaling.verbs.verb import PYTHON, RUNS, Flag, RunName, verb, words
 
 if TYPE_CHECKING:
     import pandas
@@ -101,10 +100,6 @@ class Run:
         return f"{text}, {result['tokens']:,} tokens"
 
     __repr__ = __str__
-
-
-RunName = str | PathLike[str]
-"""A run: the beginning of its id, its folder, STUDY:ROW, or a `Run`."""
 
 
 @verb
