@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from scaling.config.compose import load
-from scaling.model.cost import Cost, by_length
+from scaling.model.cost import Cost, cost
 
 PAGE = Path(__file__).with_name("cost.md")
 BEGIN, END = "<!-- attention by length: python docs/build_cost.py -->", "<!-- end -->"
@@ -18,7 +18,7 @@ LENGTHS = [512 << power for power in range(9)]
 def rows(sizes: Sequence[str], lengths: Sequence[int] = LENGTHS) -> Iterator[str]:
     """For each size of GPT-3 and each length the fraction of forward FLOPs between tokens, and of the projections."""
     for size in sizes:
-        costs = by_length(load("gpt3", [f"size=gpt3/{size}"]), lengths).values()
+        costs = (cost(load("gpt3", [f"size=gpt3/{size}", f"size.length={length}"])) for length in lengths)
         yield f"| {size} | {' | '.join(map(cell, costs))} |"
 
 

@@ -45,7 +45,6 @@ if TYPE_CHECKING:
     from scaling.verbs.table import *
     from scaling.verbs.train import *
     from scaling.verbs.verb import Result as Result
-    from scaling.verbs.weights import *
 
     __version__: str
 
@@ -62,7 +61,7 @@ _MORE = {
     "verbs.inside": ("Attention", "Landscape", "Probe"),
     "verbs.model": ("Model", "load"),
     "verbs.plan": ("StudyPlan",),
-    "verbs.study": ("Study", "StudyLook"),
+    "verbs.study": ("Study",),
     "verbs.sweep": ("Sweep",),
     "verbs.table": ("Decisions", "Table"),
     "verbs.train": ("Run", "data_module", "module"),

@@ -46,6 +46,10 @@ SHARED = {
     "limit": "score only the first N examples or documents",
     "to": "write a line for each example, document or prompt to this file: .jsonl, or .csv",
     "workers": "processes (default: the number that suits the machine)",
+    "executor": "where the runs or jobs are done",
+    "set": "settings of SLURM (options of sbatch, timeout_min, mem_gb) or Ray (address, num_cpus, num_gpus)",
+    "rename": "which column holds what, or its formula: loss=final_loss C=6*N*D N=params-embedding",
+    "level": "of the intervals",
 }
 """Help of the parameters that mean the same in every verb."""
 

@@ -19,6 +19,7 @@ from scaling.base.errors import ScalingError
 from scaling.config.schema import build
 from scaling.data.codec import Codec
 from scaling.evaluation.likelihood import Request
+from scaling.evaluation.masked import MaskedScorer
 from scaling.metrics.metric import Metric, ratio
 
 if TYPE_CHECKING:
@@ -98,7 +99,9 @@ def windows(
         place += len(part)
 
 
-def prepared(data: Mapping[str, Any], split: str, folder: Path, file: Path, sha256: str, name: str | None) -> Any:
+def prepared(
+    data: Mapping[str, Any], split: str, folder: Path, file: Path | None, sha256: str, name: str | None
+) -> Any:
     """The split of a corpus as the tokenizer in `file` wrote it: by the data line, or the line with that one."""
     first, is_text = None, "tokenizer" in data
     for line in (data, {**data, "tokenizer": {"kind": "File", "path": str(file)}}) if is_text else ():
@@ -119,8 +122,10 @@ def prepared(data: Mapping[str, Any], split: str, folder: Path, file: Path, sha2
     raise ScalingError(what, key="CORPUS", value=name or "its own", fix=fix)
 
 
-def costs(scorer: Scorer, group: Sequence[Pair], stride: int) -> list[float]:
-    """The nats of each document."""
+def costs(scorer: Scorer | MaskedScorer, group: Sequence[Pair], stride: int) -> list[float]:
+    """The nats of each document; an encoder reads the window around each token, and has no stride."""
+    if isinstance(scorer, MaskedScorer):
+        return scorer.nats([text for _, text in group])
     family, ids, length = scorer.model.family, scorer.ids, scorer.length
     each = [list(windows(family, ids, text, source, length, stride)) for source, text in group]
     nats = iter(scorer.nats([request for own in each for request in own]))

@@ -125,19 +125,16 @@ def look(model: Family, ids: Mapping[str, int], codec: Codec | None, tokens: Map
 
 def batch_of(model: Family, tokens: Mapping[str, Sequence[int]]) -> Batch:
     """One row without targets, of the tokens of each tower."""
-    device, shape = next(model.parameters()).device, None
+    device, rows = next(model.parameters()).device, []
     for name, tower in towers(model):
-        given, shape = len(tokens[name]), tower.shape
-        if given > shape.length:
-            what = f"{given:,} tokens are more than the {shape.length:,} that its {name} reads"
+        count = len(tokens[name])
+        if count > tower.shape.length:
+            what = f"{count:,} tokens are more than the {tower.shape.length:,} that its {name} reads"
             raise ScalingError(what, key="text", fix="shorten the text")
-        if not given:
+        if not count:
             raise ScalingError("there is nothing to look at", key="text", value="", fix="write some text")
-    rows = {name: torch.tensor([list(row)], device=device) for name, row in tokens.items()}
-    largest = max(int(row.max()) for row in rows.values())
-    if shape is not None and largest >= shape.vocabulary:
-        raise ScalingError(f"token {largest} is beyond the vocabulary of {shape.vocabulary}", key="text")
-    *sources, written = (rows[name] for name, _ in towers(model))
+        rows.append(torch.tensor([list(tokens[name])], device=device))
+    *sources, written = rows
     return Batch(written, torch.full_like(written, IGNORE), source=sources[0] if sources else None)
 
 

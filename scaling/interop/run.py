@@ -11,6 +11,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from os import PathLike, fspath
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,7 @@ CHECKPOINT_WEIGHTS = "weights.safetensors"
 ANEW = "remove its folder and give the command that trained it"
 
 
-def read(name: str | Path, runs: str | Path = "runs", step: int | None = None) -> Saved:
+def read(name: str | PathLike[str], runs: str | Path = "runs", step: int | None = None) -> Saved:
     """The model in a folder, or of the run of the ledger at `runs` whose id begins so: the weights that its result is
     of, or its last ones, or those of a step.
     """
@@ -50,7 +51,7 @@ def read(name: str | Path, runs: str | Path = "runs", step: int | None = None) -
     if folder.exists():
         raise ScalingError(f"it holds neither {CONFIG} nor {SPEC}", file=folder, fix="name a run, or import it first")
     ledger = Ledger.open(runs)
-    return _of_ledger(ledger.folder(ledger.find(str(name))), Path(runs), step)
+    return _of_ledger(ledger.folder(ledger.find(fspath(name))), Path(runs), step)
 
 
 def averaged(name: str | Path, runs: str | Path, count: int) -> Saved:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -18,8 +18,7 @@ import torch
 
 from scaling.base.batch import Batch
 from scaling.config.compose import Config
-from scaling.config.schema import check
-from scaling.config.shape import SIZES, Shape
+from scaling.config.shape import Shape
 from scaling.model.context import Context
 from scaling.model.family import Family
 from scaling.model.flops import counted
@@ -195,18 +194,6 @@ def _whole(config: Config, rows: int = 1, trained: Collection[str] | None = None
             parameter.requires_grad_(is_trained)
     with torch.device("meta"):
         return count(model, windows(model, rows), _checkpointing(config))
-
-
-def by_length(config: Config, lengths: Sequence[int]) -> dict[int, Cost]:
-    """The cost of a config's model on windows of each length."""
-    costs = {}
-    for length in lengths:
-        check("size.length", length, SIZES["length"])
-        size = {**config["size"], "length": length}
-        checked = replace(config, tree={**config.tree, "size": size})
-        with config.placing():
-            costs[length] = cost(checked)
-    return costs
 
 
 def count(model: Family, batch: Batch, checkpointing: Literal["none", "blocks"] = "none") -> Cost:

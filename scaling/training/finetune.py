@@ -10,7 +10,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from scaling.base.errors import ScalingError, nearest, under
 from scaling.config import schema
@@ -20,6 +20,9 @@ from scaling.data import store
 from scaling.data.shards import TOKENIZER
 from scaling.data.task.file import is_file, task_of_file
 from scaling.ledger import Ledger
+
+if TYPE_CHECKING:
+    from scaling.data.codec import Codec
 
 DROPOUT = 0.1  # of a new head (Devlin et al. 2018, section A.2)
 EPOCHS, BATCH = 3, 32  # (Devlin et al. 2018, section A.3)
@@ -68,15 +71,24 @@ class Pretrained:
         return _FAMILIES.get(self.model["kind"], "encoder")
 
     @property
+    def codec(self) -> Codec:
+        """Its tokenizer; a run that reads no text is refused."""
+        from scaling.data.codec import Codec
+
+        _check_reads(self)
+        return Codec.load(cast(Path, self.tokenizer))
+
+    @property
     def data(self) -> Mapping[str, Any]:
         """The line `data` that it was trained on; empty where that is not known."""
         return {key: value for key, value in (self.sections.get("data") or {}).items() if key != "fingerprint"}
 
 
-def pretrained(name: str, runs: str | Path = "runs") -> Pretrained:
+def pretrained(name: str | os.PathLike[str], runs: str | Path = "runs") -> Pretrained:
     """The run that a word names: the beginning of an id, a folder of ours or of transformers, or the beginning of a
     study's name and a row of it, `STUDY:ROW`.
     """
+    name = os.fspath(name)
     folder = Path(name).expanduser()
     if folder.is_dir() and not (folder / "spec.json").is_file():
         if (folder / "config.yaml").is_file():
@@ -122,7 +134,7 @@ def _row_of(ledger: Ledger, name: str) -> str:
 
 
 def compose(
-    source: Pretrained | str,
+    source: Pretrained | str | os.PathLike[str],
     task: str,
     words: Sequence[str] = (),
     *,
@@ -135,7 +147,7 @@ def compose(
     if "=" in task:
         fix = "name one of `scaling tasks` before overrides"
         raise ScalingError("no task is named", key="TASK", value=task, fix=fix)
-    if isinstance(source, str):
+    if not isinstance(source, Pretrained):
         source = pretrained(source, runs)
     line, words = task_of_file(task, words) if is_file(task) else (named(task), words)
     base = {
@@ -250,7 +262,7 @@ def _training(source: Pretrained, words: Sequence[str]) -> dict[str, Any]:
 
 
 def finetuned(
-    run: str, task: str | None, words: Sequence[str] = (), *, runs: str | Path = "runs"
+    run: str | os.PathLike[str], task: str | None, words: Sequence[str] = (), *, runs: str | Path = "runs"
 ) -> tuple[Pretrained, Any]:
     """A finetuned run, and the data of its own task, or of another that has the same answers and labels; a task with
     `=` is an override.
@@ -261,7 +273,7 @@ def finetuned(
     own = source.data
     if not _is_task(own):
         fix = "name a run of `scaling finetune`, or score it by `scaling evaluate-options` or `evaluate-corpus`"
-        raise ScalingError("it was not trained on a task", key="RUN", value=run, fix=fix)
+        raise ScalingError("it was not trained on a task", key="RUN", value=os.fspath(run), fix=fix)
     filled: dict[str, Any] = {"data": own if task is None else named(task)}
     if task is not None and "tokenizer" in own:
         filled["data.tokenizer"] = own["tokenizer"]
@@ -277,9 +289,7 @@ def finetuned(
 
 def unfinetuned(source: Pretrained, task: str, words: Sequence[str] = (), *, runs: str | Path = "runs") -> Any:
     """The data of a task of texts, with the tokenizer of a run that was not trained on it."""
-    if source.tokenizer is None:
-        what, fix = "the run has no tokenizer, so it reads no text", "take a run that was trained on text"
-        raise ScalingError(what, key="RUN", value=source.folder.name, fix=fix)
+    _check_reads(source)
     filled = {"data": named(task), **_tokenized(source)}
     data = _line(source, filled, words, runs)
     if data["kind"] != "Task":
@@ -293,6 +303,12 @@ def corpus(source: Pretrained, name: str | None, words: Sequence[str] = (), *, r
     if name is None and not source.data:
         raise ScalingError("what it was trained on is not known here", key="CORPUS", fix="name prepared data")
     return _line(source, {"data": name or source.data}, words, runs)
+
+
+def _check_reads(source: Pretrained) -> None:
+    if source.tokenizer is None:
+        what, fix = "the run has no tokenizer, so it reads no text", "take a run that was trained on text"
+        raise ScalingError(what, key="RUN", value=source.folder.name, fix=fix)
 
 
 def _line(source: Pretrained, filled: Mapping[str, Any], words: Sequence[str], runs: str | Path) -> Any:

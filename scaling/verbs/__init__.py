@@ -17,9 +17,8 @@ COMMANDS = {
     "explain": ("explain",),
     "data": ("data list", "data prepare", "data show"),
     "runs": ("runs", "show", "diff", "gc"),
-    "model": ("generate",),
+    "model": ("generate", "export", "import"),
     "inside": ("look", "probe", "landscape"),
-    "weights": ("export", "import"),
     "doctor": ("doctor",),
 }
 """The commands by the module of `scaling/verbs` that has their functions, in the order of `scaling --help`."""

@@ -14,11 +14,10 @@ from scaling.verbs.verb import RUNS, Flag, Result, verb
 
 if TYPE_CHECKING:
     from scaling.laws import Points
-    from scaling.laws.compare import Advantage
 
 PLACES = ("C", "loss")
 _OF_A_COLUMN = re.compile(r"(`[^`]+`|[^\s,`<>=!]+)[<>!]?=")  # the rows of tables have names with = too
-WORDS = {"better": "{b} is better", "worse": "{b} is worse", "undecided": "the runs do not show which is better"}
+WORDS = {"better": "{} is better", "worse": "{} is worse", "undecided": "the runs do not show which is better"}
 
 
 @verb
@@ -53,23 +52,61 @@ def compare(
         law: of the loss (default: chinchilla, or power_law_floor_c where N and D do not vary apart)
         at: where k is stated: C=1e21, or loss=2.5 of B
         at_least: exit with code 1 unless the whole interval of k is above this
-        rename: as of `scaling fit`
-        level: of the intervals
     """
-    from scaling.laws.compare import advantage
+    from scaling.laws.compare import FARTHER, advantage
+    from scaling.laws.optimum import residual_scale
 
-    for place in at:
+    for place, value in at.items():
         if place not in PLACES:
             raise ScalingError("is no place of a comparison", key=f"at {place}", fix=nearest(place, PLACES))
-        if not at[place] > 0:
-            raise ScalingError("is not positive", key=f"at {place}", value=at[place], fix="write --at C=1e21")
+        if not value > 0:
+            raise ScalingError("is not positive", key=f"at {place}", value=value, fix="write --at C=1e21")
     if len(at) > 1:
         raise ScalingError("is one place", key="at", value=dict(at), fix="give C or loss")
     names = _names(a, b)
     sets = [runs_of(source, rename, Path(runs)) for source in (a, b)]
     found = advantage(sets[0], sets[1], names, law=law, C=at.get("C"), loss=at.get("loss"), level=level)
-    document = _document(found, sets, at_least)
-    return Result(document, _lines(document, found), code=int(document["passes"] is False))
+    k, difference = found.k, found.difference(found.budget)
+    verdict = "better" if k.low > 1 else "worse" if k.high < 1 else "undecided"
+    passes = None if at_least is None else k.low >= at_least
+    seeds, residuals = found.law.seed_noise, residual_scale(found.law)
+    sides = [
+        {"name": name, "runs": len(points), "loss": found.loss(place, found.budget)}
+        for place, (name, points) in enumerate(zip(names, sets))
+    ]
+    order = [{"C": found.budget * times, "probability": found.probability(found.budget * times)} for times in FARTHER]
+    document = {
+        "baseline": sides[0],
+        "candidate": sides[1],
+        "law": found.law.form.formula,
+        "C": found.budget,
+        "k": k.to_json(),
+        "difference": difference.to_json(),
+        "noise": {"seeds": seeds, "residuals": residuals},
+        "order": order,
+        "verdict": verdict,
+        "at_least": at_least,
+        "passes": passes,
+    }
+    baseline, candidate = names
+    kind = "about the law; no two runs differ in their seed alone" if seeds is None else "between seeds"
+    spread = residuals if seeds is None else seeds
+    times, higher = interval(k.to_json(), ".3g"), interval(difference.to_json())
+    rows = [
+        ["compute", f"{k.estimate:.3g} × {times}", f"{baseline} needs this for the loss of {candidate}"],
+        ["loss", f"{difference.estimate:+.4f} {higher}", f"{candidate} less {baseline} at equal compute"],
+        ["noise", f"{100 * spread:.2g}%", f"standard deviation of a loss {kind}"],
+    ]
+    chances = [f"{_chance(each['probability'])} at C = {short(each['C'])}" for each in order]
+    lines = [
+        f"{candidate} against {baseline}: {len(sets[1])} and {len(sets[0])} runs, {document['law']}",
+        (["", f"at C = {short(found.budget)}, {percent(found.level)}", ""], rows),
+        f"probability that {candidate} is better: {', '.join(chances)}",
+        WORDS[verdict].format(candidate),
+    ]
+    if passes is not None:
+        lines.append(f"k of at least {at_least:g} is {'shown' if passes else 'not shown: the interval begins lower'}")
+    return Result(document, lines, code=int(passes is False))
 
 
 def _names(a: Any, b: Any) -> tuple[str, str]:
@@ -101,52 +138,6 @@ def runs_of(source: Any, rename: Mapping[str, str], runs: Path) -> Points:
         if not Path(source).exists() and (study := runs / "studies" / source).is_dir():
             source = study
     return split_held_out(read_points(source, rename=rename, where=where), "none")[0]
-
-
-def _document(found: Advantage, sets: list[Points], at_least: float | None) -> dict[str, Any]:
-    from scaling.laws.compare import FARTHER
-    from scaling.laws.optimum import residual_scale
-
-    k, difference = found.k, found.difference(found.budget)
-    verdict = "better" if k.low > 1 else "worse" if k.high < 1 else "undecided"
-    return {
-        "baseline": {"name": found.names[0], "runs": len(sets[0]), "loss": found.loss(0, found.budget)},
-        "candidate": {"name": found.names[1], "runs": len(sets[1]), "loss": found.loss(1, found.budget)},
-        "law": found.law.form.formula,
-        "C": found.budget,
-        "k": k.to_json(),
-        "difference": difference.to_json(),
-        "noise": {"seeds": found.law.seed_noise, "residuals": residual_scale(found.law)},
-        "order": [
-            {"C": found.budget * times, "probability": found.probability(found.budget * times)} for times in FARTHER
-        ],
-        "verdict": verdict,
-        "at_least": at_least,
-        "passes": None if at_least is None else k.low >= at_least,
-    }
-
-
-def _lines(document: Mapping[str, Any], found: Advantage) -> list[Any]:
-    (a, b), noise = found.names, document["noise"]
-    kind = "between seeds" if noise["seeds"] is not None else "about the law; no two runs differ in their seed alone"
-    spread = noise["seeds"] if noise["seeds"] is not None else noise["residuals"]
-    k, difference = document["k"], document["difference"]
-    rows = [
-        ["compute", f"{k['estimate']:.3g} × {interval(k, '.3g')}", f"{a} needs this for the loss of {b}"],
-        ["loss", f"{difference['estimate']:+.4f} {interval(difference)}", f"{b} less {a} at equal compute"],
-        ["noise", f"{100 * spread:.2g}%", f"standard deviation of a loss {kind}"],
-    ]
-    chances = [f"{_chance(each['probability'])} at C = {short(each['C'])}" for each in document["order"]]
-    lines = [
-        f"{b} against {a}: {document['candidate']['runs']} and {document['baseline']['runs']} runs, {document['law']}",
-        (["", f"at C = {short(found.budget)}, {percent(found.level)}", ""], rows),
-        f"probability that {b} is better: {', '.join(chances)}",
-        WORDS[document["verdict"]].format(b=b),
-    ]
-    if document["passes"] is not None:
-        limit = f"k of at least {document['at_least']:g} is"
-        lines.append(f"{limit} shown" if document["passes"] else f"{limit} not shown: the interval begins lower")
-    return lines
 
 
 def _chance(probability: float) -> str:

@@ -6,8 +6,6 @@ import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from scaling.base.errors import ScalingError
@@ -41,8 +39,6 @@ def data_list(*overrides: str, **settings: Any) -> Result:
     """List the shipped data sets and those that are prepared, with their overrides.
 
     scaling data list
-
-    scaling.data_list().document
     """
     from scaling.data.store import root
     from scaling.data.text import Text, prepared
@@ -64,12 +60,9 @@ def data_list(*overrides: str, **settings: Any) -> Result:
         words = [_override(f"data.{key}", value) for key, value in values.items() if key in differing[name]]
         done.append({"name": name, "about": abouts[name], "prepared": fingerprint, "overrides": words})
     as_shipped = {entry["name"] for entry in done if not entry["overrides"]}
-    others = [
-        {"name": name, "about": about, "prepared": None, "overrides": []}
-        for name, about in abouts.items()
-        if name not in as_shipped
-    ]
-    document = sorted([*others, *done], key=lambda entry: (entry["name"], entry["overrides"]))
+    others = [{"name": name, "about": abouts[name], "prepared": None, "overrides": []} for name in abouts]
+    document = [*(entry for entry in others if entry["name"] not in as_shipped), *done]
+    document.sort(key=lambda entry: (entry["name"], entry["overrides"]))
     rows = [[each["name"], each["prepared"], shlex.join(each["overrides"]) or each["about"]] for each in document]
     return Result(document, [(["name", "prepared", "what it is"], rows)])
 
@@ -80,29 +73,6 @@ def _override(key: str, value: Any) -> str:
         if config.override(f"{key}={value}") == (key, value):
             return f"{key}={value}"
     return f"{key}={config.flow(value)}"
-
-
-def _result(document: dict[str, Any]) -> Result:
-    """The counts of the splits, and the `windows` of the first batch where the document has some."""
-    from rich.console import Console
-    from rich.text import Text
-
-    splits = [document["train"], document["validation"]]
-    rows = []
-    for key in dict.fromkeys(key for split in splits for key in split):
-        nothing = "endless" if key in ("tokens", "windows") else "–"
-        values = (split.get(key) for split in splits)
-        rows.append([key.replace("_", " "), *(nothing if value is None else cell(value) for value in values)])
-    console = Console(highlight=False)  # colours are for a terminal alone
-    with console.capture() as printed:
-        for number, window in enumerate(document.get("windows", ())):
-            console.rule(f"row {number} of step 0", style="dim")
-            for line, pieces in window.items():
-                texts = ((piece["text"], STYLES[piece["kind"]]) for piece in pieces)
-                console.print(Text(f"{line:<9}", "bold"), Text.assemble(*texts))
-    place = [] if document["folder"] is None else [f"in {document['folder']}"]
-    windows = printed.get().rstrip("\n")
-    return Result(document, [(["", "train", "validation"], rows), *place, *([windows] if windows else [])])
 
 
 @verb
@@ -122,26 +92,37 @@ def data_prepare(
         scaling data prepare --model my_config.yaml     the data that a config names
         scaling data prepare c4 --executor slurm --workers 32 --set timeout_min=60
 
-        scaling.data_prepare("python").train["tokens"]
-
     Args:
         name: a file of configs/data, or a file or folder of your own
         model: the config to take, with its data where none are named
         workers: jobs at a time; on this machine one for each core, and in this process where there is one part
-        executor: where the jobs are run
-        set: settings of SLURM (options of sbatch, timeout_min, mem_gb) or Ray (address, num_cpus)
     """
     loaded = _config(name, overrides, model)
 
     from scaling.data.mixture import Mixture
-    from scaling.data.prepare import prepare
+    from scaling.data.prepare import in_turn, prepare
     from scaling.data.store import root
     from scaling.data.task import Task
     from scaling.data.text import Text
     from scaling.data.tokens import Tokens
 
+    folder = root(loaded["runs"])
+
+    def run(jobs: Sequence[Call]) -> None:
+        from scaling.executors.executor import Resources
+        from scaling.executors.scheduler import Job, finish, started
+        from scaling.training.machine import cores  # imports torch
+
+        slots = min(workers or cores(), len(jobs))
+        if executor == "local" and slots < 2:
+            in_turn(jobs)
+            return
+        resources = Resources(threads=max(1, cores() // slots) if executor == "local" else 1)
+        with started(executor, folder / "preparing", slots, 0, workers, set) as work:
+            finish(work, (Job(name, name, (function, *arguments), resources) for name, function, arguments in jobs))
+
     with _placed(loaded):
-        data, folder = loaded.build("data"), root(loaded["runs"])
+        data = loaded.build("data")
         parts = data.domains.values() if isinstance(data, Mixture) else [data]
         if not any(isinstance(part, Text | Tokens | Task) for part in parts):
             raise ScalingError(f"{type(data).__name__} needs no preparing: it is drawn as it is read", key="data.kind")
@@ -149,32 +130,8 @@ def data_prepare(
             if isinstance(part, Task):
                 part.prepare(folder)
             elif isinstance(part, Text):
-                prepare(part, folder, partial(_run, workers, executor, set, folder / "preparing"))
+                prepare(part, folder, run)
         return _result(_counts(loaded, data)[0])  # tokens stay where they are: to open them is to look through them
-
-
-def _run(
-    workers: int | None,
-    kind: Literal["local", "slurm", "ray"],
-    parameters: Mapping[str, Any],
-    folder: Path,
-    jobs: Sequence[Call],
-) -> None:
-    """Do the jobs of preparing, one after another in this process where there are no two at a time."""
-    from scaling.data.prepare import in_turn
-    from scaling.training.machine import cores
-
-    most = min(workers or cores(), len(jobs))
-    if kind == "local" and most < 2:
-        in_turn(jobs)
-        return
-    from scaling.executors.executor import Resources
-    from scaling.executors.scheduler import Job, finish, started
-
-    resources = Resources(threads=max(1, cores() // most) if kind == "local" else 1)
-    with started(kind, folder, most, 0, workers, parameters) as executor:
-        each = (Job(name, name, (function, *arguments), resources) for name, function, arguments in jobs)
-        finish(executor, each)
 
 
 @verb
@@ -190,7 +147,6 @@ def data_show(
 
         scaling data show python
         scaling data show python objective=Masked --windows 2
-        scaling data show python --verify               take every file's hash again
 
         scaling.data_show("python", objective="Masked", windows=1).windows
 
@@ -220,21 +176,21 @@ def data_show(
         document, source = _counts(loaded, data)
         if verify and isinstance(source, PackedSource | PairedSource):
             source.manifest.check(source.folder, trust=False)
-        if not windows:
-            return _result(document)
-        family: Any = schema.kinds("model")[loaded["model.kind"]]
-        objective = loaded.build("objective", Vocabulary.of(source), loaded["size.length"], family.family)
-        batch = training(source, objective, BatchSize.of(windows), loaded["seed"]).batch(0)
-        shown = range(min(windows, batch.rows))
-        rows = [describe_row(batch, row, source, objective.vocabulary, family.family) for row in shown]
-        return _result({**document, "windows": rows})
+        if windows:
+            family: Any = schema.kinds("model")[loaded["model.kind"]]
+            objective = loaded.build("objective", Vocabulary.of(source), loaded["size.length"], family.family)
+            batch = training(source, objective, BatchSize.of(windows), loaded["seed"]).batch(0)
+            shown = range(min(windows, batch.rows))
+            rows = [describe_row(batch, row, source, objective.vocabulary, family.family) for row in shown]
+            document |= {"windows": rows}
+        return _result(document)
 
 
-def _config(name: str | None, laid: Sequence[str], model: str | None) -> Config:
+def _config(name: str | None, overrides: Sequence[str], model: str | None) -> Config:
     named = [] if name is None else [f"data={name}"]
-    if not (named or model or any(word.startswith("data=") for word in laid)):
+    if not (named or model or any(word.startswith("data=") for word in overrides)):
         raise ScalingError("no data are named", fix="name a file of configs/data, for example python")
-    return config.load(model or MODEL, [*named, *laid])
+    return config.load(model or MODEL, [*named, *overrides])
 
 
 @contextmanager
@@ -266,3 +222,25 @@ def _counts(loaded: Config, data: Any) -> tuple[dict[str, Any], Source]:
         counts |= {"vocabulary": source.vocabulary, "bytes_per_token": source.bytes_per_token}
         document[split] = counts | ({} if source.entropy is None else {"entropy_nats_per_token": source.entropy})
     return document, sources["train"]
+
+
+def _result(document: dict[str, Any]) -> Result:
+    """The counts of the splits, and the `windows` of the first batch where the document has some."""
+    from rich.console import Console
+    from rich.text import Text
+
+    splits, rows = [document["train"], document["validation"]], []
+    for key in dict.fromkeys(key for split in splits for key in split):
+        nothing = "endless" if key in ("tokens", "windows") else "–"
+        values = (split.get(key) for split in splits)
+        rows.append([key.replace("_", " "), *(nothing if value is None else cell(value) for value in values)])
+    place = [] if document["folder"] is None else [f"in {document['folder']}"]
+    console = Console(highlight=False)  # colours are for a terminal alone
+    with console.capture() as printed:
+        for number, window in enumerate(document.get("windows", ())):
+            console.rule(f"row {number} of step 0", style="dim")
+            for line, pieces in window.items():
+                texts = ((piece["text"], STYLES[piece["kind"]]) for piece in pieces)
+                console.print(Text(f"{line:<9}", "bold"), Text.assemble(*texts))
+    windows = filter(None, [printed.get().rstrip("\n")])
+    return Result(document, [(["", "train", "validation"], rows), *place, *windows])

@@ -8,7 +8,7 @@ import shutil
 from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from scaling.base import atomic
 from scaling.base.errors import ScalingError, plural
@@ -24,9 +24,9 @@ LEAST_FREE = 2 * 10**9
 MARKS = {"good": "✓", "notice": "!", "bad": "✗"}
 
 
-def _found(topic: str, state: Literal["good", "notice", "bad"], what: str, fix: str | None = None) -> dict[str, Any]:
+def _found(topic: str, what: str, fix: str | None = None, *, bad: bool = False) -> dict[str, Any]:
     """One line of the screen; `fix` where there is something to do."""
-    return {"topic": topic, "state": state, "what": what, "fix": fix}
+    return {"topic": topic, "state": "bad" if bad else "notice" if fix else "good", "what": what, "fix": fix}
 
 
 @verb
@@ -50,58 +50,50 @@ def _versions() -> Iterator[dict[str, Any]]:
         try:
             installed[package] = metadata.version(package)
         except metadata.PackageNotFoundError:
-            yield _found("versions", "bad", f"{package} is not installed", f"pip install {package}")
+            yield _found("versions", f"{package} is not installed", f"pip install {package}", bad=True)
     listed = ", ".join(f"{package} {version}" for package, version in installed.items())
-    yield _found("versions", "good", f"Python {platform.python_version()}, {listed}")
+    yield _found("versions", f"Python {platform.python_version()}, {listed}")
     for package, versions in MALICIOUS.items():
         if installed.get(package) in versions:
             what = f"{package} {installed[package]} was a malicious upload"
-            yield _found("versions", "bad", what, "install another version and change every secret on this machine")
+            yield _found("versions", what, "install another version and change every secret on this machine", bad=True)
 
 
 def _processor() -> Iterator[dict[str, Any]]:
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
-    fix = "others are at work: small runs slow down many times over" if load > cores else None
+    load, threads = os.getloadavg()[0], os.environ.get("OMP_NUM_THREADS", "")
     what = f"{plural(cores, 'core')} for this process, {platform.machine()}, load {load:.1f}"
-    yield _found("processor", "notice" if fix else "good", what, fix)
-    threads = os.environ.get("OMP_NUM_THREADS")
-    if threads is None:
-        yield _found("threads", "good", "OMP_NUM_THREADS is not set: the size of a run's model decides")
-    elif threads.isdecimal() and int(threads) <= cores:
-        yield _found("threads", "good", f"OMP_NUM_THREADS={threads}")
-    else:
-        what = f"OMP_NUM_THREADS={threads!r} with {plural(cores, 'core')}"
-        yield _found("threads", "notice", what, "more threads than cores")
-    if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
+    fix = "others are at work: small runs slow down many times over" if load > cores else None
+    yield _found("processor", what, fix)
+    what = f"OMP_NUM_THREADS={threads}" if threads else "OMP_NUM_THREADS is not set: the size of a run's model decides"
+    is_right = not threads or (threads.isdecimal() and int(threads) <= cores)
+    yield _found("threads", what, None if is_right else f"set it to at most {plural(cores, 'core')}")
+    if "SC_AVPHYS_PAGES" in os.sysconf_names:
         page = os.sysconf("SC_PAGE_SIZE")
         whole, free = (byte_size(os.sysconf(f"SC_{which}_PAGES") * page) for which in ("PHYS", "AVPHYS"))
-        yield _found("memory", "good", f"{whole}, of which {free} are free")
+        yield _found("memory", f"{whole}, of which {free} are free")
 
 
 def _devices() -> Iterator[dict[str, Any]]:
     try:
         import torch
     except ImportError as error:
-        yield _found("devices", "bad", f"torch cannot be imported: {error}")
+        yield _found("devices", f"torch cannot be imported: {error}", bad=True)
         return
     from scaling.kernels.compiled import absent
 
-    if (why := absent()) is None:
-        yield _found("kernels", "good", "compiled for this processor")
-    else:
-        fix = "small models train slower on the CPU without them: see docs/install.md"
-        yield _found("kernels", "notice", why, fix)
+    why = absent()
+    fix = why and "small models train slower on the CPU without them: see docs/install.md"
+    yield _found("kernels", why or "compiled for this processor", fix)
     for number in range(torch.cuda.device_count()):
         device = torch.cuda.get_device_properties(number)
-        yield _found("devices", "good", f"cuda:{number} {device.name}, {byte_size(device.total_memory)}")
+        yield _found("devices", f"cuda:{number} {device.name}, {byte_size(device.total_memory)}")
     if torch.backends.mps.is_available():
-        yield _found("devices", "good", "mps")
+        yield _found("devices", "mps")
     if not torch.cuda.device_count():
         lacks_cuda = shutil.which("nvidia-smi") is not None and torch.version.cuda is None
         fix = "this torch is built without CUDA; install one with it" if lacks_cuda else None
-        what = f"the CPU alone, {torch.backends.cpu.get_cpu_capability()}"
-        yield _found("devices", "notice" if lacks_cuda else "good", what, fix)
+        yield _found("devices", f"the CPU alone, {torch.backends.cpu.get_cpu_capability()}", fix)
 
 
 def _folder(folder: Path) -> Iterator[dict[str, Any]]:
@@ -112,23 +104,22 @@ def _folder(folder: Path) -> Iterator[dict[str, Any]]:
             trial.touch()
             trial.unlink()
     except ScalingError as error:
-        yield _found("runs", "bad", str(error))
+        yield _found("runs", str(error), bad=True)
         return
     free = shutil.disk_usage(there).free
-    low = "runs stop with code 74 when it is full; `scaling gc` frees some" if free < LEAST_FREE else None
-    yield _found("disk", "notice" if low else "good", f"{byte_size(free)} free at {there}", low)
+    fix = "runs stop with code 74 when it is full; `scaling gc` frees some" if free < LEAST_FREE else None
+    yield _found("disk", f"{byte_size(free)} free at {there}", fix)
     if there == folder.absolute():
         try:
-            yield _found("runs", "good", f"{plural(len(Ledger.open(folder).runs()), 'run')} in {folder}")
+            yield _found("runs", f"{plural(len(Ledger.open(folder).runs()), 'run')} in {folder}")
         except ScalingError as error:
-            yield _found("runs", "notice", str(error))
+            yield _found("runs", f"{folder}: {error.what}", error.fix)
 
 
 def _wandb() -> dict[str, Any]:
-    mode = os.environ.get("WANDB_MODE", "online")
+    mode, has_key = os.environ.get("WANDB_MODE", "online"), bool(os.environ.get("WANDB_API_KEY"))
     if mode in ("offline", "disabled"):
-        return _found("W&B", "good", f"{mode} by WANDB_MODE")
-    if os.environ.get("WANDB_API_KEY") or has_login():
-        place = "the environment" if os.environ.get("WANDB_API_KEY") else "~/.netrc"
-        return _found("W&B", "good", f"a key in {place}")
-    return _found("W&B", "notice", "no key: runs are logged offline", "`wandb login` sets one")
+        return _found("W&B", f"{mode} by WANDB_MODE")
+    if has_key or has_login():
+        return _found("W&B", f"a key in {'the environment' if has_key else '~/.netrc'}")
+    return _found("W&B", "no key: runs are logged offline", "`wandb login` sets one")

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from scaling.laws import Law
 
 WIDTH = 100
+FILES = ("study", "sweep", "table")
 _CITED = re.compile(r"(?P<formula>.*\S)\s*\((?P<citation>[^()]*(?:\([^()]*\)[^()]*)*\d{4}[^()]*)\)\.?", re.DOTALL)
 
 
@@ -34,8 +35,7 @@ def explain(name: str | None = None) -> Result:
         scaling explain                      every slot with its kinds
         scaling explain block.channel        the kinds of one slot
         scaling explain Rotary               one kind
-        scaling explain train                the keys of a section that holds no pieces
-        scaling explain size                 the keys of a size, and the sizes that have names
+        scaling explain train                the keys of a section that holds no pieces; also size
         scaling explain law                  every scaling law, as `law:` of a study and `scaling fit --law` name them
         scaling explain chinchilla           one law, with its parameters
         scaling explain study                the keys of a study's file; also sweep, table
@@ -43,56 +43,49 @@ def explain(name: str | None = None) -> Result:
         scaling explain quickstart           a shipped study, table, model, size or data set, or a command
         scaling explain mixer --extend my.py   with the kinds of a module of yours among them
 
-        scaling.explain("position")
-
     Args:
         name: a slot, a dotted key that ends in one, a kind, a section, a key, a law, a shipped file, a command
     """
-    document = _document(name)
+    document = {slot: sorted(schema.kinds(slot)) for slot in schema.SLOTS} if name is None else _document(name)
     return Result(document, ["\n".join(_lines(document)).strip("\n")])
 
 
-def _document(name: str | None) -> dict[str, Any]:
-    if name is None:
-        return {slot: sorted(schema.kinds(slot)) for slot in schema.SLOTS}
-    if name in FIXED:
-        return _section(name)
-    files = _files()
-    if name in files:
-        return files[name]
+def _document(name: str) -> dict[str, Any]:
     from scaling.laws import laws
     from scaling.laws.written import TWO_STEP, law_of
 
     every_law: dict[str, Any] = {**laws(), TWO_STEP: law_of(TWO_STEP)}
+    files, kinds, last = _files(), {slot: schema.kinds(slot) for slot in schema.SLOTS}, name.rpartition(".")[2]
+    if name in FIXED:
+        return _section(name)
+    if name in files:
+        return files[name]
     if name == "law":
         return {"laws": [_law(law) for law in laws().values()]}
-    last = name.rpartition(".")[2]
-    if last in schema.SLOTS:
-        return {"slot": last, "kinds": [_kind(piece) for piece in schema.kinds(last).values()]}
-    pieces: dict[type, list[str]] = {}
-    for slot in schema.SLOTS:
-        for kind, piece in schema.kinds(slot).items():
-            if kind.lower() == last.lower():
-                pieces.setdefault(piece, []).append(slot)
-    if pieces:
-        return {"kinds": [{"slots": slots, **_kind(piece)} for piece, slots in pieces.items()]}
+    if last in kinds:
+        return {"slot": last, "kinds": [_kind(piece) for piece in kinds[last].values()]}
+    slots: dict[type, list[str]] = {}
+    for slot in kinds:
+        for piece in (piece for kind, piece in kinds[slot].items() if kind.lower() == last.lower()):
+            slots.setdefault(piece, []).append(slot)
+    if slots:
+        return {"kinds": [{"slots": slots[piece], **_kind(piece)} for piece in slots]}
     if name.lower() in every_law:
         return _law(every_law[name.lower()])
-    rows = {
-        file: row
-        for file, document in files.items()
-        for key, row in document["keys"].items()
-        if "file" in document and name in (key, key.rpartition(".")[2])
-    }
-    if rows:
+    keys = [(file, key, row) for file in FILES for key, row in files[file]["keys"].items()]
+    if rows := {file: row for file, key, row in keys if name in (key, key.rpartition(".")[2])}:
         return {"key": name, "files": rows}
-    if shipped := _shipped(name):
-        return {"name": name, "shipped": shipped}
+    shown = [
+        {"group": path.parent.name, "file": f"configs/{path.parent.name}/{path.name}", "comment": comment(path)}
+        for path in sorted(shipped().glob("*/*.yaml"))
+        if name in (path.stem, f"{path.parent.name}/{path.stem}")
+    ]
+    if shown:
+        return {"name": name, "shipped": shown}
     if name in VERBS:
         return {"command": name, "help": f"scaling {name} --help"}
     what = "slot" if last != name else "slot, kind, section or law"  # a dotted key ends in a slot
-    kinds = (kind for slot in schema.SLOTS for kind in schema.kinds(slot))
-    fix = nearest(last, [*schema.SLOTS, *FIXED, "law", *files, *every_law, *kinds])
+    fix = nearest(last, [*kinds, *FIXED, "law", *files, *every_law, *(kind for slot in kinds for kind in kinds[slot])])
     raise ScalingError(f"there is no {what} {last!r}", fix=fix)
 
 
@@ -160,17 +153,6 @@ def _kind(piece: type) -> dict[str, Any]:
             for key, parameter in schema.keys(piece).items()
         },
     }
-
-
-def _shipped(name: str) -> list[dict[str, str]]:
-    """The shipped files of a name, each with the comment at its head."""
-    last = name.rpartition("/")[2]
-    return [
-        {"group": group, "file": f"configs/{group}/{path.name}", "comment": comment(path)}
-        for path in sorted(shipped().glob(f"*/{last}.yaml"))
-        for group in [path.parent.name]
-        if name in (last, f"{group}/{last}")
-    ]
 
 
 def comment(path: Path) -> str:

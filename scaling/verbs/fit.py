@@ -83,7 +83,6 @@ def fit(
         points: the table of runs
         law: its name, two names for two steps (docs/laws.md), a formula, a YAML file, or auto: the best at predicting
             the table's largest runs
-        rename: which column holds what, or its formula: loss=final_loss C=6*N*D N=params-embedding
         where: fit these rows only: 'C<1e21' 'N>=1e8' corpus=c4
         define: state what a column counts, its unit (loss=perplexity), or the setup (tokenizer=GPT-2)
         fix: hold parameters of the law at these values
@@ -96,7 +95,6 @@ def fit(
         objective: what is minimised (default log_huber of a loss, squared of a score)
         delta: where Huber's penalty turns linear (default 0.001)
         intervals: how intervals are made
-        level: of the intervals
         group: the column of runs that share an error (a trunk, a seed, a machine), or none (default: trunk, or a run
             of several points)
         noise: standard deviation of the loss between seeds, for IsoFLOP minima
@@ -242,7 +240,6 @@ def fit_curves(
         law: the law of whole curves
         after: leave out the losses before these tokens
         where: fit these rows of a table only: 'N>=1e6' kind=evaluate
-        level: of the intervals
         seed: of the random starts
     """
     from scaling.laws import curves as curve_fits

@@ -7,12 +7,12 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+from scaling.base import atomic
 from scaling.base.errors import ScalingError, plural
 from scaling.base.printing import interval
 from scaling.config.schema import NonNegativeFloat, PositiveFloat, PositiveInt, Range, Seed, SmallInt
 from scaling.verbs.model import load
-from scaling.verbs.train import RunName, named
-from scaling.verbs.verb import RUNS, Result, verb
+from scaling.verbs.verb import RUNS, Result, RunName, verb
 
 if TYPE_CHECKING:
     import numpy as np
@@ -50,7 +50,6 @@ class Attention(Result):
 
     def save(self, path: str | Path) -> None:
         """Write a page (.html) with every head of every layer."""
-        from scaling.base import atomic
         from scaling.inside.look import page
 
         _check_ending(path, PAGE)
@@ -71,7 +70,6 @@ def look(
 
         scaling look 3f2a "the law of the land"                   the scores of each head
         scaling look 3f2a "the law of the land" --to look.html    and a page with every head of every layer
-        scaling look bert "the [MASK] of the land" --json         a folder with a model
         scaling look marian "the law" --target "das Gesetz"       an encoder-decoder, with what it is to write
 
         scaling.look("3f2a", "the law of the land").save("look.html")
@@ -80,7 +78,6 @@ def look(
     without a tokenizer reads token ids. The maps are made by a second path, which does not slow down training.
 
     Args:
-        run: the beginning of a run's id, or a folder
         text: what the model reads, in quotes
         target: what an encoder-decoder writes (what it would write)
         to: write a page (.html) to this file
@@ -96,11 +93,10 @@ def look(
         {"name": name, "tower": each.tower, "layer": each.layer, "slot": each.slot}
         for name, each in zip(shown.names, shown.maps, strict=True)
     ]
-    tokens, heads = {tower: list(tokens) for tower, tokens in shown.tokens.items()}, shown.heads
-    document = {"run": str(name), "text": text, "tokens": tokens, "layers": layers, "heads": heads}
-    titles = [key for key in list(heads[0])[3:] if any(one[key] is not None for one in heads)]
+    document = {"run": str(name), "text": text, "tokens": shown.tokens, "layers": layers, "heads": shown.heads}
+    titles = [key for key in list(shown.heads[0])[3:] if any(one[key] is not None for one in shown.heads)]
     names = [layer for layer, each in zip(shown.names, shown.maps, strict=True) for _ in range(each.heads)]
-    rows = [[layer, *(one[key] for key in titles)] for layer, one in zip(names, heads, strict=True)]
+    rows = [[layer, *map(one.get, titles)] for layer, one in zip(names, shown.heads, strict=True)]
     seen = Attention(document, [(["layer", *titles], rows)], seen=shown)
     if to is not None:
         seen.save(to)
@@ -144,8 +140,7 @@ def probe(
 
         scaling probe 3f2a ranks                     of a run on a synthetic language: the hidden rank of each symbol
         scaling probe 3f2a successor                 of the same: the likeliest next symbol
-        scaling probe 3f2a conll2003 data.files.train=eng.train data.files.validation=eng.testa
-        scaling probe 3f2a conll2003_pos --step 2000 --json
+        scaling probe 3f2a conll2003 data.files.train=eng.train data.files.validation=eng.testa --step 2000
 
         scaling.probe("3f2a", "conll2003", data__files={"train": "eng.train"}).layers
 
@@ -163,7 +158,7 @@ def probe(
     from scaling.inside.probe import probe as scored
     from scaling.training.finetune import pretrained
 
-    source = pretrained(named(run), runs)
+    source = pretrained(run, runs)
     classes, texts = texts_of(source, task, overrides, runs)
     model = load(source.folder, device=device, step=step)
     reading = Reading(model.family, model.ids, source.size["length"])
@@ -228,7 +223,6 @@ def landscape(
 
         scaling landscape 3f2a --to landscape.png          how much the loss rises, and a figure
         scaling landscape 3f2a 71c0 --to both.pdf          two runs on one scale of colours
-        scaling landscape 3f2a --side 11 --reach 0.5 --json
 
         scaling.landscape("3f2a", "71c0").save("landscape.png")
 
@@ -249,7 +243,7 @@ def landscape(
         raise ScalingError("expected an odd number, so that the model is in the middle", key="side", value=side)
     if to is not None:
         _check_ending(to, FIGURES)
-    sources = [pretrained(named(one), runs) for one in (run, *others)]
+    sources = [pretrained(one, runs) for one in (run, *others)]
     for source in sources:
         if "objective" not in source.sections:
             what = "what it was trained on is not known here"
@@ -263,7 +257,7 @@ def landscape(
         model = load(source.folder, device=device).module
         losses[source.folder.name] = around(model, held_out(source, windows, runs), side, reach, seed)
     each = [{"run": name, **rises(loss), "losses": loss.tolist()} for name, loss in losses.items()]
-    rows = [[one[key] for key in ("run", "loss", "border", "roughness")] for one in each]
+    rows = [list(one.values())[:-1] for one in each]
     table = ["run", "loss", "rise at the border", "roughness"], rows
     drawn = Landscape({"reach": reach, "runs": each}, [table], losses=losses)
     if to is not None:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from scaling.base.printing import byte_size
 from scaling.config import compose as config
 from scaling.verbs.train import Overlays
-from scaling.verbs.verb import Result, Table, verb
+from scaling.verbs.verb import Result, verb
 
 if TYPE_CHECKING:
     from scaling.model.cost import Cost
@@ -43,46 +43,34 @@ def inspect(*words: str, lengths: tuple[int, ...] = (), overlays: Overlays = (),
         lengths: windows of these lengths, and what attention costs in each
     """
     names, overrides = ([word for word in words if ("=" in word) == given] for given in (False, True))
-    configs = {name or "model": config.load(name, overrides, overlays=overlays) for name in names or [None]}
-    checked = {name: each.check() for name, each in configs.items()}
+    each = dict.fromkeys((name, length) for name in names or [None] for length in lengths or [None])
+    checked = {}
+    for name, length in each:
+        title, given = name or "model", list(overrides)
+        if length is not None:
+            title, given = f"{title}, {length:,} tokens", [*given, f"size.length={length}"]
+        checked[title] = config.load(name, given, overlays=overlays).check()
 
-    from scaling.model.cost import by_length  # torch is imported once the configs are known to be right
-    from scaling.training.experiment import counted
+    from scaling.training.experiment import counted  # torch is imported once the configs are known to be right
 
-    if lengths:
-        each_length = [
-            (name, length, cost) for name, each in checked.items() for length, cost in by_length(each, lengths).items()
-        ]
-        documents = [
-            {"model": name, "length": length, "flops_forward_per_token": cost.flops_forward_per_token} | cost.attention
-            for name, length, cost in each_length
-        ]
-        made = Costs(documents, [_by_length(each_length)])
-    else:
-        costs = {name: counted(each) for name, each in checked.items()}
-        documents = [{"model": name, **cost.to_json()} for name, cost in costs.items()]
-        is_tuned = any(cost.parameters_trained != cost.parameters for cost in costs.values())
-        rows = []
-        for lines in zip(*(_figures(cost, is_tuned) for cost in costs.values())):
-            if any(number for _, number, _ in lines):  # what is 0 of all models is left out
-                cells = (f"{number:{digits}}" if digits else byte_size(number) for _, number, digits in lines)
-                rows.append([lines[0][0], *(cells if lines[0][0] else [""] * len(lines))])
-        for device, title in (("cpu", "attention on a CPU, float32"), ("cuda", "attention on CUDA, bfloat16")):
-            if any(cost.attention_by.get(device) for cost in costs.values()):
-                rows.append([title, *(", ".join(cost.attention_by.get(device, ())) for cost in costs.values())])
-        made = Costs(documents[0] if len(documents) == 1 else documents, [(["", *costs], rows)], costs=costs)
-    config.print_remarks(checked.values())
-    return made
-
-
-def _by_length(costs: Sequence[tuple[str, int, Cost]]) -> Table:
-    """The share of attention in the FLOPs of each model and length."""
+    costs, documents = {title: counted(one) for title, one in checked.items()}, []
+    for (name, length), cost in zip(each, costs.values(), strict=True):
+        figures = cost.to_json()
+        if length is not None:
+            figures = {"length": length, "flops_forward_per_token": cost.flops_forward_per_token, **cost.attention}
+        documents.append({"model": name or "model", **figures})
+    is_tuned = any(cost.parameters_trained != cost.parameters for cost in costs.values())
     rows = []
-    for name, length, cost in costs:
-        parts = [cost.attention[f"{part}_share_of_flops"] for part in ("projections", "between_tokens")]
-        shares = [f"{part:.1%}" for part in (*parts, 1 - sum(parts))]
-        rows.append([name, f"{length:,}", f"{cost.flops_forward_per_token:,.0f}", *shares])
-    return ["", "length", "FLOPs per token", "projections", "between tokens", "all else"], rows
+    for lines in zip(*(_figures(cost, is_tuned) for cost in costs.values())):
+        if any(number for _, number, _ in lines):  # what is 0 of all models is left out
+            cells = (f"{number:{digits}}" if digits else byte_size(number) for _, number, digits in lines)
+            rows.append([lines[0][0], *(cells if lines[0][0] else [""] * len(lines))])
+    for device, title in (("cpu", "attention on a CPU, float32"), ("cuda", "attention on CUDA, bfloat16")):
+        if any(cost.attention_by.get(device) for cost in costs.values()):
+            rows.append([title, *(", ".join(cost.attention_by.get(device, ())) for cost in costs.values())])
+    config.print_remarks(checked.values())
+    is_one = len(documents) == 1 and not lengths
+    return Costs(documents[0] if is_one else documents, [(["", *costs], rows)], costs=costs)
 
 
 def _figures(cost: Cost, is_tuned: bool) -> list[tuple[str, float, str]]:

@@ -39,8 +39,6 @@ def mixture(
         law: mixture_exponential_m, or mixture_joint_m, which knows the size of a model
         weights: of losses in the mean that is minimised, 1 each unless given: loss_domain_1=3
         at: the size of the model, where the law is joint: N=1e9
-        rename: as of `scaling fit`
-        level: of the intervals
     """
     from scaling.laws.fit import fit
     from scaling.laws.mixture import best_mixture
@@ -74,24 +72,19 @@ def mixture(
         "gain": found["gain"].to_json(),
         "errors": {name: float((each.residuals**2).mean() ** 0.5) for name, each in zip(losses, fits)},
     }
-    return Result(document, _lines(document, level))
-
-
-def _lines(document: Mapping[str, Any], level: float) -> list[Any]:
     rows, beyond = [], []
     for name, best in document["proportions"].items():
         low, high = document["tried"][name]
         rows.append([name, f"{best['estimate']:.3f} {interval(best, '.3f')}", f"{low:.3f} to {high:.3f}"])
         if not low <= best["estimate"] <= high:
             beyond.append(name)
-    gain, loss = document["gain"], document["loss"]
     error = max(document["errors"].values())
-    lines: list[Any] = [
-        f"{plural(document['runs'], 'run')}, {document['law']}; residuals up to {error:.2%} of a loss",
+    lines = [
+        f"{plural(len(table), 'run')}, {document['law']}; residuals up to {error:.2%} of a loss",
         (["", f"best proportion, {percent(level)}", "tried"], rows),
-        f"mean loss there {loss['estimate']:.4f} {interval(loss)}",
-        f"the even mixture has {gain['estimate']:.4f} {interval(gain)} more",
+        f"mean loss there {found.loss.estimate:.4f} {interval(document['loss'])}",
+        f"the even mixture has {found.gain.estimate:.4f} {interval(document['gain'])} more",
     ]
     if beyond:
         lines.append(f"no run tried so much or so little of {', '.join(beyond)}: train one there before you trust it")
-    return lines
+    return Result(document, lines)

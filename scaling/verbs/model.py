@@ -1,18 +1,20 @@
-"""Load a trained model, let it write or fill gaps, and ask it about words and activations."""
+"""Load a trained model, let it write or fill gaps, ask it about activations, and exchange weights with transformers."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, overload
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Annotated, Any, overload
 
 from scaling.base.errors import ScalingError
 from scaling.config.compose import assignments
 from scaling.config.schema import build
-from scaling.verbs.verb import RUNS, Result, verb
+from scaling.verbs.verb import RUNS, Flag, Result, RunName, verb
 
 if TYPE_CHECKING:
     import pandas
@@ -123,18 +125,12 @@ class Model:
         else:
             start = [ids[name] for name in ("start", "bos") if name in ids][:1]
             rows = [[*start, *row] for row in rows]
-            if not all(rows):
-                raise ScalingError("there is nothing to continue", key="prompt", value="", fix="write a token id")
-        batch, limit = batch_of(rows, self.family, ids), self.config["size"]["vocabulary"]
-        largest = int(max(tokens.max() for tokens in (batch.tokens, batch.source) if tokens is not None))
-        if largest >= limit:
-            raise ScalingError(f"token {largest} is beyond the vocabulary of {limit}", key="prompt", value=prompts[0])
+        if not all(rows):
+            raise ScalingError("there is nothing to continue", key="prompt", value="", fix="write a token id")
         device, stop = next(self.module.parameters()).device, {ids["eos"]} if "eos" in ids else set()
-        written = generate(self.module, batch.to(device), strategy, steps=steps, stop=stop)
-        return [
-            [Continuation(self._decoded(one.tokens), one.tokens, one.score, one.stopped) for one in row]
-            for row in written
-        ]
+        batch = batch_of(rows, self.family, ids).to(device)
+        written = generate(self.module, batch, strategy, steps=steps, stop=stop)
+        return [[Continuation(self._decoded(one.tokens), **vars(one)) for one in row] for row in written]
 
     def fill(self, text: str, *, best: int = 5) -> list[list[Filling]]:
         """The likeliest tokens of an encoder at each `[MASK]` of a text, the best first. A space before `[MASK]`
@@ -147,7 +143,10 @@ class Model:
         if self.family != "encoder":
             fix = "take `generate`, or an encoder"
             raise ScalingError(f"a run of the family {self.family} fills no mask", key="prompt", value=text, fix=fix)
-        return [[Filling(*one) for one in row] for row in filled(self.scorer, self._codec("prompt"), text, best)]
+        if self.tokenizer is None:
+            fix = "take a run that was trained on text"
+            raise ScalingError("this model has no tokenizer", key="prompt", fix=fix)
+        return [[Filling(*one) for one in row] for row in filled(self.scorer, self.tokenizer, text, best)]
 
     def ablate(self, batches: Iterable[Batch]) -> pandas.DataFrame:
         """The loss without each block, then without each head: `name` of the module, `head`, `loss` in nats per target,
@@ -187,44 +186,37 @@ class Model:
         return patch(self.module, batch, others, *patterns, tokens=tokens)[0]
 
     def encoded(self, text: str) -> list[int]:
-        """The token ids of a text. An encoder-decoder with sentinels reads its first one for the first `[MASK]`, the
-        next one for the next.
+        """The token ids of a text. An encoder reads `[MASK]` as its mask; an encoder-decoder with sentinels reads its
+        first one for the first `[MASK]`, the next one for the next.
         """
-        if self.tokenizer is not None:
-            if self.family == "encoder_decoder" and "sentinel_0" in self.ids:
-                from scaling.evaluation.masked import masked
+        from scaling.evaluation.masked import masked
 
-                return masked(self.tokenizer, self.ids, text)
-            return list(self.tokenizer.encode([text])[0])
+        has_gaps = self.family == "encoder" or (self.family == "encoder_decoder" and "sentinel_0" in self.ids)
+        if self.tokenizer is not None:
+            return masked(self.tokenizer, self.ids, text) if has_gaps else list(self.tokenizer.encode([text])[0])
         try:
             tokens = [int(word) for word in text.split()]
         except ValueError:
             fix = "write token ids, as in '5 9 2'"
             raise ScalingError("this model has no tokenizer", key="prompt", value=text, fix=fix) from None
-        if any(token < 0 for token in tokens):
-            raise ScalingError("a token id is not negative", key="prompt", value=text)
+        size = self.config["size"]["vocabulary"]
+        if beyond := [token for token in tokens if not 0 <= token < size]:
+            raise ScalingError(f"token {beyond[0]} is beyond the vocabulary of {size}", key="prompt", value=text)
         return tokens
 
     def framed(self, text: str, target: str | None = None) -> dict[str, list[int]]:
-        """The tokens that each tower reads of a text, framed as in training. An encoder reads `[MASK]` as its mask; an
-        encoder-decoder writes `target`, by default what it would write.
+        """The tokens that each tower reads of a text, framed as in training. An encoder-decoder writes `target`, by
+        default what it would write.
         """
-        from scaling.evaluation.masked import masked
         from scaling.inside.look import framed
 
         if target is not None and self.family != "encoder_decoder":
             raise ScalingError(f"a run of the family {self.family} reads no target", key="target", value=target)
-        is_masked = self.family == "encoder" and self.tokenizer is not None
-        tokens = {"text": masked(self._codec("text"), self.ids, text) if is_masked else self.encoded(text)}
+        tokens = {"text": self.encoded(text)}
         if self.family == "encoder_decoder":
             written = self.continuations([text])[0][0].tokens if target is None else self.encoded(target)
             tokens["target"] = list(written)
         return framed(self.family, self.ids, tokens)
-
-    def _codec(self, key: str) -> Codec:
-        if self.tokenizer is None:
-            raise ScalingError("this model has no tokenizer", key=key, fix="take a run that was trained on text")
-        return self.tokenizer
 
     def _read(self, text: str, target: str | None) -> Batch:
         """A batch of one text."""
@@ -240,7 +232,7 @@ class Model:
         return f"Model({self.config['model']['kind']}, {count:,} parameters)"
 
 
-def load(source: Any, *, runs: str | Path = RUNS, device: str | None = None, step: int | None = None) -> Model:
+def load(source: RunName, *, runs: str | Path = RUNS, device: str | None = None, step: int | None = None) -> Model:
     """The model of a run (a `Run`, or the beginning of its id in the ledger at `runs`), or of a folder. `step` takes
     the weights of a checkpoint.
 
@@ -248,7 +240,7 @@ def load(source: Any, *, runs: str | Path = RUNS, device: str | None = None, ste
     """
     from scaling.interop.run import read
 
-    return Model(read(getattr(source, "path", source), runs, step), device)
+    return Model(read(source, runs, step), device)
 
 
 def torch_device(name: str | None) -> device:
@@ -265,7 +257,7 @@ def torch_device(name: str | None) -> device:
 
 @verb
 def generate(
-    run: Any,
+    run: RunName,
     *overrides: str,
     prompt: Sequence[str] = (),
     steps: int = 64,
@@ -280,50 +272,116 @@ def generate(
         scaling generate marian kind=Beam beams=4 penalty=0.6 < sentences.txt
         scaling generate bert --prompt "the [MASK] of the law"
 
-        scaling.generate("3f2a", prompt=["def main("], kind="Sample", seed=1).document
-
     An encoder fills each `[MASK]`, a decoder continues the prompt, and an encoder-decoder answers it. key=value sets
     how: `scaling explain decode` prints the strategies and their keys. A model without a tokenizer reads and writes
     token ids. Without a prompt, every line of standard input is one.
 
     Args:
-        run: the beginning of a run's id, or a folder
         prompt: a text to continue; repeats
         steps: the maximum number of tokens to write
     """
     keys = assignments(overrides)
     strategy = {"kind": STRATEGY, **keys}
     build("decode", strategy)  # what is wrong with it is reported before the model is read
-    texts = list(prompt) or _standard_input()
+    texts = list(prompt) or ([] if sys.stdin.isatty() else sys.stdin.read().splitlines())
+    if not texts:
+        raise ScalingError("there is no prompt", fix="give --prompt TEXT, or pass one per line on standard input")
     model = load(run, runs=runs, device=device)
+    answers, lines = [], []
     if model.family == "encoder":
         if keys:
             what = "an encoder fills masks and has no strategy"
             raise ScalingError(what, key=next(iter(keys)), fix="leave it out")
-        rows: list[list[Any]] = [[[asdict(one) for one in mask] for mask in model.fill(text)] for text in texts]
-    else:
-        rows = [[asdict(one) for one in row] for row in model.continuations(texts, steps=steps, **strategy)]
-    key = "masks" if model.family == "encoder" else "written"
-    answers = [{"prompt": text, key: row} for text, row in zip(texts, rows, strict=True)]
-    lines = []
-    for text, row in zip(texts, rows, strict=True):
-        if model.family == "encoder":
+        for text in texts:
+            masks = model.fill(text)
+            answers.append({"prompt": text, "masks": [list(map(vars, mask)) for mask in masks]})
             lines.append(text)
-            for number, mask in enumerate(row, 1):
-                filled = (f"{one['text'].strip()} {one['probability']:.3f}" for one in mask)
+            for number, mask in enumerate(masks, 1):
+                filled = (f"{one.text.strip()} {one.probability:.3f}" for one in mask)
                 lines.append(f"  mask {number}: {', '.join(filled)}")
-        else:  # a decoder's continuation stands behind its prompt
-            joint = " " if model.tokenizer is None else ""
-            lines.append((text + joint if model.family == "decoder" else "") + row[0]["text"])
+        return Result(answers, lines)
+    joint = " " if model.tokenizer is None else ""
+    for text, written in zip(texts, model.continuations(texts, steps=steps, **strategy), strict=True):
+        answers.append({"prompt": text, "written": list(map(vars, written))})
+        # a decoder's continuation stands behind its prompt
+        lines.append((text + joint if model.family == "decoder" else "") + written[0].text)
     return Result(answers, lines)
 
 
-def _standard_input() -> list[str]:
-    """The lines of standard input."""
-    fix = "give --prompt TEXT, or pass one per line on standard input"
-    if sys.stdin.isatty():
-        raise ScalingError("there is no prompt", fix=fix)
-    lines = sys.stdin.read().splitlines()
-    if not lines:
-        raise ScalingError("standard input is empty", fix=fix)
-    return lines
+@verb
+def export(
+    run: RunName,
+    *,
+    form: Annotated[str, Flag("format")] = "hf",
+    adapter: bool = False,
+    to: str | Path | None = None,
+    runs: str | Path = RUNS,
+) -> Result:
+    """Write a trained model as a folder that transformers loads.
+
+        scaling export 3f2a                        a run of the ledger, by the beginning of its id
+        scaling export my_model --to my_model_hf   a folder of config.yaml and model.safetensors
+        scaling export 3f2a --adapter              of a run tuned by LoRA the updates alone, as peft loads them
+
+    Args:
+        run: a run's id, or a folder
+        form: hf, the first format of transformers that fits, or one by name (`scaling explain format`)
+        adapter: only the LoRA updates of a tuned run; without it they are merged
+        to: where to (RUN-hf; RUN-adapter)
+    """
+    from scaling.interop import huggingface, peft
+    from scaling.interop.run import read
+
+    target = to or f"{Path(run).name}-{'adapter' if adapter else 'hf'}"
+    saved, name = read(run, runs), None if form == "hf" else form
+    with _new(target) as folder:
+        if adapter:
+            tensors, written = peft.updates(saved), peft.write(folder, saved, name=name)
+        else:
+            saved = peft.merged(saved)
+            tensors, written = saved.tensors, huggingface.write(folder, saved, name)
+    return _written(target, "architecture", written.architecture, tensors)
+
+
+@verb
+def import_(folder: str | Path, *, adapter: str | Path | None = None, to: str | Path | None = None) -> Result:
+    """Read a folder that transformers saved, and write it as one of ours: config.yaml and model.safetensors.
+
+        scaling import gpt2-folder --to gpt2
+        scaling generate gpt2 --prompt "The law of"
+        scaling import gpt2-folder --adapter lora-folder   with the LoRA that peft saved for it
+
+    Args:
+        folder: config.json and safetensors, as transformers saves them
+        adapter: a folder of adapter_config.json and safetensors, as peft saves LoRA for this model
+        to: where to (FOLDER-imported)
+    """
+    from scaling.interop import huggingface, peft
+    from scaling.interop.run import write
+
+    target, saved = to or f"{Path(folder).name}-imported", huggingface.read(folder)
+    if adapter is not None:
+        saved = peft.read(adapter, saved)
+    with _new(target) as work:
+        write(work, saved, str(Path(folder) / huggingface.CONFIG))
+    return _written(target, "kind", saved.sections["model"]["kind"], saved.tensors)
+
+
+@contextmanager
+def _new(name: str | Path) -> Iterator[Path]:
+    """A folder that is not there yet, or holds nothing: whole or not there, whatever happens while it is written."""
+    folder = Path(name).absolute()
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise ScalingError("it is there already", file=name, fix="name another with --to")
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(prefix=f".{folder.name}-", dir=folder.parent) as work:
+        partial = Path(work, folder.name)
+        partial.mkdir()
+        yield partial
+        partial.rename(folder)
+
+
+def _written(folder: str | Path, what: str, name: str, tensors: Any) -> Result:
+    count = sum(tensor.numel() for tensor in tensors.values())
+    document = {"folder": str(folder), what: name, "parameters": count}
+    return Result(document, [f"{folder}: {name}, {count:,} parameters"])

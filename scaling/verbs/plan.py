@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from scaling.base.errors import ScalingError, plural
+from scaling.base.errors import ScalingError
 from scaling.base.printing import byte_size, interval, span
 from scaling.base.standard_error import say
 from scaling.config.schema import NonNegativeFloat, PositiveFloat, PositiveFraction, PositiveInt
@@ -38,12 +38,10 @@ class StudyPlan(Result):
 
 
 def _printed(document: Mapping[str, Any]) -> Iterator[str | Table]:
-    """What is printed of a plan: its question, a row a run, and the sentences of the whole."""
+    """What is printed of a plan: its question, a row a run, the costs of the whole, and what it will identify."""
     total, outlook, adaptive = document["total"], document["outlook"], document.get("adaptive")
     places = {name: there for name, there in total.items() if isinstance(there, Mapping)}  # the devices of `on`
     titles, rows = ["run", "N", "D", "C", "warmup steps", "evaluations", "time", "memory"], []
-    for name, whole in places.items():
-        titles += [name, "on each", *(["price"] if "price" in whole else [])]
     for row in document["runs"][:MOST_ROWS]:
         cells = [
             row["name"] + ("  beside" if row["beside"] else "  held out" if row["held_out"] else ""),
@@ -57,34 +55,35 @@ def _printed(document: Mapping[str, Any]) -> Iterator[str | Table]:
         ]
         for there in map(row.get, places):
             footprint = byte_size(sum(there["bytes"].values())) + ("" if there["fits"] else " too much")
-            cells += [span(there["seconds"]), footprint, *([f"{there['price']:,.2f}"] if "price" in there else [])]
+            cells += [span(there["seconds"]), footprint]
         rows.append(cells)
     yield document["question"]
-    yield titles, rows
+    yield [*titles, *(title for name in places for title in (name, "on each"))], rows
     if (hidden := len(document["runs"]) - MOST_ROWS) > 0:
         yield f"… and {hidden:,} more (--json lists all)"
-    yield ""
-    beside = f", {total['beside']} beside them to see whether they are tuned" if total["beside"] else ""
-    yield f"{plural(total['runs'], 'run')}, {total['held_out']} of them held out{beside}: {total['C']:.3g} FLOPs"
-    if total["trunks"]:
-        saved = f"{total['saved']:.0%} of {total['C_without_trunks']:.3g} FLOPs is saved"
-        yield f"{plural(total['trunks'], 'trunk')} shared: {saved}; a branch's time is its own"
     evaluation = total["C_evaluation"] / total["C_without_trunks"]
     fewer = "; set evaluate.windows, as to 256, where that is too much" if evaluation > MUCH else ""
-    yield f"evaluations add {evaluation:.1%} to the FLOPs of the runs{fewer}"
-    if "seconds" in total:
-        time = f"{span(total['seconds'])} of a worker's time, by a few steps timed here"
-        yield f"on this machine {time}; {plural(total['workers'], 'worker')}"
-        if total["busy"]:
-            yield "  the machine had other work when they were timed; alone it may be faster"
-    else:
-        yield "this machine is too small to time a step of these models"
+    time = span(total["seconds"]) if "seconds" in total else "too small to time these models"
+    costs = [
+        ["runs", total["runs"]],
+        ["  held out", total["held_out"]],
+        ["  beside them, to see whether they are tuned", total["beside"] or None],
+        ["FLOPs", f"{total['C']:.3g}"],
+        ["  saved by shared trunks", f"{total['saved']:.0%}" if total["trunks"] else None],
+        ["  added by evaluations", f"{evaluation:.1%}{fewer}"],
+        ["time of a worker on this machine", time],
+        ["  it had other work when it was timed", "alone it may be faster" if total.get("busy") else None],
+        ["  workers", total["workers"]],
+    ]
     for name, there in places.items():
-        hours, price = there["device_hours"], there.get("price")
-        money = "" if price is None else f", {price:,.0f} at {price / hours:g} an hour"
-        fits = "" if there["fits"] else f"; it does not fit: {byte_size(there['bytes'])} on each"
-        devices = f"on {there['devices']:,} × {name} at {there['utilisation']:.0%} of the peak"
-        yield f"{devices}: {span(there['seconds'])}, {hours:,.1f} device hours{money}{fits}"
+        costs += [
+            [f"time on {there['devices']:,} × {name}", span(there["seconds"])],
+            ["  fraction of the peak", f"{there['utilisation']:.0%}"],
+            ["  device hours", f"{there['device_hours']:,.1f}"],
+            ["  price", f"{there['price']:,.0f}" if "price" in there else None],
+            ["  memory of each", byte_size(there["bytes"]) + ("" if there["fits"] else ", too much")],
+        ]
+    yield ["", "in all"], [row for row in costs if row[1] is not None]
     if document["shortfall"] is not None:
         yield document["shortfall"]["sentence"]
     if outlook is not None and "reason" in outlook:
@@ -97,11 +96,10 @@ def _printed(document: Mapping[str, Any]) -> Iterator[str | Table]:
         yield f"what an adaptive study will choose cannot be predicted: {adaptive['reason']}"
         yield f"  the {adaptive['candidates']} runs above are its candidates, of which it trains what it needs"
     elif adaptive is not None:
+        widths = {decision["name"]: decision["expected_half_width"] for decision in adaptive["decisions"]}
         yield adaptive["sentence"]
-        yield "  in this order, each with half the width of the interval that is expected after it:"
-        for number, decision in enumerate(adaptive["decisions"], start=1):
-            width = decision["expected_half_width"]
-            yield f"  {number:3}  {'open' if width is None else f'± {width:.3g}':>10}  {decision['name']}"
+        rows = [[name, "open" if width is None else f"± {width:.3g}"] for name, width in widths.items()]
+        yield ["runs in the order of choice", "expected after it"], rows
 
 
 @verb
@@ -125,8 +123,6 @@ def plan(
         scaling plan quickstart --adaptive 'E ± 0.02'
         scaling plan chinchilla_isoflop --at paper --on H100 --devices 4096 --sharding fsdp --tensor 8 --price 2.50
 
-        scaling.plan("chinchilla_isoflop", at="paper", on=["H100"], devices=4096, sharding="fsdp").total
-
     Overrides hold for every run. Nothing is trained; a few steps are timed. Where the data are not prepared, a
     synthetic language takes their place.
 
@@ -147,12 +143,11 @@ def plan(
     from scaling.studies.plan import plan as plan_runs
 
     refuse_budget(adaptive, budget)
-    given, goal = list(overrides), None if adaptive is None else parse_goal(adaptive)
+    given, goal, data = list(overrides), None if adaptive is None else parse_goal(adaptive), "prepared"
     question = read(study, at, given)
     places = [elsewhere(device, Layout(devices, sharding, tensor), utilisation, price) for device in on]
     if goal is not None:
         question = extended(question, goal, budget, given)
-    data = "prepared"
     with placed(study, at, given):
         try:
             planned = plan_runs(question, given)
@@ -166,8 +161,7 @@ def plan(
     else:
         planned, simulated = Field(planned, goal).simulated(budget)
         document = {**costs(planned, data, places, outlook=False), "adaptive": simulated}
-    heading, table, *lines = _printed(document)
-    return StudyPlan(document, [heading, table, "\n".join(map(str, lines))])
+    return StudyPlan(document, list(_printed(document)))
 
 
 def refuse_budget(adaptive: str | None, budget: float | None) -> None:

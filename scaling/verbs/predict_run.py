@@ -18,12 +18,6 @@ from scaling.verbs.train import Overlays
 from scaling.verbs.verb import RUNS, Flag, Result, verb
 
 
-def _of_a_new_run(document: Mapping[str, Any]) -> str:
-    """The interval of a new run; nothing where there is none."""
-    of_run = document["interval_run"]
-    return "" if of_run is None else f"{100 * of_run['level']:g}% interval of a new run {interval(of_run)}"
-
-
 @verb
 def predict_run(
     model: str | None = None,
@@ -40,16 +34,12 @@ def predict_run(
         scaling predict-run decoder size=ladder/1M train.tokens=20M --points runs/studies/quickstart
         scaling predict-run study=quickstart run=0123456789abcdef --points small.csv --law auto
 
-        scaling.predict_run("decoder", "size=ladder/1M", tokens="20M", points="runs/studies/quickstart")
-
     The record has the law, its estimates, both intervals, a hash of the points, the version of the code and the time.
     A run that has begun is refused. `scaling predictions` lists the predictions with their scores.
 
     Args:
         points: the runs that the law is fitted to, as of `scaling fit`
         law: as of `scaling fit`
-        rename: as of `scaling fit`
-        level: of the intervals
     """
     from scaling.laws.predict import predict_runs
     from scaling.sweeps.check import resolved
@@ -58,7 +48,7 @@ def predict_run(
 
     if points is None:
         raise ScalingError("is missing", key="points", fix="add --points TABLE")
-    config = resolved([*([model] if model else []), *overrides], overlays)
+    config = resolved([*filter(None, (model, *overrides))], overlays)
     experiment, ledger = assemble(config), Ledger.create(config["runs"])
     run = ledger.add(experiment.spec)
     refuse_begun(ledger, run)
@@ -66,15 +56,14 @@ def predict_run(
     fitted = fit(points, law=law, rename=rename, level=level, hold_out="none")
     if fitted.law is None or fitted.law.form.target != "loss":
         raise ScalingError("predicts no loss of a run", key="law", value=law, fix="take chinchilla")
-    form = fitted.law.form
-    missing = [name for name in form.axes if name not in of_run]
-    if missing:
+    form, definitions = fitted.law.form, fitted.points.definitions
+    if missing := [name for name in form.axes if name not in of_run]:
         what = f"{form.name} needs {missing[0]}, which a run of this kind does not have"
         fix = f"take a law in {', '.join(name for name in ('N', 'D', 'C', 'U') if name in of_run)}"
         raise ScalingError(what, key="law", value=law, fix=fix)
     for name in ("tokenizer", "validation"):
-        stated = fitted.points.definitions.get(name)
-        if stated is not None and name in of_run and stated != of_run[name]:
+        stated = definitions.get(name)
+        if stated is not None and of_run.get(name, stated) != stated:
             what = f"of the points is {stated}, and of the run {of_run[name]}: their losses differ"
             raise ScalingError(what, key=name, fix="give points of runs that are evaluated alike")
     row = {name: float(of_run[name]) for name in form.axes}
@@ -96,7 +85,7 @@ def predict_run(
         "version": __version__,
     }
     path, new = register(ledger, run, document)
-    loss = ", ".join(filter(None, (f"loss {document['predicted']:.4f}", _of_a_new_run(document))))
+    loss = ", ".join(filter(None, (f"loss {predicted.estimate:.4f}", _of_a_new_run(document))))
     by = f"{form.name} of {plural(len(fitted.points), 'run')}"
     text = f"run {run}: {loss}, by {by}; on record as {path.stem}{'' if new else ' (on record already)'}"
     return Result({**document, "run": run, "prediction": path.stem, "already": not new}, [text])
@@ -107,19 +96,20 @@ def predictions(*, runs: str | Path = RUNS) -> Result:
     """List the predictions on record with their scores, and count how many losses were inside their intervals.
 
     scaling predictions
-    scaling predictions runs=/shared/runs
-
-    scaling.predictions().levels
     """
-    entries = registered(Ledger.open(runs))
-    document = {**calibration(entries), "entries": entries}
-    rows = []
-    for entry in document["entries"]:
+    entries, rows = registered(Ledger.open(runs)), []
+    for entry in entries:
         outcome = entry["standing"]
         if entry["loss"] is not None:
             inside = {True: ", inside", False: ", outside", None: ""}[entry["covered"]]
             outcome = f"came out as {entry['loss']:.4f}, error {entry['relative_error']:+.2%}{inside}"
         made = [entry[key] for key in ("prediction", "registered", "law", "predicted")]
         rows.append([*made, _of_a_new_run(entry), outcome])
-    titles = ["prediction", "on record since", "law", "predicted", "interval", "outcome"]
-    return Result(document, [track_record(document), (titles, rows)])
+    titles, record = ["prediction", "on record since", "law", "predicted", "interval", "outcome"], calibration(entries)
+    return Result({**record, "entries": entries}, [track_record(record), (titles, rows)])
+
+
+def _of_a_new_run(document: Mapping[str, Any]) -> str:
+    """The interval of a new run; nothing where there is none."""
+    of_run = document["interval_run"]
+    return "" if of_run is None else f"{100 * of_run['level']:g}% interval of a new run {interval(of_run)}"

@@ -19,13 +19,14 @@ from scaling.ledger.document import differences, flat, text
 from scaling.ledger.run import CIRCUMSTANCES
 from scaling.ledger.store import printable
 from scaling.verbs.train import Run
-from scaling.verbs.verb import RUNS, Result, verb
+from scaling.verbs.verb import RUNS, Result, RunName, verb
 
 if TYPE_CHECKING:
     import pandas
 
 WIDEST = 48  # letters of a name in a table
 SOME = 4  # values of a long list that are printed
+UNCOMPARED = ("run", "attempt", CIRCUMSTANCES)  # keys of a result that differ between equal runs
 RUN_ID = re.compile(r"[0-9a-f]{4,16}")
 
 
@@ -54,7 +55,6 @@ def runs(study: str | None = None, *, runs: str | Path = RUNS) -> Runs:
 
         scaling runs                      every run of runs/
         scaling runs quickstart           the runs of a study, in the order of its plan
-        scaling runs runs=/shared/runs    another folder
 
         scaling.runs("quickstart").data   a DataFrame with the status and each key of the config
 
@@ -88,26 +88,23 @@ def runs(study: str | None = None, *, runs: str | Path = RUNS) -> Runs:
 
 
 @verb
-def show(run: str | Run, *, runs: str | Path = RUNS) -> Result:
+def show(run: RunName, *, runs: str | Path = RUNS) -> Result:
     """Show one run: its state, result, attempts and settings, and its losses at the steps of its evaluations.
 
         scaling show 3fa9                 the run whose id begins so
-        scaling show 3fa9 runs=/shared/runs
-
-        scaling.show("3fa9").result
 
     Args:
         run: the beginning of a run's id
     """
     ledger = Ledger.open(runs)
-    name = ledger.find(run.id if isinstance(run, Run) else run)
+    name = ledger.find(Path(run).name)
     row, result, spec, history = vars(ledger.status(name)), ledger.result(name), ledger.spec(name), ledger.history(name)
     attempts = [{"attempt": one.number, "start": one.start, "end": one.end} for one in ledger.attempts(name)]
-    parts = [" · ".join(filter(None, (f"run {name}", row["name"], row["state"], row["reason"])))]
     train, evaluated = (
         {entry["step"]: entry.get("loss") for entry in history if entry.get("kind") == kind}
         for kind in ("train", "evaluate")
     )
+    parts = [" · ".join(filter(None, (f"run {name}", row["name"], row["state"], row["reason"])))]
     if evaluated:
         rows = [[step, train.get(step), loss] for step, loss in evaluated.items()]
         parts.append(columns(["step", "train loss", "held-out loss"], rows))
@@ -139,9 +136,6 @@ def diff(one: str | Run, other: str | Run, *overrides: str, runs: str | Path = R
 
         scaling diff 3fa9 71c0                  two runs, by the beginnings of their ids
         scaling diff gpt2 llama size=tiny       two configs, each with what is laid over it
-        scaling diff gpt2 3fa9                  one of each
-
-        scaling.diff("gpt2", "llama", size="tiny").document
 
     Args:
         one: a run or a config
@@ -154,10 +148,8 @@ def diff(one: str | Run, other: str | Run, *overrides: str, runs: str | Path = R
             return config.load(name, overrides).tree
         ledger = Ledger.open(runs)
         run = ledger.find(name)
-        spec, result = dict(ledger.spec(run)), dict(ledger.result(run) or {})
-        for key in ("run", "attempt", CIRCUMSTANCES):
-            result.pop(key, None)
-        spec.pop("name", None)
+        spec = {key: value for key, value in ledger.spec(run).items() if key != "name"}
+        result = {key: value for key, value in (ledger.result(run) or {}).items() if key not in UNCOMPARED}
         return spec | ({"result": result} if result else {})
 
     found = differences(document(one), document(other))
@@ -179,10 +171,7 @@ def gc(*, free: bool = False, weights: bool = False, runs: str | Path = RUNS) ->
     """List the files that no run needs any more; --free deletes them.
 
         scaling gc                        what it would free
-        scaling gc --free                 free it
-        scaling gc --free --weights       and the final weights of every finished run
-
-        scaling.gc(free=True).bytes
+        scaling gc --free --weights       free it, and the final weights of every finished run
 
     Freed are checkpoints of runs that are done and of trunks whose branches all are, and what killed workers left.
     Specs, logs and results always stay. The final weights of finished runs stay, since export and generate need them;

@@ -24,10 +24,8 @@ if TYPE_CHECKING:
 
     from scaling.laws.examine import Fit
     from scaling.studies.adaptive import Decider
-    from scaling.studies.findings import Findings, TaskFindings
-    from scaling.studies.live import LiveLaw
+    from scaling.studies.findings import Findings
     from scaling.studies.plan import Plan
-    from scaling.studies.progress import Progress
     from scaling.studies.scheduler import Unfinished
 
 
@@ -72,6 +70,7 @@ class Study(Result):
 
     def _parts(self) -> Iterator[str]:
         from scaling.laws.horizon import sentence as next_run
+        from scaling.laws.report import held_out
         from scaling.reports.answer import answer
 
         document = self.findings.document or {}
@@ -81,7 +80,13 @@ class Study(Result):
         if not document or "rows" in document:
             yield plain(answer(self.findings).sentence)
         for task in self.findings.tasks:
-            yield from _of_task(task)
+            if (of_task := task.document) is None:
+                yield f"{task.task}: no law of the score: {task.reason}"
+                continue
+            yield f"{task.task}: {of_task['law']}, {plural(of_task['n'], 'score')}"
+            if (table := held_out(of_task)) is not None:
+                yield table.text()
+            yield from (f"! {task.task}: {doubt}" for doubt in (*of_task["not_identified"], *of_task["unreliable"]))
         if (entropy := document.get("entropy")) is not None:
             inside = {True: "inside", False: "outside", None: "not compared with"}[entropy.get("contained")]
             yield f"the language's entropy is {entropy['known']:.4f}: {inside} the interval of E"
@@ -104,24 +109,8 @@ class Study(Result):
 def _study(findings: Findings, page: Path, ledger: Ledger | None = None, missing: Unfinished | None = None) -> Study:
     """The result of `study` and `report`, with the calibration of the predictions on record in the ledger."""
     record = {} if ledger is None else {"on_record": calibration(registered(ledger))}
-    code = 0 if missing is None else missing.code
-    return Study(
-        findings.to_json(page) | record, (), code, findings=findings, page=page, ledger=ledger, missing=missing
-    )
-
-
-def _of_task(task: TaskFindings) -> Iterator[str]:
-    """A task in lines: the predictions for its held-out runs, and what to doubt."""
-    from scaling.laws.report import held_out
-
-    document = task.document
-    if document is None:
-        yield f"{task.task}: no law of the score: {task.reason}"
-        return
-    yield f"{task.task}: {document['law']}, {plural(document['n'], 'score')}"
-    if (table := held_out(document)) is not None:
-        yield table.text()
-    yield from (f"! {task.task}: {doubt}" for doubt in (*document["not_identified"], *document["unreliable"]))
+    code, document = 0 if missing is None else missing.code, findings.to_json(page) | record
+    return Study(document, (), code, findings=findings, page=page, ledger=ledger, missing=missing)
 
 
 @verb
@@ -156,8 +145,6 @@ def study(
 
     Args:
         study: a shipped study, a path, or in Python the fields of a study as a dict
-        executor: where its runs are trained; several commands may share a study
-        set: settings of SLURM (options of sbatch, timeout_min, mem_gb) or Ray (address, num_cpus, num_gpus)
         tasks: finetune each finished run on these too
         adaptive: choose the runs one after another, until the goal is reached
     """
@@ -179,11 +166,10 @@ def study(
     if adaptive is None:
         plan, why = choose_scale(study, at, given, workers)
         plan = with_tasks(plan, tasks)
-        ledger = plan.ledger()
+        ledger, lacking = plan.ledger(), shortfall(plan.question, plan.fitted) or {}
         added = enter(ledger, plan.question.name, plan)
         extended = f"the study {plan.question.name} is extended by {plural(len(added), 'run')}" if added else None
-        missing = (shortfall(plan.question, plan.fitted) or {}).get("sentence")
-        for remark in filter(None, (why, extended, missing)):
+        for remark in filter(None, (why, extended, lacking.get("sentence"))):
             tell(remark)
     else:
         decided = decider(study, at, given, parse_goal(adaptive), budget, workers, tasks)
@@ -203,11 +189,10 @@ def study(
     if decided is not None:
         plan = decided()
         tell(sentence(decisions(ledger, name)))
-    finetuned = task_plan(ledger, plan) if plan.question.tasks else None
-    if finetuned is not None:
-        enter(ledger, finetuned.question.name, finetuned)
-        tell(f"finetune {plural(len(finetuned.runs), 'run')} of {plural(len(plan.question.tasks), 'task')}")
-        missing = trained(finetuned) or missing
+    if (finetunings := task_plan(ledger, plan)) is not None:
+        enter(ledger, finetunings.question.name, finetunings)
+        tell(f"finetune {plural(len(finetunings.runs), 'run')} of {plural(len(plan.question.tasks), 'task')}")
+        missing = trained(finetunings) or missing
     try:
         findings, page = write(ledger, plan, tell)
     except ScalingError as error:
@@ -235,8 +220,6 @@ def report(
         scaling report quickstart --keep docs/results    a copy to read without the ledger
         scaling report docs/results/quickstart           fit the law of such a copy again, to the points it keeps
 
-        scaling.report("quickstart").fit.estimates
-
     Args:
         study: a study of the ledger, or the folder of a kept report
         keep: copy the report to the folder KEEP/STUDY, with the study's YAML
@@ -262,22 +245,8 @@ def report(
     return _study(*write(ledger, entered(ledger, study), teller(progress), folder), ledger)
 
 
-@dataclass(frozen=True, repr=False)
-class StudyLook(Result):
-    """A study while its runs go on: how far it is, and its law. Printed, it is a line of `scaling watch`."""
-
-    progress: Progress = field(kw_only=True)
-    law: LiveLaw = field(kw_only=True)
-
-
 @verb
-def watch(
-    study: str,
-    *,
-    runs: str | Path = RUNS,
-    every: PositiveFloat = 5.0,
-    once: bool = False,
-) -> Iterator[StudyLook]:
+def watch(study: str, *, runs: str | Path = RUNS, every: PositiveFloat = 5.0, once: bool = False) -> Iterator[Result]:
     """Watch a study while it trains: the law, an interval that holds at all looks together, and the time left.
 
         scaling watch quickstart
@@ -285,7 +254,7 @@ def watch(
         scaling watch quickstart runs=/shared/runs --every 60
 
         for look in scaling.watch("quickstart"):
-            print(look.law.interval)
+            print(look.interval)
 
     It ends when all runs have come to their end.
 
@@ -305,21 +274,18 @@ def watch(
         if file != (newest := ledger.plan_file(study)):
             file, plan = newest, entered(ledger, study, [f"runs={ledger.root}"])
             progress = Watch(ledger, plan)
-        made = decisions(ledger, study)
-        now = progress.look()
+        made, now = decisions(ledger, study), progress.look()
         left = "" if now.left is None else f", {span(now.left)} left"
         if (finished := losses_of(ledger, plan)) != losses:
             losses, law = finished, live_law(plan, finished, made)
         document = {"study": study, "runs": now.planned, "settled": now.settled, "failed": now.failed}
         document |= {"share": now.share, "seconds_left": now.left, **law.to_json()}
-        look = StudyLook(document, [f"{summary(now)}{left}; {law}"], progress=now, law=law)
+        look = Result(document, [f"{summary(now)}{left}; {law}"])
         if str(look) != printed:
             printed = str(look)
             yield look
-        if once:
+        if once or (now.settled == now.planned and not is_open(made)):
             return
-        if now.settled == now.planned and not is_open(made):
-            break
         time.sleep(every)
 
 
@@ -332,7 +298,7 @@ def submit(
     set: Mapping[str, Any] = {},
     stop: bool = False,
     **settings: Any,
-) -> StudyLook:
+) -> Result:
     """Submit the missing runs of a study to SLURM, and return without waiting for them.
 
         scaling submit my_study.yaml --workers 32 --set partition=gpu gpus_per_node=1 timeout_min=600
@@ -343,7 +309,6 @@ def submit(
     Args:
         study: a shipped study, a path, or in Python the fields of a study as a dict
         workers: jobs of SLURM, among which the runs are distributed
-        set: options of sbatch, timeout_min, mem_gb
         stop: cancel the jobs of the study in place of submitting it
     """
     from scaling.studies.estimate import choose_scale

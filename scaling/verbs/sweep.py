@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from scaling.base.errors import ScalingError, plural
 from scaling.config.schema import PositiveInt
 from scaling.studies.question import read as read_study
-from scaling.sweeps.file import Sweep as SweepFile
 from scaling.sweeps.file import capped, read
 from scaling.verbs.verb import PYTHON, RUNS, Result, verb
 
@@ -30,7 +29,6 @@ class Sweep(Result):
     the folder of that file.
     """
 
-    file: SweepFile = field(kw_only=True)
     trials: Sequence[Trial] = ()
     folder: Path | None = None
 
@@ -44,34 +42,17 @@ class Sweep(Result):
     @property
     def best(self) -> Trial | None:
         """The finished trial with the best value of the sweep's metric."""
-        done = {
+        values = {
             trial.report.values[-1]: trial
             for trial in reversed(self.trials)
             if trial.report and trial.report.values and trial.report.outcome == "finished"
         }
-        return done[min(done)] if done and self.file.metric is not None else None
+        return values[min(values)] if values else None
 
     @property
     def missing(self) -> list[Trial]:
         """The trials without a result."""
         return [trial for trial in self.trials if trial.is_missing]
-
-    def _repr_html_(self) -> str:
-        return self.points.to_html() if self.trials else super()._repr_html_()
-
-
-class Pull(Result):
-    """The runs that were brought back from W&B into the ledger `folder`."""
-
-    @property
-    def points(self) -> pandas.DataFrame:
-        """A row a run: its name, status, loss and every definition of N, D and C, as in points.csv."""
-        import pandas
-
-        return pandas.read_csv(self.document["points"])
-
-    def _repr_html_(self) -> str:
-        return self.points.to_html()
 
 
 @verb
@@ -108,65 +89,57 @@ def sweep(
         count: the most runs to train
         workers: processes of --local (default: one for each GPU or core)
         executor: where --local trains the cells of a grid or of random
-        set: settings of SLURM or Ray, as of `scaling study`
     """
     local = local or missing
-    if workers is not None and not local:
-        raise ScalingError("workers are those of --local", key="--workers", fix="elsewhere, start an agent a node")
-    if executor != "local" and not local:
-        raise ScalingError("executes --local", key="--executor", value=executor, fix="add --local")
     where = [word for word in overrides if word.startswith("runs=")]
-    if not local and (others := [word for word in overrides if word not in where]):
-        what = "a registered sweep's agents read the file alone"
-        raise ScalingError(what, key=others[0], fix="write it into command")
+    if not local:
+        for name, value in (("workers", workers), ("executor", None if executor == "local" else executor)):
+            if value is not None:
+                raise ScalingError("is an option of --local", key=f"--{name}", value=value, fix="add --local")
+        if others := [word for word in overrides if word not in where]:
+            what = "a registered sweep's agents read the file alone"
+            raise ScalingError(what, key=others[0], fix="write it into command")
     checked = capped(read(file), count)
     if missing and checked.method != "grid":
         what = f"{checked.method} has no list of cells of which some could be missing"
         raise checked.config.error("method", what, "--local draws its own")
+    if local and checked.size is None:
+        what, fix = f"{checked.method} has no end of its own", "set run_cap in the file, or --count N"
+        raise checked.config.error("method", what, fix)
+    if executor != "local" and (checked.method == "bayes" or checked.hyperband is not None):
+        key = "method" if checked.method == "bayes" else "early_terminate"
+        raise checked.config.error(key, f"looks at results, and {executor} has all cells at once", "take local")
 
     from scaling.sweeps.check import check, described
 
     # With no server the runs are not shown anywhere, unless an override asks for it.
     given = ["log.wandb=disabled", *overrides] if local else where
-    if local:
-        if checked.size is None:
-            file_of = checked.config.error("method", "").file
-            what, fix = f"{checked.method} has no end of its own", "set run_cap in the file, or --count N"
-            raise ScalingError(what, key="run_cap", file=file_of, fix=fix)
-        if executor != "local" and (checked.method == "bayes" or checked.hyperband is not None):
-            key = "method" if checked.method == "bayes" else "early_terminate"
-            raise checked.config.error(key, f"looks at results, and {executor} has all cells at once", "take local")
     outlook, first = check(checked, given, local and not dry_run)
-    if local and not dry_run:
-        from scaling.studies.progress import teller
-        from scaling.sweeps.local import run
-
-        tell = teller(progress)
-        tell(described(checked, outlook))
-        return _trained(checked, *run(checked, Path(first["runs"]), given, workers, tell, executor, set))
-    path, lines = None, [described(checked, outlook)]
-    if not dry_run:
+    about = described(checked, outlook)
+    if dry_run:
+        return Sweep({**outlook, "sweep": None}, [about])
+    if not local:
         from scaling.sweeps.wandb_client import register
 
         path = register(checked)
-        lines.append(f"registered as {path}; on each node: wandb agent {path}")
-    return Sweep({**outlook, "sweep": path}, lines, file=checked)
+        return Sweep({**outlook, "sweep": path}, [about, f"registered as {path}; on each node: wandb agent {path}"])
+    from scaling.studies.progress import teller
+    from scaling.sweeps.local import run
+    from scaling.sweeps.search import name as name_of
 
-
-def _trained(sweep: SweepFile, trials: Sequence[Trial], table: list[dict[str, Any]], folder: Path) -> Sweep:
-    """The result of a sweep that ran here."""
-    from scaling.sweeps.search import name
-
-    made = Sweep(table, file=sweep, trials=trials, folder=folder)
+    tell = teller(progress)
+    tell(about)
+    trials, table, folder = run(checked, Path(first["runs"]), given, workers, tell, executor, set)
+    made = Sweep(table, trials=trials, folder=folder)
     outcomes = Counter(trial.report.outcome for trial in trials if trial.report is not None)
     lines = [", ".join(f"{number} {each}" for each, number in outcomes.items())]
-    if (best := made.best) is not None and best.report is not None and sweep.metric is not None:
-        value = sweep.metric.sign * best.report.values[-1]
-        lines.append(f"best {sweep.metric.name} {value:.4f}: {name(best.cell)}")
-    if missing := [f"without a result: {trial}" for trial in made.missing]:
-        lines += _first(missing, MOST_TRIALS)
+    if checked.metric is not None and (best := made.best) is not None and best.report is not None:
+        value = checked.metric.sign * best.report.values[-1]
+        lines.append(f"best {checked.metric.name} {value:.4f}: {name_of(best.cell)}")
+    if without := [f"without a result: {trial}" for trial in made.missing]:
+        lines += _first(without, MOST_TRIALS)
         lines.append(f"the same command tries them again; the workers' output is in {folder}/workers.log")
-    return replace(made, parts=[*lines, f"points: {folder}/points.csv"], code=int(bool(missing)))
+    return replace(made, parts=[*lines, f"points: {folder}/points.csv"], code=int(bool(without)))
 
 
 def _first(lines: Sequence[str], most: int) -> list[str]:
@@ -183,15 +156,13 @@ def pull(
     runs: str | Path = RUNS,
     progress: PYTHON[bool] = True,
     **settings: Any,
-) -> Pull:
+) -> Result:
     """Bring runs back from W&B into a folder that tables, fits and reports read like any ledger.
 
         scaling pull me/scaling                       a project, into runs/pulled/me-scaling
         scaling pull me/scaling/abcd1234              one sweep of it
         scaling pull me/scaling --study quickstart    held to a study's plan: names, held-out runs, what is missing
         scaling pull me/scaling --table narang2021 size=tiny seeds=2
-
-        scaling.pull("me/scaling").points
 
     The same command continues where it stopped, and fetches what is new. WANDB_BASE_URL names the server. Overrides
     are those that the study or the table was trained with.
@@ -202,23 +173,21 @@ def pull(
         study: enter the plan of this study too
         table: enter the runs of this table as a study too
     """
-    planned = None
     if study is not None and table is not None:
         raise ScalingError("runs are of a study or of a table", key="--table", value=table, fix="leave one of them out")
     if overrides and study is None and table is None:
         raise ScalingError("overrides are of a study or a table", key=overrides[0], fix="name it: --study or --table")
+    planned, given = None, list(overrides)
     if study is not None or table is not None:
         from scaling.studies.plan import plan
         from scaling.tables.study import question
         from scaling.tables.table import read as read_table
 
-        given = list(overrides)
-        if study is not None:
-            asked = read_study(study, None, given)
-        else:
-            file, given = read_table(str(table)).seeded(given)
-            asked = question(file, given)
-        planned = plan(asked, given)
+        if table is not None:
+            file, given = read_table(table).seeded(given)
+            planned = plan(question(file, given), given)
+        elif study is not None:
+            planned = plan(read_study(study, None, given), given)
 
     from scaling.studies.progress import teller
     from scaling.sweeps.pull import pull
@@ -234,4 +203,4 @@ def pull(
     missing = [f"not complete: {name}: {'; '.join(reasons)}" for name, reasons in found["missing"].items()]
     lines += _first(missing, MOST_RUNS)
     lines += _first([f"another result: {reasons}" for reasons in found["differing"]], MOST_RUNS)
-    return Pull(found, [*lines, f"points: {found['points']}"], code=0 if found["complete"] else 1)
+    return Result(found, [*lines, f"points: {found['points']}"], code=0 if found["complete"] else 1)

@@ -53,11 +53,6 @@ class Table(TableResult, Result):
         scores = () if results is None else (column.name + SCORE for column in results.downstream)
         return pandas.DataFrame(() if results is None else results.runs, columns=[*TYPES, *scores])
 
-    @property
-    def notes(self) -> list[str]:
-        """The notes below the table: the basis of its figures, and what is missing."""
-        return self.document.get("said", [])
-
     def heading(self) -> Sequence[str]:
         return [self.file.title]
 
@@ -68,7 +63,10 @@ class Table(TableResult, Result):
         return [printed(self.file, self.document)]
 
     def remarks(self) -> Sequence[str]:
-        return self.notes
+        return self.document.get("said", [])
+
+    notes = property(remarks)
+    """The notes below the table: the basis of its figures, and what is missing."""
 
     def format(self, name: str) -> str:
         """The table as `terminal`, `markdown`, `latex`, `csv` or `html`."""
@@ -125,8 +123,6 @@ def table(
         scaling table narang2021_cpu --train                     train what is missing, then print
         scaling table narang2021 --train size=tiny seeds=2 train.tokens=200k
         scaling table narang2021_cpu --from runs --format markdown
-        scaling table narang2021_cpu --from wandb:me/scaling     what W&B holds of it
-        scaling table narang2021_cpu --from runs --keep docs/results/narang2021.md
         scaling table narang2021_cpu --train --downstream cola,sst2
 
         table = scaling.table("narang2021_cpu", source="docs/results/narang2021/points.csv")
@@ -158,12 +154,11 @@ def table(
         fix = "leave one of them out: what a ledger holds is not trained again"
         raise ScalingError("--train reads the runs of its ledger", key="--from", value=str(source), fix=fix)
     file, given = read(name).only(list(rows)).seeded(list(overrides))
-    results, missing = None, None
-    scored = file.chosen(downstream)
+    results, missing, scored = None, None, file.chosen(downstream)
+    if train and downstream and not scored:
+        fix = "name them, as in --downstream cola,sst2, or under `downstream` of the table"
+        raise ScalingError(f"{file.name} names no tasks", key="--downstream", fix=fix)
     if train:
-        if downstream and not scored:
-            fix = "name them, as in --downstream cola,sst2, or under `downstream` of the table"
-            raise ScalingError(f"{file.name} names no tasks", key="--downstream", fix=fix)
         choices: dict[str, Any] = {"workers": workers, "retry_failed": retry_failed, "progress": progress}
         results, missing = trained(file, given, study, scored, **choices)
     elif not counts:
@@ -193,8 +188,6 @@ def decide(
         scaling decide narang2021_cpu --from small --against large
         scaling decide narang2021 --from docs/results/architecture_exponents-text/points.csv
 
-        scaling.decide("narang2021_cpu", source="docs/results/narang2021/points.csv").data
-
     Early losses decide for final losses, and both for the paper's final losses, or for the runs of --against. Where
     runs have scores of tasks, losses decide for scores, and scores for the paper's scores. In the points of a study
     that compares rows, the smaller sizes and budgets decide for the largest.
@@ -213,14 +206,14 @@ def decide(
     file, given, made = read(name).only(list(rows)), list(overrides), None
     if source is not None and Path(source).suffix == ".csv":
         made = of_study(Path(source), {row.name for row in file.rows})
-    if made is not None and against is not None:
-        fix = "leave it out: the smaller sizes of a study decide for the largest"
-        raise ScalingError("the runs of --from are of a study", key="--against", value=str(against), fix=fix)
     if made is None:
         results, larger = held(file, given, source, study, file.chosen(downstream)), None
         if against is not None:
             larger = Scale(str(against), held(file, given, against).final(), file.judged_by == "score")
         made = decisions(file, results, larger)
+    elif against is not None:
+        fix = "leave it out: the smaller sizes of a study decide for the largest"
+        raise ScalingError("the runs of --from are of a study", key="--against", value=str(against), fix=fix)
     if not made:
         fix = "train further rows, or name their runs by --from"
         raise ScalingError(f"no two rows of {file.name} are finished at two scales", fix=fix)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from scaling.config.compose import Config, print_remarks
 from scaling.ledger import Ledger
-from scaling.verbs.verb import PYTHON, RUNS, Flag, verb, words
+from scaling.verbs.verb import PYTHON, RUNS, Flag, RunName, verb, words
 
 if TYPE_CHECKING:
     import pandas
@@ -29,6 +29,9 @@ class Run:
 
     path: Path
     already: bool = False
+
+    def __fspath__(self) -> str:
+        return str(self.path)
 
     @property
     def id(self) -> str:
@@ -99,10 +102,6 @@ class Run:
     __repr__ = __str__
 
 
-RunName = str | Path | Run
-"""A run: the beginning of its id, its folder, STUDY:ROW, or the object."""
-
-
 @verb
 def train(
     model: str | None = None,
@@ -127,7 +126,7 @@ def train(
     """
     from scaling.sweeps.check import resolved
 
-    composed = resolved([*([model] if model else []), *overrides], overlays)
+    composed = resolved([*filter(None, (model, *overrides))], overlays)
     if any(word.startswith("study=") for word in overrides):
         from scaling.studies.scheduler import prepare
 
@@ -137,7 +136,7 @@ def train(
 
 @verb
 def finetune(
-    run: str | Run,
+    run: RunName,
     task: str,
     *overrides: str,
     overlays: Overlays = (),
@@ -153,8 +152,6 @@ def finetune(
         scaling finetune 3fa9 sst2 data.files='{train: a.csv, validation: b.csv}' train.epochs=5
         scaling finetune my_model my_task.yaml optimizer.lr=2e-5 seed=1
 
-        scaling.finetune("3fa9", "cola", train__epochs=5).result["score"]
-
     What is filled in (the head, the tokenizer, the objective, the epochs, the schedule) is printed; key=value takes its
     place.
 
@@ -163,7 +160,7 @@ def finetune(
     """
     from scaling.training.finetune import compose
 
-    composed = compose(named(run), task, overrides, runs=runs, overlays=overlays)
+    composed = compose(run, task, overrides, runs=runs, overlays=overlays)
     return _trained(composed, progress, callbacks, logger)
 
 
@@ -187,11 +184,6 @@ def _trained(composed: Config, progress: bool, callbacks: Sequence[Any], logger:
     return Run(path, result["already"])
 
 
-def named(run: RunName) -> str:
-    """The word that names a run: the beginning of its id, its folder, or STUDY:ROW."""
-    return str(run.path) if isinstance(run, Run) else str(run)
-
-
 def module(model: str | None = None, *overrides: str, overlays: Overlays = (), **settings: Any) -> FamilyModule:
     """The LightningModule of a config, its weights drawn: `EncoderModule`, `DecoderModule` or `EncoderDecoderModule`.
 
@@ -203,7 +195,7 @@ def module(model: str | None = None, *overrides: str, overlays: Overlays = (), *
     from scaling.sweeps.check import experiment as assembled
     from scaling.training.module import MODULES
 
-    experiment = assembled([*([model] if model else []), *words(overrides, settings)], overlays)
+    experiment = assembled([*filter(None, [model]), *words(overrides, settings)], overlays)
     return MODULES[experiment.family](experiment)
 
 
@@ -215,5 +207,5 @@ def data_module(model: str | None = None, *overrides: str, overlays: Overlays = 
     from scaling.data.module import DataModule
     from scaling.sweeps.check import experiment as assembled
 
-    experiment = assembled([*([model] if model else []), *words(overrides, settings)], overlays)
+    experiment = assembled([*filter(None, [model]), *words(overrides, settings)], overlays)
     return DataModule(experiment.batches, experiment.evaluation, experiment.steps)

@@ -13,6 +13,7 @@ import types
 import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from os import PathLike
 from typing import TYPE_CHECKING, Annotated, Any, ParamSpec, TypeVar
 
 from scaling.base.errors import ScalingError
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
 RUNS = "runs"
 """The ledger's folder, unless another is named; as in defaults.yaml."""
+RunName = str | PathLike[str]
+"""A run: the beginning of its id, its folder, STUDY:ROW, or a `Run`."""
 OVERRIDE = re.compile(r"[A-Za-z_][\w-]*(\.[\w-]+)*=", re.ASCII)
 SHORT = {"tokens": "train.tokens", "steps": "trainer.max_steps"}
 """Keys that are asked for so often that their section may be left out."""

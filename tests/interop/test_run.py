@@ -126,7 +126,7 @@ def test_a_model_without_a_tokenizer_reads_and_writes_ids(tmp_path: Path, capsys
 REFUSED = {
     "generate run --prompt 5,x": "no tokenizer",
     "generate run --prompt 900": "token 900 is beyond the vocabulary of 260",
-    "generate run --prompt -1": "not negative",
+    "generate run --prompt -1": "token -1 is beyond the vocabulary of 260",
     "generate run --prompt ,": "nothing to continue",
     "generate run --prompt 5 kind=Greed": "did you mean 'Greedy'",
     "generate run --prompt 5 --steps 90": "write at most 64",

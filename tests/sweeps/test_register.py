@@ -55,9 +55,9 @@ def test_without_a_key_nothing_is_sent(client, path, capsys, monkeypatch):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--workers", "2"], "--workers: workers are those of --local"),
+        (["--workers", "2"], "--workers=2: is an option of --local; add --local"),
         (["--count", "0"], "expected a positive whole number"),
-        (["--executor", "ray"], "--executor='ray': executes --local"),
+        (["--executor", "ray"], "--executor='ray': is an option of --local"),
         (["seed=1"], "seed=1: a registered sweep's agents read the file alone"),
     ],
 )
