@@ -18,8 +18,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import cache, reduce
-from operator import getitem
+from functools import cache, cached_property, reduce
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -43,11 +42,6 @@ from scaling.config.strict_yaml import COMMAND_LINE, DEEPEST, MOST_VALUES, Unquo
 
 Precision = Literal["32-true", "bf16-mixed", "bf16-true"]
 Budget = Long | None
-Epochs = Annotated[float, Range(above=0, most=10**6)] | None
-Patience = PositiveInt | None
-MicroBatch = Rows | None
-Clip = PositiveFloat | None
-Threads = Annotated[int, Range(least=1, most=1024)]
 
 # The sections with fixed keys and the type of each key; defaults.yaml has their values and meanings.
 FIXED: dict[str, Any] = {
@@ -61,18 +55,18 @@ FIXED: dict[str, Any] = {
         "precision": Precision,
         "devices": int | str,
         "strategy": Literal["auto", "ddp", "fsdp"],
-        "gradient_clip_val": Clip,
+        "gradient_clip_val": PositiveFloat | None,
     },
     "train": {
         "tokens": Budget,
-        "epochs": Epochs,
-        "patience": Patience,
+        "epochs": Annotated[float, Range(above=0, most=10**6)] | None,
+        "patience": PositiveInt | None,
         "parts": Literal["all", "head", "bias"] | list[str] | dict[str, Any],
         "layer_decay": PositiveFraction,
         "batch": int | dict[str, Any],
-        "micro_batch": MicroBatch,
+        "micro_batch": Rows | None,
         "documents": Literal["join", "mask"],
-        "threads": Threads | Literal["auto"],
+        "threads": Annotated[int, Range(least=1, most=1024)] | Literal["auto"],
         "checkpointing": Literal["none", "blocks"],
         "compile": bool,
         "round_vocabulary": PositiveInt,
@@ -128,18 +122,18 @@ class Config:
     origin: dict[str, str]
     remarks: tuple[str, ...] = ()
 
+    @cached_property
+    def _nodes(self) -> dict[str, Any]:
+        return dict(schema.walk(self.tree))
+
     def __getitem__(self, key: str) -> Any:
         """The value at a dotted key."""
-        try:
-            return reduce(getitem, key.split("."), self.tree)
-        except (KeyError, TypeError):
-            return dict(schema.walk(self.tree))[key]  # an element of a list, or a key of a sweep with dots inside
+        return self._nodes[key]
 
-    def part(self, *keys: str) -> Config:
-        """What is below these keys, as a document."""
-        above = ".".join(keys) + "."
-        origin = {key.removeprefix(above): place for key, place in self.origin.items() if key.startswith(above)}
-        return Config(reduce(getitem, keys, self.tree), origin)
+    def part(self, key: str) -> Config:
+        """What is below a dotted key, as a document."""
+        places = {at.removeprefix(f"{key}."): place for at, place in self.origin.items() if at.startswith(f"{key}.")}
+        return Config(self[key], places)
 
     def varied(self, words: Iterable[str]) -> Config:
         """The config with other values in sections with fixed keys, which `key=value` words give."""
@@ -186,15 +180,15 @@ class Config:
 
     def check(self) -> Config:
         """This config, or the mistake in it that the signatures of its classes and its sizes show."""
-        for section in self.tree:
-            if section in schema.SLOTS and (self.tree[section] is not None or section not in schema.OPTIONAL):
+        for section in filter(schema.SLOTS.get, self.tree):
+            if self.tree[section] is not None or section != "tuning":
                 with self.placing(section):
                     schema.recipe(section, self.tree[section])
         size = self.tree.get("size", {})
         if not {"encoder", "decoder"} & size.keys():
+            vocabulary = 1 if size.get("vocabulary") is None else size["vocabulary"]  # null: that of the data
             with self.placing("size"):
-                needed = {"vocabulary": 1} if size.get("vocabulary") is None else {}  # that of the data
-                Shape.of({**size, **needed})
+                Shape.of({**size, "vocabulary": vocabulary})
         return self
 
     def save(self, path: str | Path) -> None:
@@ -401,7 +395,7 @@ def _rows(chain: Sequence[Config], command: Config, table: str) -> list[Config]:
             raise layer.error(f"rows.{name}", "expected sections under a row", "write {} where it changes nothing")
         if "base" in row:
             raise layer.error(f"rows.{name}.base", "a row has no base", "write what it changes")
-    return [layer.part("rows", name) for layer in chain]
+    return [layer.part(f"rows.{name}") for layer in chain]
 
 
 def _checked(config: Config, section: str) -> Any:
@@ -415,7 +409,7 @@ def _checked(config: Config, section: str) -> Any:
         if not isinstance(value, dict):
             fix = f"write {section}.KEY, with KEY of {', '.join(types)}"
             raise ScalingError("expected keys under it", key=section, fix=fix)
-        for key in RENAMED.keys() & {f"{section}.{key}" for key in value}:
+        for key in filter(RENAMED.get, (f"{section}.{key}" for key in value)):
             raise ScalingError(f"{section} has no such key", key=key, fix=f"write {RENAMED[key]}")
         with under(section):
             return schema.check_keys(

@@ -74,9 +74,6 @@ imported when the slot is first read.
 ALSO = {"mixer": ("cross",), "cross": ("mixer",), "sentence": ("head",), "language": ("head",)}
 """The slots whose pieces may stand in a slot too."""
 
-OPTIONAL = ("tuning",)
-"""Sections of a config that may be null."""
-
 LAW = "law"
 """The slot of scaling laws, which `scaling.laws.Law` objects join by `extend`; no line of a config names one."""
 
