@@ -166,7 +166,7 @@ class Config:
             yield
         except ScalingError as error:
             # A piece names a key of its own line; a shape names one of its section.
-            is_whole = section is None or error.file is not None or str(error.key).partition(".")[0] in self.tree
+            is_whole = section is None or str(error.key).partition(".")[0] in self.tree
             raise self.place(error if is_whole else error.under(str(section))) from None
         except OSError as error:
             if section is None:
@@ -307,16 +307,16 @@ def assignments(words: Iterable[str]) -> dict[str, Any]:
 
 def _follow(group: str, path: Path, trail: tuple[Path, ...] = ()) -> list[Config]:
     """A file of a group after the files it is based on, the deepest first."""
-    resolved = path.resolve()
-    if resolved in trail:
-        chain = " → ".join(shown(seen) for seen in (*trail[trail.index(resolved) :], resolved))
-        raise ScalingError(f"the config includes itself: {chain}", fix="break the circle")
-    layer = _read(path)
+    layer, trail = _read(path), (*trail, path.resolve())
     if "base" not in layer.tree:
         return [layer]
     name = _name(layer, "base")
     with layer.placing("base"):
-        return [*_follow(group, find(group, name, beside=path.parent), (*trail, resolved)), layer]
+        base = find(group, name, beside=path.parent)
+        if (resolved := base.resolve()) in trail:
+            chain = " → ".join(shown(seen) for seen in (*trail[trail.index(resolved) :], resolved))
+            raise ScalingError(f"the config includes itself: {chain}", fix="break the circle")
+    return [*_follow(group, base, trail), layer]
 
 
 def _lay(laid: Config, layer: Config) -> Config:
@@ -345,17 +345,17 @@ def _named(layer: Config, key: str, section: str) -> list[Config]:
     """The layers of the file that the word at a key names for a section."""
     name, (file, line) = _name(layer, key), _file_and_line(layer.origin[key])
     beside = None if line is None else Path(file).parent
+    data: list[Config] = []
     with layer.placing(key):
         if section == "size":
             return [find_size(name, beside=beside)]
         try:
-            layers = _follow(section, find(section, name, beside=beside))
-        except ScalingError as error:
-            if error.file is not None or (data := _data_at(name)) is None:
+            path = find(section, name, beside=beside)
+        except ScalingError:
+            if (found := _data_at(name)) is None:
                 raise
-            source, key_of_name = data
-            path = Config({key_of_name: name}, {key_of_name: layer.origin[key]})
-            layers = [*_follow(section, find(section, source)), path]
+            path, data = find(section, found[0]), [Config({found[1]: name}, {found[1]: layer.origin[key]})]
+    layers = [*_follow(section, path), *data]
     for each in layers:
         for inner in NAMED:
             if not isinstance(each.tree.get(inner, {}), dict):

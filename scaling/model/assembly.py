@@ -9,7 +9,7 @@ from typing import Any
 from torch import nn
 
 from scaling.base.errors import ScalingError, under
-from scaling.config.schema import Recipe
+from scaling.config.schema import Checked, Recipe
 from scaling.config.shape import Shape
 from scaling.model.contract import Head, Position, Stack
 
@@ -43,9 +43,9 @@ class Blocks:
     `11` the 11th; `-2` the last but one.
     """
 
-    def __init__(self, shape: Shape, block: Recipe, blocks: Mapping[str, Any]):
+    def __init__(self, shape: Shape, block: Checked, blocks: Mapping[str, Any]):
         self._shape, self._plain = shape, (block, "block")
-        self._different: dict[int, tuple[Recipe, str]] = {}
+        self._different: dict[int, tuple[Checked, str]] = {}
         self._unmade = {str(key): _named(str(key), shape.layers) for key in blocks}
         for key, line in blocks.items():
             for index in self._unmade[str(key)]:

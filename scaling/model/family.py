@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from scaling.base.batch import IGNORE, Batch
 from scaling.base.errors import ScalingError, nearest
-from scaling.config.schema import Recipe
+from scaling.config.schema import Checked, Recipe
 from scaling.config.shape import Shape
 from scaling.model.assembly import Blocks, built
 from scaling.model.context import Cache, Context, Mask, Notes, Places, render
@@ -53,7 +53,7 @@ class Tower(nn.Module):
         embedding: Recipe,
         position: Recipe,
         pattern: Recipe,
-        block: Recipe,
+        block: Checked,
         stack: Recipe,
         blocks: Mapping[str, Any] = {},
     ):
@@ -314,7 +314,7 @@ class OneTower(Family):
         embedding: Recipe,
         position: Recipe,
         pattern: Recipe,
-        block: Recipe,
+        block: Checked,
         stack: Recipe,
         head: Recipe,
         tie: list[str],
