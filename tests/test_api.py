@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pandas
 import pytest
@@ -202,7 +203,9 @@ def test_inspecting_counts_what_the_command_counts_and_shows_it(capsys):
 
 
 def test_a_table_has_its_rows_its_runs_and_its_baseline():
-    table = scaling.table("narang2021_cpu", source=KEPT, rows=["Vanilla Transformer", "GeLU", "Switch Transformer"])
+    table: Any = scaling.table(
+        "narang2021_cpu", source=KEPT, rows=["Vanilla Transformer", "GeLU", "Switch Transformer"]
+    )
     assert list(table.data["row"]) == [row["row"] for row in table.to_json()["rows"]]
     assert r"\toprule" in table.format("latex")
     assert "<table>" in table._repr_html_()

@@ -42,6 +42,11 @@ from scaling.config.strict_yaml import COMMAND_LINE, DEEPEST, MOST_VALUES, Unquo
 
 Precision = Literal["32-true", "bf16-mixed", "bf16-true"]
 Budget = Long | None
+Epochs = Annotated[float, Range(above=0, most=10**6)] | None
+Patience = PositiveInt | None
+MicroBatch = Rows | None
+Clip = PositiveFloat | None
+Threads = Annotated[int, Range(least=1, most=1024)]
 
 # The sections with fixed keys and the type of each key; defaults.yaml has their values and meanings.
 FIXED: dict[str, Any] = {
@@ -55,18 +60,18 @@ FIXED: dict[str, Any] = {
         "precision": Precision,
         "devices": int | str,
         "strategy": Literal["auto", "ddp", "fsdp"],
-        "gradient_clip_val": PositiveFloat | None,
+        "gradient_clip_val": Clip,
     },
     "train": {
         "tokens": Budget,
-        "epochs": Annotated[float, Range(above=0, most=10**6)] | None,
-        "patience": PositiveInt | None,
+        "epochs": Epochs,
+        "patience": Patience,
         "parts": Literal["all", "head", "bias"] | list[str] | dict[str, Any],
         "layer_decay": PositiveFraction,
         "batch": int | dict[str, Any],
-        "micro_batch": Rows | None,
+        "micro_batch": MicroBatch,
         "documents": Literal["join", "mask"],
-        "threads": Annotated[int, Range(least=1, most=1024)] | Literal["auto"],
+        "threads": Threads | Literal["auto"],
         "checkpointing": Literal["none", "blocks"],
         "compile": bool,
         "round_vocabulary": PositiveInt,
