@@ -68,9 +68,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         if argv is None:
             leave(stopped.code)
         return stopped.code
-    except ScalingError as error:
-        say(error)
-        return error.code
     except KeyboardInterrupt:
         return SIGINT_EXIT
     except BrokenPipeError:
@@ -81,8 +78,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         # The reader (head, less) has gone; point stdout elsewhere so that the interpreter's own flush stays silent.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    except OSError as error:
-        refusal = from_os(error, "the operating system refused")
+    except (ScalingError, OSError) as error:
+        refusal = from_os(error, "the operating system refused") if isinstance(error, OSError) else error
         say(refusal)
         return refusal.code
 

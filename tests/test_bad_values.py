@@ -37,7 +37,7 @@ from scaling.tables import table
 REFUSAL = 2.0  # seconds of this process's own time that a refusal may take
 ANSWER = 12.0  # and an answer
 GROWTH = 400 << 10  # kB by which a case may raise the process's memory
-FAST = 120  # cases of the fast portion, a file's kind
+FAST = 60  # cases of the fast portion, a file's kind
 SLOW = {"runs": 1500, "studies": 800, "sweeps": 1600, "tables": 800}  # of the slow one, about a minute each
 
 VALUES: list[Any] = [

@@ -8,8 +8,6 @@ from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
 
-import pytest
-
 from scaling.config.schema import SLOTS
 
 PACKAGE = Path(__file__).parents[1] / "scaling"
@@ -67,19 +65,19 @@ def named(module: str) -> set[str]:
     return (names & MODULES.keys()) - {module}
 
 
-@pytest.mark.parametrize("path", FILES, ids=str)
-def test_the_import_floor(path):
-    room, *inner = (part.removesuffix(".py") for part in path.parts)
-    assert room in ROOMS
-    for top, *rest in imports(path):
-        if top != "scaling":
-            alone = room not in ALONE or top in ALONE[room] | sys.stdlib_module_names
-            assert alone, f"{path}: {room} does without {top}"
-        elif rest and rest[0] != room:
-            assert ROOMS.index(rest[0]) < ROOMS.index(room), f"{path}: {room} stands before {rest[0]}"
-        elif room == "model" and inner and inner[0] in SLOTS_OF_MODEL and rest[1] != inner[0]:
-            sibling = rest[1] in SLOTS_OF_MODEL - {"patterns"}
-            assert not sibling, f"{path}: a piece of {rest[1]} arrives as a built argument"
+def test_the_import_floor():
+    for path in FILES:
+        room, *inner = (part.removesuffix(".py") for part in path.parts)
+        assert room in ROOMS
+        for top, *rest in imports(path):
+            if top != "scaling":
+                alone = room not in ALONE or top in ALONE[room] | sys.stdlib_module_names
+                assert alone, f"{path}: {room} does without {top}"
+            elif rest and rest[0] != room:
+                assert ROOMS.index(rest[0]) < ROOMS.index(room), f"{path}: {room} stands before {rest[0]}"
+            elif room == "model" and inner and inner[0] in SLOTS_OF_MODEL and rest[1] != inner[0]:
+                sibling = rest[1] in SLOTS_OF_MODEL - {"patterns"}
+                assert not sibling, f"{path}: a piece of {rest[1]} arrives as a built argument"
 
 
 def test_no_string_names_a_later_room_and_no_files_import_each_other():

@@ -34,6 +34,7 @@ def test_what_is_left_out_follows_from_the_width_and_factors_come_after(size, ma
         (3, "size.times=3: expected factors; write {layers: 2, hidden: 0.5}"),
         ({"layer": 2}, "size.times.layer: a size has no such key; did you mean 'layers'?"),
         ({"layers": 0}, "size.times.layers=0: expected a number above 0 and up to 1e9"),
+        ({"layers": 1e308}, "size.times.layers=1e+308: expected a number above 0 and up to 1e9"),
     ],
 )
 def test_factors_that_are_none(times, said):

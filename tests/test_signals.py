@@ -34,6 +34,12 @@ def is_alive(process: int) -> bool:
         return False
 
 
+def listens(process: int) -> bool:
+    """Whether a command has taken its signals, for which a busy machine needs seconds."""
+    caught = Path(f"/proc/{process}/status").read_text().partition("SigCgt:")[2].split()[0]
+    return bool(int(caught, 16) >> (signal.SIGUSR1 - 1) & 1)
+
+
 def ended(processes: set[int], seconds: float) -> bool:
     """Whether the processes end within so many seconds."""
     end = time.monotonic() + seconds
@@ -129,7 +135,7 @@ def command(verb: str, folder: Path) -> list[str]:
     return ["train", *words(folder / "runs", trainer__max_steps=100_000, train__checkpoint_every=100_000, **changes)]
 
 
-# Seconds after the start: imports, planning, the start of workers and ranks, training.
+# Seconds after the command has taken its signals: imports, planning, the start of workers and ranks, training.
 DELAYS = (1.0, 3.5, 7.0, 12.0)
 FEW = {("train", 1.0), ("study", 7.0), ("ranks", 7.0)}
 
@@ -151,6 +157,8 @@ def test_a_signal_ends_a_command_at_any_moment(verb, delay, number, tmp_path):
         text=True,
     )
     try:
+        while process.poll() is None and not listens(process.pid):
+            time.sleep(0.02)
         time.sleep(delay)
         assert process.poll() is None, process.communicate()
         family = children(process.pid)

@@ -172,16 +172,11 @@ def markdown_text(text: str) -> str:
     return text.translate(MARKDOWN)
 
 
-def table(titles: Sequence[str], rows: Iterable[Sequence[Any]]) -> Table:
-    """A table of values. Numbers are aligned to the right, a column of text to the left; None is an empty cell."""
-    cells = [list(map(cell, row)) for row in rows]
-    words = [place for place in range(len(titles)) if not cells or not all(_is_numeric(row[place]) for row in cells)]
-    return Table("", titles, cells, words)
-
-
 def columns(titles: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    """A table of values as text."""
-    return table(titles, rows).text()
+    """A table as text. Numbers are aligned to the right, a column of text to the left; None is an empty cell."""
+    cells = [list(map(cell, row)) for row in rows]
+    numeric = [all(_is_numeric(row[place]) for row in cells) and bool(cells) for place in range(len(titles))]
+    return Table("", titles, cells, [place for place, is_number in enumerate(numeric) if not is_number]).text()
 
 
 def cell(value: Any) -> str:
@@ -195,6 +190,11 @@ def cell(value: Any) -> str:
 
 def _is_numeric(text: str) -> bool:
     return not text or text[0].isdigit() or (text[0] in "-+±." and len(text) > 1)
+
+
+def html_table(titles: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    """A table of values for a notebook."""
+    return Table("", titles, [list(map(cell, row)) for row in rows]).html()
 
 
 def csv_text(rows: Sequence[Mapping[str, Any]], titles: Sequence[str] = ()) -> str:

@@ -18,8 +18,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import cache, reduce
-from operator import getitem
+from functools import cache, cached_property, reduce
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -128,18 +127,18 @@ class Config:
     origin: dict[str, str]
     remarks: tuple[str, ...] = ()
 
+    @cached_property
+    def _nodes(self) -> dict[str, Any]:
+        return dict(schema.walk(self.tree))
+
     def __getitem__(self, key: str) -> Any:
         """The value at a dotted key."""
-        try:
-            return reduce(getitem, key.split("."), self.tree)
-        except (KeyError, TypeError):
-            return dict(schema.walk(self.tree))[key]  # an element of a list, or a key of a sweep with dots inside
+        return self._nodes[key]
 
-    def part(self, *keys: str) -> Config:
-        """What is below these keys, as a document."""
-        above = ".".join(keys) + "."
-        origin = {key.removeprefix(above): place for key, place in self.origin.items() if key.startswith(above)}
-        return Config(reduce(getitem, keys, self.tree), origin)
+    def part(self, key: str) -> Config:
+        """What is below a dotted key, as a document."""
+        places = {at.removeprefix(f"{key}."): place for at, place in self.origin.items() if at.startswith(f"{key}.")}
+        return Config(self[key], places)
 
     def varied(self, words: Iterable[str]) -> Config:
         """The config with other values in sections with fixed keys, which `key=value` words give."""
@@ -172,7 +171,7 @@ class Config:
             yield
         except ScalingError as error:
             # A piece names a key of its own line; a shape names one of its section.
-            is_whole = section is None or error.file is not None or str(error.key).partition(".")[0] in self.tree
+            is_whole = section is None or str(error.key).partition(".")[0] in self.tree
             raise self.place(error if is_whole else error.under(str(section))) from None
         except OSError as error:
             if section is None:
@@ -186,15 +185,15 @@ class Config:
 
     def check(self) -> Config:
         """This config, or the mistake in it that the signatures of its classes and its sizes show."""
-        for section in self.tree:
-            if section in schema.SLOTS and (self.tree[section] is not None or section not in schema.OPTIONAL):
+        for section in filter(schema.SLOTS.get, self.tree):
+            if self.tree[section] is not None or section != "tuning":
                 with self.placing(section):
                     schema.recipe(section, self.tree[section])
         size = self.tree.get("size", {})
         if not {"encoder", "decoder"} & size.keys():
+            vocabulary = 1 if size.get("vocabulary") is None else size["vocabulary"]  # null: that of the data
             with self.placing("size"):
-                needed = {"vocabulary": 1} if size.get("vocabulary") is None else {}  # that of the data
-                Shape.of({**size, **needed})
+                Shape.of({**size, "vocabulary": vocabulary})
         return self
 
     def save(self, path: str | Path) -> None:
@@ -313,16 +312,16 @@ def assignments(words: Iterable[str]) -> dict[str, Any]:
 
 def _follow(group: str, path: Path, trail: tuple[Path, ...] = ()) -> list[Config]:
     """A file of a group after the files it is based on, the deepest first."""
-    resolved = path.resolve()
-    if resolved in trail:
-        chain = " → ".join(shown(seen) for seen in (*trail[trail.index(resolved) :], resolved))
-        raise ScalingError(f"the config includes itself: {chain}", fix="break the circle")
-    layer = _read(path)
+    layer, trail = _read(path), (*trail, path.resolve())
     if "base" not in layer.tree:
         return [layer]
     name = _name(layer, "base")
     with layer.placing("base"):
-        return [*_follow(group, find(group, name, beside=path.parent), (*trail, resolved)), layer]
+        base = find(group, name, beside=path.parent)
+        if (resolved := base.resolve()) in trail:
+            chain = " → ".join(shown(seen) for seen in (*trail[trail.index(resolved) :], resolved))
+            raise ScalingError(f"the config includes itself: {chain}", fix="break the circle")
+    return [*_follow(group, base, trail), layer]
 
 
 def _lay(laid: Config, layer: Config) -> Config:
@@ -351,17 +350,17 @@ def _named(layer: Config, key: str, section: str) -> list[Config]:
     """The layers of the file that the word at a key names for a section."""
     name, (file, line) = _name(layer, key), _file_and_line(layer.origin[key])
     beside = None if line is None else Path(file).parent
+    data: list[Config] = []
     with layer.placing(key):
         if section == "size":
             return [find_size(name, beside=beside)]
         try:
-            layers = _follow(section, find(section, name, beside=beside))
-        except ScalingError as error:
-            if error.file is not None or (data := _data_at(name)) is None:
+            path = find(section, name, beside=beside)
+        except ScalingError:
+            if (found := _data_at(name)) is None:
                 raise
-            source, key_of_name = data
-            path = Config({key_of_name: name}, {key_of_name: layer.origin[key]})
-            layers = [*_follow(section, find(section, source)), path]
+            path, data = find(section, found[0]), [Config({found[1]: name}, {found[1]: layer.origin[key]})]
+    layers = [*_follow(section, path), *data]
     for each in layers:
         for inner in NAMED:
             if not isinstance(each.tree.get(inner, {}), dict):
@@ -401,7 +400,7 @@ def _rows(chain: Sequence[Config], command: Config, table: str) -> list[Config]:
             raise layer.error(f"rows.{name}", "expected sections under a row", "write {} where it changes nothing")
         if "base" in row:
             raise layer.error(f"rows.{name}.base", "a row has no base", "write what it changes")
-    return [layer.part("rows", name) for layer in chain]
+    return [layer.part(f"rows.{name}") for layer in chain]
 
 
 def _checked(config: Config, section: str) -> Any:
@@ -415,7 +414,7 @@ def _checked(config: Config, section: str) -> Any:
         if not isinstance(value, dict):
             fix = f"write {section}.KEY, with KEY of {', '.join(types)}"
             raise ScalingError("expected keys under it", key=section, fix=fix)
-        for key in RENAMED.keys() & {f"{section}.{key}" for key in value}:
+        for key in filter(RENAMED.get, (f"{section}.{key}" for key in value)):
             raise ScalingError(f"{section} has no such key", key=key, fix=f"write {RENAMED[key]}")
         with under(section):
             return schema.check_keys(

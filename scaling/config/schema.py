@@ -9,9 +9,10 @@ keyword-only arguments are the keys of the line, and an annotation states which 
     block.channel: {kind: Gated, activation: GeLU}
 
 A keyword annotated `Recipe` is the line of another slot, the one of that name; it arrives as a function that takes the
-shared arguments of its slot and returns the piece. One annotated `Recipes` has lines of its class's own slot, by name.
-Every number has a range, and one that is not finite is refused, so no class checks a single number by itself. The
-slot's public classes are the registry; a user's classes join it by `extend`.
+shared arguments of its slot and returns the piece (as `Checked` where other lines are laid over it). One annotated
+`Recipes` has lines of its class's own slot, by name. Every number has a range, and one that is not finite is refused,
+so no class checks a single number by itself. The slot's public classes are the registry; a user's classes join it by
+`extend`.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ import re
 import sys
 import types
 import typing
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
@@ -73,9 +74,6 @@ imported when the slot is first read.
 
 ALSO = {"mixer": ("cross",), "cross": ("mixer",), "sentence": ("head",), "language": ("head",)}
 """The slots whose pieces may stand in a slot too."""
-
-OPTIONAL = ("tuning",)
-"""Sections of a config that may be null."""
 
 LAW = "law"
 """The slot of scaling laws, which `scaling.laws.Law` objects join by `extend`; no line of a config names one."""
@@ -130,11 +128,13 @@ OpenFraction = Annotated[float, Range(above=0, below=1)]
 BelowOne = Annotated[float, Range(least=0, below=1)]  # the fraction that is dropped or kept on average: never all
 
 Line = str | Mapping[str, Any]
+Recipe = Callable[..., Any]
+Recipes = Mapping[str, Recipe]
 
 
 @dataclass(frozen=True)
-class Recipe:
-    """A checked line: a function that takes the shared arguments of its slot and returns the piece."""
+class Checked:
+    """The recipe of a line, over which another can be laid; it takes the shared arguments of its slot."""
 
     slot: str
     line: Line
@@ -144,12 +144,9 @@ class Recipe:
     def __call__(self, *shared: Any) -> Any:
         return self.kind(*shared, **self.arguments)
 
-    def over(self, line: Line) -> Recipe:
+    def over(self, line: Line) -> Checked:
         """The recipe of `line` laid on this one's."""
         return recipe(self.slot, overlay(self.line, line))
-
-
-Recipes = Mapping[str, Recipe]
 
 
 def build(slot: str, line: Line, *shared: Any) -> Any:
@@ -157,7 +154,7 @@ def build(slot: str, line: Line, *shared: Any) -> Any:
     return recipe(slot, line)(*shared)
 
 
-def recipe(slot: str, line: Any) -> Recipe:
+def recipe(slot: str, line: Any) -> Checked:
     """Check the whole of `line`, which is text or a mapping, and return its recipe."""
     registry = kinds(slot)
     values = {"kind": line} if isinstance(line, str) else dict(line) if isinstance(line, Mapping) else {}
@@ -173,7 +170,7 @@ def recipe(slot: str, line: Any) -> Recipe:
     for key, parameter in schema.items():
         if key not in values and parameter.default is parameter.empty:
             raise ScalingError(f"{kind} needs it", key=key, fix=f"write {{kind: {kind}, {key}: …}}")
-    return Recipe(slot, line, registry[kind], values)
+    return Checked(slot, line, registry[kind], values)
 
 
 def _argument(slot: str, key: str, value: Any, annotation: Any) -> Any:
@@ -400,4 +397,4 @@ def describe(annotation: Any) -> str:
 def is_recipe(annotation: Any) -> bool:
     """Whether an annotation is the recipe of another slot."""
     choices = typing.get_args(annotation) if typing.get_origin(annotation) in _UNIONS else (annotation,)
-    return Recipe in choices
+    return any(choice in (Recipe, Checked) for choice in choices)

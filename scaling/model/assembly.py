@@ -10,7 +10,7 @@ from typing import Any
 from torch import nn
 
 from scaling.base.errors import ScalingError, under
-from scaling.config.schema import Recipe
+from scaling.config.schema import Checked, Recipe
 from scaling.config.shape import Shape
 from scaling.model.context import Pattern
 from scaling.model.contract import Embedding, Head, Position, Stack
@@ -46,7 +46,7 @@ def assembled(
     embedding: Recipe,
     position: Recipe,
     pattern: Recipe,
-    block: Recipe,
+    block: Checked,
     stack: Recipe,
     blocks: Mapping[str, Any] = {},
 ) -> tuple[Pattern, Embedding, Stack]:
@@ -54,7 +54,7 @@ def assembled(
     shorter stack its last; `11` the 11th; `-2` the last but one.
     """
     named = {str(key): _named(str(key), shape.layers) for key in blocks}
-    different: dict[int, tuple[Recipe, str]] = {}
+    different: dict[int, tuple[Checked, str]] = {}
     for key, line in blocks.items():
         for index in named[str(key)]:
             below, _ = different.get(index, (block, ""))

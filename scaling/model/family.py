@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from scaling.base.batch import IGNORE, Batch
 from scaling.base.errors import ScalingError, nearest
-from scaling.config.schema import Recipe
+from scaling.config.schema import Checked, Recipe
 from scaling.config.shape import Shape
 from scaling.model.assembly import assembled, built
 from scaling.model.context import Cache, Context, Mask, Notes, Pattern, Places
@@ -256,7 +256,7 @@ class OneTower(Family):
         embedding: Recipe,
         position: Recipe,
         pattern: Recipe,
-        block: Recipe,
+        block: Checked,
         stack: Recipe,
         head: Recipe,
         tie: list[str],

@@ -17,7 +17,7 @@ from os import PathLike
 from typing import TYPE_CHECKING, Annotated, Any, ParamSpec, TypeVar
 
 from scaling.base.errors import ScalingError
-from scaling.base.printing import columns, join, table, tag
+from scaling.base.printing import columns, html_table, join, tag
 from scaling.config.schema import check
 from scaling.ledger import document
 from scaling.verbs import COMMANDS, function_name
@@ -166,4 +166,4 @@ class Result:
         return str(self)
 
     def _repr_html_(self) -> str:
-        return join(*(tag("pre", part) if isinstance(part, str) else table(*part).html() for part in self._parts()))
+        return join(*(tag("pre", part) if isinstance(part, str) else html_table(*part) for part in self._parts()))

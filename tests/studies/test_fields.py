@@ -67,7 +67,7 @@ def test_a_mistake_in_a_field_is_one_line(field, value, line, tmp_path, capsys):
 # Changes of keys of the runs, the text of the line at fault, and what is reported.
 PLACES = {
     "an axis of no key": ({"grid": {"train.tokns": ["1k"]}}, "- 1k", "grid.train.tokns='1k': train has no such key"),
-    "a size of no key": ({"grid": {"size": [{"widht": 8}]}}, "widht: 8", "grid.size.widht=8: no such key in a size"),
+    "a size of no key": ({"grid": {"size": [{"widht": 8}]}}, "widht: 8", "grid.size.widht=8: a size has no such key"),
     "held out": ({"held_out": {"train.tokens": [3]}}, "- 3", "held_out.train.tokens=3: less than one batch"),
     "for all runs": ({"set": {"optimizer.lr": -1}}, "optimizer.lr: -1", "set.optimizer.lr=-1: expected a number above"),
     "in one of several grids": ({"grid": [{"seed": [1]}, {"seed": ["a"]}]}, "- a", "grid.1.seed='a': expected a whole"),
