@@ -10,7 +10,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from scaling.base.errors import ScalingError, nearest, under
 from scaling.config import schema
@@ -75,8 +75,10 @@ class Pretrained:
         """Its tokenizer; a run that reads no text is refused."""
         from scaling.data.codec import Codec
 
-        _check_reads(self)
-        return Codec.load(cast(Path, self.tokenizer))
+        if self.tokenizer is None:
+            what, fix = "the run has no tokenizer, so it reads no text", "take a run that was trained on text"
+            raise ScalingError(what, key="RUN", value=self.folder.name, fix=fix)
+        return Codec.load(self.tokenizer)
 
     @property
     def data(self) -> Mapping[str, Any]:
@@ -289,7 +291,9 @@ def finetuned(
 
 def unfinetuned(source: Pretrained, task: str, words: Sequence[str] = (), *, runs: str | Path = "runs") -> Any:
     """The data of a task of texts, with the tokenizer of a run that was not trained on it."""
-    _check_reads(source)
+    if source.tokenizer is None:
+        what, fix = "the run has no tokenizer, so it reads no text", "take a run that was trained on text"
+        raise ScalingError(what, key="RUN", value=source.folder.name, fix=fix)
     filled = {"data": named(task), **_tokenized(source)}
     data = _line(source, filled, words, runs)
     if data["kind"] != "Task":
@@ -303,12 +307,6 @@ def corpus(source: Pretrained, name: str | None, words: Sequence[str] = (), *, r
     if name is None and not source.data:
         raise ScalingError("what it was trained on is not known here", key="CORPUS", fix="name prepared data")
     return _line(source, {"data": name or source.data}, words, runs)
-
-
-def _check_reads(source: Pretrained) -> None:
-    if source.tokenizer is None:
-        what, fix = "the run has no tokenizer, so it reads no text", "take a run that was trained on text"
-        raise ScalingError(what, key="RUN", value=source.folder.name, fix=fix)
 
 
 def _line(source: Pretrained, filled: Mapping[str, Any], words: Sequence[str], runs: str | Path) -> Any:

@@ -192,13 +192,16 @@ class Model:
         from scaling.evaluation.masked import masked
 
         has_gaps = self.family == "encoder" or (self.family == "encoder_decoder" and "sentinel_0" in self.ids)
-        if self.tokenizer is not None:
-            return masked(self.tokenizer, self.ids, text) if has_gaps else list(self.tokenizer.encode([text])[0])
-        try:
-            tokens = [int(word) for word in text.split()]
-        except ValueError:
-            fix = "write token ids, as in '5 9 2'"
-            raise ScalingError("this model has no tokenizer", key="prompt", value=text, fix=fix) from None
+        if self.tokenizer is None:
+            try:
+                tokens = [int(word) for word in text.split()]
+            except ValueError:
+                fix = "write token ids, as in '5 9 2'"
+                raise ScalingError("this model has no tokenizer", key="prompt", value=text, fix=fix) from None
+        elif has_gaps:
+            tokens = masked(self.tokenizer, self.ids, text)
+        else:
+            tokens = list(self.tokenizer.encode([text])[0])
         size = self.config["size"]["vocabulary"]
         if beyond := [token for token in tokens if not 0 <= token < size]:
             raise ScalingError(f"token {beyond[0]} is beyond the vocabulary of {size}", key="prompt", value=text)

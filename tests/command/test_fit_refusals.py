@@ -84,14 +84,11 @@ USED_BY_LAWS = {
 }
 
 
-@pytest.mark.parametrize("option", USED_BY_LAWS)
-def test_an_option_that_an_approach_cannot_use_is_refused(table, capsys, option):
-    line = refusal(capsys, table, *MAP, "C=6*N*D", "--law", "envelope", f"--{option}", *USED_BY_LAWS[option])
-    assert line.startswith(f"scaling: {option}=")
-    assert "envelope cannot use it; leave it out" in line
-
-
-def test_every_option_of_a_fit_is_of_laws_of_all_kinds_or_of_an_approach():
+def test_an_option_that_an_approach_cannot_use_is_refused(table, capsys):
+    for option, words in USED_BY_LAWS.items():
+        line = refusal(capsys, table, *MAP, "C=6*N*D", "--law", "envelope", f"--{option}", *words)
+        assert line.startswith(f"scaling: {option}=")
+        assert "envelope cannot use it; leave it out" in line
     options = {name.replace("_", "-") for name in inspect.signature(scaling.fit).parameters} - {"targets"} | {"target"}
     of_all_kinds = {"points", "law", "rename", "where", "define", "figures", "seed"}
     assert options == of_all_kinds | set(USED_BY_LAWS) | {"noise"}
@@ -157,10 +154,10 @@ NAMES = {
 }
 
 
-@pytest.mark.parametrize("header", NAMES)
-def test_the_option_that_names_columns_is_proposed_whole(tmp_path, capsys, header):
-    (tmp_path / "points.csv").write_text(f"{header}\n1e6,1e8,3\n1e7,1e9,2\n")
-    assert NAMES[header] in refusal(capsys, tmp_path / "points.csv")
+def test_the_option_that_names_columns_is_proposed_whole(tmp_path, capsys):
+    for header, proposed in NAMES.items():
+        (tmp_path / "points.csv").write_text(f"{header}\n1e6,1e8,3\n1e7,1e9,2\n")
+        assert proposed in refusal(capsys, tmp_path / "points.csv")
 
 
 def test_what_is_no_table_is_refused(tmp_path, capsys):
