@@ -348,16 +348,13 @@ class _Prefix(Added):
             torch.cat([rows.to(text.dtype).expand(len(text), *rows.shape), text], 1)
             for rows, text in zip(before, (k, v), strict=True)
         )
-        # Every query sees the prefix, and positions add nothing to it.
         mask, position, length = context.mask, context.position, self.length
-        return (
-            k,
-            v,
-            context.once(
-                ("prefix", length, mask, position),
-                lambda: replace(context, mask=mask.after(length), position=_Behind(position, length), kept=Notes()),
-            ),
-        )
+
+        def behind() -> Context:
+            """The pass with keys that every query sees before all others, and to which positions add nothing."""
+            return replace(context, mask=mask.after(length), position=_Behind(position, length), kept=Notes())
+
+        return k, v, context.once(("prefix", length, mask, position), behind)
 
 
 class _Behind(Position):
