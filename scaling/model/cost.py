@@ -17,7 +17,6 @@ from typing import Any, Literal
 import torch
 
 from scaling.base.batch import Batch
-from scaling.base.errors import ScalingError
 from scaling.config.compose import Config
 from scaling.config.schema import check
 from scaling.config.shape import SIZES, Shape
@@ -188,10 +187,8 @@ _counted: dict[str, Cost] = {}  # a study asks for the same few models many time
 def _whole(config: Config, rows: int = 1, trained: Collection[str] | None = None) -> Cost:
     with blank():
         model = config.build("model", config["size"])
-        try:
+        with config.building("tuning"):
             tuning = tune(model, config.tree)
-        except ScalingError as error:
-            raise config.place(error) from None
     if tuning is not None or trained is not None:
         for spec, parameter in parameters(model):
             is_trained = tuning.trains(spec.name) if tuning and trained is None else spec.name in (trained or ())
@@ -206,11 +203,7 @@ def by_length(config: Config, lengths: Sequence[int]) -> dict[int, Cost]:
     for length in lengths:
         check("size.length", length, SIZES["length"])
         size = {**config["size"], "length": length}
-        checked = replace(config, tree={**config.tree, "size": size})
-        try:
-            costs[length] = cost(checked)
-        except ScalingError as error:
-            raise config.place(error) from None
+        costs[length] = cost(replace(config, tree={**config.tree, "size": size}))
     return costs
 
 
