@@ -205,13 +205,13 @@ static inline Lanes exponential(Lanes x) {
 // 0 where e⁻ˣ has no room.
 static inline Lanes logistic(Lanes x) { return x < -87.0f ? Lanes{} : reciprocal(1.0f + exponential(-x)); }
 
-// A kernel of the numbers T for both types. Templates have no C names, so what is exported are pointers to them.
+// Export a kernel, a function of the number type T, for both types. A template has no C name, so pointers are exported.
 #define EXPORT(name, ...)                                   \
-    namespace float32 {                                     \
+    namespace of_float32 {                                  \
     using T = float;                                        \
     extern "C" { auto* name##_float32 = &__VA_ARGS__; }     \
     }                                                       \
-    namespace brain {                                       \
+    namespace of_bfloat16 {                                 \
     using T = bfloat16;                                     \
     extern "C" { auto* name##_bfloat16 = &__VA_ARGS__; }    \
     }

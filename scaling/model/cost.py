@@ -28,8 +28,8 @@ from scaling.model.tuned import blank, tune
 from scaling.model.two_towers import EncoderDecoder
 
 MIXERS = ("mixer", "cross")
-# What attention is computed with in training.
-AS_ON: Mapping[str, Any] = {
+# What attention is computed with in training, by device: the kernel is ours.
+TRAINING_ON: Mapping[str, Any] = {
     "cpu": {"dtype": torch.float32, "kernel": True},
     "cuda": {"dtype": torch.bfloat16, "kernel": False, "flex": True},
 }
@@ -204,10 +204,10 @@ def count(model: Family, batch: Batch, checkpointing: Literal["none", "blocks"] 
         by_slot[spec.slot] += parameter.numel()
         trained += parameter.numel() if parameter.requires_grad else 0
         small += 0 if spec.looks_up or spec.predicts else parameter.numel()  # Kaplan's N
-    ways: dict[str, set[str]] = {device: set() for device in AS_ON}
+    ways: dict[str, set[str]] = {device: set() for device in TRAINING_ON}
 
     def attends(setting: Setting, context: Context, dropout: float) -> None:
-        for device, own in AS_ON.items():
+        for device, own in TRAINING_ON.items():
             ways[device].add(choose(setting._replace(device=device, **own), context, dropout))
 
     for tower in model.towers.values():

@@ -130,7 +130,7 @@ def _run(func: Any, args: Any, kwargs: Any) -> Any:
     output = func(*args, **kwargs)
     tensors = output if isinstance(output, tuple) else (output,)
     if all(isinstance(tensor, Tensor) and tensor.is_meta for tensor in tensors):
-        _made[key] = output
+        _made[key] = _fresh(output)  # without the graph that the output becomes part of
     return output
 
 

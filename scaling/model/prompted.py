@@ -71,15 +71,15 @@ def _lengthened(places: Places, length: int, past: Places | None) -> tuple[Place
     place = index + length * (begun + most - begun[:, -1:])
     new = torch.arange(t + length * most, device=index.device).expand(len(begins), -1).contiguous()
     owner = torch.searchsorted(place, new)  # the next token of the text, before which virtual ones may stand
-    ahead = place.gather(1, owner) - new
-    is_virtual = (ahead > 0) & (ahead <= length) & begins.gather(1, owner)
-    is_real = is_virtual | (ahead == 0)
+    gap = place.gather(1, owner) - new
+    is_virtual = (gap > 0) & (gap <= length) & begins.gather(1, owner)
+    is_real = is_virtual | (gap == 0)
 
     def lengthen(of_text: Tensor) -> Tensor:
         return of_text.expand(len(begins), -1).gather(1, owner)
 
-    positions = torch.where(is_real, lengthen(places.positions) - ahead, 0)
+    positions = torch.where(is_real, lengthen(places.positions) - gap, 0)
     if documents is not None:
         documents = torch.where(is_real, lengthen(documents), 0)
-    source = torch.where(is_virtual, t + length - ahead, torch.where(is_real, owner, t + length))
+    source = torch.where(is_virtual, t + length - gap, torch.where(is_real, owner, t + length))
     return replace(places, positions=positions, documents=documents, tree=None), source, place
