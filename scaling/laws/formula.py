@@ -209,7 +209,14 @@ def evaluate(expression: Expression, values: Mapping[str, Value]) -> Value:
 SAME = 1e-9  # Numbers that differ by less than this fraction are equal: 6*N*D and a C that was printed
 
 _COMPARISON = re.compile(r">=|<=|!=|==|=|<|>")
-_ORDER = {">=": np.greater_equal, "<=": np.less_equal, ">": np.greater, "<": np.less}
+_COMPARE: Mapping[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
+    ">=": np.greater_equal,
+    "<=": np.less_equal,
+    ">": np.greater,
+    "<": np.less,
+    "=": lambda left, right: np.isclose(left, right, rtol=SAME, atol=0.0),
+    "!=": lambda left, right: ~np.isclose(left, right, rtol=SAME, atol=0.0) & ~np.isnan(left) & ~np.isnan(right),
+}
 
 
 @dataclass(frozen=True)
@@ -245,17 +252,12 @@ class Condition:
 
         words = columns.get(self.left)
         if words is not None and not np.issubdtype(words.dtype, np.number) and None in _numbers(words):
-            if self.sign in _ORDER:
+            if self.sign not in ("=", "!="):
                 raise refuse(f"compares {self.left}, a column of words", "use = or !=")
             same = np.array([str(word) == self.right for word in words], bool)
             return same if self.sign == "=" else ~same
         with np.errstate(all="ignore"):
-            left, right = side(self.left), side(self.right)
-            if self.sign in _ORDER:
-                mask = _ORDER[self.sign](left, right)
-            else:
-                equal = np.isclose(left, right, rtol=SAME, atol=0.0)
-                mask = equal if self.sign == "=" else ~equal & ~np.isnan(left) & ~np.isnan(right)
+            mask = _COMPARE[self.sign](side(self.left), side(self.right))
         return np.broadcast_to(mask, (len(next(iter(columns.values()), ())),)).copy()
 
 

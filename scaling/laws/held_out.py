@@ -305,17 +305,15 @@ def _tests(points: Points, forms: Sequence[Law], cost: np.ndarray | None) -> dic
     if not columns:  # proportions alone: the mixtures furthest from their mean
         table = np.column_stack([points.numbers(name) for name in forms[0].inputs])
         columns["mixture"] = np.linalg.norm(table - table.mean(0), axis=1)
+    masks = {name: largest(values, LARGEST) for name, values in columns.items()}
+    order = np.lexsort([points.numbers(name) for name in reversed(forms[0].inputs)])
+    masks["spread"] = np.isin(np.arange(len(points)), order[1::FOLDS])
     tests: dict[str, np.ndarray] = {}
-    for name, values in columns.items():
-        mask = largest(values, LARGEST)  # by whole levels it may be more than half of the runs
+    for name, mask in masks.items():
         seen = any(np.array_equal(mask, other) for other in tests.values())
+        # By whole levels the largest may be more than half of the runs.
         if mask.mean() <= 0.5 and (~mask).sum() >= fewest and mask.sum() >= 2 and not seen:
             tests[name] = mask
-    order = np.lexsort([points.numbers(name) for name in reversed(forms[0].inputs)])
-    fourth = np.zeros(len(points), bool)
-    fourth[order[1::FOLDS]] = True
-    if (~fourth).sum() >= fewest and fourth.sum() >= 2:
-        tests["spread"] = fourth
     return tests
 
 

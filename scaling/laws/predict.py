@@ -43,7 +43,7 @@ from scaling.laws.law import (
     with_compute,
 )
 from scaling.laws.points import Points
-from scaling.laws.problem import prediction
+from scaling.laws.problem import Objective, prediction
 
 # Decades beyond the points, along one axis, within which 95% intervals held 91% or more of the runs of published
 # studies (docs/coverage.md).
@@ -290,23 +290,29 @@ def _missing_noise(fit: FittedLaw, rows: Sequence[Mapping[str, float]], scores: 
     return np.where(np.isfinite(examples), np.sqrt(np.maximum(variance - noise**2, 0.0)), 0.0)
 
 
-def _of_a_run(fit: FittedLaw, mean: Interval, half: float) -> Interval:
-    """The mean's interval with the half-width of a run about it added, as independent, on each side of the estimate.
+def _distances(space: Objective, interval: Interval) -> np.ndarray:
+    """How far both ends lie from the estimate, in the objective's space: infinite where one is open.
 
-    Where a bootstrap's interval does not hold the estimate, that side has the run's alone.
+    A bootstrap's interval need not hold the estimate: the distance is then 0.
     """
+    centre = space.transform(interval.estimate)
+    ends = np.array([centre - space.transform(interval.low), space.transform(interval.high) - centre])
+    return np.where(np.isfinite(ends), np.maximum(ends, 0.0), np.inf)
+
+
+def _around(space: Objective, interval: Interval, distances: np.ndarray, target: str) -> Interval:
+    """The interval with its ends at these distances from the estimate."""
+    ends = space.inverse(space.transform(interval.estimate) + np.array([-1.0, 1.0]) * distances)
+    low, high = np.where(np.isinf(distances), [-np.inf, np.inf], ends).tolist()
+    return _possible(replace(interval, low=low, high=high), target)
+
+
+def _of_a_run(fit: FittedLaw, mean: Interval, half: float) -> Interval:
+    """The mean's interval with the half-width of a run about it added, as independent, on each side of the estimate."""
     space = fit.problem.objective
-    centre = float(space.transform(mean.estimate))
-
-    def end(of_mean: float, side: float) -> float:
-        if math.isinf(of_mean):
-            return of_mean
-        distance = max(side * (float(space.transform(of_mean)) - centre), 0.0)
-        return float(space.inverse(centre + side * math.hypot(distance, half)))
-
+    run = _around(space, mean, np.hypot(_distances(space, mean), half), fit.form.target)
     # The transform and its inverse round: a run's interval is never the narrower one.
-    low, high = min(end(mean.low, -1.0), mean.low), max(end(mean.high, 1.0), mean.high)
-    return _possible(replace(mean, low=low, high=high), fit.form.target)
+    return replace(run, low=min(run.low, mean.low), high=max(run.high, mean.high))
 
 
 def _possible(interval: Interval, target: str) -> Interval:
@@ -449,33 +455,26 @@ def _of_both(fit: TwoStep, loss: Prediction, task: Prediction) -> Prediction:
     place = {**loss.decades_outside, **task.decades_outside}
     if loss.mean is None or loss.run is None or task.mean is None or task.run is None:
         return Prediction(loss.row, task.estimate, None, None, place)
-    space = fit.task.problem.objective
-    low, high = fit.task.predict(loss=loss.estimate * np.array([1 - STEP, 1 + STEP]))
-    sign = 1.0 if high > low else -1.0
-    centre = float(space.transform(task.estimate))
+    space, predict_score = fit.task.problem.objective, fit.task.predict
+    below, above = predict_score(loss=loss.estimate * np.array([1 - STEP, 1 + STEP]))
+    sign = 1 if above > below else -1
 
-    def reach(end: float, side: float) -> float:
-        """How far an end of an interval of the score lies from the score."""
-        distance = side * (float(space.transform(end)) - centre)
-        return max(distance, 0.0) if math.isfinite(distance) else math.inf
+    def carried(interval: Interval) -> np.ndarray:
+        losses = np.array([interval.low, interval.high])[::sign]
+        low, high = np.where(np.isfinite(losses), predict_score(loss=losses), np.nan).tolist()
+        return _distances(space, replace(interval, estimate=task.estimate, low=low, high=high))
 
-    ends: list[list[float]] = []  # the lower ends of the mean and of a run, and the upper ones
-    for side in (-1.0, 1.0):
-        losses = [each.high if side == sign else each.low for each in (loss.mean, loss.run)]
-        of_loss = [reach(float(fit.task.predict(loss=end)), side) for end in losses]
-        of_task = [reach(each.high if side > 0 else each.low, side) for each in (task.mean, task.run)]
-        half = _correlated(of_loss[0], of_task[0], sign * fit.correlation_of_means(loss.row))
-        more = [math.sqrt(max(run**2 - mean**2, 0.0)) for mean, run in (of_loss, of_task)]
-        halves = half, math.hypot(half, _correlated(more[0], more[1], sign * fit.correlation))
-        is_open = not all(map(math.isfinite, (*losses, *of_loss, *of_task)))
-        ends.append([side * math.inf if is_open else float(space.inverse(centre + side * half)) for half in halves])
-    name, level, method = prediction(fit.form, loss.row).name, task.run.level, task.run.method
-    mean, run = (
-        _possible(Interval(name, task.estimate, low, high, level, method), fit.form.target) for low, high in zip(*ends)
-    )
+    of_loss = np.array([carried(each) for each in (loss.mean, loss.run)])
+    of_task = np.array([_distances(space, each) for each in (task.mean, task.run)])
+    half = _correlated(of_loss[0], of_task[0], sign * fit.correlation_of_means(loss.row))
+    more = (np.sqrt(np.maximum(run**2 - mean**2, 0.0)) for mean, run in (of_loss, of_task))
+    halves = half, np.hypot(half, _correlated(*more, sign * fit.correlation))
+    is_open = ~np.isfinite([*of_loss, *of_task]).all(axis=0)
+    bounds = replace(task.run, name=prediction(fit.form, loss.row).name)
+    mean, run = (_around(space, bounds, np.where(is_open, np.inf, each), fit.form.target) for each in halves)
     return Prediction(loss.row, task.estimate, mean, run, place)
 
 
-def _correlated(first: float, second: float, correlation: float) -> float:
-    """The half-width of a sum of two errors."""
-    return math.sqrt(max(first**2 + second**2 + 2.0 * correlation * first * second, 0.0))
+def _correlated(first: np.ndarray, second: np.ndarray, correlation: float) -> np.ndarray:
+    """The half-widths of a sum of two errors."""
+    return np.sqrt(np.maximum(first**2 + second**2 + 2.0 * correlation * first * second, 0.0))

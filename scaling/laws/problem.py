@@ -11,9 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from math import isinf
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -21,11 +20,9 @@ from scaling.base.errors import ScalingError, nearest
 from scaling.laws.dual import Dual
 from scaling.laws.law import SIGNED, Columns, Law, Seeds
 
-if TYPE_CHECKING:
-    from scaling.laws.curves import CurveErrors
-
 Expanded = tuple[np.ndarray, Seeds]  # θ of u, and dθ/du
-Correlated: TypeAlias = "SharedErrors | CurveErrors"  # how the errors of points correlate
+# How the errors of points correlate, `SharedErrors` or those of whole curves: `whiten(values)`, `at(rows)`, log |V|.
+Correlated: TypeAlias = Any
 
 SMALLEST, LARGEST = 1e-12, 1e12  # A term's size in the middle of the points, in units of the target
 # The prior of logit ρ: its median is ρ = 0.9. Budgets of one trunk correlate by 0.68 to 0.97 in the quickstart.
@@ -61,9 +58,7 @@ class Objective:
 
     def weight(self, residual: np.ndarray) -> np.ndarray:
         """ψ(r)/r, the weight of a point in reweighted least squares."""
-        if isinf(self.delta):
-            return np.ones_like(residual)
-        return self.delta / np.maximum(np.abs(residual), self.delta)
+        return np.minimum(1.0, self.delta / np.maximum(np.abs(residual), 1e-300))
 
     def curvature(self, residual: np.ndarray) -> np.ndarray:
         """ψ' = ρ''."""
