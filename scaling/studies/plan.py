@@ -427,7 +427,8 @@ def _added(earlier: Line, document: Line, name: str, path: Path) -> list[str]:
     """The names of the runs by which a plan extends an earlier one; refused where it asks another question.
 
     An extension has every planned run, and its new runs have their recipe and data: they differ from the planned ones
-    in their size, budget or seed, or in the values of an axis that the study has. Words that change no run may differ.
+    in their size, budget or seed, or in the values of an axis that the study has, or are trained to see whether a rung
+    is tuned. Words that change no run may differ.
     """
 
     def changes(part: Callable[[Line], Line]) -> list[str]:
@@ -439,7 +440,8 @@ def _added(earlier: Line, document: Line, name: str, path: Path) -> list[str]:
     moved = [run for run in then if run in now and then[run]["held_out"] != now[run]["held_out"]]
     reasons = [f"{then[run]['name']} is held out in one" for run in moved]
     reasons += changes(lambda study: {key: study[key] for key in ("laws", "target")})
-    foreign = {} if gone else _foreign([run for run in new if "task" not in run], earlier["runs"], document["study"])
+    others = [run for run in new if "task" not in run and not run["point"].get("beside")]
+    foreign = {} if gone else _foreign(others, earlier["runs"], document["study"])
     reasons += [f"{word} is new to the study ({_some(names)})" for word, names in foreign.items()]
     if not gone and not reasons:
         return [entry["name"] for entry in new]
@@ -467,7 +469,7 @@ def _foreign(new: Sequence[Line], planned: Sequence[Line], study: Line) -> dict[
     words = [counted(run) for run in planned]
     varied = {key for line in words for key in line if len({other.get(key) for other in words}) > 1}
     free = {*varied, *VARIED, "size", *(f"size.{key}" for key in SIZES if key not in ("vocabulary", "length"))}
-    free |= {"optimizer.lr"} if study["rate"] is not None else set()
+    free |= {"optimizer.lr", "train.batch"} if study["rate"] is not None else set()
     usual = {key: value for key, value in words[0].items() if key not in free}  # which all planned runs have
     foreign: dict[str, list[str]] = {}
     for run in new:

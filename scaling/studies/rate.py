@@ -11,6 +11,8 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
+import numpy as np
+
 from scaling.base import atomic
 from scaling.base.errors import ScalingError, from_os
 from scaling.config.schema import PositiveFloat, Range
@@ -91,7 +93,7 @@ def _predicted(file: str, key: str, target: str, columns: Mapping[str, Any]) -> 
     try:
         document = atomic.read_json(Path(file))
         law = named(document["law"])
-        theta = [document["estimates"][name] for name in law.parameter_names]
+        theta = np.array([document["estimates"][name] for name in law.parameter_names], float)
     except OSError as error:
         raise from_os(error, "cannot read it").at(**place) from None
     except (KeyError, TypeError, ValueError, ScalingError):

@@ -23,10 +23,10 @@ WANDB, RUNS = "wandb:", "runs"
 KIND = {"train": 0, "evaluate": 1}
 
 
-def read_points(source: Any, **choices: Any) -> Points:
+def read_points(source: Any, runs: str | Path = RUNS, **choices: Any) -> Points:
     """Points of whatever holds a table of runs; `choices` are those of `scaling.laws.points.load_points`.
 
-    The runs of a project of W&B are pulled into a ledger of their own, as by `scaling pull`.
+    The runs of a project of W&B are pulled into a ledger of their own within `runs`, as by `scaling pull`.
     """
     from scaling.laws.points import Points, load_points, table_of
 
@@ -39,7 +39,7 @@ def read_points(source: Any, **choices: Any) -> Points:
     if str(source).startswith(WANDB):
         from scaling.sweeps.pull import pull
 
-        source = pull(str(source).removeprefix(WANDB), None, RUNS, tell=say)["points"]
+        source = pull(str(source).removeprefix(WANDB), None, runs, tell=say)["points"]
     folder = Path(source)
     found = _studies(folder) if folder.is_dir() and not table_of(folder).exists() else None
     if found is None:

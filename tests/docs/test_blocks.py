@@ -52,6 +52,8 @@ LEFT_OUT = {
     "scaling submit": "it needs a cluster; tests/executors runs it on scripts that play one",
     "wandb agent": REMOTE,
     "scaling pull": REMOTE,
+    "scaling fit wandb:": REMOTE,
+    "scaling fit runs/studies/NAME/report/best.csv": "tests/laws/test_tuned.py fits such points",
     "scaling table narang2021 --from": REMOTE,
     "scaling decide narang2021 --from": "tests/tables/test_decision.py reads these points",
     "scaling table bert2018_glue --train --downstream": DOWNSTREAM,

@@ -35,7 +35,7 @@ def test_commands_are_found_in_every_kind_of_block():
 
 @pytest.mark.parametrize("command", cases(COMMANDS))
 def test_commands_of_blocks_are_understood(command):
-    parsed(*named(words(command.partition(" < ")[0])[1:]))
+    parsed(*named(words(re.split(r" [<>] ", command)[0])[1:]))
 
 
 @pytest.mark.parametrize("command", cases(SPELLED))

@@ -238,7 +238,10 @@ grid: {size.width: [8, 16], train.tokens: [1k, 2k, 4k], seed: [0, 1]}
 tune: true
 law: power_law_floor_d
 """
+    untuned = plan(read(write(tmp_path, text.replace("tune: true\n", ""))), [f"runs={tmp_path / 'runs'}"])
+    enter(untuned.ledger(), "asked", untuned)
     found = plan(read(write(tmp_path, text)), [f"runs={tmp_path / 'runs'}"])
+    assert len(enter(found.ledger(), "asked", found)) == 24
     beside = [run for run in found.runs if run.point["beside"]]
     assert len(found.runs) == 12 + 6 * 4
     assert {run.point["lr"] for run in beside} == {2e-3, 4e-3, 8e-3}
