@@ -94,8 +94,8 @@ def train_run(
         if not broadcast(attempt is not None):
             return None
         with attempt or nullcontext():
-            start = broadcast(None if ledger is None or attempt is None else _start(experiment, ledger, attempt))
             try:
+                start = broadcast(None if ledger is None or attempt is None else _start(experiment, ledger, attempt))
                 return _trained(experiment, attempt, start, observers)
             except Superseded:
                 return None
