@@ -100,10 +100,11 @@ class Record(Callback):
             now, tokens = time.perf_counter(), self.experiment.tokens(step)
             speed = (tokens - self._tokens) / max(1e-9, now - self._since) if self._tokens else None
             self._since, self._tokens = now, tokens
-            flops, most = self.experiment.cost.flops_train_per_token, (self.peak or 0) * trainer.world_size
             place = {"kind": "train", "step": step, "steps": self.experiment.steps, "tokens": tokens}
             measured = {key: float(outputs[key]) for key in ("loss", "gradient_norm", "learning_rate")}
-            mfu = speed * flops / most if speed and most else None
+            mfu = None
+            if self.peak is not None and speed is not None:
+                mfu = speed * self.experiment.cost.flops_train_per_token / (self.peak * trainer.world_size)
             self._write({**place, **measured, "tokens_per_second": speed, "mfu": mfu})
 
     def on_validation_start(self, trainer: Trainer, module: FamilyModule) -> None:  # type: ignore[override]

@@ -94,8 +94,8 @@ def train_run(
         if not broadcast(attempt is not None):
             return None
         with attempt or nullcontext():
-            start = broadcast(None if ledger is None or attempt is None else _start(experiment, ledger, attempt))
             try:
+                start = broadcast(None if ledger is None or attempt is None else _start(experiment, ledger, attempt))
                 return _trained(experiment, attempt, start, observers)
             except Superseded:
                 return None
@@ -187,10 +187,10 @@ def _trained(
     begin, folder = (0, None) if start is None else (start.step, start.folder)
     if signals.process.command:
         keep_freed()
-    pinned = broadcast(None if attempt is None else attempt.pinned)
-    own = None if start is None or start.folder.parents[1].name != run_id(experiment.spec) else start.note
-    best = Best() if own is None else Best(**own.get("best", {}))
-    due = own is not None and best.step != begin  # a signal came before the evaluation of the step that was saved
+    own = attempt is not None and start is not None and start.folder.is_relative_to(attempt.run)
+    pinned, is_own = broadcast(None if attempt is None else (attempt.pinned, own))
+    best = Best(**start.note.get("best", {})) if start is not None and is_own else Best()
+    due = is_own and best.step != begin  # a signal came before the evaluation of the step that was saved
     record = Record(experiment, attempt, observers.tell if first() else (), observers.loggers, due)
     with record, signals.listening(), _quiet():
         signals.process.pruned = False

@@ -33,20 +33,16 @@ from scaling.training.finetune import SHOWN
 
 @dataclass(frozen=True)
 class Start:
-    """The weights of a finished run, of a checkpoint, or of a folder.
+    """The weights of a finished run, of a checkpoint, of a folder, or of a file of word vectors.
 
-    `place` is where they are, as {run, step} or {folder}; `new` and `unused` are the config's patterns. `drawn`,
-    `grown` and `left` are names of tensors: those that the run draws, those of which it draws the last rows, and those
-    of the start that it does not use.
+    `new` and `unused` are the config's patterns. `drawn`, `grown` and `left` are names of tensors: those that the run
+    draws, those of which it draws the last rows, and those of the start that it does not use.
     """
 
-    place: Mapping[str, Any]
-    tensors: Mapping[str, Tensor] = field(repr=False, compare=False)
+    saved: Saved = field(repr=False, compare=False)
     sha256: str
-    vocabulary: int | None
-    tokenizer: Path | None
-    new: tuple[str, ...] = ()
-    unused: tuple[str, ...] = ()
+    new: tuple[str, ...]
+    unused: tuple[str, ...]
     drawn: frozenset[str] = frozenset()
     grown: frozenset[str] = frozenset()
     left: frozenset[str] = frozenset()
@@ -58,11 +54,9 @@ class Start:
         if section is None or section.get("vectors") is not None:
             return None
         with reading(config, "start.run" if section.get("folder") is None else "start.folder"):
-            run = _named(section, config["runs"])
-            sha256 = weights.digest(run.tensors)
-        vocabulary = run.sections["size"].get("vocabulary")
-        new, unused = (tuple(section.get(key) or ()) for key in ("new", "unused"))
-        return cls(run.place, run.tensors, sha256, vocabulary, run.tokenizer, new, unused)
+            saved = _named(section, config["runs"])
+            new, unused = (tuple(section.get(key) or ()) for key in ("new", "unused"))
+            return cls(saved, weights.digest(saved.tensors), new, unused)
 
     @classmethod
     def of_vectors(cls, config: Config, source: Source) -> tuple[Start, int] | None:
@@ -84,19 +78,23 @@ class Start:
         towers = {"Encoder": ["encoder"], "EncoderDecoder": ["encoder", "decoder"]}
         names = towers.get(config["model.kind"], ["decoder"])
         tensors = {f"{name}.embedding.table": torch.from_numpy(covered.table) for name in names}
-        place = {"vectors": str(file)}
-        return cls(place, tensors, weights.digest(tensors), None, None, new=("*",), unused=("*",)), covered.covered
+        saved = Saved({"size": {}}, tensors, place={"vectors": str(file)})
+        return cls(saved, weights.digest(tensors), ("*",), ("*",)), covered.covered
+
+    @property
+    def vocabulary(self) -> int | None:
+        return self.saved.sections["size"].get("vocabulary")
 
     @property
     def is_kept(self) -> bool:
         """Whether the weights can be read again as they are, so that checkpoints may leave them out."""
-        return "vectors" not in self.place
+        return "vectors" not in self.saved.place
 
     @property
     def name(self) -> str:
         """The start in an error."""
-        where = self.place.get("vectors") or self.place.get("folder")
-        return str(where or f"run {self.place['run']} at step {self.place['step']}")
+        place = self.saved.place
+        return str(place.get("vectors") or place.get("folder") or f"run {place['run']} at step {place['step']}")
 
     @property
     def own(self) -> frozenset[str]:
@@ -106,7 +104,7 @@ class Start:
     @property
     def record(self) -> dict[str, Any]:
         """By which the weights are found again, and known to be the same."""
-        return {"sha256": self.sha256, **self.place}
+        return {"sha256": self.sha256, **self.saved.place}
 
     def fitted(self, model: Family, added: Collection[str] = ()) -> Start:
         """How it goes into a model, or an error that lists every tensor that does not fit. Those that a tuning `added`
@@ -117,15 +115,15 @@ class Start:
         missing, shaped, drawn, grown, used = [], [], set(), set(), set()
         for name, tensor in weights.of(model).items():
             aliases = names[id(tensor)]
-            there = [alias for alias in aliases if alias in self.tensors]
+            there = [alias for alias in aliases if alias in self.saved.tensors]
             accepted = any(matches(alias, self.new) for alias in aliases)
             if not there:
                 if not accepted and name not in added:
                     missing.append(name)
                 drawn.add(name)
                 continue
-            base = self.tensors[there[0]]
-            used |= {alias for alias in there if alias == there[0] or torch.equal(self.tensors[alias], base)}
+            base = self.saved.tensors[there[0]]
+            used |= {alias for alias in there if alias == there[0] or torch.equal(self.saved.tensors[alias], base)}
             spec = specs.get(id(tensor))
             # A head may have a vector with a number for each token.
             is_vocabulary = tensor.ndim == base.ndim == 1 and len(base) == self.vocabulary
@@ -138,8 +136,8 @@ class Start:
                 shaped.append((name, base, tensor))
             more = base.ndim == tensor.ndim and base.shape[1:] == tensor.shape[1:] and len(base) < len(tensor)
             (grown if by_row and more else drawn).add(name)
-        left = {name for name in self.tensors if name not in used}
-        extra = [name for name in self.tensors if name in left and not matches(name, self.unused)]
+        left = {name for name in self.saved.tensors if name not in used}
+        extra = [name for name in self.saved.tensors if name in left and not matches(name, self.unused)]
         if missing or shaped or extra:
             raise self._misfit(missing, shaped, extra)
         if len(drawn) == len(weights.of(model)):
@@ -166,15 +164,15 @@ class Start:
     def check_tokenizer(self, source: Source) -> None:
         """Refuse data that are encoded by another tokenizer than the start was trained with, where both have one."""
         own: str | None = getattr(source, "tokenizer", None)
-        if own is None or self.tokenizer is None:
+        if own is None or self.saved.tokenizer is None:
             return
-        with self.tokenizer.open("rb") as file:
+        with self.saved.tokenizer.open("rb") as file:
             start = hashlib.file_digest(file, "sha256").hexdigest()
         if own != start:
             raise ScalingError(
                 f"the data have another tokenizer ({own[:12]}) than {self.name} ({start[:12]})",
                 key="data.tokenizer",
-                fix=f"take {{kind: File, path: {self.tokenizer}}}, or another start",
+                fix=f"take {{kind: File, path: {self.saved.tokenizer}}}, or another start",
             )
 
     @torch.no_grad()
@@ -183,7 +181,7 @@ class Start:
         names = _aliases(model)
         for name, tensor in weights.of(model).items():
             if name not in self.drawn:
-                base = next(self.tensors[alias] for alias in names[id(tensor)] if alias in self.tensors)
+                base = next(self.saved.tensors[alias] for alias in names[id(tensor)] if alias in self.saved.tensors)
                 tensor[: len(base)].copy_(base) if name in self.grown else tensor.copy_(base)
 
 
