@@ -145,6 +145,15 @@ def test_rows_of_a_table_and_the_exit_code(tmp_path, capsys):
     assert scaling.compare(Points(a), Points(ladder(seed=3))).verdict == "undecided"
 
 
+def test_held_out_runs_are_left_out():
+    held_out = np.arange(15) >= 12
+    wrong = ladder(1.4, seed=1) | {"held_out": held_out}
+    wrong["loss"] = np.where(held_out, 3 * wrong["loss"], wrong["loss"])
+    result = scaling.compare(Points(ladder()), Points(wrong))
+    assert result.to_json()["candidate"]["runs"] == 12
+    assert result.verdict == "better"
+
+
 def test_rows_of_any_name(tmp_path, capsys):
     rows = "24 layers d_ff=1536", "<b>'top': 1</b>"
     a, b = ladder(), ladder(1.4, seed=1)
