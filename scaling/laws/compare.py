@@ -20,7 +20,7 @@ from scaling.base.errors import ScalingError, nearest
 from scaling.laws.catalogue import named
 from scaling.laws.dual import Dual
 from scaling.laws.fit import FittedLaw, fit, intervals, is_on_a_line, validated_problem
-from scaling.laws.intervals import Interval, measure, student
+from scaling.laws.intervals import LEVEL, Interval, measure, student
 from scaling.laws.law import FLOPS, VARIANT, Law, Seeds, with_compute
 from scaling.laws.optimum import Budget, best_loss
 from scaling.laws.points import IDENTITIES, Points, group_of
@@ -209,10 +209,10 @@ class Advantage:
         """The probability that B is better than A at a budget, if the law holds there."""
         from scipy.special import stdtr
 
-        difference = self.difference(C)
+        difference = replace(self, level=LEVEL).difference(C)  # whatever level the other intervals have
         freedom = self.law.degrees_of_freedom
-        error = (difference.high - difference.low) / (2.0 * student(self.level, freedom))
-        return float(stdtr(freedom, -difference.estimate / error)) if np.isfinite(error) else 0.5
+        error = (difference.high - difference.low) / (2.0 * student(LEVEL, freedom))
+        return float(stdtr(freedom, -difference.estimate / max(error, 1e-300))) if np.isfinite(error) else 0.5
 
     def budget_of(self, loss: float) -> float:
         """The budget at which B has a loss."""

@@ -120,10 +120,12 @@ class Runs:
         )
         root = str(self.ledger.root.resolve())
         for run in self.left:
-            if run.run not in self.jobs:
+            # It is small enough to send: an experiment is assembled where it is trained.
+            call = train_job, root, replace(run, planned=None, root=root)
+            if run.run in self.jobs:  # a trunk is trained as far as the newest plan needs it
+                self.jobs[run.run].call = call
+            else:
                 name = f"trunk {run.run}" if run.is_trunk else f"{run.name} (run {run.run})"
-                # It is small enough to send: an experiment is assembled where it is trained.
-                call = train_job, root, replace(run, planned=None, root=root)
                 self.jobs[run.run] = Job(run.run, name, call, resources(run, self.size, plan.question.resources))
 
     def ready(self) -> Iterator[Job]:

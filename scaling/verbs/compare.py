@@ -137,7 +137,7 @@ def runs_of(source: Any, rename: Mapping[str, str], runs: Path) -> Points:
             where = (chosen if _OF_A_COLUMN.match(chosen) else f"row='{chosen}'",)
         if not Path(source).exists() and (study := runs / "studies" / source).is_dir():
             source = study
-    return split_held_out(read_points(source, runs, rename=rename, where=where), "none")[0]
+    return split_held_out(read_points(source, runs, rename=rename, where=where), None)[0]
 
 
 def _chance(probability: float) -> str:

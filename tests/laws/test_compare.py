@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -102,6 +103,8 @@ def test_k_is_that_of_the_simulated_runs():
     assert found.difference(found.budget).high < 0
     assert found.probability(found.budget) > 0.99
     assert found.budget == pytest.approx(6 * 20 * 3e7**2)
+    for level in (1e-300, 0.5):
+        assert replace(found, level=level).probability(found.budget) == found.probability(found.budget)
     exact = advantage(Points(ladder(noise=0.0)), Points(ladder(1.4, noise=0.0)), loss=3.0)
     assert exact.budget == pytest.approx(1e12 * 8 ** (1 / 0.06) / 1.4, rel=1e-3)
     assert exact.k.estimate == pytest.approx(1.4, rel=1e-3)
@@ -140,6 +143,15 @@ def test_rows_of_a_table_and_the_exit_code(tmp_path, capsys):
     assert result.verdict == "worse"
     assert "B is worse" in str(result)
     assert scaling.compare(Points(a), Points(ladder(seed=3))).verdict == "undecided"
+
+
+def test_held_out_runs_are_left_out():
+    held_out = np.arange(15) >= 12
+    wrong = ladder(1.4, seed=1) | {"held_out": held_out}
+    wrong["loss"] = np.where(held_out, 3 * wrong["loss"], wrong["loss"])
+    result = scaling.compare(Points(ladder()), Points(wrong))
+    assert result.to_json()["candidate"]["runs"] == 12
+    assert result.verdict == "better"
 
 
 def test_rows_of_any_name(tmp_path, capsys):

@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import signal
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,9 +15,11 @@ import pytest
 from scaling.executors import scheduler
 from scaling.ledger import Ledger
 from scaling.ledger.document import seal
+from scaling.studies.machine import Size
 from scaling.studies.plan import Plan, enter, plan
 from scaling.studies.question import read
-from tests.serial import work
+from scaling.studies.scheduler import Runs
+from tests.serial import Serial, work
 from tests.studies.test_unfinished import SET, ended, lacking, scaling, write
 
 
@@ -64,6 +67,26 @@ def test_a_damaged_plan_blocks_no_other_study_and_leaves_no_attempt(tmp_path, ca
     assert lacking(ledger.root) == []
     assert all(len(ledger.attempts(one.run)) == 1 for one in found.runs)
     assert "study other" in caplog.text
+
+
+def test_a_plan_that_grows_takes_its_trunk_further(tmp_path):
+    """As an adaptive study does, which decides for a longer branch of a trunk once the shorter one is done."""
+    settings = {**SET, "schedule": {"kind": "WSD", "warmup": 2, "decay": 0.25}}
+    ledger, whole = planned(tmp_path, tmp_path / "runs", set=settings, grid={"trainer.max_steps": [8, 24]})
+    short, _ = sorted(whole.runs, key=lambda run: run.flops)
+    first, (trunk,) = replace(whole, runs=(short,)), whole.trunks
+
+    def look() -> float:
+        assert len(ledger.attempts(trunk)) < 5
+        return 0.0
+
+    jobs = scheduler.Scheduler(Serial())
+    jobs.work(
+        Runs(ledger, jobs, Size(1), first, lambda: first if ledger.result(short.run) is None else whole),
+        look,
+    )
+    assert lacking(ledger.root) == [trunk]
+    assert len(ledger.attempts(trunk)) == 2
 
 
 def test_troubles_that_are_not_the_runs_own_end_the_study(tmp_path, impatient, monkeypatch, capsys):
