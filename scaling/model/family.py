@@ -141,7 +141,7 @@ class Family(nn.Module, ABC):
         """Labels of the shape that the model learns from, for rows of such tokens."""
         return self.head.labels_like(tokens)
 
-    def heads(self, batch: Batch) -> dict[str, tuple[Head, Tensor | None]]:
+    def heads_of(self, batch: Batch) -> dict[str, tuple[Head, Tensor | None]]:
         """The heads whose losses are added on this batch, with the weight of each row [b]; `tokens` is the first."""
         return {"tokens": (self.head, None)}
 
@@ -150,7 +150,7 @@ class Family(nn.Module, ABC):
         output = self(batch)
         means = {
             name: losses_of(head, output, batch, smoothing, weights).sum() / counted(head, batch).clamp(min=1)
-            for name, (head, weights) in self.heads(batch).items()
+            for name, (head, weights) in self.heads_of(batch).items()
         }
         return Loss(means.pop("tokens"), {**output.auxiliary, **means})
 
@@ -159,7 +159,7 @@ class Family(nn.Module, ABC):
         name, and `rows`, over which the pieces take theirs.
         """
         rows = torch.tensor(batch.rows, device=batch.tokens.device)
-        return {name: counted(head, batch) for name, (head, _) in self.heads(batch).items()} | {"rows": rows}
+        return {name: counted(head, batch) for name, (head, _) in self.heads_of(batch).items()} | {"rows": rows}
 
     def checkpoint(self, what: Literal["none", "blocks"]) -> None:
         """Choose what training makes again in the backward pass in the place of keeping it."""
@@ -336,10 +336,10 @@ class Encoder(OneTower):
             fix="take a Decoder or an EncoderDecoder",
         )
 
-    def heads(self, batch: Batch) -> dict[str, tuple[Head, Tensor | None]]:
+    def heads_of(self, batch: Batch) -> dict[str, tuple[Head, Tensor | None]]:
         sentence = None if batch.labels is None else self.sentence
         further = {"sentence": sentence, "boundary": self.boundary}
-        return super().heads(batch) | {name: (head, None) for name, head in further.items() if head is not None}
+        return super().heads_of(batch) | {name: (head, None) for name, head in further.items() if head is not None}
 
 
 class Decoder(OneTower):
@@ -359,6 +359,6 @@ class Decoder(OneTower):
         super().__init__(size, {"language": language}, **common)
         check_writes(self.decoder)
 
-    def heads(self, batch: Batch) -> dict[str, tuple[Head, Tensor | None]]:
-        heads = super().heads(batch)
+    def heads_of(self, batch: Batch) -> dict[str, tuple[Head, Tensor | None]]:
+        heads = super().heads_of(batch)
         return heads if self.language is None else {**heads, "language": (self.language, batch.language)}

@@ -195,8 +195,10 @@ def test_the_error_of_a_performer_falls_with_the_root_of_its_features():
         squares = []
         for seed in range(16):
             piece = Performer(own, features=count, seed=seed).double()
-            found = piece._averaged(*piece.features(q, k, now), v, now)
-            squares.append((found[0, :, 0] - exact).square().mean().item())
+            q_features, k_features = piece.features(q, k, now)
+            weights = q_features[0, :, 0] @ k_features[0, :, 0].T
+            found = weights / weights.sum(-1, keepdim=True) @ v[0, :, 0]
+            squares.append((found - exact).square().mean().item())
         errors.append(np.sqrt(np.mean(squares)))
     assert np.polyfit(np.log(counts), np.log(errors), 1)[0] == pytest.approx(-0.5, abs=0.1)
 

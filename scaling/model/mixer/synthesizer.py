@@ -92,7 +92,7 @@ class _Synthesizer(nn.Module, Mixer, ABC):
             k, v, context = self.prefix(k, v, context)
             added = F.pad(added, (self.prefix.length, 0))
         position, dropout = context.position, self.dropout if self.training else 0.0
-        of_places = bias(v if q is None else q, v if k is None else k, context, self.scale)
+        of_places = bias(v if self.query is None else q, v if k is None else k, context, self.scale)
         if self.share is not None:
             share = self.share.sigmoid().to(q.dtype)
             added, q = share * added, (1 - share) * q
