@@ -252,9 +252,10 @@ def intervals(
             what = f"{failed} of {count} bootstrap refits did not converge"
             raise ScalingError(what, fix="use the profile, or a smaller law")
         theta, tails = fit.problem.theta(refits), (0.5 - 0.5 * level, 0.5 + 0.5 * level)
-        ends = {one: np.quantile(one.of(fit.form, theta), tails).tolist() for one in each}
+        ends = [(one, np.quantile(one.of(fit.form, theta), tails).tolist()) for one in each]
         return {
-            one.name: Interval(one.name, float(one.of(fit.form, fit.theta)), *ends[one], level, method) for one in each
+            one.name: Interval(one.name, float(one.of(fit.form, fit.theta)), low, high, level, method)
+            for one, (low, high) in ends
         }
     if fit.degrees_of_freedom < 1:
         what = f"{len(fit.problem.observed)} points leave no degree of freedom after {len(fit.problem.free)} parameters"

@@ -52,7 +52,8 @@ def best_mixture(
     drawn = [answer(thetas, start) for thetas in zip(*_draws(fits, np.random.default_rng(seed)))]
     table = np.array([estimates, *np.quantile(drawn, (0.5 - 0.5 * level, 0.5 + 0.5 * level), axis=0)]).T
     names = (*shares, "loss", "gain")
-    return {name: Interval(name, *row, level, "draws") for name, row in zip(names, table.tolist(), strict=True)}
+    rows = zip(names, table.tolist(), strict=True)
+    return {name: Interval(name, value, low, high, level, "draws") for name, (value, low, high) in rows}
 
 
 def _draws(fits: Sequence[FittedLaw], rng: np.random.Generator) -> list[np.ndarray]:

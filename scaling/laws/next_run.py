@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import combinations
 from typing import Literal
@@ -168,11 +169,9 @@ def look(
     for form in forms:
         if len(rows) > len(form.parameters):
             columns = {name: candidates.at(rows)[name] for name in form.inputs}
-            try:
-                points = Points(columns | {form.target: np.asarray(losses, float)})
+            points = Points(columns | {form.target: np.asarray(losses, float)})
+            with suppress(ScalingError):  # it need not converge on these few runs
                 fits.append(fit(form, points, group=candidates.trunks[list(rows)], starts=STARTS))
-            except ScalingError:
-                continue  # it does not converge on these few runs
     if not fits:
         return Look(tuple(supposed), noise, PRIOR_CORRELATION)
     weights = akaike_weights(fits)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -155,10 +156,8 @@ def competitors(law: FittedLaw) -> dict[str, FittedLaw]:
         if not comparable or len(form.parameters) > most or (form.name == law.form.name and not weighted):
             continue
         name = f"{form.name} with equal weights" if weighted else form.name
-        try:
+        with suppress(ScalingError):  # it need not converge on these points
             others[name] = fit(form, law.points, objective=kind, group=law.groups, starts=64, seed=law.seed)
-        except ScalingError:
-            continue  # it does not converge on these points
     smallest = min(map(residual_scale, (law, *others.values())))
     return {name: other for name, other in others.items() if residual_scale(other) <= COMPETES * smallest}
 

@@ -467,8 +467,8 @@ def _of_both(fit: TwoStep, loss: Prediction, task: Prediction) -> Prediction:
     of_loss = np.array([carried(each) for each in (loss.mean, loss.run)])
     of_task = np.array([_distances(space, each) for each in (task.mean, task.run)])
     half = _correlated(of_loss[0], of_task[0], sign * fit.correlation_of_means(loss.row))
-    more = (np.sqrt(np.maximum(run**2 - mean**2, 0.0)) for mean, run in (of_loss, of_task))
-    halves = half, np.hypot(half, _correlated(*more, sign * fit.correlation))
+    more = [np.sqrt(np.maximum(run**2 - mean**2, 0.0)) for mean, run in (of_loss, of_task)]
+    halves = half, np.hypot(half, _correlated(more[0], more[1], sign * fit.correlation))
     is_open = ~np.isfinite([*of_loss, *of_task]).all(axis=0)
     bounds = replace(task.run, name=prediction(fit.form, loss.row).name)
     mean, run = (_around(space, bounds, np.where(is_open, np.inf, each), fit.form.target) for each in halves)

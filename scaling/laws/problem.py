@@ -202,7 +202,7 @@ class Correlation:
         Under each ρ the quantity has Student's t: the ends are quantiles of a mixture. `slope` is its derivative by the
         coordinates.
         """
-        from scipy.optimize import brentq
+        from scipy.optimize import root_scalar
         from scipy.special import stdtr, stdtrit
 
         quantile = float(stdtrit(self.freedom, 0.5 + 0.5 * level))
@@ -216,7 +216,8 @@ class Correlation:
         def above(x: float, fraction: float) -> float:
             return float(self.weights @ stdtr(self.freedom, (x - centres) / errors)) - fraction
 
-        low, high = (brentq(above, -reach, reach, args=(0.5 + side * level / 2,)) for side in (-1.0, 1.0))
+        tails = (0.5 - 0.5 * level, 0.5 + 0.5 * level)
+        low, high = (float(root_scalar(above, args=(tail,), bracket=(-reach, reach)).root) for tail in tails)
         return max(-low / alone, 1.0), max(high / alone, 1.0)
 
 

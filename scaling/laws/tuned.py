@@ -126,8 +126,12 @@ def _rungs(columns: Mapping[str, np.ndarray], used: np.ndarray, knob: str, level
         best, left = _minimum(fit.step[own], covariance[np.ix_(own, own)], student(level, freedom))
         with np.errstate(over="ignore"):
             best, left = (base[index] * np.exp(best)).tolist(), np.expm1(left).tolist()
-        bounds = Interval(f"best {knob}", *best, level, "profile"), Interval(f"left by {knob}", *left, level, "profile")
-        found.append(Rung(first, knob, *(float(columns[name][first]) for name in ("N", "D", knob)), *bounds))
+        best, left = (
+            Interval(f"{what} {knob}", value, low, high, level, "profile")
+            for what, (value, low, high) in (("best", best), ("left by", left))
+        )
+        size, data, own_value = (float(columns[name][first]) for name in ("N", "D", knob))
+        found.append(Rung(first, knob, size, data, own_value, best, left))
     return found
 
 

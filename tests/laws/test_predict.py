@@ -50,7 +50,7 @@ def test_among_the_points_both_intervals_of_a_straight_line_are_the_textbooks(le
         assert 0.8 < ratio < 1.4 if compute < 1e22 else ratio > 2
 
 
-@pytest.mark.parametrize(("objective", "method"), zip(("log_huber", "log_squared", "squared"), METHODS))
+@pytest.mark.parametrize(("objective", "method"), [*zip(("log_huber", "log_squared", "squared"), METHODS)])
 def test_a_run_is_never_better_known_than_the_mean(objective, method):
     points = study(48, 0.02)
     law = fit("chinchilla", points, objective=objective)
