@@ -89,7 +89,8 @@ def _sentence(found: Sequence[Rung], exponents: Mapping[str, Interval]) -> str:
         sentence += f" [{worst.left.low:.2%}, {high}] by its {KNOBS[worst.knob]}"
     if open_ones := len(found) - len(known):
         sentence += f"; {open_ones} have no best value near those tried"
-    moved = [f"{name} by {each.estimate:+.3f}" for name, each in exponents.items() if math.isfinite(each.estimate)]
+    closed = {name: each for name, each in exponents.items() if math.isfinite(each.low) and math.isfinite(each.high)}
+    moved = [f"{name} by {each.estimate:+.3f} [{each.low:+.3f}, {each.high:+.3f}]" for name, each in closed.items()]
     return sentence + (f"; tuned rungs would move {', '.join(moved)}" if lost and moved else "")
 
 
