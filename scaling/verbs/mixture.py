@@ -82,8 +82,8 @@ def mixture(
     lines = [
         f"{plural(len(table), 'run')}, {document['law']}; residuals up to {error:.2%} of a loss",
         (["", f"best proportion, {percent(level)}", "tried"], rows),
-        f"mean loss there {found.loss.estimate:.4f} {interval(document['loss'])}",
-        f"the even mixture has {found.gain.estimate:.4f} {interval(document['gain'])} more",
+        f"mean loss there {found['loss'].estimate:.4f} {interval(document['loss'])}",
+        f"the even mixture has {found['gain'].estimate:.4f} {interval(document['gain'])} more",
     ]
     if beyond:
         lines.append(f"no run tried so much or so little of {', '.join(beyond)}: train one there before you trust it")

@@ -55,6 +55,20 @@ class Sweep(Result):
         return [trial for trial in self.trials if trial.is_missing]
 
 
+class Pull(Result):
+    """The runs that were brought back from W&B into the ledger `folder`."""
+
+    @property
+    def points(self) -> pandas.DataFrame:
+        """A row a run: its name, status, loss and every definition of N, D and C, as in points.csv."""
+        import pandas
+
+        return pandas.read_csv(self.document["points"])
+
+    def _repr_html_(self) -> str:
+        return self.points.to_html()
+
+
 @verb
 def sweep(
     file: str | Path,
@@ -156,7 +170,7 @@ def pull(
     runs: str | Path = RUNS,
     progress: PYTHON[bool] = True,
     **settings: Any,
-) -> Result:
+) -> Pull:
     """Bring runs back from W&B into a folder that tables, fits and reports read like any ledger.
 
         scaling pull me/scaling                       a project, into runs/pulled/me-scaling
@@ -203,4 +217,4 @@ def pull(
     missing = [f"not complete: {name}: {'; '.join(reasons)}" for name, reasons in found["missing"].items()]
     lines += _first(missing, MOST_RUNS)
     lines += _first([f"another result: {reasons}" for reasons in found["differing"]], MOST_RUNS)
-    return Result(found, [*lines, f"points: {found['points']}"], code=0 if found["complete"] else 1)
+    return Pull(found, [*lines, f"points: {found['points']}"], code=0 if found["complete"] else 1)

@@ -1,11 +1,16 @@
 """What the documents say can be done: their links lead somewhere and their commands are understood."""
 
+import functools
 import re
+from typing import Any
 
 import pytest
 
+import scaling
 from scaling.base.errors import ScalingError
 from scaling.cli import named, parsed
+from scaling.verbs import function_name
+from scaling.verbs.verb import verb
 from tests.docs.blocks import DOCUMENTS, EXAMPLES, ROOT, blocks, spelled, words
 
 LINK = re.compile(r"\]\((?!\w+:)([^)#\s]+)[^)]*\)")
@@ -33,17 +38,25 @@ def test_commands_are_found_in_every_kind_of_block():
     assert any(command.endswith("< sentences.txt") for command in every)
 
 
+def understand(name, rest):
+    """Read the words of a command as the command line does, up to the call of the verb."""
+    function = getattr(scaling, function_name(name))
+    arguments, options, _ = parsed(name, function, rest)
+    unrun: Any = functools.wraps(function)(lambda *_, **__: None)
+    verb(unrun)(*arguments, **options)
+
+
 @pytest.mark.parametrize("command", cases(COMMANDS))
 def test_commands_of_blocks_are_understood(command):
-    parsed(*named(words(re.split(r" [<>] ", command)[0])[1:]))
+    understand(*named(words(re.split(r" [<>] ", command)[0])[1:]))
 
 
 @pytest.mark.parametrize("command", cases(SPELLED))
 def test_commands_in_sentences_are_understood(command):
     """They may leave out what the sentence is not about, as `scaling fit --format` does."""
-    verb, rest = named(words(command)[1:])
+    name, rest = named(words(command)[1:])
     try:
-        parsed(verb, [word for word in rest if word != "…"])
+        understand(name, [word for word in rest if word != "…"])
     except ScalingError as error:
         if "expected " not in error.what or "one more" in error.what:
             raise
