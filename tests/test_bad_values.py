@@ -104,6 +104,7 @@ NEEDED: dict[str, Any] = {
     "tie": [],
     "branches": ["mixer", "channel"],
     "files": "*.txt",
+    "file": "rate.json",
     "domains": {"a": {"kind": "Synthetic"}, "b": {"kind": "Synthetic", "seed": 5}},
     "shares": {"a": 1, "b": 1},
     "path": "a",

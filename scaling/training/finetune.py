@@ -315,4 +315,5 @@ def _line(source: Pretrained, filled: Mapping[str, Any], words: Sequence[str], r
 
 
 def _is_task(data: Mapping[str, Any]) -> bool:
-    return hasattr(schema.kinds("data").get(data.get("kind", "")), "answer")
+    kind = schema.kinds("data").get(data.get("kind", ""), object)
+    return hasattr(kind, "answer") or "answer" in schema.keys(kind)

@@ -101,7 +101,7 @@ def test_the_context_of_several_continuations_is_read_once(monkeypatch: pytest.M
     monkeypatch.setattr(
         type(made.decoder),
         "forward",
-        lambda self, tokens, **rest: (seen.append(tokens.numel()), forward(self, tokens, **rest))[1],
+        lambda self, batch, **rest: (seen.append(batch.tokens.numel()), forward(self, batch, **rest))[1],
     )
     context = tuple(range(4, 11)) * 2
     Scorer(made, IDS, 24).nats([Request(context, (token, 5)) for token in range(4, 11)])

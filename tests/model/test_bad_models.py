@@ -32,7 +32,7 @@ CASES = {
     "an unknown model": ("decodr", "'decodr'", "'decoder'"),
     "cross-attention in an encoder": (
         "encoder model.block.branches=[mixer, cross, channel] model.block.cross=CrossAttention",
-        "cross",
+        "branches",
         "EncoderDecoder",
     ),
     "cross-attention in the place of self-attention": (

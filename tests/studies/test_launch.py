@@ -69,8 +69,8 @@ def test_small_runs_share_gpus_and_a_run_takes_what_its_memory_fills_or_what_it_
     Card.total_memory = 10**9  # less than the libraries take: a run takes all
     assert sized(found) == Size(1, 16, 4)
     assert resources(job, Size(16, 2, 4), {}).gpus == 4
-    job.experiment.config.tree["trainer"]["devices"] = 2
-    assert resources(job, Size(16, 2, 4), {}).gpus == 2
+    on_two = plan(read(SMALL), [f"runs={job.root}", "trainer.devices=2"]).runs[0]
+    assert resources(on_two, Size(16, 2, 4), {}).gpus == 2
 
 
 def test_large_jobs_have_whole_gpus_and_small_ones_share(tmp_path, monkeypatch):
