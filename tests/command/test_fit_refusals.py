@@ -165,7 +165,7 @@ def test_what_is_no_table_is_refused(tmp_path, capsys):
     assert "is not parquet" in refusal(capsys, tmp_path / "unreadable.parquet")
     for path in (tmp_path / "nothing.csv", tmp_path):
         assert "there is no such file" in refusal(capsys, path)
-    assert "there is no W&B key" in refusal(capsys, "wandb:me/project")
+    assert "expected ENTITY/PROJECT" in refusal(capsys, "wandb:me/project/sweep/run")
 
 
 def test_repeated_options_add_up(table, capsys):

@@ -174,7 +174,7 @@ def test_rows_of_any_name(tmp_path, capsys):
         ("{a} {b} --at loss=1", "reaches it at no budget"),
         ("{a} {b}:norm=LayerNorm", "there is no column 'norm'"),
         ("{a} nowhere", "nowhere"),
-        ("{a} wandb:me/project", "there is no W&B key"),
+        ("{a} wandb:me/project/sweep/run", "expected ENTITY/PROJECT"),
         ("{a} {c}", "two definitions"),
         ("{grid} {a}", "a.csv: all 15 points lie on D = 20 N: chinchilla is not identified"),
         ("{grid} {grid}:N=1e8", "grid.csv: N=100000000.0: has one value"),
