@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 RUNS = "runs"
 """The ledger's folder, unless another is named; as in defaults.yaml."""
-RunName = str | PathLike[str]
+RunName = str | PathLike  # the bare class, which a value is checked against
 """A run: the beginning of its id, its folder, STUDY:ROW, or a `Run`."""
 OVERRIDE = re.compile(r"[A-Za-z_][\w-]*(\.[\w-]+)*=", re.ASCII)
 SHORT = {"tokens": "train.tokens", "steps": "trainer.max_steps"}

@@ -324,6 +324,7 @@ def test_translations_are_scored_by_bleu_with_its_signature(translated, capsys):
     assert paired["against"] == two
     assert paired["difference"] == pytest.approx(document["score"] - paired["score_against"], abs=1e-9)
     assert paired["interval"][0] <= paired["difference"] <= paired["interval"][1]
+    assert evaluate(one, paired=folder / "store" / two, runs=folder).paired["against"] == two, "a run is a path too"
 
 
 def test_the_mean_of_checkpoints_is_scored(translated):
