@@ -84,6 +84,9 @@ def sentence(document: dict[str, Any]) -> str:
     return f"{what}; {where}C = {run['C']:.3g} leaves {run['width']:.0%} of its width"
 
 
+TOLD = 0.1  # of the loss: above, an interval says nothing of what a cool-down costs
+
+
 def excess_of_short_cooldowns(fit: FittedLaw, level: float = 0.95) -> dict[str, Any] | None:
     """What the shortest cool-down costs, as a fraction of the loss, with a sentence; None where points show none.
 
@@ -106,8 +109,12 @@ def excess_of_short_cooldowns(fit: FittedLaw, level: float = 0.95) -> dict[str, 
     estimate, half = float(estimate), student(level, freedom) * float(error)
     excess = Interval("excess of the shortest cool-down", estimate, estimate - half, estimate + half, level, "t")
     span = f"cool-downs of {least:,.0f} to {most:,.0f} steps"
-    cost = f"the shortest costs {estimate:.2%} [{excess.low:.2%}, {excess.high:.2%}] of the loss"
-    sentence = f"{span}: no undercooled run is seen; {cost}"
     if excess.low > 0:
+        cost = f"the shortest costs {estimate:.2%} [{excess.low:.2%}, {excess.high:.2%}] of the loss"
         sentence = f"{span}: {cost}, so short runs are undercooled; raise schedule.decay"
+    elif excess.high < TOLD:
+        most_lost = max(excess.high, 0.0)
+        sentence = f"{span}: no undercooled run is seen; the shortest loses at most {most_lost:.2%} of its loss"
+    else:
+        sentence = f"{span}: these runs do not tell what the shortest loses"
     return {**excess.to_json(), "steps": [least, most], "sentence": sentence}

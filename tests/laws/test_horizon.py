@@ -78,4 +78,9 @@ def test_short_cool_downs_are_told_from_the_law_of_the_data():
     assert document["low"] > 0
     assert document["steps"] == [points["cooldown"].min(), points["cooldown"].max()]
     assert "undercooled; raise schedule.decay" in document["sentence"]
+    none = excess_of_short_cooldowns(
+        fitted(cooled(0, 0, decay=lambda steps: np.where(np.arange(25) % 2, 0.2 * steps, 25.0)))
+    )
+    assert "the shortest loses at most" in none["sentence"]
+    assert "do not tell" in excess_of_short_cooldowns(fitted(cooled(0, 0)), level=1 - 1e-15)["sentence"]
     assert excess_of_short_cooldowns(fitted(cooled(0, 0, decay=lambda steps: np.full(25, 100.0)))) is None
