@@ -84,7 +84,7 @@ def sentence(document: dict[str, Any]) -> str:
     return f"{what}; {where}C = {run['C']:.3g} leaves {run['width']:.0%} of its width"
 
 
-TOLD = 0.1  # of the loss: above, an interval says nothing of what a cool-down costs
+WIDEST = 0.1  # end of an interval, of the loss: beyond it nothing is known of what a cool-down costs
 
 
 def excess_of_short_cooldowns(fit: FittedLaw, level: float = 0.95) -> dict[str, Any] | None:
@@ -112,7 +112,7 @@ def excess_of_short_cooldowns(fit: FittedLaw, level: float = 0.95) -> dict[str, 
     if excess.low > 0:
         cost = f"the shortest costs {estimate:.2%} [{excess.low:.2%}, {excess.high:.2%}] of the loss"
         sentence = f"{span}: {cost}, so short runs are undercooled; raise schedule.decay"
-    elif excess.high < TOLD:
+    elif excess.high < WIDEST:
         most_lost = max(excess.high, 0.0)
         sentence = f"{span}: no undercooled run is seen; the shortest loses at most {most_lost:.2%} of its loss"
     else:
