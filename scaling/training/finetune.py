@@ -71,14 +71,19 @@ class Pretrained:
         return _FAMILIES.get(self.model["kind"], "encoder")
 
     @property
-    def codec(self) -> Codec:
-        """Its tokenizer; a run that reads no text is refused."""
-        from scaling.data.codec import Codec
-
+    def checked_tokenizer(self) -> Path:
+        """The file of its tokenizer; a run that reads no text is refused."""
         if self.tokenizer is None:
             what, fix = "the run has no tokenizer, so it reads no text", "take a run that was trained on text"
             raise ScalingError(what, key="RUN", value=self.folder.name, fix=fix)
-        return Codec.load(self.tokenizer)
+        return self.tokenizer
+
+    @property
+    def codec(self) -> Codec:
+        """Its tokenizer."""
+        from scaling.data.codec import Codec
+
+        return Codec.load(self.checked_tokenizer)
 
     @property
     def data(self) -> Mapping[str, Any]:
@@ -291,9 +296,7 @@ def finetuned(
 
 def unfinetuned(source: Pretrained, task: str, words: Sequence[str] = (), *, runs: str | Path = "runs") -> Any:
     """The data of a task of texts, with the tokenizer of a run that was not trained on it."""
-    if source.tokenizer is None:
-        what, fix = "the run has no tokenizer, so it reads no text", "take a run that was trained on text"
-        raise ScalingError(what, key="RUN", value=source.folder.name, fix=fix)
+    _ = source.checked_tokenizer
     filled = {"data": named(task), **_tokenized(source)}
     data = _line(source, filled, words, runs)
     if data["kind"] != "Task":
