@@ -121,7 +121,8 @@ def find(
         raise ScalingError("no run is finished", key="study", value=question.name, fix="`scaling study` trains them")
     write_points(table, folder / "points.csv")
     points = load_points(folder / "points.csv", name=f"study {question.name}")
-    (folder / FIT).unlink(missing_ok=True)  # of an earlier report, whose points are no longer there
+    for earlier in (FIT, BEST):  # of a report whose points are no longer there
+        (folder / earlier).unlink(missing_ok=True)
     if question.law is None:
         return Findings(question, tuple(table), points, reason="the study asks for none")
     variants = list(dict.fromkeys(row["row"] for row in table if "row" in row))
