@@ -52,7 +52,7 @@ TEST := $(RUN) -m pytest -n 2 --dist worksteal
 
 .PHONY: quickstart test test-all check format bench gpu notebooks docs site environment clean force
 
-# A whole small study: 18 runs on two cores, a law, and its test on a larger run that was held out.
+# A whole small study: 16 runs on two cores, a law, and its test on a larger run that was held out.
 quickstart: $(CORE)
 	@if [ -n "$(FRESH)" ]; then rm -rf $(FIRST); fi
 	@if [ ! -e $(RESULT) ]; then \
