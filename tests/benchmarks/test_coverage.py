@@ -1,5 +1,7 @@
 """The measurement of coverage: it counts right, every section prints its table, and intervals hold the truth."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 
@@ -8,6 +10,8 @@ from benchmarks.coverage.published import ladder, loss_to_loss
 from benchmarks.coverage.simulated import grid_cell, grid_cells, simulate, task_cells, trunk_cells
 from scaling.base.errors import ScalingError
 from scaling.laws import Interval
+
+slow = partial(pytest.param, marks=pytest.mark.slow)
 
 
 def test_intervals_are_counted_where_a_fit_converges():
@@ -29,12 +33,10 @@ def test_intervals_are_counted_where_a_fit_converges():
 @pytest.mark.parametrize(
     ("section", "lines", "head"),
     [
-        ("trunks", 14, "| errors | correlation | method | fitted | E | alpha | beta | held-out mean |"),
-        ("two-steps", 8, "| noise of the loss | examples | method | fitted | mean | new run |"),
-        pytest.param("curves", 6, "| errors | method | fitted | E | alpha | beta |", marks=pytest.mark.slow),
-        pytest.param(
-            "looks", 2, "| interval | studies | missed E at some look | at the last look |", marks=pytest.mark.slow
-        ),
+        slow("trunks", 14, "| errors | correlation | method | fitted | E | alpha | beta | held-out mean |"),
+        slow("two-steps", 8, "| noise of the loss | examples | method | fitted | mean | new run |"),
+        slow("curves", 6, "| errors | method | fitted | E | alpha | beta |"),
+        slow("looks", 2, "| interval | studies | missed E at some look | at the last look |"),
         (
             "residuals",
             3,
@@ -61,8 +63,8 @@ def test_bad_input_is_refused(words, capsys):
     ("law", "points", "objective"),
     [
         ("power_law_floor_c", 9, "log_squared"),
-        ("chinchilla", 40, "log_squared"),
-        pytest.param("chinchilla", 40, "log_huber", marks=pytest.mark.slow),
+        slow("chinchilla", 40, "log_squared"),
+        slow("chinchilla", 40, "log_huber"),
     ],
 )
 def test_intervals_cover_in_a_sample_of_the_grid(law, points, objective):

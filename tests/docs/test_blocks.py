@@ -72,7 +72,18 @@ LEFT_OUT = {
     "python benchmarks/": "it measures the machine",
 }
 RUN_ALL_THE_SAME = ("--dry-run", "--local")  # of commands whose beginning is left out
-SLOW = ("data.md", "inside.md", "laws.md", "long.md", "report.md", "seq2seq.md", "studies.md", "sweeps.md", "tables.md")
+SLOW = (
+    "data.md",
+    "inside.md",
+    "laws.md",
+    "long.md",
+    "mixture.md",
+    "report.md",
+    "seq2seq.md",
+    "studies.md",
+    "sweeps.md",
+    "tables.md",
+)
 
 
 def drawn_curves(seed: int) -> pd.DataFrame:

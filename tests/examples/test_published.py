@@ -32,6 +32,7 @@ def test_every_set_is_whole_and_credited(module):
         assert commit in licences
 
 
+@pytest.mark.slow
 def test_every_published_figure_holds_and_the_document_has_it(module, capsys):
     reproduce = module("reproduce")
     reproduce.main()
