@@ -339,7 +339,7 @@ def export(
     saved, name = read(run, runs), None if form == "hf" else form
     with _new(target) as folder:
         if adapter:
-            tensors, written = peft.updates(saved), peft.write(folder, saved, name=name)
+            tensors, written = peft.added(saved), peft.write(folder, saved, name=name)
         else:
             saved = peft.merged(saved)
             tensors, written = saved.tensors, huggingface.write(folder, saved, name)
