@@ -136,21 +136,15 @@ def documents(
     pairs: Iterable[Pair], codec: Codec, nats: Callable[[Sequence[Pair]], Sequence[float]]
 ) -> Iterator[Document]:
     """Each document scored by `nats`, which takes many at once."""
-    specials, index = set(codec.specials.values()), itertools.count()
-    for group in _groups(pairs):
+    specials, pairs, index = set(codec.specials.values()), iter(pairs), itertools.count()
+
+    def some() -> Iterator[Pair]:
+        held = 0
+        while held < AT_ONCE and (pair := next(pairs, None)) is not None:
+            held += len(pair[1])
+            yield pair
+
+    while group := list(some()):
         for (_, text), cost in zip(group, nats(group), strict=True):
             spelled = codec.decode([token for token in text if token not in specials])
             yield Document(next(index), len(text), len(spelled.encode()), cost)
-
-
-def _groups(pairs: Iterable[Pair]) -> Iterator[list[Pair]]:
-    """The documents in lists of about `AT_ONCE` tokens."""
-    group, held = list[Pair](), 0
-    for pair in pairs:
-        group.append(pair)
-        held += len(pair[1])
-        if held >= AT_ONCE:
-            yield group
-            group, held = [], 0
-    if group:
-        yield group

@@ -7,8 +7,9 @@ source once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -37,56 +38,40 @@ def requests(codec: Codec, start: Sequence[int], joins: bool, pairs: Sequence[tu
     Where both are read as one text (`joins`), they are tokenized as one, and the continuation has the tokens behind
     those that the context has by itself. Otherwise each is tokenized by itself, and `start` ends the context.
     """
-    texts = list(dict.fromkeys(context for context, _ in pairs))
-    contexts = {text: tuple(ids) for text, ids in zip(texts, codec.encode(texts))}
+
+    def encoded(texts: Iterable[str]) -> dict[str, tuple[int, ...]]:
+        once = list(dict.fromkeys(texts))
+        return {text: tuple(ids) for text, ids in zip(once, codec.encode(once))}
+
+    contexts = encoded(context for context, _ in pairs)
     if not joins:
-        seconds = codec.encode([continuation for _, continuation in pairs])
-        return [Request((*contexts[context], *start), tuple(ids)) for (context, _), ids in zip(pairs, seconds)]
-    tails = _tails(codec, contexts)
-    ends = list(dict.fromkeys(tails[context][0] + continuation for context, continuation in pairs))
-    joined = {text: tuple(ids) for text, ids in zip(ends, codec.encode(ends))}
+        seconds = encoded(continuation for _, continuation in pairs)
+        return [Request((*contexts[context], *start), seconds[continuation]) for context, continuation in pairs]
+    # The end of each context that is tokenized together with its continuations: its last line, where that has the same
+    # tokens by itself, or else all of it. So long contexts are tokenized once.
+    tails = {text: text[max(0, text.rfind("\n")) :] for text in contexts}
+    alone = encoded(tails.values())
+    for text, ids in contexts.items():
+        own = alone[tails[text]]
+        if not own or ids[-len(own) :] != own:
+            tails[text], alone[text] = text, ids
+    joined = encoded(tails[context] + continuation for context, continuation in pairs)
     listed = []
     for context, continuation in pairs:
-        tail, count = tails[context]
-        before, ids = contexts[context][: len(contexts[context]) - count], joined[tail + continuation]
+        ids, count = joined[tails[context] + continuation], len(alone[tails[context]])
+        before = contexts[context][: len(contexts[context]) - count]
         cut = max(0, min(count, len(ids) - 1))
         listed.append(Request((*start, *before, *ids[:cut]), ids[cut:]))
     return listed
 
 
-def _tails(codec: Codec, contexts: Mapping[str, Sequence[int]]) -> dict[str, tuple[str, int]]:
-    """The end of each context that is tokenized together with its continuations, and its number of tokens: its last
-    line, where that has the same tokens by itself, or else all of it. So long contexts are tokenized once.
-    """
-    lines = {text: text[max(0, text.rfind("\n")) :] for text in contexts}
-    alone = list(dict.fromkeys(lines.values()))
-    ids = {line: tuple(own) for line, own in zip(alone, codec.encode(alone))}
-    return {
-        text: (line, len(ids[line])) if ids[line] and whole[-len(ids[line]) :] == ids[line] else (text, len(whole))
-        for (text, whole), line in zip(contexts.items(), lines.values())
-    }
-
-
 TOKENS = 1 << 14  # of one forward pass
 ROWS = 1 << 10  # targets whose chances of all tokens are held at once
 Item = TypeVar("Item")
-
-
-@dataclass(frozen=True)
-class Pass:
-    """One forward pass: the hidden vectors [n w] that predict a target, the targets [n], and the number of the request
-    of each row.
-    """
-
-    hidden: Tensor
-    targets: Tensor
-    requests: Sequence[int]
-
-    @classmethod
-    def of(cls, hidden: Tensor, targets: Tensor, requests: Sequence[int]) -> Pass:
-        """Of hidden vectors [b t w] and targets [b t], IGNORE where there is none."""
-        bears = targets != IGNORE
-        return cls(hidden[bears], targets[bears], requests)
+Pass = tuple[Tensor, Tensor, Sequence[int]]
+"""One forward pass: the hidden vectors [b t w] that predict targets, the targets [b t], IGNORE where there is none, and
+the number of the request of each row.
+"""
 
 
 @dataclass(frozen=True)
@@ -114,32 +99,32 @@ class Scorer:
 
     def nats(self, requests: Sequence[Request]) -> list[np.ndarray]:
         """−ln p of each token of each continuation, in float64."""
-        return self._each(requests, lambda batch: nats_of(self.model.head, batch.hidden, batch.targets))
+        return self._each(requests, partial(nats_of, self.model.head))
 
     def nats_and_greedy(self, requests: Sequence[Request]) -> list[tuple[np.ndarray, bool]]:
         """−ln p of each token of each continuation, and whether each is the likeliest token of all."""
-        each = self._each(requests, self._nats_and_greedy)
-        return [(rows[:, 0], bool(rows[:, 1].all())) for rows in each]
+
+        def measured(hidden: Tensor, targets: Tensor) -> np.ndarray:
+            parts = []
+            for some, wanted in zip(hidden.split(ROWS), targets.split(ROWS), strict=True):
+                chances = log_softmax(self.model.head(some[None])[0])
+                losses = -chances.gather(-1, wanted[:, None])[:, 0]
+                parts.append(torch.stack([losses.double(), (chances.argmax(-1) == wanted).double()], 1).cpu())
+            return torch.cat(parts).numpy()
+
+        return [(rows[:, 0], bool(rows[:, 1].all())) for rows in self._each(requests, measured)]
 
     @torch.inference_mode()
-    def _each(self, requests: Sequence[Request], measure: Callable[[Pass], np.ndarray]) -> list[np.ndarray]:
-        """What is measured of each target of a pass, by request."""
+    def _each(self, requests: Sequence[Request], measure: Callable[[Tensor, Tensor], np.ndarray]) -> list[np.ndarray]:
+        """What is measured of each target [n] and the hidden vector [n w] that predicts it, by request."""
         by_request: list[np.ndarray] = [np.empty(0)] * len(requests)
-        fitted = [self.fitted(request) for request in requests]
-        for batch in self.passes(fitted):
-            ends = np.cumsum([len(fitted[index].continuation) for index in batch.requests])
-            for index, part in zip(batch.requests, np.split(measure(batch), ends[:-1]), strict=True):
-                by_request[index] = part
+        for hidden, targets, numbers in self.passes([self.fitted(request) for request in requests]):
+            bears = targets != IGNORE
+            ends = np.cumsum([len(requests[number].continuation) for number in numbers])
+            parts = np.split(measure(hidden[bears], targets[bears]), ends[:-1])
+            for number, part in zip(numbers, parts, strict=True):
+                by_request[number] = part
         return by_request
-
-    def _nats_and_greedy(self, batch: Pass) -> np.ndarray:
-        """[n 2]: the loss of every target of a pass, and 1 where no token is likelier."""
-        parts = []
-        for hidden, targets in zip(batch.hidden.split(ROWS), batch.targets.split(ROWS), strict=True):
-            chances = log_softmax(self.model.head(hidden[None])[0])
-            losses = -chances.gather(-1, targets[:, None])[:, 0]
-            parts.append(torch.stack([losses.double(), (chances.argmax(-1) == targets).double()], 1).cpu())
-        return torch.cat(parts).numpy()
 
     def fitted(self, request: Request) -> Request:
         """The request within the window: without the first tokens of a context that is too long."""
@@ -180,7 +165,7 @@ class Scorer:
             lengths = torch.tensor([len(requests[index].context) for index in part], device=self.device)
             targets[torch.arange(targets.shape[1], device=self.device) < lengths[:, None] - 1] = IGNORE
             batch = Batch(tokens, targets, documents=documents, prefix=lengths)
-            yield Pass.of(vectors(self.model.head, self.model(batch), batch), targets, part)
+            yield vectors(self.model.head, self.model(batch), batch), targets, part
 
     def _shared(
         self,
@@ -197,7 +182,7 @@ class Scorer:
                 rows = [requests[index].continuation for index in part]
                 targets, _ = self._filled(rows, IGNORE)
                 owner = torch.tensor([owners[index] for index in part], device=self.device)
-                yield Pass.of(shared(owner, rows), targets, part)
+                yield shared(owner, rows), targets, part
 
     def _cached(self, contexts: Sequence[tuple[int, ...]]) -> Shared:
         tokens, documents = aligned(contexts, self.ids.get("pad", 0))

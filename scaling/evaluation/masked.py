@@ -72,7 +72,7 @@ class MaskedScorer:
 
     @torch.inference_mode()
     def _hidden(self, rows: Sequence[np.ndarray]) -> Tensor:
-        tokens, documents = aligned([row.tolist() for row in rows], self.ids.get("pad", 0), left=False)
+        tokens, documents = aligned(rows, self.ids.get("pad", 0), left=False)
         batch = Batch(tokens, tokens, documents=documents).to(next(self.model.parameters()).device)
         return vectors(self.model.head, self.model(batch), batch)
 

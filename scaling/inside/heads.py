@@ -12,7 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from scaling.base.batch import IGNORE, Batch
+from scaling.base.batch import Batch
+from scaling.evaluation.generate import prompt
 from scaling.model.contract import Block, Mixer
 from scaling.model.family import Family, Tower
 from scaling.model.watch import INPUT
@@ -108,14 +109,16 @@ def scores(seen: Sequence[Map], repeated: Sequence[Map] = ()) -> list[dict[str, 
     query's, over a random sequence that is given twice, `repeated` (Olsson et al. 2022). A cross-attention has no
     distances.
     """
-    induction = {(each.name, each.layer): _induction(each) for each in repeated if each.slot == "mixer"}
-    return [
-        {"tower": each.tower, "layer": each.layer, "slot": each.slot, "head": head}
-        | _scores(each, head)
-        | {"induction": value}
-        for each in seen
-        for head, value in enumerate(induction.get((each.name, each.layer), [None] * each.heads))
-    ]
+    repetitions = {(each.name, each.layer): each.of_tokens for each in repeated if each.slot == "mixer"}
+    rows = []
+    for each in seen:
+        again = repetitions.get((each.name, each.layer))
+        for head in range(each.heads):
+            place = {"tower": each.tower, "layer": each.layer, "slot": each.slot, "head": head}
+            half = 0 if again is None else again.shape[1] // 2
+            induction = None if again is None else float(np.diagonal(again[head, half:], 1).mean())
+            rows.append({**place, **_scores(each, head), "induction": induction})
+    return rows
 
 
 def repetition(model: Family, vocabulary: Sequence[int], length: int, seed: int = 0) -> list[Map]:
@@ -125,7 +128,7 @@ def repetition(model: Family, vocabulary: Sequence[int], length: int, seed: int 
         return []
     drawn = np.random.default_rng(seed).choice(np.asarray(vocabulary), count, replace=False)
     tokens = torch.from_numpy(np.tile(drawn, 2))[None].to(next(model.parameters()).device)
-    return maps(model, Batch(tokens, torch.full_like(tokens, IGNORE)))
+    return maps(model, prompt(tokens))
 
 
 def _scores(each: Map, head: int) -> dict[str, Any]:
@@ -137,11 +140,5 @@ def _scores(each: Map, head: int) -> dict[str, Any]:
     far = np.abs(np.subtract.outer(np.arange(t), np.arange(t)))
     at = {offset: float(np.diagonal(weights, offset).mean()) for offset in range(1 - t, t) if t - abs(offset) >= t / 2}
     offset = max(at, key=lambda offset: at[offset])
-    distance = float((weights * far).sum(-1).mean())
-    positional = {"previous": at.get(-1, 0.0), "positional": at[offset], "offset": offset}
-    return {"entropy": entropy, "distance": distance, **positional}
-
-
-def _induction(each: Map) -> list[float]:
-    half = each.of_tokens.shape[1] // 2
-    return [float(np.diagonal(weights[half:], 1).mean()) for weights in each.of_tokens]
+    near = {"previous": at.get(-1, 0.0), "positional": at[offset], "offset": offset}
+    return {"entropy": entropy, "distance": float((weights * far).sum(-1).mean()), **near}

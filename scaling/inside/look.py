@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,10 +14,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from scaling.base.batch import IGNORE, Batch
+from scaling.base.batch import Batch
 from scaling.base.errors import ScalingError
 from scaling.base.printing import Html, join, tag
 from scaling.data.codec import Codec
+from scaling.evaluation.generate import prompt
 from scaling.inside.heads import Map, maps, repetition, scores, towers
 from scaling.model.family import Family
 from scaling.reports.markup import shell
@@ -51,12 +53,16 @@ def page(seen: Look, title: str) -> str:
             aria_live="polite",
         ),
     )
-    data = tag("script", Html(_safe(document(seen))), type="application/json", id="data")
+    text = json.dumps({"maps": _drawn(seen)}, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    for mark in "<>&":  # so that no text can end the element
+        text = text.replace(mark, f"\\u{ord(mark):04x}")
+    data = tag("script", Html(text), type="application/json", id="data")
     body = join(header, main, data, tag("div", id="tip", role="status"))
-    return shell(title, body, _resource("page.css"), _resource("page.js"))
+    css, script = ((files("scaling.inside") / name).read_text(encoding="utf-8") for name in ("page.css", "page.js"))
+    return shell(title, body, css, script)
 
 
-def document(seen: Look) -> dict[str, Any]:
+def _drawn(seen: Look) -> list[dict[str, Any]]:
     """What the page draws: the weights of each map in 256 levels."""
     heads, maps = iter(seen.heads), []
     for name, each in zip(seen.names, seen.maps):
@@ -64,17 +70,7 @@ def document(seen: Look) -> dict[str, Any]:
         own = [{key: score[key] for key in list(score)[4:]} for score in islice(heads, each.heads)]
         labels = {"rows": seen.rows(each), "columns": seen.columns(each)}
         maps.append({"name": name, "shape": list(each.weights.shape), **labels, "levels": levels, "scores": own})
-    return {"maps": maps}
-
-
-def _safe(value: Any) -> str:
-    """JSON that cannot end the element that it stands in."""
-    text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
-
-
-def _resource(name: str) -> str:
-    return (files("scaling.inside") / name).read_text(encoding="utf-8")
+    return maps
 
 
 @dataclass(frozen=True)
@@ -90,16 +86,12 @@ class Look:
         """A name for each map: `3`, where there are two towers `encoder.3`, `decoder.3` and `cross.3`; where a layer
         has several mixers, that of the branch too.
         """
-        several = len(self.tokens) > 1
-
-        def short(each: Map) -> str:
-            group = "cross" if each.slot == "cross" else each.tower
-            return f"{group}.{each.layer}" if several or each.slot == "cross" else str(each.layer)
-
-        plain = [short(each) for each in self.maps]
-        return [
-            name if plain.count(name) == 1 else f"{name}.{_branch(each.name)}" for name, each in zip(plain, self.maps)
+        groups = ["cross." if each.slot == "cross" else f"{each.tower}." * (len(self.tokens) > 1) for each in self.maps]
+        plain = [f"{group}{each.layer}" for group, each in zip(groups, self.maps)]
+        branches = [
+            (re.search(r"branches\.(\w+)", each.name) or ["", each.name.split(".")[-1]])[1] for each in self.maps
         ]
+        return [name if plain.count(name) == 1 else f"{name}.{branch}" for name, branch in zip(plain, branches)]
 
     def rows(self, each: Map) -> list[str]:
         """What the queries of a map are called."""
@@ -135,7 +127,7 @@ def batch_of(model: Family, tokens: Mapping[str, Sequence[int]]) -> Batch:
             raise ScalingError("there is nothing to look at", key="text", value="", fix="write some text")
         rows.append(torch.tensor([list(tokens[name])], device=device))
     *sources, written = rows
-    return Batch(written, torch.full_like(written, IGNORE), source=sources[0] if sources else None)
+    return prompt(written, source=sources[0] if sources else None)
 
 
 def framed(family: str, ids: Mapping[str, int], encode: Mapping[str, Sequence[int]]) -> dict[str, list[int]]:
@@ -158,8 +150,3 @@ def framed(family: str, ids: Mapping[str, int], encode: Mapping[str, Sequence[in
 def _labels(tokens: Sequence[str], count: int) -> list[str]:
     """The tokens, or numbers where a stack has made another number of places of them."""
     return list(tokens) if len(tokens) == count else [str(number) for number in range(count)]
-
-
-def _branch(name: str) -> str:
-    parts = name.split(".")
-    return parts[parts.index("branches") + 1] if "branches" in parts else parts[-1]
