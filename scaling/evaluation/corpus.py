@@ -11,19 +11,15 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from scaling.base.errors import ScalingError
 from scaling.config.schema import build
 from scaling.data.codec import Codec
-from scaling.evaluation.likelihood import Request
-from scaling.evaluation.masked import MaskedScorer
+from scaling.evaluation.likelihood import MaskedScorer, Request, Scorer
 from scaling.metrics.metric import Metric, ratio
-
-if TYPE_CHECKING:
-    from scaling.evaluation.likelihood import Scorer
 
 Pair = tuple[Sequence[int] | None, Sequence[int]]
 """The tokens of the source, where documents are pairs, and of the text."""

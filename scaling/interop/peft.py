@@ -54,7 +54,7 @@ class Update(NamedTuple):
     scale: float
 
 
-def write(folder: str | Path, saved: Saved, base: str | None = None, name: str | None = None) -> type[Format]:
+def write(folder: str | Path, saved: Saved, name: str | None = None) -> type[Format]:
     """Write the LoRA of a tuned model as a folder that peft loads onto its base, and return the base's format."""
     line, below, own = _updates(saved, "peft's folders hold LoRA")
     form, _ = huggingface.choose(saved.sections, name)
@@ -72,7 +72,7 @@ def write(folder: str | Path, saved: Saved, base: str | None = None, name: str |
     config = {
         "peft_type": "LORA",
         "task_type": _TASKS[saved.sections["model"]["kind"]],
-        "base_model_name_or_path": base,
+        "base_model_name_or_path": None,
         "r": rank,
         "lora_alpha": _whole(per_rank * rank),
         "lora_dropout": line.dropout,
@@ -94,12 +94,12 @@ def _whole(number: float) -> float | int:
     return int(number) if number == int(number) else number
 
 
-def read(folder: str | Path, base: Saved, name: str | None = None) -> Saved:
+def read(folder: str | Path, base: Saved) -> Saved:
     """A base with the LoRA that a folder of peft holds for it."""
     folder = Path(folder)
     if base.sections.get("tuning") is not None:
         raise ScalingError("the model is tuned already", key="tuning", fix="name its base")
-    config, (form, _) = _config(folder), huggingface.choose(base.sections, name)
+    config, (form, _) = _config(folder), huggingface.choose(base.sections)
     found = weights.read(folder / FILE)
     _check_base(folder, config, base)
     try:
