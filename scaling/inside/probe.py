@@ -22,8 +22,7 @@ from scaling.data.synthetic.language import Language, Synthetic
 from scaling.data.task.source import Examples
 from scaling.evaluation.generate import aligned, prompt
 from scaling.evaluation.likelihood import batches
-from scaling.inside.heads import TowerName, stream
-from scaling.inside.look import framed
+from scaling.inside.look import TowerName, framed, stream
 from scaling.metrics.metric import Interval, Metric, bootstrap
 from scaling.model.family import Family
 from scaling.training.finetune import Pretrained, unfinetuned

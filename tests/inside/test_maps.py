@@ -13,7 +13,7 @@ import torch
 import scaling
 from scaling.base.batch import IGNORE, Batch
 from scaling.config.compose import load
-from scaling.inside.heads import Map, maps, scores
+from scaling.inside.look import Map, maps, scores
 from scaling.model.family import Family
 from scaling.model.tuned import build_model
 
