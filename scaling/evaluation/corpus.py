@@ -82,17 +82,13 @@ def windows(
         yield Request(tuple(joined), tuple(text))
         return
     end = [ids["eos"]] if "eos" in ids else []
-    place = 0
-    while place < len(text):
+    cuts = [0, *range(length if family == "decoder" else stride, len(text), stride), len(text)] if text else []
+    for place, stop in itertools.pairwise(cuts):
         if family == "decoder":
-            count = stride if place else length
-            part = text[place : place + count]
-            context = text[max(0, place - (length - len(part) + 1)) : place] if place else start
+            context = text[max(0, stop - length - 1) : place] if place else start
         else:
-            part = text[place : place + stride]
-            context = [*text[max(0, place - (length - len(end))) : place], *end]
-        yield Request(tuple(context), tuple(part))
-        place += len(part)
+            context = [*text[max(0, place - length + len(end)) : place], *end]
+        yield Request(tuple(context), tuple(text[place:stop]))
 
 
 def prepared(

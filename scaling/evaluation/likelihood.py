@@ -88,10 +88,6 @@ class Scorer:
     tokens: int = TOKENS
 
     def __post_init__(self) -> None:
-        if self.model.family == "encoder":
-            what = "an encoder sees what comes after a token, so it has no likelihood of a continuation"
-            fix = "take a decoder or an encoder-decoder, or finetune the encoder on the task"
-            raise ScalingError(what, key="RUN", fix=fix)
         check_head(self.model)
 
     @property

@@ -148,29 +148,29 @@ def posed(
     data: Any, split: str, folder: Path, prompting: Prompting, limit: int | None
 ) -> tuple[str, dict[int, Question]]:
     """The head of the prompt, and the questions of a split of a task behind it; shots of that split are not asked."""
-    asked = questions(data.open(split, folder))
-    head, shots = "", prompting.shots
-    if shots:
-        train = asked if split == "train" else questions(data.open("train", folder))
-        if shots > len(train):
-            what = f"{plural(shots, 'example')} for the prompt, and the training split has {len(train):,}"
-            raise ScalingError(what, key="shots", value=shots, fix="take fewer")
-        drawn = np.random.default_rng(prompting.seed).permutation(sorted(train))[:shots].tolist()
-        head = prompting.head([train[index] for index in drawn])
-        asked = {index: question for index, question in asked.items() if split != "train" or index not in drawn}
+
+    def questions(split: str) -> dict[int, Question]:
+        """The examples of a split whose answer is known, by number."""
+        source: Examples = data.open(split, folder)
+        if source.task.answer not in ("class", "options"):
+            what = f"the answers are {source.task.answer}, and options are asked for"
+            fix = "take a task whose answer is class or options, or finetune the run"
+            raise ScalingError(what, key="TASK", fix=fix)
+        every = (Question.of(example, source.task.labels) for example in source.examples)
+        return {index: question for index, question in enumerate(every) if question.right}
+
+    asked, shots = questions(split), prompting.shots
+    train = asked if split == "train" or not shots else questions("train")
+    if shots > len(train):
+        what = f"{plural(shots, 'example')} for the prompt, and the training split has {len(train):,}"
+        raise ScalingError(what, key="shots", value=shots, fix="take fewer")
+    drawn = np.random.default_rng(prompting.seed).permutation(sorted(train))[:shots].tolist()
+    if split == "train":
+        asked = {index: question for index, question in asked.items() if index not in drawn}
     if not asked:
         fix = "take another split"
         raise ScalingError(f"the {split} split has no example to score", key="split", value=split, fix=fix)
-    return head, dict(islice(asked.items(), limit))
-
-
-def questions(source: Examples) -> dict[int, Question]:
-    """The examples of a split whose answer is known, by number."""
-    if source.task.answer not in ("class", "options"):
-        what = f"the answers are {source.task.answer}, and options are asked for"
-        raise ScalingError(what, key="TASK", fix="take a task whose answer is class or options, or finetune the run")
-    every = (Question.of(example, source.task.labels) for example in source.examples)
-    return {index: question for index, question in enumerate(every) if question.right}
+    return prompting.head([train[index] for index in drawn]), dict(islice(asked.items(), limit))
 
 
 def scored(
