@@ -23,7 +23,7 @@ from matplotlib import rc_context
 from matplotlib.figure import Figure
 
 import scaling
-from scaling.inside.heads import maps, repetition, scores
+from scaling.inside.look import maps, repetition, scores
 
 LENGTH, BATCH, VOCABULARY = 128, 4, 1024
 DATA = ["data=python", "data.corpus.reach=standard", "data.corpus.limit=24M", f"data.tokenizer.vocabulary={VOCABULARY}"]

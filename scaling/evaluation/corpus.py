@@ -11,19 +11,15 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from scaling.base.errors import ScalingError
 from scaling.config.schema import build
 from scaling.data.codec import Codec
-from scaling.evaluation.likelihood import Request
-from scaling.evaluation.masked import MaskedScorer
+from scaling.evaluation.likelihood import MaskedScorer, Request, Scorer
 from scaling.metrics.metric import Metric, ratio
-
-if TYPE_CHECKING:
-    from scaling.evaluation.likelihood import Scorer
 
 Pair = tuple[Sequence[int] | None, Sequence[int]]
 """The tokens of the source, where documents are pairs, and of the text."""
@@ -86,17 +82,13 @@ def windows(
         yield Request(tuple(joined), tuple(text))
         return
     end = [ids["eos"]] if "eos" in ids else []
-    place = 0
-    while place < len(text):
+    cuts = [0, *range(length if family == "decoder" else stride, len(text), stride), len(text)] if text else []
+    for place, stop in itertools.pairwise(cuts):
         if family == "decoder":
-            count = stride if place else length
-            part = text[place : place + count]
-            context = text[max(0, place - (length - len(part) + 1)) : place] if place else start
+            context = text[max(0, stop - length - 1) : place] if place else start
         else:
-            part = text[place : place + stride]
-            context = [*text[max(0, place - (length - len(end))) : place], *end]
-        yield Request(tuple(context), tuple(part))
-        place += len(part)
+            context = [*text[max(0, place - length + len(end)) : place], *end]
+        yield Request(tuple(context), tuple(text[place:stop]))
 
 
 def prepared(
@@ -136,21 +128,15 @@ def documents(
     pairs: Iterable[Pair], codec: Codec, nats: Callable[[Sequence[Pair]], Sequence[float]]
 ) -> Iterator[Document]:
     """Each document scored by `nats`, which takes many at once."""
-    specials, index = set(codec.specials.values()), itertools.count()
-    for group in _groups(pairs):
+    specials, pairs, index = set(codec.specials.values()), iter(pairs), itertools.count()
+
+    def some() -> Iterator[Pair]:
+        held = 0
+        while held < AT_ONCE and (pair := next(pairs, None)) is not None:
+            held += len(pair[1])
+            yield pair
+
+    while group := list(some()):
         for (_, text), cost in zip(group, nats(group), strict=True):
             spelled = codec.decode([token for token in text if token not in specials])
             yield Document(next(index), len(text), len(spelled.encode()), cost)
-
-
-def _groups(pairs: Iterable[Pair]) -> Iterator[list[Pair]]:
-    """The documents in lists of about `AT_ONCE` tokens."""
-    group, held = list[Pair](), 0
-    for pair in pairs:
-        group.append(pair)
-        held += len(pair[1])
-        if held >= AT_ONCE:
-            yield group
-            group, held = [], 0
-    if group:
-        yield group

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from scaling.base.batch import IGNORE, Batch
 from scaling.base.errors import ScalingError
@@ -29,16 +30,16 @@ class Written:
     stopped: bool
 
 
-def aligned(rows: Sequence[Sequence[int]], pad: int = 0, *, left: bool = True) -> tuple[Tensor, Tensor | None]:
+def aligned(
+    rows: Sequence[Sequence[int] | np.ndarray], pad: int = 0, *, left: bool = True
+) -> tuple[Tensor, Tensor | None]:
     """Texts of unequal length, padded on the left or on the right: tokens [b t] and documents [b t], None where nothing
     is padded.
     """
-    lengths = np.array([len(row) for row in rows])[:, None]
-    places, width = np.arange(lengths.max()), lengths.max()
-    inside = places >= width - lengths if left else places < lengths
-    tokens = np.full(inside.shape, pad, np.int64)
-    tokens[inside] = np.concatenate([np.asarray(row, np.int64) for row in rows])
-    return torch.from_numpy(tokens), None if inside.all() else torch.from_numpy(inside.astype(np.int64))
+    tensors = [torch.as_tensor(row, dtype=torch.int64) for row in rows]
+    each = ((tensors, pad), ([torch.ones_like(row) for row in tensors], 0))
+    tokens, inside = (pad_sequence(one, True, fill, "left" if left else "right") for one, fill in each)
+    return tokens, None if inside.all() else inside
 
 
 def prompt(tokens: Tensor, documents: Tensor | None = None, **rest: Tensor | None) -> Batch:
@@ -59,11 +60,12 @@ def prompts(rows: Sequence[Sequence[int]], family: str, ids: Mapping[str, int]) 
 class Reader:
     """`next` is what may come, [b v] logits, after the prompt and every token read since.
 
-    A prompt that is padded on the left, or that packs documents, is continued behind each row's last token.
+    A prompt that is padded on the left, or that packs documents, is continued behind each row's last token. A drawn
+    text ends where `ended` holds of what is written.
     """
 
-    def __init__(self, model: Family, prompt: Batch):
-        self.model, self.cache = model, Cache()
+    def __init__(self, model: Family, prompt: Batch, ended: Callable[[Sequence[int]], bool] = lambda _: False):
+        self.model, self.cache, self.ended = model, Cache(), ended
         self.memory = model.encode(prompt)
         self.position = Places.of(prompt).positions[:, -1:].expand(prompt.rows, 1)
         self.next: Float[Tensor, "b v"] = self._logits(prompt)
@@ -94,16 +96,24 @@ class Reader:
 
 
 def generate(
-    model: Family, prompt: Batch, strategy: Any, *, steps: int, stop: Collection[int] = ()
+    model: Family,
+    prompt: Batch,
+    strategy: Any,
+    *,
+    steps: int,
+    stop: Collection[int] = (),
+    ended: Callable[[Sequence[int]], bool] = lambda _: False,
 ) -> list[list[Written]]:
-    """For each row of the prompt, up to `steps` tokens that follow it, best first; a token of `stop` ends one."""
+    """For each row of the prompt, up to `steps` tokens that follow it, best first; a token of `stop` ends one, and of
+    greedy and drawn ones a text for which `ended` holds, which keeps its last token.
+    """
     if steps < 1:
         raise ScalingError("expected a positive number", key="steps", value=steps)
     training = model.training
     model.eval()
     try:
         with torch.inference_mode():
-            reader = Reader(model, prompt)
+            reader = Reader(model, prompt, ended)
             _check_room(model, int(reader.position.max()) + 1, steps)
             return strategy.write(reader, steps, frozenset(stop))
     finally:
@@ -115,55 +125,6 @@ def _check_room(model: torch.nn.Module, read: int, steps: int) -> None:
     counting = [piece.reach for piece in model.modules() if isinstance(piece, Mixer | Position)]
     reach = min((reach for reach in counting if reach is not None), default=None)
     if reach is not None and read + steps - 1 > reach:
-        raise ScalingError(
-            f"{read} tokens and {steps} more go beyond the {reach} learned positions",
-            key="steps",
-            value=steps,
-            fix=f"write at most {reach - read + 1}" if reach >= read else "shorten the prompt",
-        )
-
-
-@dataclass(frozen=True)
-class Until:
-    """A strategy whose texts end behind the first of some `strings`, too; the string is a part of what is written.
-
-    `spelled` gives the text of tokens. A token spells a byte at least, so the last few tokens show whether a string is
-    there.
-    """
-
-    strategy: Any
-    strings: Sequence[str]
-    spelled: Callable[[Sequence[int]], str]
-
-    def write(self, reader: Reader, steps: int, stop: frozenset[int]) -> list[list[Written]]:
-        watched = _Watched(reader, self, min(stop)) if self.strings and stop else reader
-        return self.strategy.write(watched, steps, stop)
-
-    def ends(self, tokens: Sequence[int]) -> bool:
-        """Whether one of the strings is among the last tokens."""
-        reach = max(len(string.encode()) for string in self.strings)
-        text = self.spelled(tokens[-reach - 2 :])
-        return any(string in text for string in self.strings)
-
-
-class _Watched:
-    """A reader behind whose text, once that has ended, nothing but the token `stop` may come."""
-
-    def __init__(self, reader: Reader, until: Until, stop: int):
-        self._reader, self._until, self._stop = reader, until, stop
-        self._texts: list[list[int]] = [[] for _ in range(len(reader.next))]
-        self.next = reader.next
-
-    def read(self, tokens: Int[Tensor, " b"]) -> None:
-        self._reader.read(tokens)
-        for text, token in zip(self._texts, tokens.tolist(), strict=True):
-            text.append(token)
-        ended = torch.tensor([self._until.ends(text) for text in self._texts], device=tokens.device)
-        only = torch.full_like(self._reader.next[:1], -torch.inf)
-        only[:, self._stop] = 0
-        self.next = torch.where(ended[:, None], only, self._reader.next)
-
-    def select(self, rows: Int[Tensor, " n"], *, within: bool = False) -> None:
-        self._reader.select(rows, within=within)
-        self._texts = [list(self._texts[row]) for row in rows.tolist()]
-        self.next = self.next[rows]
+        what = f"{read} tokens and {steps} more go beyond the {reach} learned positions"
+        fix = f"write at most {reach - read + 1}" if reach >= read else "shorten the prompt"
+        raise ScalingError(what, key="steps", value=steps, fix=fix)

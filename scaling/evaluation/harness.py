@@ -20,6 +20,7 @@ from traceback import walk_tb
 from typing import Any
 
 import numpy as np
+from lightning.pytorch.utilities.seed import isolate_rng
 from lm_eval.api.instance import Instance
 from lm_eval.api.model import TemplateLM
 from lm_eval.defaults import DEFAULT_OTHER_SEED, DEFAULT_RANDOM_SEED
@@ -32,7 +33,7 @@ from scaling.base.errors import ScalingError, under
 from scaling.config.schema import build
 from scaling.data.codec import Codec
 from scaling.data.sets import quiet_datasets
-from scaling.evaluation.generate import Until, generate, prompts
+from scaling.evaluation.generate import generate, prompts
 from scaling.evaluation.likelihood import Request, Scorer, batches
 from scaling.evaluation.registry import YAML, unknown
 
@@ -102,17 +103,21 @@ class HarnessModel(TemplateLM):
         groups: dict[str, list[int]] = {}
         for index, (_, settings) in enumerate(asked):
             groups.setdefault(json.dumps(settings, sort_keys=True, default=str), []).append(index)
-        texts = [""] * len(requests)
+        texts, model = [""] * len(requests), self.scorer.model
         for indices in groups.values():
             steps, until, line = self.writing(asked[indices[0]][1])
+            # A token spells a byte at least, so the last few tokens show whether a string is there.
+            reach = max((len(string.encode()) for string in until), default=0) + 2
+
+            def ended(tokens: Sequence[int], until: Sequence[str] = until, reach: int = reach) -> bool:
+                return bool(until) and any(map(self._spelled(tokens[-reach:]).__contains__, until))
+
             space = self.length - steps if self.joins else self.length
             rows = {index: self.tok_encode(asked[index][0])[-space:] or [self.prefix_token_id] for index in indices}
             for part in batches({index: len(row) + steps for index, row in rows.items()}, self.scorer.tokens):
-                seed = {"seed": part[0]} if line["kind"] == "Sample" else {}
-                strategy = Until(build("decode", {**line, **seed}), until, self._spelled)
-                batch = prompts([rows[index] for index in part], self.scorer.model.family, self.scorer.ids)
-                batch = batch.to(self.scorer.device)
-                written = generate(self.scorer.model, batch, strategy, steps=steps, stop={self.eot_token_id})
+                strategy = build("decode", {**line, **({"seed": part[0]} if line["kind"] == "Sample" else {})})
+                batch = prompts([rows[index] for index in part], model.family, self.scorer.ids).to(self.scorer.device)
+                written = generate(model, batch, strategy, steps=steps, stop={self.eot_token_id}, ended=ended)
                 for index, (best, *_) in zip(part, written, strict=True):
                     texts[index] = postprocess_generated_text(self._spelled(best.tokens), until, None)
         return texts
@@ -205,17 +210,19 @@ def _quiet() -> Iterator[None]:
     The caller's are as they were afterwards.
     """
     quiet_datasets()
-    states, logged, unread = (random.getstate(), np.random.get_state()), logging.root.manager.disable, io.StringIO()
-    random.seed(DEFAULT_RANDOM_SEED)
-    np.random.seed(DEFAULT_OTHER_SEED)
+    logged, unread = logging.root.manager.disable, io.StringIO()
     logging.disable(logging.CRITICAL)
     try:
-        with contextlib.redirect_stdout(unread), contextlib.redirect_stderr(unread), warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with (
+            contextlib.redirect_stdout(unread),
+            contextlib.redirect_stderr(unread),
+            warnings.catch_warnings(action="ignore"),
+            isolate_rng(),
+        ):
+            random.seed(DEFAULT_RANDOM_SEED)
+            np.random.seed(DEFAULT_OTHER_SEED)
             yield
     finally:
-        random.setstate(states[0])
-        np.random.set_state(states[1])
         logging.disable(logged)
 
 

@@ -1,4 +1,5 @@
-"""The likelihood of continuations: −ln p of each token of a text, given the text before it.
+"""The likelihood of continuations: −ln p of each token of a text, given the text before it; of encoders the
+pseudo-likelihood of a text, and what may stand behind a mask.
 
 Requests are sorted by length, so that few tokens of a batch are padding. Where several continuations have one context,
 a decoder reads the context once and every continuation from a copy of its cache; an encoder-decoder encodes each
@@ -7,9 +8,10 @@ source once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeVar
+from functools import partial
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -37,56 +39,40 @@ def requests(codec: Codec, start: Sequence[int], joins: bool, pairs: Sequence[tu
     Where both are read as one text (`joins`), they are tokenized as one, and the continuation has the tokens behind
     those that the context has by itself. Otherwise each is tokenized by itself, and `start` ends the context.
     """
-    texts = list(dict.fromkeys(context for context, _ in pairs))
-    contexts = {text: tuple(ids) for text, ids in zip(texts, codec.encode(texts))}
+
+    def encoded(texts: Iterable[str]) -> dict[str, tuple[int, ...]]:
+        once = list(dict.fromkeys(texts))
+        return {text: tuple(ids) for text, ids in zip(once, codec.encode(once))}
+
+    contexts = encoded(context for context, _ in pairs)
     if not joins:
-        seconds = codec.encode([continuation for _, continuation in pairs])
-        return [Request((*contexts[context], *start), tuple(ids)) for (context, _), ids in zip(pairs, seconds)]
-    tails = _tails(codec, contexts)
-    ends = list(dict.fromkeys(tails[context][0] + continuation for context, continuation in pairs))
-    joined = {text: tuple(ids) for text, ids in zip(ends, codec.encode(ends))}
+        seconds = encoded(continuation for _, continuation in pairs)
+        return [Request((*contexts[context], *start), seconds[continuation]) for context, continuation in pairs]
+    # The end of each context that is tokenized together with its continuations: its last line, where that has the same
+    # tokens by itself, or else all of it. So long contexts are tokenized once.
+    tails = {text: text[max(0, text.rfind("\n")) :] for text in contexts}
+    alone = encoded(tails.values())
+    for text, ids in contexts.items():
+        own = alone[tails[text]]
+        if not own or ids[-len(own) :] != own:
+            tails[text], alone[text] = text, ids
+    joined = encoded(tails[context] + continuation for context, continuation in pairs)
     listed = []
     for context, continuation in pairs:
-        tail, count = tails[context]
-        before, ids = contexts[context][: len(contexts[context]) - count], joined[tail + continuation]
+        ids, count = joined[tails[context] + continuation], len(alone[tails[context]])
+        before = contexts[context][: len(contexts[context]) - count]
         cut = max(0, min(count, len(ids) - 1))
         listed.append(Request((*start, *before, *ids[:cut]), ids[cut:]))
     return listed
 
 
-def _tails(codec: Codec, contexts: Mapping[str, Sequence[int]]) -> dict[str, tuple[str, int]]:
-    """The end of each context that is tokenized together with its continuations, and its number of tokens: its last
-    line, where that has the same tokens by itself, or else all of it. So long contexts are tokenized once.
-    """
-    lines = {text: text[max(0, text.rfind("\n")) :] for text in contexts}
-    alone = list(dict.fromkeys(lines.values()))
-    ids = {line: tuple(own) for line, own in zip(alone, codec.encode(alone))}
-    return {
-        text: (line, len(ids[line])) if ids[line] and whole[-len(ids[line]) :] == ids[line] else (text, len(whole))
-        for (text, whole), line in zip(contexts.items(), lines.values())
-    }
-
-
 TOKENS = 1 << 14  # of one forward pass
 ROWS = 1 << 10  # targets whose chances of all tokens are held at once
 Item = TypeVar("Item")
-
-
-@dataclass(frozen=True)
-class Pass:
-    """One forward pass: the hidden vectors [n w] that predict a target, the targets [n], and the number of the request
-    of each row.
-    """
-
-    hidden: Tensor
-    targets: Tensor
-    requests: Sequence[int]
-
-    @classmethod
-    def of(cls, hidden: Tensor, targets: Tensor, requests: Sequence[int]) -> Pass:
-        """Of hidden vectors [b t w] and targets [b t], IGNORE where there is none."""
-        bears = targets != IGNORE
-        return cls(hidden[bears], targets[bears], requests)
+Pass = tuple[Tensor, Tensor, Sequence[int]]
+"""One forward pass: the hidden vectors [b t w] that predict targets, the targets [b t], IGNORE where there is none, and
+the number of the request of each row.
+"""
 
 
 @dataclass(frozen=True)
@@ -102,10 +88,6 @@ class Scorer:
     tokens: int = TOKENS
 
     def __post_init__(self) -> None:
-        if self.model.family == "encoder":
-            what = "an encoder sees what comes after a token, so it has no likelihood of a continuation"
-            fix = "take a decoder or an encoder-decoder, or finetune the encoder on the task"
-            raise ScalingError(what, key="RUN", fix=fix)
         check_head(self.model)
 
     @property
@@ -114,32 +96,32 @@ class Scorer:
 
     def nats(self, requests: Sequence[Request]) -> list[np.ndarray]:
         """−ln p of each token of each continuation, in float64."""
-        return self._each(requests, lambda batch: nats_of(self.model.head, batch.hidden, batch.targets))
+        return self._each(requests, partial(nats_of, self.model.head))
 
     def nats_and_greedy(self, requests: Sequence[Request]) -> list[tuple[np.ndarray, bool]]:
         """−ln p of each token of each continuation, and whether each is the likeliest token of all."""
-        each = self._each(requests, self._nats_and_greedy)
-        return [(rows[:, 0], bool(rows[:, 1].all())) for rows in each]
+
+        def measured(hidden: Tensor, targets: Tensor) -> np.ndarray:
+            parts = []
+            for some, wanted in zip(hidden.split(ROWS), targets.split(ROWS), strict=True):
+                chances = log_softmax(self.model.head(some[None])[0])
+                losses = -chances.gather(-1, wanted[:, None])[:, 0]
+                parts.append(torch.stack([losses.double(), (chances.argmax(-1) == wanted).double()], 1).cpu())
+            return torch.cat(parts).numpy()
+
+        return [(rows[:, 0], bool(rows[:, 1].all())) for rows in self._each(requests, measured)]
 
     @torch.inference_mode()
-    def _each(self, requests: Sequence[Request], measure: Callable[[Pass], np.ndarray]) -> list[np.ndarray]:
-        """What is measured of each target of a pass, by request."""
+    def _each(self, requests: Sequence[Request], measure: Callable[[Tensor, Tensor], np.ndarray]) -> list[np.ndarray]:
+        """What is measured of each target [n] and the hidden vector [n w] that predicts it, by request."""
         by_request: list[np.ndarray] = [np.empty(0)] * len(requests)
-        fitted = [self.fitted(request) for request in requests]
-        for batch in self.passes(fitted):
-            ends = np.cumsum([len(fitted[index].continuation) for index in batch.requests])
-            for index, part in zip(batch.requests, np.split(measure(batch), ends[:-1]), strict=True):
-                by_request[index] = part
+        for hidden, targets, numbers in self.passes([self.fitted(request) for request in requests]):
+            bears = targets != IGNORE
+            ends = np.cumsum([len(requests[number].continuation) for number in numbers])
+            parts = np.split(measure(hidden[bears], targets[bears]), ends[:-1])
+            for number, part in zip(numbers, parts, strict=True):
+                by_request[number] = part
         return by_request
-
-    def _nats_and_greedy(self, batch: Pass) -> np.ndarray:
-        """[n 2]: the loss of every target of a pass, and 1 where no token is likelier."""
-        parts = []
-        for hidden, targets in zip(batch.hidden.split(ROWS), batch.targets.split(ROWS), strict=True):
-            chances = log_softmax(self.model.head(hidden[None])[0])
-            losses = -chances.gather(-1, targets[:, None])[:, 0]
-            parts.append(torch.stack([losses.double(), (chances.argmax(-1) == targets).double()], 1).cpu())
-        return torch.cat(parts).numpy()
 
     def fitted(self, request: Request) -> Request:
         """The request within the window: without the first tokens of a context that is too long."""
@@ -180,7 +162,7 @@ class Scorer:
             lengths = torch.tensor([len(requests[index].context) for index in part], device=self.device)
             targets[torch.arange(targets.shape[1], device=self.device) < lengths[:, None] - 1] = IGNORE
             batch = Batch(tokens, targets, documents=documents, prefix=lengths)
-            yield Pass.of(vectors(self.model.head, self.model(batch), batch), targets, part)
+            yield vectors(self.model.head, self.model(batch), batch), targets, part
 
     def _shared(
         self,
@@ -197,7 +179,7 @@ class Scorer:
                 rows = [requests[index].continuation for index in part]
                 targets, _ = self._filled(rows, IGNORE)
                 owner = torch.tensor([owners[index] for index in part], device=self.device)
-                yield Pass.of(shared(owner, rows), targets, part)
+                yield shared(owner, rows), targets, part
 
     def _cached(self, contexts: Sequence[tuple[int, ...]]) -> Shared:
         tokens, documents = aligned(contexts, self.ids.get("pad", 0))
@@ -270,3 +252,105 @@ def batches(widths: Mapping[Item, int], tokens: int) -> Iterator[list[Item]]:
         batch.append(item)
     if batch:
         yield batch
+
+
+Masking = Literal["token", "word"]
+MASK = "[MASK]"
+
+
+@dataclass(frozen=True)
+class MaskedScorer:
+    """−Σ_t ln p(x_t | x without x_t): each token masked in turn. (Salazar et al. 2020)
+
+    Under `word` the tokens of the same word that follow are masked with it, so that no token is guessed from the rest
+    of its word (Kauf & Ivanova 2023, PLL-word-l2r). `words` states of each token whether it begins a word. Of a text
+    that is longer than the window, a token sees the window around it.
+    """
+
+    model: Family
+    ids: Mapping[str, int]
+    length: int
+    masking: Masking = "token"
+    words: np.ndarray | None = None
+    tokens: int = TOKENS
+
+    def __post_init__(self) -> None:
+        check_head(self.model)
+        if "mask" not in self.ids:
+            raise ScalingError("the run has no mask token", key="RUN", fix="take an encoder that was trained on masks")
+
+    def nats(self, texts: Sequence[Sequence[int]]) -> list[float]:
+        """The negative pseudo-log-likelihood of each text."""
+        rows = [(number, *row) for number, text in enumerate(texts) for row in self._rows(np.asarray(text, np.int64))]
+        totals = np.zeros(len(texts))
+        for group in batches({index: len(row) for index, (_, row, _, _) in enumerate(rows)}, self.tokens):
+            owners, lines, places, tokens = zip(*(rows[index] for index in group), strict=True)
+            hidden = self._hidden(lines)[range(len(group)), places]
+            np.add.at(totals, list(owners), nats_of(self.model.head, hidden, torch.tensor(tokens).to(hidden.device)))
+        return totals.tolist()
+
+    def _rows(self, text: np.ndarray) -> Iterator[tuple[np.ndarray, int, int]]:
+        """For each token of a text a framed window with its masks, the place in it, and the token."""
+        space = self.length - len(self.framed(np.empty(0, np.int64)))
+        begins = np.ones(len(text), bool) if self.masking == "token" or self.words is None else self.words[text]
+        word = np.cumsum(begins)
+        for at in range(len(text)):
+            first = max(0, min(at - space // 2, len(text) - space))
+            window = text[first : first + space].copy()
+            own = word[first : first + space]
+            window[(np.arange(len(window)) >= at - first) & (own == word[at])] = self.ids["mask"]
+            yield self.framed(window), at - first + ("cls" in self.ids), int(text[at])
+
+    def framed(self, text: Sequence[int] | np.ndarray) -> np.ndarray:
+        """[CLS] text [SEP], as far as the run knows them."""
+        before, after = ([self.ids[name]] if name in self.ids else [] for name in ("cls", "sep"))
+        return np.concatenate([before, text, after]).astype(np.int64)
+
+    @torch.inference_mode()
+    def _hidden(self, rows: Sequence[np.ndarray]) -> Tensor:
+        tokens, documents = aligned(rows, self.ids.get("pad", 0), left=False)
+        batch = Batch(tokens, tokens, documents=documents).to(next(self.model.parameters()).device)
+        return vectors(self.model.head, self.model(batch), batch)
+
+    @torch.inference_mode()
+    def at_masks(self, text: Sequence[int], key: str) -> Tensor:
+        """[masks w]: the hidden vectors at the masks of a text."""
+        row = self.framed(text)
+        if len(row) > self.length:
+            what = f"{len(row):,} tokens are more than the window of {self.length:,}"
+            raise ScalingError(what, key=key, fix="shorten the text")
+        return self._hidden([row])[0, torch.from_numpy(row == self.ids["mask"])]
+
+    def gap(self, before: Sequence[int], tokens: Sequence[int], after: Sequence[int]) -> np.ndarray:
+        """−ln p of each of some tokens that are all masked, between others."""
+        hidden = self.at_masks([*before, *[self.ids["mask"]] * len(tokens), *after], "text")
+        return nats_of(self.model.head, hidden, torch.tensor(list(tokens)).to(hidden.device))
+
+
+def masked(codec: Codec, ids: Mapping[str, int], text: str) -> list[int]:
+    """The tokens of a text in which [MASK] is the token of that name, or else one sentinel after another."""
+    parts = text.split(MASK) if "mask" in ids or "sentinel_0" in ids else [text]
+    gaps = ["mask" if "mask" in ids else f"sentinel_{number}" for number in range(len(parts) - 1)]
+    if number := sum(name not in ids for name in gaps):
+        what = f"the run has {len(gaps) - number} sentinels, and the text has more gaps"
+        raise ScalingError(what, key="text", fix=f"write fewer {MASK}")
+    # The space before a word is a part of its token.
+    *pieces, last = codec.encode([part.removesuffix(" ") for part in parts[:-1]] + parts[-1:])
+    return [token for piece, name in zip(pieces, gaps) for token in (*piece, ids[name])] + list(last)
+
+
+@torch.inference_mode()
+def filled(scorer: MaskedScorer, codec: Codec, text: str, best: int) -> list[list[tuple[str, int, float]]]:
+    """The likeliest tokens at each [MASK] of a text, the best first: how each is spelled, its id, its probability."""
+    if MASK not in text:
+        raise ScalingError("it has no mask", key="prompt", value=text, fix=f"write {MASK} where a token is asked for")
+    if best < 1:
+        raise ScalingError("expected a positive number", key="best", value=best)
+    hidden = scorer.at_masks(masked(codec, scorer.ids, text), "prompt")
+    chances = scorer.model.head(hidden[None])[0].double().softmax(-1).cpu().numpy()[:, : codec.size]
+    chances[:, [token for token in (*codec.specials.values(), *scorer.ids.values()) if token < codec.size]] = 0
+    order = np.argsort(-chances, axis=1, kind="stable")[:, :best]
+    return [
+        [(codec.decode([token]), token, float(row[token])) for token in tokens]
+        for row, tokens in zip(chances, order.tolist(), strict=True)
+    ]

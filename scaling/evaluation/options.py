@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from string import ascii_uppercase
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
+from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 
@@ -17,12 +17,8 @@ from scaling.base.errors import ScalingError, plural
 from scaling.data.codec import Codec
 from scaling.data.task.example import Example
 from scaling.data.task.source import Examples
-from scaling.evaluation.likelihood import Request, requests
-from scaling.evaluation.masked import MASK, MaskedScorer
+from scaling.evaluation.likelihood import MASK, MaskedScorer, Request, Scorer, requests
 from scaling.metrics.metric import Metric, ratio
-
-if TYPE_CHECKING:
-    from scaling.evaluation.likelihood import Scorer
 
 Formulation = Literal["cloze", "letters"]
 Frame = Literal["question", "none"]
@@ -152,29 +148,29 @@ def posed(
     data: Any, split: str, folder: Path, prompting: Prompting, limit: int | None
 ) -> tuple[str, dict[int, Question]]:
     """The head of the prompt, and the questions of a split of a task behind it; shots of that split are not asked."""
-    asked = questions(data.open(split, folder))
-    head, shots = "", prompting.shots
-    if shots:
-        train = asked if split == "train" else questions(data.open("train", folder))
-        if shots > len(train):
-            what = f"{plural(shots, 'example')} for the prompt, and the training split has {len(train):,}"
-            raise ScalingError(what, key="shots", value=shots, fix="take fewer")
-        drawn = np.random.default_rng(prompting.seed).permutation(sorted(train))[:shots].tolist()
-        head = prompting.head([train[index] for index in drawn])
-        asked = {index: question for index, question in asked.items() if split != "train" or index not in drawn}
+
+    def questions(split: str) -> dict[int, Question]:
+        """The examples of a split whose answer is known, by number."""
+        source: Examples = data.open(split, folder)
+        if source.task.answer not in ("class", "options"):
+            what = f"the answers are {source.task.answer}, and options are asked for"
+            fix = "take a task whose answer is class or options, or finetune the run"
+            raise ScalingError(what, key="TASK", fix=fix)
+        every = (Question.of(example, source.task.labels) for example in source.examples)
+        return {index: question for index, question in enumerate(every) if question.right}
+
+    asked, shots = questions(split), prompting.shots
+    train = asked if split == "train" or not shots else questions("train")
+    if shots > len(train):
+        what = f"{plural(shots, 'example')} for the prompt, and the training split has {len(train):,}"
+        raise ScalingError(what, key="shots", value=shots, fix="take fewer")
+    drawn = np.random.default_rng(prompting.seed).permutation(sorted(train))[:shots].tolist()
+    if split == "train":
+        asked = {index: question for index, question in asked.items() if index not in drawn}
     if not asked:
         fix = "take another split"
         raise ScalingError(f"the {split} split has no example to score", key="split", value=split, fix=fix)
-    return head, dict(islice(asked.items(), limit))
-
-
-def questions(source: Examples) -> dict[int, Question]:
-    """The examples of a split whose answer is known, by number."""
-    if source.task.answer not in ("class", "options"):
-        what = f"the answers are {source.task.answer}, and options are asked for"
-        raise ScalingError(what, key="TASK", fix="take a task whose answer is class or options, or finetune the run")
-    every = (Question.of(example, source.task.labels) for example in source.examples)
-    return {index: question for index, question in enumerate(every) if question.right}
+    return prompting.head([train[index] for index in drawn]), dict(islice(asked.items(), limit))
 
 
 def scored(
@@ -183,15 +179,14 @@ def scored(
     """The options of every question behind the head of the prompt, and the number of contexts that the window cut."""
     asked = [(*prompting.question(question), prompting.answers(question)) for question in posed.values()]
     places = [(head + before, answer, after) for before, after, answers in asked for answer in answers]
-    if isinstance(scorer, MaskedScorer) and any(after is None for _, after, _ in asked):
+    gaps = [after is not None for _, after, _ in asked]
+    if isinstance(scorer, MaskedScorer) and not all(gaps):
         what = "an encoder sees what comes after a token, so it has no likelihood of a continuation"
         fix = f"write {MASK} in every text and take --frame none, or finetune the run on the task"
         raise ScalingError(what, key="RUN", fix=fix)
     nats, truncated = _nats(scorer, codec, places)
-    # One text each, so that what a token is does not depend on which options there are.
-    gap = "" if any(after is not None for _, after, _ in asked) else None
     alone = list(dict.fromkeys(answer for _, answer, _ in places))
-    costs, _ = _nats(scorer, codec, [(prompting.unconditional, answer, gap) for answer in alone])
+    costs, _ = _nats(scorer, codec, [(prompting.unconditional, answer, "" if any(gaps) else None) for answer in alone])
     unconditional = dict(zip(alone, (float(losses.sum()) for losses in costs), strict=True))
     each, examples = iter(nats), []
     for (index, question), (_, _, answers) in zip(posed.items(), asked, strict=True):
@@ -221,15 +216,15 @@ def _nats(scorer: Scorer | MaskedScorer, codec: Codec, places: Sequence[Place]) 
     writes the answer between it and the next one (Raffel et al. 2019). Others read the text before, and what follows is
     scored with the answer (Trinh and Le 2018).
     """
-    parts = [(before, answer, after or "") for before, answer, after in places]
+    parts = [[before, answer, after or ""] for before, answer, after in places]
     if isinstance(scorer, MaskedScorer):
-        return [scorer.gap(*codec.encode(list(three))) for three in parts], 0
+        return [scorer.gap(*codec.encode(three)) for three in parts], 0
     ids, joins = scorer.ids, scorer.model.family == "decoder"
     gaps = [] if joins else [ids[name] for name in ("sentinel_0", "sentinel_1") if name in ids]
     # What a decoder reads first, and how the source of an encoder-decoder ends.
     frame = [ids[name] for name in (("start", "bos") if joins else ("eos",)) if name in ids][:1]
     if len(gaps) == 2 and places[0][2] is not None:
-        encoded = (codec.encode(list(three)) for three in parts)
+        encoded = map(codec.encode, parts)
         asked = [
             Request((*before, gaps[0], *after, *frame), (gaps[0], *answer, gaps[1]))
             for before, answer, after in encoded

@@ -18,8 +18,8 @@ _NAMES = re.compile(r"^(?:task|group): *['\"]?([^\s'\"#]+)", re.MULTILINE)
 
 
 def check_tasks(words: Sequence[str]) -> None:
-    """Refuse files that are not there, and names with which no name in the registry's files begins. Wildcards are left
-    to the registry.
+    """Refuse files that are not there, and names that the registry's files do not contain. Wildcards are left to the
+    registry.
     """
     spec = find_spec("lm_eval")
     if spec is None or spec.origin is None:
@@ -33,10 +33,11 @@ def check_tasks(words: Sequence[str]) -> None:
     names = [word for word in words if not word.endswith(YAML) and not set(word) & set("*?[")]
     if not names:
         return
-    files = (Path(spec.origin).parent / "tasks").rglob("*yaml")
-    text = "\n".join(file.read_text(encoding="utf-8", errors="replace") for file in files)
+    # Templates have no ending.
+    files = (path for path in (Path(spec.origin).parent / "tasks").rglob("*") if path.suffix in ("", *YAML))
+    text = "\n".join(file.read_text(encoding="utf-8", errors="replace") for file in files if file.is_file())
     for name in names:
-        if not re.match(r"\w", name) or not re.search(rf"(?<![\w.-]){re.escape(name)}", text):
+        if not re.search(rf"(?<![\w.-]){re.escape(name)}(?![\w.-])", text):
             raise unknown(name, set(_NAMES.findall(text)))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from operator import itemgetter
 
 import numpy as np
 import torch
@@ -64,28 +65,24 @@ class Sample:
 def _write(
     reader: Reader, choose: Callable[[Tensor, int], Tensor], steps: int, stop: frozenset[int]
 ) -> list[list[Written]]:
-    stops = torch.tensor(sorted(stop), device=reader.next.device, dtype=torch.long)
-    going = torch.ones(len(reader.next), dtype=torch.bool, device=reader.next.device)
-    score = torch.zeros(len(reader.next), dtype=torch.float64, device=reader.next.device)
-    chosen = []
+    device = reader.next.device
+    texts: list[list[int]] = [[] for _ in reader.next]
+    going, score = [True] * len(texts), torch.zeros(len(texts), dtype=torch.float64, device=device)
     for step in range(steps):
         token = choose(reader.next, step)
-        score += reader.next.double().log_softmax(-1).gather(-1, token[:, None])[:, 0].where(going, 0.0)
-        chosen.append(token.where(going, -1))
-        going &= ~torch.isin(token, stops)
-        if step + 1 == steps or not going.any():
+        likelihood = reader.next.double().log_softmax(-1).gather(-1, token[:, None])[:, 0]
+        score += likelihood.where(torch.tensor(going, device=device), 0.0)
+        for row, new in enumerate(token.tolist()):
+            if going[row]:
+                texts[row].append(new)
+                going[row] = new not in stop and not reader.ended(texts[row])
+        if step + 1 == steps or not any(going):
             break
         reader.read(token)
-    rows = zip(torch.stack(chosen, 1).tolist(), score.tolist(), strict=True)
-    return [[_cut([token for token in row if token >= 0], likelihood, stop)] for row, likelihood in rows]
-
-
-def _cut(tokens: list[int], score: float, stop: frozenset[int]) -> Written:
-    stopped = tokens[-1] in stop
-    return Written(tokens[:-1] if stopped else tokens, score, stopped)
-
-
-BLOCK = 64  # tokens of a vocabulary whose likeliest is looked up first
+    return [
+        [Written(text[:-1] if text[-1] in stop else text, likelihood, not goes_on)]
+        for text, likelihood, goes_on in zip(texts, score.tolist(), going, strict=True)
+    ]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,86 +99,57 @@ class Beam:
     penalty: NonNegativeFloat = 0.6
 
     def write(self, reader: Reader, steps: int, stop: frozenset[int]) -> list[list[Written]]:
-        rows = len(reader.next)
-        device = reader.next.device
-        ended: list[list[Written]] = [[] for _ in range(rows)]
-        here = torch.arange(rows, device=device)  # the rows that are not done
-        texts = torch.empty(rows, 1, 0, dtype=torch.long, device=device)
-        scores = torch.zeros(rows, 1, dtype=torch.float64, device=device)
+        ended: list[list[Written]] = [[] for _ in reader.next]
+        live: dict[int, list[tuple[list[int], float]]] = {row: [([], 0.0)] for row in range(len(ended))}
         for length in range(1, steps + 1):
-            token, likelihood = _likeliest(reader.next, self.beams * (1 + len(stop)))
-            width, count = scores.shape[1], token.shape[1]
-            total = (scores[..., None] + likelihood.view(len(here), width, count)).flatten(1)
             # Of that many continuations at least `beams` go on, if any more do.
-            ranked, place = total.topk(min(self.beams * (1 + len(stop)), total.shape[1]))
-            beam, token = place // count, token.view(len(here), -1).gather(1, place)
-            lists = [ended[row] for row in here.tolist()]
-            going = self._settle(lists, texts, ranked, beam, token, stop, length)
-            texts = torch.cat([_pick(texts, beam.gather(1, going)), token.gather(1, going)[..., None]], -1)
-            scores = ranked.gather(1, going)
-            if length == steps or not scores.numel():
+            following = zip(*map(Tensor.tolist, _likeliest(reader.next, self.beams * (1 + len(stop)))))
+            going, parents, first = dict[int, list[tuple[list[int], float]]](), list[int](), 0
+            for row, texts in live.items():
+                ranked = [
+                    (score + likelihood, beam, token)
+                    for beam, ((_, score), (tokens, likelihoods)) in enumerate(zip(texts, following))
+                    for token, likelihood in zip(tokens, likelihoods)
+                ]
+                on, origins = list[tuple[list[int], float]](), list[int]()
+                for score, beam, token in sorted(ranked, key=itemgetter(0), reverse=True):
+                    if len(on) == self.beams:
+                        break
+                    text = texts[beam][0]
+                    if token in stop:
+                        ended[row].append(Written(text, self._normed(score, length), True))
+                    else:
+                        on.append(([*text, token], score))
+                        origins.append(first + beam)
+                first += len(texts)
+                best = self._best(ended[row])
+                # log p only falls, and a penalty forgives most at the full length
+                if on and not (len(best) == self.beams and best[-1].score >= self._normed(on[0][1], steps)):
+                    going[row] = on
+                    parents += origins
+            within = length > 1 and [*map(len, going.values())] == [*map(len, live.values())]
+            live = going
+            if length == steps or not live:
                 break
-            open_rows = [place for place, one in enumerate(self._done(lists, scores, steps)) if not one]
-            if not open_rows:
-                texts, scores, here = texts[:0], scores[:0], here[:0]
-                break
-            parent = beam.gather(1, going) + torch.arange(len(here), device=device)[:, None] * width
-            within = width > 1 and len(open_rows) == len(here)
-            if len(open_rows) < len(here):  # what is done is not read any further
-                kept = torch.tensor(open_rows, device=device)
-                parent, texts, scores, here = parent[kept], texts[kept], scores[kept], here[kept]
-            reader.select(parent.flatten(), within=within and parent.shape[1] == width)
-            reader.read(texts[..., -1].flatten())
-        for row, kept_texts, values in zip(here.tolist(), texts.tolist(), scores.tolist(), strict=True):
-            pairs = zip(kept_texts, values, strict=True)
-            ended[row] += [Written(x, s / self._length(len(x)), False) for x, s in pairs]
+            device = reader.next.device
+            reader.select(torch.tensor(parents, device=device), within=within)
+            reader.read(torch.tensor([text[-1] for on in live.values() for text, _ in on], device=device))
+        for row, texts in live.items():
+            ended[row] += [Written(text, self._normed(score, len(text)), False) for text, score in texts]
         return [self._best(row) for row in ended]
-
-    def _settle(
-        self,
-        ended: list[list[Written]],
-        texts: Tensor,
-        ranked: Tensor,
-        beam: Tensor,
-        token: Tensor,
-        stop: frozenset[int],
-        length: int,
-    ) -> Tensor:
-        """Put the continuations that end with `ended`, and return the places [rows beams] of those that go on."""
-        going = []
-        candidates = zip(ranked.tolist(), beam.tolist(), token.tolist(), strict=True)
-        for row, (scores, beams, tokens) in enumerate(candidates):
-            on: list[int] = []
-            for place, (score, origin, new) in enumerate(zip(scores, beams, tokens, strict=True)):
-                if len(on) == self.beams:
-                    break
-                if new in stop:
-                    ended[row].append(Written(texts[row, origin].tolist(), score / self._length(length), True))
-                else:
-                    on.append(place)
-            going.append(on)
-        return torch.tensor(going, device=token.device, dtype=torch.long)
-
-    def _done(self, ended: list[list[Written]], scores: Tensor, steps: int) -> list[bool]:
-        """Whether each row can improve no more: log p only falls, and a penalty forgives most at the full length."""
-        hopes = (scores[:, 0] / self._length(steps)).tolist()
-        return [
-            len(row) >= self.beams and self._best(row)[-1].score >= hope for row, hope in zip(ended, hopes, strict=True)
-        ]
 
     def _best(self, row: list[Written]) -> list[Written]:
         return sorted(row, key=lambda written: -written.score)[: self.beams]
 
-    def _length(self, tokens: int) -> float:
-        return ((5 + tokens) / 6) ** self.penalty
+    def _normed(self, score: float, tokens: int) -> float:
+        return score / ((5 + tokens) / 6) ** self.penalty
 
 
-def _pick(texts: Tensor, beam: Tensor) -> Tensor:
-    return texts.gather(1, beam[..., None].expand(-1, -1, texts.shape[-1]))
+BLOCK = 64  # tokens of a vocabulary whose likeliest is looked up first
 
 
 def _likeliest(logits: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """The `count` likeliest tokens of each row and their log p in float64."""
+    """The `count` likeliest tokens of each row and their log p in float64, the likeliest first."""
     logits = logits if logits.dtype == torch.float64 else logits.float()
     likelihood = logits.log_softmax(-1)
     vocabulary = logits.shape[-1]

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from scaling.base.batch import Batch
 from scaling.base.errors import ScalingError
-from scaling.inside.heads import stream, towers
+from scaling.inside.look import stream, towers
 from scaling.model.contract import Block, Mixer, map_of
 from scaling.model.family import Family, counted
 from scaling.model.watch import INPUT, Change

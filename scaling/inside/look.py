@@ -1,25 +1,155 @@
-"""Look: the maps of a text as a page."""
+"""Heads of attention: their maps, what each attends to, their temperature, and a page that shows them over a text."""
 
 from __future__ import annotations
 
 import json
 from base64 import b64encode
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from importlib.resources import files
 from itertools import islice
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
+from torch import Tensor
 
-from scaling.base.batch import IGNORE, Batch
+from scaling.base.batch import Batch
 from scaling.base.errors import ScalingError
 from scaling.base.printing import Html, join, tag
 from scaling.data.codec import Codec
-from scaling.inside.heads import Map, maps, repetition, scores, towers
-from scaling.model.family import Family
+from scaling.evaluation.generate import prompt
+from scaling.model.contract import Block, Mixer
+from scaling.model.family import Family, Tower
+from scaling.model.watch import INPUT
 from scaling.reports.markup import shell
+
+
+def stream(model: Family, batch: Batch, tower: TowerName | None = None) -> list[Tensor]:
+    """[b t w] before the first block and after each, in the order in which they run; of the tower that is named, else
+    of the one that the head reads.
+    """
+    every = dict(towers(model))
+    tower = tower or list(every)[-1]
+    kept: list[Tensor] = []
+
+    def keep(x: Tensor) -> Tensor:
+        kept.append(x)
+        return x
+
+    blocks = [name for name, module in every[tower].named_modules() if isinstance(module, Block)]
+    with model.watch(change={f"{tower}.{name}": keep for name in (f"stack{INPUT}", *blocks)}):
+        model(batch)
+    return kept
+
+
+TowerName = Literal["encoder", "decoder"]
+
+
+@dataclass(frozen=True)
+class Map:
+    """The weights [heads, queries, keys] of one mixer, each row summing to 1. `before` keys at the front are learned
+    ones (a prefix, a prompt) and no tokens.
+    """
+
+    name: str  # of the mixer in the model
+    tower: TowerName
+    layer: int
+    slot: str  # mixer or cross
+    weights: np.ndarray
+    before: int = 0
+
+    @property
+    def heads(self) -> int:
+        return len(self.weights)
+
+    @property
+    def of_tokens(self) -> np.ndarray:
+        """The weights of tokens alone."""
+        return self.weights[:, :, self.before :]
+
+
+def maps(model: Family, batch: Batch) -> list[Map]:
+    """The maps of a pass over a batch of one row, in the order in which the mixers run; a mixer without a softmax, or
+    with several, has none.
+    """
+    seen: list[Map] = []
+    shown: list[Tensor] = []  # by the mixer that runs
+
+    def leave(tower: TowerName, path: str, mixer: Any, inputs: Sequence[Any], _: Any) -> None:
+        if len(shown) == 1:
+            x, context = inputs[:2]
+            tokens = context.memory.shape[1] if mixer.reads_memory else x.shape[1]
+            weights = shown[0][0].float().cpu().numpy()
+            before = max(0, weights.shape[-1] - tokens)
+            seen.append(Map(f"{tower}.{path}", tower, context.execution, mixer.slot, weights, before))
+        shown.clear()
+
+    model.eval()
+    with ExitStack() as hooks, torch.no_grad():
+        for name, tower in towers(model):
+            hooks.callback(setattr, tower, "weights", tower.weights)
+            tower.weights = shown.append
+            for path in [path for path, module in tower.named_modules() if isinstance(module, Mixer)]:
+                hooks.callback(tower.get_submodule(path).register_forward_hook(partial(leave, name, path)).remove)
+        model(batch)
+    return seen
+
+
+def towers(model: Family) -> Iterator[tuple[TowerName, Tower]]:
+    for name in ("encoder", "decoder"):
+        tower = getattr(model, name, None)
+        if isinstance(tower, Tower):
+            yield name, tower
+
+
+REPEATED = 32  # the most tokens of the sequence whose repetition shows induction
+
+
+def scores(seen: Sequence[Map], repeated: Sequence[Map] = ()) -> list[dict[str, Any]]:
+    """The `tower`, `layer`, `slot` and number of every `head`, and the means over queries of its weights.
+
+    `entropy` is in nats; `distance` is the mean distance in tokens from a query to what it weighs; `previous` the
+    weight of the token before; `positional` the weight at the distance where it is highest on average, `offset` that
+    distance (−1: the token before); `induction` the weight of the token that followed the last occurrence of the
+    query's, over a random sequence that is given twice, `repeated` (Olsson et al. 2022). A cross-attention has no
+    distances.
+    """
+    repetitions = {(each.name, each.layer): each.of_tokens for each in repeated if each.slot == "mixer"}
+    rows = []
+    for each in seen:
+        again = repetitions.get((each.name, each.layer))
+        for head in range(each.heads):
+            place = {"tower": each.tower, "layer": each.layer, "slot": each.slot, "head": head}
+            half = 0 if again is None else again.shape[1] // 2
+            induction = None if again is None else float(np.diagonal(again[head, half:], 1).mean())
+            rows.append({**place, **_scores(each, head), "induction": induction})
+    return rows
+
+
+def repetition(model: Family, vocabulary: Sequence[int], length: int, seed: int = 0) -> list[Map]:
+    """The maps over a random sequence given twice; none of a model that reads a source."""
+    count = min(REPEATED, length // 2, len(vocabulary))
+    if model.family == "encoder_decoder" or count < 2:
+        return []
+    drawn = np.random.default_rng(seed).choice(np.asarray(vocabulary), count, replace=False)
+    tokens = torch.from_numpy(np.tile(drawn, 2))[None].to(next(model.parameters()).device)
+    return maps(model, prompt(tokens))
+
+
+def _scores(each: Map, head: int) -> dict[str, Any]:
+    every, weights = each.weights[head], each.of_tokens[head]
+    entropy = float(-(every * np.log(np.maximum(every, np.finfo(every.dtype).tiny))).sum(-1).mean())
+    t, s = weights.shape
+    if t != s or each.slot == "cross":
+        return {"entropy": entropy, **dict.fromkeys(("distance", "previous", "positional", "offset"))}
+    far = np.abs(np.subtract.outer(np.arange(t), np.arange(t)))
+    at = {offset: float(np.diagonal(weights, offset).mean()) for offset in range(1 - t, t) if t - abs(offset) >= t / 2}
+    offset = max(at, key=lambda offset: at[offset])
+    near = {"previous": at.get(-1, 0.0), "positional": at[offset], "offset": offset}
+    return {"entropy": entropy, "distance": float((weights * far).sum(-1).mean()), **near}
 
 
 def spelled(codec: Codec | None, ids: Mapping[str, int], token: int) -> str:
@@ -51,12 +181,16 @@ def page(seen: Look, title: str) -> str:
             aria_live="polite",
         ),
     )
-    data = tag("script", Html(_safe(document(seen))), type="application/json", id="data")
+    text = json.dumps({"maps": _drawn(seen)}, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    for mark in "<>&":  # so that no text can end the element
+        text = text.replace(mark, f"\\u{ord(mark):04x}")
+    data = tag("script", Html(text), type="application/json", id="data")
     body = join(header, main, data, tag("div", id="tip", role="status"))
-    return shell(title, body, _resource("page.css"), _resource("page.js"))
+    css, script = ((files("scaling.inside") / name).read_text(encoding="utf-8") for name in ("page.css", "page.js"))
+    return shell(title, body, css, script)
 
 
-def document(seen: Look) -> dict[str, Any]:
+def _drawn(seen: Look) -> list[dict[str, Any]]:
     """What the page draws: the weights of each map in 256 levels."""
     heads, maps = iter(seen.heads), []
     for name, each in zip(seen.names, seen.maps):
@@ -64,17 +198,7 @@ def document(seen: Look) -> dict[str, Any]:
         own = [{key: score[key] for key in list(score)[4:]} for score in islice(heads, each.heads)]
         labels = {"rows": seen.rows(each), "columns": seen.columns(each)}
         maps.append({"name": name, "shape": list(each.weights.shape), **labels, "levels": levels, "scores": own})
-    return {"maps": maps}
-
-
-def _safe(value: Any) -> str:
-    """JSON that cannot end the element that it stands in."""
-    text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
-
-
-def _resource(name: str) -> str:
-    return (files("scaling.inside") / name).read_text(encoding="utf-8")
+    return maps
 
 
 @dataclass(frozen=True)
@@ -90,16 +214,10 @@ class Look:
         """A name for each map: `3`, where there are two towers `encoder.3`, `decoder.3` and `cross.3`; where a layer
         has several mixers, that of the branch too.
         """
-        several = len(self.tokens) > 1
-
-        def short(each: Map) -> str:
-            group = "cross" if each.slot == "cross" else each.tower
-            return f"{group}.{each.layer}" if several or each.slot == "cross" else str(each.layer)
-
-        plain = [short(each) for each in self.maps]
-        return [
-            name if plain.count(name) == 1 else f"{name}.{_branch(each.name)}" for name, each in zip(plain, self.maps)
-        ]
+        groups = ["cross." if each.slot == "cross" else f"{each.tower}." * (len(self.tokens) > 1) for each in self.maps]
+        plain = [f"{group}{each.layer}" for group, each in zip(groups, self.maps)]
+        branches = [each.name.partition("branches.")[2].partition(".")[0] or each.name for each in self.maps]
+        return [name if plain.count(name) == 1 else f"{name}.{branch}" for name, branch in zip(plain, branches)]
 
     def rows(self, each: Map) -> list[str]:
         """What the queries of a map are called."""
@@ -135,7 +253,7 @@ def batch_of(model: Family, tokens: Mapping[str, Sequence[int]]) -> Batch:
             raise ScalingError("there is nothing to look at", key="text", value="", fix="write some text")
         rows.append(torch.tensor([list(tokens[name])], device=device))
     *sources, written = rows
-    return Batch(written, torch.full_like(written, IGNORE), source=sources[0] if sources else None)
+    return prompt(written, source=sources[0] if sources else None)
 
 
 def framed(family: str, ids: Mapping[str, int], encode: Mapping[str, Sequence[int]]) -> dict[str, list[int]]:
@@ -158,8 +276,3 @@ def framed(family: str, ids: Mapping[str, int], encode: Mapping[str, Sequence[in
 def _labels(tokens: Sequence[str], count: int) -> list[str]:
     """The tokens, or numbers where a stack has made another number of places of them."""
     return list(tokens) if len(tokens) == count else [str(number) for number in range(count)]
-
-
-def _branch(name: str) -> str:
-    parts = name.split(".")
-    return parts[parts.index("branches") + 1] if "branches" in parts else parts[-1]

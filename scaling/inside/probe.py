@@ -15,16 +15,14 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from scaling.base.batch import IGNORE, Batch
 from scaling.base.errors import ScalingError
 from scaling.config.schema import build
 from scaling.data.store import root
 from scaling.data.synthetic.language import Language, Synthetic
 from scaling.data.task.source import Examples
-from scaling.evaluation.generate import aligned
+from scaling.evaluation.generate import aligned, prompt
 from scaling.evaluation.likelihood import batches
-from scaling.inside.heads import TowerName, stream
-from scaling.inside.look import framed
+from scaling.inside.look import TowerName, framed, stream
 from scaling.metrics.metric import Interval, Metric, bootstrap
 from scaling.model.family import Family
 from scaling.training.finetune import Pretrained, unfinetuned
@@ -223,7 +221,10 @@ def layers(model: Family, texts: Sequence[Labelled], pad: int = 0) -> list[Tenso
     device = next(model.parameters()).device
     pieces: dict[int, list[Tensor]] = {}
     for numbers in batches({number: len(text.tokens) for number, text in enumerate(texts)}, TOKENS):
-        batch = _batch(model, [texts[number].tokens for number in numbers], pad)
+        tokens, padded = aligned([texts[number].tokens for number in numbers], pad, left=False)
+        batch = prompt(tokens, padded)
+        if model.family == "encoder_decoder":
+            batch = prompt(tokens.new_zeros(len(numbers), 1), source=tokens, source_documents=padded)
         seen = stream(model, batch.to(device), tower)
         width = len(texts[numbers[-1]].tokens)
         if any(x.shape[1] != width for x in seen):
@@ -261,11 +262,3 @@ def classify(x: Tensor, labels: np.ndarray, new: Tensor, classes: int, penalty: 
 
 def _labels(texts: Sequence[Labelled]) -> np.ndarray:
     return np.concatenate([text.labels for text in texts])
-
-
-def _batch(model: Family, rows: Sequence[Sequence[int]], pad: int) -> Batch:
-    tokens, padded = aligned(rows, pad, left=False)
-    if model.family != "encoder_decoder":
-        return Batch(tokens, torch.full_like(tokens, IGNORE), documents=padded)
-    written = tokens.new_zeros(len(rows), 1)
-    return Batch(written, torch.full_like(written, IGNORE), source=tokens, source_documents=padded)

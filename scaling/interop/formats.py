@@ -1,4 +1,4 @@
-"""The architectures of transformers that are read and written, one table each; where several fit a model, the first."""
+"""The architectures of transformers that are read and written, a class each; where several fit a model, the first."""
 
 from __future__ import annotations
 
@@ -9,68 +9,55 @@ import torch
 from torch import Tensor
 
 from scaling.config.schema import overlay
-from scaling.interop.template import ACTIVATIONS, Blank, Format, Name, Names, switch, table, tied
-
-SIZES = ("width", "layers", "heads", "vocabulary", "length", "hidden")
+from scaling.interop.template import ACTIVATIONS, Blank, Format, Names, switch, table, tied
 
 
-def _sizes(keys: str, *, length: int | None = None) -> dict[str, Any]:
-    """The section `size` by the keys of config.json, in the order of `SIZES`, and the length where none is written."""
-    size = {ours: Blank(theirs) for ours, theirs in zip(SIZES, keys.split())}
-    return size if length is None else {**size, "length": Blank(size["length"].keys[0], default=length)}
+def _sizes(keys: str, **more: Blank) -> dict[str, Any]:
+    """The section `size` by the keys of config.json."""
+    sizes = ("width", "layers", "heads", "vocabulary", "length", "hidden")
+    return {ours: Blank(theirs) for ours, theirs in zip(sizes, keys.split())} | more
 
 
 def _stack(
-    kind: str,
-    norm: Any,
-    residual: Any,
-    mixer: Mapping[str, Any],
-    channel: Mapping[str, Any],
-    blocks: Any = "Serial",
-    **other: Any,
+    kind: str, norm: Any, residual: Any, mixer: Any, channel: Any, blocks: Any = "Serial", **other: Any
 ) -> dict[str, Any]:
     """The section `model` of a stack of equal blocks of attention and a feed-forward layer."""
-    return {
-        "kind": kind,
-        "embedding": "Token",
-        "pattern": "Causal" if kind == "Decoder" else "Bidirectional",
-        "block": {
-            "kind": blocks,
-            "branches": ["mixer", "channel"],
-            "norm": norm,
-            "residual": residual,
-            "mixer": {"kind": "Attention", **mixer},
-            "channel": {"kind": "Dense", **channel},
-        },
-        "stack": {"kind": "Sequential", "norm": norm},
-        "head": "Linear",
-        **other,
-    }
+    block = {"kind": blocks, "branches": ["mixer", "channel"], "norm": norm, "residual": residual}
+    pieces = {"mixer": {"kind": "Attention", **mixer}, "channel": {"kind": "Dense", **channel}}
+    pattern = "Causal" if kind == "Decoder" else "Bidirectional"
+    stack = {"kind": "Sequential", "norm": norm}
+    whole = {"kind": kind, "embedding": "Token", "pattern": pattern, "block": {**block, **pieces}, "stack": stack}
+    return {**whole, "head": "Linear", **other}
 
 
 def _activation(key: str, default: str) -> Any:
     return Blank(key, default=default, values=ACTIVATIONS)
 
 
+def _dropout(*keys: str, default: float = 0.1) -> Any:
+    return Blank(*keys, default=default)
+
+
 def _norm(kind: str, key: str, default: float) -> dict[str, Any]:
     return {"kind": kind, "eps": Blank(key, default=default)}
 
 
+_LAYERS = "hidden_size num_hidden_layers num_attention_heads vocab_size max_position_embeddings"
+_LONG = f"{_LAYERS} intermediate_size"
+_NO_LAST_NORM = {"kind": "Sequential", "norm": "NoNorm"}
+
 # GPT-1 and GPT-2
 
 _GPT_NORM = _norm("LayerNorm", "layer_norm_epsilon", 1e-5)
-_GPT_SIZE = _sizes("n_embd n_layer n_head vocab_size n_positions")
-_GPT_BLOCKS = """
-    <decoder>.mixer.norm.{gain,bias}                         transformer.h.*.ln_1.{weight,bias}
-    <decoder>.mixer.piece.{query+key+value}.weight           transformer.h.*.attn.c_attn.weight       transposed
-    <decoder>.mixer.piece.{query+key+value}.bias             transformer.h.*.attn.c_attn.bias
-    <decoder>.mixer.piece.out.weight                         transformer.h.*.attn.c_proj.weight       transposed
-    <decoder>.mixer.piece.out.bias                           transformer.h.*.attn.c_proj.bias
-    <decoder>.channel.norm.{gain,bias}                       transformer.h.*.ln_2.{weight,bias}
-    <decoder>.channel.piece.hidden.weight                    transformer.h.*.mlp.c_fc.weight          transposed
-    <decoder>.channel.piece.hidden.bias                      transformer.h.*.mlp.c_fc.bias
-    <decoder>.channel.piece.out.weight                       transformer.h.*.mlp.c_proj.weight        transposed
-    <decoder>.channel.piece.out.bias                         transformer.h.*.mlp.c_proj.bias
+_GPT_NAMES = """
+    decoder.embedding.table                           transformer.<tokens>.weight
+    decoder.stack.positions.0.table                   transformer.<positions>.weight
+    <decoder>.{mixer,channel}.norm.{gain,bias}        <layer>.{ln_1,ln_2}.{weight,bias}
+    <decoder>.mixer.piece.{query+key+value}.<both>    <layer>.attn.c_attn.<both>            transposed
+    <decoder>.mixer.piece.out.<both>                  <layer>.attn.c_proj.<both>            transposed
+    <decoder>.channel.piece.{hidden,out}.<both>       <layer>.mlp.{c_fc,c_proj}.<both>      transposed
+    decoder.stack.norm.{gain,bias}                    transformer.ln_f.{weight,bias}
+    head.weight                                       lm_head.weight
 """
 
 
@@ -78,14 +65,18 @@ def _gpt(activation: Any, residual: str, last: Any) -> dict[str, Any]:
     return _stack(
         "Decoder",
         _GPT_NORM,
-        {"kind": residual, "dropout": Blank("resid_pdrop", default=0.1)},
-        {"bias": True, "dropout": Blank("attn_pdrop", default=0.1)},
+        {"kind": residual, "dropout": _dropout("resid_pdrop")},
+        {"bias": True, "dropout": _dropout("attn_pdrop")},
         {"activation": activation, "bias": True},
-        embedding={"kind": "Token", "dropout": Blank("embd_pdrop", default=0.1)},
+        embedding={"kind": "Token", "dropout": _dropout("embd_pdrop")},
         position="Learned",
         stack={"kind": "Sequential", "norm": last},
         tie=["decoder", "head"],
     )
+
+
+# GPT-1's "gelu" has always been the tanh form.
+_GPT1_WORDS = {"gelu": ACTIVATIONS["gelu_new"], "relu": ACTIVATIONS["relu"]}
 
 
 class GPT1(Format):
@@ -93,21 +84,9 @@ class GPT1(Format):
 
     architecture = "OpenAIGPTLMHeadModel"
     config = {"model_type": "openai-gpt", "tie_word_embeddings": True}
-    # Its "gelu" has always been the tanh form.
-    model = _gpt(
-        Blank("afn", default="gelu", values={"gelu": ACTIVATIONS["gelu_new"], "relu": ACTIVATIONS["relu"]}),
-        "Post",
-        "NoNorm",
-    )
-    size = _GPT_SIZE
-    names = table(
-        """
-        decoder.embedding.table                              transformer.tokens_embed.weight
-        decoder.stack.positions.0.table                      transformer.positions_embed.weight
-        head.weight                                          lm_head.weight
-        """
-        + _GPT_BLOCKS,
-    )
+    model = _gpt(Blank("afn", default="gelu", values=_GPT1_WORDS), "Post", "NoNorm")
+    size = _sizes("n_embd n_layer n_head vocab_size n_positions")
+    names = table(_GPT_NAMES, tokens="tokens_embed", positions="positions_embed", layer="transformer.h.*")
 
 
 class GPT2(Format):
@@ -123,16 +102,8 @@ class GPT2(Format):
         "tie_word_embeddings": True,
     }
     model = _gpt(_activation("activation_function", "gelu_new"), "Pre", _GPT_NORM)
-    size = {**_GPT_SIZE, "hidden": Blank("n_inner", default=None)}
-    names = table(
-        """
-        decoder.embedding.table                              transformer.wte.weight
-        decoder.stack.positions.0.table                      transformer.wpe.weight
-        decoder.stack.norm.{gain,bias}                       transformer.ln_f.{weight,bias}
-        head.weight                                          lm_head.weight
-        """
-        + _GPT_BLOCKS,
-    )
+    size = {**GPT1.size, "hidden": Blank("n_inner", default=None)}
+    names = table(_GPT_NAMES, tokens="wte", positions="wpe", layer="transformer.h.*")
 
 
 class ClassifyingGPT2(GPT2):
@@ -145,11 +116,7 @@ class ClassifyingGPT2(GPT2):
     architecture = "GPT2ForSequenceClassification"
     model = {
         **GPT2.model,
-        "head": {
-            "kind": "Sequence",
-            "classes": Names("id2label"),
-            "dropout": Blank("summary_first_dropout", default=0.1),
-        },
+        "head": {"kind": "Sequence", "classes": Names("id2label"), "dropout": _dropout("summary_first_dropout")},
         "tie": [],
     }
     names = (*GPT2.names, *table("head.out.weight   score.weight"))
@@ -186,31 +153,29 @@ class OPT(Format):
     model = _stack(
         "Decoder",
         {"kind": "LayerNorm", "gain": _OPT_AFFINE, "bias": _OPT_AFFINE},
-        {"kind": "Pre", "dropout": Blank("dropout", default=0.1)},
-        {"bias": _OPT_BIAS, "dropout": Blank("attention_dropout", default=0.0)},
+        {"kind": "Pre", "dropout": _dropout("dropout")},
+        {"bias": _OPT_BIAS, "dropout": _dropout("attention_dropout", default=0.0)},
         {"activation": _activation("activation_function", "relu"), "bias": _OPT_BIAS},
         position={"kind": "Learned", "offset": 2},
         tie=tied("decoder"),
     )
-    size = {
-        **_sizes(
-            "hidden_size num_hidden_layers num_attention_heads vocab_size max_position_embeddings ffn_dim", length=2048
-        ),
-        "width": Blank("hidden_size", "word_embed_proj_dim"),
-    }
+    size = _sizes(
+        f"{_LAYERS} ffn_dim",
+        width=Blank("hidden_size", "word_embed_proj_dim"),
+        length=Blank("max_position_embeddings", default=2048),
+    )
     names = table(
         """
-        decoder.embedding.table                                  model.decoder.embed_tokens.weight
-        decoder.stack.positions.0.table                          model.decoder.embed_positions.weight
-        <decoder>.mixer.norm.{gain,bias}                         <layer>.self_attn_layer_norm.{weight,bias}
-        <decoder>.mixer.piece.<maps>.{weight,bias}               <layer>.self_attn.<qkvo>.{weight,bias}
-        <decoder>.channel.norm.{gain,bias}                       <layer>.final_layer_norm.{weight,bias}
-        <decoder>.channel.piece.{hidden,out}.{weight,bias}       <layer>.{fc1,fc2}.{weight,bias}
-        decoder.stack.norm.{gain,bias}                           model.decoder.final_layer_norm.{weight,bias}
-        head.weight                                              lm_head.weight
+        decoder.embedding.table                            <top>.embed_tokens.weight
+        decoder.stack.positions.0.table                    <top>.embed_positions.weight
+        <decoder>.{mixer,channel}.norm.{gain,bias}         <layer>.{self_attn_layer_norm,final_layer_norm}.{weight,bias}
+        <decoder>.mixer.piece.<maps>.<both>                <layer>.self_attn.{q_proj,k_proj,v_proj,out_proj}.<both>
+        <decoder>.channel.piece.{hidden,out}.<both>        <layer>.{fc1,fc2}.<both>
+        decoder.stack.norm.{gain,bias}                     <top>.final_layer_norm.{weight,bias}
+        head.weight                                        lm_head.weight
         """,
-        layer="model.decoder.layers.*",
-        qkvo="{q_proj,k_proj,v_proj,out_proj}",
+        layer="<top>.layers.*",
+        top="model.decoder",
     )
 
 
@@ -225,8 +190,8 @@ class BLOOM(Format):
     model = _stack(
         "Decoder",
         _BLOOM_NORM,
-        {"kind": "Pre", "dropout": Blank("hidden_dropout", default=0.0)},
-        {"bias": True, "dropout": Blank("attention_dropout", default=0.0)},
+        {"kind": "Pre", "dropout": _dropout("hidden_dropout", default=0.0)},
+        {"bias": True, "dropout": _dropout("attention_dropout", default=0.0)},
         {"activation": ACTIVATIONS["gelu_new"], "bias": True},
         embedding={"kind": "Token", "norm": _BLOOM_NORM},
         position="ALiBi",
@@ -241,112 +206,87 @@ class BLOOM(Format):
     }
     names = table(
         """
-        decoder.embedding.table                                transformer.word_embeddings.weight
-        decoder.embedding.norm.{gain,bias}                     transformer.word_embeddings_layernorm.{weight,bias}
-        <decoder>.mixer.norm.{gain,bias}                       <layer>.input_layernorm.{weight,bias}
-        <decoder>.mixer.piece.{query+key+value}.{weight,bias}  <layer>.self_attention.<joined>.{weight,bias} by_head
-        <decoder>.mixer.piece.out.{weight,bias}                <layer>.self_attention.dense.{weight,bias}
-        <decoder>.channel.norm.{gain,bias}                     <layer>.post_attention_layernorm.{weight,bias}
-        <decoder>.channel.piece.hidden.{weight,bias}           <layer>.mlp.dense_h_to_4h.{weight,bias}
-        <decoder>.channel.piece.out.{weight,bias}              <layer>.mlp.dense_4h_to_h.{weight,bias}
-        decoder.stack.norm.{gain,bias}                         transformer.ln_f.{weight,bias}
-        head.weight                                            lm_head.weight
+        decoder.embedding.table                            transformer.word_embeddings.weight
+        decoder.embedding.norm.{gain,bias}                 transformer.word_embeddings_layernorm.{weight,bias}
+        <decoder>.{mixer,channel}.norm.{gain,bias}         <layer>.{input,post_attention}_layernorm.{weight,bias}
+        <decoder>.mixer.piece.{query+key+value}.<both>     <layer>.self_attention.query_key_value.<both>  by_head
+        <decoder>.mixer.piece.out.<both>                   <layer>.self_attention.dense.<both>
+        <decoder>.channel.piece.{hidden,out}.<both>        <layer>.mlp.{dense_h_to_4h,dense_4h_to_h}.<both>
+        decoder.stack.norm.{gain,bias}                     transformer.ln_f.{weight,bias}
+        head.weight                                        lm_head.weight
         """,
         layer="transformer.h.*",
-        joined="query_key_value",
     )
 
 
 # Encoders with the heads of tasks
 
-_OUT = "head.out.{weight,bias}   classifier.{weight,bias}"
-_SPAN = "head.out.{weight,bias}   qa_outputs.{weight,bias}"
+_OUT = "head.out.<both>   classifier.<both>"
 
 
 def _with_heads(body: type[Format], pool: Mapping[str, Any], pooled: str, dropout: Any) -> list[type[Format]]:
-    """The formats of a pretrained encoder with a head for a class of the text, one for tags, and one for a span, each
-    of which has its own table. `pool` is what the head of a class does before its classes, and `pooled` names its
-    tensors. (Devlin et al. 2018, sections 4 and 5)
+    """The formats of a pretrained encoder with a head for a class of the text, one for tags, and one for a span. `pool`
+    is what the head of a class does before its classes, and `pooled` names its tensors. (Devlin et al. 2018, sections 4
+    and 5)
     """
     encoder = [name for name in body.names if name.ours[0].startswith("encoder.")]
     title, stem = str(body.__doc__).partition(":")[0], body.architecture.partition("For")[0]
-    classes = Names("id2label")
-    sequence = {"kind": "Sequence", "classes": classes, **pool}
-    tokens = {"kind": "Tokens", "classes": classes, "dropout": dropout}
+    classes = {"classes": Names("id2label")}
+    sequence, tokens = {"kind": "Sequence", **classes, **pool}, {"kind": "Tokens", **classes, "dropout": dropout}
     heads: list[tuple[str, str, str, dict[str, Any], str]] = [
         ("Classifying", "a class of the text", "SequenceClassification", sequence, pooled),
         ("Tagging", "a class of each token", "TokenClassification", tokens, _OUT),
-        ("Answering", "a span of the text", "QuestionAnswering", {"kind": "Span"}, _SPAN),
+        (
+            "Answering",
+            "a span of the text",
+            "QuestionAnswering",
+            {"kind": "Span"},
+            "head.out.<both>  qa_outputs.<both>",
+        ),
     ]
-    return [
-        type(
-            f"{prefix}{body.__name__}",
-            (body,),
-            {
-                "__doc__": f"{title} with {answer}. (Devlin et al. 2018)",
-                "__module__": body.__module__,
-                "architecture": f"{stem}For{task}",
-                "model": {**body.model, "head": head, "sentence": None, "tie": []},
-                "names": (*encoder, *table(tensors)),
-                "copies": {},
-            },
-        )
-        for prefix, answer, task, head, tensors in heads
-    ]
+    formed = []
+    for prefix, answer, task, head, tensors in heads:
+        attributes = {
+            "__doc__": f"{title} with {answer}. (Devlin et al. 2018)",
+            "__module__": body.__module__,
+            "architecture": f"{stem}For{task}",
+            "model": {**body.model, "head": head, "sentence": None, "tie": []},
+            "names": (*encoder, *table(tensors)),
+            "copies": {},
+        }
+        formed.append(type(f"{prefix}{body.__name__}", (body,), attributes))
+    return formed
 
 
 # BERT, RoBERTa, XLM-R
 
 _BERT_ACTIVATION = _activation("hidden_act", "gelu")
 _BERT_NORM = _norm("LayerNorm", "layer_norm_eps", 1e-12)
-_BERT_DROPOUT = Blank("hidden_dropout_prob", default=0.1)
+_BERT_DROPOUT = _dropout("hidden_dropout_prob")
+_SEGMENTS = Blank("type_vocab_size", default=2, least=1)
 # A head of tasks drops as the stack does where its own fraction is not written.
-_HEAD_DROPOUT = Blank("classifier_dropout", "hidden_dropout_prob", default=0.1)
+_HEAD_DROPOUT = _dropout("classifier_dropout", "hidden_dropout_prob")
 _POOL = {"activation": "Tanh", "dropout": _HEAD_DROPOUT}
-_BERT_KEYS = "hidden_size num_hidden_layers num_attention_heads vocab_size max_position_embeddings intermediate_size"
-_BERT_SIZE = _sizes(_BERT_KEYS)
 _BERT_CONFIG = {
     "is_decoder": False,
     "add_cross_attention": False,
     "position_embedding_type": "absolute",
     "tie_word_embeddings": True,
 }
-_BERT_BODY = """
-    encoder.embedding.table                              <name>.embeddings.word_embeddings.weight
-    encoder.embedding.segments                           <name>.embeddings.token_type_embeddings.weight
-    encoder.embedding.norm.{gain,bias}                   <name>.embeddings.LayerNorm.{weight,bias}
-    encoder.stack.positions.0.table                      <name>.embeddings.position_embeddings.weight
-    <encoder>.mixer.piece.{query,key,value}.{weight,bias}  <layer>.attention.self.{query,key,value}.{weight,bias}
-    <encoder>.mixer.piece.out.{weight,bias}              <layer>.attention.output.dense.{weight,bias}
-    <encoder>.mixer.norm.{gain,bias}                     <layer>.attention.output.LayerNorm.{weight,bias}
-    <encoder>.channel.piece.hidden.{weight,bias}         <layer>.intermediate.dense.{weight,bias}
-    <encoder>.channel.piece.out.{weight,bias}            <layer>.output.dense.{weight,bias}
-    <encoder>.channel.norm.{gain,bias}                   <layer>.output.LayerNorm.{weight,bias}
+_BERT_EMBEDDINGS = """
+    encoder.embedding.table                            <top>.embeddings.word_embeddings.weight
+    encoder.embedding.segments                         <top>.embeddings.token_type_embeddings.weight
+    encoder.embedding.norm.{gain,bias}                 <top>.embeddings.LayerNorm.{weight,bias}
+    encoder.stack.positions.0.table                    <top>.embeddings.position_embeddings.weight
 """
-_IN_BERT, _IN_ROBERTA, _IN_ELECTRA = (
-    {"name": name, "layer": f"{name}.encoder.layer.*"} for name in ("bert", "roberta", "electra")
-)
-
-
-def _bert(position: Any, sentence: Any) -> dict[str, Any]:
-    return _stack(
-        "Encoder",
-        _BERT_NORM,
-        {"kind": "Post", "dropout": _BERT_DROPOUT},
-        {"bias": True, "dropout": Blank("attention_probs_dropout_prob", default=0.1)},
-        {"activation": _BERT_ACTIVATION, "bias": True},
-        embedding={
-            "kind": "Token",
-            "segments": Blank("type_vocab_size", default=2, least=1),
-            "norm": _BERT_NORM,
-            "dropout": _BERT_DROPOUT,
-        },
-        position=position,
-        stack={"kind": "Sequential", "norm": "NoNorm"},
-        head={"kind": "Transform", "activation": _BERT_ACTIVATION, "norm": _BERT_NORM, "bias": True},
-        sentence=sentence,
-        tie=["encoder", "head"],
-    )
+_BERT_BODY = f"""{_BERT_EMBEDDINGS}
+    <encoder>.mixer.piece.{{query,key,value}}.<both>   <layer>.attention.self.{{query,key,value}}.<both>
+    <encoder>.mixer.piece.out.<both>                   <layer>.attention.output.dense.<both>
+    <encoder>.channel.piece.{{hidden,out}}.<both>      <layer>.{{intermediate,output}}.dense.<both>
+    <encoder>.{{mixer,channel}}.norm.{{gain,bias}}     <layer>.{{attention.output,output}}.LayerNorm.{{weight,bias}}
+    head.dense.<both>                                  <dense>.<both>
+    head.norm.{{gain,bias}}                            <norm>.{{weight,bias}}
+"""
 
 
 class BERT(Format):
@@ -354,19 +294,31 @@ class BERT(Format):
 
     architecture = "BertForPreTraining"
     config = {"model_type": "bert", **_BERT_CONFIG}
-    model = _bert("Learned", {"kind": "NextSentence", "activation": "Tanh"})
-    size = _BERT_SIZE
+    model = _stack(
+        "Encoder",
+        _BERT_NORM,
+        {"kind": "Post", "dropout": _BERT_DROPOUT},
+        {"bias": True, "dropout": _dropout("attention_probs_dropout_prob")},
+        {"activation": _BERT_ACTIVATION, "bias": True},
+        embedding={"kind": "Token", "segments": _SEGMENTS, "norm": _BERT_NORM, "dropout": _BERT_DROPOUT},
+        position="Learned",
+        stack=_NO_LAST_NORM,
+        head={"kind": "Transform", "activation": _BERT_ACTIVATION, "norm": _BERT_NORM, "bias": True},
+        sentence={"kind": "NextSentence", "activation": "Tanh"},
+        tie=["encoder", "head"],
+    )
+    size = _sizes(_LONG)
     names = table(
         _BERT_BODY
         + """
-        head.dense.{weight,bias}                             cls.predictions.transform.dense.{weight,bias}
-        head.norm.{gain,bias}                                cls.predictions.transform.LayerNorm.{weight,bias}
-        head.weight                                          cls.predictions.decoder.weight
-        head.bias                                            cls.predictions.bias
-        sentence.pool.{weight,bias}                          bert.pooler.dense.{weight,bias}
-        sentence.out.{weight,bias}                           cls.seq_relationship.{weight,bias}
+        head.<both>                                        cls.predictions.{decoder.weight,bias}
+        sentence.pool.<both>                               bert.pooler.dense.<both>
+        sentence.out.<both>                                cls.seq_relationship.<both>
         """,
-        **_IN_BERT,
+        dense="cls.predictions.transform.dense",
+        norm="cls.predictions.transform.LayerNorm",
+        layer="<top>.encoder.layer.*",
+        top="bert",
     )
     copies = {"cls.predictions.decoder.bias": "cls.predictions.bias"}
 
@@ -375,10 +327,10 @@ class MaskedBERT(BERT):
     """BERT without its next-sentence head. (Devlin et al. 2018)"""
 
     architecture = "BertForMaskedLM"
-    model = _bert("Learned", None)
+    model = {**BERT.model, "sentence": None}
 
 
-_BERT_POOLED = "head.pool.{weight,bias}   bert.pooler.dense.{weight,bias}\n" + _OUT
+_BERT_POOLED = f"head.pool.<both>   bert.pooler.dense.<both>\n{_OUT}"
 ClassifyingBERT, TaggingBERT, AnsweringBERT = _with_heads(BERT, _POOL, _BERT_POOLED, _HEAD_DROPOUT)
 
 
@@ -388,26 +340,20 @@ class RoBERTa(Format):
     architecture = "RobertaForMaskedLM"
     # Its positions are counted from one after the padding's.
     config = {"model_type": "roberta", "pad_token_id": 1, **_BERT_CONFIG}
-    model = _bert({"kind": "Learned", "offset": 2}, None)
-    size = {**_BERT_SIZE, "length": Blank("max_position_embeddings", less=2)}
+    model = {**MaskedBERT.model, "position": {"kind": "Learned", "offset": 2}}
+    size = {**BERT.size, "length": Blank("max_position_embeddings", less=2)}
     names = table(
-        _BERT_BODY
-        + """
-        head.dense.{weight,bias}                             lm_head.dense.{weight,bias}
-        head.norm.{gain,bias}                                lm_head.layer_norm.{weight,bias}
-        head.weight                                          lm_head.decoder.weight
-        head.bias                                            lm_head.bias
-        """,
-        **_IN_ROBERTA,
+        f"{_BERT_BODY} head.<both>   lm_head.{{decoder.weight,bias}}",
+        dense="lm_head.dense",
+        norm="lm_head.layer_norm",
+        layer="<top>.encoder.layer.*",
+        top="roberta",
     )
     copies = {"lm_head.decoder.bias": "lm_head.bias"}
 
 
 # transformers drops before the first layer of the head of a class too; ours drops behind it alone.
-_ROBERTA_POOLED = """
-    head.pool.{weight,bias}                              classifier.dense.{weight,bias}
-    head.out.{weight,bias}                               classifier.out_proj.{weight,bias}
-"""
+_ROBERTA_POOLED = "head.{pool,out}.<both>   classifier.{dense,out_proj}.<both>"
 ClassifyingRoBERTa, TaggingRoBERTa, AnsweringRoBERTa = _with_heads(RoBERTa, _POOL, _ROBERTA_POOLED, _HEAD_DROPOUT)
 
 
@@ -420,11 +366,11 @@ class XLMR(RoBERTa):
 
 ClassifyingXLMR, TaggingXLMR, AnsweringXLMR = _with_heads(XLMR, _POOL, _ROBERTA_POOLED, _HEAD_DROPOUT)
 
-# DistilBERT
+# DistilBERT, and encoders whose embeddings may be narrower than the stream: ELECTRA's generators, ALBERT
 
 _DISTIL_ACTIVATION = _activation("activation", "gelu")
 _DISTIL_NORM = {"kind": "LayerNorm", "eps": 1e-12}
-_DISTIL_DROPOUT = Blank("dropout", default=0.1)
+_DISTIL_DROPOUT = _dropout("dropout")
 
 
 class DistilBERT(Format):
@@ -442,42 +388,41 @@ class DistilBERT(Format):
             "block": {
                 "norm": _DISTIL_NORM,
                 "residual": {"kind": "Post", "dropout": _DISTIL_DROPOUT},
-                "mixer": {"dropout": Blank("attention_dropout", default=0.1)},
+                "mixer": {"dropout": _dropout("attention_dropout")},
                 "channel": {"activation": _DISTIL_ACTIVATION},
             },
             "head": {"activation": _DISTIL_ACTIVATION, "norm": _DISTIL_NORM},
             "tie": tied("encoder"),
         },
     )
-    size = _sizes("dim n_layers n_heads vocab_size max_position_embeddings hidden_dim", length=512)
+    size = _sizes(
+        "dim n_layers n_heads vocab_size max_position_embeddings hidden_dim",
+        length=Blank("max_position_embeddings", default=512),
+    )
     names = table(
-        """
-        encoder.embedding.table                                  distilbert.embeddings.word_embeddings.weight
-        encoder.embedding.norm.{gain,bias}                       distilbert.embeddings.LayerNorm.{weight,bias}
-        encoder.stack.positions.0.table                          distilbert.embeddings.position_embeddings.weight
-        <encoder>.mixer.piece.{query,key,value,out}.{weight,bias}  <layer>.attention.{q,k,v,out}_lin.{weight,bias}
-        <encoder>.mixer.norm.{gain,bias}                         <layer>.sa_layer_norm.{weight,bias}
-        <encoder>.channel.piece.{hidden,out}.{weight,bias}       <layer>.ffn.{lin1,lin2}.{weight,bias}
-        <encoder>.channel.norm.{gain,bias}                       <layer>.output_layer_norm.{weight,bias}
-        head.dense.{weight,bias}                                 vocab_transform.{weight,bias}
-        head.norm.{gain,bias}                                    vocab_layer_norm.{weight,bias}
-        head.{weight,bias}                                       vocab_projector.{weight,bias}
+        f"""{_BERT_EMBEDDINGS}
+        <encoder>.mixer.piece.<maps>.<both>                <layer>.attention.{{q,k,v,out}}_lin.<both>
+        <encoder>.channel.piece.{{hidden,out}}.<both>      <layer>.ffn.{{lin1,lin2}}.<both>
+        <encoder>.{{mixer,channel}}.norm.{{gain,bias}}     <layer>.{{sa,output}}_layer_norm.{{weight,bias}}
+        head.dense.<both>                                  vocab_transform.<both>
+        head.norm.{{gain,bias}}                            vocab_layer_norm.{{weight,bias}}
+        head.<both>                                        vocab_projector.<both>
         """,
-        layer="distilbert.transformer.layer.*",
+        layer="<top>.transformer.layer.*",
+        top="distilbert",
     )
 
 
 # transformers drops what the head of a span reads; ours does not.
 ClassifyingDistilBERT, TaggingDistilBERT, AnsweringDistilBERT = _with_heads(
     DistilBERT,
-    {"activation": "ReLU", "dropout": Blank("seq_classif_dropout", default=0.2)},
-    "head.pool.{weight,bias}   pre_classifier.{weight,bias}\n" + _OUT,
+    {"activation": "ReLU", "dropout": _dropout("seq_classif_dropout", default=0.2)},
+    f"head.pool.<both>   pre_classifier.<both>\n{_OUT}",
     _DISTIL_DROPOUT,
 )
 
-# Encoders whose embeddings may be narrower than the stream: ELECTRA's generators, ALBERT
-
-_WIDTH = Blank("embedding_size", default=128)
+_NARROW = {"width": Blank("embedding_size", default=128)}
+_NARROW_SIZE = _sizes(_LONG, length=Blank("max_position_embeddings", default=512))
 
 
 class ELECTRA(Format):
@@ -488,36 +433,33 @@ class ELECTRA(Format):
     model = overlay(
         MaskedBERT.model,
         {
-            "embedding": {**MaskedBERT.model["embedding"], "kind": "Projected", "width": _WIDTH},
-            "head": {"activation": ACTIVATIONS["gelu"], "width": _WIDTH},
+            "embedding": {**BERT.model["embedding"], "kind": "Projected", **_NARROW},
+            "head": {"activation": ACTIVATIONS["gelu"], **_NARROW},
             "tie": tied("encoder"),
         },
     )
-    size = _sizes(_BERT_KEYS, length=512)
+    size = _NARROW_SIZE
     names = table(
-        _BERT_BODY
-        + """
-        encoder.embedding.projection.{weight,bias}           electra.embeddings_project.{weight,bias}
-        head.dense.{weight,bias}                             generator_predictions.dense.{weight,bias}
-        head.norm.{gain,bias}                                generator_predictions.LayerNorm.{weight,bias}
-        head.{weight,bias}                                   generator_lm_head.{weight,bias}
+        f"""{_BERT_BODY}
+        encoder.embedding.projection.<both>                electra.embeddings_project.<both>
+        head.<both>                                        generator_lm_head.<both>
         """,
-        **_IN_ELECTRA,
+        dense="generator_predictions.dense",
+        norm="generator_predictions.LayerNorm",
+        layer="<top>.encoder.layer.*",
+        top="electra",
     )
 
 
 class PlainELECTRA(ELECTRA):
     """ELECTRA's generator where embeddings are as wide as the stream. (Clark et al. 2020)"""
 
-    model = overlay(
-        ELECTRA.model,
-        {"embedding": MaskedBERT.model["embedding"], "head": {**ELECTRA.model["head"], "width": None}},
-    )
+    model = overlay(ELECTRA.model, {"embedding": BERT.model["embedding"], "head": {"width": None}})
     size = {**ELECTRA.size, "width": Blank("hidden_size", "embedding_size")}
 
 
-_ALBERT_ACTIVATION = _activation("hidden_act", "gelu_new")
-_ALBERT_DROPOUT = Blank("hidden_dropout_prob", default=0.0)
+_ALBERT_ACTIVATION = {"activation": _activation("hidden_act", "gelu_new")}
+_ALBERT_DROPOUT = {"dropout": _dropout("hidden_dropout_prob", default=0.0)}
 
 
 class ALBERT(Format):
@@ -532,48 +474,34 @@ class ALBERT(Format):
     model = overlay(
         BERT.model,
         {
-            "embedding": {
-                **BERT.model["embedding"],
-                "kind": "Projected",
-                "width": _WIDTH,
-                "dropout": _ALBERT_DROPOUT,
-            },
+            "embedding": {**BERT.model["embedding"], "kind": "Projected", **_NARROW, **_ALBERT_DROPOUT},
             "block": {
-                "residual": {"kind": "Post", "dropout": _ALBERT_DROPOUT},
-                "mixer": {"dropout": Blank("attention_probs_dropout_prob", default=0.0)},
-                "channel": {"activation": _ALBERT_ACTIVATION},
+                "residual": {"kind": "Post", **_ALBERT_DROPOUT},
+                "mixer": {"dropout": _dropout("attention_probs_dropout_prob", default=0.0)},
+                "channel": _ALBERT_ACTIVATION,
             },
-            "stack": {"kind": "Sequential", "norm": "NoNorm", "distinct": 1},
-            "head": {"activation": _ALBERT_ACTIVATION, "width": _WIDTH},
-            "sentence": {
-                "kind": "NextSentence",
-                "activation": "Tanh",
-                "dropout": Blank("classifier_dropout_prob", default=0.1),
-            },
+            "stack": {**_NO_LAST_NORM, "distinct": 1},
+            "head": {**_ALBERT_ACTIVATION, **_NARROW},
+            "sentence": {"dropout": _dropout("classifier_dropout_prob")},
         },
     )
-    size = _sizes(_BERT_KEYS, length=512)
+    size = _NARROW_SIZE
     names = table(
-        """
-        encoder.embedding.table                              <part>.embeddings.word_embeddings.weight
-        encoder.embedding.segments                           <part>.embeddings.token_type_embeddings.weight
-        encoder.embedding.norm.{gain,bias}                   <part>.embeddings.LayerNorm.{weight,bias}
-        encoder.embedding.projection.{weight,bias}           <part>.encoder.embedding_hidden_mapping_in.{weight,bias}
-        encoder.stack.positions.0.table                      <part>.embeddings.position_embeddings.weight
-        <block>.mixer.piece.<maps>.{weight,bias}             <layer>.attention.{query,key,value,dense}.{weight,bias}
-        <block>.mixer.norm.{gain,bias}                       <layer>.attention.LayerNorm.{weight,bias}
-        <block>.channel.piece.{hidden,out}.{weight,bias}     <layer>.{ffn,ffn_output}.{weight,bias}
-        <block>.channel.norm.{gain,bias}                     <layer>.full_layer_layer_norm.{weight,bias}
-        head.dense.{weight,bias}                             predictions.dense.{weight,bias}
-        head.norm.{gain,bias}                                predictions.LayerNorm.{weight,bias}
-        head.weight                                          predictions.decoder.weight
-        head.bias                                            predictions.bias
-        sentence.pool.{weight,bias}                          <part>.pooler.{weight,bias}
-        sentence.out.{weight,bias}                           sop_classifier.classifier.{weight,bias}
+        f"""{_BERT_EMBEDDINGS}
+        encoder.embedding.projection.<both>                <top>.encoder.embedding_hidden_mapping_in.<both>
+        <block>.mixer.piece.<maps>.<both>                  <layer>.attention.{{query,key,value,dense}}.<both>
+        <block>.mixer.norm.{{gain,bias}}                   <layer>.attention.LayerNorm.{{weight,bias}}
+        <block>.channel.piece.{{hidden,out}}.<both>        <layer>.{{ffn,ffn_output}}.<both>
+        <block>.channel.norm.{{gain,bias}}                 <layer>.full_layer_layer_norm.{{weight,bias}}
+        head.dense.<both>                                  predictions.dense.<both>
+        head.norm.{{gain,bias}}                            predictions.LayerNorm.{{weight,bias}}
+        head.<both>                                        predictions.{{decoder.weight,bias}}
+        sentence.pool.<both>                               <top>.pooler.<both>
+        sentence.out.<both>                                sop_classifier.classifier.<both>
         """,
         block="encoder.stack.blocks.0.branches",
-        layer="<part>.encoder.albert_layer_groups.0.albert_layers.0",
-        part="albert",
+        layer="<top>.encoder.albert_layer_groups.0.albert_layers.0",
+        top="albert",
     )
     copies = {"predictions.decoder.bias": "predictions.bias"}
 
@@ -595,61 +523,29 @@ def _two_towers(cross: Mapping[str, Any]) -> dict[str, Any]:
 
 
 _T5_NORM = _norm("RMSNorm", "layer_norm_epsilon", 1e-6)
-_T5_DROPOUT = Blank("dropout_rate", default=0.1)
-_T5_ATTENTION = {"scale": "none", "dropout": _T5_DROPOUT}
-
-
-def _t5(channel: dict[str, Any], tie: list[str]) -> dict[str, Any]:
-    return _stack(
-        "EncoderDecoder",
-        _T5_NORM,
-        {"kind": "Pre", "dropout": _T5_DROPOUT},
-        _T5_ATTENTION,
-        {**channel, "bias": False, "dropout": _T5_DROPOUT},
-        embedding={"kind": "Token", "dropout": _T5_DROPOUT},
-        position={
-            "kind": "RelativeBias",
-            "buckets": Blank("relative_attention_num_buckets", default=32),
-            "distance": Blank("relative_attention_max_distance", default=128),
-        },
-        stack={"kind": "Sequential", "norm": _T5_NORM, "dropout": _T5_DROPOUT},
-        **_two_towers(_T5_ATTENTION),
-        head={
-            "kind": "Linear",
-            # The first key is the newer one; the second also stated whether the tables were tied.
-            "scale": Blank(
-                "scale_decoder_outputs",
-                "tie_word_embeddings",
-                default=True,
-                values={True: "inverse_sqrt_width", False: "none"},
-            ),
-        },
-        tie=tie,
-    )
-
-
-def _t5_names(ours: str, theirs: str) -> tuple[Name, ...]:
-    """The table, with what the feed-forward layer's matrices are called."""
-    return table(
-        """
-        encoder.embedding.table                      shared.weight
-        <tower>.stack.positions.0.table              <tower>.<first>.relative_attention_bias.weight
-        <tower>.<block>.mixer.norm.gain              <tower>.block.*.layer.0.layer_norm.weight
-        <tower>.<block>.mixer.piece.<maps>.weight    <tower>.block.*.layer.0.SelfAttention.{q,k,v,o}.weight
-        decoder.<block>.cross.norm.gain              decoder.block.*.layer.1.layer_norm.weight
-        decoder.<block>.cross.piece.<maps>.weight    decoder.block.*.layer.1.EncDecAttention.{q,k,v,o}.weight
-        <tower>.<block>.channel.norm.gain            <last>.layer_norm.weight
-        <tower>.<block>.channel.piece.<ours>.weight  <last>.DenseReluDense.<theirs>.weight
-        <tower>.stack.norm.gain                      <tower>.final_layer_norm.weight
-        head.weight                                  lm_head.weight
-        """,
-        block="stack.blocks.*.branches",
-        first="block.0.layer.0.SelfAttention",
-        tower="{encoder,decoder}",
-        last="{encoder.block.*.layer.1,decoder.block.*.layer.2}",
-        ours=ours,
-        theirs=theirs,
-    )
+_T5_DROPOUT = {"dropout": _dropout("dropout_rate")}
+_T5_ATTENTION = {"scale": "none", **_T5_DROPOUT}
+# The first key is the newer one; the second also stated whether the tables were tied.
+_T5_SCALES = {True: "inverse_sqrt_width", False: "none"}
+_T5_SCALE = Blank("scale_decoder_outputs", "tie_word_embeddings", default=True, values=_T5_SCALES)
+_T5_NAMES = """
+    encoder.embedding.table                            shared.weight
+    <tower>.stack.positions.0.table                    <tower>.<first>.relative_attention_bias.weight
+    <tower>.<block>.mixer.norm.gain                    <tower>.block.*.layer.0.layer_norm.weight
+    <tower>.<block>.mixer.piece.<maps>.weight          <tower>.block.*.layer.0.SelfAttention.{q,k,v,o}.weight
+    decoder.<block>.cross.norm.gain                    decoder.block.*.layer.1.layer_norm.weight
+    decoder.<block>.cross.piece.<maps>.weight          decoder.block.*.layer.1.EncDecAttention.{q,k,v,o}.weight
+    <tower>.<block>.channel.norm.gain                  <last>.layer_norm.weight
+    <tower>.<block>.channel.piece.<ours>.weight        <last>.DenseReluDense.<theirs>.weight
+    <tower>.stack.norm.gain                            <tower>.final_layer_norm.weight
+    head.weight                                        lm_head.weight
+"""
+_T5_PARTS = {
+    "tower": "{encoder,decoder}",
+    "block": "stack.blocks.*.branches",
+    "first": "block.0.layer.0.SelfAttention",
+    "last": "{encoder.block.*.layer.1,decoder.block.*.layer.2}",
+}
 
 
 class T5(Format):
@@ -657,7 +553,23 @@ class T5(Format):
 
     architecture = "T5ForConditionalGeneration"
     config = {"model_type": "t5", "feed_forward_proj": "relu", "is_encoder_decoder": True}
-    model = _t5({"kind": "Dense", "activation": "ReLU"}, ["encoder", "decoder", "head"])
+    model = _stack(
+        "EncoderDecoder",
+        _T5_NORM,
+        {"kind": "Pre", **_T5_DROPOUT},
+        _T5_ATTENTION,
+        {"activation": "ReLU", "bias": False, **_T5_DROPOUT},
+        embedding={"kind": "Token", **_T5_DROPOUT},
+        position={
+            "kind": "RelativeBias",
+            "buckets": Blank("relative_attention_num_buckets", default=32),
+            "distance": Blank("relative_attention_max_distance", default=128),
+        },
+        stack={"kind": "Sequential", "norm": _T5_NORM, **_T5_DROPOUT},
+        **_two_towers(_T5_ATTENTION),
+        head={"kind": "Linear", "scale": _T5_SCALE},
+        tie=["encoder", "decoder", "head"],
+    )
     size = {
         "width": Blank("d_model"),
         "heads": Blank("num_heads"),
@@ -668,67 +580,27 @@ class T5(Format):
         "encoder": {"layers": Blank("num_layers")},
         "decoder": {"layers": Blank("num_decoder_layers", "num_layers")},
     }
-    names = _t5_names("{hidden,out}", "{wi,wo}")
+    names = table(_T5_NAMES, **_T5_PARTS, ours="{hidden,out}", theirs="{wi,wo}")
     # A table that is not in the file is the shared one: releases of transformers differ in what they leave out.
     copies = dict.fromkeys(("encoder.embed_tokens.weight", "decoder.embed_tokens.weight"), "shared.weight")
     omitted = ("lm_head.weight",)
+
+
+_T5_GATED = {"kind": "Gated", "activation": ACTIVATIONS["gelu_new"], "bias": False, **_T5_DROPOUT}
 
 
 class T5v1_1(T5):
     """T5 v1.1: gated feed-forward layers, an output table of its own. (Shazeer 2020)"""
 
     config = {**T5.config, "feed_forward_proj": "gated-gelu"}
-    model = _t5({"kind": "Gated", "activation": ACTIVATIONS["gelu_new"]}, ["encoder", "decoder"])
-    names = _t5_names("{gate,hidden,out}", "{wi_0,wi_1,wo}")
+    model = overlay(T5.model, {"block": {"channel": _T5_GATED}, "tie": ["encoder", "decoder"]})
+    names = table(_T5_NAMES, **_T5_PARTS, ours="{gate,hidden,out}", theirs="{wi_0,wi_1,wo}")
 
 
-_BART_DROPOUT = Blank("dropout", default=0.1)
-_BART_ATTENTION = {"bias": True, "dropout": Blank("attention_dropout", default=0.0)}
-
-
-def _bart(position: Any, norm: Any, head: Any) -> dict[str, Any]:
-    return _stack(
-        "EncoderDecoder",
-        "LayerNorm",
-        {"kind": "Post", "dropout": _BART_DROPOUT},
-        _BART_ATTENTION,
-        {
-            "activation": _activation("activation_function", "gelu"),
-            "bias": True,
-            "dropout": Blank("activation_dropout", default=0.0),
-        },
-        embedding={
-            "kind": "Token",
-            "scale": Blank("scale_embedding", default=False, values={False: "none", True: "sqrt_width"}),
-            "norm": norm,
-            "dropout": _BART_DROPOUT,
-        },
-        position=position,
-        stack={"kind": "Sequential", "norm": "NoNorm"},
-        **_two_towers(_BART_ATTENTION),
-        head=head,
-        tie=["encoder", "decoder", "head"],
-    )
-
-
-def _bart_names(more: str) -> tuple[Name, ...]:
-    return table(
-        """
-        encoder.embedding.table                          model.shared.weight
-        <tower>.mixer.piece.<maps>.{weight,bias}         <layer>.self_attn.<qkvo>.{weight,bias}
-        <tower>.mixer.norm.{gain,bias}                   <layer>.self_attn_layer_norm.{weight,bias}
-        <tower>.cross.piece.<maps>.{weight,bias}         <layer>.encoder_attn.<qkvo>.{weight,bias}
-        <tower>.cross.norm.{gain,bias}                   <layer>.encoder_attn_layer_norm.{weight,bias}
-        <tower>.channel.piece.{hidden,out}.{weight,bias} <layer>.{fc1,fc2}.{weight,bias}
-        <tower>.channel.norm.{gain,bias}                 <layer>.final_layer_norm.{weight,bias}
-        """
-        + more,
-        tower="{encoder,decoder}.stack.blocks.*.branches",
-        layer="model.{encoder,decoder}.layers.*",
-        qkvo="{q_proj,k_proj,v_proj,out_proj}",
-    )
-
-
+_BART_DROPOUT = _dropout("dropout")
+_BART_ATTENTION = {"bias": True, "dropout": _dropout("attention_dropout", default=0.0)}
+_BART_SCALE = Blank("scale_embedding", default=False, values={False: "none", True: "sqrt_width"})
+_BART_TABLES = ("lm_head.weight", "model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight")
 _BART_CONFIG = {
     "normalize_before": False,
     "add_final_layer_norm": False,
@@ -737,8 +609,6 @@ _BART_CONFIG = {
     "decoder_layerdrop": 0.0,
     "tie_word_embeddings": True,
 }
-_BART_TABLES = ("lm_head", "model.encoder.embed_tokens", "model.decoder.embed_tokens")
-_BART_COPIES = {f"{name}.weight": "model.shared.weight" for name in _BART_TABLES}
 
 
 class BART(Format):
@@ -747,29 +617,55 @@ class BART(Format):
     architecture = "BartForConditionalGeneration"
     # Releases before 2021 could leave these out or turn them round.
     config = {"model_type": "bart", "normalize_embedding": True, "static_position_embeddings": False, **_BART_CONFIG}
-    model = _bart({"kind": "Learned", "offset": 2}, "LayerNorm", "Linear")
+    model = _stack(
+        "EncoderDecoder",
+        "LayerNorm",
+        {"kind": "Post", "dropout": _BART_DROPOUT},
+        _BART_ATTENTION,
+        {
+            "activation": _activation("activation_function", "gelu"),
+            "bias": True,
+            "dropout": _dropout("activation_dropout", default=0.0),
+        },
+        embedding={"kind": "Token", "scale": _BART_SCALE, "norm": "LayerNorm", "dropout": _BART_DROPOUT},
+        position={"kind": "Learned", "offset": 2},
+        stack=_NO_LAST_NORM,
+        **_two_towers(_BART_ATTENTION),
+        tie=["encoder", "decoder", "head"],
+    )
     size = {
         "width": Blank("d_model"),
         "vocabulary": Blank("vocab_size"),
         "length": Blank("max_position_embeddings", default=1024),
-        **{
-            tower: {
-                "layers": Blank(f"{tower}_layers"),
-                "heads": Blank(f"{tower}_attention_heads"),
-                "hidden": Blank(f"{tower}_ffn_dim"),
-            }
-            for tower in ("encoder", "decoder")
-        },
+    } | {
+        tower: {
+            "layers": Blank(f"{tower}_layers"),
+            "heads": Blank(f"{tower}_attention_heads"),
+            "hidden": Blank(f"{tower}_ffn_dim"),
+        }
+        for tower in ("encoder", "decoder")
     }
-    names = _bart_names("""
-        {encoder,decoder}.embedding.norm.{gain,bias}     model.{encoder,decoder}.layernorm_embedding.{weight,bias}
-        {encoder,decoder}.stack.positions.0.table        model.{encoder,decoder}.embed_positions.weight
-    """)
-    copies = _BART_COPIES
+    names = table(
+        """
+        encoder.embedding.table                            model.shared.weight
+        <tower>.mixer.piece.<maps>.<both>                  <layer>.self_attn.<qkvo>.<both>
+        <tower>.mixer.norm.{gain,bias}                     <layer>.self_attn_layer_norm.{weight,bias}
+        <tower>.cross.piece.<maps>.<both>                  <layer>.encoder_attn.<qkvo>.<both>
+        <tower>.cross.norm.{gain,bias}                     <layer>.encoder_attn_layer_norm.{weight,bias}
+        <tower>.channel.piece.{hidden,out}.<both>          <layer>.{fc1,fc2}.<both>
+        <tower>.channel.norm.{gain,bias}                   <layer>.final_layer_norm.{weight,bias}
+        {encoder,decoder}.embedding.norm.{gain,bias}       model.{encoder,decoder}.layernorm_embedding.{weight,bias}
+        {encoder,decoder}.stack.positions.0.table          model.{encoder,decoder}.embed_positions.weight
+        """,
+        tower="{encoder,decoder}.stack.blocks.*.branches",
+        layer="model.{encoder,decoder}.layers.*",
+        qkvo="{q_proj,k_proj,v_proj,out_proj}",
+    )
+    copies = dict.fromkeys(_BART_TABLES, "model.shared.weight")
     zeros = ("final_logits_bias",)
 
 
-class Marian(Format):
+class Marian(BART):
     """Marian: post-norm, sinusoids, one table and a bias onto it. (Junczys-Dowmunt et al. 2018)"""
 
     architecture = "MarianMTModel"
@@ -779,17 +675,23 @@ class Marian(Format):
         "share_encoder_decoder_embeddings": True,
         **_BART_CONFIG,
     }
-    model = _bart({"kind": "Sinusoidal", "layout": "halves"}, None, {"kind": "Linear", "bias": True})
-    size = BART.size
-    names = _bart_names("head.bias  final_logits_bias  row")
-    copies = _BART_COPIES
+    model = overlay(
+        BART.model,
+        {
+            "embedding": {"norm": None},
+            "position": {"kind": "Sinusoidal", "layout": "halves"},
+            "head": {"kind": "Linear", "bias": True},
+        },
+    )
+    names = (*BART.names, *table("head.bias  final_logits_bias  row"))
+    zeros = ()
 
 
 # Llama and its relatives, and GPT-NeoX, which is Pythia's format
 
 _RMS = _norm("RMSNorm", "rms_norm_eps", 1e-6)
 _UNTIED = tied("decoder", default=False)
-_LLAMA_SIZE = _sizes(_BERT_KEYS, length=2048)
+_LLAMA_SIZE = _sizes(_LONG, length=Blank("max_position_embeddings", default=2048))
 _ROPE = {"rope_parameters.rope_type": "default", "rope_scaling": None}
 
 
@@ -802,7 +704,7 @@ class Llama(Format):
         "Decoder",
         _RMS,
         "Pre",
-        {"bias": switch("attention_bias", default=False), "dropout": Blank("attention_dropout", default=0.0)},
+        {"bias": switch("attention_bias", default=False), "dropout": _dropout("attention_dropout", default=0.0)},
         {"kind": "Gated", "activation": _activation("hidden_act", "silu"), "bias": switch("mlp_bias", default=False)},
         position={"kind": "Rotary", "base": Blank("rope_parameters.rope_theta", "rope_theta", default=10000.0)},
         tie=_UNTIED,
@@ -814,13 +716,12 @@ class Llama(Format):
     }
     names = table(
         """
-        decoder.embedding.table                                  model.embed_tokens.weight
-        <decoder>.mixer.norm.gain                                <layer>.input_layernorm.weight
-        <decoder>.mixer.piece.<maps>.{weight,bias}               <layer>.self_attn.{q,k,v,o}_proj.{weight,bias}
-        <decoder>.channel.norm.gain                              <layer>.post_attention_layernorm.weight
-        <decoder>.channel.piece.{gate,hidden,out}.{weight,bias}  <layer>.mlp.{gate,up,down}_proj.{weight,bias}
-        decoder.stack.norm.gain                                  model.norm.weight
-        head.weight                                              lm_head.weight
+        decoder.embedding.table                            model.embed_tokens.weight
+        <decoder>.{mixer,channel}.norm.gain                <layer>.{input,post_attention}_layernorm.weight
+        <decoder>.mixer.piece.<maps>.<both>                <layer>.self_attn.{q,k,v,o}_proj.<both>
+        <decoder>.channel.piece.{gate,hidden,out}.<both>   <layer>.mlp.{gate,up,down}_proj.<both>
+        decoder.stack.norm.gain                            model.norm.weight
+        head.weight                                        lm_head.weight
         """,
         layer="model.layers.*",
     )
@@ -847,7 +748,7 @@ class WindowlessMistral(Mistral):
     """Mistral from its second release on, whose tokens see all before them. (Jiang et al. 2023)"""
 
     config = {**Mistral.config, "sliding_window": None}
-    model = overlay(Mistral.model, {"pattern": {"kind": "Causal"}})
+    model = {**Mistral.model, "pattern": "Causal"}
 
 
 class Qwen2(Llama):
@@ -861,6 +762,7 @@ class Qwen2(Llama):
 _CENTERED = {**_RMS, "gain": "zero_centered"}
 # Releases call it gelu, and have always computed the tanh form.
 _TANH = {"gelu_pytorch_tanh": ACTIVATIONS["gelu_pytorch_tanh"], "gelu": ACTIVATIONS["gelu_pytorch_tanh"]}
+_GEMMA_ACTIVATION = Blank("hidden_act", default="gelu", values={**_TANH, **ACTIVATIONS, **_TANH})
 
 
 class Gemma(Llama):
@@ -872,20 +774,14 @@ class Gemma(Llama):
         Llama.model,
         {
             "embedding": {"kind": "Token", "scale": "sqrt_width"},
-            "block": {
-                "norm": _CENTERED,
-                "channel": {
-                    "activation": Blank("hidden_act", default="gelu", values={**_TANH, **ACTIVATIONS, **_TANH}),
-                    "bias": False,
-                },
-            },
-            "stack": {"kind": "Sequential", "norm": _CENTERED},
+            "block": {"norm": _CENTERED, "channel": {"activation": _GEMMA_ACTIVATION, "bias": False}},
+            "stack": {"norm": _CENTERED},
             "tie": tied("decoder"),
         },
     )
 
 
-_NEOX_DROPOUT = Blank("hidden_dropout", default=0.0)
+_NEOX_DROPOUT = {"dropout": _dropout("hidden_dropout", default=0.0)}
 
 
 class GPTNeoX(Format):
@@ -896,11 +792,11 @@ class GPTNeoX(Format):
     model = _stack(
         "Decoder",
         _norm("LayerNorm", "layer_norm_eps", 1e-5),
-        {"kind": "Pre", "dropout": _NEOX_DROPOUT},
-        {"bias": switch("attention_bias", default=True), "dropout": Blank("attention_dropout", default=0.0)},
+        {"kind": "Pre", **_NEOX_DROPOUT},
+        {"bias": switch("attention_bias", default=True), "dropout": _dropout("attention_dropout", default=0.0)},
         {"activation": _activation("hidden_act", "gelu"), "bias": True},
         blocks=Blank("use_parallel_residual", default=True, values={True: "Parallel", False: "Serial"}),
-        embedding={"kind": "Token", "dropout": _NEOX_DROPOUT},
+        embedding={"kind": "Token", **_NEOX_DROPOUT},
         position={
             "kind": "Rotary",
             "base": Blank("rope_parameters.rope_theta", "rotary_emb_base", default=10000.0),
@@ -911,15 +807,13 @@ class GPTNeoX(Format):
     size = _LLAMA_SIZE
     names = table(
         """
-        decoder.embedding.table                                  gpt_neox.embed_in.weight
-        <decoder>.mixer.norm.{gain,bias}                         <layer>.input_layernorm.{weight,bias}
-        <decoder>.mixer.piece.{query+key+value}.{weight,bias}    <layer>.attention.query_key_value.{weight,bias} by_head
-        <decoder>.mixer.piece.out.{weight,bias}                  <layer>.attention.dense.{weight,bias}
-        <decoder>.channel.norm.{gain,bias}                       <layer>.post_attention_layernorm.{weight,bias}
-        <decoder>.channel.piece.hidden.{weight,bias}             <layer>.mlp.dense_h_to_4h.{weight,bias}
-        <decoder>.channel.piece.out.{weight,bias}                <layer>.mlp.dense_4h_to_h.{weight,bias}
-        decoder.stack.norm.{gain,bias}                           gpt_neox.final_layer_norm.{weight,bias}
-        head.weight                                              embed_out.weight
+        decoder.embedding.table                            gpt_neox.embed_in.weight
+        <decoder>.{mixer,channel}.norm.{gain,bias}         <layer>.{input,post_attention}_layernorm.{weight,bias}
+        <decoder>.mixer.piece.{query+key+value}.<both>     <layer>.attention.query_key_value.<both>  by_head
+        <decoder>.mixer.piece.out.<both>                   <layer>.attention.dense.<both>
+        <decoder>.channel.piece.{hidden,out}.<both>        <layer>.mlp.{dense_h_to_4h,dense_4h_to_h}.<both>
+        decoder.stack.norm.{gain,bias}                     gpt_neox.final_layer_norm.{weight,bias}
+        head.weight                                        embed_out.weight
         """,
         layer="gpt_neox.layers.*",
     )

@@ -6,6 +6,7 @@ transformers itself is not needed.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatch
@@ -19,11 +20,11 @@ from torch import Tensor
 
 from scaling.base import atomic
 from scaling.base.errors import ScalingError, nearest
-from scaling.config.schema import build, joined, kinds
+from scaling.config.schema import joined, kinds
 from scaling.data.codec import Codec
 from scaling.data.shards import TOKENIZER
 from scaling.interop import weights
-from scaling.interop.template import DERIVED, NOTHING, Format, at, complete, fill, matched, to_ours, to_theirs
+from scaling.interop.template import DERIVED, Format, at, complete, fill, matched, to_ours, to_theirs
 from scaling.model.family import Family
 from scaling.model.tuned import blank, build_model
 
@@ -31,9 +32,13 @@ CONFIG, TOKENIZER_CONFIG = "config.json", "tokenizer_config.json"
 _SPECIALS = ("pad", "bos", "eos", "unk", "mask", "cls", "sep")
 # Checkpoints made before these words were settled.
 _OLD_WORDS = {".gamma": ".weight", ".beta": ".bias"}
-
-
 _IDS = {"pad": "pad_token_id", "bos": "bos_token_id", "eos": "eos_token_id", "start": "decoder_start_token_id"}
+_FRAMES = {
+    "Encoder": ("{cls} $A {sep}", "{cls} $A {sep} $B:1 {sep}:1"),
+    "Decoder": ("{start} $A {extract}", "{start} $A {delim} $B:1 {extract}:1"),
+    "EncoderDecoder": ("$A {eos}", "$A {eos} $B {eos}"),
+}
+"""How training frames a text and a pair of texts: sources of an encoder-decoder, or texts of a model with a head."""
 
 
 @dataclass(frozen=True)
@@ -60,37 +65,39 @@ class Saved:
         return model.to(device).eval()
 
 
+def empty(sections: Mapping[str, Any]) -> Family:
+    """The model of the sections without its weights."""
+    with blank():
+        return build_model(sections)
+
+
 def read(folder: str | Path) -> Saved:
     """What a folder of transformers holds, in our words: by the first format whose config and tensors fit."""
     folder = Path(folder)
     config, tensors = weights.read_object(folder, CONFIG, "transformers"), dict[str, Tensor]()
-    by_config, by_tensors = list[ScalingError](), list[ScalingError]()
+    errors = list[tuple[bool, ScalingError]]()
     for form in _candidates(config, folder / CONFIG):
+        place = folder / CONFIG
         try:
-            sections = fill(form.template(), config)
-            sections["size"] = {key: value for key, value in sections["size"].items() if value is not None}
-            with blank():
-                ours = weights.of(build("model", sections["model"], sections["size"]))
+            model, size = fill(form.model, config), fill(form.size, config)
+            sections = {"model": model, "size": {key: value for key, value in size.items() if value is not None}}
+            ours = weights.of(empty(sections))
             theirs = to_theirs(form.names, ours, heads_of(sections))
+            place = weights.place(folder)
+            tensors = tensors or weights.read_folder(folder)
+            plain = _plain(form, dict(tensors), theirs)
+            weights.check(plain, theirs)
         except ScalingError as error:
-            by_config.append(error.at(file=folder / CONFIG))
-            continue
-        tensors = tensors or weights.read_folder(folder)
-        try:
-            plain = _plain(form, dict(tensors), theirs, folder)
-            weights.check(plain, theirs, weights.place(folder))
-        except ScalingError as error:
-            by_tensors.append(error)
+            errors.append((place.name == CONFIG, error.at(file=place)))
             continue
         # The ids of a model's first release are written by default, whatever the vocabulary.
-        vocabulary = range(sections["size"]["vocabulary"])
-        tokens = {name: config.get(key) for name, key in _IDS.items()}
+        vocabulary, tokens = range(size["vocabulary"]), {name: config.get(key) for name, key in _IDS.items()}
         ids = {name: token for name, token in tokens.items() if isinstance(token, int) and token in vocabulary}
         found = to_ours(form.names, ours, plain, heads_of(sections))
         found |= {name: torch.zeros(ours[name].shape) for name in form.absent}
         tokenizer = folder / TOKENIZER if (folder / TOKENIZER).is_file() else None
         return Saved(sections, found, ids, tokenizer=tokenizer, place={"folder": str(folder.resolve())})
-    raise (by_tensors or by_config)[0]
+    raise min(errors, key=lambda error: error[0])[1]  # of the tensors, where the config fits a format
 
 
 def write(folder: str | Path, saved: Saved, name: str | None = None) -> type[Format]:
@@ -117,17 +124,11 @@ def write(folder: str | Path, saved: Saved, name: str | None = None) -> type[For
     return form
 
 
-_FRAMES = {"Encoder": ("cls", "sep", "sep"), "Decoder": ("start", "delim", "extract")}
-"""The tokens before, between and behind the texts of a model with a head: [CLS] a [SEP] b [SEP], [START] a [DELIM] b
-[EXTRACT].
-"""
-
-
 def write_tokenizer(folder: Path, tokenizer: Path, saved: Saved) -> None:
     """Put a tokenizer next to the weights that frames texts as the run does, and state which of its tokens are special;
     as `bos_token`, which stands for an empty text in transformers, the one that a decoder's texts begin after.
     """
-    codec, kind, ids = Codec.load(tokenizer), saved.sections["model"]["kind"], saved.ids
+    codec, model, ids = Codec.load(tokenizer), saved.sections["model"], saved.ids
     inner = codec.tokenizer
     added = sorted((number, name) for name, number in ids.items() if number >= codec.size)
     for number, name in added:  # the mask takes the space before it, as ours does
@@ -135,37 +136,23 @@ def write_tokenizer(folder: Path, tokenizer: Path, saved: Saved) -> None:
         if inner.token_to_id(f"[{name.upper()}]") != number:
             raise ScalingError(f"its token {number} has no place behind the tokenizer's", file=tokenizer, key=name)
     spelled = {name: inner.id_to_token(token) for name, token in {**codec.specials, **ids}.items()}
-    if inner.num_special_tokens_to_add(is_pair=False) == 0:
-        _frame(inner, kind, spelled)
-    if kind == "Decoder" and "start" in ids:
+    single, pair = _FRAMES[model["kind"]]
+    names = set(re.findall(r"\{(\w+)\}", pair))
+    if inner.num_special_tokens_to_add(is_pair=False) == 0 and names <= spelled.keys():
+        tokens: Any = [(token, inner.token_to_id(token)) for token in {str(spelled[name]) for name in names}]
+        frame = TemplateProcessing(single.format(**spelled), pair.format(**spelled), tokens)
+        own = inner.post_processor
+        inner.post_processor = frame if own is None else Sequence([own, frame])
+    if model["kind"] == "Decoder" and "start" in ids:
         spelled["bos"] = spelled["start"]
     special = {f"{name}_token": spelled[name] for name in _SPECIALS if name in spelled}
     inputs = ["input_ids", "attention_mask"]
-    if (saved.sections["model"].get("embedding") or {}).get("segments"):
+    if (model.get("embedding") or {}).get("segments"):
         inputs.insert(1, "token_type_ids")
     settings = {"tokenizer_class": "PreTrainedTokenizerFast", "model_input_names": inputs, **special}
     inner.encode_special_tokens = False  # a mask that is written in a text is one
     atomic.write(folder / TOKENIZER, inner.to_str(pretty=True) if added or inner.post_processor else codec.text)
     atomic.write_json(folder / TOKENIZER_CONFIG, {**settings, "model_max_length": saved.sections["size"]["length"]})
-
-
-def _frame(tokenizer: Any, kind: str, spelled: Mapping[str, Any]) -> None:
-    """Let a tokenizer add what frames a text in training: `eos` behind the source of an encoder-decoder, or the tokens
-    around the texts of a model with a head.
-    """
-    if kind == "EncoderDecoder":
-        single, pair = f"$A {spelled['eos']}", f"$A {spelled['eos']} $B {spelled['eos']}"
-        names: tuple[str, ...] = ("eos",)
-    else:
-        names = _FRAMES[kind]
-        if not all(name in spelled for name in names):
-            return
-        first, between, last = (spelled[name] for name in names)
-        single, pair = f"{first} $A {last}", f"{first} $A {between} $B:1 {last}:1"
-    tokens = [(spelled[name], tokenizer.token_to_id(spelled[name])) for name in dict.fromkeys(names)]
-    frame = TemplateProcessing(single=single, pair=pair, special_tokens=tokens)
-    own = tokenizer.post_processor
-    tokenizer.post_processor = frame if own is None else Sequence([own, frame])
 
 
 def formats() -> dict[str, type[Format]]:
@@ -179,24 +166,19 @@ def formats() -> dict[str, type[Format]]:
 
 def choose(sections: Mapping[str, Any], name: str | None = None) -> tuple[type[Format], dict[str, Any]]:
     """The first format that can express this model, of those with that name or architecture, and its config.json."""
-    ours = complete(sections)
-    available = formats()
+    ours, available = complete(sections["model"], sections["size"]), formats()
     forms = [form for key, form in available.items() if name in (None, key, form.architecture)]
     if not forms:
         raise ScalingError("invalid choice of a format", key="--format", value=name, fix=nearest(str(name), available))
     kind = ours["model"]["kind"]
-    tried = []
-    for form in forms:
-        if form.model["kind"] == kind:
-            config, differences = matched(form.template(), ours, form.config)
-            tried.append((differences, form, config))
+    tried = [(form, *matched(form, ours)) for form in forms if form.model["kind"] == kind]
     if not tried:
         whose = "transformers" if name is None else name
         raise ScalingError(f"{whose} has no model of this kind", key="model.kind", value=kind)
-    missed, form, config = min(tried, key=lambda attempt: len(attempt[0]))
-    if missed:
-        key, value, theirs = missed[0]
-        others = f" (and {len(missed) - 1} more differences)" if len(missed) > 1 else ""
+    form, config, unlike = min(tried, key=lambda attempt: len(attempt[2]))
+    if unlike:
+        key, value, theirs = unlike[0]
+        others = f" (and {len(unlike) - 1} more differences)" if len(unlike) > 1 else ""
         whose = form.architecture if name else f"transformers has no such model; the nearest, {form.architecture},"
         raise ScalingError(f"{whose} has {theirs}{others}", key=key, value=value)
     return form, config
@@ -204,33 +186,28 @@ def choose(sections: Mapping[str, Any], name: str | None = None) -> tuple[type[F
 
 def _candidates(config: Mapping[str, Any], path: Path) -> list[type[Format]]:
     """The formats that a config.json may be of, first the one that it names."""
-    kind, named = config.get("model_type"), config.get("architectures")
-    if named is not None and not (isinstance(named, list) and all(isinstance(name, str) for name in named)):
+
+    def contradictions(form: type[Format]) -> list[str]:
+        return [key for key, value in form.config.items() if at(config, key) not in (None, value)]
+
+    kind, named = config.get("model_type"), config.get("architectures") or []
+    if not (isinstance(named, list) and all(isinstance(name, str) for name in named)):
         raise ScalingError("expected a list of names", file=path, key="architectures", value=named)
     available = formats().values()
     candidates = [form for form in available if form.config["model_type"] == kind]
     if not candidates:
         kinds = {form.config["model_type"] for form in available}
         raise ScalingError("no table for it", file=path, key="model_type", value=kind, fix=nearest(str(kind), kinds))
-    candidates.sort(key=lambda form: form.architecture not in (named or ()))
-    fitting = [form for form in candidates if not _contradictions(form, config)]
+    candidates.sort(key=lambda form: form.architecture not in named)
+    fitting = [form for form in candidates if not contradictions(form)]
     if fitting:
         return fitting
-    key = _contradictions(candidates[0], config)[0]
-    choices = " or ".join(sorted({repr(form.config[key]) for form in candidates if key in form.config}))
-    raise ScalingError(
-        "there is no piece for it", file=path, key=key, value=at(config, key), fix=f"it must be {choices}"
-    )
+    key = contradictions(candidates[0])[0]
+    fix = f"it must be {' or '.join(sorted({repr(form.config[key]) for form in candidates if key in form.config}))}"
+    raise ScalingError("there is no piece for it", file=path, key=key, value=at(config, key), fix=fix)
 
 
-def _contradictions(form: type[Format], config: Mapping[str, Any]) -> list[str]:
-    """The keys of config.json that differ from the format."""
-    return [key for key, value in form.config.items() if at(config, key) not in (NOTHING, value)]
-
-
-def _plain(
-    form: type[Format], tensors: dict[str, Tensor], expected: Mapping[str, Tensor], folder: Path
-) -> dict[str, Tensor]:
+def _plain(form: type[Format], tensors: dict[str, Tensor], expected: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The tensors of a file without what files may repeat or leave out."""
     for old, new in _OLD_WORDS.items():
         tensors = {name.removesuffix(old) + new if name.endswith(old) else name: t for name, t in tensors.items()}
@@ -238,16 +215,15 @@ def _plain(
         names = {*expected, *form.copies}
         tensors = {form.prefix + name if form.prefix + name in names else name: t for name, t in tensors.items()}
     for copy, source in form.copies.items():
-        if copy in expected:
-            if copy in form.omitted and source in tensors and copy not in tensors:
-                tensors[copy] = tensors[source].clone()
-        elif copy in tensors:
+        if copy not in expected and copy in tensors:
             tensor = tensors.pop(copy)
             if not torch.equal(tensors.setdefault(source, tensor), tensor):
-                raise ScalingError(f"{copy} should be {source} and is not", file=weights.place(folder))
-    for name in [name for name in tensors if name not in expected]:
+                raise ScalingError(f"{copy} should be {source} and is not")
+        elif copy in expected and copy in form.omitted and source in tensors:
+            tensors.setdefault(copy, tensors[source].clone())
+    for name in tensors.keys() - expected.keys():
         if name in form.zeros and tensors[name].any():
-            raise ScalingError(f"{name} should be zero and is not", file=weights.place(folder))
+            raise ScalingError(f"{name} should be zero and is not")
         if name in form.zeros or any(fnmatch(name, pattern) for pattern in DERIVED):
             del tensors[name]
     return tensors

@@ -22,28 +22,19 @@ from scaling.base import atomic
 from scaling.base.errors import ScalingError
 from scaling.config.schema import BelowOne, PositiveFloat, build, check
 from scaling.interop import huggingface, weights
-from scaling.interop.huggingface import Saved
+from scaling.interop.huggingface import Saved, empty
 from scaling.interop.template import Format, Name, join, pairs, split
-from scaling.model.tuned import blank, build_model
 from scaling.model.tuning import LoRA, maps
 
 CONFIG, FILE = "adapter_config.json", "adapter_model.safetensors"
 BASE = "base_sha256"  # in the file's metadata: of the base's tensors under our names
 _ROOT = "base_model.model."
-# Keys of adapter_config.json that change what an adapter computes, and the values with which it is LoRA.
-_PLAIN: dict[str, tuple[Any, ...]] = {
-    "bias": ("none",),
-    "use_dora": (False,),
-    "lora_bias": (False,),
-    "use_qalora": (False,),
-    "layer_replication": (),
-    "target_parameters": ([],),
-    "trainable_token_indices": ([], {}),
-    "alora_invocation_tokens": ([],),
-    "arrow_config": (),
-    "corda_config": (),
-    "megatron_config": (),
-}
+# Keys of adapter_config.json that change what an adapter computes, unless they are off.
+_SWITCHES = (
+    *("bias", "use_dora", "lora_bias", "use_qalora", "layer_replication", "target_parameters"),
+    *("trainable_token_indices", "alora_invocation_tokens", "arrow_config", "corda_config", "megatron_config"),
+)
+_OFF = (False, "none", [], {})
 _TYPES: dict[str, Any] = {
     "base_model_name_or_path": str,
     "lora_alpha": PositiveFloat,
@@ -52,6 +43,7 @@ _TYPES: dict[str, Any] = {
 }
 _REPLACED = ("pissa", "olora", "corda", "loftq")  # starts that change the base's matrices
 _TASKS = {"Encoder": None, "Decoder": "CAUSAL_LM", "EncoderDecoder": "SEQ_2_SEQ_LM"}
+_OTHER = "name the model that it was trained on"
 
 
 class Update(NamedTuple):
@@ -62,26 +54,25 @@ class Update(NamedTuple):
     scale: float
 
 
-def write(folder: str | Path, saved: Saved, base: str | None = None, name: str | None = None) -> type[Format]:
+def write(folder: str | Path, saved: Saved, name: str | None = None) -> type[Format]:
     """Write the LoRA of a tuned model as a folder that peft loads onto its base, and return the base's format."""
-    line, (own, below) = _lora(saved, "peft's folders hold LoRA"), _parts(saved)
+    line, below, own = _updates(saved, "peft's folders hold LoRA")
     form, _ = huggingface.choose(saved.sections, name)
-    per_rank, tensors, ranks = line.alpha / line.rank, dict[str, Tensor](), dict[str, int]()
+    tensors, ranks = dict[str, Tensor](), dict[str, int]()
     for pair in pairs(form.names, below):
-        parts = [_update(own, own_name, per_rank) for own_name in pair.ours]
+        parts = [own.get(weight) for weight in pair.ours]
         if any(parts):
             module = pair.theirs.removesuffix(".weight")
-            rows = [len(below[own_name]) for own_name in pair.ours]
+            rows = [len(below[weight]) for weight in pair.ours]
             joined = _joined(pair, parts, rows, huggingface.heads_of(saved.sections))
             ranks[module] = len(joined.down)
-            tensors[f"{_ROOT}{module}.lora_A.weight"] = joined.down
-            tensors[f"{_ROOT}{module}.lora_B.weight"] = joined.up
-    rank = min(ranks.values())
+            tensors |= {f"{_ROOT}{module}.lora_A.weight": joined.down, f"{_ROOT}{module}.lora_B.weight": joined.up}
+    rank, per_rank = min(ranks.values()), line.alpha / line.rank
     other = {f"^{re.escape(module)}": its for module, its in ranks.items() if its != rank}
     config = {
         "peft_type": "LORA",
         "task_type": _TASKS[saved.sections["model"]["kind"]],
-        "base_model_name_or_path": base,
+        "base_model_name_or_path": None,
         "r": rank,
         "lora_alpha": _whole(per_rank * rank),
         "lora_dropout": line.dropout,
@@ -99,16 +90,22 @@ def write(folder: str | Path, saved: Saved, base: str | None = None, name: str |
     return form
 
 
-def read(folder: str | Path, base: Saved, name: str | None = None) -> Saved:
+def _whole(number: float) -> float | int:
+    return int(number) if number == int(number) else number
+
+
+def read(folder: str | Path, base: Saved) -> Saved:
     """A base with the LoRA that a folder of peft holds for it."""
     folder = Path(folder)
     if base.sections.get("tuning") is not None:
         raise ScalingError("the model is tuned already", key="tuning", fix="name its base")
-    config = _config(folder)
-    form, _ = huggingface.choose(base.sections, name)
+    config, (form, _) = _config(folder), huggingface.choose(base.sections)
     found = weights.read(folder / FILE)
     _check_base(folder, config, base)
-    updates = _updates(folder, config, found, form, base)
+    try:
+        updates = _read_updates(config, found, form, base)
+    except ScalingError as error:
+        raise error.at(file=folder / FILE) from None
     rank = max(len(update.down) for update in updates.values())
     scale = next(iter(updates.values())).scale
     line = {"kind": "LoRA", "rank": rank, "alpha": scale * rank, "targets": _targets(base, set(updates))}
@@ -120,7 +117,7 @@ def read(folder: str | Path, base: Saved, name: str | None = None) -> Saved:
         tensors[f"{map_name}.lora.down"] = pad(update.down, (0, 0, 0, more))
         tensors[f"{map_name}.lora.up"] = pad(update.up * (update.scale / scale), (0, more))
     saved = replace(base, sections={**base.sections, "tuning": line}, tensors=tensors)
-    weights.check(tensors, weights.of(_empty(saved.sections)), folder / FILE)
+    weights.check(tensors, weights.of(empty(saved.sections)), folder / FILE)
     return saved
 
 
@@ -128,41 +125,31 @@ def merged(saved: Saved) -> Saved:
     """A tuned model as a plain one, its updates added to its matrices."""
     if saved.sections.get("tuning") is None:
         return saved
-    line, (own, below) = _lora(saved, "no matrix can hold it"), _parts(saved)
-    tensors = dict(below)
-    for name in below:
-        update = _update(own, name, line.alpha / line.rank)
-        if update is not None:
-            tensors[name] = below[name] + update.scale * (update.up @ update.down)
+    _, below, own = _updates(saved, "no matrix can hold it")
+    sums = {name: below[name] + update.scale * (update.up @ update.down) for name, update in own.items()}
     sections = {key: value for key, value in saved.sections.items() if key != "tuning"}
-    return replace(saved, sections=sections, tensors=tensors)
+    return replace(saved, sections=sections, tensors={**below, **sums})
 
 
-def _lora(saved: Saved, else_what: str) -> LoRA:
+def added(saved: Saved) -> dict[str, Tensor]:
+    """The tensors of a model that LoRA added."""
+    return {name: tensor for name, tensor in saved.tensors.items() if "lora" in name.split(".")}
+
+
+def _updates(saved: Saved, else_what: str) -> tuple[LoRA, dict[str, Tensor], dict[str, Update]]:
+    """The tuning of a model, the tensors of its base, and the update of each of its matrices."""
     line = saved.sections.get("tuning")
     tuning = None if line is None else build("tuning", line)
     if not isinstance(tuning, LoRA):
         value, what = (None, "the model is not tuned") if tuning is None else (type(tuning).__name__, else_what)
         raise ScalingError(what, key="tuning.kind", value=value, fix="take a model that is tuned by LoRA")
-    return tuning
-
-
-def updates(saved: Saved) -> dict[str, Tensor]:
-    """The tensors of a model that LoRA added."""
-    return _parts(saved)[0]
-
-
-def _parts(saved: Saved) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """What tuning added, and the base."""
-    own = {name: tensor for name, tensor in saved.tensors.items() if "lora" in name.split(".")}
-    return own, {name: tensor for name, tensor in saved.tensors.items() if name not in own}
-
-
-def _update(own: Mapping[str, Tensor], weight: str, scale: float) -> Update | None:
-    linear = weight.removesuffix(".weight")
-    if not weight.endswith(".weight") or f"{linear}.lora.up" not in own:
-        return None
-    return Update(own[f"{linear}.lora.down"], own[f"{linear}.lora.up"], scale)
+    own, scale = added(saved), tuning.alpha / tuning.rank
+    updates = {
+        f"{name.removesuffix('.lora.up')}.weight": Update(own[f"{name.removesuffix('up')}down"], up, scale)
+        for name, up in own.items()
+        if name.endswith(".lora.up")
+    }
+    return tuning, {name: tensor for name, tensor in saved.tensors.items() if name not in own}, updates
 
 
 def _joined(pair: Name, updates: list[Update | None], rows: list[int], heads: int) -> Update:
@@ -180,28 +167,28 @@ def _joined(pair: Name, updates: list[Update | None], rows: list[int], heads: in
 
 
 def _config(folder: Path) -> dict[str, Any]:
-    path, config = folder / CONFIG, weights.read_object(folder, CONFIG, "peft")
-    if config.get("peft_type") != "LORA":
-        kind = config.get("peft_type")
-        raise ScalingError("LoRA alone is exchanged with peft", file=path, key="peft_type", value=kind)
-    for key, plain in _PLAIN.items():
-        if config.get(key) is not None and config[key] not in plain:
-            raise ScalingError("no tuning corresponds to it", file=path, key=key, value=config[key])
+    """adapter_config.json without what is null, if it describes LoRA."""
+    entries = weights.read_object(folder, CONFIG, "peft").items()
+    config = {key: value for key, value in entries if value is not None}
     try:
+        if (kind := config.get("peft_type")) != "LORA":
+            raise ScalingError("LoRA alone is exchanged with peft", key="peft_type", value=kind)
+        for key in _SWITCHES:
+            if config.get(key, False) not in _OFF:
+                raise ScalingError("no tuning corresponds to it", key=key, value=config[key])
         for key in _TYPES.keys() & config.keys():
-            if config[key] is not None or key == "lora_alpha":
-                check(key, config[key], _TYPES[key])
+            check(key, config[key], _TYPES[key])
         for pattern in config.get("alpha_pattern") or ():
             re.compile(f"({pattern})")
+        start = config.get("init_lora_weights")
+        if isinstance(start, str) and start.startswith(_REPLACED):
+            what, fix = "this start changes the base's matrices", "convert it to LoRA with peft"
+            raise ScalingError(what, key="init_lora_weights", value=start, fix=fix)
     except re.error as error:
         what = f"expected patterns of names: {error}"
-        raise ScalingError(what, file=path, key="alpha_pattern", value=error.pattern) from None
+        raise ScalingError(what, file=folder / CONFIG, key="alpha_pattern", value=error.pattern) from None
     except ScalingError as error:
-        raise error.at(file=path) from None
-    start = config.get("init_lora_weights")
-    if isinstance(start, str) and start.startswith(_REPLACED):
-        what = "this start changes the base's matrices"
-        raise ScalingError(what, file=path, key="init_lora_weights", value=start, fix="convert it to LoRA with peft")
+        raise error.at(file=folder / CONFIG) from None
     return config
 
 
@@ -218,46 +205,43 @@ def _check_base(folder: Path, config: Mapping[str, Any], base: Saved) -> None:
         )
     if other:
         what = "it was trained on another base" + (f", {path}" if path else "")
-        raise ScalingError(what, file=folder, key="--adapter", fix="name the model that it was trained on")
+        raise ScalingError(what, file=folder, key="--adapter", fix=_OTHER)
 
 
-def _updates(
-    folder: Path, config: Mapping[str, Any], tensors: Mapping[str, Tensor], form: type[Format], base: Saved
+def _read_updates(
+    config: Mapping[str, Any], tensors: Mapping[str, Tensor], form: type[Format], base: Saved
 ) -> dict[str, Update]:
     """The update of each of our maps, by the map's name."""
-    file, by_module = folder / FILE, dict[str, dict[str, Tensor]]()
+    by_module, by_map = dict[str, dict[str, Tensor]](), dict[str, Update]()
     for name, tensor in tensors.items():
         match = re.fullmatch(r"base_model\.model\.(.+)\.lora_(A|B)(?:\.default)?\.weight", name)
         if match is None:
-            what = f"{name} is no update of a linear map"
-            raise ScalingError(what, file=file, fix="save it without modules_to_save and embeddings")
+            fix = "save it without modules_to_save and embeddings"
+            raise ScalingError(f"{name} is no update of a linear map", fix=fix)
         by_module.setdefault(match[1], {})[match[2]] = tensor.float()
     by_theirs = {pair.theirs: pair for pair in pairs(form.names, base.tensors)}
-    ours = {own_name.name for own_name in maps(_empty(base.sections))}
-    heads, by_map, other = huggingface.heads_of(base.sections), {}, "name the model that it was trained on"
+    ours, heads = {each.name for each in maps(empty(base.sections))}, huggingface.heads_of(base.sections)
     for module, both in by_module.items():
         pair = by_theirs.get(f"{module}.weight") or by_theirs.get(f"{form.prefix}{module}.weight")
         if pair is None:
-            what = f"{form.architecture} has no map {module}"
-            raise ScalingError(what, file=file, key="--adapter", fix=other)
-        maps_of = [name.removesuffix(".weight") for name in pair.ours]
-        if maps_of[0] not in ours:
+            raise ScalingError(f"{form.architecture} has no map {module}", key="--adapter", fix=_OTHER)
+        names = [name.removesuffix(".weight") for name in pair.ours]
+        if names[0] not in ours:
             what = f"LoRA is of the maps of mixers and channels, and {module} is none of them"
-            raise ScalingError(what, file=file, fix="train it without that target")
+            raise ScalingError(what, fix="train it without that target")
         shape = base.tensors[pair.ours[0]].shape[1], sum(len(base.tensors[name]) for name in pair.ours)
         if both.keys() != {"A", "B"} or (both["A"].shape[-1], len(both["B"])) != shape:
-            what = f"the update of {module} is of a map of another shape"
-            raise ScalingError(what, file=file, key="--adapter", fix=other)
+            raise ScalingError(f"the update of {module} is of a map of another shape", key="--adapter", fix=_OTHER)
         down, joined = both["A"], both["B"]
         scale = _scale(config, module, len(down))
-        for name, up in zip(maps_of, split(pair, joined, heads, is_product=True), strict=True):
-            if len(maps_of) > 1 and up.any():  # the rows of A for which the B of one of several maps is not 0
+        for name, up in zip(names, split(pair, joined, heads, is_product=True), strict=True):
+            if len(names) > 1 and up.any():  # the rows of A for which the B of one of several maps is not 0
                 acts = up.any(0)
                 by_map[name] = Update(down[acts], up[:, acts].contiguous(), scale)
-            elif len(maps_of) == 1 or not joined.any():
+            elif len(names) == 1 or not joined.any():
                 by_map[name] = Update(down, up, scale)
     if not by_map:
-        raise ScalingError("it holds no update", file=file)
+        raise ScalingError("it holds no update")
     return by_map
 
 
@@ -271,17 +255,8 @@ def _targets(base: Saved, names: set[str]) -> list[str]:
     """The shortest targets that name these maps and no others: the last parts of names, or the whole names."""
     short = sorted({name.rpartition(".")[2] for name in names})
     try:
-        model = _empty({**base.sections, "tuning": {"kind": "LoRA", "targets": short}})
+        model = empty({**base.sections, "tuning": {"kind": "LoRA", "targets": short}})
     except ScalingError:
         return sorted(names)
     tuned = {name.removesuffix(".lora.up") for name in weights.of(model) if name.endswith(".lora.up")}
     return short if tuned == names else sorted(names)
-
-
-def _empty(sections: Mapping[str, Any]) -> torch.nn.Module:
-    with blank():
-        return build_model(sections)
-
-
-def _whole(number: float) -> float | int:
-    return int(number) if number == int(number) else number

@@ -9,7 +9,7 @@ ids.json             the ids of pad, bos, eos and start, where they are known
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from os import PathLike, fspath
 from pathlib import Path
@@ -21,7 +21,7 @@ from torch import Tensor
 from scaling.base import atomic
 from scaling.base.errors import ScalingError, plural
 from scaling.config.compose import Config, load
-from scaling.config.schema import build, kinds, walk
+from scaling.config.schema import build, check, kinds, walk
 from scaling.data import store
 from scaling.data.codec import Codec
 from scaling.data.shards import TOKENIZER
@@ -30,7 +30,7 @@ from scaling.interop import huggingface, weights
 from scaling.interop.huggingface import Saved
 from scaling.ledger import Ledger, checkpoint, document
 from scaling.ledger.run import read_result
-from scaling.model.tuned import blank, build_model, sections
+from scaling.model.tuned import sections
 
 CONFIG, IDS, SPEC = "config.yaml", "ids.json", "spec.json"
 CHECKPOINT_WEIGHTS = "weights.safetensors"
@@ -89,7 +89,7 @@ def _own(folder: Path) -> Saved:
     tokenizer = folder / TOKENIZER if (folder / TOKENIZER).is_file() else None
     ids: Mapping[str, int] = {}
     if (folder / IDS).is_file():
-        ids = _ids(folder / IDS)
+        ids = check(IDS, weights.read_object(folder, IDS, "scaling"), Mapping[str, int])
     elif tokenizer is not None:
         ids = _started(Codec.load(tokenizer).specials, config["model.kind"])
     saved = _saved(config.tree, folder / weights.FILE)
@@ -103,7 +103,7 @@ def _of_ledger(folder: Path, runs: Path, step: int | None = None) -> Saved:
         raise ScalingError("the run has no spec that can be read", file=folder / SPEC) from None
     kept = _checkpoint(folder, step)
     tokenizer = store.tokenizer(spec["data"], runs)
-    saved = _saved(spec, kept.folder / CHECKPOINT_WEIGHTS, lambda: _base(kept, runs))
+    saved = _saved(spec, kept.folder / CHECKPOINT_WEIGHTS, _base(kept, runs))
     specials, labels = _learned(spec, runs)
     ids, head = _started(specials, spec["model"]["kind"]), spec["model"]["head"]
     kind: Any = kinds("head")[head if isinstance(head, str) else head["kind"]]
@@ -116,19 +116,16 @@ def _of_ledger(folder: Path, runs: Path, step: int | None = None) -> Saved:
 
 def _checkpoint(folder: Path, step: int | None) -> checkpoint.Checkpoint:
     """The whole checkpoint of a step of a run; where none is named, that of its result, or its last one."""
-    if step is None:
-        result = read_result(folder)
-        saved = checkpoint.final(folder, result)
-        if saved is None:
-            fix = "train it first" if result is None else f"{ANEW}: its weights were freed"
-            raise ScalingError("the run has no whole checkpoint", file=folder, fix=fix)
+    result = read_result(folder)
+    saved = checkpoint.final(folder, result) if step is None else checkpoint.find(folder, step)
+    if saved is not None:
         return saved
-    saved = checkpoint.find(folder, step)
-    if saved is None:
-        there = sorted(checkpoint.steps(folder))
-        fix = f"take one of {', '.join(map(str, there))}" if there else "train it first"
-        raise ScalingError(f"the run has no whole checkpoint of step {step}", file=folder, key="step", fix=fix)
-    return saved
+    if step is None:
+        fix = "train it first" if result is None else f"{ANEW}: its weights were freed"
+        raise ScalingError("the run has no whole checkpoint", file=folder, fix=fix)
+    there = ", ".join(map(str, sorted(checkpoint.steps(folder))))
+    fix = f"take one of {there}" if there else "train it first"
+    raise ScalingError(f"the run has no whole checkpoint of step {step}", file=folder, key="step", fix=fix)
 
 
 def _base(kept: checkpoint.Checkpoint, runs: Path) -> Mapping[str, Tensor]:
@@ -140,14 +137,13 @@ def _base(kept: checkpoint.Checkpoint, runs: Path) -> Mapping[str, Tensor]:
     fix = f"put them back, or train the run again from weights that are there ({ANEW})"
     try:
         tensors = read(start.get("run") or Path(start["folder"]), runs, start.get("step")).tensors
+        if weights.digest(tensors) == start["sha256"]:
+            return tensors
+        reason = "have changed"
     except (ScalingError, OSError) as error:
-        reason = error.what if isinstance(error, ScalingError) else error.strerror
-        what = f"the run holds what it trained; the weights that it started from, {where}, cannot be read: {reason}"
-        raise ScalingError(what, file=kept.folder, fix=fix) from None
-    if weights.digest(tensors) != start["sha256"]:
-        what = f"the run holds what it trained; the weights that it started from, {where}, have changed"
-        raise ScalingError(what, file=kept.folder, fix=fix)
-    return tensors
+        reason = f"cannot be read: {error.what if isinstance(error, ScalingError) else error.strerror}"
+    what = f"the run holds what it trained; the weights that it started from, {where}, {reason}"
+    raise ScalingError(what, file=kept.folder, fix=fix)
 
 
 def _learned(spec: Mapping[str, Any], runs: Path) -> tuple[Mapping[str, int], tuple[str, ...]]:
@@ -177,22 +173,13 @@ def _started(specials: Mapping[str, int], kind: str) -> dict[str, int]:
     return {**ids, **({"start": start[0]} if start else {})}
 
 
-def _saved(tree: Mapping[str, Any], file: Path, base: Callable[[], Mapping[str, Tensor]] = dict) -> Saved:
-    """What a weight file holds, and of `base` the tensors that it leaves out."""
+def _saved(tree: Mapping[str, Any], file: Path, below: Mapping[str, Tensor] = {}) -> Saved:
+    """What a weight file holds, and of `below` the tensors that it leaves out."""
     described = sections(tree)
-    with blank():
-        empty = build_model(described)
-    tensors, model = weights.once(weights.read(file), empty, file), weights.of(empty)
-    below, first = base(), {id(tensor): name for name, tensor in model.items()}
-    for name, tensor in empty.state_dict(keep_vars=True).items():
-        if name in below:
-            tensors.setdefault(first[id(tensor)], below[name].float())
-    weights.check(tensors, model, file)
+    model = huggingface.empty(described)
+    first = weights.first_names(model)
+    tensors = weights.once(weights.read(file), first, file)
+    for name in first.keys() & below.keys():
+        tensors.setdefault(first[name], below[name].float())
+    weights.check(tensors, weights.of(model), file)
     return Saved(described, tensors)
-
-
-def _ids(path: Path) -> dict[str, int]:
-    try:
-        return {str(name): int(number) for name, number in atomic.read_json(path).items()}
-    except (ValueError, TypeError, AttributeError):
-        raise ScalingError("expected a JSON object of ids by name", file=path) from None

@@ -1,4 +1,4 @@
-"""Templates: whose parameters are whose, name by name, with what is done to each."""
+"""Templates: a format's config.json and tensors beside ours, read in both directions."""
 
 from __future__ import annotations
 
@@ -16,6 +16,14 @@ from scaling.config import schema
 from scaling.config.schema import overlay
 from scaling.config.shape import Shape
 
+PARTS = {
+    "decoder": "decoder.stack.blocks.*.branches",
+    "encoder": "encoder.stack.blocks.*.branches",
+    "maps": "{query,key,value,out}",
+    "both": "{weight,bias}",
+}
+"""What tables abbreviate: the branches of a block, the maps of attention, a map's tensors."""
+
 
 @dataclass(frozen=True)
 class Name:
@@ -26,19 +34,25 @@ class Name:
     layout: str = "plain"
 
 
-PARTS = {
-    "decoder": "decoder.stack.blocks.*.branches",
-    "encoder": "encoder.stack.blocks.*.branches",
-    "maps": "{query,key,value,out}",
-}
-"""What tables abbreviate: the branches of a block, the maps of attention."""
-
-
 def table(text: str, **parts: str) -> tuple[Name, ...]:
-    """The lines of a table, in which `<part>` stands for one of `parts`, or of `PARTS`."""
+    """The lines of a table, in which `<part>` stands for one of `parts`, or of `PARTS`, `{a,b}` for a line each, and
+    `{a+b}` for tensors of ours that are joined.
+    """
     for part, meaning in {**parts, **PARTS}.items():
         text = text.replace(f"<{part}>", meaning)
-    return tuple(itertools.chain.from_iterable(_line(*line.split()) for line in text.splitlines() if line.strip()))
+    names = []
+    for ours, theirs, *layout in filter(None, map(str.split, text.splitlines())):
+        for our, their in zip(_expanded(ours), _expanded(theirs), strict=True):
+            joined = re.search(r"\{([^{}]*)\}", our)
+            each = [our] if joined is None else [our.replace(joined[0], part) for part in joined[1].split("+")]
+            names.append(Name(tuple(each), their, *layout))
+    return tuple(names)
+
+
+def _expanded(pattern: str) -> Iterator[str]:
+    pieces = re.split(r"(\{[^{}+]*\})", pattern)
+    choices = [piece[1:-1].split(",") if piece.startswith("{") and "+" not in piece else [piece] for piece in pieces]
+    return map("".join, itertools.product(*choices))
 
 
 def pairs(names: Iterable[Name], ours: Iterable[str]) -> list[Name]:
@@ -46,11 +60,10 @@ def pairs(names: Iterable[Name], ours: Iterable[str]) -> list[Name]:
     present, lines = set(ours), {}
     for name in names:
         pattern = re.compile(re.escape(name.ours[0]).replace(r"\*", r"(\d+)"))
-        for first in present:
-            if match := pattern.fullmatch(first):
-                layer = match[1] if match.groups() else ""
-                theirs = name.theirs.replace("*", layer)
-                lines[theirs] = Name(tuple(own.replace("*", layer) for own in name.ours), theirs, name.layout)
+        for match in filter(None, map(pattern.fullmatch, present)):
+            layer = match[1] if match.groups() else ""
+            theirs = name.theirs.replace("*", layer)
+            lines[theirs] = Name(tuple(own.replace("*", layer) for own in name.ours), theirs, name.layout)
     return list(lines.values())
 
 
@@ -74,7 +87,7 @@ def join(pair: Name, parts: list[Tensor], heads: int, *, is_product: bool = Fals
         return torch.cat([part.unflatten(0, (heads, -1)) for part in parts], 1).flatten(0, 1)
     joined = torch.cat(parts) if len(parts) > 1 else parts[0]
     if pair.layout == "transposed" and not is_product:
-        return joined.T
+        return joined.t()
     return joined[None] if pair.layout == "row" else joined
 
 
@@ -83,42 +96,23 @@ def split(pair: Name, tensor: Tensor, heads: int, *, is_product: bool = False) -
     count = len(pair.ours)
     if pair.layout == "by_head":
         return [part.flatten(0, 1) for part in tensor.unflatten(0, (heads, -1)).chunk(count, 1)]
-    if is_product:
-        return list(tensor.chunk(count))
-    tensor = {"transposed": lambda: tensor.T, "row": lambda: tensor[0]}.get(pair.layout, lambda: tensor)()
-    return list(tensor.chunk(count))
-
-
-def _line(ours: str, theirs: str, layout: str = "plain") -> Iterator[Name]:
-    for our, their in zip(_expanded(ours), _expanded(theirs), strict=True):
-        joined = re.search(r"\{([^{}]*)\}", our)
-        parts = [our] if joined is None else [our.replace(joined[0], part) for part in joined[1].split("+")]
-        yield Name(tuple(parts), their, layout)
-
-
-def _expanded(pattern: str) -> Iterator[str]:
-    """The pattern with its `{a,b}` spelled out; `{a+b}` stays."""
-    pieces = re.split(r"(\{[^{}+]*\})", pattern)
-    choices = [piece[1:-1].split(",") if piece.startswith("{") and "+" not in piece else [piece] for piece in pieces]
-    return map("".join, itertools.product(*choices))
-
-
-NOTHING: Any = object()
-Mismatch = tuple[str, Any, Any]  # the key, our value, theirs
+    if pair.layout == "transposed" and not is_product:
+        tensor = tensor.t()
+    return list((tensor[0] if pair.layout == "row" else tensor).chunk(count))
 
 
 class Blank:
-    """A value in config.json, under `keys`: the names that versions of the format gave it.
+    """A value in config.json, under `keys`: the names that versions of the format gave it, the first that is not null.
 
     `values` maps each of theirs to ours, where the two differ; of several that are one for us we write the
     first. `less` is how much more theirs counts than ours, `least` the least that theirs can be. Dots in a key lead
-    into nested objects.
+    into nested objects. Without a `default` a file needs the key.
     """
 
     def __init__(
         self,
         *keys: str,
-        default: Any = NOTHING,
+        default: Any = ...,
         values: Mapping[Any, Any] | None = None,
         less: int = 0,
         least: int | None = None,
@@ -127,31 +121,30 @@ class Blank:
 
     def read(self, config: Mapping[str, Any]) -> Any:
         """Our value, from theirs."""
-        entries = [(key, value) for key in self.keys if (value := at(config, key)) is not NOTHING]
-        # A key that is null leaves the value to the next one.
-        entries = [entry for entry in entries if entry[1] is not None] or entries
-        key, value = entries[0] if entries else (self.keys[0], self.default)
-        if value is NOTHING:
+        entries = ((key, at(config, key)) for key in self.keys)
+        key, value = next((entry for entry in entries if entry[1] is not None), (self.keys[0], self.default))
+        if value is ...:
             raise ScalingError("it is not there", key=key)
         if self.values is not None:
-            matching = [ours for theirs, ours in self.values.items() if theirs == value]
-            if not matching:
-                raise ScalingError(
-                    "no piece corresponds to it", key=key, value=value, fix=nearest(str(value), map(str, self.values))
-                )
-            return matching[0]
-        if (self.less or self.least is not None) and not isinstance(value, int):
+            for theirs, ours in self.values.items():
+                if theirs == value:
+                    return ours
+            fix = nearest(str(value), map(str, self.values))
+            raise ScalingError("no piece corresponds to it", key=key, value=value, fix=fix)
+        if not self.less and self.least is None:
+            return value
+        if not isinstance(value, int):
             raise ScalingError("expected a whole number", key=key, value=value)
         if self.least is not None and value < self.least:
             raise ScalingError(f"transformers has no such model; {self.least} is the least", key=key, value=value)
-        return value - self.less if self.less else value
+        return value - self.less
 
     def write(self, ours: Any) -> Any:
-        """Their value for ours, or NOTHING where they have none."""
+        """Their value for ours, or None where they have none."""
         if self.values is not None:
-            return next((theirs for theirs, value in self.values.items() if value == ours), NOTHING)
+            return next((theirs for theirs, value in self.values.items() if value == ours), None)
         if self.least is not None and ours < self.least:
-            return NOTHING
+            return None
         return ours + self.less if self.less else ours
 
 
@@ -178,70 +171,12 @@ def tied(tower: str, default: bool = True) -> Blank:
     return Blank("tie_word_embeddings", default=default, values={True: [tower, "head"], False: []})
 
 
-def fill(template: Any, config: Mapping[str, Any]) -> Any:
-    """The template with every blank filled from config.json."""
-    if isinstance(template, Blank):
-        return template.read(config)
-    if isinstance(template, Mapping):
-        return {key: fill(value, config) for key, value in template.items()}
-    return template
-
-
-def matched(
-    template: Mapping[str, Any], ours: Mapping[str, Any], fixed: Mapping[str, Any]
-) -> tuple[dict[str, Any], list[Mismatch]]:
-    """The config.json that the blanks make of our completed config, and where ours differs from the template with that
-    in its blanks.
-
-    Of blanks with one key the first writes it, and others differ where they disagree. A blank that cannot be written is
-    a mismatch: what one format cannot express must not hide the others.
-    """
-    config: dict[str, Any] = {}
-    filled, unfilled = _filled(spread(template), config, ours)
-    try:
-        theirs = complete(filled)
-    except ScalingError as error:  # sizes that only ours can have: compare the rest
-        unfilled = [*unfilled, (str(error.key), error.value, f"none such ({error.what})")]
-        theirs = complete({**filled, "size": ours["size"]})
-    for key, value in fixed.items():
-        put(config, key, value)
-    return config, [*unfilled, *differences(ours, theirs)]
-
-
-def _filled(template: Any, config: dict[str, Any], ours: Any, key: str = "") -> tuple[Any, list[Mismatch]]:
-    """The template with what its blanks read of `config` once our values are written there; a blank that cannot be
-    written has our value, and is a mismatch. A place that ours lacks is left to the differences.
-    """
-    if isinstance(template, Blank):
-        theirs = NOTHING if ours is NOTHING else template.write(ours)
-        for name in template.keys if theirs is not NOTHING else ():
-            if at(config, name) is NOTHING:
-                put(config, name, theirs)
-        try:
-            return template.read(config), []
-        except ScalingError:
-            return (None if ours is NOTHING else ours), [(key, short(ours), f"no such value in {template.keys[0]}")]
-    if not isinstance(template, Mapping):
-        return template, []
-    within = ours if isinstance(ours, Mapping) else {}
-    parts = {
-        name: _filled(part, config, within.get(name, NOTHING), f"{key}.{name}" if key else name)
-        for name, part in template.items()
-    }
-    filled = {name: part for name, (part, _) in parts.items()}
-    if "kind" in filled and filled["kind"] is None:
-        return None, parts["kind"][1]
-    if filled.get("kind") != within.get("kind"):  # one mismatch, whatever else the line contains
-        return filled, []
-    return filled, [mismatch for _, unfilled in parts.values() for mismatch in unfilled]
-
-
 def at(config: Mapping[str, Any], dotted: str) -> Any:
-    """The value under a dotted key, or NOTHING; null gives no value."""
+    """The value under a dotted key, or None."""
     value: Any = config
     for key in dotted.split("."):
         value = value.get(key) if isinstance(value, Mapping) else None
-    return NOTHING if value is None else value
+    return value
 
 
 def put(config: dict[str, Any], dotted: str, value: Any) -> None:
@@ -252,73 +187,117 @@ def put(config: dict[str, Any], dotted: str, value: Any) -> None:
     config[last] = value
 
 
+def fill(template: Any, config: Mapping[str, Any]) -> Any:
+    """The template with every blank filled from config.json."""
+    if isinstance(template, Blank):
+        return template.read(config)
+    if isinstance(template, Mapping):
+        return {key: fill(value, config) for key, value in template.items()}
+    return template
+
+
+Mismatch = tuple[str, Any, Any]  # the key, our value, theirs
+
+
+def matched(form: type[Format], ours: Mapping[str, Any]) -> tuple[dict[str, Any], list[Mismatch]]:
+    """The config.json that the blanks of a format make of our completed config, and where ours differs from the
+    template with that in its blanks.
+
+    Of blanks with one key the first writes it, and others differ where they disagree.
+    """
+    config: dict[str, Any] = {}
+    filled, unlike = _filled(_spread(form.model, form.size), ours, config), list[Mismatch]()
+    try:
+        theirs = complete(filled["model"], filled["size"])
+    except ScalingError as error:  # sizes that only ours can have: compare the rest
+        unlike = [(str(error.key), error.value, f"none such ({error.what})")]
+        theirs = complete(filled["model"], ours["size"])
+    for key, value in form.config.items():
+        put(config, key, value)
+    return config, [*unlike, *_differences(ours, theirs)]
+
+
+def _filled(template: Any, ours: Any, config: dict[str, Any]) -> Any:
+    """The template with what its blanks read of `config` once our values are written there; words stand in a blank that
+    cannot be written.
+    """
+    if isinstance(template, Mapping):
+        within = ours if isinstance(ours, Mapping) else {}
+        return {key: _filled(part, within.get(key), config) for key, part in template.items()}
+    if not isinstance(template, Blank):
+        return template
+    theirs = None if ours is None else template.write(ours)
+    for key in template.keys if theirs is not None else ():
+        if at(config, key) is None:
+            put(config, key, theirs)
+    try:
+        return template.read(config)
+    except ScalingError:
+        return f"no such value in {template.keys[0]}"
+
+
 TOWERS = ("encoder", "decoder")
 _TOWER_SLOTS = ("embedding", "position", "pattern", "block", "stack")
 _ABSENT = "nothing"
 
 
-def spread(tree: Mapping[str, Any]) -> dict[str, Any]:
-    """`model` and `size` with what an encoder-decoder's towers share written out for each of them."""
-    model, size = dict(tree["model"]), dict(tree["size"])
+def _spread(model: Mapping[str, Any], size: Mapping[str, Any]) -> dict[str, Any]:
+    """Both sections with what an encoder-decoder's towers share written out for each of them."""
     if not all(tower in model for tower in TOWERS):
-        return {"model": model, "size": size}
-    common = {slot: model.pop(slot) for slot in _TOWER_SLOTS if slot in model}
+        return {"model": dict(model), "size": dict(size)}
+    common = {slot: model[slot] for slot in _TOWER_SLOTS if slot in model}
+    rest = {key: value for key, value in model.items() if key not in common}
     sizes = {key: value for key, value in size.items() if key not in TOWERS}
     return {
-        "model": {**model, **{tower: overlay(common, dict(model[tower] or {})) for tower in TOWERS}},
+        "model": {**rest, **{tower: overlay(common, dict(model[tower] or {})) for tower in TOWERS}},
         "size": {tower: {**sizes, **(size.get(tower) or {})} for tower in TOWERS},
     }
 
 
-def complete(tree: Mapping[str, Any]) -> dict[str, Any]:
-    """`model` and `size` with every default written out, every kind in the long form, and one hidden width."""
-    both = spread(tree)
-    model, size = both["model"], both["size"]
-    parts = [(model[tower], size[tower]) for tower in TOWERS] if TOWERS[0] in size else [(model, size)]
-    for part, sizes in parts:
-        shape = Shape.of(sizes)
+def complete(model: Mapping[str, Any], size: Mapping[str, Any]) -> dict[str, Any]:
+    """Both sections with every default written out, every kind in the long form, and one hidden width."""
+    both = _spread(model, size)
+    whole, sizes = both["model"], both["size"]
+    towers = [(whole[tower], sizes[tower]) for tower in TOWERS if tower in sizes]
+    for part, own in towers or [(whole, sizes)]:
         for slot in _TOWER_SLOTS:
             part[slot] = _spelled(slot, part[slot])
-        channel = part["block"].get("channel") or {}
-        sizes.clear()
-        sizes.update(asdict(shape), hidden=shape.hidden_times(channel.pop("hidden_times", 1.0)))
+        shape, channel = Shape.of(own), part["block"].get("channel") or {}
+        own.clear()
+        own.update(asdict(shape), hidden=shape.hidden_times(channel.pop("hidden_times", 1.0)))
     for slot in ("head", "sentence", "language"):
-        model[slot] = _spelled(slot, model.get(slot))
-    if len(parts) > 1:
-        model["memory"] = _spelled("memory", model.get("memory", "Last"))
-        model["share"] = model.get("share", "nothing")
-    model["tie"] = sorted(model["tie"])
+        whole[slot] = _spelled(slot, whole.get(slot))
+    if towers:
+        whole["memory"] = _spelled("memory", whole.get("memory", "Last"))
+        whole["share"] = whole.get("share", "nothing")
+    whole["tie"] = sorted(whole["tie"])
     return both
-
-
-def differences(ours: Any, theirs: Any, key: str = "") -> Iterator[tuple[str, Any, Any]]:
-    """Where two completed trees differ: the dotted key and both values."""
-    if isinstance(ours, Mapping) and isinstance(theirs, Mapping):
-        if ours.get("kind") != theirs.get("kind"):
-            yield f"{key}.kind", ours.get("kind", _ABSENT), theirs.get("kind", _ABSENT)
-            return
-        for name in {**ours, **theirs}:
-            path = f"{key}.{name}" if key else name
-            yield from differences(ours.get(name, _ABSENT), theirs.get(name, _ABSENT), path)
-    elif ours != theirs:
-        yield key, short(ours), short(theirs)
-
-
-def short(value: Any) -> Any:
-    """A line by its kind."""
-    return value.get("kind", value) if isinstance(value, Mapping) else value
 
 
 def _spelled(slot: str, line: Any) -> Any:
     """A line in the long form: its kind and every key of it, those of the pieces within it too."""
     if line is None:
         return None
-    given = {"kind": line} if isinstance(line, str) else dict(line)
-    spelled = {"kind": given["kind"]}
-    for key, parameter in schema.keys(schema.kinds(slot)[given["kind"]]).items():
-        value = given.get(key, parameter.default)
+    line = {"kind": line} if isinstance(line, str) else line
+    spelled, kind = {"kind": line["kind"]}, schema.kinds(slot).get(line["kind"])
+    for key, parameter in () if kind is None else schema.keys(kind).items():
+        value = line.get(key, parameter.default)
         spelled[key] = _spelled(key, value) if schema.is_recipe(parameter.annotation) else value
     return spelled
+
+
+def _differences(ours: Any, theirs: Any, key: str = "") -> Iterator[Mismatch]:
+    """Where two completed trees differ: the dotted key and both values, a piece by its kind."""
+    if isinstance(ours, Mapping) and isinstance(theirs, Mapping):
+        if ours.get("kind") != theirs.get("kind"):
+            yield f"{key}.kind", ours.get("kind", _ABSENT), theirs.get("kind", _ABSENT)
+            return
+        for name in {**ours, **theirs}:
+            path = f"{key}.{name}" if key else name
+            yield from _differences(ours.get(name, _ABSENT), theirs.get(name, _ABSENT), path)
+    elif ours != theirs:
+        values = (value.get("kind", value) if isinstance(value, Mapping) else value for value in (ours, theirs))
+        yield key, *values
 
 
 # config.json's word for an activation, and our piece.
@@ -371,10 +350,6 @@ class Format:
         embedding = cls.names[0].theirs
         cls.prefix = vars(cls).get("prefix", embedding.partition(".")[0] + ".")
         cls.copies = {name.theirs: embedding for name in cls.names if name.ours == ("head.weight",)} | dict(cls.copies)
-
-    @classmethod
-    def template(cls) -> dict[str, Any]:
-        return {"model": cls.model, "size": cls.size}
 
     @classmethod
     def folded(cls, tensors: Mapping[str, Tensor]) -> Mapping[str, Tensor]:

@@ -51,7 +51,21 @@ def read_object(folder: Path, name: str, saver: str) -> dict[str, Any]:
 
 def read_folder(folder: Path) -> dict[str, Tensor]:
     """Every tensor of a folder's weight file, or of the shards that its index lists."""
-    return {name: tensor for path in _files(folder) for name, tensor in read(path).items()}
+    index = folder / INDEX
+    if (folder / FILE).is_file():
+        return read(folder / FILE)
+    if not index.is_file():
+        pickles = [path.name for kind in _PICKLES for path in folder.glob(kind)]
+        reason = f", only {pickles[0]}, and pickles are not read" if pickles else ""
+        raise ScalingError(f"there is no {FILE}{reason}", file=folder, fix="save the weights as safetensors")
+    try:
+        shards = sorted(set(json.loads(index.read_text())["weight_map"].values()))
+        outside = [name for name in shards if PurePosixPath(name).name != name or not (folder / name).is_file()]
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise ScalingError("it does not list the weight files", file=index) from None
+    if outside:
+        raise ScalingError(f"it lists {outside[0]}, which is not next to it", file=index)
+    return {name: tensor for shard in shards for name, tensor in read(folder / shard).items()}
 
 
 def write(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str] = {}) -> None:
@@ -82,10 +96,14 @@ def save(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str] 
 
 def of(model: nn.Module) -> dict[str, Tensor]:
     """A model's tensors, each once: a tied table under its first name."""
-    once: dict[int, tuple[str, Tensor]] = {}
-    for name, tensor in model.state_dict(keep_vars=True).items():
-        once.setdefault(id(tensor), (name, tensor))
-    return dict(once.values())
+    first = first_names(model)
+    return {name: tensor for name, tensor in model.state_dict(keep_vars=True).items() if first[name] == name}
+
+
+def first_names(model: nn.Module) -> dict[str, str]:
+    """The first name of each tensor, of a tied table under each of its names."""
+    once: dict[int, str] = {}
+    return {name: once.setdefault(id(tensor), name) for name, tensor in model.state_dict(keep_vars=True).items()}
 
 
 def digest(tensors: Mapping[str, Tensor]) -> str:
@@ -98,13 +116,11 @@ def digest(tensors: Mapping[str, Tensor]) -> str:
     return hashed.hexdigest()
 
 
-def once(tensors: dict[str, Tensor], model: nn.Module, file: Path) -> dict[str, Tensor]:
-    """What a file holds, with a table that is tied in the model under its first name only."""
-    first = {id(tensor): name for name, tensor in of(model).items()}
-    names = {name: first[id(tensor)] for name, tensor in model.state_dict(keep_vars=True).items()}
+def once(tensors: dict[str, Tensor], first: Mapping[str, str], file: Path) -> dict[str, Tensor]:
+    """What a file holds, with each table that is tied under its `first` name only."""
     kept: dict[str, Tensor] = {}
     for name, tensor in tensors.items():
-        table = names.get(name, name)
+        table = first.get(name, name)
         if not torch.equal(kept.setdefault(table, tensor), tensor):
             raise ScalingError(f"{name} is tied to {table} and differs from it", file=file)
     return kept
@@ -126,25 +142,6 @@ def check(tensors: Mapping[str, Tensor], expected: Mapping[str, Tensor], file: P
 def place(folder: Path) -> Path:
     """What to name when the weights of a folder are wrong."""
     return next((folder / name for name in (FILE, INDEX) if (folder / name).is_file()), folder)
-
-
-def _files(folder: Path) -> list[Path]:
-    if (folder / FILE).is_file():
-        return [folder / FILE]
-    index = folder / INDEX
-    if not index.is_file():
-        pickles = [path.name for kind in _PICKLES for path in folder.glob(kind)]
-        reason = f", only {pickles[0]}, and pickles are not read" if pickles else ""
-        raise ScalingError(f"there is no {FILE}{reason}", file=folder, fix="save the weights as safetensors")
-    try:
-        shards = sorted(set(json.loads(index.read_text())["weight_map"].values()))
-        inside = all(PurePosixPath(shard).name == shard for shard in shards)
-    except (ValueError, KeyError, TypeError, AttributeError):
-        raise ScalingError("it does not list the weight files", file=index) from None
-    for shard in shards:
-        if not inside or not (folder / shard).is_file():
-            raise ScalingError(f"it lists {shard}, which is not next to it", file=index)
-    return [folder / shard for shard in shards]
 
 
 def shape(tensor: Tensor) -> str:

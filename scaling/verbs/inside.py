@@ -18,8 +18,7 @@ if TYPE_CHECKING:
     import numpy as np
     import pandas
 
-    from scaling.inside.heads import Map
-    from scaling.inside.look import Look
+    from scaling.inside.look import Look, Map
 
 FIGURES = (".png", ".pdf", ".svg")
 PAGE = (".html",)
@@ -42,7 +41,7 @@ class Attention(Result):
     @property
     def heads(self) -> pandas.DataFrame:
         """A row a head: entropy in nats, mean distance, the weight of the previous token, the distance with the highest
-        weight and that weight, and induction (`scaling.inside.heads.scores`).
+        weight and that weight, and induction (`scaling.inside.look.scores`).
         """
         import pandas
 

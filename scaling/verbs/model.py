@@ -83,8 +83,7 @@ class Model:
     @cached_property
     def scorer(self) -> Any:
         """The likelihood of continuations by a decoder or an encoder-decoder, the pseudo-likelihood by an encoder."""
-        from scaling.evaluation.likelihood import Scorer
-        from scaling.evaluation.masked import MaskedScorer
+        from scaling.evaluation.likelihood import MaskedScorer, Scorer
 
         length = self.config["size"]["length"]
         if self.family == "encoder":
@@ -138,7 +137,7 @@ class Model:
 
             scaling.load("5d1c").fill("the [MASK] of the law")[0][0].text
         """
-        from scaling.evaluation.masked import filled
+        from scaling.evaluation.likelihood import filled
 
         if self.family != "encoder":
             fix = "take `generate`, or an encoder"
@@ -189,7 +188,7 @@ class Model:
         """The token ids of a text. An encoder reads `[MASK]` as its mask; an encoder-decoder with sentinels reads its
         first one for the first `[MASK]`, the next one for the next.
         """
-        from scaling.evaluation.masked import masked
+        from scaling.evaluation.likelihood import masked
 
         has_gaps = self.family == "encoder" or (self.family == "encoder_decoder" and "sentinel_0" in self.ids)
         if self.tokenizer is None:
@@ -339,7 +338,7 @@ def export(
     saved, name = read(run, runs), None if form == "hf" else form
     with _new(target) as folder:
         if adapter:
-            tensors, written = peft.updates(saved), peft.write(folder, saved, name=name)
+            tensors, written = peft.added(saved), peft.write(folder, saved, name)
         else:
             saved = peft.merged(saved)
             tensors, written = saved.tensors, huggingface.write(folder, saved, name)

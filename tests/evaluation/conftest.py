@@ -44,14 +44,14 @@ def language(tmp_path_factory: pytest.TempPathFactory) -> Ledger:
     runs = f"runs={folder / 'runs'}"
     assert main(["data", "prepare", f"data={data[0]}", *data[1:], runs]) == 0
     size = ["size=tiny", "size.width=32", "size.layers=1", "size.length=64", "size.vocabulary=null"]
-    budget = ["trainer.max_steps=100", "train.batch=16", "schedule.warmup=10", "log.wandb=disabled"]
-    own = {
-        "decoder": ["optimizer.lr=0.01"],
-        "encoder_decoder": ["objective=Prefix", "optimizer.lr=0.01"],
-        "encoder": ["objective={kind: Masked, rate: 0.3}", "size.length=34", "optimizer.lr=0.01"],
+    words = [*size, f"data={data[0]}", *data[1:], "train.batch=16", "optimizer.lr=0.01", "log.wandb=disabled", runs]
+    own = {  # the decoder knows the language, the encoder its words
+        "decoder": ["trainer.max_steps=100"],
+        "encoder": ["trainer.max_steps=60", "objective={kind: Masked, rate: 0.3}", "size.length=34"],
+        "encoder_decoder": ["trainer.max_steps=2", "objective=Prefix"],
     }
     ids = {}
     for family, changes in own.items():
-        words = [*size, f"data={data[0]}", *data[1:], *budget, "evaluate.points=1", runs, *changes]
-        ids[family] = train(assemble(config.load(family, words)))["run"]
+        line = [*words, "evaluate.points=1", "evaluate.windows=16", "schedule.warmup=1", *changes]
+        ids[family] = train(assemble(config.load(family, line)))["run"]
     return Ledger(folder / "runs", ids, data)

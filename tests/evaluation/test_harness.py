@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import random
 import sys
-from dataclasses import dataclass
 from pathlib import Path
+from textwrap import dedent
 from typing import Any
 
 import pytest
@@ -55,31 +55,18 @@ TASKS = {
 """Three tasks; a document of the second is longer than the window."""
 
 
-@dataclass(frozen=True)
-class Local:
-    """Models with random weights, as folders of ours and of transformers, and the folder of the tasks."""
-
-    folder: Path
-
-    def model(self, name: str) -> str:
-        return str(self.folder / name)
-
-    def task(self, name: str) -> str:
-        return str(self.folder / "tasks" / f"{name}.yaml")
-
-
 @pytest.fixture(scope="module")
-def local(tmp_path_factory: pytest.TempPathFactory) -> Local:
+def local(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with models of random weights, as folders of ours, and the three tasks."""
     folder, draw = tmp_path_factory.mktemp("harness"), random.Random(2)
-    tokenizer = folder / "tokenizer.json"
+    tokenizer, framed = folder / "tokenizer.json", folder / "framed.json"
     Codec(ByteBPE(vocabulary=300).fit(" ".join(sentence(draw, 20)) for _ in range(200))).save(tokenizer)
-    framing, framed = Codec.load(tokenizer), folder / "framed.json"
-    framing.tokenizer.post_processor = TemplateProcessing("<bos> $A", "<bos> $A $B", [("<bos>", 1)])
-    Codec(framing.tokenizer).save(framed)
+    framing = Codec.load(tokenizer).tokenizer
+    framing.post_processor = TemplateProcessing("<bos> $A", "<bos> $A $B", [("<bos>", 1)])
+    Codec(framing).save(framed)
+    size = {"width": 32, "layers": 2, "heads": 2, "length": WINDOW, "vocabulary": Codec.load(tokenizer).size}
     for name, ids in (("gpt2", {"start": 2}), ("llama", {"start": 1}), ("t5", {"start": 1}), ("bert", {})):
         torch.manual_seed(1)
-        size = {"width": 32, "layers": 2, "heads": 2, "length": WINDOW}
-        size["vocabulary"] = Codec.load(tokenizer).size
         sections = {"model": load(name)["model"], "size": size}
         model = build("model", sections["model"], size)
         for parameter in model.parameters():
@@ -96,20 +83,17 @@ def local(tmp_path_factory: pytest.TempPathFactory) -> Local:
         text = " ".join(words[: draw.randrange(1, 7)]) + draw.choice(["", " "])  # a space that the harness moves
         each = {"text": text, "options": [" ".join(option) for option in options], "label": label}
         rows.append({**each, "document": document, "written": "la"})
-    (folder / "tasks").mkdir()
-    file = folder / "tasks" / "rows.jsonl"
+    file = folder / "rows.jsonl"
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))
     for name, text in TASKS.items():
-        lines = "".join(line.strip() + "\n" for line in text.strip().splitlines())
-        (folder / "tasks" / f"{name}.yaml").write_text(
-            f"task: own_{name}\n" + COMMON.replace("ROWS", str(file)) + lines
-        )
-    return Local(folder)
+        own = f"task: own_{name}\n{COMMON.replace('ROWS', str(file))}{dedent(text)}"
+        (folder / f"{name}.yaml").write_text(own)
+    return folder
 
 
 @pytest.fixture(autouse=True)
-def own_cache(local: Local, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", local.folder / "cache")
+def own_cache(local: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", local / "cache")
 
 
 def theirs(folder: Path, names: list[Any], shots: int | None = None) -> dict[str, Any]:
@@ -127,13 +111,12 @@ def theirs(folder: Path, names: list[Any], shots: int | None = None) -> dict[str
 
 
 @pytest.mark.parametrize("name", ["llama", "t5"])  # the tokenizer of the first puts <bos> before a text
-def test_the_numbers_are_those_of_hf_on_the_exported_run(name: str, local: Local, capsys: Any) -> None:
-    exported = local.folder / f"{name}-hf"
-    assert main(["export", local.model(name), "--to", str(exported)]) == 0
-    names = [local.task(task) for task in TASKS]
+def test_the_numbers_are_those_of_hf_on_the_exported_run(name: str, local: Path, capsys: Any) -> None:
+    assert main(["export", str(local / name), "--to", str(local / f"{name}-hf")]) == 0
+    names = [str(local / f"{task}.yaml") for task in TASKS]
     shots = None if name == "t5" else 2
-    hf = theirs(exported, names, shots)
-    ours = scaling.evaluate_harness(local.model(name), *names, shots=shots)
+    hf = theirs(local / f"{name}-hf", names, shots)
+    ours = scaling.evaluate_harness(local / name, *names, shots=shots)
     found = {(one["task"], one["index"]): one["responses"] for one in ours.scored}
     expected = {(task, one["doc_id"]): one["filtered_resps"] for task, each in hf["samples"].items() for one in each}
     assert found.keys() == expected.keys()
@@ -156,23 +139,18 @@ def test_the_numbers_are_those_of_hf_on_the_exported_run(name: str, local: Local
     assert 0 < ours.results["own_choice"]["acc,none"] < 1
 
 
-def evaluate(*words: str) -> int:
-    return main(["evaluate-harness", *words])
-
-
-def test_the_command_prints_the_harness_own_table_and_nothing_else(local: Local, tmp_path: Path, capsys: Any) -> None:
+def test_the_command_prints_the_harness_own_table_and_nothing_else(local: Path, tmp_path: Path, capsys: Any) -> None:
     from lm_eval.utils import make_table
 
-    words = [local.model("gpt2"), local.task("choice"), local.task("rolling"), "--limit", "5"]
-    assert evaluate(*words) == 0
-    told, leaked = capsys.readouterr()
-    assert evaluate(*words, "--json", "--to", str(tmp_path / "each.jsonl")) == 0
+    words = ["evaluate-harness", *(str(local / name) for name in ("gpt2", "choice.yaml", "rolling.yaml")), "--limit=5"]
+    assert main(words) == 0
+    printed, leaked = capsys.readouterr()
+    assert main([*words, "--json", "--to", str(tmp_path / "each.jsonl")]) == 0
     written, also = capsys.readouterr()
     assert leaked == also == ""
     document = json.loads(written)
     table = make_table({**document, "n-shot": document["n_shot"]}).rstrip()
-    assert told == f"run gpt2, lm_eval {document['lm_eval_version']}\n{table}\n"
-    assert told.splitlines()[1].startswith("|   Tasks   |Version|Filter|n-shot|")
+    assert printed == f"run gpt2, lm_eval {document['lm_eval_version']}\n{table}\n"
     assert document["n_samples"]["own_choice"] == {"original": 12, "effective": 5}
     rows = [json.loads(line) for line in (tmp_path / "each.jsonl").read_text().splitlines()]
     assert [(row["task"], row["index"]) for row in rows] == [
@@ -181,50 +159,32 @@ def test_the_command_prints_the_harness_own_table_and_nothing_else(local: Local,
     assert document["results"]["own_choice"]["acc,none"] == sum(row["metrics"]["acc"] for row in rows[:5]) / 5
 
 
-def test_a_group_has_a_table_and_the_tasks_of_its_folder(local: Local, tmp_path: Path) -> None:
-    (tmp_path / "choice.yaml").write_text(Path(local.task("choice")).read_text())
+def test_a_group_has_a_table_and_the_tasks_of_its_folder(local: Path, tmp_path: Path) -> None:
+    (tmp_path / "choice.yaml").write_text((local / "choice.yaml").read_text())
     group = "group: both\ntask: [own_choice, twice]\naggregate_metric_list: [{metric: acc, weight_by_size: true}]\n"
     (tmp_path / "group.yaml").write_text(group)
     (tmp_path / "twice.yaml").write_text("include: choice.yaml\ntask: twice\n")
-    ours = scaling.evaluate_harness(local.model("gpt2"), str(tmp_path / "group.yaml"), limit=4)
+    ours = scaling.evaluate_harness(local / "gpt2", str(tmp_path / "group.yaml"), limit=4)
     assert set(ours.results) == {"both", "own_choice", "twice"}
     assert ours.results["both"]["acc,none"] == ours.results["own_choice"]["acc,none"]
     assert "Groups" in str(ours)
 
 
-@pytest.mark.parametrize("name", ["gpt2"])
-def test_what_is_set_replaces_how_the_task_writes(name: str, local: Local) -> None:
+def test_what_is_set_replaces_how_the_task_writes(local: Path) -> None:
     def written(**settings: Any) -> list[str]:
-        ours = scaling.evaluate_harness(local.model(name), local.task("writing"), limit=6, **settings)
+        ours = scaling.evaluate_harness(local / "gpt2", str(local / "writing.yaml"), limit=6, until=[], **settings)
         return [one["responses"][0] for one in ours.scored]
 
-    greedy, short = written(until=[]), written(max_gen_toks=3, until=[])
+    greedy, short = written(), written(max_gen_toks=3)
     assert all(len(text) > len(first) and text.startswith(first) for text, first in zip(greedy, short))
-    sampled = written(do_sample=True, temperature=2.0, until=[])
-    assert sampled == written(do_sample=True, temperature=2.0, until=[])
+    sampled = written(do_sample=True, temperature=2.0)
+    assert sampled == written(do_sample=True, temperature=2.0)
     assert sampled != greedy
 
 
-MISTAKES = {
-    "an encoder": (["bert", "choice"], "an encoder sees what comes after a token"),
-    "no such file": (["gpt2", "chioce"], "there is no such file"),
-    "no text to write": (["gpt2", "choice", "max_gen_toks=4"], "none of the tasks asks for a text"),
-    "too long a text": (["gpt2", "writing", "max_gen_toks=48"], "write max_gen_toks=23 behind the command"),
-    "beams": (["gpt2", "writing", "num_beams=4"], "generation_kwargs.num_beams"),
-    "no number": (["gpt2", "writing", "max_gen_toks=many"], "invalid literal for int() with base 10: 'many'"),
-    "negative shots": (["gpt2", "choice", "--shots", "-1"], "shots=-1"),
-    "no task": (["gpt2", "empty"], "the harness stopped: ValueError"),
-    "no names": (["gpt2", ""], "no task is named"),
-    "an unknown column": (["gpt2", "column"], "the harness stopped: UndefinedError: 'tex' is undefined"),
-    "no data": (["gpt2", "data"], "the harness stopped: FileNotFoundError"),
-    "a model's code": (["gpt2", "unsafe"], "which is marked as unsafe"),
-    "a text that is too long": (["gpt2", "long"], "is longer than the window of 48"),
-}
-
-
-@pytest.mark.parametrize("case", MISTAKES)
-def test_a_mistake_is_one_line(case: str, local: Local, tmp_path: Path, capsys: Any) -> None:
-    text = Path(local.task("choice")).read_text()
+def test_a_mistake_is_one_line(local: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(local)
+    text = (local / "choice.yaml").read_text()
     files = {
         "empty": "doc_to_text: a\n",
         "column": text.replace("{{text}}", "{{tex}}"),
@@ -232,22 +192,29 @@ def test_a_mistake_is_one_line(case: str, local: Local, tmp_path: Path, capsys: 
         "unsafe": text + "unsafe_code: true\n",
         "long": text.replace("{{options}}", "{{[document * 9, text]}}"),
     }
-    (run, task, *others), message = MISTAKES[case]
-    if task in files:
-        (tmp_path / f"{task}.yaml").write_text(files[task])
-    named = str(tmp_path / f"{task}.yaml") if task in files else local.task(task) if task else ""
-    capsys.readouterr()
-    assert evaluate(local.model(run), named, *others) == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert message in line
-
-
-def test_a_name_is_checked_before_anything_is_read(
-    local: Local, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert evaluate(local.model("gpt2"), local.task("choice"), "hellaswagg") == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert line.endswith("TASK='hellaswagg': the harness has no such task; did you mean 'hellaswag'?")
+    for name, content in files.items():
+        (local / f"{name}.yaml").write_text(content)
+    for words, message in {
+        "bert choice.yaml": "an encoder sees what comes after a token",
+        "gpt2 chioce.yaml": "there is no such file",
+        "gpt2 choice.yaml max_gen_toks=4": "none of the tasks asks for a text",
+        "gpt2 writing.yaml max_gen_toks=48": "write max_gen_toks=23 behind the command",
+        "gpt2 writing.yaml num_beams=4": "generation_kwargs.num_beams",
+        "gpt2 writing.yaml max_gen_toks=many": "invalid literal for int() with base 10: 'many'",
+        "gpt2 choice.yaml --shots -1": "shots=-1",
+        "gpt2": "no task is named",
+        "gpt2 empty.yaml": "the harness stopped: ValueError",
+        "gpt2 column.yaml": "the harness stopped: UndefinedError: 'tex' is undefined",
+        "gpt2 data.yaml": "the harness stopped: FileNotFoundError",
+        "gpt2 unsafe.yaml": "which is marked as unsafe",
+        "gpt2 long.yaml": "is longer than the window of 48",
+        # The registry's files are searched before it is read.
+        "gpt2 choice.yaml hellaswa": "TASK='hellaswa': the harness has no such task; did you mean 'hellaswag'?",
+    }.items():
+        capsys.readouterr()
+        assert main(["evaluate-harness", *words.split()]) == 2, words
+        (error,) = capsys.readouterr().err.splitlines()
+        assert message in error
     monkeypatch.setitem(sys.modules, "lm_eval", None)
-    assert evaluate(local.model("gpt2"), "arc_easy") == 2
+    assert main(["evaluate-harness", "gpt2", "arc_easy"]) == 2
     assert capsys.readouterr().err.endswith("it needs the package lm_eval; pip install 'scaling[harness]'\n")

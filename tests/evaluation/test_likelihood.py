@@ -79,8 +79,7 @@ def test_a_context_that_is_too_long_loses_its_first_tokens() -> None:
     made = model("position Rotary")
     scorer = Scorer(made, IDS, 6)
     long, short = Request((4, 5, 6, 7, 8, 9), (5, 4, 6)), Request((6, 7, 8, 9), (5, 4, 6))
-    assert scorer.truncates(long)
-    assert not scorer.truncates(short)
+    assert [scorer.truncates(request) for request in (long, short)] == [True, False]
     np.testing.assert_array_equal(scorer.nats([long])[0], scorer.nats([short])[0])
     with pytest.raises(ScalingError, match="7 tokens is longer than the window of 6"):
         scorer.nats([Request((4,), (5,) * 7)])

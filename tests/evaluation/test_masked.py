@@ -17,7 +17,7 @@ from scaling.config.schema import build
 from scaling.data.codec import Codec
 from scaling.data.tokenizer import Byte
 from scaling.evaluation.generate import prompt
-from scaling.evaluation.masked import MaskedScorer, masked
+from scaling.evaluation.likelihood import MaskedScorer, masked
 from tests.evaluation.conftest import FOLLOWS, WORDS, Ledger
 
 SIZE = {"width": 16, "layers": 1, "heads": 2, "vocabulary": 11, "length": 8}

@@ -85,15 +85,13 @@ def written(folder: Path, **changes: Any) -> str:
     return str(path)
 
 
-@pytest.mark.parametrize("family", ["decoder", "encoder_decoder"])
-def test_a_run_finds_its_own_language_likelier(family: str, language: Ledger, tmp_path: Path) -> None:
+def test_a_run_finds_its_own_language_likelier(language: Ledger, tmp_path: Path) -> None:
     task = written(tmp_path)
-    found = scaling.evaluate_options(language.ids[family], task, shots=0, frame="none", runs=language.runs)
+    found = scaling.evaluate_options(language.ids["decoder"], task, shots=0, frame="none", runs=language.runs)
     assert (found.examples, found.chance, found.truncated) == (60, 0.5, 0)
     # What an option costs alone shows its order too, and what is left of it is how it begins.
-    least = {"decoder": (0.95, 0.6), "encoder_decoder": (0.8, 0.5)}[family]
     for name, value in found.metrics.items():
-        assert name == "bits_per_byte" or value >= least[name == "accuracy_unconditional"], name
+        assert name == "bits_per_byte" or value >= (0.6 if name == "accuracy_unconditional" else 0.95), name
     assert found.score == found.metrics["accuracy_character"]
     assert all(low <= found.metrics[name] <= high for name, (low, high) in found.intervals.items())
 
@@ -175,30 +173,19 @@ def test_options_in_a_gap_are_scored_as_the_family_writes_or_reads_them(family: 
             scaling.evaluate_options(*words, shots=0, runs=tmp_path, device="cpu")
 
 
-BAD = {
-    "an unknown formulation": (["decoder", "TASK", "--formulation", "letter"], "invalid choice: 'letter'"),
-    "too many shots": (["decoder", "TASK", "--shots", "21"], "the training split has 20"),
-    "letters without a question": (
-        ["decoder", "TASK", "--formulation", "letters", "--frame", "none"],
-        "take --frame question",
-    ),
-    "a task of tags": (["decoder", "TAGS"], "take a task whose answer is class or options"),
-    "no task": (["decoder"], "expected RUN TASK"),
-    "a synthetic task": (["decoder", "which_language"], "it is no task of texts"),
-}
-
-
-@pytest.mark.parametrize("case", BAD)
-def test_a_mistake_is_one_line(case: str, language: Ledger, tmp_path: Path, capsys: Any) -> None:
+def test_a_mistake_is_one_line(language: Ledger, tmp_path: Path, capsys: Any) -> None:
     (tmp_path / "tags").mkdir()
     tags = {"answer": "tags", "text": "{text}", "labels": ["0", "1"], "label": "{a}", "options": None}
-    given = {**language.ids, "TASK": written(tmp_path), "TAGS": written(tmp_path / "tags", **tags)}
-    words, told = BAD[case]
-    rows = [{"text": "ba de", "a": "0 1"}]
+    task, of_tags = written(tmp_path), written(tmp_path / "tags", **tags)
     for split in ("train", "validation"):
-        (tmp_path / "tags" / f"{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    capsys.readouterr()
-    assert main(["evaluate-options", *(given.get(word, word) for word in words), f"runs={language.runs}"]) == 2
-    said = [line for line in capsys.readouterr().err.splitlines() if "warning" not in line]
-    assert len(said) == 1
-    assert told in said[0]
+        (tmp_path / "tags" / f"{split}.jsonl").write_text('{"text": "ba de", "a": "0 1"}\n')
+    for words, message in (
+        ([task, "--shots", "21"], "the training split has 20"),
+        ([task, "--formulation", "letters", "--frame", "none"], "take --frame question"),
+        ([of_tags], "take a task whose answer is class or options"),
+        (["which_language"], "it is no task of texts"),
+    ):
+        capsys.readouterr()
+        assert main(["evaluate-options", language.ids["decoder"], *words, f"runs={language.runs}"]) == 2
+        (error,) = [line for line in capsys.readouterr().err.splitlines() if "warning" not in line]
+        assert message in error

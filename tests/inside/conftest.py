@@ -40,5 +40,5 @@ def learned(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     folder = tmp_path_factory.mktemp("learned")
     words = ["size=tiny", "size.length=32", "size.vocabulary=null", "data=synthetic", "data.symbols=4"]
     words += ["trainer.max_steps=200", "train.batch=32", "optimizer.lr=0.02", "schedule.warmup=10", "evaluate.points=1"]
-    words += ["data.validation=4096", "log.wandb=disabled", f"runs={folder}"]
+    words += ["data.validation=1024", "log.wandb=disabled", f"runs={folder}"]
     return folder, train(assemble(config.load("decoder", words)))["run"]

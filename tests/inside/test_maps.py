@@ -13,19 +13,13 @@ import torch
 import scaling
 from scaling.base.batch import IGNORE, Batch
 from scaling.config.compose import load
-from scaling.inside.heads import Map, maps, scores
+from scaling.inside.look import Map, maps, scores
 from scaling.model.family import Family
 from scaling.model.tuned import build_model
 
 IDS = {"vocab_size": 61, "pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2}
-LONG = {
-    **IDS,
-    "hidden_size": 24,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "intermediate_size": 36,
-    "max_position_embeddings": 22,
-}
+LAYERS = {"hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 36}
+LONG = {**IDS, **LAYERS, "max_position_embeddings": 22}
 T5 = {"d_model": 24, "d_kv": 5, "d_ff": 36, "num_layers": 2, "num_decoder_layers": 3, "num_heads": 4}
 THEIRS: dict[str, tuple[str, dict[str, Any]]] = {
     "bert": ("BertForMaskedLM", LONG),
@@ -54,24 +48,18 @@ def test_maps_are_those_of_transformers(tmp_path: Path, name: str) -> None:
     theirs.save_pretrained(tmp_path / "model")
     ours: Any = scaling.load(tmp_path / "model").module
     batch = plain(ours)
-    seen = maps(ours, batch)
-    if batch.source is None:
-        expected = {
-            ("mixer", name): each for name, each in enumerate(theirs(batch.tokens, output_attentions=True).attentions)
-        }
-        of = {("mixer", each.layer): each.weights for each in seen}
-    else:
-        output = theirs(input_ids=batch.source, decoder_input_ids=batch.tokens, output_attentions=True)
-        parts = {"encoder mixer": "encoder", "decoder mixer": "decoder", "decoder cross": "cross"}
-        expected = {
-            (part, layer): each
-            for part, theirs_name in parts.items()
-            for layer, each in enumerate(getattr(output, f"{theirs_name}_attentions"))
-        }
-        of = {(f"{each.tower} {each.slot}", each.layer): each.weights for each in seen}
-    assert set(of) == set(expected)
+    found = {(f"{each.tower} {each.slot}", each.layer): each.weights for each in maps(ours, batch)}
+    parts = {f"{ours.family} mixer": "attentions"}
+    inputs = {"input_ids": batch.tokens}
+    if batch.source is not None:
+        inputs = {"input_ids": batch.source, "decoder_input_ids": batch.tokens}
+        parts = {"encoder mixer": "encoder_attentions", "decoder mixer": "decoder_attentions"}
+        parts["decoder cross"] = "cross_attentions"
+    output = theirs(**inputs, output_attentions=True)
+    expected = {(part, n): each for part, key in parts.items() for n, each in enumerate(getattr(output, key))}
+    assert found.keys() == expected.keys()
     for key, weights in expected.items():
-        np.testing.assert_allclose(of[key], weights[0].detach().numpy(), atol=1e-5)
+        np.testing.assert_allclose(found[key], weights[0].detach().numpy(), atol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -104,17 +92,15 @@ def test_who_looks_changes_nothing(changes: list[str]) -> None:
         assert torch.equal(model.logits(batch), before)
 
 
-def drawn(base: str, changes: list[str]) -> Family:
+def drawn(base: str, changes: list[str], **sections: Any) -> Family:
     size = ["size=tiny", "size.vocabulary=61", "size.length=16"]
     config = load(base, [*size, *changes, "data=synthetic"])
     torch.manual_seed(0)
-    return build_model({"model": config["model"], "size": config["size"]}).eval()
+    return build_model({"model": config["model"], "size": config["size"], **sections}).eval()
 
 
 def test_a_learned_prefix_stands_before_the_tokens() -> None:
-    config = load("decoder", ["size=tiny", "size.vocabulary=61", "size.length=16", "data=synthetic"])
-    sections = {"model": config["model"], "size": config["size"], "tuning": {"kind": "Prefix", "length": 3}}
-    model = build_model(sections).eval()
+    model = drawn("decoder", [], tuning={"kind": "Prefix", "length": 3})
     for each in maps(model, plain(model, 8)):
         assert (each.before, each.weights.shape[-1], each.of_tokens.shape[-1]) == (3, 11, 8)
 

@@ -13,11 +13,12 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, replace
 from datetime import date
+from functools import cache
 from itertools import pairwise
-from typing import Any, Literal, cast
+from typing import Any, Literal, NamedTuple
 from unittest import mock
 
 import torch
@@ -132,8 +133,7 @@ class Case:
     padding: Literal["none", "left", "right"]
 
 
-@dataclass(frozen=True)
-class Pair:
+class Pair(NamedTuple):
     """One model twice, ours and transformers'; the latter computes within `exactly`."""
 
     ours: Any
@@ -141,6 +141,7 @@ class Pair:
     exactly: AbstractContextManager[Any]
 
 
+@cache
 def sections(model: str) -> dict[str, Any]:
     """The sections `model` and `size` of a comparison."""
     record, *lines = VARIANTS.get(model, (model,))
@@ -157,8 +158,7 @@ def cases(model: str) -> Iterator[Case]:
                 yield Case(model, dtype, "incremental", padding)
 
 
-@contextmanager
-def pair(model: str, dtype: torch.dtype) -> Iterator[Pair]:
+def pair(model: str, dtype: torch.dtype) -> Pair:
     """Our model of record at a small size with random weights, and transformers' with the same, read from a folder."""
     os.environ["HF_HUB_OFFLINE"] = "1"
     import transformers
@@ -183,7 +183,7 @@ def pair(model: str, dtype: torch.dtype) -> Iterator[Pair]:
     for name, buffer in theirs.named_buffers():
         if name in {line.theirs for line in form.names}:  # Marian's output bias, which transformers holds fixed
             buffer.requires_grad_()
-    yield Pair(ours, theirs, exactly)
+    return Pair(ours, theirs, exactly)
 
 
 def difference(case: Case, both: Pair) -> float:
@@ -194,13 +194,10 @@ def difference(case: Case, both: Pair) -> float:
         ours = _ours(both.ours, batch, case.reading)
         with both.exactly:
             theirs = _theirs(both.theirs, batch, case.reading)
-    largest = 0.0
-    for a, b in zip(ours, theirs, strict=True):
-        apart = (a - b).abs()
-        if a.ndim == 3:
-            apart = (apart if apart.shape[:2] == real.shape else apart.transpose(1, 2))[real]  # a span's: [b 2 t]
-        largest = max(largest, float(apart.max()))
-    return largest
+    apart = [(a - b).abs() for a, b in zip(ours, theirs, strict=True)]
+    # A span's logits are [b 2 t].
+    tokens = [each if each.shape[:2] == real.shape or each.ndim < 3 else each.transpose(1, 2) for each in apart]
+    return max(float((each[real] if each.ndim == 3 else each).max()) for each in tokens)
 
 
 def gradient_difference(case: Case, both: Pair) -> float:
@@ -213,7 +210,7 @@ def gradient_difference(case: Case, both: Pair) -> float:
         logits = _theirs(both.theirs, batch, "whole")
         heads = [both.ours.head, getattr(both.ours, "sentence", None)]
         for head, scores in zip(filter(None, heads), logits, strict=True):
-            targets = cast(Tensor, batch.targets if head.target == "targets" else batch.labels)
+            targets: Any = batch.targets if head.target == "targets" else batch.labels
             if head.takes_absent and batch.documents is not None:  # theirs lets an answer begin in padding
                 scores = scores.masked_fill((batch.documents == 0)[:, None], -float("inf"))
             F.cross_entropy(scores.flatten(0, -2), targets.flatten(), ignore_index=IGNORE).backward(retain_graph=True)
@@ -397,14 +394,13 @@ def report() -> Iterator[str]:
     worst = dict.fromkeys(BOUNDS, 0.0)
     for model in COMPARED:
         rows: dict[str, dict[tuple[torch.dtype, str], float]] = {}
-        for dtype in BOUNDS:
-            with pair(model, dtype) as both:
-                for case in (case for case in cases(model) if case.dtype == dtype):
-                    row = rows.setdefault(case.padding, {})
-                    row[dtype, case.reading] = difference(case, both)
-                    if case.reading == "whole":
-                        row[dtype, "gradient"] = gradient_difference(case, both)
-                    worst[dtype] = max(worst[dtype], *(value for (of, _), value in row.items() if of == dtype))
+        both = {dtype: pair(model, dtype) for dtype in BOUNDS}
+        for case in cases(model):
+            row = rows.setdefault(case.padding, {})
+            row[case.dtype, case.reading] = difference(case, both[case.dtype])
+            if case.reading == "whole":
+                row[case.dtype, "gradient"] = gradient_difference(case, both[case.dtype])
+            worst[case.dtype] = max(worst[case.dtype], *(value for (of, _), value in row.items() if of == case.dtype))
         for padding, row in rows.items():
             cells = (row.get((dtype, column)) for dtype in BOUNDS for column in _COLUMNS)
             yield f"| {model} | {padding} | " + " | ".join("–" if c is None else f"{c:.1e}" for c in cells) + " |"

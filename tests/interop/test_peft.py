@@ -22,14 +22,8 @@ transformers = pytest.importorskip("transformers")
 library: Any = pytest.importorskip("peft")
 
 GPT2 = {"vocab_size": 61, "n_embd": 24, "n_layer": 2, "n_head": 4, "n_positions": 20}
-LONG = {
-    "vocab_size": 61,
-    "hidden_size": 24,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "intermediate_size": 36,
-    "max_position_embeddings": 22,
-}
+LAYERS = {"hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 36}
+LONG = {"vocab_size": 61, **LAYERS, "max_position_embeddings": 22}
 T5 = {"vocab_size": 61, "d_model": 24, "d_kv": 5, "d_ff": 36, "num_layers": 2, "num_decoder_layers": 3, "num_heads": 4}
 # The model, its config, what peft tunes of it, and what we do.
 MODELS: dict[str, tuple[str, dict[str, Any], list[str], list[str]]] = {
@@ -44,14 +38,10 @@ MODELS: dict[str, tuple[str, dict[str, Any], list[str], list[str]]] = {
 }
 
 
-def theirs(name: str) -> Any:
+def saved_base(name: str, folder: Path, **changes: Any) -> Any:
     kind = getattr(transformers, MODELS[name][0])
     torch.manual_seed(0)
-    return kind(kind.config_class(**MODELS[name][1])).eval()
-
-
-def saved_base(name: str, folder: Path) -> Any:
-    base = theirs(name)
+    base = kind(kind.config_class(**{**MODELS[name][1], **changes})).eval()
     base.save_pretrained(folder)
     return base
 
@@ -90,16 +80,16 @@ def test_an_adapter_of_peft_computes_the_same_here(tmp_path, name):
     torch.testing.assert_close(our_logits(peft.merged(ours), name), expected, rtol=1e-4, atol=5e-5)
     # and back again
     peft.write(tmp_path / "again", ours)
-    again = library.PeftModel.from_pretrained(theirs(name), tmp_path / "again").eval()
+    again = library.PeftModel.from_pretrained(saved_base(name, tmp_path / "base"), tmp_path / "again").eval()
     torch.testing.assert_close(logits_of(again, name), expected, rtol=1e-4, atol=2e-5)
 
 
 @pytest.mark.parametrize("name", MODELS)
 def test_our_adapter_computes_the_same_in_peft(tmp_path, name):
-    saved_base(name, tmp_path / "base")
+    base = saved_base(name, tmp_path / "base")
     ours = tuned_here(huggingface.read(tmp_path / "base"), MODELS[name][3])
     peft.write(tmp_path / "adapter", ours)
-    model = library.PeftModel.from_pretrained(theirs(name), tmp_path / "adapter").eval()
+    model = library.PeftModel.from_pretrained(base, tmp_path / "adapter").eval()
     expected = our_logits(ours, name)
     assert not torch.allclose(expected, our_logits(huggingface.read(tmp_path / "base"), name), atol=1e-3)
     torch.testing.assert_close(logits_of(model, name), expected, rtol=1e-4, atol=2e-5)
@@ -118,14 +108,8 @@ def tuned_here(base: Saved, targets: list[str]) -> Saved:
 
 
 def test_ranks_that_differ_and_rank_stabilised_scales_are_read(tmp_path):
-    config = library.LoraConfig(
-        r=2,
-        lora_alpha=4,
-        use_rslora=True,
-        target_modules=["q_proj", "v_proj"],
-        rank_pattern={"layers.1.self_attn.q_proj": 4},
-        alpha_pattern={"v_proj": 7},
-    )
+    ranks = {"rank_pattern": {"layers.1.self_attn.q_proj": 4}, "alpha_pattern": {"v_proj": 7}}
+    config = library.LoraConfig(r=2, lora_alpha=4, use_rslora=True, target_modules=["q_proj", "v_proj"], **ranks)
     tuned = disturbed(library.get_peft_model(saved_base("llama", tmp_path / "base"), config), "lora_")
     tuned.save_pretrained(tmp_path / "adapter")
     ours = peft.read(tmp_path / "adapter", huggingface.read(tmp_path / "base"))
@@ -139,10 +123,8 @@ def test_an_adapter_of_another_base_is_refused(tmp_path):
     other = Saved(base.sections, {name: tensor + 0.1 for name, tensor in base.tensors.items()}, base.ids)
     with pytest.raises(ScalingError, match="trained on another base; name the model"):
         peft.read(tmp_path / "adapter", other)
-    for name, embedded in (("other", 24), ("wide", 28)):  # a folder that is here is compared, or the shapes are
-        transformers.GPT2LMHeadModel(transformers.GPT2Config(**{**GPT2, "n_embd": embedded})).save_pretrained(
-            tmp_path / name
-        )
+    for name, changes in (("other", {"initializer_range": 0.3}), ("wide", {"n_embd": 28})):
+        saved_base("gpt2", tmp_path / name, **changes)  # a folder that is here is compared, or the shapes are
         named = transformers.GPT2LMHeadModel.from_pretrained(tmp_path / name)
         tuned = library.get_peft_model(named, library.LoraConfig(target_modules=["c_attn"], fan_in_fan_out=True))
         tuned.save_pretrained(tmp_path / f"of_{name}")
@@ -154,30 +136,29 @@ def test_an_adapter_of_another_base_is_refused(tmp_path):
         peft.read(tmp_path / "adapter", huggingface.read(tmp_path / "llama"))
 
 
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        ({"peft_type": "IA3"}, "peft_type='IA3': LoRA alone is exchanged"),
-        ({"use_dora": True}, "use_dora=True: no tuning corresponds to it"),
-        ({"bias": "all"}, "bias='all': no tuning corresponds to it"),
-        ({"init_lora_weights": "pissa"}, "init_lora_weights='pissa': this start changes the base"),
-        ({"lora_alpha": "x"}, "lora_alpha='x': expected a number"),
-        ({"lora_dropout": [1]}, "lora_dropout=[1]: expected a number"),
-        ({"alpha_pattern": 5}, "alpha_pattern=5: expected keys with values"),
-        ({"alpha_pattern": {"(": 3}}, "alpha_pattern='(()': expected patterns of names"),
-        ({"base_model_name_or_path": 5}, "base_model_name_or_path=5: expected text"),
-    ],
-)
-def test_what_is_not_lora_is_refused_in_one_line(tmp_path, changes, words):
+def test_what_is_not_lora_is_refused_in_one_line(tmp_path):
     saved_base("gpt2", tmp_path / "base")
     base = huggingface.read(tmp_path / "base")
     peft.write(tmp_path / "adapter", tuned_here(base, ["query"]))
     file = tmp_path / "adapter" / peft.CONFIG
-    file.write_text(json.dumps({**json.loads(file.read_text()), **changes}))
-    with pytest.raises(ScalingError) as refused:
-        peft.read(tmp_path / "adapter", base)
-    assert f"{file}: {words}" in str(refused.value)
-    assert "\n" not in str(refused.value)
+    config = json.loads(file.read_text())
+    for key, value, words in (
+        ("peft_type", "IA3", "LoRA alone is exchanged"),
+        ("use_dora", True, "no tuning corresponds to it"),
+        ("bias", "all", "no tuning corresponds to it"),
+        ("init_lora_weights", "pissa", "this start changes the base"),
+        ("lora_alpha", "x", "expected a number"),
+        ("lora_dropout", [1], "expected a number"),
+        ("alpha_pattern", 5, "expected keys with values"),
+        ("alpha_pattern", {"(": 3}, "expected patterns of names"),
+        ("base_model_name_or_path", 5, "expected text"),
+    ):
+        file.write_text(json.dumps({**config, key: value}))
+        with pytest.raises(ScalingError) as refused:
+            peft.read(tmp_path / "adapter", base)
+        assert str(refused.value).startswith(f"{file}: {key}=")
+        assert words in str(refused.value)
+        assert "\n" not in str(refused.value)
 
 
 def test_the_commands_carry_adapters(tmp_path, monkeypatch, capsys):
@@ -191,7 +172,7 @@ def test_the_commands_carry_adapters(tmp_path, monkeypatch, capsys):
     assert main(["export", "ours", "--to", "whole"]) == 0
     expected = logits_of(tuned, "gpt2")
     torch.testing.assert_close(our_logits(read("ours"), "gpt2"), expected, rtol=1e-4, atol=2e-5)
-    back = library.PeftModel.from_pretrained(theirs("gpt2"), "back").eval()
+    back = library.PeftModel.from_pretrained(saved_base("gpt2", tmp_path / "base"), "back").eval()
     torch.testing.assert_close(logits_of(back, "gpt2"), expected, rtol=1e-4, atol=2e-5)
     whole = transformers.AutoModelForCausalLM.from_pretrained("whole").eval()
     torch.testing.assert_close(logits_of(whole, "gpt2"), expected, rtol=1e-4, atol=5e-5)

@@ -113,16 +113,6 @@ def test_an_exported_tokenizer_frames_texts_as_the_run_does(tmp_path: Path, toke
     assert transformers.AutoTokenizer.from_pretrained(tmp_path / "framed")("Why?").input_ids == [1, *own]
 
 
-def test_a_model_without_a_tokenizer_reads_and_writes_ids(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    runs.write(tmp_path / "run", saved(), "here")
-    words = ["generate", str(tmp_path / "run"), "--prompt", "5 9", "--steps", "3"]
-    (answer,) = told(capsys, *words, "kind=Beam", "--json")
-    (row,) = generate(saved().model(), prompt(torch.tensor([[5, 9]])), Beam(), steps=3, stop={2})
-    assert [one["tokens"] for one in answer["written"]] == [one.tokens for one in row]
-    assert main(words) == 0
-    assert capsys.readouterr().out.startswith("5 9 ")
-
-
 REFUSED = {
     "generate run --prompt 5,x": "no tokenizer",
     "generate run --prompt 900": "token 900 is beyond the vocabulary of 260",
@@ -133,6 +123,7 @@ REFUSED = {
     "generate run --prompt 5 --device toaster": "no such device",
     "generate empty --prompt 5": "neither config.yaml nor spec.json",
     "generate altered --prompt 5": "missing decoder.stack.norm.gain, extra stranger",
+    "generate named --prompt 5": "ids.json",
     "export run --to empty": "there already",
     "export run --format onnx": "invalid choice",
     "export nowhere": "there is no ledger",
@@ -140,22 +131,37 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("words", REFUSED)
-def test_what_cannot_be_done_is_one_line(
-    words: str, tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    was = saved()
-    runs.write("run", was, "here")
-    runs.write("altered", was, "here")
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model, one whose tensors are not its config's, one whose ids are none, and a folder of no model."""
+    folder, was = tmp_path_factory.mktemp("folders"), saved()
+    for name in ("run", "altered", "named"):
+        runs.write(folder / name, was, "here")
     tensors = {name: tensor for name, tensor in was.tensors.items() if not name.endswith("stack.norm.gain")}
-    weights.write(tmp_path / "altered" / weights.FILE, {**tensors, "stranger": torch.zeros(1)})
-    (tmp_path / "empty").mkdir()
-    (tmp_path / "empty" / "other.txt").touch()
-    assert main([word.replace(",", " ") for word in words.replace("--prompt ", "--prompt=").split()]) == 2
-    error = capsys.readouterr().err
-    assert REFUSED[words] in error
-    assert error.count("\n") == 1
+    weights.write(folder / "altered" / weights.FILE, {**tensors, "stranger": torch.zeros(1)})
+    (folder / "named" / "ids.json").write_text('{"eos": "two"}')
+    (folder / "empty").mkdir()
+    (folder / "empty" / "other.txt").touch()
+    return folder
+
+
+def test_what_cannot_be_done_is_one_line(
+    folders: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folders)
+    for words, message in REFUSED.items():
+        assert main([word.replace(",", " ") for word in words.replace("--prompt ", "--prompt=").split()]) == 2
+        (error,) = capsys.readouterr().err.splitlines()
+        assert message in error
+
+
+def test_a_model_without_a_tokenizer_reads_and_writes_ids(folders: Path, capsys: pytest.CaptureFixture) -> None:
+    words = ["generate", str(folders / "run"), "--prompt", "5 9", "--steps", "3"]
+    (answer,) = told(capsys, *words, "kind=Beam", "--json")
+    (row,) = generate(saved().model(), prompt(torch.tensor([[5, 9]])), Beam(), steps=3, stop={2})
+    assert [one["tokens"] for one in answer["written"]] == [one.tokens for one in row]
+    assert main(words) == 0
+    assert capsys.readouterr().out.startswith("5 9 ")
 
 
 def test_an_import_goes_on_after_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

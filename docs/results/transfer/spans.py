@@ -9,25 +9,27 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import torch
 
-from scaling.batch import IGNORE, Batch
-from scaling.config import load
+from scaling.base.batch import IGNORE, Batch
+from scaling.config.compose import load
 from scaling.interop.run import read
+from scaling.training.evaluation import Evaluation
 from scaling.training.experiment import Experiment, assemble
 
 
 def main() -> None:
     config, runs, *names = sys.argv[1:]
-    experiment = assemble(load(config))
+    experiment = assemble(load(config, [f"runs={runs}"]))
     print("| | all targets | text |")
     print("|---|--:|--:|")
     for name in names:
         model = read(name, runs).model()
         for title, change in (("", lambda batch: batch), (", sources shuffled", shuffled)):
-            evaluation = experiment.evaluator()
+            evaluation = Evaluation(*experiment.evaluation())
             for batch in held_out(experiment):
                 evaluation.add(model, change(batch))
             measured = evaluation.measured()
@@ -36,7 +38,7 @@ def main() -> None:
 
 
 def held_out(experiment: Experiment) -> Iterator[Batch]:
-    batches, count = experiment.evaluation(experiment.steps)
+    batches, count = experiment.evaluation()
     return (batches.batch(step) for step in range(count))
 
 
@@ -54,7 +56,8 @@ def bigram(experiment: Experiment) -> tuple[float, float]:
 
     All sentinels are one token: their order is known.
     """
-    vocabulary = experiment.batches.objective.vocabulary
+    objective: Any = experiment.batches.objective
+    vocabulary = objective.vocabulary
     size, first = vocabulary.size, vocabulary["sentinel_0"]
     tenth = experiment.steps - experiment.steps // 10
     parts = range(tenth), range(tenth, experiment.steps)
@@ -62,9 +65,7 @@ def bigram(experiment: Experiment) -> tuple[float, float]:
     k = min((2.0**power for power in range(12)), key=lambda k: losses(train[0], pairs_of(train[1]), k, size).mean())
     pairs = np.concatenate([pairs_in(batch, first) for batch in held_out(experiment)])
     found = losses(train[0] + train[1], pairs, k, size)
-    text = experiment.text
-    assert text is not None
-    return found.mean(), found[text[pairs[:, 1]]].mean()
+    return found.mean(), found[vocabulary.is_text[pairs[:, 1]]].mean()
 
 
 def pairs_in(batch: Batch, sentinel: int) -> np.ndarray:
