@@ -10,8 +10,8 @@ import numpy as np
 
 from scaling.base.errors import ScalingError, nearest, under
 from scaling.config.schema import Recipes, is_number
-from scaling.data.shards import digest
 from scaling.data.source import Data, Rows, Source
+from scaling.data.store import digest
 
 PERIOD = 10_000  # windows in which the domains take turns by their shares, which are rounded to as many parts
 

@@ -11,9 +11,8 @@ from scaling.base import atomic
 from scaling.base.errors import ScalingError, under
 from scaling.config.schema import BelowOne, Recipe
 from scaling.data.documents import Corpus, Snapshot
-from scaling.data.shards import FORMAT, digest
 from scaling.data.source import check_split
-from scaling.data.store import PackedSource, PairedSource, open_split
+from scaling.data.store import FORMAT, PackedSource, PairedSource, digest, open_split
 
 
 class Text:

@@ -23,9 +23,8 @@ from scaling.config.compose import TOKENS
 from scaling.config.schema import BelowOne, NonNegativeInt, PositiveInt, Recipe
 from scaling.data.batches import Stream
 from scaling.data.rows import find
-from scaling.data.shards import FORMAT, TOKENIZER, digest
 from scaling.data.source import check_split, under_data
-from scaling.data.store import Windows, mapped
+from scaling.data.store import FORMAT, TOKENIZER, Windows, digest, mapped
 
 _BLOCK = 1 << 22  # tokens that are looked at together
 _NANOGPT = (20240520, 1, 1024)  # magic, version and length of the header that llm.c and modded-nanogpt write; uint16

@@ -331,10 +331,6 @@ def test_a_set_that_was_saved_to_disk(folder: Path, capsys: pytest.CaptureFixtur
         (["saved", "data.corpus.path=one", "data.corpus.text={txt}"], "no field 'txt'; choose from content, label"),
         (["saved", "data.corpus.path=broken"], "broken: the set cannot be read: "),
         (["files", "data.corpus.files=one"], "`save_to_disk` wrote; write data.corpus='{kind: Saved, path: one}'"),
-        (
-            ["files", "data.corpus={kind: Hub, path: one, revision: main}"],
-            "`save_to_disk` wrote; write data.corpus='{kind: Saved, path: one}'",
-        ),
     ],
 )
 def test_mistakes_in_a_saved_set(

@@ -24,8 +24,7 @@ from scaling.config.compose import load
 from scaling.data import rows
 from scaling.data.corpus import Files
 from scaling.data.prepare import Call, in_turn, prepare
-from scaling.data.shards import Manifest
-from scaling.data.store import PackedSource, open_split
+from scaling.data.store import Manifest, PackedSource, open_split
 from scaling.data.text import Text
 
 Line = Callable[..., Text]
@@ -41,7 +40,8 @@ def documents(source: PackedSource) -> list[str]:
     """Every document of a split, decoded."""
     held = []
     for shard in source.manifest.splits[source.split]["text"]:
-        tokens, ends = (np.fromfile(file, dtype) for file, dtype in zip(shard.files(source.folder), ("<u2", "<u8")))
+        file = source.folder / shard["name"]
+        tokens, ends = np.fromfile(f"{file}.tokens", "<u2"), np.fromfile(f"{file}.ends", "<u8")
         for piece in np.split(tokens, ends[:-1].astype(int)):
             assert piece[-1] == source.specials["eos"]
             held.append(source.decode(piece[:-1]))

@@ -12,9 +12,8 @@ import pytest
 
 from scaling.base.errors import ScalingError
 from scaling.data.prepare import prepare
-from scaling.data.shards import Manifest
 from scaling.data.source import Source
-from scaling.data.store import PairedSource, open_split
+from scaling.data.store import Manifest, PairedSource, open_split
 from scaling.data.text import Text
 
 Line = Callable[..., Text]
@@ -40,7 +39,7 @@ def test_windows_are_the_stream_cut_up(home: Path, split: str, length: int) -> N
     source = open_split(home, split)
     assert isinstance(source, Source)
     shards = source.manifest.splits[split]["text"]
-    stream = np.concatenate([np.fromfile(shard.files(home)[0], "<u2") for shard in shards])
+    stream = np.concatenate([np.fromfile(home / f"{shard['name']}.tokens", "<u2") for shard in shards])
     count = source.windows(length)
     assert count == len(stream) // length > 0
     rows = np.random.default_rng(0).permutation(count)
@@ -130,7 +129,9 @@ def test_an_altered_manifest_is_found(text: Line, home: Path, root: Path) -> Non
     manifest.write_text(plain.replace('"vocabulary": 300', '"vocabulary": 301'))
     with pytest.raises(ScalingError, match="its hash does not fit"):
         text().open("train", root)
-    manifest.write_text(plain.replace(shard.tokens_sha256, "0" * 64))  # of a shard that the fingerprint does not name
+    manifest.write_text(
+        plain.replace(shard["tokens_sha256"], "0" * 64)
+    )  # one that the fingerprint does not name
     with pytest.raises(ScalingError, match="its hash does not fit"):
         text().open("train", root)
     for place in range(5, len(plain), len(plain) // 20):
@@ -148,5 +149,5 @@ def test_a_folder_that_may_only_be_read_is_read(home: Path, monkeypatch: pytest.
     def refuse(*_: object) -> None:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr("scaling.data.shards.atomic.write_json", refuse)
+    monkeypatch.setattr("scaling.data.store.atomic.write_json", refuse)
     assert open_split(home, "train").tokens

@@ -16,8 +16,8 @@ import numpy as np
 from scaling.base.batch import IGNORE
 from scaling.data import tree
 from scaling.data.codec import Codec
-from scaling.data.shards import TOKENIZER
 from scaling.data.source import Rows, Source, spelled
+from scaling.data.store import TOKENIZER
 from scaling.data.task.example import Answer, Example
 from scaling.metrics.answers import SQuAD
 from scaling.metrics.metric import Metric

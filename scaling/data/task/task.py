@@ -9,24 +9,24 @@ from __future__ import annotations
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from functools import cache, partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from scaling.base import atomic
 from scaling.base.errors import ScalingError, nearest, plural, under
-from scaling.config.schema import BelowOne, PositiveInt, Recipe, check, kinds
-from scaling.data import rows, shards
+from scaling.config.schema import BelowOne, PositiveInt, Recipe, check, keys, kinds
+from scaling.data import rows, store
 from scaling.data.codec import Codec
-from scaling.data.documents import Corpus, digest, is_held_out
+from scaling.data.documents import Corpus, digest, is_held_out, value_of
 from scaling.data.rows import Row
-from scaling.data.sets import Published, saved_folder, saved_rows, saved_stamp
-from scaling.data.shards import TOKENIZER
+from scaling.data.sets import Published
 from scaling.data.source import check_split, under_data
-from scaling.data.task.example import Answer, Columns, Example
+from scaling.data.store import TOKENIZER
+from scaling.data.task.example import NAMED, Answer, Columns, Example, listed
 from scaling.data.task.layout import table
 from scaling.data.task.source import Examples, Goal, Split, dumped, encoded, fingerprint
 
@@ -35,14 +35,23 @@ SPLITS = ("train", "validation", "test")
 UNLABELLED = "unlabelled"
 ENDINGS = (*rows.OF_FOLDERS, ".conll", ".conllu", ".iob", ".bio", ".data", ".mrg")
 OFFLINE = "set data.files.train=FILE, or data.hub.path to a folder with a copy of the set"
+METRICS: dict[str, Any] = {
+    "class": "Accuracy",
+    "classes": {"kind": "F1", "average": "micro"},
+    "number": "Correlation",
+    "options": "Accuracy",
+    "tags": "TagAccuracy",
+    "span": "SQuAD",
+    "text": "ExactMatch",
+}
+"""The metric of each kind of answer in a file that is named as a task, where no word names another."""
 
 
-@dataclass(frozen=True)
-class Table:
+class Table(NamedTuple):
     """The rows of a split, each with its name for errors, and a stamp of what they hold."""
 
     stamp: Any
-    rows: Callable[[], Iterator[tuple[str, Row]]]
+    rows: Callable[[], Iterable[tuple[str, Row]]]
 
 
 class Task(Columns):
@@ -86,12 +95,11 @@ class Task(Columns):
             with under(key):
                 built[key] = None if line is None else line()
         measure, every = built["metric"], dict[str, Any](kinds("metric"))
+        fits = [name for name, kind in every.items() if not kind.answers or self.answer in kind.answers]
         if measure.answers and self.answer not in measure.answers:
-            fits = [name for name, kind in every.items() if not kind.answers or self.answer in kind.answers]
             what = f"it does not score answers of the kind {self.answer}"
             raise ScalingError(what, key="metric", value=type(measure).__name__, fix=nearest("", fits))
-        is_unanswerable = self.none == "allowed"
-        self.goal = Goal(self.answer, self.names, measure, order, is_unanswerable, built["decode"])
+        self.goal = Goal(self.answer, self.names, measure, order, self.none == "allowed", built["decode"])
         self.tokenizer, self.layout = built["tokenizer"], built["layout"] or table()
         self.files = {split: named for split, named in (files or {}).items() if named is not None}
         self.corpus: Corpus | None = built["corpus"]
@@ -156,7 +164,7 @@ class Task(Columns):
         try:
             if self._reads_corpus and not self._pointer(folder).exists():
                 return None  # a corpus is not read to be listed
-            return dict(shards.sealed(self._home(folder, network=False))["splits"])
+            return dict(store.sealed(self._home(folder, network=False))["splits"])
         except ScalingError:
             return None
 
@@ -178,7 +186,7 @@ class Task(Columns):
         return source
 
     def _opened(self, split: str, home: Path) -> Examples:
-        meta = shards.sealed(home)
+        meta = store.sealed(home)
         if split not in meta["splits"]:
             raise ScalingError(f"the task has no {split} split", key=f"files.{split}", fix="name its file")
         for leak in meta["leaks"]:
@@ -195,7 +203,7 @@ class Task(Columns):
         return self.corpus is not None and not self.files
 
     def _pointer(self, folder: Path) -> Path:
-        return folder / "tasks" / "requests" / shards.digest(self._request(None))[:16]
+        return folder / "tasks" / "requests" / store.digest(self._request(None))[:16]
 
     def _request(self, stamps: Any) -> dict[str, Any]:
         """All that decides what is made; `stamps` are of the content; None: the names represent it."""
@@ -224,10 +232,10 @@ class Task(Columns):
                 return home
             fix = "run `scaling data prepare` with the same data= (or --model CONFIG) and runs= first"
             raise ScalingError("the task has not been prepared", fix=f"{fix}, or set data.files.train=FILE")
-        key = shards.digest(self._request({split: table.stamp for split, table in tables.items()}))[:16]
+        key = store.digest(self._request({split: table.stamp for split, table in tables.items()}))[:16]
         home = folder / "tasks" / key
         if not _is_whole(home):
-            with shards.alone(folder, key):
+            with store.alone(folder, key):
                 if not _is_whole(home):  # another process was first
                     self._make(folder, home, tables)
         if not self.files:
@@ -273,17 +281,15 @@ class Task(Columns):
         path, revision = self.hub["path"], self.hub["revision"]
         asked = {"config": self.hub.get("config"), **({"split": named} if isinstance(named, str) else named)}
         config, split = asked["config"], asked["split"] or "train"
-        folder = Path(path).expanduser()
-        if rows.is_saved(folder):
-            home = saved_folder(path, split)
-            stamp, read = saved_stamp(home), partial(saved_rows, home)
-        elif folder.is_dir() or network:
-            published = sets.setdefault(config, Published(path, revision, config, OFFLINE))
-            stamp, read = published.stamp, partial(published.rows, split)
-        else:
+        published = sets.setdefault(config, Published(path, revision, config, OFFLINE))
+        if published.folder is None and not network:
             return None
+        if published.is_saved:
+            published.shards(split)  # refuses a split that it has not
+        stamp: Any = published.stamp
         if "files" in stamp:
             stamp = [sha256 for _, _, sha256 in stamp["files"].values()]
+        read = partial(published.rows, split)
         return Table([stamp, asked], lambda: ((f"{path}, example {n}", row) for n, row in enumerate(read(), 1)))
 
     # --- preparing ---
@@ -294,7 +300,7 @@ class Task(Columns):
         codec = Codec(self.tokenizer.fit(_texts(examples["train"], getattr(self.tokenizer, "sample", 0))))
         splits = {split: encoded(own, self.answer, self.names, codec) for split, own in examples.items()}
         work = folder / "preparing" / home.name
-        shards.discard(work)
+        store.discard(work)
         work.mkdir(parents=True)
         for split, own in examples.items():
             np.savez(work / f"{split}.npz", **splits[split].arrays)  # type: ignore[arg-type]
@@ -314,8 +320,8 @@ class Task(Columns):
             "leaks": [*_leaks(examples, self.unit), *_contradictions(examples, self.answer)],
             "files": hashes,
         }
-        shards.seal(work, meta)
-        shards.discard(home)  # one that is damaged
+        store.seal(work, meta)
+        store.discard(home)  # one that is damaged
         home.parent.mkdir(exist_ok=True)
         work.rename(home)
         atomic.flush_folder(home.parent)
@@ -328,7 +334,7 @@ class Task(Columns):
             for document in self.corpus.snapshot(folder).documents():
                 pairs = named[document.split or "train"]
                 pairs.append((f"document {len(pairs) + 1}", {"source": document.source, "text": document.text}))
-            tables = {**tables, **{split: Table(None, pairs.__iter__) for split, pairs in named.items()}}
+            tables = {**tables, **{split: Table(None, partial(list, pairs)) for split, pairs in named.items()}}
         examples: dict[str, list[Example]] = {}
         for split in (split for split in SPLITS if split in tables):
             make = partial(self.example, secret=split == "test")
@@ -339,7 +345,8 @@ class Task(Columns):
         if "validation" not in examples:
             sides: dict[bool, list[Example]] = {False: [], True: []}
             for one in examples["train"]:
-                sides[is_held_out(one.texts if one.unit is None else (one.unit,), self.validation)].append(one)
+                hashed = digest(one.texts if one.unit is None else (one.unit,))
+                sides[is_held_out(hashed, self.validation)].append(one)
             if not all(sides.values()):
                 what = "every example fell to validation" if sides[True] else "no example fell to validation"
                 fix = "take another fraction, or name a file"
@@ -381,7 +388,7 @@ class Task(Columns):
 def _is_whole(home: Path) -> bool:
     """Whether a task is prepared, and every file as it was written; one that a disk has damaged is made again."""
     try:
-        shards.check_files(home, shards.sealed(home)["files"])
+        store.check_files(home, store.sealed(home)["files"])
     except (OSError, KeyError, ScalingError):
         return False
     return True
@@ -448,3 +455,37 @@ def _split(home: Path, split: str, answer: Answer) -> Split:
 @cache
 def _words(home: Path) -> np.ndarray:
     return np.load(home / "words.npy")
+
+
+# --- the examples of one file as a task: `my.csv text={review} label={verdict}` ---
+
+
+def is_file(task: str) -> bool:
+    """Whether a word names a file of examples and not a task."""
+    return rows.format_of(Path(task)) != "text"
+
+
+def task_of_file(file: str, words: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
+    """The line `data` of a file's examples, and the words with the keys of a task in full: `text` is `data.text`.
+
+    The answer is a class unless `answer` states another kind; the labels are those of the file.
+    """
+    named = keys(Task)
+    full = [f"data.{word}" if word.partition("=")[0].partition(".")[0] in named else word for word in words]
+    stated = dict(word.removeprefix("data.").split("=", 1) for word in full if word.startswith("data."))
+    answer: Any = stated.get("answer", "class")
+    line = {"kind": "Task", "answer": answer, "text": "{text}", "metric": METRICS.get(answer, "Accuracy")}
+    line["files"] = {"train": file}
+    if answer in NAMED and "labels" not in stated:
+        (path,), template = rows.find(file, "TASK"), stated.get("label", "{label}")
+        labels: set[str] = set()
+        for row in table().of_file(path, None, "csv"):
+            try:
+                labels.update(map(str, listed(value_of(template, row, "label"), answer)))
+            except ScalingError as error:
+                raise error.at(file=path, value=template) from None
+        if len(labels) > 1000:
+            what = f"the label has {len(labels):,} values"
+            raise ScalingError(what, file=path, key="label", fix="name another column, or set answer=text or number")
+        line["labels"] = sorted(labels)
+    return line, full
