@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from scaling.base.errors import ScalingError, nearest, under
-from scaling.config.schema import Recipes, is_number
+from scaling.config.schema import NonNegativeFloat, Recipes, check
 from scaling.data.source import Data, Rows, Source
 from scaling.data.store import digest
 
@@ -153,8 +153,7 @@ def _fractions(key: str, given: Mapping[str, Any], domains: tuple[str, ...]) -> 
     for name, value in given.items():
         if name not in domains:
             raise ScalingError("there is no such domain", key=f"{key}.{name}", fix=nearest(name, domains))
-        if not is_number(value) or not 0 <= value < float("inf"):
-            raise ScalingError("expected a number from 0", key=f"{key}.{name}", value=value)
+        check(f"{key}.{name}", value, NonNegativeFloat)
     for name in domains:
         if name not in given:
             raise ScalingError("a domain has none", key=f"{key}.{name}", fix="give each domain one, 0 leaves it out")

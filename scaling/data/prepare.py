@@ -115,7 +115,7 @@ def _codec(text: Text, snapshot: Snapshot, folder: Path, work: Path) -> Codec:
             codec = Codec.load(cached)
         else:
             with under_data("data.tokenizer"):
-                codec = Codec(text.tokenizer.fit(_sample(text, snapshot)))
+                codec = Codec.of(text.tokenizer, _sample(text, snapshot))
             if text.tokenizer.learns:
                 codec.save(cached)
         codec.save(file)

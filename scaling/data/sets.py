@@ -20,6 +20,19 @@ from scaling.data.rows import Row
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _PATIENCE = 1.5  # seconds to find out whether there is a network
 _ROWS = 256  # of a saved set that are in memory at once
+_REFUSALS = (
+    ("RepositoryNotFound", "the hub has no such set, or hides it", "path", "log in to it if it is gated"),
+    ("BuilderConfig|Config name is missing", "the set has no such config", "config", None),
+    ("(?i)ValueError.*split", "the set has no such split", "split", None),
+    ("evision", "{} has no such revision", "revision", "give a commit, or main"),
+    (
+        "scripts are no longer supported",
+        "{} is code, which is not run",
+        "revision",
+        "revision: refs/convert/parquet holds many such sets as tables",
+    ),
+)
+"""What the library's messages say, in our words, and the key that is wrong."""
 
 
 def quiet_datasets() -> ModuleType:
@@ -57,25 +70,21 @@ class Published:
     @cached_property
     def commit(self) -> str:
         """The commit that the revision names now: branches move, commits do not."""
-        self._reach()
-        if _COMMIT.fullmatch(self.revision):
-            return self.revision
-        from huggingface_hub import HfApi
-        from huggingface_hub.errors import RepositoryNotFoundError, RevisionNotFoundError
+        from huggingface_hub import HfApi, constants
+        from huggingface_hub.utils import get_session
 
-        commit = None
+        try:  # one quick question, because the library itself would ask again for minutes
+            if constants.HF_HUB_OFFLINE:
+                raise ConnectionError("HF_HUB_OFFLINE is set")
+            get_session().head(constants.ENDPOINT, timeout=_PATIENCE)
+        except Exception as error:  # the session's own types differ between its versions
+            what = "no network, and the set is on the hub"
+            raise ScalingError(what, key="path", value=self.path, fix=self.otherwise) from error
         try:
-            commit = HfApi().dataset_info(self.path, revision=self.revision, timeout=10).sha
-        except RevisionNotFoundError:
-            pass
-        except RepositoryNotFoundError as error:
-            fix = "log in to it if it is gated"
-            raise ScalingError("the hub has no such set, or hides it", key="path", value=self.path, fix=fix) from error
+            is_commit = _COMMIT.fullmatch(self.revision)
+            return self.revision if is_commit else str(HfApi().dataset_info(self.path, revision=self.revision).sha)
         except Exception as error:  # the transport's own types are no OSErrors, and differ between its versions
-            raise ScalingError(f"the hub does not answer: {_line(error)}", fix=self.otherwise) from error
-        if commit is None:
-            raise ScalingError(f"{self.path} has no such revision", key="revision", value=self.revision)
-        return commit
+            raise self._refused(error, "") from error
 
     @cached_property
     def stamp(self) -> dict[str, Any]:
@@ -145,37 +154,16 @@ class Published:
             raise ScalingError("the set has no such split", key=key, value=split, fix=nearest(split, saved))
         return saved[split]
 
-    def _reach(self) -> None:
-        """One quick question, because the library itself would ask again for minutes."""
-        from huggingface_hub import constants
-        from huggingface_hub.utils import get_session
-
-        try:
-            if constants.HF_HUB_OFFLINE:
-                raise ConnectionError("HF_HUB_OFFLINE is set")
-            get_session().head(constants.ENDPOINT, timeout=_PATIENCE)
-        except Exception as error:  # the session's own types differ between its versions
-            what = "no network, and the set is on the hub"
-            raise ScalingError(what, key="path", value=self.path, fix=self.otherwise) from error
-
     def _refused(self, error: Exception, split: str) -> ScalingError:
         """`datasets` reports what it does not find by several types; the message distinguishes them."""
-        words = str(error)
-        choices = re.findall(r"'([^']+)'", words.split("[", 1)[-1])
-        what, key, value, fix = f"{self.path} does not open: {_line(error)}", "path", self.path, None
-        if "BuilderConfig" in words or "Config name is missing" in words:
-            what, key, value = "the set has no such config", "config", self.config
-            fix = nearest(str(self.config), choices)
-        elif "split" in words.lower() and isinstance(error, ValueError):
-            what, key, value, fix = "the set has no such split", "split", split, nearest(split, choices)
-        elif "evision" in words:
-            what, key, value = f"{self.path} has no such revision", "revision", self.revision
-        elif "scripts are no longer supported" in words:
-            what, key, value = f"{self.path} is code, which is not run", "revision", self.revision
-            fix = "revision: refs/convert/parquet holds many such sets as tables"
-        elif isinstance(error, ConnectionError):
-            what, fix = "no network, and the set is not in the cache", self.otherwise
-        return ScalingError(what, key=key, value=value, fix=fix)
+        words = f"{type(error).__name__}: {error}"
+        for pattern, what, key, fix in _REFUSALS:
+            if re.search(pattern, words):
+                value = split if key == "split" else getattr(self, key)
+                choices = re.findall(r"'([^']+)'", words.split("[", 1)[-1])
+                return ScalingError(what.format(self.path), key=key, value=value, fix=fix or nearest(value, choices))
+        what = f"{self.path} does not open: {_line(error)}"
+        return ScalingError(what, key="path", value=self.path, fix=self.otherwise)
 
 
 def _labelled(dataset: Iterable[Row], features: Mapping[str, Any] | None) -> Iterator[Row]:

@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -25,10 +25,8 @@ from scaling.base import atomic
 from scaling.base.errors import ScalingError, from_os
 from scaling.config import schema
 from scaling.data.batches import Stream
+from scaling.data.codec import Codec
 from scaling.data.source import Rows, Source, documents_of
-
-if TYPE_CHECKING:
-    from scaling.data.codec import Codec
 
 FORMAT = 1
 NAME = "manifest.json"
@@ -286,8 +284,6 @@ class _Stored(Source):
 
     @cached_property
     def codec(self) -> Codec:
-        from scaling.data.codec import Codec
-
         return Codec.load(self.folder / TOKENIZER)
 
     @property

@@ -10,6 +10,7 @@ from typing import Any
 from scaling.base import atomic
 from scaling.base.errors import ScalingError, under
 from scaling.config.schema import BelowOne, Recipe
+from scaling.data.codec import Codec
 from scaling.data.documents import Corpus, Snapshot
 from scaling.data.source import check_split
 from scaling.data.store import FORMAT, PackedSource, PairedSource, digest, open_split
@@ -77,9 +78,7 @@ class Text:
         return None
 
     def _tokenizer_now(self) -> str:
-        from scaling.data.codec import Codec
-
-        return Codec(self.tokenizer.fit(iter(()))).sha256
+        return Codec.of(self.tokenizer).sha256
 
 
 def prepared(folder: Path) -> list[dict[str, Any]]:

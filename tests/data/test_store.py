@@ -129,9 +129,7 @@ def test_an_altered_manifest_is_found(text: Line, home: Path, root: Path) -> Non
     manifest.write_text(plain.replace('"vocabulary": 300', '"vocabulary": 301'))
     with pytest.raises(ScalingError, match="its hash does not fit"):
         text().open("train", root)
-    manifest.write_text(
-        plain.replace(shard["tokens_sha256"], "0" * 64)
-    )  # one that the fingerprint does not name
+    manifest.write_text(plain.replace(shard["tokens_sha256"], "0" * 64))  # one that the fingerprint does not name
     with pytest.raises(ScalingError, match="its hash does not fit"):
         text().open("train", root)
     for place in range(5, len(plain), len(plain) // 20):

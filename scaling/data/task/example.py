@@ -18,6 +18,14 @@ NAMED: tuple[Answer, ...] = ("class", "classes", "tags")  # answers that are nam
 SECRET = (None, "", "-1", -1)  # how published test splits write a label that they keep back
 
 
+_KEYS: dict[str, tuple[Sequence[Answer], Sequence[Answer], str]] = {
+    "options": (("options",), ("options",), "set options, such as options=[{choice1}, {choice2}]"),
+    "second": (("class", "classes", "number", "span", "text"), ("span",), "set second, such as second={context}"),
+    "heads": (("tags",), (), ""),
+}
+"""The kinds of answer that take a key, and those that need it."""
+
+
 @dataclass(frozen=True)
 class Example:
     """`texts` are the text, or a pair; the text and each of its options; or the words that are tagged.
@@ -59,21 +67,15 @@ class Columns:
         labels = self.labels or ()
         self.values = {str(key): str(name) for key, name in labels.items()} if isinstance(labels, Mapping) else {}
         self.names = tuple(dict.fromkeys(map(str, self.values.values() or labels)))
-        answer = f"an answer that is {self.answer}"
         if self.answer in NAMED and len(self.names) < 2:
             raise ScalingError("it takes the names of two labels or more", key="labels", value=self.labels)
-        if self.answer == "options" and not self.options:
-            fix = "set options, such as options=[{choice1}, {choice2}]"
-            raise ScalingError("options are needed", key="options", value=self.options, fix=fix)
-        if self.answer != "options" and self.options:
-            raise ScalingError(f"{answer} has no options", key="options", value=self.options, fix="set answer=options")
-        if self.answer == "span" and self.second is None:
-            raise ScalingError("a span is in a second text", key="second", fix="set second, such as second={context}")
-        if self.answer in ("tags", "options") and self.second is not None:
-            raise ScalingError(f"{answer} has one text", key="second", value=self.second, fix="leave it out")
-        if self.answer != "tags" and self.heads is not None:
-            what = "only words that are tagged have heads"
-            raise ScalingError(what, key="heads", value=self.heads, fix="set answer=tags")
+        for key, (takes, needs, fix) in _KEYS.items():
+            value = getattr(self, key)
+            if value and self.answer not in takes:
+                what = f"an answer that is {self.answer} has none"
+                raise ScalingError(what, key=key, value=value, fix=f"leave it out, or set answer={takes[0]}")
+            if not value and self.answer in needs:
+                raise ScalingError(f"an answer that is {self.answer} needs it", key=key, value=value, fix=fix)
 
     def example(self, row: Row, *, secret: bool) -> Example | None:
         """The example of a row, None for one that is dropped; its label may be missing where that is `secret`."""

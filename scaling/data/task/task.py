@@ -6,6 +6,7 @@ tasks/requests/KEY      which of them a line of a set on the hub, or of a corpus
 
 from __future__ import annotations
 
+import operator
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -18,7 +19,7 @@ import numpy as np
 
 from scaling.base import atomic
 from scaling.base.errors import ScalingError, nearest, plural, under
-from scaling.config.schema import BelowOne, PositiveInt, Recipe, check, keys, kinds
+from scaling.config.schema import BelowOne, PositiveInt, Recipe, check_keys, keys, kinds
 from scaling.data import rows, store
 from scaling.data.codec import Codec
 from scaling.data.documents import Corpus, digest, is_held_out, value_of
@@ -111,21 +112,17 @@ class Task(Columns):
 
     def _check_places(self) -> None:
         """Refuse files and sets that name no training split, or what is none."""
-        for split, named in self.files.items():
-            if split not in SPLITS:
-                raise ScalingError("there is no such split", key=f"files.{split}", fix=nearest(str(split), SPLITS))
-            check(f"files.{split}", named, str | list[str])
+        with under("files"):
+            check_keys(self.files, dict.fromkeys(SPLITS, str | list[str]), "a task")
         if self._reads_corpus:
             return
         if not self.files and not self.hub:
             fix = "set data.files={train: FILE, …}"
             raise ScalingError("it names neither files nor a set", key="files", fix=fix)
         if not self.files:
-            keys = ("path", "revision", "config", *SPLITS)
-            for key in self.hub.keys() - set(keys):
-                raise ScalingError("a set has no such key", key=f"hub.{key}", fix=nearest(str(key), keys))
-            for key in ("path", "revision"):
-                check(f"hub.{key}", self.hub.get(key), str)
+            named = {"path": str, "revision": str, "config": Any, **dict.fromkeys(SPLITS, Any)}
+            with under("hub"):
+                check_keys({"path": None, "revision": None, **self.hub}, named, "a set")
         if "train" not in (self.files or self.hub):
             raise ScalingError("there is no training split", key="files.train", fix="name its file")
 
@@ -179,8 +176,8 @@ class Task(Columns):
     def source_of(self, examples: Sequence[Example], folder: Path) -> Examples:
         """A source of these examples, encoded as those of the task are."""
         train = self.open("train", folder)
-        assert train.home is not None
-        items = encoded(examples, self.answer, self.names, Codec.load(train.home / TOKENIZER))
+        assert train.codec is not None
+        items = encoded(examples, self.answer, self.names, train.codec)
         source = replace(train, split="input", items=items, task=train.task.of(items))
         vars(source)["examples"] = examples
         return source
@@ -191,10 +188,9 @@ class Task(Columns):
             raise ScalingError(f"the task has no {split} split", key=f"files.{split}", fix="name its file")
         for leak in meta["leaks"]:
             _warn(leak)
-        named = meta["fingerprint"], meta["vocabulary"], meta["specials"]
         splits = {name: _split(home, name, self.answer) for name in ("train", "validation", split)}
         goal = self.goal.of(*splits.values())  # equal batches, whichever split is read first
-        return Examples(goal, split, splits[split], *named, _words(home), home)
+        return Examples(goal, split, splits[split], meta["fingerprint"], meta["vocabulary"], meta["specials"], home)
 
     # --- what is prepared, and where it is ---
 
@@ -210,7 +206,7 @@ class Task(Columns):
         columns = {field.name: getattr(self, field.name) for field in fields(Columns)}
         tokenizer = {"kind": type(self.tokenizer).__name__, **vars(self.tokenizer)}
         if not self.tokenizer.learns:
-            tokenizer = {"sha256": Codec(self.tokenizer.fit(iter(()))).sha256}
+            tokenizer = {"sha256": Codec.of(self.tokenizer).sha256}
         layout = {"kind": type(self.layout).__name__, **vars(self.layout)}
         return {
             "format": FORMAT,
@@ -284,8 +280,6 @@ class Task(Columns):
         published = sets.setdefault(config, Published(path, revision, config, OFFLINE))
         if published.folder is None and not network:
             return None
-        if published.is_saved:
-            published.shards(split)  # refuses a split that it has not
         stamp: Any = published.stamp
         if "files" in stamp:
             stamp = [sha256 for _, _, sha256 in stamp["files"].values()]
@@ -297,7 +291,7 @@ class Task(Columns):
     def _make(self, folder: Path, home: Path, tables: Mapping[str, Table]) -> None:
         """Read, check, split and tokenize, and put the folder in place by one rename."""
         examples = self._read(folder, tables)
-        codec = Codec(self.tokenizer.fit(_texts(examples["train"], getattr(self.tokenizer, "sample", 0))))
+        codec = Codec.of(self.tokenizer, _texts(examples["train"], getattr(self.tokenizer, "sample", 0)))
         splits = {split: encoded(own, self.answer, self.names, codec) for split, own in examples.items()}
         work = folder / "preparing" / home.name
         store.discard(work)
@@ -306,7 +300,6 @@ class Task(Columns):
             np.savez(work / f"{split}.npz", **splits[split].arrays)  # type: ignore[arg-type]
             (work / f"{split}.jsonl").write_text("".join(f"{dumped(example)}\n" for example in own), encoding="utf-8")
         codec.save(work / TOKENIZER)
-        np.save(work / "words.npy", codec.words)
         hashes = {}
         for file in sorted(work.iterdir()):
             with file.open("rb+") as content:
@@ -418,14 +411,14 @@ def _leaks(examples: Mapping[str, list[Example]], unit: str | None) -> list[str]
     for split in ("validation", "test"):
         own = examples.get(split, ())
         others = [one for one in own if digest(one.texts) not in texts]
-        for count, thing, beside in (
+        found = (
             (len({one.unit for one in own} & units), str(unit), numbers),
             (len(own) - len(others), "example", ""),
             (sum(folded(one) in near for one in others), "example", ", but for case or spaces at the ends"),
-        ):
-            if count:
-                are = "is" if count == 1 else "are"
-                leaks.append(f"{plural(count, thing)} of the {split} split {are} in the train split too{beside}")
+        )
+        for count, thing, beside in filter(operator.itemgetter(0), found):
+            are = "is" if count == 1 else "are"
+            leaks.append(f"{plural(count, thing)} of the {split} split {are} in the train split too{beside}")
     return leaks
 
 
@@ -450,11 +443,6 @@ def _warn(leak: str) -> None:
 def _split(home: Path, split: str, answer: Answer) -> Split:
     with np.load(home / f"{split}.npz") as arrays:
         return Split({name: arrays[name] for name in arrays.files}, answer)
-
-
-@cache
-def _words(home: Path) -> np.ndarray:
-    return np.load(home / "words.npy")
 
 
 # --- the examples of one file as a task: `my.csv text={review} label={verdict}` ---
