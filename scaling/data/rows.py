@@ -205,18 +205,20 @@ def opened(file: Path, start: int = 0, stop: int | None = None) -> Iterator[IO[b
     try:
         with _decompressed(file) as content:
             yield content if stop is None else io.BufferedReader(_Range(content, start, stop))
-    except FileNotFoundError:
-        raise
     except ScalingError as error:
         if start and error.line is not None:
             with file.open("rb") as content:
                 error.line += sum(1 for _ in io.BufferedReader(_Range(content, 0, start)))
         raise
-    except Exception as error:  # each compression has an exception of its own
-        fault = _fault(file)
-        if fault is None:
-            raise
-        raise fault from error
+    except UnicodeDecodeError:
+        for _ in lines(file):  # refuses the line with the byte
+            pass
+        raise
+    except OSError as error:
+        if error.errno is None and file.suffix in COMPRESSIONS:
+            what, fix = f"it cannot be decompressed: {error}", "copy or compress it again"
+            raise ScalingError(what, file=file, fix=fix) from error
+        raise
 
 
 class _Range(io.RawIOBase):
@@ -237,30 +239,12 @@ class _Range(io.RawIOBase):
 
 
 def _decompressed(file: Path) -> IO[bytes]:
-    import fsspec
+    if file.suffix not in COMPRESSIONS:
+        return file.open("rb")
+    import pyarrow
 
-    content = fsspec.open(str(file), "rb", compression="infer").open()  # type: ignore[union-attr]
-    return io.BufferedReader(content) if file.suffix == ".zst" else content  # Zstandard's own has no lines
-
-
-def _fault(file: Path) -> ScalingError | None:
-    """Where the bytes of a file stop being UTF-8, or its compression stops making sense; None where neither does."""
-    decoder = codecs.getincrementaldecoder("utf-8")()
-    count = start = 0  # bytes that were read, and of them those that are characters
-    try:
-        with _decompressed(file) as content:
-            while chunk := content.read(1 << 20):
-                decoder.decode(chunk)
-                count += len(chunk)
-                start = count - len(decoder.getstate()[0])
-            decoder.decode(b"", final=True)
-    except UnicodeDecodeError as error:
-        where = " of the decompressed text" if file.suffix in COMPRESSIONS else ""
-        what = f"byte {start + error.start}{where} is 0x{error.object[error.start]:02x}, which is not UTF-8"
-        return ScalingError(what, file=file, fix="convert the file to UTF-8")
-    except Exception as error:
-        return ScalingError(f"it cannot be decompressed: {error}", file=file, fix="copy or compress it again")
-    return None
+    stream: Any = pyarrow.input_stream(str(file), compression="detect")  # refuses one that is cut off
+    return io.BufferedReader(stream, 1 << 20)
 
 
 def read(name: str | Path, start: int = 0, stop: int | None = None, unit: Unit = "paragraph") -> Iterator[Row]:

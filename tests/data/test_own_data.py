@@ -92,7 +92,7 @@ def test_a_folder_without_text(folder: Path, capsys: pytest.CaptureFixture[str])
     error = refused(capsys, "files", "data.corpus.files=pictures")
     assert "it holds .png; name the files by a glob, as in pictures/**/*.png" in error
     (folder / "pictures" / "b.txt").write_bytes(b"\xe9t\xe9")
-    assert "b.txt: byte 0 is 0xe9, which is not UTF-8; convert" in refused(
+    assert "b.txt:1: byte 0 of the line is 0xe9, which is not UTF-8; convert" in refused(
         capsys, "files", "data.corpus.files=pictures"
     )
 

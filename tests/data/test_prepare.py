@@ -166,7 +166,7 @@ def test_jobs_of_this_machine_make_what_one_process_makes(
     with (corpus / "1.txt").open("ab") as file:
         file.write(b"\n\nno text: \xff")
     assert main([*words, "--workers", "2"]) == 2
-    assert "1.txt: byte 2" in capsys.readouterr().err.splitlines()[-1]
+    assert "not UTF-8; convert the file" in capsys.readouterr().err.splitlines()[-1]
 
 
 # --- stopped on the way ---
