@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -103,13 +103,17 @@ class MixedSource(Source):
         turns, places = np.divmod(np.asarray(rows, np.int64), PERIOD)
         domains = self.turns[places]
         numbers = turns * self.parts[domains] + self.before[places]
-        parts = []
+        order, parts = np.argsort(domains, kind="stable"), []
         for domain in np.unique(domains).tolist():
-            mine, count = np.flatnonzero(domains == domain), self.sources[domain].windows(length)
-            wanted = numbers[mine] if count is None else numbers[mine] % count
-            parts.append((mine, self.sources[domain].read(wanted, length, documents=documents)))
-        joined = {name: _joined([(mine, getattr(part, name)) for mine, part in parts], len(rows)) for name in _ARRAYS}
-        return Rows(**joined, domains=domains)
+            wanted, count = numbers[domains == domain], self.sources[domain].windows(length)
+            wanted = wanted if count is None else wanted % count
+            parts.append(self.sources[domain].read(wanted, length, documents=documents))
+        joined: dict[str, Any] = {"domains": domains}
+        for name in ("tokens", "documents", "tree", "truth"):  # None where a domain has none
+            arrays = [getattr(part, name) for part in parts]
+            if all(array is not None for array in arrays):
+                joined[name] = np.concatenate(arrays)[np.argsort(order)]
+        return Rows(**joined)
 
     def decode(self, tokens: np.ndarray) -> str:
         return self.sources[0].decode(tokens)
@@ -132,20 +136,6 @@ def shares_of(source: Source) -> dict[str, Any]:
         for number, (name, fraction) in enumerate(zip(source.domains, source.fractions), 1):
             columns |= {f"p_{number}": fraction, f"p_{number}_definition": f"fraction of the tokens that are of {name}"}
     return columns
-
-
-_ARRAYS = ("tokens", "documents", "tree", "truth")
-
-
-def _joined(parts: Sequence[tuple[np.ndarray, np.ndarray | None]], count: int) -> Any:
-    """The rows of all domains at their places; None where one has none."""
-    arrays = [(mine, array) for mine, array in parts if array is not None]
-    if len(arrays) < len(parts):
-        return None
-    whole = np.empty((count, *arrays[0][1].shape[1:]), np.result_type(*(array for _, array in arrays)))
-    for mine, array in arrays:
-        whole[mine] = array
-    return whole
 
 
 def _fractions(key: str, given: Mapping[str, Any], domains: tuple[str, ...]) -> dict[str, float]:
