@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -47,15 +48,11 @@ class Snapshot:
 
     def documents(self) -> Iterator[Document]:
         """The documents of all parts."""
-        left = self.limit
+        sides: dict[bool, list[Part]] = {True: [], False: []}
         for part in self.parts:
-            documents = self.corpus.read(part)
-            if left is None or is_held_out_part(part):
-                yield from documents
-                continue
-            for document in until(documents, left):
-                yield document
-                left -= size(document)
+            sides[is_held_out_part(part)].append(part)
+        held_out, others = (chain.from_iterable(map(self.corpus.read, parts)) for parts in sides.values())
+        return chain(held_out, until(others, self.limit))
 
 
 def is_held_out_part(part: Part) -> bool:
@@ -66,10 +63,10 @@ def until(documents: Iterable[Document], limit: int | None) -> Iterator[Document
     """Documents until `limit` bytes of text have gone by."""
     left = float("inf") if limit is None else limit
     for document in documents:
-        if left <= 0:
-            return
         yield document
         left -= 0 if limit is None else size(document)
+        if left <= 0:
+            return
 
 
 class Corpus(Protocol):

@@ -19,7 +19,7 @@ from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -29,7 +29,7 @@ from scaling.base.standard_error import progress
 from scaling.config import schema
 from scaling.data.batches import in_threads
 from scaling.data.codec import Codec
-from scaling.data.documents import Document, Part, Snapshot, Splitter, is_held_out_part, size, until
+from scaling.data.documents import Part, Snapshot, Splitter, is_held_out_part, size, until
 from scaling.data.source import under_data
 from scaling.data.store import NAME, TOKENIZER, TRUSTED, Manifest, Shard, alone, digest, discard, seen
 from scaling.data.text import Text
@@ -190,25 +190,25 @@ def tokenize(request: Mapping[str, Any], part: Part, folder: str, number: int, l
     hashes = (np.fromfile(file, np.uint64).tolist() for file in sorted((work / "parts").glob("*.hashes")))
     splitter = Splitter(text.validation, set(itertools.chain.from_iterable(hashes)))
 
-    def encoded(block: list[Counted]) -> Iterator[tuple[Any, ...]]:
-        ids = iter(codec.encode([side for split, document, _ in block if split for side in document.sides()]))
-        return ((*entry, ids) for entry in block)
+    def encoded(block: Block) -> tuple[int, list[tuple[str, int, array]]]:
+        texts = [text for _, text in block.texts]
+        return block.bytes, [
+            (name, len(text.encode()), ids) for (name, text), ids in zip(block.texts, codec.encode(texts), strict=True)
+        ]
 
     writers: dict[str, ShardWriter] = {}
     read = 0
     with ExitStack() as unfinished:
         # The tokenizer releases the interpreter's lock and spreads a block over the threads it has; a few threads keep
         # it busy while this one turns its results into arrays.
-        blocks = in_threads(encoded, _blocks(text, part, splitter, limit), _AHEAD, _AHEAD)
-        for split, document, count, ids in itertools.chain.from_iterable(blocks):
+        for count, texts in in_threads(encoded, _blocks(text, part, number, splitter, limit), _AHEAD, _AHEAD):
             read += count
             advance(count)
-            for side, written in zip(text.corpus.sides, document.sides() if split else ()):
-                name = f"{split}/{number:05d}.{side}"
+            for name, bytes_, ids in texts:
                 if name not in writers:
                     writers[name] = ShardWriter(work, name, codec)
                     unfinished.callback(writers[name].discard)
-                writers[name].add(next(ids), len(written.encode()))
+                writers[name].add(ids, bytes_)
         shards = [writer.close() for writer in writers.values()]
     if is_held_out_part(part):
         atomic.write(work / "parts" / f"{number:05d}.hashes", np.array(sorted(splitter.held_out), np.uint64).tobytes())
@@ -221,21 +221,26 @@ def _record(work: Path, number: int) -> Path:
     return work / "parts" / f"{number:05d}.json"
 
 
-Counted = tuple[str | None, Document, int]
-"""A document with its split (None: it is left out) and its bytes."""
+class Block(NamedTuple):
+    """Texts, each with the name of the shard that it goes into, and the bytes of all that was read for them."""
+
+    bytes: int
+    texts: list[tuple[str, str]]
 
 
-def _blocks(text: Text, part: Part, splitter: Splitter, limit: int | None) -> Iterator[list[Counted]]:
-    block: list[Counted] = []
+def _blocks(text: Text, part: Part, number: int, splitter: Splitter, limit: int | None) -> Iterator[Block]:
+    texts: list[tuple[str, str]] = []
     read = 0
     with under_data("data.corpus"):
         for document in until(text.corpus.read(part), limit):
-            block.append((splitter(document), document, size(document)))
-            read += block[-1][-1]
-            if read >= _BLOCK or len(block) == _MANY:
-                yield block
-                block, read = [], 0
-    yield block
+            if split := splitter(document):
+                sides = zip(text.corpus.sides, document.sides())
+                texts += [(f"{split}/{number:05d}.{side}", written) for side, written in sides]
+            read += size(document)
+            if read >= _BLOCK or len(texts) >= _MANY:
+                yield Block(read, texts)
+                texts, read = [], 0
+    yield Block(read, texts)
 
 
 class ShardWriter:

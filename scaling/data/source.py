@@ -66,21 +66,16 @@ class Source:
 
     def windows(self, length: int) -> int | None:
         """How many disjoint windows of `length` tokens (or how many pairs) there are; None where endless."""
-        raise NotImplementedError
+        return None if self.tokens is None else self.tokens // length
 
     def read(self, rows: np.ndarray, length: int, *, documents: bool = False) -> Rows:
         """The windows numbered `rows`, in that order; their documents numbered where asked. Pairs always are."""
         raise NotImplementedError
 
     def decode(self, tokens: np.ndarray) -> str:
-        """One row as text a person can read."""
-        raise NotImplementedError
-
-
-def spelled(tokens: np.ndarray, specials: Mapping[str, int]) -> str:
-    """Symbols as their numbers, specials by their names."""
-    names = {number: f"<{name}>" for name, number in specials.items()}
-    return " ".join(names.get(token, str(token)) for token in tokens.tolist())
+        """One row as text a person can read: symbols as their numbers, specials by their names."""
+        names = {number: f"<{name}>" for name, number in self.specials.items()}
+        return " ".join(names.get(token, str(token)) for token in tokens.tolist())
 
 
 class Data(Protocol):

@@ -231,9 +231,6 @@ class Windows(Source):
     def stream(self) -> Stream:
         raise NotImplementedError
 
-    def windows(self, length: int) -> int:
-        return self.tokens // length
-
     def read(self, rows: np.ndarray, length: int, *, documents: bool = False) -> Rows:
         tokens = np.empty((len(rows), length), self.dtype)
         self.stream.fill(tokens, self.start + np.asarray(rows, np.int64) * length)
@@ -273,7 +270,6 @@ class _Stored(Source):
     def __init__(self, folder: Path, split: str, manifest: Manifest):
         self.folder, self.split, self.manifest = folder, split, manifest
         self.dtype, self.vocabulary, self.specials = manifest.dtype, manifest.vocabulary, dict(manifest.specials)
-        self.fingerprint = f"{manifest.fingerprint}-{split}"
         self.tokenizer = manifest.tokenizer  # SHA-256 of its file
         self.tokens: int = manifest.count(split, "tokens")
         # Every document's `eos` is a token too.
@@ -281,6 +277,10 @@ class _Stored(Source):
 
     def __reduce__(self):
         return type(self), (self.folder, self.split, self.manifest)
+
+    @property
+    def fingerprint(self) -> str:
+        return f"{self.manifest.fingerprint}-{self.split}"
 
     @cached_property
     def codec(self) -> Codec:

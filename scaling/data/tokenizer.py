@@ -17,6 +17,7 @@ from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_toke
 
 from scaling.base.errors import ScalingError
 from scaling.config.schema import Long, NonNegativeInt, PositiveInt
+from scaling.data.codec import Codec
 
 SPECIALS = ["<pad>", "<bos>", "<eos>", "<unk>"]
 _BYTES = 256
@@ -160,11 +161,7 @@ class File(_Tokenizer):
             raise ScalingError("there is no such file", key="path", value=self.path)
 
     def fit(self, texts: Iterator[str]) -> Tokenizer:
-        file = Path(self.path).expanduser()
-        try:
-            return Tokenizer.from_str(file.read_text(encoding="utf-8"))
-        except Exception as error:  # the library raises bare Exceptions
-            raise ScalingError(f"this is no tokenizer: {error}", file=file) from error
+        return Codec.load(Path(self.path).expanduser()).tokenizer
 
 
 def _byte_symbols() -> list[str]:

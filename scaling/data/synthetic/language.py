@@ -17,7 +17,7 @@ import numpy as np
 from scaling.base.errors import ScalingError
 from scaling.config.schema import Long, Range, Seed, SmallInt, check_fields
 from scaling.data import hashing
-from scaling.data.source import Rows, Source, spelled
+from scaling.data.source import Rows, Source
 
 _DIGITS = Context(prec=50)
 
@@ -198,9 +198,6 @@ class Language(Source):
         self.vocabulary, self.specials, self.entropy = law.symbols + 1, {"bos": law.symbols}, law.entropy
         self.tokens = law.tokens if split == "train" else law.validation
 
-    def windows(self, length: int) -> int | None:
-        return None if self.tokens is None else self.tokens // length
-
     def drawn(self, rows: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
         """[n count] the symbols behind `bos` of these windows, and their ranks."""
         return self.law.drawn(hashing.keys(self.law.seed, f"synthetic {self.split}", rows), count)
@@ -213,9 +210,6 @@ class Language(Source):
         truth = np.zeros((len(rows), length), np.float32)
         truth[:, 1:] = self.law.ranks.losses[ranks]
         return Rows(tokens, np.ones((len(rows), length), np.int64) if documents else None, truth)
-
-    def decode(self, tokens: np.ndarray) -> str:
-        return spelled(tokens, self.specials)
 
 
 @lru_cache
@@ -335,6 +329,3 @@ class Translation(Source):
 
     def _keys(self, rows: np.ndarray, side: str) -> np.ndarray:
         return hashing.keys(self.law.seed, f"pairs {self.split} {side}", rows)
-
-    def decode(self, tokens: np.ndarray) -> str:
-        return spelled(tokens, self.specials)

@@ -11,7 +11,7 @@ from scaling.base.batch import IGNORE
 from scaling.base.errors import ScalingError, nearest, plural
 from scaling.data.documents import fill, value_of
 from scaling.data.rows import Row
-from scaling.data.tree import depths
+from scaling.data.tree import places
 
 Answer = Literal["class", "classes", "number", "options", "tags", "span", "text"]
 NAMED: tuple[Answer, ...] = ("class", "classes", "tags")  # answers that are names
@@ -94,7 +94,7 @@ class Columns:
             if len(named) != len(texts):
                 what = f"it has {plural(len(texts), 'word')} and {plural(len(named), 'head')}"
                 raise ScalingError(what, key="heads")
-            depths(named)  # refuses what is no tree
+            places(named)  # refuses what is no tree
             heads = tuple(map(int, named))
         prompt = " ".join(texts) if self.prompt is None else self._filled("prompt", row)
         return Example(texts=texts, prompt=prompt, heads=heads)

@@ -14,7 +14,7 @@ from scaling.base import json_lines
 from scaling.base.errors import ScalingError, plural
 from scaling.data import rows
 from scaling.data.rows import Row, lines
-from scaling.data.tree import depths
+from scaling.data.tree import places
 from scaling.metrics import trees as bracketed
 
 Columns = Sequence[str] | None  # the names of the task's key `columns`
@@ -118,7 +118,7 @@ class conllu(Layout):
                     raise ScalingError(what, file=file, line=line, value=fields[0])
             _, tokens, _, upos, xpos, _, heads, relations, _, _ = map(list, zip(*words.values()))
             try:
-                above = [str(depth) for depth in depths(heads)]
+                above = [str(depth) for depth, _, _ in places(heads)]
             except ScalingError as error:
                 wrong = [line for line, fields in words.items() if error.has_value and fields[6] == error.value]
                 raise error.at(file=file, line=min(wrong or words)) from None

@@ -16,7 +16,7 @@ import numpy as np
 from scaling.base.batch import IGNORE
 from scaling.data import tree
 from scaling.data.codec import Codec
-from scaling.data.source import Rows, Source, spelled
+from scaling.data.source import Rows, Source
 from scaling.data.store import TOKENIZER
 from scaling.data.task.example import Answer, Example
 from scaling.metrics.answers import SQuAD
@@ -244,9 +244,7 @@ class Examples(Source):
         return None if self.codec is None else self.codec.sha256
 
     def decode(self, tokens: np.ndarray) -> str:
-        if self.codec is None:
-            return spelled(tokens, self.specials)
-        return self.codec.decode(tokens[tokens < self.vocabulary])
+        return super().decode(tokens) if self.codec is None else self.codec.decode(tokens[tokens < self.vocabulary])
 
 
 def dumped(example: Example) -> str:

@@ -120,7 +120,8 @@ class Task(Columns):
             fix = "set data.files={train: FILE, …}"
             raise ScalingError("it names neither files nor a set", key="files", fix=fix)
         if not self.files:
-            named = {"path": str, "revision": str, "config": Any, **dict.fromkeys(SPLITS, Any)}
+            splits = dict.fromkeys(SPLITS, str | Mapping[str, Any] | None)
+            named = {"path": str, "revision": str, "config": str | None, **splits}
             with under("hub"):
                 check_keys({"path": None, "revision": None, **self.hub}, named, "a set")
         if "train" not in (self.files or self.hub):
