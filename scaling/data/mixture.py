@@ -76,7 +76,7 @@ class MixedSource(Source):
         self.turns, self.before = turns[order], before[order]
         names = [[*pair] for pair in zip(domains, (source.fingerprint for source in sources), self.parts.tolist())]
         self.fingerprint = digest(["Mixture 1", split, names])[:32]
-        self.vocabulary, self.specials, self.words = sources[0].vocabulary, sources[0].specials, sources[0].words
+        self.vocabulary, self.specials = sources[0].vocabulary, sources[0].specials
         counts = [source.tokens for source, part in zip(sources, self.parts) if part]
         self.tokens = None if None in counts else sum(counts)  # type: ignore[arg-type]
         self.bytes_per_token, self.entropy = self._mean("bytes_per_token"), self._mean("entropy")
@@ -115,8 +115,9 @@ class MixedSource(Source):
                 joined[name] = np.concatenate(arrays)[np.argsort(order)]
         return Rows(**joined)
 
-    def decode(self, tokens: np.ndarray) -> str:
-        return self.sources[0].decode(tokens)
+    @property
+    def codec(self) -> Any:
+        return self.sources[0].codec
 
     def _mean(self, name: str) -> float | None:
         """Over tokens; None where it is not known of all domains that are read."""

@@ -225,7 +225,6 @@ class Windows(Source):
     tokens: int
     start = 0
     dtype: Any
-    codec: Codec | None
 
     @cached_property
     def stream(self) -> Stream:
@@ -235,9 +234,6 @@ class Windows(Source):
         tokens = np.empty((len(rows), length), self.dtype)
         self.stream.fill(tokens, self.start + np.asarray(rows, np.int64) * length)
         return Rows(tokens, documents_of(tokens, self.specials.get("eos")) if documents else None)
-
-    def decode(self, tokens: np.ndarray) -> str:
-        return "".join(f"{token} " for token in tokens.tolist()) if self.codec is None else self.codec.decode(tokens)
 
 
 class _Side:
@@ -285,13 +281,6 @@ class _Stored(Source):
     @cached_property
     def codec(self) -> Codec:
         return Codec.load(self.folder / TOKENIZER)
-
-    @property
-    def words(self) -> np.ndarray:
-        return self.codec.words
-
-    def decode(self, tokens: np.ndarray) -> str:
-        return self.codec.decode(tokens)
 
     def side(self, name: str) -> _Side:
         return _Side(self.folder, self.manifest.splits.get(self.split, {}).get(name, ()), self.dtype)

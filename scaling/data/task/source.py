@@ -235,16 +235,9 @@ class Examples(Source):
         return None if self.home is None else Codec.load(self.home / TOKENIZER)
 
     @property
-    def words(self) -> np.ndarray | None:
-        return None if self.codec is None else self.codec.words
-
-    @property
     def tokenizer(self) -> str | None:
         """SHA-256 of the tokenizer's file."""
         return None if self.codec is None else self.codec.sha256
-
-    def decode(self, tokens: np.ndarray) -> str:
-        return super().decode(tokens) if self.codec is None else self.codec.decode(tokens[tokens < self.vocabulary])
 
 
 def dumped(example: Example) -> str:
