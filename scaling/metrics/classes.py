@@ -76,10 +76,7 @@ class F1AndAccuracy(F1):
     """mean = (F1 + accuracy) / 2: MRPC and QQP of GLUE (`binary`), SuperGLUE's CB (`macro`). (Wang et al. 2018)"""
 
     main = "mean"
-
-    def values(self, sums: np.ndarray) -> dict[str, np.ndarray]:
-        values = super().values(sums)
-        return {"mean": (values["f1"] + values["accuracy"]) / 2, **values}
+    averaged = ("f1", "accuracy")
 
 
 @dataclass(frozen=True, kw_only=True)
