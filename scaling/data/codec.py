@@ -8,6 +8,7 @@ from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import tokenizers
@@ -53,6 +54,11 @@ class Codec:
             raise ScalingError("the tokenizer has no token that ends a document", fix="add </s> or <|endoftext|> to it")
 
     @classmethod
+    def of(cls, tokenizer: Any, texts: Iterable[str] = ()) -> Codec:
+        """The tokenizer that a line describes, of texts where it learns."""
+        return cls(tokenizer.fit(iter(texts)))
+
+    @classmethod
     def load(cls, file: Path) -> Codec:
         try:
             text = file.read_text(encoding="utf-8")
@@ -84,10 +90,22 @@ class Codec:
     def encode(self, texts: Sequence[str]) -> list[array]:
         """The ids of each text, without any specials; in groups, because encodings are far larger than ids."""
         ids = [array(self.dtype.char) for _ in texts]
-        for group in _groups(texts):
+        group: list[tuple[int, str]] = []
+        characters = 0
+
+        def flush() -> None:
             encodings = self.tokenizer.encode_batch_fast([piece for _, piece in group], add_special_tokens=False)
             for (index, _), encoding in zip(group, encodings, strict=True):
                 ids[index].extend(encoding.ids)
+
+        for index, text in enumerate(texts):
+            for piece in pieces(text):
+                group.append((index, piece))
+                characters += len(piece)
+                if characters >= _GROUP:
+                    flush()
+                    group, characters = [], 0
+        flush()
         return ids
 
     def decode(self, ids: Iterable[int]) -> str:
@@ -132,18 +150,3 @@ def pieces(text: str, limit: int = PIECE) -> Iterator[str]:
         yield text[start:cut]
         start = cut
     yield text[start:]
-
-
-def _groups(texts: Sequence[str]) -> Iterator[list[tuple[int, str]]]:
-    """Pieces with the number of their text, in groups of bounded size."""
-    group: list[tuple[int, str]] = []
-    characters = 0
-    for index, text in enumerate(texts):
-        for piece in pieces(text):
-            group.append((index, piece))
-            characters += len(piece)
-            if characters >= _GROUP:
-                yield group
-                group, characters = [], 0
-    if group:
-        yield group

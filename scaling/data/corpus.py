@@ -14,11 +14,12 @@ from typing import Any, Literal
 
 from scaling.base import atomic
 from scaling.base.errors import ScalingError
+from scaling.config.compose import SAVED
 from scaling.config.schema import Long
 from scaling.data import rows
 from scaling.data.documents import Document, Part, Snapshot, documents
 from scaling.data.rows import Row
-from scaling.data.sets import Published, saved_folder, saved_rows, saved_set, saved_stamp
+from scaling.data.sets import Published
 
 OFFLINE = (
     "without one, data=synthetic and data=python always work, {kind: Files, files: …} reads your own, and corpus.path "
@@ -83,36 +84,6 @@ class Files(_Rows):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Saved(_Rows):
-    """A set, or a split of one with several, that `save_to_disk` of the `datasets` library wrote to the folder `path`.
-
-    `text` and `source` are templates over a row's fields; with `source`, documents are pairs of which `text` is the
-    target. A folder with a single set has no splits.
-    """
-
-    path: str
-    split: str = "train"
-    validation: str | None = None
-
-    def snapshot(self, folder: Path) -> Snapshot:
-        train = saved_folder(self.path, self.split)
-        held_out = None if self.validation is None else saved_folder(self.path, self.validation, "validation")
-        if train == held_out:
-            raise ScalingError("it is trained on", key="validation", value=self.validation, fix="name another split")
-        others = [] if held_out is None else [held_out]
-        parts = _split(self._parts(train), [part for each in others for part in self._parts(each)])
-        return Snapshot(self, saved_stamp(train, *others), parts)
-
-    def _parts(self, home: Path) -> list[dict[str, Any]]:
-        with saved_set(home) as dataset:
-            ranges = rows.spread(len(dataset), -(-dataset.data.nbytes // rows.PART))
-        return [{"folder": str(home), "rows": bounds} for bounds in ranges]
-
-    def read(self, part: Part) -> Iterator[Document]:
-        return self._documents(saved_rows(Path(part["folder"]), *part["rows"]), part)
-
-
-@dataclass(frozen=True, kw_only=True)
 class Hub(_Rows):
     """A split of a set on the hub; `path` is its name there, or a folder with a copy of it.
 
@@ -134,39 +105,62 @@ class Hub(_Rows):
             raise ScalingError("a set on the hub needs a revision", key="revision", fix="give a commit, or main")
 
     def snapshot(self, folder: Path) -> Snapshot:
-        if rows.is_saved(Path(self.path).expanduser()):
-            fix = f"write data.corpus='{{kind: Saved, path: {self.path}}}'"
-            what = "the folder holds a data set that `save_to_disk` wrote"
-            raise ScalingError(what, key="path", value=self.path, fix=fix)
-        published = self._published(self.revision)
-        stamp = published.stamp
-
-        def parts(split: str) -> list[dict[str, Any]]:
-            count = published.count(split) if self.begins is None else 1  # a document may go on in the next shard
-            revision = stamp.get("commit", self.revision)
-            return [{"of": split, "revision": revision, "shard": [number, count]} for number in range(count)]
-
-        held_out = [] if self.validation is None else parts(self.validation)
-        return Snapshot(self, stamp, _split(parts(self.split), held_out), self.limit)
+        if self.split == self.validation:
+            raise ScalingError("it is trained on", key="validation", value=self.validation, fix="name another split")
+        published, sides = self._published(self.revision), []
+        revision = published.stamp.get("commit", self.revision)
+        for key, split in (("split", self.split), ("validation", self.validation)):
+            # With `begins` a document may go on in the next shard.
+            shards = [] if split is None else published.shards(split, key) if self.begins is None else [[0, 1]]
+            sides.append([{"of": split, "revision": revision, "shard": shard} for shard in shards])
+        return Snapshot(self, published.stamp, _split(*sides), self.limit)
 
     def read(self, part: Part) -> Iterator[Document]:
-        published = self._published(part["revision"])
-        return self._documents(self._joined(published.rows(part["of"], *part["shard"])), part)
+        read = self._published(part["revision"]).rows(part["of"], *part["shard"])
+        return self._documents(read if self.begins is None else self._joined(read, self.begins), part)
 
     def _published(self, revision: str) -> Published:
         return Published(self.path, revision, self.config, OFFLINE)
 
-    def _joined(self, lines: Iterator[Row]) -> Iterator[Row]:
+    def _joined(self, lines: Iterator[Row], begins: str) -> Iterator[Row]:
         """Rows whose `text` is the lines from one that begins a document up to the next."""
-        if self.begins is None:
-            yield from lines
-            return
         held: list[str] = []
-        for row in itertools.chain(lines, [None]):
-            if held and (row is None or re.search(self.begins, row["text"])):
+        for row in lines:
+            if held and re.search(begins, row["text"]):
                 yield {"text": "".join(held)}
                 held = []
-            held += [] if row is None else [row["text"]]
+            held.append(row["text"])
+        if held:
+            yield {"text": "".join(held)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Saved(_Rows):
+    """A set, or a split of one with several, that `save_to_disk` of the `datasets` library wrote to the folder `path`.
+
+    `text` and `source` are templates over a row's fields; with `source`, documents are pairs of which `text` is the
+    target. A folder with a single set has no splits.
+    """
+
+    path: str
+    split: str = "train"
+    validation: str | None = None
+
+    def snapshot(self, folder: Path) -> Snapshot:
+        home = Path(self.path).expanduser()
+        if not home.is_dir():
+            raise ScalingError("there is no such folder", key="path", value=self.path)
+        if not rows.is_saved(home):
+            what = f"the folder has neither {' nor '.join(SAVED)}, as one that `save_to_disk` wrote"
+            raise ScalingError(what, key="path", value=self.path, fix="for files of text name it in {kind: Files}")
+        return self._hub.snapshot(folder)
+
+    def read(self, part: Part) -> Iterator[Document]:
+        return self._hub.read(part)
+
+    @property
+    def _hub(self) -> Hub:
+        return Hub(**vars(self), revision="main")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -47,14 +48,11 @@ class Snapshot:
 
     def documents(self) -> Iterator[Document]:
         """The documents of all parts."""
-        left = self.limit
+        sides: dict[bool, list[Part]] = {True: [], False: []}
         for part in self.parts:
-            if left is None or is_held_out_part(part):
-                yield from self.corpus.read(part)
-                continue
-            for document in until(self.corpus.read(part), left):
-                yield document
-                left -= size(document)
+            sides[is_held_out_part(part)].append(part)
+        held_out, others = (chain.from_iterable(map(self.corpus.read, parts)) for parts in sides.values())
+        return chain(held_out, until(others, self.limit))
 
 
 def is_held_out_part(part: Part) -> bool:
@@ -65,10 +63,10 @@ def until(documents: Iterable[Document], limit: int | None) -> Iterator[Document
     """Documents until `limit` bytes of text have gone by."""
     left = float("inf") if limit is None else limit
     for document in documents:
-        if left <= 0:
-            return
         yield document
         left -= 0 if limit is None else size(document)
+        if left <= 0:
+            return
 
 
 class Corpus(Protocol):
@@ -113,43 +111,48 @@ def documents(rows: Iterable[Row], text: str, source: str | None, split: str | N
 # --- templates ---
 
 _FIELD = re.compile(r"\{([^{}:]+)(?::([^{}]*))?\}")
-_WHOLE = re.compile(r"\{([^{}:]+)\}")
 _FORM = re.compile(r",?(\.[0-9]{1,2})?[deEfFgGnosxX%]?")  # without a width, which a row's memory would have to hold
 _NESTED = re.compile(r"\{[^{}:\s\"']+:[^{}\s]*\{")
-_CONVERSION = re.compile(r"![rsa]$")
+
+
+@cache
+def _pieces(template: str, key: str) -> tuple[list[str], list[str], list[str]]:
+    """The texts around the fields of a template, the fields, and their forms. What Python's templates have and these do
+    not is refused.
+    """
+    nested = _NESTED.search(template)
+    what = f"a field is within the form of another: {nested[0]}" if nested else None
+    for found in _FIELD.finditer(template):
+        if found[1][-2:] in ("!r", "!s", "!a"):
+            what = what or f"{found[0]} has a conversion"
+        if not _FORM.fullmatch(found[2] or ""):
+            what = what or f"{found[0]} has a form that is none of a number"
+    if what is not None:
+        fix = "write {field}, {field.within}, or a number as {field:.1f}"
+        raise ScalingError(what, key=key, value=template, fix=fix)
+    pieces = _FIELD.split(template)
+    return pieces[::3], pieces[1::3], [form or "" for form in pieces[2::3]]
 
 
 def fill(template: str, row: Row, key: str) -> str | None:
     """`template` with the row's fields in their places; None where a field of it is empty in this row."""
-    _check(template, key)
-    parts: list[str] = []
-    end = 0
-    for match in _FIELD.finditer(template):
-        value = _field(match[1], row, key)
+    texts, paths, forms = _pieces(template, key)
+    filled = texts[0]
+    for text, path, form in zip(texts[1:], paths, forms):
+        value = _field(path, row, key)
         if value is None:
             return None
-        parts += [template[end : match.start()], _shown(value, match[2] or "", key)]
-        end = match.end()
-    return "".join([*parts, template[end:]])
+        try:
+            filled += (", ".join(map(str, value)) if isinstance(value, list | tuple) else format(value, form)) + text
+        except (TypeError, ValueError, OverflowError) as error:
+            raise ScalingError(f"{str(value)[:80]!r} cannot be written as {form!r}", key=key) from error
+    return filled
 
 
 def value_of(template: str, row: Row, key: str) -> Any:
     """A field as the row holds it where the template is this field alone, or else the template filled in."""
-    whole = _WHOLE.fullmatch(template)
-    return fill(template, row, key) if whole is None else _field(whole[1], row, key)
-
-
-@cache
-def _check(template: str, key: str) -> None:
-    """Refuse what Python's templates have and these do not."""
-    fix = "write {field}, {field.within}, or a number as {field:.1f}"
-    if nested := _NESTED.search(template):
-        raise ScalingError(f"a field is within the form of another: {nested[0]}", key=key, value=template, fix=fix)
-    for found in _FIELD.finditer(template):
-        if _CONVERSION.search(found[1]):
-            raise ScalingError(f"{found[0]} has a conversion", key=key, value=template, fix=fix)
-        if not _FORM.fullmatch(found[2] or ""):
-            raise ScalingError(f"{found[0]} has a form that is none of a number", key=key, value=template, fix=fix)
+    texts, paths, forms = _pieces(template, key)
+    return _field(paths[0], row, key) if texts == ["", ""] and not forms[0] else fill(template, row, key)
 
 
 def _field(path: str, row: Row, key: str) -> Any:
@@ -166,15 +169,6 @@ def _field(path: str, row: Row, key: str) -> Any:
     return value
 
 
-def _shown(value: Any, form: str, key: str) -> str:
-    if isinstance(value, list | tuple):
-        return ", ".join(map(str, value))
-    try:
-        return format(value, form)
-    except (TypeError, ValueError, OverflowError) as error:
-        raise ScalingError(f"{str(value)[:80]!r} cannot be written as {form!r}", key=key) from error
-
-
 # --- splits ---
 
 
@@ -186,9 +180,9 @@ def digest(texts: Iterable[str]) -> int:
     return int.from_bytes(hashed.digest(), "big")
 
 
-def is_held_out(texts: Iterable[str], fraction: float) -> bool:
-    """Whether texts are for validation: where their hash is below a fraction of all hashes."""
-    return digest(texts) < fraction * 2**64
+def is_held_out(hashed: int, fraction: float) -> bool:
+    """Whether texts of this digest are for validation: where it is below a fraction of all digests."""
+    return hashed < fraction * 2**64
 
 
 @dataclass
@@ -196,7 +190,7 @@ class Splitter:
     """Which split a document is for; None for one that is in validation already, or empty."""
 
     fraction: float
-    held_out: set[int] = field(default_factory=set)  # hashes of the documents that their publisher held out, so far
+    held_out: set[int] = field(default_factory=set)  # digests of the documents that their publisher held out, so far
     dropped: int = 0
 
     def __call__(self, document: Document) -> str | None:
@@ -209,4 +203,4 @@ class Splitter:
         if hashed in self.held_out:
             self.dropped += 1
             return None
-        return document.split or ("validation" if hashed < self.fraction * 2**64 else "train")
+        return document.split or ("validation" if is_held_out(hashed, self.fraction) else "train")

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from scaling.base.errors import ScalingError, nearest, under
-from scaling.config.schema import Recipes, is_number
-from scaling.data.shards import digest
+from scaling.config.schema import NonNegativeFloat, Recipes, check
 from scaling.data.source import Data, Rows, Source
+from scaling.data.store import digest
 
 PERIOD = 10_000  # windows in which the domains take turns by their shares, which are rounded to as many parts
 
@@ -76,7 +76,7 @@ class MixedSource(Source):
         self.turns, self.before = turns[order], before[order]
         names = [[*pair] for pair in zip(domains, (source.fingerprint for source in sources), self.parts.tolist())]
         self.fingerprint = digest(["Mixture 1", split, names])[:32]
-        self.vocabulary, self.specials, self.words = sources[0].vocabulary, sources[0].specials, sources[0].words
+        self.vocabulary, self.specials = sources[0].vocabulary, sources[0].specials
         counts = [source.tokens for source, part in zip(sources, self.parts) if part]
         self.tokens = None if None in counts else sum(counts)  # type: ignore[arg-type]
         self.bytes_per_token, self.entropy = self._mean("bytes_per_token"), self._mean("entropy")
@@ -103,16 +103,21 @@ class MixedSource(Source):
         turns, places = np.divmod(np.asarray(rows, np.int64), PERIOD)
         domains = self.turns[places]
         numbers = turns * self.parts[domains] + self.before[places]
-        parts = []
+        order, parts = np.argsort(domains, kind="stable"), []
         for domain in np.unique(domains).tolist():
-            mine, count = np.flatnonzero(domains == domain), self.sources[domain].windows(length)
-            wanted = numbers[mine] if count is None else numbers[mine] % count
-            parts.append((mine, self.sources[domain].read(wanted, length, documents=documents)))
-        joined = {name: _joined([(mine, getattr(part, name)) for mine, part in parts], len(rows)) for name in _ARRAYS}
-        return Rows(**joined, domains=domains)
+            wanted, count = numbers[domains == domain], self.sources[domain].windows(length)
+            wanted = wanted if count is None else wanted % count
+            parts.append(self.sources[domain].read(wanted, length, documents=documents))
+        joined: dict[str, Any] = {"domains": domains}
+        for name in ("tokens", "documents", "tree", "truth"):  # None where a domain has none
+            arrays = [getattr(part, name) for part in parts]
+            if all(array is not None for array in arrays):
+                joined[name] = np.concatenate(arrays)[np.argsort(order)]
+        return Rows(**joined)
 
-    def decode(self, tokens: np.ndarray) -> str:
-        return self.sources[0].decode(tokens)
+    @property
+    def codec(self) -> Any:
+        return self.sources[0].codec
 
     def _mean(self, name: str) -> float | None:
         """Over tokens; None where it is not known of all domains that are read."""
@@ -134,27 +139,12 @@ def shares_of(source: Source) -> dict[str, Any]:
     return columns
 
 
-_ARRAYS = ("tokens", "documents", "tree", "truth")
-
-
-def _joined(parts: Sequence[tuple[np.ndarray, np.ndarray | None]], count: int) -> Any:
-    """The rows of all domains at their places; None where one has none."""
-    arrays = [(mine, array) for mine, array in parts if array is not None]
-    if len(arrays) < len(parts):
-        return None
-    whole = np.empty((count, *arrays[0][1].shape[1:]), np.result_type(*(array for _, array in arrays)))
-    for mine, array in arrays:
-        whole[mine] = array
-    return whole
-
-
 def _fractions(key: str, given: Mapping[str, Any], domains: tuple[str, ...]) -> dict[str, float]:
     """Of each domain, in their order, summing to one."""
     for name, value in given.items():
         if name not in domains:
             raise ScalingError("there is no such domain", key=f"{key}.{name}", fix=nearest(name, domains))
-        if not is_number(value) or not 0 <= value < float("inf"):
-            raise ScalingError("expected a number from 0", key=f"{key}.{name}", value=value)
+        check(f"{key}.{name}", value, NonNegativeFloat)
     for name in domains:
         if name not in given:
             raise ScalingError("a domain has none", key=f"{key}.{name}", fix="give each domain one, 0 leaves it out")

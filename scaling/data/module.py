@@ -24,29 +24,27 @@ class TrainingLoader:
     stop: int
     rank: int = 0
     ranks: int = 1
-
-    def __post_init__(self) -> None:
-        self._next = 0
+    next: int = 0
 
     def __iter__(self) -> Iterator[Batch]:
         # Lightning stops by the loader's length and does not ask for the end, so an epoch may end at `stop`.
-        steps = range(0 if self._next >= self.stop else self._next, self.stop)
+        steps = range(0 if self.next >= self.stop else self.next, self.stop)
 
         def make(step: int) -> Batch:
             return self.batches.batch(step, self.rank, self.ranks)
 
         for step, batch in zip(steps, ahead(make, steps, depth=2)):
-            self._next = step + 1
+            self.next = step + 1
             yield batch
 
     def __len__(self) -> int:
         return self.stop
 
     def state_dict(self) -> dict[str, int]:
-        return {"next": self._next}
+        return {"next": self.next}
 
     def load_state_dict(self, state: dict[str, int]) -> None:
-        self._next = state["next"]
+        self.next = state["next"]
 
 
 @dataclass

@@ -30,22 +30,17 @@ def _round_keys(seed: int, turn: int) -> np.ndarray:
 def permute(items: np.ndarray, count: int, seed: int, turn: int) -> np.ndarray:
     """[n] int64: the place of each of `items`, all below `count`, in the permutation of (seed, turn)."""
     root = isqrt(count - 1) + 1 if count > 1 else 1
-    a, b = np.uint64(root), np.uint64(-(-count // root))
-    round_keys = _round_keys(seed, turn)
-    walked = _feistel(items.astype(np.uint64), a, b, round_keys)
-    outside = np.flatnonzero(walked >= np.uint64(count))
+    sizes = np.uint64(root), np.uint64(-(-count // root))
+    walked = items.astype(np.uint64)
+    outside = np.arange(len(items))
     while outside.size:
-        walked[outside] = _feistel(walked[outside], a, b, round_keys)
+        left, right = np.divmod(walked[outside], sizes[1])
+        for number, key in enumerate(_round_keys(seed, turn)):
+            size = sizes[number % 2]
+            left, right = right, (left + hashing.mix(right ^ key) % size) % size
+        walked[outside] = left * sizes[1] + right
         outside = outside[walked[outside] >= np.uint64(count)]
     return walked.astype(np.int64)
-
-
-def _feistel(items: np.ndarray, a: np.uint64, b: np.uint64, round_keys: np.ndarray) -> np.ndarray:
-    left, right = items // b, items % b
-    for number, key in enumerate(round_keys):
-        size = a if number % 2 == 0 else b
-        left, right = right, (left + hashing.mix(right ^ key) % size) % size
-    return left * b + right
 
 
 def drawn(samples: np.ndarray, windows: int | None, seed: int) -> np.ndarray:
@@ -100,16 +95,16 @@ class BatchSize:
             rungs = high // low if high % low == 0 else 0
             most = min(rungs, MOST_ROWS // low + 1)  # the last of these is refused already
             sizes = {over * rung // rungs: low * (rung + 1) for rung in range(most)}
-        if 0 not in sizes or not all(_whole(step, 0) and _whole(size, 1) for step, size in sizes.items()):
-            fix = (
-                "write 128, {0: 32, 1000: 128}, {tokens: 4096}, or {from: 32, to: 512, over: 1000} with `to` a multiple"
-            )
-            raise ScalingError("expected rows a step, or a schedule of them", key="train.batch", value=value, fix=fix)
-        if max(sizes.values()) > MOST_ROWS:
-            fix = "take fewer"
-            raise ScalingError(f"more than {MOST_ROWS:,} rows a step", key="train.batch", value=value, fix=fix)
-        starts = tuple(sorted(sizes))
-        return cls(starts, tuple(sizes[step] for step in starts))
+        what, fix = (
+            "expected rows a step, or a schedule of them",
+            ("write 128, {0: 32, 1000: 128}, {tokens: 4096}, or {from: 32, to: 512, over: 1000} with `to` a multiple"),
+        )
+        if 0 in sizes and all(_whole(step, 0) and _whole(size, 1) for step, size in sizes.items()):
+            if max(sizes.values()) <= MOST_ROWS:
+                starts = tuple(sorted(sizes))
+                return cls(starts, tuple(sizes[step] for step in starts))
+            what, fix = f"more than {MOST_ROWS:,} rows a step", "take fewer"
+        raise ScalingError(what, key="train.batch", value=value, fix=fix)
 
     def size(self, step: int) -> int:
         return self.sizes[bisect_right(self.starts, step) - 1]

@@ -15,7 +15,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from itertools import islice
+from itertools import islice, pairwise
+from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from typing import IO, Any, Literal
 
@@ -25,7 +26,9 @@ from scaling.config.compose import SAVED
 
 Row = Mapping[str, Any]
 Piece = Sequence[Any]
-"""A file and the range of it that is read, in bytes or row groups of Parquet; `[file, 0, None]` is all of it."""
+"""A file and the range of it that is read, in bytes from one unit to another, or in row groups of Parquet; `[file, 0,
+None]` is all of it.
+"""
 Unit = Literal["line", "paragraph", "file"]
 
 COMPRESSIONS = (".gz", ".zst")
@@ -38,7 +41,6 @@ OF_FOLDERS = (*FORMATS, ".txt", ".text", ".md", ".rst", ".tex")
 PART = 1 << 28  # bytes of files that one job reads, at least
 _MOST = 4096  # parts
 _BLOCK = 10 << 20  # characters of a text that are read at once
-_SCAN = 1 << 20  # bytes in which the next unit is looked for
 _ROWS = 256  # of Parquet that are in memory at once
 _LONGEST = 1 << 26  # characters of a field: a quote that is never closed would take in the rest of the file
 _OTHERS = ";\t|,"  # separators that a file may have under the wrong name
@@ -173,59 +175,50 @@ def parts(files: Sequence[Path], unit: Unit = "paragraph") -> list[dict[str, Any
 def spread(total: int, count: int) -> list[tuple[int, int]]:
     """The ranges of `count` parts of about one size, in their order."""
     count = max(1, min(count, total))
-    return [(total * part // count, total * (part + 1) // count) for part in range(count)]
+    return list(pairwise(total * part // count for part in range(count + 1)))
 
 
 def _pieces(file: Path, size: int, count: int, unit: Unit) -> list[Piece]:
     """The ranges of about one size in which a file is read, as many as `count` where it can be cut."""
     form = format_of(file)
-    has_lines = unit != "file" if form == "text" else file.suffix in (".jsonl", ".ndjson")
     if count > 1 and form == "parquet":
         with _parquet_file(file) as content:
             return [[str(file), *bounds] for bounds in spread(content.num_row_groups, count)]
-    if count > 1 and has_lines and file.suffix not in COMPRESSIONS:
-        return [[str(file), *bounds] for bounds in spread(size, count)]
-    return [[str(file), 0, None]]
+    has_units = unit != "file" if form == "text" else file.suffix in (".jsonl", ".ndjson")
+    if count < 2 or not has_units or file.suffix in COMPRESSIONS:
+        return [[str(file), 0, None]]
+    mark = _PARAGRAPH if form == "text" and unit == "paragraph" else _LINE
+    cuts = [0]
+    with file.open("rb") as content, mmap(content.fileno(), 0, access=ACCESS_READ) as view:
+        for _, place in spread(size, count):  # the first unit that begins behind it
+            found = mark.search(view, place)
+            cuts.append(found.end() if found else size)
+    return [[str(file), *bounds] for bounds in pairwise(cuts)]
 
 
 @contextmanager
-def opened(file: Path, start: int = 0, stop: int | None = None, mark: re.Pattern[bytes] = _LINE) -> Iterator[IO[bytes]]:
-    """The bytes of a file, without its compression; of a range, those from the first unit that begins in it to the
-    first that begins behind it. Bytes that are damaged, or no UTF-8 where a text is read of them, are refused with
-    their place.
+def opened(file: Path, start: int = 0, stop: int | None = None) -> Iterator[IO[bytes]]:
+    """The bytes of a file, without its compression, or those of a range. Bytes that are damaged, or no UTF-8 where a
+    text is read of them, are refused with their place.
     """
     check_regular(file)
-    begin = 0
     try:
         with _decompressed(file) as content:
-            if stop is None:
-                yield content
-                return
-            begin, end = (_begin(content, place, mark) for place in (start, stop))
-            yield io.BufferedReader(_Range(content, begin, end))
-    except FileNotFoundError:
-        raise
+            yield content if stop is None else io.BufferedReader(_Range(content, start, stop))
     except ScalingError as error:
-        if begin and error.line is not None:
-            with _decompressed(file) as content:
-                error.line += sum(1 for _ in io.BufferedReader(_Range(content, 0, begin)))
+        if start and error.line is not None:
+            with file.open("rb") as content:
+                error.line += sum(1 for _ in io.BufferedReader(_Range(content, 0, start)))
         raise
-    except Exception as error:  # each compression has an exception of its own
-        fault = _fault(file)
-        if fault is None:
-            raise
-        raise fault from error
-
-
-def _begin(content: IO[bytes], place: int, mark: re.Pattern[bytes]) -> int:
-    """Where the first unit begins behind a place, or at the beginning of the file."""
-    start, block = content.seek(place), b""
-    while place and (more := content.read(_SCAN)):
-        block += more
-        if match := mark.search(block):
-            return start + match.end()
-        start, block = start + len(block[:-4]), block[-4:]  # a mark is no longer than five bytes
-    return start + len(block)
+    except UnicodeDecodeError:
+        for _ in lines(file):  # refuses the line with the byte
+            pass
+        raise
+    except OSError as error:
+        if error.errno is None and file.suffix in COMPRESSIONS:
+            what, fix = f"it cannot be decompressed: {error}", "copy or compress it again"
+            raise ScalingError(what, file=file, fix=fix) from error
+        raise
 
 
 class _Range(io.RawIOBase):
@@ -243,6 +236,15 @@ class _Range(io.RawIOBase):
         buffer[: len(block)] = block
         self.left -= len(block)
         return len(block)
+
+
+def _decompressed(file: Path) -> IO[bytes]:
+    if file.suffix not in COMPRESSIONS:
+        return file.open("rb")
+    import pyarrow
+
+    stream: Any = pyarrow.input_stream(str(file), compression="detect")  # refuses one that is cut off
+    return io.BufferedReader(stream, 1 << 20)
 
 
 def read(name: str | Path, start: int = 0, stop: int | None = None, unit: Unit = "paragraph") -> Iterator[Row]:
@@ -266,31 +268,41 @@ def separated(file: Path, names: Sequence[str] | None = None, quotes: bool = Tru
     """
     separator = SEPARATORS[_plain(file).suffix]
     namer = "the first row" if names is None else "the key columns"
-    quoting = csv.QUOTE_MINIMAL if quotes else csv.QUOTE_NONE
+    quoting, line = csv.QUOTE_MINIMAL if quotes else csv.QUOTE_NONE, 1
     csv.field_size_limit(_LONGEST)
     with opened(file) as content:
         # The mark that Excel writes in front of UTF-8 is no part of the first name.
         lines = io.TextIOWrapper(content, encoding="utf-8-sig", newline="")
         table = csv.reader(lines, delimiter=separator, strict=True, quoting=quoting)
-        while True:
-            line = table.line_num + 1
-            try:
-                fields = next(table, None)
-            except csv.Error as error:
-                fix = 'write "" for a quote within a quoted field, and close every quote'
-                raise ScalingError(f"the row cannot be read: {error}", file=file, line=line, fix=fix) from error
-            if fields is None:
-                break
-            if fields and names is None:
-                names = _names(file, line, fields, separator)
-            elif fields and names is not None:
-                if len(fields) != len(names):
-                    what = f"the row has {plural(len(fields), 'field')}, and {namer} names {len(names)}"
-                    fix = "quote fields that hold a separator or a line break"
-                    raise ScalingError(what, file=file, line=line, fix=fix)
-                yield {name: field or None for name, field in zip(names, fields)}
+        try:
+            for fields in table:
+                if fields and names is None:
+                    names = _names(file, line, fields, separator)
+                elif fields and names is not None:
+                    if len(fields) != len(names):
+                        what = f"the row has {plural(len(fields), 'field')}, and {namer} names {len(names)}"
+                        fix = "quote fields that hold a separator or a line break"
+                        raise ScalingError(what, file=file, line=line, fix=fix)
+                    yield {name: field or None for name, field in zip(names, fields)}
+                line = table.line_num + 1
+        except csv.Error as error:
+            fix = 'write "" for a quote within a quoted field, and close every quote'
+            raise ScalingError(f"the row cannot be read: {error}", file=file, line=line, fix=fix) from error
     if names is None:
         raise ScalingError("it is empty", file=file, fix="its first row must name the columns")
+
+
+def _names(file: Path, line: int, names: list[str], separator: str) -> list[str]:
+    """The first row, whose fields have to be the names of columns."""
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise ScalingError(f"there are two columns {twice!r}", file=file, line=line, fix="rename one of them")
+    other = next((each for each in _OTHERS if len(names) == 1 and each != separator and each in names[0]), None)
+    if other is not None:
+        what = f"the first row has no {separator!r}, and is separated by {other!r}"
+        fix = "separate the fields of a .csv file by commas, those of a .tsv file by tabs"
+        raise ScalingError(what, file=file, line=line, fix=fix)
+    return names
 
 
 def count_pairs(source: Path, target: Path) -> int:
@@ -308,10 +320,10 @@ def pairs(source: Path, target: Path, start: int = 0, stop: int | None = None) -
     stop = count_pairs(source, target) if stop is None else stop
     sides = (islice(lines(file), start, stop) for file in (source, target))
     for number, (left, right) in enumerate(zip(*sides), start + 1):
-        for file, text in ((source, left), (target, right)):
-            if not text.strip():
-                fix = "remove this line from both files, or write the sentence"
-                raise ScalingError("the line is empty, so the pair has one side", file=file, line=number, fix=fix)
+        if not (left.strip() and right.strip()):
+            fix = "remove this line from both files, or write the sentence"
+            file = target if left.strip() else source
+            raise ScalingError("the line is empty, so the pair has one side", file=file, line=number, fix=fix)
         yield left, right
 
 
@@ -319,16 +331,12 @@ def lines(file: Path) -> Iterator[str]:
     """The lines of a text without what ends them."""
     with opened(file) as content:
         for number, line in enumerate(content, 1):
-            try:
-                yield line.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
-            except UnicodeDecodeError as error:
-                what = f"the line is not UTF-8: byte 0x{error.object[error.start]:02x}"
-                raise ScalingError(what, file=file, line=number, fix="convert the file to UTF-8") from error
+            yield json_lines.decoded(line, file, number).rstrip("\r\n")
 
 
 def _text(file: Path, start: int, stop: int | None, unit: Unit) -> Iterator[Row]:
     """Lines, paragraphs between empty lines, or the whole of a plain text."""
-    with opened(file, start, stop, _LINE if unit == "line" else _PARAGRAPH) as content:
+    with opened(file, start, stop) as content:
         text = io.TextIOWrapper(content, encoding="utf-8")
         if unit == "file":
             yield {"text": text.read()}
@@ -345,9 +353,8 @@ def _text(file: Path, start: int, stop: int | None, unit: Unit) -> Iterator[Row]
 
 def _json(file: Path, start: int, stop: int | None) -> Iterator[Row]:
     """JSON lines; of a .json file also one array of records, or of texts."""
-    with opened(file) as content:
-        head = content.read(64).removeprefix(codecs.BOM_UTF8).lstrip()
     with opened(file, start, stop) as content:
+        head = content.peek(64).removeprefix(codecs.BOM_UTF8).lstrip()  # type: ignore[attr-defined]
         if _plain(file).suffix != ".json" or not head.startswith(b"["):
             for block in json_lines.blocks(content, file):
                 yield from block
@@ -379,43 +386,3 @@ def _parquet_file(file: Path) -> Iterator[Any]:
             yield content
     except (ValueError, OSError) as error:
         raise ScalingError(f"this is no whole Parquet file: {error}", file=file) from error
-
-
-def _names(file: Path, line: int, names: list[str], separator: str) -> list[str]:
-    """The first row, whose fields have to be the names of columns."""
-    twice = next((name for name in names if names.count(name) > 1), None)
-    if twice is not None:
-        raise ScalingError(f"there are two columns {twice!r}", file=file, line=line, fix="rename one of them")
-    other = next((each for each in _OTHERS if len(names) == 1 and each != separator and each in names[0]), None)
-    if other is not None:
-        what = f"the first row has no {separator!r}, and is separated by {other!r}"
-        fix = "separate the fields of a .csv file by commas, those of a .tsv file by tabs"
-        raise ScalingError(what, file=file, line=line, fix=fix)
-    return names
-
-
-def _decompressed(file: Path) -> IO[bytes]:
-    import fsspec
-
-    content = fsspec.open(str(file), "rb", compression="infer").open()  # type: ignore[union-attr]
-    return io.BufferedReader(content) if file.suffix == ".zst" else content  # Zstandard's own has no lines
-
-
-def _fault(file: Path) -> ScalingError | None:
-    """Where the bytes of a file stop being UTF-8, or its compression stops making sense; None where neither does."""
-    decoder = codecs.getincrementaldecoder("utf-8")()
-    count = start = 0  # bytes that were read, and of them those that are characters
-    try:
-        with _decompressed(file) as content:
-            while chunk := content.read(1 << 20):
-                decoder.decode(chunk)
-                count += len(chunk)
-                start = count - len(decoder.getstate()[0])
-            decoder.decode(b"", final=True)
-    except UnicodeDecodeError as error:
-        where = " of the decompressed text" if file.suffix in COMPRESSIONS else ""
-        what = f"byte {start + error.start}{where} is 0x{error.object[error.start]:02x}, which is not UTF-8"
-        return ScalingError(what, file=file, fix="convert the file to UTF-8")
-    except Exception as error:
-        return ScalingError(f"it cannot be decompressed: {error}", file=file, fix="copy or compress it again")
-    return None

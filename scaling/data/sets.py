@@ -7,22 +7,32 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from scaling.base import atomic
 from scaling.base.errors import ScalingError, nearest
-from scaling.config.compose import SAVED
 from scaling.data import rows
 from scaling.data.rows import Row
 
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _PATIENCE = 1.5  # seconds to find out whether there is a network
 _ROWS = 256  # of a saved set that are in memory at once
+_REFUSALS = (
+    ("RepositoryNotFound", "the hub has no such set, or hides it", "path", "log in to it if it is gated"),
+    ("BuilderConfig|Config name is missing", "the set has no such config", "config", None),
+    ("(?i)ValueError.*split", "the set has no such split", "split", None),
+    ("evision", "{} has no such revision", "revision", "give a commit, or main"),
+    (
+        "scripts are no longer supported",
+        "{} is code, which is not run",
+        "revision",
+        "revision: refs/convert/parquet holds many such sets as tables",
+    ),
+)
+"""What the library's messages say, in our words, and the key that is wrong."""
 
 
 def quiet_datasets() -> ModuleType:
@@ -36,52 +46,11 @@ def quiet_datasets() -> ModuleType:
     return datasets
 
 
-def saved_folder(path: str, split: str, key: str = "split") -> Path:
-    """The folder of a split of a saved set, which is the whole one where the set has no splits."""
-    home = Path(path).expanduser().resolve()
-    splits_file = home / SAVED[0]
-    if not home.is_dir():
-        raise ScalingError("there is no such folder", key="path", value=path)
-    if not rows.is_saved(home):
-        what = f"the folder has neither {' nor '.join(SAVED)}, as one that `save_to_disk` wrote"
-        raise ScalingError(what, key="path", value=path, fix="for files of text name it in {kind: Files}")
-    if not splits_file.is_file():
-        if key == "split":
-            return home
-        fix = "leave it out: data.validation is the fraction of documents that is held out"
-        raise ScalingError("the folder holds one set without splits", key=key, value=split, fix=fix)
-    try:
-        splits = [str(name) for name in atomic.read_json(splits_file)["splits"]]
-    except (ValueError, KeyError, TypeError) as error:
-        raise ScalingError(f"it cannot be read: {error}", file=splits_file, fix="save the set again") from error
-    if split not in splits:
-        raise ScalingError("the set has no such split", key=key, value=split, fix=nearest(split, splits))
-    return home / split
-
-
-def saved_stamp(*folders: Path) -> dict[str, Any]:
-    return rows.stamp([file for folder in folders for file in sorted(folder.iterdir()) if file.is_file()])
-
-
-def saved_rows(folder: Path, start: int = 0, stop: int | None = None) -> Iterator[Row]:
-    """The rows of a folder that `save_to_disk` wrote, classes by name."""
-    with saved_set(folder) as whole:
-        dataset = whole.select(range(start, len(whole) if stop is None else stop)).with_format("arrow")
-        read = (row for table in dataset.iter(_ROWS) for row in table.to_pylist())
-        yield from _labelled(read, dataset.features)
-
-
-@contextmanager
-def saved_set(folder: Path) -> Iterator[Any]:
-    try:
-        yield quiet_datasets().load_from_disk(str(folder))
-    except Exception as error:  # arrow's, json's and the library's own, by what is damaged
-        raise ScalingError(f"the set cannot be read: {_line(error)}", file=folder, fix="save it again") from error
-
-
 @dataclass(frozen=True)
 class Published:
-    """A set on the hub, or in a folder with a copy of it. `otherwise` is what to do without a network."""
+    """A set on the hub, a folder with a copy of it, or one that `save_to_disk` wrote. `otherwise` is what to do without
+    a network.
+    """
 
     path: str
     revision: str
@@ -94,51 +63,68 @@ class Published:
         folder = Path(self.path).expanduser()
         return folder if folder.is_dir() else None
 
+    @property
+    def is_saved(self) -> bool:
+        return rows.is_saved(Path(self.path).expanduser())
+
     @cached_property
     def commit(self) -> str:
         """The commit that the revision names now: branches move, commits do not."""
-        self._reach()
-        if _COMMIT.fullmatch(self.revision):
-            return self.revision
-        from huggingface_hub import HfApi
-        from huggingface_hub.errors import RepositoryNotFoundError, RevisionNotFoundError
+        from huggingface_hub import HfApi, constants
+        from huggingface_hub.utils import get_session
 
+        try:  # one quick question, because the library itself would ask again for minutes
+            if constants.HF_HUB_OFFLINE:
+                raise ConnectionError("HF_HUB_OFFLINE is set")
+            get_session().head(constants.ENDPOINT, timeout=_PATIENCE)
+        except Exception as error:  # the session's own types differ between its versions
+            what = "no network, and the set is on the hub"
+            raise ScalingError(what, key="path", value=self.path, fix=self.otherwise) from error
         try:
-            commit = HfApi().dataset_info(self.path, revision=self.revision, timeout=10).sha
-        except RevisionNotFoundError as error:
-            raise self._bad_revision() from error
-        except RepositoryNotFoundError as error:
-            fix = "log in to it if it is gated"
-            raise ScalingError("the hub has no such set, or hides it", key="path", value=self.path, fix=fix) from error
+            is_commit = _COMMIT.fullmatch(self.revision)
+            return self.revision if is_commit else str(HfApi().dataset_info(self.path, revision=self.revision).sha)
         except Exception as error:  # the transport's own types are no OSErrors, and differ between its versions
-            raise ScalingError(f"the hub does not answer: {_line(error)}", fix=self.otherwise) from error
-        if commit is None:
-            raise self._bad_revision()
-        return commit
+            raise self._refused(error, "") from error
 
     @cached_property
     def stamp(self) -> dict[str, Any]:
         """What names its content."""
         if self.folder is None:
             return {"path": self.path, "commit": self.commit}
-        _check_lines(self.folder)
-        return rows.stamp(sorted(file for file in self.folder.rglob("*") if file.is_file()))
+        files = sorted(file for file in self.folder.rglob("*") if file.is_file())
+        for file in files:  # `datasets` ends the process at a line `null`
+            if not self.is_saved and rows.format_of(file) == "json" and ".json" not in file.suffixes:
+                for _ in rows.read(file):
+                    pass
+        return rows.stamp(files)
 
-    def count(self, split: str) -> int:
-        """How many shards a split is read in."""
-        return self._dataset(split).num_shards
+    def shards(self, split: str, key: str = "split") -> list[list[int]]:
+        """The number of each shard that a split is read in, with their number; `key` is that of its name."""
+        dataset = self._dataset(split, key)
+        if self.is_saved:
+            count = len(rows.spread(len(dataset), -(-dataset.data.nbytes // rows.PART)))
+        else:
+            count = dataset.num_shards
+        return [[number, count] for number in range(count)]
 
     def rows(self, split: str, shard: int = 0, count: int = 1) -> Iterator[Row]:
         """The rows of a split, or of one of its shards, classes by name."""
         dataset = self._dataset(split)
+        read: Iterable[Row]
         try:
-            dataset = dataset if count == 1 else dataset.shard(count, shard)
-            yield from _labelled(dataset, dataset.features)
+            if self.is_saved:
+                chosen = dataset.select(range(*rows.spread(len(dataset), count)[shard])).with_format("arrow")
+                read = (row for table in chosen.iter(_ROWS) for row in table.to_pylist())
+            else:
+                read = dataset if count == 1 else dataset.shard(count, shard)
+            yield from _labelled(read, dataset.features)
         except Exception as error:
             what, fix = f"{self.path} could not be read on: {_line(error)}", "run the same command again: it resumes"
             raise ScalingError(what, fix=fix) from error
 
-    def _dataset(self, split: str) -> Any:
+    def _dataset(self, split: str, key: str = "split") -> Any:
+        if self.is_saved:
+            return self._saved(split, key)
         folder = self.folder
         try:
             return quiet_datasets().load_dataset(
@@ -151,48 +137,33 @@ class Published:
         except Exception as error:
             raise self._refused(error, split) from error
 
-    def _reach(self) -> None:
-        """One quick question, because the library itself would ask again for minutes."""
-        from huggingface_hub import constants
-        from huggingface_hub.utils import get_session
-
+    def _saved(self, split: str, key: str) -> Any:
+        """A split of a saved set, which is the whole one where the set has no splits."""
+        datasets = quiet_datasets()
         try:
-            if constants.HF_HUB_OFFLINE:
-                raise ConnectionError("HF_HUB_OFFLINE is set")
-            get_session().head(constants.ENDPOINT, timeout=_PATIENCE)
-        except Exception as error:  # the session's own types differ between its versions
-            what = "no network, and the set is on the hub"
-            raise ScalingError(what, key="path", value=self.path, fix=self.otherwise) from error
-
-    def _bad_revision(self) -> ScalingError:
-        return ScalingError(f"{self.path} has no such revision", key="revision", value=self.revision)
+            saved = datasets.load_from_disk(str(self.folder))
+        except Exception as error:  # arrow's, json's and the library's own, by what is damaged
+            what = f"the set cannot be read: {_line(error)}"
+            raise ScalingError(what, file=self.folder, fix="save it again") from error
+        if isinstance(saved, datasets.Dataset):
+            if key == "split":
+                return saved
+            fix = "leave it out: data.validation is the fraction of documents that is held out"
+            raise ScalingError("the folder holds one set without splits", key=key, value=split, fix=fix)
+        if split not in saved:
+            raise ScalingError("the set has no such split", key=key, value=split, fix=nearest(split, saved))
+        return saved[split]
 
     def _refused(self, error: Exception, split: str) -> ScalingError:
         """`datasets` reports what it does not find by several types; the message distinguishes them."""
-        words = str(error)
-        choices = re.findall(r"'([^']+)'", words.split("[", 1)[-1])
-        what, key, value, fix = f"{self.path} does not open: {_line(error)}", "path", self.path, None
-        if "BuilderConfig" in words or "Config name is missing" in words:
-            what, key, value = "the set has no such config", "config", self.config
-            fix = nearest(str(self.config), choices)
-        elif "split" in words.lower() and isinstance(error, ValueError):
-            what, key, value, fix = "the set has no such split", "split", split, nearest(split, choices)
-        elif "evision" in words:
-            return self._bad_revision()
-        elif "scripts are no longer supported" in words:
-            what, key, value = f"{self.path} is code, which is not run", "revision", self.revision
-            fix = "revision: refs/convert/parquet holds many such sets as tables"
-        elif isinstance(error, ConnectionError):
-            what, fix = "no network, and the set is not in the cache", self.otherwise
-        return ScalingError(what, key=key, value=value, fix=fix)
-
-
-def _check_lines(folder: Path) -> None:
-    """Refuse JSON lines that are no records before `datasets` reads them: `null` ends the process there."""
-    for file in sorted(folder.rglob("*.*")):
-        if file.is_file() and rows.format_of(file) == "json" and ".json" not in file.suffixes:
-            for _ in rows.read(file):
-                pass
+        words = f"{type(error).__name__}: {error}"
+        for pattern, what, key, fix in _REFUSALS:
+            if re.search(pattern, words):
+                value = split if key == "split" else getattr(self, key)
+                choices = re.findall(r"'([^']+)'", words.split("[", 1)[-1])
+                return ScalingError(what.format(self.path), key=key, value=value, fix=fix or nearest(value, choices))
+        what = f"{self.path} does not open: {_line(error)}"
+        return ScalingError(what, key="path", value=self.path, fix=self.otherwise)
 
 
 def _labelled(dataset: Iterable[Row], features: Mapping[str, Any] | None) -> Iterator[Row]:

@@ -57,30 +57,32 @@ class Source:
     fingerprint: str  # names the data: equal fingerprints give equal rows
     vocabulary: int  # token ids are below this
     specials: Mapping[str, int]  # ids that are no text: bos, eos, pad, unk, mask, cls, sep, sentinel_0 … as they exist
-    words: np.ndarray | None = None  # [vocabulary] bool, whether a token begins a word; None where none does
     tokens: int | None = None  # of both sides of pairs; None where the source is endless
     bytes_per_token: float | None = None  # of text, on average; None where there is no text
     entropy: float | None = None  # nats per token that no model can go below, where the law of the source is known
     lengths: np.ndarray | None = None  # [pairs 2] tokens of source and target, `eos` counted; None: no pairs
     domains: tuple[str, ...] = ()  # the names of what a mixture is of
+    codec: Any = None  # the `Codec` of its tokens; None where they are no text
+
+    @property
+    def words(self) -> np.ndarray | None:
+        """[vocabulary] bool, whether a token begins a word; None where none does."""
+        return None if self.codec is None else self.codec.words
 
     def windows(self, length: int) -> int | None:
         """How many disjoint windows of `length` tokens (or how many pairs) there are; None where endless."""
-        raise NotImplementedError
+        return None if self.tokens is None else self.tokens // length
 
     def read(self, rows: np.ndarray, length: int, *, documents: bool = False) -> Rows:
         """The windows numbered `rows`, in that order; their documents numbered where asked. Pairs always are."""
         raise NotImplementedError
 
     def decode(self, tokens: np.ndarray) -> str:
-        """One row as text a person can read."""
-        raise NotImplementedError
-
-
-def spelled(tokens: np.ndarray, specials: Mapping[str, int]) -> str:
-    """Symbols as their numbers, specials by their names."""
-    names = {number: f"<{name}>" for name, number in specials.items()}
-    return " ".join(names.get(token, str(token)) for token in tokens.tolist())
+        """One row as text a person can read: symbols as their numbers, specials by their names."""
+        if self.codec is not None:
+            return self.codec.decode(tokens)
+        names = {number: f"<{name}>" for name, number in self.specials.items()}
+        return "".join(f"{names.get(token, token)} " for token in tokens.tolist())
 
 
 class Data(Protocol):

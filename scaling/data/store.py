@@ -1,27 +1,38 @@
-"""Store: prepared tokens as sources, read from memory maps; altered or truncated files are found by their hashes."""
+"""Prepared data: folders with a sealed manifest, and shards of tokens as sources, read from memory maps.
+
+Altered or truncated files are found by their hashes.
+"""
 
 from __future__ import annotations
 
+import fcntl
+import hashlib
+import json
 import os
+import shutil
+import sys
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-from weakref import WeakValueDictionary
+from typing import Any
 
 import numpy as np
 
+from scaling.base import atomic
+from scaling.base.errors import ScalingError, from_os
 from scaling.config import schema
 from scaling.data.batches import Stream
-from scaling.data.shards import TOKENIZER, Manifest, Shard
+from scaling.data.codec import Codec
 from scaling.data.source import Rows, Source, documents_of
 
-if TYPE_CHECKING:
-    from scaling.data.codec import Codec
-
-
-_held: WeakValueDictionary[tuple[Path, str], PackedSource | PairedSource] = WeakValueDictionary()
+FORMAT = 1
+NAME = "manifest.json"
+TOKENIZER = "tokenizer.json"
+TRUSTED = "trusted.json"  # size and time of change of the files whose hashes have been checked; may be removed
+_AGAIN = "remove the folder and run `scaling data prepare` again"
 
 
 def root(runs: str | Path) -> Path:
@@ -46,15 +57,166 @@ def tokenizer(data: Mapping[str, Any], runs: str | Path) -> Path | None:
     return copy if prepared and copy.is_file() and not (file and file.is_file()) else file
 
 
+# --- folders ---
+
+
+def digest(tree: Any) -> str:
+    """SHA-256 of a plain tree, the same on every machine."""
+    return hashlib.sha256(json.dumps(tree, sort_keys=True, ensure_ascii=False).encode()).hexdigest()
+
+
+def seal(folder: Path, entries: Mapping[str, Any]) -> None:
+    """Write the manifest of a folder with its own hash."""
+    atomic.write_json(folder / NAME, {**entries, "sha256": digest(entries)})
+
+
+def sealed(folder: Path) -> dict[str, Any]:
+    """The manifest of a folder as it was written."""
+    file = folder / NAME
+    try:
+        entries = atomic.read_json(file)
+        intact = entries.pop("sha256") == digest(entries)
+    except FileNotFoundError:
+        raise ScalingError("the file is missing", file=file, fix=_AGAIN) from None
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise ScalingError(f"the manifest is damaged: {error}", file=file, fix=_AGAIN) from error
+    if not intact:
+        raise ScalingError("the manifest was altered: its hash does not fit", file=file, fix=_AGAIN)
+    return entries
+
+
+def check_files(folder: Path, hashes: Mapping[str, str], *, trust: bool = True) -> None:
+    """The files of these names have these hashes. A file that was not touched since it was hashed is not read again."""
+    trusted: dict[str, list[int]] = {}
+    with suppress(OSError, ValueError):
+        trusted = atomic.read_json(folder / TRUSTED) if trust else {}
+    before = dict(trusted)
+    for name, sha256 in hashes.items():
+        file = folder / name
+        try:
+            now = seen(file)
+            if trusted.get(name) != now:
+                with file.open("rb") as content:
+                    if hashlib.file_digest(content, "sha256").hexdigest() != sha256:
+                        raise ScalingError("it was altered: its hash does not fit", file=file, fix=_AGAIN)
+                trusted[name] = now
+        except FileNotFoundError:
+            raise ScalingError("the file is missing", file=file, fix=_AGAIN) from None
+    if trusted != before:
+        with suppress(OSError):  # a folder that may only be read is checked again the next time
+            atomic.write_json(folder / TRUSTED, trusted)
+
+
+def seen(file: Path) -> list[int]:
+    """Size and time of change of a file."""
+    status = file.stat()
+    return [status.st_size, status.st_mtime_ns]
+
+
+@contextmanager
+def alone(folder: Path, key: str) -> Iterator[None]:
+    """One preparation of the same data at a time on this machine; the lock dies with whoever holds it."""
+    file = folder / "preparing" / f"{key}.lock"
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with file.open("w") as handle:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                print("another process is preparing the same data; waiting for it", file=sys.stderr)
+                fcntl.flock(handle, fcntl.LOCK_EX)
+            yield
+    except OSError as error:
+        error.filename = error.filename or str(folder)
+        raise from_os(error, "preparing stopped, and is resumed by the same command") from error
+
+
+def discard(folder: Path) -> None:
+    """Remove a folder, if it is there. It is renamed first, so that a kill leaves no part of it under its name."""
+    gone = folder.with_name(f"{folder.name}.discarded")
+    shutil.rmtree(gone, ignore_errors=True)
+    if folder.exists():
+        folder.rename(gone)
+        shutil.rmtree(gone)
+
+
+Shard = Mapping[str, Any]
+"""A file `name`.tokens and the file `name`.ends of its documents: numbers of `tokens`, `documents`, `bytes` of text in
+UTF-8 and tokens that are `unknown`, the `largest` id, and the hashes `tokens_sha256` and `ends_sha256`.
+"""
+Splits = Mapping[str, Mapping[str, Sequence[Shard]]]
+"""The shards of each side of each split."""
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What lies in a folder of tokens: its shards, what tokenizer made them, and where the text came from."""
+
+    fingerprint: str
+    dtype: str
+    vocabulary: int
+    specials: Mapping[str, int]
+    tokenizer: str  # SHA-256 of tokenizer.json
+    splits: Splits
+    request: Mapping[str, Any]  # the data line that was prepared first; others of equal text share the folder
+    stamp: Mapping[str, Any]  # what its corpus was when it was read
+
+    @classmethod
+    def of(cls, codec: Codec, splits: Splits, request: Mapping[str, Any], stamp: Mapping[str, Any]) -> Manifest:
+        """The manifest of shards. The fingerprint is a hash of the shards in their order and of what their tokens mean,
+        whatever data line or machine they come from, and however many processes made them.
+        """
+        numbered = {
+            split: {
+                side: [{**shard, "name": f"{split}/{number:05d}.{side}"} for number, shard in enumerate(shards)]
+                for side, shards in sides.items()
+            }
+            for split, sides in splits.items()
+        }
+        tokens = {"dtype": codec.dtype.str, "vocabulary": codec.size, "specials": codec.specials}
+        meaning = {**tokens, "tokenizer": codec.sha256}
+        fingerprint = digest({"format": FORMAT, **meaning, "splits": numbered})[:16]
+        return cls(fingerprint, splits=splits, request=request, stamp=stamp, **meaning)
+
+    def write(self, folder: Path) -> None:
+        seal(folder, {"format": FORMAT, **asdict(self)})
+
+    @classmethod
+    def read(cls, folder: Path) -> Manifest:
+        entries = sealed(folder)
+        if entries.pop("format", None) != FORMAT:
+            raise ScalingError("it was prepared by another version", file=folder / NAME, fix=_AGAIN)
+        return cls(**entries)
+
+    def check(self, folder: Path, split: str | None = None, *, trust: bool = True) -> None:
+        """The files of a split, or of all, agree with the manifest. Hashes are taken again of files that were touched,
+        or of all.
+        """
+        hashes = {TOKENIZER: self.tokenizer}
+        splits = self.splits.values() if split is None else [self.splits.get(split, {})]
+        for shard in (shard for sides in splits for shards in sides.values() for shard in shards):
+            hashes |= {f"{shard['name']}.{ending}": shard[f"{ending}_sha256"] for ending in ("tokens", "ends")}
+            if shard["largest"] >= self.vocabulary:
+                what = f"token id {shard['largest']} is beyond the vocabulary of {self.vocabulary}"
+                raise ScalingError(what, file=folder / f"{shard['name']}.tokens", fix=_AGAIN)
+        check_files(folder, hashes, trust=trust)
+
+    def count(self, split: str, what: str) -> int:
+        """The sum of tokens, bytes or unknown over both sides of a split, or its number of documents."""
+        sides = self.splits.get(split, {})
+        counted = [sides.get("text", ())] if what == "documents" else sides.values()
+        return sum(shard[what] for shards in counted for shard in shards)
+
+
+# --- sources ---
+
+
 def open_split(folder: Path, split: str) -> PackedSource | PairedSource:
-    """A split of the prepared data in `folder`, checked; all who have it open at a time share its maps."""
+    """A split of the prepared data in `folder`, checked."""
     manifest = Manifest.read(folder)
     manifest.check(folder, split)
-    source = _held.get((folder, split))
-    if source is None or source.manifest != manifest:
-        kind = PairedSource if "source" in manifest.splits["train"] else PackedSource
-        source = _held[folder, split] = kind(folder, split, manifest)
-    return source
+    kind = PairedSource if "source" in manifest.splits["train"] else PackedSource
+    return kind(folder, split, manifest)
 
 
 class Windows(Source):
@@ -63,31 +225,23 @@ class Windows(Source):
     tokens: int
     start = 0
     dtype: Any
-    codec: Codec | None
 
     @cached_property
     def stream(self) -> Stream:
         raise NotImplementedError
-
-    def windows(self, length: int) -> int:
-        return self.tokens // length
 
     def read(self, rows: np.ndarray, length: int, *, documents: bool = False) -> Rows:
         tokens = np.empty((len(rows), length), self.dtype)
         self.stream.fill(tokens, self.start + np.asarray(rows, np.int64) * length)
         return Rows(tokens, documents_of(tokens, self.specials.get("eos")) if documents else None)
 
-    def decode(self, tokens: np.ndarray) -> str:
-        return "".join(f"{token} " for token in tokens.tolist()) if self.codec is None else self.codec.decode(tokens)
-
 
 class _Side:
     """The shards of one side of one split, mapped."""
 
     def __init__(self, folder: Path, shards: Sequence[Shard], dtype: str):
-        files = [shard.files(folder) for shard in shards]
-        self.stream = Stream([mapped(tokens, dtype) for tokens, _ in files])
-        self.ends = [mapped(ends, "<u8") for _, ends in files]
+        self.stream = Stream([mapped(folder / f"{shard['name']}.tokens", dtype) for shard in shards])
+        self.ends = [mapped(folder / f"{shard['name']}.ends", "<u8") for shard in shards]
 
     @cached_property
     def bounds(self) -> np.ndarray:
@@ -126,16 +280,7 @@ class _Stored(Source):
 
     @cached_property
     def codec(self) -> Codec:
-        from scaling.data.codec import Codec
-
         return Codec.load(self.folder / TOKENIZER)
-
-    @property
-    def words(self) -> np.ndarray:
-        return self.codec.words
-
-    def decode(self, tokens: np.ndarray) -> str:
-        return self.codec.decode(tokens)
 
     def side(self, name: str) -> _Side:
         return _Side(self.folder, self.manifest.splits.get(self.split, {}).get(name, ()), self.dtype)
@@ -167,7 +312,7 @@ class PairedSource(_Stored):
         return np.stack([np.diff(side.bounds) for side in self._sides], axis=1)
 
     def windows(self, length: int) -> int:
-        return len(self._sides[1].bounds) - 1
+        return len(self.lengths)
 
     def documents(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """The source and the target of each pair, whole."""

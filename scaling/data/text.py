@@ -10,10 +10,10 @@ from typing import Any
 from scaling.base import atomic
 from scaling.base.errors import ScalingError, under
 from scaling.config.schema import BelowOne, Recipe
+from scaling.data.codec import Codec
 from scaling.data.documents import Corpus, Snapshot
-from scaling.data.shards import FORMAT, digest
 from scaling.data.source import check_split
-from scaling.data.store import PackedSource, PairedSource, open_split
+from scaling.data.store import FORMAT, PackedSource, PairedSource, digest, open_split
 
 
 class Text:
@@ -64,7 +64,8 @@ class Text:
 
     def stamp(self, snapshot: Snapshot) -> dict[str, Any]:
         """What prepared data depend on besides the request: the corpus, and a tokenizer that is read from a file."""
-        return snapshot.stamp if self.tokenizer.learns else {**snapshot.stamp, "tokenizer": self._tokenizer_now()}
+        now = {} if self.tokenizer.learns else {"tokenizer": Codec.of(self.tokenizer).sha256}
+        return {**snapshot.stamp, **now}
 
     def changed(self, stamp: Mapping[str, Any]) -> ScalingError | None:
         """What is not as a stamp states: a file of the corpus, or a tokenizer that is read from a file."""
@@ -72,15 +73,10 @@ class Text:
         file = self.corpus.changed(dict(stamp))
         if file is not None:
             return ScalingError("it has changed since it was prepared", file=file, fix=again)
-        if not self.tokenizer.learns and self._tokenizer_now() != stamp.get("tokenizer"):
+        if not self.tokenizer.learns and Codec.of(self.tokenizer).sha256 != stamp.get("tokenizer"):
             what, named = "mixed tokenizers: the data were prepared with another", self.request["tokenizer"].get("path")
             return ScalingError(what, key="data.tokenizer", value=named or type(self.tokenizer).__name__, fix=again)
         return None
-
-    def _tokenizer_now(self) -> str:
-        from scaling.data.codec import Codec
-
-        return Codec(self.tokenizer.fit(iter(()))).sha256
 
 
 def prepared(folder: Path) -> list[dict[str, Any]]:

@@ -17,6 +17,7 @@ from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_toke
 
 from scaling.base.errors import ScalingError
 from scaling.config.schema import Long, NonNegativeInt, PositiveInt
+from scaling.data.codec import Codec
 
 SPECIALS = ["<pad>", "<bos>", "<eos>", "<unk>"]
 _BYTES = 256
@@ -29,18 +30,23 @@ class _Tokenizer:
     def fit(self, texts: Iterator[str]) -> Tokenizer:
         raise NotImplementedError
 
+
+@dataclass(frozen=True, kw_only=True)
+class _Learned(_Tokenizer):
+    vocabulary: PositiveInt = 32000
+    sample: Long = 50_000_000
+
     def learned(
         self, tokenizer: Tokenizer, trainer: Callable[..., Any], texts: Iterator[str], *, least: int = 1, **own: Any
     ) -> Tokenizer:
         """The tokenizer with the tokens that a trainer finds in texts, besides the specials `least` of them; its
         progress bar is for a person at a terminal.
         """
-        vocabulary = self.vocabulary  # type: ignore[attr-defined]
-        if vocabulary < len(SPECIALS) + least:
+        if self.vocabulary < len(SPECIALS) + least:
             what = f"too small: specials and alphabet take {len(SPECIALS) + least}"
-            raise ScalingError(what, key="vocabulary", value=vocabulary)
+            raise ScalingError(what, key="vocabulary", value=self.vocabulary)
         bar = sys.stderr.isatty()
-        settings = {"vocab_size": vocabulary, "special_tokens": SPECIALS, "show_progress": bar, **own}
+        settings = {"vocab_size": self.vocabulary, "special_tokens": SPECIALS, "show_progress": bar, **own}
         tokenizer.train_from_iterator(texts, trainer(**settings))
         return tokenizer
 
@@ -59,11 +65,10 @@ class Byte(_Tokenizer):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Character(_Tokenizer):
+class Character(_Learned):
     """The commonest characters, each a token; any other is `<unk>`. A control: no word has a token of its own."""
 
     vocabulary: PositiveInt = 1024
-    sample: Long = 50_000_000
 
     def fit(self, texts: Iterator[str]) -> Tokenizer:
         tokenizer = Tokenizer(models.WordLevel(unk_token="<unk>"))  # type: ignore[call-arg]
@@ -73,14 +78,12 @@ class Character(_Tokenizer):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Word(_Tokenizer):
+class Word(_Learned):
     """The commonest words and runs of punctuation, each a token; any other is `<unk>`, and spaces are not kept. A
     control: what is rare has no token at all.
     """
 
-    vocabulary: PositiveInt = 32000
     case: bool = True
-    sample: Long = 50_000_000
 
     def fit(self, texts: Iterator[str]) -> Tokenizer:
         tokenizer = Tokenizer(models.WordLevel(unk_token="<unk>"))  # type: ignore[call-arg]
@@ -91,28 +94,24 @@ class Word(_Tokenizer):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ByteBPE(_Tokenizer):
+class ByteBPE(_Learned):
     """Byte pairs merged by frequency within GPT-2's words, so that any text has an encoding (Radford et al. 2019)."""
 
     vocabulary: PositiveInt = 8192
-    sample: Long = 50_000_000
 
     def fit(self, texts: Iterator[str]) -> Tokenizer:
-        alphabet = _byte_symbols()
-        tokenizer = _byte_level(Tokenizer(models.BPE()))
+        tokenizer, alphabet = _byte_level(Tokenizer(models.BPE())), _byte_symbols()
         return self.learned(tokenizer, trainers.BpeTrainer, texts, least=_BYTES, initial_alphabet=alphabet)
 
 
 @dataclass(frozen=True, kw_only=True)
-class BPE(_Tokenizer):
+class BPE(_Learned):
     """Character pairs merged by frequency within words that carry their space (Sennrich et al. 2016; Kudo 2018).
 
     The `alphabet` commonest characters are kept; any other is `<unk>`.
     """
 
-    vocabulary: PositiveInt = 32000
     alphabet: NonNegativeInt = 1000
-    sample: Long = 50_000_000
 
     def fit(self, texts: Iterator[str]) -> Tokenizer:
         tokenizer, most = _spaced(Tokenizer(models.BPE(unk_token="<unk>"))), self.alphabet
@@ -120,13 +119,12 @@ class BPE(_Tokenizer):
 
 
 @dataclass(frozen=True, kw_only=True)
-class WordPiece(_Tokenizer):
+class WordPiece(_Learned):
     """Longest known piece first, pieces within a word marked ## (Schuster and Nakajima 2012; Devlin et al. 2019)."""
 
     vocabulary: PositiveInt = 30522
     alphabet: NonNegativeInt = 1000
     case: bool = False
-    sample: Long = 50_000_000
 
     def fit(self, texts: Iterator[str]) -> Tokenizer:
         tokenizer, most = Tokenizer(models.WordPiece(unk_token="<unk>")), self.alphabet  # type: ignore[call-arg]
@@ -137,10 +135,9 @@ class WordPiece(_Tokenizer):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Unigram(_Tokenizer):
+class Unigram(_Learned):
     """The likeliest cut of a word into pieces with probabilities of their own (Kudo 2018; T5's, Raffel et al. 2020)."""
 
-    vocabulary: PositiveInt = 32000
     sample: Long = 4_000_000  # learning takes far longer than that of pairs
 
     def fit(self, texts: Iterator[str]) -> Tokenizer:
@@ -164,11 +161,7 @@ class File(_Tokenizer):
             raise ScalingError("there is no such file", key="path", value=self.path)
 
     def fit(self, texts: Iterator[str]) -> Tokenizer:
-        file = Path(self.path).expanduser()
-        try:
-            return Tokenizer.from_str(file.read_text(encoding="utf-8"))
-        except Exception as error:  # the library raises bare Exceptions
-            raise ScalingError(f"this is no tokenizer: {error}", file=file) from error
+        return Codec.load(Path(self.path).expanduser()).tokenizer
 
 
 def _byte_symbols() -> list[str]:

@@ -22,10 +22,10 @@ from scaling.base.standard_error import progress
 from scaling.config.compose import TOKENS
 from scaling.config.schema import BelowOne, NonNegativeInt, PositiveInt, Recipe
 from scaling.data.batches import Stream
+from scaling.data.codec import Codec
 from scaling.data.rows import find
-from scaling.data.shards import FORMAT, TOKENIZER, digest
 from scaling.data.source import check_split, under_data
-from scaling.data.store import Windows, mapped
+from scaling.data.store import FORMAT, TOKENIZER, Windows, digest, mapped
 
 _BLOCK = 1 << 22  # tokens that are looked at together
 _NANOGPT = (20240520, 1, 1024)  # magic, version and length of the header that llm.c and modded-nanogpt write; uint16
@@ -77,15 +77,13 @@ class Tokens:
         self._vocabulary = vocabulary
 
     @cached_property
-    def codec(self) -> Any:
+    def codec(self) -> Codec | None:
         """The tokenizer that made the ids, where it is named."""
-        from scaling.data.codec import Codec
-
-        return None if self._tokenizer is None else Codec(self._tokenizer.fit(iter(())))
+        return None if self._tokenizer is None else Codec.of(self._tokenizer)
 
     @property
     def vocabulary(self) -> int:
-        return self.codec.size if self._vocabulary is None else self._vocabulary
+        return self._vocabulary or self.codec.size  # type: ignore[union-attr]
 
     @property
     def specials(self) -> dict[str, int]:
@@ -101,41 +99,39 @@ class Tokens:
         if self.eos is not None and self.eos >= self.vocabulary:
             what = f"it is beyond the vocabulary of {self.vocabulary}"
             raise ScalingError(what, key="data.eos", value=self.eos, fix=f"take one below {self.vocabulary}")
-        train = self._arrays(self.files, "files")
-        named = None if isinstance(self.validation, float | int) else self.validation
-        held_out = [] if named is None else self._arrays(named, "validation")
+        fraction = self.validation if isinstance(self.validation, float | int) else None
+        with under_data():
+            train = self._arrays(self.files, "files")
+            held_out = self._arrays(self.validation, "validation") if fraction is None else []  # type: ignore[arg-type]
         both = {array.file for array in train} & {array.file for array in held_out}
         if both:
             raise ScalingError("it is named for training and for validation", file=min(both))
         hashes = [[_checked(array, self.vocabulary, folder), array.dtype] for array in (*train, *held_out)]
         total = sum(array.tokens for array in train)
-        cut = self._cut(train, total) if named is None else total
-        if cut == total and named is None:
+        cut = total if fraction is None else self._cut(train, total, fraction)
+        if cut == total and fraction is not None:
             what = f"no token of {total:,} falls to validation"
-            raise ScalingError(what, key="data.validation", value=self.validation, fix="raise it, or name files")
+            raise ScalingError(what, key="data.validation", value=fraction, fix="raise it, or name files")
         meaning = {"vocabulary": self.vocabulary, "specials": self.specials}
         made_by = None if self.codec is None else self.codec.sha256
         whole = {"format": FORMAT, "files": hashes, "train": len(train), "cut": cut, "tokenizer": made_by, **meaning}
         fingerprint = digest(whole)[:16]
         if self.codec is not None and not (folder / fingerprint / TOKENIZER).exists():
             self.codec.save(folder / fingerprint / TOKENIZER)  # where `generate` and `export` look for it
-        if split == "train":
-            return MappedSource(f"{fingerprint}-train", self, tuple(train), 0, cut)
-        start, arrays = (cut, train) if named is None else (0, held_out)
-        return MappedSource(f"{fingerprint}-validation", self, tuple(arrays), start, sum(ids.tokens for ids in arrays))
+        start, stop, arrays = 0, cut, train
+        if split != "train":
+            start, arrays = (0, held_out) if fraction is None else (cut, train)
+            stop = sum(array.tokens for array in arrays)
+        return MappedSource(f"{fingerprint}-{split}", self, tuple(arrays), start, stop)
 
     def _arrays(self, patterns: str | list[str], key: str) -> list[Array]:
-        with under_data():
-            return [_array(file, self.dtype, self.vocabulary) for file in find(patterns, key, TOKENS)]
+        return [_array(file, self.dtype, self.vocabulary) for file in find(patterns, key, TOKENS)]
 
-    def _cut(self, arrays: Sequence[Array], total: int) -> int:
+    def _cut(self, arrays: Sequence[Array], total: int, fraction: float) -> int:
         """Where validation begins: at its fraction, or after the last document that ends before it."""
-        share = float(self.validation)  # type: ignore[arg-type]
-        cut = total - int(total * share)
-        if self.eos is None or cut == total:
-            return cut
+        cut = total - int(total * fraction)
         stream = Stream([array.map() for array in arrays])
-        for stop in range(cut, 0, -_BLOCK):
+        for stop in range(cut, 0, -_BLOCK) if self.eos is not None and cut < total else ():
             start = max(0, stop - _BLOCK)
             block = np.empty((1, stop - start), np.int64)
             stream.fill(block, np.array([start]))
@@ -172,6 +168,8 @@ class MappedSource(Windows):
 
 def _array(file: Path, dtype: str | None, vocabulary: int) -> Array:
     """Where the ids are in a file, as its header or `dtype` states."""
+    if file.suffix not in TOKENS:
+        raise ScalingError("it is no .npy, .bin or .ds file", file=file, fix="name files of tokens by their ending")
     if file.suffix == ".ds" and dtype is None:
         dtype = "uint16" if vocabulary <= 1 << 16 else "uint32"  # as datatrove chooses it
     array = _of_npy(file) if file.suffix == ".npy" else _of_bin(file, dtype)
@@ -185,34 +183,31 @@ def _array(file: Path, dtype: str | None, vocabulary: int) -> Array:
 
 
 def _of_npy(file: Path) -> Array:
-    fix = "save the ids with numpy.save as one array of whole numbers"
+    what, ids = None, None
     try:
-        mapped = np.lib.format.open_memmap(file, mode="r")  # reads no pickles
+        ids = np.lib.format.open_memmap(file, mode="r")  # reads no pickles
+        if ids.dtype.kind not in "iu":
+            what = f"it holds {ids.dtype.name}, and token ids are whole numbers"
+        elif not ids.flags.c_contiguous or ids.ndim not in (1, 2):
+            what = f"it holds an array of shape {ids.shape} that does not lie row by row"
     except (ValueError, EOFError, OSError, SyntaxError) as error:
-        raise ScalingError(f"it is no .npy array that can be mapped: {error}", file=file, fix=fix) from error
-    if mapped.dtype.kind not in "iu":
-        raise ScalingError(f"it holds {mapped.dtype.name}, and token ids are whole numbers", file=file, fix=fix)
-    if not mapped.flags.c_contiguous or mapped.ndim not in (1, 2):
-        what = f"it holds an array of shape {mapped.shape} that does not lie row by row"
-        raise ScalingError(what, file=file, fix=fix)
-    return Array(str(file), mapped.dtype.str, mapped.offset, mapped.size)
+        what = f"it is no .npy array that can be mapped: {error}"
+    if ids is None or what is not None:
+        raise ScalingError(f"{what}", file=file, fix="save the ids with numpy.save as one array of whole numbers")
+    return Array(str(file), ids.dtype.str, ids.offset, ids.size)
 
 
 def _of_bin(file: Path, dtype: str | None) -> Array:
-    if file.suffix not in TOKENS:
-        raise ScalingError("it is no .npy, .bin or .ds file", file=file, fix="name files of tokens by their ending")
-    size = file.stat().st_size
-    index = file.with_suffix(".idx")
+    size, index = file.stat().st_size, file.with_suffix(".idx")
     if file.suffix == ".bin" and index.is_file():
         with index.open("rb") as content:
             head = content.read(18)
         if head.startswith(_MEGATRON) and len(head) == 18:
             dtype = dtype or _MEGATRON_TYPES.get(head[17])
     magic, version, header = _NANOGPT
-    if size >= header:
-        begin = np.fromfile(file, "<i4", 3)
-        if (begin[0], begin[1]) == (magic, version) and header + 2 * int(begin[2]) == size:
-            return Array(str(file), "<u2", header, int(begin[2]))
+    begin = np.fromfile(file, "<i4", 3).tolist()
+    if begin[:2] == [magic, version] and header + 2 * begin[2] == size:
+        return Array(str(file), "<u2", header, begin[2])
     if dtype is None:
         fix = "set data.dtype, as in data.dtype=uint16, which nanoGPT writes"
         raise ScalingError("a .bin file does not state the type of its ids", file=file, key="dtype", fix=fix)
@@ -247,15 +242,16 @@ def _look(array: Array, vocabulary: int) -> str:
     for start in range(0, len(ids), _BLOCK):
         block = ids[start : start + _BLOCK]
         hashed.update(block.view(np.uint8).data)
-        low, high = int(block.argmin()), int(block.argmax())
-        if block[low] < 0:
-            what = f"token {block[low]:,} at position {start + low:,} is negative"
-            raise ScalingError(what, file=file, fix=f"correct the file{wrong}")
-        if block[high] >= vocabulary:
-            what = f"token {block[high]:,} at position {start + high:,} is beyond the vocabulary of {vocabulary:,}"
-            raise ScalingError(what, file=file, fix=f"raise data.vocabulary or correct the file{wrong}")
+        for place in (int(block.argmin()), int(block.argmax())):
+            token, at = int(block[place]), f"at position {start + place:,}"
+            if token < 0:
+                fix = f"correct the file{wrong}"
+                raise ScalingError(f"token {token:,} {at} is negative", file=file, fix=fix)
+            if token >= vocabulary:
+                what = f"token {token:,} {at} is beyond the vocabulary of {vocabulary:,}"
+                raise ScalingError(what, file=file, fix=f"raise data.vocabulary or correct the file{wrong}")
+            largest = max(largest, token)
         every_second_is_0 = every_second_is_0 and not block[1::2].any()
-        largest = max(largest, int(block[high]))
         advance(block.nbytes)
     if every_second_is_0 and largest:  # an array of nothing but 0 has no second byte to speak of
         what = f"every second {kind.name} is 0, as where ids are stored in more bytes"

@@ -9,30 +9,16 @@ from scaling.base.errors import ScalingError, plural
 OUTSIDE: tuple[int, int, int] = (0, 0, 2**31 - 1)  # the place of a token that is in no tree: above all others
 
 
-def depths(heads: Sequence[str]) -> list[int]:
-    """How many words there are from each up to the root, itself counted; heads that make no tree are refused."""
-    for head in heads:
+def places(heads: Sequence[str | int]) -> list[tuple[int, int, int]]:
+    """Each word's depth, its number when the tree is read from the root downwards, from 1, and the number behind its
+    last descendant: word i is above j where first_i <= first_j < last_i. Heads that make no tree are refused.
+    """
+    below: list[list[int]] = [[] for _ in range(len(heads) + 1)]
+    for word, head in enumerate(map(str, heads), 1):
         if not head.isdecimal() or int(head) > len(heads):
             what = f"the sentence has {plural(len(heads), 'word')}, and the head is none of them"
             raise ScalingError(what, key="heads", value=head, fix="write its number, or 0")
-    counts = []
-    for word in range(1, len(heads) + 1):
-        count = 0
-        while word and count <= len(heads):
-            word, count = int(heads[word - 1]), count + 1
-        if word:
-            raise ScalingError("the heads of the sentence form a circle", key="heads")
-        counts.append(count)
-    return counts
-
-
-def places(heads: Sequence[int]) -> list[tuple[int, int, int]]:
-    """Each word's depth, its number when the tree is read from the root downwards, from 1, and the number behind its
-    last descendant: word i is above j where first_i <= first_j < last_i. The heads form no circle.
-    """
-    below: list[list[int]] = [[] for _ in range(len(heads) + 1)]
-    for word, head in enumerate(heads, 1):
-        below[head].append(word)
+        below[int(head)].append(word)
     depth, first, last = ([0] * len(below) for _ in range(3))
     number, path = 0, [(0, 0)]
     while path:
@@ -44,4 +30,6 @@ def places(heads: Sequence[int]) -> list[tuple[int, int, int]]:
             path += [(word, child + 1), (below[word][child], 0)]
         else:
             last[word] = number
+    if 0 in depth[1:]:  # no path leads there from the root
+        raise ScalingError("the heads of the sentence form a circle", key="heads")
     return list(zip(depth[1:], first[1:], last[1:]))

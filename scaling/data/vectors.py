@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
-from typing import IO
+from typing import IO, NamedTuple
 
 import numpy as np
 
@@ -39,17 +39,12 @@ def _text(content: IO[bytes], file: Path, width: int) -> Iterator[tuple[str, np.
         if number == 1 and len(fields) == 2 and all(field.isdecimal() and len(field) < 20 for field in fields):
             _check(int(fields[1]), width, file, number)
             continue
-        if number == 1:
+        if number == 1 or len(fields) <= width:
             _check(len(fields) - 1, width, file, number)
-        # A word of GloVe's may hold spaces.
-        word, numbers = " ".join(fields[:-width]), fields[-width:]
-        if len(fields) <= width:
-            _check(len(fields) - 1, width, file, number)
-        try:
-            with np.errstate(over="ignore"):
-                vector = np.array(numbers, np.float32)
-        except ValueError:
-            vector = np.array([np.nan])
+        word, numbers = " ".join(fields[:-width]), fields[-width:]  # a word of GloVe's may hold spaces
+        vector = np.array([np.nan])
+        with suppress(ValueError), np.errstate(over="ignore"):
+            vector = np.array(numbers, np.float32)
         yield word, _finite(vector, file, number)
 
 
@@ -87,8 +82,7 @@ def _check(own: int, width: int, file: Path, line: int) -> None:
         )
 
 
-@dataclass(frozen=True)
-class Coverage:
+class Coverage(NamedTuple):
     """A table with the vectors of the tokens that are words of a file; the other rows are drawn."""
 
     table: np.ndarray

@@ -76,7 +76,6 @@ def of_task(source: Examples, reading: Reading) -> Iterator[Labelled]:
         if example.answer is None:
             continue
         item = source.items[number]
-        assert item.pieces is not None
         places = item.pieces[:, 1 if reading.tower == "decoder" else 0]
         labels = np.asarray(item.label, np.int64)
         yield reading.labelled(item.parts[0].tolist(), np.asarray(places, np.int64), labels, example.texts)

@@ -22,7 +22,7 @@ from scaling.base import atomic
 from scaling.base.errors import ScalingError, nearest
 from scaling.config.schema import joined, kinds
 from scaling.data.codec import Codec
-from scaling.data.shards import TOKENIZER
+from scaling.data.store import TOKENIZER
 from scaling.interop import weights
 from scaling.interop.template import DERIVED, Format, at, complete, fill, matched, to_ours, to_theirs
 from scaling.model.family import Family

@@ -24,8 +24,8 @@ from scaling.config.compose import Config, load
 from scaling.config.schema import build, check, kinds, walk
 from scaling.data import store
 from scaling.data.codec import Codec
-from scaling.data.shards import TOKENIZER
 from scaling.data.source import Vocabulary
+from scaling.data.store import TOKENIZER
 from scaling.interop import huggingface, weights
 from scaling.interop.huggingface import Saved
 from scaling.ledger import Ledger, checkpoint, document

@@ -134,10 +134,7 @@ class ReCoRD(SQuAD):
     """mean = (F1 + exact match) / 2 of an entity that fills a gap, with its best reference. (Zhang et al. 2018)"""
 
     main = "mean"
-
-    def values(self, sums: np.ndarray) -> dict[str, np.ndarray]:
-        values = super().values(sums)
-        return {"mean": (values["f1"] + values["exact_match"]) / 2, **values}
+    averaged = ("f1", "exact_match")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,6 +148,7 @@ class MultiRC(Metric):
 
     answers = ("class", "classes", "options")
     main = "mean"
+    averaged = ("f1a", "exact_match")
     ratios = {"exact_match": (0, 1)}
 
     def rows(self, predictions: Values, references: Values, groups: Groups = None) -> np.ndarray:
@@ -169,5 +167,4 @@ class MultiRC(Metric):
         return np.array(rows, float)
 
     def values(self, sums: np.ndarray) -> dict[str, np.ndarray]:
-        exact, f1a = super().values(sums)["exact_match"], f1(*sums[:, 2:].T)["f1"]
-        return {"mean": (exact + f1a) / 2, "f1a": f1a, "exact_match": exact}
+        return {"f1a": f1(*sums[:, 2:].T)["f1"], **super().values(sums)}

@@ -47,16 +47,19 @@ class F1(OfClasses):
 
     def rows(self, predictions: Values, references: Values, groups: Groups = None) -> np.ndarray:
         guessed, right = [_set(p) for p in predictions], [_set(r) for r in references]
-        classes = _classes(guessed, right)
+        classes = sorted(
+            frozenset().union(*guessed, *right) - {_INVALID}, key=lambda label: (isinstance(label, str), label)
+        )
         if self.average == "binary":
             if not isinstance(self.positive, type(next(iter(classes), self.positive))):
                 fix = f"name one of {', '.join(map(str, classes))}"
                 raise ScalingError("no example has such a class", key="metric.positive", value=self.positive, fix=fix)
             classes = [self.positive]
-        each = [(_member(guessed, label), _member(right, label)) for label in classes]
-        correct, predicted, real = ([p * r for p, r in each], [p for p, _ in each], [r for _, r in each])
+        predicted, real = (
+            np.array([[label in each for label in classes] for each in side], float) for side in (guessed, right)
+        )
         equal = np.array([p == r for p, r in zip(guessed, right)], float)
-        return np.column_stack([equal, np.ones_like(equal), *correct, *predicted, *real])
+        return np.column_stack([equal, np.ones_like(equal), predicted * real, predicted, real])
 
     def values(self, sums: np.ndarray) -> dict[str, np.ndarray]:
         correct, predicted, real = np.split(sums[:, 2:], 3, axis=1)
@@ -73,10 +76,7 @@ class F1AndAccuracy(F1):
     """mean = (F1 + accuracy) / 2: MRPC and QQP of GLUE (`binary`), SuperGLUE's CB (`macro`). (Wang et al. 2018)"""
 
     main = "mean"
-
-    def values(self, sums: np.ndarray) -> dict[str, np.ndarray]:
-        values = super().values(sums)
-        return {"mean": (values["f1"] + values["accuracy"]) / 2, **values}
+    averaged = ("f1", "accuracy")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,15 +134,6 @@ def _set(value: Any) -> frozenset[Any]:
 
 
 _INVALID = object()  # the class of an invalid output
-
-
-def _classes(predicted: Sequence[Any], right: Sequence[Any]) -> list[Any]:
-    every = {label for side in (predicted, right) for classes in side for label in classes if label is not _INVALID}
-    return sorted(every, key=lambda label: (isinstance(label, str), label))
-
-
-def _member(sets: Sequence[Any], label: Any) -> np.ndarray:
-    return np.array([label in classes for classes in sets], float)
 
 
 OUTSIDE = "O"

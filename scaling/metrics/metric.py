@@ -37,6 +37,8 @@ class Metric(ABC):
     main: ClassVar[str]
     ratios: ClassVar[Mapping[str, tuple[int, int]]] = {}
     """The values that are one sum over another, by the columns of both."""
+    averaged: ClassVar[tuple[str, ...]] = ()
+    """The two values of which `mean` is the mean."""
     answers: ClassVar[tuple[str, ...]] = ()
     """The kinds of answer that it scores; any where none is named."""
     guessing: ClassVar[float | None] = None
@@ -56,7 +58,10 @@ class Metric(ABC):
 
     def weighted(self, rows: np.ndarray, weights: np.ndarray) -> dict[str, np.ndarray]:
         """The values [s] of samples in which example i counts `weights[s, i]` times."""
-        return self.values(weights @ rows)
+        values = self.values(weights @ rows)
+        if self.averaged:
+            return {"mean": np.mean([values[name] for name in self.averaged], axis=0), **values}
+        return values
 
     def score(self, predictions: Values, references: Values, groups: Groups = None) -> dict[str, float]:
         """The values by name, `main` first."""

@@ -10,6 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -44,8 +45,13 @@ class Tree:
         return f"({' '.join([self.label, *map(str, self.children)])})"
 
 
-def read(lines: Iterable[str], file: object = None) -> Iterator[Tree]:
+def read(lines: Iterable[str], file: str | Path | None = None) -> Iterator[Tree]:
     """The trees of a bracketed text; each may go over several lines. Words without a part of speech are refused."""
+
+    def wrong(what: str, line: int, fix: str) -> ScalingError:
+        place: dict[str, Any] = {"key": "label"} if file is None else {"file": file, "line": line}
+        return ScalingError(what, fix=fix, **place)
+
     stack: list[Tree] = []
     begun, opened = 0, False
     for number, line in enumerate(lines, 1):
@@ -53,29 +59,27 @@ def read(lines: Iterable[str], file: object = None) -> Iterator[Tree]:
             if token == "(":
                 begun = begun if stack else number
                 stack.append(Tree(""))
-                opened = True
-                continue
-            if token == ")":
+            elif token == ")":
                 if not stack:
-                    raise _wrong("a bracket closes no tree", file, number, "remove it, or open the tree before it")
+                    raise wrong("a bracket closes no tree", number, "remove it, or open the tree before it")
                 done = stack.pop()
                 if done.word is None and not done.children:
-                    raise _wrong("a bracket holds neither a word nor a constituent", file, number, "remove it")
+                    raise wrong("a bracket holds neither a word nor a constituent", number, "remove it")
                 if not stack:
                     yield done
                 else:
                     stack[-1].children.append(done)
-            elif opened and stack:
+            elif opened:
                 stack[-1].label = token
             elif stack and stack[-1].label and not stack[-1].children and stack[-1].word is None:
                 stack[-1].word = token
             else:
                 fix = "write (TAG word), and -LRB- or -RRB- for a bracket that is a word"
-                raise _wrong(f"{token!r} is outside of (TAG word)", file, number, fix)
-            opened = False
+                raise wrong(f"{token!r} is outside of (TAG word)", number, fix)
+            opened = token == "("
     if stack:
         left = f"{len(stack)} of its brackets are open at the end of the file"
-        raise _wrong(f"the tree that begins here does not close: {left}", file, begun, "close it")
+        raise wrong(f"the tree that begins here does not close: {left}", begun, "close it")
 
 
 def parse(text: str) -> Tree:
@@ -107,17 +111,9 @@ def without_function(label: str) -> str:
 
 def linear(tree: Tree, *, tags: bool = False) -> str:
     """The sequence of a tree, with each word's part of speech in the place of XX where `tags` are to be learned too."""
-    return " ".join(_linear(tree, tags))
-
-
-def _linear(tree: Tree, tags: bool) -> Iterator[str]:
     if tree.word is not None:
-        yield tree.label if tags else WORD
-        return
-    yield f"({tree.label}"
-    for child in tree.children:
-        yield from _linear(child, tags)
-    yield f"){tree.label}"
+        return tree.label if tags else WORD
+    return " ".join([f"({tree.label}", *(linear(child, tags=tags) for child in tree.children), f"){tree.label}"])
 
 
 def repaired(sequence: str, words: Sequence[tuple[str, str]]) -> Tree:
@@ -143,12 +139,6 @@ def repaired(sequence: str, words: Sequence[tuple[str, str]]) -> Tree:
     top = root.children[0] if len(root.children) == 1 and root.children[0].word is None else root
     top.children += [Tree(tag, word=word) for tag, word in left]
     return plain(root) or Tree("S")
-
-
-def _wrong(what: str, file: object, line: int, fix: str) -> ScalingError:
-    if file is None:
-        return ScalingError(what, key="label", fix=fix)
-    return ScalingError(what, file=file, line=line, fix=fix)  # type: ignore[arg-type]
 
 
 DELETED = frozenset([TRACE, ",", ":", "``", "''", "."])  # tags whose words EVALB takes out (COLLINS.prm)

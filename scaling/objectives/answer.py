@@ -336,7 +336,6 @@ class Tags(Kind):
 
     def _at(self, item: Encoded) -> np.ndarray:
         """[words], the token at which each word is tagged; −1 where it has none."""
-        assert item.pieces is not None
         return item.pieces[:, 1 if self.objective.family == "decoder" else 0]
 
     def frame(self, line: Line, item: Encoded, start: int) -> Any:
@@ -347,7 +346,6 @@ class Tags(Kind):
             if 0 <= at < width - 2:
                 labels[place + at] = label
         if item.tree is not None:  # the place of a token in the tree is that of its word, or above all words
-            assert item.pieces is not None
             line.tree = np.tile(OUTSIDE, (width, 1))
             for (first, last), node in zip(item.pieces, item.tree):
                 if 0 <= first < width - 2:
@@ -418,7 +416,6 @@ class Span(Kind):
         """
         assert batch.reads is not None
         assert batch.starts is not None
-        assert item.pieces is not None
         start, question = int(batch.starts[row]), min(len(item.parts[0]), self.objective.question)
         count = min(self.reads - 3 - question, len(item.parts[1]) - start)
         if count < 1:

@@ -47,10 +47,7 @@ class Masked(Objective):
         frame = np.array([self.vocabulary["cls"], self.vocabulary["sep"]])
         tokens = np.insert(rows.tokens.astype(np.int64), [0, rows.tokens.shape[1]], frame, axis=1)
         documents = None if rows.documents is None else np.pad(rows.documents, ((0, 0), (1, 1)), mode="edge")
-        tree = None
-        if rows.tree is not None:
-            outside = np.broadcast_to(np.array(OUTSIDE, rows.tree.dtype), (len(rows), 1, 3))
-            tree = np.concatenate([outside, rows.tree, outside], 1)
+        tree = None if rows.tree is None else np.insert(rows.tree, [0, rows.tree.shape[1]], OUTSIDE, axis=1)
         return Batch(*self.hide(tokens, keys), documents=maybe(documents), tree=maybe(tree))
 
     def hide(self, tokens: np.ndarray, keys: np.ndarray) -> tuple[Tensor, Tensor]:
@@ -246,29 +243,41 @@ class SpanCorruption(Objective):
 
     def corrupted(self, tokens: np.ndarray, hidden: np.ndarray) -> tuple[Text, Text]:
         """Source and target when these tokens are hidden."""
-        first = first_of_runs(hidden)
+        first, eos = first_of_runs(hidden), self.vocabulary["eos"]
         marked = np.where(first, self._sentinels[np.cumsum(first, axis=1) - 1], tokens)
         # A run's sentinel comes before its first token: two columns per token, of which the first is mostly dropped.
         both, keep = np.stack([marked, tokens], axis=2), np.stack([first, hidden], axis=2)
-        rows, fill = len(tokens), self.vocabulary["pad"]
+        rows, widths = len(tokens), self.widths(tokens.shape[1])
         sides = [(marked, ~hidden | first), (both.reshape(rows, -1), keep.reshape(rows, -1))]
-        if self.noise == "spans":  # every row keeps the same number
-            texts = [Text(values[kept].reshape(rows, -1)) for values, kept in sides]
-        else:
-            widths = self.widths(tokens.shape[1])
-            texts = [pack(values, kept, width - 1, fill) for (values, kept), width in zip(sides, widths)]
-        source, target = (text.ended(self.vocabulary["eos"]) for text in texts)
-        return source, target
+        source, target = (
+            Text(values[kept].reshape(rows, -1))  # every row keeps the same number
+            if self.noise == "spans"
+            else pack(values, kept, width - 1, self.vocabulary["pad"])
+            for (values, kept), width in zip(sides, widths)
+        )
+        return source.ended(eos), target.ended(eos)
 
 
 class _Denoising(Objective):
-    def __init__(self, vocabulary: Vocabulary, length: int, family: Family):
+    """Source: the corrupted text; target: the text, or what the source lacks. A fraction `rate` of the tokens is
+    corrupted, chosen one by one.
+    """
+
+    def __init__(self, vocabulary: Vocabulary, length: int, family: Family, *, rate: OpenFraction = 0.15):
+        self.rate = rate
         reads = fitting(length, family, self.widths)
         super().__init__(vocabulary, length, family, reads, "bos", "eos", "pad", "mask")
 
     def widths(self, count: int) -> tuple[int, int]:
         """The lengths of source and target that `count` tokens make, `eos` counted."""
         return count + 1, count + 1
+
+    def corrupted(self, count: int) -> int:
+        return min(max(1, round(self.rate * count)), count - 1)
+
+    def chosen(self, keys: np.ndarray, count: int) -> np.ndarray:
+        """[n count] bool."""
+        return choose(distinct(hashing.bits(keys, count)), self.corrupted(count))
 
     def denoised(self, tokens: np.ndarray, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """[n s] and [n t]: source and target without `eos`."""
@@ -280,22 +289,7 @@ class _Denoising(Objective):
         return text_to_text(source, target, self.vocabulary, self.family)
 
 
-class _Corrupting(_Denoising):
-    """A fraction `rate` of the tokens is corrupted, chosen one by one."""
-
-    def __init__(self, vocabulary: Vocabulary, length: int, family: Family, *, rate: OpenFraction = 0.15):
-        self.rate = rate
-        super().__init__(vocabulary, length, family)
-
-    def corrupted(self, count: int) -> int:
-        return min(max(1, round(self.rate * count)), count - 1)
-
-    def chosen(self, keys: np.ndarray, count: int) -> np.ndarray:
-        """[n count] bool."""
-        return choose(distinct(hashing.bits(keys, count)), self.corrupted(count))
-
-
-class BertStyle(_Corrupting):
+class BertStyle(_Denoising):
     """Source: 15% of tokens as BERT disguises them, 90% as [MASK] and 10% at random; target: the text. (Raffel et al.
     2019, "BERT-style")
     """
@@ -318,14 +312,14 @@ class BertStyle(_Corrupting):
         return self.disguise(tokens, chosen, chosen, keys), tokens
 
 
-class MassStyle(_Corrupting):
+class MassStyle(_Denoising):
     """Source: 15% of tokens as [MASK]; target: the text. (Song et al. 2019, as Raffel et al. 2019 simplify it)"""
 
     def denoised(self, tokens: np.ndarray, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         return np.where(self.chosen(keys, tokens.shape[1]), self.vocabulary["mask"], tokens), tokens
 
 
-class DropTokens(_Corrupting):
+class DropTokens(_Denoising):
     """Source: the text without 15% of its tokens; target: those tokens. (Raffel et al. 2019, "drop tokens")"""
 
     def widths(self, count: int) -> tuple[int, int]:
@@ -339,8 +333,12 @@ class DropTokens(_Corrupting):
 class Deshuffle(_Denoising):
     """Source: the tokens in a random order; target: the text. (Liu et al. 2019; Raffel et al. 2019, "deshuffling")"""
 
+    def __init__(self, vocabulary: Vocabulary, length: int, family: Family):
+        super().__init__(vocabulary, length, family)
+
     def denoised(self, tokens: np.ndarray, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        return np.take_along_axis(tokens, shuffled(hashing.bits(keys, tokens.shape[1])), axis=1), tokens
+        words = np.sort(distinct(hashing.bits(keys, tokens.shape[1])), axis=1)
+        return np.take_along_axis(tokens, (words & _LOW).astype(np.int64), axis=1), tokens
 
 
 # Choosing positions: an exact number of them in each row, single or in runs, from hashed words
@@ -369,11 +367,6 @@ def choose(words: np.ndarray, counts: np.ndarray | int, among: np.ndarray | None
     chosen = words < np.take_along_axis(ordered, np.minimum(counts, width - 1)[:, None], axis=1)
     chosen[counts >= width] = True
     return chosen
-
-
-def shuffled(words: np.ndarray) -> np.ndarray:
-    """[n t] int64: a random order of each row's positions."""
-    return (np.sort(distinct(words), axis=1) & _LOW).astype(np.int64)
 
 
 def alike(words: np.ndarray, starts: np.ndarray) -> np.ndarray:

@@ -17,8 +17,8 @@ from scaling.config import schema
 from scaling.config.compose import Config, load, names, of_values
 from scaling.config.strict_yaml import flow
 from scaling.data import store
-from scaling.data.shards import TOKENIZER
-from scaling.data.task.file import is_file, task_of_file
+from scaling.data.store import TOKENIZER
+from scaling.data.task.task import is_file, task_of_file
 from scaling.ledger import Ledger
 
 if TYPE_CHECKING:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -22,11 +23,8 @@ def paragraph(number: int) -> str:
     return f"{number} " + "\n".join(lines)
 
 
-@pytest.fixture
-def corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A text of 400 paragraphs in two files, which are read in nine parts."""
-    monkeypatch.setattr(rows, "PART", 8000)
-    folder = tmp_path / "corpus"
+def write(folder: Path) -> Path:
+    """A text of 400 paragraphs in two files."""
     folder.mkdir()
     for part in range(2):
         texts = [paragraph(number) for number in range(200 * part, 200 * (part + 1))]
@@ -34,20 +32,26 @@ def corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
+def line(home: Path, **changes: object) -> Text:
+    """A data line over that corpus, with what is given laid over it."""
+    plain = {
+        "kind": "Text",
+        "corpus": {"kind": "Files", "files": str(home / "*.txt")},
+        "tokenizer": {"kind": "ByteBPE", "vocabulary": 300},
+        "validation": 0.1,
+    }
+    return build("data", {**plain, **changes})
+
+
+@pytest.fixture
+def corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(rows, "PART", 8000)  # nine parts
+    return write(tmp_path / "corpus")
+
+
 @pytest.fixture
 def text(corpus: Path) -> Callable[..., Text]:
-    """A data line over that corpus, with what is given laid over it."""
-
-    def line(**changes: object) -> Text:
-        plain = {
-            "kind": "Text",
-            "corpus": {"kind": "Files", "files": str(corpus / "*.txt")},
-            "tokenizer": {"kind": "ByteBPE", "vocabulary": 300},
-            "validation": 0.1,
-        }
-        return build("data", {**plain, **changes})
-
-    return line
+    return partial(line, corpus)
 
 
 @pytest.fixture

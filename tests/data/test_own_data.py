@@ -92,7 +92,7 @@ def test_a_folder_without_text(folder: Path, capsys: pytest.CaptureFixture[str])
     error = refused(capsys, "files", "data.corpus.files=pictures")
     assert "it holds .png; name the files by a glob, as in pictures/**/*.png" in error
     (folder / "pictures" / "b.txt").write_bytes(b"\xe9t\xe9")
-    assert "b.txt: byte 0 is 0xe9, which is not UTF-8; convert" in refused(
+    assert "b.txt:1: byte 0 of the line is 0xe9, which is not UTF-8; convert" in refused(
         capsys, "files", "data.corpus.files=pictures"
     )
 
@@ -331,10 +331,6 @@ def test_a_set_that_was_saved_to_disk(folder: Path, capsys: pytest.CaptureFixtur
         (["saved", "data.corpus.path=one", "data.corpus.text={txt}"], "no field 'txt'; choose from content, label"),
         (["saved", "data.corpus.path=broken"], "broken: the set cannot be read: "),
         (["files", "data.corpus.files=one"], "`save_to_disk` wrote; write data.corpus='{kind: Saved, path: one}'"),
-        (
-            ["files", "data.corpus={kind: Hub, path: one, revision: main}"],
-            "`save_to_disk` wrote; write data.corpus='{kind: Saved, path: one}'",
-        ),
     ],
 )
 def test_mistakes_in_a_saved_set(

@@ -4,43 +4,63 @@ from __future__ import annotations
 
 import os
 import pickle
-from collections.abc import Callable
+import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from scaling.base.errors import ScalingError
+from scaling.data import rows
 from scaling.data.prepare import prepare
-from scaling.data.shards import Manifest
 from scaling.data.source import Source
-from scaling.data.store import PairedSource, open_split
+from scaling.data.store import Manifest, PairedSource, open_split
 from scaling.data.text import Text
-
-Line = Callable[..., Text]
-
-
-@pytest.fixture
-def home(text: Line, root: Path) -> Path:
-    return prepare(text(), root)
+from tests.data.conftest import line, write
 
 
-@pytest.fixture
-def pairs(text: Line, tmp_path: Path, root: Path) -> Path:
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> tuple[Text, Path]:
+    """A data line and where it is prepared; pairs lie beside."""
+    folder = tmp_path_factory.mktemp("store")
+    text = line(write(folder / "corpus"))
     lines = range(200)
-    (tmp_path / "source").write_text("\n".join(f"how much is {number} and one" for number in lines))
-    (tmp_path / "target").write_text("\n".join("one " * (number % 7) + str(number + 1) for number in lines))
-    corpus = {"kind": "Parallel", "source": str(tmp_path / "source"), "target": str(tmp_path / "target")}
-    return prepare(text(corpus=corpus), root)
+    (folder / "source").write_text("\n".join(f"how much is {number} and one" for number in lines))
+    (folder / "target").write_text("\n".join("one " * (number % 7) + str(number + 1) for number in lines))
+    corpus = {"kind": "Parallel", "source": str(folder / "source"), "target": str(folder / "target")}
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(rows, "PART", 8000)
+        prepare(text, folder / "data")
+        prepare(line(folder / "corpus", corpus=corpus), folder / "pairs")
+    return text, folder
+
+
+@pytest.fixture
+def text(prepared: tuple[Text, Path], root: Path) -> Text:
+    shutil.copytree(prepared[1] / "data", root)
+    return prepared[0]
+
+
+@pytest.fixture
+def home(text: Text, root: Path) -> Path:
+    entry = text.entry(root)
+    assert entry is not None
+    return root / entry["fingerprint"]
+
+
+@pytest.fixture
+def pairs(prepared: tuple[Text, Path]) -> Path:
+    (manifest,) = (prepared[1] / "pairs").glob("*/manifest.json")
+    return manifest.parent
 
 
 @pytest.mark.parametrize("split", ["train", "validation"])
-@pytest.mark.parametrize("length", [1, 7, 64, 1000])
+@pytest.mark.parametrize("length", [1, 7, 1000])
 def test_windows_are_the_stream_cut_up(home: Path, split: str, length: int) -> None:
     source = open_split(home, split)
     assert isinstance(source, Source)
     shards = source.manifest.splits[split]["text"]
-    stream = np.concatenate([np.fromfile(shard.files(home)[0], "<u2") for shard in shards])
+    stream = np.concatenate([np.fromfile(home / f"{shard['name']}.tokens", "<u2") for shard in shards])
     count = source.windows(length)
     assert count == len(stream) // length > 0
     rows = np.random.default_rng(0).permutation(count)
@@ -99,7 +119,7 @@ def altered(file: Path) -> None:
 
 @pytest.mark.parametrize("ending", ["tokens", "ends"])
 @pytest.mark.parametrize("harm", ["altered", "truncated", "missing"])
-def test_a_harmed_shard_is_found(text: Line, home: Path, root: Path, ending: str, harm: str) -> None:
+def test_a_harmed_shard_is_found(text: Text, home: Path, root: Path, ending: str, harm: str) -> None:
     file = home / "train" / f"00002.text.{ending}"
     if harm == "altered":
         altered(file)
@@ -108,10 +128,10 @@ def test_a_harmed_shard_is_found(text: Line, home: Path, root: Path, ending: str
     else:
         file.unlink()
     with pytest.raises(ScalingError, match=rf"00002\.text\.{ending}: (it was altered|the file is missing)") as caught:
-        text().open("train", root)
+        text.open("train", root)
     assert "prepare` again" in str(caught.value)
     with pytest.raises(ScalingError):
-        prepare(text(), root)
+        prepare(text, root)
 
 
 def test_an_alteration_that_hides_its_time_is_found_when_asked(home: Path) -> None:
@@ -124,22 +144,22 @@ def test_an_alteration_that_hides_its_time_is_found_when_asked(home: Path) -> No
         source.manifest.check(home, trust=False)
 
 
-def test_an_altered_manifest_is_found(text: Line, home: Path, root: Path) -> None:
+def test_an_altered_manifest_is_found(text: Text, home: Path, root: Path) -> None:
     manifest = home / "manifest.json"
     plain, shard = manifest.read_text(), Manifest.read(home).splits["train"]["text"][1]
     manifest.write_text(plain.replace('"vocabulary": 300', '"vocabulary": 301'))
     with pytest.raises(ScalingError, match="its hash does not fit"):
-        text().open("train", root)
-    manifest.write_text(plain.replace(shard.tokens_sha256, "0" * 64))  # of a shard that the fingerprint does not name
+        text.open("train", root)
+    manifest.write_text(plain.replace(shard["tokens_sha256"], "0" * 64))  # one that the fingerprint does not name
     with pytest.raises(ScalingError, match="its hash does not fit"):
-        text().open("train", root)
+        text.open("train", root)
     for place in range(5, len(plain), len(plain) // 20):
         manifest.write_text(plain[:place] + chr(ord(plain[place]) ^ 1) + plain[place + 1 :])
         with pytest.raises(ScalingError, match=r"the manifest (is damaged|was altered)"):
-            text().open("train", root)
+            text.open("train", root)
     manifest.write_text("{")
     with pytest.raises(ScalingError, match="the manifest is damaged"):
-        text().open("train", root)
+        text.open("train", root)
 
 
 def test_a_folder_that_may_only_be_read_is_read(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -148,5 +168,5 @@ def test_a_folder_that_may_only_be_read_is_read(home: Path, monkeypatch: pytest.
     def refuse(*_: object) -> None:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr("scaling.data.shards.atomic.write_json", refuse)
+    monkeypatch.setattr("scaling.data.store.atomic.write_json", refuse)
     assert open_split(home, "train").tokens

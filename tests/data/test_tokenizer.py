@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import tokenizers
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scaling.base.errors import ScalingError
@@ -53,6 +53,7 @@ def test_the_vocabulary_is_counted_as_it_is(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["Byte", "ByteBPE"])
+@settings(max_examples=40)
 @given(text=st.text())
 def test_bytes_lose_nothing(kind: str, text: str) -> None:
     assert codec(kind).decode(ids(kind, text)) == text
@@ -80,6 +81,7 @@ def test_specials_spelled_out_in_a_text_are_text(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", EVERY)
+@settings(max_examples=20)
 @given(data=st.data())
 def test_pieces_of_a_long_text_encode_as_the_whole(kind: str, data: st.DataObject) -> None:
     lines = data.draw(st.lists(st.sampled_from([*LINES[:20], "", "   ", "\tx"]), min_size=5, max_size=60))

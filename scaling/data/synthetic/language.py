@@ -8,6 +8,7 @@ import hashlib
 from dataclasses import asdict, dataclass
 from decimal import Context, Decimal
 from functools import cached_property, lru_cache
+from itertools import accumulate
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,63 +17,35 @@ import numpy as np
 from scaling.base.errors import ScalingError
 from scaling.config.schema import Long, Range, Seed, SmallInt, check_fields
 from scaling.data import hashing
-from scaling.data.source import Rows, Source, spelled
+from scaling.data.source import Rows, Source
 
 _DIGITS = Context(prec=50)
 
 
-def logarithm(number: int | Decimal) -> Decimal:
-    return _DIGITS.ln(Decimal(number))
-
-
-@dataclass(frozen=True)
 class Ranks:
-    """Ranks 0 to `symbols` − 1, drawn by Zipf's law with an exponent (Zipf 1935)."""
+    """Ranks 0 to `symbols` − 1, drawn by Zipf's law q(r) ∝ (r + 1)^−exponent (Zipf 1935).
 
-    symbols: int
-    exponent: float
+    `entropy` is H(q) = −Σ q ln q in nats, `probabilities` [symbols] are q, and `losses` [symbols] −ln q in float32.
+    """
 
-    @cached_property
-    def _law(self) -> list[Decimal]:
-        # The exponent as it is written, not as binary rounds it: 1.6 is 16/10.
-        slope = Decimal(repr(self.exponent))
-        weights = [_DIGITS.exp(_DIGITS.multiply(-slope, logarithm(r + 1))) for r in range(self.symbols)]
+    def __init__(self, symbols: int, exponent: float):
+        slope = Decimal(repr(exponent))  # as it is written, not as binary rounds it: 1.6 is 16/10
+        weights = [_DIGITS.exp(_DIGITS.multiply(-slope, _DIGITS.ln(Decimal(r + 1)))) for r in range(symbols)]
         total = sum(weights)
-        return [_DIGITS.divide(weight, total) for weight in weights]
-
-    @cached_property
-    def entropy(self) -> float:
-        """H(q) = −Σ q ln q, in nats."""
-        return float(-sum(_DIGITS.multiply(q, logarithm(q)) for q in self._law))
-
-    @cached_property
-    def probabilities(self) -> np.ndarray:
-        """[symbols] q(r)."""
-        return np.array([float(q) for q in self._law])
-
-    @cached_property
-    def losses(self) -> np.ndarray:
-        """[symbols] −ln q(r), float32."""
-        return np.array([float(-logarithm(q)) for q in self._law], np.float32)
-
-    @cached_property
-    def _bounds(self) -> np.ndarray:
-        cumulated, bounds = Decimal(0), []
-        for q in self._law[:-1]:
-            cumulated = _DIGITS.add(cumulated, q)
-            bounds.append(int(_DIGITS.multiply(cumulated, Decimal(1 << 64))))
-        return np.array(bounds, np.uint64)
+        law = [_DIGITS.divide(weight, total) for weight in weights]
+        logarithms = [_DIGITS.ln(q) for q in law]
+        self.entropy = float(-sum(map(_DIGITS.multiply, law, logarithms)))
+        self.probabilities = np.array([float(q) for q in law])
+        self.losses = np.array([float(-logarithm) for logarithm in logarithms], np.float32)
+        bounds = accumulate(law[:-1], _DIGITS.add)
+        self._bounds = np.array([int(_DIGITS.multiply(bound, Decimal(1 << 64))) for bound in bounds], np.uint64)
 
     def drawn(self, words: np.ndarray) -> np.ndarray:
         """The rank that each uniform 64-bit word means."""
         return np.searchsorted(self._bounds, words, side="right")
 
 
-@lru_cache(maxsize=64)
-def ranks_of(symbols: int, exponent: float) -> Ranks:
-    """The ranks of a law, whose decimals are computed once: the runs of a study are of one language."""
-    return Ranks(symbols, exponent)
-
+ranks_of = lru_cache(maxsize=64)(Ranks)  # its decimals are slow, and the runs of a study are of one language
 
 _ONE = 1 << 16  # a standard deviation of `normals`; a weight is a multiple of 1 / _ONE too
 _CHUNK = 1 << 20
@@ -93,7 +66,7 @@ def language(symbols: int, order: int, joint: float, seed: int) -> np.ndarray:
     sum and from 2 in the second, A and Z standard normal.
     """
     every = np.arange(symbols)
-    falling = np.array([-int(_ONE * logarithm(x + 1)) for x in range(symbols)], np.int64)
+    falling = np.array([-int(_ONE * _DIGITS.ln(Decimal(x + 1))) for x in range(symbols)], np.int64)
     weight = round(joint * _ONE)
     contexts = symbols**order
     successors = np.empty((contexts, symbols), np.uint16)
@@ -166,7 +139,7 @@ class Synthetic(Law):
             fix = f"take an order from 1 to {longest}, or fewer symbols"
             raise ScalingError(f"{self.symbols} symbols have too large a table", key="order", value=self.order, fix=fix)
 
-    @cached_property
+    @property
     def ranks(self) -> Ranks:
         return ranks_of(self.symbols, self.exponent)
 
@@ -225,9 +198,6 @@ class Language(Source):
         self.vocabulary, self.specials, self.entropy = law.symbols + 1, {"bos": law.symbols}, law.entropy
         self.tokens = law.tokens if split == "train" else law.validation
 
-    def windows(self, length: int) -> int | None:
-        return None if self.tokens is None else self.tokens // length
-
     def drawn(self, rows: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
         """[n count] the symbols behind `bos` of these windows, and their ranks."""
         return self.law.drawn(hashing.keys(self.law.seed, f"synthetic {self.split}", rows), count)
@@ -240,9 +210,6 @@ class Language(Source):
         truth = np.zeros((len(rows), length), np.float32)
         truth[:, 1:] = self.law.ranks.losses[ranks]
         return Rows(tokens, np.ones((len(rows), length), np.int64) if documents else None, truth)
-
-    def decode(self, tokens: np.ndarray) -> str:
-        return spelled(tokens, self.specials)
 
 
 @lru_cache
@@ -282,7 +249,7 @@ class SyntheticPairs(Law):
             symbols=self.symbols, order=self.order, exponent=self.exponent, joint=self.joint, seed=self.seed
         )
 
-    @cached_property
+    @property
     def ranks(self) -> Ranks:
         """The law of the translation's ranks."""
         return ranks_of(self.symbols, self.freedom)
@@ -349,28 +316,16 @@ class Translation(Source):
     def _read(self, rows: np.ndarray, length: int, ranks: np.ndarray) -> Rows:
         words = np.minimum(self.lengths[rows, 1], length) - 1  # a longer sentence is cut before it is translated
         source, _ = self.law.language.drawn(self._keys(rows, "source"), self.law.longest)
-        target = self.law.translated(source, words, ranks)
-        filled = [self._filled(side, words, length) for side in (source, target)]
-        inside = np.arange(length) < words[:, None]
+        inside, word = (np.arange(width) < words[:, None] for width in (length, self.law.longest))
+        sides = []
+        for side in (source, self.law.translated(source, words, ranks)):  # words, `eos`, and `pad` to the end
+            sides.append(np.full((len(rows), length), self.specials["pad"], np.uint16))
+            sides[-1][inside] = side[word]
+            sides[-1][np.arange(len(rows)), words] = self.specials["eos"]
         truth = np.zeros((len(rows), length), np.float32)
-        truth[inside] = self.law.ranks.losses[_wide(ranks, length)[inside]]
+        truth[inside] = self.law.ranks.losses[ranks[word]]
         real = (np.arange(length) <= words[:, None]).astype(np.int64)
-        return Rows(filled[1], real, truth, filled[0], real)
-
-    def _filled(self, side: np.ndarray, words: np.ndarray, length: int) -> np.ndarray:
-        """[n length] uint16: words, `eos`, and `pad` to the end."""
-        places = np.arange(length)
-        filled = np.where(places < words[:, None], _wide(side, length), self.specials["pad"])
-        filled[places == words[:, None]] = self.specials["eos"]
-        return filled.astype(np.uint16)
+        return Rows(sides[1], real, truth, sides[0], real)
 
     def _keys(self, rows: np.ndarray, side: str) -> np.ndarray:
         return hashing.keys(self.law.seed, f"pairs {self.split} {side}", rows)
-
-    def decode(self, tokens: np.ndarray) -> str:
-        return spelled(tokens, self.specials)
-
-
-def _wide(array: np.ndarray, length: int) -> np.ndarray:
-    """Cut or filled up with zeros to `length` columns."""
-    return np.pad(array[:, :length], ((0, 0), (0, max(0, length - array.shape[1]))))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
@@ -75,36 +74,22 @@ class ListOps(SyntheticTask):
 
 @lru_cache(maxsize=2)
 def _texts(task: ListOps) -> tuple[list[np.ndarray], np.ndarray]:
-    texts: list[np.ndarray] = []
-    values: list[int] = []
-    seen: set[bytes] = set()
-    wanted, without = task.examples + 2 * task.held_out, 0
-    for batch in _batches(task):
+    """Different texts of the three splits, and their values."""
+    texts: dict[bytes, int] = {}
+    start, idle, wanted = 0, 0, task.examples + 2 * task.held_out
+    while len(texts) < wanted:
         before = len(texts)
-        for text, value in batch:
-            key = text.tobytes()
-            if key not in seen:
-                seen.add(key)
-                texts.append(text)
-                values.append(value)
-        if len(texts) >= wanted:
-            return texts[:wanted], np.array(values[:wanted])
-        without = 0 if len(texts) > before else without + 1
-        if without == PATIENCE:
+        for text, value in _batch(task, np.arange(start, start + TOGETHER)):
+            texts.setdefault(text.tobytes(), value)
+        start, idle = start + TOGETHER, 0 if len(texts) > before else idle + 1
+        if idle == PATIENCE:
             raise ScalingError(
                 f"{PATIENCE * TOGETHER:,} draws gave no more texts of these lengths than {len(texts):,} of {wanted:,}",
                 key="examples",
                 value=task.examples,
                 fix="allow other lengths, more depth or more arguments, or take fewer examples",
             )
-    raise AssertionError  # batches do not end
-
-
-def _batches(task: ListOps) -> Iterator[list[tuple[np.ndarray, int]]]:
-    number = 0
-    while True:
-        yield _batch(task, np.arange(number, number + TOGETHER))
-        number += TOGETHER
+    return [np.frombuffer(text, np.uint8) for text in texts], np.array([*texts.values()])
 
 
 @dataclass
@@ -171,12 +156,6 @@ def _evaluate(levels: list[_Level]) -> None:
         counts = np.diff(np.append(level.first, len(below.value)))
         in_order = below.value[np.lexsort((below.value, np.repeat(np.arange(len(counts)), counts)))]
         middle = in_order[level.first + (counts - 1) // 2] + in_order[level.first + counts // 2]
-        of_each = np.stack(
-            [
-                in_order[level.first],
-                in_order[level.first + counts - 1],
-                middle // 2,
-                np.add.reduceat(below.value, level.first) % DIGITS,
-            ]
-        )
-        level.value[which] = of_each[level.operator[which], np.arange(len(counts))]
+        sums = np.add.reduceat(below.value, level.first)
+        results = (in_order[level.first], in_order[level.first + counts - 1], middle // 2, sums % DIGITS)
+        level.value[which] = np.choose(level.operator[which], results)

@@ -12,7 +12,7 @@ from typing import Annotated, Any, ClassVar, NamedTuple
 import numpy as np
 
 from scaling.base.errors import ScalingError
-from scaling.config.schema import Range, Seed, SmallInt, check_fields
+from scaling.config.schema import Range, Seed, check_fields
 from scaling.data import hashing
 from scaling.data.source import check_split
 from scaling.data.synthetic.language import Synthetic, fingerprint
@@ -73,18 +73,16 @@ class SyntheticTask(ABC):
         return [str(token) for token in tokens.tolist()]
 
     def example(self, tokens: np.ndarray, label: Any) -> Example:
-        """As a metric takes it."""
+        """As a metric and a person read it."""
         words = self.spell(tokens)
         if self.answer == "tags":
             return Example(texts=tuple(words), answer=[self.labels[int(tag)] for tag in label])
         return Example(texts=(" ".join(words),), answer=int(label))
 
     def drawn(self, split: str) -> Sequence[Example]:
-        """The examples as a metric and a person read them."""
         tokens, ends, labels = generated(self, split)
-        texts = np.split(tokens, ends[1:-1])
         each = np.split(labels, ends[1:-1]) if self.answer == "tags" else labels
-        return [self.example(*pair) for pair in zip(texts, each, strict=True)]
+        return list(map(self.example, np.split(tokens, ends[1:-1]), each))
 
     def arrays(self, drawn: Drawn) -> dict[str, np.ndarray]:
         """A split as `Split` holds it."""
@@ -141,9 +139,14 @@ class _OfLength(SyntheticTask):
     def labels(self) -> tuple[str, ...]:
         return tuple(map(str, range(self.symbols)))
 
-    def keys(self, split: str) -> np.ndarray:
+    def generate(self, split: str) -> Drawn:
         count = self.examples if split == "train" else self.held_out
-        return hashing.keys(self.seed, f"{type(self).__name__} {split}", np.arange(count))
+        symbols, labels = self.draw(hashing.keys(self.seed, f"{type(self).__name__} {split}", np.arange(count)))
+        return Drawn(symbols.ravel(), np.arange(count + 1) * self.length, labels.ravel())
+
+    @abstractmethod
+    def draw(self, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """[n length] symbols, and their labels."""
 
     def _symbols(self, keys: np.ndarray) -> np.ndarray:
         """[n length], each as likely."""
@@ -154,7 +157,7 @@ class _OfLength(SyntheticTask):
 class _OfLanguages(_OfLength):
     """Texts of two languages of `symbols` symbols; a language depends on the `order` symbols before."""
 
-    length: SmallInt = 16
+    length: Annotated[int, Range(least=2, most=1 << 16)] = 16
     order: Annotated[int, Range(least=1, most=25)] = 1
     exponent: Annotated[float, Range(least=0, most=64)] = 1.6
 
@@ -169,16 +172,8 @@ class _OfLanguages(_OfLength):
         return Synthetic(**keys, seed=self.seed), Synthetic(**keys, seed=self.seed + 1)
 
     @abstractmethod
-    def draw(self, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """[n length] symbols, and their labels."""
-
-    @abstractmethod
     def chances(self, symbols: np.ndarray) -> np.ndarray:
         """[n labels], the chance of each label given a text: what no model can know better."""
-
-    def generate(self, split: str) -> Drawn:
-        symbols, labels = self.draw(self.keys(split))
-        return Drawn(symbols.ravel(), np.arange(len(symbols) + 1) * self.length, labels.ravel())
 
     @cached_property
     def best(self) -> float:
@@ -200,13 +195,12 @@ class _OfLanguages(_OfLength):
 
     def ranks(self, symbols: np.ndarray, language: int) -> np.ndarray:
         """[n length], the rank of each symbol in a language, after those before it."""
-        successors = self.languages[language].successors().astype(np.int64)
-        rank = np.argsort(successors, axis=1)
-        context, of_symbols = np.zeros(len(symbols), np.int64), np.empty_like(symbols)
-        for place in range(symbols.shape[1]):
-            of_symbols[:, place] = rank[context, symbols[:, place]]
-            context = (context * self.symbols + symbols[:, place]) % self.symbols**self.order
-        return of_symbols
+        before = np.pad(symbols, ((0, 0), (self.order, 0)))
+        width = symbols.shape[1]
+        context = sum(
+            before[:, lag : lag + width] * self.symbols ** (self.order - 1 - lag) for lag in range(self.order)
+        )
+        return np.argsort(self.languages[language].successors().astype(np.int64), axis=1)[context, symbols]
 
     def log_chances(self, symbols: np.ndarray) -> np.ndarray:
         """[2 n length], ln of the chance of each symbol in each language, after those before it."""
@@ -241,11 +235,6 @@ class LanguageSwitch(_OfLanguages):
 
     answer = "span"
     metric = ExactMatch(normalisation="none")
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.length < 2:
-            raise ScalingError("a text of one symbol does not change", key="length", value=self.length, fix="take 2")
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -327,11 +316,9 @@ class Copy(_OfLength):
                 fix=f"take at most {self.length - 1}, or a larger length",
             )
 
-    def generate(self, split: str) -> Drawn:
-        symbols = self._symbols(self.keys(split))
-        places = np.maximum(np.arange(self.length) - self.distance, 0)
-        ends = np.arange(len(symbols) + 1) * self.length
-        return Drawn(symbols.ravel(), ends, symbols[:, places].ravel())
+    def draw(self, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        symbols = self._symbols(keys)
+        return symbols, symbols[:, np.maximum(np.arange(self.length) - self.distance, 0)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -356,8 +343,7 @@ class Recall(_OfLength):
     def vocabulary(self) -> int:
         return self.symbols + self.pairs  # the keys are the last ones
 
-    def generate(self, split: str) -> Drawn:
-        keys = self.keys(split)
+    def draw(self, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         text = self._symbols(keys)
         slots = (self.length - 1) // 2
         rows = np.arange(len(text))[:, None]
@@ -365,5 +351,4 @@ class Recall(_OfLength):
         text[rows, 2 * chosen] = self.symbols + np.arange(self.pairs)
         asked = hashing.below(hashing.bits(hashing.branch(keys, "question"), 1)[:, 0], self.pairs).astype(np.int64)
         text[:, -1] = self.symbols + asked
-        labels = text[rows[:, 0], 2 * chosen[rows[:, 0], asked] + 1]
-        return Drawn(text.ravel(), np.arange(len(text) + 1) * self.length, labels)
+        return text, text[rows[:, 0], 2 * chosen[rows[:, 0], asked] + 1]

@@ -11,11 +11,19 @@ from scaling.base.batch import IGNORE
 from scaling.base.errors import ScalingError, nearest, plural
 from scaling.data.documents import fill, value_of
 from scaling.data.rows import Row
-from scaling.data.tree import depths
+from scaling.data.tree import places
 
 Answer = Literal["class", "classes", "number", "options", "tags", "span", "text"]
 NAMED: tuple[Answer, ...] = ("class", "classes", "tags")  # answers that are names
 SECRET = (None, "", "-1", -1)  # how published test splits write a label that they keep back
+
+
+_KEYS: dict[str, tuple[Sequence[Answer], Sequence[Answer], str]] = {
+    "options": (("options",), ("options",), "set options, such as options=[{choice1}, {choice2}]"),
+    "second": (("class", "classes", "number", "span", "text"), ("span",), "set second, such as second={context}"),
+    "heads": (("tags",), (), ""),
+}
+"""The kinds of answer that take a key, and those that need it."""
 
 
 @dataclass(frozen=True)
@@ -59,21 +67,15 @@ class Columns:
         labels = self.labels or ()
         self.values = {str(key): str(name) for key, name in labels.items()} if isinstance(labels, Mapping) else {}
         self.names = tuple(dict.fromkeys(map(str, self.values.values() or labels)))
-        answer = f"an answer that is {self.answer}"
         if self.answer in NAMED and len(self.names) < 2:
             raise ScalingError("it takes the names of two labels or more", key="labels", value=self.labels)
-        if self.answer == "options" and not self.options:
-            fix = "set options, such as options=[{choice1}, {choice2}]"
-            raise ScalingError("options are needed", key="options", value=self.options, fix=fix)
-        if self.answer != "options" and self.options:
-            raise ScalingError(f"{answer} has no options", key="options", value=self.options, fix="set answer=options")
-        if self.answer == "span" and self.second is None:
-            raise ScalingError("a span is in a second text", key="second", fix="set second, such as second={context}")
-        if self.answer in ("tags", "options") and self.second is not None:
-            raise ScalingError(f"{answer} has one text", key="second", value=self.second, fix="leave it out")
-        if self.answer != "tags" and self.heads is not None:
-            what = "only words that are tagged have heads"
-            raise ScalingError(what, key="heads", value=self.heads, fix="set answer=tags")
+        for key, (takes, needs, fix) in _KEYS.items():
+            value = getattr(self, key)
+            if value and self.answer not in takes:
+                what = f"an answer that is {self.answer} has none"
+                raise ScalingError(what, key=key, value=value, fix=f"leave it out, or set answer={takes[0]}")
+            if not value and self.answer in needs:
+                raise ScalingError(f"an answer that is {self.answer} needs it", key=key, value=value, fix=fix)
 
     def example(self, row: Row, *, secret: bool) -> Example | None:
         """The example of a row, None for one that is dropped; its label may be missing where that is `secret`."""
@@ -85,20 +87,17 @@ class Columns:
 
     def question(self, row: Row) -> Example:
         """The example of a row that has no label."""
-        texts = self._texts(row)
+        texts, heads = self._texts(row), None
+        if self.heads is not None:
+            value = value_of(self.heads, row, "heads")
+            named = [str(head) for head in (value.split() if isinstance(value, str) else value)]
+            if len(named) != len(texts):
+                what = f"it has {plural(len(texts), 'word')} and {plural(len(named), 'head')}"
+                raise ScalingError(what, key="heads")
+            places(named)  # refuses what is no tree
+            heads = tuple(map(int, named))
         prompt = " ".join(texts) if self.prompt is None else self._filled("prompt", row)
-        return Example(texts=texts, prompt=prompt, heads=self._heads(row, len(texts)))
-
-    def _heads(self, row: Row, count: int) -> tuple[int, ...] | None:
-        """The head of each of `count` words."""
-        if self.heads is None:
-            return None
-        value = value_of(self.heads, row, "heads")
-        heads = [str(head) for head in (value.split() if isinstance(value, str) else value)]
-        if len(heads) != count:
-            raise ScalingError(f"it has {plural(count, 'word')} and {plural(len(heads), 'head')}", key="heads")
-        depths(heads)
-        return tuple(map(int, heads))
+        return Example(texts=texts, prompt=prompt, heads=heads)
 
     def _texts(self, row: Row) -> tuple[str, ...]:
         if self.answer == "tags":
@@ -107,9 +106,15 @@ class Columns:
             if not words:
                 raise ScalingError("it is empty", key="text")
             return tuple(map(str, words))
-        if self.answer == "options":
-            return self._filled("text", row), *self._options(row)
-        return tuple(self._filled(key, row) for key in ("text", "second") if getattr(self, key) is not None)
+        texts = tuple(self._filled(key, row) for key in ("text", "second") if getattr(self, key) is not None)
+        if self.answer != "options":
+            return texts
+        # A template each, or one that yields a list of them.
+        values = [value_of(template, row, "options") for template in self.options or ()]
+        options = [str(each) for value in values for each in (value if isinstance(value, list | tuple) else [value])]
+        if len(options) < 2:
+            raise ScalingError(f"it has {len(options)} options, and two are the fewest", key="options")
+        return (*texts, *options)
 
     def _filled(self, key: str, row: Row) -> str:
         """The template of a key with the row's fields, none of which may be empty."""
@@ -118,43 +123,39 @@ class Columns:
             raise ScalingError("it is empty", key=key)
         return filled
 
-    def _options(self, row: Row) -> list[str]:
-        """A template each, or one that yields a list of them."""
-        values = [value_of(template, row, "options") for template in self.options or ()]
-        options = [str(each) for value in values for each in (value if isinstance(value, list | tuple) else [value])]
-        if len(options) < 2:
-            raise ScalingError(f"it has {len(options)} options, and two are the fewest", key="options")
-        return options
-
     def _answered(self, row: Row, secret: bool) -> dict[str, Any]:
+        """The answer of a row and what is learned of it; nothing where its label may be missing, and is."""
         value = value_of(self.label, row, "label")
-        if self.answer == "span":
-            return self._span(row, value, secret)
         several = isinstance(value, list | tuple)
-        # Of numbers −1 is a value, and no class at all is an answer of several.
-        absent = {"number": (None, ""), "classes": (None,)}.get(self.answer, SECRET)
-        if (self.answer != "classes" and not value) if several or isinstance(value, Mapping) else value in absent:
-            if secret:
-                return {}
+        if self.answer == "span":
+            absent = value is None
+        elif several or isinstance(value, Mapping):
+            absent = self.answer != "classes" and not value
+        else:  # of numbers −1 is a value, and no class at all is an answer of several
+            absent = value in {"number": (None, ""), "classes": (None,)}.get(self.answer, SECRET)
+        if absent and secret:
+            return {}
+        if absent and self.answer != "span":
             raise ScalingError("it has no label", key="label", value=self.label)
         match self.answer:
+            case "span":
+                return self._span(row, value, secret)
             case "class":
                 answer = self.class_of(value)
                 return {"answer": answer, "target": self.names[answer]}
             case "classes":
-                listed = value if several else [label for label in str(value).split(",") if label]
-                answer = sorted({self.class_of(label) for label in listed})
+                answer = sorted({self.class_of(label) for label in listed(value, "classes")})
                 return {"answer": answer, "target": ", ".join(self.names[label] for label in answer) or "none"}
             case "number":
                 answer = _number(value)
                 return {"answer": answer, "target": written(answer)}
             case "options":
-                texts = self._options(row)
+                texts = self._texts(row)[1:]
                 right = self._option(value[0] if several else value, texts)
                 answer = [str(label) for label in value] if several else right
                 return {"answer": answer, "right": right, "target": texts[right]}
             case "tags":
-                tags, words = value.split() if isinstance(value, str) else list(value), self._texts(row)
+                tags, words = listed(value, "tags"), self._texts(row)
                 if len(tags) != len(words):
                     what = f"it has {plural(len(words), 'word')} and {plural(len(tags), 'tag')}"
                     raise ScalingError(what, key="label")
@@ -184,23 +185,28 @@ class Columns:
         return number
 
     def _span(self, row: Row, value: Any, secret: bool) -> dict[str, Any]:
-        if value is None and secret:
-            return {}
         if not isinstance(value, Mapping) or "text" not in value or "answer_start" not in value:
             raise ScalingError("a span is {text: […], answer_start: […]}", key="label", value=self.label)
         texts, starts = (list(value[key]) for key in ("text", "answer_start"))
-        if not texts:
-            if self.none == "refused":
-                if secret:
-                    return {}
-                fix = "set data.none=allowed where questions may have no answer"
-                raise ScalingError("it has no answer", key="label", fix=fix)
+        if not texts and self.none == "allowed":
             return {"answer": [], "target": NO_ANSWER}
+        if not texts and secret:
+            return {}
+        if not texts:
+            fix = "set data.none=allowed where questions may have no answer"
+            raise ScalingError("it has no answer", key="label", fix=fix)
         _, context = self._texts(row)
         for text, start in zip(texts, starts):
             if context[start : start + len(text)] != text:
                 raise ScalingError(f"the span {text!r} is not in its context at {start}", key="label")
         return {"answer": texts, "span": (starts[0], starts[0] + len(texts[0])), "target": texts[0]}
+
+
+def listed(value: Any, answer: Answer) -> list[Any]:
+    """The labels that a field holds: a list of them, or names in a text."""
+    if isinstance(value, str) and answer in ("classes", "tags"):
+        return [label for label in value.split("," if answer == "classes" else None) if label]
+    return list(value) if isinstance(value, list | tuple) else [] if value in (None, "") else [value]
 
 
 NO_ANSWER = "unanswerable"

@@ -14,7 +14,7 @@ from scaling.base import json_lines
 from scaling.base.errors import ScalingError, plural
 from scaling.data import rows
 from scaling.data.rows import Row, lines
-from scaling.data.tree import depths
+from scaling.data.tree import places
 from scaling.metrics import trees as bracketed
 
 Columns = Sequence[str] | None  # the names of the task's key `columns`
@@ -94,21 +94,9 @@ class conll(Layout):
     def of_file(self, file: Path, columns: Columns, quotes: str) -> Iterator[Row]:
         if not columns:
             raise ScalingError("the columns have no names", key="columns", fix="name them, as in [tokens, tags]")
-        words: list[list[str]] = []
-        for number, line in enumerate(itertools.chain(lines(file), [""]), 1):
-            fields = line.split()
-            if not fields or fields[0] == "-DOCSTART-":
-                if words:
-                    yield dict(zip(columns, map(list, zip(*words))))
-                words = []
-            elif len(fields) != len(columns):
-                what = f"the line has {len(fields)} columns, and {len(columns)} are named"
-                raise ScalingError(what, file=file, line=number, fix="name every column in data.columns")
-            else:
-                words.append(fields)
-
-
-_CONLLU = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
+        what = f"columns, and {len(columns)} are named"
+        for words in _sentences(file, None, len(columns), what, "name every column in data.columns"):
+            yield dict(zip(columns, map(list, zip(*words.values()))))
 
 
 class conllu(Layout):
@@ -118,33 +106,41 @@ class conllu(Layout):
     """
 
     def of_file(self, file: Path, columns: Columns, quotes: str) -> Iterator[Row]:
-        words: dict[int, list[str]] = {}  # by the number of their line
-        for number, line in enumerate(itertools.chain(lines(file), [""]), 1):
-            fields = line.split("\t")
-            if not line.strip():
-                if words:
-                    yield _sentence(file, words)
-                words = {}
-            elif line.startswith("#") and not words:
+        what, fix = "columns, and CoNLL-U has 10, separated by tabs", "take data.layout=conll for other columns"
+        for lines_ in _sentences(file, "\t", 10, what, fix):
+            # The others are words that span several, and empty ones.
+            words = {line: fields for line, fields in lines_.items() if fields[0].isdecimal()}
+            if not words:
                 continue
-            elif len(fields) != len(_CONLLU):
-                what = f"the line has {len(fields)} columns, and CoNLL-U has {len(_CONLLU)}, separated by tabs"
-                raise ScalingError(what, file=file, line=number, fix="take data.layout=conll for other columns")
-            elif fields[0].isdecimal():  # the others are words that span several, and empty ones
-                words[number] = fields
+            for place, (line, fields) in enumerate(words.items(), 1):
+                if fields[0] != str(place):
+                    what = "words are numbered from 1 in their order"
+                    raise ScalingError(what, file=file, line=line, value=fields[0])
+            _, tokens, _, upos, xpos, _, heads, relations, _, _ = map(list, zip(*words.values()))
+            try:
+                above = [str(depth) for depth, _, _ in places(heads)]
+            except ScalingError as error:
+                wrong = [line for line, fields in words.items() if error.has_value and fields[6] == error.value]
+                raise error.at(file=file, line=min(wrong or words)) from None
+            named = {"upos": upos, "xpos": xpos, "heads": heads, "relations": relations, "depths": above}
+            yield {"tokens": tokens, **named}
 
 
-def _sentence(file: Path, words: dict[int, list[str]]) -> Row:
-    for place, (line, fields) in enumerate(words.items(), 1):
-        if fields[0] != str(place):
-            raise ScalingError("words are numbered from 1 in their order", file=file, line=line, value=fields[0])
-    _, tokens, _, upos, xpos, _, heads, relations, _, _ = map(list, zip(*words.values()))
-    try:
-        above = [str(depth) for depth in depths(heads)]
-    except ScalingError as error:
-        wrong = [line for line, fields in words.items() if error.has_value and fields[6] == error.value]
-        raise error.at(file=file, line=min(wrong or words)) from None
-    return {"tokens": tokens, "upos": upos, "xpos": xpos, "heads": heads, "relations": relations, "depths": above}
+def _sentences(file: Path, separator: str | None, width: int, what: str, fix: str) -> Iterator[dict[int, list[str]]]:
+    """The fields of each word by the number of its line; sentences end at an empty line, and lines of a comment may
+    stand before them.
+    """
+    words: dict[int, list[str]] = {}
+    for number, line in enumerate(itertools.chain(lines(file), [""]), 1):
+        fields = line.split(separator)
+        if not line.strip() or fields[0] == "-DOCSTART-":
+            if words:
+                yield words
+            words = {}
+        elif separator is None or words or not line.startswith("#"):
+            if len(fields) != width:
+                raise ScalingError(f"the line has {len(fields)} {what}", file=file, line=number, fix=fix)
+            words[number] = fields
 
 
 class trees(Layout):

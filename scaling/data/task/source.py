@@ -6,18 +6,18 @@ import hashlib
 import json
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from scaling.base.batch import IGNORE
 from scaling.data import tree
 from scaling.data.codec import Codec
-from scaling.data.shards import TOKENIZER
-from scaling.data.source import Rows, Source, spelled
+from scaling.data.source import Rows, Source
+from scaling.data.store import TOKENIZER
 from scaling.data.task.example import Answer, Example
 from scaling.metrics.answers import SQuAD
 from scaling.metrics.metric import Metric
@@ -25,8 +25,7 @@ from scaling.metrics.metric import Metric
 _BLOCK = 2048  # examples that are tokenized at once
 
 
-@dataclass(frozen=True)
-class Encoded:
+class Encoded(NamedTuple):
     """One example: the tokens of each of its texts, and its label where it has one.
 
     Of tags, `label` has a class for each word and `pieces` [words 2] its first and last token, −1 where it has none. Of
@@ -38,8 +37,8 @@ class Encoded:
     label: Any
     prompt: np.ndarray
     target: np.ndarray
-    pieces: np.ndarray | None = None
-    tree: np.ndarray | None = None
+    pieces: Any
+    tree: Any
 
 
 @dataclass(frozen=True)
@@ -48,30 +47,31 @@ class Split:
 
     arrays: Mapping[str, np.ndarray]
     answer: Answer
-    counts: np.ndarray = field(init=False)  # [n], parts of each example
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "counts", np.diff(self.arrays["parts"]))
+    @cached_property
+    def counts(self) -> np.ndarray:
+        """[n], parts of each example."""
+        return np.diff(self.arrays["parts"])
 
     def __len__(self) -> int:
         return len(self.counts)
 
     def __getitem__(self, index: int) -> Encoded:
         first, last = self.arrays["parts"][index : index + 2]
-        pieces = self._cut("pieces", index) if self.answer in ("tags", "span") else None
-        label = self._cut("labels", index) if self.answer == "tags" else self.arrays["labels"][index]
+        label = self._cut("labels", index)
         return Encoded(
             tuple(self._cut("tokens", part) for part in range(first, last)),
-            label,
+            self.arrays["labels"][index] if label is None else label,
             self._cut("written", 2 * index),
             self._cut("written", 2 * index + 1),
-            pieces,
-            self._cut("tree", index) if "tree" in self.arrays else None,
+            self._cut("pieces", index),
+            self._cut("tree", index),
         )
 
-    def _cut(self, name: str, index: int) -> np.ndarray:
-        ends = self.arrays[f"{name}_ends"]
-        return self.arrays[name][ends[index] : ends[index + 1]]
+    def _cut(self, name: str, index: int) -> Any:
+        """What belongs to one example, or to one of its texts; None where no such arrays are end to end."""
+        ends = self.arrays.get(f"{name}_ends")
+        return None if ends is None else self.arrays[name][ends[index] : ends[index + 1]]
 
     @property
     def lengths(self) -> np.ndarray:
@@ -199,7 +199,6 @@ class Examples(Source):
     fingerprint: str
     vocabulary: int
     specials: Mapping[str, int]
-    words: np.ndarray | None = None
     home: Path | None = None  # None where the examples are drawn …
     law: Any = None  # … by a synthetic task
 
@@ -239,11 +238,6 @@ class Examples(Source):
     def tokenizer(self) -> str | None:
         """SHA-256 of the tokenizer's file."""
         return None if self.codec is None else self.codec.sha256
-
-    def decode(self, tokens: np.ndarray) -> str:
-        if self.codec is None:
-            return spelled(tokens, self.specials)
-        return self.codec.decode(tokens[tokens < self.vocabulary])
 
 
 def dumped(example: Example) -> str:

@@ -6,27 +6,28 @@ tasks/requests/KEY      which of them a line of a set on the hub, or of a corpus
 
 from __future__ import annotations
 
+import operator
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from functools import cache, partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from scaling.base import atomic
 from scaling.base.errors import ScalingError, nearest, plural, under
-from scaling.config.schema import BelowOne, PositiveInt, Recipe, check, kinds
-from scaling.data import rows, shards
+from scaling.config.schema import BelowOne, PositiveInt, Recipe, check_keys, keys, kinds
+from scaling.data import rows, store
 from scaling.data.codec import Codec
-from scaling.data.documents import Corpus, digest, is_held_out
+from scaling.data.documents import Corpus, digest, is_held_out, value_of
 from scaling.data.rows import Row
-from scaling.data.sets import Published, saved_folder, saved_rows, saved_stamp
-from scaling.data.shards import TOKENIZER
+from scaling.data.sets import Published
 from scaling.data.source import check_split, under_data
-from scaling.data.task.example import Answer, Columns, Example
+from scaling.data.store import TOKENIZER
+from scaling.data.task.example import NAMED, Answer, Columns, Example, listed
 from scaling.data.task.layout import table
 from scaling.data.task.source import Examples, Goal, Split, dumped, encoded, fingerprint
 
@@ -35,14 +36,23 @@ SPLITS = ("train", "validation", "test")
 UNLABELLED = "unlabelled"
 ENDINGS = (*rows.OF_FOLDERS, ".conll", ".conllu", ".iob", ".bio", ".data", ".mrg")
 OFFLINE = "set data.files.train=FILE, or data.hub.path to a folder with a copy of the set"
+METRICS: dict[str, Any] = {
+    "class": "Accuracy",
+    "classes": {"kind": "F1", "average": "micro"},
+    "number": "Correlation",
+    "options": "Accuracy",
+    "tags": "TagAccuracy",
+    "span": "SQuAD",
+    "text": "ExactMatch",
+}
+"""The metric of each kind of answer in a file that is named as a task, where no word names another."""
 
 
-@dataclass(frozen=True)
-class Table:
+class Table(NamedTuple):
     """The rows of a split, each with its name for errors, and a stamp of what they hold."""
 
     stamp: Any
-    rows: Callable[[], Iterator[tuple[str, Row]]]
+    rows: Callable[[], Iterable[tuple[str, Row]]]
 
 
 class Task(Columns):
@@ -86,12 +96,11 @@ class Task(Columns):
             with under(key):
                 built[key] = None if line is None else line()
         measure, every = built["metric"], dict[str, Any](kinds("metric"))
+        fits = [name for name, kind in every.items() if not kind.answers or self.answer in kind.answers]
         if measure.answers and self.answer not in measure.answers:
-            fits = [name for name, kind in every.items() if not kind.answers or self.answer in kind.answers]
             what = f"it does not score answers of the kind {self.answer}"
             raise ScalingError(what, key="metric", value=type(measure).__name__, fix=nearest("", fits))
-        is_unanswerable = self.none == "allowed"
-        self.goal = Goal(self.answer, self.names, measure, order, is_unanswerable, built["decode"])
+        self.goal = Goal(self.answer, self.names, measure, order, self.none == "allowed", built["decode"])
         self.tokenizer, self.layout = built["tokenizer"], built["layout"] or table()
         self.files = {split: named for split, named in (files or {}).items() if named is not None}
         self.corpus: Corpus | None = built["corpus"]
@@ -103,21 +112,18 @@ class Task(Columns):
 
     def _check_places(self) -> None:
         """Refuse files and sets that name no training split, or what is none."""
-        for split, named in self.files.items():
-            if split not in SPLITS:
-                raise ScalingError("there is no such split", key=f"files.{split}", fix=nearest(str(split), SPLITS))
-            check(f"files.{split}", named, str | list[str])
+        with under("files"):
+            check_keys(self.files, dict.fromkeys(SPLITS, str | list[str]), "a task")
         if self._reads_corpus:
             return
         if not self.files and not self.hub:
             fix = "set data.files={train: FILE, …}"
             raise ScalingError("it names neither files nor a set", key="files", fix=fix)
         if not self.files:
-            keys = ("path", "revision", "config", *SPLITS)
-            for key in self.hub.keys() - set(keys):
-                raise ScalingError("a set has no such key", key=f"hub.{key}", fix=nearest(str(key), keys))
-            for key in ("path", "revision"):
-                check(f"hub.{key}", self.hub.get(key), str)
+            splits = dict.fromkeys(SPLITS, str | Mapping[str, Any] | None)
+            named = {"path": str, "revision": str, "config": str | None, **splits}
+            with under("hub"):
+                check_keys({"path": None, "revision": None, **self.hub}, named, "a set")
         if "train" not in (self.files or self.hub):
             raise ScalingError("there is no training split", key="files.train", fix="name its file")
 
@@ -156,7 +162,7 @@ class Task(Columns):
         try:
             if self._reads_corpus and not self._pointer(folder).exists():
                 return None  # a corpus is not read to be listed
-            return dict(shards.sealed(self._home(folder, network=False))["splits"])
+            return dict(store.sealed(self._home(folder, network=False))["splits"])
         except ScalingError:
             return None
 
@@ -171,22 +177,21 @@ class Task(Columns):
     def source_of(self, examples: Sequence[Example], folder: Path) -> Examples:
         """A source of these examples, encoded as those of the task are."""
         train = self.open("train", folder)
-        assert train.home is not None
-        items = encoded(examples, self.answer, self.names, Codec.load(train.home / TOKENIZER))
+        assert train.codec is not None
+        items = encoded(examples, self.answer, self.names, train.codec)
         source = replace(train, split="input", items=items, task=train.task.of(items))
         vars(source)["examples"] = examples
         return source
 
     def _opened(self, split: str, home: Path) -> Examples:
-        meta = shards.sealed(home)
+        meta = store.sealed(home)
         if split not in meta["splits"]:
             raise ScalingError(f"the task has no {split} split", key=f"files.{split}", fix="name its file")
         for leak in meta["leaks"]:
             _warn(leak)
-        named = meta["fingerprint"], meta["vocabulary"], meta["specials"]
         splits = {name: _split(home, name, self.answer) for name in ("train", "validation", split)}
         goal = self.goal.of(*splits.values())  # equal batches, whichever split is read first
-        return Examples(goal, split, splits[split], *named, _words(home), home)
+        return Examples(goal, split, splits[split], meta["fingerprint"], meta["vocabulary"], meta["specials"], home)
 
     # --- what is prepared, and where it is ---
 
@@ -195,14 +200,14 @@ class Task(Columns):
         return self.corpus is not None and not self.files
 
     def _pointer(self, folder: Path) -> Path:
-        return folder / "tasks" / "requests" / shards.digest(self._request(None))[:16]
+        return folder / "tasks" / "requests" / store.digest(self._request(None))[:16]
 
     def _request(self, stamps: Any) -> dict[str, Any]:
         """All that decides what is made; `stamps` are of the content; None: the names represent it."""
         columns = {field.name: getattr(self, field.name) for field in fields(Columns)}
         tokenizer = {"kind": type(self.tokenizer).__name__, **vars(self.tokenizer)}
         if not self.tokenizer.learns:
-            tokenizer = {"sha256": Codec(self.tokenizer.fit(iter(()))).sha256}
+            tokenizer = {"sha256": Codec.of(self.tokenizer).sha256}
         layout = {"kind": type(self.layout).__name__, **vars(self.layout)}
         return {
             "format": FORMAT,
@@ -224,10 +229,10 @@ class Task(Columns):
                 return home
             fix = "run `scaling data prepare` with the same data= (or --model CONFIG) and runs= first"
             raise ScalingError("the task has not been prepared", fix=f"{fix}, or set data.files.train=FILE")
-        key = shards.digest(self._request({split: table.stamp for split, table in tables.items()}))[:16]
+        key = store.digest(self._request({split: table.stamp for split, table in tables.items()}))[:16]
         home = folder / "tasks" / key
         if not _is_whole(home):
-            with shards.alone(folder, key):
+            with store.alone(folder, key):
                 if not _is_whole(home):  # another process was first
                     self._make(folder, home, tables)
         if not self.files:
@@ -273,17 +278,13 @@ class Task(Columns):
         path, revision = self.hub["path"], self.hub["revision"]
         asked = {"config": self.hub.get("config"), **({"split": named} if isinstance(named, str) else named)}
         config, split = asked["config"], asked["split"] or "train"
-        folder = Path(path).expanduser()
-        if rows.is_saved(folder):
-            home = saved_folder(path, split)
-            stamp, read = saved_stamp(home), partial(saved_rows, home)
-        elif folder.is_dir() or network:
-            published = sets.setdefault(config, Published(path, revision, config, OFFLINE))
-            stamp, read = published.stamp, partial(published.rows, split)
-        else:
+        published = sets.setdefault(config, Published(path, revision, config, OFFLINE))
+        if published.folder is None and not network:
             return None
+        stamp: Any = published.stamp
         if "files" in stamp:
             stamp = [sha256 for _, _, sha256 in stamp["files"].values()]
+        read = partial(published.rows, split)
         return Table([stamp, asked], lambda: ((f"{path}, example {n}", row) for n, row in enumerate(read(), 1)))
 
     # --- preparing ---
@@ -291,16 +292,15 @@ class Task(Columns):
     def _make(self, folder: Path, home: Path, tables: Mapping[str, Table]) -> None:
         """Read, check, split and tokenize, and put the folder in place by one rename."""
         examples = self._read(folder, tables)
-        codec = Codec(self.tokenizer.fit(_texts(examples["train"], getattr(self.tokenizer, "sample", 0))))
+        codec = Codec.of(self.tokenizer, _texts(examples["train"], getattr(self.tokenizer, "sample", 0)))
         splits = {split: encoded(own, self.answer, self.names, codec) for split, own in examples.items()}
         work = folder / "preparing" / home.name
-        shards.discard(work)
+        store.discard(work)
         work.mkdir(parents=True)
         for split, own in examples.items():
             np.savez(work / f"{split}.npz", **splits[split].arrays)  # type: ignore[arg-type]
             (work / f"{split}.jsonl").write_text("".join(f"{dumped(example)}\n" for example in own), encoding="utf-8")
         codec.save(work / TOKENIZER)
-        np.save(work / "words.npy", codec.words)
         hashes = {}
         for file in sorted(work.iterdir()):
             with file.open("rb+") as content:
@@ -314,8 +314,8 @@ class Task(Columns):
             "leaks": [*_leaks(examples, self.unit), *_contradictions(examples, self.answer)],
             "files": hashes,
         }
-        shards.seal(work, meta)
-        shards.discard(home)  # one that is damaged
+        store.seal(work, meta)
+        store.discard(home)  # one that is damaged
         home.parent.mkdir(exist_ok=True)
         work.rename(home)
         atomic.flush_folder(home.parent)
@@ -328,7 +328,7 @@ class Task(Columns):
             for document in self.corpus.snapshot(folder).documents():
                 pairs = named[document.split or "train"]
                 pairs.append((f"document {len(pairs) + 1}", {"source": document.source, "text": document.text}))
-            tables = {**tables, **{split: Table(None, pairs.__iter__) for split, pairs in named.items()}}
+            tables = {**tables, **{split: Table(None, partial(list, pairs)) for split, pairs in named.items()}}
         examples: dict[str, list[Example]] = {}
         for split in (split for split in SPLITS if split in tables):
             make = partial(self.example, secret=split == "test")
@@ -339,7 +339,8 @@ class Task(Columns):
         if "validation" not in examples:
             sides: dict[bool, list[Example]] = {False: [], True: []}
             for one in examples["train"]:
-                sides[is_held_out(one.texts if one.unit is None else (one.unit,), self.validation)].append(one)
+                hashed = digest(one.texts if one.unit is None else (one.unit,))
+                sides[is_held_out(hashed, self.validation)].append(one)
             if not all(sides.values()):
                 what = "every example fell to validation" if sides[True] else "no example fell to validation"
                 fix = "take another fraction, or name a file"
@@ -381,7 +382,7 @@ class Task(Columns):
 def _is_whole(home: Path) -> bool:
     """Whether a task is prepared, and every file as it was written; one that a disk has damaged is made again."""
     try:
-        shards.check_files(home, shards.sealed(home)["files"])
+        store.check_files(home, store.sealed(home)["files"])
     except (OSError, KeyError, ScalingError):
         return False
     return True
@@ -411,14 +412,14 @@ def _leaks(examples: Mapping[str, list[Example]], unit: str | None) -> list[str]
     for split in ("validation", "test"):
         own = examples.get(split, ())
         others = [one for one in own if digest(one.texts) not in texts]
-        for count, thing, beside in (
+        found = (
             (len({one.unit for one in own} & units), str(unit), numbers),
             (len(own) - len(others), "example", ""),
             (sum(folded(one) in near for one in others), "example", ", but for case or spaces at the ends"),
-        ):
-            if count:
-                are = "is" if count == 1 else "are"
-                leaks.append(f"{plural(count, thing)} of the {split} split {are} in the train split too{beside}")
+        )
+        for count, thing, beside in filter(operator.itemgetter(0), found):
+            are = "is" if count == 1 else "are"
+            leaks.append(f"{plural(count, thing)} of the {split} split {are} in the train split too{beside}")
     return leaks
 
 
@@ -445,6 +446,35 @@ def _split(home: Path, split: str, answer: Answer) -> Split:
         return Split({name: arrays[name] for name in arrays.files}, answer)
 
 
-@cache
-def _words(home: Path) -> np.ndarray:
-    return np.load(home / "words.npy")
+# --- the examples of one file as a task: `my.csv text={review} label={verdict}` ---
+
+
+def is_file(task: str) -> bool:
+    """Whether a word names a file of examples and not a task."""
+    return rows.format_of(Path(task)) != "text"
+
+
+def task_of_file(file: str, words: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
+    """The line `data` of a file's examples, and the words with the keys of a task in full: `text` is `data.text`.
+
+    The answer is a class unless `answer` states another kind; the labels are those of the file.
+    """
+    named = keys(Task)
+    full = [f"data.{word}" if word.partition("=")[0].partition(".")[0] in named else word for word in words]
+    stated = dict(word.removeprefix("data.").split("=", 1) for word in full if word.startswith("data."))
+    answer: Any = stated.get("answer", "class")
+    line = {"kind": "Task", "answer": answer, "text": "{text}", "metric": METRICS.get(answer, "Accuracy")}
+    line["files"] = {"train": file}
+    if answer in NAMED and "labels" not in stated:
+        (path,), template = rows.find(file, "TASK"), stated.get("label", "{label}")
+        labels: set[str] = set()
+        for row in table().of_file(path, None, "csv"):
+            try:
+                labels.update(map(str, listed(value_of(template, row, "label"), answer)))
+            except ScalingError as error:
+                raise error.at(file=path, value=template) from None
+        if len(labels) > 1000:
+            what = f"the label has {len(labels):,} values"
+            raise ScalingError(what, file=path, key="label", fix="name another column, or set answer=text or number")
+        line["labels"] = sorted(labels)
+    return line, full

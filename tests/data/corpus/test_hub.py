@@ -6,9 +6,11 @@ import gzip
 import json
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import datasets
+import huggingface_hub
 import huggingface_hub.errors
 import pytest
 import zstandard
@@ -17,7 +19,6 @@ from scaling.base.errors import BAD_INPUT, ScalingError
 from scaling.config.compose import load, shipped
 from scaling.config.schema import build
 from scaling.data.documents import Document
-from scaling.data.sets import Published
 
 HUB = sorted(
     file.relative_to(shipped() / "data").with_suffix("").as_posix()
@@ -128,6 +129,12 @@ def test_no_network_gives_one_line_with_what_works_without(name: str, tmp_path: 
     )
 
 
+def reach(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the hub answer."""
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(huggingface_hub.utils, "get_session", lambda: SimpleNamespace(head=lambda *_, **__: None))
+
+
 def test_a_bad_revision(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import httpx
 
@@ -135,10 +142,12 @@ def test_a_bad_revision(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
         response = cast(Any, httpx.Response(404, request=httpx.Request("GET", "http://127.0.0.1")))
         raise huggingface_hub.errors.RevisionNotFoundError("404\nInvalid rev id: nowhere", response=response)
 
-    monkeypatch.setattr(Published, "_reach", lambda _: None)
+    reach(monkeypatch)
     monkeypatch.setattr(huggingface_hub.HfApi, "dataset_info", unknown)
     corpus = build("corpus", {"kind": "Hub", "path": "allenai/c4", "revision": "nowhere"})
-    assert refused(lambda: corpus.snapshot(tmp_path)) == "revision='nowhere': allenai/c4 has no such revision"
+    assert refused(lambda: corpus.snapshot(tmp_path)) == (
+        "revision='nowhere': allenai/c4 has no such revision; give a commit, or main"
+    )
     assert "needs a revision" in refused(lambda: build("corpus", {"kind": "Hub", "path": "x/y", "revision": " "}))
     assert "Hub needs it" in refused(lambda: build("corpus", {"kind": "Hub", "path": "x/y"}))
 
@@ -155,7 +164,7 @@ def test_a_branch_is_pinned_to_its_commit(tmp_path: Path, monkeypatch: pytest.Mo
         asked.update(options, path=path, config=config)
         return datasets.Dataset.from_list([{"text": "a page"}]).to_iterable_dataset()
 
-    monkeypatch.setattr(Published, "_reach", lambda _: None)
+    reach(monkeypatch)
     monkeypatch.setattr(huggingface_hub.HfApi, "dataset_info", lambda *_, **__: Info())
     monkeypatch.setattr(datasets, "load_dataset", load_dataset)
     snapshot = build("corpus", {"kind": "Hub", "path": "x/y", "revision": "main"}).snapshot(tmp_path)

@@ -29,7 +29,7 @@ def test_lines_of_two_files_are_pairs(tmp_path):
         (b"1\n2\n", b"1\n", "b.en:2: it has 1 line, and a.de has 2: line 2 there has no partner"),
         (b"1\n \n3\n", b"1\n2\n3\n", "a.de:2: the line is empty, so the pair has one side"),
         (b"1\n2\n", b"1\n\n", "b.en:2: the line is empty"),
-        ("1\nä\n".encode("latin-1"), b"1\n2\n", "a.de:2: the line is not UTF-8: byte 0xe4"),
+        ("1\nä\n".encode("latin-1"), b"1\n2\n", "a.de:2: byte 0 of the line is 0xe4, which is not UTF-8"),
     ],
     ids=["more targets", "more sources", "empty source", "empty target", "latin-1"],
 )

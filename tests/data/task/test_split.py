@@ -104,7 +104,7 @@ def test_an_example_without_a_group_is_held_out_by_its_text(tmp_path):
 
 @pytest.mark.parametrize(
     ("file", "harm"),
-    [("manifest.json", "flipped"), ("train.npz", "truncated"), ("train.jsonl", "flipped"), ("words.npy", "missing")],
+    [("manifest.json", "flipped"), ("train.npz", "truncated"), ("train.jsonl", "missing")],
 )
 def test_a_damaged_task_is_prepared_again(tmp_path, file, harm):
     data = task({"train": answers(tmp_path)}, **CLASS)
