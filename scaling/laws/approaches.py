@@ -147,7 +147,7 @@ def isoflop(
         reasons = [f"C={minimum.C:.3g}: {minimum.refused}" for minimum in minima if minimum.refused]
         what = f"{len(accepted)} of {len(minima)} budgets have a minimum, a law needs two"
         what += f" ({'; '.join(reasons)})" if reasons else ""
-        raise points.error(what, "add sizes on both sides of the lowest loss, or add budgets")
+        points.refuse(True, what, "add sizes on both sides of the lowest loss, or add budgets")
     budgets, places, spread = np.array([(each.C, place, each.spread) for each, place in accepted]).T
     law = fit_power_law(budgets, places, None if noise is None else spread)
     count = min(len(each.draws) for each, _ in accepted)
@@ -295,15 +295,15 @@ def envelope(points: Points, *, budgets: int = BUDGETS) -> Envelope:
     for run in sorted(set(names.tolist()), key=lambda run: (size[names == run][0], str(run))):
         rows = table[names == run]
         if len(np.unique(rows[:, 0])) > 1:
-            raise points.error("one run has two sizes", "fix N", "run", value=run)
+            points.refuse(True, "one run has two sizes", "fix N", "run", value=run)
         runs.append(rows[np.argsort(rows[:, 1], kind="stable")])
     if len({rows[0, 0] for rows in runs}) < 3:
         fix = "give a row a run and evaluation, with columns run, N, D, C and loss"
-        raise points.error("an envelope needs the curves of three sizes or more", fix)
+        points.refuse(True, "an envelope needs the curves of three sizes or more", fix)
     lowest = _lowest(runs, budgets)
     if lowest is None:
         what = "the envelope is not closed: at almost every compute the smallest or largest size is lowest"
-        raise points.error(what, "add sizes on both sides, or train them longer")
+        points.refuse(True, what, "add sizes on both sides, or train them longer")
     others = [_lowest(runs[:left] + runs[left + 1 :], budgets) for left in range(len(runs))]
 
     def jackknifed(name: str) -> PowerLaw:

@@ -309,9 +309,8 @@ CURVE_LAWS: dict[str, Law] = {
         ),
         _multi_power,
     ),
-    # Eq. 1 with its extension to N. S₁ is the area under the learning rate as a fraction of its reference, in tokens, so
-    # that at the reference it is D. S₂, the annealing area, has no bound, so that E is the floor under a constant rate,
-    # where a term is of its coefficient alone.
+    # Eq. 1 with its extension to N. S₁ is the area under the learning rate as a fraction of its reference, in tokens: D
+    # at the reference. S₂, the annealing area, has no bound, so that E is the floor under a constant rate.
     "annealed_curve": law(
         "annealed_curve",
         "N S1 S2",
@@ -532,8 +531,8 @@ LAWS: tuple[Law, ...] = (
         ),
         lambda p, x: p.E + p.A * _routed(p, x, np.log(1.0 + (x.experts - 1.0) / p.X_0)),
     ),
-    # Eq. 9. G is the hidden width of a dense layer over that of one expert; N counts all parameters, at a fixed ratio to
-    # those that a token uses.
+    # Eq. 9. G is the hidden width of a dense layer over that of one expert; N counts all parameters, at a fixed ratio
+    # to those that a token uses.
     law(
         "granularity",
         "N D granularity",

@@ -130,7 +130,7 @@ def read_curves(points: Points) -> list[Curve]:
     for name in NEEDED:
         if name not in points:
             what = "a curve without a schedule says nothing of another" if name == "lr" else "a curve needs it"
-            raise points.error(f"there is no column {name!r}: {what}", f"add a column {name}", name)
+            points.refuse(True, f"there is no column {name!r}: {what}", f"add a column {name}", name)
     for name in NEEDED[1:]:
         if name != "lr":
             points.numbers(name)  # which names the row of a mistake
@@ -142,13 +142,13 @@ def read_curves(points: Points) -> list[Curve]:
         steps, sizes = np.rint(rows.numbers("step")).astype(int), set(rows.numbers("N").tolist())
         if len(sizes) > 1 or steps[0] < 1:
             what = "has two sizes" if len(sizes) > 1 else "has a step before the first, which is 1"
-            raise rows.error(what, "correct its rows", "run", value=run)
+            rows.refuse(True, what, "correct its rows", "run", value=run)
         words = rows.columns.get("kind", ["evaluation"] * len(steps))
         kinds = np.array([str(word).strip().casefold() in EVALUATIONS for word in words]).astype(int)
         distinct, first = np.unique(steps, return_index=True)
         rates = np.interp(np.arange(1, steps[-1] + 1), distinct, learned[first])
         if not (rates.min() >= 0 and 0 < rates.max() < np.inf):
-            raise rows.error("has learning rates below 0, missing, or all 0", "correct lr", "run", value=run)
+            rows.refuse(True, "has learning rates below 0, missing, or all 0", "correct lr", "run", value=run)
         per_step = float(np.median(rows.numbers("tokens") / steps))
         trunk, validation = (str(rows[name][0]) if name in rows else "" for name in ("trunk", "validation"))
         is_held_out = "held_out" in rows and bool(rows.numbers("held_out")[0])

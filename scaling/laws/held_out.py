@@ -63,7 +63,7 @@ def split_held_out(points: Points, text: str | None) -> tuple[Points, Points | N
     if by_column:
         words = [str(cell).strip().casefold().removesuffix(".0") for cell in points[HELD_OUT].tolist()]
         if unknown := [word for word in words if word not in YES]:
-            raise points.error("is neither 0 nor 1", "write 1 for a held-out run", HELD_OUT, value=unknown[0])
+            points.refuse(True, "is neither 0 nor 1", "write 1 for a held-out run", HELD_OUT, value=unknown[0])
         mask = np.array([YES[word] for word in words], bool)
         return points.hold_out(mask) if mask.any() else (points, None)
     assert text is not None
@@ -241,7 +241,8 @@ def candidates(points: Points, target: str | None = None) -> list[Law]:
     by_target = ([form for form in applicable if form.target == name] for name in targets)
     chosen = next(filter(None, by_target), [])
     if not chosen:
-        raise points.error(
+        points.refuse(
+            True,
             f"no law has its columns in the table ({', '.join(points.columns)})",
             f"name yours by {points.map_option(('N', 'D', 'loss'))}; `scaling explain law` lists their columns",
             "law",

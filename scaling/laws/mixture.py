@@ -66,7 +66,7 @@ def _draws(fits: Sequence[FittedLaw], rng: np.random.Generator) -> list[np.ndarr
     for fit in fits:
         if fit.degrees_of_freedom < 1:
             what = f"{len(fit.points)} runs leave no degree of freedom"
-            raise fit.points.error(what, "add runs, or fit fewer domains")
+            fit.points.refuse(True, what, "add runs, or fit fewer domains")
         ended = refits(fit.problem, fit.u, weights[:, fit.order])
         moved = np.where(ended.converged[:, None], ended.u - fit.u, 0.0)
         drawn.append(fit.problem.theta(fit.u + moved * len(fit.points) / fit.degrees_of_freedom))

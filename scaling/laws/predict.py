@@ -441,7 +441,7 @@ def has_score(form: Law, points: Points) -> np.ndarray:
     """Which runs have a score; refused where none has."""
     scored = np.isfinite(numeric(form.target, points[form.target], points.source))
     if not scored.any():
-        raise points.error("no run has a score", "evaluate some", form.target)
+        points.refuse(True, "no run has a score", "evaluate some", form.target)
     return scored
 
 

@@ -356,6 +356,12 @@ class Problem:
         both = self.whitened(both)
         return both[:, 0], both[:, 1:]
 
+    def scaled(self, u: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """At one place errors `[points]` and their derivative `[parameters, points]`, times the root of weights."""
+        residual, jacobian = self.linearise(u[None])
+        root = np.sqrt(self.weights)
+        return residual[0] * root, jacobian[0] * root
+
     def derivative(self, u: np.ndarray, columns: Columns, expanded: Expanded | None = None) -> np.ndarray:
         """The law in the objective's space and its derivative by u, at any rows: `[starts, 1 + parameters, rows]`."""
         theta, seeds = expanded or self.expand(u)
@@ -371,9 +377,8 @@ class Problem:
         """What the errors at `u` show of how they correlate within groups; None where points share none."""
         if not isinstance(self.shared, SharedErrors) or len(self.observed) <= len(self.free):
             return None
-        root = np.sqrt(self.weights)
-        residual, jacobian = replace(self, shared=None).linearise(u[None])
-        return Correlation(self.shared, jacobian[0] * root, -residual[0] * root)
+        residual, jacobian = replace(self, shared=None).scaled(u)
+        return Correlation(self.shared, jacobian, -residual)
 
     def at(self, rows: np.ndarray) -> Problem:
         """The problem of some of the rows."""
