@@ -141,9 +141,10 @@ def _law(
 ) -> Fit:
     """The fit of a law, or of the law that `auto` chooses, to the points of `train`."""
     from scaling.laws.examine import check_target, examine
+    from scaling.laws.fit import fit as fit_one_step
     from scaling.laws.held_out import choose
     from scaling.laws.points import group_of
-    from scaling.laws.predict import fit_law
+    from scaling.laws.predict import fit_two_steps
     from scaling.laws.problem import named_objective
     from scaling.laws.written import constrained_law
 
@@ -167,6 +168,7 @@ def _law(
     else:
         form, fixed = constrained_law(chosen, table, options["fix"], options["tie"], options["bounds"])
         weights = None if options["weight"] is None else train.numbers(options["weight"])
+        fit_law = fit_two_steps if form.steps else fit_one_step
         fit_form = partial(fit_law, form, objective=objective_of(form.objective), weights=weights, fixed=fixed)
     for target in options["targets"]:
         check_target(form, target)
