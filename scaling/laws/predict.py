@@ -86,7 +86,7 @@ class Discrepancy:
         scale = float(np.sqrt(np.mean(self.contrasts**2))) if len(self.contrasts) else 0.0
         self.sizes, self.noises, self.weights = np.zeros(1), np.zeros(1), np.ones(1)
         if scale >= EXACT * max(1.0, abs(float(np.mean(fit.problem.observed)))):
-            # The posterior of pairs of a size of u and a noise: its prior is log-normal in the first, flat in log noise.
+            # The posterior of pairs of a size of u and a noise: the prior is log-normal in the first, flat in log noise
             sizes, noises = (grid.reshape(-1) for grid in np.meshgrid(SIZES, scale * NOISES, indexing="ij"))
             expected = sizes[:, None] ** 2 * self.variances + noises[:, None] ** 2
             density = -0.5 * (np.log(expected) + self.contrasts**2 / expected).sum(1)
