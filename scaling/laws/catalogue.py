@@ -698,7 +698,6 @@ LAWS: tuple[Law, ...] = (
 )
 
 MIXTURES = {"mixture_exponential": mixture_exponential, "mixture_joint": mixture_joint}
-MOST_DOMAINS = 100
 
 
 def laws() -> dict[str, Law]:
@@ -718,6 +717,6 @@ def named(name: str, *others: str) -> Law:
     if name in by_name:
         return by_name[name]
     stem, _, count = name.rpartition("_")
-    if stem in MIXTURES and count.isdecimal() and 2 <= int(count) <= MOST_DOMAINS:  # `mixture_joint_5`
+    if stem in MIXTURES and count.isdecimal() and 2 <= int(count) <= 100:  # `mixture_joint_5`
         return MIXTURES[stem](int(count))
     raise ScalingError(f"there is no law {name!r}", fix=nearest(name, [*by_name, *others]))

@@ -31,9 +31,7 @@ from scaling.laws.problem import OBJECTIVES, Problem, Quantity, least_squares, p
 from scaling.laws.solver import Effort, choose, draw, minimise
 
 FALLS = 16  # falls of equal height into which those of a schedule are gathered
-LOWEST_RATE = 1e-3  # of the reference: a rate below counts as this, since a schedule may end at zero
 POINTS = 100  # logged losses of one kind that a curve keeps: training losses are averaged, evaluations are chosen
-START = 0.1  # of a run, and twice the warmup, whose losses are left out: a power law does not hold there
 EVALUATIONS = frozenset({"evaluate", "evaluation", "eval", "validation", "1"})
 
 
@@ -98,7 +96,8 @@ class Curve:
         """The curve without its start, with means of losses over stretches that are even in the logarithm of the step
         where a kind has more than `POINTS`.
         """
-        begin = max(2 * self.warmup, START * len(self.rates)) if after is None else after / self.tokens_per_step
+        # A power law does not hold in the first tenth of a run, and in twice the warmup.
+        begin = max(2 * self.warmup, 0.1 * len(self.rates)) if after is None else after / self.tokens_per_step
         kept = self.where((self.steps > begin) & np.isfinite(self.losses))
         stretch = -np.arange(1, len(kept.steps) + 1)  # each loss is a stretch of its own
         for kind in (0, 1):
@@ -173,7 +172,8 @@ def columns_of(curve: Curve, reference: float, decay: float) -> dict[str, np.nda
         # A fall under way at a step counts as far as it went, in the middle of that part.
         part = np.clip((fallen[places][:, None] - edges[:-1]) / height, 0.0, 1.0)
         middle = np.minimum(np.searchsorted(fallen, edges[:-1] + 0.5 * part * height * (1 - 1e-9)), len(rates) - 1)
-        falls, after = part * height, np.maximum(rates[middle], LOWEST_RATE)
+        # A rate below a thousandth of the reference counts as that, since a schedule may end at zero.
+        falls, after = part * height, np.maximum(rates[middle], 1e-3)
         since = np.maximum(forward[places][:, None] - forward[middle], 0.0)
     sizes = np.full(len(places), float(curve.N))
     return {"N": sizes, "S1": forward[places], "S2": annealed[places], "falls": falls, "rates": after, "since": since}
@@ -277,12 +277,8 @@ class CurveErrors:
 
 GROUPS = 12  # trunks from which the sizes of the errors are learned: the others would change little
 BOUNDS = ((1e-5, 0.3), (1e-5, 0.3), (0.03, 5.0), (1e-6, 0.1), (1e-4, 1.0), (0.01, 1.0), (0.01, 1.0))
-# The sizes under which a law is fitted first: the errors of a fit without a covariance would show its own faults.
-TYPICAL = Sizes(2e-3, 5e-4, 0.3, 8e-4, 2.5e-2, 0.5, 0.3)
 STARTS, REFINED = 256, 8
-SCREENED = 800  # losses on which starts are screened: enough to find the optimum near which that of all lies
 GATHERED = 5000  # losses, about, from which an optimum and the sizes of the errors are learned
-ROUNDS = 3  # of learning the sizes of the errors and fitting under them
 CLOSE = Effort(1e-9, 60)
 DECAYS = (0.99, 0.995, 0.999, 0.9995)  # λ of the annealing area, each of which is tried
 
@@ -512,7 +508,7 @@ def fit_curves(
     few = some_trunks(places, GATHERED)
     problems, optima = [_problem(form, kept, reference, decay) for decay in candidates], []
     for each in problems:
-        screened = each.at(few).thinned(SCREENED)
+        screened = each.at(few).thinned(800)
         ended = minimise(screened, choose(screened, draw(screened, starts, seed), REFINED), effort=CLOSE)
         # Where least squares end, the best first: for the fit of more losses to begin from.
         begin = each.at(few).coordinates(screened.theta(ended.u[np.argsort(ended.cost)]))
@@ -520,8 +516,10 @@ def fit_curves(
     best = int(np.argmin([cost for cost, _ in optima]))
     problem, begin = problems[best], optima[best][1]
     N, D = (float(np.exp(np.median(places[name]))) for name in ("log_size", "log_tokens"))
-    some, sizes, u = problem.at(few), replace(TYPICAL, N=N, D=D), begin[0]
-    for remaining in range(ROUNDS, -1, -1):
+    # A law is fitted first under typical sizes: the errors of a fit without a covariance would show its own faults.
+    some, sizes, u = problem.at(few), replace(Sizes(2e-3, 5e-4, 0.3, 8e-4, 2.5e-2, 0.5, 0.3), N=N, D=D), begin[0]
+    # Rounds of learning the sizes of the errors and fitting under them.
+    for remaining in range(3, -1, -1):
         correlated = replace(some, shared=CurveErrors(sizes, places[few]))
         # An optimum of least squares may lie in a corner that no step leaves: all are tried under each covariance.
         ended = minimise(correlated, np.concatenate([u[None], begin]), effort=CLOSE)

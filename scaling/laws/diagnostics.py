@@ -12,16 +12,7 @@ from scaling.laws.law import Columns
 from scaling.laws.problem import Problem, SharedErrors
 
 POINTS_A_PARAMETER = 3
-WORST_CONDITION = 1e7
-MOVES = 4.0  # Times its scatter that a score moves over the points before a curve is seen in it
-WIDE = 2.0  # Upper over lower end of the interval of a sigmoid's height from which its upper level counts as not seen
-LIMIT = 2.576  # two-sided 1% of the normal distribution
-FEWEST = 8  # points below which no test has any power
 FALSE_ALARMS = 0.01  # How often independent errors may show a size that lies off the law
-FEWEST_OF_A_SIZE = 3
-SMALL_MODEL = 1e4  # parameters
-SAME_SHAPE = 1e-6  # of the square of a variable that the law's own terms leave: below it they have its shape
-SAME_SIZE = 0.01  # Sizes that differ by less than 1% are one: a grid of real runs does not meet its tokens exactly
 
 
 class Diagnostics:
@@ -51,7 +42,7 @@ def identify(
     if n < POINTS_A_PARAMETER * p:
         fewer = f"{n} points are fewer than {POINTS_A_PARAMETER} for each of {p} parameters"
         of_all.append(f"{fewer}: none is identified")
-    if condition > WORST_CONDITION:
+    if condition > 1e7:
         of_all.append(f"the parameters nearly replace each other (condition number {condition:.1e})")
     for row, (name, interval) in enumerate(bounds.items()):
         sides = (interval.open_below, "below"), (interval.open_above, "above")
@@ -86,10 +77,12 @@ def _unseen_of_a_sigmoid(problem: Problem, u: np.ndarray, bounds: Mapping[str, I
     scatter = float(np.std(problem.errors(u[None])[0])) * (highest if problem.objective.space == "log" else 1.0)
     chance, height = values[form.chance], bounds.get(form.height)
     upper = chance + values[form.height]
-    if highest - lowest < MOVES * scatter:
+    # The score moves by four times its scatter before a curve is seen in it.
+    if highest - lowest < 4.0 * scatter:
         more = "these runs do not identify the sigmoid; add runs of another loss, or more examples to the score"
         yield f"{seen}, which its scatter of {scatter:.2g} hides: {more}"
-    elif height is not None and not height.high <= WIDE * height.low:
+    # The upper level is not seen where the height may be half or twice as large.
+    elif height is not None and not height.high <= 2.0 * height.low:
         way = f"{(highest - chance) / (upper - chance):.0%} of the way from chance ({chance:.3g})"
         more = f"add runs of a lower loss, or hold the upper level ({form.chance} + {form.height})"
         level = f"the fitted upper level ({upper:.3g}): these runs do not show where it levels off"
@@ -104,14 +97,16 @@ def unreliable(problem: Problem, u: np.ndarray) -> tuple[str, ...]:
     n = len(residual)
     if np.sqrt(np.mean(residual**2)) < EXACT:
         return ()
-    if n >= FEWEST:
+    # Of fewer points no test has any power.
+    if n >= 8:
         # Do neighbours err alike? Runs of one sign along the prediction, at 1% (Wald and Wolfowitz 1940).
         predicted = problem.objective.transform(problem.form.predict(problem.theta(u), columns))
         signs = residual[np.lexsort((residual, predicted))] > 0
         plus, runs = int(signs.sum()), 1 + int((signs[1:] != signs[:-1]).sum())
         expected = 1 + 2 * plus * (n - plus) / n
         variance = (expected - 1) * (expected - 2) / (n - 1)
-        if variance > 0 and (expected - runs) / np.sqrt(variance) >= LIMIT:
+        # At two-sided 1% of the normal distribution.
+        if variance > 0 and (expected - runs) / np.sqrt(variance) >= 2.576:
             what = f"neighbours err alike ({runs} runs of one sign where {expected:.0f} are expected)"
             reasons.append(f"{what}: the form may be wrong")
     # Does the law miss the mean of the seeds by more than seeds scatter? The F test of lack of fit, at 1%.
@@ -122,7 +117,7 @@ def unreliable(problem: Problem, u: np.ndarray) -> tuple[str, ...]:
         if ratio >= fdtri(between, freedom, 0.99):
             reasons.append(f"the law misses by more than seeds scatter (F = {ratio:.1f}): the form may be wrong")
     reasons += _off_size(problem, u)
-    if "N" in columns and (largest := columns["N"].max()) < SMALL_MODEL:
+    if "N" in columns and (largest := columns["N"].max()) < 1e4:
         what = f"N ends at {largest:.4g}: that is no count of parameters of a language model"
         reasons.append(f"{what}; a target's N is in this unit")
     return tuple(reasons)
@@ -155,7 +150,8 @@ def added_variables(design: np.ndarray, observed: np.ndarray, variables: np.ndar
     error = observed - basis @ (basis.T @ observed)
     rest = variables - (variables @ basis) @ basis.T
     length = (rest**2).sum(1)
-    length = np.where(length < SAME_SHAPE * (variables**2).sum(1), np.nan, length)
+    # Of a variable that the law's own terms leave less of they have the shape.
+    length = np.where(length < 1e-6 * (variables**2).sum(1), np.nan, length)
     estimates = rest @ error / length
     square = np.maximum(error @ error - estimates**2 * length, 0.0) / (len(observed) - len(design) - 1)
     return estimates, np.sqrt(square / length)
@@ -175,8 +171,9 @@ def off_size(residual: np.ndarray, jacobian: np.ndarray, columns: Columns) -> Si
     for name, column in columns.items():
         order = np.argsort(column, kind="stable")
         if column.min() > 0:
-            rows = np.split(order, np.flatnonzero(np.diff(np.log(column[order])) > SAME_SIZE) + 1)
-            sizes += [(name, float(column[r[0]]), r) for r in rows if len(rows) > 2 and len(r) >= FEWEST_OF_A_SIZE]
+            # Sizes that differ by less than 1% are one: a grid of real runs does not meet its tokens exactly.
+            rows = np.split(order, np.flatnonzero(np.diff(np.log(column[order])) > 0.01) + 1)
+            sizes += [(name, float(column[r[0]]), r) for r in rows if len(rows) > 2 and len(r) >= 3]
     if freedom < 1 or not sizes:
         return None
     shifts = np.array([np.isin(np.arange(count), rows) for _, _, rows in sizes], float)

@@ -30,14 +30,13 @@ from scaling.laws.held_out import HeldOut, judge
 from scaling.laws.intervals import Method
 from scaling.laws.law import MEANINGS, with_compute
 from scaling.laws.optimum import FLOPS, Budget, best_run
-from scaling.laws.points import NOT_STATED, Points
+from scaling.laws.points import Points
 from scaling.laws.predict import Prediction, TwoStep, predict_runs, rows_of
 from scaling.laws.report import titles
 
 UNITS = {"C": "FLOPs", "loss": "nats per token"}
 STEPS = ("residuals", "extrapolation", "learning_curves", "contours")  # figures that both steps of a law may have
 MARGIN = 1.25  # axes reach a quarter beyond the points
-PANELS = 3  # values of further columns, those of most runs
 
 BLACK, GREY = "#000000", "#767676"
 KINDS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00")
@@ -189,7 +188,7 @@ class Picture:
         """
         stated = {name: points.definition(name) for name in (*names, "loss") if name in points}
         definitions = "; ".join(f"{name}: {text}" for name, text in stated.items())
-        if all(points.definition(name) == NOT_STATED for name in names):
+        if all(points.definition(name) == "not stated" for name in names):
             definitions = "Definitions not stated"
         source, self.sentences = f"{points.source}: " if points.source else "", " ".join(sentences)
         self.caption = f"{self.sentences} {definitions}. {source}{points.count()}.".strip()
@@ -274,7 +273,7 @@ def loss_against(
     if method is not None and fit.degrees_of_freedom > 0:
         sentences.append("Dark bands: {}; light bands: {}.".format(*titles(level)))
     values = Counter(zip(*(points[name].tolist() for name in further), strict=True))
-    chosen = sorted(value for value, _ in values.most_common(PANELS)) or [()]
+    chosen = sorted(value for value, _ in values.most_common(3)) or [()]
     picture, left = Picture(f"{form.target} against {axis}", len(chosen)), len(points)
     for place, value in enumerate(chosen):
         fixed = dict(zip(further, value, strict=True))

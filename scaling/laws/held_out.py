@@ -34,14 +34,10 @@ from scaling.laws.problem import Objective, named_objective
 HELD_OUT = "held_out"  # The column that marks the held-out runs in the project's own tables
 YES = {**dict.fromkeys(("1", "true", "yes"), True), **dict.fromkeys(("0", "false", "no", "", "nan"), False)}
 
-FRACTIONS = (0.2, 0.4)  # The fractions of the points, the largest by one axis, that a back-test leaves out
 
 POWERS = (0.0, 0.25, 0.5)  # Weights are in proportion to these powers of the cost
 LARGEST = 0.2  # The fraction of the runs, the largest by cost or by one column, that each test of a choice leaves out
-ROWS = 500  # A test of a choice fits at most this many rows
 STARTS, FINAL_STARTS = 48, 256
-FOLDS = 4  # The test `spread` leaves out every fourth run in the order of their columns
-FAILED = 3.0  # A candidate that cannot be fitted in a test counts as this many times the worst error there
 SAME_TARGET = frozenset({"C", "M", "S"})  # columns that N and D already hold where a table has both
 SHAPE = frozenset({"width", "depth"})
 
@@ -135,7 +131,7 @@ def back_test(fit: FittedLaw | TwoStep, level: float = 0.95, refit: Refit | None
     """
     columns = with_compute({name: fit.points.numbers(name) for name in fit.form.axes})
     refit, tests = refit or (lambda mask: fit.without(mask, FINAL_STARTS)), dict[tuple[str, int], dict[str, Any]]()
-    for (axis, values), fraction in product(columns.items(), FRACTIONS):
+    for (axis, values), fraction in product(columns.items(), (0.2, 0.4)):
         mask = largest(values, fraction)
         key, few = (axis, int(mask.sum())), (~mask).sum() < POINTS_A_PARAMETER * fit.parameters_fitted
         if values.min() <= 0 or key in tests or few:
@@ -267,7 +263,8 @@ def choose(
     trials = [Trial(form, objective or tolerant_objective(form), power) for form, power in product(chosen, powers)]
     errors = np.array([[_error(trial, points, mask, seed) for mask in tests.values()] for trial in trials])
     seen = errors[:, ~np.isnan(errors).all(0)]
-    low, failed = np.maximum(np.nanmin(seen, axis=0), 1e-300), FAILED * np.nanmax(seen, axis=0)
+    # A candidate that cannot be fitted in a test counts as three times the worst error there.
+    low, failed = np.maximum(np.nanmin(seen, axis=0), 1e-300), 3.0 * np.nanmax(seen, axis=0)
     logs = np.log(np.maximum(np.where(np.isnan(seen), failed, seen), 1e-300) / low)
     scores = np.exp(logs.sum(1) / max(len(tests), 1))  # the geometric mean of the error over the lowest of each test
     judged = (
@@ -289,7 +286,7 @@ def _tests(points: Points, forms: Sequence[Law], cost: np.ndarray | None) -> dic
         columns["mixture"] = np.linalg.norm(table - table.mean(0), axis=1)
     masks = {name: largest(values, LARGEST) for name, values in columns.items()}
     order = np.lexsort([points.numbers(name) for name in reversed(forms[0].inputs)])
-    masks["spread"] = np.isin(np.arange(len(points)), order[1::FOLDS])
+    masks["spread"] = np.isin(np.arange(len(points)), order[1::4])
     tests: dict[str, np.ndarray] = {}
     for name, mask in masks.items():
         seen = any(np.array_equal(mask, other) for other in tests.values())
@@ -305,7 +302,7 @@ def _error(trial: Trial, points: Points, mask: np.ndarray, seed: int) -> float:
     Not a number where these cannot be fitted.
     """
     rows = np.flatnonzero(~mask)
-    rows = rows[np.linspace(0, len(rows) - 1, min(len(rows), ROWS)).astype(int)]
+    rows = rows[np.linspace(0, len(rows) - 1, min(len(rows), 500)).astype(int)]
     try:
         fitted = trial.fit(points.take(rows), STARTS, seed=seed)
     except ScalingError:

@@ -18,7 +18,6 @@ from scaling.laws.problem import prediction
 
 FARTHER = (10.0, 100.0)  # times the compute of the largest fitted run
 SIZES, LENGTHS = 25, 25  # candidates for the next run, by parameters and by tokens a parameter
-HALF = 0.25  # the variance that is left where an interval is half as wide
 COOLDOWN = "cooldown"  # the column of the steps over which the learning rate of a run fell
 
 
@@ -66,7 +65,8 @@ def _next_run(fit: FittedLaw, place: dict[str, float], most: float) -> dict[str,
     slope = prediction(fit.form, place).along(problem, u)[1][0]
     now = float(slope @ variance @ slope)
     left = 1.0 - (rows @ variance @ slope) ** 2 / (1.0 + np.einsum("ij,jk,ik->i", rows, variance, rows)) / now
-    halving = left <= HALF
+    # A quarter of the variance is left where an interval is half as wide.
+    halving = left <= 0.25
     best = int(np.where(halving, cost, np.inf).argmin() if halving.any() else left.argmin())
     chosen = {name: float(column[best]) for name, column in candidates.items()}
     width = float(np.sqrt(max(left[best], 0.0)))
@@ -84,9 +84,6 @@ def sentence(document: dict[str, Any]) -> str:
     return f"{what}; {where}C = {run['C']:.3g} leaves {run['width']:.0%} of its width"
 
 
-WIDEST = 0.1  # end of an interval, of the loss: beyond it nothing is known of what a cool-down costs
-
-
 def excess_of_short_cooldowns(fit: FittedLaw, level: float = 0.95) -> dict[str, Any] | None:
     """What the shortest cool-down costs, as a fraction of the loss, with a sentence; None where points show none.
 
@@ -100,21 +97,20 @@ def excess_of_short_cooldowns(fit: FittedLaw, level: float = 0.95) -> dict[str, 
     least, most = float(steps.min()), float(steps.max())
     if least <= 0 or least == most:
         return None
-    root = np.sqrt(fit.problem.weights)
-    residual, jacobian = fit.problem.linearise(fit.u[None])
-    shape = fit.problem.whitened((least / steps)[None, None])[0]
-    (estimate,), (error,) = added_variables(jacobian[0] * root, -residual[0] * root, shape * root)
+    residual, jacobian = fit.linear
+    shape = fit.problem.whitened((least / steps)[None, None])[0] * np.sqrt(fit.problem.weights)
+    (estimate,), (error,) = added_variables(jacobian, -residual, shape)
     if np.isnan(estimate):
         return None
     estimate, half = float(estimate), student(level, freedom) * float(error)
     excess = Interval("excess of the shortest cool-down", estimate, estimate - half, estimate + half, level, "t")
-    span = f"cool-downs of {least:,.0f} to {most:,.0f} steps"
+    ends, found = (
+        f"{estimate:.2%} [{excess.low:.2%}, {excess.high:.2%}]",
+        "these runs do not tell what the shortest loses",
+    )
     if excess.low > 0:
-        cost = f"the shortest costs {estimate:.2%} [{excess.low:.2%}, {excess.high:.2%}] of the loss"
-        sentence = f"{span}: {cost}, so short runs are undercooled; raise schedule.decay"
-    elif excess.high < WIDEST:
-        most_lost = max(excess.high, 0.0)
-        sentence = f"{span}: no undercooled run is seen; the shortest loses at most {most_lost:.2%} of its loss"
-    else:
-        sentence = f"{span}: these runs do not tell what the shortest loses"
+        found = f"the shortest costs {ends} of the loss, so short runs are undercooled; raise schedule.decay"
+    elif excess.high < 0.1:  # beyond a tenth of the loss nothing is known
+        found = f"no undercooled run is seen; the shortest loses at most {max(excess.high, 0.0):.2%} of its loss"
+    sentence = f"cool-downs of {least:,.0f} to {most:,.0f} steps: {found}"
     return {**excess.to_json(), "steps": [least, most], "sentence": sentence}

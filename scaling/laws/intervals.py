@@ -23,9 +23,6 @@ Method = Literal["profile", "t", "bootstrap"]
 METHODS = ("profile", "t", "bootstrap")
 LEVEL = 0.95
 EXACT = 1e-12  # errors below this are rounding: the points lie on the law
-WIDEST = 1.0  # Width over estimate up to which the interval of an exponent or of a loss counts as known
-# Upper over lower end up to which the interval of a size counts as known: as wide as a sweep of sizes.
-WIDEST_SIZE = 100.0
 
 
 @dataclass(frozen=True)
@@ -67,12 +64,13 @@ def is_wide(interval: Interval) -> bool:
     At this limit an exponent is known to within a half of itself: where a reducible loss is seen to fall by 10^-0.5
     over a decade, it may as well fall by 10^-0.25 or by 10^-0.75.
     """
-    return not interval.high - interval.low <= WIDEST * abs(interval.estimate)
+    return not interval.high - interval.low <= abs(interval.estimate)
 
 
 def is_wide_size(interval: Interval) -> bool:
     """Whether the interval of a size is too wide, or open, to be an answer."""
-    return not 0.0 < interval.high <= WIDEST_SIZE * interval.low
+    # As wide as a sweep of sizes.
+    return not 0.0 < interval.high <= 100.0 * interval.low
 
 
 class Noise(NamedTuple):
@@ -142,8 +140,6 @@ def standard_error(
 # What unequal errors, and errors that belong together, add.
 
 REFITS, FEWER_REFITS = 200, 50
-MANY_POINTS = 1000  # from here on fewer refits: each costs more, and the ends move by a tenth of what they widen
-SHRINKAGE = 20.0  # points at which the refits' spread counts by half where it exceeds the profile's
 DEVIATION = 0.3413  # of normal estimates, between their middle and one standard deviation above it
 
 
@@ -201,7 +197,7 @@ def reweighted(problem: Problem, u: np.ndarray) -> np.ndarray:
     if np.isinf(problem.objective.delta):
         return np.empty((0, len(u)))
     n = len(problem.observed)
-    count = REFITS if n < MANY_POINTS else FEWER_REFITS
+    count = REFITS if n < 1000 else FEWER_REFITS
     ended = refits(problem, u, np.random.Generator(np.random.Philox(key=[0, 2])).standard_exponential((count, n)))
     # A refit that did not converge counts as one that did not move.
     return np.where(ended.converged[:, None], ended.u, u)
@@ -216,7 +212,8 @@ def widening(values: np.ndarray, estimate: np.ndarray, reach: np.ndarray, quanti
     spread = np.quantile(values, (0.5 - DEVIATION, 0.5 + DEVIATION), axis=1) - estimate
     with np.errstate(divide="ignore", invalid="ignore"):
         ratios = quantile * spread * [[-1.0], [1.0]] / reach
-    return np.where(np.isfinite(ratios), np.maximum(ratios, 1.0), 1.0) ** (points / (points + SHRINKAGE))
+    # At 20 points the spread counts by half where it exceeds the profile's.
+    return np.where(np.isfinite(ratios), np.maximum(ratios, 1.0), 1.0) ** (points / (points + 20.0))
 
 
 def bound(
@@ -270,14 +267,9 @@ def bound(
 
 # Profiles.
 
-ROUNDS = 20
 CLOSE = 2e-3  # of the signed root t: the bound is then right to about a thousandth of its distance
-STIFF = 100.0  # the tether holds the quantity a hundred times more firmly than the points do
 STIFFER, STIFFEST = 1e3, 1e9  # a tether that stretches is stiffened
 LAGGING, UNMOVED = 0.5, 1e-4  # fractions of the requested way: below the first a tether stretches, below the second
-# and stiffened already, the quantity is at its bound
-NARROW = 1e-2  # of the way to the nearest place outside
-FARTHEST = 3.0  # first step, in the quantity's scale relative to its size, where the points carry no information
 
 
 def profile(
@@ -299,16 +291,18 @@ def profile(
 
     centre, error, _ = linearised(rows)
     in_log = np.array([quantity.scale == "log" for quantity in every])
-    farthest = FARTHEST * np.where(in_log, 1.0, np.maximum(np.abs(centre), 0.1))
+    # The first step where the points carry no information, relative to the size of the quantity.
+    farthest = 3.0 * np.where(in_log, 1.0, np.maximum(np.abs(centre), 0.1))
     error = np.where(error > 0, np.minimum(error, farthest), farthest)
     limit = np.array([quantity.limits[int(end > 0)] for quantity, end in zip(every, side)])
     most = np.abs(limit - centre)
-    slack = STIFF * noise.kappa / error**2
+    # The tether holds the quantity a hundred times more firmly than the points do.
+    slack = 100.0 * noise.kappa / error**2
     stiffness, reach = slack.copy(), threshold * error
     inner, inner_z = np.zeros((2, len(side)))  # the farthest place inside, and that nearest outside
     outer, outer_z = np.full((2, len(side)), np.inf)
     is_open, doubted = np.zeros((2, len(side)), bool)
-    for _ in range(ROUNDS):
+    for _ in range(20):
         # From the last place inside along the way on which the other parameters follow.
         value, _, direction = linearised(rows)
         wanted = np.minimum(reach[rows], most[rows])
@@ -340,7 +334,7 @@ def profile(
         with np.errstate(divide="ignore", invalid="ignore"):
             # Where two minima lie at one distance the higher may have been found: a place outside that nothing inside
             # leads up to is doubted, once.
-            far = rows[(outer[rows] - inner[rows] < NARROW * outer[rows]) & ~doubted[rows]]
+            far = rows[(outer[rows] - inner[rows] < 1e-2 * outer[rows]) & ~doubted[rows]]
             outer[far], outer_z[far], doubted[far] = np.inf, np.inf, True
             fraction = (threshold - inner_z) / np.maximum(outer_z - inner_z, 1e-300)
             further = inner * np.clip(np.nan_to_num(threshold / inner_z, nan=np.inf), 1.1, 4.0)

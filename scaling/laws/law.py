@@ -80,8 +80,6 @@ VARIANT = "variant_code"  # The column that tells the variants of a joint law ap
 
 PREFIX = "task_"  # Before the parameters of the second of two steps: `task_b` is b of task_sigmoid
 
-SMALLEST_HEIGHT = 1e-6  # The least distance from chance to the upper level of a score
-
 
 FLOPS = 6.0  # C = 6 N D: FLOPs per parameter and token of training (Kaplan et al. 2020, arXiv 2001.08361).
 
@@ -350,4 +348,4 @@ def upper_level(law: Law, fixed: Mapping[str, float]) -> dict[str, Bounds]:
     """Bounds that keep the upper level of a score at 1 or below, where its chance level is held and its height free."""
     if law.height is None or law.chance is None or law.chance not in fixed or law.height in fixed:
         return {}
-    return {law.height: (SMALLEST_HEIGHT, 1.0 - fixed[law.chance])}
+    return {law.height: (1e-6, 1.0 - fixed[law.chance])}

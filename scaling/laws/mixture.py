@@ -10,7 +10,6 @@ from scaling.base.errors import ScalingError
 from scaling.laws.fit import FittedLaw
 from scaling.laws.intervals import Interval, refits
 
-DRAWS = 200
 STEP = 1e-6  # of a proportion, for derivatives by differences
 
 
@@ -62,11 +61,10 @@ def _draws(fits: Sequence[FittedLaw], rng: np.random.Generator) -> list[np.ndarr
     Newton and Raftery 1994, J. Royal Statist. Soc. B 56(1), section 2; spread by n / (n − p), as of residuals
     that were left out.
     """
-    weights, drawn = rng.standard_exponential((DRAWS, len(fits[0].points))), []
+    weights, drawn = rng.standard_exponential((200, len(fits[0].points))), []
     for fit in fits:
-        if fit.degrees_of_freedom < 1:
-            what = f"{len(fit.points)} runs leave no degree of freedom"
-            fit.points.refuse(True, what, "add runs, or fit fewer domains")
+        what = f"{len(fit.points)} runs leave no degree of freedom"
+        fit.points.refuse(fit.degrees_of_freedom < 1, what, "add runs, or fit fewer domains")
         ended = refits(fit.problem, fit.u, weights[:, fit.order])
         moved = np.where(ended.converged[:, None], ended.u - fit.u, 0.0)
         drawn.append(fit.problem.theta(fit.u + moved * len(fit.points) / fit.degrees_of_freedom))

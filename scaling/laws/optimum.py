@@ -30,9 +30,7 @@ from scaling.laws.problem import Quantity
 
 SERVED = "served"  # the column of a target that names the tokens served after training
 SERVING = 2.0  # FLOPs per parameter and token of a forward pass
-WIDEST = 60.0  # log N is searched this far on either side of √(C/k): 26 decades
 STEP = 4e-3  # of log N, for derivatives along the budget by differences
-COMPETES = 2.0  # times the smallest scale of the residuals among the laws, up to which a law competes
 
 
 @dataclass(frozen=True)
@@ -121,7 +119,8 @@ def _log_best_size(form: Law, theta: np.ndarray, budget: Budget) -> np.ndarray:
         what = f"{form.name} has no frontier: it is not a law of N and D alone"
         raise ScalingError(what, fix="fit chinchilla, for example")
     budget = replace(budget, C=np.broadcast_to(np.asarray(budget.C, float), (len(theta), 1)))
-    centre, reach = 0.5 * np.log(budget.C / FLOPS), WIDEST
+    # log N is searched 26 decades on either side of √(C/k).
+    centre, reach = 0.5 * np.log(budget.C / FLOPS), 60.0
     grid, rows = np.linspace(-1.0, 1.0, 81), np.arange(len(theta))
 
     def loss_at(log_size: np.ndarray) -> np.ndarray:
@@ -159,7 +158,7 @@ def competitors(law: FittedLaw) -> dict[str, FittedLaw]:
         with suppress(ScalingError):  # it need not converge on these points
             others[name] = fit(form, law.points, objective=kind, group=law.groups, starts=64, seed=law.seed)
     smallest = min(map(residual_scale, (law, *others.values())))
-    return {name: other for name, other in others.items() if residual_scale(other) <= COMPETES * smallest}
+    return {name: other for name, other in others.items() if residual_scale(other) <= 2.0 * smallest}
 
 
 def residual_scale(law: FittedLaw) -> float:

@@ -38,7 +38,6 @@ SETUP = (
     *("tokenizer", "data", "validation", "noise"),
 )
 
-NOT_STATED = "not stated"
 
 SHORTHANDS = {"6ND": "6*N*D", "C/6N": "C/(6*N)", "ND": "N*D", "BS": "B*S"}  # Formulas as the papers write them
 
@@ -56,9 +55,6 @@ STATES = {
     **dict.fromkeys(("running", "pending", "queued"), "failed"),
 }
 
-
-# Nats per token beyond ln of a vocabulary of a million: the median run is worse than a uniform guess.
-LARGEST_LOSS = 14.0
 
 # Units of a loss that are no nats.
 UNITS = {
@@ -117,7 +113,7 @@ class Points:
         return ", ".join([plural(len(self), "point"), *(f"{count} {kind}" for count, kind in others if count)])
 
     def definition(self, name: str) -> str:
-        return self.definitions.get(name, NOT_STATED)
+        return self.definitions.get(name, "not stated")
 
     def where(self, mask: np.ndarray) -> Points:
         """The points of a boolean mask; those left out are counted as excluded."""
@@ -362,7 +358,8 @@ def _in_nats(points: Points, column: str) -> Points:
         named = f"the column {column} is {unit} by its name"
         what = named if unit else f"the median is {median:.4g}: more than nats per token can be"
         fix = f"write --define loss={likely} to convert it, or --define loss=nats_per_token"
-        points.refuse(unit or median > LARGEST_LOSS, what, fix, "loss")
+        # Beyond ln of a vocabulary of a million the median run is worse than a uniform guess.
+        points.refuse(unit or median > 14.0, what, fix, "loss")
     elif unit == "perplexity":
         least, fix = float(finite.min(initial=1.0)), "write --define loss=nats_per_token if it is the logarithm"
         points.refuse(least < 1, "is no perplexity, which is 1 or more", fix, "loss", value=least)

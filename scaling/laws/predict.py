@@ -52,11 +52,8 @@ SIZE, SPREAD = 0.4, 0.5  # of u: its median over published studies, and the stan
 SIZES = np.geomspace(1e-3, 20.0, 45)
 NOISES = np.geomspace(0.02, 1.6, 40)  # relative to the residuals
 LEARNED = 0.85  # weight of what the residuals show of u at a target; the rest is what is expected before seeing them
-SHRINKAGE = 50.0  # points at which the study's own quantile of its residuals counts half
 LARGEST = 400  # points that the process is conditioned on: more would change little, and cost their cube
 STEP = 1e-4  # of log size or of the loss, for slopes
-# Runs without a correlation of the two steps that count with those of the fit: few runs show little of one.
-DOUBT = 10.0
 
 
 class Discrepancy:
@@ -121,7 +118,8 @@ class Discrepancy:
         rank = math.ceil((count + 1) * level)
         if rank <= count:
             standardised = np.abs(self.basis @ self.contrasts) / np.sqrt(self.basis**2 @ (self.weights @ spread))
-            quantile *= (float(np.sort(standardised)[rank - 1]) / quantile) ** (count / (count + SHRINKAGE))
+            # At 50 points the study's own quantile counts half.
+            quantile *= (float(np.sort(standardised)[rank - 1]) / quantile) ** (count / (count + 50.0))
         return quantile * np.sqrt(variance)
 
 
@@ -353,7 +351,8 @@ class TwoStep:
     @cached_property
     def correlation(self) -> float:
         """The correlation of a run's errors in the two steps, log of the loss and score from the loss."""
-        doubted = len(self.rows) / (len(self.rows) + DOUBT)
+        # Ten runs without a correlation count with those of the fit: few runs show little of one.
+        doubted = len(self.rows) / (len(self.rows) + 10.0)
         return doubted * _cosine(self.loss.residuals[self.rows], self.task.residuals)
 
     def correlation_of_means(self, inputs: Mapping[str, float]) -> float:

@@ -16,12 +16,8 @@ import numpy as np
 from scaling.laws.problem import Expanded, Problem
 
 FIRST_DAMPING, SMALLEST_DAMPING, LARGEST_DAMPING = 1e-2, 1e-13, 1e13
-LONGEST_LOG_STEP = 60.0
-POOR = 1e-2  # of what a step promised
-ACCEPTABLE = 1e-7  # fraction of the objective that a Newton step may still remove from an optimum
 BATCH = 32_768  # starts × points in one batch: a batch and its temporaries fit a core's cache
 SMALLEST_FRACTION = 1e-3  # of the prediction, which a term keeps that least squares would make negative
-AGREEING = 1e-6  # optima whose objectives differ by less than this fraction are the same
 
 
 class Effort(NamedTuple):
@@ -45,7 +41,7 @@ class Solution(NamedTuple):
 
     @property
     def converged(self) -> np.ndarray:
-        return np.isfinite(self.cost) & (self.remaining <= ACCEPTABLE)
+        return np.isfinite(self.cost) & (self.remaining <= 1e-7)
 
 
 class _Quadratic(NamedTuple):
@@ -109,7 +105,7 @@ def minimise(
         return Solution(*map(np.concatenate, zip(*pieces)))
     u = starts
     lower, upper = problem.bounds
-    longest = np.where(problem.in_log, LONGEST_LOG_STEP, np.inf)
+    longest = np.where(problem.in_log, 60.0, np.inf)
     damping = np.full(len(u), FIRST_DAMPING if np.isinf(problem.objective.delta) else 1.0)
     # A cost below rounding: the points lie on the law.
     exact = 1e-29 * np.maximum(weights.sum(-1), 1.0) * max(1.0, float(np.mean(problem.observed**2)))
@@ -148,7 +144,7 @@ def minimise(
             # penalty such steps go back and forth until the iterations are over. Without one, they are the rounding
             # near a minimum, and more damping would hide that it is reached.
             if tether is not None:
-                better &= gained > POOR * promised
+                better &= gained > 1e-2 * promised
             damping = np.clip(np.where(better, eased, damping * 5.0), SMALLEST_DAMPING, LARGEST_DAMPING)
     return final
 
@@ -277,4 +273,4 @@ def search(problem: Problem, starts: np.ndarray, keep: int) -> tuple[Solution, f
     if np.isfinite(best.cost[0]) and not best.converged[0]:
         # The lowest start must not lose to a higher one for having a longer way to go.
         best = minimise(problem, best.u, effort=PATIENT)
-    return best, float((ended.cost <= best.cost * (1 + AGREEING) + 1e-25).mean())
+    return best, float((ended.cost <= best.cost * (1 + 1e-6) + 1e-25).mean())

@@ -22,7 +22,6 @@ from scaling.laws.problem import least_squares, parameter
 KNOBS = {"lr": "learning rate", "batch": "batch"}
 COLUMNS = {"loss": "loss", "lr": "lr", "batch": "B"}  # of a table of points
 PLACE = ("N", "D", "C", "width", "depth", "lr", "B")  # columns of a rung as it was trained
-ANGLES = 720  # points on the ellipse of slope and curvature
 
 
 @dataclass(frozen=True)
@@ -52,10 +51,10 @@ def tuned(fit: FittedLaw, table: Sequence[Mapping[str, Any]], level: float = 0.9
     return {
         "rungs": [
             {name: own[rung.row].get(name) for name in PLACE}
-            | {"knob": rung.knob, "used": rung.used, "best": _json(rung.best), "left": _json(rung.left)}
+            | {"knob": rung.knob, "used": rung.used, "best": rung.best.to_json(), "left": rung.left.to_json()}
             for rung in found
         ],
-        "exponents": {name: _json(change) for name, change in exponents.items()},
+        "exponents": {name: change.to_json() for name, change in exponents.items()},
         "sentence": _sentence(found, exponents),
     }
 
@@ -68,12 +67,6 @@ def best_points(document: Mapping[str, Any]) -> list[dict[str, Any]]:
         for rung in document["rungs"]
         if None not in rung["best"].values()
     ]
-
-
-def _json(interval: Interval) -> dict[str, Any]:
-    """An interval whose estimate is null where the runs show no minimum."""
-    document = interval.to_json()
-    return document if math.isfinite(interval.estimate) else {**document, "estimate": None}
 
 
 def _sentence(found: Sequence[Rung], exponents: Mapping[str, Interval]) -> str:
@@ -100,39 +93,35 @@ def rungs(columns: Mapping[str, np.ndarray], used: np.ndarray, level: float = 0.
     `columns` have N, D, loss and a knob or more; `used` marks the runs of the ladder itself. A knob is judged by the
     runs that differ from a rung's in no other knob. Nothing is said of a knob whose runs leave no degree of freedom.
     """
-    return [rung for knob in KNOBS if knob in columns for rung in _rungs(columns, used, knob, level)]
-
-
-def _rungs(columns: Mapping[str, np.ndarray], used: np.ndarray, knob: str, level: float) -> list[Rung]:
-    others = [other for other in KNOBS if other in columns and other != knob]
-    groups: dict[tuple[float, ...], list[int]] = {}
-    for row, key in enumerate(zip(*(columns[name].tolist() for name in ("N", "D", *others)), strict=True)):
-        groups.setdefault(key, []).append(row)
-    near = [rows for rows in groups.values() if used[rows].any() and len(np.unique(columns[knob][rows])) > 1]
-    if not near:
-        return []
-    firsts = [next(row for row in rows if used[row]) for rows in near]
-    rows, base = np.concatenate(near), columns[knob][firsts]
-    place = np.repeat(np.arange(len(near)), list(map(len, near)))
-    x, y = np.log(columns[knob][rows] / base[place]), np.log(columns["loss"][rows])
-    member = np.eye(len(near))[place].T
-    design = np.vstack([member, member * x, x**2 / 2])
-    freedom = len(y) - len(design)
-    if freedom < 1 or np.linalg.matrix_rank(design) < len(design):
-        return []
-    fit, found = least_squares(design, y), []
-    covariance = fit.square / freedom * fit.inverse @ fit.inverse.T
-    for index, first in enumerate(firsts):
-        own = [len(near) + index, 2 * len(near)]
-        best, left = _minimum(fit.step[own], covariance[np.ix_(own, own)], student(level, freedom))
-        with np.errstate(over="ignore"):
-            best, left = (base[index] * np.exp(best)).tolist(), np.expm1(left).tolist()
-        best, left = (
-            Interval(f"{what} {knob}", value, low, high, level, "profile")
-            for what, (value, low, high) in (("best", best), ("left by", left))
-        )
-        size, data, own_value = (float(columns[name][first]) for name in ("N", "D", knob))
-        found.append(Rung(first, knob, size, data, own_value, best, left))
+    knobs, found = [knob for knob in KNOBS if knob in columns], []
+    for knob in knobs:
+        groups: dict[tuple[float, ...], list[int]] = {}
+        same = ("N", "D", *(other for other in knobs if other != knob))
+        for row, key in enumerate(zip(*(columns[name].tolist() for name in same), strict=True)):
+            groups.setdefault(key, []).append(row)
+        near = [rows for rows in groups.values() if used[rows].any() and len(np.unique(columns[knob][rows])) > 1]
+        if not near:
+            continue
+        firsts = [next(row for row in rows if used[row]) for rows in near]
+        rows, base = np.concatenate(near), columns[knob][firsts]
+        place = np.repeat(np.arange(len(near)), list(map(len, near)))
+        x, y = np.log(columns[knob][rows] / base[place]), np.log(columns["loss"][rows])
+        member = np.eye(len(near))[place].T
+        design = np.vstack([member, member * x, x**2 / 2])
+        freedom = len(y) - len(design)
+        if freedom < 1 or np.linalg.matrix_rank(design) < len(design):
+            continue
+        fit = least_squares(design, y)
+        covariance = fit.square / freedom * fit.inverse @ fit.inverse.T
+        for index, first in enumerate(firsts):
+            own = [len(near) + index, 2 * len(near)]
+            best, left = _minimum(fit.step[own], covariance[np.ix_(own, own)], student(level, freedom))
+            with np.errstate(over="ignore"):
+                ends = (base[index] * np.exp(best)).tolist(), np.expm1(left).tolist()
+            names = f"best {knob}", f"left by {knob}"
+            both = (Interval(name, *three, level, "profile") for name, three in zip(names, ends))
+            size, data, own_value = (float(columns[name][first]) for name in ("N", "D", knob))
+            found.append(Rung(first, knob, size, data, own_value, *both))
     return found
 
 
@@ -140,7 +129,7 @@ def _rungs(columns: Mapping[str, np.ndarray], used: np.ndarray, knob: str, level
 def _minimum(estimate: np.ndarray, covariance: np.ndarray, reach: float) -> tuple[np.ndarray, np.ndarray]:
     """Where a parabola of slope and curvature has its minimum, and how far it falls to it: estimate, low and high."""
     slope, curvature = estimate
-    angle = np.linspace(0.0, 2.0 * math.pi, ANGLES, endpoint=False)
+    angle = np.linspace(0.0, 2.0 * math.pi, 720, endpoint=False)
     vectors = np.linalg.cholesky(covariance + 1e-300 * np.eye(2)) @ np.array([np.cos(angle), np.sin(angle)])
     slopes, curvatures = estimate[:, None] + reach * vectors
     where, falls = -slopes / curvatures, slopes**2 / (2.0 * np.abs(curvatures))
@@ -160,8 +149,7 @@ def effect(fit: FittedLaw, found: Sequence[Rung], level: float = 0.95) -> list[I
     The intervals of what the rungs lose are combined as those of independent estimates. (Zou and Donner 2008,
     Statistics in Medicine 27(10), the method of variance estimates recovery)
     """
-    root = np.sqrt(fit.problem.weights)
-    step = np.linalg.pinv((fit.problem.linearise(fit.u[None])[1][0] * root).T) * root
+    step = np.linalg.pinv(fit.linear[1].T) * np.sqrt(fit.problem.weights)
     N, D = (fit.points.numbers(name)[fit.order] for name in ("N", "D"))
     runs = np.array([(N == rung.N) & (D == rung.D) for rung in found], float)
     losses = np.log1p([[rung.left.estimate, rung.left.low, rung.left.high] for rung in found])
@@ -172,9 +160,10 @@ def effect(fit: FittedLaw, found: Sequence[Rung], level: float = 0.95) -> list[I
             factors = -(runs @ slope)
             ends = (factors[:, None] * losses)[factors != 0]
             change = float(ends[:, 0].sum())
-            below, above = ends[:, 0] - ends[:, 1:].min(1), ends[:, 1:].max(1) - ends[:, 0]
-            low, high = change - float(np.linalg.norm(below)), change + float(np.linalg.norm(above))
+            reach = np.array([ends[:, 0] - ends[:, 1:].min(1), ends[:, 1:].max(1) - ends[:, 0]])
+            below, above = np.linalg.norm(reach, axis=1).tolist()
             if not math.isfinite(change):  # a rung without a best value near those tried
-                low, high = -math.inf, math.inf
+                below = above = math.inf
+            low, high = (change - below, change + above) if math.isfinite(below) else (-math.inf, math.inf)
             changes.append(Interval(each.name, change, low, high, level, "recovered"))
     return changes

@@ -38,7 +38,6 @@ from scaling.laws.law import (
 )
 from scaling.laws.points import Points, known_chance
 
-ALWAYS_COLUMNS = frozenset({"N", "D", "C", "loss"})
 SAMPLES = 64
 CONSTANT = 1e-9  # derivatives that differ by less than this fraction are one
 BEYOND = 1e3  # a place on an axis is looked for this far outside the points
@@ -165,7 +164,7 @@ def _columns(expression: Expression, target: str, limits: Mapping[str, Bounds], 
     for name in names(expression):
         if name in limits:
             continue
-        if name in ALWAYS_COLUMNS or (name in direct and (name in points or name in MEANINGS)):
+        if name in frozenset({"N", "D", "C", "loss"}) or (name in direct and (name in points or name in MEANINGS)):
             columns.append(name)
         elif name in points and len(name) > 1:
             what = f"{name} is a column of the table and may be a parameter"

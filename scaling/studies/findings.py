@@ -149,7 +149,7 @@ def find(
     tell(f"draw {plural(len(pictures), 'figure')}")
     for name, picture in pictures.items():
         picture.save(*(folder / (name + kind) for kind in FIGURES))
-    fit = replace(fit, document=document, points=points, draw=lambda _: pictures)
+    fit = replace(fit, document=document, points=points, drawn=lambda _: pictures)
     return Findings(question, tuple(table), points, fit, pictures, tasks=tuple(tasks))
 
 

@@ -104,6 +104,7 @@ def fit(
     """
     options = locals()
 
+    from scaling.laws.examine import of_envelope, of_isoflop
     from scaling.laws.held_out import split_held_out
     from scaling.laws.written import law_of
     from scaling.sweeps.points import read_points
@@ -113,8 +114,10 @@ def fit(
 
     table = read_points(points, rename=rename, where=where, define=define)
     train, tested = split_held_out(table, hold_out)
-    if isinstance(chosen, str) and chosen != AUTO:
-        fitted = _approach(train, chosen, noise, seed)
+    if chosen == "envelope":
+        fitted = of_envelope(train)
+    elif isinstance(chosen, str) and chosen != AUTO:
+        fitted = of_isoflop(train, chosen.removeprefix("isoflop_"), noise, seed)
     else:
         fitted = _law(chosen, table, train, tested, options)
     if figures is not None:
@@ -148,20 +151,19 @@ def _law(
     from scaling.laws.problem import named_objective
     from scaling.laws.written import constrained_law
 
-    objective, seed = options["objective"], options["seed"]
-    group = group_of(train, options["group"])
-    fitting = {"starts": options["starts"], "seed": seed, "group": group}
-    is_auto, choice = isinstance(chosen, str), None
+    seed, group = options["seed"], group_of(train, options["group"])
 
     def objective_of(default: str) -> Any:
         """The objective that is asked for; None for that of the law."""
-        return named_objective(objective or default, options["delta"]) if objective or options["delta"] else None
+        objective, delta = options["objective"], options["delta"]
+        return named_objective(objective or default, delta) if objective or delta else None
 
     def choose_again(mask: Any) -> Any:
         """Choose without the runs of a mask and fit to the others, so that a test on them has not been seen."""
         rest = train.hold_out(mask)[0]
         return choose(rest, objective=objective_of("log_huber"), seed=seed).fit(rest, group=group, seed=seed)
 
+    choice = None
     if isinstance(chosen, str):
         choice = choose(train, objective=objective_of("log_huber"), seed=seed)
         form, fit_form = choice.trials[0].form, choice.trials[0].fit
@@ -172,47 +174,17 @@ def _law(
         fit_form = partial(fit_law, form, objective=objective_of(form.objective), weights=weights, fixed=fixed)
     for target in options["targets"]:
         check_target(form, target)
-    law = fit_form(train, **fitting)
     examined = examine(
-        law,
+        fit_form(train, starts=options["starts"], seed=seed, group=group),
         held_out=tested,
         targets=options["targets"],
         level=options["level"],
         method=None if options["intervals"] == "none" else options["intervals"],
         group=group,
         largest=options["hold_out"] == "largest",
-        refit=choose_again if is_auto else None,
-        draw=lambda fit: _figures().figures_of_law(law, fit.test, level=fit.level, method=fit.method),
+        refit=None if choice is None else choose_again,
     )
     return examined if choice is None else replace(examined, document={**examined.document, "choice": choice.to_json()})
-
-
-def _approach(points: Points, law: str, noise: float | None, seed: int) -> Fit:
-    """Chinchilla's approach 1 or 2: the growth of the optimal size and data."""
-    from scaling.laws.approaches import envelope, isoflop
-    from scaling.laws.examine import of_envelope, of_isoflop
-
-    points.refuse_absent(("N", "D", "C", "loss", *(("run",) if law == "envelope" else ())))
-    if law == "envelope":
-        closed = envelope(points)
-        return of_envelope(
-            points, closed, lambda _: {law: _figures().learning_curves(points, axis="C", envelope=closed)}
-        )
-    kind = law.removeprefix("isoflop_")
-    size, data = (isoflop(points, along=name, kind=kind, noise=noise, seed=seed) for name in ("N", "D"))
-    return of_isoflop(
-        points,
-        size,
-        data,
-        lambda _: {f"isoflop_{each.along}": _figures().isoflop_valleys(each, points) for each in (size, data)},
-    )
-
-
-def _figures() -> Any:
-    """The module, which is imported where something is drawn."""
-    from scaling.laws import figures
-
-    return figures
 
 
 @verb
