@@ -134,9 +134,6 @@ def seed_scatter(residual: np.ndarray, columns: Columns) -> tuple[float, int] | 
     return float(np.sqrt(((residual - means[setting]) ** 2).sum() / freedom)), freedom
 
 
-Size = tuple[str, float, np.ndarray]  # A column, the value that several points share in it, and their rows
-
-
 def added_variables(design: np.ndarray, observed: np.ndarray, variables: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The coefficient of each of some variables `[variables, points]`, alone next to a law, and its standard error.
 
@@ -157,7 +154,7 @@ def added_variables(design: np.ndarray, observed: np.ndarray, variables: np.ndar
     return estimates, np.sqrt(square / length)
 
 
-def off_size(residual: np.ndarray, jacobian: np.ndarray, columns: Columns) -> Size | None:
+def off_size(residual: np.ndarray, jacobian: np.ndarray, columns: Columns) -> tuple[str, float, np.ndarray] | None:
     """The size whose points lie furthest off the law, where independent errors would seldom bring them there.
 
     Each size in turn gets a shift of its own next to the law (the mean-shift outlier model of a group), and all sizes
@@ -167,7 +164,7 @@ def off_size(residual: np.ndarray, jacobian: np.ndarray, columns: Columns) -> Si
     from scipy.special import stdtrit
 
     count, freedom = len(residual), len(residual) - len(jacobian) - 1
-    sizes: list[Size] = []  # of columns of three sizes or more, those that several points have
+    sizes: list[tuple[str, float, np.ndarray]] = []  # of columns of three sizes or more, those that several points have
     for name, column in columns.items():
         order = np.argsort(column, kind="stable")
         if column.min() > 0:

@@ -29,7 +29,7 @@ from scaling.laws.problem import (
 from scaling.laws.solver import PATIENT, draw, minimise, prepare, search
 
 STARTS, REFINED = 1024, 64
-SCREENED = 10_000  # Points that are enough to find the optimum near which that of all points lies
+SCREENED = 1000  # Points that are enough to find the optimum near which that of all points lies
 # More rows are whole training curves: minutes and gigabytes for a law that one row a run determines.
 MOST_POINTS = 100_000
 LINE = 0.02  # Points whose columns lie this close to one line in logarithms do not separate the columns

@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
-from scaling.base.errors import ScalingError, nearest
+from scaling.base.errors import nearest, refuse
 from scaling.laws.dual import Dual
 from scaling.laws.law import SIGNED, Columns, Law, Seeds
 
@@ -86,10 +86,9 @@ OBJECTIVES: Mapping[str, Objective] = MappingProxyType(
 
 def named_objective(name: str, delta: float | None = None) -> Objective:
     """The objective of that name, with another δ than the papers' where one is given."""
-    if name not in OBJECTIVES:
-        raise ScalingError(f"there is no objective {name!r}", key="objective", fix=nearest(name, OBJECTIVES))
-    if delta is not None and not name.endswith("huber"):
-        raise ScalingError(f"the objective {name} has none", key="delta", value=delta, fix="leave it out")
+    refuse(name not in OBJECTIVES, f"there is no objective {name!r}", nearest(name, OBJECTIVES), key="objective")
+    is_wrong = delta is not None and not name.endswith("huber")
+    refuse(is_wrong, f"the objective {name} has none", "leave it out", key="delta", value=delta)
     return replace(OBJECTIVES[name], delta=OBJECTIVES[name].delta if delta is None else delta)
 
 
@@ -429,12 +428,12 @@ class Quantity:
 
 def parameter(form: Law, name: str) -> Quantity:
     """A parameter of the law."""
-    if name not in form.parameter_names:
-        raise ScalingError(f"{form.name} has no parameter {name!r}", fix=nearest(name, form.parameter_names))
+    fix = nearest(name, form.parameter_names)
+    refuse(name not in form.parameter_names, f"{form.name} has no parameter {name!r}", fix)
     chosen = form.parameters[form.parameter_names.index(name)]
+    limits = np.array([chosen.lower, chosen.upper])
     with np.errstate(divide="ignore"):
-        limits = np.log((chosen.lower, chosen.upper)) if chosen.scale == "log" else (chosen.lower, chosen.upper)
-    low, high = map(float, limits)
+        low, high = (np.log(limits) if chosen.scale == "log" else limits).tolist()
     return replace(derived(name, lambda p: getattr(p, name), scale=chosen.scale), limits=(low, high))
 
 

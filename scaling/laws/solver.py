@@ -20,16 +20,9 @@ BATCH = 32_768  # starts × points in one batch: a batch and its temporaries fit
 SMALLEST_FRACTION = 1e-3  # of the prediction, which a term keeps that least squares would make negative
 
 
-class Effort(NamedTuple):
-    """When to stop: a Newton step would remove less than `tolerance` of the objective, or after `iterations` steps."""
-
-    tolerance: float
-    iterations: int
-
-
-EXACT = Effort(1e-13, 400)
-PATIENT = Effort(1e-13, 4000)
-PROFILE = Effort(1e-8, 400)  # Enough for the height of a profile, which is needed to a thousandth of its rise
+# When to stop: a Newton step would remove less than the first of the objective, or after so many steps. The height of a
+# profile is needed to a thousandth of its rise.
+EXACT, PATIENT, PROFILE = (1e-13, 400), (1e-13, 4000), (1e-8, 400)
 
 
 class Solution(NamedTuple):
@@ -94,7 +87,7 @@ def minimise(
     starts: np.ndarray,
     weights: np.ndarray | None = None,
     tether: Tether | None = None,
-    effort: Effort = EXACT,
+    effort: tuple[float, int] = EXACT,
 ) -> Solution:
     """Refine every start `[starts, parameters]`; `weights` may differ by start (`[starts, points]`)."""
     weights = np.broadcast_to(problem.weights if weights is None else weights, (len(starts), len(problem.observed)))
@@ -105,7 +98,7 @@ def minimise(
         return Solution(*map(np.concatenate, zip(*pieces)))
     u = starts
     lower, upper = problem.bounds
-    longest = np.where(problem.in_log, 60.0, np.inf)
+    longest, (tolerance, iterations) = np.where(problem.in_log, 60.0, np.inf), effort
     damping = np.full(len(u), FIRST_DAMPING if np.isinf(problem.objective.delta) else 1.0)
     # A cost below rounding: the points lie on the law.
     exact = 1e-29 * np.maximum(weights.sum(-1), 1.0) * max(1.0, float(np.mean(problem.observed**2)))
@@ -114,11 +107,11 @@ def minimise(
     with np.errstate(all="ignore"):
         current = _quadratic(problem, u, weights, tether)
         assert current is not None
-        for iteration in range(effort.iterations + 1):
+        for iteration in range(iterations + 1):
             step, promised, remaining = _step(current, u, damping, lower, upper, longest)
             remaining = np.where(current.cost <= exact, 0.0, remaining)
             # At the end rounding decides: no damping is strong enough to find a lower cost.
-            done = (remaining <= effort.tolerance) | (damping >= LARGEST_DAMPING) | (iteration == effort.iterations)
+            done = (remaining <= tolerance) | (damping >= LARGEST_DAMPING) | (iteration == iterations)
             if done.any():
                 ended, left = rows[done], ~done
                 final.u[ended], final.cost[ended], final.remaining[ended] = u[done], current.cost[done], remaining[done]

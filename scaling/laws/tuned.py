@@ -119,7 +119,7 @@ def rungs(columns: Mapping[str, np.ndarray], used: np.ndarray, level: float = 0.
             with np.errstate(over="ignore"):
                 ends = (base[index] * np.exp(best)).tolist(), np.expm1(left).tolist()
             names = f"best {knob}", f"left by {knob}"
-            both = (Interval(name, *three, level, "profile") for name, three in zip(names, ends))
+            both = (Interval(name, at, low, high, level, "profile") for name, (at, low, high) in zip(names, ends))
             size, data, own_value = (float(columns[name][first]) for name in ("N", "D", knob))
             found.append(Rung(first, knob, size, data, own_value, *both))
     return found
