@@ -16,9 +16,9 @@ import numpy as np
 
 from scaling.laws import fit
 from scaling.laws.compare import advantage
-from scaling.laws.mixture import best_mixture
+from scaling.laws.horizon import rungs
+from scaling.laws.optimum import best_mixture
 from scaling.laws.points import Points
-from scaling.laws.tuned import rungs
 
 NOISE = 0.004
 

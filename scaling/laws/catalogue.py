@@ -11,8 +11,20 @@ import numpy as np
 
 from scaling.base.errors import ScalingError, nearest, refuse
 from scaling.config import schema
-from scaling.laws.dual import Dual, sigmoid
-from scaling.laws.law import Columns, Curve, Law, Parameter, Rng, coefficient, exponent, floor, number, place
+from scaling.laws.law import (
+    Columns,
+    Curve,
+    Dual,
+    Law,
+    Parameter,
+    Rng,
+    coefficient,
+    exponent,
+    floor,
+    number,
+    place,
+    sigmoid,
+)
 
 KAPLAN = "Kaplan et al. 2020, arXiv 2001.08361"
 GADRE = "Gadre et al. 2024, arXiv 2403.08540"

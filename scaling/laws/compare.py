@@ -19,10 +19,9 @@ import numpy as np
 
 from scaling.base.errors import nearest, refuse
 from scaling.laws.catalogue import named
-from scaling.laws.dual import Dual
 from scaling.laws.fit import FittedLaw, fit, intervals, is_on_a_line, validated_problem
 from scaling.laws.intervals import LEVEL, Interval, measure, student
-from scaling.laws.law import FLOPS, VARIANT, Law, Seeds, with_compute
+from scaling.laws.law import FLOPS, VARIANT, Dual, Law, Seeds, with_compute
 from scaling.laws.optimum import Budget, best_loss
 from scaling.laws.points import IDENTITIES, Points, group_of
 from scaling.laws.problem import Quantity, derived, named_objective

@@ -19,7 +19,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from scaling.base.errors import ScalingError, nearest, refuse
-from scaling.laws.dual import sigmoid
+from scaling.laws.law import sigmoid
 
 LONGEST = 2000  # characters
 DEEPEST = 60  # operations within one another

@@ -17,8 +17,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import numpy as np
 
 from scaling.base.errors import nearest, refuse
-from scaling.laws.dual import Dual
-from scaling.laws.law import SIGNED, Columns, Law, Seeds
+from scaling.laws.law import SIGNED, Columns, Dual, Law, Seeds
 
 Expanded = tuple[np.ndarray, Seeds]  # θ of u, and dθ/du
 # How the errors of points correlate, `SharedErrors` or those of whole curves: `whiten(values)`, `at(rows)`, log |V|.

@@ -19,12 +19,12 @@ import numpy as np
 from scaling.base.errors import ScalingError, nearest, refuse
 from scaling.config.schema import check_keys
 from scaling.laws.catalogue import named
-from scaling.laws.dual import Dual
 from scaling.laws.formula import Expression, evaluate, names, parse, parts
 from scaling.laws.law import (
     MEANINGS,
     Bounds,
     Columns,
+    Dual,
     Law,
     Parameter,
     coefficient,

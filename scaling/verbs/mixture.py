@@ -41,7 +41,7 @@ def mixture(
         at: the size of the model, where the law is joint: N=1e9
     """
     from scaling.laws.fit import fit
-    from scaling.laws.mixture import best_mixture
+    from scaling.laws.optimum import best_mixture
 
     table = runs_of(points, rename, Path(runs))
     shares = [name for name in table.columns if re.fullmatch(r"p_\d+", name)]

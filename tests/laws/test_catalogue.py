@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from scaling.base.errors import ScalingError
 from scaling.laws import LAWS, fit, named, predict_runs
 from scaling.laws.curves import areas
-from scaling.laws.dual import Dual, sigmoid
+from scaling.laws.law import Dual, sigmoid
 
 PF_DAY = 8.64e19
 TRUTHS = {

@@ -9,8 +9,8 @@ import pytest
 import scaling
 from scaling.base.errors import ScalingError
 from scaling.laws import Quantity, derived, fit, intervals, named, optimal, parameter, prediction
-from scaling.laws.dual import Dual
 from scaling.laws.intervals import METHODS, bootstrap, bound, student
+from scaling.laws.law import Dual
 
 THETA = np.array([1.8, 482.0, 2085.0, 0.35, 0.37])
 

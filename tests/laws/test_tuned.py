@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from scaling.laws import fit
-from scaling.laws.tuned import best_points, effect, rungs, tuned
+from scaling.laws.horizon import best_points, effect, rungs, tuned
 
 CURVATURE = 0.03
 
