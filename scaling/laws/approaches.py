@@ -23,7 +23,7 @@ from statistics import NormalDist
 
 import numpy as np
 
-from scaling.base.errors import ScalingError, nearest
+from scaling.base.errors import ScalingError, nearest, refuse
 from scaling.laws.intervals import LEVEL, Interval, student
 from scaling.laws.points import Points
 
@@ -55,8 +55,7 @@ def _exponent(estimate: float, error: float, freedom: int, method: str = "t") ->
 
 def fit_power_law(x: np.ndarray, y: np.ndarray, spread: np.ndarray | None = None) -> PowerLaw:
     """Least squares of log y on log x, weighted by 1/spread² where the standard deviation of log y is known."""
-    if len(np.unique(x)) < 2:
-        raise ScalingError("a power law needs points at two compute budgets or more", fix="add a budget")
+    refuse(len(np.unique(x)) < 2, "a power law needs points at two compute budgets or more", "add a budget")
     order = np.lexsort((y, x))  # a fixed order of summation: permuted rows change no digit
     log_x, log_y = np.log(np.asarray(x, float)[order]), np.log(np.asarray(y, float)[order])
     weight = np.ones_like(log_x) if spread is None else 1.0 / np.asarray(spread, float)[order]
@@ -124,8 +123,7 @@ def isoflop(
     `noise` is the standard deviation of the loss between seeds. With it every curve is drawn again with that noise,
     the minimum is the median of the draws, and the law weights each by the inverse square of its spread.
     """
-    if kind not in KINDS:
-        raise ScalingError("is no way to find a minimum", key="kind", value=kind, fix=nearest(kind, KINDS))
+    refuse(kind not in KINDS, "is no way to find a minimum", nearest(kind, KINDS), key="kind", value=kind)
     generator, minima = np.random.default_rng(seed), []
     errors = None if noise is None else lambda sizes: noise * generator.standard_normal((sizes, draws))
     columns = np.stack([points.numbers(name) for name in ("loss", along, "C")])

@@ -305,7 +305,7 @@ def loss_against(
                 for of, opacity in (("run", LIGHT), ("mean", DARK)):
                     ends = _bounds(predictions, of).clip(2 * bottom - top, 2 * top - bottom)
                     band(axes, x, ends, colour, opacity=opacity)
-            line(axes, x, _estimates(predictions), colour, name)
+            line(axes, x, [prediction.estimate for prediction in predictions], colour, name)
         for table, at, colour, name in zip(tables, along, colours, ("fitted", "held out")):
             named, hollow = name if len(tables) > 1 else "", name == "held out"
             picture.marks(axes, at, table[form.target], colour, named, hollow=hollow, runs=table)
@@ -348,7 +348,8 @@ def residuals(fit: FittedLaw) -> Picture:
         band(axes, axis.range, (-scatter, scatter), GREY, "" if place else "root mean square")
         line(axes, axis.range, (0, 0))
         picture.marks(axes, points[name], errors, KINDS[0], runs=points)
-    sentence = f"Residuals of {form.formula}; root mean square {_amount(scatter, unit, 'g')}."
+    percent = "%" if unit.endswith("(%)") else ""
+    sentence = f"Residuals of {form.formula}; root mean square {scatter:.2g}{percent}."
     return picture.finish(points, form.axes, sentence)
 
 
@@ -357,9 +358,9 @@ def extrapolation(fit: FittedLaw, test: HeldOut) -> Picture:
     form, points, held_out, observed = fit.form, fit.points, test.points, test.observed
     axis, predictions = "C" if {"N", "D"} <= set(form.inputs) else form.inputs[0], test.predictions
     fitted_x, x = (with_compute(table.columns)[axis] for table in (points, held_out))
-    predicted, run = _estimates(predictions), predictions[0].run
+    predicted, run = np.array([prediction.estimate for prediction in predictions]), predictions[0].run
     errors, unit = _errors(predicted, observed, observed, "predicted", "observed")
-    worst = _amount(np.abs(errors).max(), unit, "f")
+    worst = f"{np.abs(errors).max():.2f}%" if unit.endswith("(%)") else f"{np.abs(errors).max():.2g}"
     sentence = f"{form.formula}; {plural(len(held_out), 'run')} held out, largest error {worst}."
     ends = bars = None
     if run is not None:
@@ -443,10 +444,6 @@ def _is_positive(*columns: np.ndarray) -> bool:
     return all((column > 0).all() for column in columns)
 
 
-def _estimates(predictions: Sequence[Prediction]) -> np.ndarray:
-    return np.array([prediction.estimate for prediction in predictions])
-
-
 def _bounds(predictions: Sequence[Prediction], name: str) -> np.ndarray:
     """Return the lower and the upper ends of the intervals of the `mean` or of a new `run`."""
     intervals = [getattr(prediction, name) for prediction in predictions]
@@ -460,7 +457,3 @@ def _errors(
     if _is_positive(observed):
         return 100 * (values / others - 1), f"{name} over {other} - 1 (%)"
     return values - others, f"{name} - {other}"
-
-
-def _amount(value: float, unit: str, digits: str) -> str:
-    return f"{value:.2{digits}}%" if unit.endswith("(%)") else f"{value:.2g}"

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from scaling.base.errors import ScalingError
+from scaling.base.errors import refuse
 from scaling.base.printing import TableResult
 from scaling.config.schema import OpenFraction, PositiveFloat, Range, Seed
 from scaling.verbs.verb import Flag, spelled, verb
@@ -135,8 +135,9 @@ def _refuse_unused(kind: str, options: Mapping[str, Any]) -> None:
         reasons["seed"] = "nothing is random without --noise"
     parameters = inspect.signature(fit, eval_str=True).parameters
     for option, reason in reasons.items():
-        if options[option] not in (parameters[option].default, None, (), []):
-            raise ScalingError(reason, key=spelled(parameters[option]), value=options[option], fix="leave it out")
+        value, parameter = options[option], parameters[option]
+        is_unused = value in (parameter.default, None, (), [])
+        refuse(not is_unused, reason, "leave it out", key=spelled(parameter), value=value)
 
 
 def _law(
@@ -220,8 +221,8 @@ def fit_curves(
     from scaling.laws.formula import parse_number
 
     start = None if after is None else parse_number(after)
-    if after is not None and start is None:
-        raise ScalingError("is not a number", key="after", value=after, fix="write --after 2e5")
+    is_number = after is None or start is not None
+    refuse(not is_number, "is not a number", "write --after 2e5", key="after", value=after)
     return curve_fits.fit_curves(read_curves(curves, where), law, after=start, level=level, seed=seed)
 
 
@@ -234,8 +235,7 @@ def read_curves(source: Any, where: Sequence[str] = ()) -> list[Curve]:
     if isinstance(source, str | Path) and Path(source).is_dir():
         from scaling.sweeps.points import curves_of_study
 
-        if where:
-            raise ScalingError("chooses rows of a table", key="where", fix="name the folder of one study")
+        refuse(where, "chooses rows of a table", "name the folder of one study", key="where")
         return list(curves_of_study(Path(source)))
     if isinstance(source, list | tuple) and all(isinstance(curve, Curve) for curve in source):
         return list(source)
