@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from scaling.base.errors import nearest, refuse
+from scaling.base.errors import ScalingError, nearest, refuse
 from scaling.laws.catalogue import named
 from scaling.laws.diagnostics import Diagnostics, identify, seed_scatter, unreliable
 from scaling.laws.intervals import LEVEL, METHODS, Interval, Method, bootstrap, bound, reweighted
@@ -214,10 +214,10 @@ def predict(form: Law, theta: np.ndarray, inputs: Mapping[str, Any]) -> np.ndarr
 
 def check_columns(form: Law, names: Iterable[str], key: str | None = None) -> None:
     """Refuse names that are not the law's columns, all of them; a law of a score may have `examples` besides."""
-    names = list(names)
+    names, known = list(names), {*form.inputs, *([EXAMPLES] if form.target in PROPORTIONS else [])}
     for name in names:
-        is_known = name in form.inputs or (name == EXAMPLES and form.target in PROPORTIONS)
-        refuse(not is_known, f"{form.name} has no column {name!r}", nearest(name, form.inputs), key=key)
+        if name not in known:
+            raise ScalingError(f"{form.name} has no column {name!r}", key=key, fix=nearest(name, form.inputs))
     for name in form.inputs:
         what, fix = f"{form.name} needs {', '.join(form.inputs)}", f"add {name}=…"
         refuse(name not in names, what, fix, key=key or name)
