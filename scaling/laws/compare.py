@@ -253,7 +253,11 @@ def advantage(
     Without either it is stated at the largest budget that both sets have.
     """
     together, objective = pooled((a, b), names), named_objective("log_squared")
-    form = named(law or usual_law(together))
+    # Chinchilla's law where N and D vary apart from one another, else a power law in C with a floor.
+    in_both = {"N", "D"} <= set(together.columns) and not is_on_a_line(
+        np.log(np.column_stack([together.numbers(name) for name in ("N", "D")]))
+    )
+    form = named(law or ("chinchilla" if in_both else "power_law_floor_c"))
     for each in (a, b):  # what one set does not determine, the other does not determine either
         validated_problem(form, replace(each, columns=with_compute(each.columns)), objective, None, None, {})
     joint = fit_joint(form, together, SET, baseline=names[0], objective=objective, group=group_of(together))
@@ -282,11 +286,3 @@ def pooled(sets: Sequence[Points], names: Sequence[str]) -> Points:
         trunks = zip(columns[SET], columns["trunk"], strict=True)
         columns["trunk"] = np.array([f"{name} {trunk}" for name, trunk in trunks], object)
     return Points(with_compute(columns), {**sets[1].definitions, **sets[0].definitions})
-
-
-def usual_law(points: Points) -> str:
-    """Chinchilla's law where N and D vary apart from one another, else a power law in C with a floor."""
-    if not {"N", "D"} <= set(points.columns):
-        return "power_law_floor_c"
-    logs = np.log(np.column_stack([points.numbers(name) for name in ("N", "D")]))
-    return "power_law_floor_c" if is_on_a_line(logs) else "chinchilla"

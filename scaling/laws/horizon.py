@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -129,21 +128,6 @@ COLUMNS = {"loss": "loss", "lr": "lr", "batch": "B"}  # of a table of points
 PLACE = ("N", "D", "C", "width", "depth", "lr", "B")  # columns of a rung as it was trained
 
 
-@dataclass(frozen=True)
-class Rung:
-    """What a rung loses by one knob: `left` is a fraction of its loss, `best` the knob's best value, `row` its place in
-    the columns.
-    """
-
-    row: int
-    knob: str
-    N: float
-    D: float
-    used: float
-    best: Interval
-    left: Interval
-
-
 def tuned(fit: FittedLaw, table: Sequence[Mapping[str, Any]], level: float = 0.95) -> dict[str, Any]:
     """What the runs beside those of a study tell of its rungs, as a document; `beside` of a row names its rung."""
     names = {row["name"]: row for row in table}
@@ -155,8 +139,9 @@ def tuned(fit: FittedLaw, table: Sequence[Mapping[str, Any]], level: float = 0.9
     exponents = {each.name: each for each in effect(fit, found, level)} if found else {}
     return {
         "rungs": [
-            {name: own[rung.row].get(name) for name in PLACE}
-            | {"knob": rung.knob, "used": rung.used, "best": rung.best.to_json(), "left": rung.left.to_json()}
+            {name: own[rung["row"]].get(name) for name in PLACE}
+            | {"knob": rung["knob"], "used": rung["used"]}
+            | {name: rung[name].to_json() for name in ("best", "left")}
             for rung in found
         ],
         "exponents": {name: change.to_json() for name, change in exponents.items()},
@@ -174,17 +159,17 @@ def best_points(document: Mapping[str, Any]) -> list[dict[str, Any]]:
     ]
 
 
-def _sentence(found: Sequence[Rung], exponents: Mapping[str, Interval]) -> str:
+def _sentence(found: Sequence[Mapping[str, Any]], exponents: Mapping[str, Interval]) -> str:
     if not found:
         return "the runs beside the rungs are too few to tell whether these are tuned"
-    lost = sum(rung.left.low > 0 for rung in found)
+    lost = sum(rung["left"].low > 0 for rung in found)
     sentence = f"{lost} of {len(found)} learning rates and batches of rungs are seen to be untuned"
-    known = [rung for rung in found if math.isfinite(rung.left.estimate)]
-    if known:
-        worst = max(known, key=lambda rung: rung.left.estimate)
-        high = f"{worst.left.high:.2%}" if math.isfinite(worst.left.high) else "open"
-        sentence += f"; the rung of N = {worst.N:.3g}, D = {worst.D:.3g} loses {worst.left.estimate:.2%} of its loss"
-        sentence += f" [{worst.left.low:.2%}, {high}] by its {KNOBS[worst.knob]}"
+    known = [rung for rung in found if math.isfinite(rung["left"].estimate)]
+    for worst in sorted(known, key=lambda rung: -rung["left"].estimate)[:1]:
+        left = worst["left"]
+        high = f"{left.high:.2%}" if math.isfinite(left.high) else "open"
+        sentence += f"; the rung of N = {worst['N']:.3g}, D = {worst['D']:.3g} loses {left.estimate:.2%} of its loss"
+        sentence += f" [{left.low:.2%}, {high}] by its {KNOBS[worst['knob']]}"
     if open_ones := len(found) - len(known):
         sentence += f"; {open_ones} have no best value near those tried"
     closed = {name: each for name, each in exponents.items() if math.isfinite(each.low) and math.isfinite(each.high)}
@@ -192,8 +177,9 @@ def _sentence(found: Sequence[Rung], exponents: Mapping[str, Interval]) -> str:
     return sentence + (f"; tuned rungs would move {', '.join(moved)}" if lost and moved else "")
 
 
-def rungs(columns: Mapping[str, np.ndarray], used: np.ndarray, level: float = 0.95) -> list[Rung]:
-    """What each rung loses by its rate and its batch, where runs beside it tell.
+def rungs(columns: Mapping[str, np.ndarray], used: np.ndarray, level: float = 0.95) -> list[dict[str, Any]]:
+    """What each rung loses by a knob, its rate or its batch, where runs beside it tell: its `row` in the columns, its N
+    and D, the value that is `used`, and the intervals of the `best` one and of the fraction of the loss that is `left`.
 
     `columns` have N, D, loss and a knob or more; `used` marks the runs of the ladder itself. A knob is judged by the
     runs that differ from a rung's in no other knob. Nothing is said of a knob whose runs leave no degree of freedom.
@@ -224,9 +210,9 @@ def rungs(columns: Mapping[str, np.ndarray], used: np.ndarray, level: float = 0.
             with np.errstate(over="ignore"):
                 ends = (base[index] * np.exp(best)).tolist(), np.expm1(left).tolist()
             names = f"best {knob}", f"left by {knob}"
-            both = (Interval(name, at, low, high, level, "profile") for name, (at, low, high) in zip(names, ends))
-            size, data, own_value = (float(columns[name][first]) for name in ("N", "D", knob))
-            found.append(Rung(first, knob, size, data, own_value, *both))
+            best, left = (Interval(name, at, low, high, level, "profile") for name, (at, low, high) in zip(names, ends))
+            values = {key: float(columns[name][first]) for key, name in (("N", "N"), ("D", "D"), ("used", knob))}
+            found.append({"row": first, "knob": knob, **values, "best": best, "left": left})
     return found
 
 
@@ -248,7 +234,7 @@ def _minimum(estimate: np.ndarray, covariance: np.ndarray, reach: float) -> tupl
 
 
 @np.errstate(all="ignore")  # what is not finite is open
-def effect(fit: FittedLaw, found: Sequence[Rung], level: float = 0.95) -> list[Interval]:
+def effect(fit: FittedLaw, found: Sequence[Mapping[str, Any]], level: float = 0.95) -> list[Interval]:
     """How much each exponent of the law would change if every rung were tuned, to first order.
 
     The intervals of what the rungs lose are combined as those of independent estimates. (Zou and Donner 2008,
@@ -256,8 +242,8 @@ def effect(fit: FittedLaw, found: Sequence[Rung], level: float = 0.95) -> list[I
     """
     step = np.linalg.pinv(fit.linear[1].T) * np.sqrt(fit.problem.weights)
     N, D = (fit.points.numbers(name)[fit.order] for name in ("N", "D"))
-    runs = np.array([(N == rung.N) & (D == rung.D) for rung in found], float)
-    losses = np.log1p([[rung.left.estimate, rung.left.low, rung.left.high] for rung in found])
+    runs = np.array([(rung["N"] == N) & (rung["D"] == D) for rung in found], float)
+    losses = np.log1p([[rung["left"].estimate, rung["left"].low, rung["left"].high] for rung in found])
     changes = []
     for each in fit.form.parameters:
         if each.is_exponent and each.name in fit.problem.free_names:

@@ -107,13 +107,13 @@ def test_what_a_rung_loses_and_its_best_rate_are_those_of_the_simulation():
     found = rungs(columns, used)
     assert len(found) == 16
     left = np.expm1(CURVATURE / 2 * np.log(2) ** 2)
-    assert np.mean([rung.left.covers(left) for rung in found]) > 0.8
-    assert np.mean([rung.best.covers(2e-3) for rung in found]) > 0.8
-    assert all(rung.left.low > 0 and rung.used == 1e-3 for rung in found)
+    assert np.mean([rung["left"].covers(left) for rung in found]) > 0.8
+    assert np.mean([rung["best"].covers(2e-3) for rung in found]) > 0.8
+    assert all(rung["left"].low > 0 and rung["used"] == 1e-3 for rung in found)
 
 
 def test_tuned_rungs_lose_nothing_that_is_shown():
-    assert sum(rung.left.low > 0 for rung in rungs(*ladder(lambda N: 1e-3))) <= 2
+    assert sum(rung["left"].low > 0 for rung in rungs(*ladder(lambda N: 1e-3))) <= 2
 
 
 def test_runs_beside_a_rung_that_leave_no_degree_of_freedom_tell_nothing():
@@ -128,7 +128,7 @@ def test_the_batch_is_judged_at_the_rate_of_the_rung_alone():
     more = {name: np.concatenate([column, column[used], column[used]]) for name, column in columns.items()}
     more["batch"][48:64], more["batch"][64:] = 8.0, 32.0
     more["loss"][64:] *= 1.01
-    told = {rung.knob for rung in rungs(more, np.concatenate([used, np.zeros(32, bool)]))}
+    told = {rung["knob"] for rung in rungs(more, np.concatenate([used, np.zeros(32, bool)]))}
     assert told == {"lr", "batch"}
 
 
