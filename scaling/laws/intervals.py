@@ -145,21 +145,22 @@ DEVIATION = 0.3413  # of normal estimates, between their middle and one standard
 
 def inflation(
     problem: Problem,
-    slope: np.ndarray,
     linear: tuple[np.ndarray, np.ndarray],
     noise: Noise,
+    error: np.ndarray,
+    direction: np.ndarray,
     groups: np.ndarray | None = None,
 ) -> tuple[np.ndarray, float]:
-    """The factor on the variance of quantities of this slope, at least 1, and the degrees of freedom.
+    """The factor on the variance of quantities, at least 1, and the degrees of freedom.
 
     The variance from the scores of the points themselves over that of equal, independent errors. Alone, points count
     by their leverage (HC2 of MacKinnon and White 1985, Journal of Econometrics 29) with n - p degrees of freedom; in
     G groups their scores add up first, with G - 1 (Cameron and Miller 2015, Journal of Human Resources 50(2)).
-    `linear` are the residuals and the Jacobian at the optimum.
+    `linear` are the residuals and the Jacobian at the optimum, `error` and `direction` those of `standard_error`.
     """
     residual, jacobian = linear
     scores = jacobian * (problem.weights * problem.objective.influence(residual))[:, None, :]
-    n, p = len(problem.observed), slope.shape[1]
+    n, p = len(problem.observed), len(problem.free)
     freedom = float(n - p)
     if groups is not None:
         count = int(groups.max()) + 1
@@ -174,7 +175,6 @@ def inflation(
         leverage = (np.linalg.qr(rows / np.where(length > 0, length, 1.0)).Q ** 2).sum(-1)
         scores = scores / np.sqrt(np.maximum(1.0 - leverage, 0.05))[:, None, :]
     # `direction` is the change of the coordinates per unit of the quantity, so this is the quantity's own score.
-    error, direction = standard_error(problem, slope, jacobian, noise)
     along = (scores.swapaxes(1, 2) @ direction[:, :, None])[:, :, 0]
     variance = np.maximum(error**2, 1e-300)
     curvature = np.maximum(noise.kappa / variance, 1e-300)
@@ -239,14 +239,13 @@ def bound(
     low, high = value, value
     if noise.scale >= EXACT * max(1.0, abs(float(np.mean(problem.observed)))):
         linear = problem.linearise(u[None])
-        factor, freedom = inflation(problem, slope, linear, noise, groups)
+        error, direction = standard_error(problem, slope, linear[1], noise)
+        factor, freedom = inflation(problem, linear, noise, error, direction, groups)
         quantile = student(level, freedom)
         threshold = quantile * np.sqrt(factor)
+        low, high = value - threshold * error, value + threshold * error
         if method == "profile":
             low, high = profile(problem, quantities, u, cost, noise, threshold)
-        else:
-            error, _ = standard_error(problem, slope, linear[1], noise)
-            low, high = value - threshold * error, value + threshold * error
         reach = np.array([value - low, high - value])
         if (correlation := problem.correlation(u)) is not None:
             reach *= np.transpose([correlation.widening(part, level) for part in slope])

@@ -10,7 +10,6 @@ from benchmarks.coverage.studies import RATE, curve_design, draw_curves
 from scaling.base.errors import ScalingError
 from scaling.laws.catalogue import CURVE_LAWS
 from scaling.laws.curves import (
-    GROUPS,
     POINTS,
     Curve,
     Sizes,
@@ -18,7 +17,6 @@ from scaling.laws.curves import (
     covariance,
     fit_curves,
     places_of,
-    some_trunks,
 )
 
 SIZES = Sizes(trunk=0.001, run=0.001, length=0.3, evaluation=0.0003, training=0.02)
@@ -91,16 +89,6 @@ def test_errors_that_shrink_with_size_are_found():
     found = fit_curves(draw_curves(curve_design(), shrinking, np.random.default_rng(3)), starts=48)
     assert found.sizes.by_size == pytest.approx(0.6, abs=0.25)
     assert found.sizes.by_tokens == pytest.approx(0.3, abs=0.25)
-
-
-def test_of_many_trunks_some_whole_ones_of_all_sizes_are_read_first():
-    each = [replace(c, run=f"{c.run}-{n}", trunk=f"{c.group}-{n}") for n in range(4) for c in curve_design()]
-    places = places_of(draw_curves(each, SIZES, np.random.default_rng(5)))
-    rows = some_trunks(places)
-    kept, sizes = places["group"][rows], places["log_size"]
-    assert len(np.unique(kept)) == GROUPS < len(np.unique(places["group"]))
-    assert len(rows) == np.isin(places["group"], kept).sum()
-    assert {sizes[rows].min(), sizes[rows].max()} == {sizes.min(), sizes.max()}
 
 
 def test_training_losses_count_by_their_noise(curves):
