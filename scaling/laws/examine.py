@@ -118,18 +118,13 @@ class Fit(Report):
         if isinstance(law, TwoStep):
             law, document = law.loss, document["steps"][0]
         method = self.method if law.degrees_of_freedom > 0 else None
-        best = budget_optimum(law, {"C": C, SERVED: served}, self._competitors, method, self.level)
-        if not best["identified"]:
-            what = f"the optimum is not identified by {document['law']} of {tried(document)}"
-            raise ScalingError(what, key="C", value=C, fix="add runs nearer to it, or fit a law with fewer parameters")
+        best = budget_optimum(law, {"C": C, SERVED: served}, competitors(law), method, self.level)
+        what = f"the optimum is not identified by {document['law']} of {tried(document)}"
+        fix = "add runs nearer to it, or fit a law with fewer parameters"
+        refuse(not best["identified"], what, fix, key="C", value=C)
         for line in disagreement(best):
             warnings.warn(line.removeprefix("! "), stacklevel=2)
         return {name: best[name]["estimate"] for name in ("N", "D", "loss")}
-
-    @cached_property
-    def _competitors(self) -> dict[str, FittedLaw]:
-        law = self._needs_law("optimise")
-        return competitors(law.loss if isinstance(law, TwoStep) else law)
 
     @cached_property
     def pictures(self) -> dict[str, Any]:
@@ -144,8 +139,7 @@ class Fit(Report):
         """One picture: the loss against compute, or the first there is; `pictures` has them all."""
         against_compute = (title for title in self.pictures if title.endswith("_against_C"))
         name = name or next(against_compute, next(iter(self.pictures)))
-        if name not in self.pictures:
-            raise ScalingError(f"there is no picture {name!r}", fix=nearest(name, self.pictures))
+        refuse(name not in self.pictures, f"there is no picture {name!r}", nearest(name, self.pictures))
         return self.pictures[name]
 
     def save(self, folder: str | Path) -> list[Path]:

@@ -34,7 +34,6 @@ from scaling.laws.points import Points
 from scaling.laws.predict import Prediction, TwoStep, predict_runs, rows_of
 from scaling.laws.report import titles
 
-UNITS = {"C": "FLOPs", "loss": "nats per token"}
 STEPS = ("residuals", "extrapolation", "learning_curves", "contours")  # figures that both steps of a law may have
 MARGIN = 1.25  # axes reach a quarter beyond the points
 
@@ -368,7 +367,8 @@ def extrapolation(fit: FittedLaw, test: HeldOut) -> Picture:
         ends = _bounds(predictions, "run")
         bars = [_errors(end, observed, observed)[0] for end in ends]
     picture = Picture("extrapolation", 2)
-    height = Axis(label(form.target), _is_positive(points[form.target], observed, predicted))
+    is_log = all((column > 0).all() for column in (points[form.target], observed, predicted))
+    height = Axis(label(form.target), is_log)
     axes = picture.panel(0, Axis.of(axis, [fitted_x, x]), height)
     picture.marks(axes, fitted_x, points[form.target], GREY, "fitted", runs=points)
     picture.marks(axes, x, observed, BLACK, "held out", hollow=True, runs=held_out)
@@ -430,7 +430,7 @@ def learning_curves(points: Points, *, axis: str = "D", envelope: Envelope | Non
 
 def label(name: str) -> str:
     """Return the label of a column's axis: its name and its unit or meaning."""
-    unit = UNITS.get(name) or MEANINGS.get(name)
+    unit = {"C": "FLOPs", "loss": "nats per token"}.get(name) or MEANINGS.get(name)
     return f"{name} ({unit})" if unit else name
 
 
@@ -438,10 +438,6 @@ def levels(values: np.ndarray, count: int = 5) -> np.ndarray:
     """Return the distinct values where they are few, else some of them at even ranks."""
     distinct = np.unique(values)
     return distinct[np.unique(np.linspace(0, len(distinct) - 1, count).round().astype(int))]
-
-
-def _is_positive(*columns: np.ndarray) -> bool:
-    return all((column > 0).all() for column in columns)
 
 
 def _bounds(predictions: Sequence[Prediction], name: str) -> np.ndarray:
@@ -454,6 +450,6 @@ def _errors(
     values: np.ndarray, others: np.ndarray, observed: np.ndarray, name: str = "", other: str = ""
 ) -> tuple[np.ndarray, str]:
     """Return the values over the others in percent, or their difference where a score is 0 or a loss negative."""
-    if _is_positive(observed):
+    if (observed > 0).all():
         return 100 * (values / others - 1), f"{name} over {other} - 1 (%)"
     return values - others, f"{name} - {other}"

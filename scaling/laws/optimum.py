@@ -15,6 +15,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -141,6 +142,7 @@ def _log_best_size(form: Law, theta: np.ndarray, budget: Budget) -> np.ndarray:
     return centre
 
 
+@lru_cache(maxsize=1)  # which a fit and its optima ask for alike
 def competitors(law: FittedLaw) -> dict[str, FittedLaw]:
     """The competing laws as fitted, by what they are called; none where the law is not one of N and D, or its points
     are few.
@@ -150,13 +152,13 @@ def competitors(law: FittedLaw) -> dict[str, FittedLaw]:
     weighted, kind, others = not np.allclose(law.weights, 1.0), law.problem.objective, {}
     most = len(law.problem.observed) / POINTS_A_PARAMETER
     for form in laws().values():
-        comparable = set(form.inputs) == {"N", "D"} and form.target == law.form.target
-        if not comparable or len(form.parameters) > most or (form.name == law.form.name and not weighted):
-            continue
-        name = f"{form.name} with equal weights" if weighted else form.name
-        with suppress(ScalingError):  # it need not converge on these points
-            others[name] = fit(form, law.points, objective=kind, group=law.groups, starts=64, seed=law.seed)
+        is_same = set(form.inputs) == {"N", "D"} and form.target == law.form.target
+        if is_same and len(form.parameters) <= most and (form.name != law.form.name or weighted):
+            with suppress(ScalingError):  # it need not converge on these points
+                fitted = fit(form, law.points, objective=kind, group=law.groups, starts=64, seed=law.seed)
+                others[f"{form.name} with equal weights" if weighted else form.name] = fitted
     smallest = min(map(residual_scale, (law, *others.values())))
+    # The laws whose residuals are about as small.
     return {name: other for name, other in others.items() if residual_scale(other) <= 2.0 * smallest}
 
 
