@@ -16,9 +16,9 @@ import numpy as np
 
 from scaling.laws import fit
 from scaling.laws.compare import advantage
-from scaling.laws.mixture import best_mixture
+from scaling.laws.horizon import rungs
+from scaling.laws.optimum import best_mixture
 from scaling.laws.points import Points
-from scaling.laws.tuned import rungs
 
 NOISE = 0.004
 
@@ -70,9 +70,9 @@ def tuned(studies: int) -> Iterator[list[str]]:
             excess = curvature / 2 * np.log(rate / (off * 1e-3)) ** 2
             loss = (2 + 8 * N**-0.1) * np.exp(excess + noise * rng.standard_normal(len(N)))
             found.append(rungs({"N": N, "D": 20 * N, "lr": rate, "loss": loss}, rate == 1e-3)[0])
-        inside = np.mean([rung.left.covers(left) for rung in found])
-        best = np.mean([rung.best.covers(off * 1e-3) for rung in found])
-        high = np.median([rung.left.high for rung in found])
+        inside = np.mean([rung["left"].covers(left) for rung in found])
+        best = np.mean([rung["best"].covers(off * 1e-3) for rung in found])
+        high = np.median([rung["left"].high for rung in found])
         yield [f"{count}", f"{noise:.1%}", f"{off:g}", f"{left:.2%}", f"{inside:.1%}", f"{best:.1%}", f"{high:.2%}"]
 
 

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from scaling.laws.catalogue import multi_power, named
+from scaling.laws.catalogue import CURVE_LAWS, named
 from scaling.laws.curves import Curve, Sizes, covariance, places_of, stacked
 from scaling.laws.design import Candidates
 from scaling.laws.law import Law
@@ -144,7 +144,7 @@ def curve_design() -> list[Curve]:
 
 def draw_curves(curves: Sequence[Curve], sizes: Sizes, rng: np.random.Generator) -> list[Curve]:
     """Return the curves with losses around the multi-power law: errors of trunks, along runs and of evaluations."""
-    mean = value(multi_power, CURVE_TRUTH, stacked(curves, RATE, 0.999))
+    mean = value(CURVE_LAWS["multi_power"], CURVE_TRUTH, stacked(curves, RATE, 0.999))
     places, errors = places_of(curves), np.empty(len(mean))
     for group in np.unique(places["group"]):
         rows = np.flatnonzero(places["group"] == group)

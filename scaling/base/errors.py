@@ -67,6 +67,12 @@ class ScalingError(Exception):
         return error
 
 
+def refuse(condition: object, what: str, fix: str | None = None, **place: Any) -> None:
+    """Raise a `ScalingError` where a condition holds; `place` is its file, line, key and value."""
+    if condition:
+        raise ScalingError(what, fix=fix, **place)
+
+
 @contextmanager
 def under(prefix: str) -> Iterator[None]:
     """Mistakes of what runs here have their keys seen from outside the node `prefix`."""

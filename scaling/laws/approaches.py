@@ -23,24 +23,17 @@ from statistics import NormalDist
 
 import numpy as np
 
-from scaling.base.errors import ScalingError, nearest
+from scaling.base.errors import ScalingError, nearest, refuse
 from scaling.laws.intervals import LEVEL, Interval, student
 from scaling.laws.points import Points
 
-SAME_BUDGET = 0.05  # runs so close to a budget's centre are of that budget: a grid cannot spend exactly C
-FEWEST = 3  # sizes below which a budget has no minimum
-FLAT = 1e-9  # a parabola less bent than this fraction of its slope is a line, whichever way rounding bends it
-CLOSEST = 1 / 3  # a minimum is never known better than this fraction of the spacing of the sizes it was read from
 # Times the distance to the minima of a cubic and a quartic, within which a parabola's bias lies: on points without
 # noise of 600 laws, grids and windows it held every exponent (tests/laws/test_approaches.py has a sample of these).
 BIAS = 2.0
-BUDGETS = 1500  # of an envelope, evenly spaced in their logarithm, as in the paper
-DRAWS = 1000  # of seed noise
 
 AT_THE_EDGE = "the lowest loss is at the edge of the sizes"
 INVERTED = "the parabola is inverted"
 TOO_FEW = "fewer than three sizes"
-UNSTABLE = "the seed noise moves the minimum to the edge in half of the draws"
 
 
 @dataclass(frozen=True)
@@ -62,8 +55,7 @@ def _exponent(estimate: float, error: float, freedom: int, method: str = "t") ->
 
 def fit_power_law(x: np.ndarray, y: np.ndarray, spread: np.ndarray | None = None) -> PowerLaw:
     """Least squares of log y on log x, weighted by 1/spread² where the standard deviation of log y is known."""
-    if len(np.unique(x)) < 2:
-        raise ScalingError("a power law needs points at two compute budgets or more", fix="add a budget")
+    refuse(len(np.unique(x)) < 2, "a power law needs points at two compute budgets or more", "add a budget")
     order = np.lexsort((y, x))  # a fixed order of summation: permuted rows change no digit
     log_x, log_y = np.log(np.asarray(x, float)[order]), np.log(np.asarray(y, float)[order])
     weight = np.ones_like(log_x) if spread is None else 1.0 / np.asarray(spread, float)[order]
@@ -123,7 +115,7 @@ def isoflop(
     along: str = "N",
     kind: str = "parabola",
     noise: float | None = None,
-    draws: int = DRAWS,
+    draws: int = 1000,
     seed: int = 0,
 ) -> IsoFlop:
     """The minima along `along` (N or D) and the power law through them.
@@ -131,8 +123,7 @@ def isoflop(
     `noise` is the standard deviation of the loss between seeds. With it every curve is drawn again with that noise,
     the minimum is the median of the draws, and the law weights each by the inverse square of its spread.
     """
-    if kind not in KINDS:
-        raise ScalingError("is no way to find a minimum", key="kind", value=kind, fix=nearest(kind, KINDS))
+    refuse(kind not in KINDS, "is no way to find a minimum", nearest(kind, KINDS), key="kind", value=kind)
     generator, minima = np.random.default_rng(seed), []
     errors = None if noise is None else lambda sizes: noise * generator.standard_normal((sizes, draws))
     columns = np.stack([points.numbers(name) for name in ("loss", along, "C")])
@@ -143,11 +134,10 @@ def isoflop(
         curve = Minimum(float(np.exp(np.log(compute[rows]).mean())), sizes, loss[rows][first])
         minima.append(_minimum(curve, kind, errors))
     accepted = [(each, each.position.estimate) for each in minima if each.position is not None]
-    if len(accepted) < 2:
-        reasons = [f"C={minimum.C:.3g}: {minimum.refused}" for minimum in minima if minimum.refused]
-        what = f"{len(accepted)} of {len(minima)} budgets have a minimum, a law needs two"
-        what += f" ({'; '.join(reasons)})" if reasons else ""
-        raise points.error(what, "add sizes on both sides of the lowest loss, or add budgets")
+    reasons = "; ".join(f"C={minimum.C:.3g}: {minimum.refused}" for minimum in minima if minimum.refused)
+    what = f"{len(accepted)} of {len(minima)} budgets have a minimum, a law needs two"
+    fix = "add sizes on both sides of the lowest loss, or add budgets"
+    points.refuse(len(accepted) < 2, what + (f" ({reasons})" if reasons else ""), fix)
     budgets, places, spread = np.array([(each.C, place, each.spread) for each, place in accepted]).T
     law = fit_power_law(budgets, places, None if noise is None else spread)
     count = min(len(each.draws) for each, _ in accepted)
@@ -170,7 +160,7 @@ def _minimum(curve: Minimum, kind: str, errors: Callable[[int], np.ndarray] | No
     ends at the neighbours of the lowest loss where nothing shows an error: these bracket the valley.
     """
     sizes, losses, find = curve.sizes, curve.losses, KINDS[kind]
-    if len(sizes) < FEWEST:
+    if len(sizes) < 3:
         return replace(curve, refused=TOO_FEW)
     x = np.log(sizes)
     (place,), (loss,), reason = find(x, losses[:, None])
@@ -179,15 +169,19 @@ def _minimum(curve: Minimum, kind: str, errors: Callable[[int], np.ndarray] | No
     shifts, error, spread, positions = (0.0, 0.0), np.inf, np.nan, ()
     if kind == "parabola":
         shifts = tuple(_of_polynomial(x, losses, degree) - place for degree in (3, 4) if degree < len(x))
-        error = _residual_error(x - place, losses)
+        if (freedom := len(x) - 3) > 0:  # the error of the residuals, by the derivative of the vertex
+            (square, slope, _), covariance = np.polyfit(x - place, losses, 2, cov=True)
+            gradient = np.array([slope / square**2, -1.0 / square, 0.0]) / 2.0
+            error = student(LEVEL, freedom) * float(np.sqrt(gradient @ covariance @ gradient))
     if errors is not None:
         positions, bottoms, _ = find(x, losses[:, None] + errors(len(x)))
         valid = ~np.isnan(positions)
         if valid.mean() < 0.5:
-            return replace(curve, refused=UNSTABLE)
+            return replace(curve, refused="the seed noise moves the minimum to the edge in half of the draws")
         positions, spacing = positions[valid], (x[-1] - x[0]) / (len(x) - 1)
         # A minimum that often runs to the edge is known worse than the draws that stayed inside pretend.
-        spread = max(float(positions.std()), CLOSEST * spacing) / float(valid.mean())
+        # It is never known better than a third of the spacing of the sizes.
+        spread = max(float(positions.std()), spacing / 3) / float(valid.mean())
         place, loss = np.median(positions), np.median(bottoms[valid])
         error = NormalDist().inv_cdf(0.5 + LEVEL / 2) * spread
     position, half = float(np.exp(place)), float(np.hypot(error, bias(shifts)))
@@ -197,16 +191,6 @@ def _minimum(curve: Minimum, kind: str, errors: Callable[[int], np.ndarray] | No
         low, high = min(sizes[max(lowest - 1, 0)], position), max(sizes[min(lowest + 1, len(x) - 1)], position)
     bounds = Interval("position", position, float(low), float(high), LEVEL, kind)
     return replace(curve, position=bounds, loss=float(loss), spread=spread, shifts=shifts, draws=positions)
-
-
-def _residual_error(x: np.ndarray, losses: np.ndarray) -> float:
-    """The half-width of a parabola's log position, of which `x` is measured, by its residuals; infinite without any."""
-    freedom = len(x) - 3
-    if freedom < 1:
-        return np.inf
-    (square, slope, _), covariance = np.polyfit(x, losses, 2, cov=True)
-    gradient = np.array([slope / square**2, -1.0 / square, 0.0]) / 2.0
-    return student(LEVEL, freedom) * float(np.sqrt(gradient @ covariance @ gradient))
 
 
 def _budgets(log_compute: np.ndarray) -> list[np.ndarray]:
@@ -219,7 +203,8 @@ def _budgets(log_compute: np.ndarray) -> list[np.ndarray]:
     while waiting:
         rows = waiting.pop()
         gaps = np.diff(log_compute[rows])
-        if gaps.sum() <= 2 * np.log1p(SAME_BUDGET):
+        # Runs within 5% of a budget's centre are of that budget: a grid cannot spend exactly C.
+        if gaps.sum() <= 2 * np.log1p(0.05):
             groups.append(rows)
             continue
         widest = np.flatnonzero(gaps >= gaps.max() * (1 - 1e-6))
@@ -243,7 +228,8 @@ def _parabola(x: np.ndarray, losses: np.ndarray) -> tuple[np.ndarray, np.ndarray
         vertex = -slope / (2 * square)
         bottom = level + slope * vertex / 2
     inside = (square > 0) & (vertex > scaled[0]) & (vertex < scaled[-1])
-    reason = INVERTED if square[0] < -FLAT * abs(slope[0]) else AT_THE_EDGE
+    # A parabola less bent than this fraction of its slope is a line, whichever way rounding bends it.
+    reason = INVERTED if square[0] < -1e-9 * abs(slope[0]) else AT_THE_EDGE
     return np.where(inside, centre + width * vertex, np.nan), np.where(inside, bottom, np.nan), reason
 
 
@@ -287,23 +273,22 @@ class Envelope:
     D_law: PowerLaw
 
 
-def envelope(points: Points, *, budgets: int = BUDGETS) -> Envelope:
+def envelope(points: Points, *, budgets: int = 1500) -> Envelope:
     """The envelope of the curves of `points`: one row a run and evaluation, with run, N, D, C and loss."""
     size, names = points.numbers("N"), points["run"]
     table = np.column_stack([size, *(points.numbers(name) for name in ("C", "D", "loss"))])
     runs = []  # the rows of each run along its training, by size and then name
     for run in sorted(set(names.tolist()), key=lambda run: (size[names == run][0], str(run))):
         rows = table[names == run]
-        if len(np.unique(rows[:, 0])) > 1:
-            raise points.error("one run has two sizes", "fix N", "run", value=run)
+        points.refuse(np.ptp(rows[:, 0]), "one run has two sizes", "fix N", "run", value=run)
         runs.append(rows[np.argsort(rows[:, 1], kind="stable")])
-    if len({rows[0, 0] for rows in runs}) < 3:
-        fix = "give a row a run and evaluation, with columns run, N, D, C and loss"
-        raise points.error("an envelope needs the curves of three sizes or more", fix)
+    what, fix = "an envelope needs the curves of three sizes or more", "with columns run, N, D, C and loss"
+    points.refuse(len(np.unique(size)) < 3, what, f"give a row a run and evaluation, {fix}")
     lowest = _lowest(runs, budgets)
     if lowest is None:
         what = "the envelope is not closed: at almost every compute the smallest or largest size is lowest"
-        raise points.error(what, "add sizes on both sides, or train them longer")
+        fix = "add sizes on both sides, or train them longer"
+        raise ScalingError(what, file=points.source or None, fix=fix)
     others = [_lowest(runs[:left] + runs[left + 1 :], budgets) for left in range(len(runs))]
 
     def jackknifed(name: str) -> PowerLaw:

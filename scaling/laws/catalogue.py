@@ -1,12 +1,7 @@
-"""The laws of the papers, by family.
-
-A law is a function of its parameters `p` and of the columns that it is named after; `law` adds its citation and its
-parameters, and the first line of the docstring is its formula.
-"""
+"""The laws of the papers, by family: a table of names, columns, formulas, citations, parameters and curves."""
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Sequence
 from functools import cache, reduce
 from operator import add, mul
@@ -14,10 +9,22 @@ from typing import Any
 
 import numpy as np
 
-from scaling.base.errors import ScalingError, nearest
+from scaling.base.errors import ScalingError, nearest, refuse
 from scaling.config import schema
-from scaling.laws.dual import Dual, sigmoid
-from scaling.laws.law import Columns, Law, Parameter, Rng, coefficient, exponent, floor, number, place
+from scaling.laws.law import (
+    Columns,
+    Curve,
+    Dual,
+    Law,
+    Parameter,
+    Rng,
+    coefficient,
+    exponent,
+    floor,
+    number,
+    place,
+    sigmoid,
+)
 
 KAPLAN = "Kaplan et al. 2020, arXiv 2001.08361"
 GADRE = "Gadre et al. 2024, arXiv 2403.08540"
@@ -35,73 +42,35 @@ def several(kind: Callable[..., Parameter], names: str, *choices: Any, **more: A
     return tuple(kind(name, *choices, **more) for name in names.split())
 
 
-def law(citation: str, *parameters: Parameter, **choices: Any) -> Callable[[Callable[..., Dual]], Law]:
-    """The law of a function in plain numpy, under the function's name."""
-
-    def of(function: Callable[..., Dual]) -> Law:
-        inputs = tuple(inspect.signature(function).parameters)[1:]
-        formula = str(inspect.getdoc(function)).partition("\n")[0]
-        return of_columns(function.__name__, inputs, formula, citation, parameters, function, **choices)
-
-    return of
-
-
-def of_columns(
+def law(
     name: str,
-    inputs: tuple[str, ...],
+    inputs: str,
     formula: str,
     citation: str,
     parameters: Sequence[Parameter],
-    curve: Callable[..., Dual],
+    curve: Curve,
     **choices: Any,
 ) -> Law:
-    """The law whose curve takes its parameters and then each of its columns."""
+    """An entry of the table; `inputs` are its columns in words."""
     return Law(
         name=name,
+        inputs=tuple(inputs.split()),
         formula=formula,
         citation=citation,
-        inputs=inputs,
         parameters=tuple(parameters),
-        curve=lambda p, x: curve(p, *(getattr(x, column) for column in inputs)),
+        curve=curve,
         **choices,
     )
 
 
-# One column
-
-
-# Formula, citation, parameters and curve of each family of laws in one column x.
-ONE_COLUMN: dict[str, tuple[str, str, Callable[[str], Sequence[Parameter]], Callable[..., Dual]]] = {
-    "power_law": (
-        "L(x) = A x^-α",
-        "Hestness et al. 2017, arXiv 1712.00409",
-        lambda x: (coefficient("A"), exponent("alpha")),
-        lambda p, x: p.A * x**-p.alpha,
-    ),
-    "power_law_floor": (
-        "L(x) = E + A x^-α",
-        "Henighan et al. 2020, arXiv 2010.14701",
-        lambda x: (floor(), coefficient("A"), exponent("alpha")),
-        lambda p, x: p.E + p.A * x**-p.alpha,
-    ),
-    "kaplan": (
-        "L(x) = (x_c / x)^α",
-        KAPLAN,
-        lambda x: (place("x_c", x, "unit of the column"), exponent("alpha", SMALLEST)),
-        lambda p, x: (p.x_c / x) ** p.alpha,
-    ),
-}
-
-
-def _one_column(family: str, x: str) -> Law:
-    formula, citation, parameters, curve = ONE_COLUMN[family]
-    return of_columns(f"{family}_{x.lower()}", (x,), formula, citation, parameters(x), curve)
+# Curves of more than one line
 
 
 def _broken(x: str, breaks: int) -> Law:
     """Broken neural scaling laws, eq. 1. At the i-th break dᵢ the slope changes by cᵢ; fᵢ is how gradual it is."""
 
-    def curve(p: Any, column: np.ndarray) -> Dual:
+    def curve(p: Any, columns: Any) -> Dual:
+        column = getattr(columns, x)
         fall = p.b * column**-p.c_0
         for i in range(1, breaks + 1):
             change, at, gradual = (getattr(p, f"{letter}_{i}") for letter in "cdf")
@@ -131,57 +100,29 @@ def _broken(x: str, breaks: int) -> Law:
         bends = np.take_along_axis(bends, order[..., None], axis=-2)
         return np.concatenate([theta[..., :3], bends.reshape(*theta.shape[:-1], -1)], axis=-1)
 
-    parameters = [floor("a"), coefficient("b"), number("c_0", -10.0, 10.0, (-0.2, 1.0))]
-    for i in range(1, breaks + 1):
-        parameters += [number(f"c_{i}", -10.0, 10.0, (-1.0, 1.0)), place(f"d_{i}", x, "unit of the column")]
-        parameters.append(Parameter(f"f_{i}", "1", "log", 1e-3, 1e2, (0.1, 1.5)))
-    formula, citation = "L(x) = a + b x^-c₀ Πᵢ (1 + (x/dᵢ)^(1/fᵢ))^(-cᵢ fᵢ)", "Caballero et al. 2022, arXiv 2210.14891"
-    choices = {"adjust": adjust, "canonical": canonical}
-    return of_columns(f"broken_{x.lower()}_{breaks}", (x,), formula, citation, parameters, curve, **choices)
-
-
-@law(KAPLAN, coefficient("B_star", "tokens"), exponent("alpha_B", SMALLEST, start=(0.05, 1.0)), target="B_crit")
-def critical_batch(p, loss):
-    """B_crit(L) = B_* L^(-1/α_B)
-
-    Eq. 1.4, of measured critical batches. S_min = S / (1 + B_crit/B) are the steps at a batch far above the critical
-    one, and C_min = C / (1 + B/B_crit) is the compute at a batch far below it (eq. 5.4 and 5.5).
-    """
-    return p.B_star * loss ** (-1.0 / p.alpha_B)
-
-
-# Size and data
-
-
-@law(
-    "Hoffmann et al. 2022, arXiv 2203.15556",
-    *(floor(), *several(coefficient, "A B"), *several(exponent, "alpha beta")),
-    # N_opt ∝ C^a and D_opt ∝ C^b
-    derived={"a": lambda p: p.beta / (p.alpha + p.beta), "b": lambda p: p.alpha / (p.alpha + p.beta)},
-)
-def chinchilla(p, N, D):  # approach 3; eq. 2
-    """L(N, D) = E + A N^-α + B D^-β"""
-    return p.E + p.A * N**-p.alpha + p.B * D**-p.beta
-
-
-@law(
-    KAPLAN,
-    *(place("N_c", "N", "parameters"), place("D_c", "D", "tokens")),
-    *several(exponent, "alpha_N alpha_D", SMALLEST),
-)
-def kaplan_n_d(p, N, D):  # eq. 1.5
-    """L(N, D) = [(N_c/N)^(α_N/α_D) + D_c/D]^α_D"""
-    return ((p.N_c / N) ** (p.alpha_N / p.alpha_D) + p.D_c / D) ** p.alpha_D
-
-
-@law(
-    KAPLAN,
-    *(place("N_c", "N", "parameters"), place("S_c", "S_min", "steps")),
-    *several(exponent, "alpha_N alpha_S", SMALLEST),
-)
-def kaplan_n_s(p, N, S_min):  # eq. 1.6; S_min as under `critical_batch`
-    """L(N, S_min) = (N_c/N)^α_N + (S_c/S_min)^α_S"""
-    return (p.N_c / N) ** p.alpha_N + (p.S_c / S_min) ** p.alpha_S
+    bends = [
+        (
+            number(f"c_{i}", -10.0, 10.0, (-1.0, 1.0)),
+            place(f"d_{i}", x, "unit of the column"),
+            Parameter(f"f_{i}", "1", "log", 1e-3, 1e2, (0.1, 1.5)),
+        )
+        for i in range(1, breaks + 1)
+    ]
+    return law(
+        f"broken_{x.lower()}_{breaks}",
+        x,
+        "L(x) = a + b x^-c₀ Πᵢ (1 + (x/dᵢ)^(1/fᵢ))^(-cᵢ fᵢ)",
+        "Caballero et al. 2022, arXiv 2210.14891",
+        (
+            floor("a"),
+            coefficient("b"),
+            number("c_0", -10.0, 10.0, (-0.2, 1.0)),
+            *(each for bend in bends for each in bend),
+        ),
+        curve,
+        adjust=adjust,
+        canonical=canonical,
+    )
 
 
 def _function_of_size(name: str, unit: str, start: tuple[float, float]) -> tuple[Parameter, ...]:
@@ -189,289 +130,123 @@ def _function_of_size(name: str, unit: str, start: tuple[float, float]) -> tuple
     return Parameter(f"{name}_0", unit, "log", 1e-12, 1e12, start), slope, bend
 
 
-@law(
-    "Li et al. 2025, arXiv 2506.10972",
-    *_function_of_size("E", "nats per token", (0.05, 3.0)),
-    *_function_of_size("B", "nats per token", (0.05, 3.0)),
-    *_function_of_size("beta", "1", (0.05, 1.0)),
-)
-def farseer(p, N, D):
-    """L(N, D) = E(N) + B(N) (D/D₀)^-β(N), log E, log B and log β linear in N^γ
+def _farseer(p: Any, x: Any) -> Dual:
+    """Each of E, B and β has the form X₀ exp(s_X q_X) with q_γ = ((N/N₀)^γ - 1)/γ.
 
-    Each of E, B and β has the form X₀ exp(s_X q_X) with q_γ = ((N/N₀)^γ - 1)/γ. With N₀ = 10⁹ and D₀ = 2·10¹⁰ these are
-    the functions of the paper, exp(e(N)) + exp(b(N)) D^-exp(a(N)) with e, b and a linear in N^γ; γ → 0 is a power of N,
-    and no parameter is the value of a term many decades away.
+    With N₀ = 10⁹ and D₀ = 2·10¹⁰ these are the functions of the paper, exp(e(N)) + exp(b(N)) D^-exp(a(N)) with e, b and
+    a linear in N^γ; γ → 0 is a power of N, and no parameter is the value of a term many decades away.
     """
-    size, data = np.log(N / 1e9), np.log(D / 2e10)
+    size, data = np.log(x.N / 1e9), np.log(x.D / 2e10)
+    E, B, beta = (
+        X_0 * np.exp(slope * (np.exp(gamma * size) - 1.0) / gamma)
+        for X_0, slope, gamma in (
+            (p.E_0, p.s_E, p.gamma_E),
+            (p.B_0, p.s_B, p.gamma_B),
+            (p.beta_0, p.s_beta, p.gamma_beta),
+        )
+    )
+    return E + B * np.exp(-(beta * data))
 
-    def of_size(X_0: Dual, slope: Dual, gamma: Dual) -> Dual:
-        return X_0 * np.exp(slope * (np.exp(gamma * size) - 1.0) / gamma)
 
-    E = of_size(p.E_0, p.s_E, p.gamma_E)
-    return E + of_size(p.B_0, p.s_B, p.gamma_B) * np.exp(-(of_size(p.beta_0, p.s_beta, p.gamma_beta) * data))
-
-
-@law(
-    "Muennighoff et al. 2023, arXiv 2305.16264",
-    floor(),
-    # Not linear: A and B also decide which N is optimal for U.
-    Parameter("A", "nats per token × parameters^α", "log", 1e-100, 1e100, (1.0, 1e10)),
-    Parameter("B", "nats per token × tokens^β", "log", 1e-100, 1e100, (1.0, 1e10)),
-    *several(exponent, "alpha beta", SMALLEST),
-    *several(Parameter, "R_D R_N", "repetitions", "log", 1e-3, 1e5, (1.0, 100.0)),
-)
-def data_constrained(p, N, D, U):
-    """L(N, D, U) = E + A N'^-α + B D'^-β, x' = U_x + U_x R_x* (1 - exp(-R_x/R_x*))
-
-    Eq. 4 to 6. U_D = min(U, D) are unique tokens and R_D = D/U_D - 1 repetitions; N' likewise, with U_N = min(N, the N
-    that is compute-optimal for U_D) and R_N = N/U_N - 1.
+def _data_constrained(p: Any, x: Any) -> Dual:
+    """Eq. 4 to 6. U_D = min(U, D) are unique tokens and R_D = D/U_D - 1 repetitions; N' likewise, with U_N = min(N, the
+    N that is compute-optimal for U_D) and R_N = N/U_N - 1. R repetitions of U are worth U + U R* (1 - exp(-R/R*)).
     """
-
-    def worth(unique: Any, repetitions: Any, decay: Dual) -> Dual:
-        """What `repetitions` of `unique` are worth in fresh ones: U + U R* (1 - exp(-R/R*))."""
-        return unique * (1.0 - decay * np.expm1(-repetitions / decay))
-
-    unique = np.minimum(D, U)
+    unique = np.minimum(x.D, x.U)
     # The N for which D tokens are compute-optimal: G (G D)^(β/α), G = (αA/βB)^(1/(α+β)).
     log_g = np.log(p.alpha * p.A / (p.beta * p.B)) / (p.alpha + p.beta)
-    optimum = np.minimum(np.exp(log_g + (p.beta / p.alpha) * (log_g + np.log(unique))), N)
-    size = worth(optimum, N / optimum - 1.0, p.R_N)
-    data = worth(unique, D / unique - 1.0, p.R_D)
+    optimum = np.minimum(np.exp(log_g + (p.beta / p.alpha) * (log_g + np.log(unique))), x.N)
+    size = optimum * (1.0 - p.R_N * np.expm1(-(x.N / optimum - 1.0) / p.R_N))
+    data = unique * (1.0 - p.R_D * np.expm1(-(x.D / unique - 1.0) / p.R_D))
     return p.E + p.A * size**-p.alpha + p.B * data**-p.beta
 
 
-@law(GADRE, floor(), *several(coefficient, "a b"), exponent("eta"))
-def over_training(p, C, M):  # eq. 4
-    """L(C, M) = E + (a M^η + b M^-η) C^-η"""
-    return p.E + p.a * (C / M) ** -p.eta + p.b * (C * M) ** -p.eta
-
-
-@law(
-    "McLeish et al. 2025, arXiv 2502.06857",
-    *(floor(), *several(coefficient, "A B G")),
-    *(*several(exponent, "alpha beta", start=(0.1, 2.0)), exponent("gamma")),
-)
-def shape(p, width, depth, D):
-    """L(w, l, D) = E + A w^-α + B l^-β + G D^-γ
-
-    Departs from the paper, whose law adds a term in N: with N ≈ 12 l w² it is nearly a mixture of the other two.
-    """
-    return p.E + p.A * width**-p.alpha + p.B * depth**-p.beta + p.G * D**-p.gamma
-
-
-VOCABULARY_SIZE = 16384.0  # The vocabulary at which the data's coefficient is stated
-
-
-@law(
-    "Tao et al. 2024, arXiv 2407.13623",
-    Parameter("E", "nats per token", "linear", -1e6, 1e6, (-10.0, 1.0), linear=True),
-    *several(coefficient, "A G B"),
-    *several(exponent, "alpha gamma beta", 0.01, 2.0, (0.05, 1.0)),
-    number("kappa", -2.0, 2.0, (-0.5, 0.5)),
-    target="loss_u",
-    objective="squared",
-)
-def vocabulary(p, N, V, H):
-    """L_u(N, V, H) = E + A N^-α + G V^-γ + B H^-β (V/16384)^κ
-
-    L_u is the loss less that of the tokens' frequencies alone, so that vocabularies can be compared; it and E are
-    negative. N counts the parameters but for those of the vocabulary, H the characters of training. Departs from the
-    paper (eq. 5), whose κ is 0: a larger vocabulary needs more text before its rows are learned (κ > 0), so that for
-    each budget there is a best one. Exponents from 0.01 on: a term that hardly falls is not separated from E.
-    """
-    data = p.B * H**-p.beta * np.exp(p.kappa * np.log(V / VOCABULARY_SIZE))
-    return p.E + p.A * N**-p.alpha + p.G * V**-p.gamma + data
-
-
-# Learning rate, batch and schedule
-
-
-def _optimum_law(name: str, target: str, unit: str, symbol: str, axes: tuple[str, ...]) -> Law:
+def _optimum_law(name: str, target: str, unit: str, symbol: str, axes: str) -> Law:
     """The optimal batch (in tokens) or learning rate as a product of powers of the columns; eq. 1."""
-
-    def curve(p: Any, *columns: np.ndarray) -> Dual:
-        return reduce(mul, (column ** getattr(p, f"b_{axis}") for axis, column in zip(axes, columns)), p.A)
-
-    height = Parameter("A", unit, "log", 1e-200, 1e200, (1e-3, 1e3), linear=True)
-    parameters = (height, *(number(f"b_{x}", -5.0, 5.0, (-1.0, 1.0)) for x in axes))
-    citation = "Bi et al. 2024, arXiv 2401.02954; Li et al. 2025, arXiv 2503.04715, for N and D"
-    name = "_".join((name, *(axis.lower() for axis in axes)))
-    return of_columns(name, axes, f"{symbol} = A Π x^b_x", citation, parameters, curve, target=target)
-
-
-RATE_SIZE, RATE_TOKENS = 3e8, 1e10  # Where the optimum of `learning_rate_batch` and its curvatures are stated
+    columns = axes.split()
+    return law(
+        "_".join((name, *(axis.lower() for axis in columns))),
+        axes,
+        f"{symbol} = A Π x^b_x",
+        "Bi et al. 2024, arXiv 2401.02954; Li et al. 2025, arXiv 2503.04715, for N and D",
+        (
+            Parameter("A", unit, "log", 1e-200, 1e200, (1e-3, 1e3), linear=True),
+            *(number(f"b_{axis}", -5.0, 5.0, (-1.0, 1.0)) for axis in columns),
+        ),
+        lambda p, x: reduce(mul, (getattr(x, axis) ** getattr(p, f"b_{axis}") for axis in columns), p.A),
+        target=target,
+    )
 
 
 def _slope(name: str, low: float = -0.3, high: float = 0.3) -> Parameter:
     return number(name, -3.0, 3.0, (low, high))
 
 
-@law(
-    "Li et al. 2025, arXiv 2503.04715",
-    *(floor(), *several(coefficient, "A G"), *several(exponent, "alpha beta")),
-    Parameter("eta_0", "1", "log", 1e-12, 1e6, "lr"),
-    *(_slope("eta_N", -1.0, 0.2), _slope("eta_D", -0.2, 0.8)),
-    Parameter("B_0", "unit of the column", "log", 1e-6, 1e15, "B"),
-    *(_slope("B_N", -0.2, 0.2), _slope("B_D", 0.0, 0.8)),
-    *several(Parameter, "h k", "nats per token", "log", 1e-9, 1e3, (1e-3, 0.1)),
-    *(number("rho", -0.999, 0.999, (-0.7, 0.7)), *several(_slope, "c_N c_D s_lr s_B")),
-)
-def learning_rate_batch(p, lr, B, N, D):
-    """L(η, B, N, D) = E + A N^-α + G D^-β + (h u² + 2ρ√(hk) u v + k v²) n^c_N d^c_D exp(s_η u + s_B v)
+def _learning_rate_batch(p: Any, x: Any) -> Dual:
+    """A bowl in u = ln(η/η_opt) and v = ln(B/B_opt), whose optimum and height drift with N and D: η_opt = η₀ n^η_N
+    d^η_D, B_opt = B₀ n^B_N d^B_D, n = N/(3·10⁸), d = D/10¹⁰.
 
-    A bowl in u = ln(η/η_opt) and v = ln(B/B_opt), whose optimum and height drift with N and D: η_opt = η₀ n^η_N d^η_D,
-    B_opt = B₀ n^B_N d^B_D, n = N/(3·10⁸), d = D/10¹⁰. Departs from the paper, which fits the optima of each N and D:
-    here every run counts, with curvatures h and k, their correlation ρ, their drift c, and s, by which a rate that is
-    too high costs more or less than one that is too low.
+    Departs from the paper, which fits the optima of each N and D: here every run counts, with curvatures h and k, their
+    correlation ρ, their drift c, and s, by which a rate that is too high costs more or less than one that is too low.
     """
-    size, data = np.log(N / RATE_SIZE), np.log(D / RATE_TOKENS)
-    rate = np.log(lr) - np.log(p.eta_0) - p.eta_N * size - p.eta_D * data
-    batch = np.log(B) - np.log(p.B_0) - p.B_N * size - p.B_D * data
+    size, data = np.log(x.N / 3e8), np.log(x.D / 1e10)
+    rate = np.log(x.lr) - np.log(p.eta_0) - p.eta_N * size - p.eta_D * data
+    batch = np.log(x.B) - np.log(p.B_0) - p.B_N * size - p.B_D * data
     both = 2.0 * p.rho * np.exp(0.5 * (np.log(p.h) + np.log(p.k)))
     bowl = p.h * rate * rate + both * rate * batch + p.k * batch * batch
     drift = np.exp(p.c_N * size + p.c_D * data + p.s_lr * rate + p.s_B * batch)
-    return p.E + p.A * N**-p.alpha + p.G * D**-p.beta + bowl * drift
+    return p.E + p.A * x.N**-p.alpha + p.G * x.D**-p.beta + bowl * drift
 
 
-# Experts, sparse weights, precision
+def _routed(p: Any, x: Any, experts: Any) -> Dual:
+    """exp(-a n - b x + c n x), n = ln(N/10⁸)."""
+    size = np.log(x.N / 1e8)
+    return np.exp(p.c * size * experts - p.a * size - p.b * experts)
 
 
-@law(
-    CLARK,
-    Parameter("L_0", "nats per token", "log", 1e-6, 1e6, (1.0, 10.0)),
-    *several(exponent, "a b", -1.0, 2.0, (0.01, 0.5)),
-    number("c", -1.0, 1.0, (-0.1, 0.1)),
-)
-def routed_experts(p, N, experts):
-    """log L(N, X) = log L₀ - a n - b x + c n x, n = ln(N/10⁸), x = ln X
-
-    Eq. 2. N is the size of the dense model that routing leaves active. Where c > 0, experts help less the larger the
-    model.
+def _active_experts(p: Any, x: Any) -> Dual:
+    """N counts the parameters that a token uses, X the experts, which enter both terms: more experts act as a larger
+    model and ask for more data. Departs from the paper (eq. 3), whose X̂ saturates: here it is X.
     """
-    size, experts = np.log(N / 1e8), np.log(experts)
-    return p.L_0 * np.exp(p.c * size * experts - p.a * size - p.b * experts)
-
-
-@law(
-    CLARK,
-    *(floor(), coefficient("A", "nats per token"), exponent("a"), exponent("b", -1.0, 2.0, (0.01, 0.5))),
-    *(number("c", -1.0, 1.0, (-0.1, 0.1)), Parameter("X_0", "experts", "log", 1.0, 1e3, (1.0, 10.0))),
-)
-def routed_experts_floor(p, N, experts):
-    """L(N, X) = E + A exp(-a n - b x̂ + c n x̂), n = ln(N/10⁸), x̂ = ln(1 + (X - 1)/X₀)
-
-    Experts count from about X₀ on. After eq. 2 and 7, whose X̂ saturates below and above. Departs from the paper: a
-    floor E in the place of its upper saturation, with which a law without one bends alike.
-    """
-    size, experts = np.log(N / 1e8), np.log(1.0 + (experts - 1.0) / p.X_0)
-    return p.E + p.A * np.exp(p.c * size * experts - p.a * size - p.b * experts)
-
-
-@law(
-    "Ludziejewski et al. 2024, arXiv 2402.07871",
-    *(floor(), *several(coefficient, "g a b")),
-    *(exponent("gamma", start=(0.1, 1.5)), *several(exponent, "alpha beta")),
-)
-def granularity(p, N, D, granularity):
-    """L(N, D, G) = E + (g G^-γ + a) N^-α + b D^-β
-
-    Eq. 9. G is the hidden width of a dense layer over that of one expert; N counts all parameters, at a fixed ratio to
-    those that a token uses.
-    """
-    return p.E + (p.g * granularity**-p.gamma + p.a) * N**-p.alpha + p.b * D**-p.beta
-
-
-@law(
-    "Ludziejewski et al. 2025, arXiv 2502.05172",
-    *(floor(), *several(coefficient, "A B", "nats per token"), *several(exponent, "alpha beta")),
-    *several(number, "delta omega gamma zeta", -2.0, 2.0, (-0.2, 0.2)),
-)
-def active_experts(p, N, D, experts):
-    """L(N, D, X) = E + A n^(γ ln X - α) X^-δ + B d^(ζ ln X - β) X^ω, n = N/10⁹, d = D/(2·10¹⁰)
-
-    N counts the parameters that a token uses, X the experts, which enter both terms: more experts act as a larger model
-    and ask for more data. Departs from the paper (eq. 3), whose X̂ saturates: here it is X.
-    """
-    size, data, experts = np.log(N / 1e9), np.log(D / 2e10), np.log(experts)
+    size, data, experts = np.log(x.N / 1e9), np.log(x.D / 2e10), np.log(x.experts)
     by_size = p.A * np.exp(p.gamma * size * experts - p.alpha * size - p.delta * experts)
     return p.E + by_size + p.B * np.exp(p.zeta * data * experts - p.beta * data + p.omega * experts)
 
 
-@law(
-    "Liew et al. 2025, arXiv 2502.03009",
-    *(floor(), coefficient("A"), exponent("alpha"), exponent("gamma", -1.0, 3.0, (0.01, 0.5))),
-    *(number("omega", -1.0, 1.0, (-0.1, 0.1)), number("delta", -1.0, 1.0, (-0.2, 0.2))),
-    *(coefficient("B"), exponent("beta")),
-)
-def sparse_experts(p, N, K, P, D):
-    """L(N, K, P, D) = E + A N^-α K^-γ P^(δ + ω ln K) + B D^-β
-
-    Sparsely activated models that start from a dense one (upcycling). N is the size of the dense model, K the
+def _sparse_experts(p: Any, x: Any) -> Dual:
+    """Sparsely activated models that start from a dense one (upcycling). N is the size of the dense model, K the
     parameters that a token uses over N, P all parameters over those that it uses, D the tokens of sparse training.
     After eq. 3 and 5. Departs from the paper, which fits the data's term and the term of N_active = K N and P apart:
     here N and K have an exponent each, and P helps with ln K (ω < 0), as where several experts answer a token.
     """
-    active, total = np.log(K), np.log(P)
+    active, total = np.log(x.K), np.log(x.P)
     routed = np.exp(p.omega * active * total + p.delta * total - p.gamma * active)
-    return p.E + p.A * N**-p.alpha * routed + p.B * D**-p.beta
-
-
-@law(
-    "Frantar et al. 2023, arXiv 2309.08520",
-    *(floor(), *several(coefficient, "a c B"), exponent("b", start=(0.1, 2.0)), *several(exponent, "alpha beta")),
-)
-def sparse_weights(p, N, D, density):
-    """L(N, D, κ) = E + (a κ^b + c) N^-α + B D^-β, κ = 1 - sparsity
-
-    Eq. 1. N counts the weights that are not zero, and `density` is the fraction of them.
-    """
-    return p.E + (p.a * density**p.b + p.c) * N**-p.alpha + p.B * D**-p.beta
-
-
-@law(
-    "Chen et al. 2025, arXiv 2505.10475",
-    *(floor(), coefficient("A"), exponent("alpha"), Parameter("k", "1", "log", 1e-6, 1e4, (0.01, 10.0))),
-)
-def parallel_streams(p, N, streams):
-    """L(N, P) = E + A (N (1 + k ln P))^-α
-
-    Eq. 5. The P outputs of the same N parameters are aggregated (ParScale); k is what a stream is worth in size.
-    """
-    return p.E + p.A * (N * (1.0 + p.k * np.log(streams))) ** -p.alpha
-
-
-@law(
-    "Kumar et al. 2024, arXiv 2411.04330",
-    *(floor(), *several(coefficient, "A B"), *several(exponent, "alpha beta")),
-    Parameter("gamma", "bits", "log", 1e-2, 1e3, (0.5, 10.0)),
-)
-def precision(p, N, D, bits):
-    """L(N, D, P) = E + A (N (1 - exp(-P/γ)))^-α + B D^-β
-
-    Eq. 3. Weights of fewer bits count as fewer weights; γ is the number of bits at which 63% of them are left.
-    """
-    return p.E + p.A * (-np.expm1(-bits / p.gamma) * N) ** -p.alpha + p.B * D**-p.beta
+    return p.E + p.A * x.N**-p.alpha * routed + p.B * x.D**-p.beta
 
 
 # Mixtures of data: the loss on one domain from the proportions of all of them, which sum to one
 
 
-def _weighted_sum(p: Any, letter: str, proportions: Sequence[np.ndarray], first: int = 1) -> Dual:
-    return reduce(add, (getattr(p, f"{letter}_{i}") * part for i, part in enumerate(proportions, first)))
+def _proportions(domains: int) -> str:
+    return " ".join(f"p_{i}" for i in range(1, domains + 1))
+
+
+def _weighted_sum(p: Any, letter: str, x: Any, domains: range) -> Dual:
+    return reduce(add, (getattr(p, f"{letter}_{i}") * getattr(x, f"p_{i}") for i in domains))
 
 
 @cache
 def mixture_exponential(domains: int) -> Law:
     """Data Mixing Laws, eq. 6. Proportions sum to one: adding a constant to every t_j changes k alone, and t_1 is 0."""
-    inputs = tuple(f"p_{i}" for i in range(1, domains + 1))
-    formula, citation = "L_i(p) = c + k exp(Σ_j t_j p_j), j ≥ 2", "Ye et al. 2024, arXiv 2403.16952"
-    powers = (number(f"t_{i}", -50.0, 50.0, (-3.0, 1.0)) for i in range(2, domains + 1))
-    parameters = floor("c"), coefficient("k", "nats per token"), *powers
-
-    def curve(p: Any, *proportions: np.ndarray) -> Dual:
-        return p.c + p.k * np.exp(_weighted_sum(p, "t", proportions[1:], 2))
-
-    return of_columns(f"mixture_exponential_{domains}", inputs, formula, citation, parameters, curve)
+    later = range(2, domains + 1)
+    return law(
+        f"mixture_exponential_{domains}",
+        _proportions(domains),
+        "L_i(p) = c + k exp(Σ_j t_j p_j), j ≥ 2",
+        "Ye et al. 2024, arXiv 2403.16952",
+        (floor("c"), coefficient("k", "nats per token"), *(number(f"t_{i}", -50.0, 50.0, (-3.0, 1.0)) for i in later)),
+        lambda p, x: p.c + p.k * np.exp(_weighted_sum(p, "t", x, later)),
+    )
 
 
 @cache
@@ -480,151 +255,28 @@ def mixture_joint(domains: int) -> Law:
 
     Departs from the paper: the powers of the proportions are 1, and the term of the mixture has its own power of N.
     """
+    every = range(1, domains + 1)
 
-    def curve(p: Any, *columns: np.ndarray) -> Dual:
-        *proportions, N = columns
-        size = np.log(N / 1e8)
-        worth = _weighted_sum(p, "w", proportions) ** -p.gamma * np.exp(p.kappa * size)
+    def curve(p: Any, x: Any) -> Dual:
+        size = np.log(x.N / 1e8)
+        worth = _weighted_sum(p, "w", x, every) ** -p.gamma * np.exp(p.kappa * size)
         return p.c + worth + p.A * np.exp(-(p.alpha * size))
 
-    parameters = (
-        *(floor("c"), exponent("gamma", 0.01, 3.0, (0.05, 1.0))),
-        *(Parameter(f"w_{i}", "1", "log", 1e-8, 1e6, (0.01, 1.0)) for i in range(1, domains + 1)),
-        *(coefficient("A", "nats per token"), exponent("alpha"), number("kappa", -2.0, 2.0, (-0.5, 0.5))),
+    return law(
+        f"mixture_joint_{domains}",
+        f"{_proportions(domains)} N",
+        "L_i(p, N) = c + (Σ_j w_j p_j)^-γ n^κ + A n^-α, n = N/10⁸",
+        "Shukor et al. 2025, arXiv 2507.09404",
+        (
+            *(floor("c"), exponent("gamma", 0.01, 3.0, (0.05, 1.0))),
+            *(Parameter(f"w_{i}", "1", "log", 1e-8, 1e6, (0.01, 1.0)) for i in every),
+            *(coefficient("A", "nats per token"), exponent("alpha"), number("kappa", -2.0, 2.0, (-0.5, 0.5))),
+        ),
+        curve,
     )
-    inputs = *(f"p_{i}" for i in range(1, domains + 1)), "N"
-    formula = "L_i(p, N) = c + (Σ_j w_j p_j)^-γ n^κ + A n^-α, n = N/10⁸"
-    citation = "Shukor et al. 2025, arXiv 2507.09404"
-    return of_columns(f"mixture_joint_{domains}", inputs, formula, citation, parameters, curve)
-
-
-@law(
-    "Ge et al. 2024, arXiv 2405.14908",
-    *(floor("C"), coefficient("A"), exponent("alpha", start=(0.01, 0.5)), exponent("beta")),
-)
-def bi_mix(own, p, D):  # eq. 3; p is the proportion of the domain itself
-    """L_i(p, D) = p^-α (A D^-β + C)"""
-    return np.exp(-(own.alpha * np.log(p))) * (own.A * D**-own.beta + own.C)
-
-
-# Scores of tasks: from the loss, and from size and data without a loss between
-
-
-CHANCE = Parameter("b", "accuracy", "linear", -1.0, 1.0, (0.0, 0.5), linear=True)
-HEIGHT = Parameter("a", "accuracy", "log", 1e-6, 1e3, (0.1, 1.0), linear=True)
-OF_ACCURACY = {"target": "accuracy", "objective": "squared", "chance": "b", "height": "a"}
-
-
-@law(
-    BHAGIA,
-    *(CHANCE, HEIGHT, Parameter("k", "1 / nat", "log", 1e-3, 1e3, (0.5, 20.0))),
-    Parameter("L_0", "nats", "linear", -1e3, 1e3, "loss"),
-    **OF_ACCURACY,
-)
-def task_sigmoid(p, loss):  # eq. 3, with a > 0 and k > 0
-    """Acc(L) = b + a / (1 + exp(k (L - L₀)))"""
-    return p.b + p.a * sigmoid(-p.k * (loss - p.L_0))
-
-
-@law(
-    GADRE,
-    Parameter("epsilon", "error", "linear", 0.0, 1e3, (0.3, 1.0), linear=True),
-    Parameter("k", "error", "log", 1e-30, 1e30, (0.1, 10.0), linear=True),
-    Parameter("gamma", "1 / nat", "linear", 0.0, 50.0, (0.1, 3.0)),
-    target="error",
-    objective="squared",
-    chance="epsilon",
-)
-def task_exponential(p, loss):  # eq. 5
-    """Err(L) = ε - k exp(-γ L)"""
-    return p.epsilon - p.k * np.exp(-p.gamma * loss)
-
-
-@law(
-    BHAGIA,
-    Parameter("m", BITS, "linear", -1e3, 1e3, (-1.0, 1.0), linear=True),
-    Parameter("s", f"{BITS} / nat", "log", 1e-6, 1e6, (0.1, 1.0), linear=True),
-    target="bits_per_byte",
-)
-def task_linear(p, loss):  # the first order of `task_power`
-    """bits(L) = m + s L"""
-    return p.m + p.s * loss
-
-
-@law(
-    BRANDFONBRENER,
-    *(floor("e", BITS), coefficient("s", f"{BITS} / nat ^ g"), exponent("g", upper=20.0, start=(0.3, 5.0))),
-    target="bits_per_byte",
-)
-def task_power(p, loss):  # the shifted power law between two losses with the floor of L at 0 (`loss_to_loss`)
-    """bits(L) = e + s L^g"""
-    return p.e + p.s * loss**p.g
-
-
-@law(
-    BHAGIA,
-    *(CHANCE, HEIGHT, *several(Parameter, "A B", "unit of the column ^ exponent", "log", 1e-30, 1e30, (1.0, 1e4))),
-    *(*several(exponent, "alpha beta"), number("s", -50.0, 50.0, (-1.0, 6.0))),
-    **OF_ACCURACY,
-)
-def direct_sigmoid(p, N, D):  # `task_sigmoid` of Chinchilla's law, fitted in one step
-    """Acc(N, D) = b + a / (1 + exp(A N^-α + B D^-β - s))"""
-    return p.b + p.a * sigmoid(p.s - p.A * N**-p.alpha - p.B * D**-p.beta)
-
-
-@law(
-    BHAGIA,
-    floor("E", BITS),
-    *several(coefficient, "A B", f"{BITS} × unit of the column ^ exponent"),
-    *several(exponent, "alpha beta"),
-    target="bits_per_byte",
-)
-def direct_bits(p, N, D):  # eq. 1, of a task's bits per byte
-    """bits(N, D) = E + A N^-α + B D^-β"""
-    return p.E + p.A * N**-p.alpha + p.B * D**-p.beta
-
-
-NEAREST = 1e-9  # Nats above E_a at which a loss below it counts, where the law would have no value
-
-
-@law(
-    BRANDFONBRENER,
-    *(floor("E_b"), coefficient("K", "nats per token ^ (1 - κ)"), exponent("kappa", start=(0.3, 2.0))),
-    Parameter("E_a", "nats per token", "linear", 0.0, 1e6, (0.0, 1.0)),
-    target="loss_b",
-)
-def loss_to_loss(p, loss_a):
-    """L_b = E_b + K (L_a - E_a)^κ
-
-    Eq. 6. E_a and E_b are the floors of the two losses; the paper takes them from a law of each.
-    """
-    return p.E_b + p.K * np.maximum(loss_a - p.E_a, np.full_like(loss_a, NEAREST)) ** p.kappa
 
 
 # Whole curves: every logged loss of runs under a schedule
-
-
-@law(TISSUE, floor("L_0"), coefficient("A"), coefficient("C", "nats per token / unit of S₂"), exponent("alpha"))
-def annealing(p, S1, S2):
-    """L(s) = L₀ + A S₁^-α - C S₂
-
-    Eq. 1. S₁ is the area under the learning rate up to s and S₂ the annealing area (`scaling.laws.curves.areas`).
-    """
-    return p.L_0 + p.A * S1**-p.alpha - p.C * S2
-
-
-FALL = Parameter("C", "nats per token / fall of the rate", "log", 1e-12, 1e12, (1e-3, 1.0))
-
-
-@law(TISSUE, floor(), *several(coefficient, "A B", at={"S2": 0.0}), FALL, *several(exponent, "alpha beta"))
-def annealed_curve(p, N, S1, S2):
-    """L(N, s) = E + A N^-α + B S₁^-β - C S₂
-
-    Eq. 1 with its extension to N. S₁ is the area under the learning rate as a fraction of its reference, in tokens, so
-    that at the reference it is D. S₂, the annealing area, has no bound, so that E is the floor under a constant rate,
-    where a term is of its coefficient alone.
-    """
-    return p.E + p.A * N**-p.alpha + p.B * S1**-p.beta - p.C * S2
 
 
 def _gain(p: Any, falls: np.ndarray, rates: np.ndarray, since: np.ndarray) -> Dual:
@@ -643,59 +295,431 @@ def _gain(p: Any, falls: np.ndarray, rates: np.ndarray, since: np.ndarray) -> Du
     return Dual(value, gradient)
 
 
-@law(
-    "Luo et al. 2025, arXiv 2503.12811",
-    *(floor(), *several(coefficient, "A B", at={"falls": 0.0, "rates": 1.0, "since": 1.0}), FALL),
-    Parameter("c", "1 / tokens", "log", 1e-15, 1e3, (1e-8, 1e-3)),
-    *(*several(exponent, "alpha beta"), number("gamma", 0.0, 3.0, (0.1, 1.0))),
-    number("kappa", 0.2, 5.0, (0.2, 1.0)),  # below 0.2 a fall is worth a logarithm, and no run shows E
-)
-def multi_power(p, N, S1, falls, rates, since):
-    """L(N, s) = E + A N^-α + B S₁^-β + C (1 - Σₖ Δηₖ G(ηₖ^-γ Sₖ)), G(x) = 1 - (1 + c x)^-κ
-
-    Eq. 3 to 5, with a term in N. Δηₖ is a fall of the learning rate, ηₖ the rate after it and Sₖ the area under the
+def _multi_power(p: Any, x: Any) -> Dual:
+    """Eq. 3 to 5, with a term in N. Δηₖ is a fall of the learning rate, ηₖ the rate after it and Sₖ the area under the
     rate since then. Falls are gathered into a few of equal height. C is what the reference rate adds to the loss until
     it has fallen to nothing, so that E is the floor that final losses have too; the paper's L₀ is E + C.
     """
-    plain = p.E + p.A * N**-p.alpha + p.B * S1**-p.beta + p.C
-    return plain - p.C * _gain(p, falls, rates, since) if np.any(falls) else plain
+    plain = p.E + p.A * x.N**-p.alpha + p.B * x.S1**-p.beta + p.C
+    return plain - p.C * _gain(p, x.falls, x.rates, x.since) if np.any(x.falls) else plain
 
+
+FALL = Parameter("C", "nats per token / fall of the rate", "log", 1e-12, 1e12, (1e-3, 1.0))
 
 # The laws of whole curves by name.
-CURVE_LAWS: dict[str, Law] = {"multi_power": multi_power, "annealed_curve": annealed_curve}
+CURVE_LAWS: dict[str, Law] = {
+    "multi_power": law(
+        "multi_power",
+        "N S1 falls rates since",
+        "L(N, s) = E + A N^-α + B S₁^-β + C (1 - Σₖ Δηₖ G(ηₖ^-γ Sₖ)), G(x) = 1 - (1 + c x)^-κ",
+        "Luo et al. 2025, arXiv 2503.12811",
+        (
+            *(floor(), *several(coefficient, "A B", at={"falls": 0.0, "rates": 1.0, "since": 1.0}), FALL),
+            Parameter("c", "1 / tokens", "log", 1e-15, 1e3, (1e-8, 1e-3)),
+            *(*several(exponent, "alpha beta"), number("gamma", 0.0, 3.0, (0.1, 1.0))),
+            number("kappa", 0.2, 5.0, (0.2, 1.0)),  # below 0.2 a fall is worth a logarithm, and no run shows E
+        ),
+        _multi_power,
+    ),
+    # Eq. 1 with its extension to N. S₁ is the area under the learning rate as a fraction of its reference, in tokens: D
+    # at the reference. S₂, the annealing area, has no bound, so that E is the floor under a constant rate.
+    "annealed_curve": law(
+        "annealed_curve",
+        "N S1 S2",
+        "L(N, s) = E + A N^-α + B S₁^-β - C S₂",
+        TISSUE,
+        (floor(), *several(coefficient, "A B", at={"S2": 0.0}), FALL, *several(exponent, "alpha beta")),
+        lambda p, x: p.E + p.A * x.N**-p.alpha + p.B * x.S1**-p.beta - p.C * x.S2,
+    ),
+}
+
+# Scores of tasks: from the loss, and from size and data without a loss between
+CHANCE = Parameter("b", "accuracy", "linear", -1.0, 1.0, (0.0, 0.5), linear=True)
+HEIGHT = Parameter("a", "accuracy", "log", 1e-6, 1e3, (0.1, 1.0), linear=True)
+OF_ACCURACY = {"target": "accuracy", "objective": "squared", "chance": "b", "height": "a"}
+
+CHINCHILLA = (floor(), *several(coefficient, "A B"), *several(exponent, "alpha beta"))
+NEAREST = 1e-9  # Nats above E_a at which a loss below it counts, where the law would have no value
 
 LAWS: tuple[Law, ...] = (
-    *(_one_column(family, x) for family in ("power_law", "power_law_floor") for x in ("C", "N", "D")),
-    *(_one_column("kaplan", x) for x in ("N", "D", "C", "C_min")),
-    *(kaplan_n_d, kaplan_n_s, critical_batch, chinchilla, farseer, data_constrained, over_training, shape),
+    *(
+        law(
+            f"power_law_{x.lower()}",
+            x,
+            "L(x) = A x^-α",
+            "Hestness et al. 2017, arXiv 1712.00409",
+            (coefficient("A"), exponent("alpha")),
+            lambda p, columns, x=x: p.A * getattr(columns, x) ** -p.alpha,
+        )
+        for x in ("C", "N", "D")
+    ),
+    *(
+        law(
+            f"power_law_floor_{x.lower()}",
+            x,
+            "L(x) = E + A x^-α",
+            "Henighan et al. 2020, arXiv 2010.14701",
+            (floor(), coefficient("A"), exponent("alpha")),
+            lambda p, columns, x=x: p.E + p.A * getattr(columns, x) ** -p.alpha,
+        )
+        for x in ("C", "N", "D")
+    ),
+    *(
+        law(
+            f"kaplan_{x.lower()}",
+            x,
+            "L(x) = (x_c / x)^α",
+            KAPLAN,
+            (place("x_c", x, "unit of the column"), exponent("alpha", SMALLEST)),
+            lambda p, columns, x=x: (p.x_c / getattr(columns, x)) ** p.alpha,
+        )
+        for x in ("N", "D", "C", "C_min")
+    ),
+    law(  # eq. 1.5
+        "kaplan_n_d",
+        "N D",
+        "L(N, D) = [(N_c/N)^(α_N/α_D) + D_c/D]^α_D",
+        KAPLAN,
+        (
+            *(place("N_c", "N", "parameters"), place("D_c", "D", "tokens")),
+            *several(exponent, "alpha_N alpha_D", SMALLEST),
+        ),
+        lambda p, x: ((p.N_c / x.N) ** (p.alpha_N / p.alpha_D) + p.D_c / x.D) ** p.alpha_D,
+    ),
+    law(  # eq. 1.6; S_min as under `critical_batch`
+        "kaplan_n_s",
+        "N S_min",
+        "L(N, S_min) = (N_c/N)^α_N + (S_c/S_min)^α_S",
+        KAPLAN,
+        (
+            *(place("N_c", "N", "parameters"), place("S_c", "S_min", "steps")),
+            *several(exponent, "alpha_N alpha_S", SMALLEST),
+        ),
+        lambda p, x: (p.N_c / x.N) ** p.alpha_N + (p.S_c / x.S_min) ** p.alpha_S,
+    ),
+    # Eq. 1.4, of measured critical batches. S_min = S / (1 + B_crit/B) are the steps at a batch far above the critical
+    # one, and C_min = C / (1 + B/B_crit) is the compute at a batch far below it (eq. 5.4 and 5.5).
+    law(
+        "critical_batch",
+        "loss",
+        "B_crit(L) = B_* L^(-1/α_B)",
+        KAPLAN,
+        (coefficient("B_star", "tokens"), exponent("alpha_B", SMALLEST, start=(0.05, 1.0))),
+        lambda p, x: p.B_star * x.loss ** (-1.0 / p.alpha_B),
+        target="B_crit",
+    ),
+    law(  # approach 3, eq. 2; N_opt ∝ C^a and D_opt ∝ C^b
+        "chinchilla",
+        "N D",
+        "L(N, D) = E + A N^-α + B D^-β",
+        "Hoffmann et al. 2022, arXiv 2203.15556",
+        CHINCHILLA,
+        lambda p, x: p.E + p.A * x.N**-p.alpha + p.B * x.D**-p.beta,
+        derived={"a": lambda p: p.beta / (p.alpha + p.beta), "b": lambda p: p.alpha / (p.alpha + p.beta)},
+    ),
+    law(
+        "farseer",
+        "N D",
+        "L(N, D) = E(N) + B(N) (D/D₀)^-β(N), log E, log B and log β linear in N^γ",
+        "Li et al. 2025, arXiv 2506.10972",
+        (
+            *_function_of_size("E", "nats per token", (0.05, 3.0)),
+            *_function_of_size("B", "nats per token", (0.05, 3.0)),
+            *_function_of_size("beta", "1", (0.05, 1.0)),
+        ),
+        _farseer,
+    ),
+    law(
+        "data_constrained",
+        "N D U",
+        "L(N, D, U) = E + A N'^-α + B D'^-β, x' = U_x + U_x R_x* (1 - exp(-R_x/R_x*))",
+        "Muennighoff et al. 2023, arXiv 2305.16264",
+        (
+            floor(),
+            # Not linear: A and B also decide which N is optimal for U.
+            Parameter("A", "nats per token × parameters^α", "log", 1e-100, 1e100, (1.0, 1e10)),
+            Parameter("B", "nats per token × tokens^β", "log", 1e-100, 1e100, (1.0, 1e10)),
+            *several(exponent, "alpha beta", SMALLEST),
+            *several(Parameter, "R_D R_N", "repetitions", "log", 1e-3, 1e5, (1.0, 100.0)),
+        ),
+        _data_constrained,
+    ),
+    law(  # eq. 4
+        "over_training",
+        "C M",
+        "L(C, M) = E + (a M^η + b M^-η) C^-η",
+        GADRE,
+        (floor(), *several(coefficient, "a b"), exponent("eta")),
+        lambda p, x: p.E + p.a * (x.C / x.M) ** -p.eta + p.b * (x.C * x.M) ** -p.eta,
+    ),
+    # Departs from the paper, whose law adds a term in N: with N ≈ 12 l w² it is nearly a mixture of the other two.
+    law(
+        "shape",
+        "width depth D",
+        "L(w, l, D) = E + A w^-α + B l^-β + G D^-γ",
+        "McLeish et al. 2025, arXiv 2502.06857",
+        (
+            *(floor(), *several(coefficient, "A B G")),
+            *(*several(exponent, "alpha beta", start=(0.1, 2.0)), exponent("gamma")),
+        ),
+        lambda p, x: p.E + p.A * x.width**-p.alpha + p.B * x.depth**-p.beta + p.G * x.D**-p.gamma,
+    ),
     *(_broken(x, breaks) for x in ("C", "N", "D") for breaks in (1, 2, 3)),
-    annealing,
-    *(
-        _optimum_law("batch_size", "B", "tokens", "B_opt", axes)
-        for axes in (("C",), ("D",), ("N", "D"), ("D", "width"))
+    # Eq. 1. S₁ is the area under the learning rate up to s and S₂ the annealing area (`scaling.laws.curves.areas`).
+    law(
+        "annealing",
+        "S1 S2",
+        "L(s) = L₀ + A S₁^-α - C S₂",
+        TISSUE,
+        (floor("L_0"), coefficient("A"), coefficient("C", "nats per token / unit of S₂"), exponent("alpha")),
+        lambda p, x: p.L_0 + p.A * x.S1**-p.alpha - p.C * x.S2,
     ),
-    *(
-        _optimum_law("learning_rate", "lr", "1", "η_opt", axes)
-        for axes in (("C",), ("N",), ("N", "D"), ("D", "width"), ("D", "width", "B"))
+    *(_optimum_law("batch_size", "B", "tokens", "B_opt", axes) for axes in ("C", "D", "N D", "D width")),
+    *(_optimum_law("learning_rate", "lr", "1", "η_opt", axes) for axes in ("C", "N", "N D", "D width", "D width B")),
+    law(
+        "learning_rate_batch",
+        "lr B N D",
+        "L(η, B, N, D) = E + A N^-α + G D^-β + (h u² + 2ρ√(hk) u v + k v²) n^c_N d^c_D exp(s_η u + s_B v)",
+        "Li et al. 2025, arXiv 2503.04715",
+        (
+            *(floor(), *several(coefficient, "A G"), *several(exponent, "alpha beta")),
+            Parameter("eta_0", "1", "log", 1e-12, 1e6, "lr"),
+            *(_slope("eta_N", -1.0, 0.2), _slope("eta_D", -0.2, 0.8)),
+            Parameter("B_0", "unit of the column", "log", 1e-6, 1e15, "B"),
+            *(_slope("B_N", -0.2, 0.2), _slope("B_D", 0.0, 0.8)),
+            *several(Parameter, "h k", "nats per token", "log", 1e-9, 1e3, (1e-3, 0.1)),
+            *(number("rho", -0.999, 0.999, (-0.7, 0.7)), *several(_slope, "c_N c_D s_lr s_B")),
+        ),
+        _learning_rate_batch,
     ),
-    *(learning_rate_batch, vocabulary, routed_experts, routed_experts_floor, granularity, active_experts),
-    *(sparse_experts, sparse_weights, parallel_streams, precision, bi_mix, mixture_exponential(3), mixture_joint(3)),
-    *(task_sigmoid, task_exponential, task_linear, task_power, direct_sigmoid, direct_bits, loss_to_loss),
+    # L_u is the loss less that of the tokens' frequencies alone, so that vocabularies can be compared; it and E are
+    # negative. N counts the parameters but for those of the vocabulary, H the characters of training. Departs from the
+    # paper (eq. 5), whose κ is 0: a larger vocabulary needs more text before its rows are learned (κ > 0), so that for
+    # each budget there is a best one. Exponents from 0.01 on: a term that hardly falls is not separated from E.
+    law(
+        "vocabulary",
+        "N V H",
+        "L_u(N, V, H) = E + A N^-α + G V^-γ + B H^-β (V/16384)^κ",
+        "Tao et al. 2024, arXiv 2407.13623",
+        (
+            Parameter("E", "nats per token", "linear", -1e6, 1e6, (-10.0, 1.0), linear=True),
+            *several(coefficient, "A G B"),
+            *several(exponent, "alpha gamma beta", 0.01, 2.0, (0.05, 1.0)),
+            number("kappa", -2.0, 2.0, (-0.5, 0.5)),
+        ),
+        lambda p, x: (
+            p.E
+            + p.A * x.N**-p.alpha
+            + p.G * x.V**-p.gamma
+            + p.B * x.H**-p.beta * np.exp(p.kappa * np.log(x.V / 16384.0))
+        ),
+        target="loss_u",
+        objective="squared",
+    ),
+    # Eq. 2. N is the size of the dense model that routing leaves active. Where c > 0, experts help less the larger the
+    # model.
+    law(
+        "routed_experts",
+        "N experts",
+        "log L(N, X) = log L₀ - a n - b x + c n x, n = ln(N/10⁸), x = ln X",
+        CLARK,
+        (
+            Parameter("L_0", "nats per token", "log", 1e-6, 1e6, (1.0, 10.0)),
+            *several(exponent, "a b", -1.0, 2.0, (0.01, 0.5)),
+            number("c", -1.0, 1.0, (-0.1, 0.1)),
+        ),
+        lambda p, x: p.L_0 * _routed(p, x, np.log(x.experts)),
+    ),
+    # Experts count from about X₀ on. After eq. 2 and 7, whose X̂ saturates below and above. Departs from the paper: a
+    # floor E in the place of its upper saturation, with which a law without one bends alike.
+    law(
+        "routed_experts_floor",
+        "N experts",
+        "L(N, X) = E + A exp(-a n - b x̂ + c n x̂), n = ln(N/10⁸), x̂ = ln(1 + (X - 1)/X₀)",
+        CLARK,
+        (
+            *(floor(), coefficient("A", "nats per token"), exponent("a"), exponent("b", -1.0, 2.0, (0.01, 0.5))),
+            *(number("c", -1.0, 1.0, (-0.1, 0.1)), Parameter("X_0", "experts", "log", 1.0, 1e3, (1.0, 10.0))),
+        ),
+        lambda p, x: p.E + p.A * _routed(p, x, np.log(1.0 + (x.experts - 1.0) / p.X_0)),
+    ),
+    # Eq. 9. G is the hidden width of a dense layer over that of one expert; N counts all parameters, at a fixed ratio
+    # to those that a token uses.
+    law(
+        "granularity",
+        "N D granularity",
+        "L(N, D, G) = E + (g G^-γ + a) N^-α + b D^-β",
+        "Ludziejewski et al. 2024, arXiv 2402.07871",
+        (
+            *(floor(), *several(coefficient, "g a b")),
+            *(exponent("gamma", start=(0.1, 1.5)), *several(exponent, "alpha beta")),
+        ),
+        lambda p, x: p.E + (p.g * x.granularity**-p.gamma + p.a) * x.N**-p.alpha + p.b * x.D**-p.beta,
+    ),
+    law(
+        "active_experts",
+        "N D experts",
+        "L(N, D, X) = E + A n^(γ ln X - α) X^-δ + B d^(ζ ln X - β) X^ω, n = N/10⁹, d = D/(2·10¹⁰)",
+        "Ludziejewski et al. 2025, arXiv 2502.05172",
+        (
+            *(floor(), *several(coefficient, "A B", "nats per token"), *several(exponent, "alpha beta")),
+            *several(number, "delta omega gamma zeta", -2.0, 2.0, (-0.2, 0.2)),
+        ),
+        _active_experts,
+    ),
+    law(
+        "sparse_experts",
+        "N K P D",
+        "L(N, K, P, D) = E + A N^-α K^-γ P^(δ + ω ln K) + B D^-β",
+        "Liew et al. 2025, arXiv 2502.03009",
+        (
+            *(floor(), coefficient("A"), exponent("alpha"), exponent("gamma", -1.0, 3.0, (0.01, 0.5))),
+            *(number("omega", -1.0, 1.0, (-0.1, 0.1)), number("delta", -1.0, 1.0, (-0.2, 0.2))),
+            *(coefficient("B"), exponent("beta")),
+        ),
+        _sparse_experts,
+    ),
+    law(  # eq. 1; N counts the weights that are not zero, and `density` is the fraction of them
+        "sparse_weights",
+        "N D density",
+        "L(N, D, κ) = E + (a κ^b + c) N^-α + B D^-β, κ = 1 - sparsity",
+        "Frantar et al. 2023, arXiv 2309.08520",
+        (
+            *(floor(), *several(coefficient, "a c B")),
+            *(exponent("b", start=(0.1, 2.0)), *several(exponent, "alpha beta")),
+        ),
+        lambda p, x: p.E + (p.a * x.density**p.b + p.c) * x.N**-p.alpha + p.B * x.D**-p.beta,
+    ),
+    # Eq. 5. The P outputs of the same N parameters are aggregated (ParScale); k is what a stream is worth in size.
+    law(
+        "parallel_streams",
+        "N streams",
+        "L(N, P) = E + A (N (1 + k ln P))^-α",
+        "Chen et al. 2025, arXiv 2505.10475",
+        (floor(), coefficient("A"), exponent("alpha"), Parameter("k", "1", "log", 1e-6, 1e4, (0.01, 10.0))),
+        lambda p, x: p.E + p.A * (x.N * (1.0 + p.k * np.log(x.streams))) ** -p.alpha,
+    ),
+    # Eq. 3. Weights of fewer bits count as fewer weights; γ is the number of bits at which 63% of them are left.
+    law(
+        "precision",
+        "N D bits",
+        "L(N, D, P) = E + A (N (1 - exp(-P/γ)))^-α + B D^-β",
+        "Kumar et al. 2024, arXiv 2411.04330",
+        (*CHINCHILLA, Parameter("gamma", "bits", "log", 1e-2, 1e3, (0.5, 10.0))),
+        lambda p, x: p.E + p.A * (-np.expm1(-x.bits / p.gamma) * x.N) ** -p.alpha + p.B * x.D**-p.beta,
+    ),
+    law(  # eq. 3; p is the proportion of the domain itself
+        "bi_mix",
+        "p D",
+        "L_i(p, D) = p^-α (A D^-β + C)",
+        "Ge et al. 2024, arXiv 2405.14908",
+        (floor("C"), coefficient("A"), exponent("alpha", start=(0.01, 0.5)), exponent("beta")),
+        lambda p, x: np.exp(-(p.alpha * np.log(x.p))) * (p.A * x.D**-p.beta + p.C),
+    ),
+    *(mixture_exponential(3), mixture_joint(3)),
+    law(  # eq. 3, with a > 0 and k > 0
+        "task_sigmoid",
+        "loss",
+        "Acc(L) = b + a / (1 + exp(k (L - L₀)))",
+        BHAGIA,
+        (
+            *(CHANCE, HEIGHT, Parameter("k", "1 / nat", "log", 1e-3, 1e3, (0.5, 20.0))),
+            Parameter("L_0", "nats", "linear", -1e3, 1e3, "loss"),
+        ),
+        lambda p, x: p.b + p.a * sigmoid(-p.k * (x.loss - p.L_0)),
+        **OF_ACCURACY,
+    ),
+    law(  # eq. 5
+        "task_exponential",
+        "loss",
+        "Err(L) = ε - k exp(-γ L)",
+        GADRE,
+        (
+            Parameter("epsilon", "error", "linear", 0.0, 1e3, (0.3, 1.0), linear=True),
+            Parameter("k", "error", "log", 1e-30, 1e30, (0.1, 10.0), linear=True),
+            Parameter("gamma", "1 / nat", "linear", 0.0, 50.0, (0.1, 3.0)),
+        ),
+        lambda p, x: p.epsilon - p.k * np.exp(-p.gamma * x.loss),
+        target="error",
+        objective="squared",
+        chance="epsilon",
+    ),
+    law(  # the first order of `task_power`
+        "task_linear",
+        "loss",
+        "bits(L) = m + s L",
+        BHAGIA,
+        (
+            Parameter("m", BITS, "linear", -1e3, 1e3, (-1.0, 1.0), linear=True),
+            Parameter("s", f"{BITS} / nat", "log", 1e-6, 1e6, (0.1, 1.0), linear=True),
+        ),
+        lambda p, x: p.m + p.s * x.loss,
+        target="bits_per_byte",
+    ),
+    law(  # the shifted power law between two losses with the floor of L at 0 (`loss_to_loss`)
+        "task_power",
+        "loss",
+        "bits(L) = e + s L^g",
+        BRANDFONBRENER,
+        (floor("e", BITS), coefficient("s", f"{BITS} / nat ^ g"), exponent("g", upper=20.0, start=(0.3, 5.0))),
+        lambda p, x: p.e + p.s * x.loss**p.g,
+        target="bits_per_byte",
+    ),
+    law(  # `task_sigmoid` of Chinchilla's law, fitted in one step
+        "direct_sigmoid",
+        "N D",
+        "Acc(N, D) = b + a / (1 + exp(A N^-α + B D^-β - s))",
+        BHAGIA,
+        (
+            *(
+                CHANCE,
+                HEIGHT,
+                *several(Parameter, "A B", "unit of the column ^ exponent", "log", 1e-30, 1e30, (1.0, 1e4)),
+            ),
+            *(*several(exponent, "alpha beta"), number("s", -50.0, 50.0, (-1.0, 6.0))),
+        ),
+        lambda p, x: p.b + p.a * sigmoid(p.s - p.A * x.N**-p.alpha - p.B * x.D**-p.beta),
+        **OF_ACCURACY,
+    ),
+    law(  # eq. 1, of a task's bits per byte
+        "direct_bits",
+        "N D",
+        "bits(N, D) = E + A N^-α + B D^-β",
+        BHAGIA,
+        (
+            floor("E", BITS),
+            *several(coefficient, "A B", f"{BITS} × unit of the column ^ exponent"),
+            *several(exponent, "alpha beta"),
+        ),
+        lambda p, x: p.E + p.A * x.N**-p.alpha + p.B * x.D**-p.beta,
+        target="bits_per_byte",
+    ),
+    # Eq. 6. E_a and E_b are the floors of the two losses; the paper takes them from a law of each.
+    law(
+        "loss_to_loss",
+        "loss_a",
+        "L_b = E_b + K (L_a - E_a)^κ",
+        BRANDFONBRENER,
+        (
+            *(floor("E_b"), coefficient("K", "nats per token ^ (1 - κ)"), exponent("kappa", start=(0.3, 2.0))),
+            Parameter("E_a", "nats per token", "linear", 0.0, 1e6, (0.0, 1.0)),
+        ),
+        lambda p, x: p.E_b + p.K * np.maximum(x.loss_a - p.E_a, np.full_like(x.loss_a, NEAREST)) ** p.kappa,
+        target="loss_b",
+    ),
 )
 
 MIXTURES = {"mixture_exponential": mixture_exponential, "mixture_joint": mixture_joint}
-MOST_DOMAINS = 100
 
 
 def laws() -> dict[str, Law]:
     """Every law by its name: those of the papers, and those that joined by `--extend`."""
     by_name = {law.name: law for law in LAWS}
     for name, law in schema.joined(schema.LAW).items():
-        if not isinstance(law, Law):
-            fix = "write `NAME = scaling.laws.Law(name=…, formula=…, citation=…, …)` (docs/laws.md)"
-            raise ScalingError(f"{name} is no law", key="slot", value=schema.LAW, fix=fix)
-        if by_name.setdefault(law.name, law) is not law:
-            raise ScalingError(f"there is a law {law.name} already", key="slot", fix="give your law another name")
+        fix = "write `NAME = scaling.laws.Law(name=…, formula=…, citation=…, …)` (docs/laws.md)"
+        refuse(not isinstance(law, Law), f"{name} is no law", fix, key="slot", value=schema.LAW)
+        is_taken = by_name.setdefault(law.name, law) is not law
+        refuse(is_taken, f"there is a law {law.name} already", "give your law another name", key="slot")
     return by_name
 
 
@@ -705,6 +729,6 @@ def named(name: str, *others: str) -> Law:
     if name in by_name:
         return by_name[name]
     stem, _, count = name.rpartition("_")
-    if stem in MIXTURES and count.isdecimal() and 2 <= int(count) <= MOST_DOMAINS:  # `mixture_joint_5`
+    if stem in MIXTURES and count.isdecimal() and 2 <= int(count) <= 100:  # `mixture_joint_5`
         return MIXTURES[stem](int(count))
     raise ScalingError(f"there is no law {name!r}", fix=nearest(name, [*by_name, *others]))

@@ -10,18 +10,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial, reduce
+from itertools import product
 from operator import add
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
-from scaling.base.errors import ScalingError, nearest
+from scaling.base.errors import nearest, refuse
 from scaling.laws.catalogue import named
-from scaling.laws.dual import Dual
 from scaling.laws.fit import FittedLaw, fit, intervals, is_on_a_line, validated_problem
 from scaling.laws.intervals import LEVEL, Interval, measure, student
-from scaling.laws.law import FLOPS, VARIANT, Law, Seeds, with_compute
+from scaling.laws.law import FLOPS, VARIANT, Dual, Law, Seeds, with_compute
 from scaling.laws.optimum import Budget, best_loss
 from scaling.laws.points import IDENTITIES, Points, group_of
 from scaling.laws.problem import Quantity, derived, named_objective
@@ -60,9 +60,9 @@ def compare(fits: Mapping[str, FittedLaw]) -> dict[str, tuple[float, float]]:
     """AICc and Akaike weight of fits of the same points under the same objective, the best first."""
     problems = [fit.problem for fit in fits.values()]
     for problem in problems:
-        same = problem.objective == problems[0].objective
-        if not same or not np.array_equal(np.sort(problem.observed), np.sort(problems[0].observed)):
-            raise ScalingError("only fits of the same points under the same objective compare", fix="fit them again")
+        is_same = np.array_equal(np.sort(problem.observed), np.sort(problems[0].observed))
+        what = "only fits of the same points under the same objective compare"
+        refuse(not is_same or problem.objective != problems[0].objective, what, "fit them again")
     weighed = zip(fits, map(aicc, fits.values()), akaike_weights([*fits.values()]).tolist(), strict=True)
     return {name: (criterion, weight) for name, criterion, weight in sorted(weighed, key=lambda each: each[1])}
 
@@ -120,12 +120,11 @@ def joint(law: Law | str, variants: Sequence[str]) -> Law:
 def fit_joint(law: Law | str, points: Points, by: str, baseline: str | None = None, **choices: Any) -> FittedLaw:
     """Fit one law to the variants in column `by`, of which the first is `baseline` or the first by name."""
     variants = sorted({str(label) for label in points[by]})
-    if len(variants) < 2:
-        raise ScalingError("holds one variant, so there is nothing to share", key=by, fix="add another variant")
-    if baseline is not None:
-        if baseline not in variants:
-            raise ScalingError(f"there is no variant {baseline!r}", key=by, fix=nearest(baseline, variants))
-        variants.sort(key=lambda variant: variant != baseline)
+    what = "holds one variant, so there is nothing to share"
+    refuse(len(variants) < 2, what, "add another variant", key=by)
+    is_known, fix = baseline is None or baseline in variants, nearest(str(baseline), variants)
+    refuse(not is_known, f"there is no variant {baseline!r}", fix, key=by)
+    variants.sort(key=lambda variant: baseline is not None and variant != baseline)
     return fit(joint(law, variants), coded(points, by, variants), **choices)
 
 
@@ -148,37 +147,31 @@ class Exponent:
 def exponents(fit: FittedLaw) -> list[Exponent]:
     """Every exponent of every variant of a joint fit, that of compute first where the law has one."""
     form = fit.form
-    if not form.variants:
-        raise ScalingError("a fit of one law has no variants", fix="use fit_joint")
+    refuse(not form.variants, "a fit of one law has no variants", "use fit_joint")
     base = form.variants[0]
     # Each variant has exponents of its own: those of the baseline name them all.
     own = [p.name for p in form.parameters if p.unit == "1" and p.name.endswith(f"[{base}]")]
     names = [name.removesuffix(f"[{base}]") for name in own]
     if set(form.axes) == {"N", "D"} and {"alpha", "beta"} <= set(names):
         names = [COMPUTE, *names]
-    quantities = [
-        derived(f"{name}[{variant}]{against}", partial(_exponent, name, variant, base if against else None))
-        for name in names
-        for variant in form.variants
-        for against in ("", f" - {name}[{base}]")
-        if variant != base or not against
-    ]
+
+    def value(p: Any, name: str, variant: str) -> Dual:
+        if name != COMPUTE:
+            return getattr(p, f"{name}[{variant}]")
+        alpha, beta = value(p, "alpha", variant), value(p, "beta", variant)
+        return alpha * beta / (alpha + beta)
+
+    quantities = []
+    for name, variant in product(names, form.variants):
+        quantities.append(derived(f"{name}[{variant}]", partial(value, name=name, variant=variant)))
+        if variant != base:
+            difference = lambda p, n=name, v=variant: value(p, n, v) - value(p, n, base)  # noqa: E731
+            quantities.append(derived(f"{name}[{variant}] - {name}[{base}]", difference))
     bounds = intervals(fit, quantities=quantities)
     return [
         Exponent(variant, name, bounds[f"{name}[{variant}]"], bounds.get(f"{name}[{variant}] - {name}[{base}]"))
-        for name in names
-        for variant in form.variants
+        for name, variant in product(names, form.variants)
     ]
-
-
-def _exponent(name: str, variant: str, base: str | None, p: Any) -> Dual:
-    """An exponent of a variant, less that of the variant `base` where one is named."""
-    if base is not None:
-        return _exponent(name, variant, None, p) - _exponent(name, base, None, p)
-    if name != COMPUTE:
-        return getattr(p, f"{name}[{variant}]")
-    alpha, beta = getattr(p, f"alpha[{variant}]"), getattr(p, f"beta[{variant}]")
-    return alpha * beta / (alpha + beta)
 
 
 @dataclass(frozen=True)
@@ -194,12 +187,13 @@ class Advantage:
     @property
     def k(self) -> Interval:
         """A needs this many times the compute for the loss of B."""
-        return self._bound(Quantity(f"k(C={self.budget:g})", self._worth, "log"))
+        quantity = Quantity(f"k(C={self.budget:g})", self._worth, "log")
+        return intervals(self.law, "t", level=self.level, quantities=[quantity])[quantity.name]
 
-    def difference(self, C: float) -> Interval:
+    def difference(self, C: float, level: float | None = None) -> Interval:
         """The loss of B less that of A at equal compute; below 0, B is better."""
         quantity = Quantity(f"difference(C={C:g})", lambda *at: self._loss(1, C, *at) - self._loss(0, C, *at), "linear")
-        return self._bound(quantity)
+        return intervals(self.law, "t", level=level or self.level, quantities=[quantity])[quantity.name]
 
     def loss(self, code: int, C: float) -> float:
         """The loss of a set at its best split of a budget."""
@@ -209,8 +203,7 @@ class Advantage:
         """The probability that B is better than A at a budget, if the law holds there."""
         from scipy.special import stdtr
 
-        difference = replace(self, level=LEVEL).difference(C)  # whatever level the other intervals have
-        freedom = self.law.degrees_of_freedom
+        difference, freedom = self.difference(C, LEVEL), self.law.degrees_of_freedom
         error = (difference.high - difference.low) / (2.0 * student(LEVEL, freedom))
         return float(stdtr(freedom, -difference.estimate / max(error, 1e-300))) if np.isfinite(error) else 0.5
 
@@ -219,13 +212,10 @@ class Advantage:
         from scipy.optimize import root_scalar
 
         low, high = (np.log(self.budget * factor) for factor in (1e-12, 1e12))
-        if not self.loss(1, np.exp(high)) < loss < self.loss(1, np.exp(low)):
-            raise ScalingError(f"{self.names[1]} reaches it at no budget", key="loss", value=loss)
+        is_reached = self.loss(1, np.exp(high)) < loss < self.loss(1, np.exp(low))
+        refuse(not is_reached, f"{self.names[1]} reaches it at no budget", key="loss", value=loss)
         found = root_scalar(lambda log_budget: self.loss(1, np.exp(log_budget)) - loss, bracket=(low, high))
         return float(np.exp(found.root))
-
-    def _bound(self, quantity: Quantity) -> Interval:
-        return intervals(self.law, "t", level=self.level, quantities=[quantity])[quantity.name]
 
     def _loss(self, code: int, C: Any, form: Law, theta: np.ndarray, seeds: Seeds) -> Dual:
         budget = np.broadcast_to(np.asarray(C, float) * FLOPS / self.flops[code], (len(theta), 1))
@@ -263,7 +253,11 @@ def advantage(
     Without either it is stated at the largest budget that both sets have.
     """
     together, objective = pooled((a, b), names), named_objective("log_squared")
-    form = named(law or usual_law(together))
+    # Chinchilla's law where N and D vary apart from one another, else a power law in C with a floor.
+    in_both = {"N", "D"} <= set(together.columns) and not is_on_a_line(
+        np.log(np.column_stack([together.numbers(name) for name in ("N", "D")]))
+    )
+    form = named(law or ("chinchilla" if in_both else "power_law_floor_c"))
     for each in (a, b):  # what one set does not determine, the other does not determine either
         validated_problem(form, replace(each, columns=with_compute(each.columns)), objective, None, None, {})
     joint = fit_joint(form, together, SET, baseline=names[0], objective=objective, group=group_of(together))
@@ -283,22 +277,12 @@ def pooled(sets: Sequence[Points], names: Sequence[str]) -> Points:
     """
     for subject in ("loss", "N", "D", "C", *IDENTITIES):
         stated = {each.definition(subject) for each in sets if subject in each.definitions}
-        if len(stated) > 1:
-            what = f"the sets state two definitions: {' and '.join(sorted(stated))}"
-            raise ScalingError(what, key=subject, fix="compare runs of one kind")
+        what = f"the sets state two definitions: {' and '.join(sorted(stated))}"
+        refuse(len(stated) > 1, what, "compare runs of one kind", key=subject)
     common = [column for column in sets[0].columns if all(column in each for each in sets)]
     columns: dict[str, Any] = {column: np.concatenate([each[column] for each in sets]) for column in common}
-    if "trunk" in columns:  # two tables may number their trunks alike
-        columns["trunk"] = np.concatenate(
-            [np.array([f"{name} {trunk}" for trunk in each["trunk"]], object) for name, each in zip(names, sets)]
-        )
     columns[SET] = np.concatenate([np.full(len(each), name, object) for name, each in zip(names, sets)])
+    if "trunk" in columns:  # two tables may number their trunks alike
+        trunks = zip(columns[SET], columns["trunk"], strict=True)
+        columns["trunk"] = np.array([f"{name} {trunk}" for name, trunk in trunks], object)
     return Points(with_compute(columns), {**sets[1].definitions, **sets[0].definitions})
-
-
-def usual_law(points: Points) -> str:
-    """Chinchilla's law where N and D vary apart from one another, else a power law in C with a floor."""
-    if not {"N", "D"} <= set(points.columns):
-        return "power_law_floor_c"
-    logs = np.log(np.column_stack([points.numbers(name) for name in ("N", "D")]))
-    return "power_law_floor_c" if is_on_a_line(logs) else "chinchilla"

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from scaling.base.errors import ScalingError, nearest, plural
+from scaling.base.errors import nearest, plural, refuse
 from scaling.base.printing import Table, TableResult, interval, percent
 from scaling.laws.catalogue import CURVE_LAWS
 from scaling.laws.formula import numeric
@@ -28,15 +28,11 @@ from scaling.laws.intervals import Interval, bound, student
 from scaling.laws.law import Law
 from scaling.laws.points import Points
 from scaling.laws.problem import OBJECTIVES, Problem, Quantity, least_squares, parameter
-from scaling.laws.solver import Effort, choose, draw, minimise
+from scaling.laws.solver import choose, draw, minimise
 
 FALLS = 16  # falls of equal height into which those of a schedule are gathered
-LOWEST_RATE = 1e-3  # of the reference: a rate below counts as this, since a schedule may end at zero
 POINTS = 100  # logged losses of one kind that a curve keeps: training losses are averaged, evaluations are chosen
-START = 0.1  # of a run, and twice the warmup, whose losses are left out: a power law does not hold there
-NEEDED = ("run", "N", "step", "tokens", "lr", "loss")
 EVALUATIONS = frozenset({"evaluate", "evaluation", "eval", "validation", "1"})
-SMALLEST = 1e-6
 
 
 @dataclass(frozen=True)
@@ -60,11 +56,11 @@ class Curve:
     held_out: bool = False
 
     def __post_init__(self) -> None:
-        if len(self.rates) == 0:
-            raise ScalingError("has no schedule", key="run", value=self.run, fix="give the learning rate: a column lr")
-        if len(self.steps) and (self.steps.min() < 1 or self.steps.max() > len(self.rates)):
-            what = f"its schedule has {len(self.rates)} steps, its losses go to step {int(self.steps.max())}"
-            raise ScalingError(what, key="run", value=self.run, fix="give the learning rate of every step")
+        fix = "give the learning rate of every step: a column lr"
+        refuse(len(self.rates) == 0, "has no schedule", fix, key="run", value=self.run)
+        last = int(self.steps.max(initial=1))
+        what = f"its schedule has {len(self.rates)} steps, its losses go to step {last}"
+        refuse(last > len(self.rates) or self.steps.min(initial=1) < 1, what, fix, key="run", value=self.run)
 
     @property
     def group(self) -> str:
@@ -72,13 +68,9 @@ class Curve:
         return self.trunk or self.run
 
     @property
-    def peak(self) -> float:
-        return float(np.max(self.rates))
-
-    @property
     def warmup(self) -> int:
         """Steps until the rate is at its peak."""
-        return int(np.argmax(self.rates >= self.peak * (1 - 1e-9)))
+        return int(np.argmax(self.rates >= np.max(self.rates) * (1 - 1e-9)))
 
     @property
     def share(self) -> float:
@@ -104,7 +96,8 @@ class Curve:
         """The curve without its start, with means of losses over stretches that are even in the logarithm of the step
         where a kind has more than `POINTS`.
         """
-        begin = max(2 * self.warmup, START * len(self.rates)) if after is None else after / self.tokens_per_step
+        # A power law does not hold in the first tenth of a run, and in twice the warmup.
+        begin = max(2 * self.warmup, 0.1 * len(self.rates)) if after is None else after / self.tokens_per_step
         kept = self.where((self.steps > begin) & np.isfinite(self.losses))
         stretch = -np.arange(1, len(kept.steps) + 1)  # each loss is a stretch of its own
         for kind in (0, 1):
@@ -127,35 +120,28 @@ def read_curves(points: Points) -> list[Curve]:
     `kind` marks rows as `train` or `evaluation` (all are evaluations without it); `trunk` and `validation` may be
     there. The learning rate between two rows lies on the line between theirs.
     """
-    for name in NEEDED:
-        if name not in points:
-            what = "a curve without a schedule says nothing of another" if name == "lr" else "a curve needs it"
-            raise points.error(f"there is no column {name!r}: {what}", f"add a column {name}", name)
-    for name in NEEDED[1:]:
-        if name != "lr":
-            points.numbers(name)  # which names the row of a mistake
-    learning = numeric("lr", points["lr"], points.source)  # schedules begin and end at 0
-    names, order, curves = points["run"].astype(str), np.argsort(points.numbers("step"), kind="stable"), []
+    for name in ("run", "N", "step", "tokens", "lr", "loss"):
+        what = "a curve without a schedule says nothing of another" if name == "lr" else "a curve needs it"
+        points.refuse(name not in points, f"there is no column {name!r}: {what}", f"add a column {name}", name)
+    columns = {name: points.numbers(name) for name in ("N", "step", "tokens", "loss")}
+    columns["lr"] = numeric("lr", points["lr"], points.source)  # schedules begin and end at 0
+    names, order, curves = points["run"].astype(str), np.argsort(columns["step"], kind="stable"), []
     for run in dict.fromkeys(names.tolist()):
-        of_run = order[names[order] == run]
-        rows, learned = points.take(of_run), learning[of_run]
-        steps, sizes = np.rint(rows.numbers("step")).astype(int), set(rows.numbers("N").tolist())
-        if len(sizes) > 1 or steps[0] < 1:
-            what = "has two sizes" if len(sizes) > 1 else "has a step before the first, which is 1"
-            raise rows.error(what, "correct its rows", "run", value=run)
-        words = rows.columns.get("kind", ["evaluation"] * len(steps))
+        rows = order[names[order] == run]
+        size, steps, tokens, losses, learned = (columns[n][rows] for n in ("N", "step", "tokens", "loss", "lr"))
+        whole = np.rint(steps).astype(int)
+        what = "has two sizes" if np.ptp(size) else "has a step before the first, which is 1"
+        points.refuse(np.ptp(size) or whole[0] < 1, what, "correct its rows", "run", value=run)
+        words = points["kind"][rows] if "kind" in points else ["evaluation"] * len(rows)
         kinds = np.array([str(word).strip().casefold() in EVALUATIONS for word in words]).astype(int)
-        distinct, first = np.unique(steps, return_index=True)
-        rates = np.interp(np.arange(1, steps[-1] + 1), distinct, learned[first])
-        if not (rates.min() >= 0 and 0 < rates.max() < np.inf):
-            raise rows.error("has learning rates below 0, missing, or all 0", "correct lr", "run", value=run)
-        per_step = float(np.median(rows.numbers("tokens") / steps))
-        trunk, validation = (str(rows[name][0]) if name in rows else "" for name in ("trunk", "validation"))
-        is_held_out = "held_out" in rows and bool(rows.numbers("held_out")[0])
-        losses = rows.numbers("loss")
-        curves.append(
-            Curve(run, sizes.pop(), steps, losses, kinds, rates, per_step, trunk, validation, held_out=is_held_out)
-        )
+        distinct, first = np.unique(whole, return_index=True)
+        rates = np.interp(np.arange(1, whole[-1] + 1), distinct, learned[first])
+        is_schedule = rates.min() >= 0 and 0 < rates.max() < np.inf
+        points.refuse(not is_schedule, "has learning rates below 0, missing, or all 0", "correct lr", "run", value=run)
+        trunk, validation = (str(points[name][rows[0]]) if name in points else "" for name in ("trunk", "validation"))
+        is_held_out, per_step = "held_out" in points and points.numbers("held_out")[rows[0]], np.median(tokens / steps)
+        places = (whole, losses, kinds, rates, float(per_step), trunk, validation)
+        curves.append(Curve(run, float(size[0]), *places, held_out=bool(is_held_out)))
     return curves
 
 
@@ -186,7 +172,8 @@ def columns_of(curve: Curve, reference: float, decay: float) -> dict[str, np.nda
         # A fall under way at a step counts as far as it went, in the middle of that part.
         part = np.clip((fallen[places][:, None] - edges[:-1]) / height, 0.0, 1.0)
         middle = np.minimum(np.searchsorted(fallen, edges[:-1] + 0.5 * part * height * (1 - 1e-9)), len(rates) - 1)
-        falls, after = part * height, np.maximum(rates[middle], LOWEST_RATE)
+        # A rate below a thousandth of the reference counts as that, since a schedule may end at zero.
+        falls, after = part * height, np.maximum(rates[middle], 1e-3)
         since = np.maximum(forward[places][:, None] - forward[middle], 0.0)
     sizes = np.full(len(places), float(curve.N))
     return {"N": sizes, "S1": forward[places], "S2": annealed[places], "falls": falls, "rates": after, "since": since}
@@ -240,17 +227,15 @@ def covariance(sizes: Sizes, one: np.ndarray, other: np.ndarray | None = None) -
     shared = sizes.trunk**2 * (one["group"][:, None] == two["group"])
     shared = shared + sizes.run**2 * (one["run"][:, None] == two["run"]) * np.exp(-distance / sizes.length)
     # The errors of trunks and runs at each place, as a multiple of those that are stated.
+    N, D = np.log((sizes.N, sizes.D))
     first, second = (
-        np.exp(
-            sizes.by_size * (np.log(sizes.N) - places["log_size"])
-            + sizes.by_tokens * (np.log(sizes.D) - places["log_tokens"])
-        )
+        np.exp(sizes.by_size * (N - places["log_size"]) + sizes.by_tokens * (D - places["log_tokens"]))
         for places in (one, two)
     )
     shared = shared * (first[:, None] * second)
     if other is None:
         noise = np.where(one["kind"] == 1, sizes.evaluation, sizes.training) ** 2 / one["count"]
-        shared[np.diag_indices(len(noise))] += noise + SMALLEST**2
+        shared[np.diag_indices(len(noise))] += noise + 1e-12
     return shared
 
 
@@ -292,13 +277,9 @@ class CurveErrors:
 
 GROUPS = 12  # trunks from which the sizes of the errors are learned: the others would change little
 BOUNDS = ((1e-5, 0.3), (1e-5, 0.3), (0.03, 5.0), (1e-6, 0.1), (1e-4, 1.0), (0.01, 1.0), (0.01, 1.0))
-# The sizes under which a law is fitted first: the errors of a fit without a covariance would show its own faults.
-TYPICAL = Sizes(2e-3, 5e-4, 0.3, 8e-4, 2.5e-2, 0.5, 0.3)
 STARTS, REFINED = 256, 8
-SCREENED = 800  # losses on which starts are screened: enough to find the optimum near which that of all lies
 GATHERED = 5000  # losses, about, from which an optimum and the sizes of the errors are learned
-ROUNDS = 3  # of learning the sizes of the errors and fitting under them
-CLOSE = Effort(1e-9, 60)
+CLOSE = (1e-9, 60)
 DECAYS = (0.99, 0.995, 0.999, 0.9995)  # λ of the annealing area, each of which is tried
 
 
@@ -317,10 +298,9 @@ def _learned_sizes(places: np.ndarray, errors: np.ndarray, design: np.ndarray, b
 
     rows = some_trunks(places)
     places, errors, design = places[rows], errors[rows], design[:, rows]
-    unseen = {3} if not (places["kind"] == 1).any() else {4} if not (places["kind"] == 0).any() else set()
-    free = [place for place in range(len(BOUNDS)) if place not in unseen]
-    low, high = np.log(BOUNDS).T
+    kinds, (low, high) = set(places["kind"].tolist()), np.log(BOUNDS).T
     start = np.log(astuple(begin)[: len(BOUNDS)])
+    free = [place for place in range(len(BOUNDS)) if {3: 1, 4: 0}.get(place, min(kinds)) in kinds]
 
     def sizes(x: np.ndarray) -> Sizes:
         logs = start.copy()
@@ -346,6 +326,7 @@ class CurveFit(TableResult):
     u: np.ndarray
     objective: float
     sizes: Sizes
+    groups: np.ndarray  # the trunk of each loss
     reference: float  # the learning rate that counts as 1: the median peak
     decay: float  # λ of the annealing area
     converged: bool
@@ -354,23 +335,13 @@ class CurveFit(TableResult):
     level: float = 0.95
 
     @property
-    def theta(self) -> np.ndarray:
-        return self.problem.theta(self.u)
-
-    @property
     def estimates(self) -> dict[str, float]:
-        return dict(zip(self.form.parameter_names, map(float, self.theta), strict=True))
-
-    @cached_property
-    def groups(self) -> np.ndarray:
-        """The trunk of each loss."""
-        assert isinstance(self.problem.shared, CurveErrors)
-        return self.problem.shared.places["group"]
+        return dict(zip(self.form.parameter_names, map(float, self.problem.theta(self.u)), strict=True))
 
     @property
     def residuals(self) -> np.ndarray:
         """Loss less prediction, of all losses."""
-        return self.problem.loss - self.form.predict(self.theta, self.problem.columns)
+        return self.problem.loss - self.form.predict(self.problem.theta(self.u), self.problem.columns)
 
     @property
     def r_squared(self) -> float:
@@ -384,7 +355,7 @@ class CurveFit(TableResult):
 
     def predict(self, curve: Curve) -> np.ndarray:
         """The law at the steps of a curve, whatever its losses."""
-        return self.form.predict(self.theta, columns_of(curve, self.reference, self.decay))
+        return self.form.predict(self.problem.theta(self.u), columns_of(curve, self.reference, self.decay))
 
     def intervals(
         self, quantities: Sequence[str | Quantity] | None = None, level: float | None = None
@@ -393,9 +364,9 @@ class CurveFit(TableResult):
 
         The scores of a trunk add up first, and Student's t has one degree of freedom less than there are trunks.
         """
-        if quantities is None:
-            quantities = [name for name in ("E", "alpha", "beta") if name not in self.problem.fixed]
-        each = [parameter(self.form, name) if isinstance(name, str) else name for name in quantities]
+        usual = [name for name in ("E", "alpha", "beta") if name not in self.problem.fixed]
+        names = usual if quantities is None else quantities
+        each = [parameter(self.form, name) if isinstance(name, str) else name for name in names]
         none = np.empty((0, len(self.u)))
         bounds = bound(self.problem, self.u, self.objective, each, none, self.groups, level=level or self.level)
         return {interval.name: interval for interval in bounds}
@@ -406,13 +377,19 @@ class CurveFit(TableResult):
         The best linear prediction: what the run's errors so far show of its later ones (Rasmussen and Williams 2006,
         Gaussian Processes, section 2.2 with 2.7), with the error of the law, and the noise of one evaluation.
         """
-        goal = begun.at([len(begun.rates)] if steps is None else steps)
+        goal, level = begun.at([len(begun.rates)] if steps is None else steps), level or self.level
         seen = begun.thinned(0.0) if len(begun.steps) else begun
         seen = seen.where(seen.steps > 2 * begun.warmup)
-        ahead, (law, design) = places_of([goal]), self._linearised(goal)
+
+        def linearised(curve: Curve) -> tuple[np.ndarray, np.ndarray]:
+            """The log loss at the steps of a curve and its derivative by the coordinates."""
+            both = self.problem.derivative(self.u[None], columns_of(curve, self.reference, self.decay))[0]
+            return both[0], both[1:].T
+
+        ahead, (law, design) = places_of([goal]), linearised(goal)
         variance = np.diag(covariance(self.sizes, ahead)).copy()
         if len(seen.steps):
-            behind, (fitted, slopes) = places_of([seen]), self._linearised(seen)
+            behind, (fitted, slopes) = places_of([seen]), linearised(seen)
             cross = covariance(self.sizes, ahead, behind)
             gain = np.linalg.solve(covariance(self.sizes, behind), cross.T).T
             law, design = law + gain @ (np.log(seen.losses) - fitted), design - gain @ slopes
@@ -420,26 +397,26 @@ class CurveFit(TableResult):
         jacobian = self.problem.linearise(self.u[None])[1][0]
         information = np.linalg.pinv(jacobian @ jacobian.T, hermitian=True)
         variance = variance + np.einsum("ij,jk,ik->i", design, information, design)
-        quantile = student(level or self.level, max(len(set(self.groups.tolist())) - 1, 1))
+        quantile = student(level, max(len(np.unique(self.groups)) - 1, 1))
         half = quantile * np.sqrt(np.maximum(variance, 0.0))
         ends = np.exp([law, law - half, law + half]).T.tolist()
         return [
-            Interval(f"{begun.run} at step {step}", estimate, low, high, level or self.level, "t")
+            Interval(f"{begun.run} at step {step}", estimate, low, high, level, "t")
             for step, (estimate, low, high) in zip(goal.steps, ends, strict=True)
         ]
-
-    def _linearised(self, curve: Curve) -> tuple[np.ndarray, np.ndarray]:
-        """The log loss at the steps of a curve and its derivative by the coordinates."""
-        columns = columns_of(curve, self.reference, self.decay)
-        value, *slopes = self.problem.derivative(self.u[None], columns)[0]
-        return value, np.array(slopes).T
 
     @cached_property
     def document(self) -> dict[str, Any]:
         """The document of `scaling fit-curves --json` (docs/json.md)."""
-        seen = set(np.concatenate([curve.kinds for curve in self.curves]).tolist())
+        seen, held_out = set(np.concatenate([curve.kinds for curve in self.curves]).tolist()), []
         errors: dict[str, float | None] = {part.name: getattr(self.sizes, part.name) for part in fields(Sizes)[:-2]}
         errors |= {name: None for name, kind in (("evaluation", 1), ("training", 0)) if kind not in seen}
+        for curve in self.held_out:  # the last evaluation of a run that took no part in the fit
+            last = int(np.where(curve.kinds == 1, curve.steps, 0).argmax())
+            (run,), loss = self.complete(curve.at([]), [int(curve.steps[last])]), float(curve.losses[last])
+            row = {"run": curve.run, "N": curve.N, "loss": loss, "predicted": run.estimate}
+            row |= {"relative_error": run.estimate / loss - 1.0, "covered": run.covers(loss)}
+            held_out.append({**row, "interval_run": run.to_json()})
         return {
             "law": self.form.name,
             "formula": self.form.formula,
@@ -452,24 +429,10 @@ class CurveFit(TableResult):
             "r_squared": self.r_squared,
             "mean_error": self.mean_error,
             "converged": self.converged,
-            "held_out": [self._judged(curve) for curve in self.held_out],
+            "held_out": held_out,
             "completed": [
                 {"run": curve.run, "at": curve.share, **self.complete(curve)[0].to_json()} for curve in self.unfinished
             ],
-        }
-
-    def _judged(self, curve: Curve) -> dict[str, Any]:
-        """The last evaluation of a run that took no part in the fit, next to its prediction."""
-        last = int(np.where(curve.kinds == 1, curve.steps, 0).argmax())
-        (predicted,), loss = self.complete(curve.at([]), [int(curve.steps[last])]), float(curve.losses[last])
-        return {
-            "run": curve.run,
-            "N": curve.N,
-            "loss": loss,
-            "predicted": predicted.estimate,
-            "relative_error": predicted.estimate / loss - 1.0,
-            "covered": predicted.covers(loss),
-            "interval_run": predicted.to_json(),
         }
 
     def to_json(self) -> dict[str, Any]:
@@ -493,16 +456,16 @@ class CurveFit(TableResult):
         bounds, values = document["intervals"], self.estimates.items()
         rows = [[name, f"{value:.5g}", interval(bounds.get(name), ".5g")] for name, value in values]
         yield Table("Estimates.", ["", "estimate", between], rows)
-        titles = ["held out", "loss", "predicted", "error", f"{between} of a new run", "inside"]
-        if tested := document["held_out"]:
-            rows = [
-                [
-                    *(run["run"], f"{run['loss']:.4f}", f"{run['predicted']:.4f}", f"{run['relative_error']:+.2%}"),
-                    *(interval(run["interval_run"]), "yes" if run["covered"] else "no"),
-                ]
-                for run in tested
+        tested = [
+            [
+                *(run["run"], f"{run['loss']:.4f}", f"{run['predicted']:.4f}", f"{run['relative_error']:+.2%}"),
+                *(interval(run["interval_run"]), "yes" if run["covered"] else "no"),
             ]
-            yield Table("Held-out runs.", titles, rows, words=(0, 5))
+            for run in document["held_out"]
+        ]
+        if tested:
+            titles = ["held out", "loss", "predicted", "error", f"{between} of a new run", "inside"]
+            yield Table("Held-out runs.", titles, tested, words=(0, 5))
         if begun := document["completed"]:
             rows = [[run["run"], f"{run['at']:.0%}", f"{run['estimate']:.4f}", interval(run)] for run in begun]
             yield Table("Unfinished runs.", ["unfinished", "done", "predicted end", between], rows)
@@ -526,35 +489,37 @@ def fit_curves(
     `after` are the tokens before which losses are left out. Curves that measure different validation sets are refused,
     and too few sizes for the term in N.
     """
-    if isinstance(law, str) and law not in CURVE_LAWS:
-        raise ScalingError("is no law of curves", key="law", value=law, fix=nearest(law, CURVE_LAWS))
-    form = CURVE_LAWS[law] if isinstance(law, str) else law
+    is_law, choices = isinstance(law, Law) or law in CURVE_LAWS, nearest(str(law), CURVE_LAWS)
+    refuse(not is_law, "is no law of curves", choices, key="law", value=law)
+    form = law if isinstance(law, Law) else CURVE_LAWS[law]
     used = [curve for curve in curves if not curve.held_out]
-    if not used:
-        raise ScalingError("there is no curve", key="curves", fix="give runs that have logged losses")
-    sets = sorted({curve.validation for curve in used if curve.validation})
-    if len(sets) > 1:
-        what = f"the losses are of {len(sets)} validation sets ({', '.join(sets[:3])})"
-        raise ScalingError(what, key="validation", fix="fit the curves of one set: --where validation=…")
-    if len({float(curve.N) for curve in used}) == 2:
-        what = f"2 sizes cannot determine the term in N of {form.name}"
-        raise ScalingError(what, key="N", fix="add curves of other sizes, 3 or more in all, or fit one size alone")
+    refuse(not used, "there is no curve", "give runs that have logged losses", key="curves")
+    sets, fix = sorted({curve.validation for curve in used if curve.validation}), "--where validation=…"
+    what = f"the losses are of {len(sets)} validation sets ({', '.join(sets[:3])})"
+    refuse(len(sets) > 1, what, f"fit the curves of one set: {fix}", key="validation")
+    what, fix = f"2 sizes cannot determine the term in N of {form.name}", "add curves of other sizes, 3 or more in all"
+    refuse(len({float(curve.N) for curve in used}) == 2, what, f"{fix}, or fit one size alone", key="N")
     kept = [curve.thinned(after) for curve in used]
     kept = sorted((curve for curve in kept if len(curve.steps)), key=lambda curve: curve.run)
-    if not kept:
-        fix = "log more often, or lower --after"
-        raise ScalingError("no loss is left after the start of the runs", key="curves", fix=fix)
-    reference = float(np.median([curve.peak for curve in kept]))
-    places = places_of(kept)
+    fix = "log more often, or lower --after"
+    refuse(not kept, "no loss is left after the start of the runs", fix, key="curves")
+    reference = float(np.median([float(np.max(curve.rates)) for curve in kept]))
+    places, candidates = places_of(kept), DECAYS if "S2" in form.inputs else DECAYS[2:3]
     few = some_trunks(places, GATHERED)
-    candidates = DECAYS if "S2" in form.inputs else DECAYS[2:3]
-    problems = [_problem(form, kept, reference, decay) for decay in candidates]
-    optima = [_optima(problem.at(few), starts, seed) for problem in problems]
-    best = int(np.argmin([cost for _, cost in optima]))
-    problem, (begin, _) = problems[best], optima[best]
+    problems, optima = [_problem(form, kept, reference, decay) for decay in candidates], []
+    for each in problems:
+        screened = each.at(few).thinned(800)
+        ended = minimise(screened, choose(screened, draw(screened, starts, seed), REFINED), effort=CLOSE)
+        # Where least squares end, the best first: for the fit of more losses to begin from.
+        begin = each.at(few).coordinates(screened.theta(ended.u[np.argsort(ended.cost)]))
+        optima.append((float(ended.cost.min()), begin))
+    best = int(np.argmin([cost for cost, _ in optima]))
+    problem, begin = problems[best], optima[best][1]
     N, D = (float(np.exp(np.median(places[name]))) for name in ("log_size", "log_tokens"))
-    some, sizes, u = problem.at(few), replace(TYPICAL, N=N, D=D), begin[0]
-    for remaining in range(ROUNDS, -1, -1):
+    # A law is fitted first under typical sizes: the errors of a fit without a covariance would show its own faults.
+    some, sizes, u = problem.at(few), replace(Sizes(2e-3, 5e-4, 0.3, 8e-4, 2.5e-2, 0.5, 0.3), N=N, D=D), begin[0]
+    # Rounds of learning the sizes of the errors and fitting under them.
+    for remaining in range(3, -1, -1):
         correlated = replace(some, shared=CurveErrors(sizes, places[few]))
         # An optimum of least squares may lie in a corner that no step leaves: all are tried under each covariance.
         ended = minimise(correlated, np.concatenate([u[None], begin]), effort=CLOSE)
@@ -564,8 +529,8 @@ def fit_curves(
             sizes = _learned_sizes(places[few], errors[0], jacobian[0], sizes)
     problem = replace(problem, shared=CurveErrors(sizes, places))
     ended = minimise(problem, problem.coordinates(some.theta(u))[None], effort=CLOSE)
-    if not np.isfinite(ended.cost[0]):
-        raise ScalingError(f"the fit of {form.name} did not converge", key="curves", fix="give more curves")
+    what = f"the fit of {form.name} did not converge"
+    refuse(not np.isfinite(ended.cost[0]), what, "give more curves", key="curves")
     return CurveFit(
         form,
         tuple(kept),
@@ -573,6 +538,7 @@ def fit_curves(
         ended.u[0],
         float(ended.cost[0]),
         sizes,
+        places["group"],
         reference,
         candidates[best],
         bool(ended.converged[0]),
@@ -586,19 +552,10 @@ def _problem(form: Law, curves: Sequence[Curve], reference: float, decay: float)
     """Least squares of all losses, whatever their errors share."""
     inputs = stacked(curves, reference, decay)
     losses = np.concatenate([curve.losses for curve in curves])
-    if losses.min() <= 0:
-        raise ScalingError("has no logarithm", key="loss", value=float(losses.min()), fix="give losses in nats")
+    least = float(losses.min())
+    refuse(least <= 0, "has no logarithm", "give losses in nats", key="loss", value=least)
     # One size says nothing of the term in N, which is then a part of E.
     fixed = {"A": 1e-100, "alpha": 0.0} if len(set(inputs["N"].tolist())) == 1 else {}
     # Where no rate falls E is the floor under that rate.
-    if "falls" in form.inputs and not inputs["falls"].any():
-        fixed["C"] = 1e-100
+    fixed |= {"C": 1e-100} if "falls" in form.inputs and not inputs["falls"].any() else {}
     return Problem(form, inputs, np.log(losses), np.ones(len(losses)), OBJECTIVES["log_squared"], fixed)
-
-
-def _optima(problem: Problem, starts: int, seed: int) -> tuple[np.ndarray, float]:
-    """Where least squares end, the best first, and the least cost: for the fit of more losses to begin from."""
-    some = problem.thinned(SCREENED)
-    begin = choose(some, draw(some, starts, seed), REFINED)
-    ended = minimise(some, begin, effort=CLOSE)
-    return problem.coordinates(some.theta(ended.u[np.argsort(ended.cost)])), float(ended.cost.min())

@@ -12,36 +12,24 @@ from scaling.laws.law import Columns
 from scaling.laws.problem import Problem, SharedErrors
 
 POINTS_A_PARAMETER = 3
-WORST_CONDITION = 1e7
-MOVES = 4.0  # Times its scatter that a score moves over the points before a curve is seen in it
-WIDE = 2.0  # Upper over lower end of the interval of a sigmoid's height from which its upper level counts as not seen
-LIMIT = 2.576  # two-sided 1% of the normal distribution
-FEWEST = 8  # points below which no test has any power
 FALSE_ALARMS = 0.01  # How often independent errors may show a size that lies off the law
-FEWEST_OF_A_SIZE = 3
-SMALL_MODEL = 1e4  # parameters
-SAME_SHAPE = 1e-6  # of the square of a variable that the law's own terms leave: below it they have its shape
-SAME_SIZE = 0.01  # Sizes that differ by less than 1% are one: a grid of real runs does not meet its tokens exactly
 
 
 class Diagnostics:
-    """The geometry of the law and its points at the optimum.
+    """The geometry of a law and its points at the optimum, from errors and their derivative scaled by the weights.
 
     `condition_number` is that of the Jacobian by the solver's coordinates, its columns scaled to length one;
     `correlation` that of the estimates, in these coordinates.
     """
 
-    def __init__(self, problem: Problem, u: np.ndarray):
-        residual, jacobian = problem.linearise(u[None])
-        rows = jacobian[0].T * np.sqrt(problem.weights)[:, None]
-        length = np.linalg.norm(rows, axis=0)
-        scaled = rows / np.where(length > 0, length, 1.0)
+    def __init__(self, residual: np.ndarray, jacobian: np.ndarray):
+        length = np.linalg.norm(jacobian, axis=1)
+        scaled = jacobian.T / np.where(length > 0, length, 1.0)
         inverse = np.linalg.pinv(scaled, rcond=1e-12)
         covariance = inverse @ inverse.T
         size = np.sqrt(np.maximum(np.diag(covariance), 1e-300))
-        freedom = max(len(problem.observed) - len(u), 1)
         self.condition_number = float(np.linalg.cond(scaled))
-        self.residual_scale = float(np.sqrt(np.sum(problem.weights * residual[0] ** 2) / freedom))
+        self.residual_scale = float(np.sqrt(np.sum(residual**2) / max(len(residual) - len(jacobian), 1)))
         self.correlation = covariance / np.outer(size, size)
 
 
@@ -49,34 +37,30 @@ def identify(
     problem: Problem, u: np.ndarray, bounds: Mapping[str, Interval], diagnostics: Diagnostics
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The names of the free parameters whose estimate is no answer, and a sentence for what is not identified."""
-    n, p = len(problem.observed), len(problem.free)
-    few, replaceable = n < POINTS_A_PARAMETER * p, diagnostics.condition_number > WORST_CONDITION
-    sentences, names = [], []
-    if few:
+    n, p, condition = len(problem.observed), len(problem.free), diagnostics.condition_number
+    of_all, reasons = [], {}
+    if n < POINTS_A_PARAMETER * p:
         fewer = f"{n} points are fewer than {POINTS_A_PARAMETER} for each of {p} parameters"
-        sentences.append(f"{fewer}: none is identified")
-    if replaceable:
-        condition = f"condition number {diagnostics.condition_number:.1e}"
-        sentences.append(f"the parameters nearly replace each other ({condition})")
+        of_all.append(f"{fewer}: none is identified")
+    if condition > 1e7:
+        of_all.append(f"the parameters nearly replace each other (condition number {condition:.1e})")
     for row, (name, interval) in enumerate(bounds.items()):
-        where = " and ".join([*(["below"] if interval.open_below else []), *(["above"] if interval.open_above else [])])
+        sides = (interval.open_below, "below"), (interval.open_above, "above")
+        where = " and ".join(side for is_open, side in sides if is_open)
         parameter = problem.form.parameters[problem.free[row]]
         # How fast a term falls is known where its interval is no wider than the estimate.
         if parameter.is_exponent and interval.estimate <= parameter.lower + 1e-9:
-            reason = f"is {interval.estimate:.3g}: these points show no fall with its column"
+            reasons[name] = f"is {interval.estimate:.3g}: these points show no fall with its column"
         elif where:
             # The parameter whose estimate moves most with that of this one.
-            strength = np.abs(diagnostics.correlation[row])
-            partner = problem.free_names[int(np.where(np.arange(p) == row, -1.0, strength).argmax())]
-            reason = f"is not separated from {partner} by these points: the interval is open {where}"
+            strength = np.where(np.arange(p) == row, -1.0, np.abs(diagnostics.correlation[row]))
+            partner = problem.free_names[int(strength.argmax())]
+            reasons[name] = f"is not separated from {partner} by these points: the interval is open {where}"
         elif parameter.is_exponent and is_wide(interval):
             ends = f"{interval.low:.3g} to {interval.high:.3g}"
-            reason = f"lies anywhere from {ends}: the interval is wider than the estimate"
-        else:
-            continue
-        sentences.append(f"{name} {reason}")
-        names.append(name)
-    names = problem.free_names if few or replaceable else names
+            reasons[name] = f"lies anywhere from {ends}: the interval is wider than the estimate"
+    sentences = [*of_all, *(f"{name} {reason}" for name, reason in reasons.items())]
+    names = problem.free_names if of_all else reasons
     return tuple(names), (*sentences, *_unseen_of_a_sigmoid(problem, u, bounds))
 
 
@@ -85,8 +69,7 @@ def _unseen_of_a_sigmoid(problem: Problem, u: np.ndarray, bounds: Mapping[str, I
     form, theta = problem.form, problem.theta(u)
     if form.chance is None or form.height is None:
         return
-    values = dict(zip(form.parameter_names, map(float, theta), strict=True))
-    scores = form.predict(theta, problem.columns)
+    values, scores = dict(zip(form.parameter_names, map(float, theta))), form.predict(theta, problem.columns)
     lowest, highest = float(scores.min()), float(scores.max())
     columns = [(name, problem.columns[name]) for name in form.axes]
     where = " and ".join(f"{name} from {column.min():.3g} to {column.max():.3g}" for name, column in columns)
@@ -94,35 +77,36 @@ def _unseen_of_a_sigmoid(problem: Problem, u: np.ndarray, bounds: Mapping[str, I
     scatter = float(np.std(problem.errors(u[None])[0])) * (highest if problem.objective.space == "log" else 1.0)
     chance, height = values[form.chance], bounds.get(form.height)
     upper = chance + values[form.height]
-    if highest - lowest < MOVES * scatter:
-        yield (
-            f"{seen}, which its scatter of {scatter:.2g} "
-            "hides: these runs do not identify the sigmoid; add runs of another loss, or more examples to the score"
-        )
-    elif height is not None and not height.high <= WIDE * height.low:
-        yield (
-            f"{seen}, {(highest - chance) / (upper - chance):.0%} of the way from chance "
-            f"({chance:.3g}) to the fitted upper level ({upper:.3g}): these runs do not show where it levels off; add "
-            f"runs of a lower loss, or hold the upper level ({form.chance} + {form.height})"
-        )
+    # The score moves by four times its scatter before a curve is seen in it.
+    if highest - lowest < 4.0 * scatter:
+        more = "these runs do not identify the sigmoid; add runs of another loss, or more examples to the score"
+        yield f"{seen}, which its scatter of {scatter:.2g} hides: {more}"
+    # The upper level is not seen where the height may be half or twice as large.
+    elif height is not None and not height.high <= 2.0 * height.low:
+        way = f"{(highest - chance) / (upper - chance):.0%} of the way from chance ({chance:.3g})"
+        more = f"add runs of a lower loss, or hold the upper level ({form.chance} + {form.height})"
+        level = f"the fitted upper level ({upper:.3g}): these runs do not show where it levels off"
+        yield f"{seen}, {way} to {level}; {more}"
 
 
 def unreliable(problem: Problem, u: np.ndarray) -> tuple[str, ...]:
     """A sentence for each reason why the intervals may not cover what they claim."""
     from scipy.special import fdtri
 
-    residual = problem.linearise(u[None])[0][0] * np.sqrt(problem.weights)
-    n, columns, reasons = len(residual), problem.columns, []
+    residual, columns, reasons = problem.scaled(u)[0], problem.columns, []
+    n = len(residual)
     if np.sqrt(np.mean(residual**2)) < EXACT:
         return ()
-    if n >= FEWEST:
+    # Of fewer points no test has any power.
+    if n >= 8:
         # Do neighbours err alike? Runs of one sign along the prediction, at 1% (Wald and Wolfowitz 1940).
         predicted = problem.objective.transform(problem.form.predict(problem.theta(u), columns))
         signs = residual[np.lexsort((residual, predicted))] > 0
         plus, runs = int(signs.sum()), 1 + int((signs[1:] != signs[:-1]).sum())
         expected = 1 + 2 * plus * (n - plus) / n
         variance = (expected - 1) * (expected - 2) / (n - 1)
-        if variance > 0 and (expected - runs) / np.sqrt(variance) >= LIMIT:
+        # At two-sided 1% of the normal distribution.
+        if variance > 0 and (expected - runs) / np.sqrt(variance) >= 2.576:
             what = f"neighbours err alike ({runs} runs of one sign where {expected:.0f} are expected)"
             reasons.append(f"{what}: the form may be wrong")
     # Does the law miss the mean of the seeds by more than seeds scatter? The F test of lack of fit, at 1%.
@@ -133,7 +117,7 @@ def unreliable(problem: Problem, u: np.ndarray) -> tuple[str, ...]:
         if ratio >= fdtri(between, freedom, 0.99):
             reasons.append(f"the law misses by more than seeds scatter (F = {ratio:.1f}): the form may be wrong")
     reasons += _off_size(problem, u)
-    if "N" in columns and (largest := columns["N"].max()) < SMALL_MODEL:
+    if "N" in columns and (largest := columns["N"].max()) < 1e4:
         what = f"N ends at {largest:.4g}: that is no count of parameters of a language model"
         reasons.append(f"{what}; a target's N is in this unit")
     return tuple(reasons)
@@ -150,9 +134,6 @@ def seed_scatter(residual: np.ndarray, columns: Columns) -> tuple[float, int] | 
     return float(np.sqrt(((residual - means[setting]) ** 2).sum() / freedom)), freedom
 
 
-Size = tuple[str, float, np.ndarray]  # A column, the value that several points share in it, and their rows
-
-
 def added_variables(design: np.ndarray, observed: np.ndarray, variables: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The coefficient of each of some variables `[variables, points]`, alone next to a law, and its standard error.
 
@@ -166,13 +147,14 @@ def added_variables(design: np.ndarray, observed: np.ndarray, variables: np.ndar
     error = observed - basis @ (basis.T @ observed)
     rest = variables - (variables @ basis) @ basis.T
     length = (rest**2).sum(1)
-    length = np.where(length < SAME_SHAPE * (variables**2).sum(1), np.nan, length)
+    # Of a variable that the law's own terms leave less of they have the shape.
+    length = np.where(length < 1e-6 * (variables**2).sum(1), np.nan, length)
     estimates = rest @ error / length
     square = np.maximum(error @ error - estimates**2 * length, 0.0) / (len(observed) - len(design) - 1)
     return estimates, np.sqrt(square / length)
 
 
-def off_size(residual: np.ndarray, jacobian: np.ndarray, columns: Columns) -> Size | None:
+def off_size(residual: np.ndarray, jacobian: np.ndarray, columns: Columns) -> tuple[str, float, np.ndarray] | None:
     """The size whose points lie furthest off the law, where independent errors would seldom bring them there.
 
     Each size in turn gets a shift of its own next to the law (the mean-shift outlier model of a group), and all sizes
@@ -182,12 +164,13 @@ def off_size(residual: np.ndarray, jacobian: np.ndarray, columns: Columns) -> Si
     from scipy.special import stdtrit
 
     count, freedom = len(residual), len(residual) - len(jacobian) - 1
-    sizes: list[Size] = []  # of columns of three sizes or more, those that several points have
+    sizes: list[tuple[str, float, np.ndarray]] = []  # of columns of three sizes or more, those that several points have
     for name, column in columns.items():
         order = np.argsort(column, kind="stable")
         if column.min() > 0:
-            rows = np.split(order, np.flatnonzero(np.diff(np.log(column[order])) > SAME_SIZE) + 1)
-            sizes += [(name, float(column[r[0]]), r) for r in rows if len(rows) > 2 and len(r) >= FEWEST_OF_A_SIZE]
+            # Sizes that differ by less than 1% are one: a grid of real runs does not meet its tokens exactly.
+            rows = np.split(order, np.flatnonzero(np.diff(np.log(column[order])) > 0.01) + 1)
+            sizes += [(name, float(column[r[0]]), r) for r in rows if len(rows) > 2 and len(r) >= 3]
     if freedom < 1 or not sizes:
         return None
     shifts = np.array([np.isin(np.arange(count), rows) for _, _, rows in sizes], float)
@@ -201,9 +184,9 @@ def off_size(residual: np.ndarray, jacobian: np.ndarray, columns: Columns) -> Si
 
 def _off_size(problem: Problem, u: np.ndarray) -> Iterator[str]:
     """`All 4 points of N = 13,824 lie above the law by 0.0077 to 0.026 nats: the form does not fit this size`"""
-    form, root = problem.form, np.sqrt(problem.weights)
-    residual, jacobian = replace(problem, shared=None).linearise(u[None])
-    found = off_size(residual[0] * root, jacobian[0] * root, {name: problem.columns[name] for name in form.axes})
+    form = problem.form
+    axes = {name: problem.columns[name] for name in form.axes}
+    found = off_size(*replace(problem, shared=None).scaled(u), axes)
     if found is None:
         return
     column, size, rows = found
@@ -216,6 +199,6 @@ def _off_size(problem: Problem, u: np.ndarray) -> Iterator[str]:
         every, reach = "All", f"{distance.min():.2g} to {distance.max():.2g} {unit}"
     lie = f"{every} {len(above)} points of {column} = {value} lie {side} the law by {reach}"
     groups = problem.shared.groups[rows] if isinstance(problem.shared, SharedErrors) else rows
-    some = len(set(groups.tolist())) < len(groups)
-    or_shared = ", or it is the error that these points share, which the intervals hold" if some else ""
+    is_shared = len(set(groups.tolist())) < len(groups)
+    or_shared = ", or it is the error that these points share, which the intervals hold" if is_shared else ""
     yield f"{lie}: the form does not fit this size{or_shared}"

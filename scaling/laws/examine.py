@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from scaling.base.errors import ScalingError, nearest, plural
-from scaling.laws.approaches import Envelope, IsoFlop, PowerLaw, bias
+from scaling.base.errors import ScalingError, nearest, plural, refuse
+from scaling.laws.approaches import PowerLaw, bias, envelope, isoflop
 from scaling.laws.fit import FittedLaw, check_columns, intervals
 from scaling.laws.held_out import HeldOut, Refit, back_test, judge
 from scaling.laws.intervals import Interval, Method, is_wide, is_wide_size
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     import pandas
 
 Document = dict[str, Any]
-Draw: TypeAlias = "Callable[[Fit], Mapping[str, Any]]"
+Drawn: TypeAlias = Callable[[Any], Mapping[str, Any]]  # pictures by name, of the module `scaling.laws.figures`
 
 
 @dataclass(frozen=True, repr=False)
@@ -58,7 +58,7 @@ class Fit(Report):
     method: Method | None = None
     level: float = 0.95
     refit: Refit | None = None  # chooses and fits a law without some of the points, where the law was chosen
-    draw: Draw = lambda _: {}  # draws the pictures, by functions of `scaling.laws.figures`
+    drawn: Drawn | None = None  # other pictures than those of its law
 
     @property
     def estimates(self) -> dict[str, float]:
@@ -118,30 +118,28 @@ class Fit(Report):
         if isinstance(law, TwoStep):
             law, document = law.loss, document["steps"][0]
         method = self.method if law.degrees_of_freedom > 0 else None
-        best = budget_optimum(law, {"C": C, SERVED: served}, self._competitors, method, self.level)
-        if not best["identified"]:
-            what = f"the optimum is not identified by {document['law']} of {tried(document)}"
-            raise ScalingError(what, key="C", value=C, fix="add runs nearer to it, or fit a law with fewer parameters")
+        best = budget_optimum(law, {"C": C, SERVED: served}, competitors(law), method, self.level)
+        what = f"the optimum is not identified by {document['law']} of {tried(document)}"
+        fix = "add runs nearer to it, or fit a law with fewer parameters"
+        refuse(not best["identified"], what, fix, key="C", value=C)
         for line in disagreement(best):
             warnings.warn(line.removeprefix("! "), stacklevel=2)
         return {name: best[name]["estimate"] for name in ("N", "D", "loss")}
 
     @cached_property
-    def _competitors(self) -> dict[str, FittedLaw]:
-        law = self._needs_law("optimise")
-        return competitors(law.loss if isinstance(law, TwoStep) else law)
-
-    @cached_property
     def pictures(self) -> dict[str, Any]:
         """All pictures of the fit by name; notebooks show them, and `save` draws them to files."""
-        return dict(self.draw(self))
+        from scaling.laws import figures
+
+        if self.drawn is not None:
+            return dict(self.drawn(figures))
+        return figures.figures_of_law(self._needs_law("draw"), self.test, level=self.level, method=self.method)
 
     def plot(self, name: str | None = None) -> Any:
         """One picture: the loss against compute, or the first there is; `pictures` has them all."""
         against_compute = (title for title in self.pictures if title.endswith("_against_C"))
         name = name or next(against_compute, next(iter(self.pictures)))
-        if name not in self.pictures:
-            raise ScalingError(f"there is no picture {name!r}", fix=nearest(name, self.pictures))
+        refuse(name not in self.pictures, f"there is no picture {name!r}", nearest(name, self.pictures))
         return self.pictures[name]
 
     def save(self, folder: str | Path) -> list[Path]:
@@ -177,7 +175,6 @@ def examine(
     group: str | None = None,
     largest: bool = False,
     refit: Refit | None = None,
-    draw: Draw = lambda _: {},
 ) -> Fit:
     """Bound a fit, test it on the runs `held_out`, and predict `targets`: rows of its columns, or budgets C.
 
@@ -209,7 +206,7 @@ def examine(
         "back_test": back_test(fit, level, refit) if largest else [],
         "optima": optima,
     }
-    return Fit(plain(document), fit.points, bounds, fit, tested, method, level, refit, draw)
+    return Fit(plain(document), fit.points, bounds, fit, tested, method, level, refit)
 
 
 def check_target(form: Law, target: Mapping[str, float]) -> None:
@@ -217,8 +214,8 @@ def check_target(form: Law, target: Mapping[str, float]) -> None:
     if not _is_budget(form, target):
         check_columns(form, target, key="target")
     for name in POSITIVE & target.keys():
-        if target[name] <= 0:
-            raise ScalingError("must be positive", key=f"target {name}", value=target[name], fix=f"write {name}=1e9")
+        key, value = f"target {name}", target[name]
+        refuse(value <= 0, "must be positive", f"write {name}=1e9", key=key, value=value)
 
 
 def _is_budget(form: Law, target: Mapping[str, float]) -> bool:
@@ -229,7 +226,7 @@ def _is_budget(form: Law, target: Mapping[str, float]) -> bool:
 
 def _law(fit: FittedLaw, bounds: Mapping[str, Interval], level: float, group: str | None) -> Document:
     """The document of a law in one step, without its test and its predictions."""
-    form, problem, points = fit.form, fit.problem, fit.points
+    form, problem, points, target = fit.form, fit.problem, fit.points, fit.form.target
     per = "per byte" if points.definition("loss").startswith("nats per byte") else "per token"
     unidentified = [*fit.unidentified, *(name for name, other in form.tied.items() if other in fit.unidentified)]
     unidentified += [name for name in form.derived if name in bounds and is_wide(bounds[name])]
@@ -237,7 +234,14 @@ def _law(fit: FittedLaw, bounds: Mapping[str, Interval], level: float, group: st
     if group is not None and fit.correlation is not None:
         low, high = fit.correlation.interval(level)
         correlation = {"estimate": fit.correlation.mean, "low": low, "high": high, "level": level}
-    axes = with_compute({name: points.numbers(name) for name in form.axes}) | {form.target: points.numbers(form.target)}
+    columns = {name: points.numbers(name) for name in form.inputs}
+    axes = with_compute({name: columns[name] for name in form.axes}) | {target: points.numbers(target)}
+    observed, fitted, worst = axes[target], fit.predict(**columns), int(np.argmax(np.abs(fit.residuals)))
+    errors, scatter = fitted - observed, float(np.sum((observed - observed.mean()) ** 2))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        relative = float(np.mean(np.abs(errors / observed)))
+    row = {"run": str(points["run"][worst]) if "run" in points else None}
+    row |= {name: float(columns[name][worst]) for name in form.axes}
     return _stated(form) | {
         "estimates": fit.estimates,
         "units": {each.name: each.unit.replace("per token", per) for each in form.parameters},
@@ -252,7 +256,10 @@ def _law(fit: FittedLaw, bounds: Mapping[str, Interval], level: float, group: st
         "residual_scale": fit.diagnostics.residual_scale,
         "seed_noise": fit.seed_noise,
         "condition_number": fit.diagnostics.condition_number,
-        **_closeness(fit),
+        "r_squared": 1.0 - float(errors @ errors) / scatter if scatter else None,
+        "mean_absolute_relative_error": relative,
+        "mean_absolute_error": float(np.mean(np.abs(errors))),
+        "largest_residual": {**row, target: float(observed[worst]), "fitted": float(fitted[worst])},
         "not_identified": fit.not_identified,
         "unidentified": unidentified,
         "unreliable": fit.unreliable,
@@ -276,49 +283,22 @@ def _stated(form: Law) -> Document:
 def _two_steps(fit: TwoStep, loss: Document, task: Document) -> Document:
     """The document of a law in two steps, made of those of its steps, without its test and its predictions."""
     form, steps = fit.form, {"loss": loss, fit.form.target: task}
-    both = {
-        key: loss[key] | {PREFIX + name: value for name, value in task[key].items()}
-        for key in ("estimates", "units", "fixed", "intervals")
-    }
-    sentences = {
-        key: [f"{name}: {sentence}" for name, step in steps.items() for sentence in step[key]]
-        for key in ("not_identified", "unreliable")
-    }
+    document = {key: loss[key] for key in ("points", "ranges", "clusters")} | {"n": task["n"]}
+    for key in ("estimates", "units", "fixed", "intervals", "tied"):
+        prefixed = {PREFIX + name: PREFIX + of if key == "tied" else of for name, of in task[key].items()}
+        document[key] = loss[key] | prefixed
+    for key in ("not_identified", "unreliable"):
+        document[key] = [f"{name}: {sentence}" for name, step in steps.items() for sentence in step[key]]
     return {
         **_stated(form),
-        **both,
-        "tied": loss["tied"] | {PREFIX + name: PREFIX + other for name, other in task["tied"].items()},
+        **document,
         "objective": None,
         "objective_kind": None,
         "starts_agreeing": min(step["starts_agreeing"] for step in steps.values()),
-        "n": task["n"],
         "degrees_of_freedom": fit.degrees_of_freedom,
         "correlation": fit.correlation,
-        **sentences,
         "unidentified": [*loss["unidentified"], *(PREFIX + name for name in task["unidentified"])],
-        "points": loss["points"],
-        "ranges": loss["ranges"],
-        "clusters": loss["clusters"],
         "steps": [loss, task],
-    }
-
-
-def _closeness(fit: FittedLaw) -> Document:
-    """R², the mean error, and the point that lies farthest from the law."""
-    target, points = fit.form.target, fit.points
-    columns = {name: points.numbers(name) for name in fit.form.inputs}
-    observed, fitted = points.numbers(target), fit.predict(**columns)
-    errors = fitted - observed
-    with np.errstate(divide="ignore", invalid="ignore"):
-        relative, scatter = np.abs(errors / observed), float(np.sum((observed - observed.mean()) ** 2))
-    worst = int(np.argmax(np.abs(fit.residuals)))
-    row = {"run": str(points["run"][worst]) if "run" in points else None}
-    row |= {name: float(columns[name][worst]) for name in fit.form.axes}
-    return {
-        "r_squared": 1.0 - float(errors @ errors) / scatter if scatter else None,
-        "mean_absolute_relative_error": float(np.mean(relative)),
-        "mean_absolute_error": float(np.mean(np.abs(errors))),
-        "largest_residual": {**row, target: float(observed[worst]), "fitted": float(fitted[worst])},
     }
 
 
@@ -389,8 +369,10 @@ def _ends(best: Optimum) -> Document:
     return {"N": best.N.to_json(), "D": best.D.to_json(), "loss": best.loss.to_json()}
 
 
-def of_isoflop(points: Points, size: IsoFlop, data: IsoFlop, draw: Draw) -> Fit:
+def of_isoflop(points: Points, kind: str, noise: float | None = None, seed: int = 0) -> Fit:
     """Approach 2: the growth of N* and D* with compute, and each budget's minimum or why it has none."""
+    points.refuse_absent(("N", "D", "C", "loss"))
+    both = [isoflop(points, along=name, kind=kind, noise=noise, seed=seed) for name in ("N", "D")]
     minima = [
         {
             "C": of_size.C,
@@ -401,24 +383,34 @@ def of_isoflop(points: Points, size: IsoFlop, data: IsoFlop, draw: Draw) -> Fit:
             "interval_N": of_size.position and of_size.position.to_json(),
             "interval_D": of_data.position and of_data.position.to_json(),
         }
-        for of_size, of_data in zip(size.minima, data.minima, strict=True)
+        for of_size, of_data in zip(*(each.minima for each in both), strict=True)
     ]
-    more: Document = {"minima": minima}
-    if size.kind == "parabola":
-        more["bias"] = {
-            k: {"shifts": each.shifts, "bound": bias(each.shifts)} for k, each in (("a", size), ("b", data))
-        }
-    laws = replace(size.law, exponent=size.exponent), replace(data.law, exponent=data.exponent)
-    return _growth(f"isoflop_{size.kind}", points, laws, more, draw)
+    bounds = {k: {"shifts": each.shifts, "bound": bias(each.shifts)} for k, each in zip(("a", "b"), both, strict=True)}
+    more = {"minima": minima} | ({"bias": bounds} if kind == "parabola" else {})
+    laws = [replace(each.law, exponent=each.exponent) for each in both]
+    return _growth(
+        f"isoflop_{kind}",
+        points,
+        laws,
+        more,
+        lambda figures: {f"isoflop_{each.along}": figures.isoflop_valleys(each, points) for each in both},
+    )
 
 
-def of_envelope(points: Points, closed: Envelope, draw: Draw) -> Fit:
+def of_envelope(points: Points) -> Fit:
     """Approach 1: the growth of N* and D* with compute along the envelope of the learning curves."""
-    budgets = {"accepted": len(closed.C), "refused": closed.refused}
-    return _growth("envelope", points, (closed.N_law, closed.D_law), {"budgets": budgets}, draw)
+    points.refuse_absent(("N", "D", "C", "loss", "run"))
+    closed = envelope(points)
+    return _growth(
+        "envelope",
+        points,
+        (closed.N_law, closed.D_law),
+        {"budgets": {"accepted": len(closed.C), "refused": closed.refused}},
+        lambda figures: {"envelope": figures.learning_curves(points, axis="C", envelope=closed)},
+    )
 
 
-def _growth(name: str, points: Points, laws: Sequence[PowerLaw], more: Document, draw: Draw) -> Fit:
+def _growth(name: str, points: Points, laws: Sequence[PowerLaw], more: Document, drawn: Drawn) -> Fit:
     bounds = {key: replace(law.exponent, name=key) for key, law in zip(("a", "b"), laws, strict=True)}
     coefficients = {"N_coefficient": laws[0].coefficient, "D_coefficient": laws[1].coefficient}
     document = {
@@ -433,7 +425,7 @@ def _growth(name: str, points: Points, laws: Sequence[PowerLaw], more: Document,
         "points": _counts(points),
         **more,
     }
-    return Fit(plain(document), points, bounds, draw=draw)
+    return Fit(plain(document), points, bounds, drawn=drawn)
 
 
 def _counts(points: Points) -> Document:

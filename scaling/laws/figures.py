@@ -30,14 +30,12 @@ from scaling.laws.held_out import HeldOut, judge
 from scaling.laws.intervals import Method
 from scaling.laws.law import MEANINGS, with_compute
 from scaling.laws.optimum import FLOPS, Budget, best_run
-from scaling.laws.points import NOT_STATED, Points
+from scaling.laws.points import Points
 from scaling.laws.predict import Prediction, TwoStep, predict_runs, rows_of
 from scaling.laws.report import titles
 
-UNITS = {"C": "FLOPs", "loss": "nats per token"}
 STEPS = ("residuals", "extrapolation", "learning_curves", "contours")  # figures that both steps of a law may have
 MARGIN = 1.25  # axes reach a quarter beyond the points
-PANELS = 3  # values of further columns, those of most runs
 
 BLACK, GREY = "#000000", "#767676"
 KINDS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00")
@@ -189,7 +187,7 @@ class Picture:
         """
         stated = {name: points.definition(name) for name in (*names, "loss") if name in points}
         definitions = "; ".join(f"{name}: {text}" for name, text in stated.items())
-        if all(points.definition(name) == NOT_STATED for name in names):
+        if all(points.definition(name) == "not stated" for name in names):
             definitions = "Definitions not stated"
         source, self.sentences = f"{points.source}: " if points.source else "", " ".join(sentences)
         self.caption = f"{self.sentences} {definitions}. {source}{points.count()}.".strip()
@@ -274,7 +272,7 @@ def loss_against(
     if method is not None and fit.degrees_of_freedom > 0:
         sentences.append("Dark bands: {}; light bands: {}.".format(*titles(level)))
     values = Counter(zip(*(points[name].tolist() for name in further), strict=True))
-    chosen = sorted(value for value, _ in values.most_common(PANELS)) or [()]
+    chosen = sorted(value for value, _ in values.most_common(3)) or [()]
     picture, left = Picture(f"{form.target} against {axis}", len(chosen)), len(points)
     for place, value in enumerate(chosen):
         fixed = dict(zip(further, value, strict=True))
@@ -306,7 +304,7 @@ def loss_against(
                 for of, opacity in (("run", LIGHT), ("mean", DARK)):
                     ends = _bounds(predictions, of).clip(2 * bottom - top, 2 * top - bottom)
                     band(axes, x, ends, colour, opacity=opacity)
-            line(axes, x, _estimates(predictions), colour, name)
+            line(axes, x, [prediction.estimate for prediction in predictions], colour, name)
         for table, at, colour, name in zip(tables, along, colours, ("fitted", "held out")):
             named, hollow = name if len(tables) > 1 else "", name == "held out"
             picture.marks(axes, at, table[form.target], colour, named, hollow=hollow, runs=table)
@@ -349,7 +347,8 @@ def residuals(fit: FittedLaw) -> Picture:
         band(axes, axis.range, (-scatter, scatter), GREY, "" if place else "root mean square")
         line(axes, axis.range, (0, 0))
         picture.marks(axes, points[name], errors, KINDS[0], runs=points)
-    sentence = f"Residuals of {form.formula}; root mean square {_amount(scatter, unit, 'g')}."
+    percent = "%" if unit.endswith("(%)") else ""
+    sentence = f"Residuals of {form.formula}; root mean square {scatter:.2g}{percent}."
     return picture.finish(points, form.axes, sentence)
 
 
@@ -358,9 +357,9 @@ def extrapolation(fit: FittedLaw, test: HeldOut) -> Picture:
     form, points, held_out, observed = fit.form, fit.points, test.points, test.observed
     axis, predictions = "C" if {"N", "D"} <= set(form.inputs) else form.inputs[0], test.predictions
     fitted_x, x = (with_compute(table.columns)[axis] for table in (points, held_out))
-    predicted, run = _estimates(predictions), predictions[0].run
+    predicted, run = np.array([prediction.estimate for prediction in predictions]), predictions[0].run
     errors, unit = _errors(predicted, observed, observed, "predicted", "observed")
-    worst = _amount(np.abs(errors).max(), unit, "f")
+    worst = f"{np.abs(errors).max():.2f}%" if unit.endswith("(%)") else f"{np.abs(errors).max():.2g}"
     sentence = f"{form.formula}; {plural(len(held_out), 'run')} held out, largest error {worst}."
     ends = bars = None
     if run is not None:
@@ -368,7 +367,8 @@ def extrapolation(fit: FittedLaw, test: HeldOut) -> Picture:
         ends = _bounds(predictions, "run")
         bars = [_errors(end, observed, observed)[0] for end in ends]
     picture = Picture("extrapolation", 2)
-    height = Axis(label(form.target), _is_positive(points[form.target], observed, predicted))
+    is_log = all((column > 0).all() for column in (points[form.target], observed, predicted))
+    height = Axis(label(form.target), is_log)
     axes = picture.panel(0, Axis.of(axis, [fitted_x, x]), height)
     picture.marks(axes, fitted_x, points[form.target], GREY, "fitted", runs=points)
     picture.marks(axes, x, observed, BLACK, "held out", hollow=True, runs=held_out)
@@ -430,7 +430,7 @@ def learning_curves(points: Points, *, axis: str = "D", envelope: Envelope | Non
 
 def label(name: str) -> str:
     """Return the label of a column's axis: its name and its unit or meaning."""
-    unit = UNITS.get(name) or MEANINGS.get(name)
+    unit = {"C": "FLOPs", "loss": "nats per token"}.get(name) or MEANINGS.get(name)
     return f"{name} ({unit})" if unit else name
 
 
@@ -438,14 +438,6 @@ def levels(values: np.ndarray, count: int = 5) -> np.ndarray:
     """Return the distinct values where they are few, else some of them at even ranks."""
     distinct = np.unique(values)
     return distinct[np.unique(np.linspace(0, len(distinct) - 1, count).round().astype(int))]
-
-
-def _is_positive(*columns: np.ndarray) -> bool:
-    return all((column > 0).all() for column in columns)
-
-
-def _estimates(predictions: Sequence[Prediction]) -> np.ndarray:
-    return np.array([prediction.estimate for prediction in predictions])
 
 
 def _bounds(predictions: Sequence[Prediction], name: str) -> np.ndarray:
@@ -458,10 +450,6 @@ def _errors(
     values: np.ndarray, others: np.ndarray, observed: np.ndarray, name: str = "", other: str = ""
 ) -> tuple[np.ndarray, str]:
     """Return the values over the others in percent, or their difference where a score is 0 or a loss negative."""
-    if _is_positive(observed):
+    if (observed > 0).all():
         return 100 * (values / others - 1), f"{name} over {other} - 1 (%)"
     return values - others, f"{name} - {other}"
-
-
-def _amount(value: float, unit: str, digits: str) -> str:
-    return f"{value:.2{digits}}%" if unit.endswith("(%)") else f"{value:.2g}"

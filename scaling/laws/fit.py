@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from scaling.base.errors import ScalingError, nearest
+from scaling.base.errors import ScalingError, nearest, refuse
 from scaling.laws.catalogue import named
 from scaling.laws.diagnostics import Diagnostics, identify, seed_scatter, unreliable
 from scaling.laws.intervals import LEVEL, METHODS, Interval, Method, bootstrap, bound, reweighted
@@ -28,15 +28,11 @@ from scaling.laws.problem import (
 )
 from scaling.laws.solver import PATIENT, draw, minimise, prepare, search
 
-STARTS = 1024
-REFINED = 64
-SCREENED = 10_000  # Points that are enough to find the optimum near which that of all points lies
-MOST_FAILED = 0.05  # Bootstrap refits that may fail
+STARTS, REFINED = 1024, 64
+SCREENED = 1000  # Points that are enough to find the optimum near which that of all points lies
 # More rows are whole training curves: minutes and gigabytes for a law that one row a run determines.
 MOST_POINTS = 100_000
 LINE = 0.02  # Points whose columns lie this close to one line in logarithms do not separate the columns
-RISING = 4.0  # Standard errors by which the loss rises before it is refused
-FEWEST_RISING = 5  # points that show a loss to rise
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -68,8 +64,13 @@ class FittedLaw:
         return values | {name: values[other] for name, other in self.form.tied.items()}
 
     @cached_property
+    def linear(self) -> tuple[np.ndarray, np.ndarray]:
+        """Predicted minus observed `[points]` and its derivative `[parameters, points]`, times the root of weights."""
+        return self.problem.scaled(self.u)
+
+    @cached_property
     def diagnostics(self) -> Diagnostics:
-        return Diagnostics(self.problem, self.u)
+        return Diagnostics(*self.linear)
 
     @cached_property
     def bounds(self) -> Mapping[str, Interval]:
@@ -136,8 +137,7 @@ class FittedLaw:
     @property
     def seed_noise(self) -> float | None:
         """The scatter of runs that differ in their seed alone, in the objective's space, where there are any."""
-        scatter = seed_scatter(self.problem.errors(self.u[None])[0], self.problem.columns)
-        return None if scatter is None else scatter[0]
+        return (seed_scatter(self.problem.errors(self.u[None])[0], self.problem.columns) or (None, 0))[0]
 
     def without(self, mask: np.ndarray, starts: int | np.ndarray = STARTS) -> FittedLaw:
         """The same law fitted to the points outside the mask, which has a value for each row of the table."""
@@ -158,9 +158,7 @@ class FittedLaw:
 
     def in_table_order(self, values: np.ndarray) -> np.ndarray:
         """Values of the problem's rows in the order of the table's."""
-        back = np.empty_like(values)
-        back[..., self.order] = values
-        return back
+        return values[..., np.argsort(self.order)]
 
 
 @np.errstate(all="ignore")  # the solver handles an overflow on the way
@@ -196,9 +194,8 @@ def fit(
     if isinstance(problem.shared, SharedErrors) and correlation is not None:
         problem = replace(problem, shared=replace(problem.shared, correlation=correlation.mean))
         best = minimise(problem, best.u, effort=PATIENT)
-    if not best.converged[0]:
-        what = f"the fit of {form.name} did not converge from any of {len(begin)} starts"
-        raise points.error(what, "give more starts, or a law with fewer parameters")
+    what = f"the fit of {form.name} did not converge from any of {len(begin)} starts"
+    points.refuse(not best.converged[0], what, "give more starts, or a law with fewer parameters")
     u = problem.coordinates(form.canonical(problem.theta(best.u[0])))
     return FittedLaw(form, points, problem, order, u, float(best.cost[0]), agreeing, seed)
 
@@ -217,13 +214,13 @@ def predict(form: Law, theta: np.ndarray, inputs: Mapping[str, Any]) -> np.ndarr
 
 def check_columns(form: Law, names: Iterable[str], key: str | None = None) -> None:
     """Refuse names that are not the law's columns, all of them; a law of a score may have `examples` besides."""
-    names = list(names)
+    names, known = list(names), {*form.inputs, *([EXAMPLES] if form.target in PROPORTIONS else [])}
     for name in names:
-        if name not in form.inputs and not (name == EXAMPLES and form.target in PROPORTIONS):
+        if name not in known:
             raise ScalingError(f"{form.name} has no column {name!r}", key=key, fix=nearest(name, form.inputs))
     for name in form.inputs:
-        if name not in names:
-            raise ScalingError(f"{form.name} needs {', '.join(form.inputs)}", key=key or name, fix=f"add {name}=…")
+        what, fix = f"{form.name} needs {', '.join(form.inputs)}", f"add {name}=…"
+        refuse(name not in names, what, fix, key=key or name)
 
 
 @np.errstate(all="ignore")
@@ -240,31 +237,27 @@ def intervals(
 
     Without `quantities`, every free parameter and every derived quantity. `count` and `seed` are the bootstrap's.
     """
-    if method not in METHODS:
-        raise ScalingError(f"there is no interval method {method!r}", fix=nearest(method, METHODS))
-    if not 0.0 < level < 1.0:
-        raise ScalingError("is not between 0 and 1", key="level", value=level)
+    refuse(method not in METHODS, f"there is no interval method {method!r}", nearest(method, METHODS))
+    refuse(not 0.0 < level < 1.0, "is not between 0 and 1", key="level", value=level)
     names = [*fit.problem.free_names, *fit.form.derived] if quantities is None else quantities
     each = [name if isinstance(name, Quantity) else named_quantity(fit.form, name) for name in names]
     if method == "bootstrap":
         refits, failed = bootstrap(fit.problem, fit.u, count, seed)
-        if failed > MOST_FAILED * count:
-            what = f"{failed} of {count} bootstrap refits did not converge"
-            raise ScalingError(what, fix="use the profile, or a smaller law")
+        what = f"{failed} of {count} bootstrap refits did not converge"
+        refuse(failed > 0.05 * count, what, "use the profile, or a smaller law")
         theta, tails = fit.problem.theta(refits), (0.5 - 0.5 * level, 0.5 + 0.5 * level)
         ends = [(one, np.quantile(one.of(fit.form, theta), tails).tolist()) for one in each]
         return {
             one.name: Interval(one.name, float(one.of(fit.form, fit.theta)), low, high, level, method)
             for one, (low, high) in ends
         }
-    if fit.degrees_of_freedom < 1:
-        what = f"{len(fit.problem.observed)} points leave no degree of freedom after {len(fit.problem.free)} parameters"
-        raise ScalingError(what, fix="add points")
+    n, p = len(fit.problem.observed), len(fit.problem.free)
+    refuse(n <= p, f"{n} points leave no degree of freedom after {p} parameters", "add points")
     # The intervals that decide whether a parameter is identified are computed once.
-    known = fit.bounds if (method, level) == ("profile", LEVEL) else {}
+    known = dict(fit.bounds) if (method, level) == ("profile", LEVEL) else {}
     missing = [one for name, one in zip(names, each, strict=True) if isinstance(name, Quantity) or name not in known]
     found = bound(fit.problem, fit.u, fit.objective, missing, fit.refits, level=level, method=method)
-    both = {**known, **{interval.name: interval for interval in found}}
+    both = known | {interval.name: interval for interval in found}
     return {quantity.name: both[quantity.name] for quantity in each}
 
 
@@ -280,33 +273,39 @@ def validated_problem(
 
     Refused is what cannot determine the law.
     """
-    _check_fixed(form, fixed)
-    if len(points) > MOST_POINTS:
-        what = f"{len(points):,} rows are more than the {MOST_POINTS:,} that a fit takes"
-        raise points.error(what, "keep one row a run, or some of them (--where)")
+    for name, value in fixed.items():
+        root = form.tied.get(name)
+        refuse(root, f"is tied to {root}", f"fix {root}", key=name)
+        fix = nearest(name, form.parameter_names)
+        refuse(name not in form.parameter_names, "is not a parameter of the law", fix, key=name)
+        limits = form.parameters[form.parameter_names.index(name)]
+        what = f"is outside its bounds, {limits.lower:g} to {limits.upper:g}"
+        refuse(not limits.lower <= value <= limits.upper, what, "fix it within them", key=name, value=value)
+    what = "every parameter is fixed, and none is left to fit"
+    refuse(len(fixed) == len(form.parameters), what, "leave one of them free", key="fix")
+    what = f"{len(points):,} rows are more than the {MOST_POINTS:,} that a fit takes"
+    points.refuse(len(points) > MOST_POINTS, what, "keep one row a run, or some of them (--where)")
     points.require(form.inputs, len(form.parameters) - len(fixed), form.target)
     columns = {name: points.numbers(name) for name in form.inputs}
     target = points.numbers(form.target)
-    if objective.space == "log" and target.min() <= 0:
-        fix = "fit under the objective squared"
-        raise ScalingError("has no logarithm", key=form.target, value=float(target.min()), fix=fix)
-    if target.min() == target.max():
-        what, fix = "has one value, so there is nothing to explain", "map the column of the final losses"
-        raise points.error(what, f"{fix}: --map loss=COLUMN", form.target, value=float(target[0]))
+    least, is_log = float(target.min()), objective.space == "log"
+    refuse(is_log and least <= 0, "has no logarithm", "fit under the objective squared", key=form.target, value=least)
+    what, fix = "has one value, so there is nothing to explain", "map the column of the final losses"
+    points.refuse(least == target.max(), what, f"{fix}: --map loss=COLUMN", form.target, value=float(target[0]))
     _refuse_floor(form, fixed, columns, target, points)
     _refuse_geometry(form, fixed, columns, target, points)
     weight = np.ones(len(points)) if weights is None else np.asarray(weights, float)
-    if weight.shape != (len(points),) or not np.all(np.isfinite(weight) & (weight > 0)):
-        what, fix = "weights are one positive number a point", "leave the other points out by --where 'COLUMN>0'"
-        raise points.error(what, fix, "weight", value=float(weight.min()))
+    is_weight = weight.shape == (len(points),) and np.all(np.isfinite(weight) & (weight > 0))
+    what, fix = "weights are one positive number a point", "leave the other points out by --where 'COLUMN>0'"
+    points.refuse(not is_weight, what, fix, "weight", value=float(weight.min()))
     weight = weight / weight.mean()
     labels = points[group] if isinstance(group, str) else np.arange(len(points)) if group is None else group
     groups = np.unique(labels, return_inverse=True)[1].reshape(-1)
-    if len(groups) != len(points):
-        raise ScalingError("needs a label a point", key="group", value=len(groups), fix="name a column of the table")
-    shared = None if group is None or groups.max() + 1 == len(points) else groups
+    fix = "name a column of the table"
+    refuse(len(groups) != len(points), "needs a label a point", fix, key="group", value=len(groups))
     keys = (np.zeros(len(points)) if group is None else groups, weight, target)
     order = np.lexsort((*keys, *(columns[name] for name in reversed(form.inputs))))
+    is_shared = group is not None and groups.max() + 1 < len(points)
     problem = Problem(
         form,
         {name: column[order] for name, column in columns.items()},
@@ -314,38 +313,23 @@ def validated_problem(
         weight[order],
         objective,
         dict(fixed),
-        None if shared is None else SharedErrors(shared[order], PRIOR_CORRELATION),
+        SharedErrors(groups[order], PRIOR_CORRELATION) if is_shared else None,
     )
     return problem, order
 
 
-def _check_fixed(form: Law, fixed: Mapping[str, float]) -> None:
-    for name, value in fixed.items():
-        if name in form.tied:
-            raise ScalingError(f"is tied to {form.tied[name]}", key=name, fix=f"fix {form.tied[name]}")
-        if name not in form.parameter_names:
-            raise ScalingError("is not a parameter of the law", key=name, fix=nearest(name, form.parameter_names))
-        limits = form.parameters[form.parameter_names.index(name)]
-        if not limits.lower <= value <= limits.upper:
-            what = f"is outside its bounds, {limits.lower:g} to {limits.upper:g}"
-            raise ScalingError(what, key=name, value=value, fix="fix it within them")
-    if len(fixed) == len(form.parameters):
-        raise ScalingError("every parameter is fixed, and none is left to fit", key="fix", fix="leave one of them free")
-
-
+@np.errstate(all="ignore")
 def _refuse_floor(form: Law, fixed: Mapping[str, float], columns: Columns, target: np.ndarray, points: Points) -> None:
     """A floor that is held above what was measured leaves nothing for the other terms, which can only add to it."""
-    with np.errstate(all="ignore"):
-        terms = form.jacobian(np.ones(len(form.parameters)), columns)[:, form.linear]
+    terms, lowest = form.jacobian(np.ones(len(form.parameters)), columns)[:, form.linear], target.min()
     for place, index in enumerate(form.linear):
         parameter = form.parameters[index]
         value = fixed.get(parameter.name, parameter.lower)
         # Scores scatter about the level of chance.
-        if parameter.scale == "log" or parameter.name == form.chance or value < target.min():
-            continue
-        if np.all(terms[:, place] == 1.0) and np.all(terms >= 0):
-            what = f"is a floor of the {form.target}, and the lowest {form.target} is {target.min():.4g}"
-            raise points.error(what, "hold it below that, or leave it free", parameter.name, value=value)
+        is_floor = parameter.scale == "linear" and parameter.name != form.chance and np.all(terms[:, place] == 1.0)
+        what = f"is a floor of the {form.target}, and the lowest {form.target} is {lowest:.4g}"
+        is_above, fix = is_floor and value >= lowest and np.all(terms >= 0), "hold it below that, or leave it free"
+        points.refuse(is_above, what, fix, parameter.name, value=value)
 
 
 def is_on_a_line(logs: np.ndarray) -> bool:
@@ -369,17 +353,15 @@ def _refuse_geometry(
         slope = np.polyfit(np.log(columns[first]), np.log(columns[second]), 1)[0]
         ratio = float(np.exp(np.mean(np.log(columns[second]) - np.log(columns[first]))))
         line = f"{second} = {ratio:.3g} {first}" if abs(slope - 1) < LINE else f"{second} ∝ {first}^{slope:.2g}"
-        raise points.error(
-            f"all {len(logs)} points lie on {line}: {form.name} is not identified, its terms cannot be distinguished",
-            f"add runs at another {second}/{first}, fit a law in {first} alone, or --fix an exponent",
-        )
+        what = f"all {len(logs)} points lie on {line}: {form.name} is not identified, its terms cannot be distinguished"
+        fix = f"add runs at another {second}/{first}, fit a law in {first} alone, or --fix an exponent"
+        points.refuse(True, what, fix)
     # A law that can only fall, over a loss that rises with every column and with all of them, is a mistake.
     can_rise = any(parameter.scale == "linear" and parameter.lower < 0 for parameter in form.parameters)
-    if form.target == "loss" and not can_rise and target.min() > 0 and len(logs) >= FEWEST_RISING:
-        height = np.log(target) - np.log(target).mean()
-        size = logs.sum(1)
+    if form.target == "loss" and not can_rise and target.min() > 0 and len(logs) >= 5:
+        height, size = np.log(target) - np.log(target).mean(), logs.sum(1)
         slope = float(size @ height / (size @ size))
         error = np.sqrt(np.sum((height - slope * size) ** 2) / (len(size) - 2) / (size @ size))
-        if np.all(height @ logs > 0) and slope > RISING * error:
-            what = f"the loss rises with {' and '.join(form.axes)}, where {form.name} can only fall"
-            raise points.error(what, "map another column (--map loss=COLUMN), or correct the rows", "loss")
+        what = f"the loss rises with {' and '.join(form.axes)}, where {form.name} can only fall"
+        fix = "map another column (--map loss=COLUMN), or correct the rows"
+        points.refuse(np.all(height @ logs > 0) and slope > 4.0 * error, what, fix, "loss")

@@ -18,8 +18,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from scaling.base.errors import ScalingError, nearest
-from scaling.laws.dual import sigmoid
+from scaling.base.errors import ScalingError, nearest, refuse
+from scaling.laws.law import sigmoid
 
 LONGEST = 2000  # characters
 DEEPEST = 60  # operations within one another
@@ -112,20 +112,15 @@ _SIGNS = {"^": "**", "−": "-", "·": "*", "×": "*", "÷": "/", "#": "?"}  # w
 
 def parse(text: str, key: str = "formula", suffixes: bool = False) -> Expression:
     """The formula that `text` writes. With `suffixes`, 10M and 1.5B are numbers, as in a condition."""
-
-    def refuse(what: str, fix: str) -> ScalingError:
-        return ScalingError(what, key=key, value=text, fix=fix)
-
+    place: dict[str, Any] = {"key": key, "value": text}
     names: list[str] = []  # Python reads the name v3 in the place of names[3]
 
     def python(match: re.Match[str]) -> str:
         digits, suffix = match["number"], match["suffix"]
         if digits:
             number = parse_number(digits + suffix) if suffixes or not suffix else None
-            if number is None:
-                raise refuse(f"has {match[0]!r}", f"write {digits}*{suffix}")
-            if math.isinf(number):
-                raise refuse(f"has {match[0]!r}, which is no number", "write it as 1e9")
+            refuse(number is None, f"has {match[0]!r}", f"write {digits}*{suffix}", **place)
+            refuse(number == math.inf, f"has {match[0]!r}, which is no number", "write it as 1e9", **place)
             return f" {number!r} "
         if match["sign"]:
             return _SIGNS[match["sign"]]
@@ -134,41 +129,38 @@ def parse(text: str, key: str = "formula", suffixes: bool = False) -> Expression
 
     def check(node: Expression, depth: int) -> None:
         """Refuse a tree that holds more than the grammar, and give each name its own word."""
-        if depth > DEEPEST:
-            raise refuse(f"nests deeper than {DEEPEST}", "write a simpler formula")
-        match node:
-            case ast.Name():
-                node.id = names[int(node.id[1:])]
-                if node.id in FUNCTIONS:
-                    raise refuse(f"has the function {node.id} without its argument", f"write {node.id}(…)")
-            case ast.Call(ast.Name(name) as function, arguments, []):
-                function.id = name = names[int(name[1:])]
-                if name not in FUNCTIONS:
-                    raise refuse(f"has no function {name!r}", f"{nearest(name, FUNCTIONS)}; a product is {name}*(…)")
-                count = FUNCTIONS[name][0]
-                if len(arguments) < count or (len(arguments) > count and name not in ("min", "max")):
-                    raise refuse(f"gives {name} {len(arguments)} arguments", f"it takes {count}")
-            case ast.Constant(float()) | ast.UnaryOp(ast.USub() | ast.UAdd(), _):
-                pass
-            case ast.BinOp() if type(node.op) in OPERATORS:
-                pass
-            case ast.Compare():
-                raise refuse("compares", "a comparison belongs to --where")
-            case _:
-                raise refuse("is no formula", "write one of numbers, names, + - * / ^ and functions")
+        refuse(depth > DEEPEST, f"nests deeper than {DEEPEST}", "write a simpler formula", **place)
+        if isinstance(node, ast.Name):
+            name = node.id = names[int(node.id[1:])]
+            refuse(name in FUNCTIONS, f"has the function {name} without its argument", f"write {name}(…)", **place)
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and not node.keywords:
+            name = node.func.id = names[int(node.func.id[1:])]
+            fix = f"{nearest(name, FUNCTIONS)}; a product is {name}*(…)"
+            refuse(name not in FUNCTIONS, f"has no function {name!r}", fix, **place)
+            given, count = len(node.args), FUNCTIONS[name][0]
+            is_wrong = given < count or (given > count and name not in ("min", "max"))
+            refuse(is_wrong, f"gives {name} {given} arguments", f"it takes {count}", **place)
+        else:
+            refuse(isinstance(node, ast.Compare), "compares", "a comparison belongs to --where", **place)
+            is_number = isinstance(node, ast.Constant) and isinstance(node.value, float)
+            is_sign = isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub | ast.UAdd)
+            is_operation = isinstance(node, ast.BinOp) and type(node.op) in OPERATORS
+            fix = "write one of numbers, names, + - * / ^ and functions"
+            refuse(not (is_number or is_sign or is_operation), "is no formula", fix, **place)
         for part in parts(node):
             check(part, depth + 1)
 
-    if len(text) > LONGEST:
-        raise refuse(f"is a formula of {len(text)} characters", f"{LONGEST} are the most")
+    what = f"is a formula of {len(text)} characters"
+    refuse(len(text) > LONGEST, what, f"{LONGEST} are the most", **place)
     try:
         expression = ast.parse(" ".join(_TOKEN.sub(python, text).split()), mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
-        if not text.strip() or text.strip()[-1] in "+-*/^(,−·×÷":
-            raise refuse("breaks off", "write what follows the last sign") from None
+        breaks_off = not text.strip() or text.strip()[-1] in "+-*/^(,−·×÷"
+        refuse(breaks_off, "breaks off", "write what follows the last sign", **place)
         matched = text.count("(") == text.count(")")
         what = "is no formula" if matched else "has a bracket that is not closed, or not opened"
-        raise refuse(what, "write a sign between two values, such as 6*N, and balance the brackets") from None
+        fix = "write a sign between two values, such as 6*N, and balance the brackets"
+        raise ScalingError(what, fix=fix, **place) from None
     check(expression, 1)
     return expression
 
@@ -232,9 +224,7 @@ class Condition:
 
     def mask(self, columns: Mapping[str, np.ndarray], option: str, source: str = "") -> np.ndarray:
         """Which rows meet it."""
-
-        def refuse(what: str, fix: str | None) -> ScalingError:
-            return ScalingError(what, file=source or None, key=option, value=str(self), fix=fix)
+        place: dict[str, Any] = {"file": source or None, "key": option, "value": str(self)}
 
         def side(text: str) -> np.ndarray:
             if text in columns:
@@ -243,17 +233,15 @@ class Condition:
                 return np.array(plain)
             expression = parse(text, option, suffixes=True)
             for name in names(expression):
-                if name not in columns:
-                    is_word = text == self.right == name
-                    what = f"{name!r} is no bound: neither a number nor a column" if is_word else no_column(name)
-                    raise refuse(what, nearest(name, columns))
+                is_word = text == self.right == name
+                what = f"{name!r} is no bound: neither a number nor a column" if is_word else no_column(name)
+                refuse(name not in columns, what, nearest(name, columns), **place)
             values = {name: numeric(name, columns[name], source) for name in names(expression)}
             return np.asarray(evaluate(expression, values), float)
 
         words = columns.get(self.left)
         if words is not None and not np.issubdtype(words.dtype, np.number) and None in _numbers(words):
-            if self.sign not in ("=", "!="):
-                raise refuse(f"compares {self.left}, a column of words", "use = or !=")
+            refuse(self.sign not in ("=", "!="), f"compares {self.left}, a column of words", "use = or !=", **place)
             same = np.array([str(word) == self.right for word in words], bool)
             return same if self.sign == "=" else ~same
         with np.errstate(all="ignore"):
@@ -273,13 +261,10 @@ def is_condition(text: str) -> bool:
 def condition(text: str, option: str) -> Condition:
     """The condition that `text` writes."""
     left, *others = (part.strip() for part in _COMPARISON.split(text, maxsplit=1))
-    if not left or not others or not others[0]:
-        fix = "write a column, =, !=, <, <=, > or >=, and a value: 'N>=1e8'"
-        raise ScalingError("is no condition", key=option, value=text, fix=fix)
-    right, sign = others[0], _COMPARISON.findall(text)[0]
-    if len(right) > 2 and right[0] == right[-1] and right[0] in "'\"":
-        right = right[1:-1]
-    elif is_condition(right):
-        fix = "write two conditions: 'N>=1e8' 'N<1e9'; or put the value in quotes"
-        raise ScalingError("has two comparisons", key=option, value=text, fix=fix)
-    return Condition(left.strip("`"), "=" if sign == "==" else sign, right)
+    right = others[0] if others else ""
+    fix = "write a column, =, !=, <, <=, > or >=, and a value: 'N>=1e8'"
+    refuse(not left or not right, "is no condition", fix, key=option, value=text)
+    sign, is_quoted = _COMPARISON.findall(text)[0], len(right) > 2 and right[0] == right[-1] and right[0] in "'\""
+    fix = "write two conditions: 'N>=1e8' 'N<1e9'; or put the value in quotes"
+    refuse(is_condition(right) and not is_quoted, "has two comparisons", fix, key=option, value=text)
+    return Condition(left.strip("`"), "=" if sign == "==" else sign, right[1:-1] if is_quoted else right)

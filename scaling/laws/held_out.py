@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from scaling.base.errors import ScalingError
+from scaling.base.errors import ScalingError, refuse
 from scaling.laws.catalogue import laws, named
 from scaling.laws.diagnostics import POINTS_A_PARAMETER
 from scaling.laws.fit import FittedLaw, fit
@@ -34,15 +34,10 @@ from scaling.laws.problem import Objective, named_objective
 HELD_OUT = "held_out"  # The column that marks the held-out runs in the project's own tables
 YES = {**dict.fromkeys(("1", "true", "yes"), True), **dict.fromkeys(("0", "false", "no", "", "nan"), False)}
 
-FRACTIONS = (0.2, 0.4)  # The fractions of the points, the largest by one axis, that a back-test leaves out
-BACK_TEST_STARTS = 256
 
 POWERS = (0.0, 0.25, 0.5)  # Weights are in proportion to these powers of the cost
 LARGEST = 0.2  # The fraction of the runs, the largest by cost or by one column, that each test of a choice leaves out
-ROWS = 500  # A test of a choice fits at most this many rows
 STARTS, FINAL_STARTS = 48, 256
-FOLDS = 4  # The test `spread` leaves out every fourth run in the order of their columns
-FAILED = 3.0  # A candidate that cannot be fitted in a test counts as this many times the worst error there
 SAME_TARGET = frozenset({"C", "M", "S"})  # columns that N and D already hold where a table has both
 SHAPE = frozenset({"width", "depth"})
 
@@ -62,19 +57,17 @@ def split_held_out(points: Points, text: str | None) -> tuple[Points, Points | N
         return points, None
     if by_column:
         words = [str(cell).strip().casefold().removesuffix(".0") for cell in points[HELD_OUT].tolist()]
-        if unknown := [word for word in words if word not in YES]:
-            raise points.error("is neither 0 nor 1", "write 1 for a held-out run", HELD_OUT, value=unknown[0])
+        for word in words:
+            points.refuse(word not in YES, "is neither 0 nor 1", "write 1 for a held-out run", HELD_OUT, value=word)
         mask = np.array([YES[word] for word in words], bool)
         return points.hold_out(mask) if mask.any() else (points, None)
-    assert text is not None
-    if is_condition(text):
-        mask = condition(text, "hold-out").mask(points.columns, "hold-out", points.source)
+    if is_condition(str(text)):
+        mask = condition(str(text), "hold-out").mask(points.columns, "hold-out", points.source)
     else:
-        column = points.numbers(text.strip())
+        column = points.numbers(str(text).strip())
         mask = column == column.max()
-    if mask.all() or not mask.any():
-        what = f"holds out {'every run' if mask.all() else 'no run'}"
-        raise ScalingError(what, key="hold-out", value=text, fix="choose another bound")
+    what = f"holds out {'every run' if mask.all() else 'no run'}"
+    refuse(mask.all() or not mask.any(), what, "choose another bound", key="hold-out", value=text)
     return points.hold_out(mask)
 
 
@@ -109,15 +102,12 @@ class HeldOut:
 
     def to_json(self) -> dict[str, Any]:
         run, sizes = self.predictions[0].run, np.abs([self.errors, self.relative_errors])
-        return {
-            "n": len(self.observed),
-            "mean_absolute_error": float(sizes[0].mean()),
-            "largest_error": float(sizes[0].max()),
-            "mean_absolute_relative_error": float(sizes[1].mean()),
-            "largest_relative_error": float(sizes[1].max()),
-            "covered": None if run is None else float(np.mean(self.covered)),
-            "level": None if run is None else run.level,
-        }
+        document: dict[str, Any] = {"n": len(self.observed)}
+        for name, of_kind in zip(("error", "relative_error"), sizes):
+            document |= {f"mean_absolute_{name}": float(of_kind.mean()), f"largest_{name}": float(of_kind.max())}
+        is_known = run is not None
+        covered = float(np.mean(self.covered)) if is_known else None
+        return document | {"covered": covered, "level": run.level if is_known else None}
 
 
 def judge(
@@ -140,38 +130,30 @@ def back_test(fit: FittedLaw | TwoStep, level: float = 0.95, refit: Refit | None
     or that do not converge, are left out. The rows are those of docs/json.md.
     """
     columns = with_compute({name: fit.points.numbers(name) for name in fit.form.axes})
-    masks = [
-        (axis, largest(values, fraction))
-        for axis, values in columns.items()
-        if values.min() > 0
-        for fraction in FRACTIONS
-    ]
-    tests: list[dict[str, Any]] = []
-    for axis, mask in masks:
-        is_tested = tests and (tests[-1]["axis"], tests[-1]["runs"]) == (axis, int(mask.sum()))
-        if is_tested or (~mask).sum() < POINTS_A_PARAMETER * fit.parameters_fitted:
+    refit, tests = refit or (lambda mask: fit.without(mask, FINAL_STARTS)), dict[tuple[str, int], dict[str, Any]]()
+    for (axis, values), fraction in product(columns.items(), (0.2, 0.4)):
+        mask = largest(values, fraction)
+        key, few = (axis, int(mask.sum())), (~mask).sum() < POINTS_A_PARAMETER * fit.parameters_fitted
+        if values.min() <= 0 or key in tests or few:
             continue
-        try:
-            smaller = fit.without(mask, BACK_TEST_STARTS) if refit is None else refit(mask)
+        with suppress(ScalingError):
+            smaller = refit(mask)
             judged = judge(smaller, fit.points.hold_out(mask)[1], level, "t")
-        except ScalingError:
-            continue
-        document = judged.to_json()
-        row = {
-            "axis": axis,
-            "from": float(columns[axis][mask].min()),
-            "runs": document["n"],
-            "decades_outside": max(one.decades_outside.get(axis, 0.0) for one in judged.predictions),
-            "mean_absolute_relative_error": document["mean_absolute_relative_error"],
-            "bias": float(np.mean(judged.relative_errors)),
-            "mean_absolute_error": document["mean_absolute_error"],
-            "mean_error": float(np.mean(judged.errors)),
-            "covered": float(judged.covered.sum()) / document["n"],
-            "level": level,
-            "law": smaller.form.name,
-        }
-        tests.append(row)
-    return tests
+            document = judged.to_json()
+            tests[key] = {
+                "axis": axis,
+                "from": float(values[mask].min()),
+                "runs": document["n"],
+                "decades_outside": max(one.decades_outside.get(axis, 0.0) for one in judged.predictions),
+                "mean_absolute_relative_error": document["mean_absolute_relative_error"],
+                "bias": float(np.mean(judged.relative_errors)),
+                "mean_absolute_error": document["mean_absolute_error"],
+                "mean_error": float(np.mean(judged.errors)),
+                "covered": float(judged.covered.sum()) / document["n"],
+                "level": level,
+                "law": smaller.form.name,
+            }
+    return [*tests.values()]
 
 
 @dataclass(frozen=True)
@@ -240,13 +222,9 @@ def candidates(points: Points, target: str | None = None) -> list[Law]:
     targets = [target] if target else ["loss", "loss_u", *(form.target for form in applicable)]
     by_target = ([form for form in applicable if form.target == name] for name in targets)
     chosen = next(filter(None, by_target), [])
-    if not chosen:
-        raise points.error(
-            f"no law has its columns in the table ({', '.join(points.columns)})",
-            f"name yours by {points.map_option(('N', 'D', 'loss'))}; `scaling explain law` lists their columns",
-            "law",
-            value="auto",
-        )
+    what = f"no law has its columns in the table ({', '.join(points.columns)})"
+    fix = f"name yours by {points.map_option(('N', 'D', 'loss'))}; `scaling explain law` lists their columns"
+    points.refuse(not chosen, what, fix, "law", value="auto")
     return [form for form in chosen if not any(set(form.inputs) < set(other.inputs) for other in chosen)]
 
 
@@ -285,7 +263,8 @@ def choose(
     trials = [Trial(form, objective or tolerant_objective(form), power) for form, power in product(chosen, powers)]
     errors = np.array([[_error(trial, points, mask, seed) for mask in tests.values()] for trial in trials])
     seen = errors[:, ~np.isnan(errors).all(0)]
-    low, failed = np.maximum(np.nanmin(seen, axis=0), 1e-300), FAILED * np.nanmax(seen, axis=0)
+    # A candidate that cannot be fitted in a test counts as three times the worst error there.
+    low, failed = np.maximum(np.nanmin(seen, axis=0), 1e-300), 3.0 * np.nanmax(seen, axis=0)
     logs = np.log(np.maximum(np.where(np.isnan(seen), failed, seen), 1e-300) / low)
     scores = np.exp(logs.sum(1) / max(len(tests), 1))  # the geometric mean of the error over the lowest of each test
     judged = (
@@ -307,7 +286,7 @@ def _tests(points: Points, forms: Sequence[Law], cost: np.ndarray | None) -> dic
         columns["mixture"] = np.linalg.norm(table - table.mean(0), axis=1)
     masks = {name: largest(values, LARGEST) for name, values in columns.items()}
     order = np.lexsort([points.numbers(name) for name in reversed(forms[0].inputs)])
-    masks["spread"] = np.isin(np.arange(len(points)), order[1::FOLDS])
+    masks["spread"] = np.isin(np.arange(len(points)), order[1::4])
     tests: dict[str, np.ndarray] = {}
     for name, mask in masks.items():
         seen = any(np.array_equal(mask, other) for other in tests.values())
@@ -323,7 +302,7 @@ def _error(trial: Trial, points: Points, mask: np.ndarray, seed: int) -> float:
     Not a number where these cannot be fitted.
     """
     rows = np.flatnonzero(~mask)
-    rows = rows[np.linspace(0, len(rows) - 1, min(len(rows), ROWS)).astype(int)]
+    rows = rows[np.linspace(0, len(rows) - 1, min(len(rows), 500)).astype(int)]
     try:
         fitted = trial.fit(points.take(rows), STARTS, seed=seed)
     except ScalingError:

@@ -23,9 +23,6 @@ Method = Literal["profile", "t", "bootstrap"]
 METHODS = ("profile", "t", "bootstrap")
 LEVEL = 0.95
 EXACT = 1e-12  # errors below this are rounding: the points lie on the law
-WIDEST = 1.0  # Width over estimate up to which the interval of an exponent or of a loss counts as known
-# Upper over lower end up to which the interval of a size counts as known: as wide as a sweep of sizes.
-WIDEST_SIZE = 100.0
 
 
 @dataclass(frozen=True)
@@ -67,12 +64,13 @@ def is_wide(interval: Interval) -> bool:
     At this limit an exponent is known to within a half of itself: where a reducible loss is seen to fall by 10^-0.5
     over a decade, it may as well fall by 10^-0.25 or by 10^-0.75.
     """
-    return not interval.high - interval.low <= WIDEST * abs(interval.estimate)
+    return not interval.high - interval.low <= abs(interval.estimate)
 
 
 def is_wide_size(interval: Interval) -> bool:
     """Whether the interval of a size is too wide, or open, to be an answer."""
-    return not 0.0 < interval.high <= WIDEST_SIZE * interval.low
+    # As wide as a sweep of sizes.
+    return not 0.0 < interval.high <= 100.0 * interval.low
 
 
 class Noise(NamedTuple):
@@ -142,28 +140,27 @@ def standard_error(
 # What unequal errors, and errors that belong together, add.
 
 REFITS, FEWER_REFITS = 200, 50
-MANY_POINTS = 1000  # from here on fewer refits: each costs more, and the ends move by a tenth of what they widen
-SHRINKAGE = 20.0  # points at which the refits' spread counts by half where it exceeds the profile's
 DEVIATION = 0.3413  # of normal estimates, between their middle and one standard deviation above it
 
 
 def inflation(
     problem: Problem,
-    slope: np.ndarray,
     linear: tuple[np.ndarray, np.ndarray],
     noise: Noise,
+    error: np.ndarray,
+    direction: np.ndarray,
     groups: np.ndarray | None = None,
 ) -> tuple[np.ndarray, float]:
-    """The factor on the variance of quantities of this slope, at least 1, and the degrees of freedom.
+    """The factor on the variance of quantities, at least 1, and the degrees of freedom.
 
     The variance from the scores of the points themselves over that of equal, independent errors. Alone, points count
     by their leverage (HC2 of MacKinnon and White 1985, Journal of Econometrics 29) with n - p degrees of freedom; in
     G groups their scores add up first, with G - 1 (Cameron and Miller 2015, Journal of Human Resources 50(2)).
-    `linear` are the residuals and the Jacobian at the optimum.
+    `linear` are the residuals and the Jacobian at the optimum, `error` and `direction` those of `standard_error`.
     """
     residual, jacobian = linear
     scores = jacobian * (problem.weights * problem.objective.influence(residual))[:, None, :]
-    n, p = len(problem.observed), slope.shape[1]
+    n, p = len(problem.observed), len(problem.free)
     freedom = float(n - p)
     if groups is not None:
         count = int(groups.max()) + 1
@@ -178,7 +175,6 @@ def inflation(
         leverage = (np.linalg.qr(rows / np.where(length > 0, length, 1.0)).Q ** 2).sum(-1)
         scores = scores / np.sqrt(np.maximum(1.0 - leverage, 0.05))[:, None, :]
     # `direction` is the change of the coordinates per unit of the quantity, so this is the quantity's own score.
-    error, direction = standard_error(problem, slope, jacobian, noise)
     along = (scores.swapaxes(1, 2) @ direction[:, :, None])[:, :, 0]
     variance = np.maximum(error**2, 1e-300)
     curvature = np.maximum(noise.kappa / variance, 1e-300)
@@ -201,7 +197,7 @@ def reweighted(problem: Problem, u: np.ndarray) -> np.ndarray:
     if np.isinf(problem.objective.delta):
         return np.empty((0, len(u)))
     n = len(problem.observed)
-    count = REFITS if n < MANY_POINTS else FEWER_REFITS
+    count = REFITS if n < 1000 else FEWER_REFITS
     ended = refits(problem, u, np.random.Generator(np.random.Philox(key=[0, 2])).standard_exponential((count, n)))
     # A refit that did not converge counts as one that did not move.
     return np.where(ended.converged[:, None], ended.u, u)
@@ -216,7 +212,8 @@ def widening(values: np.ndarray, estimate: np.ndarray, reach: np.ndarray, quanti
     spread = np.quantile(values, (0.5 - DEVIATION, 0.5 + DEVIATION), axis=1) - estimate
     with np.errstate(divide="ignore", invalid="ignore"):
         ratios = quantile * spread * [[-1.0], [1.0]] / reach
-    return np.where(np.isfinite(ratios), np.maximum(ratios, 1.0), 1.0) ** (points / (points + SHRINKAGE))
+    # At 20 points the spread counts by half where it exceeds the profile's.
+    return np.where(np.isfinite(ratios), np.maximum(ratios, 1.0), 1.0) ** (points / (points + 20.0))
 
 
 def bound(
@@ -242,14 +239,13 @@ def bound(
     low, high = value, value
     if noise.scale >= EXACT * max(1.0, abs(float(np.mean(problem.observed)))):
         linear = problem.linearise(u[None])
-        factor, freedom = inflation(problem, slope, linear, noise, groups)
+        error, direction = standard_error(problem, slope, linear[1], noise)
+        factor, freedom = inflation(problem, linear, noise, error, direction, groups)
         quantile = student(level, freedom)
         threshold = quantile * np.sqrt(factor)
+        low, high = value - threshold * error, value + threshold * error
         if method == "profile":
             low, high = profile(problem, quantities, u, cost, noise, threshold)
-        else:
-            error, _ = standard_error(problem, slope, linear[1], noise)
-            low, high = value - threshold * error, value + threshold * error
         reach = np.array([value - low, high - value])
         if (correlation := problem.correlation(u)) is not None:
             reach *= np.transpose([correlation.widening(part, level) for part in slope])
@@ -270,14 +266,9 @@ def bound(
 
 # Profiles.
 
-ROUNDS = 20
 CLOSE = 2e-3  # of the signed root t: the bound is then right to about a thousandth of its distance
-STIFF = 100.0  # the tether holds the quantity a hundred times more firmly than the points do
 STIFFER, STIFFEST = 1e3, 1e9  # a tether that stretches is stiffened
 LAGGING, UNMOVED = 0.5, 1e-4  # fractions of the requested way: below the first a tether stretches, below the second
-# and stiffened already, the quantity is at its bound
-NARROW = 1e-2  # of the way to the nearest place outside
-FARTHEST = 3.0  # first step, in the quantity's scale relative to its size, where the points carry no information
 
 
 def profile(
@@ -299,16 +290,18 @@ def profile(
 
     centre, error, _ = linearised(rows)
     in_log = np.array([quantity.scale == "log" for quantity in every])
-    farthest = FARTHEST * np.where(in_log, 1.0, np.maximum(np.abs(centre), 0.1))
+    # The first step where the points carry no information, relative to the size of the quantity.
+    farthest = 3.0 * np.where(in_log, 1.0, np.maximum(np.abs(centre), 0.1))
     error = np.where(error > 0, np.minimum(error, farthest), farthest)
     limit = np.array([quantity.limits[int(end > 0)] for quantity, end in zip(every, side)])
     most = np.abs(limit - centre)
-    slack = STIFF * noise.kappa / error**2
+    # The tether holds the quantity a hundred times more firmly than the points do.
+    slack = 100.0 * noise.kappa / error**2
     stiffness, reach = slack.copy(), threshold * error
     inner, inner_z = np.zeros((2, len(side)))  # the farthest place inside, and that nearest outside
     outer, outer_z = np.full((2, len(side)), np.inf)
     is_open, doubted = np.zeros((2, len(side)), bool)
-    for _ in range(ROUNDS):
+    for _ in range(20):
         # From the last place inside along the way on which the other parameters follow.
         value, _, direction = linearised(rows)
         wanted = np.minimum(reach[rows], most[rows])
@@ -340,7 +333,7 @@ def profile(
         with np.errstate(divide="ignore", invalid="ignore"):
             # Where two minima lie at one distance the higher may have been found: a place outside that nothing inside
             # leads up to is doubted, once.
-            far = rows[(outer[rows] - inner[rows] < NARROW * outer[rows]) & ~doubted[rows]]
+            far = rows[(outer[rows] - inner[rows] < 1e-2 * outer[rows]) & ~doubted[rows]]
             outer[far], outer_z[far], doubted[far] = np.inf, np.inf, True
             fraction = (threshold - inner_z) / np.maximum(outer_z - inner_z, 1e-300)
             further = inner * np.clip(np.nan_to_num(threshold / inner_z, nan=np.inf), 1.1, 4.0)

@@ -9,10 +9,10 @@ from types import MappingProxyType, SimpleNamespace
 from typing import Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
+from numpy.lib.mixins import NDArrayOperatorsMixin
 from numpy.typing import ArrayLike
 
-from scaling.base.errors import ScalingError, nearest
-from scaling.laws.dual import Dual
+from scaling.base.errors import nearest, refuse
 
 Columns = Mapping[str, np.ndarray]
 Inputs = Mapping[str, ArrayLike]
@@ -79,8 +79,6 @@ EXAMPLES = "examples"
 VARIANT = "variant_code"  # The column that tells the variants of a joint law apart
 
 PREFIX = "task_"  # Before the parameters of the second of two steps: `task_b` is b of task_sigmoid
-
-SMALLEST_HEIGHT = 1e-6  # The least distance from chance to the upper level of a score
 
 
 FLOPS = 6.0  # C = 6 N D: FLOPs per parameter and token of training (Kaplan et al. 2020, arXiv 2001.08361).
@@ -229,8 +227,7 @@ class Law:
 
     def start(self, rng: Rng, count: int, inputs: Columns, target: np.ndarray) -> np.ndarray:
         """`count` random starts `[count, p]`: uniform in each parameter's own scale and range, then adjusted."""
-        if self.steps:
-            raise ScalingError(f"{self.name} is fitted in two steps", fix="use scaling.laws.fit_two_steps")
+        refuse(self.steps, f"{self.name} is fitted in two steps", "use scaling.laws.fit_two_steps")
         ranges = (inputs[each.start] if isinstance(each.start, str) else each.start for each in self.parameters)
         low, high = np.array([(np.min(ends), np.max(ends)) for ends in ranges]).T
         drawn, in_log = rng.random((len(low), count)).T, np.array([each.scale == "log" for each in self.parameters])
@@ -248,10 +245,10 @@ class Law:
 
 def composed(loss: Law, task: Law) -> Law:
     """score(N, D, …) = task(loss(N, D, …)). Bhagia et al. 2024, arXiv 2412.04403, section 3."""
-    if task.inputs != ("loss",):
-        raise ScalingError(f"{task.name} is not a law of a task given loss", fix="take task_sigmoid, task_power, …")
-    if loss.target != "loss" or "loss" in loss.inputs:
-        raise ScalingError(f"{loss.name} is not a law of the loss", fix="take chinchilla, power_law_floor_c, …")
+    what = f"{task.name} is not a law of a task given loss"
+    refuse(task.inputs != ("loss",), what, "take task_sigmoid, task_power, …")
+    is_of_loss = loss.target == "loss" and "loss" not in loss.inputs
+    refuse(not is_of_loss, f"{loss.name} is not a law of the loss", "take chinchilla, power_law_floor_c, …")
 
     def curve(p: Any, x: Any) -> Dual:
         names = (*task.parameter_names, *task.tied)
@@ -287,9 +284,19 @@ def constrained(law: Law, ties: Mapping[str, str], limits: Mapping[str, Bounds])
     if law.steps:
         ties = {name: other.removeprefix(PREFIX) for name, other in ties.items()}
         return composed(*map(constrained, law.steps, by_step(ties), by_step(limits)))
-    roots = _roots(law, ties, limits)
-    if not roots and not limits:
-        return law
+    kinds = {parameter.name: (parameter.scale, parameter.linear) for parameter in law.parameters}
+    for option, name in [*(("tie", name) for tie in ties.items() for name in tie), *(("bounds", n) for n in limits)]:
+        fix = nearest(name, kinds)
+        refuse(name not in kinds, "is not a parameter of the law", fix, key=f"{option} {name}")
+    roots = dict(ties)  # for each tied parameter the one that stays free
+    for name in ties:
+        for _ in ties:
+            roots[name] = ties.get(roots[name], roots[name])
+        root = roots[name]
+        refuse(root in ties, "ties parameters in a circle", "leave one of them free", key="tie", value=name)
+        what, fix = f"{name} and {root} are of different kinds", "tie two exponents, for example"
+        refuse(kinds[name] != kinds[root], what, fix, key="tie", value=f"{name}={root}")
+        refuse(name in limits, f"is tied to {root}", f"bound {root}", key=f"bounds {name}")
     names = law.parameter_names
     free = [index for index, name in enumerate(names) if name not in roots]
     every = [free.index(names.index(roots.get(name, name))) for name in names]
@@ -303,51 +310,80 @@ def constrained(law: Law, ties: Mapping[str, str], limits: Mapping[str, Bounds])
         tied=roots,
     )
     # With α = β, N_opt ∝ C^½ whatever the points are: a derived quantity that no parameter moves goes.
-    theta = np.array([[0.3 + 0.1 * index for index in range(len(free))]])
-    duals = tied.named_duals(theta, {index: {index: np.ones((1, 1))} for index in range(len(free))})
-    slopes = {name: formula(duals).gradient.values() for name, formula in law.derived.items()}
-    moved = [name for name in slopes if any(np.abs(part).max() > 1e-9 for part in slopes[name])]
-    return replace(tied, derived={name: law.derived[name] for name in moved})
-
-
-def _roots(law: Law, ties: Mapping[str, str], limits: Mapping[str, Bounds]) -> dict[str, str]:
-    """For each tied parameter the one that stays free; refuse ties and bounds that make no law."""
-    kinds = {parameter.name: (parameter.scale, parameter.linear) for parameter in law.parameters}
-    stated = [*(("tie", name) for tie in ties.items() for name in tie), *(("bounds", name) for name in limits)]
-    for option, name in stated:
-        if name not in kinds:
-            raise ScalingError("is not a parameter of the law", key=f"{option} {name}", fix=nearest(name, kinds))
-    roots = dict(ties)
-    for name in ties:
-        for _ in ties:
-            roots[name] = ties.get(roots[name], roots[name])
-        root = roots[name]
-        if root in ties:
-            raise ScalingError("ties parameters in a circle", key="tie", value=name, fix="leave one of them free")
-        if kinds[name] != kinds[root]:
-            what, fix = f"{name} and {root} are of different kinds", "tie two exponents, for example"
-            raise ScalingError(what, key="tie", value=f"{name}={root}", fix=fix)
-        if name in limits:
-            raise ScalingError(f"is tied to {root}", key=f"bounds {name}", fix=f"bound {root}")
-    return roots
+    duals = tied.named_duals(np.array([0.3, 0.4])[:, None] ** np.arange(1.0, len(free) + 1), {})
+    moved = {name: of for name, of in law.derived.items() if np.ptp(of(duals).value) > 1e-9}
+    return replace(tied, derived=moved)
 
 
 def bounded(parameter: Parameter, limits: Bounds) -> Parameter:
     """The parameter within stated bounds, looked for where its own range and the bounds meet."""
     low, high = limits
-    if not low < high:
-        key, fix = f"bounds {parameter.name}", "write low:high, such as 0:2"
-        raise ScalingError("are no bounds", key=key, value=f"{low:g}:{high:g}", fix=fix)
+    key, fix = f"bounds {parameter.name}", "write low:high, such as 0:2"
+    refuse(not low < high, "are no bounds", fix, key=key, value=f"{low:g}:{high:g}")
     kind, start = ("linear" if low < 0 else parameter.scale), parameter.start
     low = max(low, parameter.lower) if kind == "log" else low
     if not isinstance(start, str):
-        start = max(start[0], low), min(start[1], high)
-        start = start if start[0] < start[1] else (low, high)
+        inside = max(start[0], low), min(start[1], high)
+        start = inside if inside[0] < inside[1] else (low, high)
     return replace(parameter, scale=kind, lower=low, upper=high, start=start, bounded=True)
 
 
-def upper_level(law: Law, fixed: Mapping[str, float]) -> dict[str, Bounds]:
-    """Bounds that keep the upper level of a score at 1 or below, where its chance level is held and its height free."""
-    if law.height is None or law.chance is None or law.chance not in fixed or law.height in fixed:
-        return {}
-    return {law.height: (SMALLEST_HEIGHT, 1.0 - fixed[law.chance])}
+# Dual numbers
+
+
+class Dual(NDArrayOperatorsMixin):
+    """A value and its exact gradient, both broadcast over (starts, points). numpy's operators and functions accept it.
+
+    A law is written once, as its formula; evaluated on `Dual` parameters it returns the loss and the exact derivative
+    by each parameter (Wengert 1964, Communications of the ACM 7(8)). The gradient is sparse, a dict from the
+    parameter's index to an array, because a term of a law knows only its own two or three parameters.
+    """
+
+    __slots__ = ("gradient", "value")
+
+    def __init__(self, value: np.ndarray, gradient: dict[int, np.ndarray]):
+        self.value, self.gradient = value, gradient
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *operands: Any, **options: Any) -> Dual:
+        if method != "__call__" or options or ufunc not in SLOPES:
+            return NotImplemented
+        values = [operand.value if isinstance(operand, Dual) else operand for operand in operands]
+        if ufunc is np.power and isinstance(operands[1], Dual):  # faster by logarithms; x may be negative elsewhere
+            return np.exp(operands[1] * np.log(operands[0]))
+        value, gradient = ufunc(*values), {}
+        for operand, slope_of in zip(operands, SLOPES[ufunc], strict=False):
+            if isinstance(operand, Dual):
+                slope = slope_of(*values, value)
+                for index, part in operand.gradient.items():
+                    part = part if slope is None else slope * part
+                    gradient[index] = gradient[index] + part if index in gradient else part
+        return Dual(value, gradient)
+
+
+def sigmoid(x: Any) -> Any:
+    """1 / (1 + exp(-x)) without overflow."""
+    return 0.5 * (1.0 + np.tanh(0.5 * x))
+
+
+# The derivative of each function by each of its arguments, from the arguments and the function's value f; None is 1.
+SLOPES: dict[Any, tuple[Callable[..., Any], ...]] = {
+    np.negative: (lambda x, f: -1.0,),
+    np.reciprocal: (lambda x, f: -f * f,),
+    np.exp: (lambda x, f: f,),
+    np.expm1: (lambda x, f: np.exp(x),),
+    np.log: (lambda x, f: 1.0 / x,),
+    np.log2: (lambda x, f: 1.0 / (x * np.log(2.0)),),
+    np.log10: (lambda x, f: 1.0 / (x * np.log(10.0)),),
+    np.log1p: (lambda x, f: 1.0 / (1.0 + x),),
+    np.sqrt: (lambda x, f: 0.5 / f,),
+    np.tanh: (lambda x, f: 1.0 - f * f,),
+    np.absolute: (lambda x, f: np.sign(x),),
+    np.add: (lambda x, y, f: None, lambda x, y, f: None),
+    np.subtract: (lambda x, y, f: None, lambda x, y, f: -1.0),
+    np.multiply: (lambda x, y, f: y, lambda x, y, f: x),
+    np.divide: (lambda x, y, f: 1.0 / np.asarray(y), lambda x, y, f: -f / y),
+    np.power: (lambda x, y, f: y * x ** (np.asarray(y, float) - 1.0),),
+    np.minimum: (lambda x, y, f: x < y, lambda x, y, f: ~(x < y)),
+    np.maximum: (lambda x, y, f: x > y, lambda x, y, f: ~(x > y)),
+    np.logaddexp: (lambda x, y, f: sigmoid(x - y), lambda x, y, f: sigmoid(y - x)),
+}

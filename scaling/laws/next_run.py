@@ -16,7 +16,7 @@ from typing import Literal
 
 import numpy as np
 
-from scaling.base.errors import ScalingError, nearest
+from scaling.base.errors import ScalingError, nearest, refuse
 from scaling.laws.compare import akaike_weights, mean_interval
 from scaling.laws.design import Candidates, Linear, best_first, study_without_noise, surface
 from scaling.laws.fit import FittedLaw, check_columns, fit
@@ -28,10 +28,8 @@ from scaling.laws.points import Points
 from scaling.laws.problem import PRIOR_CORRELATION, Quantity, named_quantity, prediction
 
 STARTS = 256
-SPARE = 3  # runs beyond the parameters of a law, from which on its own fit is trusted more than what was supposed
 WORTH = 4.0  # degrees of freedom that the supposed noise counts for next to the residuals
 PRIOR = 0.1  # under repeated looks, the prior's information over that of the finished study
-QUANTILE = 3.4  # about what takes the place of Student's quantile under repeated looks when an adaptive study ends
 OPTION = "--adaptive"  # in which a person writes a goal
 WRITTEN = "'E ± 0.01', 'loss at C=1e15 ± 0.5%' or 'loss of B - A at N=1e6 D=2e7 ± 0.01'"
 _GOAL = re.compile(r"(?P<what>.+?)\s*(?:±|\+/?-)\s*(?P<width>[^%\s]+)\s*(?P<percent>%?)\s*")
@@ -63,39 +61,31 @@ class Goal:
     def quantity(self, form: Law) -> Quantity:
         """The quantity under a law; refused where the law does not know it."""
         try:
-            return self._quantity(form)
+            if not self.place:
+                return named_quantity(form, self.what)
+            refuse(self.what != form.target, f"{form.name} predicts no {self.what!r}", f"it predicts {form.target}")
+            if self.between is None:
+                fix = "name two of them, as in 'loss of B - A at N=1e6 D=2e7'"
+                refuse(form.variants, "the study compares rows", fix)
+                if set(self.place) == {"C"} and "C" not in form.inputs:
+                    return optimal_loss(form, Budget(self.place["C"]))
+                check_columns(form, self.place, OPTION)
+                return prediction(form, self.place)
+            refuse(not form.variants, "the study compares no rows", "leave out 'of …', or study a table")
+            for variant in self.between:
+                is_row, fix = variant in form.variants, nearest(variant, form.variants)
+                refuse(not is_row, f"the study has no row {variant!r}", fix)
+            places = [{**self.place, VARIANT: float(form.variants.index(variant))} for variant in self.between]
+            check_columns(form, places[0], OPTION)
+            one, other = (prediction(form, place).formula for place in places)
+            return Quantity(self.name, lambda *at: one(*at) - other(*at), "linear")
         except ScalingError as error:
             raise error.at(key=OPTION, value=self.text) from None
 
-    def _quantity(self, form: Law) -> Quantity:
-        if not self.place:
-            return named_quantity(form, self.what)
-        if self.what != form.target:
-            raise ScalingError(f"{form.name} predicts no {self.what!r}", fix=f"it predicts {form.target}")
-        if self.between is None:
-            if form.variants:
-                fix = "name two of them, as in 'loss of B - A at N=1e6 D=2e7'"
-                raise ScalingError("the study compares rows", fix=fix)
-            if set(self.place) == {"C"} and "C" not in form.inputs:
-                return optimal_loss(form, Budget(self.place["C"]))
-            check_columns(form, self.place, OPTION)
-            return prediction(form, self.place)
-        if not form.variants:
-            raise ScalingError("the study compares no rows", fix="leave out 'of …', or study a table")
-        for variant in self.between:
-            if variant not in form.variants:
-                raise ScalingError(f"the study has no row {variant!r}", fix=nearest(variant, form.variants))
-        places = [{**self.place, VARIANT: float(form.variants.index(variant))} for variant in self.between]
-        check_columns(form, places[0], OPTION)
-        one, other = (prediction(form, place).formula for place in places)
-        return Quantity(self.name, lambda *at: one(*at) - other(*at), "linear")
-
     def width_of(self, interval: Interval | None) -> float:
         """Half the width of an interval in the goal's unit; infinite where an end is open, or without an interval."""
-        if interval is None:
-            return float("inf")
-        half = 0.5 * (interval.high - interval.low)
-        return half if self.unit == "absolute" else half / abs(interval.estimate)
+        half = float("inf") if interval is None else 0.5 * (interval.high - interval.low)
+        return half if interval is None or self.unit == "absolute" else half / abs(interval.estimate)
 
     def spelled(self, half_width: float) -> str:
         """A half-width in the goal's unit, for people: `± 0.012`, `± 0.61%`."""
@@ -106,31 +96,29 @@ class Goal:
 
 def parse_goal(text: str) -> Goal:
     """The goal that a person wrote."""
-
-    def refused(what: str) -> ScalingError:
-        return ScalingError(what, key=OPTION, value=text, fix=f"write it as {WRITTEN}")
+    fix, place = f"write it as {WRITTEN}", dict[str, float]()
 
     def positive(word: str, expected: str) -> float:
         value = parse_number(word)
-        if value is None or not 0 < value < float("inf"):
-            raise refused(f"expected {expected}")
-        return value
+        is_positive = value is not None and 0 < value < float("inf")
+        refuse(not is_positive, f"expected {expected}", fix, key=OPTION, value=text)
+        return float(value or 0.0)
 
     match = _GOAL.fullmatch(text.strip())
     at = match and _PREDICTION.fullmatch(match["what"])
     if match is None or not (at or re.fullmatch(r"\w+", match["what"])):
-        raise refused("expected a quantity (a parameter, or a loss at a size), ± and half the width of its interval")
+        what = "expected a quantity (a parameter, or a loss at a size), ± and half the width of its interval"
+        raise ScalingError(what, key=OPTION, value=text, fix=fix)
     unit: Unit = "relative" if match["percent"] else "absolute"
     width = positive(match["width"], "a width above 0") / (100 if match["percent"] else 1)
     if at is None:
         return Goal(text, match["what"], width, unit)
-    place: dict[str, float] = {}
     for word in at["place"].split():
         name, _, number = word.rstrip(",").partition("=")
         place[name] = positive(number, f"NAME=NUMBER, not {word!r}")
     between = (at["first"].strip(), at["second"].strip()) if at["first"] else None
-    if between is not None and unit == "relative":
-        raise refused("a difference may be zero, so its width is no percentage")
+    what = "a difference may be zero, so its width is no percentage"
+    refuse(between is not None and unit == "relative", what, fix, key=OPTION, value=text)
     return Goal(text, at["target"], width, unit, place, between)
 
 
@@ -176,7 +164,8 @@ def look(
         return Look(tuple(supposed), noise, PRIOR_CORRELATION)
     weights = akaike_weights(fits)
     beliefs = tuple(Belief(each.form, each.estimates, float(w)) for each, w in zip(fits, weights, strict=True))
-    if supposed and len(rows) < max(len(form.parameters) for form in forms) + SPARE:
+    # Of so few runs a law's own fit is trusted less than what was supposed.
+    if supposed and len(rows) < max(len(form.parameters) for form in forms) + 3:
         beliefs = tuple(supposed)
     heaviest = fits[int(np.argmax(weights))]
     # The noise of log loss is that of the residuals, and what was supposed counts for a few more of them.
@@ -185,17 +174,6 @@ def look(
     noise = float(np.sqrt((freedom * scale**2 + WORTH * noise**2) / (freedom + WORTH)))
     correlation = PRIOR_CORRELATION if heaviest.correlation is None else heaviest.correlation.mean
     return Look(beliefs, noise, correlation, mean_interval(fits, goal.quantity, level), tuple(fits))
-
-
-def _near(goal: Goal, belief: Belief, candidates: Candidates, seen: Look) -> tuple[Linear, float, np.ndarray]:
-    """A law near what it is taken to be, its value of the goal, and its log losses at the candidates."""
-    problem, u = study_without_noise(belief.form, belief.estimates, candidates.columns)
-    quantity = goal.quantity(belief.form)
-    scaled, slope = quantity.along(problem, u[None])
-    value = float(quantity.unscale(scaled)[0])
-    slope = slope * value if quantity.scale == "log" else slope
-    rows = problem.linearise(u[None])[1][0].T
-    return Linear(rows, slope, candidates.trunks, seen.correlation), value, problem.observed
 
 
 def variances(goal: Goal, candidates: Candidates, taken: Sequence[int], seen: Look) -> tuple[float, np.ndarray]:
@@ -208,16 +186,22 @@ def variances(goal: Goal, candidates: Candidates, taken: Sequence[int], seen: Lo
     which a run at x narrows where it tells the laws apart (the Bhattacharyya bound of their weights, after Box and Hill
     1967, Technometrics 9(1)).
     """
-    near = [(belief.weight, *_near(goal, belief, candidates, seen)) for belief in seen.beliefs]
-    now, after = 0.0, np.zeros(len(candidates))
-    for weight, linear, _, _ in near:
+    near, now, after = [], 0.0, np.zeros(len(candidates))
+    for belief in seen.beliefs:  # a law near what it is taken to be
+        problem, u = study_without_noise(belief.form, belief.estimates, candidates.columns)
+        quantity = goal.quantity(belief.form)
+        scaled, slope = quantity.along(problem, u[None])
+        value = float(quantity.unscale(scaled)[0])
+        slope = slope * value if quantity.scale == "log" else slope
+        linear = Linear(problem.linearise(u[None])[1][0].T, slope, candidates.trunks, seen.correlation)
+        near.append((belief.weight, value, problem.observed))
         one, each = linear.variances(taken)
-        now, after = now + weight * seen.noise**2 * one, after + weight * seen.noise**2 * each
-    for (w_f, _, q_f, m_f), (w_g, _, q_g, m_g) in combinations(near, 2):
+        now, after = now + belief.weight * seen.noise**2 * one, after + belief.weight * seen.noise**2 * each
+    for (w_f, q_f, m_f), (w_g, q_g, m_g) in combinations(near, 2):
         disagreement = w_f * w_g * (q_f - q_g) ** 2
         now = now + disagreement
         after = after + disagreement * np.exp(-((m_f - m_g) ** 2) / (8.0 * seen.noise**2))
-    size = 1.0 if goal.unit == "absolute" else sum(weight * value for weight, _, value, _ in near)
+    size = 1.0 if goal.unit == "absolute" else sum(weight * value for weight, value, _ in near)
     return now / size**2, after / size**2
 
 
@@ -299,7 +283,8 @@ def interval_of_all_looks(
     heaviest = max(seen.beliefs, key=lambda belief: belief.weight)
     seen_alone = replace(seen, beliefs=(replace(heaviest, weight=1.0),))
     now = variances(goal, candidates, rows, seen_alone)[0]
-    last = (goal.half_width / QUANTILE) ** 2 if end is None else variances(goal, candidates, end, seen_alone)[0]
+    # About what takes the place of Student's quantile under repeated looks when an adaptive study ends.
+    last = (goal.half_width / 3.4) ** 2 if end is None else variances(goal, candidates, end, seen_alone)[0]
     freedom = len(rows) - max(each.parameters_fitted for each in seen.fits)
     level = level_at_a_look(LEVEL, freedom, last / now)
     return None if level is None else mean_interval(seen.fits, goal.quantity, level)

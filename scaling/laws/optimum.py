@@ -1,4 +1,4 @@
-"""Compute-optimal size, data and loss under a law in N and D, with intervals, and what competing laws make of them.
+"""Compute-optimal size, data and loss under a law in N and D, what competing laws make of them, and the best mixture.
 
 C = k N D, with k = 6 FLOPs per parameter and token (Kaplan et al. 2020, arXiv 2001.08361).
 Where the model is to serve T tokens after its training, which take 2 FLOPs per parameter each, C = k N D + 2 N T pays
@@ -12,9 +12,10 @@ weights, that law with equal ones too. Those whose residuals are about as small 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -22,17 +23,14 @@ import numpy as np
 from scaling.base.errors import ScalingError
 from scaling.laws.catalogue import laws
 from scaling.laws.diagnostics import POINTS_A_PARAMETER
-from scaling.laws.dual import Dual
 from scaling.laws.fit import FittedLaw, fit, intervals
-from scaling.laws.intervals import Interval, Method
-from scaling.laws.law import FLOPS, Law, Seeds
+from scaling.laws.intervals import Interval, Method, refits
+from scaling.laws.law import FLOPS, Dual, Law, Seeds
 from scaling.laws.problem import Quantity
 
 SERVED = "served"  # the column of a target that names the tokens served after training
 SERVING = 2.0  # FLOPs per parameter and token of a forward pass
-WIDEST = 60.0  # log N is searched this far on either side of √(C/k): 26 decades
 STEP = 4e-3  # of log N, for derivatives along the budget by differences
-COMPETES = 2.0  # times the smallest scale of the residuals among the laws, up to which a law competes
 
 
 @dataclass(frozen=True)
@@ -121,7 +119,8 @@ def _log_best_size(form: Law, theta: np.ndarray, budget: Budget) -> np.ndarray:
         what = f"{form.name} has no frontier: it is not a law of N and D alone"
         raise ScalingError(what, fix="fit chinchilla, for example")
     budget = replace(budget, C=np.broadcast_to(np.asarray(budget.C, float), (len(theta), 1)))
-    centre, reach = 0.5 * np.log(budget.C / FLOPS), WIDEST
+    # log N is searched 26 decades on either side of √(C/k).
+    centre, reach = 0.5 * np.log(budget.C / FLOPS), 60.0
     grid, rows = np.linspace(-1.0, 1.0, 81), np.arange(len(theta))
 
     def loss_at(log_size: np.ndarray) -> np.ndarray:
@@ -143,6 +142,7 @@ def _log_best_size(form: Law, theta: np.ndarray, budget: Budget) -> np.ndarray:
     return centre
 
 
+@lru_cache(maxsize=1)  # which a fit and its optima ask for alike
 def competitors(law: FittedLaw) -> dict[str, FittedLaw]:
     """The competing laws as fitted, by what they are called; none where the law is not one of N and D, or its points
     are few.
@@ -152,16 +152,99 @@ def competitors(law: FittedLaw) -> dict[str, FittedLaw]:
     weighted, kind, others = not np.allclose(law.weights, 1.0), law.problem.objective, {}
     most = len(law.problem.observed) / POINTS_A_PARAMETER
     for form in laws().values():
-        comparable = set(form.inputs) == {"N", "D"} and form.target == law.form.target
-        if not comparable or len(form.parameters) > most or (form.name == law.form.name and not weighted):
-            continue
-        name = f"{form.name} with equal weights" if weighted else form.name
-        with suppress(ScalingError):  # it need not converge on these points
-            others[name] = fit(form, law.points, objective=kind, group=law.groups, starts=64, seed=law.seed)
+        is_same = set(form.inputs) == {"N", "D"} and form.target == law.form.target
+        if is_same and len(form.parameters) <= most and (form.name != law.form.name or weighted):
+            with suppress(ScalingError):  # it need not converge on these points
+                fitted = fit(form, law.points, objective=kind, group=law.groups, starts=64, seed=law.seed)
+                others[f"{form.name} with equal weights" if weighted else form.name] = fitted
     smallest = min(map(residual_scale, (law, *others.values())))
-    return {name: other for name, other in others.items() if residual_scale(other) <= COMPETES * smallest}
+    # The laws whose residuals are about as small.
+    return {name: other for name, other in others.items() if residual_scale(other) <= 2.0 * smallest}
 
 
 def residual_scale(law: FittedLaw) -> float:
     """The root mean square residual, without weights."""
     return float(np.sqrt(np.sum(law.residuals**2) / max(law.degrees_of_freedom, 1)))
+
+
+# The proportions of data with the lowest loss, by a law of each domain's loss
+
+
+def best_mixture(
+    fits: Sequence[FittedLaw],
+    weights: Sequence[float] | None = None,
+    *,
+    at: Mapping[str, float] = {},
+    level: float = 0.95,
+    seed: int = 0,
+) -> dict[str, Interval]:
+    """The proportions `p_i` that minimise Σ_i w_i L_i, L_i the fitted loss of a domain, the mean `loss` there, and the
+    `gain`, by which that is below the even mixture's; `at` are other columns of the laws.
+
+    The laws are fitted to the same runs, in the same order. An interval holds the middle `level` of what refits under
+    random weights of the runs find best.
+    """
+    shares = [name for name in fits[0].form.inputs if name.startswith("p_")]
+    others = [name for name in fits[0].form.inputs if name not in shares]
+    if len(shares) < 2 or set(others) != set(at):
+        what = f"{fits[0].form.name} has the columns {', '.join(fits[0].form.inputs)}"
+        raise ScalingError(what, key="at", value=dict(at), fix="fit mixture_exponential_m, or say --at N=1e9")
+    share = np.full(len(fits), 1.0) if weights is None else np.asarray(weights, float)
+    share = share / share.sum()
+    even = np.full(len(shares), 1.0 / len(shares))
+
+    def losses(thetas: Sequence[np.ndarray], mixtures: np.ndarray) -> np.ndarray:
+        rows = dict(zip(shares, mixtures.T)) | {name: np.full(len(mixtures), value) for name, value in at.items()}
+        each = [fit.form.predict(theta, rows) for fit, theta in zip(fits, thetas)]
+        return share @ np.array(each)
+
+    def answer(thetas: Sequence[np.ndarray], starts: np.ndarray) -> tuple[float, ...]:
+        best = _lowest(lambda mixtures: losses(thetas, mixtures), starts)
+        at_best, at_even = losses(thetas, np.array([best, even]))
+        return *best, at_best, at_even - at_best
+
+    estimates = answer([fit.theta for fit in fits], np.array([even, *(0.8 * np.eye(len(shares)) + 0.2 * even)]))
+    start = np.array(estimates[: len(shares)])[None]
+    drawn = [answer(thetas, start) for thetas in zip(*_draws(fits, np.random.default_rng(seed)))]
+    table = np.array([estimates, *np.quantile(drawn, (0.5 - 0.5 * level, 0.5 + 0.5 * level), axis=0)]).T
+    names = (*shares, "loss", "gain")
+    rows = zip(names, table.tolist(), strict=True)
+    return {name: Interval(name, value, low, high, level, "draws") for name, (value, low, high) in rows}
+
+
+def _draws(fits: Sequence[FittedLaw], rng: np.random.Generator) -> list[np.ndarray]:
+    """Parameters `[draws, parameters]` of each law fitted again under random weights, a run's the same in every law.
+
+    Newton and Raftery 1994, J. Royal Statist. Soc. B 56(1), section 2; spread by n / (n − p), as of residuals
+    that were left out.
+    """
+    weights, drawn = rng.standard_exponential((200, len(fits[0].points))), []
+    for each in fits:
+        what = f"{len(each.points)} runs leave no degree of freedom"
+        each.points.refuse(each.degrees_of_freedom < 1, what, "add runs, or fit fewer domains")
+        ended = refits(each.problem, each.u, weights[:, each.order])
+        moved = np.where(ended.converged[:, None], ended.u - each.u, 0.0)
+        drawn.append(each.problem.theta(each.u + moved * len(each.points) / each.degrees_of_freedom))
+    return drawn
+
+
+def _lowest(losses: Callable[[np.ndarray], np.ndarray], starts: np.ndarray) -> np.ndarray:
+    """The point of the simplex where `losses` of rows is lowest, by sequential quadratic programming."""
+    from scipy.optimize import minimize  # a third of a second, of each fit of any law
+
+    count = starts.shape[1]
+    shifts = np.vstack([np.zeros(count), 1e-6 * np.eye(count)])
+
+    def value_and_slope(mixture: np.ndarray) -> tuple[float, np.ndarray]:
+        values = losses(np.maximum(mixture, 0.0) + shifts)
+        return float(values[0]), (values[1:] - values[0]) / 1e-6
+
+    one = {"type": "eq", "fun": lambda mixture: mixture.sum() - 1.0, "jac": lambda mixture: np.ones(count)}
+    ends = [
+        minimize(
+            value_and_slope, start, jac=True, method="SLSQP", bounds=[(0.0, 1.0)] * count, constraints=one, tol=1e-10
+        )
+        for start in starts
+    ]
+    best = np.maximum(min(ends, key=lambda end: end.fun).x, 0.0)
+    return best / best.sum()

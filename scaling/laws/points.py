@@ -13,7 +13,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -21,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from scaling.base import json_lines
-from scaling.base.errors import ScalingError, check_regular, from_os, nearest, plural
+from scaling.base.errors import ScalingError, check_regular, from_os, nearest, plural, refuse
 from scaling.laws.formula import condition, evaluate, is_empty, names, no_column, numeric, parse
 from scaling.laws.law import MEANINGS, POSITIVE, Law
 
@@ -39,7 +38,6 @@ SETUP = (
     *("tokenizer", "data", "validation", "noise"),
 )
 
-NOT_STATED = "not stated"
 
 SHORTHANDS = {"6ND": "6*N*D", "C/6N": "C/(6*N)", "ND": "N*D", "BS": "B*S"}  # Formulas as the papers write them
 
@@ -48,20 +46,15 @@ IDENTITIES = ("tokenizer", "validation")
 
 DEFINITION = "_definition"  # `N_definition` states what column N counts
 
-STATUS, FINISHED, EXCLUDED, FAILED = "status", "finished", "excluded", "failed"
 # How a run ended, as this project, W&B and SLURM write it; one that has not ended has no final loss.
 STATES = {
-    **dict.fromkeys(("finished", "completed", "complete", "done", "success", "succeeded", "ok"), FINISHED),
-    **dict.fromkeys(("diverged", "pruned", "excluded", "beside"), EXCLUDED),
-    **dict.fromkeys(("failed", "crashed", "killed", "out_of_memory", "stopped", "missing", "error"), FAILED),
-    **dict.fromkeys(("canceled", "cancelled", "timeout", "node_fail", "preempted", "preempting"), FAILED),
-    **dict.fromkeys(("running", "pending", "queued"), FAILED),
+    **dict.fromkeys(("finished", "completed", "complete", "done", "success", "succeeded", "ok"), "finished"),
+    **dict.fromkeys(("diverged", "pruned", "excluded", "beside"), "excluded"),
+    **dict.fromkeys(("failed", "crashed", "killed", "out_of_memory", "stopped", "missing", "error"), "failed"),
+    **dict.fromkeys(("canceled", "cancelled", "timeout", "node_fail", "preempted", "preempting"), "failed"),
+    **dict.fromkeys(("running", "pending", "queued"), "failed"),
 }
 
-CHANCE, OPTIONS = "chance", "options"
-
-# Nats per token beyond ln of a vocabulary of a million: the median run is worse than a uniform guess.
-LARGEST_LOSS = 14.0
 
 # Units of a loss that are no nats.
 UNITS = {
@@ -73,8 +66,6 @@ UNITS = {
 TABLE = "points.csv"
 # Where a study's folder, a ledger of studies and one of sweeps hold their tables.
 WITHIN = ("report/" + TABLE, "studies/*/report/" + TABLE, "sweeps/*/" + TABLE)
-
-LONGEST_CELL = 2**24  # characters: W&B exports whole configs in a cell
 
 
 @dataclass(frozen=True)
@@ -90,8 +81,8 @@ class Points:
 
     def __post_init__(self):
         lengths = {name: len(column) for name, column in self.columns.items()}
-        if len(set(lengths.values())) > 1:
-            raise self.error("the columns differ in length", "give every column a value a run", value=lengths)
+        fix = "give every column a value a run"
+        self.refuse(len(set(lengths.values())) > 1, "the columns differ in length", fix, value=lengths)
 
     def __len__(self) -> int:
         return len(next(iter(self.columns.values()))) if self.columns else 0
@@ -103,9 +94,9 @@ class Points:
         self.refuse_absent([name])
         return self.columns[name]
 
-    def error(self, what: str, fix: str | None, key: str | None = None, **value: Any) -> ScalingError:
-        """A mistake in the table."""
-        return ScalingError(what, file=self.source or None, key=key, fix=fix, **value)
+    def refuse(self, condition: object, what: str, fix: str | None, key: str | None = None, **value: Any) -> None:
+        """Refuse the table where a condition holds."""
+        refuse(condition, what, fix, file=self.source or None, key=key, **value)
 
     @property
     def used(self) -> int:
@@ -122,13 +113,13 @@ class Points:
         return ", ".join([plural(len(self), "point"), *(f"{count} {kind}" for count, kind in others if count)])
 
     def definition(self, name: str) -> str:
-        return self.definitions.get(name, NOT_STATED)
+        return self.definitions.get(name, "not stated")
 
     def where(self, mask: np.ndarray) -> Points:
         """The points of a boolean mask; those left out are counted as excluded."""
         mask = np.asarray(mask)
-        if mask.dtype != bool or mask.shape != (len(self),):
-            raise ScalingError("needs one true or false a point", key="mask", value=mask.shape, fix="compare a column")
+        is_mask = mask.dtype == bool and mask.shape == (len(self),)
+        refuse(not is_mask, "needs one true or false a point", "compare a column", key="mask", value=mask.shape)
         return replace(self.take(mask), excluded=self.excluded + int((~mask).sum()))
 
     def take(self, order: np.ndarray) -> Points:
@@ -148,54 +139,51 @@ class Points:
     def pooled(self) -> dict[str, int]:
         """Columns of words that differ between groups of points, and how many values each has: which no law models."""
         kinds = {name: len(set(column.tolist())) for name, column in self.columns.items() if column.dtype == object}
-        names = {"run", "trunk", STATUS, "held_out"}
+        names = {"run", "trunk", "status", "held_out"}
         return {name: count for name, count in kinds.items() if name not in names and 1 < count <= len(self) / 2}
 
     def numbers(self, name: str) -> np.ndarray:
         """A column a law can use: present, numeric, finite, and positive where its meaning is."""
         column = numeric(name, self[name], self.source)
-        if missing := int((~np.isfinite(column)).sum()):
-            fix = "fill them, or mark those runs as diverged or failed in a `status` column"
-            raise self.error(f"{missing} of {len(column)} values are missing or not finite", fix, name)
-        if name in POSITIVE and len(column) and column.min() <= 0:
-            fix = f"correct {int((column <= 0).sum())} of {len(column)} rows, or leave them out: --where '{name}>0'"
-            raise self.error(f"must be positive ({MEANINGS[name]})", fix, name, value=float(column.min()))
+        missing, wrong = int((~np.isfinite(column)).sum()), int((column <= 0).sum()) if name in POSITIVE else 0
+        fix = "fill them, or mark those runs as diverged or failed in a `status` column"
+        self.refuse(missing, f"{missing} of {len(column)} values are missing or not finite", fix, name)
+        fix = f"correct {wrong} of {len(column)} rows, or leave them out: --where '{name}>0'"
+        least = float(column.min(initial=np.inf))
+        self.refuse(wrong, f"must be positive ({MEANINGS.get(name)})", fix, name, value=least)
         return column
 
     def require(self, inputs: Sequence[str], parameters: int, target: str | None = None) -> None:
         """Refuse what determines no law: an absent or one-valued column, fewer distinct scales than parameters."""
         self.refuse_absent(inputs if target is None else (*inputs, target))
         table = np.column_stack([self.numbers(name) for name in inputs])
-        if not len(self):
-            fix = "finish some, or correct their `status`"
-            raise self.error(f"there is no finished run to fit: {self.count()}", fix)
+        fix = "finish some, or correct their `status`"
+        self.refuse(not len(self), f"there is no finished run to fit: {self.count()}", fix)
         for name, column in zip(inputs, table.T):
-            if np.ptp(column) == 0:
-                fix = f"add runs at another {name}, or fit a law without it"
-                raise self.error("has one value, so no law in it can be seen", fix, name, value=float(column[0]))
+            fix = f"add runs at another {name}, or fit a law without it"
+            self.refuse(
+                np.ptp(column) == 0, "has one value, so no law in it can be seen", fix, name, value=float(column[0])
+            )
         scales = len(np.unique(table, axis=0))
-        if scales < parameters:
-            what = f"{plural(scales, 'distinct scale')} ({', '.join(inputs)}) cannot determine {parameters} parameters"
-            fix = f"add {plural(parameters - scales, 'scale')} or more, or fit a law with fewer parameters"
-            raise self.error(what, fix)
-        if proportions := [name for name in inputs if re.fullmatch(r"p_\d+", name)]:
-            mixture = table[:, [inputs.index(name) for name in proportions]]
-            wrong = (mixture.min(1) < 0) | (np.abs(mixture.sum(1) - 1.0) > 0.01)
-            if wrong.any():
-                row = int(np.argmax(wrong))
-                what = f"{', '.join(proportions)} of row {row + 1} has a negative proportion or does not sum to 1"
-                fix = "give every domain of the mixture a column of its fraction"
-                raise self.error(what, fix, "p", value=" + ".join(f"{value:g}" for value in mixture[row]))
+        what = f"{plural(scales, 'distinct scale')} ({', '.join(inputs)}) cannot determine {parameters} parameters"
+        fix = f"add {plural(parameters - scales, 'scale')} or more, or fit a law with fewer parameters"
+        self.refuse(scales < parameters, what, fix)
+        proportions = [name for name in inputs if re.fullmatch(r"p_\d+", name)]
+        mixture = table[:, [inputs.index(name) for name in proportions]]
+        wrong = ((mixture < 0).any(1) | (np.abs(mixture.sum(1) - 1.0) > 0.01)) & bool(proportions)
+        row = int(np.argmax(wrong))
+        what = f"{', '.join(proportions)} of row {row + 1} has a negative proportion or does not sum to 1"
+        shown = " + ".join(f"{value:g}" for value in mixture[row])
+        self.refuse(wrong.any(), what, "give every domain of the mixture a column of its fraction", "p", value=shown)
 
     def refuse_absent(self, names: Sequence[str]) -> None:
         """Refuse a table that lacks columns, all of them in one message, with the option that names the likely ones."""
         if absent := [name for name in names if name not in self]:
             described = ", ".join(f"{name!r}" + (f" ({MEANINGS[name]})" if name in MEANINGS else "") for name in absent)
-            option = self.map_option(absent)
-            choices = nearest(absent[0], self.columns) if len(absent) == 1 else f"of {', '.join(self.columns)}"
+            option, is_one = self.map_option(absent), len(absent) == 1
+            choices = nearest(absent[0], self.columns) if is_one else f"of {', '.join(self.columns)}"
             fix = f"name yours by {option} ({choices})" if "COLUMN" in option else f"add {option}"
-            are = "is no column" if len(absent) == 1 else "are no columns"
-            raise self.error(f"there {are} {described}", fix)
+            self.refuse(True, f"there {'is no column' if is_one else 'are no columns'} {described}", fix)
 
     def map_option(self, names: Sequence[str]) -> str:
         """`--map N=params loss=COLUMN`: for each name the one column whose name is alike, or usual for it."""
@@ -235,24 +223,29 @@ def load_points(
     for text in where:
         rule = condition(text, "where")
         mask = rule.mask(points.columns, "where", name)
-        if not mask.any():
-            values = points[rule.left].tolist() if rule.left in points and rule.sign == "=" else []
-            choices = [f"{value:g}" if isinstance(value, float) else str(value) for value in values]
-            fix = nearest(rule.right, choices) if choices else "choose another bound"
-            raise points.error(f"no row has {rule}", fix, "where")
+        values = points[rule.left].tolist() if rule.left in points and rule.sign == "=" else []
+        choices = [f"{value:g}" if isinstance(value, float) else str(value) for value in values]
+        fix = nearest(rule.right, choices) if choices and not mask.any() else "choose another bound"
+        points.refuse(not mask.any(), f"no row has {rule}", fix, "where")
         points = points.take(mask)
     numbers = {column: numeric(column, points[column], name) for column in points.columns if column in POSITIVE}
     points = _finished(replace(points, columns={**points.columns, **numbers}))
     subjects = {*MEANINGS, *points.columns, *SETUP}
-    for subject in define:
-        if subject not in subjects:
-            what, fix = "is no column and no part of the setup", nearest(subject, subjects)
-            raise ScalingError(what, key=f"define {subject}", fix=fix)
+    for subject in define.keys() - subjects:
+        fix = nearest(subject, subjects)
+        refuse(True, "is no column and no part of the setup", fix, key=f"define {subject}")
     formulas = {column: origin for column, origin in rename.items() if origin not in columns}
     definitions = MappingProxyType({**_definitions(points), **formulas, **define})
     kept = {column: values for column, values in points.columns.items() if not column.endswith(DEFINITION)}
     points = _in_nats(replace(points, columns=kept, definitions=definitions), rename.get("loss", "loss"))
-    _refuse_duplicates(points)
+    # One run counted twice would narrow every interval; a run may have many rows only along its steps or tokens.
+    along = ("run", "S", "D", "step", "kind")
+    keys = [each for each in along if each in points] if "run" in points else list(points.columns)
+    rows = Counter(zip(*(points[each].tolist() for each in keys), strict=True)) if keys else Counter()
+    twice = [dict(zip(keys, row, strict=True)) for row, times in rows.items() if times > 1]
+    example = ", ".join(f"{each}={value}" for row in twice[:1] for each, value in list(row.items())[:4])
+    what = f"{plural(len(twice), 'run')} {'is' if len(twice) == 1 else 'are'} in the table more than once: {example}"
+    points.refuse(twice, what, "keep one row a run, or give each its own `run` or `seed`")
     return points
 
 
@@ -270,16 +263,14 @@ def known_chance(form: Law, points: Points) -> dict[str, float]:
 
     Nothing where the law has no such parameter or the table no such column.
     """
-    name = next((name for name in (CHANCE, OPTIONS) if name in points), None)
+    name = next((name for name in ("chance", "options") if name in points), None)
     if form.chance is None or name is None:
         return {}
     values = np.unique(points.numbers(name))
-    if len(values) > 1:
-        fix = f"choose one task by --where '{name}={values[0]:g}'"
-        raise points.error(f"has {len(values)} values, and a law of a task has one chance level", fix, name)
-    chance = float(values[0]) if name == CHANCE else 1.0 / float(values[0])
-    if not 0.0 <= chance < 1.0:
-        raise points.error("is not 0 or more and below 1", "write 0.25 for 25%", name, value=chance)
+    fix = f"choose one task by --where '{name}={values[0]:g}'"
+    points.refuse(len(values) > 1, f"has {len(values)} values, and a law of a task has one chance level", fix, name)
+    chance = float(values[0]) if name == "chance" else 1.0 / float(values[0])
+    points.refuse(not 0.0 <= chance < 1.0, "is not 0 or more and below 1", "write 0.25 for 25%", name, value=chance)
     return {form.chance: 1.0 - chance if form.target == "error" else chance}
 
 
@@ -302,29 +293,22 @@ def _renamed(table: Points, rename: Mapping[str, str]) -> Points:
     renamed = {name: table[origin] for name, origin in rename.items() if origin in table}
     taken = {rename[name]: column for name, column in renamed.items()}
     columns = {name: column for name, column in table.columns.items() if name not in taken} | renamed
-
-    def unknown(name: str, choices: Iterable[str]) -> ScalingError:
-        return table.error(no_column(name), nearest(name, choices))
-
     computed = {name: SHORTHANDS.get(origin, origin) for name, origin in rename.items() if name not in renamed}
     formulas = {name: parse(text, f"map {name}") for name, text in computed.items()}
-    needs = {name: [n for n in names(formula) if n in formulas and n != name] for name, formula in formulas.items()}
-    try:
-        order = list(TopologicalSorter(needs).static_order())
-    except CycleError as error:
-        name = error.args[1][0]
-        value = f"{name}={rename[name]}"
-        raise ScalingError("is computed from itself", key="map", value=value, fix="name the columns") from None
-    for name in order:
-        choices = {**taken, **columns}
-        absent = next((other for other in names(formulas[name]) if other not in choices), None)
-        if absent is not None:
+    while formulas:
+        ready = (name for name, formula in formulas.items() if not formulas.keys() - {name} & {*names(formula)})
+        name, choices = next(ready, ""), {**taken, **columns}
+        circle = [f"{other}={rename[other]}" for other in formulas]
+        refuse(not name, "is computed from itself", "name the columns", key="map", value=circle[0])
+        formula = formulas.pop(name)
+        if absent := [other for other in names(formula) if other not in choices]:
             # `train/los` is a misspelt `train/loss`, not a quotient.
-            near = nearest(rename[name], choices).startswith("did you mean")
-            raise unknown(rename[name], choices) if near else unknown(absent, [*table.columns, *SHORTHANDS])
-        values = {other: numeric(other, choices[other], table.source) for other in names(formulas[name])}
+            near = nearest(rename[name], choices)
+            fix = near if near.startswith("did you mean") else nearest(absent[0], [*table.columns, *SHORTHANDS])
+            table.refuse(True, no_column(rename[name] if fix is near else absent[0]), fix)
+        values = {other: numeric(other, choices[other], table.source) for other in names(formula)}
         with np.errstate(all="ignore"):
-            columns[name] = np.full(len(table), evaluate(formulas[name], values), float)
+            columns[name] = np.full(len(table), evaluate(formula, values), float)
     return replace(table, columns=columns)
 
 
@@ -333,50 +317,32 @@ def _finished(table: Points) -> Points:
 
     The column is `status`; or as W&B and others head it (`State`), where every value in it is a status of a run.
     """
-
-    def spelled(name: str) -> list[str]:
-        return [re.sub("[ -]", "_", str(state).strip().casefold()) for state in table[name]]
-
-    likely = (name for name in table.columns if name.casefold() in (STATUS, "state"))
-    column = STATUS if STATUS in table else next((name for name in likely if set(spelled(name)) <= STATES.keys()), None)
-    if column is None:
-        return table
-    words = spelled(column)
-    for row, word in enumerate(words):
-        if word not in STATES:
-            what, value = f"is no known status of a run, in row {row + 1}", str(table[column][row])
-            raise table.error(what, nearest(word, STATES), column, value=value)
-    states = np.array([STATES[word] for word in words], object)
-    columns = {STATUS if name == column else name: values for name, values in table.columns.items()}
-    counts = {"excluded": int((states == EXCLUDED).sum()), "failed": int((states == FAILED).sum())}
-    return replace(table, columns=columns, **counts).take(states == FINISHED)
+    likely = [name for name in table.columns if name.casefold() in ("status", "state")]
+    for column in ("status",) if "status" in table else likely:
+        words = [re.sub("[ -]", "_", str(state).strip().casefold()) for state in table[column]]
+        unknown = [row for row, word in enumerate(words) if word not in STATES]
+        if unknown and column != "status":
+            continue
+        for row in unknown[:1]:
+            fix, value = nearest(words[row], STATES), str(table[column][row])
+            table.refuse(True, f"is no known status of a run, in row {row + 1}", fix, column, value=value)
+        states = np.array([STATES[word] for word in words], object)
+        columns = {"status" if name == column else name: values for name, values in table.columns.items()}
+        counts = {kind: int((states == kind).sum()) for kind in ("excluded", "failed")}
+        return replace(table, columns=columns, **counts).take(states == "finished")
+    return table
 
 
 def _definitions(table: Points) -> dict[str, str]:
     """What the table itself states; two statements about one column are two kinds of points."""
     stated = {}
     for name in table.columns:
-        if name not in IDENTITIES and not name.endswith(DEFINITION):
-            continue
-        kinds = sorted({str(value) for value in table[name]})
-        if len(kinds) > 1:
+        if name in IDENTITIES or name.endswith(DEFINITION):
+            kinds = sorted({str(value) for value in table[name]})
             what = f"mixes {' and '.join(map(repr, kinds[:3]))}: their points are not of one law"
-            raise table.error(what, f"choose one by --where {name}=…", name)
-        if kinds and kinds != [""]:
-            stated[name.removesuffix(DEFINITION)] = kinds[0]
+            table.refuse(len(kinds) > 1, what, f"choose one by --where {name}=…", name)
+            stated |= {name.removesuffix(DEFINITION): kind for kind in kinds if kind}
     return stated
-
-
-def _refuse_duplicates(points: Points) -> None:
-    """One run counted twice would narrow every interval; a run may have many rows only along its steps or tokens."""
-    along = ("run", "S", "D", "step", "kind")
-    keys = [name for name in along if name in points] if "run" in points else list(points.columns)
-    rows = Counter(zip(*(points[name].tolist() for name in keys), strict=True)) if keys else Counter()
-    twice = [row for row, times in rows.items() if times > 1]
-    if twice:
-        example = ", ".join(f"{name}={value}" for name, value in list(zip(keys, twice[0], strict=True))[:4])
-        verb, fix = "is" if len(twice) == 1 else "are", "keep one row a run, or give each its own `run` or `seed`"
-        raise points.error(f"{plural(len(twice), 'run')} {verb} in the table more than once: {example}", fix)
 
 
 def _in_nats(points: Points, column: str) -> Points:
@@ -384,22 +350,19 @@ def _in_nats(points: Points, column: str) -> Points:
     if "loss" not in points:
         return points
     loss, stated = points["loss"], points.definitions.get("loss")
-    words = re.sub(r"[_\-./]+", " ", (column if stated is None else stated).casefold())
+    words, finite = re.sub(r"[_\-./]+", " ", (stated or column).casefold()), loss[np.isfinite(loss)]
     unit = next((name for name, pattern in UNITS.items() if pattern.search(words)), None)
     unit = None if re.search(r"\bnats?\b", words) else unit
-    finite = loss[np.isfinite(loss)]
     if stated is None:
-        median = float(np.median(finite)) if len(finite) else 0.0
-        if unit or median > LARGEST_LOSS:
-            named = f"the column {column} is {unit} by its name"
-            what = named if unit else f"the median is {median:.4g}: more than nats per token can be"
-            likely = (unit or "perplexity").replace(" ", "_")
-            fix = f"write --define loss={likely} to convert it, or --define loss=nats_per_token"
-            raise points.error(what, fix, "loss")
+        median, likely = float(np.median(finite)) if len(finite) else 0.0, (unit or "perplexity").replace(" ", "_")
+        named = f"the column {column} is {unit} by its name"
+        what = named if unit else f"the median is {median:.4g}: more than nats per token can be"
+        fix = f"write --define loss={likely} to convert it, or --define loss=nats_per_token"
+        # Beyond ln of a vocabulary of a million the median run is worse than a uniform guess.
+        points.refuse(unit or median > 14.0, what, fix, "loss")
     elif unit == "perplexity":
-        if len(finite) and finite.min() < 1:
-            fix = "write --define loss=nats_per_token if it is the logarithm"
-            raise points.error("is no perplexity, which is 1 or more", fix, "loss", value=float(finite.min()))
+        least, fix = float(finite.min(initial=1.0)), "write --define loss=nats_per_token if it is the logarithm"
+        points.refuse(least < 1, "is no perplexity, which is 1 or more", fix, "loss", value=least)
         with np.errstate(all="ignore"):
             return points.with_column("loss", np.log(loss), f"nats per token, the logarithm of the {stated}")
     elif unit:
@@ -413,9 +376,8 @@ def table_of(folder: Path) -> Path:
     tables = sorted(path for pattern in WITHIN for path in folder.glob(pattern))
     if (folder / TABLE).exists() or not tables:  # its reader reports that there is no such file
         return folder / TABLE
-    if len(tables) > 1:
-        shown = ", ".join([*(str(path.relative_to(folder)) for path in tables[:6]), *(["…"] if tables[6:] else [])])
-        raise ScalingError(f"holds {len(tables)} tables", file=folder, fix=f"name one of them: {shown}")
+    shown = ", ".join([*(str(path.relative_to(folder)) for path in tables[:6]), *(["…"] if tables[6:] else [])])
+    refuse(len(tables) > 1, f"holds {len(tables)} tables", f"name one of them: {shown}", file=folder)
     return tables[0]
 
 
@@ -435,14 +397,14 @@ def _read(path: Path) -> dict[str, list[Any]]:
         raise from_os(error, "cannot be read").at(file=path) from None
     except UnicodeDecodeError:
         raise ScalingError("is not text in UTF-8", file=path, fix="save it as UTF-8") from None
-    if not columns or not len(next(iter(columns.values()))):
-        raise ScalingError("holds no rows", file=path, fix="give a table with a header and a row a run")
+    is_empty = not columns or not len(next(iter(columns.values())))
+    refuse(is_empty, "holds no rows", "give a table with a header and a row a run", file=path)
     return columns
 
 
 def _separated(path: Path) -> dict[str, list[str]]:
     """CSV or TSV; the header decides between comma, tab and semicolon."""
-    csv.field_size_limit(LONGEST_CELL)
+    csv.field_size_limit(2**24)  # characters of a cell: W&B exports whole configs in one
     with path.open(newline="", encoding="utf-8-sig") as lines:
         delimiter = "\t" if path.suffix.lower() == ".tsv" else max(",\t;", key=lines.readline().count)
         lines.seek(0)
@@ -454,13 +416,11 @@ def _separated(path: Path) -> dict[str, list[str]]:
             line = reader.line_num
             raise ScalingError(f"is not CSV ({error})", file=path, line=line, fix="correct the line") from None
     for name, times in Counter(header).items():
-        if times > 1:
-            raise ScalingError(f"two columns are called {name!r}", file=path, line=1, fix="rename one")
+        refuse(times > 1, f"two columns are called {name!r}", "rename one", file=path, line=1)
     for line, row in rows:
-        if len(row) != len(header):
-            what = f"has {len(row)} cells under a header of {len(header)}"
-            fix = "correct the line" + ("; put 1,000 in quotes" if delimiter == "," else "")
-            raise ScalingError(what, file=path, line=line, fix=fix)
+        what = f"has {len(row)} cells under a header of {len(header)}"
+        fix = "correct the line" + ("; put 1,000 in quotes" if delimiter == "," else "")
+        refuse(len(row) != len(header), what, fix, file=path, line=line)
     columns = {name: [row[place] for _, row in rows] for place, name in enumerate(header)}
     for name in POSITIVE & columns.keys():  # the line is known here; another column may hold words
         numeric(name, np.array(columns[name], object), str(path), [line for line, _ in rows])

@@ -25,7 +25,6 @@ from typing import Any
 
 import numpy as np
 
-from scaling.laws.catalogue import named
 from scaling.laws.fit import STARTS, FittedLaw, fit, intervals, predict, table_of_columns
 from scaling.laws.formula import numeric
 from scaling.laws.intervals import EXACT, LEVEL, Interval, Method, is_wide, student
@@ -46,20 +45,15 @@ from scaling.laws.points import Points
 from scaling.laws.problem import Objective, prediction
 
 # Decades beyond the points, along one axis, within which 95% intervals held 91% or more of the runs of published
-# studies (docs/coverage.md).
+# studies (docs/coverage.md); of N times D it is twice as many.
 TESTED = 1.0
-TESTED_COMPUTE = 2.0  # The same of N times D
 LENGTH = 1.5  # decades over which the form's error changes
 SIZE, SPREAD = 0.4, 0.5  # of u: its median over published studies, and the standard deviation of its logarithm
 SIZES = np.geomspace(1e-3, 20.0, 45)
 NOISES = np.geomspace(0.02, 1.6, 40)  # relative to the residuals
 LEARNED = 0.85  # weight of what the residuals show of u at a target; the rest is what is expected before seeing them
-SHRINKAGE = 50.0  # points at which the study's own quantile of its residuals counts half
 LARGEST = 400  # points that the process is conditioned on: more would change little, and cost their cube
 STEP = 1e-4  # of log size or of the loss, for slopes
-NEGLIGIBLE = 1e-4  # of the largest posterior weight
-# Runs without a correlation of the two steps that count with those of the fit: few runs show little of one.
-DOUBT = 10.0
 
 
 class Discrepancy:
@@ -71,16 +65,15 @@ class Discrepancy:
     """
 
     def __init__(self, fit: FittedLaw, size: float = SIZE, spread: float = SPREAD):
-        problem, count = fit.problem, len(fit.problem.observed)
+        count = len(fit.problem.observed)
         # The points are in the order of their columns, so that every n-th of them represents them all.
-        chosen = np.unique(np.linspace(0, count - 1, min(count, LARGEST)).round().astype(int))
-        self.fit, self.shared = fit, problem.shared and problem.shared.at(chosen)
-        self.columns = {name: problem.columns[name][chosen] for name in fit.form.inputs}
-        self.root = np.sqrt(problem.weights[chosen])
-        self.jacobian = self._whitened(_jacobian(fit, self.columns).T * self.root).T
-        residual = self._whitened(-self.root * problem.errors(fit.u[None])[0][chosen])
+        chosen = fit.problem.at(np.unique(np.linspace(0, count - 1, min(count, LARGEST)).round().astype(int)))
+        self.fit, self.columns, self.root = fit, dict(chosen.columns), np.sqrt(chosen.weights)
+        self.whiten = (lambda values: values) if chosen.shared is None else chosen.shared.whiten
+        self.jacobian = self.whiten(_jacobian(fit, self.columns).T * self.root).T
+        residual = self.whiten(-self.root * chosen.errors(fit.u[None])[0])
         kernel = _covariance(fit, self.columns, self.columns) * self.root[:, None] * self.root
-        self.kernel = self._whitened(self._whitened(kernel).T)
+        self.kernel = self.whiten(self.whiten(kernel).T)
         # Contrasts of the residuals that fitting leaves alone; the kernel is diagonal in them.
         left, singular, _ = np.linalg.svd(self.jacobian)
         rank = int((singular > singular[0] * len(self.root) * np.finfo(float).eps).sum())
@@ -88,21 +81,17 @@ class Discrepancy:
         self.basis, self.variances = left[:, rank:] @ rotation, np.maximum(variances, 0.0)
         self.contrasts = self.basis.T @ residual
         scale = float(np.sqrt(np.mean(self.contrasts**2))) if len(self.contrasts) else 0.0
-        if scale < EXACT * max(1.0, abs(float(np.mean(problem.observed)))):
-            self.sizes, self.noises, self.weights = np.zeros(1), np.zeros(1), np.ones(1)
-            return
-        # The posterior of pairs of a size of u and a noise: a log-normal prior of the first, a flat one of log noise.
-        sizes, noises = (grid.reshape(-1) for grid in np.meshgrid(SIZES, scale * NOISES, indexing="ij"))
-        expected = sizes[:, None] ** 2 * self.variances + noises[:, None] ** 2
-        density = -0.5 * (np.log(expected) + self.contrasts**2 / expected).sum(1)
-        density -= 0.5 * (np.log(sizes / size) / spread) ** 2
-        weights = np.exp(density - density.max())
-        relevant = weights > NEGLIGIBLE
-        self.sizes, self.noises = sizes[relevant], noises[relevant]
-        self.weights = weights[relevant] / weights[relevant].sum()
-
-    def _whitened(self, values: np.ndarray) -> np.ndarray:
-        return values if self.shared is None else self.shared.whiten(values)
+        self.sizes, self.noises, self.weights = np.zeros(1), np.zeros(1), np.ones(1)
+        if scale >= EXACT * max(1.0, abs(float(np.mean(fit.problem.observed)))):
+            # The posterior of pairs of a size of u and a noise: the prior is log-normal in the first, flat in log noise
+            sizes, noises = (grid.reshape(-1) for grid in np.meshgrid(SIZES, scale * NOISES, indexing="ij"))
+            expected = sizes[:, None] ** 2 * self.variances + noises[:, None] ** 2
+            density = -0.5 * (np.log(expected) + self.contrasts**2 / expected).sum(1)
+            density -= 0.5 * (np.log(sizes / size) / spread) ** 2
+            weights = np.exp(density - density.max())
+            relevant = weights > 1e-4  # of the largest
+            self.sizes, self.noises, weights = sizes[relevant], noises[relevant], weights[relevant]
+            self.weights = weights / weights.sum()
 
     @property
     def noise(self) -> float:
@@ -114,7 +103,7 @@ class Discrepancy:
         if not self.noise:  # the points lie on the law
             return np.zeros(len(next(iter(rows.values()))))
         gain = _jacobian(self.fit, rows) @ np.linalg.pinv(self.jacobian)
-        cross = self._whitened(_covariance(self.fit, rows, self.columns) * self.root)
+        cross = self.whiten(_covariance(self.fit, rows, self.columns) * self.root)
         before = _slope(self.fit, rows) ** 2 - 2.0 * (gain * cross).sum(1) + ((gain @ self.kernel) * gain).sum(1)
         cross = (cross - gain @ self.kernel) @ self.basis
         size, noise = self.sizes[:, None] ** 2, self.noises[:, None] ** 2
@@ -124,18 +113,14 @@ class Discrepancy:
         learned = expected**2 + np.maximum(remaining, 0.0)
         # The expected square of new run minus fitted law, without the error of θ that comes from noise.
         variance = self.weights @ (LEARNED * learned + (1.0 - LEARNED) * size * before + noise)
-        return self._quantile(level) * np.sqrt(variance)
-
-    def _quantile(self, level: float) -> float:
-        """Student's; of many points more and more their residuals' own, whose tails are seldom normal."""
-        normal, count = student(level, self.fit.degrees_of_freedom), len(self.root)
+        # Student's quantile; of many points more and more their residuals' own, whose tails are seldom normal.
+        quantile, count = student(level, self.fit.degrees_of_freedom), len(self.root)
         rank = math.ceil((count + 1) * level)
-        if rank > count:
-            return normal
-        variance = self.weights @ (self.sizes[:, None] ** 2 * self.variances + self.noises[:, None] ** 2)
-        standardised = np.abs(self.basis @ self.contrasts) / np.sqrt(self.basis**2 @ variance)
-        of_residuals = float(np.sort(standardised)[rank - 1])
-        return normal * (of_residuals / normal) ** (count / (count + SHRINKAGE))
+        if rank <= count:
+            standardised = np.abs(self.basis @ self.contrasts) / np.sqrt(self.basis**2 @ (self.weights @ spread))
+            # At 50 points the study's own quantile counts half.
+            quantile *= (float(np.sort(standardised)[rank - 1]) / quantile) ** (count / (count + 50.0))
+        return quantile * np.sqrt(variance)
 
 
 def _covariance(fit: FittedLaw, rows: Columns, others: Columns) -> np.ndarray:
@@ -182,14 +167,6 @@ def _jacobian(fit: FittedLaw, rows: Columns) -> np.ndarray:
     return fit.problem.derivative(fit.u[None], rows)[0, 1:].T
 
 
-def _influence(fit: FittedLaw, rows: Columns) -> np.ndarray:
-    """How far an error of each point moves the law at each row, `[rows, points]` in the order of the table."""
-    problem, root = fit.problem, np.sqrt(fit.problem.weights)
-    seen = problem.whitened(_jacobian(fit, problem.columns).T).T * root[:, None]
-    # V^-½ is symmetric, so that it acts on the errors as it does on the rows.
-    return fit.in_table_order(problem.whitened(_jacobian(fit, rows) @ np.linalg.pinv(seen) * root))
-
-
 @dataclass(frozen=True)
 class Prediction:
     """The law at one row of its columns. Without a method, or a degree of freedom, there are no intervals."""
@@ -204,7 +181,7 @@ class Prediction:
     @property
     def is_tested(self) -> bool:
         """Whether intervals were tested this far outside; a loss counts as the size that it falls with."""
-        limits = {"C": TESTED_COMPUTE} | {name: TESTED * power for name, power in SIZE_EXPONENTS.items()}
+        limits = {"C": 2.0 * TESTED} | {name: TESTED * power for name, power in SIZE_EXPONENTS.items()}
         return all(abs(far) <= limits.get(name, TESTED) for name, far in self.decades_outside.items())
 
     def is_identified(self, target: str) -> bool:
@@ -254,7 +231,7 @@ def predict_runs(
         losses = [{**row, "loss": one.estimate} for row, one in zip(rows, first, strict=True)]
         second = predict_runs(fit.task, losses, level, method, seed=seed)
         return [_of_both(fit, loss, task) for loss, task in zip(first, second, strict=True)]
-    form = fit.form
+    form, space = fit.form, fit.problem.objective
     inputs = [{name: float(row[name]) for name in form.inputs} for row in rows]
     columns = {name: np.array([row[name] for row in inputs]) for name in form.inputs}
     places = [decades_outside(fit, row) for row in inputs]
@@ -263,17 +240,18 @@ def predict_runs(
         return [Prediction(row, at, None, None, place) for row, at, place in zip(inputs, estimates, places)]
     quantities = [prediction(form, row, f"row {place}") for place, row in enumerate(inputs)]
     bounds = intervals(fit, method, level=level, quantities=quantities, seed=seed).values()
-    means = [
-        _possible(replace(mean, name=prediction(form, row).name), form.target)
-        for row, mean in zip(inputs, bounds, strict=True)
-    ]
-    process = form_error or Discrepancy(fit)
-    missing = _missing_noise(fit, rows, np.array([mean.estimate for mean in means]), process.noise)
+    process, predictions = form_error or Discrepancy(fit), []
+    estimates = np.array([mean.estimate for mean in bounds])
+    missing = _missing_noise(fit, rows, estimates, process.noise)
     halves = np.hypot(process.half_widths(columns, level), student(level, fit.degrees_of_freedom) * missing)
-    runs = [_of_a_run(fit, mean, float(half)) for mean, half in zip(means, halves, strict=True)]
-    return [
-        Prediction(row, mean.estimate, mean, run, place) for row, mean, run, place in zip(inputs, means, runs, places)
-    ]
+    for row, mean, half, place in zip(inputs, bounds, halves, places, strict=True):
+        mean = _possible(replace(mean, name=prediction(form, row).name), form.target)
+        # A run's error adds to that of the mean as independent, on each side of the estimate.
+        run = _around(space, mean, np.hypot(_distances(space, mean), half), form.target)
+        # The transform and its inverse round: a run's interval is never the narrower one.
+        run = replace(run, low=min(run.low, mean.low), high=max(run.high, mean.high))
+        predictions.append(Prediction(row, mean.estimate, mean, run, place))
+    return predictions
 
 
 def _missing_noise(fit: FittedLaw, rows: Sequence[Mapping[str, float]], scores: np.ndarray, noise: float) -> np.ndarray:
@@ -305,14 +283,6 @@ def _around(space: Objective, interval: Interval, distances: np.ndarray, target:
     ends = space.inverse(space.transform(interval.estimate) + np.array([-1.0, 1.0]) * distances)
     low, high = np.where(np.isinf(distances), [-np.inf, np.inf], ends).tolist()
     return _possible(replace(interval, low=low, high=high), target)
-
-
-def _of_a_run(fit: FittedLaw, mean: Interval, half: float) -> Interval:
-    """The mean's interval with the half-width of a run about it added, as independent, on each side of the estimate."""
-    space = fit.problem.objective
-    run = _around(space, mean, np.hypot(_distances(space, mean), half), fit.form.target)
-    # The transform and its inverse round: a run's interval is never the narrower one.
-    return replace(run, low=min(run.low, mean.low), high=max(run.high, mean.high))
 
 
 def _possible(interval: Interval, target: str) -> Interval:
@@ -381,15 +351,22 @@ class TwoStep:
     @cached_property
     def correlation(self) -> float:
         """The correlation of a run's errors in the two steps, log of the loss and score from the loss."""
-        doubted = len(self.rows) / (len(self.rows) + DOUBT)
+        # Ten runs without a correlation count with those of the fit: few runs show little of one.
+        doubted = len(self.rows) / (len(self.rows) + 10.0)
         return doubted * _cosine(self.loss.residuals[self.rows], self.task.residuals)
 
     def correlation_of_means(self, inputs: Mapping[str, float]) -> float:
         """The correlation of the errors of the two laws at this row, the second at the loss that the first predicts."""
         row = {name: np.array([inputs[name]]) for name in self.loss.form.inputs}
-        first, second = _influence(self.loss, row)[0], np.zeros(len(self.points))
-        second[self.rows] = _influence(self.task, {"loss": self.loss.predict(**row)})[0]
-        return self.correlation * _cosine(first, second)
+        moved = []  # how far an error of each point moves each law there, in the order of its table
+        for law, place in ((self.loss, row), (self.task, {"loss": self.loss.predict(**row)})):
+            problem, root = law.problem, np.sqrt(law.problem.weights)
+            gain = _jacobian(law, place) @ np.linalg.pinv(law.linear[1].T)
+            # V^-½ is symmetric, so that it acts on the errors as it does on the rows.
+            moved.append(law.in_table_order(problem.whitened(gain * root))[0])
+        second = np.zeros(len(self.points))
+        second[self.rows] = moved[1]
+        return self.correlation * _cosine(moved[0], second)
 
     def without(self, mask: np.ndarray, starts: int = STARTS) -> TwoStep:
         """The same steps fitted to the points outside the mask."""
@@ -431,17 +408,10 @@ def fit_two_steps(
     return TwoStep(first, second, np.flatnonzero(scored))
 
 
-def fit_law(form: Law | str, points: Points | Mapping[str, Any], **choices: Any) -> FittedLaw | TwoStep:
-    """The law fitted to the points, in one step or, where it has two, in two."""
-    form = named(form) if isinstance(form, str) else form
-    return (fit_two_steps if form.steps else fit)(form, points, **choices)
-
-
 def has_score(form: Law, points: Points) -> np.ndarray:
     """Which runs have a score; refused where none has."""
     scored = np.isfinite(numeric(form.target, points[form.target], points.source))
-    if not scored.any():
-        raise points.error("no run has a score", "evaluate some", form.target)
+    points.refuse(not scored.any(), "no run has a score", "evaluate some", form.target)
     return scored
 
 
@@ -457,24 +427,21 @@ def _of_both(fit: TwoStep, loss: Prediction, task: Prediction) -> Prediction:
         return Prediction(loss.row, task.estimate, None, None, place)
     space, predict_score = fit.task.problem.objective, fit.task.predict
     below, above = predict_score(loss=loss.estimate * np.array([1 - STEP, 1 + STEP]))
-    sign = 1 if above > below else -1
-
-    def carried(interval: Interval) -> np.ndarray:
+    sign, of_loss = (1 if above > below else -1), []
+    for interval in (loss.mean, loss.run):
         losses = np.array([interval.low, interval.high])[::sign]
         low, high = np.where(np.isfinite(losses), predict_score(loss=losses), np.nan).tolist()
-        return _distances(space, replace(interval, estimate=task.estimate, low=low, high=high))
+        of_loss.append(_distances(space, replace(interval, estimate=task.estimate, low=low, high=high)))
+    of_task = [_distances(space, each) for each in (task.mean, task.run)]
 
-    of_loss = np.array([carried(each) for each in (loss.mean, loss.run)])
-    of_task = np.array([_distances(space, each) for each in (task.mean, task.run)])
-    half = _correlated(of_loss[0], of_task[0], sign * fit.correlation_of_means(loss.row))
+    def added(first: np.ndarray, second: np.ndarray, correlation: float) -> np.ndarray:
+        """The half-widths of a sum of two errors."""
+        return np.sqrt(np.maximum(first**2 + second**2 + 2.0 * sign * correlation * first * second, 0.0))
+
+    half = added(of_loss[0], of_task[0], fit.correlation_of_means(loss.row))
     more = [np.sqrt(np.maximum(run**2 - mean**2, 0.0)) for mean, run in (of_loss, of_task)]
-    halves = half, np.hypot(half, _correlated(more[0], more[1], sign * fit.correlation))
+    halves = half, np.hypot(half, added(more[0], more[1], fit.correlation))
     is_open = ~np.isfinite([*of_loss, *of_task]).all(axis=0)
     bounds = replace(task.run, name=prediction(fit.form, loss.row).name)
     mean, run = (_around(space, bounds, np.where(is_open, np.inf, each), fit.form.target) for each in halves)
     return Prediction(loss.row, task.estimate, mean, run, place)
-
-
-def _correlated(first: np.ndarray, second: np.ndarray, correlation: float) -> np.ndarray:
-    """The half-widths of a sum of two errors."""
-    return np.sqrt(np.maximum(first**2 + second**2 + 2.0 * correlation * first * second, 0.0))

@@ -16,9 +16,8 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
-from scaling.base.errors import ScalingError, nearest
-from scaling.laws.dual import Dual
-from scaling.laws.law import SIGNED, Columns, Law, Seeds
+from scaling.base.errors import nearest, refuse
+from scaling.laws.law import SIGNED, Columns, Dual, Law, Seeds
 
 Expanded = tuple[np.ndarray, Seeds]  # θ of u, and dθ/du
 # How the errors of points correlate, `SharedErrors` or those of whole curves: `whiten(values)`, `at(rows)`, log |V|.
@@ -86,10 +85,9 @@ OBJECTIVES: Mapping[str, Objective] = MappingProxyType(
 
 def named_objective(name: str, delta: float | None = None) -> Objective:
     """The objective of that name, with another δ than the papers' where one is given."""
-    if name not in OBJECTIVES:
-        raise ScalingError(f"there is no objective {name!r}", key="objective", fix=nearest(name, OBJECTIVES))
-    if delta is not None and not name.endswith("huber"):
-        raise ScalingError(f"the objective {name} has none", key="delta", value=delta, fix="leave it out")
+    refuse(name not in OBJECTIVES, f"there is no objective {name!r}", nearest(name, OBJECTIVES), key="objective")
+    is_wrong = delta is not None and not name.endswith("huber")
+    refuse(is_wrong, f"the objective {name} has none", "leave it out", key="delta", value=delta)
     return replace(OBJECTIVES[name], delta=OBJECTIVES[name].delta if delta is None else delta)
 
 
@@ -356,6 +354,12 @@ class Problem:
         both = self.whitened(both)
         return both[:, 0], both[:, 1:]
 
+    def scaled(self, u: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """At one place errors `[points]` and their derivative `[parameters, points]`, times the root of weights."""
+        residual, jacobian = self.linearise(u[None])
+        root = np.sqrt(self.weights)
+        return residual[0] * root, jacobian[0] * root
+
     def derivative(self, u: np.ndarray, columns: Columns, expanded: Expanded | None = None) -> np.ndarray:
         """The law in the objective's space and its derivative by u, at any rows: `[starts, 1 + parameters, rows]`."""
         theta, seeds = expanded or self.expand(u)
@@ -371,9 +375,8 @@ class Problem:
         """What the errors at `u` show of how they correlate within groups; None where points share none."""
         if not isinstance(self.shared, SharedErrors) or len(self.observed) <= len(self.free):
             return None
-        root = np.sqrt(self.weights)
-        residual, jacobian = replace(self, shared=None).linearise(u[None])
-        return Correlation(self.shared, jacobian[0] * root, -residual[0] * root)
+        residual, jacobian = replace(self, shared=None).scaled(u)
+        return Correlation(self.shared, jacobian, -residual)
 
     def at(self, rows: np.ndarray) -> Problem:
         """The problem of some of the rows."""
@@ -424,12 +427,12 @@ class Quantity:
 
 def parameter(form: Law, name: str) -> Quantity:
     """A parameter of the law."""
-    if name not in form.parameter_names:
-        raise ScalingError(f"{form.name} has no parameter {name!r}", fix=nearest(name, form.parameter_names))
+    fix = nearest(name, form.parameter_names)
+    refuse(name not in form.parameter_names, f"{form.name} has no parameter {name!r}", fix)
     chosen = form.parameters[form.parameter_names.index(name)]
+    limits = np.array([chosen.lower, chosen.upper])
     with np.errstate(divide="ignore"):
-        limits = np.log((chosen.lower, chosen.upper)) if chosen.scale == "log" else (chosen.lower, chosen.upper)
-    low, high = map(float, limits)
+        low, high = (np.log(limits) if chosen.scale == "log" else limits).tolist()
     return replace(derived(name, lambda p: getattr(p, name), scale=chosen.scale), limits=(low, high))
 
 

@@ -17,7 +17,7 @@ from scaling.base.printing import GREEK, Table, TableResult, percent, short
 
 Row = Mapping[str, Any]
 
-DECIMALS, MOST_DECIMALS = 4, 15
+MOST_DECIMALS, ERROR = 15, "mean_absolute_relative_error"
 NOT_FINITE, NOT_IDENTIFIED, UNTESTED = "not finite", "not identified", "*"
 TESTED = "1 decade along an axis, 2 of compute"
 DERIVED = {"a": "N_opt ∝ C^a", "b": "D_opt ∝ C^b"}
@@ -35,26 +35,34 @@ class Report(TableResult):
 
     document: dict[str, Any]
 
+    def _steps(self) -> list[tuple[str, Row]]:
+        """The documents of both steps of a law under the name of what each predicts, or the one there is."""
+        steps = self.document.get("steps")
+        return [("", self.document)] if steps is None else [(f"{step['target']}: ", step) for step in steps]
+
     def heading(self) -> Iterator[str]:
         """The law, its citation, the points, the range and definition of each column, and how close the law comes."""
         document, points = self.document, self.document["points"]
-        steps = document.get("steps", [document])
         yield f"{document['law']}  {document['formula']}"
         yield document["citation"]
-        fitted = [str(step["n"] - step["degrees_of_freedom"]) for step in steps if "n" in step]
-        parts = [plural(points["fitted"], "point"), *([f"{' + '.join(fitted)} parameters"] if fitted else [])]
-        others = ("held_out", "excluded", "failed")
-        parts += [f"{points[kind]} {kind.replace('_', ' ')}" for kind in others if points[kind]]
-        yield (f"{points['source']}: " if points["source"] else "") + ", ".join(parts)
+        fitted = " + ".join(str(step["n"] - step["degrees_of_freedom"]) for _, step in self._steps() if "n" in step)
+        kinds = [f"{fitted} parameters"] if fitted else []
+        kinds += [f"{points[k]} {k.replace('_', ' ')}" for k in ("held_out", "excluded", "failed") if points[k]]
+        source = f"{points['source']}: " if points["source"] else ""
+        yield source + ", ".join([plural(points["fitted"], "point"), *kinds])
         ranges, stated = document.get("ranges", {}), dict(points["definitions"])
-        if "C" in ranges and "C" not in document["inputs"]:
-            stated["C"] = "6ND"
+        stated |= {"C": "6ND"} if "C" in ranges and "C" not in document["inputs"] else {}
         for name in dict.fromkeys((*ranges, *stated)):
             known = [" to ".join(map(short, ranges[name]))] if name in ranges else []
             yield f"  {name}: " + ", ".join([*known, *([stated[name]] if name in stated else [])])
-        for step in steps:
+        for prefix, step in self._steps():
             if step.get("r_squared") is not None:
-                yield _of_step(document, step) + _closeness(step)
+                worst, target = step["largest_residual"], step["target"]
+                values = f"{target} {_loss(worst[target])}, fitted {_loss(worst['fitted'])}"
+                values += f" ({signed(worst['fitted'] / worst[target] - 1.0)})" if worst[target] else ""
+                where = _at(worst, step["inputs"]) + (f" ({worst['run']})" if worst["run"] else "")
+                close = f"R² {step['r_squared']:.4f}, mean error {_unsigned(step[ERROR], step['mean_absolute_error'])}"
+                yield f"{prefix}{close}, largest residual at {where}: {values}"
 
     def tables(self) -> Iterator[Table]:
         """Every table of a law, of IsoFLOP minima, or of an envelope."""
@@ -63,51 +71,36 @@ class Report(TableResult):
 
     def remarks(self) -> Iterator[str]:
         """How the optimum was reached, what speaks against the law, and where the figures are."""
-        document, tested = self.document, self.document["held_out"]
-        if tested is not None:
-            covered = coverage(tested)
-            error = _unsigned(tested["largest_relative_error"], tested.get("largest_error"))
+        document, tested = self.document, self.document["held_out"] or {}
+        if tested:
+            error, covered = _unsigned(tested["largest_relative_error"], tested.get("largest_error")), coverage(tested)
             yield f"held out: largest error {error}" + (f"; {covered}" if covered else "")
-        asked = [*(tested or {}).get("points", ()), *document.get("predictions", ()), *document.get("optima", ())]
+        asked = [*tested.get("points", ()), *document.get("predictions", ()), *document.get("optima", ())]
         for method in dict.fromkeys(row["interval_run"]["method"] for row in asked if row["interval_run"]):
             sources = "its noise, the error of the fit, and that of the law's form"
             yield f"intervals of predictions ({_method(method)}): that of a new run holds {sources} (docs/coverage.md)"
-        for step in document.get("steps", [document]):
+        for prefix, step in self._steps():
             if step["objective"] is not None:
-                yield _of_step(document, step) + _optimum(step)
+                number, scale = step["condition_number"], f"scale of the residuals {step['residual_scale']:.2g}"
+                agreeing = f"{step['starts_agreeing']:.0%} of the refined starts agree"
+                condition = f"condition {'unbounded' if number is None else format(number, '.2g')}"
+                yield f"{prefix}{step['objective_kind']} {step['objective']:.8g}; {agreeing}; {condition}; {scale}"
         if "correlation" in document:
             yield f"errors of a run in the two steps: correlation {document['correlation']:+.2f}"
         if groups := document.get("clusters"):
-            rho = groups.get("correlation")
+            rho, counted = groups.get("correlation"), plural(groups["count"], "group")
             how = "" if rho is None else f", correlation {rho['estimate']:.2f} ({rho['low']:.2f} to {rho['high']:.2f})"
-            counted = plural(groups["count"], "group")
             yield f"errors of the points of one {groups['column']} belong together: {counted}{how}"
         if pooled := document["points"]["pooled"]:
             kinds = ", ".join(f"{count} values of {name}" for name, count in pooled.items())
             yield f"! {kinds} are pooled as if they were one: choose with --where"
         yield from (f"! {letters(line)}" for key in ("not_identified", "unreliable") for line in document.get(key, ()))
-        error = "mean_absolute_relative_error"
-        best = min((tested or {}).get("other_laws", ()), key=lambda other: other[error], default=None)
-        if tested and best and tested[error] is not None and best[error] < 0.9 * tested[error]:
-            errors = f"mean error {best[error]:.2%} against {tested[error]:.2%}"
+        best = min(tested.get("other_laws", ()), key=lambda other: other[ERROR], default=None)
+        if best and tested[ERROR] is not None and best[ERROR] < 0.9 * tested[ERROR]:
+            errors = f"mean error {best[ERROR]:.2%} against {tested[ERROR]:.2%}"
             yield f"! {best['law']} predicts the held-out runs better ({errors}): --law auto compares the laws"
         if figures := document.get("figures"):
             yield f"figures: {Path(figures[0]).parent}"
-
-
-def _of_step(document: Row, step: Row) -> str:
-    return f"{step['target']}: " if "steps" in document else ""
-
-
-def _closeness(document: Row) -> str:
-    """R², the mean error and the point that lies farthest from the law."""
-    worst, target = document["largest_residual"], document["target"]
-    mean = _unsigned(document["mean_absolute_relative_error"], document["mean_absolute_error"])
-    at = " ".join(f"{name}={short(worst[name])}" for name in document["inputs"])
-    values = f"{target} {_loss(worst[target])}, fitted {_loss(worst['fitted'])}"
-    values += f" ({signed(worst['fitted'] / worst[target] - 1.0)})" if worst[target] else ""
-    run = f" ({worst['run']})" if worst["run"] else ""
-    return f"R² {document['r_squared']:.4f}, mean error {mean}, largest residual at {at}{run}: {values}"
 
 
 def _table(
@@ -142,29 +135,26 @@ def choice(document: Row) -> Table | None:
 def estimates(document: Row) -> Table:
     """The parameters and the exponents that follow from them, with their intervals."""
     intervals, values = document["intervals"], document["estimates"]
-    unidentified, held = document.get("unidentified", ()), document.get("fixed", {})
+    unidentified, held, units = document.get("unidentified", ()), document.get("fixed", {}), {}
     named = {word for sentence in document.get("not_identified", ()) for word in sentence.split()[:2]}
     rows = []
     for name in dict.fromkeys((*values, *intervals)):
         interval, doubted = intervals.get(name), name in unidentified
-        estimate = values.get(name, interval and interval["estimate"])
-        digits = _digits(interval)
+        estimate, digits = values.get(name, interval and interval["estimate"]), _digits(interval)
         # A closed interval of points that are too few rests on the law's form alone.
         is_shown = not doubted or name not in values or name.removeprefix("task_") in named
-        ends = "" if interval is None or not is_shown else _ends(interval, f"{{:.{digits}g}}".format)
-        remarks = ["held" if name in held else "" if name in values else DERIVED.get(name, "")]
-        remarks += [NOT_IDENTIFIED] if doubted else []
+        ends = _ends(interval, f"{{:.{digits}g}}".format) if interval and is_shown else ""
+        remarks = "held" if name in held else "" if name in values else DERIVED.get(name, "")
+        remarks = ", ".join(filter(None, [remarks, NOT_IDENTIFIED if doubted else ""]))
         value = NOT_IDENTIFIED if estimate is None else f"{estimate:.{digits + 1}g}"
-        rows.append((letters(name), value, ends, ", ".join(filter(None, remarks))))
-    kinds = {(interval["level"], interval["method"]) for interval in intervals.values()}
-    title = "; ".join(f"{percent(level)} interval ({_method(method)})" for level, method in sorted(kinds))
-    units: dict[str, list[str]] = {}
+        rows.append((letters(name), value, ends, remarks))
+    kinds = sorted({(interval["level"], interval["method"]) for interval in intervals.values()})
+    title = "; ".join(f"{percent(level)} interval ({_method(method)})" for level, method in kinds)
     for name, unit in document.get("units", {}).items():
         units.setdefault(unit, []).append(letters(name))
     stated = "; ".join(f"{', '.join(names)} {unit}" for unit, names in units.items() if unit not in ("", "1"))
-    return Table(
-        "Estimates.", ("", "estimate", title, ""), rows, words=(0, 3), notes=[f"Units: {stated}"] if stated else []
-    )
+    notes = [f"Units: {stated}"] if stated else []
+    return Table("Estimates.", ("", "estimate", title, ""), rows, words=(0, 3), notes=notes)
 
 
 def _method(name: str) -> str:
@@ -223,7 +213,9 @@ def held_out(document: Row, names: Mapping[str, str] | None = None) -> Table | N
         ]
         for point, beyond in zip(points, excess, strict=True)
     ]
-    return _table("Held-out runs, predicted and observed.", rows, notes=_untested(points, inputs))
+    return _table(
+        "Held-out runs, predicted and observed.", rows, notes=[*_notes(document, points, inputs, is_test=True)]
+    )
 
 
 def back_test(document: Row) -> Table | None:
@@ -304,15 +296,6 @@ def tried(document: Row) -> str:
     return ", ".join([plural(document["n"], "point"), *ranges])
 
 
-def _optimum(document: Row) -> str:
-    """How the optimum was reached."""
-    number = document["condition_number"]
-    condition = f"condition {'unbounded' if number is None else format(number, '.2g')}"
-    agreeing = f"{document['starts_agreeing']:.0%} of the refined starts agree"
-    scale = f"scale of the residuals {document['residual_scale']:.2g}"
-    return f"{document['objective_kind']} {document['objective']:.8g}; {agreeing}; {condition}; {scale}"
-
-
 def coverage(tested: Row) -> str | None:
     """`3 of 4 runs inside their 90% interval of a new run`; nothing where there are no intervals."""
     if tested["covered"] is None:
@@ -333,13 +316,13 @@ def signed(share: float | None) -> str:
 
 def _error(relative: float | None, absolute: float | None) -> str:
     """A relative error with its sign; of a score of 0, which has none, the error in the score's own unit."""
-    return signed(relative) if relative is not None or absolute is None else f"{absolute:+.{DECIMALS}f}"
+    return signed(relative) if relative is not None or absolute is None else f"{absolute:+.4f}"
 
 
 def _unsigned(relative: float | None, absolute: float | None) -> str:
     if relative is not None:
         return f"{abs(relative):.2%}"
-    return NOT_FINITE if absolute is None else f"{absolute:.{DECIMALS}f}"
+    return NOT_FINITE if absolute is None else f"{absolute:.4f}"
 
 
 def titles(level: float) -> list[str]:
@@ -363,33 +346,26 @@ def _answer(row: Row, value: float | None, form: Callable[[float], str] | None =
     return form(value) if form is not None and value is not None else _loss(value)
 
 
-def _notes(document: Row, rows: Sequence[Row], inputs: Sequence[str]) -> Iterator[str]:
-    """How far targets lie outside the points, which intervals were not tested so far, and which have no answer."""
-    outside = [row for row in rows if row.get("decades_outside")]
+def _notes(document: Row, rows: Sequence[Row], inputs: Sequence[str], is_test: bool = False) -> Iterator[str]:
+    """Why intervals are marked; of targets, how far they lie outside the points, and which have no answer."""
+    outside = [row for row in rows if row.get("decades_outside") and not is_test]
     yield from (f"{_at(row, inputs)}: {distance(row['decades_outside'])}" for row in outside)
-    yield from _untested(rows, inputs)
+    far = [row for row in rows if row["interval_run"] is not None and not row.get("tested", True)]
+    for row in far[:1]:
+        where, level = f"{len(far)} runs" if len(far) != 1 else _at(row, inputs), percent(row["interval_run"]["level"])
+        tested = f"farther outside than these intervals were tested on published studies ({TESTED})"
+        yield f"{UNTESTED} {where}: {tested}. No {level} is claimed."
     for row in rows:
         if not row.get("identified", True):
             yield f"{_at(row, inputs)} is not identified by {document['law']} of {tried(document)}."
 
 
-def _untested(rows: Sequence[Row], inputs: Sequence[str]) -> list[str]:
-    """Why an interval is marked."""
-    far = [row for row in rows if row["interval_run"] is not None and not row.get("tested", True)]
-    where = f"{len(far)} runs" if len(far) != 1 else _at(far[0], inputs)
-    return [
-        f"{UNTESTED} {where}: farther outside than these intervals were tested on published studies ({TESTED}). "
-        f"No {percent(row['interval_run']['level'])} is claimed."
-        for row in far[:1]
-    ]
-
-
 def distance(decades: Mapping[str, float]) -> str:
     """`0.48 decades above the largest N`: how far a run lies outside the points."""
-    words = {name: f"{abs(far):.2g} decades" for name, far in decades.items()}
-    words = {name: "1 decade" if word == "1 decades" else word for name, word in words.items()}
     sides = {name: "above the largest" if far > 0 else "below the smallest" for name, far in decades.items()}
-    return ", ".join(f"{words[name]} {sides[name]} {name}" for name in decades)
+    sizes = {name: f"{abs(far):.2g}" for name, far in decades.items()}
+    parts = (f"{sizes[name]} decade{'' if sizes[name] == '1' else 's'} {sides[name]} {name}" for name in decades)
+    return ", ".join(parts)
 
 
 def _at(row: Row, inputs: Sequence[str]) -> str:
@@ -401,7 +377,5 @@ def _ends(interval: Row, form: Callable[[float], str]) -> str:
 
 
 def _loss(value: float | None) -> str:
-    if value is None:
-        return NOT_FINITE
-    # No law of a loss should predict more than this: a power of ten.
-    return f"{value:.{DECIMALS}f}" if abs(value) < 1e5 else f"{value:.{DECIMALS}g}"
+    """Four decimals; a value that no law of a loss should predict is a power of ten."""
+    return NOT_FINITE if value is None else f"{value:.4f}" if abs(value) < 1e5 else f"{value:.4g}"

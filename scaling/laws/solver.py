@@ -9,31 +9,20 @@ from random starts, their linear parameters eliminated, all screened at once and
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 from scaling.laws.problem import Expanded, Problem
 
 FIRST_DAMPING, SMALLEST_DAMPING, LARGEST_DAMPING = 1e-2, 1e-13, 1e13
-LONGEST_LOG_STEP = 60.0
-POOR = 1e-2  # of what a step promised
-ACCEPTABLE = 1e-7  # fraction of the objective that a Newton step may still remove from an optimum
 BATCH = 32_768  # starts × points in one batch: a batch and its temporaries fit a core's cache
 SMALLEST_FRACTION = 1e-3  # of the prediction, which a term keeps that least squares would make negative
-AGREEING = 1e-6  # optima whose objectives differ by less than this fraction are the same
 
 
-class Effort(NamedTuple):
-    """When to stop: a Newton step would remove less than `tolerance` of the objective, or after `iterations` steps."""
-
-    tolerance: float
-    iterations: int
-
-
-EXACT = Effort(1e-13, 400)
-PATIENT = Effort(1e-13, 4000)
-PROFILE = Effort(1e-8, 400)  # Enough for the height of a profile, which is needed to a thousandth of its rise
+# When to stop: a Newton step would remove less than the first of the objective, or after so many steps. The height of a
+# profile is needed to a thousandth of its rise.
+EXACT, PATIENT, PROFILE = (1e-13, 400), (1e-13, 4000), (1e-8, 400)
 
 
 class Solution(NamedTuple):
@@ -45,23 +34,11 @@ class Solution(NamedTuple):
 
     @property
     def converged(self) -> np.ndarray:
-        return np.isfinite(self.cost) & (self.remaining <= ACCEPTABLE)
+        return np.isfinite(self.cost) & (self.remaining <= 1e-7)
 
 
-class _Quadratic(NamedTuple):
-    """The local model of each row: cost, gradient, Newton's matrix and the reweighted one."""
-
-    cost: np.ndarray
-    gradient: np.ndarray
-    newton: np.ndarray
-    reweighted: np.ndarray
-
-    def at(self, rows: np.ndarray) -> _Quadratic:
-        return _Quadratic(*(part[rows] for part in self))
-
-    def put(self, rows: np.ndarray, other: _Quadratic) -> None:
-        for part, new in zip(self, other):
-            part[rows] = new[rows]
+# The local model of each row: cost, gradient, Newton's matrix and the reweighted one.
+Quadratic: TypeAlias = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 
 
 def values_along(
@@ -98,7 +75,7 @@ def minimise(
     starts: np.ndarray,
     weights: np.ndarray | None = None,
     tether: Tether | None = None,
-    effort: Effort = EXACT,
+    effort: tuple[float, int] = EXACT,
 ) -> Solution:
     """Refine every start `[starts, parameters]`; `weights` may differ by start (`[starts, points]`)."""
     weights = np.broadcast_to(problem.weights if weights is None else weights, (len(starts), len(problem.observed)))
@@ -109,7 +86,7 @@ def minimise(
         return Solution(*map(np.concatenate, zip(*pieces)))
     u = starts
     lower, upper = problem.bounds
-    longest = np.where(problem.in_log, LONGEST_LOG_STEP, np.inf)
+    longest, (tolerance, iterations) = np.where(problem.in_log, 60.0, np.inf), effort
     damping = np.full(len(u), FIRST_DAMPING if np.isinf(problem.objective.delta) else 1.0)
     # A cost below rounding: the points lie on the law.
     exact = 1e-29 * np.maximum(weights.sum(-1), 1.0) * max(1.0, float(np.mean(problem.observed**2)))
@@ -118,37 +95,40 @@ def minimise(
     with np.errstate(all="ignore"):
         current = _quadratic(problem, u, weights, tether)
         assert current is not None
-        for iteration in range(effort.iterations + 1):
+        for iteration in range(iterations + 1):
             step, promised, remaining = _step(current, u, damping, lower, upper, longest)
-            remaining = np.where(current.cost <= exact, 0.0, remaining)
+            remaining = np.where(current[0] <= exact, 0.0, remaining)
             # At the end rounding decides: no damping is strong enough to find a lower cost.
-            done = (remaining <= effort.tolerance) | (damping >= LARGEST_DAMPING) | (iteration == effort.iterations)
+            done = (remaining <= tolerance) | (damping >= LARGEST_DAMPING) | (iteration == iterations)
             if done.any():
                 ended, left = rows[done], ~done
-                final.u[ended], final.cost[ended], final.remaining[ended] = u[done], current.cost[done], remaining[done]
+                final.u[ended], final.cost[ended], final.remaining[ended] = u[done], current[0][done], remaining[done]
                 if done.all():
                     break
-                rows, u, damping, exact, current = rows[left], u[left], damping[left], exact[left], current.at(left)
-                weights, tether = weights[left], tether and tether.at(left)
+                rows, u, damping, exact, weights = rows[left], u[left], damping[left], exact[left], weights[left]
+                cost, gradient, newton, reweighted = current
+                current = cost[left], gradient[left], newton[left], reweighted[left]
+                tether = tether and tether.at(left)
                 step, promised = step[left], promised[left]
             trial = np.minimum(np.maximum(u + step, lower), upper)
-            tried = _quadratic(problem, trial, weights, tether, current.cost)
+            tried = _quadratic(problem, trial, weights, tether, current[0])
             if tried is None:
                 damping = np.minimum(damping * 5.0, LARGEST_DAMPING)
                 continue
-            gained = current.cost - tried.cost
+            gained = current[0] - tried[0]
             better = gained > 0
             if better.all():
                 u, current = trial, tried
             else:
                 u = np.where(better[:, None], trial, u)
-                current.put(better, tried)
+                for part, new in zip(current, tried):
+                    part[better] = new[better]
             eased = np.where(gained > 0.25 * promised, damping * 0.1, damping)
             # On a tether a step that gains little of what it promised is too long as well: across a kink of Huber's
             # penalty such steps go back and forth until the iterations are over. Without one, they are the rounding
             # near a minimum, and more damping would hide that it is reached.
             if tether is not None:
-                better &= gained > POOR * promised
+                better &= gained > 1e-2 * promised
             damping = np.clip(np.where(better, eased, damping * 5.0), SMALLEST_DAMPING, LARGEST_DAMPING)
     return final
 
@@ -159,7 +139,7 @@ def _quadratic(
     weights: np.ndarray,
     tether: Tether | None,
     highest: np.ndarray | None = None,
-) -> _Quadratic | None:
+) -> Quadratic | None:
     """The model at `u`; None where no row costs less than `highest`, as after most steps along a curved valley."""
     objective = problem.objective
     expanded = problem.expand(u)  # half of what an evaluation costs: the tether's quantity shares it
@@ -182,31 +162,32 @@ def _quadratic(
         gradient = gradient + (tether.stiffness * (value - tether.centre))[:, None] * slope
         reweighted, newton = reweighted + pull, newton + pull
     broken = ~(np.isfinite(cost) & np.isfinite(gradient).all(-1) & np.isfinite(reweighted).all((-1, -2)))
-    return _Quadratic(np.where(broken, np.inf, cost), gradient, newton, reweighted)
+    return np.where(broken, np.inf, cost), gradient, newton, reweighted
 
 
 def _step(
-    current: _Quadratic, u: np.ndarray, damping: np.ndarray, lower: np.ndarray, upper: np.ndarray, longest: np.ndarray
+    current: Quadratic, u: np.ndarray, damping: np.ndarray, lower: np.ndarray, upper: np.ndarray, longest: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The damped step, what it promises to gain, and the fraction of the cost that an undamped one promises."""
+    cost, gradient, newton, reweighted = current
     mix = np.minimum(damping, 1.0)[:, None, None]
-    matrix = (1.0 - mix) * current.newton + mix * current.reweighted
-    at_bound = ((u <= lower) & (current.gradient > 0)) | ((u >= upper) & (current.gradient < 0))
-    size = np.sqrt(np.diagonal(current.reweighted, axis1=1, axis2=2))
+    matrix = (1.0 - mix) * newton + mix * reweighted
+    at_bound = ((u <= lower) & (gradient > 0)) | ((u >= upper) & (gradient < 0))
+    size = np.sqrt(np.diagonal(reweighted, axis1=1, axis2=2))
     size = np.where(at_bound | ~(size > 0), 1.0, size)
     scaled = matrix / (size[:, :, None] * size[:, None, :])
     scaled[~np.isfinite(scaled) | at_bound[:, :, None] | at_bound[:, None, :]] = 0.0
     diagonal = np.arange(u.shape[1])
     scaled[:, diagonal, diagonal] += damping[:, None] + at_bound
-    slope = np.where(np.isfinite(current.gradient) & ~at_bound, current.gradient / size, 0.0)
+    slope = np.where(np.isfinite(gradient) & ~at_bound, gradient / size, 0.0)
     step = -np.linalg.solve(scaled, slope[:, :, None])[:, :, 0]
     promised = -(slope * step).sum(-1) / 2
     step = step / size
     too_long = (np.abs(step) / longest).max(1)
     step = step / np.maximum(too_long, 1.0)[:, None]
-    fraction = promised / np.maximum(current.cost, 1e-300)
+    fraction = np.abs(promised / np.maximum(cost, 1e-300))
     # Under strong damping a small promised gain is no sign of a minimum.
-    return step, promised, np.where(damping <= 1.0, np.abs(fraction), np.inf)
+    return step, promised, np.where(damping <= 1.0, fraction, np.inf)
 
 
 def _eliminate(problem: Problem, theta: np.ndarray) -> np.ndarray:
@@ -277,4 +258,4 @@ def search(problem: Problem, starts: np.ndarray, keep: int) -> tuple[Solution, f
     if np.isfinite(best.cost[0]) and not best.converged[0]:
         # The lowest start must not lose to a higher one for having a longer way to go.
         best = minimise(problem, best.u, effort=PATIENT)
-    return best, float((ended.cost <= best.cost * (1 + AGREEING) + 1e-25).mean())
+    return best, float((ended.cost <= best.cost * (1 + 1e-6) + 1e-25).mean())

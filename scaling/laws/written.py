@@ -16,15 +16,15 @@ from types import MappingProxyType
 
 import numpy as np
 
-from scaling.base.errors import ScalingError, nearest
+from scaling.base.errors import ScalingError, nearest, refuse
 from scaling.config.schema import check_keys
 from scaling.laws.catalogue import named
-from scaling.laws.dual import Dual
 from scaling.laws.formula import Expression, evaluate, names, parse, parts
 from scaling.laws.law import (
     MEANINGS,
     Bounds,
     Columns,
+    Dual,
     Law,
     Parameter,
     coefficient,
@@ -34,11 +34,9 @@ from scaling.laws.law import (
     floor,
     number,
     place,
-    upper_level,
 )
 from scaling.laws.points import Points, known_chance
 
-ALWAYS_COLUMNS = frozenset({"N", "D", "C", "loss"})
 SAMPLES = 64
 CONSTANT = 1e-9  # derivatives that differ by less than this fraction are one
 BEYOND = 1e3  # a place on an axis is looked for this far outside the points
@@ -86,8 +84,8 @@ def read_law(path: str | Path) -> Written:
         law = check_keys(config.tree, KEYS, "a law")
     except ScalingError as error:
         raise config.place(error) from None
-    if "formula" not in law:
-        raise ScalingError("has no formula", file=path, key="formula", fix="write formula: E + A*N^-a + B*D^-b")
+    fix = "write formula: E + A*N^-a + B*D^-b"
+    refuse("formula" not in law, "has no formula", fix, file=path, key="formula")
     bounds = {name: tuple(pair) for name, pair in law.get("bounds", {}).items()}
     if any(len(pair) != 2 for pair in bounds.values()):
         raise config.error("bounds", "is not a lower and an upper bound by parameter", "write bounds: {a: [0, 2]}")
@@ -95,35 +93,28 @@ def read_law(path: str | Path) -> Written:
     return Written(law["formula"], **names, bounds=bounds, ties=law.get("tie", {}))
 
 
-def written_law(law: Written, points: Points) -> Law:
+def written_law(law: Written, limits: Mapping[str, Bounds], points: Points) -> Law:
     """The law of a formula over the columns of `points`, without its ties and bounds.
 
     A name is a column if the left side lists it (`loss(N, D) = …`) or, without such a list, if it is N, D, C or loss,
     or if it names a column and the formula raises it to a power or takes a function of it. Others are parameters.
     """
-
-    def refuse(what: str, fix: str) -> ScalingError:
-        return ScalingError(what, key="law", value=law.text, fix=fix)
-
-    head = _HEAD.fullmatch(law.text)
+    head, place = _HEAD.fullmatch(law.text), {"key": "law", "value": law.text}
     right = law.text if head is None else head["right"]
     # The papers write the loss as L.
     target = "loss" if head is None or head["target"] == "L" else head["target"]
     expression = parse(right, "law")
     every = names(expression)
     if head is None or head["columns"] is None:
-        inputs = _columns(expression, target, law.bounds, points)
+        inputs = _columns(expression, target, limits, points)
     else:
         inputs = tuple(dict.fromkeys(name.strip().strip("`") for name in head["columns"].split(",")))
-        for name in inputs:
-            if name not in every:
-                raise refuse(f"lists the column {name!r} and does not use it", nearest(name, every))
-    if target in inputs:
-        raise refuse(f"predicts {target} from itself", "name what it predicts: error = …")
+    for name in inputs:
+        refuse(name not in every, f"lists the column {name!r} and does not use it", nearest(name, every), **place)
+    refuse(target in inputs, f"predicts {target} from itself", "name what it predicts: error = …", **place)
     unknown = [name for name in every if name not in inputs]
-    for names_of, kind in ((inputs, "column"), (unknown, "parameter")):
-        if not names_of:
-            raise refuse(f"has no {kind}", "write one such as E + A*N^-alpha + B*D^-beta")
+    for kind, names_of in {"column": inputs, "parameter": unknown}.items():
+        refuse(not names_of, f"has no {kind}", "write one such as E + A*N^-alpha + B*D^-beta", **place)
     points.refuse_absent((*inputs, target))
     columns = {name: points.numbers(name) for name in inputs}
     with np.errstate(all="ignore"):
@@ -148,11 +139,13 @@ def constrained_law(
 ) -> tuple[Law, dict[str, float]]:
     """The law with its ties and limits, and the parameters to hold: the stated ones, and chance where it is known."""
     if isinstance(law, Written):
-        limits = {**law.bounds, **limits}
-        form = written_law(replace(law, bounds=limits), points)
-        return constrained(form, {**law.ties, **ties}, limits), dict(fixed)
+        limits, ties = {**law.bounds, **limits}, {**law.ties, **ties}
+        law = written_law(law, limits, points)
     held = known_chance(law, points) | dict(fixed)
-    return constrained(law, ties, upper_level(law, held) | dict(limits)), held
+    if law.height is not None and law.chance in held and law.height not in held:
+        # The upper level of a score is at 1 or below.
+        limits = {law.height: (1e-6, 1.0 - held[law.chance]), **limits}
+    return constrained(law, ties, limits), held
 
 
 def _columns(expression: Expression, target: str, limits: Mapping[str, Bounds], points: Points) -> tuple[str, ...]:
@@ -165,29 +158,33 @@ def _columns(expression: Expression, target: str, limits: Mapping[str, Bounds], 
     for name in names(expression):
         if name in limits:
             continue
-        if name in ALWAYS_COLUMNS or (name in direct and (name in points or name in MEANINGS)):
-            columns.append(name)
-        elif name in points and len(name) > 1:
-            what = f"{name} is a column of the table and may be a parameter"
-            fix = f"list the columns: '{target}(N, D) = …', with {name} if it is one"
-            raise ScalingError(what, key="law", fix=fix)
+        is_column = name in ("N", "D", "C", "loss") or (name in direct and (name in points or name in MEANINGS))
+        what = f"{name} is a column of the table and may be a parameter"
+        fix = f"list the columns: '{target}(N, D) = …', with {name} if it is one"
+        refuse(not is_column and name in points and len(name) > 1, what, fix, key="law")
+        columns += [name] if is_column else []
     return tuple(columns)
 
 
 def _parameters(expression: Expression, target: str, unknown: Sequence[str], columns: Columns) -> list[Parameter]:
     """Each parameter by its role; the linear ones first, as the laws of the papers list them.
 
-    The formula is affine in linear parameters, and its derivative by a floor is a constant. A coefficient has a
-    derivative of one sign at any positive columns and parameters.
+    The formula is affine in linear parameters: between two points that differ in these it is the mean of its ends. Its
+    derivative by a floor is a constant. A coefficient has a derivative of one sign at any positive columns and
+    parameters.
     """
     rng = np.random.default_rng(0)
     values = {name: np.exp(rng.uniform(-2.0, 2.0, SAMPLES)) for name in names(expression)}
     linear: list[str] = []
     for name in unknown:
-        if _is_affine(expression, values, [*linear, name]):
+        others = {each: values[each][::-1] for each in (*linear, name)}
+        middle = values | {each: 0.5 * (values[each] + other) for each, other in others.items()}
+        first, second, between = (evaluate(expression, each) for each in (values, values | others, middle))
+        known = np.isfinite(first) & np.isfinite(second) & np.isfinite(between)
+        mean = 0.5 * (first + second)
+        if known.any() and np.allclose(between[known], mean[known], rtol=CONSTANT, atol=0.0):
             linear.append(name)
-    unit = "nats per token" if target == "loss" else f"unit of {target}"
-    parameters = []
+    unit, parameters = "nats per token" if target == "loss" else f"unit of {target}", []
     for name in linear:
         dual = evaluate(expression, {**values, name: Dual(values[name], {0: np.ones(SAMPLES)})})
         slope = np.broadcast_to(dual.gradient[0], SAMPLES)
@@ -198,15 +195,6 @@ def _parameters(expression: Expression, target: str, unknown: Sequence[str], col
         else:
             parameters.append(coefficient(name) if target == "loss" else coefficient(name, unit))
     return parameters + [_nonlinear(expression, name, columns, values) for name in unknown if name not in linear]
-
-
-def _is_affine(expression: Expression, values: Columns, some: Sequence[str]) -> bool:
-    """Whether the formula between two points that differ in these names is the mean of its ends."""
-    others = {**values, **{name: values[name][::-1] for name in some}}
-    middle = {**values, **{name: 0.5 * (values[name] + others[name]) for name in some}}
-    first, second, between = (evaluate(expression, each) for each in (values, others, middle))
-    known = np.isfinite(first) & np.isfinite(second) & np.isfinite(between)
-    return bool(known.any()) and np.allclose(between[known], 0.5 * (first + second)[known], rtol=CONSTANT, atol=0.0)
 
 
 def _nonlinear(expression: Expression, name: str, columns: Columns, values: Columns) -> Parameter:

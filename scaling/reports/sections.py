@@ -10,11 +10,11 @@ from typing import Any
 from scaling.base.errors import plural
 from scaling.base.printing import Table, join, scientific, short, tag
 from scaling.laws.compare import COMPUTE
+from scaling.laws.horizon import KNOBS
 from scaling.laws.horizon import sentence as next_run
 from scaling.laws.law import MEANINGS, PREFIX
 from scaling.laws.report import NOT_IDENTIFIED, coverage, held_out, optima, predictions, tried
 from scaling.laws.report import estimates as fitted
-from scaling.laws.tuned import KNOBS
 from scaling.ledger import RESULTS
 from scaling.reports.answer import (
     advantages,

@@ -113,8 +113,8 @@ def find(
     Runs that do not bear the law are no error: a study can be looked at from its first run on.
     """
     from scaling.laws.fit import FittedLaw
+    from scaling.laws.horizon import best_points, tuned
     from scaling.laws.points import load_points
-    from scaling.laws.tuned import best_points, tuned
     from scaling.training.finetune import name_of
 
     if not any(row["status"] == "finished" for row in table):
@@ -149,7 +149,7 @@ def find(
     tell(f"draw {plural(len(pictures), 'figure')}")
     for name, picture in pictures.items():
         picture.save(*(folder / (name + kind) for kind in FIGURES))
-    fit = replace(fit, document=document, points=points, draw=lambda _: pictures)
+    fit = replace(fit, document=document, points=points, drawn=lambda _: pictures)
     return Findings(question, tuple(table), points, fit, pictures, tasks=tuple(tasks))
 
 

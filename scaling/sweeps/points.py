@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from scaling.base.errors import ScalingError
+from scaling.base.errors import ScalingError, refuse
 from scaling.base.standard_error import say
 from scaling.ledger import Ledger, is_ledger
 from scaling.studies.plan import Run, entered
@@ -31,8 +31,8 @@ def read_points(source: Any, runs: str | Path = RUNS, **choices: Any) -> Points:
     from scaling.laws.points import Points, load_points, table_of
 
     if isinstance(source, Points):
-        if any(choices.values()):
-            raise ScalingError("these points are read already", key=next(name for name in choices if choices[name]))
+        for name, chosen in choices.items():
+            refuse(chosen, "these points are read already", key=name)
         return source
     if not isinstance(source, str | Path):
         return load_points(source, **choices)
@@ -48,8 +48,7 @@ def read_points(source: Any, runs: str | Path = RUNS, **choices: Any) -> Points:
     plans = [entered(ledger, study) for study in studies]
     by_run = {line["run"]: line for plan in plans for line in rows(ledger, plan)}
     table = list(by_run.values()) or [_unplanned(ledger, run) for run in ledger.runs()]
-    if not table:
-        raise ScalingError("is a ledger of no runs", file=folder, fix="train some, or give a table of runs")
+    refuse(not table, "is a ledger of no runs", "train some, or give a table of runs", file=folder)
     columns = dict.fromkeys(name for line in table for name in line)
     return load_points([{**columns, **line} for line in table], name=str(folder), **choices)
 
@@ -87,9 +86,7 @@ def curves_of_study(folder: Path) -> Iterator[Curve]:
     if found is None:
         raise ScalingError("is no study's folder", file=folder, fix="name runs/studies/NAME, or a table of curves")
     ledger, names = found
-    if len(names) != 1:
-        what = f"holds {len(names)} studies"
-        raise ScalingError(what, file=folder, fix="name the folder of one: runs/studies/NAME")
+    refuse(len(names) != 1, f"holds {len(names)} studies", "name the folder of one: runs/studies/NAME", file=folder)
     plan = entered(ledger, names[0])
     runs = [*plan.trunks.values(), *plan.runs]
     logs = [[e for e in ledger.history(run.run) if e.get("kind") in KIND and e.get("loss") is not None] for run in runs]

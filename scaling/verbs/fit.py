@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from scaling.base.errors import ScalingError
+from scaling.base.errors import refuse
 from scaling.base.printing import TableResult
 from scaling.config.schema import OpenFraction, PositiveFloat, Range, Seed
 from scaling.verbs.verb import Flag, spelled, verb
@@ -104,6 +104,7 @@ def fit(
     """
     options = locals()
 
+    from scaling.laws.examine import of_envelope, of_isoflop
     from scaling.laws.held_out import split_held_out
     from scaling.laws.written import law_of
     from scaling.sweeps.points import read_points
@@ -113,8 +114,10 @@ def fit(
 
     table = read_points(points, rename=rename, where=where, define=define)
     train, tested = split_held_out(table, hold_out)
-    if isinstance(chosen, str) and chosen != AUTO:
-        fitted = _approach(train, chosen, noise, seed)
+    if chosen == "envelope":
+        fitted = of_envelope(train)
+    elif isinstance(chosen, str) and chosen != AUTO:
+        fitted = of_isoflop(train, chosen.removeprefix("isoflop_"), noise, seed)
     else:
         fitted = _law(chosen, table, train, tested, options)
     if figures is not None:
@@ -132,8 +135,9 @@ def _refuse_unused(kind: str, options: Mapping[str, Any]) -> None:
         reasons["seed"] = "nothing is random without --noise"
     parameters = inspect.signature(fit, eval_str=True).parameters
     for option, reason in reasons.items():
-        if options[option] not in (parameters[option].default, None, (), []):
-            raise ScalingError(reason, key=spelled(parameters[option]), value=options[option], fix="leave it out")
+        value, parameter = options[option], parameters[option]
+        is_unused = value in (parameter.default, None, (), [])
+        refuse(not is_unused, reason, "leave it out", key=spelled(parameter), value=value)
 
 
 def _law(
@@ -141,76 +145,47 @@ def _law(
 ) -> Fit:
     """The fit of a law, or of the law that `auto` chooses, to the points of `train`."""
     from scaling.laws.examine import check_target, examine
+    from scaling.laws.fit import fit as fit_one_step
     from scaling.laws.held_out import choose
     from scaling.laws.points import group_of
-    from scaling.laws.predict import fit_law
+    from scaling.laws.predict import fit_two_steps
     from scaling.laws.problem import named_objective
     from scaling.laws.written import constrained_law
 
-    objective, seed = options["objective"], options["seed"]
-    group = group_of(train, options["group"])
-    fitting = {"starts": options["starts"], "seed": seed, "group": group}
-    is_auto, choice = isinstance(chosen, str), None
+    seed, group = options["seed"], group_of(train, options["group"])
 
     def objective_of(default: str) -> Any:
         """The objective that is asked for; None for that of the law."""
-        return named_objective(objective or default, options["delta"]) if objective or options["delta"] else None
+        objective, delta = options["objective"], options["delta"]
+        return named_objective(objective or default, delta) if objective or delta else None
 
     def choose_again(mask: Any) -> Any:
         """Choose without the runs of a mask and fit to the others, so that a test on them has not been seen."""
         rest = train.hold_out(mask)[0]
         return choose(rest, objective=objective_of("log_huber"), seed=seed).fit(rest, group=group, seed=seed)
 
+    choice = None
     if isinstance(chosen, str):
         choice = choose(train, objective=objective_of("log_huber"), seed=seed)
         form, fit_form = choice.trials[0].form, choice.trials[0].fit
     else:
         form, fixed = constrained_law(chosen, table, options["fix"], options["tie"], options["bounds"])
         weights = None if options["weight"] is None else train.numbers(options["weight"])
+        fit_law = fit_two_steps if form.steps else fit_one_step
         fit_form = partial(fit_law, form, objective=objective_of(form.objective), weights=weights, fixed=fixed)
     for target in options["targets"]:
         check_target(form, target)
-    law = fit_form(train, **fitting)
     examined = examine(
-        law,
+        fit_form(train, starts=options["starts"], seed=seed, group=group),
         held_out=tested,
         targets=options["targets"],
         level=options["level"],
         method=None if options["intervals"] == "none" else options["intervals"],
         group=group,
         largest=options["hold_out"] == "largest",
-        refit=choose_again if is_auto else None,
-        draw=lambda fit: _figures().figures_of_law(law, fit.test, level=fit.level, method=fit.method),
+        refit=None if choice is None else choose_again,
     )
     return examined if choice is None else replace(examined, document={**examined.document, "choice": choice.to_json()})
-
-
-def _approach(points: Points, law: str, noise: float | None, seed: int) -> Fit:
-    """Chinchilla's approach 1 or 2: the growth of the optimal size and data."""
-    from scaling.laws.approaches import envelope, isoflop
-    from scaling.laws.examine import of_envelope, of_isoflop
-
-    points.refuse_absent(("N", "D", "C", "loss", *(("run",) if law == "envelope" else ())))
-    if law == "envelope":
-        closed = envelope(points)
-        return of_envelope(
-            points, closed, lambda _: {law: _figures().learning_curves(points, axis="C", envelope=closed)}
-        )
-    kind = law.removeprefix("isoflop_")
-    size, data = (isoflop(points, along=name, kind=kind, noise=noise, seed=seed) for name in ("N", "D"))
-    return of_isoflop(
-        points,
-        size,
-        data,
-        lambda _: {f"isoflop_{each.along}": _figures().isoflop_valleys(each, points) for each in (size, data)},
-    )
-
-
-def _figures() -> Any:
-    """The module, which is imported where something is drawn."""
-    from scaling.laws import figures
-
-    return figures
 
 
 @verb
@@ -246,8 +221,8 @@ def fit_curves(
     from scaling.laws.formula import parse_number
 
     start = None if after is None else parse_number(after)
-    if after is not None and start is None:
-        raise ScalingError("is not a number", key="after", value=after, fix="write --after 2e5")
+    is_number = after is None or start is not None
+    refuse(not is_number, "is not a number", "write --after 2e5", key="after", value=after)
     return curve_fits.fit_curves(read_curves(curves, where), law, after=start, level=level, seed=seed)
 
 
@@ -260,8 +235,7 @@ def read_curves(source: Any, where: Sequence[str] = ()) -> list[Curve]:
     if isinstance(source, str | Path) and Path(source).is_dir():
         from scaling.sweeps.points import curves_of_study
 
-        if where:
-            raise ScalingError("chooses rows of a table", key="where", fix="name the folder of one study")
+        refuse(where, "chooses rows of a table", "name the folder of one study", key="where")
         return list(curves_of_study(Path(source)))
     if isinstance(source, list | tuple) and all(isinstance(curve, Curve) for curve in source):
         return list(source)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from scaling.base.errors import ScalingError, plural
+from scaling.base.errors import plural, refuse
 from scaling.base.printing import interval, percent
 from scaling.config.schema import OpenFraction
 from scaling.verbs.compare import runs_of
@@ -41,44 +41,42 @@ def mixture(
         at: the size of the model, where the law is joint: N=1e9
     """
     from scaling.laws.fit import fit
-    from scaling.laws.mixture import best_mixture
+    from scaling.laws.optimum import best_mixture
 
     table = runs_of(points, rename, Path(runs))
     shares = [name for name in table.columns if re.fullmatch(r"p_\d+", name)]
-    if len(shares) < 2:
-        raise ScalingError("has no proportions p_1, p_2, …", file=str(points), fix="name them: --map p_1=COLUMN")
+    few, fix = len(shares) < 2, "name them: --map p_1=COLUMN"
+    refuse(few, "has no proportions p_1, p_2, …", fix, file=str(points))
     domains = [f"loss_domain_{place}" for place in range(1, len(shares) + 1)]
     losses = domains if all(name in table for name in domains) else ["loss"]
     for name, value in weights.items():
-        if name not in losses or not value >= 0:
-            fix = f"weigh {', '.join(losses)} by numbers from 0"
-            raise ScalingError("is no weight of a loss", key=f"weights {name}", value=value, fix=fix)
+        is_weight, fix = name in losses and value >= 0, f"weigh {', '.join(losses)} by numbers from 0"
+        refuse(not is_weight, "is no weight of a loss", fix, key=f"weights {name}", value=value)
     weight = [weights.get(name, 1.0) for name in losses]
-    if not any(weight):
-        raise ScalingError("are all zero", key="weights", fix="leave one out")
-    if set(at) != ({"N"} if law == "joint" else set()) or not all(value > 0 for value in at.values()):
-        what, fix = "has no size", "take --law joint, or leave --at out"
-        if law == "joint":
-            what, fix = "needs the size of the model", "write --at N=1e9"
-        raise ScalingError(f"the law {law} {what}", key="at", value=dict(at), fix=fix)
+    refuse(not any(weight), "are all zero", "leave one out", key="weights")
+    what, fix, sizes = "has no size", "take --law joint, or leave --at out", set[str]()
+    if law == "joint":
+        what, fix, sizes = "needs the size of the model", "write --at N=1e9", {"N"}
+    is_place = set(at) == sizes and all(value > 0 for value in at.values())
+    refuse(not is_place, f"the law {law} {what}", fix, key="at", value=dict(at))
     fits = [fit(f"mixture_{law}_{len(shares)}", table.with_column("loss", table[name], "")) for name in losses]
     found = best_mixture(fits, weight, at=at, level=level)
+    tried = {name: [float(table.numbers(name).min()), float(table.numbers(name).max())] for name in shares}
     document = {
         "runs": len(table),
         "law": fits[0].form.name,
         "proportions": {name: found[name].to_json() for name in shares},
-        "tried": {name: [float(table.numbers(name).min()), float(table.numbers(name).max())] for name in shares},
+        "tried": tried,
         "loss": found["loss"].to_json(),
         "gain": found["gain"].to_json(),
         "errors": {name: float((each.residuals**2).mean() ** 0.5) for name, each in zip(losses, fits)},
     }
-    rows, beyond = [], []
-    for name, best in document["proportions"].items():
-        low, high = document["tried"][name]
-        rows.append([name, f"{best['estimate']:.3f} {interval(best, '.3f')}", f"{low:.3f} to {high:.3f}"])
-        if not low <= best["estimate"] <= high:
-            beyond.append(name)
-    error = max(document["errors"].values())
+    bests, error = document["proportions"].items(), max(document["errors"].values())
+    rows = [
+        [name, f"{best['estimate']:.3f} {interval(best, '.3f')}", "{:.3f} to {:.3f}".format(*tried[name])]
+        for name, best in bests
+    ]
+    beyond = [name for name, best in bests if not tried[name][0] <= best["estimate"] <= tried[name][1]]
     lines = [
         f"{plural(len(table), 'run')}, {document['law']}; residuals up to {error:.2%} of a loss",
         (["", f"best proportion, {percent(level)}", "tried"], rows),

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from scaling.base import __version__
-from scaling.base.errors import ScalingError, plural
+from scaling.base.errors import ScalingError, plural, refuse
 from scaling.base.printing import interval
 from scaling.config.schema import OpenFraction
 from scaling.ledger import Ledger
@@ -46,8 +46,7 @@ def predict_run(
     from scaling.training.experiment import assemble
     from scaling.training.point import point
 
-    if points is None:
-        raise ScalingError("is missing", key="points", fix="add --points TABLE")
+    refuse(points is None, "is missing", "add --points TABLE", key="points")
     config = resolved([*filter(None, (model, *overrides))], overlays)
     experiment, ledger = assemble(config), Ledger.create(config["runs"])
     run = ledger.add(experiment.spec)
@@ -57,15 +56,15 @@ def predict_run(
     if fitted.law is None or fitted.law.form.target != "loss":
         raise ScalingError("predicts no loss of a run", key="law", value=law, fix="take chinchilla")
     form, definitions = fitted.law.form, fitted.points.definitions
-    if missing := [name for name in form.axes if name not in of_run]:
-        what = f"{form.name} needs {missing[0]}, which a run of this kind does not have"
+    for name in form.axes:
+        what = f"{form.name} needs {name}, which a run of this kind does not have"
         fix = f"take a law in {', '.join(name for name in ('N', 'D', 'C', 'U') if name in of_run)}"
-        raise ScalingError(what, key="law", value=law, fix=fix)
+        refuse(name not in of_run, what, fix, key="law", value=law)
     for name in ("tokenizer", "validation"):
-        stated = definitions.get(name)
-        if stated is not None and of_run.get(name, stated) != stated:
-            what = f"of the points is {stated}, and of the run {of_run[name]}: their losses differ"
-            raise ScalingError(what, key=name, fix="give points of runs that are evaluated alike")
+        stated, own = definitions.get(name), of_run.get(name)
+        what = f"of the points is {stated}, and of the run {own}: their losses differ"
+        differ = stated is not None and own is not None and own != stated
+        refuse(differ, what, "give points of runs that are evaluated alike", key=name)
     row = {name: float(of_run[name]) for name in form.axes}
     (predicted,) = predict_runs(fitted.law, [row], fitted.level, fitted.method, seed=fitted.law.seed)
     digest = hashlib.sha256()

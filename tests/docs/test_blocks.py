@@ -53,7 +53,7 @@ LEFT_OUT = {
     "wandb agent": REMOTE,
     "scaling pull": REMOTE,
     "scaling fit wandb:": REMOTE,
-    "scaling fit runs/studies/NAME/report/best.csv": "tests/laws/test_tuned.py fits such points",
+    "scaling fit runs/studies/NAME/report/best.csv": "tests/laws/test_horizon.py fits such points",
     "scaling table narang2021 --from": REMOTE,
     "scaling decide narang2021 --from": "tests/tables/test_decision.py reads these points",
     "scaling table bert2018_glue --train --downstream": DOWNSTREAM,

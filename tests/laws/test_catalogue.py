@@ -7,9 +7,8 @@ from hypothesis import strategies as st
 
 from scaling.base.errors import ScalingError
 from scaling.laws import LAWS, fit, named, predict_runs
-from scaling.laws.catalogue import vocabulary
 from scaling.laws.curves import areas
-from scaling.laws.dual import Dual, sigmoid
+from scaling.laws.law import Dual, sigmoid
 
 PF_DAY = 8.64e19
 TRUTHS = {
@@ -186,6 +185,7 @@ def test_proportions_that_do_not_sum_to_one_and_missing_columns_are_refused():
 def test_losses_of_vocabularies_may_be_negative():
     theta, rng = np.array([-6.0, 300.0, 20.0, 800.0, 0.3, 0.3, 0.3, 0.2]), np.random.default_rng(0)
     table = {n: np.exp(rng.uniform(*ends, 80)) for n, ends in {"N": (17, 21), "V": (8, 11), "H": (21, 25)}.items()}
+    vocabulary = named("vocabulary")
     loss = vocabulary.predict(theta, table) + 1e-3 * rng.standard_normal(80)
     found = fit(vocabulary, table | {"loss_u": loss}, starts=64)
     [ahead] = predict_runs(found, [{"N": 2e9, "V": 5e4, "H": 2e11}], method="t")

@@ -8,9 +8,8 @@ import pytest
 from benchmarks.coverage.studies import CURVE_TRUTH as TRUTH
 from benchmarks.coverage.studies import RATE, curve_design, draw_curves
 from scaling.base.errors import ScalingError
-from scaling.laws.catalogue import CURVE_LAWS, multi_power
+from scaling.laws.catalogue import CURVE_LAWS
 from scaling.laws.curves import (
-    GROUPS,
     POINTS,
     Curve,
     Sizes,
@@ -18,11 +17,11 @@ from scaling.laws.curves import (
     covariance,
     fit_curves,
     places_of,
-    some_trunks,
 )
 
 SIZES = Sizes(trunk=0.001, run=0.001, length=0.3, evaluation=0.0003, training=0.02)
-TRUE = np.array([TRUTH[name] for name in multi_power.parameter_names])
+LAW = CURVE_LAWS["multi_power"]
+TRUE = np.array([TRUTH[name] for name in LAW.parameter_names])
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +62,7 @@ def test_the_multi_power_law_is_the_sum_of_its_paper():
         inner = 1 + TRUTH["c"] * rates[k] ** -TRUTH["gamma"] * (area[-1] - area[k - 1])
         gain += (rates[k - 1] - rates[k]) * (1 - inner ** -TRUTH["kappa"])
     plain = TRUTH["E"] + TRUTH["C"] + TRUTH["A"] * 1e5 ** -TRUTH["alpha"] + TRUTH["B"] * area[-1] ** -TRUTH["beta"]
-    ours = multi_power.predict(TRUE, columns_of(curve, RATE, 0.999))[0]
+    ours = LAW.predict(TRUE, columns_of(curve, RATE, 0.999))[0]
     assert plain - ours == pytest.approx(TRUTH["C"] * gain, rel=0.01)
 
 
@@ -90,16 +89,6 @@ def test_errors_that_shrink_with_size_are_found():
     found = fit_curves(draw_curves(curve_design(), shrinking, np.random.default_rng(3)), starts=48)
     assert found.sizes.by_size == pytest.approx(0.6, abs=0.25)
     assert found.sizes.by_tokens == pytest.approx(0.3, abs=0.25)
-
-
-def test_of_many_trunks_some_whole_ones_of_all_sizes_are_read_first():
-    each = [replace(c, run=f"{c.run}-{n}", trunk=f"{c.group}-{n}") for n in range(4) for c in curve_design()]
-    places = places_of(draw_curves(each, SIZES, np.random.default_rng(5)))
-    rows = some_trunks(places)
-    kept, sizes = places["group"][rows], places["log_size"]
-    assert len(np.unique(kept)) == GROUPS < len(np.unique(places["group"]))
-    assert len(rows) == np.isin(places["group"], kept).sum()
-    assert {sizes[rows].min(), sizes[rows].max()} == {sizes.min(), sizes.max()}
 
 
 def test_training_losses_count_by_their_noise(curves):
@@ -129,7 +118,7 @@ def test_many_losses_of_a_kind_become_means_of_stretches():
 def test_another_schedule_a_larger_size_and_the_end_of_a_begun_run_are_predicted(curves, fitted):
     """A run that lies 1% above the law stays above it, and its interval is narrower than a new run's."""
     goal = replace(fitted.curves[0].at([]), run="another", rates=cosine(3000), N=395264.0).at([3000])
-    known = multi_power.predict(TRUE, columns_of(goal, RATE, 0.999))
+    known = LAW.predict(TRUE, columns_of(goal, RATE, 0.999))
     assert fitted.predict(goal) == pytest.approx(known, rel=0.01)
     assert fitted.complete(goal)[0].covers(known[0])
     begun = replace(curves[-4], losses=curves[-4].losses * 1.01, rates=curves[-1].rates, run="begun", trunk="new")

@@ -1,6 +1,5 @@
 """Intervals, and optima with theirs: exact where that is known, open where the points leave them open, invariant."""
 
-import warnings
 from typing import Any
 
 import numpy as np
@@ -9,8 +8,8 @@ import pytest
 import scaling
 from scaling.base.errors import ScalingError
 from scaling.laws import Quantity, derived, fit, intervals, named, optimal, parameter, prediction
-from scaling.laws.dual import Dual
 from scaling.laws.intervals import METHODS, bootstrap, bound, student
+from scaling.laws.law import Dual
 
 THETA = np.array([1.8, 482.0, 2085.0, 0.35, 0.37])
 
@@ -231,14 +230,3 @@ def test_the_output_names_the_law_that_puts_the_optimum_elsewhere():
     assert "farseer: N " in line
     with pytest.warns(UserWarning, match=r"the laws disagree\. farseer: N "):
         assert bent.optimum(BUDGET)["N"] == pytest.approx(best["N"]["estimate"])
-
-
-def test_laws_that_agree_add_no_line():
-    points = table(LAW, OPTIMAL, 0.001)
-    fitted = scaling.fit(points, targets=[{"C": 1e21}], intervals="t", starts=128)
-    (best,) = fitted.document["optima"]
-    assert all(law["agrees"] for law in best["competing"])
-    assert "disagree" not in str(fitted)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        fitted.optimum(1e21)
