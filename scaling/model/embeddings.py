@@ -114,8 +114,10 @@ class Rotary(_Position):
             )
 
     def rotate(self, q: Tensor, k: Tensor, q_pos: Tensor, k_pos: Tensor) -> tuple[Tensor, Tensor]:
-        turn = self._turn(q_pos)
-        return rotated(q, k, turn, turn if k_pos is q_pos else self._turn(k_pos))
+        if k_pos is q_pos:
+            q, k = rotated(*self._turn(q_pos), q, k)
+            return q, k
+        return rotated(*self._turn(q_pos), q)[0], rotated(*self._turn(k_pos), k)[0]
 
     def _turn(self, positions: Tensor) -> tuple[Tensor, Tensor]:
         """Cosine and sine of every angle, [#b t turning/2], in float64: made once for all layers of a pass, which ask

@@ -16,11 +16,22 @@ from torch import Tensor
 
 from scaling.base.batch import IGNORE
 from scaling.kernels.compiled import absent, serves
-from scaling.kernels.functions import activate, attention, cross_entropy, depthwise, gated, norm, rotated, softmax
+from scaling.kernels.operations import (
+    Activated,
+    Depthwise,
+    Gated,
+    Norm,
+    Rotated,
+    Softmax,
+    attention,
+    cross_entropy,
+)
 
 pytestmark = pytest.mark.skipif(absent() is not None, reason=f"no kernels: {absent()}")
 
 BOTH = (torch.float32, torch.bfloat16)
+activate, gated, norm, rotated = Activated.apply, Gated.apply, Norm.apply, Rotated.apply
+depthwise, softmax = Depthwise.apply, Softmax.apply
 
 
 @dataclass(frozen=True)

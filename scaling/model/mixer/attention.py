@@ -19,8 +19,7 @@ from torch.utils.checkpoint import checkpoint
 from scaling.base.errors import ScalingError
 from scaling.config.schema import BelowOne, Recipe
 from scaling.config.shape import Shape
-from scaling.kernels.functions import attention
-from scaling.kernels.operations import attention_takes, attention_weights
+from scaling.kernels.operations import attention, attention_takes, attention_weights
 from scaling.model.context import Context, Mask, Places, Position
 from scaling.model.contract import Mixer, declare, map_of
 from scaling.model.mixer.bands import blocks_of

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from scaling.base.errors import ScalingError
 from scaling.config.schema import BelowOne, PositiveInt
 from scaling.config.shape import Shape
-from scaling.kernels.operations import attention_plus, drop
+from scaling.kernels.operations import attention, attention_takes, drop
 from scaling.model.context import Context
 from scaling.model.contract import Mixer, declare, drawn
 from scaling.model.mixer.attention import Scale, bias, check_reach, scale_of
@@ -97,8 +97,8 @@ class _Synthesizer(nn.Module, Mixer, ABC):
             share = self.share.sigmoid().to(q.dtype)
             added, q = share * added, (1 - share) * q
         added = added if of_places is None else added + of_places
-        if k is not None and not dropout and not position.mixes_values:
-            return self.out(attention_plus(q, k, v, added, scale=self.scale).flatten(2))
+        if k is not None and not dropout and not position.mixes_values and attention_takes(q, k, v):
+            return self.out(attention(q, k, v, added, scale=self.scale).flatten(2))
         if k is not None:
             added = added + self.scale * torch.einsum("bthd,bshd->bhts", q, k)
         weights = added.softmax(-1)
