@@ -377,12 +377,13 @@ def attention(
 
 
 def attention_takes(q: Tensor, k: Tensor, v: Tensor) -> bool:
-    """Whether our kernel of attention takes these, float32 alone, and is faster here than torch's operations."""
-    return q.dtype is torch.float32 and _unwatched(q, k, v) and _attention_pays()
+    """Whether our kernel of attention takes these, float32 alone, and is worth it."""
+    return q.dtype is torch.float32 and _unwatched(q, k, v) and attention_pays()
 
 
 @cache
-def _attention_pays() -> bool:
+def attention_pays() -> bool:
+    """Whether it is faster on this processor than torch's operations."""
     return bool(library().attention_pays())  # type: ignore[union-attr]
 
 

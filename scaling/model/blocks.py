@@ -296,12 +296,8 @@ class Parallel(Serial):
         super().__init__(shape, **common)
         for branch in self.branches.values():
             if not hasattr(branch, "update"):
-                raise ScalingError(
-                    "parallel branches must add to the stream",
-                    key="residual.kind",
-                    value=type(branch).__name__,
-                    fix="take Pre or Sandwich, or a Serial block",
-                )
+                what, fix = "parallel branches must add to the stream", "take Pre or Sandwich, or a Serial block"
+                raise ScalingError(what, key="residual.kind", value=type(branch).__name__, fix=fix)
 
     def forward(self, x: Float[Tensor, "b t w"], context: Context) -> Float[Tensor, "b t w"]:
         branches: Any = self.branches.values()
@@ -352,7 +348,7 @@ class EvolvedDecoder(_Branches):
         sides = {"mixer": mixer, "cross": cross} if cross else {"mixer": mixer}
         reads = {slot: piece_of(slot, recipe, shape) for slot, recipe in sides.items()}
         pieces = {
-            "mixer_wide": _Sum([piece_of(slot, recipe, shape) for slot, recipe in (("mixer", mixer), *sides.items())]),
+            "mixer_wide": _Sum(*(piece_of(slot, recipe, shape) for slot, recipe in (("mixer", mixer), *sides.items()))),
             "mixer_convolution": _DecoderConvolution(shape.width, norm),
             **reads,
             "channel": piece_of("channel", channel, shape),
@@ -444,7 +440,7 @@ class _Depthwise(nn.Module):
 class _Sum(nn.Module, Mixer):
     """Σ f(x): branches side by side under one norm."""
 
-    def __init__(self, pieces: list[nn.Module]):
+    def __init__(self, *pieces: nn.Module):
         super().__init__()
         self.sides = nn.ModuleList(pieces)
 

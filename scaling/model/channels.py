@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
 import torch
@@ -19,11 +20,19 @@ from scaling.model.context import Context
 from scaling.model.contract import Activation, Channel, declare
 
 
-class ReLU(nn.Module, Activation):
-    """φ(x) = max(0, x). (Nair & Hinton 2010; Vaswani et al. 2017)"""
+class _Pointwise(nn.Module, Activation):
+    """φ(x), a function of torch."""
+
+    phi: Callable[[Tensor], Tensor]
 
     def forward(self, x: Float[Tensor, "*s"]) -> Float[Tensor, "*s"]:
-        return torch.relu(x)
+        return self.phi(x)
+
+
+class ReLU(_Pointwise):
+    """φ(x) = max(0, x). (Nair & Hinton 2010; Vaswani et al. 2017)"""
+
+    phi = staticmethod(torch.relu)
 
 
 class GeLU(nn.Module, Activation):
@@ -70,32 +79,28 @@ class ELU(nn.Module, Activation):
         return F.elu(x, self.alpha)
 
 
-class SeLU(nn.Module, Activation):
+class SeLU(_Pointwise):
     """φ(x) = λ ELU(x; α), with λ and α such that unit variance is a fixed point. (Klambauer et al. 2017)"""
 
-    def forward(self, x: Float[Tensor, "*s"]) -> Float[Tensor, "*s"]:
-        return F.selu(x)
+    phi = staticmethod(F.selu)
 
 
-class Sigmoid(nn.Module, Activation):
+class Sigmoid(_Pointwise):
     """φ(x) = 1 / (1 + e⁻ˣ); with a gate this is GLU. (Dauphin et al. 2016)"""
 
-    def forward(self, x: Float[Tensor, "*s"]) -> Float[Tensor, "*s"]:
-        return torch.sigmoid(x)
+    phi = staticmethod(torch.sigmoid)
 
 
-class Softplus(nn.Module, Activation):
+class Softplus(_Pointwise):
     """φ(x) = ln(1 + eˣ). (Dugas et al. 2001)"""
 
-    def forward(self, x: Float[Tensor, "*s"]) -> Float[Tensor, "*s"]:
-        return F.softplus(x)
+    phi = staticmethod(F.softplus)
 
 
-class Tanh(nn.Module, Activation):
+class Tanh(_Pointwise):
     """φ(x) = tanh x: BERT's pooler. (Devlin et al. 2018)"""
 
-    def forward(self, x: Float[Tensor, "*s"]) -> Float[Tensor, "*s"]:
-        return torch.tanh(x)
+    phi = staticmethod(torch.tanh)
 
 
 class Linear(nn.Module, Activation):
@@ -112,11 +117,12 @@ class SquaredReLU(nn.Module, Activation):
         return torch.relu(x).square()
 
 
-class Dense(nn.Module, Channel):
-    """FFN(x) = φ(x W₁ + b₁) W₂ + b₂. (Vaswani et al. 2017, formula 2)
+class _FeedForward(nn.Module, Channel):
+    """`maps` onto the hidden width, and one back."""
 
-    `hidden_times` multiplies the shape's hidden width. `dropout` acts on φ.
-    """
+    maps = ("hidden",)
+    gate: nn.Linear
+    hidden: nn.Linear
 
     def __init__(
         self,
@@ -130,36 +136,33 @@ class Dense(nn.Module, Channel):
         super().__init__()
         hidden = shape.hidden_times(hidden_times)
         self.activation, self.dropout = activation(), dropout
-        self.hidden = nn.Linear(shape.width, hidden, bias)
+        for name in self.maps:
+            setattr(self, name, nn.Linear(shape.width, hidden, bias))
         self.out = declare(nn.Linear(hidden, shape.width, bias), weight="output")
+
+
+class Dense(_FeedForward):
+    """FFN(x) = φ(x W₁ + b₁) W₂ + b₂. (Vaswani et al. 2017, formula 2)
+
+    `hidden_times` multiplies the shape's hidden width. `dropout` acts on φ.
+    """
 
     def forward(self, x: Float[Tensor, "b t w"], context: Context) -> Float[Tensor, "b t w"]:
         return self.out(drop(self.activation(self.hidden(x)), self.dropout, self.training))
 
 
-class Gated(nn.Module, Channel):
+class Gated(_FeedForward):
     """FFN(x) = (φ(x W + b) ⊙ (x V + c)) W₂ + b₂. (Shazeer 2020)
 
     φ is Sigmoid for GLU, GeLU for GeGLU, ReLU for ReGLU, Swish for SwiGLU, Linear for LiGLU. `hidden_times:
     0.6666667` keeps the parameters of the ungated layer.
     """
 
-    def __init__(
-        self,
-        shape: Shape,
-        *,
-        activation: Recipe,
-        bias: bool = False,
-        hidden_times: Factor = 1.0,
-        dropout: BelowOne = 0.0,
-    ):
-        super().__init__()
-        hidden = shape.hidden_times(hidden_times)
-        self.activation, self.dropout = activation(), dropout
+    maps = ("gate", "hidden")
+
+    def __init__(self, shape: Shape, *, bias: bool = False, **common: Any):
+        super().__init__(shape, bias=bias, **common)
         self.is_gate = hasattr(self.activation, "times")
-        self.gate = nn.Linear(shape.width, hidden, bias)
-        self.hidden = nn.Linear(shape.width, hidden, bias)
-        self.out = declare(nn.Linear(hidden, shape.width, bias), weight="output")
 
     def forward(self, x: Float[Tensor, "b t w"], context: Context) -> Float[Tensor, "b t w"]:
         gate, hidden = self.gate(x), self.hidden(x)
@@ -230,10 +233,9 @@ class _Values(nn.Module):
 
     def forward(self, index: Int[Tensor, "b t n"], score: Float[Tensor, "b t n"]) -> Float[Tensor, "b t w"]:
         table = self.weight.flatten(0, 1)
-        sums = F.embedding_bag(
-            index.flatten(0, 1), table, mode="sum", per_sample_weights=score.flatten(0, 1).to(table.dtype)
-        )
-        return sums.unflatten(0, index.shape[:2])
+        index, score = index.flatten(0, 1), score.to(table.dtype)
+        sums = F.embedding_bag(index, table, mode="sum", per_sample_weights=score.flatten(0, 1))
+        return sums.unflatten(0, score.shape[:2])
 
 
 def seats(chosen: Int[Tensor, "b t k"], experts: int, capacity: int) -> tuple[Int[Tensor, "b ec"], Int[Tensor, "b tk"]]:
@@ -405,9 +407,8 @@ class MixtureOfExperts(_Routed):
         **common: Any,
     ):
         if not 2 <= choices <= experts:
-            raise ScalingError(
-                f"expected 2 to {experts} choices", key="choices", value=choices, fix="Switch chooses one expert"
-            )
+            what = f"expected 2 to {experts} choices"
+            raise ScalingError(what, key="choices", value=choices, fix="Switch chooses one expert")
         super().__init__(shape, choices, experts=experts, capacity=capacity, **common)
 
     def weigh(self, chances: Float[Tensor, "b t k"]) -> Float[Tensor, "b t k"]:

@@ -157,43 +157,37 @@ class Cost:
         return f"Cost({self.parameters:,} parameters, {self.flops_train_per_token:.4g} training FLOPs per token)"
 
 
+_counted: dict[str, Cost] = {}  # a study asks for the same few models many times
+
+
 def cost(config: Config, rows: int = 1, trained: Collection[str] | None = None) -> Cost:
     """The cost of the model that a config describes on one window of its length, or more, without allocating it.
 
     `trained` names the parameters that are trained; None: those that the config's tuning trains, or all.
     """
+    checkpointing = (config.tree.get("train") or {}).get("checkpointing", "none")
     names = None if trained is None else sorted(trained)
-    line = [config["model"], config["size"], config.tree.get("tuning"), _checkpointing(config), rows, names]
+    line = [config["model"], config["size"], config.tree.get("tuning"), checkpointing, rows, names]
     key = json.dumps(line, sort_keys=True)
-    if key not in _counted:
-        _counted[key] = _whole(config, rows, trained)
+    if key in _counted:
+        return _counted[key]
+    with blank():
+        model = config.build("model", config["size"])
+        with config.placing():
+            tuning = tune(model, config.tree)
+    if tuning is not None or names is not None:
+        trains = tuning.trains if names is None and tuning is not None else (names or []).__contains__
+        for spec, parameter in parameters(model):
+            parameter.requires_grad_(trains(spec.name))
+    with torch.device("meta"):
+        _counted[key] = count(model, windows(model, rows), checkpointing)
     return _counted[key]
-
-
-def _checkpointing(config: Config) -> Literal["none", "blocks"]:
-    return (config.tree.get("train") or {}).get("checkpointing", "none")
 
 
 def inspected(config: Config, trained: Collection[str] | None = None) -> Cost:
     """The cost of a checked config's model, with what the rows of a batch share. For `trained` see `cost`."""
     single, double = cost(config, trained=trained), cost(config, 2, trained)
     return replace(single, flops_train_shared=2 * single.flops_train - double.flops_train)
-
-
-_counted: dict[str, Cost] = {}  # a study asks for the same few models many times
-
-
-def _whole(config: Config, rows: int = 1, trained: Collection[str] | None = None) -> Cost:
-    with blank():
-        model = config.build("model", config["size"])
-        with config.placing():
-            tuning = tune(model, config.tree)
-    if tuning is not None or trained is not None:
-        for spec, parameter in parameters(model):
-            is_trained = tuning.trains(spec.name) if tuning and trained is None else spec.name in (trained or ())
-            parameter.requires_grad_(is_trained)
-    with torch.device("meta"):
-        return count(model, windows(model, rows), _checkpointing(config))
 
 
 def count(model: Family, batch: Batch, checkpointing: Literal["none", "blocks"] = "none") -> Cost:

@@ -51,22 +51,18 @@ class Rows(nn.Module):
             parts.append(self.ups[str(c)](vectors) if str(c) in self.ups else vectors)
         return torch.stack(parts).sum(0)
 
-    def narrow(self, c: int, hidden: Float[Tensor, "*b w"]) -> Float[Tensor, "*b r"]:
-        """h P_c, so that (h P_c) E_cᵀ are the logits of cluster c."""
-        return hidden @ cast(nn.Linear, self.ups[str(c)]).weight if str(c) in self.ups else hidden
-
-    def parts(self, hidden: Float[Tensor, "*b w"]) -> list[tuple[Tensor, Tensor]]:
-        """(h P_c, E_c) of every cluster: the products of each pair are the logits, in the vocabulary's order."""
-        return [(self.narrow(c, hidden), table) for c, table in enumerate(self.tables)]
+    def part(self, c: int, hidden: Float[Tensor, "*b w"]) -> tuple[Float[Tensor, "*b r"], Float[Tensor, "v r"]]:
+        """(h P_c, E_c): their product is the logits of cluster c."""
+        narrow = hidden @ cast(nn.Linear, self.ups[str(c)]).weight if str(c) in self.ups else hidden
+        return narrow, self.tables[c]
 
 
 def bounds_of(cutoffs: Sequence[float], vocabulary: int) -> tuple[int, ...]:
     """0, the cutoffs, V: where the clusters of a vocabulary begin and end."""
     bounds = (0, *(counted("cutoffs", cutoff, vocabulary, vocabulary) for cutoff in cutoffs), vocabulary)
     if not cutoffs or any(start >= stop for start, stop in pairwise(bounds)):
-        raise ScalingError(
-            f"expected rising cutoffs within the vocabulary of {vocabulary:,}", key="cutoffs", value=list(cutoffs)
-        )
+        what = f"expected rising cutoffs within the vocabulary of {vocabulary:,}"
+        raise ScalingError(what, key="cutoffs", value=list(cutoffs))
     return bounds
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any, Literal
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from scaling.base.batch import IGNORE, Batch
 from scaling.base.errors import ScalingError, under
@@ -54,7 +54,7 @@ class BiLM(OneTower):
 
     def forward(self, batch: Batch, cache: Cache | None = None) -> Output:
         if self.mix is None:
-            return super().forward(batch, cache)
+            return self.decoder(batch, cache=cache)
         if self.decoder.prompt is not None:
             fix = "take another tuning"
             raise ScalingError("layers that a prompt lengthens are not mixed", key="tuning", value="Prompt", fix=fix)
@@ -70,8 +70,7 @@ class BiLM(OneTower):
         loss = super().loss(batch, smoothing)
         if not self.learns_previous:
             return loss
-        previous = _previous(batch)
-        behind = self._backwards(batch)
+        behind, previous = self._backwards(batch), _previous(batch)
         hidden = vectors(self.head, replace(behind, hidden=behind.hidden.flip(1), documents=batch.documents), batch)
         losses = self.head.loss(hidden, previous, smoothing)
         backwards = losses.sum() / (previous != IGNORE).sum().clamp(min=1)
@@ -89,11 +88,8 @@ class BiLM(OneTower):
 
 def _previous(batch: Batch) -> Tensor:
     if batch.labels is None:
-        raise ScalingError(
-            "the backward model learns the token before each, and the objective gives none",
-            key="objective.kind",
-            fix="take BothWays",
-        )
+        what = "the backward model learns the token before each, and the objective gives none"
+        raise ScalingError(what, key="objective.kind", fix="take BothWays")
     return batch.labels
 
 
@@ -139,30 +135,29 @@ class EncoderDecoder(Family):
         self.decoder = _tower("decoder", size, common, decoder)
         check_reads(self.encoder, "encoder.block.branches", "put it into decoder.block.branches")
         if self.encoder.shape.width != self.decoder.shape.width:
-            raise ScalingError(
-                "encoder and decoder differ in width",
-                key="size.encoder.width",
-                value=self.encoder.shape.width,
-                fix=f"the decoder reads vectors of {self.decoder.shape.width}",
-            )
+            width, fix = self.encoder.shape.width, f"the decoder reads vectors of {self.decoder.shape.width}"
+            raise ScalingError("encoder and decoder differ in width", key="size.encoder.width", value=width, fix=fix)
         try:
             check_writes(self.decoder)
         except ScalingError as error:
             raise (error.under("decoder") if _stands(decoder, ["stack"]) else error) from None
         if share == "stacks":
-            _share(self.encoder.get_submodule("stack"), self.decoder.get_submodule("stack"))
-        self.memory = _memory(memory, self.encoder, self.decoder)
+            _share(self.encoder.stack, self.decoder.stack)
+        layers = self.encoder.stack
+        with under("memory"):
+            self.memory: Memory = recipe("memory", memory)(layers.executions, self.decoder.stack.executions)
+        if self.memory.reads == "every layer" and layers.looks_ahead:
+            kind, fix = type(self.memory).__name__, f"take Last, or a stack other than {type(layers).__name__}"
+            what = "layers of different lengths have no mean"
+            raise ScalingError(what, key="memory.kind", value=kind, fix=fix)
         self.head = built("head", head, self.decoder.shape)
         share_tables({"encoder": self.encoder, "decoder": self.decoder}, {"head": self.head}, tie)
 
     def encode(self, batch: Batch) -> Output:
         """The encoder's output on the source."""
         if batch.source is None:
-            raise ScalingError(
-                "an encoder-decoder reads a source, and the objective makes none",
-                key="objective",
-                fix="take objective=SpanCorruption or another that makes pairs",
-            )
+            what = "an encoder-decoder reads a source, and the objective makes none"
+            raise ScalingError(what, key="objective", fix="take objective=SpanCorruption or another that makes pairs")
         layers: list[Tensor] | None = [] if self.memory.reads == "every layer" else None
         source = Batch(batch.source, batch.source, documents=batch.source_documents, positions=batch.source_positions)
         output = self.encoder(source, layers=layers)
@@ -179,34 +174,18 @@ class EncoderDecoder(Family):
         return self.decode(batch, self.encode(batch), cache)
 
 
-def _share(encoder: nn.Module, decoder: nn.Module) -> None:
+def _share(encoder: Any, decoder: Any) -> None:
     """Give the decoder's stack every parameter of the encoder's, under the same name, as T5's graphs did (Raffel et
     al. 2019).
     """
     own = dict(decoder.named_parameters())
     for name, parameter in encoder.named_parameters():
         if name not in own or own[name].shape != parameter.shape:
-            raise ScalingError(
-                f"the decoder's stack has no {name} of the encoder's shape",
-                key="share",
-                value="stacks",
-                fix="let both have the same layers and pieces, but for cross-attention",
-            )
+            what = f"the decoder's stack has no {name} of the encoder's shape"
+            fix = "let both have the same layers and pieces, but for cross-attention"
+            raise ScalingError(what, key="share", value="stacks", fix=fix)
         owner, _, last = name.rpartition(".")
         setattr(decoder.get_submodule(owner), last, parameter)
-
-
-def _memory(line: Line, encoder: Tower, decoder: Tower) -> Memory:
-    with under("memory"):
-        memory: Memory = recipe("memory", line)(encoder.stack.executions, decoder.stack.executions)
-    if memory.reads == "every layer" and encoder.stack.looks_ahead:
-        raise ScalingError(
-            "layers of different lengths have no mean",
-            key="memory.kind",
-            value=type(memory).__name__,
-            fix=f"take Last, or a stack other than {type(encoder.stack).__name__}",
-        )
-    return memory
 
 
 def _tower(name: str, size: Mapping[str, Any], common: Mapping[str, Line], own: Mapping[str, Any]) -> Tower:

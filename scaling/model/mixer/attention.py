@@ -4,7 +4,7 @@ score) v is computed, by the device, the length and what positions add.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 from importlib.util import find_spec
@@ -68,25 +68,7 @@ class Projected(Projections, Mixer):
             )
 
 
-class Softmax(Projected):
-    """softmax(s q kᵀ + position) v, with learned keys and values before the others where `prefix` is set."""
-
-    takes_prefix = True
-
-    def __init__(
-        self, shape: Shape, *, scale: Scale = "sqrt", dropout: BelowOne = 0.0, bias: bool | Literal["qkv"] = False
-    ):
-        super().__init__(shape, bias=bias)
-        self.scale, self.dropout = scale_of(scale, shape.head_width), dropout
-        self.prefix: nn.Module | None = None
-
-    def _attend(self, q: Tensor, k: Tensor, v: Tensor, context: Context) -> Tensor:
-        if self.prefix is not None:
-            k, v, context = self.prefix(k, v, context)
-        return attend(q, k, v, context, scale=self.scale, dropout=self.dropout if self.training else 0.0)
-
-
-class Attention(Softmax):
+class Attention(Projected):
     """softmax(s Q Kᵀ + position) V W_O over the tokens that the pattern allows. (Vaswani et al. 2017, section 3.2)
 
     Key heads fewer than heads are shared by groups of queries (Shazeer 2019; Ainslie et al. 2023). `scale` is s:
@@ -95,12 +77,21 @@ class Attention(Softmax):
     (Henry et al. 2020). `dropout` acts on the attention weights.
     """
 
-    takes_queries = True
+    takes_queries = takes_prefix = True
 
-    def __init__(self, shape: Shape, *, norm: Recipe | None = None, **common: Any):
-        super().__init__(shape, **common)
-        self.query_norm = norm(shape.head_width) if norm else None
-        self.key_norm = norm(shape.head_width) if norm else None
+    def __init__(
+        self,
+        shape: Shape,
+        *,
+        scale: Scale = "sqrt",
+        dropout: BelowOne = 0.0,
+        bias: bool | Literal["qkv"] = False,
+        norm: Recipe | None = None,
+    ):
+        super().__init__(shape, bias=bias)
+        self.scale, self.dropout = scale_of(scale, shape.head_width), dropout
+        self.prefix: nn.Module | None = None  # learned keys and values before the others
+        self.query_norm, self.key_norm = (norm(shape.head_width) if norm else None for _ in range(2))
 
     def forward(
         self, x: Float[Tensor, "b t w"], context: Context, queries: Float[Tensor, "b q w"] | None = None
@@ -120,6 +111,11 @@ class Attention(Softmax):
             q, k = self.query_norm(q), self.key_norm(k)
         position = context.position
         return position.rotate(q, k, context.places.seen_by(position), key_places.seen_by(position))
+
+    def _attend(self, q: Tensor, k: Tensor, v: Tensor, context: Context) -> Tensor:
+        if self.prefix is not None:
+            k, v, context = self.prefix(k, v, context)
+        return attend(q, k, v, context, scale=self.scale, dropout=self.dropout if self.training else 0.0)
 
 
 def check_reach(context: Context, reach: int, what: str) -> None:
@@ -159,12 +155,9 @@ class Weighted(nn.Module, Mixer):
         self.mixer, self.channel = mixer(shape), channel(shape)
         name, out = map_of(self.mixer, "output")
         if not isinstance(self.mixer, Mixer) or self.mixer.heads is None or out is None or out.bias is not None:
-            raise ScalingError(
-                "branches are heads, each with its rows of a projection without bias",
-                key="mixer.kind",
-                value=type(self.mixer).__name__,
-                fix="take Attention or CrossAttention with bias: false",
-            )
+            what, fix = "branches are heads, each with its rows of a projection without bias", "take Attention or"
+            kind = type(self.mixer).__name__
+            raise ScalingError(what, key="mixer.kind", value=kind, fix=f"{fix} CrossAttention with bias: false")
         self.slot, self.takes_queries = self.mixer.slot, self.mixer.takes_queries
         self.out = out
         setattr(self.mixer, name, nn.Identity())  # it now ends with its heads, side by side
@@ -176,20 +169,16 @@ class Weighted(nn.Module, Mixer):
     ) -> Float[Tensor, "b q w"]:
         kappa, alpha = self.kappa.softmax(-1).to(x.dtype), self.alpha.softmax(-1).to(x.dtype)
         mixed = self.mixer(x, context) if queries is None else self.mixer(x, context, queries)
+        heads, rows = (part.chunk(len(kappa), -1) for part in (mixed, self.out.weight))
+        width, outputs = heads[0].shape[-1], []
         # One after the other: at once they would need the heads' number times the memory.
-        outputs = (self.channel(k * head, context) for k, head in zip(kappa, self._projected(mixed), strict=True))
-        return torch.stack([a * y for a, y in zip(alpha, outputs, strict=True)]).sum(0)
-
-    def _projected(self, mixed: Float[Tensor, "b t h"]) -> Iterator[Float[Tensor, "b t w"]]:
-        """Each head through its rows of the projection."""
-        heads = mixed.chunk(len(self.kappa), -1)
-        if is_plain(self.out):
-            rows = self.out.weight.chunk(len(heads), -1)
-            yield from (F.linear(head, row) for head, row in zip(heads, rows, strict=True))
-            return
-        width = heads[0].shape[-1]
         for number, head in enumerate(heads):
-            yield self.out(F.pad(head, (number * width, (len(heads) - 1 - number) * width)))
+            if is_plain(self.out):
+                y = F.linear(head, rows[number])
+            else:
+                y = self.out(F.pad(head, (number * width, (len(heads) - 1 - number) * width)))
+            outputs.append(alpha[number] * self.channel(kappa[number] * y, context))
+        return torch.stack(outputs).sum(0)
 
 
 # A mask, a score or weights for more pairs than these (2,048 tokens squared) are made for so many pairs at a time.
@@ -279,7 +268,8 @@ def _sparse(setting: Setting, context: Context, dropout: float) -> str | None:
 
 def _triangular(context: Context) -> bool:
     """Whether each query sees the keys up to its own, and nothing is added to any: kernels know this mask."""
-    plain = context.places.plain and context.keys.plain and getattr(context.mask.pattern, "causal", False)
+    mask = context.mask
+    plain = mask.queries.plain and mask.keys.plain and getattr(mask.pattern, "causal", False)
     return plain and not context.position.adds_score
 
 
@@ -320,8 +310,7 @@ def _fused(q: Tensor, k: Tensor, v: Tensor, added: Any, scale: float, dropout: f
 def _kernel(q: Tensor, k: Tensor, v: Tensor, context: Context, scale: float, dropout: float) -> Tensor:
     """Our kernel for a CPU, which keeps no weights and drops none."""
     triangular = _triangular(context)
-    added = None if triangular else bias(q, k, context, scale)
-    return attention(q, k, v, added, scale=scale, causal=triangular)
+    return attention(q, k, v, None if triangular else bias(q, k, context, scale), scale=scale, causal=triangular)
 
 
 def _parts(q: Tensor, k: Tensor, v: Tensor, context: Context, scale: float, dropout: float) -> Tensor:
