@@ -156,9 +156,9 @@ def serves(*tensors: Tensor | None) -> bool:
     )
 
 
-def fitting(name: str, tensor: Tensor, shape: tuple[int, ...]) -> None:
+def fitting(name: str, tensor: Tensor | None, shape: tuple[int, ...]) -> None:
     """A kernel reads as much memory as `shape` says, whatever the tensor has."""
-    if tensor.shape != shape:
+    if tensor is not None and tensor.shape != shape:
         raise ValueError(f"{name} is {list(shape)}, not {list(tensor.shape)}")
 
 

@@ -97,9 +97,8 @@ class Norm(torch.autograd.Function):
     def forward(ctx: Any, name: str, x: Tensor, gain: Tensor | None, bias: Tensor | None, eps: float) -> Tensor:
         x, gain, bias = dense(x, gain, bias)
         rows, width = x.shape[:-1].numel(), x.shape[-1]
-        for learned in (gain, bias):
-            if learned is not None:
-                fitting("a norm's gain or bias", learned, (width,))
+        fitting("a norm's gain", gain, (width,))
+        fitting("a norm's bias", bias, (width,))
         y, (mean, inverse) = torch.empty_like(x), x.new_empty(2, rows, dtype=torch.float32)
         ctx.overflows = call(name, x, gain, bias, y, mean, inverse, rows, width, eps)
         ctx.name, ctx.eps = name, eps
@@ -197,10 +196,10 @@ class Depthwise(torch.autograd.Function):
         (b, s, w), k = x.shape, taps.shape[-2]
         t = s - k + 1
         fitting("every tap", taps, (k, w) if taps.ndim == 2 else (b, t, k, w))
-        if seen is not None:
-            fitting("who is seen", seen, (1 if len(seen) == 1 else b, t, k))
+        one = seen is None or len(seen) == 1
+        fitting("who is seen", seen, (1 if one else b, t, k))
         batch, token = (0, 0) if taps.ndim == 2 else (t * k * w, k * w)
-        ctx.shape = (b, t, k, w, batch, token, 0 if seen is None or len(seen) == 1 else t * k)
+        ctx.shape = (b, t, k, w, batch, token, 0 if one else t * k)
         ctx.save_for_backward(x, taps, seen)
         y = x.new_empty(b, t, w)
         call("depthwise", x, taps, seen, y, ctx.shape)
@@ -243,7 +242,7 @@ def cross_entropy(
         (logits, targets), (rows, classes) = dense(logits, targets), logits.shape
         fitting("a row's target", targets, (rows,))
         fitting("a row's loss", losses, (rows,))
-        fitting("the gradient", logits if gradient is None else gradient, (rows, classes))
+        fitting("the gradient", gradient, (rows, classes))
         if not losses.is_contiguous() or not (gradient is None or gradient.is_contiguous()):
             raise ValueError("losses and gradients are written one after another")
         call("cross_entropy", logits, targets, losses, gradient, rows, classes, smoothing)
@@ -251,8 +250,7 @@ def cross_entropy(
     logits, target = logits.to(losses.dtype), targets[:, None].clamp(min=0)
     chances = logits.softmax(-1)
     # log Σ eᶻ = max z − log max softmax(z): both maxima are one class, whose chance is at least 1/v.
-    normaliser = logits.amax(-1) - chances.amax(-1).log()
-    loss = normaliser - logits.gather(-1, target)[:, 0] * (1 - smoothing)
+    loss = logits.amax(-1) - chances.amax(-1).log() - logits.gather(-1, target)[:, 0] * (1 - smoothing)
     if smoothing:
         loss -= logits.mean(-1) * smoothing
     losses.copy_(loss)

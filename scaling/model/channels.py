@@ -103,11 +103,8 @@ class Tanh(_Pointwise):
     phi = staticmethod(torch.tanh)
 
 
-class Linear(nn.Module, Activation):
+class Linear(nn.Identity, Activation):
     """φ(x) = x; with a gate this is LiGLU, the bilinear layer. (Shazeer 2020)"""
-
-    def forward(self, x: Float[Tensor, "*s"]) -> Float[Tensor, "*s"]:
-        return x
 
 
 class SquaredReLU(nn.Module, Activation):
@@ -196,8 +193,7 @@ class ProductKeys(nn.Module, Channel):
             raise ScalingError("expected two halves", key="key_width", value=key_width, fix="take an even number")
         if nearest > keys:
             raise ScalingError(f"there are {keys} half keys", key="nearest", value=nearest, fix=f"take {keys} or fewer")
-        half = key_width // 2
-        self.nearest = nearest
+        half, self.nearest = key_width // 2, nearest
         self.query = declare(nn.Linear(shape.width, heads * key_width), weight="query")
         self.norm = norm(half)
         self.keys = nn.Parameter(torch.empty(heads, 2, keys, half))
@@ -207,8 +203,7 @@ class ProductKeys(nn.Module, Channel):
         heads, _, keys, half = self.keys.shape
         query = self.norm(self.query(x).unflatten(-1, (heads, 2, half)))
         score, half_key = torch.einsum("bthpd,hpnd->bthpn", query, self.keys).topk(self.nearest)
-        pairs = (score[..., 0, :, None] + score[..., 1, None, :]).flatten(-2)
-        score, pair = pairs.topk(self.nearest)
+        score, pair = (score[..., 0, :, None] + score[..., 1, None, :]).flatten(-2).topk(self.nearest)
         value = half_key[..., 0, :].gather(-1, pair // self.nearest) * keys
         value = value + half_key[..., 1, :].gather(-1, pair % self.nearest)
         return self.out(value.flatten(-2), score.softmax(-1).flatten(-2))
@@ -217,8 +212,7 @@ class ProductKeys(nn.Module, Channel):
         """Multiply-accumulates of a forward pass over `tokens` positions in Mesh TensorFlow, which published figures
         count: it looks up values, and the places of the best pairs, by products with one-hot tensors.
         """
-        heads, _, keys, half = self.keys.shape
-        width, read = self.out.weight.shape[-1], heads * self.nearest
+        (heads, _, keys, half), width, read = self.keys.shape, self.out.weight.shape[-1], len(self.keys) * self.nearest
         query, scores = width * heads * 2 * half, heads * 2 * keys * half
         places, values, total = read * self.nearest**2, read * keys**2 * width, read * width
         return tokens * (query + scores + places + values + total)
@@ -274,14 +268,11 @@ GROUP = 1024  # positions that share a capacity in Mesh TensorFlow
 class _Routed(nn.Module, Channel):
     """y = Σ_{i ∈ top-k} g_i E_i(x), with E_i(x) = φ(x W_i) V_i and the chances p = softmax(x W) behind the weights g.
 
-    In training each expert seats `capacity` · t / e positions of a row of t; choices beyond are dropped, and a position
-    without any seat passes by the residual alone. `balance` times the imbalance of the first choices joins the loss.
-    Padding takes no seat and is not counted in the balance, but t is the row's whole length, so that a row with padding
-    has more seats. Evaluation and decoding drop nothing, so that neither padding nor a cache changes anything there.
-
-    The groups that share a capacity are rows, and seats are given position after position. So a row depends on no other
-    row, and a position on none after it; but it does depend on those before, of another document packed into the row
-    too, wherever something is dropped. A batch fixes its own outcome: no choice is random.
+    In training each expert seats `capacity` · t / e positions of a row of t, position after position; choices beyond
+    are dropped, and a position without any seat passes by the residual alone. So a row depends on no other row, and a
+    position on none after it, but on those before, of another document packed into the row too. `balance` times the
+    imbalance of the first choices joins the loss. Padding takes no seat and is not counted in the balance, but t is
+    the row's whole length. Evaluation and decoding drop nothing: neither padding nor a cache changes anything there.
     """
 
     def __init__(
@@ -326,11 +317,10 @@ class _Routed(nn.Module, Channel):
 
     def _all(self, x: Float[Tensor, "b t w"], chosen: Int[Tensor, "b t k"]) -> Float[Tensor, "b t k w"]:
         """The output of each choice's expert, 0 for padding; every expert computes what was chosen."""
-        order = chosen.flatten().argsort(stable=True)
-        counts = chosen.flatten().bincount(minlength=len(self.experts) + 1).tolist()
-        flat = x.flatten(0, 1)
-        outputs = x.new_zeros(len(order), x.shape[-1])
-        for index, which in enumerate(order.split(counts)[:-1]):
+        flat, choice = x.flatten(0, 1), chosen.flatten()
+        counts = choice.bincount(minlength=len(self.experts) + 1).tolist()
+        outputs = x.new_zeros(len(choice), x.shape[-1])
+        for index, which in enumerate(choice.argsort(stable=True).split(counts)[:-1]):
             if len(which):
                 outputs[which] = self.experts.expert(index, flat[which // self.choices]).to(x.dtype)
         return outputs.unflatten(0, chosen.shape)
@@ -345,9 +335,8 @@ class _Routed(nn.Module, Channel):
         groups = next(count for count in range(max(1, tokens // GROUP), tokens + 1) if tokens % count == 0)
         group = tokens // groups
         seats_each = experts * min(group, int(group * self.capacity / experts))
-        gate, moves = tokens * width * experts, 2 * tokens * seats_each * width
-        ranks = self.choices * tokens * group * experts
-        return gate + moves + ranks + groups * seats_each * 2 * width * hidden
+        gate, moves, ranks = width * experts, 2 * seats_each * width, self.choices * group * experts
+        return tokens * (gate + moves + ranks) + groups * seats_each * 2 * width * hidden
 
 
 class _Experts(nn.Module):
@@ -390,9 +379,8 @@ class MixtureOfExperts(_Routed):
     """y = Σ_{i ∈ top-k} g_i E_i(x), g = p / Σ_{j ∈ top-k} p_j, p = softmax(x W), E_i(x) = φ(x W_i) V_i. (Shazeer et al.
     2017, formula 1; Lepikhin et al. 2020, GShard, section 2.2)
 
-    In training each expert takes `capacity` · t / e positions of a row of t, first come first served; what is dropped
-    passes by the residual alone, and so a position can lose an expert to those before it. Evaluation drops nothing.
-    `balance` weighs GShard's loss that evens out first choices. Departures: the gate has no noise and the second expert
+    In training each expert takes `capacity` · t / e positions of a row of t, first come first served. `balance` weighs
+    GShard's loss that evens out first choices. Departures: the gate has no noise and the second expert
     is always asked (a batch fixes its outcome), and seats go by position, not to first choices first (nothing depends
     on what comes after it).
     """
@@ -418,10 +406,9 @@ class MixtureOfExperts(_Routed):
 class Switch(_Routed):
     """y = p_i E_i(x), i = argmax p, p = softmax(x W), E_i(x) = φ(x W_i) V_i. (Fedus et al. 2021, formulas 1 to 6)
 
-    In training each expert takes `capacity` · t / e positions of a row of t, first come first served; what is dropped
-    passes by the residual alone, and so a position can lose its expert to those before it. Evaluation drops nothing.
-    `balance` is α, the weight of the loss that evens out choices. Departures: a row, not a device's batch, shares a
-    capacity, and x is not jittered before the gate (a batch fixes its outcome).
+    In training each expert takes `capacity` · t / e positions of a row of t, first come first served. `balance` is α,
+    the weight of the loss that evens out choices. Departures: a row, not a device's batch, shares a capacity, and x is
+    not jittered before the gate (a batch fixes its outcome).
     """
 
     def __init__(self, shape: Shape, *, capacity: PositiveFloat = 1.25, **common: Any):

@@ -96,10 +96,13 @@ class Places:
             positions = counted if documents is None else within(documents)
         return Places(positions, documents, batch.prefix, plain, tree)
 
-    def map(self, function: Callable[[Tensor], Tensor]) -> Places:
-        """The places that a function makes of all that a token has."""
+    def map(
+        self, function: Callable[[Tensor], Tensor], of_rows: Callable[[Tensor], Tensor] = lambda rows: rows
+    ) -> Places:
+        """The places that a function makes of all that a token has, and another of what a row has."""
         documents, tree = (None if part is None else function(part) for part in (self.documents, self.tree))
-        return Places(function(self.positions), documents, self.prefix, tree=tree)
+        prefix = None if self.prefix is None else of_rows(self.prefix)
+        return Places(function(self.positions), documents, prefix, tree=tree)
 
     def part(self, start: int, stop: int) -> Places:
         """The places of the tokens `start` to `stop`."""
@@ -137,7 +140,7 @@ class Position(Protocol):
     per: Literal["stack", "layer"] = "stack"  # whether a stack's layers share one, or each has its own
     reads_content: bool = False  # the score depends on q and k: the mixer scales it with q·k, and it is made each time
     reads_tree: bool = False  # hooks are given [b t 4], the position and its place in a tree (`Batch.tree`)
-    reach: int | None = None  # how many positions there are, where they are counted
+    reach: Any = None  # how many positions there are, where they are counted
 
     @property
     def adds_score(self) -> bool:
@@ -236,27 +239,28 @@ class Cache:
 
     def copy(self) -> Cache:
         """Another cache of the same tokens, which goes on by itself."""
-        states = {key: State(state) for key, state in self.states.items()}
-        return replace(self, states=states, of_memory=set(self.of_memory))
+        return replace(
+            self, states={key: State(state) for key, state in self.states.items()}, of_memory={*self.of_memory}
+        )
 
     def select(self, rows: Tensor, within: bool = False) -> None:
         """Keep these rows, in this order: how beam search follows its beams. `within` states that each takes the place
         of a row with the same prompt, so that places and what the memory gives stay as they are.
         """
         if self.places is not None and not within:
-            places = self.places.map(lambda tensor: tensor if len(tensor) == 1 else tensor.index_select(0, rows))
-            prefix = None if places.prefix is None else places.prefix.index_select(0, rows)
-            self.places = replace(places, prefix=prefix, plain=self.places.plain)
+            places = self.places.map(
+                lambda part: part if len(part) == 1 else part.index_select(0, rows),
+                lambda prefix: prefix.index_select(0, rows),
+            )
+            self.places = replace(places, plain=self.places.plain)
         for key, state in self.states.items():
             if not (within and key in self.of_memory):
                 state.select(rows)
 
 
 class Notes:
-    """What pieces write down in a pass: losses to be added, and what was made once.
-
-    It is no dataclass, because FSDP gives a block copies of the dicts, lists and dataclasses among its arguments, and
-    what is written into a copy is lost.
+    """What pieces write down in a pass: losses to be added, and what was made once. It is no dataclass, because FSDP
+    gives a block copies of dataclasses, and what is written into a copy is lost.
     """
 
     def __init__(self, losses: Mapping[str, Tensor] = {}, made: Mapping[Hashable, Any] = {}):

@@ -39,8 +39,8 @@ class Mixer(Protocol):
     reads_memory: bool = False  # it reads `context.memory`: a cross-attention
     takes_queries: bool = False  # `forward(x, context, queries)` lets other tokens [b q w] ask: it returns [b q w]
     takes_prefix: bool = False  # it attends behind what its `prefix` makes of keys and values, where that is not None
-    heads: int | None = None  # their outputs are concatenated before the one matrix whose role is output
-    reach: int | None = None  # how many positions it has, where they are counted
+    heads: Any = None  # how many, where their outputs are concatenated before the one matrix whose role is output
+    reach: Any = None  # how many positions it has, where they are counted
 
 
 class Channel(Protocol):

@@ -71,8 +71,6 @@ class Learned(_Position):
     `offset` rows come before the first (RoBERTa and BART count from 2).
     """
 
-    reach: int
-
     def __init__(
         self, shape: Shape, pattern: Pattern, *, length: PositiveInt | None = None, offset: NonNegativeInt = 0
     ):
@@ -137,8 +135,7 @@ class ALiBi(_Position):
 
     def score(self, q: Tensor, k: Tensor, q_pos: Tensor, k_pos: Tensor) -> Tensor:
         slopes = torch.tensor(self.slopes, device=q_pos.device, dtype=q.dtype)
-        distance = (q_pos[:, :, None] - k_pos[:, None, :]).abs().to(q.dtype)
-        return -slopes[:, None, None] * distance[:, None]
+        return -slopes[:, None, None] * (q_pos[:, :, None] - k_pos[:, None, :]).abs().to(q.dtype)[:, None]
 
 
 class RelativeBias(_Position):
@@ -170,8 +167,7 @@ class RelativeBias(_Position):
         buckets = self.buckets // 2 if self.ahead else self.buckets
         back, exact = offset.abs() if self.ahead else (-offset).clamp(min=0), buckets // 2
         growth = torch.log(back.clamp(min=1).float() / exact) / math.log(self.distance / exact)
-        far = (exact + (growth * (buckets - exact)).long()).clamp(max=buckets - 1)
-        bucket = torch.where(back < exact, back, far)
+        bucket = back.where(back < exact, (exact + (growth * (buckets - exact)).long()).clamp(max=buckets - 1))
         if self.ahead:
             bucket = (offset > 0).long() * buckets + bucket
         # Contiguous, because every layer and row reads it again.
@@ -301,9 +297,6 @@ def distances(q_pos: Int[Tensor, "#b t 4"], k_pos: Int[Tensor, "#b s 4"]) -> Int
     return torch.where(above, k_depth - q_depth, (k_place - q_place).sign() * (k_depth + q_depth))
 
 
-Scale = Literal["none", "sqrt_width"]
-
-
 class _Embedding(nn.Module, contract.Embedding):
     """x_t = norm(s e(token_t) + position + S[segment_t]), e by a table or by rows in clusters: what the kinds share.
 
@@ -316,7 +309,7 @@ class _Embedding(nn.Module, contract.Embedding):
         table: nn.Parameter | None = None,
         rows: Any = None,
         *,
-        scale: Scale = "none",
+        scale: Literal["none", "sqrt_width"] = "none",
         segments: NonNegativeInt = 0,
         norm: Recipe | None = None,
         dropout: BelowOne = 0.0,
@@ -346,8 +339,7 @@ class _Embedding(nn.Module, contract.Embedding):
         x = context.position.embed(x, context.places.seen_by(context.position))
         if self.segments is not None:
             # A text without segments is all sentence A.
-            kinds = torch.zeros_like(tokens) if segments is None else segments
-            x = x + nn.functional.embedding(kinds, self.segments)
+            x = x + nn.functional.embedding(torch.zeros_like(tokens) if segments is None else segments, self.segments)
         if self.norm is not None:
             x = self.norm(x)
         return drop(x, self.dropout, self.training)

@@ -199,13 +199,13 @@ def counted(head: Head, batch: Batch) -> Tensor:
     return (targets_of(head, batch) != IGNORE).sum()
 
 
-def targets_of(head: Head, batch: Batch) -> Tensor:
-    """What of a batch a head learns."""
-    targets = batch.targets if head.target == "targets" else batch.labels
+def targets_of(head: Head, batch: Batch, name: str = "") -> Tensor:
+    """What of a batch a head learns: its own target, or the one of that name."""
+    targets = getattr(batch, name or head.target)
     if targets is None:
-        what, kind = f"learns from {head.target}, and the objective makes none", type(head).__name__
-        fix = "choose another objective or another head"
-        raise ScalingError(f"the head {kind} {what}", key="model.head.kind", value=kind, fix=fix)
+        kind, fix = type(head).__name__, "choose another objective or another head"
+        what = f"the head {kind} learns from {name or head.target}, and the objective makes none"
+        raise ScalingError(what, key="model.head.kind", value=kind, fix=fix)
     return targets
 
 
@@ -312,8 +312,7 @@ class Encoder(OneTower):
         raise ScalingError(what, key="model.kind", value="Encoder", fix=fix)
 
     def heads_of(self, batch: Batch) -> dict[str, tuple[Head, Tensor | None]]:
-        sentence = None if batch.labels is None else self.sentence
-        further = {"sentence": sentence, "boundary": self.boundary}
+        further = {"sentence": None if batch.labels is None else self.sentence, "boundary": self.boundary}
         return super().heads_of(batch) | {name: (head, None) for name, head in further.items() if head is not None}
 
 

@@ -1,8 +1,7 @@
 """Heads: hidden vectors -> predictions. A head owns its loss, because what is cheap or exact differs from head to head.
 
-The logits of a batch are the largest tensor of a small model, and the plain formula walks over them some ten times, in
-float32. `cross_entropy` takes rows in chunks that stay in cache, and forms ∂loss/∂logits = softmax − target while a
-chunk is there. It keeps that one matrix, in the type of the model; backward is two matrix products.
+The logits of a batch are the largest tensor of a small model. `cross_entropy` takes rows in chunks that stay in cache,
+and forms ∂loss/∂logits = softmax − target while a chunk is there; backward is two matrix products.
 """
 
 from __future__ import annotations
@@ -148,7 +147,6 @@ class Linear(nn.Module, Head):
         return scores(self.parts(self.scaled(hidden)), self.bias)
 
     def loss(self, hidden: Tensor, targets: Tensor, smoothing: float = 0.0) -> Tensor:
-        """The loss of each target in nats, 0 where it is IGNORE."""
         parts = self.parts(self.scaled(hidden).flatten(0, 1))
         return cross_entropy(parts, self.bias, targets.flatten(), smoothing).view_as(targets)
 
@@ -234,8 +232,9 @@ class AdaptiveSoftmax(Linear):
         for c in range(1, len(self.bounds) - 1):
             rows = self._lying(cluster, c)
             within = target.index_select(0, rows) - self.bounds[c]
-            own = cross_entropy(self._cluster(c, flat.index_select(0, rows)), None, within)
-            losses = losses.index_add(0, rows, own)
+            losses = losses.index_add(
+                0, rows, cross_entropy(self._cluster(c, flat.index_select(0, rows)), None, within)
+            )
         return losses.view_as(targets)
 
     def _cluster(self, c: int, hidden: Float[Tensor, "*n w"]) -> Parts:
@@ -286,8 +285,7 @@ class MixtureOfSoftmaxes(Linear):
             checkpoint(lambda latent: cross_entropy(self.parts(latent), None, flat), latent, use_reentrant=False)
             for latent in latents
         ]
-        losses = -torch.logsumexp(prior - torch.stack(each, -1), -1)
-        return losses.masked_fill(flat == IGNORE, 0).view_as(targets)
+        return (-torch.logsumexp(prior - torch.stack(each, -1), -1)).masked_fill(flat == IGNORE, 0).view_as(targets)
 
     def _mixed(self, hidden: Float[Tensor, "*n w"]) -> tuple[Float[Tensor, "*n k"], tuple[Tensor, ...]]:
         """log π, and tanh(W_k s h) of each softmax."""
@@ -486,18 +484,14 @@ class Boundary(Linear):
 
     def loss(self, hidden: Tensor, targets: Tensor, smoothing: float = 0.0) -> Tensor:
         # Every position is computed and most are ignored: shapes that do not depend on data run anywhere.
-        left, right = edges(targets != IGNORE)
-        place = torch.arange(targets.shape[1], device=targets.device) - left - 1
+        chosen, last = targets != IGNORE, targets.shape[1] - 1
+        index = torch.arange(last + 1, device=targets.device).expand(targets.shape)
+        # The nearest position at or before each, and at or after each, that is not chosen; the row's end without any.
+        left = torch.where(chosen, 0, index).cummax(1).values
+        right = torch.where(chosen, last, index).flip(1).cummin(1).values.flip(1)
+        place = index - left - 1
         beside = [hidden.gather(1, edge[..., None].expand_as(hidden)) for edge in (left, right)]
         x = torch.cat([*beside, self.places[place.clamp(0, len(self.places) - 1)].to(hidden.dtype)], -1)
         for layer, norm in zip((self.first, self.second), self.norms, strict=True):
             x = norm(self.activation(layer(x)))
         return cross_entropy(self.parts(x.flatten(0, 1)), None, targets.flatten(), smoothing).view_as(targets)
-
-
-def edges(chosen: Tensor) -> tuple[Tensor, Tensor]:
-    """The nearest position at or before each, and at or after each, that is not chosen; the row's end where none is."""
-    index = torch.arange(chosen.shape[1], device=chosen.device).expand(chosen.shape)
-    left = torch.where(chosen, 0, index).cummax(1).values
-    right = torch.where(chosen, chosen.shape[1] - 1, index).flip(1).cummin(1).values.flip(1)
-    return left, right

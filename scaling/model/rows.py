@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import cast
+from typing import Any, cast
 
 import torch
 from jaxtyping import Float, Int
@@ -23,19 +23,12 @@ class Rows(nn.Module):
 
     def __init__(self, bounds: Sequence[int], widths: Sequence[int], width: int, projection: Role):
         super().__init__()
-        self.bounds = tuple(bounds)
-        self.tables = nn.ParameterList(
-            drawn(stop - start, own) for (start, stop), own in zip(pairwise(bounds), widths, strict=True)
-        )
-        self.ups = nn.ModuleDict(
-            {
-                str(c): declare(nn.Linear(own, width, bias=False), weight=projection)
-                for c, own in enumerate(widths)
-                if own != width
-            }
-        )
-        table_of: dict[str, Role] = {str(c): "table" for c in range(len(widths))}
-        declare(self.tables, **table_of)
+        self.bounds, self.tables, self.ups = tuple(bounds), nn.ParameterList(), nn.ModuleDict()
+        for c, ((start, stop), own) in enumerate(zip(pairwise(bounds), widths, strict=True)):
+            role: dict[str, Any] = {str(c): "table"}
+            declare(self.tables.append(drawn(stop - start, own)), **role)
+            if own != width:
+                self.ups[str(c)] = declare(nn.Linear(own, width, bias=False), weight=projection)
 
     @property
     def form(self) -> tuple[tuple[int, ...], ...]:

@@ -47,7 +47,6 @@ class _Stack(nn.Module, Stack):
         return len(self.order)
 
     def position(self, execution: int) -> Position:
-        """The position that this execution uses: its block's own, or the one that all share."""
         return cast(Position, self.positions[self.order[execution] if len(self.positions) > 1 else 0])
 
     def run(self, x: Tensor, context: Context, executions: range) -> Tensor:
@@ -301,8 +300,7 @@ class _Opening(nn.Module, Block):
 
     def __init__(self, block: Any):
         super().__init__()
-        in_turn = isinstance(block, Block) and block.in_turn
-        branches: Any = block.branches.items() if in_turn else ()
+        branches: Any = block.branches.items() if isinstance(block, Block) and block.in_turn else ()
         asking = [name for name, branch in branches if getattr(branch.piece, "takes_queries", False)]
         if not asking:
             what = "the block that begins a stage pools the queries of its attention, and this one cannot"
@@ -398,6 +396,5 @@ class Transparent(nn.Module, Memory):
         self.constants = {"weight": 0.0}
 
     def forward(self, layers: Sequence[Float[Tensor, "b s w"]]) -> tuple[Float[Tensor, "b s w"], ...]:
-        shares = self.weight.view(self.readers, -1).softmax(-1)
-        stacked = torch.stack(list(layers))
+        shares, stacked = self.weight.view(self.readers, -1).softmax(-1), torch.stack(list(layers))
         return (shares.to(stacked.dtype) @ stacked.flatten(1)).view(-1, *stacked.shape[1:]).unbind()

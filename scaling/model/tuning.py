@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from dataclasses import replace
 from fnmatch import fnmatchcase
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 import torch.nn.functional as F
@@ -217,8 +217,7 @@ class _Adapter(Added):
         declare(self, up="gain")
 
     def forward(self, y: Tensor, *_: Tensor) -> Tensor:
-        inner = F.linear(y, self.down) + self.down_bias
-        return y + F.linear(self.activation(inner), self.up) + self.up_bias
+        return y + F.linear(self.activation(F.linear(y, self.down) + self.down_bias), self.up) + self.up_bias
 
 
 TARGETS = ("key", "value", "channel")
@@ -238,9 +237,8 @@ class IA3(_Adding):
         self.targets = targets
 
     def add(self, model: nn.Module) -> None:
-        unknown = [target for target in self.targets if target not in TARGETS]
-        if unknown or not self.targets:
-            raise ScalingError(f"expected names of {', '.join(TARGETS)}", key="targets", value=unknown or self.targets)
+        if not {*self.targets} <= {*TARGETS} or not self.targets:
+            raise ScalingError(f"expected names of {', '.join(TARGETS)}", key="targets", value=self.targets)
         for target in self.targets:
             if target == "channel":
                 self._scale_channels(model)
@@ -366,8 +364,7 @@ class _Behind(Position):
             self.value = super().value
 
     def score(self, q: Tensor, k: Tensor, q_pos: Tensor, k_pos: Tensor) -> Tensor:
-        scores = self.position.score(q, k[:, self.length :], q_pos, k_pos[:, self.length :])
-        return F.pad(scores, (self.length, 0))
+        return F.pad(self.position.score(q, k[:, self.length :], q_pos, k_pos[:, self.length :]), (self.length, 0))
 
     def value(self, weights: Tensor, q_pos: Tensor, k_pos: Tensor) -> Tensor:
         return self.position.value(weights[..., self.length :], q_pos, k_pos[:, self.length :])
@@ -388,20 +385,14 @@ class Prompt(_Adding):
         self.length = length
 
     def add(self, model: nn.Module) -> None:
-        towers: list[Any] = [module for module in model.modules() if hasattr(module, "prompt")]
-        if not towers:
-            raise ScalingError("the model has no tower to put a prompt into", key="kind", value="Prompt")
-        tower = towers[0]
+        tower, *others = (cast(Any, module) for module in model.modules() if hasattr(module, "prompt"))
         for module in tower.modules():
-            why = ""
-            if isinstance(module, Stack) and module.looks_ahead:
-                why = "pools tokens with their neighbours"
-            if isinstance(module, Mixer) and module.reach is not None:
-                why = "has no position before the text's first"
-            if why:
+            pools, counts = isinstance(module, Stack) and module.looks_ahead, getattr(module, "reach", None) is not None
+            if pools or (counts and isinstance(module, Mixer)):
+                why = "pools tokens with their neighbours" if pools else "has no position before the text's first"
                 what = f"{type(module).__name__} {why}"
                 raise ScalingError(what, key="kind", value="Prompt", fix="take LoRA or Adapters")
-        tower.prompt = _Vectors(next(tower.parameters()), self.length, tower.shape.width, shown=len(towers) > 1)
+        tower.prompt = _Vectors(next(tower.parameters()), self.length, tower.shape.width, shown=bool(others))
 
 
 class _Vectors(Added):

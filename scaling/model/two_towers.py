@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -16,7 +17,18 @@ from scaling.config.shape import Shape
 from scaling.model.assembly import assembled, built
 from scaling.model.context import Cache
 from scaling.model.contract import Memory
-from scaling.model.family import Family, Loss, OneTower, Output, Tower, check_reads, check_writes, share_tables, vectors
+from scaling.model.family import (
+    Family,
+    Loss,
+    OneTower,
+    Output,
+    Tower,
+    check_reads,
+    check_writes,
+    share_tables,
+    targets_of,
+    vectors,
+)
 from scaling.model.stacks import Transparent
 
 TOWER = ("embedding", "position", "pattern", "block", "blocks", "stack")
@@ -60,37 +72,29 @@ class BiLM(OneTower):
             raise ScalingError("layers that a prompt lengthens are not mixed", key="tuning", value="Prompt", fix=fix)
         forwards, backwards = [], []
         plain = Batch(batch.tokens, batch.targets, documents=batch.documents, positions=batch.positions)
-        output = self.decoder(plain, layers=forwards)
-        behind = self._backwards(batch, backwards)
-        both = [torch.cat([ahead, back.flip(1)], -1) for ahead, back in zip(forwards, backwards, strict=True)]
-        (mixed,) = self.mix(both)
+        output, behind = self.decoder(plain, layers=forwards), self._backwards(batch, backwards)
+        (mixed,) = self.mix([torch.cat([ahead, back.flip(1)], -1) for ahead, back in zip(forwards, backwards)])
         return replace(output, hidden=mixed, auxiliary=_summed(output.auxiliary, behind.auxiliary))
 
     def loss(self, batch: Batch, smoothing: float = 0.0) -> Loss:
         loss = super().loss(batch, smoothing)
         if not self.learns_previous:
             return loss
-        behind, previous = self._backwards(batch), _previous(batch)
+        behind, previous = self._backwards(batch), targets_of(self.head, batch, "labels")
         hidden = vectors(self.head, replace(behind, hidden=behind.hidden.flip(1), documents=batch.documents), batch)
-        losses = self.head.loss(hidden, previous, smoothing)
-        backwards = losses.sum() / (previous != IGNORE).sum().clamp(min=1)
+        backwards = self.head.loss(hidden, previous, smoothing).sum() / (previous != IGNORE).sum().clamp(min=1)
         return Loss(loss.tokens, {**_summed(loss.auxiliary, behind.auxiliary), "backwards": backwards})
 
     def counts(self, batch: Batch) -> dict[str, Tensor]:
         counts = super().counts(batch)
-        return {**counts, "backwards": (_previous(batch) != IGNORE).sum()} if self.learns_previous else counts
+        if self.learns_previous:
+            counts["backwards"] = (targets_of(self.head, batch, "labels") != IGNORE).sum()
+        return counts
 
     def _backwards(self, batch: Batch, layers: list[Tensor] | None = None) -> Output:
         """The backward model's pass over the rows from their end; its positions count from there."""
         documents = None if batch.documents is None else batch.documents.flip(1)
         return self.backwards(Batch(batch.tokens.flip(1), batch.targets, documents=documents), layers=layers)
-
-
-def _previous(batch: Batch) -> Tensor:
-    if batch.labels is None:
-        what = "the backward model learns the token before each, and the objective gives none"
-        raise ScalingError(what, key="objective.kind", fix="take BothWays")
-    return batch.labels
 
 
 def _summed(some: Mapping[str, Tensor], others: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -129,18 +133,15 @@ class EncoderDecoder(Family):
         blocks: Mapping[str, Any] = {},
     ):
         super().__init__()
-        lines = (embedding, position, pattern, block, blocks, stack)
-        common: dict[str, Any] = dict(zip(TOWER, lines, strict=True))
+        common: dict[str, Any] = dict(zip(TOWER, (embedding, position, pattern, block, blocks, stack), strict=True))
         self.encoder = _tower("encoder", size, common, encoder)
         self.decoder = _tower("decoder", size, common, decoder)
         check_reads(self.encoder, "encoder.block.branches", "put it into decoder.block.branches")
         if self.encoder.shape.width != self.decoder.shape.width:
             width, fix = self.encoder.shape.width, f"the decoder reads vectors of {self.decoder.shape.width}"
             raise ScalingError("encoder and decoder differ in width", key="size.encoder.width", value=width, fix=fix)
-        try:
+        with under("decoder") if "stack" in decoder else nullcontext():
             check_writes(self.decoder)
-        except ScalingError as error:
-            raise (error.under("decoder") if _stands(decoder, ["stack"]) else error) from None
         if share == "stacks":
             _share(self.encoder.stack, self.decoder.stack)
         layers = self.encoder.stack
@@ -163,9 +164,8 @@ class EncoderDecoder(Family):
         output = self.encoder(source, layers=layers)
         return replace(output, memories=self.memory(layers or [output.hidden]))
 
-    def decode(self, batch: Batch, memory: Output | None, cache: Cache | None = None) -> Output:
+    def decode(self, batch: Batch, memory: Any, cache: Cache | None = None) -> Output:
         """The decoder's output, given the encoder's."""
-        assert memory is not None
         target = Batch(batch.tokens, batch.targets, batch.documents, batch.positions, batch.prefix)
         output = self.decoder(target, memory=memory, cache=cache)
         return replace(output, auxiliary=_summed(memory.auxiliary, output.auxiliary))
@@ -210,8 +210,5 @@ def _tower(name: str, size: Mapping[str, Any], common: Mapping[str, Line], own: 
 
 
 def _stands(tree: Any, keys: list[str]) -> bool:
-    for key in keys:
-        if not isinstance(tree, Mapping) or key not in tree:
-            return False
-        tree = tree[key]
-    return True
+    """Whether a tree has a value at the end of these keys."""
+    return not keys or (isinstance(tree, Mapping) and keys[0] in tree and _stands(tree[keys[0]], keys[1:]))

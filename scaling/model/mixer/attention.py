@@ -32,8 +32,7 @@ class Projections(nn.Module):
 
     def __init__(self, shape: Shape, *, bias: bool = False):
         super().__init__()
-        self.heads: Any = shape.heads
-        self.key_heads = shape.key_heads
+        self.heads, self.key_heads = shape.heads, shape.key_heads
         self.query = declare(nn.Linear(shape.width, shape.heads * shape.head_width, bias), weight="query")
         self.key = declare(nn.Linear(shape.width, shape.key_heads * shape.head_width, bias), weight="key")
         self.value = declare(nn.Linear(shape.width, shape.key_heads * shape.value_width, bias), weight="value")
@@ -230,17 +229,18 @@ def attend(
 
 
 def choose(setting: Setting, context: Context, dropout: float) -> str:
-    """The name of the way: by who looks at the weights, the pattern, what positions add, the device, the type and the
-    length. No other function asks for these.
-    """
-    device, dtype, t, s, width, _, kernel, _ = setting
+    """The name of the way: by who looks, the pattern, what positions add, the device, the type and the length."""
+    device, dtype, t, s, width, value_width, kernel, flex = setting
     position, mixes = context.position, context.position.mixes_values
     if context.weights is not None:
         return "explicit"
     if not context.mask.square and getattr(context.mask.pattern, "layout", None) is not None:
-        way = _sparse(setting, context, dropout)
-        if way is not None:
-            return way
+        added = position.adds_score or mixes or dropout or context.cache is not None
+        wide = min(width, value_width) >= LEAST_WIDTH and dtype != torch.float64
+        if device == "cuda" and flex and wide and not added:  # it is compiled for a length
+            return "flex"
+        if blocks_of(context, t, s) is not None:
+            return "blocks"
     near = s * width <= NEAR_KEYS
     adds = near or (not _triangular(context) and (position.adds_score or context.mask.allowed(0, 1) is not None))
     if t > 1 and t * s > SQUARE and (adds or dropout or mixes):
@@ -254,16 +254,6 @@ def choose(setting: Setting, context: Context, dropout: float) -> str:
         return "kernel"
     few = device == "cpu" and s <= EXPLICIT_KEYS[dtype.itemsize]
     return "explicit" if few or mixes else "sdpa"
-
-
-def _sparse(setting: Setting, context: Context, dropout: float) -> str | None:
-    """The way that reads only the keys of a pattern's layout, where there is one."""
-    position = context.position
-    added = position.adds_score or position.mixes_values or dropout or context.cache is not None
-    wide = min(setting.width, setting.value_width) >= LEAST_WIDTH and setting.dtype != torch.float64
-    if setting.device == "cuda" and setting.flex and wide and not added:  # it is compiled for a length
-        return "flex"
-    return None if blocks_of(context, setting.queries, setting.keys) is None else "blocks"
 
 
 def _triangular(context: Context) -> bool:
@@ -336,8 +326,7 @@ def _parts(q: Tensor, k: Tensor, v: Tensor, context: Context, scale: float, drop
 
 def _flex(q: Tensor, k: Tensor, v: Tensor, context: Context, scale: float, dropout: float) -> Tensor:
     """FlexAttention: torch compiles a kernel that skips the blocks of keys that nobody sees."""
-    mask = context.once("flex", lambda: block_mask(context))
-    return attention_of(_flex_attention(True), q, k, v, mask, scale)
+    return attention_of(_flex_attention(True), q, k, v, context.once("flex", lambda: block_mask(context)), scale)
 
 
 def attention_of(function: Any, q: Tensor, k: Tensor, v: Tensor, mask: Any, scale: float) -> Tensor:
@@ -368,9 +357,9 @@ def block_mask(context: Context) -> Any:
 
 def _at(places: Places, row: Tensor, index: Tensor) -> Places:
     """The place of one token, as a row of one."""
-    prefix = None if places.prefix is None else places.prefix[row][None]
-    place = places.map(lambda part: part[row if len(part) > 1 else row * 0, index][None, None])
-    return replace(place, prefix=prefix)
+    return places.map(
+        lambda part: part[row if len(part) > 1 else row * 0, index][None, None], lambda prefix: prefix[row][None]
+    )
 
 
 @cache
@@ -382,11 +371,10 @@ def _flex_attention(compiled: bool) -> Any:
 
 def _blocks(q: Tensor, k: Tensor, v: Tensor, context: Context, scale: float, dropout: float) -> Tensor:
     """Blocks of neighbouring queries as rows of their own, each before the keys that some of them sees."""
-    blocks, b = blocks_of(context, q.shape[1], k.shape[1]), len(q)
-    assert blocks is not None
-    inside = replace(context, mask=context.once("blocks", lambda: blocks.mask(context.mask, b)), attends=None)
+    blocks: Any = blocks_of(context, q.shape[1], k.shape[1])
+    inside = replace(context, mask=context.once("blocks", lambda: blocks.mask(context.mask, len(q))), attends=None)
     mixed = attend(blocks.queries(q), blocks.keys(k), blocks.keys(v), inside, scale=scale, dropout=dropout)
-    mixed = blocks.whole(mixed, b)
+    mixed = blocks.whole(mixed, len(q))
     first = blocks.first - (blocks.s - blocks.t) if context.mask.pattern.ahead else 0
     return with_first(mixed, first, q, k, v, context, scale=scale, dropout=dropout)
 

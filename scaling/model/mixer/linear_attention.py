@@ -149,8 +149,7 @@ def _up_to_each(
         final = chunks[..., -1]  # a chunk hands on the sums of its last document
         first = final[:, 0] * 0 - 1 if before is None else before
         handed = torch.cat([first[:, None], final[:, :-1]], 1)
-        of_final = (chunks == final[..., None])[..., None, None]
-        added = torch.einsum("bnchf,bnche->bnhfe", k * of_final, v)
+        added = torch.einsum("bnchf,bnche->bnhfe", k * (chunks == final[..., None])[..., None, None], v)
         last = torch.zeros_like(added[:, 0]) if sums is None else sums
         carried = []
         for chunk, goes_on in zip(added.unbind(1), (handed == final).unbind(1), strict=True):
