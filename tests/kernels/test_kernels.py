@@ -70,6 +70,10 @@ def _attention(q: Tensor, k: Tensor, v: Tensor, added: Tensor | None) -> Tensor:
     return torch.einsum("bhts,bshe->bthe", logits.softmax(-1), v)
 
 
+def _biased(q: Tensor, k: Tensor, v: Tensor, added: Tensor) -> Tensor:
+    return attention(q, k, v, added, scale=0.3, causal=False)
+
+
 def _rotated(x: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
     half = cosine.shape[-1]
     one, other, rest = x.split([half, half, x.shape[-1] - 2 * half], -1)
@@ -141,27 +145,14 @@ KERNELS = {
         ("nss",),
         1,
     ),
-    "attention": Kernel(
-        lambda q, k, v, added: attention(q, k, v, added, scale=0.3, causal=False),
-        _attention,
-        ("bthd", "bsgd", "bsge", "bhts"),
-        4,
-        (torch.float32,),
-    ),
-    "attention with a shared bias": Kernel(
-        lambda q, k, v, added: attention(q, k, v, added, scale=0.3, causal=False),
-        _attention,
-        ("bthd", "bsgd", "bsge", "1hts"),
-        4,
-        (torch.float32,),
-    ),
-    "attention with one bias for all heads": Kernel(
-        lambda q, k, v, added: attention(q, k, v, added, scale=0.3, causal=False),
-        _attention,
-        ("bthd", "bsgd", "bsge", "b1ts"),
-        4,
-        (torch.float32,),
-    ),
+    **{
+        name: Kernel(_biased, _attention, ("bthd", "bsgd", "bsge", added), 4, (torch.float32,))
+        for name, added in (
+            ("attention", "bhts"),
+            ("attention with a shared bias", "1hts"),
+            ("attention with one bias for all heads", "b1ts"),
+        )
+    },
     "causal attention": Kernel(
         lambda q, k, v: attention(q, k, v, None, scale=0.3, causal=True),
         lambda q, k, v: _attention(q, k, v, None),
