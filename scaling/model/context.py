@@ -273,7 +273,7 @@ class Context:
 
     mask: Mask  # who sees whom, and where both are
     position: Position
-    notes: Notes = field(default_factory=Notes)
+    notes: Notes
     cache: Cache | None = None
     execution: int = 0
     memories: Sequence[Tensor] = ()  # [b s w], what cross-attention reads: one, or one for each execution

@@ -19,7 +19,7 @@ from scaling.base.errors import ScalingError, nearest
 from scaling.config.schema import Checked, Recipe
 from scaling.config.shape import Shape
 from scaling.model.assembly import assembled, built
-from scaling.model.context import Cache, Context, Mask, Pattern, Places
+from scaling.model.context import Cache, Context, Mask, Notes, Pattern, Places
 from scaling.model.contract import Embedding, Head, Mixer, Stack
 from scaling.model.patterns import Bidirectional
 from scaling.model.prompted import prompted
@@ -71,7 +71,7 @@ class Tower(nn.Module):
         """`memory` is the output that cross-attention reads; `layers` collects the stream between blocks."""
         places = Places.of(batch, 0 if cache is None else cache.length, tree)
         mask = Mask(self.pattern, places, places if cache is None else cache.then(places))
-        context = Context(mask, self.stack.position(0), cache=cache, layers=layers)
+        context = Context(mask, self.stack.position(0), Notes(), cache, layers=layers)
         context.weights, context.attends = self.weights, self.attends
         context.checkpointing = self.checkpointing and self.training
         if memory is not None:
