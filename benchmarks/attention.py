@@ -21,7 +21,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from scaling.kernels.compiled import absent
-from scaling.kernels.functions import attention, softmax
+from scaling.kernels.operations import Softmax, attention
 from scaling.training.machine import keep_freed, processor
 
 
@@ -59,7 +59,7 @@ def products(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, causal: bool)
     b, t, h = q.shape[:3]
     q, k, v = (x.transpose(1, 2).reshape(b * h, -1, x.shape[-1]) for x in (q, k, v))
     if bias is None:
-        weights = softmax(torch.bmm(q, k.mT), None, h, SCALE, causal)
+        weights = Softmax.apply(torch.bmm(q, k.mT), None, h, SCALE, causal)
     else:
         logits = torch.baddbmm(q.new_empty(()), q, k.mT, beta=0, alpha=SCALE)
         weights = (logits.view(b, h, t, -1) + bias).flatten(0, 1).softmax(-1)

@@ -17,16 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from scaling.kernels.compiled import absent
-from scaling.kernels.functions import (
-    activate,
-    attention,
-    cross_entropy,
-    depthwise,
-    gated,
-    norm,
-    rotated,
-    softmax,
-)
+from scaling.kernels.operations import Activated, Depthwise, Gated, Norm, Rotated, Softmax, attention, cross_entropy
 from scaling.training.machine import keep_freed, processor
 
 Step = Callable[[], object]
@@ -85,37 +76,37 @@ def cases(dtype: torch.dtype) -> dict[str, tuple[int, Step, Step]]:
     made = {
         "GeLU, tanh": (
             x.numel(),
-            both_ways(lambda x: activate("gelu", x), x),
+            both_ways(lambda x: Activated.apply("gelu", x), x),
             both_ways(lambda x: F.gelu(x, approximate="tanh"), x),
         ),
         "SwiGLU's gate": (
             x.numel(),
-            both_ways(lambda x, y: gated("silu", x, y), x, y),
+            both_ways(lambda x, y: Gated.apply("silu", x, y), x, y),
             both_ways(lambda x, y: F.silu(x) * y, x, y),
         ),
         "LayerNorm": (
             x.numel(),
-            both_ways(lambda x, g, b: norm("layer_norm", x, g, b, 1e-5), x, gain, bias),
+            both_ways(lambda x, g, b: Norm.apply("layer_norm", x, g, b, 1e-5), x, gain, bias),
             both_ways(lambda x, g, b: F.layer_norm(x, (WIDTH,), g, b), x, gain, bias),
         ),
         "RMSNorm": (
             x.numel(),
-            both_ways(lambda x, g: norm("rms_norm", x, g, None, 1e-6), x, gain),
+            both_ways(lambda x, g: Norm.apply("rms_norm", x, g, None, 1e-6), x, gain),
             both_ways(lambda x, g: F.rms_norm(x, (WIDTH,), g, 1e-6), x, gain),
         ),
         "causal softmax": (
             scores.numel(),
-            both_ways(lambda x: softmax(x + 0, None, HEADS, 0.125, True), scores),
+            both_ways(lambda x: Softmax.apply(x + 0, None, HEADS, 0.125, True), scores),
             both_ways(lambda x: ((x + 0) * 0.125 + mask).softmax(-1), scores),
         ),
         "rotary, heads first": (
             heads.numel(),
-            both_ways(lambda x: rotated(x, angles.cos(), angles.sin()).transpose(1, 2), heads),
+            both_ways(lambda x: Rotated.apply(x, angles.cos(), angles.sin()).transpose(1, 2), heads),
             both_ways(turn, heads),
         ),
         "depthwise, 9 taps": (
             around.numel(),
-            both_ways(lambda x, w: depthwise(x, w, None), around, taps),
+            both_ways(lambda x, w: Depthwise.apply(x, w, None), around, taps),
             both_ways(lambda x, w: F.conv1d(x.mT, w.mT[:, None], groups=WIDTH).mT, around, taps),
         ),
         "cross-entropy": (logits.numel(), losses(logits, targets), torch_losses(logits, targets)),

@@ -37,10 +37,7 @@ FLAGS = (
 )
 PATIENCE = 120.0  # seconds for a compiler
 FIX = "set XDG_CACHE_HOME to a folder that only you can write to"
-
-
-class Absent(Exception):
-    """Why there are no kernels."""
+TYPES = {torch.float32: "float32", torch.bfloat16: "bfloat16"}
 
 
 def library() -> ctypes.CDLL | None:
@@ -59,7 +56,7 @@ def _outcome() -> tuple[ctypes.CDLL | None, str | None]:
         return None, "declined by SCALING_KERNELS=0"
     try:
         return ctypes.CDLL(str(_path(_compiler()))), None
-    except (Absent, OSError) as error:
+    except OSError as error:
         return None, " ".join(str(error).split())
 
 
@@ -69,25 +66,37 @@ def _compiler() -> list[str]:
     try:
         program, *flags = shlex.split(given)
     except ValueError as error:
-        raise Absent(f"no C++ compiler: CXX={given!r} cannot be read: {error}") from error
+        raise OSError(f"no C++ compiler: CXX={given!r} cannot be read: {error}") from error
     compiler = shutil.which(program)
     if compiler is None:
-        raise Absent(f"no C++ compiler: {program!r} is not there")
+        raise OSError(f"no C++ compiler: {program!r} is not there")
     return [compiler, *flags]
 
 
 def _path(compiler: list[str]) -> Path:
-    """The compiled library, kept from before or made now."""
-    folder, key = _folder(), _key(compiler)
-    kept = (path for path in folder.glob(f"{key}-*.so") if path.name == _name(key, path))  # as its bytes were written
-    return next(kept, None) or _compiled(compiler, folder, key)
+    """The library of these sources, flags, compiler and processor, kept from before or compiled now."""
+    digest, folder, at = hashlib.sha256(), _folder(), Path(compiler[0]).resolve()
+    for path in (*SOURCES, *HEADERS):
+        digest.update(path.read_bytes())
+    digest.update(repr((FLAGS, compiler[1:], str(at), at.stat().st_size, at.stat().st_mtime_ns, _processor())).encode())
+    key = digest.hexdigest()[:24]
+    for path in folder.glob(f"{key}-*.so"):
+        if path.name == _name(key, path.read_bytes()):
+            return path
+    content = _compiled(compiler)
+    path = folder / _name(key, content)
+    atomic.write(path, content)
+    for damaged in folder.glob(f"{key}-*.so"):
+        if damaged != path:
+            damaged.unlink(missing_ok=True)
+    return path
 
 
-def _name(key: str, library: Path) -> str:
-    return f"{key}-{hashlib.sha256(library.read_bytes()).hexdigest()[:24]}.so"
+def _name(key: str, content: bytes) -> str:
+    return f"{key}-{hashlib.sha256(content).hexdigest()[:24]}.so"
 
 
-def _compiled(compiler: list[str], folder: Path, key: str) -> Path:
+def _compiled(compiler: list[str]) -> bytes:
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as room:
         objects = [Path(room, source.with_suffix(".o").name) for source in SOURCES]
         with ThreadPoolExecutor() as pool:
@@ -96,13 +105,8 @@ def _compiled(compiler: list[str], folder: Path, key: str) -> Path:
         linked = Path(room, "kernels.so")
         _run(*compiler, "-shared", *objects, "-o", linked)
         if not linked.is_file():
-            raise Absent(f"{compiler[0]} fails: it makes no library")
-        path = folder / _name(key, linked)
-        atomic.write(path, linked.read_bytes())
-    for damaged in folder.glob(f"{key}-*.so"):
-        if damaged != path:
-            damaged.unlink(missing_ok=True)
-    return path
+            raise OSError(f"{compiler[0]} fails: it makes no library")
+        return linked.read_bytes()
 
 
 def _run(*command: str | Path) -> None:
@@ -110,9 +114,9 @@ def _run(*command: str | Path) -> None:
         subprocess.run([str(word) for word in command], check=True, capture_output=True, timeout=PATIENCE)
     except subprocess.CalledProcessError as error:
         lines = [line for line in error.stderr.decode(errors="replace").splitlines() if "error" in line]
-        raise Absent(f"{command[0]} fails: {lines[0] if lines else f'exit code {error.returncode}'}") from error
+        raise OSError(f"{command[0]} fails: {lines[0] if lines else f'exit code {error.returncode}'}") from error
     except subprocess.TimeoutExpired as error:
-        raise Absent(f"{command[0]} fails: it takes more than {PATIENCE:.0f} seconds") from error
+        raise OSError(f"{command[0]} fails: it takes more than {PATIENCE:.0f} seconds") from error
 
 
 def _folder() -> Path:
@@ -121,27 +125,14 @@ def _folder() -> Path:
     try:
         home = given if given.is_absolute() else Path.home() / ".cache"
     except RuntimeError as error:
-        raise Absent(f"no folder to keep them in: {error}; {FIX}") from error
+        raise OSError(f"no folder to keep them in: {error}; {FIX}") from error
     folder = Path(home, "scaling", "kernels").resolve()
     folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     folder.mkdir(mode=0o700, exist_ok=True)
     status = folder.stat()
     if status.st_uid != os.getuid() or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        raise Absent(f"{folder} can be written by others, and what lies there is run; {FIX}, or chmod go-w {folder}")
+        raise OSError(f"{folder} can be written by others, and what lies there is run; {FIX}, or chmod go-w {folder}")
     return folder
-
-
-def _key(compiler: list[str]) -> str:
-    """What decides about the machine code: sources, flags, the compiler and the processor."""
-    digest = hashlib.sha256()
-    for path in (*SOURCES, *HEADERS):
-        digest.update(path.read_bytes())
-    at = Path(compiler[0]).resolve()
-    size_and_time = at.stat()
-    digest.update(
-        repr((FLAGS, compiler[1:], str(at), size_and_time.st_size, size_and_time.st_mtime_ns, _processor())).encode()
-    )
-    return digest.hexdigest()[:24]
 
 
 def _processor() -> str:
@@ -153,68 +144,47 @@ def _processor() -> str:
     return next((line for line in lines if line.startswith(("flags", "Features"))), "")
 
 
-TYPES = {torch.float32: "float32", torch.bfloat16: "bfloat16"}
-PLAIN = (Tensor, nn.Parameter)
-
-Argument = Tensor | int | float | tuple[int, ...] | None
-
-
 def serves(*tensors: Tensor | None) -> bool:
     """Whether the kernels take these tensors, None aside: plain ones of one type that they know, on the CPU."""
     given = [tensor for tensor in tensors if tensor is not None]
     dtype = given[0].dtype
     return (
         dtype in TYPES
-        and all(type(x) in PLAIN and x.dtype is dtype and x.device.type == "cpu" for x in given)
+        and all(type(x) in (Tensor, nn.Parameter) and x.dtype is dtype and x.device.type == "cpu" for x in given)
         and not torch.compiler.is_compiling()
         and library() is not None
     )
 
 
-def dense(dtype: torch.dtype, *tensors: Tensor | None) -> list[Any]:
-    """The tensors with their numbers one after another, None aside; another type is refused, not read as this one."""
-    return [None if tensor is None else _of(dtype, tensor).contiguous() for tensor in tensors]
-
-
-def in_rows(dtype: torch.dtype, *tensors: Tensor | None) -> list[Any]:
-    """The same, where only the numbers of the last dimension have to be one after another."""
-    return [x if x is None or _of(dtype, x).stride(-1) == 1 else x.contiguous() for x in tensors]
-
-
-def _of(dtype: torch.dtype, tensor: Tensor) -> Tensor:
-    if tensor.dtype is not dtype:
-        raise TypeError(f"a kernel takes {dtype} here, not {tensor.dtype}")
-    return tensor
-
-
-def fitting(name: str, tensor: Tensor, shape: tuple[int, ...]) -> None:
+def fitting(name: str, tensor: Tensor | None, shape: tuple[int, ...]) -> None:
     """A kernel reads as much memory as `shape` says, whatever the tensor has."""
-    if tensor.shape != shape:
+    if tensor is not None and tensor.shape != shape:
         raise ValueError(f"{name} is {list(shape)}, not {list(tensor.shape)}")
 
 
-def call(name: str, dtype: torch.dtype, *arguments: Argument) -> Any:
-    """Run a kernel on tensors as `dense` or `in_rows` leave them, on as many threads as torch would."""
-    return _kernel(name, dtype)(*map(_argument, arguments), ctypes.c_int64(torch.get_num_threads()))
-
-
-def _argument(argument: Argument) -> Any:
-    """A tensor, or several whole numbers, as where its numbers lie; None is nowhere."""
-    if isinstance(argument, Tensor):
-        return ctypes.c_void_p(argument.data_ptr())
-    if isinstance(argument, tuple):
-        return (ctypes.c_int64 * len(argument))(*argument)
-    if isinstance(argument, float):
-        return ctypes.c_float(argument)
-    return argument if argument is None else ctypes.c_int64(argument)
+def call(name: str, first: Tensor, *more: Tensor | int | float | tuple[int, ...] | None) -> Any:
+    """Run the kernel of the first tensor's type on tensors whose numbers lie as it reads them, on as many threads as
+    torch would.
+    """
+    kernel, arguments = _kernel(name, first.dtype), []
+    for argument in (first, *more, torch.get_num_threads()):
+        if isinstance(argument, Tensor):
+            if argument.dtype not in (first.dtype, torch.float32, torch.int64):
+                raise TypeError(f"a kernel takes {first.dtype} here, not {argument.dtype}")
+            arguments.append(ctypes.c_void_p(argument.data_ptr()))
+        elif isinstance(argument, tuple):
+            arguments.append((ctypes.c_int64 * len(argument))(*argument))
+        elif isinstance(argument, float):
+            arguments.append(ctypes.c_float(argument))
+        else:
+            arguments.append(None if argument is None else ctypes.c_int64(argument))
+    return kernel(*arguments)
 
 
 @cache
 def _kernel(name: str, dtype: torch.dtype) -> Callable[..., Any]:
     if dtype not in TYPES:
         raise TypeError(f"no kernel takes {dtype}")
-    kernels = library()
-    assert kernels is not None
     # A norm returns how many of its sums overflow; the others return nothing.
     kernel = ctypes.CFUNCTYPE(ctypes.c_int64)
-    return ctypes.cast(ctypes.c_void_p.in_dll(kernels, f"{name}_{TYPES[dtype]}"), kernel)
+    return ctypes.cast(ctypes.c_void_p.in_dll(library(), f"{name}_{TYPES[dtype]}"), kernel)  # type: ignore[arg-type]

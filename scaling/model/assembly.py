@@ -24,12 +24,9 @@ def built(slot: str, recipe: Recipe, *shared: object) -> Any:
         piece = recipe(*shared)
         contract = CONTRACTS.get(slot)
         if contract is not None and not isinstance(piece, contract):
-            raise ScalingError(
-                f"a piece of the slot {slot} declares more than this one does",
-                key="kind",
-                value=type(piece).__name__,
-                fix=f"let it inherit from scaling.model.contract.{contract.__name__} (docs/pieces.md)",
-            )
+            what = f"a piece of the slot {slot} declares more than this one does"
+            fix = f"let it inherit from scaling.model.contract.{contract.__name__} (docs/pieces.md)"
+            raise ScalingError(what, key="kind", value=type(piece).__name__, fix=fix)
         return piece
     except ScalingError as error:
         # A stack makes its blocks and positions; their errors are placed under their own lines, not the stack's.
@@ -56,10 +53,9 @@ def assembled(
     named = {str(key): _named(str(key), shape.layers) for key in blocks}
     different: dict[int, tuple[Checked, str]] = {}
     for key, line in blocks.items():
-        for index in named[str(key)]:
-            below, _ = different.get(index, (block, ""))
-            with under(f"blocks.{key}"):
-                different[index] = (below.over(line), f"blocks.{key}")
+        with under(f"blocks.{key}"):
+            for index in named[str(key)]:
+                different[index] = different.get(index, (block, ""))[0].over(line), f"blocks.{key}"
 
     made: set[int] = set()
 
@@ -86,9 +82,8 @@ def assembled(
 
 def _named(key: str, layers: int) -> set[int]:
     if not _KEY.fullmatch(key):
-        raise ScalingError(
-            "expected the number of a block, or every N", key="blocks", value=key, fix="write {every 4: {channel: …}}"
-        )
+        what, fix = "expected the number of a block, or every N", "write {every 4: {channel: …}}"
+        raise ScalingError(what, key="blocks", value=key, fix=fix)
     if key.startswith("every "):
         step = int(key.removeprefix("every "))
         named = set(range(step - 1, layers, step)) or {layers - 1}

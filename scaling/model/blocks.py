@@ -71,14 +71,8 @@ class RMSNorm(_Gained):
         return rms_norm(x, self._whole(), self.eps)
 
 
-class NoNorm(nn.Module, Norm):
+class NoNorm(nn.Identity, Norm):
     """y = x: the control."""
-
-    def __init__(self, width: int):
-        super().__init__()
-
-    def forward(self, x: Float[Tensor, "*b w"]) -> Float[Tensor, "*b w"]:
-        return x
 
 
 class _Branch(nn.Module, Residual):
@@ -93,14 +87,15 @@ class _Branch(nn.Module, Residual):
     ) -> Float[Tensor, "b q w"]:
         h = self.before(x)
         y = self.piece(h, context) if asking is None else self.piece(h, context, asking(h))
-        return self.join(x if asking is None else asking(x), self.after(y))
+        x = x if asking is None else asking(x)
+        return self.join(x, self.made(x, y))
 
     def before(self, x: Float[Tensor, "b t w"]) -> Float[Tensor, "b t w"]:
         """What the piece reads of the stream."""
         return self.norm(x)
 
-    def after(self, y: Float[Tensor, "b q w"]) -> Float[Tensor, "b q w"]:
-        """What the branch makes of the piece's output."""
+    def made(self, x: Float[Tensor, "b q w"], y: Float[Tensor, "b q w"]) -> Float[Tensor, "b q w"]:
+        """What the branch makes of the piece's output y, beside the stream x."""
         return drop(y, self.dropout, self.training)
 
     @abstractmethod
@@ -112,13 +107,10 @@ class Pre(_Branch):
     """x + f(norm(x)). (Xiong et al. 2020; GPT-2, T5)"""
 
     def update(self, x: Float[Tensor, "b t w"], context: Context) -> Float[Tensor, "b t w"]:
-        return self.added(x, self.after(self.piece(self.before(x), context)))
+        return self.made(x, self.piece(self.before(x), context))
 
     def join(self, x: Float[Tensor, "b q w"], y: Float[Tensor, "b q w"]) -> Float[Tensor, "b q w"]:
-        return x + self.added(x, y)
-
-    def added(self, x: Float[Tensor, "b q w"], y: Float[Tensor, "b q w"]) -> Float[Tensor, "b q w"]:
-        return y
+        return x + y
 
 
 class Post(_Branch):
@@ -138,8 +130,8 @@ class Sandwich(Pre):
         super().__init__(shape, norm, piece, **common)
         self.outer = norm()
 
-    def after(self, y: Float[Tensor, "b q w"]) -> Float[Tensor, "b q w"]:
-        return super().after(self.outer(y))
+    def made(self, x: Float[Tensor, "b q w"], y: Float[Tensor, "b q w"]) -> Float[Tensor, "b q w"]:
+        return super().made(x, self.outer(y))
 
 
 class NoResidual(_Branch):
@@ -159,8 +151,8 @@ class ReZero(Pre):
         super().__init__(shape, norm, piece, **common)
         self.alpha, self.constants = nn.Parameter(torch.zeros(1)), {"alpha": 0.0}
 
-    def added(self, x: Float[Tensor, "b q w"], y: Float[Tensor, "b q w"]) -> Float[Tensor, "b q w"]:
-        return self.alpha * y
+    def made(self, x: Float[Tensor, "b q w"], y: Float[Tensor, "b q w"]) -> Float[Tensor, "b q w"]:
+        return self.alpha * super().made(x, y)
 
 
 class Fixup(Pre):
@@ -186,15 +178,14 @@ class Fixup(Pre):
             for name, parameter in module.named_parameters(recurse=False)
             if role(module, name) not in CONSTANT
         ]
-        factor = branches ** (-1 / max(2, 2 * len(matrices) - 2))
         for parameter, own in matrices:
-            yield parameter, 0.0 if own == "output" else factor
+            yield parameter, 0.0 if own == "output" else branches ** (-1 / max(2, 2 * len(matrices) - 2))
 
     def before(self, x: Float[Tensor, "b t w"]) -> Float[Tensor, "b t w"]:
         return self.norm(x) + self.shift
 
-    def added(self, x: Float[Tensor, "b q w"], y: Float[Tensor, "b q w"]) -> Float[Tensor, "b q w"]:
-        return self.scale * y + self.offset
+    def made(self, x: Float[Tensor, "b q w"], y: Float[Tensor, "b q w"]) -> Float[Tensor, "b q w"]:
+        return self.scale * super().made(x, y) + self.offset
 
 
 class GRU(Pre):
@@ -209,11 +200,8 @@ class GRU(Pre):
         super().__init__(shape, norm, piece, **common)
         self.gate = _Gate(shape.width, norm())
 
-    def after(self, y: Float[Tensor, "b q w"]) -> Float[Tensor, "b q w"]:
-        return y
-
-    def added(self, x: Float[Tensor, "b q w"], y: Float[Tensor, "b q w"]) -> Float[Tensor, "b q w"]:
-        return drop(self.gate(x, y), self.dropout, self.training)
+    def made(self, x: Float[Tensor, "b q w"], y: Float[Tensor, "b q w"]) -> Float[Tensor, "b q w"]:
+        return super().made(x, self.gate(x, y))
 
 
 class _Gate(nn.Module):
@@ -296,12 +284,8 @@ class Parallel(Serial):
         super().__init__(shape, **common)
         for branch in self.branches.values():
             if not hasattr(branch, "update"):
-                raise ScalingError(
-                    "parallel branches must add to the stream",
-                    key="residual.kind",
-                    value=type(branch).__name__,
-                    fix="take Pre or Sandwich, or a Serial block",
-                )
+                what, fix = "parallel branches must add to the stream", "take Pre or Sandwich, or a Serial block"
+                raise ScalingError(what, key="residual.kind", value=type(branch).__name__, fix=fix)
 
     def forward(self, x: Float[Tensor, "b t w"], context: Context) -> Float[Tensor, "b t w"]:
         branches: Any = self.branches.values()
@@ -350,11 +334,10 @@ class EvolvedDecoder(_Branches):
         cross: Recipe | None = None,
     ):
         sides = {"mixer": mixer, "cross": cross} if cross else {"mixer": mixer}
-        reads = {slot: piece_of(slot, recipe, shape) for slot, recipe in sides.items()}
         pieces = {
-            "mixer_wide": _Sum([piece_of(slot, recipe, shape) for slot, recipe in (("mixer", mixer), *sides.items())]),
+            "mixer_wide": _Sum(*(piece_of(slot, recipe, shape) for slot, recipe in (("mixer", mixer), *sides.items()))),
             "mixer_convolution": _DecoderConvolution(shape.width, norm),
-            **reads,
+            **{slot: piece_of(slot, recipe, shape) for slot, recipe in sides.items()},
             "channel": piece_of("channel", channel, shape),
         }
         super().__init__(shape, pieces, norm, residual)
@@ -444,7 +427,7 @@ class _Depthwise(nn.Module):
 class _Sum(nn.Module, Mixer):
     """Σ f(x): branches side by side under one norm."""
 
-    def __init__(self, pieces: list[nn.Module]):
+    def __init__(self, *pieces: nn.Module):
         super().__init__()
         self.sides = nn.ModuleList(pieces)
 

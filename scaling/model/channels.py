@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
 import torch
@@ -19,11 +20,19 @@ from scaling.model.context import Context
 from scaling.model.contract import Activation, Channel, declare
 
 
-class ReLU(nn.Module, Activation):
-    """φ(x) = max(0, x). (Nair & Hinton 2010; Vaswani et al. 2017)"""
+class _Pointwise(nn.Module, Activation):
+    """φ(x), a function of torch."""
+
+    phi: Callable[[Tensor], Tensor]
 
     def forward(self, x: Float[Tensor, "*s"]) -> Float[Tensor, "*s"]:
-        return torch.relu(x)
+        return self.phi(x)
+
+
+class ReLU(_Pointwise):
+    """φ(x) = max(0, x). (Nair & Hinton 2010; Vaswani et al. 2017)"""
+
+    phi = staticmethod(torch.relu)
 
 
 class GeLU(nn.Module, Activation):
@@ -70,39 +79,32 @@ class ELU(nn.Module, Activation):
         return F.elu(x, self.alpha)
 
 
-class SeLU(nn.Module, Activation):
+class SeLU(_Pointwise):
     """φ(x) = λ ELU(x; α), with λ and α such that unit variance is a fixed point. (Klambauer et al. 2017)"""
 
-    def forward(self, x: Float[Tensor, "*s"]) -> Float[Tensor, "*s"]:
-        return F.selu(x)
+    phi = staticmethod(F.selu)
 
 
-class Sigmoid(nn.Module, Activation):
+class Sigmoid(_Pointwise):
     """φ(x) = 1 / (1 + e⁻ˣ); with a gate this is GLU. (Dauphin et al. 2016)"""
 
-    def forward(self, x: Float[Tensor, "*s"]) -> Float[Tensor, "*s"]:
-        return torch.sigmoid(x)
+    phi = staticmethod(torch.sigmoid)
 
 
-class Softplus(nn.Module, Activation):
+class Softplus(_Pointwise):
     """φ(x) = ln(1 + eˣ). (Dugas et al. 2001)"""
 
-    def forward(self, x: Float[Tensor, "*s"]) -> Float[Tensor, "*s"]:
-        return F.softplus(x)
+    phi = staticmethod(F.softplus)
 
 
-class Tanh(nn.Module, Activation):
+class Tanh(_Pointwise):
     """φ(x) = tanh x: BERT's pooler. (Devlin et al. 2018)"""
 
-    def forward(self, x: Float[Tensor, "*s"]) -> Float[Tensor, "*s"]:
-        return torch.tanh(x)
+    phi = staticmethod(torch.tanh)
 
 
-class Linear(nn.Module, Activation):
+class Linear(nn.Identity, Activation):
     """φ(x) = x; with a gate this is LiGLU, the bilinear layer. (Shazeer 2020)"""
-
-    def forward(self, x: Float[Tensor, "*s"]) -> Float[Tensor, "*s"]:
-        return x
 
 
 class SquaredReLU(nn.Module, Activation):
@@ -112,11 +114,12 @@ class SquaredReLU(nn.Module, Activation):
         return torch.relu(x).square()
 
 
-class Dense(nn.Module, Channel):
-    """FFN(x) = φ(x W₁ + b₁) W₂ + b₂. (Vaswani et al. 2017, formula 2)
+class _FeedForward(nn.Module, Channel):
+    """`maps` onto the hidden width, and one back."""
 
-    `hidden_times` multiplies the shape's hidden width. `dropout` acts on φ.
-    """
+    maps = ("hidden",)
+    gate: nn.Linear
+    hidden: nn.Linear
 
     def __init__(
         self,
@@ -130,36 +133,33 @@ class Dense(nn.Module, Channel):
         super().__init__()
         hidden = shape.hidden_times(hidden_times)
         self.activation, self.dropout = activation(), dropout
-        self.hidden = nn.Linear(shape.width, hidden, bias)
+        for name in self.maps:
+            setattr(self, name, nn.Linear(shape.width, hidden, bias))
         self.out = declare(nn.Linear(hidden, shape.width, bias), weight="output")
+
+
+class Dense(_FeedForward):
+    """FFN(x) = φ(x W₁ + b₁) W₂ + b₂. (Vaswani et al. 2017, formula 2)
+
+    `hidden_times` multiplies the shape's hidden width. `dropout` acts on φ.
+    """
 
     def forward(self, x: Float[Tensor, "b t w"], context: Context) -> Float[Tensor, "b t w"]:
         return self.out(drop(self.activation(self.hidden(x)), self.dropout, self.training))
 
 
-class Gated(nn.Module, Channel):
+class Gated(_FeedForward):
     """FFN(x) = (φ(x W + b) ⊙ (x V + c)) W₂ + b₂. (Shazeer 2020)
 
     φ is Sigmoid for GLU, GeLU for GeGLU, ReLU for ReGLU, Swish for SwiGLU, Linear for LiGLU. `hidden_times:
     0.6666667` keeps the parameters of the ungated layer.
     """
 
-    def __init__(
-        self,
-        shape: Shape,
-        *,
-        activation: Recipe,
-        bias: bool = False,
-        hidden_times: Factor = 1.0,
-        dropout: BelowOne = 0.0,
-    ):
-        super().__init__()
-        hidden = shape.hidden_times(hidden_times)
-        self.activation, self.dropout = activation(), dropout
+    maps = ("gate", "hidden")
+
+    def __init__(self, shape: Shape, *, bias: bool = False, **common: Any):
+        super().__init__(shape, bias=bias, **common)
         self.is_gate = hasattr(self.activation, "times")
-        self.gate = nn.Linear(shape.width, hidden, bias)
-        self.hidden = nn.Linear(shape.width, hidden, bias)
-        self.out = declare(nn.Linear(hidden, shape.width, bias), weight="output")
 
     def forward(self, x: Float[Tensor, "b t w"], context: Context) -> Float[Tensor, "b t w"]:
         gate, hidden = self.gate(x), self.hidden(x)
@@ -193,8 +193,7 @@ class ProductKeys(nn.Module, Channel):
             raise ScalingError("expected two halves", key="key_width", value=key_width, fix="take an even number")
         if nearest > keys:
             raise ScalingError(f"there are {keys} half keys", key="nearest", value=nearest, fix=f"take {keys} or fewer")
-        half = key_width // 2
-        self.nearest = nearest
+        half, self.nearest = key_width // 2, nearest
         self.query = declare(nn.Linear(shape.width, heads * key_width), weight="query")
         self.norm = norm(half)
         self.keys = nn.Parameter(torch.empty(heads, 2, keys, half))
@@ -204,8 +203,7 @@ class ProductKeys(nn.Module, Channel):
         heads, _, keys, half = self.keys.shape
         query = self.norm(self.query(x).unflatten(-1, (heads, 2, half)))
         score, half_key = torch.einsum("bthpd,hpnd->bthpn", query, self.keys).topk(self.nearest)
-        pairs = (score[..., 0, :, None] + score[..., 1, None, :]).flatten(-2)
-        score, pair = pairs.topk(self.nearest)
+        score, pair = (score[..., 0, :, None] + score[..., 1, None, :]).flatten(-2).topk(self.nearest)
         value = half_key[..., 0, :].gather(-1, pair // self.nearest) * keys
         value = value + half_key[..., 1, :].gather(-1, pair % self.nearest)
         return self.out(value.flatten(-2), score.softmax(-1).flatten(-2))
@@ -214,8 +212,7 @@ class ProductKeys(nn.Module, Channel):
         """Multiply-accumulates of a forward pass over `tokens` positions in Mesh TensorFlow, which published figures
         count: it looks up values, and the places of the best pairs, by products with one-hot tensors.
         """
-        heads, _, keys, half = self.keys.shape
-        width, read = self.out.weight.shape[-1], heads * self.nearest
+        (heads, _, keys, half), width, read = self.keys.shape, self.out.weight.shape[-1], len(self.keys) * self.nearest
         query, scores = width * heads * 2 * half, heads * 2 * keys * half
         places, values, total = read * self.nearest**2, read * keys**2 * width, read * width
         return tokens * (query + scores + places + values + total)
@@ -230,10 +227,9 @@ class _Values(nn.Module):
 
     def forward(self, index: Int[Tensor, "b t n"], score: Float[Tensor, "b t n"]) -> Float[Tensor, "b t w"]:
         table = self.weight.flatten(0, 1)
-        sums = F.embedding_bag(
-            index.flatten(0, 1), table, mode="sum", per_sample_weights=score.flatten(0, 1).to(table.dtype)
-        )
-        return sums.unflatten(0, index.shape[:2])
+        index, score = index.flatten(0, 1), score.to(table.dtype)
+        sums = F.embedding_bag(index, table, mode="sum", per_sample_weights=score.flatten(0, 1))
+        return sums.unflatten(0, score.shape[:2])
 
 
 def seats(chosen: Int[Tensor, "b t k"], experts: int, capacity: int) -> tuple[Int[Tensor, "b ec"], Int[Tensor, "b tk"]]:
@@ -272,14 +268,11 @@ GROUP = 1024  # positions that share a capacity in Mesh TensorFlow
 class _Routed(nn.Module, Channel):
     """y = Σ_{i ∈ top-k} g_i E_i(x), with E_i(x) = φ(x W_i) V_i and the chances p = softmax(x W) behind the weights g.
 
-    In training each expert seats `capacity` · t / e positions of a row of t; choices beyond are dropped, and a position
-    without any seat passes by the residual alone. `balance` times the imbalance of the first choices joins the loss.
-    Padding takes no seat and is not counted in the balance, but t is the row's whole length, so that a row with padding
-    has more seats. Evaluation and decoding drop nothing, so that neither padding nor a cache changes anything there.
-
-    The groups that share a capacity are rows, and seats are given position after position. So a row depends on no other
-    row, and a position on none after it; but it does depend on those before, of another document packed into the row
-    too, wherever something is dropped. A batch fixes its own outcome: no choice is random.
+    In training each expert seats `capacity` · t / e positions of a row of t, position after position; choices beyond
+    are dropped, and a position without any seat passes by the residual alone. So a row depends on no other row, and a
+    position on none after it, but on those before, of another document packed into the row too. `balance` times the
+    imbalance of the first choices joins the loss. Padding takes no seat and is not counted in the balance, but t is
+    the row's whole length. Evaluation and decoding drop nothing: neither padding nor a cache changes anything there.
     """
 
     def __init__(
@@ -324,11 +317,10 @@ class _Routed(nn.Module, Channel):
 
     def _all(self, x: Float[Tensor, "b t w"], chosen: Int[Tensor, "b t k"]) -> Float[Tensor, "b t k w"]:
         """The output of each choice's expert, 0 for padding; every expert computes what was chosen."""
-        order = chosen.flatten().argsort(stable=True)
-        counts = chosen.flatten().bincount(minlength=len(self.experts) + 1).tolist()
-        flat = x.flatten(0, 1)
-        outputs = x.new_zeros(len(order), x.shape[-1])
-        for index, which in enumerate(order.split(counts)[:-1]):
+        flat, choice = x.flatten(0, 1), chosen.flatten()
+        counts = choice.bincount(minlength=len(self.experts) + 1).tolist()
+        outputs = x.new_zeros(len(choice), x.shape[-1])
+        for index, which in enumerate(choice.argsort(stable=True).split(counts)[:-1]):
             if len(which):
                 outputs[which] = self.experts.expert(index, flat[which // self.choices]).to(x.dtype)
         return outputs.unflatten(0, chosen.shape)
@@ -343,9 +335,8 @@ class _Routed(nn.Module, Channel):
         groups = next(count for count in range(max(1, tokens // GROUP), tokens + 1) if tokens % count == 0)
         group = tokens // groups
         seats_each = experts * min(group, int(group * self.capacity / experts))
-        gate, moves = tokens * width * experts, 2 * tokens * seats_each * width
-        ranks = self.choices * tokens * group * experts
-        return gate + moves + ranks + groups * seats_each * 2 * width * hidden
+        gate, moves, ranks = width * experts, 2 * seats_each * width, self.choices * group * experts
+        return tokens * (gate + moves + ranks) + groups * seats_each * 2 * width * hidden
 
 
 class _Experts(nn.Module):
@@ -388,9 +379,8 @@ class MixtureOfExperts(_Routed):
     """y = Σ_{i ∈ top-k} g_i E_i(x), g = p / Σ_{j ∈ top-k} p_j, p = softmax(x W), E_i(x) = φ(x W_i) V_i. (Shazeer et al.
     2017, formula 1; Lepikhin et al. 2020, GShard, section 2.2)
 
-    In training each expert takes `capacity` · t / e positions of a row of t, first come first served; what is dropped
-    passes by the residual alone, and so a position can lose an expert to those before it. Evaluation drops nothing.
-    `balance` weighs GShard's loss that evens out first choices. Departures: the gate has no noise and the second expert
+    In training each expert takes `capacity` · t / e positions of a row of t, first come first served. `balance` weighs
+    GShard's loss that evens out first choices. Departures: the gate has no noise and the second expert
     is always asked (a batch fixes its outcome), and seats go by position, not to first choices first (nothing depends
     on what comes after it).
     """
@@ -405,9 +395,8 @@ class MixtureOfExperts(_Routed):
         **common: Any,
     ):
         if not 2 <= choices <= experts:
-            raise ScalingError(
-                f"expected 2 to {experts} choices", key="choices", value=choices, fix="Switch chooses one expert"
-            )
+            what = f"expected 2 to {experts} choices"
+            raise ScalingError(what, key="choices", value=choices, fix="Switch chooses one expert")
         super().__init__(shape, choices, experts=experts, capacity=capacity, **common)
 
     def weigh(self, chances: Float[Tensor, "b t k"]) -> Float[Tensor, "b t k"]:
@@ -417,10 +406,9 @@ class MixtureOfExperts(_Routed):
 class Switch(_Routed):
     """y = p_i E_i(x), i = argmax p, p = softmax(x W), E_i(x) = φ(x W_i) V_i. (Fedus et al. 2021, formulas 1 to 6)
 
-    In training each expert takes `capacity` · t / e positions of a row of t, first come first served; what is dropped
-    passes by the residual alone, and so a position can lose its expert to those before it. Evaluation drops nothing.
-    `balance` is α, the weight of the loss that evens out choices. Departures: a row, not a device's batch, shares a
-    capacity, and x is not jittered before the gate (a batch fixes its outcome).
+    In training each expert takes `capacity` · t / e positions of a row of t, first come first served. `balance` is α,
+    the weight of the loss that evens out choices. Departures: a row, not a device's batch, shares a capacity, and x is
+    not jittered before the gate (a batch fixes its outcome).
     """
 
     def __init__(self, shape: Shape, *, capacity: PositiveFloat = 1.25, **common: Any):

@@ -52,7 +52,7 @@ class State(dict[str, Tensor]):
         if old is None or torch.is_grad_enabled():  # what is written over has no gradient
             self[name] = new if old is None else torch.cat([old, new], 1)
             return self[name]
-        kept, length, wide = old.shape[1], old.shape[1] + new.shape[1], self._room(name, old)
+        kept, length, wide = old.shape[1], old.shape[1] + new.shape[1], self._room(name)
         if wide.shape[1] < length:
             wide = old.new_empty(len(old), length + max(ROOM, kept // 4), *old.shape[2:])
             wide[:, :kept] = old
@@ -63,13 +63,13 @@ class State(dict[str, Tensor]):
     def select(self, rows: Tensor) -> None:
         """Keep these rows, in this order."""
         for name, tensor in self.items():
-            self._wide[name] = self._room(name, tensor).index_select(0, rows)
+            self._wide[name] = self._room(name).index_select(0, rows)
             self[name] = self._wide[name][:, : tensor.shape[1]]
 
-    def _room(self, name: str, tensor: Tensor) -> Tensor:
-        """The tensor of which this one is the beginning."""
-        wide = self._wide.get(name, tensor)
-        return wide if wide.data_ptr() == tensor.data_ptr() else tensor
+    def _room(self, name: str) -> Tensor:
+        """The tensor of which that of a name is the beginning."""
+        wide = self._wide.get(name, self[name])
+        return wide if wide.data_ptr() == self[name].data_ptr() else self[name]
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,10 +96,13 @@ class Places:
             positions = counted if documents is None else within(documents)
         return Places(positions, documents, batch.prefix, plain, tree)
 
-    def map(self, function: Callable[[Tensor], Tensor]) -> Places:
-        """The places that a function makes of all that a token has."""
+    def map(
+        self, function: Callable[[Tensor], Tensor], of_rows: Callable[[Tensor], Tensor] = lambda rows: rows
+    ) -> Places:
+        """The places that a function makes of all that a token has, and another of what a row has."""
         documents, tree = (None if part is None else function(part) for part in (self.documents, self.tree))
-        return Places(function(self.positions), documents, self.prefix, tree=tree)
+        prefix = None if self.prefix is None else of_rows(self.prefix)
+        return Places(function(self.positions), documents, prefix, tree=tree)
 
     def part(self, start: int, stop: int) -> Places:
         """The places of the tokens `start` to `stop`."""
@@ -107,16 +110,14 @@ class Places:
 
     def seen_by(self, position: Position) -> Tensor:
         """What the hooks of a position are given: the positions [b t], or [b t 4] with the tree behind them."""
-        return _in_tree(self) if position.reads_tree else self.positions
+        return _in_tree(self.positions, self.tree) if position.reads_tree else self.positions
 
 
-def _in_tree(places: Places) -> Tensor:
-    if places.tree is not None:
-        positions = places.positions.expand(len(places.tree), -1)
-        return torch.cat([positions[..., None], places.tree.to(positions.dtype)], -1)
-    # Without a tree each token depends on the one before it.
-    ends = torch.full_like(places.positions, torch.iinfo(places.positions.dtype).max)
-    return torch.stack([places.positions, places.positions, places.positions, ends], -1)
+def _in_tree(positions: Tensor, tree: Tensor | None) -> Tensor:
+    if tree is None:  # each token depends on the one before it
+        ends = torch.full_like(positions, torch.iinfo(positions.dtype).max)
+        return torch.stack([positions, positions, positions, ends], -1)
+    return torch.cat([positions.expand(len(tree), -1)[..., None], tree.to(positions.dtype)], -1)
 
 
 @runtime_checkable
@@ -139,16 +140,15 @@ class Position(Protocol):
     per: Literal["stack", "layer"] = "stack"  # whether a stack's layers share one, or each has its own
     reads_content: bool = False  # the score depends on q and k: the mixer scales it with q·k, and it is made each time
     reads_tree: bool = False  # hooks are given [b t 4], the position and its place in a tree (`Batch.tree`)
-    reach: int | None = None  # how many positions there are, where they are counted
+    reach: Any = None  # how many positions there are, where they are counted
 
     @property
     def adds_score(self) -> bool:
-        """Whether `score` is overridden, so that kernels cannot go without it."""
+        """Whether `score` is overridden, so that kernels cannot go without it; `mixes_values`: whether `value` is."""
         return getattr(self.score, "__func__", None) is not Position.score
 
     @property
     def mixes_values(self) -> bool:
-        """Whether `value` is overridden, so that kernels cannot go without it."""
         return getattr(self.value, "__func__", None) is not Position.value
 
     def embed(self, x: Tensor, positions: Tensor) -> Tensor:
@@ -226,36 +226,41 @@ class Cache:
         """The places of the cached tokens and of further ones, in order."""
         if self.places is None:
             return places
-        past, rows = self.places, max(places.positions.shape[0], self.places.positions.shape[0])
-        positions = torch.cat([past.positions.expand(rows, -1), places.positions.expand(rows, -1)], 1)
-        documents = None
-        if places.documents is not None and past.documents is not None:
-            documents = torch.cat([past.documents.expand(rows, -1), places.documents.expand(rows, -1)], 1)
-        return Places(positions, documents, places.prefix)  # what reads a tree reads it whole, and caches nothing
+        past, rows = self.places, max(len(places.positions), len(self.places.positions))
+
+        def join(one: Tensor | None, other: Tensor | None) -> Any:
+            if one is None or other is None:
+                return None
+            return torch.cat([one.expand(rows, -1), other.expand(rows, -1)], 1)
+
+        documents = join(past.documents, places.documents)
+        # What reads a tree reads it whole, and caches nothing.
+        return Places(join(past.positions, places.positions), documents, places.prefix)
 
     def copy(self) -> Cache:
         """Another cache of the same tokens, which goes on by itself."""
-        states = {key: State(state) for key, state in self.states.items()}
-        return replace(self, states=states, of_memory=set(self.of_memory))
+        return replace(
+            self, states={key: State(state) for key, state in self.states.items()}, of_memory={*self.of_memory}
+        )
 
     def select(self, rows: Tensor, within: bool = False) -> None:
         """Keep these rows, in this order: how beam search follows its beams. `within` states that each takes the place
         of a row with the same prompt, so that places and what the memory gives stay as they are.
         """
         if self.places is not None and not within:
-            places = self.places.map(lambda tensor: tensor if len(tensor) == 1 else tensor.index_select(0, rows))
-            prefix = None if places.prefix is None else places.prefix.index_select(0, rows)
-            self.places = replace(places, prefix=prefix, plain=self.places.plain)
+            places = self.places.map(
+                lambda part: part if len(part) == 1 else part.index_select(0, rows),
+                lambda prefix: prefix.index_select(0, rows),
+            )
+            self.places = replace(places, plain=self.places.plain)
         for key, state in self.states.items():
             if not (within and key in self.of_memory):
                 state.select(rows)
 
 
 class Notes:
-    """What pieces write down in a pass: losses to be added, and what was made once.
-
-    It is no dataclass, because FSDP gives a block copies of the dicts, lists and dataclasses among its arguments, and
-    what is written into a copy is lost.
+    """What pieces write down in a pass: losses to be added, and what was made once. It is no dataclass, because FSDP
+    gives a block copies of dataclasses, and what is written into a copy is lost.
     """
 
     def __init__(self, losses: Mapping[str, Tensor] = {}, made: Mapping[Hashable, Any] = {}):
@@ -272,7 +277,7 @@ class Context:
     cache: Cache | None = None
     execution: int = 0
     memories: Sequence[Tensor] = ()  # [b s w], what cross-attention reads: one, or one for each execution
-    memory_mask: Mask | None = None
+    memory_mask: Any = None  # who sees whom of the memory, a `Mask`
     layers: list[Tensor] | None = None  # the stream before each block and the stack's output, where a memory reads them
     weights: Callable[[Tensor], None] | None = None  # is shown the attention weights [b h t s], where somebody looks
     attends: Callable[[Any, Context, float], None] | None = None  # is shown what the way of attention is chosen by
@@ -280,12 +285,11 @@ class Context:
 
     @property
     def places(self) -> Places:
-        """The places of the queries."""
+        """The places of the queries; `keys` are those of the keys."""
         return self.mask.queries
 
     @property
     def keys(self) -> Places:
-        """The places of the keys."""
         return self.mask.keys
 
     @property
@@ -341,28 +345,21 @@ def within(documents: Tensor) -> Tensor:
 
 
 def through(block: nn.Module, x: Tensor, context: Context, *more: Any) -> Tensor:
-    """A block's output. Where the pass has `checkpointing`, what it was given is kept and nothing of what it made."""
+    """A block's output. Where the pass has `checkpointing`, what it was given is kept and nothing of what it made.
+
+    In its second pass what it made once before the block is there, and what it adds to losses and shows is not read.
+    """
     if not context.checkpointing or not torch.is_grad_enabled() or context.cache is not None:
         return block(x, context, *more)
-    before = [_as_it_is(part) for part in (context, *more)]
-    is_first = iter((True,))
 
-    def run(x: Tensor) -> Tensor:
-        if next(is_first, False):
-            return block(x, context, *more)
-        return block(x, *map(_as_it_is, before))
+    def again(part: Any) -> Any:
+        if not isinstance(part, Context):
+            return part
+        weights = None if part.weights is None else lambda weights: None
+        return replace(part, notes=Notes(part.notes.losses, part.notes.made), layers=None, weights=weights)
 
-    return checkpoint(run, x, use_reentrant=False)
-
-
-def _as_it_is(part: Any) -> Any:
-    """A pass for the second time: what it made once before the block is there, and what the block adds to losses and
-    shows is not read again.
-    """
-    if not isinstance(part, Context):
-        return part
-    weights = None if part.weights is None else lambda weights: None
-    return replace(part, notes=Notes(part.notes.losses, part.notes.made), layers=None, weights=weights)
+    before, first = [again(part) for part in (context, *more)], [(context, *more)]
+    return checkpoint(lambda x: block(x, *(first.pop() if first else map(again, before))), x, use_reentrant=False)
 
 
 def waves(at: Tensor, width: int, base: float = 10000.0) -> tuple[Float[Tensor, "*s half"], Float[Tensor, "*s half"]]:

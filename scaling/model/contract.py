@@ -2,9 +2,8 @@
 parameters are for.
 
 A piece is a torch module that inherits from the contract of its slot too; what it does not set keeps the contract's
-value. docs/pieces.md explains each, and the methods that a piece may have besides. `Position` and `Pattern` are in
-context.py, which carries them to the pieces. Initialisation, learning rates, Fixup, tunings and the costs read the
-roles of parameters, never names.
+value (docs/pieces.md). `Position` and `Pattern` are in context.py, which carries them to the pieces. Initialisation,
+learning rates, Fixup, tunings and the costs read the roles of parameters, never names.
 """
 
 from __future__ import annotations
@@ -40,8 +39,8 @@ class Mixer(Protocol):
     reads_memory: bool = False  # it reads `context.memory`: a cross-attention
     takes_queries: bool = False  # `forward(x, context, queries)` lets other tokens [b q w] ask: it returns [b q w]
     takes_prefix: bool = False  # it attends behind what its `prefix` makes of keys and values, where that is not None
-    heads: int | None = None  # their outputs are concatenated before the one matrix whose role is output
-    reach: int | None = None  # how many positions it has, where they are counted
+    heads: Any = None  # how many, where their outputs are concatenated before the one matrix whose role is output
+    reach: Any = None  # how many positions it has, where they are counted
 
 
 class Channel(Protocol):
@@ -87,36 +86,25 @@ class Stack(Protocol):
     blocks: nn.ModuleList
 
     @property
-    def executions(self) -> int:
-        """How often a block runs in a pass."""
-        ...
+    def executions(self) -> int: ...  # how often a block runs in a pass
 
-    def position(self, execution: int) -> Position:
-        """The position that an execution uses."""
-        ...
+    def position(self, execution: int) -> Position: ...  # that an execution uses
 
-    def __call__(self, x: Tensor, context: Context) -> Tensor:
-        """The embedded tokens to the last hidden vectors."""
-        ...
+    def __call__(self, x: Tensor, context: Context) -> Tensor: ...  # the embedded tokens to the last hidden vectors
 
 
 class Embedding(Protocol):
-    """Made by `Kind(shape)`."""
+    """Made by `Kind(shape)`: token ids [b t] to the stream [b t w]."""
 
     slot = "embedding"
     width: int  # of the vectors that positions are added to
 
     @property
-    def form(self) -> tuple[tuple[int, ...], ...]:
-        """The shapes of what ties share."""
-        ...
+    def form(self) -> tuple[tuple[int, ...], ...]: ...  # the shapes of what ties share
 
-    def tie(self, other: Any) -> None:
-        """Read the vectors of another embedding."""
+    def tie(self, other: Any) -> None: ...  # read the vectors of another embedding
 
-    def __call__(self, tokens: Tensor, context: Context, segments: Tensor | None = None) -> Tensor:
-        """Token ids [b t] to the stream [b t w]."""
-        ...
+    def __call__(self, tokens: Tensor, context: Context, segments: Tensor | None = None) -> Tensor: ...
 
 
 @runtime_checkable
@@ -129,9 +117,7 @@ class Head(Protocol):
     takes_absent: bool = False  # it gives no chance where the keyword `absent` [b t or k] of both methods is True
     answer: Answer | None = None  # the kind of a task's answers that it predicts; None: tokens of a text
 
-    def __call__(self, hidden: Tensor, **absent: Tensor) -> Tensor:
-        """Hidden vectors to predictions."""
-        ...
+    def __call__(self, hidden: Tensor, **absent: Tensor) -> Tensor: ...  # hidden vectors to predictions
 
     def loss(self, hidden: Tensor, targets: Tensor, smoothing: float = 0.0, **absent: Tensor) -> Tensor:
         """The loss of each target in nats, 0 where it is ignored."""
@@ -147,22 +133,18 @@ class Halting(Protocol):
 
     slot = "halting"
 
-    def answer(self, pondered: Any, context: Context) -> Tensor:
-        """What the stack returns at the end."""
-        ...
+    def answer(self, pondered: Any, context: Context) -> Tensor: ...  # what the stack returns at the end
 
 
 class Memory(Protocol):
-    """Made by `Kind(layers, readers)`."""
+    """Made by `Kind(layers, readers)`: what the decoder reads, one tensor [b s w] or one for each execution, of the
+    encoder's output or, where it `reads` every layer, of the stream before each block and the output.
+    """
 
     slot = "memory"
     reads: Literal["the last layer", "every layer"]
 
-    def __call__(self, layers: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        """What the decoder reads, one tensor [b s w] or one for each execution, of the encoder's output or, where it
-        `reads` every layer, of the stream before each block and the output.
-        """
-        ...
+    def __call__(self, layers: Sequence[Tensor]) -> tuple[Tensor, ...]: ...
 
 
 class Tuning(Protocol):
@@ -170,12 +152,9 @@ class Tuning(Protocol):
 
     slot = "tuning"
 
-    def apply(self, model: nn.Module) -> None:
-        """Put what it adds into the model, on the device that the model is on."""
+    def apply(self, model: nn.Module) -> None: ...  # on the device that the model is on
 
-    def trains(self, name: str) -> bool:
-        """Whether it trains the parameter of that full name, of the model that it was applied to."""
-        ...
+    def trains(self, name: str) -> bool: ...  # whether it trains the parameter of that full name
 
 
 class Added(nn.Module):
@@ -228,9 +207,6 @@ def start(module: nn.Module, name: str) -> float:
 
 def map_of(piece: nn.Module, wanted: Role) -> tuple[str, nn.Linear | None]:
     """The one linear map of a piece itself that has this role, and its name; None where there is not one."""
-    found = [
-        (name, child)
-        for name, child in piece.named_children()
-        if isinstance(child, nn.Linear) and role(child, "weight") == wanted
-    ]
+    linear = [(name, child) for name, child in piece.named_children() if isinstance(child, nn.Linear)]
+    found = [(name, child) for name, child in linear if role(child, "weight") == wanted]
     return found[0] if len(found) == 1 else ("", None)

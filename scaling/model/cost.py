@@ -25,9 +25,7 @@ from scaling.model.flops import counted
 from scaling.model.mixer.attention import Setting, choose
 from scaling.model.parameters import parameters
 from scaling.model.tuned import blank, tune
-from scaling.model.two_towers import EncoderDecoder
 
-MIXERS = ("mixer", "cross")
 # What attention is computed with in training, by device: the kernel is ours.
 TRAINING_ON: Mapping[str, Any] = {
     "cpu": {"dtype": torch.float32, "kernel": True},
@@ -42,8 +40,11 @@ class Cost:
 
     `parameters_trained` leaves out the frozen ones, of which no gradient is in `flops_train` and `memory`.
     `flops_train` is the forward and the backward pass, without what checkpointing computes again (`flops_recomputed`);
-    `…_by_slot` splits a figure over the slots of the model. N without embeddings leaves out token, segment and position
-    tables and the matrix onto the vocabulary (Kaplan et al. 2020).
+    `…_by_slot` splits a figure over the slots. N without embeddings leaves out token, segment and position tables and
+    the matrix onto the vocabulary (Kaplan et al. 2020). `flops_between_tokens` are, of the forward pass, the products
+    between tokens: all but the matrices that each token goes through. A batch of B windows takes B times `flops_train`,
+    less B − 1 times what its rows share, as tables of relative positions (`flops_train_shared`; None: not counted).
+    `attention_by` has the ways by which softmax attention is computed in training, by device.
     """
 
     parameters: int
@@ -57,15 +58,10 @@ class Cost:
     flops_train_by_slot: Mapping[str, int]
     activation_bytes: int
     shape: Shape  # of the tower that predicts
-    flops_recomputed: int = 0  # in the backward pass, by checkpointing
+    flops_recomputed: int = 0
     flops_between_tokens: Mapping[str, int] = field(default_factory=dict)
-    """Of the forward pass, by slot, the products between tokens: all but the matrices that each token goes through."""
     flops_train_shared: int | None = None
-    """What the rows of a batch share, as they do tables of relative positions: a batch of B windows takes B times
-    `flops_train`, less B − 1 times these. None: not counted.
-    """
     attention_by: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """The ways by which softmax attention is computed in training (`scaling.model.mixer.softmax.choose`), by device."""
 
     @property
     def flops_forward_per_token(self) -> float:
@@ -81,9 +77,9 @@ class Cost:
         same at every length, and of products between tokens (q·k and the average of the values); and the fraction of
         all that the mixers and these products are.
         """
-        mixers = sum(self.flops_forward_by_slot[slot] for slot in MIXERS)
-        between = sum(self.flops_between_tokens.get(slot, 0) for slot in MIXERS)
-        every = max(1, self.flops_forward)
+        slots, every = ("mixer", "cross"), max(1, self.flops_forward)
+        mixers = sum(self.flops_forward_by_slot[slot] for slot in slots)
+        between = sum(self.flops_between_tokens.get(slot, 0) for slot in slots)
         return {
             "projections_flops_per_token": (mixers - between) / self.tokens,
             "between_tokens_flops_per_token": between / self.tokens,
@@ -104,8 +100,7 @@ class Cost:
     @property
     def approximations(self) -> dict[str, float]:
         """Training FLOPs per token by the formulas in use, each under its name in the literature."""
-        shape, small = self.shape, self.parameters_non_embedding
-        last = shape.vocabulary * shape.width
+        shape, small, last = self.shape, self.parameters_non_embedding, self.shape.vocabulary * self.shape.width
         attention = 6 * shape.layers * shape.length * shape.heads * shape.head_width
         return {
             "6N": 6 * self.parameters,
@@ -157,21 +152,31 @@ class Cost:
         return f"Cost({self.parameters:,} parameters, {self.flops_train_per_token:.4g} training FLOPs per token)"
 
 
+_counted: dict[str, Cost] = {}  # a study asks for the same few models many times
+
+
 def cost(config: Config, rows: int = 1, trained: Collection[str] | None = None) -> Cost:
     """The cost of the model that a config describes on one window of its length, or more, without allocating it.
 
     `trained` names the parameters that are trained; None: those that the config's tuning trains, or all.
     """
+    checkpointing = (config.tree.get("train") or {}).get("checkpointing", "none")
     names = None if trained is None else sorted(trained)
-    line = [config["model"], config["size"], config.tree.get("tuning"), _checkpointing(config), rows, names]
+    line = [config["model"], config["size"], config.tree.get("tuning"), checkpointing, rows, names]
     key = json.dumps(line, sort_keys=True)
-    if key not in _counted:
-        _counted[key] = _whole(config, rows, trained)
+    if key in _counted:
+        return _counted[key]
+    with blank():
+        model = config.build("model", config["size"])
+        with config.placing():
+            tuning = tune(model, config.tree)
+    if tuning is not None or names is not None:
+        trains = tuning.trains if names is None and tuning is not None else (names or []).__contains__
+        for spec, parameter in parameters(model):
+            parameter.requires_grad_(trains(spec.name))
+    with torch.device("meta"):
+        _counted[key] = count(model, windows(model, rows), checkpointing)
     return _counted[key]
-
-
-def _checkpointing(config: Config) -> Literal["none", "blocks"]:
-    return (config.tree.get("train") or {}).get("checkpointing", "none")
 
 
 def inspected(config: Config, trained: Collection[str] | None = None) -> Cost:
@@ -180,30 +185,12 @@ def inspected(config: Config, trained: Collection[str] | None = None) -> Cost:
     return replace(single, flops_train_shared=2 * single.flops_train - double.flops_train)
 
 
-_counted: dict[str, Cost] = {}  # a study asks for the same few models many times
-
-
-def _whole(config: Config, rows: int = 1, trained: Collection[str] | None = None) -> Cost:
-    with blank():
-        model = config.build("model", config["size"])
-        with config.placing():
-            tuning = tune(model, config.tree)
-    if tuning is not None or trained is not None:
-        for spec, parameter in parameters(model):
-            is_trained = tuning.trains(spec.name) if tuning and trained is None else spec.name in (trained or ())
-            parameter.requires_grad_(is_trained)
-    with torch.device("meta"):
-        return count(model, windows(model, rows), _checkpointing(config))
-
-
 def count(model: Family, batch: Batch, checkpointing: Literal["none", "blocks"] = "none") -> Cost:
     """The cost of a model on one batch, on whatever device both are; `tokens` and FLOPs are the batch's."""
+    each = [(spec, parameter, parameter.numel()) for spec, parameter in parameters(model)]
     by_slot: Counter[str] = Counter()
-    small = trained = again = 0
-    for spec, parameter in parameters(model):
-        by_slot[spec.slot] += parameter.numel()
-        trained += parameter.numel() if parameter.requires_grad else 0
-        small += 0 if spec.looks_up or spec.predicts else parameter.numel()  # Kaplan's N
+    for spec, _, number in each:
+        by_slot[spec.slot] += number
     ways: dict[str, set[str]] = {device: set() for device in TRAINING_ON}
 
     def attends(setting: Setting, context: Context, dropout: float) -> None:
@@ -216,40 +203,36 @@ def count(model: Family, batch: Batch, checkpointing: Literal["none", "blocks"] 
         run = counted(model, lambda: model.losses(batch))
     for tower in model.towers.values():
         tower.attends = None
-    forward, between = run.by_slot, run.between_tokens
     model.checkpoint("none")
-    blocks = [block for tower in model.towers.values() for block in tower.stack.blocks]
+    blocks = (block for tower in model.towers.values() for block in tower.stack.blocks)
     plain = counted(model, lambda: model.loss(batch).total.backward(), blocks)
-    train, memory = plain.by_slot, plain.bytes
+    train, memory, again = plain.by_slot, plain.bytes, 0
     if checkpointing != "none":
         model.checkpoint(checkpointing)
         without = counted(model, lambda: model.loss(batch).total.backward())
         again = sum(without.by_slot.values()) - sum(train.values())
         memory = without.bytes + plain.most  # while the backward pass is in a block, all that it made is there
-    tokens = batch.tokens.numel() + (0 if batch.source is None else batch.source.numel())
     return Cost(
         parameters=sum(by_slot.values()),
-        parameters_trained=trained,
-        parameters_non_embedding=small,
+        parameters_trained=sum(number for _, parameter, number in each if parameter.requires_grad),
+        parameters_non_embedding=sum(number for spec, _, number in each if not (spec.looks_up or spec.predicts)),
         parameters_by_slot=by_slot,
-        tokens=tokens,
-        flops_forward=sum(forward.values()),
+        tokens=batch.tokens.numel() + (0 if batch.source is None else batch.source.numel()),
+        flops_forward=sum(run.by_slot.values()),
         flops_train=sum(train.values()),
-        flops_forward_by_slot=forward,
+        flops_forward_by_slot=run.by_slot,
         flops_train_by_slot=train,
         activation_bytes=memory,
         shape=list(model.towers.values())[-1].shape,
         flops_recomputed=again,
-        flops_between_tokens=between,
+        flops_between_tokens=run.between_tokens,
         attention_by={device: tuple(sorted(own)) for device, own in ways.items()},
     )
 
 
 def windows(model: Family, rows: int) -> Batch:
     """Windows of the model's own lengths; every token a target, and a label where a head wants one."""
-    tower = list(model.towers.values())[-1]
+    *others, tower = model.towers.values()
     tokens = torch.zeros(rows, tower.shape.length, dtype=torch.long)
-    source = None
-    if isinstance(model, EncoderDecoder):
-        source = torch.zeros(rows, model.encoder.shape.length, dtype=torch.long)
+    source = torch.zeros(rows, others[0].shape.length, dtype=torch.long) if hasattr(model, "memory") else None
     return Batch(tokens, tokens, labels=model.labels_like(tokens), language=torch.ones(rows), source=source)

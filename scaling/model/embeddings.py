@@ -32,12 +32,12 @@ from scaling.model.rows import Rows, bounds_of, widths_of
 class _Position(nn.Module, Position):
     """Identity in all four hooks; a position overrides the ones it needs."""
 
+    def __init__(self, shape: Shape, pattern: Pattern):
+        super().__init__()
+
 
 class NoPosition(_Position):
     """No position at all: order is known only through the mask. (Haviv et al. 2022; the lectures' control)"""
-
-    def __init__(self, shape: Shape, pattern: Pattern):
-        super().__init__()
 
 
 class Sinusoidal(_Position):
@@ -54,11 +54,10 @@ class Sinusoidal(_Position):
         base: PositiveFloat = 10000.0,
         layout: Literal["interleaved", "halves"] = "interleaved",
     ):
-        super().__init__()
+        super().__init__(shape, pattern)
         if shape.width % 2:
-            raise ScalingError(
-                f"sines and cosines need an even width, not {shape.width}", key="kind", value="Sinusoidal"
-            )
+            what = f"sines and cosines need an even width, not {shape.width}"
+            raise ScalingError(what, key="kind", value="Sinusoidal")
         self.width, self.base, self.layout = shape.width, base, layout
 
     def embed(self, x: Float[Tensor, "b t w"], positions: Int[Tensor, "#b t"]) -> Float[Tensor, "b t w"]:
@@ -72,24 +71,19 @@ class Learned(_Position):
     `offset` rows come before the first (RoBERTa and BART count from 2).
     """
 
-    reach: int
-
     def __init__(
         self, shape: Shape, pattern: Pattern, *, length: PositiveInt | None = None, offset: NonNegativeInt = 0
     ):
-        super().__init__()
+        super().__init__(shape, pattern)
         self.reach, self.offset = shape.places(length, "position", "learned positions"), offset
         self.table = drawn(self.reach + offset, shape.width)
         declare(self, table="table")
 
     def embed(self, x: Float[Tensor, "b t w"], positions: Int[Tensor, "#b t"]) -> Float[Tensor, "b t w"]:
         if x.shape[1] > self.reach:
-            raise ScalingError(
-                f"a sequence of {x.shape[1]} tokens is longer than the {self.reach} learned positions",
-                key="size.length",
-                value=self.reach,
-                fix="shorten the sequence or learn more positions",
-            )
+            what = f"a sequence of {x.shape[1]} tokens is longer than the {self.reach} learned positions"
+            fix = "shorten the sequence or learn more positions"
+            raise ScalingError(what, key="size.length", value=self.reach, fix=fix)
         return x + nn.functional.embedding(positions + self.offset, self.table)
 
 
@@ -102,35 +96,29 @@ class Rotary(_Position):
     """
 
     def __init__(self, shape: Shape, pattern: Pattern, *, base: PositiveFloat = 10000.0, part: PositiveFraction = 1.0):
-        super().__init__()
+        super().__init__(shape, pattern)
         self.base, self.turning = base, round(shape.head_width * part)
-        self.turned: tuple[Tensor, tuple[Tensor, Tensor]] | None = None  # the last positions, and their turn
+        self.turned: tuple[Tensor, tuple[Tensor, ...]] | None = None  # the last positions, and their turn
         if self.turning % 2:
-            raise ScalingError(
-                f"rotary positions turn pairs, and {self.turning} of the head width {shape.head_width} would turn",
-                key="kind",
-                value="Rotary",
-                fix="make size.head_width even",
-            )
+            what = f"rotary positions turn pairs, and {self.turning} of the head width {shape.head_width} would turn"
+            raise ScalingError(what, key="kind", value="Rotary", fix="make size.head_width even")
 
     def rotate(self, q: Tensor, k: Tensor, q_pos: Tensor, k_pos: Tensor) -> tuple[Tensor, Tensor]:
-        turn = self._turn(q_pos)
-        return rotated(q, k, turn, turn if k_pos is q_pos else self._turn(k_pos))
+        if k_pos is q_pos:
+            q, k = rotated(*self._turn(q_pos), q, k)
+            return q, k
+        return rotated(*self._turn(q_pos), q)[0], rotated(*self._turn(k_pos), k)[0]
 
-    def _turn(self, positions: Tensor) -> tuple[Tensor, Tensor]:
+    def _turn(self, positions: Tensor) -> tuple[Tensor, ...]:
         """Cosine and sine of every angle, [#b t turning/2], in float64: made once for all layers of a pass, which ask
         for the same positions one after another. A compiler does that by itself.
         """
         if torch.compiler.is_compiling():
-            return self._angles(positions)
+            return waves(positions, self.turning, self.base)[::-1]
         if self.turned is None or self.turned[0] is not positions:
             with torch.inference_mode(False):  # a pass with gradients may ask for the same positions
-                self.turned = positions, self._angles(positions)
+                self.turned = positions, waves(positions, self.turning, self.base)[::-1]
         return self.turned[1]
-
-    def _angles(self, positions: Tensor) -> tuple[Tensor, Tensor]:
-        sine, cosine = waves(positions, self.turning, self.base)
-        return cosine, sine
 
 
 class ALiBi(_Position):
@@ -140,19 +128,14 @@ class ALiBi(_Position):
     """
 
     def __init__(self, shape: Shape, pattern: Pattern):
-        super().__init__()
-        self.slopes = _slopes(shape.heads)
+        super().__init__(shape, pattern)
+        power = 2 ** math.floor(math.log2(shape.heads))
+        self.slopes = [2 ** (-8 * (h + 1) / power) for h in range(power)]
+        self.slopes += [2 ** (-4 * (2 * h + 1) / power) for h in range(shape.heads - power)]
 
     def score(self, q: Tensor, k: Tensor, q_pos: Tensor, k_pos: Tensor) -> Tensor:
         slopes = torch.tensor(self.slopes, device=q_pos.device, dtype=q.dtype)
-        distance = (q_pos[:, :, None] - k_pos[:, None, :]).abs().to(q.dtype)
-        return -slopes[:, None, None] * distance[:, None]
-
-
-def _slopes(heads: int) -> list[float]:
-    power = 2 ** math.floor(math.log2(heads))
-    slopes = [2 ** (-8 * (h + 1) / power) for h in range(power)]
-    return slopes + [2 ** (-4 * (2 * h + 1) / power) for h in range(heads - power)]
+        return -slopes[:, None, None] * (q_pos[:, :, None] - k_pos[:, None, :]).abs().to(q.dtype)[:, None]
 
 
 class RelativeBias(_Position):
@@ -172,7 +155,7 @@ class RelativeBias(_Position):
         distance: PositiveInt = 128,
         per: Literal["stack", "layer"] = "stack",
     ):
-        super().__init__()
+        super().__init__(shape, pattern)
         self.ahead, self.buckets, self.distance, self.per = pattern.ahead, buckets, distance, per
         if buckets % 4 or distance <= buckets // 2:
             raise ScalingError("expected a multiple of 4, less than twice the distance", key="buckets", value=buckets)
@@ -180,22 +163,15 @@ class RelativeBias(_Position):
         declare(self, table="table")
 
     def score(self, q: Tensor, k: Tensor, q_pos: Tensor, k_pos: Tensor) -> Tensor:
-        bucket = self._bucket(k_pos[:, None, :] - q_pos[:, :, None])
+        offset = k_pos[:, None, :] - q_pos[:, :, None]
+        buckets = self.buckets // 2 if self.ahead else self.buckets
+        back, exact = offset.abs() if self.ahead else (-offset).clamp(min=0), buckets // 2
+        growth = torch.log(back.clamp(min=1).float() / exact) / math.log(self.distance / exact)
+        bucket = back.where(back < exact, (exact + (growth * (buckets - exact)).long()).clamp(max=buckets - 1))
+        if self.ahead:
+            bucket = (offset > 0).long() * buckets + bucket
         # Contiguous, because every layer and row reads it again.
         return nn.functional.embedding(bucket, self.table).permute(0, 3, 1, 2).contiguous()
-
-    def _bucket(self, offset: Tensor) -> Tensor:
-        buckets, start = self.buckets, torch.zeros_like(offset)
-        if self.ahead:
-            buckets //= 2
-            start = (offset > 0).long() * buckets
-            back = offset.abs()
-        else:
-            back = (-offset).clamp(min=0)
-        exact = buckets // 2
-        growth = torch.log(back.clamp(min=1).float() / exact) / math.log(self.distance / exact)
-        far = (exact + (growth * (buckets - exact)).long()).clamp(max=buckets - 1)
-        return start + torch.where(back < exact, back, far)
 
 
 class Shaw(_Position):
@@ -210,30 +186,29 @@ class Shaw(_Position):
     def __init__(
         self, shape: Shape, pattern: Pattern, *, distance: NonNegativeInt = 16, per: Literal["stack", "layer"] = "layer"
     ):
-        super().__init__()
+        super().__init__(shape, pattern)
         self.distance, self.per = distance, per
         self.key = drawn(2 * distance + 1, shape.head_width)
         self.table = drawn(2 * distance + 1, shape.value_width)
         declare(self, key="table", table="table")
 
     def score(self, q: Tensor, k: Tensor, q_pos: Tensor, k_pos: Tensor) -> Tensor:
-        return _picked(q, self.key, _clipped(k_pos[:, None, :] - q_pos[:, :, None], self.distance))
+        return _picked(q, self.key, k_pos[:, None, :] - q_pos[:, :, None])
 
     def value(self, weights: Tensor, q_pos: Tensor, k_pos: Tensor) -> Tensor:
         # Sum the weights that fall on each clipped distance, then mix the table once.
-        clipped = _clipped(k_pos[:, None, :] - q_pos[:, :, None], self.distance)[:, None].expand_as(weights)
+        offset = k_pos[:, None, :] - q_pos[:, :, None]
+        clipped = (offset.clamp(-self.distance, self.distance) + self.distance)[:, None].expand_as(weights)
         mass = weights.new_zeros(*weights.shape[:-1], 2 * self.distance + 1).scatter_add(-1, clipped, weights)
         return mass @ self.table.to(mass.dtype)
 
 
-def _clipped(offset: Tensor, distance: int) -> Tensor:
-    """The row of a table for each offset from −distance to distance."""
-    return offset.clamp(-distance, distance) + distance
-
-
-def _picked(q: Float[Tensor, "b t h d"], table: Tensor, rows: Int[Tensor, "#b t s"]) -> Float[Tensor, "b h t s"]:
-    """q·table[rows]: every query meets every row first, which takes memory t × rows instead of t × s × d."""
-    index = rows.expand(q.shape[0], -1, -1)[:, None].expand(-1, q.shape[2], -1, -1)
+def _picked(q: Float[Tensor, "b t h d"], table: Tensor, offset: Int[Tensor, "#b t s"]) -> Float[Tensor, "b h t s"]:
+    """q·table[offset], offsets clipped: every query meets every row first, which takes memory t × rows instead of
+    t × s × d.
+    """
+    far = len(table) // 2
+    index = (offset.clamp(-far, far) + far).expand(q.shape[0], -1, -1)[:, None].expand(-1, q.shape[2], -1, -1)
     return (q @ table.T.to(q.dtype)).transpose(1, 2).gather(-1, index)
 
 
@@ -248,7 +223,7 @@ class TransformerXL(_Position):
     reads_content = True
 
     def __init__(self, shape: Shape, pattern: Pattern, *, base: PositiveFloat = 10000.0):
-        super().__init__()
+        super().__init__(shape, pattern)
         self.width, self.base, self.ahead = shape.width, base, pattern.ahead
         self.relative = nn.Linear(shape.width, shape.heads * shape.head_width, bias=False)
         self.content = nn.Parameter(torch.zeros(shape.heads, shape.head_width))
@@ -293,16 +268,14 @@ class Syntax(_Position):
         depth: PositiveInt = 32,
         distance: PositiveInt = 16,
     ):
-        super().__init__()
-        self.deepest, self.distance = depth, distance
-        self.reads_content = places != "absolute"
+        super().__init__(shape, pattern)
+        self.deepest, self.reads_content = depth, places != "absolute"
         if places == "absolute":
             self.score = super().score  # which adds nothing
         self.sequence = None if places == "relative" else Sinusoidal(shape, pattern)
         self.depth = None if places == "relative" else drawn(depth + 1, shape.width)
-        offsets = None if places == "absolute" else (2 * distance + 1, shape.head_width)
-        self.before = None if offsets is None else drawn(*offsets)
-        self.below = None if offsets is None else drawn(*offsets)
+        self.before: Any = drawn(2 * distance + 1, shape.head_width) if self.reads_content else None
+        self.below: Any = drawn(2 * distance + 1, shape.head_width) if self.reads_content else None
         declare(self, depth="table", before="table", below="table")
 
     def embed(self, x: Float[Tensor, "b t w"], positions: Int[Tensor, "#b t 4"]) -> Float[Tensor, "b t w"]:
@@ -312,11 +285,8 @@ class Syntax(_Position):
         return self.sequence.embed(x, positions[..., 0]) + depth
 
     def score(self, q: Tensor, k: Tensor, q_pos: Tensor, k_pos: Tensor) -> Tensor:
-        assert self.before is not None
-        assert self.below is not None
-        offset = k_pos[:, None, :, 0] - q_pos[:, :, None, 0]
-        before = _picked(q, self.before, _clipped(offset, self.distance))
-        return before + _picked(q, self.below, _clipped(distances(q_pos, k_pos), self.distance))
+        before = _picked(q, self.before, k_pos[:, None, :, 0] - q_pos[:, :, None, 0])
+        return before + _picked(q, self.below, distances(q_pos, k_pos))
 
 
 def distances(q_pos: Int[Tensor, "#b t 4"], k_pos: Int[Tensor, "#b s 4"]) -> Int[Tensor, "#b t s"]:
@@ -325,9 +295,6 @@ def distances(q_pos: Int[Tensor, "#b t 4"], k_pos: Int[Tensor, "#b s 4"]) -> Int
     k_place, k_depth, k_first, k_last = k_pos[:, None].unbind(-1)
     above = ((q_first <= k_first) & (k_first < q_last)) | ((k_first <= q_first) & (q_first < k_last))
     return torch.where(above, k_depth - q_depth, (k_place - q_place).sign() * (k_depth + q_depth))
-
-
-Scale = Literal["none", "sqrt_width"]
 
 
 class _Embedding(nn.Module, contract.Embedding):
@@ -342,7 +309,7 @@ class _Embedding(nn.Module, contract.Embedding):
         table: nn.Parameter | None = None,
         rows: Any = None,
         *,
-        scale: Scale = "none",
+        scale: Literal["none", "sqrt_width"] = "none",
         segments: NonNegativeInt = 0,
         norm: Recipe | None = None,
         dropout: BelowOne = 0.0,
@@ -358,11 +325,9 @@ class _Embedding(nn.Module, contract.Embedding):
 
     @property
     def form(self) -> tuple[tuple[int, ...], ...]:
-        """The shapes of what ties share."""
         return self.rows.form if self.table is None else (tuple(self.table.shape),)
 
     def tie(self, other: _Embedding) -> None:
-        """Read the vectors of another embedding."""
         self.table, self.rows = other.table, other.rows
 
     def forward(
@@ -374,8 +339,7 @@ class _Embedding(nn.Module, contract.Embedding):
         x = context.position.embed(x, context.places.seen_by(context.position))
         if self.segments is not None:
             # A text without segments is all sentence A.
-            kinds = torch.zeros_like(tokens) if segments is None else segments
-            x = x + nn.functional.embedding(kinds, self.segments)
+            x = x + nn.functional.embedding(torch.zeros_like(tokens) if segments is None else segments, self.segments)
         if self.norm is not None:
             x = self.norm(x)
         return drop(x, self.dropout, self.training)
@@ -400,9 +364,8 @@ class Factorized(_Embedding):
     def __init__(self, shape: Shape, *, rank: PositiveFloat = 128, **common: Any):
         own = counted("rank", rank, shape.width, shape.width)
         if own == shape.width:
-            raise ScalingError(
-                f"expected less than the width {own}", key="rank", value=rank, fix="take Token for a full table"
-            )
+            what = f"expected less than the width {own}"
+            raise ScalingError(what, key="rank", value=rank, fix="take Token for a full table")
         super().__init__(shape, None, Rows([0, shape.vocabulary], [own], shape.width, "input"), **common)
 
 
@@ -417,9 +380,8 @@ class Projected(_Embedding):
     def __init__(self, shape: Shape, *, width: Width = 128, **common: Any):
         own = shape.fraction("width", width)
         if own == shape.width:
-            raise ScalingError(
-                "expected another width than the stream's", key="width", value=width, fix="take Token for a full table"
-            )
+            what = "expected another width than the stream's"
+            raise ScalingError(what, key="width", value=width, fix="take Token for a full table")
         super().__init__(replace(shape, width=own), drawn(shape.vocabulary, own), **common)
         self.projection = declare(nn.Linear(own, shape.width), weight="input")
 

@@ -28,10 +28,8 @@ from scaling.model.watch import watch
 
 @dataclass
 class Output:
-    """What a forward pass returns: the last hidden vectors, and the auxiliary losses of the pieces by name.
-
-    `documents` is the document of each vector, where it is known; `memories` is what a decoder reads of an
-    encoder: one tensor for all its layers, or one for each.
+    """What a forward pass returns: the last hidden vectors, the auxiliary losses of the pieces by name, the document of
+    each vector, where it is known, and what a decoder reads of an encoder: one tensor for all its layers, or one each.
     """
 
     hidden: Tensor
@@ -72,16 +70,10 @@ class Tower(nn.Module):
     ) -> Output:
         """`memory` is the output that cross-attention reads; `layers` collects the stream between blocks."""
         places = Places.of(batch, 0 if cache is None else cache.length, tree)
-        context = Context(
-            Mask(self.pattern, places, places if cache is None else cache.then(places)),
-            self.stack.position(0),
-            Notes(),
-            cache,
-            layers=layers,
-            weights=self.weights,
-            attends=self.attends,
-            checkpointing=self.checkpointing and self.training,
-        )
+        mask = Mask(self.pattern, places, places if cache is None else cache.then(places))
+        context = Context(mask, self.stack.position(0), Notes(), cache, layers=layers)
+        context.weights, context.attends = self.weights, self.attends
+        context.checkpointing = self.checkpointing and self.training
         if memory is not None:
             context.memories, context.memory_mask = memory.memories, Mask(Bidirectional(), places, memory.places)
         if self.prompt is not None:
@@ -197,8 +189,8 @@ def losses_of(
     head: Head, output: Output, batch: Batch, smoothing: float = 0.0, weights: Tensor | None = None
 ) -> Tensor:
     """The loss of each of a head's targets; those of row i count `weights[i]` times."""
-    given, targets = vectors(head, output, batch), targets_of(head, batch)
-    losses = head.loss(given, targets, smoothing, **absent(head, output, batch))
+    read, rest = vectors(head, output, batch), absent(head, output, batch)
+    losses = head.loss(read, targets_of(head, batch), smoothing, **rest)
     return losses if weights is None else losses * weights[:, None]
 
 
@@ -207,46 +199,40 @@ def counted(head: Head, batch: Batch) -> Tensor:
     return (targets_of(head, batch) != IGNORE).sum()
 
 
-def targets_of(head: Head, batch: Batch) -> Tensor:
-    """What of a batch a head learns."""
-    targets = batch.targets if head.target == "targets" else batch.labels
+def targets_of(head: Head, batch: Batch, name: str = "") -> Tensor:
+    """What of a batch a head learns: its own target, or the one of that name."""
+    targets = getattr(batch, name or head.target)
     if targets is None:
-        what, kind = f"learns from {head.target}, and the objective makes none", type(head).__name__
-        fix = "choose another objective or another head"
-        raise ScalingError(f"the head {kind} {what}", key="model.head.kind", value=kind, fix=fix)
+        kind, fix = type(head).__name__, "choose another objective or another head"
+        what = f"the head {kind} learns from {name or head.target}, and the objective makes none"
+        raise ScalingError(what, key="model.head.kind", value=kind, fix=fix)
     return targets
 
 
-def share_tables(tables: Mapping[str, Tower], heads: Mapping[str, Any], names: Sequence[str]) -> None:
+def share_tables(towers: Mapping[str, Tower], heads: Mapping[str, Any], names: Sequence[str]) -> None:
     """Make the named parts share the vectors of one embedding, that of the first tower among them: the other towers
     read them, the heads predict by them.
     """
-    parts = [*tables, *heads]
+    parts = [*towers, *heads]
     for name in names:
         if name not in parts:
             raise ScalingError("no such part to tie", key="tie", value=name, fix=nearest(name, parts))
-    if not names:
-        return
-    towers = [tables[name] for name in tables if name in names]
-    if len(set(names)) < 2 or not towers:
+    embeddings = [towers[name].embedding for name in towers if name in names]
+    if names and (len(set(names)) < 2 or not embeddings):
         raise ScalingError("tying takes two parts", key="tie", value=names, fix=f"name two of {', '.join(parts)}")
-    first = towers[0].embedding
-    for tower in towers[1:]:
-        if tower.embedding.form != first.form:
+    for other in embeddings[1:]:
+        if other.form != embeddings[0].form:
             raise ScalingError("tables of different shapes cannot be tied", key="tie", value=names)
-        tower.embedding.tie(first)
-    for name, head in heads.items():
-        if name in names:
-            if not hasattr(head, "tie"):
-                kind = type(head).__name__
-                raise ScalingError(
-                    f"the head {kind} has no table to tie", key="tie", value=names, fix=f"leave out {name}"
-                )
-            head.tie(first)
+        other.tie(embeddings[0])
+    for name in heads.keys() & set(names):
+        if not hasattr(heads[name], "tie"):
+            what = f"the head {type(heads[name]).__name__} has no table to tie"
+            raise ScalingError(what, key="tie", value=names, fix=f"leave out {name}")
+        heads[name].tie(embeddings[0])
 
 
 class OneTower(Family):
-    """A tower, which has the family's name, under a head."""
+    """A tower, which has the family's name, under a head, and further heads by name."""
 
     def __init__(
         self,
@@ -262,7 +248,6 @@ class OneTower(Family):
         tie: list[str],
         blocks: Mapping[str, Any] = {},
     ):
-        """`further` has the recipes of further heads by name."""
         super().__init__()
         shape = Shape.of(size)
         lines: dict[str, Any] = {"embedding": embedding, "position": position, "pattern": pattern, "stack": stack}
@@ -272,15 +257,12 @@ class OneTower(Family):
         self.head = built("head", head, self.head_shape(shape, head))
         for name, line in further.items():
             setattr(self, name, built(name, line, shape) if line else None)
-        heads = {name: getattr(self, name, None) for name in ("head", "language")}
-        share_tables({self.family: tower}, {name: own for name, own in heads.items() if own is not None}, tie)
+        heads = {name: getattr(self, name) for name in ("head", "language") if getattr(self, name, None) is not None}
+        share_tables({self.family: tower}, heads, tie)
 
     def head_shape(self, shape: Shape, head: Any) -> Shape:
         """The shape of what the head of this recipe reads."""
         return shape
-
-    def forward(self, batch: Batch, cache: Cache | None = None) -> Output:
-        return self.get_submodule(self.family)(batch, cache=cache)
 
 
 def check_reads(tower: Tower, key: str, fix: str) -> None:
@@ -316,12 +298,9 @@ class Encoder(OneTower):
     ):
         super().__init__(size, {"sentence": sentence, "boundary": boundary}, **common)
         if self.encoder.stack.shortens and self.head.reads != "text":
-            raise ScalingError(
-                f"the head {type(self.head).__name__} reads a vector for every token, and the stack makes fewer",
-                key="stack.kind",
-                value=type(self.encoder.stack).__name__,
-                fix="take UpsampledFunnel, or a head that reads the whole text, as Sequence",
-            )
+            what = f"the head {type(self.head).__name__} reads a vector for every token, and the stack makes fewer"
+            kind, fix = type(self.encoder.stack).__name__, "take UpsampledFunnel, or a head that reads the whole text"
+            raise ScalingError(what, key="stack.kind", value=kind, fix=f"{fix}, as Sequence")
         if self.boundary is not None and "head" in common["tie"]:
             self.boundary.tie(self.encoder.embedding)
 
@@ -329,16 +308,11 @@ class Encoder(OneTower):
         return self.encoder(batch, tree=batch.tree, cache=cache)
 
     def decode(self, batch: Batch, memory: Output | None, cache: Cache | None = None) -> Output:
-        raise ScalingError(
-            "an encoder sees what comes after and cannot write",
-            key="model.kind",
-            value="Encoder",
-            fix="take a Decoder or an EncoderDecoder",
-        )
+        what, fix = "an encoder sees what comes after and cannot write", "take a Decoder or an EncoderDecoder"
+        raise ScalingError(what, key="model.kind", value="Encoder", fix=fix)
 
     def heads_of(self, batch: Batch) -> dict[str, tuple[Head, Tensor | None]]:
-        sentence = None if batch.labels is None else self.sentence
-        further = {"sentence": sentence, "boundary": self.boundary}
+        further = {"sentence": None if batch.labels is None else self.sentence, "boundary": self.boundary}
         return super().heads_of(batch) | {name: (head, None) for name, head in further.items() if head is not None}
 
 
@@ -358,6 +332,9 @@ class Decoder(OneTower):
     def __init__(self, size: Mapping[str, Any], *, language: Recipe | None = None, **common: Any):
         super().__init__(size, {"language": language}, **common)
         check_writes(self.decoder)
+
+    def forward(self, batch: Batch, cache: Cache | None = None) -> Output:
+        return self.decoder(batch, cache=cache)
 
     def heads_of(self, batch: Batch) -> dict[str, tuple[Head, Tensor | None]]:
         heads = super().heads_of(batch)

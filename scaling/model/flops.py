@@ -7,7 +7,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Container, Iterable
 from contextlib import ExitStack
-from functools import partial
 from typing import Any
 
 import torch
@@ -30,10 +29,12 @@ def counted(model: nn.Module, run: Callable[[], object], blocks: Iterable[nn.Mod
     with ExitStack() as hooks, saved_tensors_hooks(counter.pack, counter.unpack), counter:
         for part in parts(model):
             if part.begins:
-                hooks.callback(part.module.register_forward_pre_hook(partial(counter.enter, part.slot)).remove)
-                hooks.callback(part.module.register_forward_hook(counter.leave, always_call=True).remove)
+                enter = part.module.register_forward_pre_hook(lambda *_, slot=part.slot: counter.slots.append(slot))
+                leave = part.module.register_forward_hook(lambda *_: counter.slots.__delitem__(-1), always_call=True)
+                hooks.callback(enter.remove)
+                hooks.callback(leave.remove)
         for block in blocks:
-            hooks.callback(block.register_forward_pre_hook(counter.enter_block).remove)
+            hooks.callback(block.register_forward_pre_hook(lambda *_: counter.begun.append(counter.bytes)).remove)
             hooks.callback(block.register_forward_hook(counter.leave_block).remove)
         run()
     return counter
@@ -52,22 +53,21 @@ class Watch(TorchDispatchMode):
         """An operation that ran, with what it was given and what it made."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs, operation = kwargs or {}, func.overloadpacket
-        if operation in self.operations:
+        kwargs, operation, output = kwargs or {}, func.overloadpacket, NotImplemented
+        if operation not in self.operations:
+            with self:  # what is made of other operations is counted as those
+                output = func.decompose(*args, **kwargs)
+        if output is NotImplemented:
             output = _run(func, args, kwargs)
+        if operation in self.operations:
             self.record(operation, args, kwargs, output)
-            return output
-        with self:  # what is made of other operations is counted as those
-            output = func.decompose(*args, **kwargs)
-        return _run(func, args, kwargs) if output is NotImplemented else output
+        return output
 
 
 class Flops(Watch):
-    """Counts the FLOPs of what runs under it by slot, with the formulas of `torch.utils.flop_counter`.
+    """Counts the FLOPs of what runs under it by slot; torch's own mode imports its compiler, which takes a second.
 
-    That module's own mode follows every module and imports torch's compiler, one second for each; this one asks only
-    which slot is running. In the backward pass that is the slot which kept the tensor that was asked for last: each
-    product asks for one.
+    In the backward pass the slot is the one which kept the tensor that was asked for last: each product asks for one.
 
     `bytes` are of the distinct tensors that autograd keeps, parameters apart; `most` are what one block keeps of these.
     """
@@ -80,15 +80,6 @@ class Flops(Watch):
         self.storages = {parameter.untyped_storage() for parameter in parameters}
         self.bytes = self.most = 0
         self.begun: list[int] = []
-
-    def enter(self, slot: str, *_: object) -> None:
-        self.slots.append(slot)
-
-    def leave(self, *_: object) -> None:
-        self.slots.pop()
-
-    def enter_block(self, *_: object) -> None:
-        self.begun.append(self.bytes)
 
     def leave_block(self, *_: object) -> None:
         self.most = max(self.most, self.bytes - self.begun.pop())

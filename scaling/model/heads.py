@@ -1,8 +1,7 @@
 """Heads: hidden vectors -> predictions. A head owns its loss, because what is cheap or exact differs from head to head.
 
-The logits of a batch are the largest tensor of a small model, and the plain formula walks over them some ten times, in
-float32. `cross_entropy` takes rows in chunks that stay in cache, and forms ∂loss/∂logits = softmax − target while a
-chunk is there. It keeps that one matrix, in the type of the model; backward is two matrix products.
+The logits of a batch are the largest tensor of a small model. `cross_entropy` takes rows in chunks that stay in cache,
+and forms ∂loss/∂logits = softmax − target while a chunk is there; backward is two matrix products.
 """
 
 from __future__ import annotations
@@ -41,15 +40,12 @@ def cross_entropy(
 
     With smoothing ε the target is 1 − ε on one class and ε/v on all. (Szegedy et al. 2015, section 7)
     """
-    tensors = [tensor for part in parts for tensor in part]
-    device = tensors[0].device.type
+    tensors = [bias, *(tensor for part in parts for tensor in part)]
+    device = targets.device.type
     if torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device):
         dtype = torch.get_autocast_dtype(device)
-        tensors, bias = [tensor.to(dtype) for tensor in tensors], None if bias is None else bias.to(dtype)
-    learns = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in (*tensors, bias))
-    if learns:
-        return _CrossEntropy.apply(bias, targets, smoothing, *tensors)
-    return _losses(_parts(tensors), bias, targets, smoothing, None)
+        tensors = [None if tensor is None else tensor.to(dtype) for tensor in tensors]
+    return _CrossEntropy.apply(targets, smoothing, torch.is_grad_enabled(), *tensors)
 
 
 def scores(parts: Parts, bias: Float[Tensor, " v"] | None) -> Float[Tensor, "*n v"]:
@@ -60,47 +56,38 @@ def scores(parts: Parts, bias: Float[Tensor, " v"] | None) -> Float[Tensor, "*n 
     return logits if bias is None else logits + bias
 
 
-def _parts(tensors: list[Tensor] | tuple[Tensor, ...]) -> Parts:
-    return list(zip(tensors[::2], tensors[1::2], strict=True))
-
-
 class _CrossEntropy(torch.autograd.Function):
+    """The losses, chunk by chunk, and ∂loss/∂logits where something learns."""
+
     @staticmethod
-    def forward(ctx: Any, bias: Tensor | None, targets: Tensor, smoothing: float, *tensors: Tensor) -> Tensor:
-        parts = _parts(tensors)
-        gradient = tensors[0].new_empty(len(targets), sum(len(weight) for _, weight in parts))
-        losses = _losses(parts, bias, targets, smoothing, gradient)
+    def forward(ctx: Any, targets: Tensor, smoothing: float, learns: bool, bias: Any, *tensors: Tensor) -> Tensor:
+        parts, first = list(zip(tensors[::2], tensors[1::2], strict=True)), tensors[0]
+        classes = sum(len(weight) for _, weight in parts)
+        losses = first.new_empty(len(targets), dtype=torch.promote_types(first.dtype, torch.float32))
+        gradient = first.new_empty(len(targets), classes) if learns and any(ctx.needs_input_grad) else None
+        step = max(1, (CPU_CHUNK if first.device.type == "cpu" else CHUNK) // classes)
+        for start in range(0, len(targets), step):
+            rows = slice(start, start + step)
+            logits = scores([(hidden[rows], weight) for hidden, weight in parts], bias)
+            own = None if gradient is None else gradient[rows]
+            operations.cross_entropy(logits, targets[rows], losses[rows], own, smoothing)
         ctx.save_for_backward(targets, gradient, *tensors)
-        return losses
+        return losses.masked_fill_(targets == IGNORE, 0)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
         """Each row's gradient times what came from above, which is multiplied to the side that is w wide, not v."""
         targets, gradient, *tensors = ctx.saved_tensors
-        parts = _parts(tensors)
         upstream = torch.where(targets == IGNORE, 0, upstream).to(gradient.dtype)[:, None]
-        needs_bias, _, _, *needs = ctx.needs_input_grad
-        gradients: list[Tensor | None] = [gradient.T @ upstream[:, 0] if needs_bias else None, None, None]
-        own = gradient.split([len(weight) for _, weight in parts], -1)
-        for (hidden, weight), part, needs_hidden, needs_weight in zip(parts, own, needs[::2], needs[1::2], strict=True):
+        *_, needs_bias = ctx.needs_input_grad[:4]
+        gradients: list[Tensor | None] = [None, None, None, gradient.T @ upstream[:, 0] if needs_bias else None]
+        needs, hiddens, weights = ctx.needs_input_grad[4:], tensors[::2], tensors[1::2]
+        own = gradient.split([len(weight) for weight in weights], -1)
+        for part, hidden, weight, needs_hidden, needs_weight in zip(own, hiddens, weights, needs[::2], needs[1::2]):
             gradients.append((part @ weight).mul_(upstream) if needs_hidden else None)
             gradients.append(part.T @ (hidden * upstream) if needs_weight else None)
         return tuple(gradients)
-
-
-def _losses(parts: Parts, bias: Tensor | None, targets: Tensor, smoothing: float, gradient: Tensor | None) -> Tensor:
-    """The losses, chunk by chunk; ∂loss/∂logits is written into `gradient` where that is asked for."""
-    first, classes = parts[0][0], sum(len(weight) for _, weight in parts)
-    exact = torch.promote_types(first.dtype, torch.float32)
-    losses = first.new_empty(len(targets), dtype=exact)
-    step = max(1, (CPU_CHUNK if first.device.type == "cpu" else CHUNK) // classes)
-    for start in range(0, len(targets), step):
-        rows = slice(start, start + step)
-        logits = scores([(hidden[rows], weight) for hidden, weight in parts], bias)
-        own_gradient = None if gradient is None else gradient[rows]
-        operations.cross_entropy(logits, targets[rows], losses[rows], own_gradient, smoothing)
-    return losses.masked_fill_(targets == IGNORE, 0)
 
 
 def at_least_float32(logits: Float[Tensor, "*n"]) -> Float[Tensor, "*n"]:
@@ -127,16 +114,7 @@ def label_loss(
     return losses.masked_fill(of_label == IGNORE, 0).view_as(labels)
 
 
-Weights = list[PositiveFloat] | Literal["balanced"] | None
-
-
-def check_weights(weights: Weights, classes: int) -> list[float] | None:
-    """The weights that are given; `balanced` are those that a run takes from its training examples."""
-    if weights is None or isinstance(weights, str):
-        return None
-    if len(weights) != classes:
-        raise ScalingError(f"{len(weights)} weights of {classes} classes", key="weights", value=weights)
-    return weights
+Weights = list[PositiveFloat] | Literal["balanced"] | None  # `balanced`: a run takes them from its training examples
 
 
 class Linear(nn.Module, Head):
@@ -160,24 +138,23 @@ class Linear(nn.Module, Head):
     def tie(self, embedding: Any) -> None:
         """Predict by the vectors of an embedding, its table or its rows in clusters."""
         if embedding.width != self.width:
-            raise ScalingError(
-                f"the head predicts by vectors of {self.width}, and the embedding's have {embedding.width}",
-                key="tie",
-                fix=f"take {{kind: Transform, width: {embedding.width}, …}} as head, or leave head out of tie",
-            )
+            what = f"the head predicts by vectors of {self.width}, and the embedding's have {embedding.width}"
+            fix = f"take {{kind: Transform, width: {embedding.width}, …}} as head, or leave head out of tie"
+            raise ScalingError(what, key="tie", fix=fix)
         self.weight, self.rows = embedding.table, embedding.rows
 
     def forward(self, hidden: Float[Tensor, "b t w"]) -> Float[Tensor, "b t v"]:
         return scores(self.parts(self.scaled(hidden)), self.bias)
 
     def loss(self, hidden: Tensor, targets: Tensor, smoothing: float = 0.0) -> Tensor:
-        """The loss of each target in nats, 0 where it is IGNORE."""
         parts = self.parts(self.scaled(hidden).flatten(0, 1))
         return cross_entropy(parts, self.bias, targets.flatten(), smoothing).view_as(targets)
 
     def parts(self, hidden: Float[Tensor, "*n w"]) -> Parts:
         """What is multiplied for the logits."""
-        return [(hidden, self.weight)] if self.rows is None else self.rows.parts(hidden)
+        if self.rows is None:
+            return [(hidden, self.weight)]
+        return [self.rows.part(c, hidden) for c in range(len(self.rows.tables))]
 
     def scaled(self, hidden: Float[Tensor, "*n w"]) -> Float[Tensor, "*n r"]:
         """What meets the vectors of the vocabulary."""
@@ -240,9 +217,9 @@ class AdaptiveSoftmax(Linear):
 
     def forward(self, hidden: Float[Tensor, "b t w"]) -> Float[Tensor, "b t v"]:
         hidden = self.scaled(hidden)
-        first = log_softmax(scores(self._first(hidden), None))
+        first = log_softmax(scores(self._cluster(0, hidden), None))
         words, *gates = first.split([self.bounds[1], *[1] * self.gates.out_features], -1)
-        rest = [gate + log_softmax(scores([self._cluster(c, hidden)], None)) for c, gate in enumerate(gates, 1)]
+        rest = [gate + log_softmax(scores(self._cluster(c, hidden), None)) for c, gate in enumerate(gates, 1)]
         return torch.cat([words, *rest], -1)
 
     def loss(self, hidden: Tensor, targets: Tensor, smoothing: float = 0.0) -> Tensor:
@@ -251,22 +228,22 @@ class AdaptiveSoftmax(Linear):
         flat, target = self.scaled(hidden).flatten(0, 1), targets.flatten()
         cluster = torch.stack([target >= bound for bound in self.bounds[1:-1]]).sum(0)
         gated = torch.where(cluster == 0, target, self.bounds[1] - 1 + cluster)
-        losses = cross_entropy(self._first(flat), None, gated)
+        losses = cross_entropy(self._cluster(0, flat), None, gated)
         for c in range(1, len(self.bounds) - 1):
             rows = self._lying(cluster, c)
-            own = self._cluster(c, flat.index_select(0, rows))
             within = target.index_select(0, rows) - self.bounds[c]
-            losses = losses.index_add(0, rows, cross_entropy([own], None, within))
+            losses = losses.index_add(
+                0, rows, cross_entropy(self._cluster(c, flat.index_select(0, rows)), None, within)
+            )
         return losses.view_as(targets)
 
-    def _first(self, hidden: Float[Tensor, "*n w"]) -> Parts:
-        """The words of the first cluster, and a gate to each of the others."""
-        return [self._cluster(0, hidden), (hidden, self.gates.weight)]
-
-    def _cluster(self, c: int, hidden: Float[Tensor, "*n w"]) -> tuple[Tensor, Tensor]:
+    def _cluster(self, c: int, hidden: Float[Tensor, "*n w"]) -> Parts:
+        """The words of a cluster; the first has a gate to each of the others too."""
         if self.rows is None:
-            return hidden, self.weight[self.bounds[c] : self.bounds[c + 1]]
-        return self.rows.narrow(c, hidden), self.rows.tables[c]
+            words = hidden, self.weight[self.bounds[c] : self.bounds[c + 1]]
+        else:
+            words = self.rows.part(c, hidden)
+        return [words] if c else [words, (hidden, self.gates.weight)]
 
     def _lying(self, cluster: Int[Tensor, " n"], c: int) -> Int[Tensor, " m"]:
         """The rows whose target is in cluster c. On the meta device there are no targets, and the number that
@@ -308,8 +285,7 @@ class MixtureOfSoftmaxes(Linear):
             checkpoint(lambda latent: cross_entropy(self.parts(latent), None, flat), latent, use_reentrant=False)
             for latent in latents
         ]
-        losses = -torch.logsumexp(prior - torch.stack(each, -1), -1)
-        return losses.masked_fill(flat == IGNORE, 0).view_as(targets)
+        return (-torch.logsumexp(prior - torch.stack(each, -1), -1)).masked_fill(flat == IGNORE, 0).view_as(targets)
 
     def _mixed(self, hidden: Float[Tensor, "*n w"]) -> tuple[Float[Tensor, "*n k"], tuple[Tensor, ...]]:
         """log π, and tanh(W_k s h) of each softmax."""
@@ -318,21 +294,12 @@ class MixtureOfSoftmaxes(Linear):
 
 
 class _Labels(nn.Module, Head):
-    """A head of labels: the loss of a label, which counts as often as the weight of its class."""
-
-    target = "labels"
-    weights: list[float] | None = None
-
-    def loss(self, hidden: Tensor, labels: Tensor, smoothing: float = 0.0, **absent: Tensor) -> Tensor:
-        return label_loss(log_softmax(self(hidden, **absent)), labels, smoothing, self.weights)
-
-
-class _Pooled(_Labels):
     """y = φ(h U + c) A + b of every vector that a head reads (BERT's pooler, Devlin et al. 2018), or y = h A + b
-    without φ (Radford et al. 2018). `added` adds the vectors of a row up first.
+    without φ (Radford et al. 2018). `added` adds the vectors of a row up first. The loss of a label counts as often as
+    the weight of its class.
     """
 
-    reads = "text"
+    target = "labels"
 
     def __init__(
         self,
@@ -345,7 +312,9 @@ class _Pooled(_Labels):
         dropout: BelowOne = 0.0,
     ):
         super().__init__()
-        self.added, self.weights, self.dropout = added, check_weights(weights, outputs), dropout
+        if isinstance(weights, list) and len(weights) != outputs:
+            raise ScalingError(f"{len(weights)} weights of {outputs} classes", key="weights", value=weights)
+        self.added, self.weights, self.dropout = added, weights if isinstance(weights, list) else None, dropout
         self.activation: Any = None
         if activation is not None:
             self.pool, self.activation = nn.Linear(shape.width, shape.width), activation()
@@ -359,8 +328,11 @@ class _Pooled(_Labels):
             hidden = self.activation(self.pool(hidden))
         return self.out(drop(hidden, self.dropout, self.training))
 
+    def loss(self, hidden: Tensor, labels: Tensor, smoothing: float = 0.0, **absent: Tensor) -> Tensor:
+        return label_loss(log_softmax(self(hidden, **absent)), labels, smoothing, self.weights)
 
-class Sequence(_Pooled):
+
+class Sequence(_Labels):
     """logits = φ(h U + c) W + b, h the vector that is read, by default the first token's: a class for the whole text.
     (Devlin et al. 2018) Without `activation`, logits = h W + b. (Radford et al. 2018)
 
@@ -368,7 +340,7 @@ class Sequence(_Pooled):
     `balanced` weights are n / (classes · n_c) of the training examples.
     """
 
-    answer = "class"
+    answer, reads = "class", "text"
 
     def __init__(
         self, shape: Shape, *, classes: PositiveInt, added: bool = False, weights: Weights = None, **common: Any
@@ -386,13 +358,13 @@ class NextSentence(Sequence):
         super().__init__(shape, classes=2, activation=activation, dropout=dropout)
 
 
-class Classes(_Pooled):
+class Classes(_Labels):
     """p = σ(φ(h U + c) W + b): which of several classes hold, each by itself. Labels are 0 or 1 for each class.
 
     The vectors read of a row are added up. The loss of a class counts `weights` times.
     """
 
-    answer = "classes"
+    answer, reads = "classes", "text"
 
     def __init__(self, shape: Shape, *, classes: PositiveInt, weights: Weights = None, **common: Any):
         super().__init__(shape, classes, True, weights, **common)
@@ -412,13 +384,13 @@ class Classes(_Pooled):
         return tokens.new_zeros(len(tokens), self.classes)
 
 
-class Number(_Pooled):
+class Number(_Labels):
     """y = φ(h U + c) a + b, whose loss is (y − label)²: a number for the whole text. (Devlin et al. 2018, STS-B)
 
     `added` adds up the vectors read of a row, as of a pair in both orders. (Radford et al. 2018, section 3.3)
     """
 
-    answer = "number"
+    answer, reads = "number", "text"
 
     def __init__(self, shape: Shape, *, added: bool = False, **common: Any):
         super().__init__(shape, 1, added, **common)
@@ -434,14 +406,14 @@ class Number(_Pooled):
         return tokens.new_zeros(len(tokens)).float()
 
 
-class Options(_Pooled):
+class Options(_Labels):
     """p = softmax over a row's options of φ(h U + c) a + b, h the vector read of each. (Radford et al. 2018, section
     3.3; Devlin et al. 2018, section 4.4)
 
     Rows may have fewer options than others: one that is absent has no chance.
     """
 
-    answer, takes_absent = "options", True
+    answer, reads, takes_absent = "options", "text", True
 
     def __init__(self, shape: Shape, **common: Any):
         super().__init__(shape, 1, **common)
@@ -454,18 +426,16 @@ class Options(_Pooled):
 
 def without(absent: Tensor | None, logits: Tensor) -> Tensor:
     """−∞ in the place of the logits that are absent, but for rows that have nothing else, whose loss is no matter."""
-    if absent is None:
-        return logits
-    return logits.masked_fill(absent & ~absent.all(-1, keepdim=True), -math.inf)
+    return logits if absent is None else logits.masked_fill(absent & ~absent.all(-1, keepdim=True), -math.inf)
 
 
-class Tokens(_Pooled):
+class Tokens(_Labels):
     """logits = h W + b: a class for each token, as in named-entity recognition. (Devlin et al. 2018)
 
     The loss of a class counts `weights` times; `balanced` weights are n / (classes · n_c) of the training examples.
     """
 
-    answer, reads = "tags", "tokens"
+    answer = "tags"
 
     def __init__(self, shape: Shape, *, classes: PositiveInt, dropout: BelowOne = 0.0, weights: Weights = None):
         super().__init__(shape, classes, weights=weights, dropout=dropout)
@@ -486,13 +456,12 @@ class Span(_Labels):
     answer, takes_absent = "span", True
 
     def __init__(self, shape: Shape):
-        super().__init__()
-        self.out = declare(nn.Linear(shape.width, 2), weight="output")
+        super().__init__(shape, 2)
 
     def forward(
         self, hidden: Float[Tensor, "b t w"], absent: Bool[Tensor, "b t"] | None = None
     ) -> Float[Tensor, "b 2 t"]:
-        return without(None if absent is None else absent[:, None], self.out(hidden).transpose(1, 2))
+        return without(None if absent is None else absent[:, None], self.scores(hidden).transpose(1, 2))
 
     def labels_like(self, tokens: Tensor) -> Tensor:
         return tokens.new_zeros(len(tokens), 2)
@@ -515,18 +484,14 @@ class Boundary(Linear):
 
     def loss(self, hidden: Tensor, targets: Tensor, smoothing: float = 0.0) -> Tensor:
         # Every position is computed and most are ignored: shapes that do not depend on data run anywhere.
-        left, right = edges(targets != IGNORE)
-        place = torch.arange(targets.shape[1], device=targets.device) - left - 1
+        chosen, last = targets != IGNORE, targets.shape[1] - 1
+        index = torch.arange(last + 1, device=targets.device).expand(targets.shape)
+        # The nearest position at or before each, and at or after each, that is not chosen; the row's end without any.
+        left = torch.where(chosen, 0, index).cummax(1).values
+        right = torch.where(chosen, last, index).flip(1).cummin(1).values.flip(1)
+        place = index - left - 1
         beside = [hidden.gather(1, edge[..., None].expand_as(hidden)) for edge in (left, right)]
         x = torch.cat([*beside, self.places[place.clamp(0, len(self.places) - 1)].to(hidden.dtype)], -1)
         for layer, norm in zip((self.first, self.second), self.norms, strict=True):
             x = norm(self.activation(layer(x)))
         return cross_entropy(self.parts(x.flatten(0, 1)), None, targets.flatten(), smoothing).view_as(targets)
-
-
-def edges(chosen: Tensor) -> tuple[Tensor, Tensor]:
-    """The nearest position at or before each, and at or after each, that is not chosen; the row's end where none is."""
-    index = torch.arange(chosen.shape[1], device=chosen.device).expand(chosen.shape)
-    left = torch.where(chosen, 0, index).cummax(1).values
-    right = torch.where(chosen, chosen.shape[1] - 1, index).flip(1).cummin(1).values.flip(1)
-    return left, right

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import NamedTuple
 
 from torch import Tensor, nn
@@ -109,21 +110,12 @@ def parameters(model: Family) -> list[Parameter]:
     specified: dict[nn.Parameter, Parameter] = {}
     for prefix, module, slot, _ in parts(model):
         shape = towers.get(prefix.split(".")[0], last).shape
+        sizes = shape.width, shape.layers, shape.head_width
         for name, parameter in module.named_parameters(recurse=False):
-            if parameter in specified:
-                continue
-            spec = ParameterSpec(
-                f"{prefix}.{name}",
-                tuple(parameter.shape),
-                role(module, name),
-                slot,
-                shape.width,
-                shape.layers,
-                shape.head_width,
-                starts.get(parameter, 1.0),
-            )
+            own, start = role(module, name), starts.get(parameter, 1.0)
+            spec = ParameterSpec(f"{prefix}.{name}", tuple(parameter.shape), own, slot, *sizes, start)
             spec = replace(spec, start=head_start) if spec.predicts else spec
-            specified[parameter] = Parameter(spec, parameter)
+            specified.setdefault(parameter, Parameter(spec, parameter))
     return list(specified.values())
 
 
@@ -136,9 +128,8 @@ def _starts(towers: Iterable[Tower]) -> Iterator[tuple[nn.Parameter, float]]:
             [piece for piece in block.modules() if isinstance(piece, Residual) and piece.rescales]
             for block in tower.stack.blocks
         ]
-        of_blocks = [own for own in of_blocks if own]
-        own = [residual for block in of_blocks for residual in block]
-        branches += len(own) * tower.stack.executions / max(1, len(of_blocks))
+        own = list(chain(*of_blocks))
+        branches += len(own) * tower.stack.executions / max(1, sum(map(bool, of_blocks)))
         asking += own
     for residual in asking:
         yield from residual.starts(round(branches))

@@ -46,9 +46,7 @@ class Prefix:
 
     def __call__(self, q: Places, k: Places) -> Tensor | None:
         causal = k.positions[:, None, :] <= q.positions[:, :, None]
-        if q.prefix is None:
-            return causal
-        return causal | (k.positions[:, None, :] < q.prefix[:, None, None])
+        return causal if q.prefix is None else causal | (k.positions[:, None, :] < q.prefix[:, None, None])
 
 
 class _Around:
@@ -146,12 +144,8 @@ class RandomBlocks(_Around):
         self.near, self.skip, self.count = near, skip, -(-length // size)
         inner = getattr(self.pattern, "layout", None)
         if inner is not None and inner.block not in (None, size):
-            raise ScalingError(
-                f"the pattern inside has blocks of {inner.block} tokens",
-                key="size",
-                value=size,
-                fix="give both the same size",
-            )
+            what = f"the pattern inside has blocks of {inner.block} tokens"
+            raise ScalingError(what, key="size", value=size, fix="give both the same size")
         apart = inner is None or inner.step > 1 or inner.drawn is not None
         self.layout = None if inner is None or apart else replace(inner, block=size, drawn=self.drawn)
 

@@ -54,18 +54,15 @@ def _lengthened(places: Places, length: int, past: Places | None) -> tuple[Place
             return None
         begins, most, documents = (index == 0).expand(len(places.positions), -1), 1, None
     else:
-        before = torch.zeros_like(documents[:, :1])
-        if past is not None and past.documents is not None:
-            before = past.documents[:, -1:]
+        known = None if past is None else past.documents
+        before = torch.zeros_like(documents[:, :1]) if known is None else known[:, -1:]
         begins = (documents > 0) & (documents != torch.cat([before, documents[:, :-1]], 1))
-        counts = begins.sum(1)
-        most = int(counts.max())
+        least, most = map(int, begins.sum(1).aminmax())
         if not most:
             return None
-        if past is not None and int(counts.min()) != most:
-            raise ScalingError(
-                "documents begin in some rows where they go on in others", key="documents", fix="read the rows at once"
-            )
+        if past is not None and least != most:
+            what = "documents begin in some rows where they go on in others"
+            raise ScalingError(what, key="documents", fix="read the rows at once")
     # Rows with fewer documents are filled on the left, so that a row's last token stays its last.
     begun = begins.cumsum(1)
     place = index + length * (begun + most - begun[:, -1:])

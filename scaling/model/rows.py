@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import cast
+from typing import Any, cast
 
 import torch
 from jaxtyping import Float, Int
@@ -23,19 +23,12 @@ class Rows(nn.Module):
 
     def __init__(self, bounds: Sequence[int], widths: Sequence[int], width: int, projection: Role):
         super().__init__()
-        self.bounds = tuple(bounds)
-        self.tables = nn.ParameterList(
-            drawn(stop - start, own) for (start, stop), own in zip(pairwise(bounds), widths, strict=True)
-        )
-        self.ups = nn.ModuleDict(
-            {
-                str(c): declare(nn.Linear(own, width, bias=False), weight=projection)
-                for c, own in enumerate(widths)
-                if own != width
-            }
-        )
-        table_of: dict[str, Role] = {str(c): "table" for c in range(len(widths))}
-        declare(self.tables, **table_of)
+        self.bounds, self.tables, self.ups = tuple(bounds), nn.ParameterList(), nn.ModuleDict()
+        for c, ((start, stop), own) in enumerate(zip(pairwise(bounds), widths, strict=True)):
+            role: dict[str, Any] = {str(c): "table"}
+            declare(self.tables.append(drawn(stop - start, own)), **role)
+            if own != width:
+                self.ups[str(c)] = declare(nn.Linear(own, width, bias=False), weight=projection)
 
     @property
     def form(self) -> tuple[tuple[int, ...], ...]:
@@ -51,22 +44,18 @@ class Rows(nn.Module):
             parts.append(self.ups[str(c)](vectors) if str(c) in self.ups else vectors)
         return torch.stack(parts).sum(0)
 
-    def narrow(self, c: int, hidden: Float[Tensor, "*b w"]) -> Float[Tensor, "*b r"]:
-        """h P_c, so that (h P_c) E_cᵀ are the logits of cluster c."""
-        return hidden @ cast(nn.Linear, self.ups[str(c)]).weight if str(c) in self.ups else hidden
-
-    def parts(self, hidden: Float[Tensor, "*b w"]) -> list[tuple[Tensor, Tensor]]:
-        """(h P_c, E_c) of every cluster: the products of each pair are the logits, in the vocabulary's order."""
-        return [(self.narrow(c, hidden), table) for c, table in enumerate(self.tables)]
+    def part(self, c: int, hidden: Float[Tensor, "*b w"]) -> tuple[Float[Tensor, "*b r"], Float[Tensor, "v r"]]:
+        """(h P_c, E_c): their product is the logits of cluster c."""
+        narrow = hidden @ cast(nn.Linear, self.ups[str(c)]).weight if str(c) in self.ups else hidden
+        return narrow, self.tables[c]
 
 
 def bounds_of(cutoffs: Sequence[float], vocabulary: int) -> tuple[int, ...]:
     """0, the cutoffs, V: where the clusters of a vocabulary begin and end."""
     bounds = (0, *(counted("cutoffs", cutoff, vocabulary, vocabulary) for cutoff in cutoffs), vocabulary)
     if not cutoffs or any(start >= stop for start, stop in pairwise(bounds)):
-        raise ScalingError(
-            f"expected rising cutoffs within the vocabulary of {vocabulary:,}", key="cutoffs", value=list(cutoffs)
-        )
+        what = f"expected rising cutoffs within the vocabulary of {vocabulary:,}"
+        raise ScalingError(what, key="cutoffs", value=list(cutoffs))
     return bounds
 
 

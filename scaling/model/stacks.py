@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Any, Literal, NamedTuple, cast
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -47,7 +47,6 @@ class _Stack(nn.Module, Stack):
         return len(self.order)
 
     def position(self, execution: int) -> Position:
-        """The position that this execution uses: its block's own, or the one that all share."""
         return cast(Position, self.positions[self.order[execution] if len(self.positions) > 1 else 0])
 
     def run(self, x: Tensor, context: Context, executions: range) -> Tensor:
@@ -92,19 +91,15 @@ class Sequential(_Stack):
 def _order(layers: int, distinct: int | None, order: list[int] | None) -> list[int]:
     if order is None:
         count = layers if distinct is None else distinct
-        if not 1 <= count <= layers:
+        if count > layers:
             raise ScalingError(f"expected between 1 and {layers} blocks", key="distinct", value=distinct)
         return [execution % count for execution in range(layers)]
-    if sorted(set(order)) != list(range(len(set(order)))):
+    if {*order} != {*range(len(set(order)))}:
         raise ScalingError("an order names blocks 0, 1, 2, … without gaps", key="order", value=order)
     if len(order) != layers:
-        raise ScalingError(
-            f"{len(order)} executions for {layers} layers",
-            key="order",
-            value=order,
-            fix=f"set size.layers={len(order)}",
-        )
-    return list(order)
+        what, fix = f"{len(order)} executions for {layers} layers", f"set size.layers={len(order)}"
+        raise ScalingError(what, key="order", value=order, fix=fix)
+    return order
 
 
 Time = Literal["sinusoidal", "learned"]
@@ -122,21 +117,20 @@ class _Coordinates(nn.Module):
 
     def __init__(self, width: int, steps: int, *, time: Time, place: Place):
         super().__init__()
-        self.width, self.place = width, place
-        self.table = drawn(steps, width) if time == "learned" else None
+        self.place, self.table = place, drawn(steps, width) if time == "learned" else None
         declare(self, table="table")
 
     def forward(self, x: Float[Tensor, "b t w"], positions: Int[Tensor, "#b t"], step: int) -> Float[Tensor, "b t w"]:
         """x with its coordinates at `step`, counted from 0."""
+
+        def sinusoid(at: Tensor) -> Tensor:
+            return torch.stack(waves(at, x.shape[-1]), -1).flatten(-2).to(x.dtype)
+
         if self.place == "sinusoidal":
-            x = x + _waves(positions, self.width).to(x.dtype)
+            x = x + sinusoid(positions)
         if self.table is not None:
             return x + self.table[step].to(x.dtype)
-        return x + _waves(torch.tensor(step + 1, device=x.device), self.width).to(x.dtype)
-
-
-def _waves(at: Tensor, width: int) -> Tensor:
-    return torch.stack(waves(at, width), -1).flatten(-2)
+        return x + sinusoid(torch.tensor(step + 1, device=x.device))
 
 
 class Universal(_Stack):
@@ -158,9 +152,8 @@ class Universal(_Stack):
         **common: Any,
     ):
         if shape.width % 2:
-            raise ScalingError(
-                f"sines and cosines need an even width, not {shape.width}", key="kind", value="Universal"
-            )
+            what = f"sines and cosines need an even width, not {shape.width}"
+            raise ScalingError(what, key="kind", value="Universal")
         super().__init__(shape, [0] * (before + shape.layers + after), *makers, **common)
         self.coordinates = _Coordinates(shape.width, shape.layers, time=time, place=place)
         with under("halting"):
@@ -171,11 +164,10 @@ class Universal(_Stack):
         x, pondered = self.run(x, context, range(self.steps.start)), None
         for execution in self.steps:
             placed = self.coordinates(x, context.places.positions, execution - self.steps.start)
-            new = self.run(placed, context, range(execution, execution + 1))
-            if self.halting is None:
-                x = new
-            else:  # one that has halted still answers as a key, so that a cache misses nothing: no step ends early
-                x, pondered = self.halting(x, new, pondered, last=execution == self.steps[-1])
+            new, old = self.run(placed, context, range(execution, execution + 1)), x
+            x = new
+            if self.halting is not None:  # what has halted still answers as a key, so that a cache misses nothing
+                x, pondered = self.halting(old, new, pondered, last=execution == self.steps[-1])
         x = x if self.halting is None else self.halting.answer(pondered, context)
         return self.last(self.run(x, context, range(self.steps.stop, self.executions)), context)
 
@@ -204,10 +196,8 @@ class _Pooling:
         documents = places.documents
         if documents is None:
             index = torch.arange(length, device=places.positions.device)[None]
-            first = index[:, ::2]
-            return _Pooling(
-                places, places.map(lambda part: part[:, ::2]), first, (first + 1).clamp(max=length - 1), index // 2
-            )
+            first, among = index[:, ::2], places.map(lambda part: part[:, ::2])
+            return _Pooling(places, among, first, (first + 1).clamp(max=length - 1), index // 2)
         opens = (within(documents) % 2 == 0) & (documents > 0)
         count = opens.sum(1, keepdim=True)
         slots = max(1, int(count.max()))
@@ -217,20 +207,15 @@ class _Pooling:
         order = pad((~opens).long().argsort(dim=1, stable=True), (0, 1))[:, :slots]
         real = torch.arange(slots, device=documents.device) < count
         first = order.where(real, 0)
-        following = (first + 1).clamp(max=length - 1)
-        among = places.map(lambda part: _taken(part.expand(len(documents), *part.shape[1:]), first))
-        own = documents.gather(1, first)
+        following, own = (first + 1).clamp(max=length - 1), documents.gather(1, first)
         last = torch.where(documents.gather(1, following) == own, following, first)
+        among = places.map(lambda part: _taken(part.expand(len(documents), *part.shape[1:]), first))
         among = replace(among, documents=own.where(real, 0))
         return _Pooling(places, among, first, last, (opens.cumsum(1) - 1).clamp(min=0))
 
     def __call__(self, x: Float[Tensor, "b t w"]) -> Float[Tensor, "b s w"]:
         """The mean of each window."""
         return (_taken(x, self.first) + _taken(x, self.last)) / 2
-
-    def undo(self, x: Float[Tensor, "b s w"]) -> Float[Tensor, "b t w"]:
-        """Each window's vector in the place of every token that went into it."""
-        return _taken(x, self.window)
 
 
 def _taken(x: Tensor, index: Tensor) -> Tensor:
@@ -302,7 +287,7 @@ class UpsampledFunnel(Funnel):
         (first, _, _), *pooled = self.states(x, context)
         x = pooled[-1][0] if pooled else first
         for _, _, pooling in reversed(pooled):
-            x = pooling.undo(x)
+            x = _taken(x, pooling.window)
         layers = range(self.executions - self.further, self.executions)
         context = context.at(context.places, context.places)
         return self.last(self.run(first + x if pooled else x, context, layers), context)
@@ -315,33 +300,28 @@ class _Opening(nn.Module, Block):
 
     def __init__(self, block: Any):
         super().__init__()
-        in_turn = isinstance(block, Block) and block.in_turn
-        branches: Any = block.branches.items() if in_turn else ()
+        branches: Any = block.branches.items() if isinstance(block, Block) and block.in_turn else ()
         asking = [name for name, branch in branches if getattr(branch.piece, "takes_queries", False)]
         if not asking:
-            raise ScalingError(
-                "the block that begins a stage pools the queries of its attention, and this one cannot",
-                key="block.kind",
-                value=type(block).__name__,
-                fix="take a Serial block with the mixer Attention",
-            )
+            what = "the block that begins a stage pools the queries of its attention, and this one cannot"
+            fix = "take a Serial block with the mixer Attention"
+            raise ScalingError(what, key="block.kind", value=type(block).__name__, fix=fix)
         self.branches, self.asking = block.branches, asking[0]
 
     def forward(
         self, x: Float[Tensor, "b t w"], context: Context, inside: Context, pooling: _Pooling
     ) -> Float[Tensor, "b s w"]:
         """`context` is the pass before the pooling, and `inside` behind it."""
-        pooled = context.at(pooling.among, pooling.before)
         branch: Any
         for name, branch in self.branches.items():
-            is_asking = name == self.asking
-            x = branch(x, pooled, pooling) if is_asking else branch(x, context)
-            context = inside if is_asking else context
+            if name == self.asking:
+                x, context = branch(x, context.at(pooling.among, pooling.before), pooling), inside
+            else:
+                x = branch(x, context)
         return x
 
 
-@dataclass(frozen=True)
-class _Pondered:
+class _Pondered(NamedTuple):
     """What each position has come to until some step."""
 
     mean: Float[Tensor, "b t w"]  # Σ p_n h_n
@@ -372,16 +352,11 @@ class ACT(nn.Module, Halting):
         if pondered is None:
             zero = torch.zeros_like(share)
             pondered = _Pondered(torch.zeros_like(new), zero, torch.ones_like(share, dtype=torch.bool), zero)
-        running, spent = pondered.running, pondered.spent
+        mean, spent, running, cost = pondered
         stops = running if last else running & (spent + share >= 1 - self.rest)
-        remainder = 1 - spent
-        weight = torch.where(stops, remainder, share).where(running, 0.0)
-        return torch.where(running[..., None], new, old), _Pondered(
-            pondered.mean + weight[..., None].to(new.dtype) * new,
-            spent + weight,
-            running & ~stops,
-            pondered.cost + running + remainder.where(stops, 0.0),
-        )
+        weight = torch.where(stops, 1 - spent, share).where(running, 0.0)
+        mean, cost = mean + weight[..., None].to(new.dtype) * new, cost + running + (1 - spent).where(stops, 0.0)
+        return torch.where(running[..., None], new, old), _Pondered(mean, spent + weight, running & ~stops, cost)
 
     def answer(self, pondered: _Pondered, context: Context) -> Float[Tensor, "b t w"]:
         """The weighted mean of all states; the pondering's cost is added to the losses."""
@@ -421,6 +396,5 @@ class Transparent(nn.Module, Memory):
         self.constants = {"weight": 0.0}
 
     def forward(self, layers: Sequence[Float[Tensor, "b s w"]]) -> tuple[Float[Tensor, "b s w"], ...]:
-        shares = self.weight.view(self.readers, -1).softmax(-1)
-        stacked = torch.stack(list(layers))
+        shares, stacked = self.weight.view(self.readers, -1).softmax(-1), torch.stack(list(layers))
         return (shares.to(stacked.dtype) @ stacked.flatten(1)).view(-1, *stacked.shape[1:]).unbind()

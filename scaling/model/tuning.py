@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from dataclasses import replace
 from fnmatch import fnmatchcase
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 import torch.nn.functional as F
@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from scaling.base.errors import ScalingError, nearest
 from scaling.config.schema import BelowOne, PositiveFloat, PositiveInt, Recipe, recipe
+from scaling.kernels.operations import drop
 from scaling.model.context import Context, Position
 from scaling.model.contract import Added, Mixer, Residual, Stack, Tuning, declare, map_of, role
 
@@ -68,6 +69,15 @@ class _Adding(Tuning):
     def trains(self, name: str) -> bool:
         return self.part in name.split(".")
 
+    def attach(self, module: nn.Module, added: Added, *, before: bool = False) -> None:
+        """Let what is added change what a module returns, or what it reads."""
+        part = self.part
+        module.add_module(part, added)
+        if before:
+            module.register_forward_pre_hook(lambda module, args: (module.get_submodule(part)(args[0]),))
+        else:
+            module.register_forward_hook(lambda module, args, y: module.get_submodule(part)(y, *args[:1]))
+
 
 def _parameter(like: Tensor, *shape: int, at: float = 0.0, std: float = 0.0) -> nn.Parameter:
     """A parameter on the device and of the type of `like`, at a number or drawn around it."""
@@ -101,8 +111,7 @@ class LoRA(_Adding):
             weight = linear.module.weight
             if weight not in shared:
                 shared[weight] = _Update(weight, self.rank, self.alpha / self.rank, self.dropout)
-            linear.module.add_module("lora", shared[weight])
-            linear.module.register_forward_hook(lambda module, args, y: module.get_submodule("lora")(args[0], y))
+            self.attach(linear.module, shared[weight])
 
     @torch.no_grad()
     def merge(self, model: nn.Module) -> None:
@@ -125,10 +134,10 @@ class _Update(Added):
         self.constants = {"up": 0.0}
         declare(self, up="gain")
 
-    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+    def forward(self, y: Tensor, x: Tensor) -> Tensor:
         if self.merged:
             return y
-        x = F.dropout(x, self.dropout, self.training) if self.dropout else x
+        x = drop(x, self.dropout, self.training)
         return torch.add(y, F.linear(F.linear(x, self.down), self.up), alpha=self.scale)
 
     def matrix(self) -> Tensor:
@@ -143,12 +152,11 @@ def targeted(model: nn.Module, targets: list[str]) -> list[Map]:
         raise ScalingError("expected the names of maps", key="targets", value=targets, fix="write [query, value]")
     for target in targets:
         if not any(_names(target, linear) for linear in every):
-            words = {word for linear in every for word in (linear.last, linear.slot)}
-            fix = nearest(target, sorted(words))
+            fix = nearest(target, sorted({word for linear in every for word in (linear.last, linear.slot)}))
             raise ScalingError("no linear map has such a name", key="targets", value=target, fix=fix)
-        for piece in [piece for piece, slot in pieces(model).items() if slot == target]:
+        for piece, slot in pieces(model).items():
             # Experts keep their matrices side by side in one tensor: a slot would miss them.
-            weights = (getattr(module, "weight", None) for module in piece.modules())
+            weights = [getattr(module, "weight", None) for module in piece.modules() if slot == target]
             if any(isinstance(weight, Tensor) and weight.ndim > 2 for weight in weights):
                 what = f"{type(piece).__name__} has matrices that are no linear maps"
                 fix = "name its maps (gate, query), or take Adapters"
@@ -187,18 +195,13 @@ class Adapters(_Adding):
         slots = {getattr(piece, "slot", None) for piece in branches}
         for slot in self.after or [""]:
             if slot not in slots:
-                raise ScalingError(
-                    "no block has such a branch",
-                    key="after",
-                    value=slot or self.after,
-                    fix=nearest(slot, [module for module in PIECES if module in slots]),
-                )
+                fix = nearest(slot, [module for module in PIECES if module in slots])
+                raise ScalingError("no block has such a branch", key="after", value=slot or self.after, fix=fix)
         tower: Any = next(module for module in model.modules() if hasattr(module, "prompt"))
         for piece in dict.fromkeys(branches):
             if getattr(piece, "slot", None) in self.after:
                 like = next(piece.parameters())
-                piece.add_module("adapter", _Adapter(like, tower.shape.width, self.bottleneck, self.activation()))
-                piece.register_forward_hook(lambda module, args, y: module.get_submodule("adapter")(y))
+                self.attach(piece, _Adapter(like, tower.shape.width, self.bottleneck, self.activation()))
 
 
 class _Adapter(Added):
@@ -213,9 +216,8 @@ class _Adapter(Added):
         self.constants = {"down_bias": 0.0, "up": 0.0, "up_bias": 0.0}
         declare(self, up="gain")
 
-    def forward(self, y: Tensor) -> Tensor:
-        inner = F.linear(y, self.down) + self.down_bias
-        return y + F.linear(self.activation(inner), self.up) + self.up_bias
+    def forward(self, y: Tensor, *_: Tensor) -> Tensor:
+        return y + F.linear(self.activation(F.linear(y, self.down) + self.down_bias), self.up) + self.up_bias
 
 
 TARGETS = ("key", "value", "channel")
@@ -235,9 +237,8 @@ class IA3(_Adding):
         self.targets = targets
 
     def add(self, model: nn.Module) -> None:
-        unknown = [target for target in self.targets if target not in TARGETS]
-        if unknown or not self.targets:
-            raise ScalingError(f"expected names of {', '.join(TARGETS)}", key="targets", value=unknown or self.targets)
+        if not {*self.targets} <= {*TARGETS} or not self.targets:
+            raise ScalingError(f"expected names of {', '.join(TARGETS)}", key="targets", value=self.targets)
         for target in self.targets:
             if target == "channel":
                 self._scale_channels(model)
@@ -246,8 +247,7 @@ class IA3(_Adding):
             if not own:
                 raise _nothing(f"no mixer has a map {target}", target)
             for linear in own:
-                linear.add_module("ia3", _Gain(linear.weight, linear.out_features))
-                linear.register_forward_hook(lambda module, args, y: module.get_submodule("ia3")(y))
+                self.attach(linear, _Gain(linear.weight, linear.out_features))
 
     def _scale_channels(self, model: nn.Module) -> None:
         channels = [piece for piece, slot in pieces(model).items() if slot == "channel"]
@@ -257,8 +257,7 @@ class IA3(_Adding):
             _, out = map_of(piece, "output")
             if out is None:
                 raise _nothing(f"{type(piece).__name__} has no hidden vector of its own to scale", "channel")
-            out.add_module("ia3", _Gain(out.weight, out.in_features))
-            out.register_forward_pre_hook(lambda module, args: (module.get_submodule("ia3")(args[0]),))
+            self.attach(out, _Gain(out.weight, out.in_features), before=True)
 
 
 def _nothing(what: str, target: str) -> ScalingError:
@@ -273,8 +272,8 @@ class _Gain(Added):
         self.gain = _parameter(like, width, at=1.0)
         declare(self, gain="gain")
 
-    def forward(self, x: Tensor) -> Tensor:
-        return x * self.gain
+    def forward(self, y: Tensor, *_: Tensor) -> Tensor:
+        return y * self.gain
 
 
 class BitFit(Tuning):
@@ -323,10 +322,8 @@ class Prefix(_Adding):
             keyed = [(piece, map_of(piece, "key")[1], map_of(piece, "value")[1]) for piece in of_slot]
             taking = [(p, k, v) for p, k, v in keyed if getattr(p, "takes_prefix", False) and k and v]
             if not taking:
-                kinds = sorted({type(piece).__name__ for piece in of_slot})
-                what = (
-                    f"{', '.join(kinds)} has no keys to put a prefix before" if kinds else "no block has such a mixer"
-                )
+                kinds = ", ".join(sorted({type(piece).__name__ for piece in of_slot}))
+                what = f"{kinds} has no keys to put a prefix before" if kinds else "no block has such a mixer"
                 raise ScalingError(what, key="slots", value=slot or self.slots, fix="take Prompt or LoRA")
             for piece, key, value in taking:
                 piece.prefix = _Prefix(key, value, self.length)
@@ -343,12 +340,12 @@ class _Prefix(Added):
 
     def forward(self, k: Tensor, v: Tensor, context: Context) -> tuple[Tensor, Tensor, Context]:
         """Keys [b n+s g d] and values, and the pass as the mixer then sees it."""
-        before = (part.unflatten(-1, like.shape[2:]) for part, like in zip((self.key, self.value), (k, v), strict=True))
-        k, v = (
-            torch.cat([rows.to(text.dtype).expand(len(text), *rows.shape), text], 1)
-            for rows, text in zip(before, (k, v), strict=True)
-        )
-        position = context.position
+
+        def join(own: Tensor, text: Tensor) -> Tensor:
+            rows = own.to(text.dtype).unflatten(-1, text.shape[2:])
+            return torch.cat([rows.expand(len(text), *rows.shape), text], 1)
+
+        k, v, position = join(self.key, k), join(self.value, v), context.position
         # Every query sees these keys, and positions add nothing to them.
         mask = context.once(("behind", self.length), lambda: context.mask.behind(self.length))
         behind = context.once(("behind", self.length, position), lambda: _Behind(position, self.length))
@@ -367,8 +364,7 @@ class _Behind(Position):
             self.value = super().value
 
     def score(self, q: Tensor, k: Tensor, q_pos: Tensor, k_pos: Tensor) -> Tensor:
-        scores = self.position.score(q, k[:, self.length :], q_pos, k_pos[:, self.length :])
-        return F.pad(scores, (self.length, 0))
+        return F.pad(self.position.score(q, k[:, self.length :], q_pos, k_pos[:, self.length :]), (self.length, 0))
 
     def value(self, weights: Tensor, q_pos: Tensor, k_pos: Tensor) -> Tensor:
         return self.position.value(weights[..., self.length :], q_pos, k_pos[:, self.length :])
@@ -389,16 +385,14 @@ class Prompt(_Adding):
         self.length = length
 
     def add(self, model: nn.Module) -> None:
-        towers: list[Any] = [module for module in model.modules() if hasattr(module, "prompt")]
-        if not towers:
-            raise ScalingError("the model has no tower to put a prompt into", key="kind", value="Prompt")
-        tower = towers[0]
+        tower, *others = (cast(Any, module) for module in model.modules() if hasattr(module, "prompt"))
         for module in tower.modules():
-            if isinstance(module, Stack) and module.looks_ahead:
-                _refuse_prompt(type(module).__name__, "pools tokens with their neighbours")
-            if isinstance(module, Mixer) and module.reach is not None:
-                _refuse_prompt(type(module).__name__, "has no position before the text's first")
-        tower.prompt = _Vectors(next(tower.parameters()), self.length, tower.shape.width, shown=len(towers) > 1)
+            pools, counts = isinstance(module, Stack) and module.looks_ahead, getattr(module, "reach", None) is not None
+            if pools or (counts and isinstance(module, Mixer)):
+                why = "pools tokens with their neighbours" if pools else "has no position before the text's first"
+                what = f"{type(module).__name__} {why}"
+                raise ScalingError(what, key="kind", value="Prompt", fix="take LoRA or Adapters")
+        tower.prompt = _Vectors(next(tower.parameters()), self.length, tower.shape.width, shown=bool(others))
 
 
 class _Vectors(Added):
@@ -413,7 +407,3 @@ class _Vectors(Added):
     def forward(self, x: Float[Tensor, "b t w"]) -> Float[Tensor, "b n w"]:
         """Those of each row of x."""
         return self.vectors.to(x.dtype).expand(len(x), -1, -1)
-
-
-def _refuse_prompt(kind: str, why: str) -> None:
-    raise ScalingError(f"{kind} {why}", key="kind", value="Prompt", fix="take LoRA or Adapters")

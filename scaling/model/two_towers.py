@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any, Literal
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from scaling.base.batch import IGNORE, Batch
 from scaling.base.errors import ScalingError, under
@@ -16,7 +17,18 @@ from scaling.config.shape import Shape
 from scaling.model.assembly import assembled, built
 from scaling.model.context import Cache
 from scaling.model.contract import Memory
-from scaling.model.family import Family, Loss, OneTower, Output, Tower, check_reads, check_writes, share_tables, vectors
+from scaling.model.family import (
+    Family,
+    Loss,
+    OneTower,
+    Output,
+    Tower,
+    check_reads,
+    check_writes,
+    share_tables,
+    targets_of,
+    vectors,
+)
 from scaling.model.stacks import Transparent
 
 TOWER = ("embedding", "position", "pattern", "block", "blocks", "stack")
@@ -54,47 +66,35 @@ class BiLM(OneTower):
 
     def forward(self, batch: Batch, cache: Cache | None = None) -> Output:
         if self.mix is None:
-            return super().forward(batch, cache)
+            return self.decoder(batch, cache=cache)
         if self.decoder.prompt is not None:
             fix = "take another tuning"
             raise ScalingError("layers that a prompt lengthens are not mixed", key="tuning", value="Prompt", fix=fix)
         forwards, backwards = [], []
         plain = Batch(batch.tokens, batch.targets, documents=batch.documents, positions=batch.positions)
-        output = self.decoder(plain, layers=forwards)
-        behind = self._backwards(batch, backwards)
-        both = [torch.cat([ahead, back.flip(1)], -1) for ahead, back in zip(forwards, backwards, strict=True)]
-        (mixed,) = self.mix(both)
+        output, behind = self.decoder(plain, layers=forwards), self._backwards(batch, backwards)
+        (mixed,) = self.mix([torch.cat([ahead, back.flip(1)], -1) for ahead, back in zip(forwards, backwards)])
         return replace(output, hidden=mixed, auxiliary=_summed(output.auxiliary, behind.auxiliary))
 
     def loss(self, batch: Batch, smoothing: float = 0.0) -> Loss:
         loss = super().loss(batch, smoothing)
         if not self.learns_previous:
             return loss
-        previous = _previous(batch)
-        behind = self._backwards(batch)
+        behind, previous = self._backwards(batch), targets_of(self.head, batch, "labels")
         hidden = vectors(self.head, replace(behind, hidden=behind.hidden.flip(1), documents=batch.documents), batch)
-        losses = self.head.loss(hidden, previous, smoothing)
-        backwards = losses.sum() / (previous != IGNORE).sum().clamp(min=1)
+        backwards = self.head.loss(hidden, previous, smoothing).sum() / (previous != IGNORE).sum().clamp(min=1)
         return Loss(loss.tokens, {**_summed(loss.auxiliary, behind.auxiliary), "backwards": backwards})
 
     def counts(self, batch: Batch) -> dict[str, Tensor]:
         counts = super().counts(batch)
-        return {**counts, "backwards": (_previous(batch) != IGNORE).sum()} if self.learns_previous else counts
+        if self.learns_previous:
+            counts["backwards"] = (targets_of(self.head, batch, "labels") != IGNORE).sum()
+        return counts
 
     def _backwards(self, batch: Batch, layers: list[Tensor] | None = None) -> Output:
         """The backward model's pass over the rows from their end; its positions count from there."""
         documents = None if batch.documents is None else batch.documents.flip(1)
         return self.backwards(Batch(batch.tokens.flip(1), batch.targets, documents=documents), layers=layers)
-
-
-def _previous(batch: Batch) -> Tensor:
-    if batch.labels is None:
-        raise ScalingError(
-            "the backward model learns the token before each, and the objective gives none",
-            key="objective.kind",
-            fix="take BothWays",
-        )
-    return batch.labels
 
 
 def _summed(some: Mapping[str, Tensor], others: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -133,44 +133,39 @@ class EncoderDecoder(Family):
         blocks: Mapping[str, Any] = {},
     ):
         super().__init__()
-        lines = (embedding, position, pattern, block, blocks, stack)
-        common: dict[str, Any] = dict(zip(TOWER, lines, strict=True))
+        common: dict[str, Any] = dict(zip(TOWER, (embedding, position, pattern, block, blocks, stack), strict=True))
         self.encoder = _tower("encoder", size, common, encoder)
         self.decoder = _tower("decoder", size, common, decoder)
         check_reads(self.encoder, "encoder.block.branches", "put it into decoder.block.branches")
         if self.encoder.shape.width != self.decoder.shape.width:
-            raise ScalingError(
-                "encoder and decoder differ in width",
-                key="size.encoder.width",
-                value=self.encoder.shape.width,
-                fix=f"the decoder reads vectors of {self.decoder.shape.width}",
-            )
-        try:
+            width, fix = self.encoder.shape.width, f"the decoder reads vectors of {self.decoder.shape.width}"
+            raise ScalingError("encoder and decoder differ in width", key="size.encoder.width", value=width, fix=fix)
+        with under("decoder") if "stack" in decoder else nullcontext():
             check_writes(self.decoder)
-        except ScalingError as error:
-            raise (error.under("decoder") if _stands(decoder, ["stack"]) else error) from None
         if share == "stacks":
-            _share(self.encoder.get_submodule("stack"), self.decoder.get_submodule("stack"))
-        self.memory = _memory(memory, self.encoder, self.decoder)
+            _share(self.encoder.stack, self.decoder.stack)
+        layers = self.encoder.stack
+        with under("memory"):
+            self.memory: Memory = recipe("memory", memory)(layers.executions, self.decoder.stack.executions)
+        if self.memory.reads == "every layer" and layers.looks_ahead:
+            kind, fix = type(self.memory).__name__, f"take Last, or a stack other than {type(layers).__name__}"
+            what = "layers of different lengths have no mean"
+            raise ScalingError(what, key="memory.kind", value=kind, fix=fix)
         self.head = built("head", head, self.decoder.shape)
         share_tables({"encoder": self.encoder, "decoder": self.decoder}, {"head": self.head}, tie)
 
     def encode(self, batch: Batch) -> Output:
         """The encoder's output on the source."""
         if batch.source is None:
-            raise ScalingError(
-                "an encoder-decoder reads a source, and the objective makes none",
-                key="objective",
-                fix="take objective=SpanCorruption or another that makes pairs",
-            )
+            what = "an encoder-decoder reads a source, and the objective makes none"
+            raise ScalingError(what, key="objective", fix="take objective=SpanCorruption or another that makes pairs")
         layers: list[Tensor] | None = [] if self.memory.reads == "every layer" else None
         source = Batch(batch.source, batch.source, documents=batch.source_documents, positions=batch.source_positions)
         output = self.encoder(source, layers=layers)
         return replace(output, memories=self.memory(layers or [output.hidden]))
 
-    def decode(self, batch: Batch, memory: Output | None, cache: Cache | None = None) -> Output:
+    def decode(self, batch: Batch, memory: Any, cache: Cache | None = None) -> Output:
         """The decoder's output, given the encoder's."""
-        assert memory is not None
         target = Batch(batch.tokens, batch.targets, batch.documents, batch.positions, batch.prefix)
         output = self.decoder(target, memory=memory, cache=cache)
         return replace(output, auxiliary=_summed(memory.auxiliary, output.auxiliary))
@@ -179,34 +174,18 @@ class EncoderDecoder(Family):
         return self.decode(batch, self.encode(batch), cache)
 
 
-def _share(encoder: nn.Module, decoder: nn.Module) -> None:
+def _share(encoder: Any, decoder: Any) -> None:
     """Give the decoder's stack every parameter of the encoder's, under the same name, as T5's graphs did (Raffel et
     al. 2019).
     """
     own = dict(decoder.named_parameters())
     for name, parameter in encoder.named_parameters():
         if name not in own or own[name].shape != parameter.shape:
-            raise ScalingError(
-                f"the decoder's stack has no {name} of the encoder's shape",
-                key="share",
-                value="stacks",
-                fix="let both have the same layers and pieces, but for cross-attention",
-            )
+            what = f"the decoder's stack has no {name} of the encoder's shape"
+            fix = "let both have the same layers and pieces, but for cross-attention"
+            raise ScalingError(what, key="share", value="stacks", fix=fix)
         owner, _, last = name.rpartition(".")
         setattr(decoder.get_submodule(owner), last, parameter)
-
-
-def _memory(line: Line, encoder: Tower, decoder: Tower) -> Memory:
-    with under("memory"):
-        memory: Memory = recipe("memory", line)(encoder.stack.executions, decoder.stack.executions)
-    if memory.reads == "every layer" and encoder.stack.looks_ahead:
-        raise ScalingError(
-            "layers of different lengths have no mean",
-            key="memory.kind",
-            value=type(memory).__name__,
-            fix=f"take Last, or a stack other than {type(encoder.stack).__name__}",
-        )
-    return memory
 
 
 def _tower(name: str, size: Mapping[str, Any], common: Mapping[str, Line], own: Mapping[str, Any]) -> Tower:
@@ -231,8 +210,5 @@ def _tower(name: str, size: Mapping[str, Any], common: Mapping[str, Line], own: 
 
 
 def _stands(tree: Any, keys: list[str]) -> bool:
-    for key in keys:
-        if not isinstance(tree, Mapping) or key not in tree:
-            return False
-        tree = tree[key]
-    return True
+    """Whether a tree has a value at the end of these keys."""
+    return not keys or (isinstance(tree, Mapping) and keys[0] in tree and _stands(tree[keys[0]], keys[1:]))

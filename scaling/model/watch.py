@@ -33,8 +33,7 @@ def watch(
         with watch(model, change={"decoder.stack.blocks.0.branches.mixer.piece.out.input": without_head_3}):
             loss = model.loss(batch)
     """
-    seen: dict[str, list[Tensor]] = {}
-    change = change or {}
+    change, seen = change or {}, {}
     modules = dict(model.named_modules())
     names = [name for module in modules if module for name in (module, module + INPUT)]
     for wanted in (*patterns, *change):
@@ -44,18 +43,15 @@ def watch(
         for name in names:
             is_seen = any(fnmatchcase(name, pattern) for pattern in patterns)
             if is_seen or name in change:
-                handle = _hook(modules, name, seen.setdefault(name, []) if is_seen else None, change.get(name))
-                hooks.callback(handle.remove)
+                into = seen.setdefault(name, []) if is_seen else []
+                hooks.callback(_hook(modules, name, into, change.get(name, lambda activation: activation)).remove)
         yield seen
 
 
-def _hook(modules: Mapping[str, nn.Module], name: str, into: list[Tensor] | None, change: Change | None) -> Any:
+def _hook(modules: Mapping[str, nn.Module], name: str, into: list[Tensor], change: Change) -> Any:
     def changed(activation: Any) -> Any:
-        if not isinstance(activation, Tensor):
-            return activation
-        if change is not None:
+        if isinstance(activation, Tensor):
             activation = change(activation)
-        if into is not None:
             into.append(activation.detach())
         return activation
 

@@ -4,8 +4,6 @@ where the pattern forbids.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
@@ -51,8 +49,7 @@ def _neighbourhood(
 
     A window is centred where the pattern looks ahead, and ends at its token where it does not.
     """
-    pattern = context.mask.pattern
-    ahead = kernel // 2 if pattern.ahead else 0
+    ahead = kernel // 2 if context.mask.pattern.ahead else 0
     back = kernel - 1 - ahead
     before, after = (x.new_zeros(x.shape[0], n, x.shape[2]) for n in (back, ahead))
     state = context.state(owner)
@@ -65,14 +62,15 @@ def _neighbourhood(
 
 def _visible(context: Context, back: int, ahead: int) -> Tensor | None:
     q, k = context.places, context.keys
-    length, past = q.positions.shape[1], k.positions.shape[1] - q.positions.shape[1]
-    device = q.positions.device
+    length, every, device = q.positions.shape[1], k.positions.shape[1], q.positions.device
     offsets = torch.arange(-back, ahead + 1, device=device)
-    band = (torch.arange(past, past + length, device=device)[:, None] + offsets).clamp(0, past + length - 1)
+    band = (torch.arange(every - length, every, device=device)[:, None] + offsets).clamp(0, every - 1)
     rows = max(len(part) for part in (q.positions, q.documents, q.prefix) if part is not None)
-    prefix = None if q.prefix is None else q.prefix.repeat_interleave(length)
-    tokens = q.map(lambda part: part.expand(rows, *part.shape[1:]).flatten(0, 1)[:, None])
-    near = k.map(lambda part: part[:, band].expand(rows, *band.shape, *part.shape[2:]).flatten(0, 1))
-    mask = Mask(context.mask.pattern, replace(tokens, prefix=prefix), replace(near, prefix=prefix))
-    allowed = mask.allowed()
+
+    def of_rows(prefix: Tensor) -> Tensor:
+        return prefix.repeat_interleave(length)
+
+    tokens = q.map(lambda part: part.expand(rows, *part.shape[1:]).flatten(0, 1)[:, None], of_rows)
+    near = k.map(lambda part: part[:, band].expand(rows, *band.shape, *part.shape[2:]).flatten(0, 1), of_rows)
+    allowed = Mask(context.mask.pattern, tokens, near).allowed()
     return None if allowed is None else allowed.view(rows, length, -1)

@@ -16,11 +16,22 @@ from torch import Tensor
 
 from scaling.base.batch import IGNORE
 from scaling.kernels.compiled import absent, serves
-from scaling.kernels.functions import activate, attention, cross_entropy, depthwise, gated, norm, rotated, softmax
+from scaling.kernels.operations import (
+    Activated,
+    Depthwise,
+    Gated,
+    Norm,
+    Rotated,
+    Softmax,
+    attention,
+    cross_entropy,
+)
 
 pytestmark = pytest.mark.skipif(absent() is not None, reason=f"no kernels: {absent()}")
 
 BOTH = (torch.float32, torch.bfloat16)
+activate, gated, norm, rotated = Activated.apply, Gated.apply, Norm.apply, Rotated.apply
+depthwise, softmax = Depthwise.apply, Softmax.apply
 
 
 @dataclass(frozen=True)
@@ -57,6 +68,10 @@ def _attention(q: Tensor, k: Tensor, v: Tensor, added: Tensor | None) -> Tensor:
     logits = torch.einsum("bthd,bshd->bhts", q * 0.3, k)
     logits = logits.masked_fill(_later(logits), -math.inf) if added is None else logits + added
     return torch.einsum("bhts,bshe->bthe", logits.softmax(-1), v)
+
+
+def _biased(q: Tensor, k: Tensor, v: Tensor, added: Tensor) -> Tensor:
+    return attention(q, k, v, added, scale=0.3, causal=False)
 
 
 def _rotated(x: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
@@ -130,27 +145,14 @@ KERNELS = {
         ("nss",),
         1,
     ),
-    "attention": Kernel(
-        lambda q, k, v, added: attention(q, k, v, added, scale=0.3, causal=False),
-        _attention,
-        ("bthd", "bsgd", "bsge", "bhts"),
-        4,
-        (torch.float32,),
-    ),
-    "attention with a shared bias": Kernel(
-        lambda q, k, v, added: attention(q, k, v, added, scale=0.3, causal=False),
-        _attention,
-        ("bthd", "bsgd", "bsge", "1hts"),
-        4,
-        (torch.float32,),
-    ),
-    "attention with one bias for all heads": Kernel(
-        lambda q, k, v, added: attention(q, k, v, added, scale=0.3, causal=False),
-        _attention,
-        ("bthd", "bsgd", "bsge", "b1ts"),
-        4,
-        (torch.float32,),
-    ),
+    **{
+        name: Kernel(_biased, _attention, ("bthd", "bsgd", "bsge", added), 4, (torch.float32,))
+        for name, added in (
+            ("attention", "bhts"),
+            ("attention with a shared bias", "1hts"),
+            ("attention with one bias for all heads", "b1ts"),
+        )
+    },
     "causal attention": Kernel(
         lambda q, k, v: attention(q, k, v, None, scale=0.3, causal=True),
         lambda q, k, v: _attention(q, k, v, None),

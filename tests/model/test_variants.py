@@ -142,6 +142,7 @@ def cases() -> list[tuple[str, str]]:
             "encoder_decoder",
             "model.decoder.block.cross={kind: CrossAttention, heads_times: 0.5, head_width_times: 0.75}",
         ),
+        ("encoder_decoder", "model.decoder.block.cross={kind: CrossAttention, norm: RMSNorm}"),
         ("encoder", "model.block.mixer=BidirectionalGRU"),
         ("encoder", "model.block.mixer=BidirectionalLSTM"),
         *(("encoder_decoder", f"model.decoder.block.cross={kind}") for kind in CROSSES),

@@ -20,7 +20,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from scaling.base.errors import ScalingError
 from scaling.config.schema import build, keys, kinds
-from scaling.kernels import functions
+from scaling.kernels import operations
 from scaling.kernels.compiled import absent
 from scaling.model.context import ROOM, Cache, Context, State
 from scaling.model.mixer import attention as ways
@@ -159,7 +159,7 @@ def test_the_way_follows_the_setting(setting, line, way):
 @pytest.mark.skipif(absent() is not None, reason=f"no kernels: {absent()}")
 def test_kernels_take_no_tensors_that_are_cast_or_watched():
     given = inputs(torch.float32)
-    assert ways.Setting.of(*given).kernel is functions.attention_pays()
+    assert ways.Setting.of(*given).kernel is operations.attention_pays()
     with torch.autocast("cpu", torch.bfloat16):
         assert not ways.Setting.of(*given).kernel
     with FlopCounterMode(display=False):

@@ -23,7 +23,7 @@ from scaling.base.errors import ScalingError
 from scaling.config.compose import load
 from scaling.model import heads as module
 from scaling.model.cost import cost
-from scaling.model.heads import cross_entropy, edges
+from scaling.model.heads import cross_entropy
 from scaling.model.parameters import parameters
 from scaling.training.parametrization import T5, MuP, initialise
 from tests.model.test_variants import LINES, TASK_HEADS, _flow, batch_for, configured
@@ -192,9 +192,6 @@ def test_what_is_kept_does_not_grow_by_the_vocabulary_with_each_softmax():
 def test_the_boundary_head_equals_its_formula_token_by_token_and_does_not_look_at_what_is_hidden():
     targets = torch.full((2, 12), IGNORE)
     targets[0, 3:6], targets[0, 8], targets[1, 1:3] = torch.tensor([4, 5, 6]), 7, torch.tensor([2, 9])
-    left, right = edges(targets != IGNORE)
-    assert left[0].tolist() == [0, 1, 2, 2, 2, 2, 6, 7, 7, 9, 10, 11]
-    assert right[0].tolist() == [0, 1, 2, 6, 6, 6, 6, 7, 9, 9, 10, 11]
     line = {"kind": "Boundary", "activation": "GeLU", "norm": "LayerNorm", "longest": 4}
     head, hidden = made("boundary", line, shape(8, 12, vocabulary=11), None), draw(2, 12, 8)
     losses = head.loss(hidden, targets)

@@ -1,4 +1,5 @@
 """Token mixers: how positions learn of one another."""
+# ruff: noqa: F401
 
 from scaling.model.mixer.attention import Attention, Weighted
 from scaling.model.mixer.compressed import Linformer, MemoryCompressed
@@ -14,31 +15,3 @@ from scaling.model.mixer.linear_attention import LinearAttention, Performer
 from scaling.model.mixer.recurrent import GRU, LSTM, BidirectionalGRU, BidirectionalLSTM
 from scaling.model.mixer.sparse import BigBird, BlockLocal, Longformer
 from scaling.model.mixer.synthesizer import DenseSynthesizer, FactorizedSynthesizer, RandomSynthesizer
-
-__all__ = [
-    "GRU",
-    "LSTM",
-    "AdditiveAttention",
-    "Aligned",
-    "Attention",
-    "BidirectionalGRU",
-    "BidirectionalLSTM",
-    "BigBird",
-    "BlockLocal",
-    "Convolution",
-    "CrossAttention",
-    "DenseSynthesizer",
-    "DilatedConvolution",
-    "DynamicConvolution",
-    "FactorizedSynthesizer",
-    "GatedConvolution",
-    "LightweightConvolution",
-    "LinearAttention",
-    "Linformer",
-    "Longformer",
-    "MemoryCompressed",
-    "MultiplicativeAttention",
-    "Performer",
-    "RandomSynthesizer",
-    "Weighted",
-]

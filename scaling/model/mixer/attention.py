@@ -4,7 +4,7 @@ score) v is computed, by the device, the length and what positions add.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 from importlib.util import find_spec
@@ -19,8 +19,7 @@ from torch.utils.checkpoint import checkpoint
 from scaling.base.errors import ScalingError
 from scaling.config.schema import BelowOne, Recipe
 from scaling.config.shape import Shape
-from scaling.kernels.functions import attention
-from scaling.kernels.operations import attention_takes, attention_weights
+from scaling.kernels.operations import attention, attention_takes, attention_weights
 from scaling.model.context import Context, Mask, Places, Position
 from scaling.model.contract import Mixer, declare, map_of
 from scaling.model.mixer.bands import blocks_of
@@ -33,8 +32,7 @@ class Projections(nn.Module):
 
     def __init__(self, shape: Shape, *, bias: bool = False):
         super().__init__()
-        self.heads: Any = shape.heads
-        self.key_heads = shape.key_heads
+        self.heads, self.key_heads = shape.heads, shape.key_heads
         self.query = declare(nn.Linear(shape.width, shape.heads * shape.head_width, bias), weight="query")
         self.key = declare(nn.Linear(shape.width, shape.key_heads * shape.head_width, bias), weight="key")
         self.value = declare(nn.Linear(shape.width, shape.key_heads * shape.value_width, bias), weight="value")
@@ -69,25 +67,7 @@ class Projected(Projections, Mixer):
             )
 
 
-class Softmax(Projected):
-    """softmax(s q kᵀ + position) v, with learned keys and values before the others where `prefix` is set."""
-
-    takes_prefix = True
-
-    def __init__(
-        self, shape: Shape, *, scale: Scale = "sqrt", dropout: BelowOne = 0.0, bias: bool | Literal["qkv"] = False
-    ):
-        super().__init__(shape, bias=bias)
-        self.scale, self.dropout = scale_of(scale, shape.head_width), dropout
-        self.prefix: nn.Module | None = None
-
-    def _attend(self, q: Tensor, k: Tensor, v: Tensor, context: Context) -> Tensor:
-        if self.prefix is not None:
-            k, v, context = self.prefix(k, v, context)
-        return attend(q, k, v, context, scale=self.scale, dropout=self.dropout if self.training else 0.0)
-
-
-class Attention(Softmax):
+class Attention(Projected):
     """softmax(s Q Kᵀ + position) V W_O over the tokens that the pattern allows. (Vaswani et al. 2017, section 3.2)
 
     Key heads fewer than heads are shared by groups of queries (Shazeer 2019; Ainslie et al. 2023). `scale` is s:
@@ -96,12 +76,21 @@ class Attention(Softmax):
     (Henry et al. 2020). `dropout` acts on the attention weights.
     """
 
-    takes_queries = True
+    takes_queries = takes_prefix = True
 
-    def __init__(self, shape: Shape, *, norm: Recipe | None = None, **common: Any):
-        super().__init__(shape, **common)
-        self.query_norm = norm(shape.head_width) if norm else None
-        self.key_norm = norm(shape.head_width) if norm else None
+    def __init__(
+        self,
+        shape: Shape,
+        *,
+        scale: Scale = "sqrt",
+        dropout: BelowOne = 0.0,
+        bias: bool | Literal["qkv"] = False,
+        norm: Recipe | None = None,
+    ):
+        super().__init__(shape, bias=bias)
+        self.scale, self.dropout = scale_of(scale, shape.head_width), dropout
+        self.prefix: nn.Module | None = None  # learned keys and values before the others
+        self.query_norm, self.key_norm = (norm(shape.head_width) if norm else None for _ in range(2))
 
     def forward(
         self, x: Float[Tensor, "b t w"], context: Context, queries: Float[Tensor, "b q w"] | None = None
@@ -121,6 +110,11 @@ class Attention(Softmax):
             q, k = self.query_norm(q), self.key_norm(k)
         position = context.position
         return position.rotate(q, k, context.places.seen_by(position), key_places.seen_by(position))
+
+    def _attend(self, q: Tensor, k: Tensor, v: Tensor, context: Context) -> Tensor:
+        if self.prefix is not None:
+            k, v, context = self.prefix(k, v, context)
+        return attend(q, k, v, context, scale=self.scale, dropout=self.dropout if self.training else 0.0)
 
 
 def check_reach(context: Context, reach: int, what: str) -> None:
@@ -160,12 +154,9 @@ class Weighted(nn.Module, Mixer):
         self.mixer, self.channel = mixer(shape), channel(shape)
         name, out = map_of(self.mixer, "output")
         if not isinstance(self.mixer, Mixer) or self.mixer.heads is None or out is None or out.bias is not None:
-            raise ScalingError(
-                "branches are heads, each with its rows of a projection without bias",
-                key="mixer.kind",
-                value=type(self.mixer).__name__,
-                fix="take Attention or CrossAttention with bias: false",
-            )
+            what, fix = "branches are heads, each with its rows of a projection without bias", "take Attention or"
+            kind = type(self.mixer).__name__
+            raise ScalingError(what, key="mixer.kind", value=kind, fix=f"{fix} CrossAttention with bias: false")
         self.slot, self.takes_queries = self.mixer.slot, self.mixer.takes_queries
         self.out = out
         setattr(self.mixer, name, nn.Identity())  # it now ends with its heads, side by side
@@ -177,20 +168,16 @@ class Weighted(nn.Module, Mixer):
     ) -> Float[Tensor, "b q w"]:
         kappa, alpha = self.kappa.softmax(-1).to(x.dtype), self.alpha.softmax(-1).to(x.dtype)
         mixed = self.mixer(x, context) if queries is None else self.mixer(x, context, queries)
+        heads, rows = (part.chunk(len(kappa), -1) for part in (mixed, self.out.weight))
+        width, outputs = heads[0].shape[-1], []
         # One after the other: at once they would need the heads' number times the memory.
-        outputs = (self.channel(k * head, context) for k, head in zip(kappa, self._projected(mixed), strict=True))
-        return torch.stack([a * y for a, y in zip(alpha, outputs, strict=True)]).sum(0)
-
-    def _projected(self, mixed: Float[Tensor, "b t h"]) -> Iterator[Float[Tensor, "b t w"]]:
-        """Each head through its rows of the projection."""
-        heads = mixed.chunk(len(self.kappa), -1)
-        if is_plain(self.out):
-            rows = self.out.weight.chunk(len(heads), -1)
-            yield from (F.linear(head, row) for head, row in zip(heads, rows, strict=True))
-            return
-        width = heads[0].shape[-1]
         for number, head in enumerate(heads):
-            yield self.out(F.pad(head, (number * width, (len(heads) - 1 - number) * width)))
+            if is_plain(self.out):
+                y = F.linear(head, rows[number])
+            else:
+                y = self.out(F.pad(head, (number * width, (len(heads) - 1 - number) * width)))
+            outputs.append(alpha[number] * self.channel(kappa[number] * y, context))
+        return torch.stack(outputs).sum(0)
 
 
 # A mask, a score or weights for more pairs than these (2,048 tokens squared) are made for so many pairs at a time.
@@ -242,17 +229,18 @@ def attend(
 
 
 def choose(setting: Setting, context: Context, dropout: float) -> str:
-    """The name of the way: by who looks at the weights, the pattern, what positions add, the device, the type and the
-    length. No other function asks for these.
-    """
-    device, dtype, t, s, width, _, kernel, _ = setting
+    """The name of the way: by who looks, the pattern, what positions add, the device, the type and the length."""
+    device, dtype, t, s, width, value_width, kernel, flex = setting
     position, mixes = context.position, context.position.mixes_values
     if context.weights is not None:
         return "explicit"
     if not context.mask.square and getattr(context.mask.pattern, "layout", None) is not None:
-        way = _sparse(setting, context, dropout)
-        if way is not None:
-            return way
+        added = position.adds_score or mixes or dropout or context.cache is not None
+        wide = min(width, value_width) >= LEAST_WIDTH and dtype != torch.float64
+        if device == "cuda" and flex and wide and not added:  # it is compiled for a length
+            return "flex"
+        if blocks_of(context, t, s) is not None:
+            return "blocks"
     near = s * width <= NEAR_KEYS
     adds = near or (not _triangular(context) and (position.adds_score or context.mask.allowed(0, 1) is not None))
     if t > 1 and t * s > SQUARE and (adds or dropout or mixes):
@@ -268,19 +256,10 @@ def choose(setting: Setting, context: Context, dropout: float) -> str:
     return "explicit" if few or mixes else "sdpa"
 
 
-def _sparse(setting: Setting, context: Context, dropout: float) -> str | None:
-    """The way that reads only the keys of a pattern's layout, where there is one."""
-    position = context.position
-    added = position.adds_score or position.mixes_values or dropout or context.cache is not None
-    wide = min(setting.width, setting.value_width) >= LEAST_WIDTH and setting.dtype != torch.float64
-    if setting.device == "cuda" and setting.flex and wide and not added:  # it is compiled for a length
-        return "flex"
-    return None if blocks_of(context, setting.queries, setting.keys) is None else "blocks"
-
-
 def _triangular(context: Context) -> bool:
     """Whether each query sees the keys up to its own, and nothing is added to any: kernels know this mask."""
-    plain = context.places.plain and context.keys.plain and getattr(context.mask.pattern, "causal", False)
+    mask = context.mask
+    plain = mask.queries.plain and mask.keys.plain and getattr(mask.pattern, "causal", False)
     return plain and not context.position.adds_score
 
 
@@ -321,8 +300,7 @@ def _fused(q: Tensor, k: Tensor, v: Tensor, added: Any, scale: float, dropout: f
 def _kernel(q: Tensor, k: Tensor, v: Tensor, context: Context, scale: float, dropout: float) -> Tensor:
     """Our kernel for a CPU, which keeps no weights and drops none."""
     triangular = _triangular(context)
-    added = None if triangular else bias(q, k, context, scale)
-    return attention(q, k, v, added, scale=scale, causal=triangular)
+    return attention(q, k, v, None if triangular else bias(q, k, context, scale), scale=scale, causal=triangular)
 
 
 def _parts(q: Tensor, k: Tensor, v: Tensor, context: Context, scale: float, dropout: float) -> Tensor:
@@ -348,8 +326,7 @@ def _parts(q: Tensor, k: Tensor, v: Tensor, context: Context, scale: float, drop
 
 def _flex(q: Tensor, k: Tensor, v: Tensor, context: Context, scale: float, dropout: float) -> Tensor:
     """FlexAttention: torch compiles a kernel that skips the blocks of keys that nobody sees."""
-    mask = context.once("flex", lambda: block_mask(context))
-    return attention_of(_flex_attention(True), q, k, v, mask, scale)
+    return attention_of(_flex_attention(True), q, k, v, context.once("flex", lambda: block_mask(context)), scale)
 
 
 def attention_of(function: Any, q: Tensor, k: Tensor, v: Tensor, mask: Any, scale: float) -> Tensor:
@@ -380,9 +357,9 @@ def block_mask(context: Context) -> Any:
 
 def _at(places: Places, row: Tensor, index: Tensor) -> Places:
     """The place of one token, as a row of one."""
-    prefix = None if places.prefix is None else places.prefix[row][None]
-    place = places.map(lambda part: part[row if len(part) > 1 else row * 0, index][None, None])
-    return replace(place, prefix=prefix)
+    return places.map(
+        lambda part: part[row if len(part) > 1 else row * 0, index][None, None], lambda prefix: prefix[row][None]
+    )
 
 
 @cache
@@ -394,11 +371,10 @@ def _flex_attention(compiled: bool) -> Any:
 
 def _blocks(q: Tensor, k: Tensor, v: Tensor, context: Context, scale: float, dropout: float) -> Tensor:
     """Blocks of neighbouring queries as rows of their own, each before the keys that some of them sees."""
-    blocks, b = blocks_of(context, q.shape[1], k.shape[1]), len(q)
-    assert blocks is not None
-    inside = replace(context, mask=context.once("blocks", lambda: blocks.mask(context.mask, b)), attends=None)
+    blocks: Any = blocks_of(context, q.shape[1], k.shape[1])
+    inside = replace(context, mask=context.once("blocks", lambda: blocks.mask(context.mask, len(q))), attends=None)
     mixed = attend(blocks.queries(q), blocks.keys(k), blocks.keys(v), inside, scale=scale, dropout=dropout)
-    mixed = blocks.whole(mixed, b)
+    mixed = blocks.whole(mixed, len(q))
     first = blocks.first - (blocks.s - blocks.t) if context.mask.pattern.ahead else 0
     return with_first(mixed, first, q, k, v, context, scale=scale, dropout=dropout)
 

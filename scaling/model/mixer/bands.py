@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -14,7 +15,7 @@ from torch import Tensor
 from scaling.model.context import Context, Layout, Mask, Places
 
 
-@dataclass(frozen=True)
+@dataclass
 class Blocks:
     """A row of `s` keys, the last `t` of which are the queries' own, as `count` blocks of `span` queries each.
 
@@ -32,18 +33,10 @@ class Blocks:
     step: int
     layout: Layout
 
-    @property
-    def count(self) -> int:
-        return -(-(self.s - self.start) // (self.step * self.span))
-
-    @property
-    def near(self) -> int:
-        """How many consecutive keys a block reads."""
-        return self.span + self.back + self.ahead
-
-    @property
-    def first(self) -> int:
-        return min(self.layout.first, self.s)
+    def __post_init__(self) -> None:
+        """How many blocks there are, and of the keys that each reads, how many are consecutive, and how many first."""
+        self.count = -(-(self.s - self.start) // (self.step * self.span))
+        self.near, self.first = self.span + self.back + self.ahead, min(self.layout.first, self.s)
 
     @property
     def read(self) -> int:
@@ -57,15 +50,15 @@ class Blocks:
 
     def keys(self, x: Tensor) -> Tensor:
         """[b s …] as [b·step·count read …]."""
-        near = self._spans(x, self.back * self.step - self.start, self.near)
-        far, drawn = [], self._drawn(x.device)
+        parts, drawn = [self._spans(x, self.back * self.step - self.start, self.near)], self._drawn(x.device)
         if self.first:
-            far.append(x[:, None, : self.first].expand(-1, self.step * self.count, *(-1 for _ in x.shape[1:])))
+            first = x[:, None, : self.first].expand(-1, self.step * self.count, *(-1 for _ in x.shape[1:]))
+            parts.append(first.flatten(0, 1))
         if drawn is not None:
-            whole = _padded(x, 0, -self.s % self.span).unflatten(1, (-1, self.span))
-            chosen = whole.index_select(1, drawn.clamp(min=0).flatten())
-            far.append(chosen.unflatten(1, drawn.shape).flatten(2, 3))
-        return torch.cat([near, *(part.flatten(0, 1) for part in far)], 1) if far else near
+            chosen = _padded(x, 0, -self.s % self.span).unflatten(1, (-1, self.span))
+            chosen = chosen.index_select(1, drawn.clamp(min=0).flatten())
+            parts.append(chosen.unflatten(1, drawn.shape).flatten(2, 3).flatten(0, 1))
+        return torch.cat(parts, 1) if len(parts) > 1 else parts[0]
 
     def unread(self, device: torch.device) -> Tensor | None:
         """Whether a block reads a key for the first time [1 step·count read], so that none counts twice."""
@@ -87,10 +80,9 @@ class Blocks:
         packed = mask.queries.documents is not None and mask.keys.documents is not None
 
         def cut(places: Places, part: Callable[[Tensor], Tensor]) -> Places:
-            documents = places.documents if packed else torch.ones_like(places.positions)
-            prefix = None if places.prefix is None else places.prefix.repeat_interleave(self.step * self.count)
-            rows = replace(places, documents=documents).map(lambda tensor: part(tensor.expand(b, *tensor.shape[1:])))
-            return replace(rows, prefix=prefix)
+            rows = replace(places, documents=places.documents if packed else torch.ones_like(places.positions))
+            of_rows = partial(torch.repeat_interleave, repeats=self.step * self.count)
+            return rows.map(lambda tensor: part(tensor.expand(b, *tensor.shape[1:])), of_rows)
 
         queries, keys = cut(mask.queries, self.queries), cut(mask.keys, self.keys)
         unread = self.unread(keys.positions.device)
@@ -106,8 +98,7 @@ class Blocks:
 
     def _spans(self, x: Tensor, before: int, width: int) -> Tensor:
         """Spans of [b n …] as rows [b·step·count width …]: padded by zeros, or cut where `before` is less."""
-        total = self.step * (self.span * (self.count - 1) + width)
-        x = _padded(x, before, total - before - x.shape[1])
+        x = _padded(x, before, self.step * (self.span * (self.count - 1) + width) - before - x.shape[1])
         if self.step > 1:
             x = x.unflatten(1, (-1, self.step)).transpose(1, 2).flatten(0, 1)
         return x.unfold(1, width, self.span).movedim(-1, 2).flatten(0, 1)

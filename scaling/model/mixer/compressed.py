@@ -39,29 +39,23 @@ class Sections:
             count = -(-keys.positions.shape[1] // size)
             last = torch.arange(1, count + 1, device=keys.positions.device)[None] * size - 1
             return Sections(size, count, Places(last))
-        documents = keys.documents
-        positions = keys.positions.expand_as(documents)
-        before = F.pad(documents, (1, 0))[:, :-1]
-        begins = (documents > 0) & ((positions % size == 0) | (documents != before))
+        documents, positions = keys.documents, keys.positions.expand_as(keys.documents)
+        begins = (documents > 0) & ((positions % size == 0) | (documents != F.pad(documents, (1, 0))[:, :-1]))
         number = (begins.cumsum(1) - 1).clamp(min=0)
         count = int(number.max()) + 1
         index = torch.where(documents > 0, number * size + positions % size, count * size)
         # Padding is written to a last place, which is cut off.
-        of_document = documents.new_zeros(len(documents), count + 1)
-        last = documents.new_zeros(len(documents), count + 1)
-        place = torch.where(documents > 0, number, count)
-        of_document.scatter_(1, place, documents)
-        last.scatter_(1, place, (positions // size + 1) * size - 1)
-        return Sections(size, count, Places(last[:, :-1], of_document[:, :-1]), index)
+        empty, place = documents.new_zeros(len(documents), count + 1), torch.where(documents > 0, number, count)
+        last = empty.scatter(1, place, (positions // size + 1) * size - 1)
+        return Sections(size, count, Places(last[:, :-1], empty.scatter(1, place, documents)[:, :-1]), index)
 
     def cut(self, x: Tensor) -> Tensor:
         """Tokens [b s …] as sections [b count size …], with zeros where a section has none."""
         if self.index is None:
             return cut(x, self.size)
-        whole = self.count * self.size
         index = self.index.view(*self.index.shape, *(1 for _ in x.shape[2:])).expand_as(x)
-        placed = x.new_zeros(len(x), whole + 1, *x.shape[2:]).scatter(1, index, x)
-        return placed[:, :whole].unflatten(1, (self.count, self.size))
+        placed = x.new_zeros(len(x), self.count * self.size + 1, *x.shape[2:]).scatter(1, index, x)
+        return placed[:, :-1].unflatten(1, (self.count, self.size))
 
 
 def cut(x: Tensor, size: int) -> Tensor:
@@ -95,10 +89,8 @@ class MemoryCompressed(Attention):
         q, k, v = self.project(x, queries)
         sections = context.once(("sections", self.stride), lambda: Sections.of(context.keys, self.stride))
 
-        def seen() -> Mask:
-            return Mask(context.mask.pattern, context.places, sections.places).behind(1)
-
-        mask = context.once(("compressed", self.stride), seen)
+        own = Mask(context.mask.pattern, context.places, sections.places)
+        mask = context.once(("compressed", self.stride), lambda: own.behind(1))
         k, v = self._compressed(k, v, sections, context.state(self))
         q, k = self._placed(q, k, context, sections.places)
         k, v = (F.pad(part, (0, 0, 0, 0, 1, 0)) for part in (k, v))
@@ -123,9 +115,6 @@ class MemoryCompressed(Attention):
         return k.unflatten(-1, (self.key_heads, -1)), v.unflatten(-1, (self.key_heads, -1))
 
 
-Sharing = Literal["none", "headwise", "kv"]
-
-
 class Linformer(Attention):
     """softmax(Q (E K)ᵀ / √d) F V W_O: E and F project `length` tokens onto `projected` keys and values. (Wang et al.
     2020, formula 7)
@@ -137,14 +126,13 @@ class Linformer(Attention):
     """
 
     takes_queries = False
-    reach: int
 
     def __init__(
         self,
         shape: Shape,
         *,
         projected: PositiveInt = 128,
-        sharing: Sharing = "headwise",
+        sharing: Literal["none", "headwise", "kv"] = "headwise",
         length: PositiveInt | None = None,
         bias: bool = False,
         dropout: BelowOne = 0.0,
@@ -152,47 +140,31 @@ class Linformer(Attention):
         super().__init__(shape, bias=bias, dropout=dropout)
         self.reach = shape.places(length, "mixer", "that are projected")
         if projected > self.reach:
-            raise ScalingError(
-                f"{projected} projected keys of {self.reach} tokens are more than the tokens",
-                key="projected",
-                value=projected,
-                fix=f"take at most {self.reach}, or Attention",
-            )
+            what, fix = f"{projected} projected keys of {self.reach} tokens", f"take at most {self.reach}, or Attention"
+            raise ScalingError(f"{what} are more than the tokens", key="projected", value=projected, fix=fix)
         heads = self.key_heads if sharing == "none" else 1
         self.onto_keys = _Lengthwise(heads, projected, self.reach)
         self.onto_values = self.onto_keys if sharing == "kv" else _Lengthwise(heads, projected, self.reach)
 
     def _attend(self, q: Tensor, k: Tensor, v: Tensor, context: Context) -> Tensor:
-        self._check(context)
-
-        def documents() -> Sections:
-            """Each document as one section, as long as the longest."""
-            keys = context.keys
-            whole = keys.documents is None or keys.documents.is_meta
-            return Sections.of(keys, keys.positions.shape[1] if whole else int(keys.positions.max()) + 1)
-
-        sections: Sections = context.once("projected", documents)
-        projected = self.onto_keys.count
-
-        def mask() -> Mask:
-            places = sections.places.map(lambda part: part.repeat_interleave(projected, 1))
-            return Mask(context.mask.pattern, context.places, places)
-
-        inside = replace(context, mask=context.once(("projected keys", projected), mask))
-        k, v = self.onto_keys(sections.cut(k)), self.onto_values(sections.cut(v))
-        return super()._attend(q, k.flatten(1, 2), v.flatten(1, 2), inside)
-
-    def _check(self, context: Context) -> None:
-        pattern = context.mask.pattern
+        pattern, keys, projected = context.mask.pattern, context.keys, self.onto_keys.count
         if not isinstance(pattern, Bidirectional):
-            raise ScalingError(
-                f"Linformer mixes all tokens before it compares them, and the pattern {type(pattern).__name__} lets "
-                "none see all",
-                key="model.pattern",
-                fix="take Bidirectional, or another mixer: LinearAttention and Performer look back",
-            )
+            what = "Linformer mixes all tokens before it compares them, and the pattern"
+            fix = "take Bidirectional, or another mixer: LinearAttention and Performer look back"
+            raise ScalingError(f"{what} {type(pattern).__name__} lets none see all", key="model.pattern", fix=fix)
         self.refuse_scores(context.position)
         check_reach(context, self.reach, "that are projected")
+
+        def documents() -> tuple[Sections, Mask]:
+            """Each document as one section, as long as the longest."""
+            whole = keys.documents is None or keys.documents.is_meta
+            sections = Sections.of(keys, keys.positions.shape[1] if whole else int(keys.positions.max()) + 1)
+            places = sections.places.map(lambda part: part.repeat_interleave(projected, 1))
+            return sections, Mask(pattern, context.places, places)
+
+        sections, mask = context.once(("projected", projected), documents)
+        k, v = self.onto_keys(sections.cut(k)), self.onto_values(sections.cut(v))
+        return super()._attend(q, k.flatten(1, 2), v.flatten(1, 2), replace(context, mask=mask))
 
 
 class _Lengthwise(nn.Module):

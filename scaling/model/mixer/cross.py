@@ -13,9 +13,9 @@ from torch import Tensor, nn
 
 from scaling.config.schema import Factor
 from scaling.config.shape import Shape
-from scaling.model.context import Context, Mask, Position
+from scaling.model.context import Context, Position
 from scaling.model.contract import Mixer, declare
-from scaling.model.mixer.attention import Softmax
+from scaling.model.mixer.attention import Attention
 
 
 class _Nowhere(Position):
@@ -23,12 +23,6 @@ class _Nowhere(Position):
 
 
 _NOWHERE = _Nowhere()
-
-
-def _mask(context: Context) -> Mask:
-    """Who sees whom of the memory."""
-    assert context.memory_mask is not None
-    return context.memory_mask
 
 
 def _once(context: Context, piece: nn.Module, make: Callable[[Tensor], tuple[Tensor, ...]]) -> list[Tensor]:
@@ -42,14 +36,14 @@ def _once(context: Context, piece: nn.Module, make: Callable[[Tensor], tuple[Ten
     return list(state.values())
 
 
-class CrossAttention(Softmax):
+class CrossAttention(Attention):
     """Attention whose keys and values come from the encoder's output. (Vaswani et al. 2017, section 3.2.3)
 
     It knows no positions but those that the encoder wrote into its output. `heads_times` and `head_width_times`
     multiply the shape's heads and their width, where those of self-attention are not this one's.
     """
 
-    slot, reads_memory = "cross", True
+    slot, reads_memory, takes_queries = "cross", True, False
 
     def __init__(self, shape: Shape, *, heads_times: Factor = 1.0, head_width_times: Factor = 1.0, **common: Any):
         times = dict.fromkeys(("heads", "key_heads"), heads_times)
@@ -57,11 +51,11 @@ class CrossAttention(Softmax):
         own = {name: max(1, round(getattr(shape, name) * factor)) for name, factor in times.items()}
         super().__init__(replace(shape, **own), **common)
 
-    def forward(self, x: Float[Tensor, "b t w"], context: Context) -> Float[Tensor, "b t w"]:
-        q = self.query(x).unflatten(-1, (self.heads, -1))
+    def _mixed(self, x: Tensor, context: Context, queries: Tensor | None) -> Float[Tensor, "b t h e"]:
+        inside = replace(context, mask=context.memory_mask, position=_NOWHERE)
         k, v = _once(context, self, self._of_memory)
-        inside = replace(context, mask=_mask(context), position=_NOWHERE)
-        return self.out(self._attend(q, k, v, inside).flatten(2))
+        q, k = self._placed(self.query(x).unflatten(-1, (self.heads, -1)), k, inside, inside.keys)
+        return self._attend(q, k, v, inside)
 
     def _of_memory(self, memory: Float[Tensor, "b s w"]) -> tuple[Tensor, ...]:
         return tuple(part(memory).unflatten(-1, (self.key_heads, -1)) for part in (self.key, self.value))
@@ -75,15 +69,15 @@ class _SingleHead(nn.Module, Mixer):
     def read(self, x: Float[Tensor, "b t w"], context: Context) -> Float[Tensor, "b t w"]:
         """c of every token."""
         (keys,) = _once(context, self, lambda memory: (self.keys(memory),))
-        scores, added = self.scores(x, keys), _mask(context).added(x.dtype)
+        scores, added = self.scores(x, keys), context.memory_mask.added(x.dtype)
         weights = (scores if added is None else scores + added[:, 0]).softmax(-1)
         if context.weights is not None:
             context.weights(weights[:, None])
         return weights @ context.memory
 
-    @abstractmethod
     def keys(self, memory: Float[Tensor, "b s w"]) -> Float[Tensor, "b s w"]:
         """What of the memory is the same for every query."""
+        return memory
 
     @abstractmethod
     def scores(self, x: Float[Tensor, "b t w"], keys: Float[Tensor, "b s w"]) -> Float[Tensor, "b t s"]:
@@ -137,9 +131,6 @@ class MultiplicativeAttention(_SingleHead):
         c = self.read(x, context)
         return self.out(torch.cat([c, x], -1)).tanh() if self.joins else self.out(c)
 
-    def keys(self, memory: Float[Tensor, "b s w"]) -> Float[Tensor, "b s w"]:
-        return memory
-
     def scores(self, x: Float[Tensor, "b t w"], keys: Float[Tensor, "b s w"]) -> Float[Tensor, "b t s"]:
         return (x if self.query is None else self.query(x)) @ keys.transpose(1, 2)
 
@@ -167,7 +158,7 @@ class Aligned(nn.Module, Mixer):
 
 def _places(context: Context) -> tuple[Int[Tensor, "#b t"], Float[Tensor, "#b t"]]:
     """Where in the memory each token's source token is, and whether there is one: the p-th that token p may read."""
-    memory, positions, allowed = context.memory, context.places.positions, _mask(context).allowed()
+    memory, positions, allowed = context.memory, context.places.positions, context.memory_mask.allowed()
     if allowed is None:
         return positions.clamp(max=memory.shape[1] - 1), (positions < memory.shape[1]).to(memory.dtype)
     same = allowed & (allowed.cumsum(-1) == positions[..., None] + 1)

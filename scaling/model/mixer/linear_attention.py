@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from functools import lru_cache
 from typing import Any
 
@@ -38,17 +38,15 @@ class _Kernel(Projected, ABC):
     def forward(self, x: Float[Tensor, "b t w"], context: Context) -> Float[Tensor, "b t w"]:
         pattern, position = context.mask.pattern, context.position
         if not isinstance(pattern, Causal | Bidirectional):
-            raise ScalingError(
-                f"{type(self).__name__} sums over all keys or over those before, and the pattern "
-                f"{type(pattern).__name__} is neither",
-                key="model.pattern",
-                fix="take Causal or Bidirectional, or an Attention",
-            )
+            neither = f"and the pattern {type(pattern).__name__} is neither"
+            what = f"{type(self).__name__} sums over all keys or over those before, {neither}"
+            raise ScalingError(what, key="model.pattern", fix="take Causal or Bidirectional, or an Attention")
         self.refuse_scores(position)
         q, k, v = self.project(x, queries=x)
         places = context.places.seen_by(position)
         q, k = position.rotate(q, k, places, places)
-        with _exact(x.device.type):
+        available = torch.amp.is_autocast_available(x.device.type)
+        with torch.autocast(x.device.type, enabled=False) if available else nullcontext():
             q, k = self.features(_wide(q), _wide(k), context)
             k, wide = (part.repeat_interleave(self.heads // self.key_heads, 2) for part in (k, _wide(v)))
             # A further value of 1: the sum of the weights comes with that of the values.
@@ -62,7 +60,10 @@ class _Kernel(Projected, ABC):
         if documents is not None:
             k = k * (documents > 0)[..., None, None]
         if not isinstance(context.mask.pattern, Causal):
-            return _over_all(q, k, v, None if documents is None or in_order(context) else documents)
+            if documents is None or in_order(context):
+                return torch.einsum("bthf,bhfe->bthe", q, torch.einsum("bthf,bthe->bhfe", k, v))
+            after, _ = _up_to_each(*(part.flip(1) for part in (q, k, v, documents)), own=False)
+            return _up_to_each(q, k, v, documents)[0] + after.flip(1)
         past, state = context.keys.positions.shape[1] - q.shape[1], context.state(self)
         state = {} if state is None else state
         before = None if every is None or not past else every[:, past - 1]
@@ -115,15 +116,6 @@ class Performer(_Kernel):
         return (q - q.detach().amax(-1, keepdim=True)).exp(), k.exp() / self.count
 
 
-def _over_all(q: Tensor, k: Tensor, v: Tensor, documents: Tensor | None) -> Tensor:
-    """Σ_j φ(q_i)·φ(k_j) v_j over all tokens of the document of i."""
-    if documents is None:
-        return torch.einsum("bthf,bhfe->bthe", q, torch.einsum("bthf,bthe->bhfe", k, v))
-    before, _ = _up_to_each(q, k, v, documents)
-    after, _ = _up_to_each(*(part.flip(1) for part in (q, k, v, documents)), own=False)
-    return before + after.flip(1)
-
-
 def _up_to_each(
     q: Tensor,
     k: Tensor,
@@ -157,8 +149,7 @@ def _up_to_each(
         final = chunks[..., -1]  # a chunk hands on the sums of its last document
         first = final[:, 0] * 0 - 1 if before is None else before
         handed = torch.cat([first[:, None], final[:, :-1]], 1)
-        of_final = (chunks == final[..., None])[..., None, None]
-        added = torch.einsum("bnchf,bnche->bnhfe", k * of_final, v)
+        added = torch.einsum("bnchf,bnche->bnhfe", k * (chunks == final[..., None])[..., None, None], v)
         last = torch.zeros_like(added[:, 0]) if sums is None else sums
         carried = []
         for chunk, goes_on in zip(added.unbind(1), (handed == final).unbind(1), strict=True):
@@ -178,18 +169,10 @@ def _orthogonal(count: int, width: int, *key: int) -> Tensor:
     shape = (-(-count // width), width, width)
     normal = [torch.randn(shape, generator=draw, dtype=torch.float64, device="cpu") for _ in range(2)]
     q, r = torch.linalg.qr(normal[0])
-    directions = (
-        q * r.diagonal(dim1=-2, dim2=-1).sign()[:, None]
-    ).mT  # without the signs some are likelier than others
-    return (directions * normal[1].norm(dim=-1, keepdim=True)).flatten(0, 1)[:count]
+    signs = r.diagonal(dim1=-2, dim2=-1).sign()[:, None]  # without which some directions are likelier than others
+    return ((q * signs).mT * normal[1].norm(dim=-1, keepdim=True)).flatten(0, 1)[:count]
 
 
 def _wide(x: Tensor) -> Tensor:
     """Sums over many tokens need the digits of float32."""
     return x.float() if x.dtype in (torch.bfloat16, torch.float16) else x
-
-
-def _exact(device: str) -> AbstractContextManager[object]:
-    """No autocast inside."""
-    available = torch.amp.is_autocast_available(device)
-    return torch.autocast(device, enabled=False) if available else nullcontext()

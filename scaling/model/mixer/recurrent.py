@@ -16,8 +16,10 @@ from scaling.model.contract import Mixer, declare
 from scaling.model.window import visible
 
 
-class _Forwards(nn.Module, Mixer):
-    """h_t W_O + b. `recurrence(width)` makes the module that computes h of every token."""
+class _Recurrent(nn.Module, Mixer):
+    """h_t W_O + b, or [h_t, h'_t] W_O + b where a second recurrence reads backwards. `recurrence(width)` makes the
+    module that computes h of every token.
+    """
 
     recurrence: ClassVar[Any]
     ways = 1
@@ -29,26 +31,15 @@ class _Forwards(nn.Module, Mixer):
         self.out = declare(nn.Linear(self.ways * shape.width, shape.width), weight="output")
 
     def forward(self, x: Float[Tensor, "b t w"], context: Context) -> Float[Tensor, "b t w"]:
-        return self.out(self.ahead(x, context))
-
-    def ahead(self, x: Float[Tensor, "b t w"], context: Context) -> Float[Tensor, "b t w"]:
-        """h of every token."""
         seen = visible(context, 1, 0)
-        return self.forwards(x, None if seen is None else seen[..., 0], context.state(self))
-
-
-class _BothWays(_Forwards):
-    """[h_t, h'_t] W_O + b: one recurrence reads forwards, another backwards, as far as the pattern looks ahead."""
-
-    ways = 2
-
-    def forward(self, x: Float[Tensor, "b t w"], context: Context) -> Float[Tensor, "b t w"]:
+        ahead = self.forwards(x, None if seen is None else seen[..., 0], context.state(self))
+        if self.backwards is None:
+            return self.out(ahead)
         if not context.mask.pattern.ahead:
             what, name = "a stack that looks back only is not read backwards", type(self).__name__
             fix = f"take {name.removeprefix('Bidirectional')}"
             raise ScalingError(what, key="model.block.mixer.kind", value=name, fix=fix)
-        assert self.backwards is not None
-        ahead, seen = self.ahead(x, context), visible(context, 0, 1)
+        seen = visible(context, 0, 1)
         behind = self.backwards(x.flip(1), None if seen is None else seen[..., 1].flip(1), None)
         return self.out(torch.cat([ahead, behind.flip(1)], -1))
 
@@ -90,13 +81,11 @@ class _LSTM(_Recurrence):
         self.input = nn.Linear(width, 4 * width, bias=False)
         self.recurrent = nn.Linear(width, 4 * width, bias=False)
         self.shift = nn.Parameter(torch.empty(4 * width))
-        declare(self, shift="bias")
-        self.reset_parameters()
+        declare(self, shift="bias").reset_parameters()
 
     def reset_parameters(self) -> None:
-        nn.init.zeros_(self.shift)
         with torch.no_grad():
-            self.shift.chunk(4)[1].fill_(1)
+            self.shift.zero_().chunk(4)[1].fill_(1)
 
     def read(self, x: Tensor) -> Tensor:
         return self.input(x) + self.shift
@@ -108,7 +97,7 @@ class _LSTM(_Recurrence):
         return o.sigmoid() * c.tanh(), c
 
 
-class LSTM(_Forwards):
+class LSTM(_Recurrent):
     """h_t W_O + b, h_t = o ⊙ tanh c_t, c_t = f ⊙ c_{t−1} + i ⊙ tanh g. (Hochreiter & Schmidhuber 1997; Gers et al.
     2000)
 
@@ -119,12 +108,12 @@ class LSTM(_Forwards):
     recurrence = _LSTM
 
 
-class BidirectionalLSTM(_BothWays):
+class BidirectionalLSTM(_Recurrent):
     """[h_t, h'_t] W_O + b: one LSTM reads forwards, another backwards, as far as the pattern looks ahead. (Schuster &
     Paliwal 1997; Graves & Schmidhuber 2005)
     """
 
-    recurrence = _LSTM
+    recurrence, ways = _LSTM, 2
 
 
 class _GRU(_Recurrence):
@@ -142,7 +131,7 @@ class _GRU(_Recurrence):
         return (n + (z + z_h).sigmoid() * (h - n),)
 
 
-class GRU(_Forwards):
+class GRU(_Recurrent):
     """h_t W_O + b, h_t = (1 − z) ⊙ n + z ⊙ h_{t−1}, n = tanh(x_t W + r ⊙ (h_{t−1} U)). (Cho et al. 2014, formulas 5 to
     8)
 
@@ -154,9 +143,9 @@ class GRU(_Forwards):
     recurrence = _GRU
 
 
-class BidirectionalGRU(_BothWays):
+class BidirectionalGRU(_Recurrent):
     """[h_t, h'_t] W_O + b: one GRU reads forwards, another backwards, as far as the pattern looks ahead. (Bahdanau et
     al. 2014, section 3.2)
     """
 
-    recurrence = _GRU
+    recurrence, ways = _GRU, 2

@@ -16,7 +16,7 @@ from scaling.base.errors import ScalingError
 from scaling.config.schema import NonNegativeInt, PositiveInt, Seed
 from scaling.config.shape import Shape
 from scaling.model import patterns
-from scaling.model.context import Context, Mask, Pattern
+from scaling.model.context import Context, Pattern
 from scaling.model.mixer.attention import Attention, Projections, attend, with_first
 from scaling.model.mixer.bands import in_order
 
@@ -33,10 +33,10 @@ class _Patterned(Attention):
         """The pattern within that of the stack."""
 
     def _attend(self, q: Tensor, k: Tensor, v: Tensor, context: Context) -> Tensor:
-        def within() -> Mask:
-            return replace(context.mask, pattern=self.pattern(lambda: context.mask.pattern))
-
-        mask = context.once(("within", type(self), self.line), within)
+        limit = context.mask.pattern
+        mask = context.once(
+            ("within", type(self), self.line), lambda: replace(context.mask, pattern=self.pattern(lambda: limit))
+        )
         return super()._attend(q, k, v, replace(context, mask=mask))
 
 
@@ -90,17 +90,9 @@ class BigBird(_Patterned):
         after = window // 2 if limit().ahead else 0
         before = window - 1 - after
         near = partial(patterns.BlockLocal, size=block, before=before, after=after, pattern=limit)
-        drawn = partial(
-            patterns.RandomBlocks,
-            size=block,
-            blocks=random,
-            seed=seed,
-            length=length,
-            near=before,
-            skip=blocks,
-            pattern=near,
-        )
-        return patterns.Global(tokens=blocks * block, pattern=drawn)
+        drawn = partial(patterns.RandomBlocks, size=block, blocks=random, seed=seed, length=length)
+        far = partial(drawn, near=before, skip=blocks, pattern=near)
+        return patterns.Global(tokens=blocks * block, pattern=far)
 
 
 class Longformer(_Patterned):
@@ -135,12 +127,8 @@ class Longformer(_Patterned):
     def _with_global(self, mixed: Tensor, q: Tensor, k: Tensor, v: Tensor, context: Context) -> Tensor:
         """The heads' outputs, those of the global tokens by their own projections."""
         if not context.mask.pattern.ahead:
-            raise ScalingError(
-                "a stack that looks back only has no tokens that see the whole text",
-                key="model.block.mixer.tokens",
-                value=self.tokens,
-                fix="take tokens: 0",
-            )
+            what, key = "a stack that looks back only has no tokens that see the whole text", "model.block.mixer.tokens"
+            raise ScalingError(what, key=key, value=self.tokens, fix="take tokens: 0")
         q, k = self._placed(q, k, context, context.places)
         k, v = context.extended(self, **{"global key": k, "global value": v})
         how = {"scale": self.scale, "dropout": self.dropout if self.training else 0.0}
@@ -154,9 +142,5 @@ class Longformer(_Patterned):
 def _check_within(shape: Shape, key: str, value: int, what: str, times: int = 1) -> None:
     """Refuse what reaches beyond a window of the model."""
     if value * times > shape.length:
-        raise ScalingError(
-            f"{what.format(value * times)} in texts of {shape.length}",
-            key=key,
-            value=value,
-            fix=f"take at most {shape.length // times}, or a larger size.length",
-        )
+        fix = f"take at most {shape.length // times}, or a larger size.length"
+        raise ScalingError(f"{what.format(value * times)} in texts of {shape.length}", key=key, value=value, fix=fix)

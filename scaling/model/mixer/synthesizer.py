@@ -13,12 +13,10 @@ from torch import Tensor, nn
 from scaling.base.errors import ScalingError
 from scaling.config.schema import BelowOne, PositiveInt
 from scaling.config.shape import Shape
-from scaling.kernels.operations import attention_plus, drop
+from scaling.kernels.operations import attention, attention_takes, drop
 from scaling.model.context import Context
 from scaling.model.contract import Mixer, declare, drawn
 from scaling.model.mixer.attention import Scale, bias, check_reach, scale_of
-
-Mix = Literal["none", "plus", "alpha"]
 
 
 class _Synthesizer(nn.Module, Mixer, ABC):
@@ -28,8 +26,6 @@ class _Synthesizer(nn.Module, Mixer, ABC):
     Narang et al. (2021). R knows tokens by their position within the document, of which there are `length`.
     """
 
-    heads: int
-    reach: int
     takes_prefix = True
     prefix: Any
     queries = False  # R is made of them
@@ -38,7 +34,7 @@ class _Synthesizer(nn.Module, Mixer, ABC):
         self,
         shape: Shape,
         *,
-        mix: Mix = "none",
+        mix: Literal["none", "plus", "alpha"] = "none",
         scale: Scale = "sqrt",
         length: PositiveInt | None = None,
         dropout: BelowOne = 0.0,
@@ -46,16 +42,11 @@ class _Synthesizer(nn.Module, Mixer, ABC):
         super().__init__()
         self.reach = shape.places(length, "mixer", "synthetic positions")
         if shape.key_heads != shape.heads:
-            raise ScalingError(
-                f"{type(self).__name__} gives each of its {shape.heads} heads own keys and values, and "
-                f"size.key_heads is {shape.key_heads}",
-                key="kind",
-                value=type(self).__name__,
-                fix="leave out size.key_heads, or take Attention",
-            )
+            kind, fix = type(self).__name__, "leave out size.key_heads, or take Attention"
+            what = f"{kind} gives each of its {shape.heads} heads own keys and values, and size.key_heads is"
+            raise ScalingError(f"{what} {shape.key_heads}", key="kind", value=kind, fix=fix)
         self.heads, self.scale, self.dropout = shape.heads, scale_of(scale, shape.head_width), dropout
-        width = shape.heads * shape.head_width
-        dots = mix != "none"
+        width, dots = shape.heads * shape.head_width, mix != "none"
         made = dots or self.queries
         self.query = declare(nn.Linear(shape.width, width, bias=False), weight="query") if made else None
         self.key = declare(nn.Linear(shape.width, width, bias=False), weight="key") if dots else None
@@ -73,14 +64,11 @@ class _Synthesizer(nn.Module, Mixer, ABC):
     def forward(self, x: Float[Tensor, "b t w"], context: Context) -> Float[Tensor, "b t w"]:
         check_reach(context, self.reach, "synthetic positions")
         if context.position.reads_content and self.key is None:
-            raise ScalingError(
-                f"{type(context.position).__name__} reads queries and keys, and {type(self).__name__} has none",
-                key="model.position",
-                fix="take mix=plus, or a position that does not read content",
-            )
-        maps = (self.query, self.key, self.value)
-        heads: list[Any] = [None if part is None else part(x).unflatten(-1, (self.heads, -1)) for part in maps]
-        q, k, v = heads
+            what = f"{type(context.position).__name__} reads queries and keys, and {type(self).__name__} has none"
+            fix = "take mix=plus, or a position that does not read content"
+            raise ScalingError(what, key="model.position", fix=fix)
+        maps: Any = (self.query, self.key, self.value)
+        q, k, v = (part and part(x).unflatten(-1, (self.heads, -1)) for part in maps)
         added = self.synthesize(q, context.places.positions, context.keys.positions)
         if k is None:
             (v,) = context.extended(self, value=v)
@@ -97,13 +85,11 @@ class _Synthesizer(nn.Module, Mixer, ABC):
             share = self.share.sigmoid().to(q.dtype)
             added, q = share * added, (1 - share) * q
         added = added if of_places is None else added + of_places
-        if k is not None and not dropout and not position.mixes_values:
-            return self.out(attention_plus(q, k, v, added, scale=self.scale).flatten(2))
+        if k is not None and not dropout and not position.mixes_values and attention_takes(q, k, v):
+            return self.out(attention(q, k, v, added, scale=self.scale).flatten(2))
         if k is not None:
             added = added + self.scale * torch.einsum("bthd,bshd->bhts", q, k)
-        weights = added.softmax(-1)
-        if dropout:
-            weights = drop(weights.expand(x.shape[0], -1, -1, -1), dropout, True)
+        weights = drop(added.softmax(-1).expand(x.shape[0], -1, -1, -1), dropout, True)
         mixed = weights @ v.transpose(1, 2)
         if position.mixes_values:
             mixed = mixed + position.value(weights.expand(*mixed.shape[:3], -1), *context.seen)
@@ -124,8 +110,7 @@ class DenseSynthesizer(_Synthesizer):
         super().__init__(shape, **common)
         self.columns = _Columns(self.reach, shape.head_width)
 
-    def synthesize(self, q: Tensor | None, q_pos: Tensor, k_pos: Tensor) -> Tensor:
-        assert q is not None
+    def synthesize(self, q: Any, q_pos: Tensor, k_pos: Tensor) -> Tensor:
         return self.columns(F.relu(q), k_pos)
 
 
