@@ -72,9 +72,7 @@ def find(run: Path, step: int | None = None, belongs: Belongs = lambda _: True) 
 
 
 def final(run: Path, result: Mapping[str, Any] | None) -> Checkpoint | None:
-    """The checkpoint with the weights that a result is of: its best step's where it names one, else the latest whole
-    one.
-    """
+    """The checkpoint with the weights of a result: of its best step where it names one, else the latest whole one."""
     return find(run, (result or {}).get("best_step"))
 
 
@@ -99,7 +97,9 @@ def writing(run: Path, step: int, note: Mapping[str, Any], belongs: Belongs = la
         final.parent.mkdir(exist_ok=True)
         temporary.mkdir()
         yield temporary
-        _seal(temporary, step, note)
+        (temporary / MANIFEST).write_bytes(seal({"step": step, "files": _digests(temporary), "note": dict(note)}))
+        for path in (*temporary.rglob("*"), temporary):
+            atomic.flush_folder(path)
         if find(run, step, belongs) is None:
             drop(final)
             try:
@@ -123,13 +123,10 @@ def drop(folder: Path) -> None:
 
 def _checked(folder: Path) -> Checkpoint:
     """The checkpoint in `folder`, every byte compared with its manifest; raises where one differs."""
-    manifest = read(folder / MANIFEST, step=int(folder.name))
-    if manifest is None:
-        raise Damaged("it has no manifest")
-    found = _digests(folder)
+    manifest, digests = read(folder / MANIFEST, step=int(folder.name)) or {}, _digests(folder)
     for name, digest in manifest["files"].items():
-        if found.get(name) != digest:
-            raise Damaged(f"{name!r} has changed" if name in found else f"{name!r} is missing")
+        if digests.get(name) != digest:
+            raise Damaged(f"{name!r} has changed" if name in digests else f"{name!r} is missing")
     return Checkpoint(manifest["step"], folder, manifest["note"])
 
 
@@ -142,16 +139,3 @@ def _digests(folder: Path) -> dict[str, str]:
             with path.open("rb") as file:
                 digests[name] = hashlib.file_digest(file, "sha256").hexdigest()
     return digests
-
-
-def _seal(folder: Path, step: int, note: Mapping[str, Any]) -> None:
-    """Write the manifest, and put every file and folder on the disk."""
-    content = seal({"step": step, "files": _digests(folder), "note": dict(note)})
-    (folder / MANIFEST).write_bytes(content)
-    for path in folder.rglob("*"):
-        if path.is_file():
-            with path.open("rb") as file:
-                atomic.flush(file)
-        else:
-            atomic.flush_folder(path)
-    atomic.flush_folder(folder)

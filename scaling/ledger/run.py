@@ -274,13 +274,13 @@ class Attempt:
         self.log.sync()
         kept = ours = {"run": self.run_id, "attempt": self.number, "outcome": outcome, **result}
         ending: dict[str, Any] = {"outcome": outcome, "reason": None}
-        if not publish(self.run / RESULT, seal(ours)):
+        if not publish(self.run / RESULT, ours):
             standing = read_result(self.run)
             if standing is None:
                 with disk("cannot write the result"):
                     atomic.write(self.run / RESULT, seal(ours))  # in the place of a damaged one
             else:
-                kept, found = standing, differences(_claims(standing), _claims(parse(text(ours))))
+                kept, found = standing, differences(_claims(standing), _claims(parse(text(ours).encode())))
                 if found:
                     ending["differences"] = {key: list(pair) for key, pair in found.items()}
                     logger.warning(

@@ -83,9 +83,9 @@ def test_over_nfs_a_reply_may_get_lost(tmp_path, monkeypatch):
         raise OSError(errno.EIO, "lost")
 
     monkeypatch.setattr(os, "link", lost)
-    assert publish(tmp_path / "linked", b"mine")
+    assert publish(tmp_path / "linked", {"mine": 1})
     with pytest.raises(ScalingError) as raised:
-        publish(tmp_path / "file", b"mine")
+        publish(tmp_path / "file", {"mine": 1})
     assert raised.value.code == DISK
     assert [path.name for path in tmp_path.iterdir()] == ["linked"]
 
