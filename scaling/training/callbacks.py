@@ -45,7 +45,7 @@ class Superseded(Exception):
 class Record(Callback):
     """Lets Lightning validate at the steps of the run's evaluations. Writes each entry of the run's log, and hands it
     to the loggers and to `tell`, which follows the run for a person, and hears also at which step it is, and whether it
-    evaluates. Where `due`, the step that training goes on from was saved without its evaluation, which is done first.
+    evaluates.
 
     Ranks other than the first write nothing. Leaving its block ends the loggers, and W&B gets the run's `result`.
     """
@@ -56,9 +56,8 @@ class Record(Callback):
         attempt: Attempt | None,
         tell: Collection[Tell] = (),
         loggers: Collection[Logger] = (),
-        due: bool = False,
     ):
-        self.experiment, self.attempt, self.tell, self.due = experiment, attempt, tell, due
+        self.experiment, self.attempt, self.tell = experiment, attempt, tell
         self.loggers, self.wandb = ([], None) if attempt is None else opened(experiment, attempt, loggers)
         self.result: Mapping[str, Any] | None = None  # how the run ended
         self.every, self.evaluated = experiment.config["log.every"], frozenset(experiment.evaluated)
@@ -80,12 +79,6 @@ class Record(Callback):
     def on_train_start(self, trainer: Trainer, module: FamilyModule) -> None:  # type: ignore[override]
         self._first = trainer.global_step + 1
         self._progress(trainer.global_step)
-        if self.due and trainer.global_step in self.evaluated:
-            trainer.datamodule.evaluated = trainer.global_step  # type: ignore[attr-defined]
-            trainer.validating = True
-            trainer.fit_loop.epoch_loop.val_loop.restarting = False
-            trainer.fit_loop.epoch_loop.val_loop.run()
-            trainer.training = True
 
     def on_train_batch_end(  # type: ignore[override]
         self, trainer: Trainer, module: FamilyModule, outputs: Mapping[str, Any], *_: Any
@@ -241,14 +234,14 @@ class Save(Checkpoint):
             raise Superseded
         is_evaluated = step in self.experiment.evaluated
         if signal and not (is_evaluated and signal == PRUNE):
-            self._leave(trainer, signal, step)
+            self._leave(trainer, signal)
         if not is_evaluated:
-            self._save_where_due(trainer, step)
+            self._save_where_due(trainer)
 
     def on_validation_batch_end(self, trainer: Trainer, module: FamilyModule, *_: Any) -> None:  # type: ignore[override]
         signal = signals.agreed(trainer.world_size, module.device)
         if signal not in (0, PRUNE):
-            self._leave(trainer, signal, trainer.global_step)
+            self._leave(trainer, signal)
 
     def on_validation_end(self, trainer: Trainer, module: FamilyModule) -> None:  # type: ignore[override]
         if not _fits(trainer):
@@ -256,27 +249,28 @@ class Save(Checkpoint):
         self.best = self.best.after(trainer.global_step, module.measured)
         trainer.should_stop |= self.exhausted
         if signal := signals.agreed(trainer.world_size, module.device):
-            self._leave(trainer, signal, trainer.global_step)
-        self._save_where_due(trainer, trainer.global_step)
+            self._leave(trainer, signal)
+        self._save_where_due(trainer)
 
-    def _save_where_due(self, trainer: Trainer, step: int) -> None:
+    def _save_where_due(self, trainer: Trainer) -> None:
+        step = trainer.global_step
         is_last = step == self.experiment.steps or trainer.should_stop
         if step % self.every == 0 or step in self.pinned or step == self.best_step or is_last:
-            self.save(trainer, step)
+            self._save(trainer)
 
-    def _leave(self, trainer: Trainer, signal: int, step: int) -> None:
+    def _leave(self, trainer: Trainer, signal: int) -> None:
         if _fits(trainer):
-            self.save(trainer, step)
-        signals.stop(signal, step)
+            self._save(trainer)
+        signals.stop(signal, trainer.datamodule.evaluated)  # type: ignore[attr-defined]
 
-    def save(self, trainer: Trainer, step: int) -> None:
+    def _save(self, trainer: Trainer) -> None:
+        self.step = step = trainer.global_step
         note = {"tokens": self.experiment.tokens(step), "best": asdict(self.best), **self.experiment.start_note}
         before = step - step % self.every
         pinned = [before - back * self.every for back in range(self.keep if self.keep > KEEP else 0)]
         pinned += [] if self.best_step is None else [self.best_step]
         with nullcontext("") if self.attempt is None else self.attempt.checkpoint(step, note, pinned) as folder:
             trainer.save_checkpoint(folder)
-        self.step = step
 
 
 def norms(module: FamilyModule) -> list[float]:

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 import torch.distributed as distributed
+from torch import Tensor
 
 from scaling.base.batch import IGNORE, Batch
 from scaling.base.errors import ScalingError
@@ -77,15 +78,11 @@ class Evaluation:
 
     def __init__(self, batches: Batches, count: int, rank: int = 0, ranks: int = 1):
         objective: Any = batches.objective
-        self.source, self.ranks = batches.source, ranks
-        self.domains, self.is_code = batches.source.domains, getattr(objective, "is_code", False)
+        self.source, self.domains, self.ranks = batches.source, batches.source.domains, ranks
+        self.is_code = getattr(objective, "is_code", False)
         self.text = objective.vocabulary.is_text if getattr(objective, "writes_sentinels", False) else None
         self.outputs = Outputs(batches, count, rank, ranks) if self.source.gives == "examples" else None
-        names = "losses", "excess", "correct", "targets", "of_text", "texts"
-        self.sums: dict[str, torch.Tensor] = dict.fromkeys(names, torch.zeros(1, dtype=torch.float64))
-        self.sums["positions"] = torch.zeros(2, 0, dtype=torch.float64)  # losses and targets of each
-        self.sums["domains"] = torch.zeros(2, len(self.domains), dtype=torch.float64)
-        self.has_truth = self.classified = False
+        self.sums: dict[str, Tensor] = {}  # [2] or [2 n]: a sum over targets, and their number
         self.batches = 0
 
     @torch.no_grad()
@@ -94,66 +91,64 @@ class Evaluation:
         output = model(batch)
         losses = losses_of(model.head, output, batch).double()
         bears = targets != IGNORE
-        self._count(losses=losses, targets=bears)
+        self._add("loss", losses.sum(), bears.sum())
         if self.text is not None:
             is_text = bears & torch.from_numpy(self.text).to(targets.device)[targets.clamp(min=0)]
-            self._count(of_text=losses[is_text], texts=is_text)
+            self._add("text", losses[is_text].sum(), is_text.sum())
         if self.domains and batch.domains is not None:
             rows = torch.stack([losses.sum(1), bears.sum(1).double()]).cpu()
-            self.sums["domains"] = self.sums["domains"].index_add(1, batch.domains.cpu(), rows)
+            table = self.sums.get("domains", torch.zeros(2, len(self.domains), dtype=torch.float64))
+            self.sums["domains"] = table.index_add(1, batch.domains.cpu(), rows)
         if batch.truth is not None:
-            self.has_truth = True
-            self._count(excess=(losses - batch.truth.double())[bears])
+            self._add("excess", (losses - batch.truth.double())[bears].sum(), bears.sum())
         predictions = predict(model.head, output, batch)
         if self.outputs is not None:
             self.outputs.add(model, batch, predictions)
-        self.classified = predictions.shape[:-1] == targets.shape
-        if self.classified:
-            self._count(correct=(predictions.argmax(-1) == targets)[bears])
+        if predictions.shape[:-1] == targets.shape:
+            self._add("correct", (predictions.argmax(-1) == targets)[bears].sum(), bears.sum())
         if model.head.target == "targets":
-            table = torch.stack([losses.sum(0), bears.sum(0).double()]).cpu()
-            self.sums["positions"] = _longer(self.sums["positions"], table)
+            self._add("positions", losses.sum(0), bears.sum(0))
         self.batches += 1
 
-    def _count(self, **values: torch.Tensor) -> None:
-        for name, value in values.items():
-            self.sums[name] = self.sums[name] + value.sum().cpu()
+    def _add(self, name: str, total: Tensor, count: Tensor) -> None:
+        table = torch.stack([total.double(), count.double()]).cpu()
+        self.sums[name] = _longer(self.sums[name], table) if name in self.sums else table
 
     def measured(self) -> dict[str, Any]:
         """The means over all that was added, here and on the other ranks."""
-        every: list[dict[str, torch.Tensor]] = [self.sums] * self.ranks
+        every = [self.sums] * self.ranks
         if self.ranks > 1:
             distributed.all_gather_object(every, self.sums)
-        tables = {name: reduce(_longer, (each[name] for each in every)) for name in self.sums}
-        sums = {name: table.item() for name, table in tables.items() if table.shape == (1,)}
-        count = sums["targets"]
+        names = dict.fromkeys(name for sums in every for name in sums)
+        summed = {name: reduce(_longer, (sums[name] for sums in every if name in sums)) for name in names}
+        tables = {name: table.transpose(0, -1).tolist() for name, table in summed.items()}
+        plain, count = tables["loss"]
         if not count:
             raise ScalingError(
                 "the held-out batches have no target", key="objective", fix="let it hide more, or evaluate more windows"
             )
-        plain = sums["losses"] / count
-        measured: dict[str, Any] = {"loss": plain, "loss_plain": plain, "targets": int(count)}
-        if sums["texts"]:
-            measured["loss_text"] = sums["of_text"] / sums["texts"]
-        if self.has_truth and self.source.entropy is not None:
-            measured["excess"] = sums["excess"] / count
+        measured: dict[str, Any] = {"loss": plain / count, "loss_plain": plain / count, "targets": int(count)}
+        if "text" in tables and tables["text"][1]:
+            measured["loss_text"] = tables["text"][0] / tables["text"][1]
+        if "excess" in tables and self.source.entropy is not None:
+            measured["excess"] = tables["excess"][0] / count
             measured["loss"] = self.source.entropy + measured["excess"]
             measured["entropy"] = self.source.entropy
         if self.is_code and self.source.bytes_per_token:
             measured["bits_per_byte"] = measured["loss"] / math.log(2) / self.source.bytes_per_token
-        if self.classified:
-            measured["accuracy"] = sums["correct"] / count
+        if "correct" in tables:
+            measured["accuracy"] = tables["correct"][0] / count
         if self.domains:
-            means = zip(self.domains, *tables["domains"].tolist(), strict=True)
-            measured["losses"] = {name: summed / seen for name, summed, seen in means if seen}
-        if positions := tables["positions"].T.tolist():
-            measured["loss_by_position"] = [value / seen if seen else None for value, seen in positions]
+            means = zip(self.domains, tables.get("domains") or [])
+            measured["losses"] = {name: summed / seen for name, (summed, seen) in means if seen}
+        if "positions" in tables:
+            measured["loss_by_position"] = [value / seen if seen else None for value, seen in tables["positions"]]
         if self.outputs is not None:
             measured |= scores(self.source, predicted(self.outputs, self.source), written=self.outputs.written)
         return measured
 
 
-def _longer(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+def _longer(a: Tensor, b: Tensor) -> Tensor:
     """The sum of two tables by position, of which one may be shorter."""
     width, pad = max(a.shape[-1], b.shape[-1]), torch.nn.functional.pad
     return pad(a, (0, width - a.shape[-1])) + pad(b, (0, width - b.shape[-1]))

@@ -17,7 +17,6 @@ from scaling.config import schema
 from scaling.config.compose import Config
 from scaling.data.batches import Batches, check_takes, evaluation, training
 from scaling.data.plan import BatchSize, Buckets, ByLength, Windows
-from scaling.data.source import Source, Vocabulary
 from scaling.data.store import root
 from scaling.interop.huggingface import Saved
 from scaling.interop.run import read
@@ -102,11 +101,7 @@ class Experiment:
 
     @property
     def family(self) -> str:
-        return schema.kinds("model")[self.config["model.kind"]].family  # type: ignore[attr-defined]
-
-    @property
-    def held_out(self) -> Source:
-        return self.validation.source
+        return values.family_of(self.config["model"])
 
     @cached_property
     def name(self) -> str:
@@ -207,8 +202,7 @@ def _assemble(config: Config) -> Experiment:
     if hasattr(data, "answer"):  # a task, which may take long to read
         check_takes(schema.kinds("objective")[config["objective.kind"]], "examples")
     train, held_out = (data.open(split, root(config["runs"])) for split in ("train", "validation"))
-    family = schema.kinds("model")[config["model.kind"]].family  # type: ignore[attr-defined]
-    objective = config.build("objective", Vocabulary.of(train), config["size.length"], family)
+    family, objective = values.family_of(config["model"]), values.objective_of(config, train)
     if config["train.documents"] == "mask" and family not in getattr(objective, "separates", ()):
         name = type(objective).__name__
         raise config.error("train.documents", f"{name} does not keep documents apart for this family", "take join")
@@ -360,7 +354,7 @@ def _teacher(config: Config, objective: Any, family: str) -> Saved | None:
     with reading(config, "objective.teacher"):
         teacher = read(objective.teacher, config["runs"])
     model, size = (teacher.sections[key] for key in ("model", "size"))
-    if schema.kinds("model")[model["kind"]].family != family or size["length"] < config["size.length"]:  # type: ignore[attr-defined]
+    if values.family_of(model) != family or size["length"] < config["size.length"]:
         what = f"the teacher, of the kind {model['kind']}, reads {size['length']:,} tokens"
         raise config.error("objective.teacher", what, "take one of the student's family, and of its size.length")
     if objective.vocabulary.size > size["vocabulary"]:

@@ -14,16 +14,19 @@ it in any of its places trains it.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import Any
+
+from torch import Tensor
 
 from scaling.base.errors import ScalingError, nearest
 from scaling.config.compose import Config
 from scaling.data.source import Source
 from scaling.data.task import Examples
-from scaling.model.family import Encoder, Family, Tower
+from scaling.model.family import Encoder, Family
 from scaling.model.parameters import parameters
 from scaling.training.finetune import COUNTING, HEADS, PAIRED
 
@@ -33,19 +36,19 @@ Parts = str | Sequence[str] | Mapping[str, Any]
 
 def trained(model: Family, parts: Parts, new: Collection[str] = ()) -> frozenset[str]:
     """The names of the parameters that a run trains; `new` are those that its start does not have."""
-    every = parameters(model)
+    every = [spec for spec, _ in parameters(model)]
+    head = {spec.name for spec in every if spec.slot == "head"}
     if parts == "all":
-        return frozenset(spec.name for spec, _ in every)
+        return frozenset(spec.name for spec in every)
     if parts == "head":
-        names = _head(model)
+        names = head
         what, fix = "the head has no parameters of its own", "take head out of model.tie, or name the table by its name"
     elif parts == "bias":
-        biases = {spec for spec, _ in every if spec.role == "bias"}
-        below = any(spec.slot != "head" for spec in biases)  # a new head's bias alone would be a linear probe
-        names = {spec.name for spec in biases} | set(new) if below else set()
+        biases = {spec.name for spec in every if spec.role == "bias"}
+        names = biases | set(new) if biases - head else set()  # a new head's bias alone would be a linear probe
         what, fix = "the model below its head has no biases", "set bias: true in its pieces, or name other parts"
     elif isinstance(parts, Mapping):
-        names = _last(model, parts)
+        names = head | _last(model, parts)
         what, fix = "these blocks have no parameters", "name more of them"
     else:
         names = _named(model, parts)
@@ -55,36 +58,31 @@ def trained(model: Family, parts: Parts, new: Collection[str] = ()) -> frozenset
     return frozenset(names)
 
 
-def _head(model: Family) -> set[str]:
-    return {spec.name for spec, _ in parameters(model) if spec.slot == "head"}
-
-
 def _last(model: Family, parts: Mapping[str, Any]) -> set[str]:
     """The last blocks of the tower that predicts, and what comes after them."""
-    count = parts.get("last")
-    tower = [child for child in model.children() if isinstance(child, Tower)][-1]
-    blocks = len(list(tower.stack.blocks))
+    count, stack = parts.get("last"), list(model.towers.values())[-1].stack
     if set(parts) != {"last"} or not isinstance(count, int) or isinstance(count, bool) or count < 1:
         raise ScalingError("expected the number of the last blocks", key=KEY, value=dict(parts), fix="write {last: 2}")
-    if count > blocks:
+    if count > (blocks := len(list(stack.blocks))):
         what, fix = f"there are {blocks} blocks", f"write {{last: {blocks}}}, or fewer"
         raise ScalingError(what, key=KEY, value=dict(parts), fix=fix)
-    stack, below = {id(parameter) for parameter in tower.stack.parameters()}, depths(model)  # type: ignore[attr-defined]
-    chosen = [spec.name for spec, parameter in parameters(model) if id(parameter) in stack]
-    return _head(model) | {name for name in chosen if below[name] < count}
+    inside, below = set(stack.parameters()), depths(model)  # type: ignore[attr-defined]
+    return {spec.name for spec, one in parameters(model) if one in inside and below[spec.name] < count}
 
 
 def _named(model: Family, patterns: Sequence[str]) -> set[str]:
     """The parameters that some pattern names, by any of their names."""
-    first = {id(parameter): spec.name for spec, parameter in parameters(model)}
-    places = {name: first[id(parameter)] for name, parameter in model.named_parameters(remove_duplicate=False)}
-    names: set[str] = set()
+    first = {parameter: spec.name for spec, parameter in parameters(model)}
+    places = {name: first[parameter] for name, parameter in model.named_parameters(remove_duplicate=False)}
     for pattern in patterns:
-        named = {places[name] for name in places if fnmatchcase(name, pattern)}
-        if not named:
+        if not any(fnmatchcase(name, pattern) for name in places):
             raise ScalingError("no parameter has such a name", key=KEY, value=pattern, fix=nearest(pattern, places))
-        names |= named
-    return names
+    return {first for name, first in places.items() if matches(name, patterns)}
+
+
+def matches(name: str, patterns: Iterable[str]) -> bool:
+    """Whether a parameter's name is one of the patterns', `*` for any letters."""
+    return any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
 def depths(model: Family) -> dict[str, int]:
@@ -94,21 +92,16 @@ def depths(model: Family) -> dict[str, int]:
     common, are below the first block. An encoder and a decoder are counted each from its own top. A tensor that several
     places share has the lowest of their rates.
     """
-    depth: dict[int, int] = {}
-    specs = parameters(model)
-    position = {id(parameter) for spec, parameter in specs if spec.slot == "position"}
-    for tower in model.children():
-        if not isinstance(tower, Tower):
-            continue
-        blocks = list(tower.stack.blocks)
-        within = {id(parameter) for block in blocks for parameter in block.parameters()}
-        for index, block in enumerate(blocks):
-            for parameter in block.parameters():
-                depth[id(parameter)] = max(depth.get(id(parameter), 0), len(blocks) - 1 - index)
-        lowest = {id(parameter) for parameter in tower.embedding.parameters()}  # type: ignore[attr-defined]
-        for key in lowest | (position & {id(parameter) for parameter in tower.parameters()} - within):
-            depth[key] = max(depth.get(key, 0), len(blocks))
-    return {spec.name: depth.get(id(parameter), 0) for spec, parameter in specs}
+    below, specs = defaultdict[Tensor, int](int), parameters(model)
+    position = {parameter for spec, parameter in specs if spec.slot == "position"}
+    for tower in model.towers.values():
+        blocks = [set(block.parameters()) for block in tower.stack.blocks]
+        shared = position & set(tower.parameters()) - set[Tensor]().union(*blocks)
+        levels = [shared | set(tower.embedding.parameters()), *blocks]  # type: ignore[attr-defined]
+        for depth, level in enumerate(reversed(levels)):
+            for parameter in level:
+                below[parameter] = max(below[parameter], depth)
+    return {spec.name: below[parameter] for spec, parameter in specs}
 
 
 # The head of a task

@@ -69,10 +69,6 @@ class Weights:
             for parameter, (_, rounded) in zip(self.every, parameters(self._rounded), strict=True):
                 own(rounded).copy_(own(parameter.tensor))
 
-    def apart(self) -> list[Family]:
-        """The models that are not the trained one."""
-        return [model for model in (self.full, self.evaluated) if model is not self.trained]
-
     @torch.no_grad()
     def round(self) -> None:
         """Round the masters into the copy in bfloat16, where there is one."""
@@ -106,14 +102,6 @@ def _through(model: Family, batch: object, output: Output) -> None:
     """
     if torch.is_grad_enabled() and not output.hidden.requires_grad:
         output.hidden.requires_grad_()
-
-
-def gathered_again(model: Family) -> None:
-    """Let the next forward pass gather the shards as they will be then: without a backward pass they stay gathered."""
-    for module in model.modules():
-        reshard = getattr(module, "reshard", None)
-        if reshard is not None:
-            reshard()
 
 
 def whole(tensor: Tensor) -> Tensor:

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from scaling.base.batch import IGNORE, Batch
 from scaling.base.errors import ScalingError
-from scaling.config.schema import build, kinds
+from scaling.config.schema import build
 from scaling.data.batches import Batches, evaluation
 from scaling.data.source import Vocabulary
 from scaling.data.store import root
@@ -27,6 +27,7 @@ from scaling.interop.run import averaged, read
 from scaling.metrics import bootstrap, paired_bootstrap
 from scaling.model.family import Family
 from scaling.training.finetune import Pretrained
+from scaling.training.values import family_of
 
 EVALUATION_TOKENS = 1 << 16  # in one batch of an evaluation: enough to be fast, few enough to fit
 NONE = -1  # where a written answer has ended
@@ -167,9 +168,8 @@ class Predictor:
         self.run, self.device = read(*place) if average is None else averaged(*place, average), device
         self.task, sections = build("data", finetuned.data), self.run.sections
         train, size = self.task.open("train", root(runs)), sections["size"]
-        family = kinds("model")[sections["model"]["kind"]].family  # type: ignore[attr-defined]
-        line = finetuned.sections["objective"]
-        self.objective: Any = build("objective", line, Vocabulary.of(train), size["length"], family)
+        shared = Vocabulary.of(train), size["length"], family_of(sections["model"])
+        self.objective: Any = build("objective", finetuned.sections["objective"], *shared)
         if self.objective.vocabulary.size > size["vocabulary"]:
             ids, known = self.objective.vocabulary.size, size["vocabulary"]
             what = f"the task takes {ids:,} token ids, and the model knows {known:,}"

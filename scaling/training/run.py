@@ -12,6 +12,7 @@ import warnings
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -61,21 +62,16 @@ def train(experiment: Experiment, observers: Observers = NO_OBSERVERS) -> dict[s
     """The result of a run: the published one, or that of training it now."""
     ledger = Ledger.create(experiment.config["runs"]) if first() else None
     result = None if ledger is None or launched() else ledger.result(ledger.add(experiment.spec))
-    if ledger is not None and result is not None:
-        report_again(experiment, ledger, result)
-        return {**result, "already": True}
-    trained = train_run(experiment, ledger, observers)
-    if trained is not None or ledger is None:
-        return {**(trained or {}), "already": False}
-    result = ledger.result(run_id(experiment.spec))
-    if result is not None:
-        return {**result, "already": True}
-    raise ScalingError(
-        "another worker is at this run",
-        key="run",
-        value=run_id(experiment.spec),
-        fix="wait for it, or end it; `scaling show --json` has its host and its pid",
-    )
+    if result is None:
+        trained = train_run(experiment, ledger, observers)
+        if trained is not None or ledger is None:
+            return {**(trained or {}), "already": False}
+        result = ledger.result(run_id(experiment.spec))
+    if ledger is None or result is None:
+        fix = "wait for it, or end it; `scaling show --json` has its host and its pid"
+        raise ScalingError("another worker is at this run", key="run", value=run_id(experiment.spec), fix=fix)
+    report_again(experiment, ledger, result)
+    return {**result, "already": True}
 
 
 def train_run(
@@ -165,14 +161,10 @@ def _less_memory(experiment: Experiment) -> ScalingError:
     """The one line that is printed: with fewer rows at once, of which the batch is a multiple, it may fit."""
     micro = experiment.config["train.micro_batch"]
     rows = math.gcd(*experiment.size.sizes) // rank_count(experiment.config)
-    most = (micro or rows) // 2
     varied = experiment.batches.objective.takes != "windows"  # batches of pairs and examples are split anyhow
-    fewer = next((count for count in range(most, 0, -1) if varied or rows % count == 0), None)
-    fix = (
-        "take more devices, or trainer.precision=bf16-true"
-        if fewer is None
-        else f"accumulate: train.micro_batch={fewer}"
-    )
+    fewer = (count for count in range((micro or rows) // 2, 0, -1) if varied or rows % count == 0)
+    fixes = (f"accumulate: train.micro_batch={count}" for count in fewer)
+    fix = next(fixes, "take more devices, or trainer.precision=bf16-true")
     return ScalingError("out of memory", key="train.micro_batch", value=micro, fix=fix, code=1)
 
 
@@ -190,8 +182,8 @@ def _trained(
     own = attempt is not None and start is not None and start.folder.is_relative_to(attempt.run)
     pinned, is_own = broadcast(None if attempt is None else (attempt.pinned, own))
     best = Best(**start.note.get("best", {})) if start is not None and is_own else Best()
-    due = is_own and best.step != begin  # a signal came before the evaluation of the step that was saved
-    record = Record(experiment, attempt, observers.tell if first() else (), observers.loggers, due)
+    due = begin in experiment.evaluated and is_own and best.step != begin  # a signal cut the evaluation off
+    record = Record(experiment, attempt, observers.tell if first() else (), observers.loggers)
     with record, signals.listening(), _quiet():
         signals.process.pruned = False
         save = Save(experiment, attempt, pinned, best)
@@ -203,22 +195,24 @@ def _trained(
         with signals.deferred():
             outcome: Outcome = "finished"
             end, stopped = begin, None
+
+            def evaluate(step: int, saved: Path | None) -> None:
+                data.evaluated = step
+                trainer.validate(module, data, ckpt_path=saved, verbose=False)
+
             try:
+                if due or (horizon and (begin == steps or save.exhausted)):
+                    evaluate(begin, folder)
+                    record.write_evaluation(begin, module.measured)
+                    save.best = best.after(begin, module.measured) if due else best
                 if begin < steps and not save.exhausted:
                     trainer.fit(module, data, ckpt_path=folder)
                     end = trainer.global_step
-                elif horizon:
-                    data.evaluated = begin
-                    trainer.validate(module, data, ckpt_path=folder, verbose=False)
-                    record.write_evaluation(begin, module.measured)
-                    if due:
-                        save.best = best.after(begin, module.measured)
                 if horizon and save.best_step not in (None, end):
-                    data.evaluated = save.best_step
                     saved = broadcast(None if attempt is None else find(attempt.run, save.best_step))
                     if saved is None:
                         raise Incomplete(f"checkpoint of step {save.best_step}, the best", None, 1)
-                    trainer.validate(module, data, ckpt_path=saved.folder, verbose=False)
+                    evaluate(saved.step, saved.folder)
                 if end != steps and not save.exhausted:
                     if not (trainer.should_stop and observers.callbacks):
                         raise Incomplete("updates applied", end, steps)
@@ -248,11 +242,10 @@ def _trained(
                     raise
                 signals.process.received, signals.process.raised = 0, False  # it meant this run alone
                 reason = "stopped early by its sweep" + ("" if error.step is None else f" at step {error.step}")
-                measured = getattr(module, "measured", {})
-                outcome, result = "pruned", {"loss": None, **measured, "step": error.step, "reason": reason}
+                outcome, result = "pruned", {"loss": None, **module.measured, "step": error.step, "reason": reason}
             else:
                 best_of = {} if save.best_step is None else {"best_step": save.best_step}
-                result = {**getattr(module, "measured", {}), **best_of, "step": end}
+                result = {**module.measured, **best_of, "step": end}
             if attempt is None:
                 return {}
             if stopped is not None:

@@ -8,10 +8,9 @@ table with more rows than the start's keeps the start's rows, and its other rows
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -25,10 +24,10 @@ from scaling.data.source import Source
 from scaling.interop import weights
 from scaling.interop.huggingface import Saved
 from scaling.interop.run import read
-from scaling.ledger import Ledger
 from scaling.model.family import Family
 from scaling.model.parameters import parameters
-from scaling.training.finetune import SHOWN
+from scaling.training.finetune import listed, pretrained
+from scaling.training.parts import matches
 
 
 @dataclass(frozen=True)
@@ -111,11 +110,9 @@ class Start:
         may be missing: a start is a base, or tuned in the same way.
         """
         specs = {id(parameter): spec for spec, parameter in parameters(model)}
-        names = _aliases(model)
-        missing, shaped, drawn, grown, used = [], [], set(), set(), set()
-        for name, tensor in weights.of(model).items():
-            aliases = names[id(tensor)]
-            there = [alias for alias in aliases if alias in self.saved.tensors]
+        missing, shaped, drawn, grown, used = list[str](), dict[str, str](), set[str](), set[str](), set[str]()
+        for tensor, aliases in _tensors(model):
+            name, there = aliases[0], [alias for alias in aliases if alias in self.saved.tensors]
             accepted = any(matches(alias, self.new) for alias in aliases)
             if not there:
                 if not accepted and name not in added:
@@ -133,33 +130,22 @@ class Start:
                     drawn.add(name)
                 continue
             if not accepted:
-                shaped.append((name, base, tensor))
+                shaped[name] = f"{name} is {weights.shape(base)} instead of {weights.shape(tensor)}"
             more = base.ndim == tensor.ndim and base.shape[1:] == tensor.shape[1:] and len(base) < len(tensor)
             (grown if by_row and more else drawn).add(name)
-        left = {name for name in self.saved.tensors if name not in used}
+        left = self.saved.tensors.keys() - used
         extra = [name for name in self.saved.tensors if name in left and not matches(name, self.unused)]
         if missing or shaped or extra:
-            raise self._misfit(missing, shaped, extra)
-        if len(drawn) == len(weights.of(model)):
+            wrong = {"missing ": missing, "unused ": extra, "": [*shaped.values()]}
+            what = "; ".join(head + listed(names) for head, names in wrong.items() if names)
+            keys = {"start.new": [*missing, *shaped], "start.unused": extra}
+            words = " and ".join(f"{key}={_patterns(names)}" for key, names in keys.items() if names)
+            fix = f"set {words} where that is meant, or take the start's model"
+            raise ScalingError(f"the weights of {self.name} do not fit the model: {what}", key="start", fix=fix)
+        if len(drawn) == len(_tensors(model)):
             what = f"the run takes no tensor of {self.name}"
             raise ScalingError(what, key="start.new", value=list(self.new), fix="name only what is new")
         return replace(self, drawn=frozenset(drawn), grown=frozenset(grown), left=frozenset(left))
-
-    def _misfit(
-        self, missing: Sequence[str], shaped: Sequence[tuple[str, Tensor, Tensor]], extra: Sequence[str]
-    ) -> ScalingError:
-        shapes = [
-            f"{name} is {weights.shape(base)} instead of {weights.shape(tensor)}" for name, base, tensor in shaped
-        ]
-        parts = [f"missing {_listed(missing)}" if missing else "", f"unused {_listed(extra)}" if extra else ""]
-        what = "; ".join(part for part in (*parts, _listed(shapes)) if part)
-        new = [*missing, *(name for name, _, _ in shaped)]
-        fixes = [f"start.new={_patterns(new)}" if new else "", f"start.unused={_patterns(extra)}" if extra else ""]
-        return ScalingError(
-            f"the weights of {self.name} do not fit the model: {what}",
-            key="start",
-            fix=f"set {' and '.join(fix for fix in fixes if fix)} where that is meant, or take the start's model",
-        )
 
     def check_tokenizer(self, source: Source) -> None:
         """Refuse data that are encoded by another tokenizer than the start was trained with, where both have one."""
@@ -178,11 +164,10 @@ class Start:
     @torch.no_grad()
     def apply(self, model: Family) -> None:
         """Put the weights into a model whose parameters have been drawn."""
-        names = _aliases(model)
-        for name, tensor in weights.of(model).items():
-            if name not in self.drawn:
-                base = next(self.saved.tensors[alias] for alias in names[id(tensor)] if alias in self.saved.tensors)
-                tensor[: len(base)].copy_(base) if name in self.grown else tensor.copy_(base)
+        for tensor, aliases in _tensors(model):
+            if aliases[0] not in self.drawn:
+                base = next(self.saved.tensors[alias] for alias in aliases if alias in self.saved.tensors)
+                tensor[: len(base)].copy_(base) if aliases[0] in self.grown else tensor.copy_(base)
 
 
 @contextmanager
@@ -197,40 +182,24 @@ def reading(config: Config, key: str) -> Iterator[None]:
         raise config.error(key, from_os(error, "cannot be read").what) from None
 
 
-def _aliases(model: Family) -> dict[int, list[str]]:
-    """All names of each tensor of a model, by its id: a tied table has several."""
-    names: dict[int, list[str]] = {}
+def _tensors(model: Family) -> list[tuple[Tensor, list[str]]]:
+    """Each tensor of a model with all its names: a tied table has several."""
+    names: dict[int, tuple[Tensor, list[str]]] = {}
     for name, tensor in model.state_dict(keep_vars=True).items():
-        names.setdefault(id(tensor), []).append(name)
-    return names
-
-
-def matches(name: str, patterns: Iterable[str]) -> bool:
-    """Whether a parameter's name is one of the patterns', `*` for any letters."""
-    return any(fnmatchcase(name, pattern) for pattern in patterns)
+        names.setdefault(id(tensor), (tensor, []))[1].append(name)
+    return list(names.values())
 
 
 def _named(section: Mapping[str, Any], runs: Path) -> Saved:
-    """The run that a section names: in a folder, or by its id."""
-    step = section.get("step")
+    """What a section names: a folder, a checkpoint of a run, or a finished run."""
     if section.get("folder") is not None:
         folder = Path(section["folder"]).expanduser()
         if not folder.is_dir():
             fix = "name a folder of `scaling import`, or of transformers"
             raise ScalingError("there is no such folder", fix=fix)
         return read(folder, runs)
-    ledger = Ledger.open(runs)
-    run = ledger.find(str(section["run"]))
-    result = ledger.result(run)
-    if step is None and (result is None or result["outcome"] != "finished"):
-        state = "has no result" if result is None else f"has {result['outcome']}"
-        raise ScalingError(f"run {run} {state}", fix="train it first, or name start.step")
-    return read(run, runs, step)
-
-
-def _listed(names: Sequence[str]) -> str:
-    more = len(names) - SHOWN
-    return ", ".join(names[:SHOWN]) + (f" and {more} more" if more > 0 else "")
+    run = str(section["run"])
+    return read(pretrained(run, runs).folder if section.get("step") is None else run, runs, section.get("step"))
 
 
 def _patterns(names: Sequence[str]) -> str:

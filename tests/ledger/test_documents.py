@@ -168,10 +168,8 @@ def check(root: Path, capsys: pytest.CaptureFixture[str]) -> str:
 
 CHANGES = {
     "cut off": lambda content: content[: len(content) // 2],
-    "a flipped bit": lambda content: content[:40] + bytes([content[40] ^ 1]) + content[41:],
     "edited by hand": lambda content: content.replace(b'"seed": ', b'"seed": 1').replace(b"2.1", b"1.9"),
     "no JSON": lambda content: b"[" * 100_000,
-    "a log's": lambda content: b'{"kind":"start"}' * 3,
 }
 
 
