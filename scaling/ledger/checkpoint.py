@@ -21,7 +21,7 @@ from typing import Any
 
 from scaling.base import atomic
 from scaling.base.errors import from_os
-from scaling.ledger.document import Damaged, disk, read, seal
+from scaling.ledger.document import Damaged, disk, read, read_valid, seal
 
 FOLDER, MANIFEST = "checkpoints", "manifest.json"
 KEEP = 2  # checkpoints of a run: the last, and the one before it should the last be damaged
@@ -78,10 +78,7 @@ def final(run: Path, result: Mapping[str, Any] | None) -> Checkpoint | None:
 
 def note(folder: Path) -> Mapping[str, Any]:
     """The note written with a checkpoint, whose files are not checked; none where it cannot be read."""
-    try:
-        return (read(folder / MANIFEST) or {}).get("note", {})
-    except (Damaged, OSError):
-        return {}
+    return (read_valid(folder / MANIFEST) or {}).get("note", {})
 
 
 @contextmanager

@@ -123,6 +123,13 @@ def read(path: Path, **expected: Any) -> dict[str, Any] | None:
     return document
 
 
+def read_valid(path: Path, **expected: Any) -> dict[str, Any] | None:
+    """The sealed document at `path`, None where there is none, or a damaged one."""
+    with suppress(Damaged):
+        return read(path, **expected)
+    return None
+
+
 def _opened(path: Path) -> IO[bytes]:
     """A file open for reading; a pipe in its place reads as empty, and is not waited for."""
     return open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))

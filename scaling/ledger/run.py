@@ -35,7 +35,7 @@ from scaling.base import atomic
 from scaling.base.errors import DISK, ScalingError
 from scaling.ledger import checkpoint
 from scaling.ledger.checkpoint import KEEP, Belongs, Checkpoint
-from scaling.ledger.document import Damaged, Log, differences, disk, entries, parse, publish, read, seal, text
+from scaling.ledger.document import Log, differences, disk, entries, parse, publish, read_valid, seal, text
 
 Outcome = Literal["finished", "diverged", "pruned"]
 Interruption = Literal["out_of_memory", "failed", "stopped"]
@@ -204,10 +204,7 @@ def hardware(circumstances: Mapping[str, Any]) -> str:
 
 def read_result(run: Path) -> dict[str, Any] | None:
     """The valid result of the run in this folder; None where there is none, or a damaged one (which counts as none)."""
-    try:
-        result = read(run / RESULT, run=run.name)
-    except Damaged:
-        return None
+    result = read_valid(run / RESULT, run=run.name)
     return result if result is not None and result.get("outcome") in RESULTS else None
 
 
@@ -305,12 +302,10 @@ class Attempt:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         try:
-            if not self._ended and error is None:
-                self.end("stopped", "left without a result")
-            elif not self._ended:
+            if not self._ended:
                 stopped = not isinstance(error, Exception) or (isinstance(error, ScalingError) and error.code == DISK)
-                reason = " ".join(f"{type(error).__name__}: {error}".split())
-                self.end("stopped" if stopped else "failed", reason, error)
+                reason = "left without a result" if error is None else f"{type(error).__name__}: {error}"
+                self.end("stopped" if stopped else "failed", " ".join(reason.split()), error)
         except ScalingError as disk_full:
             if error is None:
                 raise

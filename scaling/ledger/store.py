@@ -15,7 +15,7 @@ from scaling.base import atomic
 from scaling.base.errors import ScalingError, nearest
 from scaling.ledger import checkpoint
 from scaling.ledger.checkpoint import Checkpoint
-from scaling.ledger.document import Damaged, Log, differences, disk, entries, publish, read, seal, text
+from scaling.ledger.document import Damaged, Log, differences, disk, entries, publish, read, read_valid, seal, text
 from scaling.ledger.identity import RUN_ID, identity, run_id
 from scaling.ledger.run import (
     CIRCUMSTANCES,
@@ -216,10 +216,7 @@ class Ledger:
             log.close()
 
     def _entered_spec(self, run: str) -> dict[str, Any] | None:
-        try:
-            document = read(self.folder(run) / "spec.json", run=run)
-        except Damaged:
-            return None
+        document = read_valid(self.folder(run) / "spec.json", run=run)
         return None if document is None else document["spec"]
 
     # Studies

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scaling.base.errors import ScalingError, plural
-from scaling.ledger.document import Damaged, disk, publish, read, text
+from scaling.ledger.document import disk, publish, read_valid, text
 from scaling.ledger.run import now
 
 if TYPE_CHECKING:
@@ -97,10 +97,7 @@ def _entry(ledger: Ledger, path: Path) -> Entry:
 
 def _read(path: Path) -> tuple[dict[str, Any], str | None]:
     """A prediction, and why its file is not the one that was put on record; None where it is."""
-    try:
-        document = read(path)
-    except Damaged:
-        document = None
+    document = read_valid(path)
     if document is None:
         return {}, "damaged"
     content = {key: value for key, value in document.items() if key != "registered"}

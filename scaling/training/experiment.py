@@ -27,13 +27,12 @@ from scaling.model.family import Family
 from scaling.model.parameters import ADDED, ParameterSpec, parameters
 from scaling.model.tuned import blank, tune
 from scaling.objectives import Distil
-from scaling.training import parts, values
-from scaling.training.evaluation import affordable, evaluation_steps
+from scaling.training import transfer, values
+from scaling.training.evaluation import EVALUATION_TOKENS, affordable, evaluation_steps
 from scaling.training.optimizer import Optimizer
 from scaling.training.parametrization import Parametrization, initialise
-from scaling.training.predict import EVALUATION_TOKENS
 from scaling.training.schedule import WSD, Constant, Schedule, check, identified, warmup_steps
-from scaling.training.start import Start, reading
+from scaling.training.transfer import Start, reading
 
 
 @dataclass(frozen=True)
@@ -208,7 +207,7 @@ def _assemble(config: Config) -> Experiment:
         raise config.error("train.documents", f"{name} does not keep documents apart for this family", "take join")
     if start is not None:
         start.check_tokenizer(train)
-    config = parts.balanced(values.with_vocabulary(config, objective.vocabulary, start), train)
+    config = transfer.balanced(values.with_vocabulary(config, objective.vocabulary, start), train)
     remarks = [*config.remarks]
     if (own := Start.of_vectors(config, train)) is not None:
         start, covered = own
@@ -235,7 +234,7 @@ def _assemble(config: Config) -> Experiment:
     if objective.takes == "windows":  # batches of pairs and examples vary, and are shared anyhow
         values.check_divisible(config, size)
     model, tuning = _blank_model(config)
-    parts.check_head(model, objective, train)
+    transfer.check_head(model, objective, train)
     if not has_tree and any(isinstance(piece, Position) and piece.reads_tree for piece in model.modules()):
         fix = "take an encoder, and a task with data.heads"
         raise config.error("model.position", "it reads a tree, and no batch has one", fix)
@@ -255,7 +254,7 @@ def _assemble(config: Config) -> Experiment:
         start=start,
         trained=trained,
         names=names,
-        depths={} if config["train.layer_decay"] == 1 else parts.depths(model),
+        depths={} if config["train.layer_decay"] == 1 else transfer.depths(model),
     )
     return _budgeted(experiment, config)
 
@@ -282,7 +281,7 @@ def counted(config: Config) -> Cost:
 
 
 def _selected(
-    named: parts.Parts, tuning: Tuning | None, model: Family, start: Start | None
+    named: transfer.Parts, tuning: Tuning | None, model: Family, start: Start | None
 ) -> tuple[Start | None, frozenset[str], frozenset[str]]:
     """The start as it fits the model, all names, and those that are trained: what the tuning does, what the start does
     not have, and the named parts; without a tuning, the parts.
@@ -292,7 +291,7 @@ def _selected(
     added = {spec.name for spec, _ in every if spec.slot == ADDED}
     start = None if start is None else start.fitted(model, added)
     new = frozenset() if start is None else start.drawn
-    trained = frozenset() if tuning is not None and named == "all" else parts.trained(model, named, new)
+    trained = frozenset() if tuning is not None and named == "all" else transfer.trained(model, named, new)
     if tuning is not None:
         trained |= new | {name for name in names if tuning.trains(name)}
     return start, names, trained

@@ -27,7 +27,7 @@ from scaling.data.module import DataModule
 from scaling.ledger import Attempt, Checkpoint, Ledger, run_id
 from scaling.ledger.checkpoint import find
 from scaling.ledger.run import Outcome
-from scaling.training.callbacks import Best, Record, Save, Superseded, Tell, Teller, norms
+from scaling.training.callbacks import Best, LedgerCallback, Superseded, Tell, Teller, norms
 from scaling.training.checkpoints import FolderIO, Sharded
 from scaling.training.experiment import Experiment, assemble
 from scaling.training.loggers import report_again
@@ -183,11 +183,10 @@ def _trained(
     pinned, is_own = broadcast(None if attempt is None else (attempt.pinned, own))
     best = Best(**start.note.get("best", {})) if start is not None and is_own else Best()
     due = begin in experiment.evaluated and is_own and best.step != begin  # a signal cut the evaluation off
-    record = Record(experiment, attempt, observers.tell if first() else (), observers.loggers)
-    with record, signals.listening(), _quiet():
+    recorder = LedgerCallback(experiment, attempt, pinned, best, observers.tell if first() else (), observers.loggers)
+    with recorder, signals.listening(), _quiet():
         signals.process.pruned = False
-        save = Save(experiment, attempt, pinned, best)
-        trainer = _trainer(experiment, [record, save, *observers.callbacks], record.loggers)
+        trainer = _trainer(experiment, [recorder, *observers.callbacks], recorder.loggers)
         module = MODULES[experiment.family](experiment)
         # A step more than there is, so that Lightning takes no checkpoint for one of the end of an epoch.
         data = DataModule(experiment.batches, experiment.evaluation, steps + 1)
@@ -201,25 +200,25 @@ def _trained(
                 trainer.validate(module, data, ckpt_path=saved, verbose=False)
 
             try:
-                if due or (horizon and (begin == steps or save.exhausted)):
+                if due or (horizon and (begin == steps or recorder.exhausted)):
                     evaluate(begin, folder)
-                    record.write_evaluation(begin, module.measured)
-                    save.best = best.after(begin, module.measured) if due else best
-                if begin < steps and not save.exhausted:
+                    recorder.write_evaluation(begin, module.measured)
+                    recorder.best = best.after(begin, module.measured) if due else best
+                if begin < steps and not recorder.exhausted:
                     trainer.fit(module, data, ckpt_path=folder)
                     end = trainer.global_step
-                if horizon and save.best_step not in (None, end):
-                    saved = broadcast(None if attempt is None else find(attempt.run, save.best_step))
+                if horizon and recorder.best_step not in (None, end):
+                    saved = broadcast(None if attempt is None else find(attempt.run, recorder.best_step))
                     if saved is None:
-                        raise Incomplete(f"checkpoint of step {save.best_step}, the best", None, 1)
+                        raise Incomplete(f"checkpoint of step {recorder.best_step}, the best", None, 1)
                     evaluate(saved.step, saved.folder)
-                if end != steps and not save.exhausted:
+                if end != steps and not recorder.exhausted:
                     if not (trainer.should_stop and observers.callbacks):
                         raise Incomplete("updates applied", end, steps)
                     stopped = f"a callback ended it at step {end}; without that callback it goes on"
-                elif attempt is not None and begin < end != save.step:
-                    raise Incomplete("step of the last checkpoint", save.step, end)
-                elif begin == 0 and save.norms == norms(module):
+                elif attempt is not None and begin < end != recorder.step:
+                    raise Incomplete("step of the last checkpoint", recorder.step, end)
+                elif begin == 0 and recorder.norms == norms(module):
                     # The last steps of a resumed run may have a rate of zero; those of a whole run are a mistake.
                     what, lr = f"none of the weights has changed in {end:,} updates", experiment.optimizer.lr
                     raise ScalingError(what, key="optimizer.lr", value=lr, fix="take a larger learning rate")
@@ -235,7 +234,7 @@ def _trained(
                 is_pruned = error.signal == PRUNE
                 if error.step is not None and error.signal == signal.SIGTERM:
                     # Only ranks that agreed on a step ask one another what the signal means.
-                    is_pruned = broadcast(record.wandb is not None and record.wandb.pruned())
+                    is_pruned = broadcast(recorder.wandb is not None and recorder.wandb.pruned())
                 if not (is_pruned and horizon):
                     if attempt is not None:
                         attempt.end("stopped", str(error))
@@ -244,12 +243,12 @@ def _trained(
                 reason = "stopped early by its sweep" + ("" if error.step is None else f" at step {error.step}")
                 outcome, result = "pruned", {"loss": None, **module.measured, "step": error.step, "reason": reason}
             else:
-                best_of = {} if save.best_step is None else {"best_step": save.best_step}
+                best_of = {} if recorder.best_step is None else {"best_step": recorder.best_step}
                 result = {**module.measured, **best_of, "step": end}
             if attempt is None:
                 return {}
             if stopped is not None:
-                record.result = {"outcome": "stopped", "reason": stopped}
+                recorder.result = {"outcome": "stopped", "reason": stopped}
                 attempt.end("stopped", stopped)
                 return {"run": attempt.run_id}
             seconds = time.perf_counter() - started
@@ -263,8 +262,8 @@ def _trained(
             }
             if outcome == "finished":
                 result |= _spent(experiment, result["step"])
-            record.result = attempt.finish(outcome, {**result, "circumstances": circumstances})
-    return dict(record.result)
+            recorder.result = attempt.finish(outcome, {**result, "circumstances": circumstances})
+    return dict(recorder.result)
 
 
 class PlainTrainer(Trainer):

@@ -19,7 +19,7 @@ from scaling.data.store import root
 from scaling.training.ranks import rank_count
 
 if TYPE_CHECKING:
-    from scaling.training.start import Start
+    from scaling.training.transfer import Start
 
 BUDGET = ("trainer.max_steps", "train.tokens", "train.epochs")
 # Keys by which most runs of a study differ, and which cost nothing to assemble again.

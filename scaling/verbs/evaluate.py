@@ -91,7 +91,7 @@ def evaluate(
         fix = "take another split, or `scaling predict`"
         raise ScalingError(f"the labels of the {split} split are kept back", key="split", value=split, fix=fix)
 
-    from scaling.training.predict import Predictor, compared, scores
+    from scaling.training.evaluation import Predictor, compared, scores
 
     predictor, comparison = Predictor(own, runs, torch_device(device), average), None
     predictions, written = predictor.predictions(source)
@@ -358,7 +358,7 @@ def predict(
         raise ScalingError("a synthetic task has no files", key="FILE", value=str(file), fix=fix)
     examples = data.unanswered(str(file))  # before torch is imported
 
-    from scaling.training.predict import Predictor, predicted, probabilities, shown
+    from scaling.training.evaluation import Predictor, predicted, probabilities, shown
 
     predictor = Predictor(asked, runs, torch_device(device))
     source = predictor.task.source_of(examples, root(runs))
