@@ -54,22 +54,20 @@ def parse(content: bytes) -> Any:
         raise Damaged(f"not JSON: {error}") from None
     if b'"NaN"' not in content and b'Infinity"' not in content:
         return value
-    return _mapped(value, lambda leaf: SPELLED.get(leaf, leaf) if isinstance(leaf, str) else leaf)
+    return mapped(value, lambda leaf: SPELLED.get(leaf, leaf) if isinstance(leaf, str) else leaf)
 
 
 def spelled(value: Any) -> Any:
     """The value with numbers that are not finite as strings, as JSON holds them."""
-    return _mapped(
-        value, lambda leaf: json.dumps(leaf) if isinstance(leaf, float) and not math.isfinite(leaf) else leaf
-    )
+    return mapped(value, lambda leaf: json.dumps(leaf) if isinstance(leaf, float) and not math.isfinite(leaf) else leaf)
 
 
-def _mapped(value: Any, change: Callable[[Any], Any]) -> Any:
+def mapped(value: Any, change: Callable[[Any], Any]) -> Any:
     """Nested mappings and lists with their leaves changed."""
     if isinstance(value, Mapping):
-        return {key: _mapped(item, change) for key, item in value.items()}
+        return {key: mapped(item, change) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_mapped(item, change) for item in value]
+        return [mapped(item, change) for item in value]
     return change(value)
 
 

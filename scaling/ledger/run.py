@@ -1,15 +1,8 @@
 """Run: one folder, in which one worker at a time makes an attempt, until there is a result.
 
-    lock          who works here now: JSON with host, process and a random token, held by `flock`
-    log.jsonl     what happened: `start` and `end` of each attempt, and between them what the trainer writes
-    checkpoints/  what the next attempt goes on from
-    result.json   present and valid means done
-
 The system frees a lock in the moment in which its process ends, however it ends, and over NFS too. An attempt whose
-process was killed leaves no `end`. The first valid result is kept; a later one is compared with it. A result holds what
-the trainer hands over, next to `run`, `attempt` and `outcome`. Its section `circumstances` (wall time, host, hardware,
-versions, speed) records where and how it was trained; all the rest is a claim about the experiment, which another
-attempt has to repeat.
+process was killed leaves no `end` in the log. The first valid result is kept, and a later one is compared with it,
+except for its section `circumstances`: wall time, host, hardware, versions, speed.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterator, Mapping
 from functools import reduce
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import torch
@@ -205,12 +205,11 @@ class Outputs:
 
     def all(self) -> Iterator[tuple[Tensor, Batch]]:
         """The outputs of all batches in their order, on every rank, each with its batch."""
+        every = [self._own] * self.ranks
+        if self.ranks > 1:
+            distributed.all_gather_object(every, self._own)
         for step in range(self.count):
-            owner = step % self.ranks
-            output = [self._own[step // self.ranks] if owner == self.rank else None]
-            if self.ranks > 1:
-                distributed.broadcast_object_list(output, owner)
-            yield cast(Tensor, output[0]), self.batches.batch(step)
+            yield every[step % self.ranks][step // self.ranks], self.batches.batch(step)
 
 
 def _prompts(model: Family, batch: Batch, specials: Mapping[str, int]) -> Batch:

@@ -31,6 +31,7 @@ from scaling.training import transfer, values
 from scaling.training.evaluation import EVALUATION_TOKENS, affordable, evaluation_steps
 from scaling.training.optimizer import Optimizer
 from scaling.training.parametrization import Parametrization, initialise
+from scaling.training.ranks import rank_count
 from scaling.training.schedule import WSD, Constant, Schedule, check, identified, warmup_steps
 from scaling.training.transfer import Start, reading
 
@@ -232,7 +233,11 @@ def _assemble(config: Config) -> Experiment:
         what = f"torch's {type(pieces['optimizer']).__name__} does not work on shards"
         raise config.error("trainer.strategy", what, "take ddp, or another optimizer")
     if objective.takes == "windows":  # batches of pairs and examples vary, and are shared anyhow
-        values.check_divisible(config, size)
+        least = rank_count(config) * (config["train.micro_batch"] or 1)
+        if odd := [rows for rows in size.sizes if rows % least]:
+            ranks = rank_count(config)
+            what = f"{odd[0]} rows do not divide into {ranks} devices × {least // ranks} rows at once"
+            raise config.error("train.batch", what, f"take a multiple of {least}")
     model, tuning = _blank_model(config)
     transfer.check_head(model, objective, train)
     if not has_tree and any(isinstance(piece, Position) and piece.reads_tree for piece in model.modules()):

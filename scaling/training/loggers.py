@@ -87,12 +87,6 @@ class RunWandbLogger(WandbLogger):
         if not self._failed:
             self._failed = tried(lambda: self._log(metrics, step or 0)) is None
 
-    def log_hyperparams(self, *_: Any, **__: Any) -> None:
-        """Nothing: W&B's config has the run's spec."""
-
-    def finalize(self, status: str) -> None:
-        """Nothing: `end` reports more than a status."""
-
     def _log(self, metrics: Mapping[str, Any], step: int) -> int:
         """Log a row that was not sent before; returns its step of W&B's."""
         at = 2 * step + any(name.startswith("evaluate/") for name in metrics)

@@ -43,8 +43,8 @@ class Incomplete(Exception):
 class Diverged(Exception):
     """A loss or a gradient that is not finite, caught before it reached the weights."""
 
-    def __init__(self, step: int, what: str, loss: float):
-        self.step, self.what, self.loss = step, what, loss
+    def __init__(self, step: int, what: str):
+        self.step = step
         super().__init__(f"{what} is not finite at step {step}")
 
 
@@ -135,7 +135,7 @@ class FamilyModule(LightningModule):
         weights.check(state_dict, parameters)
         for name, tensor in parameters.items():
             tensor.copy_(laid_out(state_dict[name], tensor))
-        self.weights.restored()
+        self.weights.round(every=True)
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         names = {id(parameter.tensor): parameter.spec.name for parameter in self.weights.parameters}
@@ -163,7 +163,7 @@ class FamilyModule(LightningModule):
             loss, norm = torch.stack([self._backward(batch), self._norm()]).tolist()
             for what, value in (("the loss", loss), ("the gradient", norm)):
                 if not math.isfinite(value):
-                    raise Diverged(step, what, loss)
+                    raise Diverged(step, what)
             self._update()
         rate = one.schedule.factor(step, self.steps) * one.optimizer.lr
         # Where Lightning hands metrics to loggers: at every step, logging would take a tenth of a small model's time.

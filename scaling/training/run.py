@@ -11,7 +11,7 @@ import time
 import warnings
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -46,24 +46,12 @@ MESSAGES = re.compile(
 )
 
 
-@dataclass(frozen=True)
-class Observers:
-    """Who follows a run while it trains: `tell` gets each entry of the log; the user's own callbacks and loggers."""
-
-    tell: Collection[Tell] = ()
-    callbacks: Collection[Callback] = ()
-    loggers: Collection[Logger] = ()
-
-
-NO_OBSERVERS = Observers()
-
-
-def train(experiment: Experiment, observers: Observers = NO_OBSERVERS) -> dict[str, Any]:
-    """The result of a run: the published one, or that of training it now."""
+def train(experiment: Experiment, **observers: Any) -> dict[str, Any]:
+    """The result of a run: the published one, or that of training it now. `observers` are those of `train_run`."""
     ledger = Ledger.create(experiment.config["runs"]) if first() else None
     result = None if ledger is None or launched() else ledger.result(ledger.add(experiment.spec))
     if result is None:
-        trained = train_run(experiment, ledger, observers)
+        trained = train_run(experiment, ledger, **observers)
         if trained is not None or ledger is None:
             return {**(trained or {}), "already": False}
         result = ledger.result(run_id(experiment.spec))
@@ -75,15 +63,26 @@ def train(experiment: Experiment, observers: Observers = NO_OBSERVERS) -> dict[s
 
 
 def train_run(
-    experiment: Experiment, ledger: Ledger | None, observers: Observers = NO_OBSERVERS
+    experiment: Experiment,
+    ledger: Ledger | None,
+    *,
+    tell: Collection[Tell] = (),
+    callbacks: Collection[Callback] = (),
+    loggers: Collection[Logger] = (),
 ) -> dict[str, Any] | None:
     """The result of training a run from its last checkpoint, or from its trunk's; None where another worker does.
+    `tell` gets each entry of the log; callbacks and loggers are a person's own.
 
     Only the first of several ranks has a ledger and a result; the others return nothing. A trunk has no result: it is
     trained as far as its `steps`, and keeps those that branches start from.
     """
     if not launched() and rank_count(experiment.config) > 1:
-        _start_ranks(experiment, observers)
+        if callbacks or loggers:
+            what = "callbacks and loggers of this process cannot join several others"
+            raise experiment.config.error("trainer.devices", what, "take trainer.devices=1")
+        count, steps = rank_count(experiment.config), None if experiment.horizon else experiment.steps
+        threads = suited(experiment, max(1, cores() // count))
+        start_ranks(count, threads, _train_rank, experiment.config, steps, bool(tell))
         return {} if ledger is None or not experiment.horizon else ledger.result(ledger.add(experiment.spec))
     with joined(), chosen(experiment):
         attempt = None if ledger is None else ledger.claim(ledger.add(experiment.spec))
@@ -92,7 +91,7 @@ def train_run(
         with attempt or nullcontext():
             try:
                 start = broadcast(None if ledger is None or attempt is None else _start(experiment, ledger, attempt))
-                return _trained(experiment, attempt, start, observers)
+                return _trained(experiment, attempt, start, tell if first() else (), callbacks, loggers)
             except Superseded:
                 return None
             except Exception as error:
@@ -103,28 +102,13 @@ def train_run(
                 raise _less_memory(experiment) from error
 
 
-def _start_ranks(experiment: Experiment, observers: Observers) -> None:
-    if observers.callbacks or observers.loggers:
-        raise experiment.config.error(
-            "trainer.devices",
-            "callbacks and loggers of this process cannot join several others",
-            "take trainer.devices=1",
-        )
-    count, steps = rank_count(experiment.config), None if experiment.horizon else experiment.steps
-    threads = suited(experiment, max(1, cores() // count))
-    start_ranks(count, threads, _train_rank, experiment.config, steps, bool(observers.tell))
-
-
 def _train_rank(config: Config, steps: int | None, shown: bool) -> None:
     """Train as one of several ranks, to the run's end, or its trunk up to `steps`. The first is `shown`."""
-    experiment = assemble(config)
+    experiment, ledger = assemble(config), Ledger.create(config["runs"]) if first() else None
+    if steps is not None and (trunk := experiment.trunk()) is not None:
+        experiment = replace(trunk[0], steps=steps)
     with Teller() if shown and first() else nullcontext() as listener:
-        observers = Observers([] if listener is None else [listener])
-        if steps is None:
-            train(experiment, observers)
-        elif (trunk := experiment.trunk()) is not None:
-            ledger = Ledger.create(config["runs"]) if first() else None
-            train_run(replace(trunk[0], steps=steps), ledger, observers)
+        train_run(experiment, ledger, tell=[] if listener is None else [listener])
 
 
 def _start(experiment: Experiment, ledger: Ledger, attempt: Attempt) -> Checkpoint | None:
@@ -169,7 +153,12 @@ def _less_memory(experiment: Experiment) -> ScalingError:
 
 
 def _trained(
-    experiment: Experiment, attempt: Attempt | None, start: Checkpoint | None, observers: Observers
+    experiment: Experiment,
+    attempt: Attempt | None,
+    start: Checkpoint | None,
+    tell: Collection[Tell],
+    callbacks: Collection[Callback],
+    loggers: Collection[Logger],
 ) -> dict[str, Any]:
     """Train from a checkpoint, and publish what comes out; ranks other than the first return nothing.
 
@@ -183,10 +172,10 @@ def _trained(
     pinned, is_own = broadcast(None if attempt is None else (attempt.pinned, own))
     best = Best(**start.note.get("best", {})) if start is not None and is_own else Best()
     due = begin in experiment.evaluated and is_own and best.step != begin  # a signal cut the evaluation off
-    recorder = LedgerCallback(experiment, attempt, pinned, best, observers.tell if first() else (), observers.loggers)
+    recorder = LedgerCallback(experiment, attempt, pinned, best, tell, loggers)
     with recorder, signals.listening(), _quiet():
         signals.process.pruned = False
-        trainer = _trainer(experiment, [recorder, *observers.callbacks], recorder.loggers)
+        trainer = _trainer(experiment, [recorder, *callbacks], recorder.loggers)
         module = MODULES[experiment.family](experiment)
         # A step more than there is, so that Lightning takes no checkpoint for one of the end of an epoch.
         data = DataModule(experiment.batches, experiment.evaluation, steps + 1)
@@ -213,7 +202,7 @@ def _trained(
                         raise Incomplete(f"checkpoint of step {recorder.best_step}, the best", None, 1)
                     evaluate(saved.step, saved.folder)
                 if end != steps and not recorder.exhausted:
-                    if not (trainer.should_stop and observers.callbacks):
+                    if not (trainer.should_stop and callbacks):
                         raise Incomplete("updates applied", end, steps)
                     stopped = f"a callback ended it at step {end}; without that callback it goes on"
                 elif attempt is not None and begin < end != recorder.step:
@@ -225,7 +214,7 @@ def _trained(
                 elif not horizon:
                     stopped = f"trained to step {steps}; it continues where a branch needs more"
                 elif first() and not math.isfinite(module.measured["loss"]):
-                    raise Diverged(end, "the held-out loss", module.measured["loss"])
+                    raise Diverged(end, "the held-out loss")
             except Diverged as error:
                 if not horizon:
                     raise

@@ -63,15 +63,6 @@ def check_varied(config: Config) -> None:
             raise config.error("train.epochs", f"{key} sets the length of training too", f"set {key} to null")
 
 
-def check_divisible(config: Config, size: BatchSize) -> None:
-    """Refuse a batch that ranks and micro batches do not share evenly."""
-    ranks, micro = rank_count(config), config["train.micro_batch"] or 1
-    for rows in size.sizes:
-        if rows % (ranks * micro):
-            what = f"{rows} rows do not divide into {ranks} devices × {micro} rows at once"
-            raise config.error("train.batch", what, f"take a multiple of {ranks * micro}")
-
-
 def batch_size(config: Config) -> BatchSize:
     """`train.batch`; the steps of a schedule are keys, and a key of a document is text."""
     setting = config["train.batch"]
