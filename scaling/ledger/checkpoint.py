@@ -48,12 +48,9 @@ def name(step: int) -> str:
 
 def steps(run: Path) -> dict[int, Path]:
     """The checkpoints in the folder of a run by step, not checked, the latest first."""
-    folder = run / FOLDER
-    if not folder.is_dir():
-        return {}
     with disk("cannot list checkpoints"):
         # A folder without a manifest is one that was being removed.
-        there = [path for path in folder.iterdir() if path.name.isdecimal() and (path / MANIFEST).exists()]
+        there = [path for path in (run / FOLDER).glob("*") if path.name.isdecimal() and (path / MANIFEST).exists()]
     return {int(path.name): path for path in sorted(there, reverse=True)}
 
 

@@ -192,19 +192,18 @@ class Ledger:
 
         The attempt keeps the checkpoints of steps that studies need.
         """
-        folder = self.folder(run)
-        pinned = self.needed(run)
+        folder, pinned = self.folder(run), self.needed(run)
         with disk("cannot claim a run"):
             folder.mkdir(exist_ok=True)
-        held = Lock(folder / LOCK)
-        if not held.take():
+        lock = Lock(folder / LOCK)
+        if not lock.take():
             return None
         with ExitStack() as release:
-            release.callback(held.release)
+            release.callback(lock.release)
             if read_result(folder) is not None:  # a lock is released after the result is there
                 return None
             number = max((record.number for record in self.attempts(run)), default=0) + 1
-            attempt = Attempt(folder, number, held, pinned)
+            attempt = Attempt(folder, number, lock, pinned)
             release.pop_all()
             return attempt
 

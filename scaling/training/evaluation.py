@@ -328,11 +328,6 @@ class Predictor:
             outputs.add(model, batch, torch.empty(0) if outputs.written else model.logits(batch))
         return outputs
 
-    def predictions(self, source: Any) -> tuple[dict[int, Any], bool]:
-        """The prediction of each example of a source by its number, and whether the model wrote them."""
-        outputs = self.outputs(source)
-        return predicted(outputs, source), outputs.written
-
 
 def shown(prediction: Any, labels: Mapping[int, str] | tuple[str, ...], answer: str) -> Any:
     """A prediction as a file holds it: classes by their names."""

@@ -13,6 +13,7 @@ from typing import Any, cast
 import numpy as np
 import torch
 
+from scaling.base.batch import Batch
 from scaling.config import schema
 from scaling.config.compose import Config
 from scaling.data.batches import Batches, check_takes, evaluation, training
@@ -225,10 +226,11 @@ def _assemble(config: Config) -> Experiment:
         None if isinstance(windows, str) else windows,
         config["train.documents"],
     )
-    row_tokens, has_truth, has_tree = _row(validation)
+    row = replace(validation, plan=replace(cast(Windows, validation.plan), size=BatchSize.of(1))).batch(0)
     batches = training(train, objective, size, config["seed"], config["train.documents"])
+    row_tokens = _row_tokens(row, validation, batches, size)
     if size.tokens is not None:
-        size, row_tokens = _of_tokens(size, batches, row_tokens)
+        size = replace(size, sizes=(cast(Buckets, batches.plan).rows,))
     if config["trainer.strategy"] == "fsdp" and not pieces["optimizer"].shardable:
         what = f"torch's {type(pieces['optimizer']).__name__} does not work on shards"
         raise config.error("trainer.strategy", what, "take ddp, or another optimizer")
@@ -240,7 +242,7 @@ def _assemble(config: Config) -> Experiment:
             raise config.error("train.batch", what, f"take a multiple of {least}")
     model, tuning = _blank_model(config)
     transfer.check_head(model, objective, train)
-    if not has_tree and any(isinstance(piece, Position) and piece.reads_tree for piece in model.modules()):
+    if row.tree is None and any(isinstance(piece, Position) and piece.reads_tree for piece in model.modules()):
         fix = "take an encoder, and a task with data.heads"
         raise config.error("model.position", "it reads a tree, and no batch has one", fix)
     start, names, trained = _selected(config["train.parts"], tuning, model, start)
@@ -254,7 +256,8 @@ def _assemble(config: Config) -> Experiment:
         points=config["evaluate.points"],
         windows=(0, 0),
         row_tokens=row_tokens,
-        entropy=held_out.entropy if has_truth else None,
+        # The law of the data gives the true loss of a token after those before it, but not of a masked one.
+        entropy=None if row.truth is None else held_out.entropy,
         teacher=_teacher(config, objective, family),
         start=start,
         trained=trained,
@@ -326,29 +329,18 @@ def _budgeted(experiment: Experiment, config: Config) -> Experiment:
     return replace(experiment, config=config, steps=steps, batches=batches, points=points, windows=(each, last))
 
 
-def _row(validation: Batches) -> tuple[int, bool, bool]:
-    """How long a row is that the objective makes of a window, whether the law of the data gives the true loss of its
-    targets (of each token given those before it, but not of a masked one), and whether its tokens have a tree.
+def _row_tokens(row: Batch, validation: Batches, batches: Batches, size: BatchSize) -> int:
+    """The tokens of a row that the objective makes, on both its sides where it has two. Where rows are of any length,
+    or batches of as many tokens, they are the mean of the data's, without filling.
     """
-    plan = cast(Windows, validation.plan)
-    row = replace(validation, plan=replace(plan, size=BatchSize.of(1))).batch(0)
-    tokens = row.tokens.numel() + (0 if row.source is None else row.source.numel())
-    if isinstance(plan, ByLength):  # whose rows are of any length
-        tokens = round(float(plan.lengths.mean()))
-    return tokens, row.truth is not None, row.tree is not None
-
-
-def _of_tokens(size: BatchSize, batches: Batches, row_tokens: int) -> tuple[BatchSize, int]:
-    """Batches of as many tokens: their mean number of rows, and the mean number of tokens in a row of the data, on both
-    its sides where it has two, without filling.
-    """
-    plan = cast(Buckets, batches.plan)
-    source: Any = batches.source
-    if source.gives == "examples" and batches.objective.writes(source.task):  # type: ignore[attr-defined]
-        row_tokens = round(float(np.minimum(source.items.written + 1, plan.length).sum(1).mean()))
-    elif source.lengths is not None:
-        row_tokens = round(float(np.minimum(source.lengths, plan.length).sum(1).mean()))
-    return replace(size, sizes=(plan.rows,)), row_tokens
+    source, plan = cast(Any, batches.source), batches.plan
+    if size.tokens is not None and source.gives == "examples" and cast(Any, batches.objective).writes(source.task):
+        return round(float(np.minimum(source.items.written + 1, cast(Buckets, plan).length).sum(1).mean()))
+    if size.tokens is not None and source.lengths is not None:
+        return round(float(np.minimum(source.lengths, cast(Buckets, plan).length).sum(1).mean()))
+    if isinstance(validation.plan, ByLength):
+        return round(float(validation.plan.lengths.mean()))
+    return row.tokens.numel() + (0 if row.source is None else row.source.numel())
 
 
 def _teacher(config: Config, objective: Any, family: str) -> Saved | None:

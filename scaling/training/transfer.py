@@ -176,8 +176,7 @@ class Start:
         own: str | None = getattr(source, "tokenizer", None)
         if own is None or self.saved.tokenizer is None:
             return
-        with self.saved.tokenizer.open("rb") as file:
-            start = hashlib.file_digest(file, "sha256").hexdigest()
+        start = hashlib.sha256(self.saved.tokenizer.read_bytes()).hexdigest()
         if own != start:
             raise ScalingError(
                 f"the data have another tokenizer ({own[:12]}) than {self.name} ({start[:12]})",
@@ -299,45 +298,39 @@ def depths(model: Family) -> dict[str, int]:
 
 def check_head(model: Family, objective: Any, source: Source) -> None:
     """Refuse a head that predicts other answers than the task has, or another number of classes."""
+    for key, value, what, fix in _complaints(model, objective, source):
+        raise ScalingError(what, key=key, value=value, fix=fix)
+
+
+def _complaints(model: Family, objective: Any, source: Source) -> Iterator[tuple[str, object, str, str]]:
+    """What does not fit: its key, its value, what is wrong, and the fix."""
     head, kind = model.head, type(model.head).__name__
     if model.learns_previous != getattr(objective, "previous", False):
         learns = "the model predicts the token before each too" if model.learns_previous else "the model looks one way"
         fix = "take objective=BothWays" if model.learns_previous else "take model.kind=BiLM with a head of tokens"
-        raise ScalingError(learns, key="objective.kind", value=type(objective).__name__, fix=fix)
+        yield "objective.kind", type(objective).__name__, learns, fix
     if source.gives != "examples":
         if head.answer is not None and getattr(objective, "labels", None) != head.answer:
-            raise ScalingError(
-                f"the head {kind} learns from labels, and the objective makes none",
-                key="model.head.kind",
-                value=kind,
-                fix="choose another objective or another head",
-            )
+            what = f"the head {kind} learns from labels, and the objective makes none"
+            yield "model.head.kind", kind, what, "choose another objective or another head"
         return
     task = source.task  # type: ignore[attr-defined]
     answer = None if objective.writes(task) else task.answer
     if head.answer != answer:
         what = "tokens of text, which the model writes" if answer is None else f"of the kind {answer}"
         fix = "take a head of next tokens, as Linear" if answer is None else f"take {{kind: {HEADS[answer]}, …}}"
-        raise ScalingError(f"the answers of the task are {what}", key="model.head.kind", value=kind, fix=fix)
+        yield "model.head.kind", kind, f"the answers of the task are {what}", fix
     if isinstance(model, Encoder) and model.encoder.stack.shortens and answer == "options":
         stack = type(model.encoder.stack).__name__
         what = f"the head reads other places than the first, and {stack} keeps a vector for few of the tokens"
-        raise ScalingError(what, key="model.stack.kind", value=stack, fix="take UpsampledFunnel or Sequential")
-    out = getattr(head, "out", None)
-    if answer in COUNTING and out is not None and out.out_features != len(task.labels):
-        raise ScalingError(
-            f"the task has {len(task.labels)} labels: {', '.join(task.labels[:8])}{', …' * (len(task.labels) > 8)}",
-            key="model.head.classes",
-            value=out.out_features,
-            fix=f"set it to {len(task.labels)}",
-        )
+        yield "model.stack.kind", stack, what, "take UpsampledFunnel or Sequential"
+    out, labels = getattr(head, "out", None), getattr(task, "labels", ())
+    if answer in COUNTING and out is not None and out.out_features != len(labels):
+        what = f"the task has {len(labels)} labels: {', '.join(labels[:8])}{', …' * (len(labels) > 8)}"
+        yield "model.head.classes", out.out_features, what, f"set it to {len(labels)}"
     if model.family == "decoder" and task.order == "either" and answer in PAIRED and not head.added:  # type: ignore[attr-defined]
-        raise ScalingError(
-            "a decoder reads these pairs in both orders, whose vectors are added",
-            key="model.head.added",
-            value=False,
-            fix="set it to true",
-        )
+        what = "a decoder reads these pairs in both orders, whose vectors are added"
+        yield "model.head.added", False, what, "set it to true"
 
 
 def balanced(config: Config, source: Source) -> Config:
