@@ -28,7 +28,7 @@ from scaling.training.experiment import Experiment, assemble
 from scaling.training.machine import flushed, keep_freed
 from scaling.training.parametrization import initialise
 from scaling.training.precision import Weights
-from scaling.training.run import Observers, train_run
+from scaling.training.run import train_run
 
 TINY = ("decoder", "size=tiny", "size.length=64", "size.vocabulary=null", "train.batch=16")
 
@@ -82,7 +82,7 @@ def framed(one: Experiment, ledger: Ledger) -> float:
         if entry["kind"] == "train":
             marks.append((entry["step"], time.perf_counter()))
 
-    train_run(one, ledger, Observers([mark]))
+    train_run(one, ledger, tell=[mark])
     (first, started), (last, ended) = marks[0], marks[-1]
     return 1000 * (ended - started) / (last - first)
 

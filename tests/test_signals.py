@@ -137,7 +137,7 @@ def command(verb: str, folder: Path) -> list[str]:
 
 # Seconds after the command has taken its signals: imports, planning, the start of workers and ranks, training.
 DELAYS = (1.0, 3.5, 7.0, 12.0)
-FEW = {("train", 1.0), ("study", 7.0), ("ranks", 7.0)}
+FEW = {("train", 1.0), ("study", 7.0)}  # of ranks: tests/training/test_ranks.py
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from typing import Any
 
 from scaling.base import atomic
 from scaling.base.errors import from_os
-from scaling.ledger.document import Damaged, disk, read, seal
+from scaling.ledger.document import Damaged, disk, read, read_valid, seal
 
 FOLDER, MANIFEST = "checkpoints", "manifest.json"
 KEEP = 2  # checkpoints of a run: the last, and the one before it should the last be damaged
@@ -48,12 +48,9 @@ def name(step: int) -> str:
 
 def steps(run: Path) -> dict[int, Path]:
     """The checkpoints in the folder of a run by step, not checked, the latest first."""
-    folder = run / FOLDER
-    if not folder.is_dir():
-        return {}
     with disk("cannot list checkpoints"):
         # A folder without a manifest is one that was being removed.
-        there = [path for path in folder.iterdir() if path.name.isdecimal() and (path / MANIFEST).exists()]
+        there = [path for path in (run / FOLDER).glob("*") if path.name.isdecimal() and (path / MANIFEST).exists()]
     return {int(path.name): path for path in sorted(there, reverse=True)}
 
 
@@ -72,18 +69,13 @@ def find(run: Path, step: int | None = None, belongs: Belongs = lambda _: True) 
 
 
 def final(run: Path, result: Mapping[str, Any] | None) -> Checkpoint | None:
-    """The checkpoint with the weights that a result is of: its best step's where it names one, else the latest whole
-    one.
-    """
+    """The checkpoint with the weights of a result: of its best step where it names one, else the latest whole one."""
     return find(run, (result or {}).get("best_step"))
 
 
 def note(folder: Path) -> Mapping[str, Any]:
     """The note written with a checkpoint, whose files are not checked; none where it cannot be read."""
-    try:
-        return (read(folder / MANIFEST) or {}).get("note", {})
-    except (Damaged, OSError):
-        return {}
+    return (read_valid(folder / MANIFEST) or {}).get("note", {})
 
 
 @contextmanager
@@ -99,7 +91,9 @@ def writing(run: Path, step: int, note: Mapping[str, Any], belongs: Belongs = la
         final.parent.mkdir(exist_ok=True)
         temporary.mkdir()
         yield temporary
-        _seal(temporary, step, note)
+        (temporary / MANIFEST).write_bytes(seal({"step": step, "files": _digests(temporary), "note": dict(note)}))
+        for path in (*temporary.rglob("*"), temporary):
+            atomic.flush_folder(path)
         if find(run, step, belongs) is None:
             drop(final)
             try:
@@ -123,13 +117,10 @@ def drop(folder: Path) -> None:
 
 def _checked(folder: Path) -> Checkpoint:
     """The checkpoint in `folder`, every byte compared with its manifest; raises where one differs."""
-    manifest = read(folder / MANIFEST, step=int(folder.name))
-    if manifest is None:
-        raise Damaged("it has no manifest")
-    found = _digests(folder)
+    manifest, digests = read(folder / MANIFEST, step=int(folder.name)) or {}, _digests(folder)
     for name, digest in manifest["files"].items():
-        if found.get(name) != digest:
-            raise Damaged(f"{name!r} has changed" if name in found else f"{name!r} is missing")
+        if digests.get(name) != digest:
+            raise Damaged(f"{name!r} has changed" if name in digests else f"{name!r} is missing")
     return Checkpoint(manifest["step"], folder, manifest["note"])
 
 
@@ -142,16 +133,3 @@ def _digests(folder: Path) -> dict[str, str]:
             with path.open("rb") as file:
                 digests[name] = hashlib.file_digest(file, "sha256").hexdigest()
     return digests
-
-
-def _seal(folder: Path, step: int, note: Mapping[str, Any]) -> None:
-    """Write the manifest, and put every file and folder on the disk."""
-    content = seal({"step": step, "files": _digests(folder), "note": dict(note)})
-    (folder / MANIFEST).write_bytes(content)
-    for path in folder.rglob("*"):
-        if path.is_file():
-            with path.open("rb") as file:
-                atomic.flush(file)
-        else:
-            atomic.flush_folder(path)
-    atomic.flush_folder(folder)

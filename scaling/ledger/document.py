@@ -13,7 +13,7 @@ import json
 import math
 import os
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
@@ -29,7 +29,6 @@ _SEAL = ',\n "sha256": "%s"\n}\n'
 _SEAL_LENGTH = len(_SEAL % ("0" * 64))
 _STAMP = b',"crc":"%08x"}'
 _STAMP_LENGTH = len(_STAMP % 0)
-_TAIL = 64 * 1024  # bytes at the end of a log in which its last entries are
 
 
 class Damaged(ValueError):
@@ -47,25 +46,29 @@ def text(value: Any, style: json.JSONEncoder = _LINE) -> str:
         return style.encode(spelled(value))
 
 
-def parse(content: bytes | str) -> Any:
+def parse(content: bytes) -> Any:
     """Strict JSON to plain Python; whatever is wrong with it, deep nesting and endless digits too, is `Damaged`."""
     try:
-        string = content.decode() if isinstance(content, bytes) else content
-        value = json.loads(string)
+        value = json.loads(content)
     except (ValueError, RecursionError) as error:
         raise Damaged(f"not JSON: {error}") from None
-    return _numbers(value) if '"NaN"' in string or 'Infinity"' in string else value
+    if b'"NaN"' not in content and b'Infinity"' not in content:
+        return value
+    return mapped(value, lambda leaf: SPELLED.get(leaf, leaf) if isinstance(leaf, str) else leaf)
 
 
 def spelled(value: Any) -> Any:
     """The value with numbers that are not finite as strings, as JSON holds them."""
+    return mapped(value, lambda leaf: json.dumps(leaf) if isinstance(leaf, float) and not math.isfinite(leaf) else leaf)
+
+
+def mapped(value: Any, change: Callable[[Any], Any]) -> Any:
+    """Nested mappings and lists with their leaves changed."""
     if isinstance(value, Mapping):
-        return {key: spelled(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [spelled(item) for item in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
-    return value
+        return {key: mapped(item, change) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [mapped(item, change) for item in value]
+    return change(value)
 
 
 def flat(document: Mapping[str, Any]) -> dict[str, Any]:
@@ -118,13 +121,20 @@ def read(path: Path, **expected: Any) -> dict[str, Any] | None:
     return document
 
 
+def read_valid(path: Path, **expected: Any) -> dict[str, Any] | None:
+    """The sealed document at `path`, None where there is none, or a damaged one."""
+    with suppress(Damaged):
+        return read(path, **expected)
+    return None
+
+
 def _opened(path: Path) -> IO[bytes]:
     """A file open for reading; a pipe in its place reads as empty, and is not waited for."""
     return open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))
 
 
-def publish(path: Path, content: bytes) -> bool:
-    """Make `path` hold `content` where nothing has that name yet; True where this call made it.
+def publish(path: Path, document: Mapping[str, Any]) -> bool:
+    """Seal a document in a file where nothing has its name yet; True where this call made it.
 
     A finished, synced file is linked to the name, and its number of names shows who made it, even where NFS lost the
     reply. On a file system without hard links it is renamed to the name.
@@ -133,7 +143,7 @@ def publish(path: Path, content: bytes) -> bool:
     with disk(f"cannot write {path.name}"):
         try:
             with temporary.open("xb") as file:
-                file.write(content)
+                file.write(seal(document))
                 atomic.flush(file)
             try:
                 os.link(temporary, path)
@@ -170,19 +180,16 @@ class Log:
     def __init__(self, path: Path):
         with disk("cannot open the log"):
             self._handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
-            size = os.fstat(self._handle).st_size
-            # After a write that failed midway the next line starts afresh, or both would be lost.
-            self._torn = size > 0 and os.pread(self._handle, 1, size - 1) != b"\n"
 
     def write(self, entry: Mapping[str, Any]) -> None:
         """Append one entry of plain values, its `kind` first; a `step` orders it among the others."""
-        line = (b"\n" if self._torn else b"") + stamp(entry)
-        self._torn = True
+        line = stamp(entry)
         with disk("cannot write the log"):
-            written = os.write(self._handle, line)
-            while written < len(line):
-                written += os.write(self._handle, line[written:])
-        self._torn = False
+            size = os.fstat(self._handle).st_size
+            if size and os.pread(self._handle, 1, size - 1) != b"\n":
+                line = b"\n" + line  # after a write that failed midway, or both lines would be lost
+            while line:
+                line = line[os.write(self._handle, line) :]
 
     def sync(self) -> None:
         """Put what was written on the disk: done with each checkpoint, which the log then reaches."""
@@ -201,41 +208,16 @@ def stamp(entry: Mapping[str, Any]) -> bytes:
     return body + _STAMP % zlib.crc32(body) + b"\n"
 
 
-def entries(path: Path, kinds: Iterable[str] = ()) -> Iterator[dict[str, Any]]:
-    """The whole entries of a log in order, all or those of some kinds; torn and flipped lines are passed over."""
+def entries(path: Path, kinds: Iterable[str] = (), last: int | None = None) -> Iterator[dict[str, Any]]:
+    """The whole entries of a log in order, all or those of some kinds; torn and flipped lines are passed over. Of a log
+    of many bytes those in the `last` ones, where a number is given.
+    """
     beginnings = tuple(f'{{"kind":"{kind}"'.encode() for kind in kinds) or b""
     with suppress(FileNotFoundError, NotADirectoryError), _opened(path) as file:
+        if last is not None:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - last))
         for line in file:
-            if line.startswith(beginnings) and (entry := _unstamped(line.rstrip(b"\n"))) is not None:
-                yield entry
-
-
-def last_entry(path: Path, key: str) -> dict[str, Any] | None:
-    """The last whole entry that has `key`, looked for at the log's end."""
-    try:
-        with _opened(path) as file:
-            file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL))
-            lines = file.read().split(b"\n")
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    whole = (_unstamped(line) for line in reversed(lines))
-    return next((entry for entry in whole if entry is not None and key in entry), None)
-
-
-def _unstamped(line: bytes) -> dict[str, Any] | None:
-    """The entry of one line, None where the line is torn or flipped."""
-    body, tail = line[:-_STAMP_LENGTH], line[-_STAMP_LENGTH:]
-    if tail != _STAMP % zlib.crc32(body):
-        return None
-    try:
-        return parse(body + b"}")
-    except Damaged:
-        return None
-
-
-def _numbers(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _numbers(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_numbers(item) for item in value]
-    return SPELLED.get(value, value) if isinstance(value, str) else value
+            body, tail = line.rstrip(b"\n")[:-_STAMP_LENGTH], line.rstrip(b"\n")[-_STAMP_LENGTH:]
+            if line.startswith(beginnings) and tail == _STAMP % zlib.crc32(body):
+                with suppress(Damaged):
+                    yield parse(body + b"}")

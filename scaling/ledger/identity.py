@@ -59,29 +59,21 @@ def run_id(spec: Mapping[str, Any]) -> str:
 def identity(spec: Mapping[str, Any]) -> str:
     """What counts of a spec, as canonical JSON: sorted keys, no spaces, one spelling for each number."""
     try:
-        return json.dumps(_counted(spec, ""), sort_keys=True, separators=(",", ":"), allow_nan=False)
+        return json.dumps(_counted(spec), sort_keys=True, separators=(",", ":"), allow_nan=False)
     except (TypeError, ValueError, AttributeError, RecursionError):
         what = "a spec holds text, finite numbers, and lists and mappings of them"
         raise ScalingError(what, key="spec") from None
 
 
-def _counted(node: Mapping[str, Any], path: str) -> dict[str, Any]:
-    kept: dict[str, Any] = {}
-    for key, value in node.items():
-        place = path + key
-        if place == "data" and isinstance(value, Mapping) and "fingerprint" in value:
-            value = {"fingerprint": value["fingerprint"]}
-        if place not in UNCOUNTED:
-            kept[key] = _canonical(value, f"{place}.")
-    return kept
-
-
-def _canonical(value: Any, path: str) -> Any:
-    """One spelling of a value."""
+def _counted(value: Any, place: str = "") -> Any:
+    """What counts of a value, in one spelling; `place` is its dotted key with a dot behind it."""
     if isinstance(value, Mapping):
-        return _counted(value, path)
+        if place == "data." and "fingerprint" in value:
+            value = {"fingerprint": value["fingerprint"]}
+        keys = (key for key in value if place + key not in UNCOUNTED)
+        return {key: _counted(value[key], f"{place}{key}.") for key in keys}
     if isinstance(value, list | tuple):
-        return [_canonical(item, f"{path}{index}.") for index, item in enumerate(value)]
+        return [_counted(item, f"{place}{index}.") for index, item in enumerate(value)]
     return int(value) if isinstance(value, float) and value.is_integer() and abs(value) < 2**53 else value
 
 

@@ -1,15 +1,8 @@
 """Run: one folder, in which one worker at a time makes an attempt, until there is a result.
 
-    lock          who works here now: JSON with host, process and a random token, held by `flock`
-    log.jsonl     what happened: `start` and `end` of each attempt, and between them what the trainer writes
-    checkpoints/  what the next attempt goes on from
-    result.json   present and valid means done
-
 The system frees a lock in the moment in which its process ends, however it ends, and over NFS too. An attempt whose
-process was killed leaves no `end`. The first valid result is kept; a later one is compared with it. A result holds what
-the trainer hands over, next to `run`, `attempt` and `outcome`. Its section `circumstances` (wall time, host, hardware,
-versions, speed) records where and how it was trained; all the rest is a claim about the experiment, which another
-attempt has to repeat.
+process was killed leaves no `end` in the log. The first valid result is kept, and a later one is compared with it,
+except for its section `circumstances`: wall time, host, hardware, versions, speed.
 """
 
 from __future__ import annotations
@@ -35,7 +28,7 @@ from scaling.base import atomic
 from scaling.base.errors import DISK, ScalingError
 from scaling.ledger import checkpoint
 from scaling.ledger.checkpoint import KEEP, Belongs, Checkpoint
-from scaling.ledger.document import Damaged, Log, differences, disk, entries, parse, publish, read, seal, text
+from scaling.ledger.document import Log, differences, disk, entries, parse, publish, read_valid, seal, text
 
 Outcome = Literal["finished", "diverged", "pruned"]
 Interruption = Literal["out_of_memory", "failed", "stopped"]
@@ -204,10 +197,7 @@ def hardware(circumstances: Mapping[str, Any]) -> str:
 
 def read_result(run: Path) -> dict[str, Any] | None:
     """The valid result of the run in this folder; None where there is none, or a damaged one (which counts as none)."""
-    try:
-        result = read(run / RESULT, run=run.name)
-    except Damaged:
-        return None
+    result = read_valid(run / RESULT, run=run.name)
     return result if result is not None and result.get("outcome") in RESULTS else None
 
 
@@ -274,13 +264,13 @@ class Attempt:
         self.log.sync()
         kept = ours = {"run": self.run_id, "attempt": self.number, "outcome": outcome, **result}
         ending: dict[str, Any] = {"outcome": outcome, "reason": None}
-        if not publish(self.run / RESULT, seal(ours)):
+        if not publish(self.run / RESULT, ours):
             standing = read_result(self.run)
             if standing is None:
                 with disk("cannot write the result"):
                     atomic.write(self.run / RESULT, seal(ours))  # in the place of a damaged one
             else:
-                kept, found = standing, differences(_claims(standing), _claims(parse(text(ours))))
+                kept, found = standing, differences(_claims(standing), _claims(parse(text(ours).encode())))
                 if found:
                     ending["differences"] = {key: list(pair) for key, pair in found.items()}
                     logger.warning(
@@ -305,12 +295,10 @@ class Attempt:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         try:
-            if not self._ended and error is None:
-                self.end("stopped", "left without a result")
-            elif not self._ended:
+            if not self._ended:
                 stopped = not isinstance(error, Exception) or (isinstance(error, ScalingError) and error.code == DISK)
-                reason = " ".join(f"{type(error).__name__}: {error}".split())
-                self.end("stopped" if stopped else "failed", reason, error)
+                reason = "left without a result" if error is None else f"{type(error).__name__}: {error}"
+                self.end("stopped" if stopped else "failed", " ".join(reason.split()), error)
         except ScalingError as disk_full:
             if error is None:
                 raise

@@ -12,6 +12,7 @@ import time
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Literal
 
@@ -21,7 +22,6 @@ from scaling.ledger import checkpoint
 from scaling.ledger.document import disk
 from scaling.ledger.store import Ledger
 
-SHARED = ("predictions", "studies", "sweeps")  # folders next to the store
 HOUR = 3600.0  # seconds: beyond what two clocks differ by, and what one file takes to write
 
 
@@ -88,35 +88,37 @@ def _spent(ledger: Ledger, weights: bool) -> Iterator[Waste]:
         ledger.plan(study)
     trunks, idle = ledger.trunks(), True
     for run in ledger.runs():
-        folder, result, needed, held = ledger.folder(run), ledger.result(run), ledger.needed(run), ledger.is_held(run)
-        if not held and (result is not None or (run in trunks and not needed)):
-            final = _final_weights(folder, result) if result is not None and result["outcome"] == "finished" else None
+        if ledger.is_held(run):
+            idle = False
+            continue
+        folder, result, needed = ledger.folder(run), ledger.result(run), ledger.needed(run)
+        final = None if result is None or result["outcome"] != "finished" else _final_weights(folder, result)
+        if result is not None or (run in trunks and not needed):
             for step, path in checkpoint.steps(folder).items():
                 if step not in needed and (path != final or weights):
                     yield Waste(run, path, "final weights" if path == final else "checkpoint", _size(path))
         for place in (folder, folder / checkpoint.FOLDER):
-            yield from _unfinished(place.iterdir() if place.is_dir() else (), not held, run)
-        idle = idle and not held
-    for name in SHARED:
-        yield from _unfinished((ledger.root / name).rglob("*"), idle)
-    yield from _unfinished(ledger.root.iterdir(), idle)
+            yield from _unfinished(place.glob("*"), run)
+    if idle:
+        shared = ((ledger.root / name).rglob("*") for name in ("predictions", "studies", "sweeps"))
+        yield from _unfinished(chain(ledger.root.iterdir(), *shared))
 
 
 def _final_weights(folder: Path, result: dict) -> Path | None:
     """The checkpoint with a finished run's weights. A damaged one is not it where a whole one is there."""
     paths = list(checkpoint.steps(folder).values())
-    if len(paths) <= 1:
-        return paths[0] if paths else None  # nothing to choose, so its bytes need not be read
+    if len(paths) == 1:
+        return paths[0]  # nothing to choose, so its bytes need not be read
     weights = checkpoint.final(folder, result)
     return None if weights is None else weights.folder
 
 
-def _unfinished(paths: Iterable[Path], idle: bool, run: str | None = None) -> Iterator[Waste]:
+def _unfinished(paths: Iterable[Path], run: str | None = None) -> Iterator[Waste]:
     """What a process was writing that was killed."""
     for path in paths:
         if path.name.startswith(atomic.TEMPORARY):
             with suppress(FileNotFoundError):  # finished meanwhile
-                if idle and time.time() - path.lstat().st_mtime > HOUR:
+                if time.time() - path.lstat().st_mtime > HOUR:
                     yield Waste(run, path, "half-written", _size(path))
 
 

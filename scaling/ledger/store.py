@@ -15,7 +15,7 @@ from scaling.base import atomic
 from scaling.base.errors import ScalingError, nearest
 from scaling.ledger import checkpoint
 from scaling.ledger.checkpoint import Checkpoint
-from scaling.ledger.document import Damaged, Log, differences, disk, entries, last_entry, publish, read, seal, text
+from scaling.ledger.document import Damaged, Log, differences, disk, entries, publish, read, read_valid, seal, text
 from scaling.ledger.identity import RUN_ID, identity, run_id
 from scaling.ledger.run import (
     CIRCUMSTANCES,
@@ -40,6 +40,7 @@ State = Literal[
 
 STATES: dict[str, State] = {"held": "running", "abandoned": "stale", "free": "stopped"}  # of an attempt without an end
 
+TAIL = 64 * 1024  # bytes at the end of a log in which its last entries are
 LONGEST = 200  # letters of a reason or a name in a row
 STUDY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 PLAN = re.compile(r"plan-([1-9][0-9]{0,8})\.json")  # of an extended study; the first plan has no number
@@ -161,26 +162,26 @@ class Ledger:
     def status(self, run: str) -> Row:
         """The run in one row, for people; nothing is decided by it."""
         folder, spec, attempts = self.folder(run), self._entered_spec(run) or {}, self.attempts(run)
-        result, name = read_result(folder), _short(spec.get("name"))
+        result, name, numbers = read_result(folder), _short(spec.get("name")), dict[str, Any]()
         if result is not None:
-            numbers = {"steps": result.get("step"), **(result.get(CIRCUMSTANCES) or {}), **result}
+            numbers |= {"steps": result.get("step"), **(result.get(CIRCUMSTANCES) or {}), **result}
             state, seen = result["outcome"], folder / RESULT
             last = next((one for one in attempts if one.number == result["attempt"]), Record(result["attempt"], {}))
             rival = next((one.number for one in attempts if one.end and one.end.get("differences")), None)
             reason = None if rival is None else f"attempt {rival} found another result"
         elif attempts:
             last, seen = attempts[-1], folder / LOG
-            numbers = {**(last_entry(seen, "score") or {}), **(last_entry(seen, "loss") or {})}
+            for entry in entries(seen, last=TAIL):
+                numbers |= entry if "loss" in entry else {}
             end: Mapping[str, Any] = last.end or {}
             # An end that speaks of a result whose file is gone or damaged leaves the run to be done again.
             ended: State = end["outcome"] if end.get("outcome") in INTERRUPTIONS else "stopped"
-            state = ended if end else STATES[lock_state(folder / LOCK)]
-            reason = _short(end.get("reason"))
+            state, reason = ended if end else STATES[lock_state(folder / LOCK)], _short(end.get("reason"))
         else:
             return Row(run, name, "waiting", seen=_touched(folder))
-        numbers = {key: numbers.get(key) for key in ("step", "steps", "loss", "tokens_per_second", "score")}
+        shown = {key: numbers.get(key) for key in ("step", "steps", "loss", "tokens_per_second", "score")}
         host = _short(last.start.get("host"))
-        return Row(run, name, state, host=host, attempt=last.number, seen=_touched(seen), reason=reason, **numbers)
+        return Row(run, name, state, host=host, attempt=last.number, seen=_touched(seen), reason=reason, **shown)
 
     def is_held(self, run: str) -> bool:
         """Whether someone works on the run."""
@@ -191,19 +192,18 @@ class Ledger:
 
         The attempt keeps the checkpoints of steps that studies need.
         """
-        folder = self.folder(run)
-        pinned = self.needed(run)
+        folder, pinned = self.folder(run), self.needed(run)
         with disk("cannot claim a run"):
             folder.mkdir(exist_ok=True)
-        held = Lock(folder / LOCK)
-        if not held.take():
+        lock = Lock(folder / LOCK)
+        if not lock.take():
             return None
         with ExitStack() as release:
-            release.callback(held.release)
+            release.callback(lock.release)
             if read_result(folder) is not None:  # a lock is released after the result is there
                 return None
             number = max((record.number for record in self.attempts(run)), default=0) + 1
-            attempt = Attempt(folder, number, held, pinned)
+            attempt = Attempt(folder, number, lock, pinned)
             release.pop_all()
             return attempt
 
@@ -215,10 +215,7 @@ class Ledger:
             log.close()
 
     def _entered_spec(self, run: str) -> dict[str, Any] | None:
-        try:
-            document = read(self.folder(run) / "spec.json", run=run)
-        except Damaged:
-            return None
+        document = read_valid(self.folder(run) / "spec.json", run=run)
         return None if document is None else document["spec"]
 
     # Studies
@@ -253,15 +250,14 @@ class Ledger:
     def plan_file(self, study: str) -> Path:
         """The file of a study's newest plan: `plan.json`, or `plan-2.json` after its first extension."""
         folder = self.study_folder(study)
-        numbered = ((match, path) for path in folder.glob("plan-*.json") if (match := PLAN.fullmatch(path.name)))
-        newest = max(((int(match[1]), path) for match, path in numbered), default=None)
-        return folder / "plan.json" if newest is None else newest[1]
+        numbers = [int(match[1]) for path in folder.glob("plan-*.json") if (match := PLAN.fullmatch(path.name))]
+        return folder / (f"plan-{max(numbers)}.json" if numbers else "plan.json")
 
     def extend_plan(self, study: str, plan: Mapping[str, Any], before: Path) -> None:
         """Write the plan that follows the one in the file `before`, exclusively: the earlier plan stays as it is."""
         match = PLAN.fullmatch(before.name)
         after = before.with_name(f"plan-{2 if match is None else int(match[1]) + 1}.json")
-        if not publish(after, seal(plan)):
+        if not publish(after, plan):
             raise ScalingError(
                 "another command extended the study at the same time", file=after, fix="run the same command again"
             )
@@ -277,7 +273,7 @@ class Ledger:
         file = self.study_folder(study) / "plan.json"
         with disk("cannot write the plan"):
             file.parent.mkdir(parents=True, exist_ok=True)
-        if not publish(file, seal(plan)) and text(entered := self.plan(study)) != text(plan):
+        if not publish(file, plan) and text(entered := self.plan(study)) != text(plan):
             raise ScalingError(
                 f"the study {study} has another plan: {_first_difference(entered, plan)}",
                 fix="give the changed study another name",

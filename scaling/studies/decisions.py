@@ -7,7 +7,7 @@ from typing import Any
 
 from scaling.base.errors import ScalingError
 from scaling.ledger import Ledger
-from scaling.ledger.document import Damaged, disk, publish, read, seal
+from scaling.ledger.document import Damaged, disk, publish, read
 
 FOLDER = "decisions"
 
@@ -39,7 +39,7 @@ def decide(ledger: Ledger, study: str, number: int, document: Decision) -> None:
     path = ledger.study_folder(study) / FOLDER / f"{number:04d}.json"
     with disk("cannot write a decision"):
         path.parent.mkdir(parents=True, exist_ok=True)
-    publish(path, seal(document))
+    publish(path, document)
 
 
 def is_open(made: Sequence[Decision]) -> bool:

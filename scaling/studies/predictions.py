@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scaling.base.errors import ScalingError, plural
-from scaling.ledger.document import Damaged, disk, publish, read, seal, text
+from scaling.ledger.document import disk, publish, read_valid, text
 from scaling.ledger.run import now
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def register(ledger: Ledger, run: str, document: Mapping[str, Any]) -> tuple[Pat
     path = ledger.root / FOLDER / _name(content)
     with disk("cannot keep a prediction"):
         path.parent.mkdir(exist_ok=True)
-    new = publish(path, seal({**content, "registered": now()}))
+    new = publish(path, {**content, "registered": now()})
     if not new and (unusable := _read(path)[1]) is not None:
         raise ScalingError(f"is {unusable}", file=path, fix="delete the file and predict again")
     refuse_begun(ledger, run, path if new else None)
@@ -97,10 +97,7 @@ def _entry(ledger: Ledger, path: Path) -> Entry:
 
 def _read(path: Path) -> tuple[dict[str, Any], str | None]:
     """A prediction, and why its file is not the one that was put on record; None where it is."""
-    try:
-        document = read(path)
-    except Damaged:
-        document = None
+    document = read_valid(path)
     if document is None:
         return {}, "damaged"
     content = {key: value for key, value in document.items() if key != "registered"}

@@ -163,7 +163,7 @@ class Cells:
 
 def train_cell(words: list[str], metric: Metric | None, hyperband: Hyperband | None, folder: Path) -> Report:
     """Train a cell, where an executor calls this. Hyperband compares it with the values of others in `folder`."""
-    from scaling.training.run import Observers, train_run
+    from scaling.training.run import train_run
 
     try:
         assembled = experiment(words)
@@ -176,7 +176,7 @@ def train_cell(words: list[str], metric: Metric | None, hyperband: Hyperband | N
     followed = [] if metric is None or hyperband is None else [_follow(metric, hyperband, folder, ledger, run)]
     described = point(assembled)
     try:
-        result = ledger.result(run) or train_run(assembled, ledger, Observers(followed))
+        result = ledger.result(run) or train_run(assembled, ledger, tell=followed)
     except Exception as error:
         # The attempt has recorded the reason; the sweep goes on with the other runs.
         if isinstance(error, ScalingError) and error.code == DISK:

@@ -114,6 +114,6 @@ def _curve(run: Run, entries: Sequence[dict[str, Any]]) -> Curve:
         np.array(rates),
         experiment.tokens(run.steps) / run.steps,
         run.run if run.trunk is None else run.trunk.run,
-        experiment.held_out.fingerprint,
+        experiment.validation.source.fingerprint,
         held_out=run.held_out,
     )

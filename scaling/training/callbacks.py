@@ -1,7 +1,4 @@
-"""Callbacks: what happens between the updates of a run. They evaluate it, log it, save it, and end it.
-
-They act at the boundary of a step, on all ranks alike, `Save` after all others.
-"""
+"""Callbacks: what happens between the updates of a run, on all ranks alike; and what a person sees of it."""
 
 from __future__ import annotations
 
@@ -14,7 +11,7 @@ from dataclasses import asdict, dataclass, replace
 from datetime import timedelta
 from typing import Any
 
-from lightning.pytorch import Callback, Trainer
+from lightning.pytorch import Trainer
 from lightning.pytorch.callbacks import Checkpoint
 from lightning.pytorch.loggers import Logger
 from lightning.pytorch.trainer.states import TrainerFn
@@ -42,10 +39,37 @@ class Superseded(Exception):
     """Another worker has taken the run over; what this one would still do is wasted."""
 
 
-class Record(Callback):
-    """Lets Lightning validate at the steps of the run's evaluations. Writes each entry of the run's log, and hands it
+@dataclass(frozen=True)
+class Best:
+    """What a run knows of its evaluations so far. One is better with a higher `score`, where the run has one, and else
+    with a lower `loss`; one that is not finite is no improvement.
+    """
+
+    step: int | None = None  # of the last evaluation
+    best_step: int | None = None
+    best: float | None = None  # of the score, or of the loss with its sign changed: higher is better
+    since: int = 0  # evaluations since the best one
+
+    def after(self, step: int, measured: Mapping[str, Any]) -> Best:
+        """The same after one more evaluation."""
+        score = measured.get("score")
+        value = -measured["loss"] if score is None else score
+        if math.isfinite(value) and (self.best is None or value > self.best):
+            return Best(step, step, value)
+        return replace(self, step=step, since=self.since + 1)
+
+
+class LedgerCallback(Checkpoint):
+    """Evaluates, logs and saves a run; Lightning calls it after the other callbacks.
+
+    It lets Lightning validate at the steps of the run's evaluations, writes each entry of the run's log, and hands it
     to the loggers and to `tell`, which follows the run for a person, and hears also at which step it is, and whether it
-    evaluates. Where `due`, the step that training goes on from was saved without its evaluation, which is done first.
+    evaluates. It saves every so many steps, at `pinned` steps, which others need, at the best step and at the end; a
+    signal is waited for, and saved for.
+
+    It ends a run when so many evaluations as the run has patience for did not improve. A checkpoint's note keeps the
+    `best`, so that a resumed run ends at the same step. (Lightning's `EarlyStopping` knows no best step, and not which
+    of loss and score a run has.)
 
     Ranks other than the first write nothing. Leaving its block ends the loggers, and W&B gets the run's `result`.
     """
@@ -54,18 +78,19 @@ class Record(Callback):
         self,
         experiment: Experiment,
         attempt: Attempt | None,
+        pinned: Collection[int],
+        best: Best,
         tell: Collection[Tell] = (),
         loggers: Collection[Logger] = (),
-        due: bool = False,
     ):
-        self.experiment, self.attempt, self.tell, self.due = experiment, attempt, tell, due
+        self.experiment, self.attempt, self.pinned, self.best, self.tell = experiment, attempt, pinned, best, tell
         self.loggers, self.wandb = ([], None) if attempt is None else opened(experiment, attempt, loggers)
         self.result: Mapping[str, Any] | None = None  # how the run ended
-        self.every, self.evaluated = experiment.config["log.every"], frozenset(experiment.evaluated)
-        self.peak = peak(experiment.config["trainer.precision"])
+        self.evaluated, self.peak = experiment.evaluated, peak(experiment.config["trainer.precision"])
+        self.step = 0  # the last one that was saved
         self._since, self._tokens = time.perf_counter(), 0
 
-    def __enter__(self) -> Record:
+    def __enter__(self) -> LedgerCallback:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -74,18 +99,23 @@ class Record(Callback):
         if self.wandb is not None:
             self.wandb.end(self.result)
 
+    @property
+    def exhausted(self) -> bool:
+        """Whether the run ends for lack of improvement."""
+        return self.experiment.patience is not None and self.best.since >= self.experiment.patience
+
+    @property
+    def best_step(self) -> int | None:
+        """The step whose weights the result is of, where the run may end early."""
+        return None if self.experiment.patience is None else self.best.best_step
+
     def setup(self, trainer: Trainer, module: FamilyModule, stage: str) -> None:  # type: ignore[override]
         module.recorded = True
 
     def on_train_start(self, trainer: Trainer, module: FamilyModule) -> None:  # type: ignore[override]
-        self._first = trainer.global_step + 1
+        signals.take_back()
+        self._first, self.norms = trainer.global_step + 1, norms(module)
         self._progress(trainer.global_step)
-        if self.due and trainer.global_step in self.evaluated:
-            trainer.datamodule.evaluated = trainer.global_step  # type: ignore[attr-defined]
-            trainer.validating = True
-            trainer.fit_loop.epoch_loop.val_loop.restarting = False
-            trainer.fit_loop.epoch_loop.val_loop.run()
-            trainer.training = True
 
     def on_train_batch_end(  # type: ignore[override]
         self, trainer: Trainer, module: FamilyModule, outputs: Mapping[str, Any], *_: Any
@@ -93,35 +123,60 @@ class Record(Callback):
         step = trainer.datamodule.evaluated = trainer.global_step  # type: ignore[attr-defined]
         if not outputs:  # a StopIteration ends Lightning's step without a word
             raise Incomplete(f"updates after step {step}", 0, 1)
+        is_evaluated = step in self.evaluated
         # Lightning validates where the number of updates is a multiple of this.
-        trainer.val_check_batch = step if step in self.evaluated else math.inf
+        trainer.val_check_batch = step if is_evaluated else math.inf
         self._progress(step)
-        if step % self.every == 0 or step in (self.experiment.steps, self._first):
-            now, tokens = time.perf_counter(), self.experiment.tokens(step)
-            speed = (tokens - self._tokens) / max(1e-9, now - self._since) if self._tokens else None
-            self._since, self._tokens = now, tokens
-            place = {"kind": "train", "step": step, "steps": self.experiment.steps, "tokens": tokens}
-            measured = {key: float(outputs[key]) for key in ("loss", "gradient_norm", "learning_rate")}
-            mfu = None
-            if self.peak is not None and speed is not None:
-                mfu = speed * self.experiment.cost.flops_train_per_token / (self.peak * trainer.world_size)
-            self._write({**place, **measured, "tokens_per_second": speed, "mfu": mfu})
+        if step % self.experiment.config["log.every"] == 0 or step in (self.experiment.steps, self._first):
+            self._write_update(step, outputs, trainer.world_size)
+        lost = self.attempt is not None and self.attempt.superseded
+        signal = signals.agreed(trainer.world_size, module.device, lost)
+        if signal == signals.LOST:
+            if self.attempt is not None:
+                self.attempt.end("stopped", "another worker has taken the run over")
+            raise Superseded
+        if signal and not (is_evaluated and signal == PRUNE):
+            self._leave(trainer, signal)
+        if not is_evaluated:
+            self._save_where_due(trainer)
 
     def on_validation_start(self, trainer: Trainer, module: FamilyModule) -> None:  # type: ignore[override]
+        signals.take_back()
         self._started = time.perf_counter()
         self._progress(trainer.datamodule.evaluated, evaluating=True)  # type: ignore[attr-defined]
+
+    def on_validation_batch_end(self, trainer: Trainer, module: FamilyModule, *_: Any) -> None:  # type: ignore[override]
+        signal = signals.agreed(trainer.world_size, module.device)
+        if signal not in (0, PRUNE):
+            self._leave(trainer, signal)
 
     def on_validation_end(self, trainer: Trainer, module: FamilyModule) -> None:  # type: ignore[override]
         self._since += time.perf_counter() - self._started  # an evaluation is no part of the training's speed
         count, planned = module.evaluation.batches, len(trainer.val_dataloaders)  # type: ignore[arg-type]
         if count != planned:  # or its loop
             raise Incomplete("batches of the evaluation", count, planned)
-        if _fits(trainer):
-            self.write_evaluation(trainer.datamodule.evaluated, module.measured)  # type: ignore[attr-defined]
+        if not _fits(trainer):
+            return
+        self.write_evaluation(trainer.global_step, module.measured)
+        self.best = self.best.after(trainer.global_step, module.measured)
+        trainer.should_stop |= self.exhausted
+        if signal := signals.agreed(trainer.world_size, module.device):
+            self._leave(trainer, signal)
+        self._save_where_due(trainer)
 
     def write_evaluation(self, step: int, measured: Mapping[str, Any]) -> None:
         entry = {key: value for key, value in measured.items() if key not in UNLOGGED}
         self._write({"kind": "evaluate", "step": step, "tokens": self.experiment.tokens(step), **entry})
+
+    def _write_update(self, step: int, outputs: Mapping[str, Any], ranks: int) -> None:
+        now, tokens = time.perf_counter(), self.experiment.tokens(step)
+        speed = (tokens - self._tokens) / max(1e-9, now - self._since) if self._tokens else None
+        self._since, self._tokens, mfu = now, tokens, None
+        if self.peak is not None and speed is not None:
+            mfu = speed * self.experiment.cost.flops_train_per_token / (self.peak * ranks)
+        place = {"kind": "train", "step": step, "steps": self.experiment.steps, "tokens": tokens}
+        measured = {key: float(outputs[key]) for key in ("loss", "gradient_norm", "learning_rate")}
+        self._write({**place, **measured, "tokens_per_second": speed, "mfu": mfu})
 
     def _write(self, entry: Mapping[str, Any]) -> None:
         if self.attempt is not None:
@@ -134,6 +189,36 @@ class Record(Callback):
     def _progress(self, step: int, evaluating: bool = False) -> None:
         for tell in self.tell:
             tell({"kind": "progress", "step": step, "steps": self.experiment.steps, "evaluating": evaluating})
+
+    def _save_where_due(self, trainer: Trainer) -> None:
+        step, every = trainer.global_step, self.experiment.config["train.checkpoint_every"]
+        is_last = step == self.experiment.steps or trainer.should_stop
+        if step % every == 0 or step in self.pinned or step == self.best_step or is_last:
+            self._save(trainer)
+
+    def _leave(self, trainer: Trainer, signal: int) -> None:
+        if _fits(trainer):
+            self._save(trainer)
+        signals.stop(signal, trainer.datamodule.evaluated)  # type: ignore[attr-defined]
+
+    def _save(self, trainer: Trainer) -> None:
+        self.step = step = trainer.global_step
+        every, keep = (self.experiment.config[f"train.{key}"] for key in ("checkpoint_every", "keep"))
+        note = {"tokens": self.experiment.tokens(step), "best": asdict(self.best), **self.experiment.start_note}
+        pinned = [step - step % every - back * every for back in range(keep if keep > KEEP else 0)]
+        pinned += [] if self.best_step is None else [self.best_step]
+        with nullcontext("") if self.attempt is None else self.attempt.checkpoint(step, note, pinned) as folder:
+            trainer.save_checkpoint(folder)
+
+
+def norms(module: FamilyModule) -> list[float]:
+    """By which weights that have moved are told from those that have not."""
+    return [float(own(master.detach()).double().norm()) for master in module.weights.masters]
+
+
+def _fits(trainer: Trainer) -> bool:
+    """Whether it trains, and does not evaluate alone."""
+    return trainer.state.fn == TrainerFn.FITTING
 
 
 class Teller(Progress):
@@ -179,111 +264,3 @@ class Teller(Progress):
             print(line, file=sys.stderr, flush=True)
         else:
             self.console.print(line, highlight=False)
-
-
-@dataclass(frozen=True)
-class Best:
-    """What a run knows of its evaluations so far. One is better with a higher `score`, where the run has one, and else
-    with a lower `loss`; one that is not finite is no improvement.
-    """
-
-    step: int | None = None  # of the last evaluation
-    best_step: int | None = None
-    best: float | None = None  # of the score, or of the loss with its sign changed: higher is better
-    since: int = 0  # evaluations since the best one
-
-    def after(self, step: int, measured: Mapping[str, Any]) -> Best:
-        """The same after one more evaluation."""
-        score = measured.get("score")
-        value = -measured["loss"] if score is None else score
-        if math.isfinite(value) and (self.best is None or value > self.best):
-            return Best(step, step, value)
-        return replace(self, step=step, since=self.since + 1)
-
-
-class Save(Checkpoint):
-    """Saves the run every so many steps, at `pinned` steps, which others need, at its best one and at its end; a signal
-    is waited for, and saved for. Lightning calls it after the other callbacks.
-
-    It ends a run when so many evaluations as the run has patience for did not improve. A checkpoint's note keeps the
-    `best`, so that a resumed run ends at the same step. (Lightning's `EarlyStopping` knows no best step, and not which
-    of loss and score a run has.)
-    """
-
-    def __init__(self, experiment: Experiment, attempt: Attempt | None, pinned: Collection[int], best: Best):
-        self.experiment, self.attempt, self.pinned, self.best = experiment, attempt, set(pinned), best
-        self.every, self.keep = experiment.config["train.checkpoint_every"], experiment.config["train.keep"]
-        self.step = 0  # the last one that was saved
-
-    @property
-    def exhausted(self) -> bool:
-        """Whether the run ends for lack of improvement."""
-        return self.experiment.patience is not None and self.best.since >= self.experiment.patience
-
-    @property
-    def best_step(self) -> int | None:
-        """The step whose weights the result is of, where the run may end early."""
-        return None if self.experiment.patience is None else self.best.best_step
-
-    def on_train_start(self, trainer: Trainer, module: FamilyModule) -> None:  # type: ignore[override]
-        signals.take_back()
-        self.norms = norms(module)
-
-    def on_validation_start(self, *_: Any) -> None:
-        signals.take_back()
-
-    def on_train_batch_end(self, trainer: Trainer, module: FamilyModule, *_: Any) -> None:  # type: ignore[override]
-        lost = self.attempt is not None and self.attempt.superseded
-        step, signal = trainer.global_step, signals.agreed(trainer.world_size, module.device, lost)
-        if signal == signals.LOST:
-            if self.attempt is not None:
-                self.attempt.end("stopped", "another worker has taken the run over")
-            raise Superseded
-        is_evaluated = step in self.experiment.evaluated
-        if signal and not (is_evaluated and signal == PRUNE):
-            self._leave(trainer, signal, step)
-        if not is_evaluated:
-            self._save_where_due(trainer, step)
-
-    def on_validation_batch_end(self, trainer: Trainer, module: FamilyModule, *_: Any) -> None:  # type: ignore[override]
-        signal = signals.agreed(trainer.world_size, module.device)
-        if signal not in (0, PRUNE):
-            self._leave(trainer, signal, trainer.global_step)
-
-    def on_validation_end(self, trainer: Trainer, module: FamilyModule) -> None:  # type: ignore[override]
-        if not _fits(trainer):
-            return
-        self.best = self.best.after(trainer.global_step, module.measured)
-        trainer.should_stop |= self.exhausted
-        if signal := signals.agreed(trainer.world_size, module.device):
-            self._leave(trainer, signal, trainer.global_step)
-        self._save_where_due(trainer, trainer.global_step)
-
-    def _save_where_due(self, trainer: Trainer, step: int) -> None:
-        is_last = step == self.experiment.steps or trainer.should_stop
-        if step % self.every == 0 or step in self.pinned or step == self.best_step or is_last:
-            self.save(trainer, step)
-
-    def _leave(self, trainer: Trainer, signal: int, step: int) -> None:
-        if _fits(trainer):
-            self.save(trainer, step)
-        signals.stop(signal, step)
-
-    def save(self, trainer: Trainer, step: int) -> None:
-        note = {"tokens": self.experiment.tokens(step), "best": asdict(self.best), **self.experiment.start_note}
-        before = step - step % self.every
-        pinned = [before - back * self.every for back in range(self.keep if self.keep > KEEP else 0)]
-        pinned += [] if self.best_step is None else [self.best_step]
-        with nullcontext("") if self.attempt is None else self.attempt.checkpoint(step, note, pinned) as folder:
-            trainer.save_checkpoint(folder)
-        self.step = step
-
-
-def norms(module: FamilyModule) -> list[float]:
-    """By which weights that have moved are told from those that have not."""
-    return [float(own(master.detach()).double().norm()) for master in module.weights.masters]
-
-
-def _fits(trainer: Trainer) -> bool:
-    """Whether it trains, and does not evaluate alone."""
-    return trainer.state.fn == TrainerFn.FITTING

@@ -113,11 +113,3 @@ def gather(tensors: Mapping[str, Any], keep: bool = True) -> dict[str, Any]:
         if keep:
             gathered[name] = full
     return gathered
-
-
-@torch.no_grad()
-def take(state: Mapping[str, Tensor], parameters: Mapping[str, Tensor]) -> None:
-    """Copy weights into the parameters of the same names; what is missing, too many or of another shape is refused."""
-    weights.check(state, parameters)
-    for name, tensor in parameters.items():
-        tensor.copy_(laid_out(state[name], tensor))

@@ -1,24 +1,43 @@
-"""Evaluation: the fixed held-out batches at spaced steps and at the end, whole unless the run is short."""
+"""Evaluation: the fixed held-out batches at spaced steps and at the end, whole unless the run is short; of a task also
+what a model predicts of the examples, and what the metric makes of that.
+
+A model with the head of a task predicts in its forward pass. One that predicts tokens writes its answers, greedily
+unless the task sets another strategy.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Mapping
 from functools import reduce
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 import torch.distributed as distributed
+from torch import Tensor
 
 from scaling.base.batch import IGNORE, Batch
 from scaling.base.errors import ScalingError
-from scaling.data.batches import Batches
+from scaling.config.schema import build
+from scaling.data.batches import Batches, evaluation
+from scaling.data.source import Vocabulary
+from scaling.data.store import root
+from scaling.evaluation.generate import aligned, generate, prompt
+from scaling.evaluation.strategy import Greedy
+from scaling.interop.run import averaged, read
+from scaling.metrics import bootstrap, paired_bootstrap
 from scaling.model.family import Family, losses_of, predict, targets_of
-from scaling.training.predict import Outputs, predicted, scores
+from scaling.training.finetune import Pretrained
+from scaling.training.values import family_of
 
 FORWARD = 1 / 3  # of a training step's FLOPs, which an evaluation spends on each of its tokens
 COST = 0.1  # of a run's training FLOPs, which its evaluations may take where `evaluate.windows` is auto
 FREE = 1 << 14  # tokens of all evaluations that no run saves on: it takes longer to start
 FEWEST = 1 << 10  # tokens of one evaluation: fewer would measure nothing
+EVALUATION_TOKENS = 1 << 16  # in one batch of an evaluation: enough to be fast, few enough to fit
+NONE = -1  # where a written answer has ended
 
 
 def affordable(
@@ -77,15 +96,11 @@ class Evaluation:
 
     def __init__(self, batches: Batches, count: int, rank: int = 0, ranks: int = 1):
         objective: Any = batches.objective
-        self.source, self.ranks = batches.source, ranks
-        self.domains, self.is_code = batches.source.domains, getattr(objective, "is_code", False)
+        self.source, self.domains, self.ranks = batches.source, batches.source.domains, ranks
+        self.is_code = getattr(objective, "is_code", False)
         self.text = objective.vocabulary.is_text if getattr(objective, "writes_sentinels", False) else None
         self.outputs = Outputs(batches, count, rank, ranks) if self.source.gives == "examples" else None
-        names = "losses", "excess", "correct", "targets", "of_text", "texts"
-        self.sums: dict[str, torch.Tensor] = dict.fromkeys(names, torch.zeros(1, dtype=torch.float64))
-        self.sums["positions"] = torch.zeros(2, 0, dtype=torch.float64)  # losses and targets of each
-        self.sums["domains"] = torch.zeros(2, len(self.domains), dtype=torch.float64)
-        self.has_truth = self.classified = False
+        self.sums: dict[str, Tensor] = {}  # [2] or [2 n]: a sum over targets, and their number
         self.batches = 0
 
     @torch.no_grad()
@@ -94,66 +109,230 @@ class Evaluation:
         output = model(batch)
         losses = losses_of(model.head, output, batch).double()
         bears = targets != IGNORE
-        self._count(losses=losses, targets=bears)
+        self._add("loss", losses.sum(), bears.sum())
         if self.text is not None:
             is_text = bears & torch.from_numpy(self.text).to(targets.device)[targets.clamp(min=0)]
-            self._count(of_text=losses[is_text], texts=is_text)
+            self._add("text", losses[is_text].sum(), is_text.sum())
         if self.domains and batch.domains is not None:
             rows = torch.stack([losses.sum(1), bears.sum(1).double()]).cpu()
-            self.sums["domains"] = self.sums["domains"].index_add(1, batch.domains.cpu(), rows)
+            table = self.sums.get("domains", torch.zeros(2, len(self.domains), dtype=torch.float64))
+            self.sums["domains"] = table.index_add(1, batch.domains.cpu(), rows)
         if batch.truth is not None:
-            self.has_truth = True
-            self._count(excess=(losses - batch.truth.double())[bears])
+            self._add("excess", (losses - batch.truth.double())[bears].sum(), bears.sum())
         predictions = predict(model.head, output, batch)
         if self.outputs is not None:
             self.outputs.add(model, batch, predictions)
-        self.classified = predictions.shape[:-1] == targets.shape
-        if self.classified:
-            self._count(correct=(predictions.argmax(-1) == targets)[bears])
+        if predictions.shape[:-1] == targets.shape:
+            self._add("correct", (predictions.argmax(-1) == targets)[bears].sum(), bears.sum())
         if model.head.target == "targets":
-            table = torch.stack([losses.sum(0), bears.sum(0).double()]).cpu()
-            self.sums["positions"] = _longer(self.sums["positions"], table)
+            self._add("positions", losses.sum(0), bears.sum(0))
         self.batches += 1
 
-    def _count(self, **values: torch.Tensor) -> None:
-        for name, value in values.items():
-            self.sums[name] = self.sums[name] + value.sum().cpu()
+    def _add(self, name: str, total: Tensor, count: Tensor) -> None:
+        table = torch.stack([total.double(), count.double()]).cpu()
+        self.sums[name] = _longer(self.sums[name], table) if name in self.sums else table
 
     def measured(self) -> dict[str, Any]:
         """The means over all that was added, here and on the other ranks."""
-        every: list[dict[str, torch.Tensor]] = [self.sums] * self.ranks
+        every = [self.sums] * self.ranks
         if self.ranks > 1:
             distributed.all_gather_object(every, self.sums)
-        tables = {name: reduce(_longer, (each[name] for each in every)) for name in self.sums}
-        sums = {name: table.item() for name, table in tables.items() if table.shape == (1,)}
-        count = sums["targets"]
+        names = dict.fromkeys(name for sums in every for name in sums)
+        summed = {name: reduce(_longer, (sums[name] for sums in every if name in sums)) for name in names}
+        tables = {name: table.transpose(0, -1).tolist() for name, table in summed.items()}
+        plain, count = tables["loss"]
         if not count:
             raise ScalingError(
                 "the held-out batches have no target", key="objective", fix="let it hide more, or evaluate more windows"
             )
-        plain = sums["losses"] / count
-        measured: dict[str, Any] = {"loss": plain, "loss_plain": plain, "targets": int(count)}
-        if sums["texts"]:
-            measured["loss_text"] = sums["of_text"] / sums["texts"]
-        if self.has_truth and self.source.entropy is not None:
-            measured["excess"] = sums["excess"] / count
+        measured: dict[str, Any] = {"loss": plain / count, "loss_plain": plain / count, "targets": int(count)}
+        if "text" in tables and tables["text"][1]:
+            measured["loss_text"] = tables["text"][0] / tables["text"][1]
+        if "excess" in tables and self.source.entropy is not None:
+            measured["excess"] = tables["excess"][0] / count
             measured["loss"] = self.source.entropy + measured["excess"]
             measured["entropy"] = self.source.entropy
         if self.is_code and self.source.bytes_per_token:
             measured["bits_per_byte"] = measured["loss"] / math.log(2) / self.source.bytes_per_token
-        if self.classified:
-            measured["accuracy"] = sums["correct"] / count
+        if "correct" in tables:
+            measured["accuracy"] = tables["correct"][0] / count
         if self.domains:
-            means = zip(self.domains, *tables["domains"].tolist(), strict=True)
-            measured["losses"] = {name: summed / seen for name, summed, seen in means if seen}
-        if positions := tables["positions"].T.tolist():
-            measured["loss_by_position"] = [value / seen if seen else None for value, seen in positions]
+            means = zip(self.domains, tables.get("domains") or [])
+            measured["losses"] = {name: summed / seen for name, (summed, seen) in means if seen}
+        if "positions" in tables:
+            measured["loss_by_position"] = [value / seen if seen else None for value, seen in tables["positions"]]
         if self.outputs is not None:
             measured |= scores(self.source, predicted(self.outputs, self.source), written=self.outputs.written)
         return measured
 
 
-def _longer(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+def _longer(a: Tensor, b: Tensor) -> Tensor:
     """The sum of two tables by position, of which one may be shorter."""
     width, pad = max(a.shape[-1], b.shape[-1]), torch.nn.functional.pad
     return pad(a, (0, width - a.shape[-1])) + pad(b, (0, width - b.shape[-1]))
+
+
+# Predictions of a task's examples
+
+
+class Outputs:
+    """What a model puts out for each batch of an evaluation; each rank sees its own batches, in their order."""
+
+    def __init__(self, batches: Batches, count: int, rank: int = 0, ranks: int = 1):
+        self.batches, self.count, self.rank, self.ranks = batches, count, rank, ranks
+        self.written: bool = batches.objective.writes(batches.source.task)  # type: ignore[attr-defined]
+        self._own: list[Tensor] = []
+
+    def add(self, model: Family, batch: Batch, predictions: Tensor) -> None:
+        """Note what the model's head predicts of this rank's next batch, or let the model write its answers."""
+        if self.rank + self.ranks * len(self._own) >= self.count:
+            return  # a spare batch
+        own = self._answers(model, batch) if self.written else predictions
+        self._own.append(own.float().cpu() if own.is_floating_point() else own.cpu())
+
+    def _answers(self, model: Family, batch: Batch) -> Tensor:
+        """[b n] tokens that follow each row's prompt, NONE after the last; n is the length of the longest target."""
+        objective: Any = self.batches.objective
+        specials = objective.vocabulary.specials
+        prompts = _prompts(model, batch, specials)
+        task: Any = self.batches.source.task  # type: ignore[attr-defined]
+        steps = objective.width(task)
+        rows = generate(model, prompts, task.decode or Greedy(), steps=steps, stop={specials["eos"]})
+        written = batch.tokens.new_full((batch.rows, steps), NONE)
+        for row, (best, *_) in zip(written, rows):
+            row[: len(best.tokens)] = row.new_tensor(list(best.tokens))
+        return written
+
+    def all(self) -> Iterator[tuple[Tensor, Batch]]:
+        """The outputs of all batches in their order, on every rank, each with its batch."""
+        every = [self._own] * self.ranks
+        if self.ranks > 1:
+            distributed.all_gather_object(every, self._own)
+        for step in range(self.count):
+            yield every[step % self.ranks][step // self.ranks], self.batches.batch(step)
+
+
+def _prompts(model: Family, batch: Batch, specials: Mapping[str, int]) -> Batch:
+    """The rows without their answers."""
+    if model.family == "encoder_decoder":
+        return prompt(
+            batch.tokens[:, :1],
+            source=batch.source,
+            source_documents=batch.source_documents,
+            source_positions=batch.source_positions,
+        )
+    first = (batch.targets != IGNORE).int().argmax(1).tolist()
+    real = torch.ones_like(batch.tokens, dtype=torch.bool) if batch.documents is None else batch.documents > 0
+    rows = [row[: end + 1][keep[: end + 1]].tolist() for row, keep, end in zip(batch.tokens, real, first)]
+    tokens, documents = aligned(rows, specials.get("pad", 0))
+    lengths = torch.tensor([len(row) for row in rows])
+    return prompt(tokens, documents, prefix=lengths).to(batch.tokens.device)
+
+
+def predicted(outputs: Outputs, source: Any) -> dict[int, Any]:
+    """The prediction of each example by its number; None of a written answer that is none."""
+    objective: Any = outputs.batches.objective
+    if not outputs.written:
+        return objective.predictions(outputs.all(), source)
+    special = set(objective.vocabulary.specials.values())
+    answers: dict[int, Any] = {}
+    for tokens, batch in outputs.all():
+        assert batch.examples is not None
+        for row, example in zip(tokens.tolist(), batch.examples.tolist()):
+            if example >= 0:
+                text = np.array([token for token in row if token != NONE and token not in special], np.int64)
+                answers[example] = objective.parsed(source.decode(text), source, example)
+    return answers
+
+
+def probabilities(outputs: Outputs, source: Any) -> dict[int, list[float]]:
+    """The probability of each label, in their order, of each example whose class or classes a head predicts."""
+    if outputs.written or source.task.answer not in ("class", "classes"):
+        return {}
+    chances: dict[int, list[float]] = {}
+    for logits, batch in outputs.all():
+        assert batch.examples is not None
+        each = logits.softmax(-1) if source.task.answer == "class" else logits.sigmoid()
+        chances |= dict(zip(batch.examples.tolist(), each.tolist()))
+    chances.pop(-1, None)  # a spare row
+    return chances
+
+
+def scores(source: Any, predictions: Mapping[int, Any], *, written: bool) -> dict[str, Any]:
+    """`score`, the main value of the task's metric, all of its values as `metrics`, the 95% interval of each over the
+    examples as `intervals`, and, where answers are written, the fraction that is `invalid`.
+
+    Examples whose answer is not known do not count.
+    """
+    metric, labelled, references, groups = _labelled(source, predictions)
+    outputs = [predictions[index] for index in labelled]
+    each = bootstrap(metric, outputs, references, groups)
+    report: dict[str, Any] = {"score": each[metric.main].value}
+    report["metrics"] = {name: value.value for name, value in each.items()}
+    report["intervals"] = {name: [value.low, value.high] for name, value in each.items()}
+    if written:
+        report["invalid"] = sum(value is None for value in outputs) / len(outputs)
+    return report
+
+
+def compared(source: Any, predictions: Mapping[int, Any], others: Mapping[int, Any]) -> dict[str, Any]:
+    """The score of another run's predictions of the examples whose answer is known, `score_against`, and the paired
+    `difference` to it with its `interval` and `p`.
+    """
+    metric, labelled, references, groups = _labelled(source, predictions)
+    own, other = ([each.get(index) for index in labelled] for each in (predictions, others))
+    result = paired_bootstrap(metric, own, other, references, groups)
+    return {
+        "score_against": metric.score(other, references, groups)[metric.main],
+        "difference": result.difference,
+        "interval": [result.low, result.high],
+        "p": result.p,
+    }
+
+
+def _labelled(source: Any, predictions: Mapping[int, Any]) -> tuple[Any, list[int], list[Any], list[str] | None]:
+    """The metric of a task, the examples whose answer is known, their answers, and their groups if they have any."""
+    examples = source.examples
+    labelled = [index for index in sorted(predictions) if index >= 0 and examples[index].answer is not None]
+    groups = [examples[index].group for index in labelled]
+    named = None if any(group is None for group in groups) else list(map(str, groups))
+    return source.task.metric, labelled, [examples[index].answer for index in labelled], named
+
+
+class Predictor:
+    """A finetuned model with its own task, to predict of examples; `average` takes the mean weights of as many
+    checkpoints of its run.
+    """
+
+    def __init__(self, finetuned: Pretrained, runs: str | Path, device: torch.device, average: int | None = None):
+        place = finetuned.folder, runs
+        self.run, self.device = read(*place) if average is None else averaged(*place, average), device
+        self.task, sections = build("data", finetuned.data), self.run.sections
+        train, size = self.task.open("train", root(runs)), sections["size"]
+        shared = Vocabulary.of(train), size["length"], family_of(sections["model"])
+        self.objective: Any = build("objective", finetuned.sections["objective"], *shared)
+        if self.objective.vocabulary.size > size["vocabulary"]:
+            ids, known = self.objective.vocabulary.size, size["vocabulary"]
+            what = f"the task takes {ids:,} token ids, and the model knows {known:,}"
+            raise ScalingError(what, key="data.tokenizer", fix="take the tokenizer that the run was trained with")
+        self.objective.writes(train.task)  # refuses a task that the family cannot be trained on
+
+    @torch.no_grad()
+    def outputs(self, source: Any) -> Outputs:
+        """What the model puts out for the examples of a source."""
+        rows = max(1, EVALUATION_TOKENS // self.objective.reads)
+        batches, count = evaluation(source, self.objective, rows)
+        outputs, model = Outputs(batches, count), self.run.model(self.device)
+        for step in range(count):
+            batch = batches.batch(step).to(self.device)
+            outputs.add(model, batch, torch.empty(0) if outputs.written else model.logits(batch))
+        return outputs
+
+
+def shown(prediction: Any, labels: Mapping[int, str] | tuple[str, ...], answer: str) -> Any:
+    """A prediction as a file holds it: classes by their names."""
+    if prediction is None:
+        return None
+    if answer == "class":
+        return labels[prediction]
+    return [labels[label] for label in prediction] if answer == "classes" else prediction

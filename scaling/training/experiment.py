@@ -13,11 +13,11 @@ from typing import Any, cast
 import numpy as np
 import torch
 
+from scaling.base.batch import Batch
 from scaling.config import schema
 from scaling.config.compose import Config
 from scaling.data.batches import Batches, check_takes, evaluation, training
 from scaling.data.plan import BatchSize, Buckets, ByLength, Windows
-from scaling.data.source import Source, Vocabulary
 from scaling.data.store import root
 from scaling.interop.huggingface import Saved
 from scaling.interop.run import read
@@ -28,13 +28,13 @@ from scaling.model.family import Family
 from scaling.model.parameters import ADDED, ParameterSpec, parameters
 from scaling.model.tuned import blank, tune
 from scaling.objectives import Distil
-from scaling.training import parts, values
-from scaling.training.evaluation import affordable, evaluation_steps
+from scaling.training import transfer, values
+from scaling.training.evaluation import EVALUATION_TOKENS, affordable, evaluation_steps
 from scaling.training.optimizer import Optimizer
 from scaling.training.parametrization import Parametrization, initialise
-from scaling.training.predict import EVALUATION_TOKENS
+from scaling.training.ranks import rank_count
 from scaling.training.schedule import WSD, Constant, Schedule, check, identified, warmup_steps
-from scaling.training.start import Start, reading
+from scaling.training.transfer import Start, reading
 
 
 @dataclass(frozen=True)
@@ -102,11 +102,7 @@ class Experiment:
 
     @property
     def family(self) -> str:
-        return schema.kinds("model")[self.config["model.kind"]].family  # type: ignore[attr-defined]
-
-    @property
-    def held_out(self) -> Source:
-        return self.validation.source
+        return values.family_of(self.config["model"])
 
     @cached_property
     def name(self) -> str:
@@ -207,14 +203,13 @@ def _assemble(config: Config) -> Experiment:
     if hasattr(data, "answer"):  # a task, which may take long to read
         check_takes(schema.kinds("objective")[config["objective.kind"]], "examples")
     train, held_out = (data.open(split, root(config["runs"])) for split in ("train", "validation"))
-    family = schema.kinds("model")[config["model.kind"]].family  # type: ignore[attr-defined]
-    objective = config.build("objective", Vocabulary.of(train), config["size.length"], family)
+    family, objective = values.family_of(config["model"]), values.objective_of(config, train)
     if config["train.documents"] == "mask" and family not in getattr(objective, "separates", ()):
         name = type(objective).__name__
         raise config.error("train.documents", f"{name} does not keep documents apart for this family", "take join")
     if start is not None:
         start.check_tokenizer(train)
-    config = parts.balanced(values.with_vocabulary(config, objective.vocabulary, start), train)
+    config = transfer.balanced(values.with_vocabulary(config, objective.vocabulary, start), train)
     remarks = [*config.remarks]
     if (own := Start.of_vectors(config, train)) is not None:
         start, covered = own
@@ -231,18 +226,23 @@ def _assemble(config: Config) -> Experiment:
         None if isinstance(windows, str) else windows,
         config["train.documents"],
     )
-    row_tokens, has_truth, has_tree = _row(validation)
+    row = replace(validation, plan=replace(cast(Windows, validation.plan), size=BatchSize.of(1))).batch(0)
     batches = training(train, objective, size, config["seed"], config["train.documents"])
+    row_tokens = _row_tokens(row, validation, batches, size)
     if size.tokens is not None:
-        size, row_tokens = _of_tokens(size, batches, row_tokens)
+        size = replace(size, sizes=(cast(Buckets, batches.plan).rows,))
     if config["trainer.strategy"] == "fsdp" and not pieces["optimizer"].shardable:
         what = f"torch's {type(pieces['optimizer']).__name__} does not work on shards"
         raise config.error("trainer.strategy", what, "take ddp, or another optimizer")
     if objective.takes == "windows":  # batches of pairs and examples vary, and are shared anyhow
-        values.check_divisible(config, size)
+        least = rank_count(config) * (config["train.micro_batch"] or 1)
+        if odd := [rows for rows in size.sizes if rows % least]:
+            ranks = rank_count(config)
+            what = f"{odd[0]} rows do not divide into {ranks} devices × {least // ranks} rows at once"
+            raise config.error("train.batch", what, f"take a multiple of {least}")
     model, tuning = _blank_model(config)
-    parts.check_head(model, objective, train)
-    if not has_tree and any(isinstance(piece, Position) and piece.reads_tree for piece in model.modules()):
+    transfer.check_head(model, objective, train)
+    if row.tree is None and any(isinstance(piece, Position) and piece.reads_tree for piece in model.modules()):
         fix = "take an encoder, and a task with data.heads"
         raise config.error("model.position", "it reads a tree, and no batch has one", fix)
     start, names, trained = _selected(config["train.parts"], tuning, model, start)
@@ -256,12 +256,13 @@ def _assemble(config: Config) -> Experiment:
         points=config["evaluate.points"],
         windows=(0, 0),
         row_tokens=row_tokens,
-        entropy=held_out.entropy if has_truth else None,
+        # The law of the data gives the true loss of a token after those before it, but not of a masked one.
+        entropy=None if row.truth is None else held_out.entropy,
         teacher=_teacher(config, objective, family),
         start=start,
         trained=trained,
         names=names,
-        depths={} if config["train.layer_decay"] == 1 else parts.depths(model),
+        depths={} if config["train.layer_decay"] == 1 else transfer.depths(model),
     )
     return _budgeted(experiment, config)
 
@@ -288,7 +289,7 @@ def counted(config: Config) -> Cost:
 
 
 def _selected(
-    named: parts.Parts, tuning: Tuning | None, model: Family, start: Start | None
+    named: transfer.Parts, tuning: Tuning | None, model: Family, start: Start | None
 ) -> tuple[Start | None, frozenset[str], frozenset[str]]:
     """The start as it fits the model, all names, and those that are trained: what the tuning does, what the start does
     not have, and the named parts; without a tuning, the parts.
@@ -298,7 +299,7 @@ def _selected(
     added = {spec.name for spec, _ in every if spec.slot == ADDED}
     start = None if start is None else start.fitted(model, added)
     new = frozenset() if start is None else start.drawn
-    trained = frozenset() if tuning is not None and named == "all" else parts.trained(model, named, new)
+    trained = frozenset() if tuning is not None and named == "all" else transfer.trained(model, named, new)
     if tuning is not None:
         trained |= new | {name for name in names if tuning.trains(name)}
     return start, names, trained
@@ -328,29 +329,18 @@ def _budgeted(experiment: Experiment, config: Config) -> Experiment:
     return replace(experiment, config=config, steps=steps, batches=batches, points=points, windows=(each, last))
 
 
-def _row(validation: Batches) -> tuple[int, bool, bool]:
-    """How long a row is that the objective makes of a window, whether the law of the data gives the true loss of its
-    targets (of each token given those before it, but not of a masked one), and whether its tokens have a tree.
+def _row_tokens(row: Batch, validation: Batches, batches: Batches, size: BatchSize) -> int:
+    """The tokens of a row that the objective makes, on both its sides where it has two. Where rows are of any length,
+    or batches of as many tokens, they are the mean of the data's, without filling.
     """
-    plan = cast(Windows, validation.plan)
-    row = replace(validation, plan=replace(plan, size=BatchSize.of(1))).batch(0)
-    tokens = row.tokens.numel() + (0 if row.source is None else row.source.numel())
-    if isinstance(plan, ByLength):  # whose rows are of any length
-        tokens = round(float(plan.lengths.mean()))
-    return tokens, row.truth is not None, row.tree is not None
-
-
-def _of_tokens(size: BatchSize, batches: Batches, row_tokens: int) -> tuple[BatchSize, int]:
-    """Batches of as many tokens: their mean number of rows, and the mean number of tokens in a row of the data, on both
-    its sides where it has two, without filling.
-    """
-    plan = cast(Buckets, batches.plan)
-    source: Any = batches.source
-    if source.gives == "examples" and batches.objective.writes(source.task):  # type: ignore[attr-defined]
-        row_tokens = round(float(np.minimum(source.items.written + 1, plan.length).sum(1).mean()))
-    elif source.lengths is not None:
-        row_tokens = round(float(np.minimum(source.lengths, plan.length).sum(1).mean()))
-    return replace(size, sizes=(plan.rows,)), row_tokens
+    source, plan = cast(Any, batches.source), batches.plan
+    if size.tokens is not None and source.gives == "examples" and cast(Any, batches.objective).writes(source.task):
+        return round(float(np.minimum(source.items.written + 1, cast(Buckets, plan).length).sum(1).mean()))
+    if size.tokens is not None and source.lengths is not None:
+        return round(float(np.minimum(source.lengths, cast(Buckets, plan).length).sum(1).mean()))
+    if isinstance(validation.plan, ByLength):
+        return round(float(validation.plan.lengths.mean()))
+    return row.tokens.numel() + (0 if row.source is None else row.source.numel())
 
 
 def _teacher(config: Config, objective: Any, family: str) -> Saved | None:
@@ -360,7 +350,7 @@ def _teacher(config: Config, objective: Any, family: str) -> Saved | None:
     with reading(config, "objective.teacher"):
         teacher = read(objective.teacher, config["runs"])
     model, size = (teacher.sections[key] for key in ("model", "size"))
-    if schema.kinds("model")[model["kind"]].family != family or size["length"] < config["size.length"]:  # type: ignore[attr-defined]
+    if values.family_of(model) != family or size["length"] < config["size.length"]:
         what = f"the teacher, of the kind {model['kind']}, reads {size['length']:,} tokens"
         raise config.error("objective.teacher", what, "take one of the student's family, and of its size.length")
     if objective.vocabulary.size > size["vocabulary"]:

@@ -99,7 +99,7 @@ def pretrained(name: str | os.PathLike[str], runs: str | Path = "runs") -> Pretr
     folder = Path(name).expanduser()
     if folder.is_dir() and not (folder / "spec.json").is_file():
         if (folder / "config.yaml").is_file():
-            sections = load(str(folder / "config.yaml")).tree
+            sections: Mapping[str, Any] = load(str(folder / "config.yaml")).tree
         else:
             from scaling.interop import huggingface
 
@@ -107,14 +107,13 @@ def pretrained(name: str | os.PathLike[str], runs: str | Path = "runs") -> Pretr
         file, start = folder / TOKENIZER, {"folder": str(folder)}
         return Pretrained(folder, start, sections["model"], sections["size"], {}, file if file.is_file() else None)
     ledger = Ledger.open(folder.parents[1] if folder.is_dir() else runs)
-    if folder.is_dir():
-        run = folder.name
-    else:
-        run = _row_of(ledger, name) if ":" in name else ledger.find(name)
+    run = folder.name if folder.is_dir() else _row_of(ledger, name) if ":" in name else ledger.find(name)
     spec, result = ledger.spec(run), ledger.result(run)
     if result is None or result["outcome"] != "finished":
         state = "has no result yet" if result is None else f"has {result['outcome']}"
-        raise ScalingError(f"the run {state}", key="RUN", value=run, fix="train it to its end first")
+        raise ScalingError(
+            f"the run {state}", key="RUN", value=run, fix="train it to its end first, or name start.step"
+        )
     return Pretrained.of_spec(spec, ledger.root, ledger.folder(run), {"run": run})
 
 
@@ -124,20 +123,24 @@ def _row_of(ledger: Ledger, name: str) -> str:
     """
     study, _, row = name.partition(":")
     names = ledger.studies()
-    matches = [name for name in names if study and name.startswith(study)]
-    if study not in names and len(matches) > 1:
-        what = f"{len(matches)} studies begin so: {', '.join(matches[:4])}"
+    studies = [study] if study in names else [each for each in names if study and each.startswith(study)]
+    if len(studies) > 1:
+        what = f"{len(studies)} studies begin so: {listed(studies)}"
         raise ScalingError(what, key="RUN", value=study, fix="write more of the name")
-    study = study if study in names or not matches else matches[0]
+    study = studies[0] if studies else study
     planned = {str(entry.get("name")): entry["run"] for entry in ledger.plan(study)["runs"]}
     meant = [row] if row in planned else [name for name in planned if set(row.split()) <= set(name.split())]
     if not meant:
         raise ScalingError(f"the study {study} has no such run", key="RUN", value=row, fix=nearest(row, planned))
     if len(meant) > 1:
-        listed = ", ".join(map(repr, meant[:SHOWN])) + ", …" * (len(meant) > SHOWN)
-        what = f"{len(meant)} runs of the study {study} are meant: {listed}"
+        what = f"{len(meant)} runs of the study {study} are meant: {listed([*map(repr, meant)])}"
         raise ScalingError(what, key="RUN", value=row, fix="name one of them")
     return planned[meant[0]]
+
+
+def listed(names: Sequence[str]) -> str:
+    """The first of many names, in an error."""
+    return ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")
 
 
 def compose(
@@ -166,13 +169,11 @@ def compose(
         "runs": str(runs),
     }
     requested = _loaded(base, words, overlays).tree
-    data, head = requested["data"], {}
-    answers = goal(data, task)
-    if requested["objective"].get("form") != "text":
-        head = _head(source, answers)
+    answers = goal(requested["data"], task)
+    head = {} if requested["objective"].get("form") == "text" else _head(source, answers)
     filled = {
         **base,
-        **(_tokenized(source) if data["kind"] == "Task" else {}),  # others are made of token ids
+        **(_tokenized(source) if requested["data"]["kind"] == "Task" else {}),  # others are made of token ids
         "model": {**source.model, **head},
         "start": _start(source, head),
     }
@@ -220,9 +221,7 @@ def _loaded(filled: Mapping[str, Any], words: Sequence[str], overlays: Sequence[
 
 
 def _tokenized(source: Pretrained) -> dict[str, Any]:
-    if source.tokenizer is None:
-        return {}
-    return {"data.tokenizer": {"kind": "File", "path": str(source.tokenizer)}}
+    return {} if source.tokenizer is None else {"data.tokenizer": {"kind": "File", "path": str(source.tokenizer)}}
 
 
 def _start(source: Pretrained, head: Mapping[str, Any]) -> dict[str, Any]:
@@ -237,15 +236,15 @@ def _head(source: Pretrained, goal: Any) -> dict[str, Any]:
     """What of the model changes for a head that predicts the task's answers; a model that writes them keeps its own."""
     if source.family == "encoder_decoder" or goal.answer not in HEADS:
         return {}
-    head: dict[str, Any] = {"kind": HEADS[goal.answer]}
-    if goal.answer in COUNTING:
-        head["classes"] = len(goal.labels)
-    if goal.answer in _POOLED and source.family == "encoder":
-        head["activation"] = "Tanh"
-    if goal.answer != "span":
-        head["dropout"] = DROPOUT
-    if goal.answer in PAIRED and getattr(goal, "order", "fixed") == "either" and source.family == "decoder":
-        head["added"] = True  # GPT reads such a pair in both orders
+    # GPT reads a pair without an order in both orders.
+    both = goal.answer in PAIRED and getattr(goal, "order", "fixed") == "either" and source.family == "decoder"
+    head = {
+        "kind": HEADS[goal.answer],
+        **({"classes": len(goal.labels)} if goal.answer in COUNTING else {}),
+        **({"activation": "Tanh"} if goal.answer in _POOLED and source.family == "encoder" else {}),
+        **({} if goal.answer == "span" else {"dropout": DROPOUT}),
+        **({"added": True} if both else {}),
+    }
     absent = {name: None for name in _OWN[1:] if source.model.get(name) is not None}
     return {"head": head, **absent, "tie": []}
 
@@ -286,9 +285,8 @@ def finetuned(
         filled["data.tokenizer"] = own["tokenizer"]
     data = _line(source, filled, words, runs)
     ours, theirs = goal(own), goal(data, task)
-    both = {"answers": (ours.answer, theirs.answer), "labels": (list(ours.labels), list(theirs.labels))}
-    for key, (learned, asked) in both.items():
-        if learned != asked:
+    for key, of in {"answers": lambda one: one.answer, "labels": lambda one: list(one.labels)}.items():
+        if (learned := of(ours)) != (asked := of(theirs)):
             what = f"the run was trained for the {key} {learned}, and the task has {asked}"
             raise ScalingError(what, key="TASK", value=task, fix="finetune a run on this task")
     return source, data
@@ -297,8 +295,7 @@ def finetuned(
 def unfinetuned(source: Pretrained, task: str, words: Sequence[str] = (), *, runs: str | Path = "runs") -> Any:
     """The data of a task of texts, with the tokenizer of a run that was not trained on it."""
     _ = source.checked_tokenizer
-    filled = {"data": named(task), **_tokenized(source)}
-    data = _line(source, filled, words, runs)
+    data = _line(source, {"data": named(task), **_tokenized(source)}, words, runs)
     if data["kind"] != "Task":
         fix = "name one of `scaling tasks` that is made of texts, or its file"
         raise ScalingError("it is no task of texts", key="TASK", value=task, fix=fix)

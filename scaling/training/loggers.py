@@ -8,7 +8,8 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,21 +35,19 @@ LABELS = ("study", "row", "sweep")  # tags `key=value` of these keys are in W&B'
 class RunWandbLogger(WandbLogger):
     """A run of the ledger as a run of W&B. Only what the ledger knows is sent: the spec, the entries, the result.
 
-    Each attempt at the run goes on in the same W&B run. `earlier` are the entries of attempts before: those that W&B
-    does not have yet are sent first. In a sweep the agent names the W&B run, and a stop that the server asks for
-    (hyperband's, or a person's) prunes the run.
+    Each attempt at the run goes on in the same W&B run; entries of attempts before that W&B does not have yet are sent
+    first. In a sweep the agent names the W&B run, and a stop that the server asks for (hyperband's, or a person's)
+    prunes the run.
     """
 
-    def __init__(self, experiment: Experiment, attempt: int, folder: Path, earlier: Iterable[Any]):
+    def __init__(self, experiment: Experiment, attempt: int, folder: Path):
         import wandb
 
         self._asked, self._failed = threading.Event(), False
         self._flops = experiment.cost.flops_train_per_token
-        config = experiment.config
-        self._online = mode(config) == "online"
-        log = config["log"]
+        self._online = mode(experiment.config) == "online"
+        log, sweep = experiment.config["log"], os.environ.get(SWEEP)
         tags = [str(tag) for tag in log["tags"]]
-        sweep = os.environ.get(SWEEP)
         labels = dict(tag.split("=", 1) for tag in tags if tag.partition("=")[0] in LABELS and "=" in tag)
         labels |= {"sweep": sweep} if sweep else {}
         (folder / "wandb").mkdir(exist_ok=True)
@@ -77,7 +76,7 @@ class RunWandbLogger(WandbLogger):
         for axis in ("tokens", "flops"):
             shown_run.define_metric(axis, hidden=True)
         shown_run.define_metric("*", step_metric="tokens")
-        for entry in earlier:
+        for entry in history(folder):
             if entry.get("kind") in KINDS:
                 self.log_metrics(numbers(entry), entry["step"])
 
@@ -87,12 +86,6 @@ class RunWandbLogger(WandbLogger):
         """
         if not self._failed:
             self._failed = tried(lambda: self._log(metrics, step or 0)) is None
-
-    def log_hyperparams(self, *_: Any, **__: Any) -> None:
-        """Nothing: W&B's config has the run's spec."""
-
-    def finalize(self, status: str) -> None:
-        """Nothing: `end` reports more than a status."""
 
     def _log(self, metrics: Mapping[str, Any], step: int) -> int:
         """Log a row that was not sent before; returns its step of W&B's."""
@@ -125,42 +118,41 @@ class RunWandbLogger(WandbLogger):
         os.kill(os.getpid(), PRUNE if SWEEP in os.environ else signal.SIGTERM)
 
 
+LOGGERS: dict[str, Callable[..., Logger]] = {
+    "csv": partial(CSVLogger, flush_logs_every_n_steps=1),
+    "tensorboard": partial(TensorBoardLogger, default_hp_metric=False),
+}
+
+
 def opened(
     experiment: Experiment, attempt: Attempt, own: Collection[Logger]
 ) -> tuple[list[Logger], RunWandbLogger | None]:
     """The loggers of an attempt, and that of W&B among them: a person's `own`, the first of which is `trainer.logger`,
-    those that the config names, and W&B last, because a person's WandbLogger would join a run that is open already.
+    those that the config names, which write into the run's folder by the attempt's number, and W&B last, because a
+    person's WandbLogger would join a run that is open already.
     """
-    loggers = [*own, *(_named(name, attempt) for name in experiment.config["log.loggers"])]
+    names = {name: f"{name}-{attempt.number:03d}" for name in experiment.config["log.loggers"]}
+    loggers = [*own, *(LOGGERS[name](attempt.run, name=place, version="") for name, place in names.items())]
     for each in loggers:
         each.log_hyperparams({**experiment.spec, "run": attempt.run_id, "attempt": attempt.number})
-    wandb = _wandb(experiment, attempt.number, attempt.run, history(attempt.run))
+    wandb = _wandb(experiment, attempt.number, attempt.run)
     loggers += [] if wandb is None else [wandb]
     return loggers or [DummyLogger()], wandb  # callbacks that need a logger find one that does nothing
 
 
 def report_again(experiment: Experiment, ledger: Ledger, result: Mapping[str, Any]) -> None:
     """Show a run that was done before in the W&B run that a sweep has given it, so that the sweep knows its metric."""
-    run = result["run"]
     if SWEEP in os.environ:
-        shown_run = _wandb(experiment, result["attempt"], ledger.folder(run), ledger.history(run))
-        if shown_run is not None:
-            shown_run.end(result)
+        wandb = _wandb(experiment, result["attempt"], ledger.folder(result["run"]))
+        if wandb is not None:
+            wandb.end(result)
 
 
-def _wandb(experiment: Experiment, attempt: int, folder: Path, earlier: Iterable[Any]) -> RunWandbLogger | None:
-    """The run's W&B run; None where W&B is disabled or cannot be reached."""
+def _wandb(experiment: Experiment, attempt: int, folder: Path) -> RunWandbLogger | None:
+    """The run's W&B run, which gets what attempts before logged; None where W&B is disabled or cannot be reached."""
     if mode(experiment.config) == "disabled":
         return None
-    return tried(lambda: RunWandbLogger(experiment, attempt, folder, earlier))
-
-
-def _named(name: str, attempt: Attempt) -> Logger:
-    """The logger of a name in `log.loggers`, which writes into the run's folder, by the attempt's number."""
-    folder, place = attempt.run, f"{name}-{attempt.number:03d}"
-    if name == "csv":
-        return CSVLogger(folder, name=place, version="", flush_logs_every_n_steps=1)
-    return TensorBoardLogger(folder, name=place, version="", default_hp_metric=False)
+    return tried(lambda: RunWandbLogger(experiment, attempt, folder))
 
 
 def numbers(entry: Mapping[str, Any]) -> dict[str, float]:

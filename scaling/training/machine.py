@@ -7,11 +7,13 @@ from __future__ import annotations
 import ctypes
 import os
 import platform
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import version
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -88,17 +90,12 @@ def flushed() -> Iterator[None]:
     As a model trains, ever more of what it computes lies there, and some processors are slow over it: after three
     thousand steps a step took nearly twice its time (docs/performance.md).
     """
-    before = flushes()
+    before = torch.tensor(SUBNORMAL, dtype=torch.float32, device="cpu") * 1 == 0
     torch.set_flush_denormal(True)
     try:
         yield
     finally:
-        torch.set_flush_denormal(before)
-
-
-def flushes() -> bool:
-    """Whether this thread counts such numbers as zero."""
-    return (torch.tensor(SUBNORMAL, dtype=torch.float32, device="cpu") * 1).item() == 0
+        torch.set_flush_denormal(bool(before))
 
 
 @dataclass(frozen=True)
@@ -147,9 +144,7 @@ def environment() -> dict[str, Any]:
 
 def processor() -> str:
     """The processor's own name, where Linux reports it; else its architecture."""
-    with suppress(OSError), open("/proc/cpuinfo", encoding="utf-8", errors="replace") as lines:
-        for line in lines:
-            key, _, value = line.partition(":")
-            if key.strip() == "model name" and value.strip():
-                return " ".join(value.split())
+    with suppress(OSError):
+        if names := re.findall(r"^model name\s*:(.+)$", Path("/proc/cpuinfo").read_text(errors="replace"), re.M):
+            return " ".join(names[0].split())
     return platform.processor() or platform.machine()

@@ -23,13 +23,14 @@ from torch.nn.parallel import DistributedDataParallel
 from scaling.base.batch import Batch
 from scaling.config.compose import Config, of_values
 from scaling.data import hashing
+from scaling.interop import weights
 from scaling.model.family import Family, Loss, predict
 from scaling.objectives import Distil
-from scaling.training.checkpoints import LEARNED, MODEL, FolderIO, gather, take
+from scaling.training.checkpoints import LEARNED, MODEL, FolderIO, gather
 from scaling.training.evaluation import Evaluation
 from scaling.training.experiment import Experiment, assemble
 from scaling.training.machine import flushed
-from scaling.training.precision import Weights, gathered_again, shard, whole
+from scaling.training.precision import Weights, laid_out, shard, whole
 
 
 class Incomplete(Exception):
@@ -42,8 +43,8 @@ class Incomplete(Exception):
 class Diverged(Exception):
     """A loss or a gradient that is not finite, caught before it reached the weights."""
 
-    def __init__(self, step: int, what: str, loss: float):
-        self.step, self.what, self.loss = step, what, loss
+    def __init__(self, step: int, what: str):
+        self.step = step
         super().__init__(f"{what} is not finite at step {step}")
 
 
@@ -62,6 +63,7 @@ class FamilyModule(LightningModule):
         self.experiment = config if isinstance(config, Experiment) else assemble(config)
         self.save_hyperparameters({"config": self.experiment.config.tree}, logger=False)
         self.automatic_optimization = False
+        self.measured: dict[str, Any] = {}  # by the last evaluation
         self.recorded = False  # whether a callback of ours hands what is logged to the loggers, in full
         self.torch_optimizers: list[torch.optim.Optimizer] = []
         self.model = self.experiment.initial_model()
@@ -113,8 +115,9 @@ class FamilyModule(LightningModule):
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         """To another device, say: with the models that are no part of what is trained."""
         super()._apply(fn, recurse)
-        for model in self.weights.apart() if self.torch_optimizers else ():
-            model._apply(fn)
+        for model in (self.weights.full, self.weights.evaluated) if self.torch_optimizers else ():
+            if model is not self.weights.trained:
+                model._apply(fn)
         return self
 
     def _saved(self) -> dict[str, Tensor]:
@@ -125,9 +128,14 @@ class FamilyModule(LightningModule):
     def state_dict(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
         return gather(self._saved(), not self.sharded or self.global_rank == 0)
 
+    @torch.no_grad()
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
-        take(state_dict, self._saved())
-        self.weights.restored()
+        """Take up weights of the same names and shapes; what is missing or too many is refused."""
+        parameters = self._saved()
+        weights.check(state_dict, parameters)
+        for name, tensor in parameters.items():
+            tensor.copy_(laid_out(state_dict[name], tensor))
+        self.weights.round(every=True)
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         names = {id(parameter.tensor): parameter.spec.name for parameter in self.weights.parameters}
@@ -144,40 +152,41 @@ class FamilyModule(LightningModule):
 
     def training_step(self, batch: Batch, batch_idx: int) -> dict[str, Any]:
         """One update. Callbacks get the loss as `outputs["loss"]`, as they do of Lightning's automatic optimization."""
-        step = self.trainer.global_step
-        self._check_tokens(batch, step)
+        step, one = self.trainer.global_step, self.experiment
+        if one.batches.objective.takes == "windows":  # batches of pairs and examples differ in their tokens
+            tokens = batch.tokens.numel() + (0 if batch.source is None else batch.source.numel())
+            planned = one.tokens(step + 1) - one.tokens(step)
+            if tokens * self.trainer.world_size != planned:
+                raise Incomplete(f"tokens of step {step + 1}", tokens * self.trainer.world_size, planned)
         self._begin(step)
         with flushed():
             loss, norm = torch.stack([self._backward(batch), self._norm()]).tolist()
             for what, value in (("the loss", loss), ("the gradient", norm)):
                 if not math.isfinite(value):
-                    raise Diverged(step, what, loss)
+                    raise Diverged(step, what)
             self._update()
+        rate = one.schedule.factor(step, self.steps) * one.optimizer.lr
         # Where Lightning hands metrics to loggers: at every step, logging would take a tenth of a small model's time.
         every: int = self.trainer.log_every_n_steps  # type: ignore[attr-defined]
         if step == self._first or (step + 1) % max(1, every) == 0:
-            logged = {"train/loss": loss, "train/gradient_norm": norm, "train/learning_rate": self._rate(step)}
+            logged = {"train/loss": loss, "train/gradient_norm": norm, "train/learning_rate": rate}
             self.log_dict(logged, logger=not self.recorded)
         self._set_rates(step + 1)
-        return {"loss": torch.tensor(loss), "gradient_norm": norm, "learning_rate": self._rate(step)}
-
-    def _check_tokens(self, batch: Batch, step: int) -> None:
-        """Refuse a batch that is not the step's; those of pairs and examples differ in their tokens."""
-        if self.experiment.batches.objective.takes == "windows":
-            tokens = batch.tokens.numel() + (0 if batch.source is None else batch.source.numel())
-            planned = self.experiment.tokens(step + 1) - self.experiment.tokens(step)
-            if tokens * self.trainer.world_size != planned:
-                raise Incomplete(f"tokens of step {step + 1}", tokens * self.trainer.world_size, planned)
+        return {"loss": torch.tensor(loss), "gradient_norm": norm, "learning_rate": rate}
 
     def _begin(self, step: int) -> None:
-        """All that a step draws is a function of its number."""
-        _reseed(self.experiment.seed, step, self.global_rank)
+        """All that a step draws is a function of its number, so that dropout repeats after a resume.
+
+        Generators are seeded each by itself: `torch.manual_seed` keeps a stack trace for every device that is not
+        there, 0.7 ms at each call.
+        """
+        key = hashing.name(self.experiment.seed, f"dropout {step} {self.global_rank}") >> 1
+        torch.default_generator.manual_seed(key)
+        if torch.cuda.is_initialized():
+            torch.cuda.manual_seed(key)
         for piece in self.model.modules():
             if (at_step := getattr(type(piece), "at_step", None)) is not None:
                 at_step(piece, step)
-
-    def _rate(self, step: int) -> float:
-        return self.experiment.schedule.factor(step, self.steps) * self.experiment.optimizer.lr
 
     def _set_rates(self, step: int) -> None:
         factor = self.experiment.schedule.factor(step, self.steps)
@@ -209,7 +218,7 @@ class FamilyModule(LightningModule):
         return Loss(objective.loss(logits, batch, self.teacher.logits), dict(output.auxiliary))
 
     def _backward(self, batch: Batch) -> Tensor:
-        """The gradient of the global batch's mean loss; returns that loss on this rank's rows."""
+        """The gradient of the global batch's mean loss, which it returns."""
         rows = self.experiment.config["train.micro_batch"] or max(1, batch.rows)
         if rows >= batch.rows and self.trainer.world_size == 1:
             loss = self._loss(batch).total  # all weights are 1: nothing to weigh
@@ -280,7 +289,9 @@ class FamilyModule(LightningModule):
             self.evaluation.add(self.weights.evaluated, batch)
 
     def on_validation_epoch_end(self) -> None:
-        gathered_again(self.weights.evaluated)
+        for module in self.weights.evaluated.modules():
+            # Shards that were gathered stay so without a backward pass, and the next pass must gather them anew.
+            getattr(module, "reshard", lambda: None)()
         self.measured = {**self.evaluation.measured(), "evaluation_precision": self.weights.evaluation}
         numbers = {f"evaluate/{key}": value for key, value in self.measured.items() if isinstance(value, int | float)}
         self.log_dict({key: float(value) for key, value in numbers.items()}, logger=not self.recorded)
@@ -318,14 +329,3 @@ def compile_model(model: Family, backend: str = "inductor") -> None:
     # What was compiled of a model without hooks must not serve one that is tuned by them.
     _dynamo.config.skip_nnmodule_hook_guards = False
     model.compile(backend=backend)
-
-
-def _reseed(seed: int, step: int, rank: int) -> None:
-    """Seed the global generators at each step, so that dropout repeats after a resume.
-
-    Each by itself: `torch.manual_seed` keeps a stack trace for every device that is not there, 0.7 ms at each call.
-    """
-    key = hashing.name(seed, f"dropout {step} {rank}") >> 1
-    torch.default_generator.manual_seed(key)
-    if torch.cuda.is_initialized():
-        torch.cuda.manual_seed(key)

@@ -12,7 +12,6 @@ from scaling.config.schema import BelowOne, NonNegativeFloat, PositiveFloat, Ran
 from scaling.model.contract import CONSTANT
 from scaling.model.parameters import Parameter, ParameterSpec
 
-Group = dict[str, Any]
 Rate = Callable[[ParameterSpec], float]  # by which a parameter's learning rate is multiplied
 
 
@@ -44,8 +43,7 @@ class AdamW:
         self.lr, self.betas, self.eps, self.weight_decay = lr, _betas(betas), eps, weight_decay
 
     def make(self, parameters: Sequence[Parameter], rate: Rate) -> list[optim.Optimizer]:
-        groups = _groups(parameters, rate, self.lr, self.weight_decay)
-        return [optim.AdamW(groups, lr=self.lr, betas=self.betas, eps=self.eps, fused=True)]
+        return [optim.AdamW(_groups(self, parameters, rate), lr=self.lr, betas=self.betas, eps=self.eps, fused=True)]
 
 
 class Adam(AdamW):
@@ -70,8 +68,7 @@ class SGD:
         self.lr, self.momentum, self.weight_decay = lr, momentum, weight_decay
 
     def make(self, parameters: Sequence[Parameter], rate: Rate) -> list[optim.Optimizer]:
-        groups = _groups(parameters, rate, self.lr, self.weight_decay)
-        return [optim.SGD(groups, lr=self.lr, momentum=self.momentum, fused=True)]
+        return [optim.SGD(_groups(self, parameters, rate), lr=self.lr, momentum=self.momentum, fused=True)]
 
 
 class Adafactor:
@@ -93,7 +90,7 @@ class Adafactor:
         self.lr, self.beta2_decay, self.clip, self.weight_decay = lr, beta2_decay, clip, weight_decay
 
     def make(self, parameters: Sequence[Parameter], rate: Rate) -> list[optim.Optimizer]:
-        groups = _groups(parameters, rate, self.lr, self.weight_decay)
+        groups = _groups(self, parameters, rate)
         return [optim.Adafactor(groups, lr=self.lr, beta2_decay=self.beta2_decay, d=self.clip)]
 
 
@@ -118,22 +115,20 @@ class Muon:
         self.rest = AdamW(lr=lr, betas=betas, weight_decay=weight_decay)
 
     def make(self, parameters: Sequence[Parameter], rate: Rate) -> list[optim.Optimizer]:
-        hidden = [
-            parameter for parameter in parameters if parameter.spec.is_inner_matrix and parameter.tensor.ndim == 2
-        ]
+        hidden = [each for each in parameters if each.spec.is_inner_matrix and each.tensor.ndim == 2]
         rest = [parameter for parameter in parameters if parameter not in hidden]
-        groups = _groups(hidden, rate, self.lr, self.weight_decay)
         optimizers: list[optim.Optimizer] = []
         if hidden:  # where only some parameters are trained, there may be none of either
+            groups = _groups(self, hidden, rate)
             optimizers += [optim.Muon(groups, lr=self.lr, momentum=self.momentum, adjust_lr_fn="match_rms_adamw")]
         return [*optimizers, *self.rest.make(rest, rate)] if rest else optimizers
 
 
-def _groups(parameters: Sequence[Parameter], rate: Rate, lr: float, decay: float) -> list[Group]:
-    """Parameters of one rate and one weight decay together, in the model's order."""
+def _groups(line: Any, parameters: Sequence[Parameter], rate: Rate) -> list[dict[str, Any]]:
+    """Parameters of one rate and one weight decay together, in the model's order, by the keys of an optimizer."""
     groups: dict[tuple[float, float], list[Tensor]] = {}
     for parameter in parameters:
-        own = (lr * rate(parameter.spec), 0.0 if parameter.spec.role in CONSTANT else decay)
+        own = (line.lr * rate(parameter.spec), 0.0 if parameter.spec.role in CONSTANT else line.weight_decay)
         groups.setdefault(own, []).append(parameter.tensor)
     return [
         {"params": tensors, "lr": peak, "peak": peak, "weight_decay": weight_decay}

@@ -145,15 +145,15 @@ def initialise(
 
 def _materialise(model: Family, device: torch.device | str) -> None:
     """Memory for every parameter, one for all the names of a tied table: `to_empty` gives each name its own."""
-    first: dict[int, tuple[nn.Module, str]] = {}
+    first = {parameter: name for name, parameter in model.named_parameters()}
     names = [
-        (module, name, first.setdefault(id(parameter), (module, name)))
+        (module, name, first[parameter])
         for module in model.modules()
         for name, parameter in module.named_parameters(recurse=False)
     ]
     model.to_empty(device=device)
-    for module, name, (owner, own) in names:
-        setattr(module, name, getattr(owner, own))
+    for module, name, shared in names:
+        setattr(module, name, model.get_parameter(shared))
 
 
 def _fill(parameter: Tensor, std: float, law: str, seed: int, name: str) -> None:

@@ -41,7 +41,7 @@ def point(experiment: Experiment) -> dict[str, Any]:
         "width": cost.shape.width,
         "depth": cost.shape.layers,
         "tokenizer": tokens_of(experiment.batches.source),
-        "validation": experiment.held_out.fingerprint,
+        "validation": experiment.validation.source.fingerprint,
     }
     unique = experiment.batches.source.tokens
     if unique is not None:

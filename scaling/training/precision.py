@@ -63,22 +63,13 @@ class Weights:
                 parameter.grad = None
 
     @torch.no_grad()
-    def restored(self) -> None:
-        """Take up what has been read into the float32 parameters, of those that are not trained as well."""
+    def round(self, every: bool = False) -> None:
+        """Round the masters into the copy in bfloat16, where there is one, or also what is not trained."""
         if self._rounded is not self.full:
-            for parameter, (_, rounded) in zip(self.every, parameters(self._rounded), strict=True):
-                own(rounded).copy_(own(parameter.tensor))
-
-    def apart(self) -> list[Family]:
-        """The models that are not the trained one."""
-        return [model for model in (self.full, self.evaluated) if model is not self.trained]
-
-    @torch.no_grad()
-    def round(self) -> None:
-        """Round the masters into the copy in bfloat16, where there is one."""
-        if self._rounded is not self.full:
-            rounded, masters = ([own(tensor) for tensor in tensors] for tensors in (self.own, self.masters))
-            torch._foreach_copy_(rounded, masters)
+            copies, masters = self.own, self.masters
+            if every:
+                copies, masters = ([tensor for _, tensor in all] for all in (parameters(self._rounded), self.every))
+            torch._foreach_copy_([own(copy) for copy in copies], [own(master) for master in masters])
 
 
 def shard(model: Family, mesh: DeviceMesh) -> None:
@@ -106,14 +97,6 @@ def _through(model: Family, batch: object, output: Output) -> None:
     """
     if torch.is_grad_enabled() and not output.hidden.requires_grad:
         output.hidden.requires_grad_()
-
-
-def gathered_again(model: Family) -> None:
-    """Let the next forward pass gather the shards as they will be then: without a backward pass they stay gathered."""
-    for module in model.modules():
-        reshard = getattr(module, "reshard", None)
-        if reshard is not None:
-            reshard()
 
 
 def whole(tensor: Tensor) -> Tensor:

@@ -151,28 +151,25 @@ def start_ranks(count: int, threads: int, function: Callable[..., None], *argume
             while any(handle.end is None for handle in handles) and not any(map(_fault, handles)):
                 group.wait(LOOK)
                 number = signals.process.received or (signals.PRUNE if signals.process.pruned else 0)
-                if number != passed_on:
-                    passed_on = number
-                    for handle in handles:
-                        handle.cancel(number)
+                for handle in handles if number != passed_on else ():
+                    handle.cancel(number)
+                passed_on = number
         finally:
             group.close(0.0)
         stopped = [signals.process.received, *(handle.signal for handle in handles)]
         if number := next(filter(signals.ENDING.__contains__, stopped), 0):
             signals.stop(number)
         # What was killed is the cause of what the others found.
-        for handle in sorted(filter(_fault, handles), key=lambda each: each.signal == 0):
-            text, code = _fault(handle) or (None, None)
-            if code is not None:
-                raise ScalingError(str(text), code=code)
-            raise RankFailed(f"{handle.name} of {count}: {text}")
+        faults = {handle: fault for handle in handles if (fault := _fault(handle)) is not None}
+        for handle, (text, code) in sorted(faults.items(), key=lambda each: each[0].signal == 0):
+            raise RankFailed(f"{handle.name} of {count}: {text}") if code is None else ScalingError(text, code=code)
 
 
-def _fault(handle: LocalHandle) -> tuple[str | None, int | None] | None:
+def _fault(handle: LocalHandle) -> tuple[str, int | None] | None:
     """What a rank failed by, and the exit code of an error; a rank that a signal stopped has not failed."""
     if handle.end is None or handle.signal in signals.ENDING:
         return None
-    return handle.end.value if handle.end.status == "done" else (handle.end.reason, None)
+    return handle.end.value if handle.end.status == "done" else (str(handle.end.reason), None)
 
 
 def _as_rank(

@@ -11,7 +11,8 @@ import time
 import warnings
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -26,7 +27,7 @@ from scaling.data.module import DataModule
 from scaling.ledger import Attempt, Checkpoint, Ledger, run_id
 from scaling.ledger.checkpoint import find
 from scaling.ledger.run import Outcome
-from scaling.training.callbacks import Best, Record, Save, Superseded, Tell, Teller, norms
+from scaling.training.callbacks import Best, LedgerCallback, Superseded, Tell, Teller, norms
 from scaling.training.checkpoints import FolderIO, Sharded
 from scaling.training.experiment import Experiment, assemble
 from scaling.training.loggers import report_again
@@ -45,49 +46,43 @@ MESSAGES = re.compile(
 )
 
 
-@dataclass(frozen=True)
-class Observers:
-    """Who follows a run while it trains: `tell` gets each entry of the log; the user's own callbacks and loggers."""
-
-    tell: Collection[Tell] = ()
-    callbacks: Collection[Callback] = ()
-    loggers: Collection[Logger] = ()
-
-
-NO_OBSERVERS = Observers()
-
-
-def train(experiment: Experiment, observers: Observers = NO_OBSERVERS) -> dict[str, Any]:
-    """The result of a run: the published one, or that of training it now."""
+def train(experiment: Experiment, **observers: Any) -> dict[str, Any]:
+    """The result of a run: the published one, or that of training it now. `observers` are those of `train_run`."""
     ledger = Ledger.create(experiment.config["runs"]) if first() else None
     result = None if ledger is None or launched() else ledger.result(ledger.add(experiment.spec))
-    if ledger is not None and result is not None:
-        report_again(experiment, ledger, result)
-        return {**result, "already": True}
-    trained = train_run(experiment, ledger, observers)
-    if trained is not None or ledger is None:
-        return {**(trained or {}), "already": False}
-    result = ledger.result(run_id(experiment.spec))
-    if result is not None:
-        return {**result, "already": True}
-    raise ScalingError(
-        "another worker is at this run",
-        key="run",
-        value=run_id(experiment.spec),
-        fix="wait for it, or end it; `scaling show --json` has its host and its pid",
-    )
+    if result is None:
+        trained = train_run(experiment, ledger, **observers)
+        if trained is not None or ledger is None:
+            return {**(trained or {}), "already": False}
+        result = ledger.result(run_id(experiment.spec))
+    if ledger is None or result is None:
+        fix = "wait for it, or end it; `scaling show --json` has its host and its pid"
+        raise ScalingError("another worker is at this run", key="run", value=run_id(experiment.spec), fix=fix)
+    report_again(experiment, ledger, result)
+    return {**result, "already": True}
 
 
 def train_run(
-    experiment: Experiment, ledger: Ledger | None, observers: Observers = NO_OBSERVERS
+    experiment: Experiment,
+    ledger: Ledger | None,
+    *,
+    tell: Collection[Tell] = (),
+    callbacks: Collection[Callback] = (),
+    loggers: Collection[Logger] = (),
 ) -> dict[str, Any] | None:
     """The result of training a run from its last checkpoint, or from its trunk's; None where another worker does.
+    `tell` gets each entry of the log; callbacks and loggers are a person's own.
 
     Only the first of several ranks has a ledger and a result; the others return nothing. A trunk has no result: it is
     trained as far as its `steps`, and keeps those that branches start from.
     """
     if not launched() and rank_count(experiment.config) > 1:
-        _start_ranks(experiment, observers)
+        if callbacks or loggers:
+            what = "callbacks and loggers of this process cannot join several others"
+            raise experiment.config.error("trainer.devices", what, "take trainer.devices=1")
+        count, steps = rank_count(experiment.config), None if experiment.horizon else experiment.steps
+        threads = suited(experiment, max(1, cores() // count))
+        start_ranks(count, threads, _train_rank, experiment.config, steps, bool(tell))
         return {} if ledger is None or not experiment.horizon else ledger.result(ledger.add(experiment.spec))
     with joined(), chosen(experiment):
         attempt = None if ledger is None else ledger.claim(ledger.add(experiment.spec))
@@ -96,7 +91,7 @@ def train_run(
         with attempt or nullcontext():
             try:
                 start = broadcast(None if ledger is None or attempt is None else _start(experiment, ledger, attempt))
-                return _trained(experiment, attempt, start, observers)
+                return _trained(experiment, attempt, start, tell if first() else (), callbacks, loggers)
             except Superseded:
                 return None
             except Exception as error:
@@ -107,28 +102,13 @@ def train_run(
                 raise _less_memory(experiment) from error
 
 
-def _start_ranks(experiment: Experiment, observers: Observers) -> None:
-    if observers.callbacks or observers.loggers:
-        raise experiment.config.error(
-            "trainer.devices",
-            "callbacks and loggers of this process cannot join several others",
-            "take trainer.devices=1",
-        )
-    count, steps = rank_count(experiment.config), None if experiment.horizon else experiment.steps
-    threads = suited(experiment, max(1, cores() // count))
-    start_ranks(count, threads, _train_rank, experiment.config, steps, bool(observers.tell))
-
-
 def _train_rank(config: Config, steps: int | None, shown: bool) -> None:
     """Train as one of several ranks, to the run's end, or its trunk up to `steps`. The first is `shown`."""
-    experiment = assemble(config)
+    experiment, ledger = assemble(config), Ledger.create(config["runs"]) if first() else None
+    if steps is not None and (trunk := experiment.trunk()) is not None:
+        experiment = replace(trunk[0], steps=steps)
     with Teller() if shown and first() else nullcontext() as listener:
-        observers = Observers([] if listener is None else [listener])
-        if steps is None:
-            train(experiment, observers)
-        elif (trunk := experiment.trunk()) is not None:
-            ledger = Ledger.create(config["runs"]) if first() else None
-            train_run(replace(trunk[0], steps=steps), ledger, observers)
+        train_run(experiment, ledger, tell=[] if listener is None else [listener])
 
 
 def _start(experiment: Experiment, ledger: Ledger, attempt: Attempt) -> Checkpoint | None:
@@ -165,19 +145,20 @@ def _less_memory(experiment: Experiment) -> ScalingError:
     """The one line that is printed: with fewer rows at once, of which the batch is a multiple, it may fit."""
     micro = experiment.config["train.micro_batch"]
     rows = math.gcd(*experiment.size.sizes) // rank_count(experiment.config)
-    most = (micro or rows) // 2
     varied = experiment.batches.objective.takes != "windows"  # batches of pairs and examples are split anyhow
-    fewer = next((count for count in range(most, 0, -1) if varied or rows % count == 0), None)
-    fix = (
-        "take more devices, or trainer.precision=bf16-true"
-        if fewer is None
-        else f"accumulate: train.micro_batch={fewer}"
-    )
+    fewer = (count for count in range((micro or rows) // 2, 0, -1) if varied or rows % count == 0)
+    fixes = (f"accumulate: train.micro_batch={count}" for count in fewer)
+    fix = next(fixes, "take more devices, or trainer.precision=bf16-true")
     return ScalingError("out of memory", key="train.micro_batch", value=micro, fix=fix, code=1)
 
 
 def _trained(
-    experiment: Experiment, attempt: Attempt | None, start: Checkpoint | None, observers: Observers
+    experiment: Experiment,
+    attempt: Attempt | None,
+    start: Checkpoint | None,
+    tell: Collection[Tell],
+    callbacks: Collection[Callback],
+    loggers: Collection[Logger],
 ) -> dict[str, Any]:
     """Train from a checkpoint, and publish what comes out; ranks other than the first return nothing.
 
@@ -190,12 +171,11 @@ def _trained(
     own = attempt is not None and start is not None and start.folder.is_relative_to(attempt.run)
     pinned, is_own = broadcast(None if attempt is None else (attempt.pinned, own))
     best = Best(**start.note.get("best", {})) if start is not None and is_own else Best()
-    due = is_own and best.step != begin  # a signal came before the evaluation of the step that was saved
-    record = Record(experiment, attempt, observers.tell if first() else (), observers.loggers, due)
-    with record, signals.listening(), _quiet():
+    due = begin in experiment.evaluated and is_own and best.step != begin  # a signal cut the evaluation off
+    recorder = LedgerCallback(experiment, attempt, pinned, best, tell, loggers)
+    with recorder, signals.listening(), _quiet():
         signals.process.pruned = False
-        save = Save(experiment, attempt, pinned, best)
-        trainer = _trainer(experiment, [record, save, *observers.callbacks], record.loggers)
+        trainer = _trainer(experiment, [recorder, *callbacks], recorder.loggers)
         module = MODULES[experiment.family](experiment)
         # A step more than there is, so that Lightning takes no checkpoint for one of the end of an epoch.
         data = DataModule(experiment.batches, experiment.evaluation, steps + 1)
@@ -203,36 +183,38 @@ def _trained(
         with signals.deferred():
             outcome: Outcome = "finished"
             end, stopped = begin, None
+
+            def evaluate(step: int, saved: Path | None) -> None:
+                data.evaluated = step
+                trainer.validate(module, data, ckpt_path=saved, verbose=False)
+
             try:
-                if begin < steps and not save.exhausted:
+                if due or (horizon and (begin == steps or recorder.exhausted)):
+                    evaluate(begin, folder)
+                    recorder.write_evaluation(begin, module.measured)
+                    recorder.best = best.after(begin, module.measured) if due else best
+                if begin < steps and not recorder.exhausted:
                     trainer.fit(module, data, ckpt_path=folder)
                     end = trainer.global_step
-                elif horizon:
-                    data.evaluated = begin
-                    trainer.validate(module, data, ckpt_path=folder, verbose=False)
-                    record.write_evaluation(begin, module.measured)
-                    if due:
-                        save.best = best.after(begin, module.measured)
-                if horizon and save.best_step not in (None, end):
-                    data.evaluated = save.best_step
-                    saved = broadcast(None if attempt is None else find(attempt.run, save.best_step))
+                if horizon and recorder.best_step not in (None, end):
+                    saved = broadcast(None if attempt is None else find(attempt.run, recorder.best_step))
                     if saved is None:
-                        raise Incomplete(f"checkpoint of step {save.best_step}, the best", None, 1)
-                    trainer.validate(module, data, ckpt_path=saved.folder, verbose=False)
-                if end != steps and not save.exhausted:
-                    if not (trainer.should_stop and observers.callbacks):
+                        raise Incomplete(f"checkpoint of step {recorder.best_step}, the best", None, 1)
+                    evaluate(saved.step, saved.folder)
+                if end != steps and not recorder.exhausted:
+                    if not (trainer.should_stop and callbacks):
                         raise Incomplete("updates applied", end, steps)
                     stopped = f"a callback ended it at step {end}; without that callback it goes on"
-                elif attempt is not None and begin < end != save.step:
-                    raise Incomplete("step of the last checkpoint", save.step, end)
-                elif begin == 0 and save.norms == norms(module):
+                elif attempt is not None and begin < end != recorder.step:
+                    raise Incomplete("step of the last checkpoint", recorder.step, end)
+                elif begin == 0 and recorder.norms == norms(module):
                     # The last steps of a resumed run may have a rate of zero; those of a whole run are a mistake.
                     what, lr = f"none of the weights has changed in {end:,} updates", experiment.optimizer.lr
                     raise ScalingError(what, key="optimizer.lr", value=lr, fix="take a larger learning rate")
                 elif not horizon:
                     stopped = f"trained to step {steps}; it continues where a branch needs more"
                 elif first() and not math.isfinite(module.measured["loss"]):
-                    raise Diverged(end, "the held-out loss", module.measured["loss"])
+                    raise Diverged(end, "the held-out loss")
             except Diverged as error:
                 if not horizon:
                     raise
@@ -241,22 +223,21 @@ def _trained(
                 is_pruned = error.signal == PRUNE
                 if error.step is not None and error.signal == signal.SIGTERM:
                     # Only ranks that agreed on a step ask one another what the signal means.
-                    is_pruned = broadcast(record.wandb is not None and record.wandb.pruned())
+                    is_pruned = broadcast(recorder.wandb is not None and recorder.wandb.pruned())
                 if not (is_pruned and horizon):
                     if attempt is not None:
                         attempt.end("stopped", str(error))
                     raise
                 signals.process.received, signals.process.raised = 0, False  # it meant this run alone
                 reason = "stopped early by its sweep" + ("" if error.step is None else f" at step {error.step}")
-                measured = getattr(module, "measured", {})
-                outcome, result = "pruned", {"loss": None, **measured, "step": error.step, "reason": reason}
+                outcome, result = "pruned", {"loss": None, **module.measured, "step": error.step, "reason": reason}
             else:
-                best_of = {} if save.best_step is None else {"best_step": save.best_step}
-                result = {**getattr(module, "measured", {}), **best_of, "step": end}
+                best_of = {} if recorder.best_step is None else {"best_step": recorder.best_step}
+                result = {**module.measured, **best_of, "step": end}
             if attempt is None:
                 return {}
             if stopped is not None:
-                record.result = {"outcome": "stopped", "reason": stopped}
+                recorder.result = {"outcome": "stopped", "reason": stopped}
                 attempt.end("stopped", stopped)
                 return {"run": attempt.run_id}
             seconds = time.perf_counter() - started
@@ -270,8 +251,8 @@ def _trained(
             }
             if outcome == "finished":
                 result |= _spent(experiment, result["step"])
-            record.result = attempt.finish(outcome, {**result, "circumstances": circumstances})
-    return dict(record.result)
+            recorder.result = attempt.finish(outcome, {**result, "circumstances": circumstances})
+    return dict(recorder.result)
 
 
 class PlainTrainer(Trainer):

@@ -14,12 +14,12 @@ from scaling.config import schema
 from scaling.config.compose import Config, document, shipped
 from scaling.config.strict_yaml import COMMAND_LINE, quantity
 from scaling.data.plan import BatchSize
-from scaling.data.source import Vocabulary
+from scaling.data.source import Source, Vocabulary
 from scaling.data.store import root
 from scaling.training.ranks import rank_count
 
 if TYPE_CHECKING:
-    from scaling.training.start import Start
+    from scaling.training.transfer import Start
 
 BUDGET = ("trainer.max_steps", "train.tokens", "train.epochs")
 # Keys by which most runs of a study differ, and which cost nothing to assemble again.
@@ -30,16 +30,16 @@ def check(config: Config) -> None:
     """Refuse what no run can have, before data or weights are read."""
     config.check()
     check_varied(config)
-    if config.tree.get("start") is not None:
-        _check_start(config, config.tree["start"])
+    if (start := config.tree.get("start")) is not None:
+        given = [key for key in ("run", "folder", "vectors") if start.get(key) is not None]
+        if len(given) != 1:
+            what = "it names no weights" if not given else f"it names weights by {' and by '.join(given)}"
+            raise config.error("start", what, "name one of start.run, start.folder and start.vectors")
+        if start.get("step") is not None and given != ["run"]:
+            raise config.error("start.step", "a file has one set of weights", "leave it out, or name start.run")
     if "tensorboard" in config["log.loggers"] and find_spec("tensorboard") is None:
         fix = "pip install 'scaling[tensorboard]', or leave tensorboard out"
         raise config.error("log.loggers", "the package tensorboard is not installed", fix)
-    import torch  # here, since a plan is read without it
-
-    for key in ("trainer.precision", "evaluate.precision"):
-        if config[key] != "32-true" and torch.cuda.is_available() and not torch.cuda.is_bf16_supported():
-            raise config.error(key, "this GPU does not compute in bfloat16", "take float32")
     if (threads := config["train.threads"]) != "auto" and threads > (cores := os.cpu_count() or 1):
         raise config.error("train.threads", f"there are {plural(cores, 'core')}", "take fewer, or auto")
     if config["trainer.strategy"] != "auto" and rank_count(config) == 1:
@@ -47,42 +47,20 @@ def check(config: Config) -> None:
 
 
 def check_varied(config: Config) -> None:
-    """Refuse two lengths of a run, or none."""
-    train = config.tree["train"]
-    if train["epochs"] is not None:
-        for key in ("trainer.max_steps", "train.tokens"):
-            if config[key] is not None and not _is_default(config, key):
-                raise config.error("train.epochs", f"{key} sets the length of training too", f"set {key} to null")
-    elif config.tree["trainer"]["max_steps"] is None and train["tokens"] is None:
-        raise config.error(
-            "train.tokens", "a run needs a budget", "set train.tokens, trainer.max_steps or train.epochs"
-        )
-
-
-def _is_default(config: Config, key: str) -> bool:
-    """Whether no one chose the value: it is that of defaults.yaml, there or in a config that was saved whole."""
-    default = document(shipped() / "defaults.yaml")[key]
-    default = quantity(default) if isinstance(default, str) else default
-    return config.origin.get(key) != COMMAND_LINE and config[key] == default
-
-
-def check_divisible(config: Config, size: BatchSize) -> None:
-    """Refuse a batch that ranks and micro batches do not share evenly."""
-    ranks, micro = rank_count(config), config["train.micro_batch"] or 1
-    for rows in size.sizes:
-        if rows % (ranks * micro):
-            what = f"{rows} rows do not divide into {ranks} devices × {micro} rows at once"
-            raise config.error("train.batch", what, f"take a multiple of {ranks * micro}")
-
-
-def _check_start(config: Config, section: Mapping[str, Any]) -> None:
-    """Refuse a section that does not name one start."""
-    given = [key for key in ("run", "folder", "vectors") if section.get(key) is not None]
-    if len(given) != 1:
-        what = "it names no weights" if not given else f"it names weights by {' and by '.join(given)}"
-        raise config.error("start", what, "name one of start.run, start.folder and start.vectors")
-    if section.get("step") is not None and given != ["run"]:
-        raise config.error("start.step", "a file has one set of weights", "leave it out, or name start.run")
+    """Refuse two lengths of a run, or none. A value that no one chose, that of defaults.yaml, there or in a config that
+    was saved whole, is no second length.
+    """
+    lengths = {"trainer.max_steps": config.tree["trainer"]["max_steps"], "train.tokens": config.tree["train"]["tokens"]}
+    if config.tree["train"]["epochs"] is None:
+        if not any(lengths.values()):
+            fix = "set train.tokens, trainer.max_steps or train.epochs"
+            raise config.error("train.tokens", "a run needs a budget", fix)
+        return
+    for key, length in lengths.items():
+        default = document(shipped() / "defaults.yaml")[key]
+        default = quantity(default) if isinstance(default, str) else default
+        if length is not None and (config.origin.get(key) == COMMAND_LINE or length != default):
+            raise config.error("train.epochs", f"{key} sets the length of training too", f"set {key} to null")
 
 
 def batch_size(config: Config) -> BatchSize:
@@ -91,6 +69,16 @@ def batch_size(config: Config) -> BatchSize:
     if isinstance(setting, Mapping):
         return BatchSize.of({int(key) if key.isdecimal() else key: value for key, value in setting.items()})
     return BatchSize.of(setting)
+
+
+def family_of(model: Mapping[str, Any]) -> Any:
+    """The family of the model of a section, by name."""
+    return schema.kinds("model")[model["kind"]].family  # type: ignore[attr-defined]
+
+
+def objective_of(config: Config, source: Source) -> Any:
+    """The objective of a config on its training data."""
+    return config.build("objective", Vocabulary.of(source), config["size.length"], family_of(config["model"]))
 
 
 # The vocabulary: the ids that data and objective need, unless the config gives another number
@@ -122,9 +110,7 @@ def sized(config: Config, start: Start | None = None) -> Config:
     if _is_given(config):
         return config
     try:
-        source = config.build("data").open("train", root(config["runs"]))
-        family = schema.kinds("model")[config["model.kind"]].family  # type: ignore[attr-defined]
-        objective = config.build("objective", Vocabulary.of(source), config["size.length"], family)
+        objective = objective_of(config, config.build("data").open("train", root(config["runs"])))
     except ScalingError as error:
         if config["size"].get("vocabulary") is not None:
             return config

@@ -6,11 +6,12 @@ import logging
 import netrc
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from scaling.config.compose import Config
+from scaling.ledger.document import mapped
 
 if TYPE_CHECKING:
     import wandb
@@ -72,15 +73,13 @@ def has_login() -> bool:
 
 def shown(value: Any) -> Any:
     """What W&B may see of a spec: of a file its name alone, of an address neither user nor password."""
-    if isinstance(value, Mapping):
-        return {key: shown(inner) for key, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return [shown(inner) for inner in value]
-    if not isinstance(value, str):
-        return value
-    if "://" in value:
-        return re.sub(r"//[^/@]*@", "//", value)
-    return Path(value).name if value.startswith(("/", "~")) else value
+
+    def public(leaf: Any) -> Any:
+        if not isinstance(leaf, str):
+            return leaf
+        return Path(leaf).name if leaf.startswith(("/", "~")) else re.sub(r"(?<=://)[^/@]*@", "", leaf)
+
+    return mapped(value, public)
 
 
 def tried(call: Callable[[], Value], otherwise: str = "the run goes on without it") -> Value | None:

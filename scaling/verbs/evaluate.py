@@ -91,16 +91,16 @@ def evaluate(
         fix = "take another split, or `scaling predict`"
         raise ScalingError(f"the labels of the {split} split are kept back", key="split", value=split, fix=fix)
 
-    from scaling.training.predict import Predictor, compared, scores
+    from scaling.training.evaluation import Predictor, compared, predicted, scores
 
-    predictor, comparison = Predictor(own, runs, torch_device(device), average), None
-    predictions, written = predictor.predictions(source)
+    outputs, comparison = Predictor(own, runs, torch_device(device), average).outputs(source), None
+    predictions = predicted(outputs, source)
     if other is not None:
-        theirs, _ = Predictor(other, runs, torch_device(device), average).predictions(source)
+        theirs = predicted(Predictor(other, runs, torch_device(device), average).outputs(source), source)
         comparison = {"against": other.folder.name, **compared(source, predictions, theirs)}
     signature = source.task.metric.signature(answers)
     document = {"run": own.folder.name, "split": split, "examples": len(answers), "invalid": None}
-    document |= scores(source, predictions, written=written)
+    document |= scores(source, predictions, written=outputs.written)
     document |= {"signature": signature, "average": average, "paired": comparison}
     mean = "" if average is None else f", mean of {plural(average, 'checkpoint')}"
     parts = [f"run {own.folder.name}{mean}, {split} split, {plural(len(answers), 'example')}", _table(document)]
@@ -358,7 +358,7 @@ def predict(
         raise ScalingError("a synthetic task has no files", key="FILE", value=str(file), fix=fix)
     examples = data.unanswered(str(file))  # before torch is imported
 
-    from scaling.training.predict import Predictor, predicted, probabilities, shown
+    from scaling.training.evaluation import Predictor, predicted, probabilities, shown
 
     predictor = Predictor(asked, runs, torch_device(device))
     source = predictor.task.source_of(examples, root(runs))

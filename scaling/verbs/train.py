@@ -173,13 +173,12 @@ def _trained(composed: Config, progress: bool, callbacks: Sequence[Any], logger:
         print_remarks([experiment.config])
 
     from scaling.training.callbacks import Teller
-    from scaling.training.run import Observers
     from scaling.training.run import train as train_run
 
     with Teller() if progress else nullcontext() as listener:
         loggers = list(logger) if isinstance(logger, Sequence) else [logger]
-        observers = Observers([] if listener is None else [listener], callbacks, loggers)
-        result = train_run(experiment, observers)
+        tell = [] if listener is None else [listener]
+        result = train_run(experiment, tell=tell, callbacks=callbacks, loggers=loggers)
     path = Path(composed["runs"]) / "store" / result["run"] if "run" in result else Path()
     return Run(path, result["already"])
 

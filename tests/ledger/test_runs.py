@@ -134,16 +134,14 @@ def test_one_of_many_takes_a_lock_and_the_next_when_it_is_released(tmp_path):
     assert locks[0].take()
 
 
-@pytest.mark.parametrize("is_stopped", [False, True])
-def test_a_process_holds_a_lock_as_long_as_it_lives(is_stopped, tmp_path):
+def test_a_process_holds_a_lock_as_long_as_it_lives(tmp_path):
     """However long it was silent: a laptop that slept wakes with all its processes."""
     path = tmp_path / "lock"
     command = [sys.executable, "-c", f"{TAKE}; sys.stdin.read()", str(path)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL) as holder:
         while lock_state(path) != "held":
             time.sleep(0.01)
-        if is_stopped:
-            holder.send_signal(signal.SIGSTOP)
+        holder.send_signal(signal.SIGSTOP)
         assert not Lock(path).take()
         holder.kill()
         os.waitid(os.P_PID, holder.pid, os.WEXITED | os.WNOWAIT)  # not waited for: a zombie is dead too
@@ -202,7 +200,7 @@ def rivals(ledger: Ledger, run: str) -> tuple[Attempt, Attempt]:
     return first, claimed(ledger, run)
 
 
-@pytest.mark.parametrize("loss", [2.75, 2.5, math.nan])
+@pytest.mark.parametrize("loss", [2.75, math.nan])
 def test_the_first_result_stands_and_a_later_one_is_compared(loss, ledger, runs, caplog):
     """Except for its circumstances."""
     first, late = rivals(ledger, runs[0])

@@ -1,15 +1,13 @@
-"""A worker for the tests, run as a process of its own: it "trains" whatever runs the ledger still has open.
+"""A worker for the tests: it "trains" whatever runs the ledger still has open.
 
 The training is a chain of hashes, so that a state lost, repeated wrongly or mixed up shows in every later loss.
 """
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import random
 import time
-from pathlib import Path
 
 from scaling.ledger import Attempt, Ledger
 
@@ -68,17 +66,3 @@ def work(ledger: Ledger, pause: float, order: random.Random) -> None:
                     train(attempt, pause)
         if not claimed:
             time.sleep(0.05)
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("root", type=Path)
-    parser.add_argument("--pause", type=float, default=0.0)
-    parser.add_argument("--seed", type=int, default=0)
-    options = parser.parse_args()
-    work(Ledger.open(options.root), options.pause, random.Random(options.seed))
-    return 0
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import signal
 import sys
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from multiprocessing.context import ForkProcess
 from pathlib import Path
 from typing import Any
 
@@ -220,43 +220,28 @@ def sabotaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., 
     return line
 
 
-class Child:
+class Child(ForkProcess):
     """A forked child that does one thing, and ends with its code."""
 
     def __init__(self, do: Callable[[], int | None]):
-        self.pid = os.fork()
-        self.code: int | None = None
-        if self.pid == 0:
-            code = 99
-            try:
-                silent = os.open(os.devnull, os.O_WRONLY)
-                os.dup2(silent, 1)
-                code = do() or 0
-            except BaseException as error:
-                print(f"scaling: {error}", file=sys.stderr, flush=True)
-                code = getattr(error, "code", 99)
-            finally:
-                os._exit(code)
+        super().__init__()
+        self.do = do
+        self.start()
 
-    def kill(self, number: int = signal.SIGKILL) -> None:
-        if self.code is None:
-            os.kill(self.pid, number)
-
-    def poll(self) -> int | None:
-        if self.code is None:
-            pid, status = os.waitpid(self.pid, os.WNOHANG)
-            if pid:
-                self.code = os.waitstatus_to_exitcode(status)
-        return self.code
+    def run(self) -> None:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        try:
+            code = self.do() or 0
+        except BaseException as error:
+            print(f"scaling: {error}", file=sys.stderr, flush=True)
+            code = getattr(error, "code", 99)
+        os._exit(code)
 
     def wait(self, seconds: float = 120) -> int:
         """The exit code, negative for the signal that it died of."""
-        end = time.monotonic() + seconds
-        while self.poll() is None:
-            assert time.monotonic() < end, "the child does not end"
-            time.sleep(0.005)
-        assert self.code is not None
-        return self.code
+        self.join(seconds)
+        assert self.exitcode is not None, "the child does not end"
+        return self.exitcode
 
 
 def child(line: list[str], prepare: Callable[[], None] | None = None, callbacks: tuple[Callback, ...] = ()) -> Child:
@@ -284,6 +269,5 @@ def fork() -> Iterator[Callable[..., Child]]:
 
     yield start
     for one in started:
-        if one.poll() is None:
-            one.kill()
-            one.wait()
+        one.kill()
+        one.join()

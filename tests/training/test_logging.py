@@ -20,7 +20,6 @@ from rich.console import Console
 
 from scaling.ledger import Ledger
 from scaling.training import callbacks, wandb_settings
-from scaling.training.run import Observers
 from scaling.training.run import train as train_experiment
 from tests.training.conftest import at, experiment, left, load, same, train, words
 from tests.wandb_server.server import Server, serving
@@ -221,7 +220,7 @@ def test_a_person_sees_each_step_each_evaluation_and_the_time_left(is_terminal, 
     monkeypatch.setattr(callbacks, "LINES", 0.0)
     entries: list[Any] = []
     with callbacks.Teller(console) as teller:
-        train_experiment(experiment(tmp_path), Observers([teller, entries.append]))
+        train_experiment(experiment(tmp_path), tell=[teller, entries.append])
     steps = [entry["step"] for entry in entries if entry["kind"] == "progress"]
     assert [step for step, _ in itertools.groupby(steps)] == list(range(13))
     printed = console.file.getvalue() if is_terminal else capsys.readouterr().err  # type: ignore[attr-defined]

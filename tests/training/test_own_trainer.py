@@ -114,7 +114,7 @@ def test_each_validation_reads_the_same_batches_from_the_first_on(tmp_path):
         assert all(torch.equal(one, other) for one, other in zip(batches, first, strict=True))
 
 
-@pytest.mark.parametrize("flags", [{}, {"val_check_interval": 2}, {"limit_train_batches": 4, "max_epochs": 3}])
+@pytest.mark.parametrize("flags", [{"val_check_interval": 2}, {"limit_train_batches": 4, "max_epochs": 3}])
 def test_lightning_s_own_checkpoint_goes_on_where_it_stopped(flags, tmp_path):
     line, whole, halves = words(tmp_path), Losses(), Losses()
     trainer(tmp_path, whole, **flags).fit(*parts(line))

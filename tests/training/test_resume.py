@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import shutil
 import signal
@@ -63,10 +64,9 @@ def test_a_kill_at_a_file_operation_of_a_save_or_of_the_publication(file, number
 def test_a_kill_at_a_random_moment(seed, tmp_path, fork, unbroken):
     line = words(tmp_path / "runs")
     child = fork(line)
-    while child.poll() is None and not list(tmp_path.glob("runs/store/*/log.jsonl")):
+    while child.is_alive() and not list(tmp_path.glob("runs/store/*/log.jsonl")):
         time.sleep(0.002)
     time.sleep(random.Random(seed).uniform(0, 0.4))
-    child.poll()
     child.kill()
     child.wait()
     assert fork(line).wait() == 0
@@ -209,7 +209,7 @@ def test_a_worker_that_was_suspended_and_lost_its_run_wakes(step, tmp_path, fork
     line = words(tmp_path / "runs")
     stale = fork(line, None, (at("on_train_batch_start", step, send(signal.SIGSTOP)),))
     while Path(f"/proc/{stale.pid}/stat").read_text().rpartition(")")[2].split()[0] != "T":
-        assert stale.poll() is None
+        assert stale.is_alive()
         time.sleep(0.01)
     ledger = Ledger.open(tmp_path / "runs")
     (run,) = ledger.runs()
@@ -218,7 +218,7 @@ def test_a_worker_that_was_suspended_and_lost_its_run_wakes(step, tmp_path, fork
     first = ledger.result(run)
     assert first is not None
     time.sleep(1.0)  # so that the first looks at its lock again
-    stale.kill(signal.SIGCONT)
+    os.kill(stale.pid, signal.SIGCONT)
     assert stale.wait() == 0
     assert ledger.result(run) == first
     assert first["attempt"] == 2
