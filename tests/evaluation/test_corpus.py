@@ -97,7 +97,7 @@ def test_a_long_document_is_read_in_windows_and_written_to_a_file(
 BAD = {
     "another tokenizer": (["OWN", "data.tokenizer={kind: ByteBPE, vocabulary: 290}"], "prepared with the run"),
     "no text": (["synthetic"], "it is no corpus of texts"),
-    "a test split": (["--split", "test"], "invalid choice: 'test'"),
+    "a test split": (["--split", "test"], "split='test': expected one of validation, train"),
     "a stride beyond the window": (["--stride", "65"], "it is from 1 to the window of 64"),
     "masking of a decoder": (["--masking", "word"], "does not apply to a run of the family decoder"),
     "no document": (["--limit", "0"], "expected a positive whole number"),

@@ -176,7 +176,10 @@ def test_options_in_a_gap_are_scored_as_the_family_writes_or_reads_them(family: 
 
 
 BAD = {
-    "an unknown formulation": (["decoder", "TASK", "--formulation", "letter"], "invalid choice: 'letter'"),
+    "an unknown formulation": (
+        ["decoder", "TASK", "--formulation", "letter"],
+        "formulation='letter': expected one of cloze, letters",
+    ),
     "too many shots": (["decoder", "TASK", "--shots", "21"], "the training split has 20"),
     "letters without a question": (
         ["decoder", "TASK", "--formulation", "letters", "--frame", "none"],
