@@ -24,13 +24,12 @@ from scaling.config.schema import check
 from scaling.verbs import function_name
 from scaling.verbs.verb import OVERRIDE, VERBS, documented, marks, spelled, value_type
 
-SCHEMA = 1
-"""Rises when a key of a JSON document goes or changes its meaning (docs/json.md)."""
+SCHEMA = 1  # rises when a key of a JSON document goes or changes its meaning (docs/json.md)
 _CONTROL = re.compile("[\x7f-\x9f]")  # which JSON leaves as they are and a terminal may obey
 HELP = """Overrides of a config are key=value, anywhere among the words.
 Every command takes the folder of the ledger as runs=FOLDER or --runs FOLDER; it is runs/ unless given,
 and --extend PATH, a Python file whose classes join the slots that they name."""
-SHARED = {
+SHARED = {  # the help of parameters that mean the same in every verb
     "overrides": "keys of the config, as size=tiny or optimizer.lr=1e-3",
     "runs": "the folder of the ledger; also as runs=FOLDER",
     "model": "a model, a table's row or a file",
@@ -47,7 +46,6 @@ SHARED = {
     "rename": "which column holds what, or its formula: loss=final_loss C=6*N*D N=params-embedding",
     "level": "of the intervals",
 }
-"""Help of the parameters that mean the same in every verb."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:

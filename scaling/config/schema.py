@@ -60,12 +60,9 @@ _MODULES = {
 SLOTS = {slot: module for module, slots in _MODULES.items() for slot in slots}
 """The module whose public classes are the kinds of a slot (those whose `slot` it is), imported when first read."""
 
+# The slots whose pieces may stand in a slot too.
 ALSO = {"mixer": ("cross",), "cross": ("mixer",), "sentence": ("head",), "language": ("head",)}
-"""The slots whose pieces may stand in a slot too."""
-
-LAW = "law"
-"""The slot of scaling laws, which `scaling.laws.Law` objects join by `extend`; no line of a config names one."""
-
+LAW = "law"  # the slot of scaling laws, which `scaling.laws.Law` objects join by `extend`; no config names one
 MOST_ROWS = 1 << 22  # of a batch: beyond any that is trained, and few enough to be numbered over all steps
 MOST_THINGS = 10**9  # of what a model or its data have many of: more is a slip of the keyboard
 

@@ -46,7 +46,7 @@ class Table(printing.TableResult, Result):
         from scaling.tables.results import SCORE, TYPES
 
         if self.results is None:
-            return frame((), TYPES)
+            return frame((), [*TYPES])
         return frame(self.results.runs, [*TYPES, *(column.name + SCORE for column in self.results.downstream)])
 
     def heading(self) -> Sequence[str]:

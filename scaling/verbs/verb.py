@@ -27,13 +27,11 @@ from scaling.verbs import COMMANDS, function_name
 if TYPE_CHECKING:
     import pandas
 
-RUNS = "runs"
-"""The ledger's folder, unless another is named; as in defaults.yaml."""
+RUNS = "runs"  # the ledger's folder, unless another is named; as in defaults.yaml
 RunName = Annotated[str | PathLike, "the beginning of a run's id, a folder, or STUDY:ROW"]  # or a `Run`
 Executor = Annotated[Literal["local", "slurm", "ray"], "where the runs or jobs are done"]
 OVERRIDE = re.compile(r"[A-Za-z_][\w-]*(\.[\w-]+)*=", re.ASCII)
-SHORT = {"tokens": "train.tokens", "steps": "trainer.max_steps"}
-"""Keys that are asked for so often that their section may be left out."""
+SHORT = {"tokens": "train.tokens", "steps": "trainer.max_steps"}  # keys whose section may be left out
 
 
 def words(overrides: Sequence[str], settings: Mapping[str, Any]) -> list[str]:
@@ -42,8 +40,7 @@ def words(overrides: Sequence[str], settings: Mapping[str, Any]) -> list[str]:
     return [*overrides, *(f"{SHORT.get(key, key.replace('__', '.'))}={text}" for key, text in texts.items())]
 
 
-VERBS = tuple(command for commands in COMMANDS.values() for command in commands)
-"""The commands, in the order of `scaling --help`."""
+VERBS = tuple(command for commands in COMMANDS.values() for command in commands)  # in the order of `scaling --help`
 
 Value = TypeVar("Value")
 Arguments = ParamSpec("Arguments")
@@ -57,8 +54,7 @@ class Flag:
     name: str
 
 
-PYTHON = Annotated[Value, Flag("")]
-"""The type of a parameter whose value is an object of Python."""
+PYTHON = Annotated[Value, Flag("")]  # the type of a parameter whose value is an object of Python
 
 
 def verb(function: Callable[Arguments, Returned]) -> Callable[Arguments, Returned]:
