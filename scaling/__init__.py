@@ -6,8 +6,7 @@
     study = scaling.study("quickstart")
     fit = scaling.fit("points.csv", law="chinchilla")
 
-`scaling.laws` is the mathematics of the fits. Nothing is imported before it is used; `docs/api.md` describes every
-function and result.
+`scaling.laws` is the mathematics of the fits. Nothing is imported before it is used. See `docs/api.md`.
 """
 # ruff: noqa: F403 (the stars are for type checkers alone; other programs import a name from the module that has it)
 
@@ -29,15 +28,12 @@ if TYPE_CHECKING:
     from scaling.training.module import EncoderModule as EncoderModule
     from scaling.verbs.compare import *
     from scaling.verbs.data import *
-    from scaling.verbs.doctor import *
     from scaling.verbs.evaluate import *
     from scaling.verbs.explain import *
     from scaling.verbs.fit import *
     from scaling.verbs.inside import *
-    from scaling.verbs.inspect import *
     from scaling.verbs.mixture import *
     from scaling.verbs.model import *
-    from scaling.verbs.plan import *
     from scaling.verbs.predict_run import *
     from scaling.verbs.runs import *
     from scaling.verbs.study import *
@@ -60,8 +56,7 @@ _MORE = {
     "verbs.evaluate": ("Evaluation", "Predictions"),
     "verbs.inside": ("Attention", "Landscape", "Probe"),
     "verbs.model": ("Model", "load"),
-    "verbs.plan": ("StudyPlan",),
-    "verbs.study": ("Study",),
+    "verbs.study": ("Study", "StudyPlan"),
     "verbs.sweep": ("Sweep",),
     "verbs.table": ("Decisions", "Table"),
     "verbs.train": ("Run", "data_module", "module"),

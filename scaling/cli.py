@@ -5,8 +5,6 @@ A verb is a function of `import scaling`. Its positional parameters are the word
 it returns is printed: `str(result)`, under `--json` `result.to_json()`, under `--format` `result.format(NAME)`.
 """
 
-from __future__ import annotations
-
 import argparse
 import inspect
 import json
@@ -16,42 +14,38 @@ import re
 import select
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
 from typing import Any, Literal, get_args, get_origin
 
 import scaling
-from scaling.base.errors import ScalingError, from_os, nearest
+from scaling.base.errors import ScalingError, from_os, nearest, refuse
 from scaling.base.signals import Stopped, leave, listening
 from scaling.base.standard_error import keep_going, say
+from scaling.config.schema import check
 from scaling.verbs import function_name
-from scaling.verbs.verb import OVERRIDE, PYTHON, VERBS, documented, marks, spelled, without_none
+from scaling.verbs.verb import OVERRIDE, VERBS, documented, marks, spelled, value_type
 
-SCHEMA = 1
-"""Rises when a key of a JSON document goes or changes its meaning (docs/json.md)."""
-SIGINT_EXIT = 130
+SCHEMA = 1  # rises when a key of a JSON document goes or changes its meaning (docs/json.md)
 _CONTROL = re.compile("[\x7f-\x9f]")  # which JSON leaves as they are and a terminal may obey
-SHARED = {
+HELP = """Overrides of a config are key=value, anywhere among the words.
+Every command takes the folder of the ledger as runs=FOLDER or --runs FOLDER; it is runs/ unless given,
+and --extend PATH, a Python file whose classes join the slots that they name."""
+SHARED = {  # the help of parameters that mean the same in every verb
     "overrides": "keys of the config, as size=tiny or optimizer.lr=1e-3",
     "runs": "the folder of the ledger; also as runs=FOLDER",
-    "run": "the beginning of a run's id, a folder, or STUDY:ROW",
     "model": "a model, a table's row or a file",
-    "rows": "only this row; repeats",
     "at": "a scale that the study names, as paper",
     "budget": "FLOPs of --adaptive; default: what the grid takes",
     "retry_failed": "retry runs that failed too often",
     "device": "cpu, cuda, … (cuda where there is one)",
     "extend": "a Python file whose classes join the slots that they name; repeats",
-    "overlays": "a file to lay over the config; repeats",
     "split": "the split that is scored",
     "limit": "score only the first N examples or documents",
     "to": "write a line for each example, document or prompt to this file: .jsonl, or .csv",
     "workers": "processes (default: the number that suits the machine)",
-    "executor": "where the runs or jobs are done",
     "set": "settings of SLURM (options of sbatch, timeout_min, mem_gb) or Ray (address, num_cpus, num_gpus)",
     "rename": "which column holds what, or its formula: loss=final_loss C=6*N*D N=params-embedding",
     "level": "of the intervals",
 }
-"""Help of the parameters that mean the same in every verb."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -69,7 +63,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             leave(stopped.code)
         return stopped.code
     except KeyboardInterrupt:
-        return SIGINT_EXIT
+        return 130
     except BrokenPipeError:
         poll = select.poll()
         poll.register(sys.stdout.fileno(), 0)
@@ -85,19 +79,15 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(words: list[str]) -> int:
-    if not words or words[0] in ("-h", "--help", "help"):
-        print(_help())
-        return 0
-    if words[0] == "--version":
-        print(scaling.__version__)
+    if not words or words[0] in ("-h", "--help", "help", "--version"):
+        print(scaling.__version__ if words[:1] == ["--version"] else _help())
         return 0
     verb, words = named(words)
     function = getattr(scaling, function_name(verb))
     arguments, options, shared = parsed(verb, function, words)
     for path in shared.get("--extend", ()):
         scaling.extend(path)
-    result = function(*arguments, **options)
-    is_json = "--json" in shared
+    result, is_json = function(*arguments, **options), "--json" in shared
     for each in result if isinstance(result, Iterator) else [result]:
         _print(each, is_json, shared.get("--format"))
         if is_json:
@@ -111,7 +101,7 @@ def named(words: Sequence[str]) -> tuple[str, list[str]]:
         if " ".join(words[:count]) in VERBS:
             return " ".join(words[:count]), list(words[count:])
     groups = [verb for verb in VERBS if verb.startswith(f"{words[0]} ")]
-    wrong = " ".join(words[:2]) if groups else words[0]
+    wrong = " ".join(words[: 2 if groups else 1])
     raise ScalingError(f"there is no command {wrong!r}", fix=nearest(wrong, groups or VERBS))
 
 
@@ -120,13 +110,13 @@ def _print(result: Any, is_json: bool, layout: str | None) -> None:
 
     if result is None or not first():
         return
-    if is_json:
-        document = result.to_json()
-        document = {"schema": SCHEMA, **document} if isinstance(document, Mapping) else document
-        text = json.dumps(document, indent=2, allow_nan=False, ensure_ascii=False)
-        print(_CONTROL.sub(lambda match: f"\\u{ord(match[0]):04x}", text))
-    else:
+    if not is_json:
         print(str(result) if layout is None else result.format(layout).rstrip("\n"), flush=True)
+        return
+    document = result.to_json()
+    document = {"schema": SCHEMA, **document} if isinstance(document, Mapping) else document
+    text = json.dumps(document, indent=2, allow_nan=False, ensure_ascii=False)
+    print(_CONTROL.sub(lambda match: f"\\u{ord(match[0]):04x}", text))
 
 
 def parsed(
@@ -139,15 +129,14 @@ def parsed(
     except argparse.ArgumentError as error:
         raise ScalingError(str(error), fix=f"see `scaling {verb} --help`") from None
     given = vars(found)
+    if "--json" in given and "--format" in given:
+        raise ScalingError("a document of --json has none", key="format", value=given["--format"], fix="leave it out")
     shared = ("extend", "help", "json", "runs", *(["format"] if _formats(function) else []))
     names = [f"--{name}" for name in (*map(spelled, options), *shared)]
     others = [_undashed(word, verb, names) for word in others]
+    values = {p.name: _value(spelled(p), given[p.name], _type(p)) for p in options if p.name in given}
     folders = [*given.get("runs", ()), *(word[len("runs=") :] for word in others if word.startswith("runs="))]
-    if "--json" in given and "--format" in given:
-        raise ScalingError("a document of --json has none", key="format", value=given["--format"], fix="leave it out")
-    values = {p.name: _value(p, given[p.name]) for p in options if p.name in given}
-    if "" in folders:
-        raise ScalingError("expected a folder", key="runs", fix="write runs=FOLDER")
+    refuse("" in folders, "expected a folder", "write runs=FOLDER", key="runs")
     if folders and {"runs", "settings"} & inspect.signature(function).parameters.keys():
         values["runs"] = _only("runs", folders)
     return [word for word in others if not word.startswith("runs=")], values, given
@@ -167,8 +156,8 @@ def _undashed(word: str, verb: str, names: Iterable[str]) -> str:
 
 def _parser(verb: str, function: Callable[..., Any]) -> argparse.ArgumentParser:
     """The parser of a verb: its options from the keyword-only parameters, its help from the docstring."""
-    about, own = documented(function)
-    helps, parameters = SHARED | own, shown_parameters(function)
+    about, helps = documented(function)
+    helps, parameters = SHARED | helps, shown_parameters(function)
     options = [p for p in parameters if p.kind is p.KEYWORD_ONLY]
     titles = {p.name: _title(p) for p in parameters if p not in options}
     words = [f"  {title:<22}{helps.get(name, '')}" for name, title in titles.items()]
@@ -185,7 +174,7 @@ def _parser(verb: str, function: Callable[..., Any]) -> argparse.ArgumentParser:
         default, name = parameter.default, spelled(parameter)
         is_shown = isinstance(default, str | int | float) and default is not False and default != ""
         shown = helps.get(parameter.name, "") + (f" (default {default})" if is_shown else "")
-        how = _option(_type(parameter), name)
+        how = _option(name, _type(parameter))
         parser.add_argument(f"--{name}", dest=parameter.name, help=shown.replace("%", "%%"), **how)
     parser.add_argument("--runs", action="append", metavar="FOLDER", help=SHARED["runs"])
     parser.add_argument("--extend", dest="--extend", action="append", help=SHARED["extend"], metavar="PATH")
@@ -204,8 +193,7 @@ def _formats(function: Callable[..., Any]) -> Sequence[str]:
 def shown_parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
     """What a person may write after a verb, but for the ledger's folder, which all verbs take."""
     parameters = inspect.signature(function, eval_str=True).parameters.values()
-    hidden = marks(PYTHON)
-    return [p for p in parameters if p.name != "runs" and p.kind is not p.VAR_KEYWORD and marks(p.annotation) != hidden]
+    return [p for p in parameters if p.name != "runs" and p.kind is not p.VAR_KEYWORD and spelled(p)]
 
 
 def _title(parameter: inspect.Parameter) -> str:
@@ -216,41 +204,34 @@ def _title(parameter: inspect.Parameter) -> str:
 
 
 def _type(parameter: inspect.Parameter) -> Any:
-    """The type of an option, without its marks and None."""
-    annotation = without_none(parameter.annotation)
-    return get_args(annotation)[0] if marks(annotation) else annotation
+    """The type of an option's values, without their range."""
+    kind = value_type(parameter.annotation)
+    return get_args(kind)[0] if marks(kind) else kind
 
 
-def _option(annotation: Any, option: str) -> dict[str, Any]:
-    """How argparse reads an option of a type: the values of its occurrences are a list."""
-    origin, inner = get_origin(annotation), get_args(annotation)
-    if annotation is bool:
+def _option(option: str, kind: Any) -> dict[str, Any]:
+    """How argparse reads an option of a type: the words of its occurrences are a list."""
+    if kind is bool:
         return {"action": "store_const", "const": True}
-    if origin is Sequence and get_origin(inner[0]) is Mapping:
-        return {**_option(inner[0], option), "action": "append"}
+    origin, inner = get_origin(kind), get_args(kind)
+    is_pairs = Mapping in (origin, *map(get_origin, inner))
+    metavar = "{" + ",".join(map(str, inner)) + "}" if origin is Literal else {int: "N", float: "NUMBER"}.get(kind)
+    metavar = "NAME=VALUE" if is_pairs else metavar or option.upper()
+    action = {"action": "extend" if origin in (Mapping, tuple) else "append", "metavar": metavar}
+    return action | ({"nargs": "+"} if is_pairs or origin is tuple else {})
+
+
+def _value(option: str, words: Any, kind: Any) -> Any:
+    """The value of an option from the words of its occurrences."""
+    origin, inner = get_origin(kind), get_args(kind)
+    if kind is bool:
+        return words
     if origin is Mapping:
-        pair = partial(_pair, kind=inner[1], option=option)
-        return {"action": "extend", "nargs": "+", "metavar": "NAME=VALUE", "type": pair}
-    if origin is tuple:
-        return {"action": "extend", "nargs": "+", "type": inner[0]}
-    if annotation in (int, float):
-        return {"action": "append", "type": annotation, "metavar": "N" if annotation is int else "NUMBER"}
-    if origin is Literal:
-        return {"action": "append", "choices": inner}
-    return {"action": "append", "metavar": option.upper()}
-
-
-def _value(parameter: inspect.Parameter, given: Any) -> Any:
-    """The value of an option that occurs once or more often."""
-    annotation, option = _type(parameter), spelled(parameter)
-    origin, inner = get_origin(annotation), get_args(annotation)
-
-    def merged(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+        pairs = [_pair(option, word, inner[1]) for word in words]
         return {name: _only(f"{option} {name}", [value for n, value in pairs if n == name]) for name, _ in pairs}
-
-    if Mapping in (origin, *map(get_origin, inner)):
-        return merged(given) if origin is Mapping else list(map(merged, given))
-    return given if annotation is bool or origin in (Sequence, tuple) else _only(option, given)
+    if origin in (Sequence, tuple):
+        return [_value(option, each if isinstance(each, list) else [each], inner[0]) for each in words]
+    return _only(option, [_read(option, word, kind) for word in words])
 
 
 def _only(title: str, values: Sequence[Any]) -> Any:
@@ -260,42 +241,35 @@ def _only(title: str, values: Sequence[Any]) -> Any:
     return values[0]
 
 
-def _pair(word: str, kind: Any, option: str) -> tuple[str, Any]:
-    """NAME=VALUE; the value is a text, a number, any value of a config, or limits as `0:2` and `:2`."""
+def _pair(option: str, word: str, kind: Any) -> tuple[str, Any]:
+    """NAME=VALUE; the value is of the type, or limits as `0:2` and `:2`."""
+    name, _, text = (part.strip() for part in word.partition("="))
+    refuse(not name or not text, "is not NAME=VALUE", f"write --{option} NAME=VALUE …", key=option, value=word)
+    title = f"{option} {name}"
+    if get_origin(kind) is not tuple:
+        return name, _read(title, text, kind)
+    low, colon, high = text.partition(":")
+    refuse(not colon, "is not LOW:HIGH", f"write --{option} {name}=0:2", key=title, value=text)
+    ends = ((low, -math.inf), (high, math.inf))
+    return name, tuple(_read(title, end, float) if end else open_end for end, open_end in ends)
+
+
+def _read(title: str, text: str, kind: Any) -> Any:
+    """The value of a word: text, a number as 1e9, 10M and 1,000, or any value of a config."""
     from scaling.config.strict_yaml import scalar
 
-    name, _, text = (part.strip() for part in word.partition("="))
-    if not name or not text:
-        raise ScalingError("is not NAME=VALUE", key=option, value=word, fix=f"write --{option} NAME=VALUE …")
-    if kind in (str, Any):
-        return name, text if kind is str else scalar(text)
-    from scaling.laws.formula import parse_number
+    value = scalar(text)
+    if kind is Any:
+        return value
+    if kind in (int, float) and isinstance(value, str):
+        from scaling.laws.formula import parse_number
 
-    if kind is float:
-        value = parse_number(text)
-        if value is None or not math.isfinite(value):
-            what = f"is not a {'' if value is None else 'finite '}number"
-            raise ScalingError(what, key=name, value=text, fix=f"write --{option} {name}=1e9")
-        return name, value
-    low, colon, high = text.partition(":")
-    ends = parse_number(low or "-inf"), parse_number(high or "inf")
-    if not colon or None in ends:
-        fix = f"write --{option} {name}=0:2"
-        raise ScalingError("is not LOW:HIGH", key=f"{option} {name}", value=text, fix=fix)
-    return name, ends
+        number = parse_number(text)
+        value = text if number is None else number
+    return check(title, value if kind in (int, float) else text, kind)
 
 
 def _help() -> str:
-    width = max(map(len, VERBS))
-    texts = {verb: documented(getattr(scaling, function_name(verb)))[0] for verb in VERBS}
-    return "\n".join(
-        [
-            "usage: scaling VERB … (`scaling VERB --help` prints more)",
-            "",
-            *(f"  {verb:<{width}}  {text.splitlines()[0].rstrip('.')}" for verb, text in texts.items()),
-            "",
-            "Overrides of a config are key=value, anywhere among the words.",
-            "Every command takes the folder of the ledger as runs=FOLDER or --runs FOLDER; it is runs/ unless given,",
-            "and --extend PATH, a Python file whose classes join the slots that they name.",
-        ]
-    )
+    width, abouts = max(map(len, VERBS)), {verb: documented(getattr(scaling, function_name(verb)))[0] for verb in VERBS}
+    lines = "\n".join(f"  {verb:<{width}}  {text.splitlines()[0].rstrip('.')}" for verb, text in abouts.items())
+    return f"usage: scaling VERB … (`scaling VERB --help` prints more)\n\n{lines}\n\n{HELP}"

@@ -18,7 +18,7 @@ from scaling.config.schema import Range
 from scaling.verbs import function_name
 from scaling.verbs.verb import PYTHON, Flag, Result, verb
 
-HEAVY = {"torch", "lightning", "wandb", "datasets", "numpy", "pandas", "transformers", "omegaconf"}
+HEAVY = {"torch", "lightning", "wandb", "datasets", "numpy", "pandas", "transformers"}
 
 
 def test_help_imports_nothing_heavy_and_names_every_verb():
@@ -150,11 +150,11 @@ MISTAKES = {
         "command line: trainer.max_stepps=3: trainer has no such key; did you mean 'max_steps'?"
     ),
     "train decoder gpt2": "word='gpt2': expected MODEL, and found one more; leave it out",
-    "doctor size=tiny": "size=tiny: `scaling doctor` has no settings; leave it out",
+    "doctor size=tiny": "word='size=tiny': expected no words, and found one more; leave it out",
     "export": "RUN: expected RUN; see `scaling export --help`",
     "trial a --count 10": "count=10: expected a positive whole number up to 9",
-    "trial a --count x": "argument --count: invalid int value: 'x'; see `scaling trial --help`",
-    "trial a --how no": "argument --how: invalid choice: 'no' (choose from one, other); see `scaling trial --help`",
+    "trial a --count x": "count='x': expected a whole number",
+    "trial a --how no": "how='no': expected one of one, other; choose from one, other",
     "trial a --count 1 --count 2": "count: is given twice: 1 and 2; give it once",
     "trial a --how one --how other": "how: is given twice: one and other; give it once",
     "trial a --target N=1 D=2 N=3": "target N: is given twice: 1.0 and 3.0; give it once",
@@ -174,7 +174,7 @@ MISTAKES = {
 def test_a_mistake_is_one_line_and_exit_2(words, printed, capsys):
     assert main(words.split()) == 2
     captured = capsys.readouterr()
-    assert captured.err.replace("'one', 'other'", "one, other") == f"scaling: {printed}\n"
+    assert captured.err == f"scaling: {printed}\n"
     assert captured.out == ""
 
 

@@ -312,7 +312,7 @@ def test_files_of_ones_own(shelf):
 
 def test_references(shelf):
     words = ["model.position.base=${size.width}", "model.note=w${size.width}h${size.heads}", "log.name=${model.note}"]
-    words += ["model.a=${model.block}", "model.b.norm=${model.a.norm}", "model.c=${model.b.norm.bias}"]
+    words += ["model.a=${model.block}", "model.b.norm=${model.norm}", "model.c=${model.norm.bias}"]
     config = load("plain", [*words, "model.l=[1, '${train.tokens}']", "train.tokens=4k"])
     assert (config["model.position.base"], config["log.name"], config["model.l"]) == (16, "w16h2", [1, 4000])
     assert config["model.a"] == config["model.block"]
@@ -366,8 +366,8 @@ plain size=shared: > size='shared': several families have a size 'shared'; name 
 plain size=null: > size=None: expected a name; write the name of a config, as one word
 plain data=txet: > data='txet': there is no data 'txet'; did you mean 'text'?
 plain sice.width=3: > sice: there is no such section; did you mean 'size'?
-plain rate: > override='rate': expected key=value; as in trainer.max_steps=100
-plain a..b=3: > override='a..b=3': expected key=value; as in trainer.max_steps=100
+plain rate: > override='rate': expected key=value; as in seed=1
+plain a..b=3: > override='a..b=3': expected key=value; as in seed=1
 plain train.steps=3: > train.steps=3: train has no such key; write trainer.max_steps
 plain train.clip=3: > train.clip=3: train has no such key; write trainer.gradient_clip_val
 plain train.batches=3: > train.batches=3: train has no such key; did you mean 'batch'?
@@ -384,7 +384,7 @@ plain log.name=${oc.env:HOME}: > log.name='${oc.env:HOME}': it is no reference; 
 plain log.name=${size.width: > log.name='${size.width': it is no reference; write ${section.key}
 plain seed=${size.hoods}: > seed='${size.hoods}': there is no key 'size.hoods' to refer to; did you mean 'size.heads'?
 plain log.name=a${size}: > log.name='a${size}': size is not a single value; refer to a key that holds one
-plain model.a=${model.b} model.b=${model.a}: > model.a='${model.b}': Recursive interpolation detected
+plain model.a=${model.b} model.b=${model.a}: > model.a='${model.b}': references beyond 32 levels
 plain model.norm=${model.norm}: references beyond 32 levels or 50,000 values; write the values
 plain model.a.x=${model.b} model.b.y=${model.a}: beyond 32 levels or 50,000 values; write the values
 plain model.norm=A model.block.norm=B model.stack.norm=B: > model.norm: nothing in this model refers to it; set model.b

@@ -83,7 +83,7 @@ BAD = {
         "A.slot='channle': there is no such slot; did you mean 'channel'",
     ),
     "a kind of a name that is taken": ('class GeLU:\n    slot = "activation"\n', "activation has a kind GeLU already"),
-    "no slot": ("class A: ...\n", "no class in it names a slot; give your class an attribute slot"),
+    "no slot": ("class A: ...\n", "no class in it names a slot; set slot = "),
     "no Python": ("class A\n", "mine.py:1: it does not import: SyntaxError"),
 }
 

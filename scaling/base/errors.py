@@ -1,8 +1,4 @@
-"""One exception for everything a user can fix: what is wrong, where it is, and how to fix it.
-
-It prints as one line, `file:line: key: value: what; fix`, and the command exits with its `code`:
-2 for bad input, 74 for a full or failing disk.
-"""
+"""One exception for everything a user can fix, printed as one line: `file:line: key=value: what; fix`."""
 
 from __future__ import annotations
 
@@ -15,15 +11,15 @@ from typing import Any
 
 BAD_INPUT = 2
 DISK = 74
+LONGEST = 80  # letters of a value that is printed
 SHORTEST = 3  # letters of a name that breaks off: fewer could be the beginning of anything
 
 _ABSENT = object()
 
 
 class ScalingError(Exception):
-    """A mistake of the input or the machine: `what` is wrong, at which `file`, `line` and `key`, and how to `fix` it.
-
-    `code` is the exit code of the command line: 2 for bad input, 74 for a full or failing disk.
+    """A mistake of the input or the machine: `what` is wrong, at which `file`, `line` and `key`, and how to `fix` it;
+    `code` is the exit code: 2 for bad input, 74 for a full or failing disk.
     """
 
     def __init__(
@@ -47,17 +43,17 @@ class ScalingError(Exception):
 
     def __str__(self) -> str:
         place = "" if self.file is None else str(self.file) + ("" if self.line is None else f":{self.line}")
-        named = "" if self.key is None else self.key + (f"={_short(self.value)}" if self.has_value else "")
+        value = repr(self.value) if self.has_value else ""
+        value = value if len(value) <= LONGEST else f"{value[: LONGEST - 1]}…"
+        named = "" if self.key is None else self.key + (f"={value}" if value else "")
         sentence = self.what if self.fix is None else f"{self.what}; {self.fix}"
         return " ".join(": ".join(part for part in (place, named, sentence) if part).split())
 
     def at(self, **place: Any) -> ScalingError:
         """The same error, with the parts of its place (file, line, key, value) that were unknown filled in."""
         error = ScalingError(self.what)
-        unknown = {
-            name: part for name, part in place.items() if vars(self)[name] is (_ABSENT if name == "value" else None)
-        }
-        vars(error).update(vars(self) | unknown)
+        vars(error).update(vars(self))
+        vars(error).update({k: v for k, v in place.items() if vars(self)[k] is (_ABSENT if k == "value" else None)})
         return error
 
     def under(self, prefix: str) -> ScalingError:
@@ -82,16 +78,9 @@ def under(prefix: str) -> Iterator[None]:
         raise error.under(prefix) from None
 
 
-def _short(value: object, limit: int = 80) -> str:
-    text = repr(value)
-    return text if len(text) <= limit else text[: limit - 1] + "…"
-
-
 def nearest(name: str, choices: Iterable[str]) -> str:
-    """The fix for an unknown name: "did you mean 'X'?", or the choices where none is near.
-
-    A name that breaks off is near to the shortest it may become: of 'Switch Transformer' and 'Swish', 'Switch' means
-    the first.
+    """The fix for an unknown name: "did you mean 'X'?", or the choices where none is near. Of names that begin so, the
+    shortest is the nearest.
     """
     names = sorted(set(choices))
     folded = {choice.casefold(): choice for choice in reversed(names)}
@@ -118,9 +107,7 @@ def check_regular(path: Path) -> None:
 
 
 def from_os(error: OSError, what: str, **place: Any) -> ScalingError:
-    """An operating-system failure as one line: code 74 where the disk is full or failing, 2 otherwise. Its place is the
-    file that the system names, unless another is given.
-    """
+    """An operating-system failure, at the file that the system names: code 74 where the disk is full or failing."""
     full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
     reason = error.strerror or str(error)
     fix = "free some space and run the same command again" if full else None

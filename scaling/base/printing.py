@@ -51,8 +51,8 @@ def join(*children: str | None) -> Html:
 
 @dataclass(frozen=True)
 class Table:
-    """Titled columns of text. The first column names its rows; columns in `words` hold text, the others numbers. A row
-    of one cell is a heading of the rows below it. Cells may be `Html` where a table is written as HTML alone.
+    """Titled columns of text, of which those in `words` hold text, the others numbers. A row of one cell is a heading.
+    Cells may be `Html` where a table is written as HTML alone; `ids` are those of its rows.
     """
 
     caption: str
@@ -61,7 +61,6 @@ class Table:
     words: Sequence[int] = (0,)
     notes: Sequence[str] = ()
     ids: Sequence[str] = ()
-    """The ids of the rows of HTML."""
 
     def text(self) -> str:
         """The table for a terminal; a title over an interval takes two lines."""
@@ -198,9 +197,8 @@ def html_table(titles: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
 
 
 def csv_text(rows: Sequence[Mapping[str, Any]], titles: Sequence[str] = ()) -> str:
-    """Rows as CSV, the same bytes for the same rows; a column that only some of them have is empty in the others.
-
-    A text that a spreadsheet would run as a formula begins with an apostrophe.
+    """Rows as CSV, the same bytes for the same rows; a column that only some of them have is empty in the others. A
+    text that a spreadsheet would run as a formula begins with an apostrophe.
     """
     text = io.StringIO()
     header = titles or list(dict.fromkeys(key for row in rows for key in row))

@@ -1,8 +1,7 @@
 """Signals: SIGINT, SIGTERM and SIGUSR1 end a command with 130, 143 and 138, whatever it is doing.
 
 While a command is `listening`, the first of them raises `Stopped` where the program is. A block that is `deferred` is
-not interrupted: it looks at `received` where it can stop (training does so between steps), and `Stopped` follows at its
-end. Signals belong to the process, so what was received is kept in this module.
+not interrupted: it looks at `received` where it can stop (between steps), and `Stopped` follows at its end.
 """
 
 from __future__ import annotations
@@ -39,10 +38,8 @@ class Stopped(BaseException):
 
 
 class Process:
-    """What this process received, and how it takes it.
-
-    `received` is the first signal that asks it to end, 0 for none; `pruned`, whether a sweep asks for the early end of
-    the run that it trains; `command`, whether it is a command of ours, whose settings are ours to change.
+    """What this process received: the first signal that asks it to end (0 for none), and whether a sweep asks for the
+    early end of its run (`pruned`). A `command` is a process of ours, whose settings are ours to change.
     """
 
     def __init__(self) -> None:
@@ -87,10 +84,8 @@ def stop(number: int, step: int | None = None) -> NoReturn:
 
 @contextmanager
 def listening(to_the_end: bool = False) -> Iterator[None]:
-    """Take the signals; a block within another adds nothing. `to_the_end`: the process is a command of ours, and ends
-    after the block. Only there may an interruption that is kept or swallowed end the process.
-
-    Whatever error an interruption turned into on its way, the block ends with `Stopped`.
+    """Take the signals, and end the block with `Stopped`, whatever an interruption turned into on its way; a block
+    within another adds nothing. `to_the_end`: the process is a command of ours, which ends after the block.
     """
     if process.listening or not _is_main():
         yield
@@ -154,9 +149,7 @@ def deferred() -> Iterator[None]:
 
 
 def leave(code: int) -> NoReturn:
-    """End a process that was stopped, or a rank that failed. The interpreter would take seconds to end by itself where
-    torch is loaded and the machine is busy, and no longer handles signals meanwhile.
-    """
+    """End a process that was stopped, or a rank that failed, without the seconds that the interpreter takes."""
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError, ValueError):
             stream.flush()
@@ -164,9 +157,7 @@ def leave(code: int) -> NoReturn:
 
 
 def agreed(ranks: int, device: torch.device, lost: bool = False) -> int:
-    """The signal that some rank of the run received, sent to all of them at the same moment; 0 for none, LOST where one
-    has lost the run.
-    """
+    """The signal that some rank of the run received, for all at one moment; 0 for none, LOST where one lost the run."""
     own = LOST if lost else process.received or (PRUNE if process.pruned else 0)
     if ranks == 1:
         return own

@@ -6,8 +6,7 @@
 
 A layer is a `Config` whose scalars are as written. A node that names a `kind` replaces the node below it, one that does
 not is laid over it key by key, and a bare word is short for a kind: no key of an old kind is left on a new one.
-`size: gpt2/small` and `data: python` name files, which replace the section. OmegaConf resolves `${size.width}` and
-`${model.norm}` last.
+`size: gpt2/small` and `data: python` name files, which replace the section. `${size.width}` is resolved last.
 """
 
 from __future__ import annotations
@@ -18,25 +17,16 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import cache, cached_property, reduce
+from functools import cached_property, reduce
+from itertools import count
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 from scaling.base import atomic
-from scaling.base.errors import ScalingError, from_os, nearest, under
+from scaling.base.errors import ScalingError, from_os, nearest, refuse, under
 from scaling.base.standard_error import say
 from scaling.config import schema, strict_yaml
-from scaling.config.schema import (
-    BelowOne,
-    Long,
-    PositiveFloat,
-    PositiveFraction,
-    PositiveInt,
-    Range,
-    Rows,
-    Seed,
-    SmallInt,
-)
+from scaling.config.schema import BelowOne, Long, PositiveFloat, PositiveFraction, PositiveInt, Range, Rows, Seed
 from scaling.config.shape import Shape
 from scaling.config.strict_yaml import COMMAND_LINE, DEEPEST, MOST_VALUES, Unquoted, flow, parse, read_text, shown
 
@@ -47,14 +37,11 @@ Patience = PositiveInt | None
 MicroBatch = Rows | None
 Clip = PositiveFloat | None
 Threads = Annotated[int, Range(least=1, most=1024)]
+Names = list[str]
 
 # The sections with fixed keys and the type of each key; defaults.yaml has their values and meanings.
 FIXED: dict[str, Any] = {
-    "start": {
-        **dict.fromkeys(("run", "folder", "vectors"), str | None),
-        **dict.fromkeys(("new", "unused"), list[str]),
-        "step": Budget,
-    },
+    "start": {**dict.fromkeys(("run", "folder", "vectors"), str | None), "new": Names, "unused": Names, "step": Budget},
     "trainer": {
         "max_steps": Budget,
         "precision": Precision,
@@ -80,7 +67,7 @@ FIXED: dict[str, Any] = {
         "keep": PositiveInt,
     },
     "evaluate": {
-        "points": SmallInt,
+        "points": schema.SmallInt,
         "spacing": Literal["log", "even"],
         "windows": Budget | Literal["auto", "whole_at_end"],
         "precision": Precision,
@@ -98,29 +85,22 @@ FIXED: dict[str, Any] = {
 KINDED = ("objective", "optimizer", "schedule", "parametrization", "tuning")  # sections that are one piece
 NAMED = ("size", "data")  # sections whose bare word names a file; the bare word of any other is a kind
 SECTIONS = ("model", *NAMED, *KINDED, *FIXED)
+OURS = {"steps": "max_steps", "clip": "gradient_clip_val"}  # names under `train` for settings of Lightning's Trainer
 
-# Keys that Lightning knows by another name.
-RENAMED = {
-    "train.steps": "trainer.max_steps",
-    "train.precision": "trainer.precision",
-    "train.devices": "trainer.devices",
-    "train.strategy": "trainer.strategy",
-    "train.clip": "trainer.gradient_clip_val",
-}
-
+FOLDERS = {"data": ["data", "task"]}  # of a group that has others than that of its name
 SUFFIXES = (".yaml", ".yml")
 TOKENS = (".npy", ".bin", ".ds")  # endings of arrays of token ids, and of files that lie beside some of them
 BESIDE_TOKENS = (".idx", ".index", ".metadata")
 SAVED = ("dataset_dict.json", "state.json")  # one of them is in every folder that `save_to_disk` of `datasets` wrote
-_OVERRIDE = re.compile(r"(?:--)?([A-Za-z_][\w-]*(?:\.[\w-]+)*)=(.*)", re.DOTALL)
-_REFERENCE = re.compile(r"\$\{([A-Za-z_][\w-]*(?:\.[\w-]+)*)\}", re.ASCII)
+_KEY = r"([A-Za-z_][\w-]*(?:\.[\w-]+)*)"
+_OVERRIDE = re.compile(rf"(?:--)?{_KEY}=(.*)", re.DOTALL)
+_REFERENCE = re.compile(rf"\$\{{{_KEY}\}}", re.ASCII)
 
 
 @dataclass(frozen=True)
 class Config:
-    """A document as plain dicts, lists and scalars; `origin` holds `file:line` or `command line` by dotted key.
-
-    `remarks` are lines for a person to read: the values that a command filled in.
+    """A document as plain dicts, lists and scalars; `origin` holds `file:line` or `command line` by dotted key, and
+    `remarks` the values that a command filled in.
     """
 
     tree: dict[str, Any]
@@ -142,9 +122,9 @@ class Config:
 
     def varied(self, words: Iterable[str]) -> Config:
         """The config with other values in sections with fixed keys, which `key=value` words give."""
-        layer = _of_words(map(_override, words))
-        laid = replace(self, tree=schema.overlay(self.tree, layer.tree), origin={**self.origin, **layer.origin})
-        return replace(laid, tree={**laid.tree, **{key: _checked(laid, key) for key in layer.tree}})
+        laid = _lay(self, _of_words(map(_override, words)))
+        tree = laid.tree | {key: _checked(laid, key) for key in FIXED if key in laid.tree}
+        return replace(self, tree=tree, origin=laid.origin)
 
     def error(self, key: str, what: str, fix: str | None = None) -> ScalingError:
         """A mistake at a dotted key, placed where its value, or the nearest node around it, was set."""
@@ -191,9 +171,8 @@ class Config:
                     schema.recipe(section, self.tree[section])
         size = self.tree.get("size", {})
         if not {"encoder", "decoder"} & size.keys():
-            vocabulary = 1 if size.get("vocabulary") is None else size["vocabulary"]  # null: that of the data
             with self.placing("size"):
-                Shape.of({**size, "vocabulary": vocabulary})
+                Shape.of(size if size.get("vocabulary") else {**size, "vocabulary": 1})  # null: that of the data
         return self
 
     def save(self, path: str | Path) -> None:
@@ -215,8 +194,7 @@ class Config:
                 yield f"{head}: {flow(value)}  # {origin if origin.isprintable() else flow(origin)}"
 
 
-@dataclass(frozen=True)
-class TableFile:
+class TableFile(NamedTuple):
     """`name` is what `load` takes; `rows` are its rows, `config` the section `table`, bases included."""
 
     name: str
@@ -242,7 +220,6 @@ def load(
     """
     words = list(map(_override, overrides))
     named = {key: value for key, value in words if key in ("model", "row", *NAMED) and not isinstance(value, dict)}
-    words = [(key, value) for key, value in words if key not in named or isinstance(value, dict)]
     command = _of_words(named.items())
     name = _name(command, "model") if "model" in named else name
     if name is None and "row" in named:
@@ -252,16 +229,16 @@ def load(
     layers += [layer for file in overlays for layer in _follow("model", find("model", str(file)))]
     if filled is not None:
         layers = [*(replace(layer, tree=_without(layer.tree, *filled.tree)) for layer in layers), filled]
-    layers.append(replace(command, tree=_without(named, "model", "row")))
-    last = [*(_rows(chain, command, str(name)) if "row" in named else ()), _of_words(words)]
-    laid = reduce(_lay, [*layers, *last], Config({}, {}))
+    last = _rows(chain, command, str(name)) if "row" in named else []
+    last.append(_of_words((key, value) for key, value in words if key not in named or isinstance(value, dict)))
+    layers += [replace(command, tree=_without(named, "model", "row")), *last]
+    laid = reduce(_lay, layers, Config({}, {}))
     if "model" not in laid.tree:
         raise ScalingError("no model is named", fix=nearest("", names("model")))
     defined = any(key.startswith("model.norm") for layer in last for key in layer.origin)
     if defined and "norm" in laid.tree["model"] and "${model.norm" not in str(laid.tree["model"]):
         raise laid.error("model.norm", "nothing in this model refers to it", "set model.block.norm, model.stack.norm")
-    laid = _with_parts(replace(laid, tree={key: laid.tree[key] for key in SECTIONS if key in laid.tree}))
-    config = _resolved(laid)
+    config = _resolved(_with_parts(replace(laid, tree={key: laid.tree[key] for key in SECTIONS if key in laid.tree})))
     # `model.norm` is a definition, which other keys refer to and no class takes.
     tree = strict_yaml.values({**config.tree, "model": _without(config.tree["model"], "norm")}, quantities=True)
     tree |= {key: _checked(config, key) for key in FIXED if key in config.tree}
@@ -279,16 +256,12 @@ def table_file(name: str) -> TableFile:
     path = find("table", name if name.endswith(SUFFIXES) else name.removeprefix("table/"))
     chain = _follow("model", path)
     rows = tuple(dict.fromkeys(row for layer in chain for row in _mapping(layer, "rows")))
-    if not rows:
-        raise ScalingError("it has no rows", file=path, key="rows", fix="write rows: {NAME: {what it changes}}")
+    refuse(not rows, "it has no rows", "write rows: {NAME: {what it changes}}", file=path, key="rows")
     parts = [layer.part("table") for layer in chain if _mapping(layer, "table")]
     tree: dict[str, Any] = reduce(schema.overlay, (part.tree for part in parts), {})
     origin = {key: place for part in parts for key, place in part.origin.items()}
-    return TableFile(
-        name if name.endswith(SUFFIXES) else f"table/{path.stem}",
-        rows,
-        Config(strict_yaml.values(tree), origin),
-    )
+    name = name if name.endswith(SUFFIXES) else f"table/{path.stem}"
+    return TableFile(name, rows, Config(strict_yaml.values(tree), origin))
 
 
 def of_values(place: str, tree: Mapping[str, Any]) -> Config:
@@ -307,9 +280,6 @@ def assignments(words: Iterable[str]) -> dict[str, Any]:
     return strict_yaml.values(_of_words(map(_override, words)).tree)
 
 
-# Layers
-
-
 def _follow(group: str, path: Path, trail: tuple[Path, ...] = ()) -> list[Config]:
     """A file of a group after the files it is based on, the deepest first."""
     layer, trail = _read(path), (*trail, path.resolve())
@@ -326,11 +296,11 @@ def _follow(group: str, path: Path, trail: tuple[Path, ...] = ()) -> list[Config
 
 def _lay(laid: Config, layer: Config) -> Config:
     """The sections so far with those of a layer laid over them."""
-    layer = replace(layer, tree=_without(layer.tree, "base", "rows", "table"))
-    for section in NAMED:  # names first: `size: gpt2/small` with `size.length: 128` is that size with another length
-        if not isinstance(layer.tree.get(section, {}), dict):
-            laid = reduce(_lay, _named(layer, section, section), replace(laid, tree=_without(laid.tree, section)))
-            layer = Config(_without(layer.tree, section), _without(layer.origin, section))
+    # Names first: `size: gpt2/small` with `size.length: 128` is that size with another length.
+    files = [section for section in NAMED if not isinstance(layer.tree.get(section, {}), dict)]
+    for section in files:
+        laid = reduce(_lay, _named(layer, section, section), replace(laid, tree=_without(laid.tree, section)))
+    layer = Config(_without(layer.tree, "base", "rows", "table", *files), _without(layer.origin, *files))
     # Where keys are laid over a word, the word is their kind.
     kinds = {f"{key}.kind": layer.origin[key] for key, value in schema.walk(layer.tree) if isinstance(value, str)}
     with layer.placing():
@@ -369,9 +339,7 @@ def _named(layer: Config, key: str, section: str) -> list[Config]:
 
 
 def _with_parts(laid: Config) -> Config:
-    """The sections with each part of the data (a domain of a mixture) that is a name as the file of that name has it; a
-    part's other keys are laid over the file.
-    """
+    """The sections with the file that a part of the data (a domain of a mixture) names, and its keys laid over it."""
     data, origin = _mapping(laid, "data"), laid.origin
     for key in schema.parts("data") & data.keys():
         for part, line in data[key].items() if isinstance(data[key], dict) else ():
@@ -414,12 +382,12 @@ def _checked(config: Config, section: str) -> Any:
         if not isinstance(value, dict):
             fix = f"write {section}.KEY, with KEY of {', '.join(types)}"
             raise ScalingError("expected keys under it", key=section, fix=fix)
-        for key in filter(RENAMED.get, (f"{section}.{key}" for key in value)):
-            raise ScalingError(f"{section} has no such key", key=key, fix=f"write {RENAMED[key]}")
+        for key in value if section == "train" else ():
+            if (name := OURS.get(key, key)) in FIXED["trainer"]:
+                raise ScalingError("train has no such key", key=f"train.{key}", fix=f"write trainer.{name}")
         with under(section):
-            return schema.check_keys(
-                {key: _plain(inner, types.get(key)) for key, inner in value.items()}, types, section
-            )
+            values = {key: _plain(inner, types.get(key)) for key, inner in value.items()}
+            return schema.check_keys(values, types, section)
 
 
 def _plain(value: Any, annotation: Any) -> Any:
@@ -429,27 +397,21 @@ def _plain(value: Any, annotation: Any) -> Any:
     return strict_yaml.values(_without(value, "kind") if isinstance(value, dict) else value, quantities=True)
 
 
-# Trees
-
-
 def _read(path: str | Path) -> Config:
     """The layer that is a YAML file; an empty file is an empty mapping."""
     tree, origin = parse(read_text(Path(path)), shown(path))
-    if not isinstance(tree, dict):
-        raise ScalingError("expected keys with values", file=shown(path), fix="write key: value")
+    refuse(not isinstance(tree, dict), "expected keys with values", "write key: value", file=shown(path))
     return Config(tree, origin)
 
 
 def _nested(items: Iterable[tuple[str, Any]], above: str = "", *, later_wins: bool = False) -> dict[str, Any]:
-    """The tree with every dotted key spelled out: `block.channel: X` as `block: {channel: X}`. It is one layer, so
-    nothing in it replaces: `optimizer.lr: 1` and `optimizer.kind: SGD` hold together, in either order. A key that is
-    there twice is refused, unless the later wins.
+    """The tree with every dotted key spelled out: `block.channel: X` as `block: {channel: X}`. Nothing in a layer
+    replaces: `optimizer.lr: 1` and `optimizer.kind: SGD` hold together. A key is there once, unless the later wins.
     """
     nested: dict[str, Any] = {}
     for key, value in items:
         parts = key.split(".")
-        if "" in parts:
-            raise ScalingError("a dotted key has an empty part", key=above + key, fix="write it as section.key")
+        refuse("" in parts, "a dotted key has an empty part", "write it as section.key", key=above + key)
         if isinstance(value, dict):
             value = _nested(value.items(), f"{above}{key}.")
         for part in reversed(parts):
@@ -483,53 +445,31 @@ def _file_and_line(origin: str) -> tuple[str, int | None]:
     return (file, int(line)) if line.isdigit() else (origin, None)
 
 
-# References
-
-
 def _resolved(config: Config) -> Config:
-    """The config with the value at `a.b`, and its origin, in the place of every `${a.b}`.
-
-    A line whose kind is a reference to a line is that line, with its other keys laid over it.
+    """The config with the value at `a.b`, and its origin, in the place of every `${a.b}`. A line whose kind is a
+    reference to a line is that line, with its other keys laid over it.
     """
-    written = dict(schema.walk(config.tree))
-    texts = {key: value for key, value in written.items() if isinstance(value, str) and "${" in value}
-    if not texts:
-        return config
-    if wrong := next((key for key, text in texts.items() if "${" in _REFERENCE.sub("", text)), None):
-        raise config.error(wrong, "it is no reference", "write ${section.key}")
-
-    from omegaconf import OmegaConf  # a tenth of a second, for the configs that refer
-    from omegaconf.errors import OmegaConfBaseException
-
-    root = OmegaConf.create(strict_yaml.values(config.tree, quantities=True))
-    origin: dict[str, str] = {}
-
-    @cache
-    def target(text: str) -> Any:
-        """The value that a text refers to, with further references as written."""
-        names = _REFERENCE.findall(text)
-        try:
-            value = OmegaConf.create({"value": text}, parent=root).value
-            lines = [name for name in names if OmegaConf.is_config(OmegaConf.select(root, name))]
-        except OmegaConfBaseException as error:
-            for absent in (name for name in names if name not in written):
-                raise ScalingError(f"there is no key {absent!r} to refer to", fix=nearest(absent, written)) from None
-            raise ScalingError(str(error).splitlines()[0]) from None
-        if lines and not _REFERENCE.fullmatch(text):
-            raise ScalingError(f"{lines[0]} is not a single value", fix="refer to a key that holds one")
-        return OmegaConf.to_container(value, resolve=False) if lines else value
+    written, origin, reads = dict(schema.walk(config.tree)), {}, count()
 
     def read(key: str, value: Any, source: str, links: int = 0) -> Any:
         """The value of a key, which is written at `source` and was reached over so many references."""
-        if len(origin) > MOST_VALUES or max(links, key.count(".")) > DEEPEST:
+        if next(reads) > MOST_VALUES or max(links, key.count(".")) > DEEPEST:
             raise config.error(key, f"references beyond {DEEPEST} levels or {MOST_VALUES:,} values", "write the values")
-        if isinstance(value, str) and "${" in value:
-            with config.placing(key):
-                found = target(value)
-            while whole := _REFERENCE.fullmatch(str(written.get(source))):
-                source = whole[1]
-            return read(key, found, source, links + 1)
         origin[key] = config.origin.get(source, "")
+        if isinstance(value, str) and "${" in value:
+            if "${" in _REFERENCE.sub("", value):
+                raise config.error(key, "it is no reference", "write ${section.key}")
+            places = _REFERENCE.findall(value)
+            for absent in (place for place in places if place not in written):
+                raise config.error(key, f"there is no key {absent!r} to refer to", nearest(absent, written))
+            found = [read(key, written[place], place, links + 1) for place in places]
+            if _REFERENCE.fullmatch(value):
+                return found[0]
+            origin[key] = config.origin.get(source, "")
+            for place, each in zip(places, found):
+                if isinstance(each, dict | list):
+                    raise config.error(key, f"{place} is not a single value", "refer to a key that holds one")
+            return _REFERENCE.sub(lambda _: str(strict_yaml.values(found.pop(0), quantities=True)), value)
         if isinstance(value, list):
             return [read(f"{key}.{place}", item, f"{source}.{place}", links) for place, item in enumerate(value)]
         if not isinstance(value, dict):
@@ -544,9 +484,6 @@ def _resolved(config: Config) -> Config:
     return Config(tree, {key: place for key, place in origin.items() if place})
 
 
-# Words of a command line
-
-
 def _of_words(words: Iterable[tuple[str, Any]]) -> Config:
     """The layer of a command line."""
     try:
@@ -559,19 +496,15 @@ def _override(word: str) -> tuple[str, Any]:
     """`key=value` and `--key=value`, as people and W&B agents type them; the value as it was written."""
     match = _OVERRIDE.fullmatch(word)
     if match is None:
-        fix = "as in trainer.max_steps=100"
-        raise ScalingError("expected key=value", file=COMMAND_LINE, key="override", value=word, fix=fix)
+        raise ScalingError("expected key=value", file=COMMAND_LINE, key="override", value=word, fix="as in seed=1")
     key, text = match[1], match[2].strip()
     try:
         text.encode()
-        return key, strict_yaml.parse_value(text)
+        return key, parse(text, COMMAND_LINE)[0] if strict_yaml.is_yaml(text) else strict_yaml.word(text)
     except UnicodeEncodeError:  # half characters: bytes of a command line that are no UTF-8 arrive as such
         raise ScalingError("not UTF-8", file=COMMAND_LINE, key=key, value=text, fix="type it as UTF-8") from None
     except ScalingError as error:
         raise error.at(key=key, value=text) from None
-
-
-# Names
 
 
 def shipped() -> Path:
@@ -580,13 +513,9 @@ def shipped() -> Path:
     return inside if inside.is_dir() else Path(__file__).parents[2] / "configs"
 
 
-def _folders(group: str) -> list[Path]:
-    return [shipped() / folder for folder in (("data", "task") if group == "data" else (group,))]
-
-
 def names(group: str) -> list[str]:
     """The shipped names of a group."""
-    return sorted(path.stem for folder in _folders(group) for path in folder.glob("*.yaml"))
+    return sorted(path.stem for folder in FOLDERS.get(group, [group]) for path in (shipped() / folder).glob("*.yaml"))
 
 
 def find(group: str, name: str, *, beside: Path | None = None) -> Path:
@@ -601,18 +530,16 @@ def find(group: str, name: str, *, beside: Path | None = None) -> Path:
         return path
     if beside is not None and beside.name != group and beside.resolve().parent == shipped().resolve():
         beside = None  # another group's folder: model/t5.yaml says size: t5/small and does not mean itself
-    for folder in (beside, *_folders(group), shipped()):
+    for folder in (beside, *(shipped() / each for each in FOLDERS.get(group, [group])), shipped()):
         if folder is not None and os.path.exists(path := folder / f"{name}.yaml"):
             return path
-    folder, slash, _ = name.partition("/")
-    choices = [f"{folder}/{choice}" for choice in names(folder)] if slash else []
+    folder = name.rpartition("/")[0]
+    choices = [f"{folder}/{choice}" for choice in names(folder)] if folder.isidentifier() else []
     raise ScalingError(f"there is no {group} {name!r}", fix=nearest(name, choices or names(group)))
 
 
 def find_size(name: str, *, beside: Path | None = None) -> Config:
-    """The section `size` that `gpt2/small` or `tiny` means: an entry of a family's file; without a family, an entry of
-    the ladder, or of the one family that has it.
-    """
+    """The section `size` of `gpt2/small`; without a family, of the ladder or of the one family that has the entry."""
     family, slash, entry = name.rpartition("/")
     families = [family] if slash else ["ladder", *names("size")]
     sizes = {each: _read(find("size", each, beside=beside if slash else None)) for each in families}
@@ -628,16 +555,14 @@ def find_size(name: str, *, beside: Path | None = None) -> Config:
     if not isinstance(holder.tree[entry], dict):
         raise holder.error(entry, "expected the size's keys", "write {width: …, layers: …}")
     size = holder.part(entry)
-    return Config(
-        {"size": size.tree}, {"size": holder.origin[entry], **{f"size.{k}": v for k, v in size.origin.items()}}
-    )
+    places = {f"size.{key}": place for key, place in size.origin.items()}
+    return Config({"size": size.tree}, {"size": holder.origin[entry], **places})
 
 
 def _data_at(name: str) -> tuple[str, str] | None:
     """The shipped data config for a file or a folder of a user, and its key that names the file; None of no file."""
     if not os.path.exists(path := Path(name).expanduser()):
-        if path.suffix:
-            raise ScalingError(f"there is no file {name!r}", fix="give the path of a file or a folder with data")
+        refuse(path.suffix, f"there is no file {name!r}", "give the path of a file or a folder with data")
         return None
     if any((path / file).is_file() for file in SAVED):
         return "saved", "data.corpus.path"

@@ -8,11 +8,10 @@ keyword-only arguments are the keys of the line, and an annotation states which 
 
     block.channel: {kind: Gated, activation: GeLU}
 
-A keyword annotated `Recipe` is the line of another slot, the one of that name; it arrives as a function that takes the
-shared arguments of its slot and returns the piece (as `Checked` where other lines are laid over it). One annotated
-`Recipes` has lines of its class's own slot, by name. Every number has a range, and one that is not finite is refused,
-so no class checks a single number by itself. The slot's public classes are the registry; a user's classes join it by
-`extend`.
+A keyword annotated `Recipe` is the line of the slot of that name; it arrives as a function that takes the shared
+arguments of its slot and returns the piece (as `Checked` where other lines are laid over it). One annotated `Recipes`
+has lines of its class's own slot, by name. Every number is finite and has a range, so no class checks a single number.
+The slot's public classes are the registry; a user's classes join it by `extend`.
 """
 
 from __future__ import annotations
@@ -32,52 +31,38 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from scaling.base.errors import ScalingError, nearest, under
+from scaling.base.errors import ScalingError, nearest, refuse, under
 
-SLOTS = {
-    "activation": "scaling.model.channels",
-    "norm": "scaling.model.blocks",
-    "residual": "scaling.model.blocks",
-    "pattern": "scaling.model.patterns",
-    "position": "scaling.model.embeddings",
-    "embedding": "scaling.model.embeddings",
-    "mixer": "scaling.model.mixer",
-    "cross": "scaling.model.mixer",
-    "channel": "scaling.model.channels",
-    "head": "scaling.model.heads",
-    "sentence": "scaling.model.heads",
-    "language": "scaling.model.heads",
-    "boundary": "scaling.model.heads",
-    "block": "scaling.model.blocks",
-    "stack": "scaling.model.stacks",
-    "halting": "scaling.model.stacks",
-    "memory": "scaling.model.stacks",
-    "tuning": "scaling.model.tuning",
-    "model": "scaling.model",
-    "decode": "scaling.evaluation.strategy",
-    "format": "scaling.interop.formats",
-    "metric": "scaling.metrics",
-    "data": "scaling.data",
-    "corpus": "scaling.data.corpus",
-    "layout": "scaling.data.task.layout",
-    "tokenizer": "scaling.data.tokenizer",
-    "objective": "scaling.objectives",
-    "optimizer": "scaling.training.optimizer",
-    "schedule": "scaling.training.schedule",
-    "parametrization": "scaling.training.parametrization",
-    "grid": "scaling.studies.grid",
-    "rate": "scaling.studies.rate",
+_MODULES = {
+    "scaling.model.channels": ("activation", "channel"),
+    "scaling.model.blocks": ("norm", "residual", "block"),
+    "scaling.model.patterns": ("pattern",),
+    "scaling.model.embeddings": ("position", "embedding"),
+    "scaling.model.mixer": ("mixer", "cross"),
+    "scaling.model.heads": ("head", "sentence", "language", "boundary"),
+    "scaling.model.stacks": ("stack", "halting", "memory"),
+    "scaling.model.tuning": ("tuning",),
+    "scaling.model": ("model",),
+    "scaling.evaluation.strategy": ("decode",),
+    "scaling.interop.formats": ("format",),
+    "scaling.metrics": ("metric",),
+    "scaling.data": ("data",),
+    "scaling.data.corpus": ("corpus",),
+    "scaling.data.task.layout": ("layout",),
+    "scaling.data.tokenizer": ("tokenizer",),
+    "scaling.objectives": ("objective",),
+    "scaling.training.optimizer": ("optimizer",),
+    "scaling.training.schedule": ("schedule",),
+    "scaling.training.parametrization": ("parametrization",),
+    "scaling.studies.grid": ("grid",),
+    "scaling.studies.rate": ("rate",),
 }
-"""The module whose public classes are the kinds of a slot: those whose `slot` it is, where a class has one. It is
-imported when the slot is first read.
-"""
+SLOTS = {slot: module for module, slots in _MODULES.items() for slot in slots}
+"""The module whose public classes are the kinds of a slot (those whose `slot` it is), imported when first read."""
 
+# The slots whose pieces may stand in a slot too.
 ALSO = {"mixer": ("cross",), "cross": ("mixer",), "sentence": ("head",), "language": ("head",)}
-"""The slots whose pieces may stand in a slot too."""
-
-LAW = "law"
-"""The slot of scaling laws, which `scaling.laws.Law` objects join by `extend`; no line of a config names one."""
-
+LAW = "law"  # the slot of scaling laws, which `scaling.laws.Law` objects join by `extend`; no config names one
 MOST_ROWS = 1 << 22  # of a batch: beyond any that is trained, and few enough to be numbered over all steps
 MOST_THINGS = 10**9  # of what a model or its data have many of: more is a slip of the keyboard
 
@@ -99,12 +84,9 @@ class Range:
         bounds = {"from": self.least, "above": self.above, "up to": self.most, "below": self.below}
         if noun == "a whole number" and self.least == 1:
             noun, bounds["from"] = "a positive whole number", -math.inf
-        words = [f"{word} {_written(bound)}" for word, bound in bounds.items() if math.isfinite(bound)]
-        return " ".join([noun, " and ".join(words)]).rstrip()
-
-
-def _written(bound: float) -> str:
-    return f"{bound:,}" if abs(bound) < 10**6 else re.sub(r"e\+0?", "e", f"{bound:.4g}")
+        finite = {word: bound for word, bound in bounds.items() if math.isfinite(bound)}
+        words = (f"{word} {bound:,}" if abs(bound) < 10**6 else f"{word} {bound:.4g}" for word, bound in finite.items())
+        return " ".join([noun, re.sub(r"e\+0?", "e", " and ".join(words))]).rstrip()
 
 
 def is_number(value: object) -> bool:
@@ -252,17 +234,14 @@ def extend(path: str | Path) -> list[Any]:
         if isinstance(getattr(piece, "slot", None), str) and not name.startswith("_")
         if not isinstance(piece, type) or piece.__module__ == module.__name__
     }
-    if not pieces:
-        fix = 'give your class an attribute slot = "channel"'
-        raise ScalingError("no class in it names a slot", file=path, fix=fix)
+    refuse(not pieces, "no class in it names a slot", 'set slot = "channel" in your class', file=path)
     for name, piece in pieces.items():
-        slot = piece.slot
-        if slot != LAW and slot not in SLOTS:
-            fix = nearest(slot, [*SLOTS, LAW])
-            raise ScalingError("there is no such slot", file=path, key=f"{name}.slot", value=slot, fix=fix)
-        if slot != LAW and name in _public(SLOTS[slot]):
-            raise ScalingError(f"{slot} has a kind {name} already", file=path, fix="give yours another name")
-        _joined.setdefault(slot, {})[name] = piece
+        if piece.slot not in (*SLOTS, LAW):
+            fix = nearest(piece.slot, [*SLOTS, LAW])
+            raise ScalingError("there is no such slot", file=path, key=f"{name}.slot", value=piece.slot, fix=fix)
+        if piece.slot != LAW and name in _public(SLOTS[piece.slot]):
+            raise ScalingError(f"{piece.slot} has a kind {name} already", file=path, fix="give yours another name")
+        _joined.setdefault(piece.slot, {})[name] = piece
     _extensions[str(path.resolve())] = None
     return list(pieces.values())
 
@@ -273,11 +252,9 @@ def extensions() -> list[str]:
 
 
 def overlay(below: Any, above: Any) -> Any:
-    """`above` laid on `below`: a node that names a kind replaces, one that does not overlays, a word is a kind; `64`
-    and `4k`, which a layer holds as text too, are none.
-    """
+    """`above` laid on `below`: a node that names a kind replaces, one that does not overlays, a word is a kind."""
 
-    def is_word(value: Any) -> bool:
+    def is_word(value: Any) -> bool:  # `64` and `4k`, which a layer holds as text too, are none
         return isinstance(value, str) and (value.isidentifier() or value.startswith("${"))
 
     if not isinstance(above, Mapping):
@@ -298,9 +275,7 @@ def walk(tree: Any, above: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def versions(config: Any) -> dict[str, int]:
-    """The version of every kind that a config names, 1 unless its class declares another. It is part of a run's
-    identity: fixing a piece gives its runs another one.
-    """
+    """The version of every kind that a config names, 1 unless its class declares another: part of a run's identity."""
     numbers = {}
     for key, line in walk(config):
         slot, kind = key.rpartition(".")[2], line.get("kind") if isinstance(line, Mapping) else line
@@ -313,9 +288,7 @@ _UNIONS = (typing.Union, types.UnionType)
 
 
 def check(key: str, value: Any, annotation: Any) -> Any:
-    """`value` if it has the required type, else an error of one line. An int is accepted for a float, and `1e3` where a
-    whole number is expected.
-    """
+    """`value` if it has the required type, else an error. An int passes for a float, and `1e3` for a whole number."""
     whole = [int(value)] if isinstance(value, float) and value.is_integer() else []
     for each in (value, *whole):
         with suppress(ValueError):

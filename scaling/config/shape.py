@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, get_type_hints
 
-from scaling.base.errors import ScalingError, under
+from scaling.base.errors import ScalingError, refuse, under
 from scaling.config.schema import Range, SmallInt, check, check_keys
 
 WIDEST = 1 << 20
@@ -16,8 +16,8 @@ Times = Annotated[float, Range(above=0, most=1e9)]
 
 @dataclass(frozen=True)
 class Shape:
-    """d_model, N, h, d_k, d_v, d_ff, V and n of "Attention Is All You Need" (Vaswani et al. 2017), under their full
-    names. Products of three of these, in bytes, stay below 2⁶³, above which no tensor has a size.
+    """d_model, N, h, d_k, d_v, d_ff, V and n of "Attention Is All You Need" (Vaswani et al. 2017) by their full names.
+    Products of three of these, in bytes, stay below 2⁶³, above which no tensor has a size.
     """
 
     width: Annotated[Width, "of the residual stream"]
@@ -41,12 +41,9 @@ class Shape:
     def places(self, length: int | None, slot: str, what: str) -> int:
         """How many places a piece has tables for: the window's length, unless a longer one is named."""
         if length is not None and length < self.length:
-            raise ScalingError(
-                f"windows of {self.length} tokens are longer than the {length} {what}",
-                key="length",
-                value=length,
-                fix=f"set {slot}.length to {self.length} or size.length to {length}",
-            )
+            fix = f"set {slot}.length to {self.length} or size.length to {length}"
+            what = f"windows of {self.length} tokens are longer than the {length} {what}"
+            raise ScalingError(what, key="length", value=length, fix=fix)
         return length or self.length
 
     def check_use(self, *, heads: bool, hidden: bool) -> None:
@@ -73,16 +70,13 @@ class Shape:
                 times = check_keys(factors, dict.fromkeys(SIZES, Times), "a size")
             given = check_keys(lines, SIZES, "a size")
             for key in ("width", "layers", "heads", "vocabulary", "length"):
-                if key not in given:
-                    raise ScalingError("a size needs it", key=key, fix=f"set size.{key}=… or name a whole size")
+                refuse(key not in given, "a size needs it", f"set size.{key}=… or name a whole size", key=key)
             width, heads = given["width"], given["heads"]
             if "head_width" not in given and width % heads:
                 divisors = (number for number in range(1, width + 1) if width % number == 0)
                 divisor = min(divisors, key=lambda number: (abs(number - heads), number))
                 fix = f"take {divisor} heads, or set size.head_width=…"
-                raise ScalingError(
-                    f"width {width} is not divisible by {heads} heads", key="heads", value=heads, fix=fix
-                )
+                raise ScalingError(f"width {width} is not divisible by {heads}", key="heads", value=heads, fix=fix)
 
             def scaled(key: str, value: int) -> int:
                 return check(key, max(1, round(value * times.get(key, 1))), SIZES[key])

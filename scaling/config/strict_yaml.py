@@ -4,8 +4,6 @@ What a person may have meant otherwise is refused with its file and line, not gu
 schema of YAML 1.2, and stay as written until a caller asks for their values: `1M` may be a name.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import re
@@ -16,7 +14,7 @@ from typing import Any
 
 import yaml
 
-from scaling.base.errors import ScalingError, check_regular, from_os
+from scaling.base.errors import ScalingError, check_regular, from_os, refuse
 
 COMMAND_LINE = "command line"  # a place without lines
 MOST_BYTES, MOST_VALUES, DEEPEST = 1 << 20, 50_000, 32
@@ -47,16 +45,16 @@ def parse(text: str, file: str) -> tuple[Any, dict[str, str]]:
     """The tree of the one document of `text`, its words as written, and the place of each node by dotted key."""
     origin: dict[str, str] = {}
 
-    def refuse(mark: Any, what: str, fix: str | None, key: str | None = None) -> ScalingError:
+    def wrong(mark: Any, what: str, fix: str | None, key: str | None = None) -> ScalingError:
         line = None if mark is None or file == COMMAND_LINE else mark.line + 1
         return ScalingError(what, fix=fix, file=file, line=line, key=key)
 
     def read(node: Any, key: str, mark: Any, depth: int) -> Any:
         """The value of a node; its place is its key's where it has one."""
         if depth > DEEPEST:
-            raise refuse(mark, f"nested more than {DEEPEST} deep", "flatten it")
+            raise wrong(mark, f"nested more than {DEEPEST} deep", "flatten it")
         if len(origin) > MOST_VALUES:
-            raise refuse(mark, f"more than {MOST_VALUES:,} values, aliases written out", "write less")
+            raise wrong(mark, f"more than {MOST_VALUES:,} values, aliases written out", "write less")
         if key:
             origin[key] = file if file == COMMAND_LINE else f"{file}:{mark.line + 1}"
         if isinstance(node, yaml.ScalarNode):
@@ -71,11 +69,11 @@ def parse(text: str, file: str) -> tuple[Any, dict[str, str]]:
         mapping: dict[str, Any] = {}
         for name, value in node.value:
             if not isinstance(name, yaml.ScalarNode):
-                raise refuse(name.start_mark, "a key must be a single word", "quote it if it is meant as text")
+                raise wrong(name.start_mark, "a key must be a single word", "quote it if it is meant as text")
             if name.value == "<<" and not name.style:
-                raise refuse(name.start_mark, "merge keys are not read", "name the other file as `base`")
+                raise wrong(name.start_mark, "merge keys are not read", "name the other file as `base`")
             if name.value in mapping:
-                raise refuse(name.start_mark, "the key is there twice", "keep one of them", name.value)
+                raise wrong(name.start_mark, "the key is there twice", "keep one of them", name.value)
             mapping[name.value] = read(value, above + name.value, name.start_mark, depth + 1)
         return mapping
 
@@ -84,29 +82,22 @@ def parse(text: str, file: str) -> tuple[Any, dict[str, str]]:
         for event in yaml.parse(text, Loader=_LOADER):  # before nodes are made, which takes a call a level
             depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
             if depth > DEEPEST:
-                raise refuse(event.start_mark, f"nested more than {DEEPEST} deep", "flatten it")
+                raise wrong(event.start_mark, f"nested more than {DEEPEST} deep", "flatten it")
             if getattr(event, "tag", None) is not None:
-                raise refuse(event.start_mark, f"the tag {event.tag!r} is not read", "write the plain value")
+                raise wrong(event.start_mark, f"the tag {event.tag!r} is not read", "write the plain value")
         root: Any = yaml.compose(text, Loader=_LOADER)
     except yaml.YAMLError as error:
         words = [getattr(error, name, None) for name in ("problem", "context")]
         what = "not YAML: " + (" ".join(filter(None, words)) or str(getattr(error, "reason", error)))
         mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
-        raise refuse(mark, what, "indent with spaces, and put text with special characters in quotes") from None
+        raise wrong(mark, what, "indent with spaces, and put text with special characters in quotes") from None
     if root is None or (isinstance(root, yaml.ScalarNode) and not root.value and not root.style):
         return {}, origin
     return read(root, "", root.start_mark, 0), origin
 
 
-def parse_value(text: str) -> Any:
-    """The value of `key=text` on a command line: YAML, or a word."""
-    return parse(text, COMMAND_LINE)[0] if _is_yaml(text) else word(text)
-
-
-def _is_yaml(text: str) -> bool:
-    """Whether a value is a list, a mapping or a quoted text, and not text that goes on behind its bracket or quote, as
-    `{title}: {body}` and `[ab]*.txt` do.
-    """
+def is_yaml(text: str) -> bool:
+    """Whether a value is a list, a mapping or a quoted text, not text as `{title}: {body}` and `[ab]*.txt`."""
     depth = 0
     for place, letter in enumerate(bare := _STRING.sub("_", text)):
         depth += (letter in "[{") - (letter in "]}")
@@ -121,8 +112,7 @@ def read_text(path: Path) -> str:
         check_regular(path)
         with path.open("rb") as file:
             raw = file.read(MOST_BYTES + 1)
-        if len(raw) > MOST_BYTES:
-            raise ScalingError(f"the file is over {MOST_BYTES:,} bytes", file=shown(path), fix="write less")
+        refuse(len(raw) > MOST_BYTES, f"the file is over {MOST_BYTES:,} bytes", "write less", file=shown(path))
         return raw.decode("utf-8-sig")
     except OSError as error:
         raise from_os(error, "cannot be read", file=shown(path)) from None
@@ -140,9 +130,7 @@ def shown(path: str | Path) -> str:
 
 
 def scalar(text: str) -> str | int | float | bool | None:
-    """The value of an unquoted word. `no`, `1:30` and `2026-11-20` are text; so are `20M` and `5%`, which may be names,
-    until a config is resolved.
-    """
+    """The value of an unquoted word. `no`, `1:30` and `2026-11-20` are text, and so are `20M` and `5%`."""
     if text in _WORDS:
         return _WORDS[text]
     if len(text) <= _LONGEST_NUMBER:
@@ -154,9 +142,7 @@ def scalar(text: str) -> str | int | float | bool | None:
 
 
 def quantity(text: str) -> int | float | None:
-    """`4k`, `20M`, `1.5B`, `2T` as numbers (whole where they are whole), `5%` as the fraction 0.05; None for other
-    text.
-    """
+    """`4k`, `20M`, `1.5B`, `2T` as numbers (whole where they are whole), `5%` as 0.05; None for other text."""
     match = _QUANTITY.fullmatch(text) if len(text) <= _LONGEST_NUMBER else None
     if match is None:
         return None

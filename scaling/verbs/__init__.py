@@ -1,11 +1,8 @@
 """The verbs: a file a topic, with its functions, their results, and what is printed of them."""
 
-from __future__ import annotations
-
 COMMANDS = {
     "train": ("train", "finetune"),
-    "study": ("study", "submit", "report", "watch"),
-    "plan": ("plan",),
+    "study": ("study", "submit", "report", "watch", "plan"),
     "predict_run": ("predict-run", "predictions"),
     "table": ("table", "decide"),
     "sweep": ("sweep", "pull"),
@@ -13,13 +10,11 @@ COMMANDS = {
     "compare": ("compare",),
     "mixture": ("mixture",),
     "evaluate": ("evaluate", "evaluate-options", "evaluate-corpus", "evaluate-harness", "predict", "tasks"),
-    "inspect": ("inspect",),
-    "explain": ("explain",),
+    "explain": ("inspect", "explain"),
     "data": ("data list", "data prepare", "data show"),
-    "runs": ("runs", "show", "diff", "gc"),
+    "runs": ("runs", "show", "diff", "gc", "doctor"),
     "model": ("generate", "export", "import"),
     "inside": ("look", "probe", "landscape"),
-    "doctor": ("doctor",),
 }
 """The commands by the module of `scaling/verbs` that has their functions, in the order of `scaling --help`."""
 

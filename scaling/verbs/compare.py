@@ -7,27 +7,26 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from scaling.base.errors import ScalingError, nearest
+from scaling.base.errors import refuse, under
 from scaling.base.printing import interval, percent, short
-from scaling.config.schema import OpenFraction, PositiveFloat
+from scaling.config.schema import OpenFraction, PositiveFloat, check_keys
 from scaling.verbs.verb import RUNS, Flag, Result, verb
 
 if TYPE_CHECKING:
     from scaling.laws import Points
 
-PLACES = ("C", "loss")
 _OF_A_COLUMN = re.compile(r"(`[^`]+`|[^\s,`<>=!]+)[<>!]?=")  # the rows of tables have names with = too
 WORDS = {"better": "{} is better", "worse": "{} is worse", "undecided": "the runs do not show which is better"}
 
 
 @verb
 def compare(
-    a: Any,
-    b: Any,
+    a: Annotated[Any, "the baseline: a study, a folder or a table; SOURCE:ROW, SOURCE:COLUMN=VALUE: some of its runs"],
+    b: Annotated[Any, "what is compared with it"],
     *,
-    law: str | None = None,
-    at: Mapping[str, float] = {},
-    at_least: PositiveFloat | None = None,
+    law: Annotated[str | None, "of the loss (chinchilla, or power_law_floor_c where N and D vary together)"] = None,
+    at: Annotated[Mapping[str, float], "where k is stated: C=1e21, or loss=2.5 of B"] = {},
+    at_least: Annotated[PositiveFloat | None, "exit with code 1 unless the whole interval of k is above this"] = None,
     rename: Annotated[Mapping[str, str], Flag("map")] = {},
     level: OpenFraction = 0.95,
     runs: str | Path = RUNS,
@@ -39,56 +38,37 @@ def compare(
         scaling compare a.csv b.csv:norm=RMSNorm --at C=1e21   # tables of points, of B those with this norm
         scaling compare main branch --at-least 1.02         exit code 1 unless k is shown to be 1.02 or more
 
-        scaling.compare("relu", "gelu").k                    in Python also DataFrames and Points
-
-    One law is fitted to both sets: they share the irreducible loss, and each has its other parameters. k is stated at
-    the largest budget that both sets have, or at another one, or where B has a certain loss. The probability that the
-    order holds at larger budgets assumes that the law holds there.
-
-    Args:
-        a: the baseline: a study, a folder or a table of points, as of `scaling fit`; SOURCE:ROW or SOURCE:COLUMN=VALUE
-            are some of its runs
-        b: what is compared with it
-        law: of the loss (default: chinchilla, or power_law_floor_c where N and D do not vary apart)
-        at: where k is stated: C=1e21, or loss=2.5 of B
-        at_least: exit with code 1 unless the whole interval of k is above this
+    One law is fitted to both sets, which share the irreducible loss. k is stated at the largest budget that both sets
+    have. The probability that the order holds at larger budgets assumes that the law holds there.
     """
     from scaling.laws.compare import FARTHER, advantage
     from scaling.laws.optimum import residual_scale
 
-    for place, value in at.items():
-        if place not in PLACES:
-            raise ScalingError("is no place of a comparison", key=f"at {place}", fix=nearest(place, PLACES))
-        if not value > 0:
-            raise ScalingError("is not positive", key=f"at {place}", value=value, fix="write --at C=1e21")
-    if len(at) > 1:
-        raise ScalingError("is one place", key="at", value=dict(at), fix="give C or loss")
+    with under("at"):
+        check_keys(at, dict.fromkeys(("C", "loss"), PositiveFloat), "a comparison")
+    refuse(len(at) > 1, "is one place", "give C or loss", key="at", value=dict(at))
     names = _names(a, b)
+    baseline, candidate = names
     sets = [runs_of(source, rename, Path(runs)) for source in (a, b)]
     found = advantage(sets[0], sets[1], names, law=law, C=at.get("C"), loss=at.get("loss"), level=level)
     k, difference = found.k, found.difference(found.budget)
-    verdict = "better" if k.low > 1 else "worse" if k.high < 1 else "undecided"
     passes = None if at_least is None else k.low >= at_least
     seeds, residuals = found.law.seed_noise, residual_scale(found.law)
-    sides = [
-        {"name": name, "runs": len(points), "loss": found.loss(place, found.budget)}
-        for place, (name, points) in enumerate(zip(names, sets))
-    ]
+    sides = [{"name": name, "runs": len(points)} for name, points in zip(names, sets)]
     order = [{"C": found.budget * times, "probability": found.probability(found.budget * times)} for times in FARTHER]
     document = {
-        "baseline": sides[0],
-        "candidate": sides[1],
+        "baseline": {**sides[0], "loss": found.loss(0, found.budget)},
+        "candidate": {**sides[1], "loss": found.loss(1, found.budget)},
         "law": found.law.form.formula,
         "C": found.budget,
         "k": k.to_json(),
         "difference": difference.to_json(),
         "noise": {"seeds": seeds, "residuals": residuals},
         "order": order,
-        "verdict": verdict,
+        "verdict": "better" if k.low > 1 else "worse" if k.high < 1 else "undecided",
         "at_least": at_least,
         "passes": passes,
     }
-    baseline, candidate = names
     kind = "about the law; no two runs differ in their seed alone" if seeds is None else "between seeds"
     spread = residuals if seeds is None else seeds
     times, higher = interval(k.to_json(), ".3g"), interval(difference.to_json())
@@ -102,7 +82,7 @@ def compare(
         f"{candidate} against {baseline}: {len(sets[1])} and {len(sets[0])} runs, {document['law']}",
         (["", f"at C = {short(found.budget)}, {percent(found.level)}", ""], rows),
         f"probability that {candidate} is better: {', '.join(chances)}",
-        WORDS[verdict].format(candidate),
+        WORDS[document["verdict"]].format(candidate),
     ]
     if passes is not None:
         lines.append(f"k of at least {at_least:g} is {'shown' if passes else 'not shown: the interval begins lower'}")
@@ -113,8 +93,7 @@ def _names(a: Any, b: Any) -> tuple[str, str]:
     """What the sets are called: the row, the study or the file, or the whole source where these are the same."""
     if not isinstance(a, str | Path) or not isinstance(b, str | Path):
         return "A", "B"
-    if str(a) == str(b):
-        raise ScalingError("is compared with itself", key="b", value=str(b), fix="name another table, or SOURCE:ROW")
+    refuse(str(a) == str(b), "is compared with itself", "name another table, or SOURCE:ROW", key="b", value=str(b))
     short_a, short_b = (chosen or Path(table).name.removesuffix(".csv") for table, chosen in map(_parts, (a, b)))
     return (short_a, short_b) if short_a != short_b else (str(a), str(b))
 

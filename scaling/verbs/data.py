@@ -1,45 +1,26 @@
 """Prepare data, and look at them: counts, bytes per token, and windows as the model meets them."""
 
-from __future__ import annotations
-
 import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Annotated, Any
 
 from scaling.base.errors import ScalingError
 from scaling.base.printing import cell
 from scaling.config import compose as config
-from scaling.config.schema import NonNegativeInt, PositiveInt
+from scaling.config import schema
 from scaling.verbs.explain import comment
-from scaling.verbs.verb import Result, verb
-
-if TYPE_CHECKING:
-    from scaling.config.compose import Config
-    from scaling.data.prepare import Call
-    from scaling.data.source import Source
+from scaling.verbs.verb import Executor, Result, verb
 
 MODEL = "decoder"  # its config supplies sizes and objective where neither a model nor an objective is named
-STYLES = {
-    "text": "",
-    "other": "blue",
-    "special": "bold magenta",
-    "prefix": "cyan",
-    "kept": "underline green",
-    "changed": "bold yellow",
-    "target": "green",
-    "silent": "dim",
-    "filling": "dim",
-}
+STYLES = {"text": "", "other": "blue", "special": "bold magenta", "prefix": "cyan", "kept": "underline green"}
+STYLES |= {"changed": "bold yellow", "target": "green", "silent": "dim", "filling": "dim"}
 
 
 @verb
 def data_list(*overrides: str, **settings: Any) -> Result:
-    """List the shipped data sets and those that are prepared, with their overrides.
-
-    scaling data list
-    """
+    """List the shipped data sets and those that are prepared, with their overrides."""
     from scaling.data.store import root
     from scaling.data.text import Text, prepared
     from scaling.ledger.document import differences, flat
@@ -77,25 +58,22 @@ def _override(key: str, value: Any) -> str:
 
 @verb
 def data_prepare(
-    name: str | None = None,
+    name: Annotated[str | None, "a file of configs/data, or a file or folder of your own"] = None,
     *overrides: str,
-    model: str | None = None,
-    workers: PositiveInt | None = None,
-    executor: Literal["local", "slurm", "ray"] = "local",
+    model: Annotated[str | None, "the config to take, with its data where none are named"] = None,
+    workers: Annotated[schema.PositiveInt | None, "jobs at a time (on this machine one for each core)"] = None,
+    executor: Executor = "local",
     set: Mapping[str, Any] = {},
     **settings: Any,
 ) -> Result:
-    """Read a corpus, tokenize and pack it, each part by a job; a part that is done is not read again.
+    """Read a corpus, tokenize and pack it, each part by a job.
 
         scaling data prepare python
         scaling data prepare reviews.csv data.corpus.text={review}
         scaling data prepare --model my_config.yaml     the data that a config names
         scaling data prepare c4 --executor slurm --workers 32 --set timeout_min=60
 
-    Args:
-        name: a file of configs/data, or a file or folder of your own
-        model: the config to take, with its data where none are named
-        workers: jobs at a time; on this machine one for each core, and in this process where there is one part
+    A part that is done is not read again.
     """
     loaded = _config(name, overrides, model)
 
@@ -108,7 +86,7 @@ def data_prepare(
 
     folder = root(loaded["runs"])
 
-    def run(jobs: Sequence[Call]) -> None:
+    def run(jobs: Sequence[Any]) -> None:
         from scaling.executors.executor import Resources
         from scaling.executors.scheduler import Job, finish, started
         from scaling.training.machine import cores  # imports torch
@@ -121,7 +99,7 @@ def data_prepare(
         with started(executor, folder / "preparing", slots, 0, workers, set) as work:
             finish(work, (Job(name, name, (function, *arguments), resources) for name, function, arguments in jobs))
 
-    with _placed(loaded):
+    with loaded.placing():
         data = loaded.build("data")
         parts = data.domains.values() if isinstance(data, Mixture) else [data]
         if not any(isinstance(part, Text | Tokens | Task) for part in parts):
@@ -136,42 +114,34 @@ def data_prepare(
 
 @verb
 def data_show(
-    name: str | None = None,
+    name: Annotated[str | None, "a file of configs/data, or a file or folder of your own"] = None,
     *overrides: str,
-    model: str | None = None,
-    windows: NonNegativeInt = 3,
-    verify: bool = False,
+    model: Annotated[str | None, "the config to take, with its data where none are named"] = None,
+    windows: Annotated[schema.NonNegativeInt, "how many windows to show"] = 3,
+    verify: Annotated[bool, "take every file's hash again, touched or not"] = False,
     **settings: Any,
 ) -> Result:
-    """Show counts of prepared data, and some windows with what the objective makes of them, in colour.
+    """Show counts of prepared data, and some windows.
 
         scaling data show python
         scaling data show python objective=Masked --windows 2
 
-        scaling.data_show("python", objective="Masked", windows=1).windows
-
-    Args:
-        name: a file of configs/data, or a file or folder of your own
-        model: the config to take, with its data where none are named
-        windows: how many windows to show
-        verify: take every file's hash again, touched or not
+    Colours show what the objective makes of the windows.
     """
-    loaded = _config(name, overrides, model)
-
-    from scaling.config import schema
     from scaling.data.batches import training
     from scaling.data.describe_row import describe_row
     from scaling.data.plan import BatchSize
     from scaling.data.source import Vocabulary
     from scaling.data.store import PackedSource, PairedSource
 
+    loaded = _config(name, overrides, model)
     if model is None:
         kind: Any = schema.kinds("objective").get(loaded["objective.kind"])
         of_task = getattr(kind, "families_for", None)
         families = of_task(loaded["data"].get("answer")) if of_task else getattr(kind, "families", (MODEL,))
         if families[0] != MODEL:
             loaded = _config(name, overrides, families[0])  # the shipped models have the names of their families
-    with _placed(loaded):
+    with loaded.placing():
         data = loaded.build("data")
         document, source = _counts(loaded, data)
         if verify and isinstance(source, PackedSource | PairedSource):
@@ -180,29 +150,19 @@ def data_show(
             family: Any = schema.kinds("model")[loaded["model.kind"]]
             objective = loaded.build("objective", Vocabulary.of(source), loaded["size.length"], family.family)
             batch = training(source, objective, BatchSize.of(windows), loaded["seed"]).batch(0)
-            shown = range(min(windows, batch.rows))
-            rows = [describe_row(batch, row, source, objective.vocabulary, family.family) for row in shown]
-            document |= {"windows": rows}
+            others = (source, objective.vocabulary, family.family)
+            document["windows"] = [describe_row(batch, row, *others) for row in range(min(windows, batch.rows))]
         return _result(document)
 
 
-def _config(name: str | None, overrides: Sequence[str], model: str | None) -> Config:
+def _config(name: str | None, overrides: Sequence[str], model: str | None) -> config.Config:
     named = [] if name is None else [f"data={name}"]
     if not (named or model or any(word.startswith("data=") for word in overrides)):
         raise ScalingError("no data are named", fix="name a file of configs/data, for example python")
     return config.load(model or MODEL, [*named, *overrides])
 
 
-@contextmanager
-def _placed(loaded: Config) -> Iterator[None]:
-    """A mistake in a key of the config is reported with its file and line."""
-    try:
-        yield
-    except ScalingError as error:
-        raise loaded.place(error) from error
-
-
-def _counts(loaded: Config, data: Any) -> tuple[dict[str, Any], Source]:
+def _counts(loaded: config.Config, data: Any) -> tuple[dict[str, Any], Any]:
     """What each split holds, as far as that is known of such data, and the source of the training split."""
     from scaling.data.source import SPLITS
     from scaling.data.store import PackedSource, PairedSource, root
@@ -232,8 +192,8 @@ def _result(document: dict[str, Any]) -> Result:
     splits, rows = [document["train"], document["validation"]], []
     for key in dict.fromkeys(key for split in splits for key in split):
         nothing = "endless" if key in ("tokens", "windows") else "–"
-        values = (split.get(key) for split in splits)
-        rows.append([key.replace("_", " "), *(nothing if value is None else cell(value) for value in values)])
+        cells = (nothing if split.get(key) is None else cell(split[key]) for split in splits)
+        rows.append([key.replace("_", " "), *cells])
     place = [] if document["folder"] is None else [f"in {document['folder']}"]
     console = Console(highlight=False)  # colours are for a terminal alone
     with console.capture() as printed:

@@ -1,65 +1,51 @@
 """Score a run, finetuned or not, let a finetuned run predict, and list the shipped tasks."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from scaling.base import atomic
-from scaling.base.errors import ScalingError, plural
+from scaling.base.errors import ScalingError, plural, refuse
 from scaling.base.printing import csv_text
-from scaling.config.compose import assignments, names, shipped
-from scaling.config.compose import load as load_config
+from scaling.config import compose
 from scaling.config.schema import PositiveInt, Range, Seed, build
 from scaling.evaluation.registry import check_tasks
 from scaling.verbs.model import load, torch_device
 from scaling.verbs.verb import RUNS, Flag, Result, RunName, Table, verb
 
-if TYPE_CHECKING:
-    from scaling.metrics.metric import Interval
-
 Split = Literal["validation", "train", "test"]
 Shots = Annotated[int, Range(least=0, most=65_536)]
+INTERVAL = "[{:.4f}, {:.4f}]".format
 SPLITS = ("train", "validation", "test")
+PLAIN = (str, int, float, bool)  # cells that a CSV has as they are; others are JSON there
 
 
 @dataclass(frozen=True, repr=False)
 class Evaluation(Result):
-    """The scores of a run: `metrics`, and the 95% interval of each over the examples, `intervals`. docs/json.md states
-    the keys of each command. `scored` has a row for each example, the rows that `--to` writes.
-    """
+    """The scores of a run: `metrics` and their 95% `intervals` (docs/json.md); `scored` has a row for each example."""
 
     scored: Sequence[Mapping[str, Any]] = ()
 
-    def save(self, path: str | Path) -> None:
+    def save(self, path: str | Path | None) -> Self:
         """Write a line for each example: JSON, or CSV where the name ends in .csv. The file is whole or not there."""
-        text = _json_lines(self.scored)
-        if Path(path).suffix == ".csv":
-            rows = [dict(row) for row in self.scored]
-            for row in rows:
-                row |= {key: json.dumps(cell) for key, cell in row.items() if not isinstance(cell, str | int | float)}
-            text = csv_text(rows)
-        atomic.write(Path(path), text)
-
-    def saved(self, path: str | Path | None) -> Self:
-        """The same, after it is written to a file, if one is named."""
         if path is not None:
-            self.save(path)
+            cells = ({key: json.dumps(c) for key, c in row.items() if type(c) not in PLAIN} for row in self.scored)
+            rows = [{**row, **texts} for row, texts in zip(self.scored, cells)]
+            atomic.write(Path(path), csv_text(rows) if Path(path).suffix == ".csv" else _json_lines(self.scored))
         return self
 
 
 @verb
 def evaluate(
     run: RunName,
-    task: str | None = None,
+    task: Annotated[str | None, "a task with the labels of the run's own"] = None,
     *overrides: str,
     split: Split = "validation",
-    average: PositiveInt | None = None,
-    paired: Annotated[RunName | None, Flag("paired-bootstrap")] = None,
+    average: Annotated[PositiveInt | None, "score the mean weights of the last N checkpoints"] = None,
+    paired: Annotated[RunName | None, Flag("paired-bootstrap"), "a run to compare with (Koehn 2004)"] = None,
     runs: str | Path = RUNS,
     device: str | None = None,
     **settings: Any,
@@ -70,15 +56,7 @@ def evaluate(
         scaling evaluate 8c21 mnli_mismatched            another task with the same labels
         scaling evaluate 8c21 --paired-bootstrap 5d07    is it better than another run on the same examples?
 
-        scaling.evaluate("8c21", split="test").intervals
-
-    A run that was not finetuned is scored by `evaluate-options`, `evaluate-corpus` and `evaluate-harness`. key=value
-    are overrides of the task, as data.files.test=FILE.
-
-    Args:
-        task: a task with the labels of the run's own
-        average: score the mean weights of the last N checkpoints
-        paired: a run to compare with on the same examples, by the paired bootstrap (Koehn 2004)
+    A run that was not finetuned is scored by `evaluate-options`, `evaluate-corpus` and `evaluate-harness`.
     """
     from scaling.data.store import root
     from scaling.training.finetune import finetuned
@@ -87,41 +65,38 @@ def evaluate(
     other = None if paired is None else finetuned(paired, task, overrides, runs=runs)[0]
     source = build("data", data).open(split, root(runs))  # before torch is imported
     answers = [example.answer for example in source.examples if example.answer is not None]
-    if not answers:
-        fix = "take another split, or `scaling predict`"
-        raise ScalingError(f"the labels of the {split} split are kept back", key="split", value=split, fix=fix)
+    refuse(not answers, "the labels of this split are kept back", "take another split", key="split", value=split)
 
     from scaling.training.evaluation import Predictor, compared, predicted, scores
 
-    outputs, comparison = Predictor(own, runs, torch_device(device), average).outputs(source), None
+    outputs = Predictor(own, runs, torch_device(device), average).outputs(source)
     predictions = predicted(outputs, source)
-    if other is not None:
-        theirs = predicted(Predictor(other, runs, torch_device(device), average).outputs(source), source)
-        comparison = {"against": other.folder.name, **compared(source, predictions, theirs)}
-    signature = source.task.metric.signature(answers)
+    signature, examples = source.task.metric.signature(answers), plural(len(answers), "example")
     document = {"run": own.folder.name, "split": split, "examples": len(answers), "invalid": None}
     document |= scores(source, predictions, written=outputs.written)
-    document |= {"signature": signature, "average": average, "paired": comparison}
+    document |= {"signature": signature, "average": average, "paired": None}
     mean = "" if average is None else f", mean of {plural(average, 'checkpoint')}"
-    parts = [f"run {own.folder.name}{mean}, {split} split, {plural(len(answers), 'example')}", _table(document)]
+    parts = [f"run {own.folder.name}{mean}, {split} split, {examples}", _table(document)]
     parts += [] if signature is None else [signature]
-    if comparison is not None:
-        bounds, p = _interval(comparison["interval"]), comparison["p"]
-        parts.append(f"run {comparison['against']}: {comparison['score_against']:.4f} on the same examples")
-        parts.append(f"difference {comparison['difference']:.4f}, 95% interval {bounds}, p = {p:.3f}")
+    if other is not None:
+        theirs = predicted(Predictor(other, runs, torch_device(device), average).outputs(source), source)
+        one = document["paired"] = {"against": other.folder.name, **compared(source, predictions, theirs)}
+        parts.append(f"run {one['against']}: {one['score_against']:.4f} on the same examples")
+        bounds = f"95% interval {INTERVAL(*one['interval'])}, p = {one['p']:.3f}"
+        parts.append(f"difference {one['difference']:.4f}, {bounds}")
     return Evaluation(document, parts)
 
 
 @verb
 def evaluate_options(
     run: RunName,
-    task: str,
+    task: Annotated[str, "a name of `scaling tasks`, or a file"],
     *overrides: str,
     split: Split = "validation",
-    shots: Shots = 5,
-    formulation: Literal["cloze", "letters"] = "cloze",
-    frame: Literal["question", "none"] = "question",
-    seed: Seed = 0,
+    shots: Annotated[Shots, "training examples before each question"] = 5,
+    formulation: Annotated[Literal["cloze", "letters"], "score the options' texts, or A, B, …"] = "cloze",
+    frame: Annotated[Literal["question", "none"], "question writes Question: … Answer:"] = "question",
+    seed: Annotated[Seed, "draws the shots"] = 0,
     limit: PositiveInt | None = None,
     to: str | Path | None = None,
     runs: str | Path = RUNS,
@@ -134,15 +109,7 @@ def evaluate_options(
         scaling evaluate-options 3f2a arc.yaml --formulation letters --to each.jsonl
 
     A decoder or an encoder-decoder answers with the likeliest option. (Gu et al. 2024, OLMES) An encoder does where
-    the options fill a gap, `[MASK]` in the text, under --frame none. key=value are overrides of the task, as
-    data.files.validation=FILE.
-
-    Args:
-        task: a name of `scaling tasks`, or a file
-        shots: training examples before each question
-        formulation: cloze scores the texts of the options, letters scores A, B, …
-        frame: question writes "Question: … Answer:", none the text alone
-        seed: draws the shots
+    the options fill a gap, `[MASK]` in the text, under --frame none.
     """
     from scaling.data.store import root
     from scaling.evaluation.options import Choosing, Prompting, posed, scored
@@ -162,17 +129,17 @@ def evaluate_options(
     cut = f", {plural(truncated, 'context')} cut to the window" if truncated else ""
     title = f"run {source.folder.name}, {task}, {split} split, {plural(len(questions), 'example')}{cut}"
     rows = [asdict(one) | {f"choice_{name}": value for name, value in one.choices.items()} for one in examples]
-    return Evaluation(document, [*filter(None, [prompt]), title, _table(document)], scored=rows).saved(to)
+    return Evaluation(document, [*filter(None, [prompt]), title, _table(document)], scored=rows).save(to)
 
 
 @verb
 def evaluate_corpus(
     run: RunName,
-    corpus: str | None = None,
+    corpus: Annotated[str | None, "the name of prepared data (the run's own)"] = None,
     *overrides: str,
     split: Literal["validation", "train"] = "validation",
-    stride: PositiveInt | None = None,
-    masking: Literal["token", "word"] | None = None,
+    stride: Annotated[PositiveInt | None, "tokens between the windows of a long document (half a window)"] = None,
+    masking: Annotated[Literal["token", "word"] | None, "of an encoder: word masks whole words"] = None,
     limit: PositiveInt | None = None,
     to: str | Path | None = None,
     runs: str | Path = RUNS,
@@ -184,29 +151,21 @@ def evaluate_corpus(
         scaling evaluate-corpus 3f2a wikitext103
         scaling evaluate-corpus 3f2a --to each.csv      the corpus that the run was trained on
 
-    The corpus was prepared with the run's tokenizer. Every token of a document is scored once, the `eos` that ends it
-    too. An encoder masks each token in turn: the nats are a pseudo-likelihood and no code length, so that it has no
-    bits per byte. key=value are overrides of the data.
-
-    Args:
-        corpus: the name of prepared data (the run's own)
-        stride: tokens between the windows of a long document (half a window)
-        masking: of an encoder: token, or word to mask the rest of a word too
+    The corpus was prepared with the run's tokenizer. Every token of a document is scored once, its `eos` too.
+    An encoder masks each token in turn: the nats are a pseudo-likelihood, so it has no bits per byte.
     """
     from scaling.data.store import root
     from scaling.evaluation.corpus import CodeLength, costs, documents, prepared
     from scaling.metrics import bootstrap
-    from scaling.training.finetune import corpus as line_of
-    from scaling.training.finetune import pretrained
+    from scaling.training import finetune
 
-    source = pretrained(run, runs)
+    source = finetune.pretrained(run, runs)
     codec, encoder, length = source.codec, source.family == "encoder", source.size["length"]
     for name, value, wrong in (("stride", stride, encoder), ("masking", masking, not encoder)):
         if value is not None and wrong:
             raise ScalingError(f"it does not apply to a run of the family {source.family}", key=name, value=value)
-    if (stride or 0) > length:
-        raise ScalingError(f"it is from 1 to the window of {length}", key="stride", value=stride)
-    line = line_of(source, corpus, overrides, runs=runs)
+    refuse((stride or 0) > length, f"it is from 1 to the window of {length}", key="stride", value=stride)
+    line = finetune.corpus(source, corpus, overrides, runs=runs)
     data = prepared(line, split, root(runs), source.tokenizer, codec.sha256, corpus)
     pairs = ((None if source is None else source.tolist(), text.tolist()) for source, text in data.documents())
     scorer = load(source.folder, device=device).scorer
@@ -218,8 +177,7 @@ def evaluate_corpus(
         stride, more = stride or max(1, length // 2), ["bits_per_byte", "perplexity"]
     scored = documents(islice(pairs, limit), codec, lambda group: costs(scorer, group, stride or 0))
     read = [document for document in scored if document.tokens]
-    if not read:
-        raise ScalingError(f"the {split} split has no document", key="split", value=split, fix="take another split")
+    refuse(not read, f"the {split} split has no document", "take another split", key="split", value=split)
     values = bootstrap(CodeLength(), read, read)
     if encoder:
         del values["bits_per_byte"]
@@ -229,15 +187,15 @@ def evaluate_corpus(
     counts = ", ".join(plural(document[f"{name}s"], name) for name in ("document", "token", "byte"))
     title = f"run {source.folder.name}, {document['corpus']}, {split} split, {counts}"
     rows = [{**asdict(one), **{name: getattr(one, name) for name in more}} for one in read]
-    return Evaluation(document, [title, _table(document)], scored=rows).saved(to)
+    return Evaluation(document, [title, _table(document)], scored=rows).save(to)
 
 
 @verb
 def evaluate_harness(
     run: RunName,
-    *words: str,
-    shots: Shots | None = None,
-    limit: PositiveInt | None = None,
+    *words: Annotated[str, "tasks (names, YAML files), and key=value in place of their generation_kwargs"],
+    shots: Annotated[Shots | None, "examples before each question (what the task states)"] = None,
+    limit: Annotated[PositiveInt | None, "score the first N examples of each task only"] = None,
     to: str | Path | None = None,
     runs: str | Path = RUNS,
     device: str | None = None,
@@ -249,27 +207,23 @@ def evaluate_harness(
         scaling evaluate-harness 3f2a gsm8k max_gen_toks=64 --limit 100
 
     It takes a decoder or an encoder-decoder, and the package: `pip install 'scaling[harness]'`.
-
-    Args:
-        words: tasks (names of the harness, YAML files), and key=value in place of their generation_kwargs
-        shots: examples before each question (what the task states)
-        limit: score the first N examples of each task only
     """
     from importlib.metadata import version
 
     from scaling.training.finetune import pretrained
 
-    tasks, generation = [word for word in words if "=" not in word], assignments(word for word in words if "=" in word)
+    tasks = [word for word in words if "=" not in word]
+    generation = compose.assignments(word for word in words if "=" in word)
     source = pretrained(run, runs)
     if source.family == "encoder":
-        what = "an encoder sees what comes after a token, so it has no likelihood of a continuation"
-        raise ScalingError(what, key="RUN", value=source.folder.name, fix="finetune it on the task")
-    codec = source.codec
+        raise ScalingError("an encoder has no likelihood of a continuation", key="RUN", value=str(run), fix="finetune")
     check_tasks(tasks)
 
     from scaling.evaluation.harness import HarnessModel, run_tasks, table
 
-    model = HarnessModel(codec, source.family, source.size["length"], lambda: load(source.folder, device=device).scorer)
+    model = HarnessModel(
+        source.codec, source.family, source.size["length"], lambda: load(source.folder, device=device).scorer
+    )
     results = run_tasks(model, tasks, shots, limit, generation)
     samples = results.pop("samples")
     document = {"run": source.folder.name, "lm_eval_version": version("lm_eval"), "shots": shots, "limit": limit}
@@ -282,31 +236,26 @@ def evaluate_harness(
         for one in examples
     ]
     title = f"run {source.folder.name}, lm_eval {document['lm_eval_version']}"
-    return Evaluation(document, [title, table(results)], scored=rows).saved(to)
+    return Evaluation(document, [title, table(results)], scored=rows).save(to)
 
 
-def _values(values: Mapping[str, Interval]) -> dict[str, Any]:
+def _values(values: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "metrics": {name: one.value for name, one in values.items()},
         "intervals": {name: [one.low, one.high] for name, one in values.items()},
     }
 
 
-def _interval(bounds: Sequence[float]) -> str:
-    return f"[{bounds[0]:.4f}, {bounds[1]:.4f}]"
-
-
 def _table(document: Mapping[str, Any]) -> Table:
     """The values of a metric with their intervals, then the values that have none."""
-    rows = [[name, value, _interval(document["intervals"][name])] for name, value in document["metrics"].items()]
+    rows = [[name, value, INTERVAL(*document["intervals"][name])] for name, value in document["metrics"].items()]
     rows += [[name, document[name], None] for name in ("chance", "invalid") if document.get(name) is not None]
     return ["", "value", "95% interval"], rows
 
 
 class Predictions(Evaluation):
-    """The predictions of a run, iterated as (index, value): the name of a class, names of several, a number, the number
-    of an option, a tag for each word, or a text; None of an invalid output. `scored` has a row for each example:
-    `index`, `prediction`, and `probabilities` of the labels by name where a head predicts classes.
+    """The predictions of a run. `scored` has a row for each example: `index`, `prediction` (a class, several, a number,
+    an option's number, a tag a word, a text, or None of an invalid output), and `probabilities` of classes by a head.
     """
 
     @property
@@ -327,10 +276,10 @@ class Predictions(Evaluation):
 @verb
 def predict(
     run: RunName,
-    file: str | Path,
-    task: str | None = None,
+    file: Annotated[str | Path, "the examples"],
+    task: Annotated[str | None, "a task with the labels of the run's own"] = None,
     *overrides: str,
-    to: str | Path | None = None,
+    to: Annotated[str | Path | None, "write the predictions to this file: .jsonl, or .csv"] = None,
     runs: str | Path = RUNS,
     device: str | None = None,
     **settings: Any,
@@ -341,12 +290,7 @@ def predict(
         scaling predict 8c21 new.csv --to answers.csv   writes CSV
         scaling predict 8c21 sentences.de               of a translator: the source alone, a line each
 
-    The file has the task's columns; labels are not needed. key=value are overrides of the task, as data.columns=null.
-
-    Args:
-        file: the examples
-        task: a task with the labels of the run's own
-        to: write the predictions to this file: .jsonl, or .csv
+    The file has the task's columns; labels are not needed.
     """
     from scaling.data.store import root
     from scaling.training.finetune import finetuned
@@ -354,8 +298,7 @@ def predict(
     asked, line = finetuned(run, task, overrides, runs=runs)
     data = build("data", line)
     if not hasattr(data, "unanswered"):
-        fix = "use `scaling evaluate`"
-        raise ScalingError("a synthetic task has no files", key="FILE", value=str(file), fix=fix)
+        raise ScalingError("a synthetic task has no files", key="FILE", value=str(file), fix="use `scaling evaluate`")
     examples = data.unanswered(str(file))  # before torch is imported
 
     from scaling.training.evaluation import Predictor, predicted, probabilities, shown
@@ -367,16 +310,15 @@ def predict(
     rows: list[dict[str, Any]] = []
     for index in range(len(examples)):
         row = {"index": index, "prediction": shown(found.get(index), goal.labels, goal.answer)}
-        named = {"probabilities": dict(zip(goal.labels, chances[index], strict=True))} if chances else {}
-        rows.append(row | named)
+        rows.append(row | ({"probabilities": dict(zip(goal.labels, chances[index], strict=True))} if chances else {}))
     invalid = sum(row["prediction"] is None for row in rows)
     document = {"file": None if to is None else str(to), "predictions": len(rows), "invalid": invalid}
-    predictions = Predictions(document, scored=rows)
     if to is None:
-        document |= {"values": predictions.values, "probabilities": predictions.probabilities or None}
-        return Predictions(document, [_json_lines(rows).rstrip("\n")], scored=rows)
-    wrong = f", {invalid:,} of invalid outputs" if invalid else ""
-    return replace(predictions, parts=[f"{to}: {plural(len(rows), 'prediction')}{wrong}"]).saved(to)
+        made = Predictions(document, [_json_lines(rows).rstrip("\n")], scored=rows)
+        document |= {"values": made.values, "probabilities": made.probabilities or None}
+        return made
+    what = f"{to}: {plural(len(rows), 'prediction')}" + (f", {invalid:,} of invalid outputs" if invalid else "")
+    return Predictions(document, [what], scored=rows).save(to)
 
 
 def _json_lines(rows: Sequence[Mapping[str, Any]]) -> str:
@@ -385,21 +327,17 @@ def _json_lines(rows: Sequence[Mapping[str, Any]]) -> str:
 
 @verb
 def tasks(*, runs: str | Path = RUNS) -> Result:
-    """List the shipped tasks: answers, metric, and the number of examples of each prepared split.
-
-    scaling tasks
-    scaling tasks runs=/shared/runs    with the counts of what is prepared next to that folder
-    """
+    """List the shipped tasks: answers, metric, and the number of examples of each prepared split."""
     from scaling.data.store import root
 
     rows: list[dict[str, Any]] = []
-    for name in names("task"):
-        task = build("data", load_config("encoder", [f"data=task/{name}"]).tree["data"])
+    for name in compose.names("task"):
+        task = build("data", compose.load("encoder", [f"data=task/{name}"]).tree["data"])
         if hasattr(task, "counts"):
             goal, counts = task.goal, task.counts(root(runs)) or {}
         else:  # a synthetic task is its own goal
-            goal, counts = task, {split: task.examples if split == "train" else task.held_out for split in SPLITS}
-        text = (shipped() / "task" / f"{name}.yaml").read_text(encoding="utf-8")
+            goal, counts = task, {"train": task.examples, "validation": task.held_out, "test": task.held_out}
+        text = (compose.shipped() / "task" / f"{name}.yaml").read_text(encoding="utf-8")
         row = {"task": name, "answer": task.answer, "metric": type(goal.metric).__name__}
         row |= {"labels": len(goal.labels) or None, **{split: counts.get(split) for split in SPLITS}}
         rows.append({**row, "about": text.partition("\n")[0].lstrip("# ")})

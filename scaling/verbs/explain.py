@@ -1,4 +1,4 @@
-"""Explain a name: a slot, a kind, a section, a key, a law, a file that is shipped, or a command."""
+"""Look a config up: what its names mean, and what its models cost, counted without allocating any."""
 
 from __future__ import annotations
 
@@ -6,22 +6,22 @@ import json
 import re
 import textwrap
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from inspect import getdoc
 from itertools import takewhile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from scaling.base.errors import ScalingError, nearest
-from scaling.base.printing import columns
+from scaling.base.printing import byte_size, columns
 from scaling.config import schema
-from scaling.config.compose import FIXED, SECTIONS, shipped
-from scaling.config.compose import document as read_document
-from scaling.config.schema import describe
+from scaling.config.compose import FIXED, SECTIONS, document, load, print_remarks, shipped
 from scaling.config.shape import SIZES
+from scaling.verbs.train import Overlays
 from scaling.verbs.verb import VERBS, Result, verb
 
 if TYPE_CHECKING:
-    from scaling.laws import Law
+    from scaling.model.cost import Cost
 
 WIDTH = 100
 FILES = ("study", "sweep", "table")
@@ -29,28 +29,24 @@ _CITED = re.compile(r"(?P<formula>.*\S)\s*\((?P<citation>[^()]*(?:\([^()]*\)[^()
 
 
 @verb
-def explain(name: str | None = None) -> Result:
-    """Explain a name of a config: slots and kinds with formulas, keys and citations; sections, laws, files, commands.
+def explain(name: Annotated[str | None, "a slot, kind, section, key, law, file or command"] = None) -> Result:
+    """Explain a name of a config: a slot, a kind, a section, a key, a law, a shipped file, or a command.
 
         scaling explain                      every slot with its kinds
         scaling explain block.channel        the kinds of one slot
-        scaling explain Rotary               one kind
+        scaling explain Rotary               one kind; also one of yours, with --extend my.py
         scaling explain train                the keys of a section that holds no pieces; also size
-        scaling explain law                  every scaling law, as `law:` of a study and `scaling fit --law` name them
-        scaling explain chinchilla           one law, with its parameters
-        scaling explain study                the keys of a study's file; also sweep, table
-        scaling explain held_out             one key of a study, a sweep or a table
+        scaling explain law                  every scaling law; also one by its name, as chinchilla
+        scaling explain study                the keys of a study's file; also sweep, table, and one key, as held_out
         scaling explain quickstart           a shipped study, table, model, size or data set, or a command
-        scaling explain mixer --extend my.py   with the kinds of a module of yours among them
 
-    Args:
-        name: a slot, a dotted key that ends in one, a kind, a section, a key, a law, a shipped file, a command
+    Kinds and laws have their formulas, keys and citations.
     """
-    document = {slot: sorted(schema.kinds(slot)) for slot in schema.SLOTS} if name is None else _document(name)
-    return Result(document, ["\n".join(_lines(document)).strip("\n")])
+    about = {slot: sorted(schema.kinds(slot)) for slot in schema.SLOTS} if name is None else _about(name)
+    return Result(about, ["\n".join(_lines(about)).strip("\n")])
 
 
-def _document(name: str) -> dict[str, Any]:
+def _about(name: str) -> dict[str, Any]:
     from scaling.laws import laws
     from scaling.laws.written import TWO_STEP, law_of
 
@@ -65,8 +61,8 @@ def _document(name: str) -> dict[str, Any]:
     if last in kinds:
         return {"slot": last, "kinds": [_kind(piece) for piece in kinds[last].values()]}
     slots: dict[type, list[str]] = {}
-    for slot in kinds:
-        for piece in (piece for kind, piece in kinds[slot].items() if kind.lower() == last.lower()):
+    for slot, pieces in kinds.items():
+        for piece in (piece for kind, piece in pieces.items() if kind.lower() == last.lower()):
             slots.setdefault(piece, []).append(slot)
     if slots:
         return {"kinds": [{"slots": slots[piece], **_kind(piece)} for piece in slots]}
@@ -75,13 +71,11 @@ def _document(name: str) -> dict[str, Any]:
     keys = [(file, key, row) for file in FILES for key, row in files[file]["keys"].items()]
     if rows := {file: row for file, key, row in keys if name in (key, key.rpartition(".")[2])}:
         return {"key": name, "files": rows}
-    shown = [
-        {"group": path.parent.name, "file": f"configs/{path.parent.name}/{path.name}", "comment": comment(path)}
-        for path in sorted(shipped().glob("*/*.yaml"))
-        if name in (path.stem, f"{path.parent.name}/{path.stem}")
-    ]
-    if shown:
-        return {"name": name, "shipped": shown}
+    groups = [(path, path.parent.name) for path in sorted(shipped().glob("*/*.yaml"))]
+    paths = [(path, group) for path, group in groups if name in (path.stem, f"{group}/{path.stem}")]
+    about = [{"group": g, "file": f"configs/{g}/{path.name}", "comment": comment(path)} for path, g in paths]
+    if about:
+        return {"name": name, "shipped": about}
     if name in VERBS:
         return {"command": name, "help": f"scaling {name} --help"}
     what = "slot" if last != name else "slot, kind, section or law"  # a dotted key ends in a slot
@@ -92,7 +86,7 @@ def _document(name: str) -> dict[str, Any]:
 def _section(name: str) -> dict[str, Any]:
     """The keys of a section, each with its default and its comment in defaults.yaml."""
     path = shipped() / "defaults.yaml"
-    lines, defaults = path.read_text(encoding="utf-8").splitlines(), read_document(path)
+    lines, defaults = path.read_text(encoding="utf-8").splitlines(), document(path)
     rows = {
         key: {"default": defaults[key], "meaning": lines[int(place.rpartition(":")[2]) - 1].partition(" # ")[2].strip()}
         for key, place in defaults.origin.items()
@@ -107,18 +101,18 @@ def _files() -> dict[str, dict[str, Any]]:
     from scaling.sweeps import file
     from scaling.tables import table
 
-    size = {key: {"type": describe(kind), "meaning": kind.__metadata__[-1]} for key, kind in SIZES.items()}
-    named = {path.stem: list(read_document(path).tree) for path in sorted((shipped() / "size").glob("*.yaml"))}
+    size = {key: {"type": schema.describe(kind), "meaning": kind.__metadata__[-1]} for key, kind in SIZES.items()}
+    named = {path.stem: list(document(path).tree) for path in sorted((shipped() / "size").glob("*.yaml"))}
     study = {key: {"needed": key in question.NEEDED, "meaning": meaning} for key, meaning in question.KEYS.items()}
     sweep = {
-        key: {"type": describe(kind), "needed": key in file.NEEDED, "meaning": file.NEEDED.get(key)}
+        key: {"type": schema.describe(kind), "needed": key in file.NEEDED, "meaning": file.NEEDED.get(key)}
         for key, kind in sorted(file.KEYS.items())
     }
     base = "a model, or a table whose rows of the same names these are laid over"
     rows = "what each row changes, by its name: {GeLU: {…}, base: {}}"
     columns = {"base": {"type": "text", "meaning": base}, "rows": {"type": "keys with values", "meaning": rows}}
     for key, kind in table.KEYS.items():
-        columns[f"table.{key}"] = {"type": describe(kind), "meaning": table.MEANINGS[key]}
+        columns[f"table.{key}"] = {"type": schema.describe(kind), "meaning": table.MEANINGS[key]}
     meaning = "a size is named as FAMILY/SIZE; of the ladder the name of the size is enough"
     return {
         "size": {"section": "size", "meaning": meaning, "keys": size, "named": named},
@@ -128,30 +122,26 @@ def _files() -> dict[str, dict[str, Any]]:
     }
 
 
-def _law(law: Law) -> dict[str, Any]:
-    document = {"law": law.name, "formula": law.formula, "citation": law.citation}
+def _law(law: Any) -> dict[str, Any]:
     bounds = {each.name: {key: getattr(each, key) for key in ("unit", "lower", "upper")} for each in law.parameters}
-    return {**document, "columns": list(law.inputs), "target": law.target, "parameters": bounds}
+    about = {"law": law.name, "formula": law.formula, "citation": law.citation}
+    return about | {"columns": list(law.inputs), "target": law.target, "parameters": bounds}
 
 
 def _kind(piece: type) -> dict[str, Any]:
     """A class: the docstring's formula and citation, and the keyword arguments as keys."""
     first, _, rest = (getdoc(piece) or "").partition("\n\n")
-    cited = _CITED.fullmatch(first)
+    cited, keys = _CITED.fullmatch(first), {}
+    for key, parameter in schema.keys(piece).items():
+        needed, kind = parameter.default is parameter.empty, schema.describe(parameter.annotation)
+        keys[key] = {"type": kind, "needed": needed, "default": None if needed else parameter.default}
     return {
         "kind": piece.__name__,
         "formula": " ".join((cited["formula"] if cited else first).split()),
         "citation": " ".join(cited["citation"].split()) if cited else None,
         "notes": rest or None,
         "module": piece.__module__,
-        "keys": {
-            key: {
-                "type": describe(parameter.annotation),
-                "needed": parameter.default is parameter.empty,
-                "default": None if parameter.default is parameter.empty else parameter.default,
-            }
-            for key, parameter in schema.keys(piece).items()
-        },
+        "keys": keys,
     }
 
 
@@ -161,10 +151,10 @@ def comment(path: Path) -> str:
     return " ".join(line.removeprefix("#").strip() for line in takewhile(lambda line: line.startswith("#"), lines))
 
 
-def _lines(document: Mapping[str, Any]) -> Iterator[str]:
+def _lines(about: Mapping[str, Any]) -> Iterator[str]:
     """A document for people: texts under their names, rows of keys as tables, kinds one after another."""
-    width = max(map(len, document)) + 2
-    for name, value in document.items():
+    width = max(map(len, about)) + 2
+    for name, value in about.items():
         if name == "laws":
             value = {law["law"]: {key: law[key] for key in ("formula", "citation")} for law in value}
         if isinstance(value, list) and isinstance(value[0], Mapping):
@@ -187,3 +177,91 @@ def _cell(row: Mapping[str, Any], title: str) -> str:
     if title == "default":
         return "" if row.get("needed") else json.dumps(value, default=str)
     return str(value or "") if title != "needed" else "needed" * bool(value)
+
+
+@dataclass(frozen=True, repr=False)
+class Costs(Result):
+    """What models cost: `costs` by name. The figures of a single model are attributes (docs/json.md)."""
+
+    costs: Mapping[str, Cost] = field(default_factory=dict)
+
+
+@verb
+def inspect(
+    *words: Annotated[str, "models, tables' rows or files, and key=value, which hold for all of them"],
+    lengths: Annotated[tuple[int, ...], "windows of these lengths, and what attention costs in each"] = (),
+    overlays: Overlays = (),
+    **settings: Any,
+) -> Costs:
+    """Count parameters, FLOPs and memory of one or more models, side by side, without training or allocating any.
+
+        scaling inspect gpt2                       the shipped model at its own size
+        scaling inspect gpt2 size=gpt2/xl          another size of it
+        scaling inspect gpt2 llama size=ladder/1M  two models at one size
+        scaling inspect gpt2 --lengths 512 8192    how much of the FLOPs is between tokens, at each length
+
+    `scaling table TABLE --counts` counts every row of a table.
+    """
+    names, overrides = ([word for word in words if ("=" in word) == given] for given in (False, True))
+    each = dict.fromkeys((name, length) for name in names or [None] for length in lengths or [None])
+    checked = {}
+    for name, length in each:
+        title, given = name or "model", list(overrides)
+        if length is not None:
+            title, given = f"{title}, {length:,} tokens", [*given, f"size.length={length}"]
+        checked[title] = load(name, given, overlays=overlays).check()
+
+    from scaling.training.experiment import counted  # torch is imported once the configs are known to be right
+
+    costs, documents = {title: counted(one) for title, one in checked.items()}, []
+    for (name, length), cost in zip(each, costs.values(), strict=True):
+        figures = cost.to_json()
+        if length is not None:
+            figures = {"length": length, "flops_forward_per_token": cost.flops_forward_per_token, **cost.attention}
+        documents.append({"model": name or "model", **figures})
+    is_tuned = any(cost.parameters_trained != cost.parameters for cost in costs.values())
+    rows = []
+    for lines in zip(*(_figures(cost, is_tuned) for cost in costs.values())):
+        if any(number for _, number, _ in lines):  # what is 0 of all models is left out
+            cells = (f"{number:{digits}}" if digits else byte_size(number) for _, number, digits in lines)
+            rows.append([lines[0][0], *(cells if lines[0][0] else [""] * len(lines))])
+    for device, title in (("cpu", "attention on a CPU, float32"), ("cuda", "attention on CUDA, bfloat16")):
+        if any(cost.attention_by.get(device) for cost in costs.values()):
+            rows.append([title, *(", ".join(cost.attention_by.get(device, ())) for cost in costs.values())])
+    print_remarks(checked.values())
+    is_one = len(documents) == 1 and not lengths
+    return Costs(documents[0] if is_one else documents, [(["", *costs], rows)], costs=costs)
+
+
+def _figures(cost: Cost, is_tuned: bool) -> list[tuple[str, float, str]]:
+    """The figures of a model, each with its title and its format; the format of bytes is empty."""
+    from scaling.model.cost import SLOTS
+
+    by_slot, flops = cost.parameters_by_slot, cost.flops_forward_by_slot
+    feed_forward, memory, blank = cost.feed_forward_share, cost.memory(), ("", 1, "")
+    count, share, each, others = ",.0f", ".1%", cost.flops_train_per_token, cost.approximations
+    return [
+        ("parameters", cost.parameters, count),
+        ("  trained", cost.parameters_trained if is_tuned else 0, count),
+        ("  without embeddings", cost.parameters_non_embedding, count),
+        *((f"  {slot}", by_slot[slot], count) for slot in SLOTS),
+        blank,
+        ("FLOPs forward, per token", cost.flops_forward_per_token, count),
+        *((f"  {slot}", flops[slot] / cost.tokens, count) for slot in SLOTS),
+        ("FLOPs training, per token", each, count),
+        ("  shared by the rows of a batch", (cost.flops_train_shared or 0) / cost.flops_train, share),
+        *((f"  by {name.replace('_', ' ')}, relative to it", value / each, ".3f") for name, value in others.items()),
+        ("  checkpointing adds", cost.flops_recomputed / cost.flops_train, share),
+        blank,
+        ("attention, of forward FLOPs", cost.attention["share_of_flops"], share),
+        ("  projections", cost.attention["projections_share_of_flops"], share),
+        ("  between tokens", cost.attention["between_tokens_share_of_flops"], share),
+        blank,
+        ("feed-forward, of parameters", feed_forward["parameters"], share),
+        ("feed-forward, of parameters without embeddings", feed_forward["parameters_non_embedding"], share),
+        ("feed-forward, of forward FLOPs", feed_forward["flops"], share),
+        blank,
+        ("memory of a window, float32, Adam", sum(memory.values()), ""),
+        *((f"  {part}", size, "") for part, size in memory.items()),
+        ("tokens a window", cost.tokens, count),
+    ]

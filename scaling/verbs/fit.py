@@ -38,27 +38,44 @@ _USERS: Mapping[str, tuple[str, ...]] = {
 
 @verb
 def fit(
-    points: Any,
+    points: Annotated[Any, "the table of runs"],
     *,
-    law: str = "chinchilla",
+    law: Annotated[
+        str,
+        "a name, two for two steps (docs/laws.md), a formula, a YAML file, or auto (what predicts the largest best)",
+    ] = "chinchilla",
     rename: Annotated[Mapping[str, str], Flag("map")] = {},
-    where: tuple[str, ...] = (),
-    define: Mapping[str, str] = {},
-    fix: Mapping[str, float] = {},
-    tie: Mapping[str, str] = {},
-    bounds: Mapping[str, tuple[float, float]] = {},
-    weight: str | None = None,
-    hold_out: str | None = None,
-    targets: Annotated[Sequence[Mapping[str, float]], Flag("target")] = (),
-    objective: Objective | None = None,
-    delta: PositiveFloat | None = None,
-    intervals: Method = "profile",
+    where: Annotated[tuple[str, ...], "fit these rows only: 'C<1e21' 'N>=1e8' corpus=c4"] = (),
+    define: Annotated[
+        Mapping[str, str], "state what a column counts, its unit (loss=perplexity), or the setup (tokenizer=GPT-2)"
+    ] = {},
+    fix: Annotated[Mapping[str, float], "hold parameters of the law at these values"] = {},
+    tie: Annotated[Mapping[str, str], "make parameters of the law equal: alpha=beta"] = {},
+    bounds: Annotated[
+        Mapping[str, tuple[float, float]], "hold parameters of the law between these values: alpha=0:2"
+    ] = {},
+    weight: Annotated[str | None, "the column that states how much each run counts"] = None,
+    hold_out: Annotated[
+        str | None, "test on these runs: 'N>=1e9', N (the largest), none; largest predicts the largest from the smaller"
+    ] = None,
+    targets: Annotated[
+        Sequence[Mapping[str, float]],
+        Flag("target"),
+        "predict here, or with C find the best N and D (C=1e21 served=1e12 pays for these tokens too); repeats",
+    ] = (),
+    objective: Annotated[
+        Objective | None, "what is minimised (default log_huber of a loss, squared of a score)"
+    ] = None,
+    delta: Annotated[PositiveFloat | None, "where Huber's penalty turns linear (default 0.001)"] = None,
+    intervals: Annotated[Method, "how intervals are made"] = "profile",
     level: OpenFraction = 0.95,
-    group: str | None = None,
-    noise: PositiveFloat | None = None,
-    starts: Annotated[int, Range(least=1, most=100_000)] = 1024,
-    seed: Seed = 0,
-    figures: str | Path | None = None,
+    group: Annotated[
+        str | None, "the column of runs that share an error (a trunk, a seed), or none (default: trunk, or run)"
+    ] = None,
+    noise: Annotated[PositiveFloat | None, "standard deviation of the loss between seeds, for IsoFLOP minima"] = None,
+    starts: Annotated[int, Range(least=1, most=100_000), "random starts that are screened"] = 1024,
+    seed: Annotated[Seed, "of everything random"] = 0,
+    figures: Annotated[str | Path | None, "draw all pictures into this folder, as PDF, SVG and PNG"] = None,
 ) -> Fit:
     """Fit a scaling law to a table of runs and test the fit.
 
@@ -78,29 +95,6 @@ def fit(
     records, or columns. A column `status` or W&B's `State` (finished, diverged, crashed, …) counts the runs that have
     no loss; the runs of a column `held_out` test the fit; `N_definition`, `tokenizer` and the like state definitions.
     `scaling explain law` lists the laws. `scaling fit-curves` fits whole training curves.
-
-    Args:
-        points: the table of runs
-        law: its name, two names for two steps (docs/laws.md), a formula, a YAML file, or auto: the best at predicting
-            the table's largest runs
-        where: fit these rows only: 'C<1e21' 'N>=1e8' corpus=c4
-        define: state what a column counts, its unit (loss=perplexity), or the setup (tokenizer=GPT-2)
-        fix: hold parameters of the law at these values
-        tie: make parameters of the law equal: alpha=beta
-        bounds: hold parameters of the law between these values: alpha=0:2
-        weight: the column that states how much each run counts
-        hold_out: test on these runs: 'N>=1e9', or N for the largest N; none for no test; largest also predicts the
-            largest runs from fits to the smaller ones (default: the runs of a column held_out)
-        targets: predict here, or with C find the best N and D (C=1e21 served=1e12 pays for these tokens too); repeats
-        objective: what is minimised (default log_huber of a loss, squared of a score)
-        delta: where Huber's penalty turns linear (default 0.001)
-        intervals: how intervals are made
-        group: the column of runs that share an error (a trunk, a seed, a machine), or none (default: trunk, or a run
-            of several points)
-        noise: standard deviation of the loss between seeds, for IsoFLOP minima
-        starts: random starts that are screened
-        seed: of everything random
-        figures: draw all pictures into this folder, as PDF, SVG and PNG
     """
     options = locals()
 
@@ -190,13 +184,13 @@ def _law(
 
 @verb
 def fit_curves(
-    curves: Any,
+    curves: Annotated[Any, "the folder of a study, or a table of curves"],
     *,
-    law: Literal["multi_power", "annealed_curve"] = "multi_power",
-    after: str | float | None = None,
-    where: tuple[str, ...] = (),
+    law: Annotated[Literal["multi_power", "annealed_curve"], "the law of whole curves"] = "multi_power",
+    after: Annotated[str | float | None, "leave out the losses before these tokens"] = None,
+    where: Annotated[tuple[str, ...], "fit these rows of a table only: 'N>=1e6' kind=evaluate"] = (),
     level: OpenFraction = 0.95,
-    seed: Seed = 0,
+    seed: Annotated[Seed, "of the random starts"] = 0,
 ) -> CurveFit:
     """Fit a law to every logged loss of many runs, and predict held-out runs and the ends of unfinished ones.
 
@@ -209,13 +203,6 @@ def fit_curves(
     CURVES is the folder of a study, or a table with a row for each logged loss (columns run, N, step, tokens, lr and
     loss; docs/laws.md); in Python also a list of `Curve` objects. The fit predicts the runs of a column `held_out` and
     the end of each run that is unfinished.
-
-    Args:
-        curves: the folder of a study, or a table of curves
-        law: the law of whole curves
-        after: leave out the losses before these tokens
-        where: fit these rows of a table only: 'N>=1e6' kind=evaluate
-        seed: of the random starts
     """
     from scaling.laws import curves as curve_fits
     from scaling.laws.formula import parse_number

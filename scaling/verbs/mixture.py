@@ -16,11 +16,15 @@ from scaling.verbs.verb import RUNS, Flag, Result, verb
 
 @verb
 def mixture(
-    points: Any,
+    points: Annotated[Any, "a study, a folder or a table of points, as of `scaling fit`"],
     *,
-    law: Literal["exponential", "joint"] = "exponential",
-    weights: Mapping[str, float] = {},
-    at: Mapping[str, float] = {},
+    law: Annotated[
+        Literal["exponential", "joint"], "mixture_exponential_m, or mixture_joint_m, which knows the size of a model"
+    ] = "exponential",
+    weights: Annotated[
+        Mapping[str, float], "of losses in the mean that is minimised, 1 each unless given: loss_domain_1=3"
+    ] = {},
+    at: Annotated[Mapping[str, float], "the size of the model, where the law is joint: N=1e9"] = {},
     rename: Annotated[Mapping[str, str], Flag("map")] = {},
     level: OpenFraction = 0.95,
     runs: str | Path = RUNS,
@@ -33,12 +37,6 @@ def mixture(
 
     A law of the loss on each domain is fitted to the proportions `p_1`, `p_2`, … of the runs. Without losses of domains
     the law is one of `loss`.
-
-    Args:
-        points: a study, a folder or a table of points, as of `scaling fit`
-        law: mixture_exponential_m, or mixture_joint_m, which knows the size of a model
-        weights: of losses in the mean that is minimised, 1 each unless given: loss_domain_1=3
-        at: the size of the model, where the law is joint: N=1e9
     """
     from scaling.laws.fit import fit
     from scaling.laws.optimum import best_mixture

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Annotated, Any, overload
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
-from scaling.base.errors import ScalingError
+from scaling.base.errors import ScalingError, refuse
 from scaling.config.compose import assignments
 from scaling.config.schema import build
-from scaling.verbs.verb import RUNS, Flag, Result, RunName, verb
+from scaling.verbs.verb import RUNS, Flag, Result, RunName, frame, verb
 
 if TYPE_CHECKING:
     import pandas
@@ -38,8 +38,7 @@ class Continuation:
     stopped: bool
 
 
-@dataclass(frozen=True)
-class Filling:
+class Filling(NamedTuple):
     """A token that may stand at a mask, and its probability."""
 
     text: str
@@ -47,7 +46,7 @@ class Filling:
     probability: float
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Model:
     """A trained model with its tokenizer. `module` is the torch module, ready to evaluate."""
 
@@ -83,99 +82,63 @@ class Model:
     @cached_property
     def scorer(self) -> Any:
         """The likelihood of continuations by a decoder or an encoder-decoder, the pseudo-likelihood by an encoder."""
-        from scaling.evaluation.likelihood import MaskedScorer, Scorer
+        from scaling.evaluation import likelihood
 
         length = self.config["size"]["length"]
         if self.family == "encoder":
-            return MaskedScorer(self.module, self.ids, length)
-        return Scorer(self.module, self.saved.ids, length)
+            return likelihood.MaskedScorer(self.module, self.ids, length)
+        return likelihood.Scorer(self.module, self.saved.ids, length)
 
-    @overload
-    def generate(self, prompt: str, *, steps: int = 64, kind: str = STRATEGY, **keys: Any) -> str: ...
-    @overload
-    def generate(self, prompt: Sequence[str], *, steps: int = 64, kind: str = STRATEGY, **keys: Any) -> list[str]: ...
-    def generate(
-        self, prompt: str | Sequence[str], *, steps: int = 64, kind: str = STRATEGY, **keys: Any
-    ) -> str | list[str]:
-        """The best continuation of a prompt, or of each of several, of at most `steps` tokens.
-
-        `kind` is a strategy with its keys: `scaling.explain("decode")` prints them. A model without a tokenizer reads
-        and writes token ids, `"5 9 2"`.
+    def generate(self, prompt: str | Sequence[str], *, steps: int = 64, **strategy: Any) -> Any:
+        """The best continuation of a prompt, or of each of several, of at most `steps` tokens. A strategy is its `kind`
+        with its keys: `scaling.explain("decode")` prints them. A model without a tokenizer reads and writes token ids.
 
             model.generate("def main(", kind="Sample", temperature=0.8, seed=1)
         """
-        prompts = [prompt] if isinstance(prompt, str) else list(prompt)
-        best = [written[0].text for written in self.continuations(prompts, steps=steps, kind=kind, **keys)]
+        prompts = [prompt] if isinstance(prompt, str) else prompt
+        best = [written[0].text for written in self.continuations(prompts, steps=steps, **strategy)]
         return best[0] if isinstance(prompt, str) else best
 
-    def continuations(
-        self, prompts: Sequence[str], *, steps: int = 64, kind: str = STRATEGY, **keys: Any
-    ) -> list[list[Continuation]]:
+    def continuations(self, prompts: Sequence[str], *, steps: int = 64, **strategy: Any) -> list[list[Continuation]]:
         """All continuations that the strategy keeps of each prompt, the best first."""
-        from scaling.evaluation.generate import generate
-        from scaling.evaluation.generate import prompts as batch_of
-        from scaling.evaluation.likelihood import check_head
+        from scaling.evaluation import generate, likelihood
 
-        strategy, ids = build("decode", {"kind": kind, **keys}), self.saved.ids
-        check_head(self.module)
-        rows = [self.encoded(text) for text in prompts]
-        if self.family == "encoder_decoder":  # the prompts are sources, which end in eos
-            rows = [[*row, ids["eos"]] if "eos" in ids else row for row in rows]
-        else:
-            start = [ids[name] for name in ("start", "bos") if name in ids][:1]
-            rows = [[*start, *row] for row in rows]
-        if not all(rows):
-            raise ScalingError("there is nothing to continue", key="prompt", value="", fix="write a token id")
-        device, stop = next(self.module.parameters()).device, {ids["eos"]} if "eos" in ids else set()
-        batch = batch_of(rows, self.family, ids).to(device)
-        written = generate(self.module, batch, strategy, steps=steps, stop=stop)
-        return [[Continuation(self._decoded(one.tokens), **vars(one)) for one in row] for row in written]
+        decode, ids = build("decode", {"kind": STRATEGY, **strategy}), self.saved.ids
+        likelihood.check_head(self.module)
+        stop = {ids["eos"]} if "eos" in ids else set()
+        start = [ids[name] for name in ("start", "bos") if name in ids][:1]
+        before, after = ([], [*stop]) if self.family == "encoder_decoder" else (start, [])  # a source ends in eos
+        rows = [[*before, *self.encoded(text), *after] for text in prompts]
+        refuse(not all(rows), "there is nothing to continue", "write a token id", key="prompt", value="")
+        batch = generate.prompts(rows, self.family, ids).to(next(self.module.parameters()).device)
+        written = generate.generate(self.module, batch, decode, steps=steps, stop=stop)
+        text = self.tokenizer.decode if self.tokenizer else lambda tokens: " ".join(map(str, tokens))
+        return [[Continuation(text(one.tokens), **vars(one)) for one in row] for row in written]
 
     def fill(self, text: str, *, best: int = 5) -> list[list[Filling]]:
-        """The likeliest tokens of an encoder at each `[MASK]` of a text, the best first. A space before `[MASK]`
-        belongs to the token.
-
-            scaling.load("5d1c").fill("the [MASK] of the law")[0][0].text
-        """
+        """The likeliest tokens of an encoder at each `[MASK]` of a text, the best first."""
         from scaling.evaluation.likelihood import filled
 
         if self.family != "encoder":
-            fix = "take `generate`, or an encoder"
-            raise ScalingError(f"a run of the family {self.family} fills no mask", key="prompt", value=text, fix=fix)
+            what, fix = f"a run of the family {self.family} fills no mask", "take `generate`, or an encoder"
+            raise ScalingError(what, key="prompt", value=text, fix=fix)
         if self.tokenizer is None:
-            fix = "take a run that was trained on text"
-            raise ScalingError("this model has no tokenizer", key="prompt", fix=fix)
+            raise ScalingError("this model has no tokenizer", key="prompt", fix="take a run that was trained on text")
         return [[Filling(*one) for one in row] for row in filled(self.scorer, self.tokenizer, text, best)]
 
     def ablate(self, batches: Iterable[Batch]) -> pandas.DataFrame:
-        """The loss without each block, then without each head: `name` of the module, `head`, `loss` in nats per target,
-        and `effect`, how much higher it is than with all of them.
-
-            held_out = scaling.data_module("decoder", "size=tiny").val_dataloader()
-            scaling.load("3fa9").ablate(itertools.islice(held_out, 8)).nlargest(5, "effect")
-        """
-        import pandas
-
+        """`name`, `head`, `loss` (nats per target) and `effect` (the rise) without each block, then each head."""
         from scaling.inside.effects import ablate
 
-        return pandas.DataFrame(ablate(self.module, batches))
+        return frame(ablate(self.module, batches))
 
     def lens(self, text: str, *, target: str | None = None) -> list[Tensor]:
-        """The logits [tokens, vocabulary] that the stream after each block gives by the last norm and the head (the
-        logit lens); the last are the model's.
-        """
+        """The logit lens: logits [tokens, vocabulary] of the stream after each block, by the last norm and the head."""
         from scaling.inside.effects import lens
 
         return [logits[0] for logits in lens(self.module, self._read(text, target))]
 
-    def patch(
-        self,
-        text: str,
-        other: str,
-        *patterns: str,
-        target: str | None = None,
-        tokens: Sequence[int] | slice = slice(None),
-    ) -> Tensor:
+    def patch(self, text: str, other: str, *patterns: str, target: str | None = None, tokens=slice(None)) -> Tensor:
         """The logits [tokens, vocabulary] over a text when the activations of these names are those over another text,
         at all tokens or at some. Both have the same number of tokens.
         """
@@ -185,39 +148,31 @@ class Model:
         return patch(self.module, batch, others, *patterns, tokens=tokens)[0]
 
     def encoded(self, text: str) -> list[int]:
-        """The token ids of a text. An encoder reads `[MASK]` as its mask; an encoder-decoder with sentinels reads its
-        first one for the first `[MASK]`, the next one for the next.
-        """
+        """The token ids of a text. `[MASK]` is an encoder's mask, or the next sentinel of an encoder-decoder."""
         from scaling.evaluation.likelihood import masked
 
         has_gaps = self.family == "encoder" or (self.family == "encoder_decoder" and "sentinel_0" in self.ids)
-        if self.tokenizer is None:
-            try:
-                tokens = [int(word) for word in text.split()]
-            except ValueError:
-                fix = "write token ids, as in '5 9 2'"
-                raise ScalingError("this model has no tokenizer", key="prompt", value=text, fix=fix) from None
-        elif has_gaps:
-            tokens = masked(self.tokenizer, self.ids, text)
+        if self.tokenizer is not None:
+            tokens = masked(self.tokenizer, self.ids, text) if has_gaps else [*self.tokenizer.encode([text])[0]]
+        elif all(word.removeprefix("-").isdecimal() for word in text.split()):
+            tokens = [*map(int, text.split())]
         else:
-            tokens = list(self.tokenizer.encode([text])[0])
+            fix = "write token ids, as in '5 9 2'"
+            raise ScalingError("this model has no tokenizer", key="prompt", value=text, fix=fix)
         size = self.config["size"]["vocabulary"]
         if beyond := [token for token in tokens if not 0 <= token < size]:
             raise ScalingError(f"token {beyond[0]} is beyond the vocabulary of {size}", key="prompt", value=text)
         return tokens
 
     def framed(self, text: str, target: str | None = None) -> dict[str, list[int]]:
-        """The tokens that each tower reads of a text, framed as in training. An encoder-decoder writes `target`, by
-        default what it would write.
-        """
+        """The tokens that each tower reads of a text, framed as in training; `target` is what it would write."""
         from scaling.inside.look import framed
 
         if target is not None and self.family != "encoder_decoder":
             raise ScalingError(f"a run of the family {self.family} reads no target", key="target", value=target)
         tokens = {"text": self.encoded(text)}
         if self.family == "encoder_decoder":
-            written = self.continuations([text])[0][0].tokens if target is None else self.encoded(target)
-            tokens["target"] = list(written)
+            tokens["target"] = [*(self.continuations([text])[0][0].tokens if target is None else self.encoded(target))]
         return framed(self.family, self.ids, tokens)
 
     def _read(self, text: str, target: str | None) -> Batch:
@@ -226,20 +181,13 @@ class Model:
 
         return batch_of(self.module, self.framed(text, target))
 
-    def _decoded(self, tokens: Sequence[int]) -> str:
-        return " ".join(map(str, tokens)) if self.tokenizer is None else self.tokenizer.decode(tokens)
-
     def __repr__(self) -> str:
         count = sum(tensor.numel() for tensor in self.saved.tensors.values())
         return f"Model({self.config['model']['kind']}, {count:,} parameters)"
 
 
 def load(source: RunName, *, runs: str | Path = RUNS, device: str | None = None, step: int | None = None) -> Model:
-    """The model of a run (a `Run`, or the beginning of its id in the ledger at `runs`), or of a folder. `step` takes
-    the weights of a checkpoint.
-
-        scaling.load("3fa9").generate("def main(")
-    """
+    """The model of a run of the ledger at `runs`, or of a folder. `step` takes the weights of a checkpoint."""
     from scaling.interop.run import read
 
     return Model(read(source, runs, step), device)
@@ -261,8 +209,8 @@ def torch_device(name: str | None) -> device:
 def generate(
     run: RunName,
     *overrides: str,
-    prompt: Sequence[str] = (),
-    steps: int = 64,
+    prompt: Annotated[Sequence[str], "a text to continue; repeats"] = (),
+    steps: Annotated[int, "the maximum number of tokens to write"] = 64,
     runs: str | Path = RUNS,
     device: str | None = None,
     **settings: Any,
@@ -274,49 +222,39 @@ def generate(
         scaling generate marian kind=Beam beams=4 penalty=0.6 < sentences.txt
         scaling generate bert --prompt "the [MASK] of the law"
 
-    An encoder fills each `[MASK]`, a decoder continues the prompt, and an encoder-decoder answers it. key=value sets
-    how: `scaling explain decode` prints the strategies and their keys. A model without a tokenizer reads and writes
-    token ids. Without a prompt, every line of standard input is one.
-
-    Args:
-        prompt: a text to continue; repeats
-        steps: the maximum number of tokens to write
+    An encoder fills each `[MASK]`, a decoder continues the prompt, an encoder-decoder answers it. key=value sets how:
+    see `scaling explain decode`. Without a prompt, every line of standard input is one; without a tokenizer, token ids.
     """
     keys = assignments(overrides)
     strategy = {"kind": STRATEGY, **keys}
     build("decode", strategy)  # what is wrong with it is reported before the model is read
     texts = list(prompt) or ([] if sys.stdin.isatty() else sys.stdin.read().splitlines())
-    if not texts:
-        raise ScalingError("there is no prompt", fix="give --prompt TEXT, or pass one per line on standard input")
+    refuse(not texts, "there is no prompt", "give --prompt TEXT, or pass one per line on standard input")
     model = load(run, runs=runs, device=device)
+    if model.family != "encoder":
+        written = model.continuations(texts, steps=steps, **strategy)
+        answers = [{"prompt": text, "written": list(map(vars, each))} for text, each in zip(texts, written)]
+        joint = " " if model.tokenizer is None else ""
+        before = [text + joint if model.family == "decoder" else "" for text in texts]  # a decoder goes on with it
+        return Result(answers, [text + each[0].text for text, each in zip(before, written)])
+    if keys:
+        raise ScalingError("an encoder fills masks and has no strategy", key=next(iter(keys)), fix="leave it out")
     answers, lines = [], []
-    if model.family == "encoder":
-        if keys:
-            what = "an encoder fills masks and has no strategy"
-            raise ScalingError(what, key=next(iter(keys)), fix="leave it out")
-        for text in texts:
-            masks = model.fill(text)
-            answers.append({"prompt": text, "masks": [list(map(vars, mask)) for mask in masks]})
-            lines.append(text)
-            for number, mask in enumerate(masks, 1):
-                filled = (f"{one.text.strip()} {one.probability:.3f}" for one in mask)
-                lines.append(f"  mask {number}: {', '.join(filled)}")
-        return Result(answers, lines)
-    joint = " " if model.tokenizer is None else ""
-    for text, written in zip(texts, model.continuations(texts, steps=steps, **strategy), strict=True):
-        answers.append({"prompt": text, "written": list(map(vars, written))})
-        # a decoder's continuation stands behind its prompt
-        lines.append((text + joint if model.family == "decoder" else "") + written[0].text)
+    for text in texts:
+        masks = model.fill(text)
+        answers.append({"prompt": text, "masks": [[one._asdict() for one in mask] for mask in masks]})
+        filled = (", ".join(f"{one.text.strip()} {one.probability:.3f}" for one in mask) for mask in masks)
+        lines += [text, *(f"  mask {number}: {words}" for number, words in enumerate(filled, 1))]
     return Result(answers, lines)
 
 
 @verb
 def export(
-    run: RunName,
+    run: Annotated[RunName, "a run's id, or a folder"],
     *,
-    form: Annotated[str, Flag("format")] = "hf",
-    adapter: bool = False,
-    to: str | Path | None = None,
+    form: Annotated[str, Flag("format"), "hf (the first that fits), or one of `scaling explain format`"] = "hf",
+    adapter: Annotated[bool, "only the LoRA updates of a tuned run; without it they are merged"] = False,
+    to: Annotated[str | Path | None, "where to (RUN-hf; RUN-adapter)"] = None,
     runs: str | Path = RUNS,
 ) -> Result:
     """Write a trained model as a folder that transformers loads.
@@ -325,11 +263,7 @@ def export(
         scaling export my_model --to my_model_hf   a folder of config.yaml and model.safetensors
         scaling export 3f2a --adapter              of a run tuned by LoRA the updates alone, as peft loads them
 
-    Args:
-        run: a run's id, or a folder
-        form: hf, the first format of transformers that fits, or one by name (`scaling explain format`)
-        adapter: only the LoRA updates of a tuned run; without it they are merged
-        to: where to (RUN-hf; RUN-adapter)
+    The LoRA updates of a tuned run are merged, unless they are all that is written.
     """
     from scaling.interop import huggingface, peft
     from scaling.interop.run import read
@@ -346,17 +280,19 @@ def export(
 
 
 @verb
-def import_(folder: str | Path, *, adapter: str | Path | None = None, to: str | Path | None = None) -> Result:
-    """Read a folder that transformers saved, and write it as one of ours: config.yaml and model.safetensors.
+def import_(
+    folder: Annotated[str | Path, "config.json and safetensors, as transformers saves them"],
+    *,
+    adapter: Annotated[str | Path | None, "a folder of LoRA that peft saved for this model"] = None,
+    to: Annotated[str | Path | None, "where to (FOLDER-imported)"] = None,
+) -> Result:
+    """Read a folder that transformers saved, and write it as one of ours.
 
         scaling import gpt2-folder --to gpt2
         scaling generate gpt2 --prompt "The law of"
         scaling import gpt2-folder --adapter lora-folder   with the LoRA that peft saved for it
 
-    Args:
-        folder: config.json and safetensors, as transformers saves them
-        adapter: a folder of adapter_config.json and safetensors, as peft saves LoRA for this model
-        to: where to (FOLDER-imported)
+    It becomes config.yaml and model.safetensors.
     """
     from scaling.interop import huggingface, peft
     from scaling.interop.run import write

@@ -22,8 +22,8 @@ from scaling.verbs.verb import RUNS, Flag, Result, verb
 def predict_run(
     model: str | None = None,
     *overrides: str,
-    points: Any = None,
-    law: str = "chinchilla",
+    points: Annotated[Any, "the runs that the law is fitted to, as of `scaling fit`"] = None,
+    law: Annotated[str, "as of `scaling fit`"] = "chinchilla",
     rename: Annotated[Mapping[str, str], Flag("map")] = {},
     level: OpenFraction = 0.95,
     overlays: Overlays = (),
@@ -36,10 +36,6 @@ def predict_run(
 
     The record has the law, its estimates, both intervals, a hash of the points, the version of the code and the time.
     A run that has begun is refused. `scaling predictions` lists the predictions with their scores.
-
-    Args:
-        points: the runs that the law is fitted to, as of `scaling fit`
-        law: as of `scaling fit`
     """
     from scaling.laws.predict import predict_runs
     from scaling.sweeps.check import resolved

@@ -1,25 +1,31 @@
-"""Look at the runs of a ledger: list them, show one, compare two, and free the disk space that none needs any more."""
+"""Look at the runs of a ledger, free the disk space that none needs any more, and check the machine."""
 
 from __future__ import annotations
 
+import os
+import platform
 import re
+import shutil
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
+from scaling.base import atomic
 from scaling.base.errors import ScalingError, plural
 from scaling.base.printing import byte_size, columns, span
 from scaling.config import compose as config
 from scaling.ledger import Ledger, space
-from scaling.ledger.document import differences, flat, text
+from scaling.ledger.document import differences, disk, flat, text
 from scaling.ledger.run import CIRCUMSTANCES
 from scaling.ledger.store import printable
+from scaling.training.wandb_settings import has_login
 from scaling.verbs.train import Run
-from scaling.verbs.verb import RUNS, Result, RunName, verb
+from scaling.verbs.verb import RUNS, Result, RunName, frame, verb
 
 if TYPE_CHECKING:
     import pandas
@@ -28,6 +34,9 @@ WIDEST = 48  # letters of a name in a table
 SOME = 4  # values of a long list that are printed
 UNCOMPARED = ("run", "attempt", CIRCUMSTANCES)  # keys of a result that differ between equal runs
 RUN_ID = re.compile(r"[0-9a-f]{4,16}")
+PACKAGES = ("scaling", "torch", "lightning", "wandb", "datasets", "tokenizers", "numpy", "scipy", "pandas")
+LEAST_FREE = 2 * 10**9
+MARKS = {"good": "✓", "notice": "!", "bad": "✗"}
 
 
 @dataclass(frozen=True, repr=False)
@@ -39,27 +48,22 @@ class Runs(Result):
     @property
     def data(self) -> pandas.DataFrame:
         """A row a run, with its status and each key of its config."""
-        import pandas
-
         specs: dict[str, Mapping[str, Any]] = {}
         for run in (row["run"] for row in self.document):
             with suppress(ScalingError):  # a damaged spec is left out
                 specs[run] = self.ledger.spec(run)
         table = [{**row, **flat(specs.get(row["run"], {})), "name": row["name"]} for row in self.document]
-        return pandas.DataFrame(table, columns=None if table else ["run", "name", "state", "loss"])
+        return frame(table, None if table else ["run", "name", "state", "loss"])
 
 
 @verb
-def runs(study: str | None = None, *, runs: str | Path = RUNS) -> Runs:
-    """List runs: state, progress, loss, speed, host, and the last sign of life.
+def runs(study: Annotated[str | None, "the name of a study or a table"] = None, *, runs: str | Path = RUNS) -> Runs:
+    """List runs.
 
         scaling runs                      every run of runs/
         scaling runs quickstart           the runs of a study, in the order of its plan
 
-        scaling.runs("quickstart").data   a DataFrame with the status and each key of the config
-
-    Args:
-        study: the name of a study or a table
+    A row has state, progress, loss, speed, host, and the last sign of life.
     """
     ledger = Ledger.open(runs)
     rows = [ledger.status(run) for run in (ledger.runs() if study is None else ledger.runs_of(study))]
@@ -91,28 +95,24 @@ def runs(study: str | None = None, *, runs: str | Path = RUNS) -> Runs:
 def show(run: RunName, *, runs: str | Path = RUNS) -> Result:
     """Show one run: its state, result, attempts and settings, and its losses at the steps of its evaluations.
 
-        scaling show 3fa9                 the run whose id begins so
-
-    Args:
-        run: the beginning of a run's id
+    scaling show 3fa9
     """
     ledger = Ledger.open(runs)
     name = ledger.find(Path(run).name)
     row, result, spec, history = vars(ledger.status(name)), ledger.result(name), ledger.spec(name), ledger.history(name)
     attempts = [{"attempt": one.number, "start": one.start, "end": one.end} for one in ledger.attempts(name)]
-    train, evaluated = (
-        {entry["step"]: entry.get("loss") for entry in history if entry.get("kind") == kind}
-        for kind in ("train", "evaluate")
-    )
+    losses: dict[str, dict[int, Any]] = {"train": {}, "evaluate": {}}
+    for entry in (entry for entry in history if entry.get("kind") in losses):
+        losses[entry["kind"]][entry["step"]] = entry.get("loss")
     parts = [" · ".join(filter(None, (f"run {name}", row["name"], row["state"], row["reason"])))]
-    if evaluated:
-        rows = [[step, train.get(step), loss] for step, loss in evaluated.items()]
+    if losses["evaluate"]:
+        rows = [[step, losses["train"].get(step), loss] for step, loss in losses["evaluate"].items()]
         parts.append(columns(["step", "train loss", "held-out loss"], rows))
     parts += [] if result is None else [_section("result", result)]
     for attempt in attempts:
-        end = {key: value for key, value in (attempt["end"] or {}).items() if value}
-        known = {"host": attempt["start"].get("host"), "started": attempt["start"].get("time")}
-        known |= {key: end[key] for key in ("outcome", "reason", "differences") if key in end}
+        start, end = attempt["start"], attempt["end"] or {}
+        known = {"host": start.get("host"), "started": start.get("time")}
+        known |= {key: end[key] for key in ("outcome", "reason", "differences") if end.get(key)}
         parts.append(_section(f"attempt {attempt['attempt']}", known | ({"ended": end["time"]} if end else {})))
     document = {"row": row, "result": result, "attempts": attempts, "spec": spec, "history": history}
     return Result(document, ["\n\n".join([*parts, _section("spec", spec)])])
@@ -131,15 +131,19 @@ def _compact(value: Any) -> str:
 
 
 @verb
-def diff(one: str | Run, other: str | Run, *overrides: str, runs: str | Path = RUNS, **settings: Any) -> Result:
-    """Show what two runs or configs differ in; finished runs are compared in their results as well.
+def diff(
+    one: Annotated[str | Run, "a run or a config"],
+    other: Annotated[str | Run, "another"],
+    *overrides: str,
+    runs: str | Path = RUNS,
+    **settings: Any,
+) -> Result:
+    """Show what two runs or configs differ in.
 
         scaling diff 3fa9 71c0                  two runs, by the beginnings of their ids
         scaling diff gpt2 llama size=tiny       two configs, each with what is laid over it
 
-    Args:
-        one: a run or a config
-        other: another
+    Finished runs are compared in their results as well.
     """
 
     def document(named: str | Run) -> Mapping[str, Any]:
@@ -167,20 +171,19 @@ def _rows(key: str, left: Any, right: Any) -> list[list[str]]:
 
 
 @verb
-def gc(*, free: bool = False, weights: bool = False, runs: str | Path = RUNS) -> Result:
+def gc(
+    *,
+    free: Annotated[bool, "do it, instead of saying what would be done"] = False,
+    weights: Annotated[bool, "also the final weights of finished runs"] = False,
+    runs: str | Path = RUNS,
+) -> Result:
     """List the files that no run needs any more; --free deletes them.
 
         scaling gc                        what it would free
         scaling gc --free --weights       free it, and the final weights of every finished run
 
-    Freed are checkpoints of runs that are done and of trunks whose branches all are, and what killed workers left.
-    Specs, logs and results always stay. The final weights of finished runs stay, since export and generate need them;
-    --weights frees them too. Weights that another run starts from stay as long as that run has no result, or its
-    checkpoints hold only what it trained.
-
-    Args:
-        free: do it, instead of saying what would be done
-        weights: also the final weights of finished runs
+    Freed are checkpoints of runs that are done and of trunks whose branches are, and what killed workers left. Specs,
+    logs and results always stay, and final weights too; --weights frees those from which no other run still starts.
     """
     ledger = Ledger.open(runs)
     waste, kept = space.waste(ledger, weights)
@@ -192,3 +195,94 @@ def gc(*, free: bool = False, weights: bool = False, runs: str | Path = RUNS) ->
     title = f"{byte_size(total)} in {plural(len(items), 'place')} {what}"
     document = {"freed": free, "bytes": total, "items": items, "kept": needed}
     return Result(document, [title, (["run", "size", "kind", "path"], rows)])
+
+
+def _found(topic: str, what: str, fix: str | None = None, *, bad: bool = False) -> dict[str, Any]:
+    """One line of the screen; `fix` where there is something to do."""
+    return {"topic": topic, "state": "bad" if bad else "notice" if fix else "good", "what": what, "fix": fix}
+
+
+@verb
+def doctor(*, runs: str | Path = RUNS) -> Result:
+    """Check this machine: devices, threads, memory, disk, the ledger's folder, versions and W&B, on one screen.
+
+    The exit code is 1 where something is found that keeps runs from working.
+    """
+    findings = [*_machine(), *_devices(), *_folder(Path(runs)), _wandb()]
+    rows = [[MARKS[row["state"]], row["topic"], "; ".join(filter(None, (row["what"], row["fix"])))] for row in findings]
+    is_bad = any(row["state"] == "bad" for row in findings)
+    return Result(findings, [(["", "topic", "found"], rows)], code=int(is_bad))
+
+
+def _machine() -> Iterator[dict[str, Any]]:
+    installed = {}
+    for package in PACKAGES:
+        try:
+            installed[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            yield _found("versions", f"{package} is not installed", f"pip install {package}", bad=True)
+    listed = ", ".join(f"{package} {version}" for package, version in installed.items())
+    yield _found("versions", f"Python {platform.python_version()}, {listed}")
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    load, threads = os.getloadavg()[0], os.environ.get("OMP_NUM_THREADS", "")
+    what = f"{plural(cores, 'core')} for this process, {platform.machine()}, load {load:.1f}"
+    fix = "others are at work: small runs slow down many times over" if load > cores else None
+    yield _found("processor", what, fix)
+    what = f"OMP_NUM_THREADS={threads}" if threads else "OMP_NUM_THREADS is not set: the size of a run's model decides"
+    is_right = not threads or (threads.isdecimal() and int(threads) <= cores)
+    yield _found("threads", what, None if is_right else f"set it to at most {plural(cores, 'core')}")
+    if "SC_AVPHYS_PAGES" in os.sysconf_names:
+        page = os.sysconf("SC_PAGE_SIZE")
+        whole, free = (byte_size(os.sysconf(f"SC_{which}_PAGES") * page) for which in ("PHYS", "AVPHYS"))
+        yield _found("memory", f"{whole}, of which {free} are free")
+
+
+def _devices() -> Iterator[dict[str, Any]]:
+    try:
+        import torch
+    except ImportError as error:
+        yield _found("devices", f"torch cannot be imported: {error}", bad=True)
+        return
+    from scaling.kernels.compiled import absent
+
+    why = absent()
+    fix = why and "small models train slower on the CPU without them: see docs/install.md"
+    yield _found("kernels", why or "compiled for this processor", fix)
+    for number in range(torch.cuda.device_count()):
+        device = torch.cuda.get_device_properties(number)
+        yield _found("devices", f"cuda:{number} {device.name}, {byte_size(device.total_memory)}")
+    if torch.backends.mps.is_available():
+        yield _found("devices", "mps")
+    if not torch.cuda.device_count():
+        lacks_cuda = shutil.which("nvidia-smi") is not None and torch.version.cuda is None
+        fix = "this torch is built without CUDA; install one with it" if lacks_cuda else None
+        yield _found("devices", f"the CPU alone, {torch.backends.cpu.get_cpu_capability()}", fix)
+
+
+def _folder(folder: Path) -> Iterator[dict[str, Any]]:
+    there = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
+    trial = atomic.temporary(there / "trial")
+    try:
+        with disk(f"cannot write in {there}"):
+            trial.touch()
+            trial.unlink()
+    except ScalingError as error:
+        yield _found("runs", str(error), bad=True)
+        return
+    free = shutil.disk_usage(there).free
+    fix = "runs stop with code 74 when it is full; `scaling gc` frees some" if free < LEAST_FREE else None
+    yield _found("disk", f"{byte_size(free)} free at {there}", fix)
+    if there == folder.absolute():
+        try:
+            yield _found("runs", f"{plural(len(Ledger.open(folder).runs()), 'run')} in {folder}")
+        except ScalingError as error:
+            yield _found("runs", f"{folder}: {error.what}", error.fix)
+
+
+def _wandb() -> dict[str, Any]:
+    mode, has_key = os.environ.get("WANDB_MODE", "online"), bool(os.environ.get("WANDB_API_KEY"))
+    if mode in ("offline", "disabled"):
+        return _found("W&B", f"{mode} by WANDB_MODE")
+    if has_key or has_login():
+        return _found("W&B", f"a key in {'the environment' if has_key else '~/.netrc'}")
+    return _found("W&B", "no key: runs are logged offline", "`wandb login` sets one")

@@ -1,23 +1,24 @@
-"""Train a study, watch it, and write its report."""
+"""Estimate a study, train it, watch it, and write its report."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from scaling.base.errors import DISK, ScalingError, plural
-from scaling.base.printing import interval, span
+from scaling.base.errors import DISK, ScalingError, plural, refuse
+from scaling.base.printing import byte_size, interval, span
+from scaling.base.standard_error import say
 from scaling.config.compose import print_remarks
-from scaling.config.schema import PositiveFloat, PositiveInt
+from scaling.config.schema import NonNegativeFloat, PositiveFloat, PositiveFraction, PositiveInt
 from scaling.executors.slurm import cancel_all
 from scaling.ledger import Ledger
 from scaling.reports.markup import plain
 from scaling.studies.predictions import calibration, registered, track_record
-from scaling.verbs.plan import StudySource, refuse_budget
-from scaling.verbs.verb import PYTHON, RUNS, Result, verb
+from scaling.studies.question import placed, read
+from scaling.verbs.verb import PYTHON, RUNS, Executor, Result, Table, frame, verb
 
 if TYPE_CHECKING:
     import pandas
@@ -28,13 +29,132 @@ if TYPE_CHECKING:
     from scaling.studies.plan import Plan
     from scaling.studies.scheduler import Unfinished
 
+StudySource = Annotated[str | Path | Mapping[str, Any], "a shipped study, a path, or in Python its fields as a dict"]
+MOST_ROWS = 60  # of a table on a terminal
+MUCH = 0.25  # of the FLOPs of the runs, which evaluations add
+
+
+class StudyPlan(Result):
+    """The costs of a study (`total`) and the interval that it is expected to give (`outlook`); see docs/json.md."""
+
+    @property
+    def runs(self) -> pandas.DataFrame:
+        """A row a run: N, D, C, seconds and bytes on this machine."""
+        return frame(self.document["runs"])
+
+
+def _printed(document: Mapping[str, Any]) -> Iterator[str | Table]:
+    """What is printed of a plan: its question, a row a run, the costs of the whole, and what it will identify."""
+    total, outlook, adaptive = document["total"], document["outlook"], document.get("adaptive")
+    places = {name: there for name, there in total.items() if isinstance(there, Mapping)}  # the devices of `on`
+    titles, rows = ["run", "N", "D", "C", "warmup steps", "evaluations", "time", "memory"], []
+    for row in document["runs"][:MOST_ROWS]:
+        role = "  beside" if row["beside"] else "  held out" if row["held_out"] else ""
+        cells = [row["name"] + role, row["N"], f"{row['D']:.3g}", f"{row['C']:.3g}"]
+        evaluations = f"{row['evaluations']}, {row['C_evaluation'] / row['C']:.1%} of C"
+        cells += [f"{row['warmup']:,} of {row['steps']:,}", evaluations, span(row["seconds"]), byte_size(row["bytes"])]
+        for there in map(row.get, places):
+            footprint = byte_size(sum(there["bytes"].values())) + ("" if there["fits"] else " too much")
+            cells += [span(there["seconds"]), footprint]
+        rows.append(cells)
+    yield document["question"]
+    yield [*titles, *(title for name in places for title in (name, "on each"))], rows
+    if (hidden := len(document["runs"]) - MOST_ROWS) > 0:
+        yield f"… and {hidden:,} more (--json lists all)"
+    evaluation = total["C_evaluation"] / total["C_without_trunks"]
+    fewer = "; set evaluate.windows, as to 256, where that is too much" if evaluation > MUCH else ""
+    time = span(total["seconds"]) if "seconds" in total else "too small to time these models"
+    costs = [
+        ["runs", total["runs"]],
+        ["  held out", total["held_out"]],
+        ["  beside them, to see whether they are tuned", total["beside"] or None],
+        ["FLOPs", f"{total['C']:.3g}"],
+        ["  saved by shared trunks", f"{total['saved']:.0%}" if total["trunks"] else None],
+        ["  added by evaluations", f"{evaluation:.1%}{fewer}"],
+        ["time of a worker on this machine", time],
+        ["  it had other work when it was timed", "alone it may be faster" if total.get("busy") else None],
+        ["  workers", total["workers"]],
+    ]
+    for name, there in places.items():
+        costs += [
+            [f"time on {there['devices']:,} × {name}", span(there["seconds"])],
+            ["  fraction of the peak", f"{there['utilisation']:.0%}"],
+            ["  device hours", f"{there['device_hours']:,.1f}"],
+            ["  price", f"{there['price']:,.0f}" if "price" in there else None],
+            ["  memory of each", byte_size(there["bytes"]) + ("" if there["fits"] else ", too much")],
+        ]
+    yield ["", "in all"], [row for row in costs if row[1] is not None]
+    if document["shortfall"] is not None:
+        yield document["shortfall"]["sentence"]
+    if outlook is not None and "reason" in outlook:
+        yield f"the interval that it will give cannot be predicted: {outlook['reason']}"
+    elif outlook is not None:
+        supposed = ", ".join(f"{name} {value:.4g}" for name, value in outlook["supposed"].items())
+        yield f"{outlook['target']} is expected as 95% interval of the mean {interval(outlook)}"
+        yield f"  were the law {supposed} and the noise of log loss {outlook['noise']:g}"
+    if adaptive is not None and "reason" in adaptive:
+        yield f"what an adaptive study will choose cannot be predicted: {adaptive['reason']}"
+        yield f"  the {adaptive['candidates']} runs above are its candidates, of which it trains what it needs"
+    elif adaptive is not None:
+        widths = {decision["name"]: decision["expected_half_width"] for decision in adaptive["decisions"]}
+        yield adaptive["sentence"]
+        rows = [[name, "open" if width is None else f"± {width:.3g}"] for name, width in widths.items()]
+        yield ["runs in the order of choice", "expected after it"], rows
+
+
+@verb
+def plan(
+    study: StudySource,
+    *overrides: str,
+    at: str | None = None,
+    on: Annotated[Sequence[str], "a device of configs/devices.yaml; repeats"] = (),
+    devices: Annotated[PositiveInt, "how many of them train a run"] = 1,
+    sharding: Annotated[Literal["ddp", "fsdp"], "what each of them holds"] = "ddp",
+    tensor: Annotated[PositiveInt, "how many share each matrix"] = 1,
+    utilisation: Annotated[PositiveFraction, "of the devices' peak"] = 0.4,
+    price: Annotated[NonNegativeFloat | None, "of one device for an hour"] = None,
+    adaptive: Annotated[str | None, "the goal of `scaling study --adaptive`"] = None,
+    budget: PositiveFloat | None = None,
+    **settings: Any,
+) -> StudyPlan:
+    """Estimate what a study will cost and what it will identify: every run, time, memory, money, the interval.
+
+        scaling plan quickstart
+        scaling plan quickstart --adaptive 'E ± 0.02'
+        scaling plan chinchilla_isoflop --at paper --on H100 --devices 4096 --sharding fsdp --tensor 8 --price 2.50
+
+    Overrides hold for every run. Nothing is trained; a few steps are timed. Where the data are not prepared, a
+    synthetic language takes their place.
+    """
+    from scaling.laws.next_run import parse_goal
+    from scaling.studies.adaptive import Field, extended
+    from scaling.studies.estimate import costs, elsewhere
+    from scaling.studies.machine import Layout
+    from scaling.studies.plan import plan as plan_runs
+
+    refuse(budget and adaptive is None, "is of an adaptive study", "add --adaptive GOAL", key="--budget", value=budget)
+    given, goal, data = list(overrides), None if adaptive is None else parse_goal(adaptive), "prepared"
+    question = read(study, at, given)
+    places = [elsewhere(device, Layout(devices, sharding, tensor), utilisation, price) for device in on]
+    if goal is not None:
+        question = extended(question, goal, budget, given)
+    with placed(study, at, given):
+        try:
+            planned = plan_runs(question, given)
+        except ScalingError as error:
+            if error.key != "data":
+                raise
+            say("; ".join(filter(None, (error.what, error.fix, "the costs are estimated without them"))))
+            planned, data = plan_runs(question, given, "stand_in"), "stand_in"
+    planned, simulated = (planned, None) if goal is None else Field(planned, goal).simulated(budget)
+    document = costs(planned, data, places, outlook=goal is None)
+    document |= {} if simulated is None else {"adaptive": simulated}
+    return StudyPlan(document, list(_printed(document)))
+
 
 @dataclass(frozen=True, repr=False)
 class Study(Result):
-    """The findings of a study with the runs that are done, and its page. Printed, it is `scaling report`.
-
-    `missing` lists the runs without a result; it is None where all have one. A kept report has no `ledger`.
-    """
+    """The findings of a study, and its page; `missing` are runs without a result. A kept report has no `ledger`."""
 
     findings: Findings = field(kw_only=True)
     page: Path = field(kw_only=True)
@@ -48,9 +168,7 @@ class Study(Result):
     @property
     def points(self) -> pandas.DataFrame:
         """A row a planned run: its name, status, loss and every definition of N, D and C, as in points.csv."""
-        import pandas
-
-        return pandas.DataFrame(self.findings.rows)
+        return frame(self.findings.rows)
 
     @property
     def fit(self) -> Fit:
@@ -83,18 +201,16 @@ class Study(Result):
             if (of_task := task.document) is None:
                 yield f"{task.task}: no law of the score: {task.reason}"
                 continue
+            table, doubts = held_out(of_task), (*of_task["not_identified"], *of_task["unreliable"])
             yield f"{task.task}: {of_task['law']}, {plural(of_task['n'], 'score')}"
-            if (table := held_out(of_task)) is not None:
-                yield table.text()
-            yield from (f"! {task.task}: {doubt}" for doubt in (*of_task["not_identified"], *of_task["unreliable"]))
+            yield from [] if table is None else [table.text()]
+            yield from (f"! {task.task}: {doubt}" for doubt in doubts)
         if (entropy := document.get("entropy")) is not None:
             inside = {True: "inside", False: "outside", None: "not compared with"}[entropy.get("contained")]
             yield f"the language's entropy is {entropy['known']:.4f}: {inside} the interval of E"
             for error in entropy["excess_errors"]:
                 yield f"prediction error of the held-out excess over the entropy: {error:+.1%}"
-        for key in ("tuned", "cooldowns"):
-            if answered := document.get(key):
-                yield answered["sentence"]
+        yield from (document[key]["sentence"] for key in ("tuned", "cooldowns") if document.get(key))
         if horizon := document.get("horizon"):
             for row in horizon["predictions"]:
                 expected = f"loss {row['loss']:.4f}, 95% interval of a new run {interval(row['interval_run'])}"
@@ -108,8 +224,8 @@ class Study(Result):
 
 def _study(findings: Findings, page: Path, ledger: Ledger | None = None, missing: Unfinished | None = None) -> Study:
     """The result of `study` and `report`, with the calibration of the predictions on record in the ledger."""
-    record = {} if ledger is None else {"on_record": calibration(registered(ledger))}
-    code, document = 0 if missing is None else missing.code, findings.to_json(page) | record
+    document = findings.to_json(page) | ({} if ledger is None else {"on_record": calibration(registered(ledger))})
+    code = 0 if missing is None else missing.code
     return Study(document, (), code, findings=findings, page=page, ledger=ledger, missing=missing)
 
 
@@ -119,10 +235,10 @@ def study(
     *overrides: str,
     at: str | None = None,
     workers: PositiveInt | None = None,
-    executor: Literal["local", "slurm", "ray"] = "local",
+    executor: Executor = "local",
     set: Mapping[str, Any] = {},
-    tasks: tuple[str, ...] = (),
-    adaptive: str | None = None,
+    tasks: Annotated[tuple[str, ...], "finetune each finished run on these too"] = (),
+    adaptive: Annotated[str | None, "choose the runs one after another, until the goal is reached"] = None,
     budget: PositiveFloat | None = None,
     retry_failed: bool = False,
     progress: PYTHON[bool] = True,
@@ -135,38 +251,25 @@ def study(
         scaling study my_study.yaml --workers 8
         scaling study quickstart --adaptive 'E ± 0.02'   chooses its runs until the interval is so narrow
 
-        study = scaling.study("quickstart")
-        study.fit.predict(N=1e6, D=2e7)
-        scaling.study({"name": "mine", "question": "…", "base": "decoder", "grid": {"size": ["10k", "30k"]}})
-
     Overrides hold for every run. `scaling plan` estimates before what it will cost. Stopped at any time, the same
     command goes on. An adaptive study chooses its runs one after another until its goal is reached ("E ± 0.01" or
     "loss at C=1e15 ± 0.5%") or its budget is spent.
-
-    Args:
-        study: a shipped study, a path, or in Python the fields of a study as a dict
-        tasks: finetune each finished run on these too
-        adaptive: choose the runs one after another, until the goal is reached
     """
     from scaling.laws.next_run import parse_goal
-    from scaling.reports.provenance import sentence
-    from scaling.reports.wandb_summary import mirror
-    from scaling.reports.write import write
+    from scaling.reports import provenance, wandb_summary, write
+    from scaling.studies import estimate, identifiability, scheduler
     from scaling.studies.adaptive import decider
     from scaling.studies.decisions import decisions
-    from scaling.studies.estimate import choose_scale
-    from scaling.studies.identifiability import shortfall
     from scaling.studies.plan import enter
     from scaling.studies.progress import listener, teller
-    from scaling.studies.scheduler import train
     from scaling.studies.tasks import task_plan, with_tasks
 
-    refuse_budget(adaptive, budget)
+    refuse(budget and adaptive is None, "is of an adaptive study", "add --adaptive GOAL", key="--budget", value=budget)
     given, tell, decided = list(overrides), teller(progress), None
     if adaptive is None:
-        plan, why = choose_scale(study, at, given, workers)
+        plan, why = estimate.choose_scale(study, at, given, workers)
         plan = with_tasks(plan, tasks)
-        ledger, lacking = plan.ledger(), shortfall(plan.question, plan.fitted) or {}
+        ledger, lacking = plan.ledger(), identifiability.shortfall(plan.question, plan.fitted) or {}
         added = enter(ledger, plan.question.name, plan)
         extended = f"the study {plan.question.name} is extended by {plural(len(added), 'run')}" if added else None
         for remark in filter(None, (why, extended, lacking.get("sentence"))):
@@ -180,7 +283,8 @@ def study(
 
     def trained(plan: Plan, decided: Decider | None = None) -> Unfinished | None:
         choices: dict[str, Any] = {"workers": workers, "executor": executor, "parameters": set, "decided": decided}
-        missing = train(ledger, plan.question.name, plan, listener(progress), retry_failed=retry_failed, **choices)
+        choices |= {"tell": listener(progress), "retry_failed": retry_failed}
+        missing = scheduler.train(ledger, plan.question.name, plan, **choices)
         if missing is not None and missing.code == DISK:
             raise _not_done(plan.question.name, missing)
         return missing
@@ -188,18 +292,18 @@ def study(
     missing = trained(plan, decided)
     if decided is not None:
         plan = decided()
-        tell(sentence(decisions(ledger, name)))
+        tell(provenance.sentence(decisions(ledger, name)))
     if (finetunings := task_plan(ledger, plan)) is not None:
         enter(ledger, finetunings.question.name, finetunings)
         tell(f"finetune {plural(len(finetunings.runs), 'run')} of {plural(len(plan.question.tasks), 'task')}")
         missing = trained(finetunings) or missing
     try:
-        findings, page = write(ledger, plan, tell)
+        findings, page = write.write(ledger, plan, tell)
     except ScalingError as error:
         raise error if missing is None else _not_done(name, missing, error) from None  # too few runs are left to fit
     if missing is not None:
         tell(f"the study {name} is not done: {missing}")
-    mirror(findings, page, ledger, plan)
+    wandb_summary.mirror(findings, page, ledger, plan)
     return _study(findings, page, ledger, missing)
 
 
@@ -211,18 +315,19 @@ def _not_done(name: str, missing: Unfinished, why: ScalingError | None = None) -
 
 @verb
 def report(
-    study: str, *, runs: str | Path = RUNS, keep: str | Path | None = None, progress: PYTHON[bool] = True
+    study: Annotated[str, "a study of the ledger, or the folder of a kept report"],
+    *,
+    runs: str | Path = RUNS,
+    keep: Annotated[str | Path | None, "copy the report to the folder KEEP/STUDY, with the study's YAML"] = None,
+    progress: PYTHON[bool] = True,
 ) -> Study:
-    """Write a study's report from its finished runs: fit the law, draw the figures, write the page.
+    """Write a study's report from its finished runs.
 
         scaling report quickstart
-        scaling report quickstart runs=/shared/runs
         scaling report quickstart --keep docs/results    a copy to read without the ledger
         scaling report docs/results/quickstart           fit the law of such a copy again, to the points it keeps
 
-    Args:
-        study: a study of the ledger, or the folder of a kept report
-        keep: copy the report to the folder KEEP/STUDY, with the study's YAML
+    The law is fitted, the figures are drawn, and the page is written.
     """
     from scaling.studies.progress import teller
 
@@ -230,10 +335,8 @@ def report(
         from scaling.reports.write import fit_again, is_kept
 
         folder = Path(study).resolve()
-        if not is_kept(folder):
-            raise ScalingError("is no kept report", key="STUDY", value=str(folder), fix="`--keep` writes one")
-        if keep is not None:
-            raise ScalingError("is a kept report already", key="STUDY", value=str(folder), fix="leave out --keep")
+        refuse(not is_kept(folder), "is no kept report", "`--keep` writes one", key="STUDY", value=str(folder))
+        refuse(keep is not None, "is a kept report already", "leave out --keep", key="STUDY", value=str(folder))
         return _study(*fit_again(folder, teller(progress)))
     ledger = Ledger.open(runs)
     ledger.plan(study)  # before what is slow to import
@@ -246,22 +349,19 @@ def report(
 
 
 @verb
-def watch(study: str, *, runs: str | Path = RUNS, every: PositiveFloat = 5.0, once: bool = False) -> Iterator[Result]:
+def watch(
+    study: Annotated[str, "a study that was started"],
+    *,
+    runs: str | Path = RUNS,
+    every: Annotated[PositiveFloat, "seconds between looks"] = 5.0,
+    once: Annotated[bool, "look once"] = False,
+) -> Iterator[Result]:
     """Watch a study while it trains: the law, an interval that holds at all looks together, and the time left.
 
         scaling watch quickstart
-        scaling watch quickstart --once
         scaling watch quickstart runs=/shared/runs --every 60
 
-        for look in scaling.watch("quickstart"):
-            print(look.interval)
-
-    It ends when all runs have come to their end.
-
-    Args:
-        study: a study that was started
-        every: seconds between looks
-        once: look once
+    In Python it is an iterator of looks. It ends when all runs have come to their end.
     """
     from scaling.studies.decisions import decisions, is_open
     from scaling.studies.live import live_law, losses_of
@@ -294,22 +394,19 @@ def submit(
     study: StudySource,
     *overrides: str,
     at: str | None = None,
-    workers: PositiveInt = 1,
+    workers: Annotated[PositiveInt, "jobs of SLURM, among which the runs are distributed"] = 1,
     set: Mapping[str, Any] = {},
-    stop: bool = False,
+    stop: Annotated[bool, "cancel the jobs of the study in place of submitting it"] = False,
     **settings: Any,
 ) -> Result:
-    """Submit the missing runs of a study to SLURM, and return without waiting for them.
+    """Submit the missing runs of a study to SLURM.
 
         scaling submit my_study.yaml --workers 32 --set partition=gpu gpus_per_node=1 timeout_min=600
         scaling watch my_study                           how far it is
         scaling study my_study.yaml                      its law and its page, when the jobs are done
         scaling submit my_study.yaml --stop
 
-    Args:
-        study: a shipped study, a path, or in Python the fields of a study as a dict
-        workers: jobs of SLURM, among which the runs are distributed
-        stop: cancel the jobs of the study in place of submitting it
+    The command returns without waiting for them.
     """
     from scaling.studies.estimate import choose_scale
     from scaling.studies.plan import enter

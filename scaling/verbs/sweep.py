@@ -6,13 +6,13 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
-from scaling.base.errors import ScalingError, plural
+from scaling.base.errors import ScalingError, plural, refuse
 from scaling.config.schema import PositiveInt
 from scaling.studies.question import read as read_study
 from scaling.sweeps.file import capped, read
-from scaling.verbs.verb import PYTHON, RUNS, Result, verb
+from scaling.verbs.verb import PYTHON, RUNS, Executor, Result, frame, verb
 
 if TYPE_CHECKING:
     import pandas
@@ -25,9 +25,7 @@ MOST_RUNS = 5  # runs that are named as not complete, or as having two results
 
 @dataclass(frozen=True, repr=False)
 class Sweep(Result):
-    """A sweep that was checked, registered, or run here. A sweep that ran here has trials, the rows of points.csv, and
-    the folder of that file.
-    """
+    """A sweep that was checked, registered, or run here: then it has trials, and the folder of points.csv."""
 
     trials: Sequence[Trial] = ()
     folder: Path | None = None
@@ -35,19 +33,14 @@ class Sweep(Result):
     @property
     def points(self) -> pandas.DataFrame:
         """The runs with their swept keys, losses, and every definition of N, D and C."""
-        import pandas
-
-        return pandas.DataFrame(self.document if self.trials else ())
+        return frame(self.document if self.trials else ())
 
     @property
     def best(self) -> Trial | None:
-        """The finished trial with the best value of the sweep's metric."""
-        values = {
-            trial.report.values[-1]: trial
-            for trial in reversed(self.trials)
-            if trial.report and trial.report.values and trial.report.outcome == "finished"
-        }
-        return values[min(values)] if values else None
+        """The finished trial with the best value of the sweep's metric, of equals the first."""
+        reports = ((trial, trial.report) for trial in self.trials if trial.report and trial.report.values)
+        finished = ((trial, one.values[-1]) for trial, one in reports if one.outcome == "finished")
+        return min(finished, key=lambda each: each[1], default=(None, 0))[0]
 
     @property
     def missing(self) -> list[Trial]:
@@ -55,30 +48,16 @@ class Sweep(Result):
         return [trial for trial in self.trials if trial.is_missing]
 
 
-class Pull(Result):
-    """The runs that were brought back from W&B into the ledger `folder`."""
-
-    @property
-    def points(self) -> pandas.DataFrame:
-        """A row a run: its name, status, loss and every definition of N, D and C, as in points.csv."""
-        import pandas
-
-        return pandas.read_csv(self.document["points"])
-
-    def _repr_html_(self) -> str:
-        return self.points.to_html()
-
-
 @verb
 def sweep(
-    file: str | Path,
+    file: Annotated[str | Path, "the file of a sweep, as `wandb sweep` reads it"],
     *overrides: str,
-    local: bool = False,
-    missing: bool = False,
-    dry_run: bool = False,
-    count: PositiveInt | None = None,
-    workers: PositiveInt | None = None,
-    executor: Literal["local", "slurm", "ray"] = "local",
+    local: Annotated[bool, "train its runs on this machine, with no server"] = False,
+    missing: Annotated[bool, "as --local, for the cells of a grid that have no result"] = False,
+    dry_run: Annotated[bool, "check it and print its cost, nothing more, with --local too"] = False,
+    count: Annotated[PositiveInt | None, "the most runs to train"] = None,
+    workers: Annotated[PositiveInt | None, "processes of --local (default: one for each GPU or core)"] = None,
+    executor: Executor = "local",
     set: Mapping[str, Any] = {},
     progress: PYTHON[bool] = True,
     **settings: Any,
@@ -90,36 +69,21 @@ def sweep(
         scaling sweep sweeps/learning_rate.yaml               register it with W&B; `wandb agent` trains it
         scaling sweep sweeps/ladder.yaml --missing            train here what a grid's agents have left without a result
 
-        best = scaling.sweep("sweeps/learning_rate.yaml", local=True).best
-
     With --local overrides hold for every run, and the same command continues a sweep that was stopped. The agents of a
     registered sweep read its file alone, so the only override there is `runs=`.
-
-    Args:
-        file: the file of a sweep, as `wandb sweep` reads it
-        local: train its runs on this machine, with no server
-        missing: as --local, for a grid whose agents are done: the cells that have no result in the ledger
-        dry_run: check it and print its cost, nothing more, with --local too
-        count: the most runs to train
-        workers: processes of --local (default: one for each GPU or core)
-        executor: where --local trains the cells of a grid or of random
     """
     local = local or missing
     where = [word for word in overrides if word.startswith("runs=")]
     if not local:
-        for name, value in (("workers", workers), ("executor", None if executor == "local" else executor)):
-            if value is not None:
-                raise ScalingError("is an option of --local", key=f"--{name}", value=value, fix="add --local")
-        if others := [word for word in overrides if word not in where]:
-            what = "a registered sweep's agents read the file alone"
-            raise ScalingError(what, key=others[0], fix="write it into command")
+        for name, value in (("workers", workers), ("executor", executor)):
+            refuse(value not in (None, "local"), "is an option of --local", "add --local", key=f"--{name}", value=value)
+        for word in (word for word in overrides if word not in where):
+            raise ScalingError("a registered sweep's agents read the file alone", key=word, fix="write it into command")
     checked = capped(read(file), count)
     if missing and checked.method != "grid":
-        what = f"{checked.method} has no list of cells of which some could be missing"
-        raise checked.config.error("method", what, "--local draws its own")
+        raise checked.config.error("method", f"{checked.method} has no list of cells", "--local draws its own")
     if local and checked.size is None:
-        what, fix = f"{checked.method} has no end of its own", "set run_cap in the file, or --count N"
-        raise checked.config.error("method", what, fix)
+        raise checked.config.error("method", f"{checked.method} has no end", "set run_cap in the file, or --count N")
     if executor != "local" and (checked.method == "bayes" or checked.hyperband is not None):
         key = "method" if checked.method == "bayes" else "early_terminate"
         raise checked.config.error(key, f"looks at results, and {executor} has all cells at once", "take local")
@@ -150,10 +114,10 @@ def sweep(
     if checked.metric is not None and (best := made.best) is not None and best.report is not None:
         value = checked.metric.sign * best.report.values[-1]
         lines.append(f"best {checked.metric.name} {value:.4f}: {name_of(best.cell)}")
-    if without := [f"without a result: {trial}" for trial in made.missing]:
-        lines += _first(without, MOST_TRIALS)
+    if made.missing:
+        lines += _first([f"without a result: {trial}" for trial in made.missing], MOST_TRIALS)
         lines.append(f"the same command tries them again; the workers' output is in {folder}/workers.log")
-    return replace(made, parts=[*lines, f"points: {folder}/points.csv"], code=int(bool(without)))
+    return replace(made, parts=[*lines, f"points: {folder}/points.csv"], code=int(bool(made.missing)))
 
 
 def _first(lines: Sequence[str], most: int) -> list[str]:
@@ -162,15 +126,15 @@ def _first(lines: Sequence[str], most: int) -> list[str]:
 
 @verb
 def pull(
-    source: str,
+    source: Annotated[str, "ENTITY/PROJECT, or ENTITY/PROJECT/SWEEP"],
     *overrides: str,
-    to: str | Path | None = None,
-    study: str | None = None,
-    table: str | None = None,
+    to: Annotated[str | Path | None, "the folder to write (LEDGER/pulled/ENTITY-PROJECT)"] = None,
+    study: Annotated[str | None, "enter the plan of this study too"] = None,
+    table: Annotated[str | None, "enter the runs of this table as a study too"] = None,
     runs: str | Path = RUNS,
     progress: PYTHON[bool] = True,
     **settings: Any,
-) -> Pull:
+) -> Result:
     """Bring runs back from W&B into a folder that tables, fits and reports read like any ledger.
 
         scaling pull me/scaling                       a project, into runs/pulled/me-scaling
@@ -180,12 +144,6 @@ def pull(
 
     The same command continues where it stopped, and fetches what is new. WANDB_BASE_URL names the server. Overrides
     are those that the study or the table was trained with.
-
-    Args:
-        source: ENTITY/PROJECT, or ENTITY/PROJECT/SWEEP
-        to: the folder to write (default: pulled/ENTITY-PROJECT in the folder of the ledger)
-        study: enter the plan of this study too
-        table: enter the runs of this table as a study too
     """
     if study is not None and table is not None:
         raise ScalingError("runs are of a study or of a table", key="--table", value=table, fix="leave one of them out")
@@ -199,9 +157,7 @@ def pull(
 
         if table is not None:
             file, given = read_table(table).seeded(given)
-            planned = plan(question(file, given), given)
-        elif study is not None:
-            planned = plan(read_study(study, None, given), given)
+        planned = plan(read_study(str(study), None, given) if table is None else question(file, given), given)
 
     from scaling.studies.progress import teller
     from scaling.sweeps.pull import pull
@@ -210,11 +166,9 @@ def pull(
     lines = [f"{plural(found['wandb_runs'], 'W&B run')}: {found['fetched']} fetched, {found['known']} unchanged"]
     if found["running"]:
         lines.append(f"{found['running']} still running: the same command brings them when they have ended")
-    if found["foreign"]:
-        lines.append(f"{found['foreign']} not ours, left out")
+    lines += [f"{found['foreign']} not ours, left out"] if found["foreign"] else []
     outcomes = ", ".join(f"{count} {outcome}" for outcome, count in found["runs"].items())
     lines.append(f"{plural(sum(found['runs'].values()), 'run')}: {outcomes}")
     missing = [f"not complete: {name}: {'; '.join(reasons)}" for name, reasons in found["missing"].items()]
-    lines += _first(missing, MOST_RUNS)
-    lines += _first([f"another result: {reasons}" for reasons in found["differing"]], MOST_RUNS)
-    return Pull(found, [*lines, f"points: {found['points']}"], code=0 if found["complete"] else 1)
+    lines += _first(missing, MOST_RUNS) + _first([f"another result: {one}" for one in found["differing"]], MOST_RUNS)
+    return Result(found, [*lines, f"points: {found['points']}"], code=0 if found["complete"] else 1)

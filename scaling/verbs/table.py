@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
-from scaling.base.errors import ScalingError
-from scaling.base.printing import Table as PrintedTable
-from scaling.base.printing import TableResult, csv_text
+from scaling.base import printing
+from scaling.base.errors import ScalingError, refuse
+from scaling.config.compose import print_remarks
 from scaling.config.schema import PositiveInt
 from scaling.ledger.document import flat
-from scaling.verbs.verb import PYTHON, Flag, Result, verb
+from scaling.verbs.verb import PYTHON, Flag, Result, frame, verb
 
 if TYPE_CHECKING:
     import pandas
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from scaling.tables.results import Results
     from scaling.tables.table import Table as File
 
-Rows = Annotated[Sequence[str], Flag("row")]
+Rows = Annotated[Sequence[str], Flag("row"), "only this row; repeats"]
 Source = Annotated[str | Path | None, Flag("from")]
 
 
 @dataclass(frozen=True, repr=False)
-class Table(TableResult, Result):
+class Table(printing.TableResult, Result):
     """A table with the results of its runs. `missing` lists the requested runs that are not done."""
 
     formats: ClassVar = ("terminal", "markdown", "latex", "csv", "html")
@@ -38,26 +38,21 @@ class Table(TableResult, Result):
     @property
     def data(self) -> pandas.DataFrame:
         """A row of the DataFrame is a row of the table; the paper's figures are in columns `published_…`."""
-        import pandas
-
-        return pandas.DataFrame(self._flat())
+        return frame(self._flat())
 
     @property
     def runs(self) -> pandas.DataFrame:
         """A row of the DataFrame is a planned run: its row of the table, seed, status, losses and scores."""
-        import pandas
-
         from scaling.tables.results import SCORE, TYPES
 
-        results = self.results
-        scores = () if results is None else (column.name + SCORE for column in results.downstream)
-        return pandas.DataFrame(() if results is None else results.runs, columns=[*TYPES, *scores])
+        if self.results is None:
+            return frame((), [*TYPES])
+        return frame(self.results.runs, [*TYPES, *(column.name + SCORE for column in self.results.downstream)])
 
     def heading(self) -> Sequence[str]:
         return [self.file.title]
 
-    def tables(self) -> Sequence[PrintedTable]:
-        """The table as it is printed."""
+    def tables(self) -> Sequence[printing.Table]:
         from scaling.tables.document import printed
 
         return [printed(self.file, self.document)]
@@ -70,9 +65,8 @@ class Table(TableResult, Result):
 
     def format(self, name: str) -> str:
         """The table as `terminal`, `markdown`, `latex`, `csv` or `html`."""
-        if name in ("csv", "html"):
-            return csv_text(self._flat()) if name == "csv" else self._repr_html_()
-        return super().format(name)
+        others = {"csv": lambda: printing.csv_text(self._flat()), "html": self._repr_html_}
+        return others[name]() if name in others else super().format(name)
 
     def _flat(self) -> list[dict[str, Any]]:
         """The numbers and texts of each row under plain names; lists are left out."""
@@ -84,18 +78,15 @@ class Table(TableResult, Result):
 
 
 @dataclass(frozen=True, repr=False)
-class Decisions(TableResult, Result):
+class Decisions(printing.TableResult, Result):
     """How often the better of two rows at one scale is the better at a larger one."""
 
     @property
     def data(self) -> pandas.DataFrame:
         """A row of the DataFrame is a pair of scales."""
-        import pandas
+        return frame(self.document["decisions"])
 
-        return pandas.DataFrame(self.document["decisions"])
-
-    def tables(self) -> Sequence[PrintedTable]:
-        """The decisions as a table."""
+    def tables(self) -> Sequence[printing.Table]:
         from scaling.tables.decision import shown
 
         return shown(self.document["decisions"])
@@ -103,15 +94,15 @@ class Decisions(TableResult, Result):
 
 @verb
 def table(
-    name: str,
+    name: Annotated[str, "a shipped table or a file"],
     *overrides: str,
     rows: Rows = (),
-    counts: bool = False,
-    train: bool = False,
-    source: Source = None,
-    study: str | None = None,
-    downstream: Sequence[str] = (),
-    keep: str | Path | None = None,
+    counts: Annotated[bool, "parameters and operations alone"] = False,
+    train: Annotated[bool, "train first what is missing"] = False,
+    source: Annotated[Source, "runs to read: a ledger's folder, kept points, wandb:PROJECT"] = None,
+    study: Annotated[str | None, "the study to read, or the name to train under"] = None,
+    downstream: Annotated[Sequence[str], "show scores of these tasks (cola,sst2, or all); --train finetunes"] = (),
+    keep: Annotated[str | Path | None, "write a page of Markdown, PAGE.md, with its runs beside it"] = None,
     workers: PositiveInt | None = None,
     retry_failed: bool = False,
     progress: PYTHON[bool] = True,
@@ -125,25 +116,10 @@ def table(
         scaling table narang2021_cpu --from runs --format markdown
         scaling table narang2021_cpu --train --downstream cola,sst2
 
-        table = scaling.table("narang2021_cpu", source="docs/results/narang2021/points.csv")
-
     Overrides hold for every row. `seeds=3` or `seeds={baseline: 10, others: 3}` is the number of runs of a row. The
     same command continues a training that was stopped.
-
-    Args:
-        name: a shipped table or a file
-        counts: parameters and operations alone
-        train: train first what is missing
-        source: runs to read: a ledger's folder, kept points, wandb:PROJECT
-        study: the study to read, or the name to train under
-        downstream: tasks to show scores of, as cola,sst2, or `all` of the table; with --train each run is finetuned on
-            them
-        keep: a page of Markdown to write, with its runs in a folder beside it to print the table from; as PAGE.md
     """
-    from scaling.config.compose import print_remarks
-    from scaling.tables.count import counts as counted
-    from scaling.tables.document import document
-    from scaling.tables.document import keep as keep_page
+    from scaling.tables import count, document
     from scaling.tables.study import held, trained
     from scaling.tables.table import read
 
@@ -151,35 +127,33 @@ def table(
     if counts and (others := [option for option, value in of_runs if value]):
         raise ScalingError("counts are of no runs", key=f"--{others[0]}", fix="leave it or --counts out")
     if train and source is not None:
-        fix = "leave one of them out: what a ledger holds is not trained again"
-        raise ScalingError("--train reads the runs of its ledger", key="--from", value=str(source), fix=fix)
+        raise ScalingError("--train reads the runs of its ledger", key="--from", value=str(source), fix="leave it out")
     file, given = read(name).only(list(rows)).seeded(list(overrides))
     results, missing, scored = None, None, file.chosen(downstream)
     if train and downstream and not scored:
-        fix = "name them, as in --downstream cola,sst2, or under `downstream` of the table"
-        raise ScalingError(f"{file.name} names no tasks", key="--downstream", fix=fix)
+        raise ScalingError(f"{file.name} names no tasks", key="--downstream", fix="name them: --downstream cola,sst2")
     if train:
-        choices: dict[str, Any] = {"workers": workers, "retry_failed": retry_failed, "progress": progress}
-        results, missing = trained(file, given, study, scored, **choices)
+        options: dict[str, Any] = {"workers": workers, "retry_failed": retry_failed, "progress": progress}
+        results, missing = trained(file, given, study, scored, **options)
     elif not counts:
         results = held(file, given, source, study, scored)
-    show = document(file, counted(file, given or (results.settings if results else ())), results)
+    show = document.document(file, count.counts(file, given or (results.settings if results else ())), results)
     if counts and progress:
         print_remarks(file.load(row.name, given) for row in file.rows)
     if keep is not None and results is not None:
-        keep_page(file, show, results, Path(keep))
+        document.keep(file, show, results, Path(keep))
     return Table(show, code=0 if missing is None else missing.code, file=file, results=results, missing=missing)
 
 
 @verb
 def decide(
-    name: str,
+    name: Annotated[str, "a shipped table or a file"],
     *overrides: str,
     rows: Rows = (),
-    source: Source = None,
-    against: str | Path | None = None,
-    study: str | None = None,
-    downstream: Sequence[str] = (),
+    source: Annotated[Source, "runs to read: a ledger's folder, kept points, wandb:PROJECT"] = None,
+    against: Annotated[str | Path | None, "larger runs to decide for, as of --from"] = None,
+    study: Annotated[str | None, "the study to read"] = None,
+    downstream: Annotated[Sequence[str], "show scores of these tasks (cola,sst2, or all)"] = (),
     **settings: Any,
 ) -> Decisions:
     """Show how often the better of two rows at a small scale is the better one at a larger scale.
@@ -188,16 +162,8 @@ def decide(
         scaling decide narang2021_cpu --from small --against large
         scaling decide narang2021 --from docs/results/architecture_exponents-text/points.csv
 
-    Early losses decide for final losses, and both for the paper's final losses, or for the runs of --against. Where
-    runs have scores of tasks, losses decide for scores, and scores for the paper's scores. In the points of a study
-    that compares rows, the smaller sizes and budgets decide for the largest.
-
-    Args:
-        name: a shipped table or a file
-        source: runs to read: a ledger's folder, kept points, wandb:PROJECT
-        against: larger runs to decide for: a ledger's folder, kept points, wandb:PROJECT
-        study: the study to read
-        downstream: tasks to show scores of, as cola,sst2, or `all` of the table
+    Early losses decide for final losses, and both for the paper's, or for those of --against; losses decide for scores,
+    and scores for the paper's. In the points of a study, the smaller sizes and budgets decide for the largest.
     """
     from scaling.tables.decision import Scale, decisions, of_study
     from scaling.tables.study import held
@@ -212,9 +178,6 @@ def decide(
             larger = Scale(str(against), held(file, given, against).final(), file.judged_by == "score")
         made = decisions(file, results, larger)
     elif against is not None:
-        fix = "leave it out: the smaller sizes of a study decide for the largest"
-        raise ScalingError("the runs of --from are of a study", key="--against", value=str(against), fix=fix)
-    if not made:
-        fix = "train further rows, or name their runs by --from"
-        raise ScalingError(f"no two rows of {file.name} are finished at two scales", fix=fix)
+        raise ScalingError("the runs of --from are of a study", key="--against", value=str(against), fix="leave it out")
+    refuse(not made, f"no two rows of {file.name} are finished at two scales", "train more, or name --from")
     return Decisions({"table": file.name, "decisions": made})

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from scaling.config.compose import Config, print_remarks
 from scaling.ledger import Ledger
-from scaling.verbs.verb import PYTHON, RUNS, Flag, RunName, verb, words
+from scaling.verbs.verb import PYTHON, RUNS, Flag, RunName, frame, verb, words
 
 if TYPE_CHECKING:
     import pandas
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from scaling.training.module import FamilyModule
     from scaling.verbs.model import Model
 
-Overlays = Annotated[Sequence[str], Flag("overlay")]
+Overlays = Annotated[Sequence[str], Flag("overlay"), "a file to lay over the config; repeats"]
 
 
 @dataclass(frozen=True, repr=False)
@@ -64,9 +64,7 @@ class Run:
     @property
     def log(self) -> pandas.DataFrame:
         """What the run logged, a row an entry: training losses (`kind` is `train`) and evaluations (`evaluate`)."""
-        import pandas
-
-        return pandas.DataFrame(self._ledger.history(self.id))
+        return frame(self._ledger.history(self.id))
 
     def model(self, device: str | None = None) -> Model:
         """The model with the last weights that the run saved."""
@@ -85,18 +83,15 @@ class Run:
         text = f"run {self.id}: {result['outcome']}" + (" before" if self.already else "")
         if result["loss"] is None:
             return f"{text}: {result['reason']}"
-        unit = "nats" if "score" in result else "nats per token"
-        text += f", held-out loss {result['loss']:.4f} {unit}"
-        if "excess" in result:
-            text += f", {result['excess']:.4f} above the entropy"
+        text += f", held-out loss {result['loss']:.4f} {'nats' if 'score' in result else 'nats per token'}"
+        text += f", {result['excess']:.4f} above the entropy" if "excess" in result else ""
         if "score" in result:
             main, *others = result["metrics"]
             low, high = result["intervals"][main]
             text += f", {main} {result['score']:.4f} (95% interval {low:.4f} to {high:.4f})"
             text += "".join(f", {other} {result['metrics'][other]:.4f}" for other in others)
             text += f", {result['invalid']:.1%} invalid outputs" if result.get("invalid") else ""
-        if "best_step" in result:
-            text += f", best at step {result['best_step']} of {result['step']}"
+        text += f", best at step {result['best_step']} of {result['step']}" if "best_step" in result else ""
         return f"{text}, {result['tokens']:,} tokens"
 
     __repr__ = __str__
@@ -118,11 +113,8 @@ def train(
         scaling train gpt2 size=tiny optimizer.lr=1e-3 schedule.kind=WSD seed=1
         scaling train study=quickstart run=0123456789abcdef     one run of a planned study
 
-        run = scaling.train("decoder", "size=ladder/30k", data="python", tokens="5M")
-
     In Python overrides are words or keywords (`optimizer__lr=1e-3`), `progress=False` prints nothing, and Lightning's
-    callbacks and loggers join the training: callbacks get `outputs["loss"]` of each update, `logger`, one or several,
-    each entry of the run's log.
+    callbacks (`outputs["loss"]` of each update) and loggers (each entry of the run's log) join the training.
     """
     from scaling.sweeps.check import resolved
 
@@ -137,7 +129,7 @@ def train(
 @verb
 def finetune(
     run: RunName,
-    task: str,
+    task: Annotated[str, "a name of `scaling tasks`, or a file with a section `data` of the kind Task"],
     *overrides: str,
     overlays: Overlays = (),
     runs: str | Path = RUNS,
@@ -154,9 +146,6 @@ def finetune(
 
     What is filled in (the head, the tokenizer, the objective, the epochs, the schedule) is printed; key=value takes its
     place.
-
-    Args:
-        task: a name of `scaling tasks`, or a file with a section `data` of the kind Task
     """
     from scaling.training.finetune import compose
 
@@ -172,24 +161,24 @@ def _trained(composed: Config, progress: bool, callbacks: Sequence[Any], logger:
     if progress:
         print_remarks([experiment.config])
 
+    from scaling.training import run
     from scaling.training.callbacks import Teller
-    from scaling.training.run import train as train_run
 
     with Teller() if progress else nullcontext() as listener:
         loggers = list(logger) if isinstance(logger, Sequence) else [logger]
-        tell = [] if listener is None else [listener]
-        result = train_run(experiment, tell=tell, callbacks=callbacks, loggers=loggers)
+        tell = [listener] if listener else []
+        result = run.train(experiment, tell=tell, callbacks=callbacks, loggers=loggers)
     path = Path(composed["runs"]) / "store" / result["run"] if "run" in result else Path()
     return Run(path, result["already"])
 
 
 def module(model: str | None = None, *overrides: str, overlays: Overlays = (), **settings: Any) -> FamilyModule:
-    """The LightningModule of a config, its weights drawn: `EncoderModule`, `DecoderModule` or `EncoderDecoderModule`.
-
-    It goes into any `lightning.Trainer`, with callbacks, loggers and flags of one's own, next to `scaling.data_module`.
+    """The LightningModule of a config, its weights drawn, for any `lightning.Trainer`.
 
         module, data = scaling.module("decoder", "size=tiny"), scaling.data_module("decoder", "size=tiny")
         lightning.Trainer(max_steps=module.steps, val_check_interval=100).fit(module, data)
+
+    It is an `EncoderModule`, `DecoderModule` or `EncoderDecoderModule`.
     """
     from scaling.sweeps.check import experiment as assembled
     from scaling.training.module import MODULES
@@ -199,10 +188,7 @@ def module(model: str | None = None, *overrides: str, overlays: Overlays = (), *
 
 
 def data_module(model: str | None = None, *overrides: str, overlays: Overlays = (), **settings: Any) -> DataModule:
-    """The batches of a config, those of its evaluation included; the model sets their form.
-
-    scaling.data_module("decoder", "size=tiny", data="python")
-    """
+    """The batches of a config, those of its evaluation included; the model sets their form."""
     from scaling.data.module import DataModule
     from scaling.sweeps.check import experiment as assembled
 

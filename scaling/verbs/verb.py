@@ -1,6 +1,8 @@
 """Verbs: how the words, options and keywords of a function of `scaling/verbs` are read, and what it returns.
 
-def fit(points: Any, *, rename: Annotated[Mapping[str, str], Flag("map")] = {}, progress: PYTHON[bool] = True): ...
+def fit(points: Any, *, seed: Annotated[Seed, "of everything random"] = 0, progress: PYTHON[bool] = True): ...
+
+A text among the marks of a parameter is its help; a `Flag` has the option's name where it differs.
 """
 
 from __future__ import annotations
@@ -14,39 +16,31 @@ import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from os import PathLike
-from typing import TYPE_CHECKING, Annotated, Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, ParamSpec, TypeVar
 
 from scaling.base.errors import ScalingError
 from scaling.base.printing import columns, html_table, join, tag
-from scaling.config.schema import check
+from scaling.config.schema import Range, check
 from scaling.ledger import document
 from scaling.verbs import COMMANDS, function_name
 
 if TYPE_CHECKING:
     import pandas
 
-RUNS = "runs"
-"""The ledger's folder, unless another is named; as in defaults.yaml."""
-RunName = str | PathLike  # the bare class, which a value is checked against
-"""A run: the beginning of its id, its folder, STUDY:ROW, or a `Run`."""
+RUNS = "runs"  # the ledger's folder, unless another is named; as in defaults.yaml
+RunName = Annotated[str | PathLike, "the beginning of a run's id, a folder, or STUDY:ROW"]  # or a `Run`
+Executor = Annotated[Literal["local", "slurm", "ray"], "where the runs or jobs are done"]
 OVERRIDE = re.compile(r"[A-Za-z_][\w-]*(\.[\w-]+)*=", re.ASCII)
-SHORT = {"tokens": "train.tokens", "steps": "trainer.max_steps"}
-"""Keys that are asked for so often that their section may be left out."""
+SHORT = {"tokens": "train.tokens", "steps": "trainer.max_steps"}  # keys whose section may be left out
 
 
 def words(overrides: Sequence[str], settings: Mapping[str, Any]) -> list[str]:
-    """`("size=tiny",)` and `{"tokens": "5M", "optimizer__lr": 1e-3}` as `size=tiny train.tokens=5M optimizer.lr=0.001`.
-
-    A double underscore in a keyword is the dot that Python does not allow there.
-    """
-    values = {
-        key: value if isinstance(value, str) else json.dumps(value, default=str) for key, value in settings.items()
-    }
-    return [*overrides, *(f"{SHORT.get(key, key.replace('__', '.'))}={value}" for key, value in values.items())]
+    """`("size=tiny",)` and `{"tokens": "5M", "optimizer__lr": 0.1}` as `size=tiny train.tokens=5M optimizer.lr=0.1`."""
+    texts = {key: each if isinstance(each, str) else json.dumps(each, default=str) for key, each in settings.items()}
+    return [*overrides, *(f"{SHORT.get(key, key.replace('__', '.'))}={text}" for key, text in texts.items())]
 
 
-VERBS = tuple(command for commands in COMMANDS.values() for command in commands)
-"""The commands, in the order of `scaling --help`."""
+VERBS = tuple(command for commands in COMMANDS.values() for command in commands)  # in the order of `scaling --help`
 
 Value = TypeVar("Value")
 Arguments = ParamSpec("Arguments")
@@ -55,19 +49,16 @@ Returned = TypeVar("Returned")
 
 @dataclass(frozen=True)
 class Flag:
-    """The option's name on the command line, where it differs from the parameter's."""
+    """The option's name on the command line, where it differs from the parameter's; a parameter of "" has none."""
 
     name: str
 
 
-PYTHON = Annotated[Value, "python"]
-"""The type of a parameter without an option: its value is an object of Python."""
+PYTHON = Annotated[Value, Flag("")]  # the type of a parameter whose value is an object of Python
 
 
 def verb(function: Callable[Arguments, Returned]) -> Callable[Arguments, Returned]:
-    """Let a function take words in their order, `key=value` words, and unknown keywords as further such words. A value
-    outside the range of its annotation is refused.
-    """
+    """Let a function take `key=value` among its words, and as unknown keywords; values have to be in their range."""
     parameters = inspect.signature(function, eval_str=True).parameters
     named = [parameter for parameter in parameters.values() if parameter.kind is parameter.POSITIONAL_OR_KEYWORD]
     needed = [parameter.name for parameter in named if parameter.default is parameter.empty]
@@ -82,17 +73,15 @@ def verb(function: Callable[Arguments, Returned]) -> Callable[Arguments, Returne
         for name, value in options.items():
             parameter, is_plain = parameters.get(name), not isinstance(value, Mapping | list | tuple | None)
             if parameter is not None and parameter.kind is parameter.KEYWORD_ONLY and is_plain:
-                check(spelled(parameter), value, without_none(parameter.annotation))
+                check(spelled(parameter), value, value_type(parameter.annotation))
         positional = [arg for arg in args if not is_override(arg)]
         if len(positional) > len(named) and not {"words", "others"} & parameters.keys():
-            extra, titles = positional[len(named)], " ".join(parameter.name.upper() for parameter in named)
-            if "overrides" not in parameters and OVERRIDE.match(str(extra)):
-                raise ScalingError(f"`scaling {command}` has no settings", key=str(extra), fix="leave it out")
-            what = f"expected {titles or 'no words'}, and found one more"
+            titles = " ".join(each.name.upper() for each in named) or "no words"
+            what, extra = f"expected {titles}, and found one more", positional[len(named)]
             raise ScalingError(what, value=extra, key="word", fix="leave it out")
         if missing := [name.upper() for name in needed[len(positional) :] if name not in options]:
-            what, fix = f"expected {' '.join(needed).upper()}", f"see `scaling {command} --help`"
-            raise ScalingError(what, key=missing[0], fix=fix)
+            titles, fix = " ".join(needed).upper(), f"see `scaling {command} --help`"
+            raise ScalingError(f"expected {titles}", key=missing[0], fix=fix)
         settings = {name: value for name, value in kwargs.items() if name not in options}
         overrides = words([str(arg) for arg in args if is_override(arg)], settings)
         if overrides:
@@ -108,22 +97,32 @@ def spelled(parameter: inspect.Parameter) -> str:
     return flags[0] if flags else parameter.name.replace("_", "-")
 
 
-def without_none(annotation: Any) -> Any:
-    """`int` of `int | None`; an annotation of several other types as it is."""
-    choices = [choice for choice in typing.get_args(annotation) if choice is not type(None)]
+def value_type(annotation: Any) -> Any:
+    """The type that an option's values have, with its range: without help, name and None."""
+    inner = typing.get_args(annotation)
+    choices = [choice for choice in inner if choice is not type(None)]
+    if marks(annotation):
+        return annotation if any(isinstance(mark, Range) for mark in inner[1:]) else value_type(inner[0])
     is_union = typing.get_origin(annotation) in (typing.Union, types.UnionType)
-    return choices[0] if is_union and len(choices) == 1 else annotation
+    return value_type(choices[0]) if is_union and len(choices) == 1 else annotation
 
 
 def marks(annotation: Any) -> tuple[Any, ...]:
     return getattr(annotation, "__metadata__", ())
 
 
-def documented(function: object) -> tuple[str, dict[str, str]]:
-    """A verb's docstring: the text before `Args:`, and the help of each parameter under it."""
-    about, _, lines = (inspect.getdoc(function) or "").partition("\nArgs:\n")
-    entries = re.findall(r"^    (\w+): (.*(?:\n {5,}.*)*)", lines, re.MULTILINE)
-    return about.rstrip(), {name: " ".join(text.split()) for name, text in entries}
+def documented(function: Any) -> tuple[str, dict[str, str]]:
+    """A verb's help: its docstring, and the texts in the annotations of its parameters."""
+    parameters = inspect.signature(function, eval_str=True).parameters.values()
+    helps = {p.name: mark for p in parameters for mark in marks(p.annotation) if isinstance(mark, str)}
+    return inspect.getdoc(function) or "", helps
+
+
+def frame(rows: Any, columns: Any = None) -> pandas.DataFrame:
+    """A DataFrame of records."""
+    import pandas
+
+    return pandas.DataFrame(rows, columns=columns)
 
 
 Table = tuple[Sequence[str], Sequence[Sequence[Any]]]
@@ -131,8 +130,8 @@ Table = tuple[Sequence[str], Sequence[Sequence[Any]]]
 
 @dataclass(frozen=True, repr=False)
 class Result:
-    """A result with the `document` of `--json` (docs/json.md), whose keys are attributes. `parts` are the texts and
-    tables that are printed, `code` is the exit code.
+    """The `document` of `--json` (docs/json.md), whose keys are attributes, the texts and tables that are printed
+    (`parts`), and the exit code.
     """
 
     document: Any
@@ -148,9 +147,7 @@ class Result:
     @property
     def data(self) -> pandas.DataFrame:
         """A row of the DataFrame is an entry of the document, where that is a list."""
-        import pandas
-
-        return pandas.DataFrame(self.document)
+        return frame(self.document)
 
     def to_json(self) -> Any:
         return document.spelled(self.document)

@@ -47,7 +47,7 @@ def test_the_law_of_curves_and_what_it_predicts_are_printed(table):
     ("words", "reason"),
     [
         (["--objective", "squared"], "there is no option --objective"),
-        (["--law", "chinchilla"], "invalid choice: 'chinchilla'"),
+        (["--law", "chinchilla"], "law='chinchilla': expected one of multi_power, annealed_curve"),
         (["--after", "soon"], "after='soon': is not a number"),
         (["--level", "2"], "level=2.0"),
     ],

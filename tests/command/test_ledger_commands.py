@@ -155,7 +155,7 @@ def test_doctor_fits_on_a_screen(ask: Ask, monkeypatch: pytest.MonkeyPatch, caps
     assert "canary" not in text
     topics = {finding["topic"] for finding in _strict(ask("doctor", "--json"))}
     assert {"versions", "processor", "threads", "devices", "disk", "runs", "W&B"} <= topics
-    monkeypatch.setattr("scaling.verbs.doctor.PACKAGES", ("no-such-package",))
+    monkeypatch.setattr("scaling.verbs.runs.PACKAGES", ("no-such-package",))
     assert main(["doctor"]) == 1
     assert "✗  versions   no-such-package is not installed; pip install no-such-package" in capsys.readouterr().out
 
