@@ -312,7 +312,7 @@ def test_files_of_ones_own(shelf):
 
 def test_references(shelf):
     words = ["model.position.base=${size.width}", "model.note=w${size.width}h${size.heads}", "log.name=${model.note}"]
-    words += ["model.a=${model.block}", "model.b.norm=${model.norm}", "model.c=${model.norm.bias}"]
+    words += ["model.a=${model.block}", "model.b.norm=${model.a.norm}", "model.c=${model.b.norm.bias}"]
     config = load("plain", [*words, "model.l=[1, '${train.tokens}']", "train.tokens=4k"])
     assert (config["model.position.base"], config["log.name"], config["model.l"]) == (16, "w16h2", [1, 4000])
     assert config["model.a"] == config["model.block"]
@@ -384,7 +384,7 @@ plain log.name=${oc.env:HOME}: > log.name='${oc.env:HOME}': it is no reference; 
 plain log.name=${size.width: > log.name='${size.width': it is no reference; write ${section.key}
 plain seed=${size.hoods}: > seed='${size.hoods}': there is no key 'size.hoods' to refer to; did you mean 'size.heads'?
 plain log.name=a${size}: > log.name='a${size}': size is not a single value; refer to a key that holds one
-plain model.a=${model.b} model.b=${model.a}: > model.a='${model.b}': references beyond 32 levels
+plain model.a=${model.b} model.b=${model.a}: > model.a='${model.b}': Recursive interpolation detected
 plain model.norm=${model.norm}: references beyond 32 levels or 50,000 values; write the values
 plain model.a.x=${model.b} model.b.y=${model.a}: beyond 32 levels or 50,000 values; write the values
 plain model.norm=A model.block.norm=B model.stack.norm=B: > model.norm: nothing in this model refers to it; set model.b

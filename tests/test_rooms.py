@@ -17,7 +17,7 @@ FLOORS = """
 """
 ROOMS: Sequence[str] = FLOORS.split()
 ALONE = {
-    "config": {"yaml"},
+    "config": {"omegaconf", "yaml"},
     "metrics": {"numpy", "scipy"},
     "laws": {"numpy", "scipy", "pandas", "pyarrow", "matplotlib"},
     "ledger": set(),

@@ -6,7 +6,7 @@
 
 A layer is a `Config` whose scalars are as written. A node that names a `kind` replaces the node below it, one that does
 not is laid over it key by key, and a bare word is short for a kind: no key of an old kind is left on a new one.
-`size: gpt2/small` and `data: python` name files, which replace the section. `${size.width}` is resolved last.
+`size: gpt2/small` and `data: python` name files, which replace the section. OmegaConf resolves `${size.width}` last.
 """
 
 from __future__ import annotations
@@ -17,8 +17,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import cached_property, reduce
-from itertools import count
+from functools import cache, cached_property, reduce
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -446,30 +445,49 @@ def _file_and_line(origin: str) -> tuple[str, int | None]:
 
 
 def _resolved(config: Config) -> Config:
-    """The config with the value at `a.b`, and its origin, in the place of every `${a.b}`. A line whose kind is a
-    reference to a line is that line, with its other keys laid over it.
+    """The config with the value at `a.b`, and its origin, in the place of every `${a.b}`.
+
+    A line whose kind is a reference to a line is that line, with its other keys laid over it.
     """
-    written, origin, reads = dict(schema.walk(config.tree)), {}, count()
+    written = dict(schema.walk(config.tree))
+    texts = {key: value for key, value in written.items() if isinstance(value, str) and "${" in value}
+    if not texts:
+        return config
+    if wrong := next((key for key, text in texts.items() if "${" in _REFERENCE.sub("", text)), None):
+        raise config.error(wrong, "it is no reference", "write ${section.key}")
+
+    from omegaconf import OmegaConf  # a tenth of a second, for the configs that refer
+    from omegaconf.errors import OmegaConfBaseException
+
+    root = OmegaConf.create(strict_yaml.values(config.tree, quantities=True))
+    origin: dict[str, str] = {}
+
+    @cache
+    def target(text: str) -> Any:
+        """The value that a text refers to, with further references as written."""
+        names = _REFERENCE.findall(text)
+        try:
+            value = OmegaConf.create({"value": text}, parent=root).value
+            lines = [name for name in names if OmegaConf.is_config(OmegaConf.select(root, name))]
+        except OmegaConfBaseException as error:
+            for absent in (name for name in names if name not in written):
+                raise ScalingError(f"there is no key {absent!r} to refer to", fix=nearest(absent, written)) from None
+            raise ScalingError(str(error).splitlines()[0]) from None
+        if lines and not _REFERENCE.fullmatch(text):
+            raise ScalingError(f"{lines[0]} is not a single value", fix="refer to a key that holds one")
+        return OmegaConf.to_container(value, resolve=False) if lines else value
 
     def read(key: str, value: Any, source: str, links: int = 0) -> Any:
         """The value of a key, which is written at `source` and was reached over so many references."""
-        if next(reads) > MOST_VALUES or max(links, key.count(".")) > DEEPEST:
+        if len(origin) > MOST_VALUES or max(links, key.count(".")) > DEEPEST:
             raise config.error(key, f"references beyond {DEEPEST} levels or {MOST_VALUES:,} values", "write the values")
-        origin[key] = config.origin.get(source, "")
         if isinstance(value, str) and "${" in value:
-            if "${" in _REFERENCE.sub("", value):
-                raise config.error(key, "it is no reference", "write ${section.key}")
-            places = _REFERENCE.findall(value)
-            for absent in (place for place in places if place not in written):
-                raise config.error(key, f"there is no key {absent!r} to refer to", nearest(absent, written))
-            found = [read(key, written[place], place, links + 1) for place in places]
-            if _REFERENCE.fullmatch(value):
-                return found[0]
-            origin[key] = config.origin.get(source, "")
-            for place, each in zip(places, found):
-                if isinstance(each, dict | list):
-                    raise config.error(key, f"{place} is not a single value", "refer to a key that holds one")
-            return _REFERENCE.sub(lambda _: str(strict_yaml.values(found.pop(0), quantities=True)), value)
+            with config.placing(key):
+                found = target(value)
+            while whole := _REFERENCE.fullmatch(str(written.get(source))):
+                source = whole[1]
+            return read(key, found, source, links + 1)
+        origin[key] = config.origin.get(source, "")
         if isinstance(value, list):
             return [read(f"{key}.{place}", item, f"{source}.{place}", links) for place, item in enumerate(value)]
         if not isinstance(value, dict):

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -127,7 +127,7 @@ def _refuse_unused(kind: str, options: Mapping[str, Any]) -> None:
         reasons.setdefault("level", "no intervals are asked for")
     if kind == "isoflop" and options["noise"] is None:
         reasons["seed"] = "nothing is random without --noise"
-    parameters = inspect.signature(fit, eval_str=True).parameters
+    parameters = signature(fit, eval_str=True).parameters
     for option, reason in reasons.items():
         value, parameter = options[option], parameters[option]
         is_unused = value in (parameter.default, None, (), [])

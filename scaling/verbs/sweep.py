@@ -48,6 +48,17 @@ class Sweep(Result):
         return [trial for trial in self.trials if trial.is_missing]
 
 
+class Pull(Result):
+    """The runs that were brought back from W&B into the ledger `folder`."""
+
+    @property
+    def points(self) -> pandas.DataFrame:
+        """A row a run: its name, status, loss and every definition of N, D and C, as in points.csv."""
+        import pandas
+
+        return pandas.read_csv(self.document["points"])
+
+
 @verb
 def sweep(
     file: Annotated[str | Path, "the file of a sweep, as `wandb sweep` reads it"],
@@ -134,7 +145,7 @@ def pull(
     runs: str | Path = RUNS,
     progress: PYTHON[bool] = True,
     **settings: Any,
-) -> Result:
+) -> Pull:
     """Bring runs back from W&B into a folder that tables, fits and reports read like any ledger.
 
         scaling pull me/scaling                       a project, into runs/pulled/me-scaling
@@ -171,4 +182,4 @@ def pull(
     lines.append(f"{plural(sum(found['runs'].values()), 'run')}: {outcomes}")
     missing = [f"not complete: {name}: {'; '.join(reasons)}" for name, reasons in found["missing"].items()]
     lines += _first(missing, MOST_RUNS) + _first([f"another result: {one}" for one in found["differing"]], MOST_RUNS)
-    return Result(found, [*lines, f"points: {found['points']}"], code=0 if found["complete"] else 1)
+    return Pull(found, [*lines, f"points: {found['points']}"], code=0 if found["complete"] else 1)

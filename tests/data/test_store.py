@@ -62,6 +62,7 @@ def test_windows_are_the_stream_cut_up(home: Path, split: str, length: int) -> N
     shards = source.manifest.splits[split]["text"]
     stream = np.concatenate([np.fromfile(home / f"{shard['name']}.tokens", "<u2") for shard in shards])
     count = source.windows(length)
+    assert count is not None
     assert count == len(stream) // length > 0
     rows = np.random.default_rng(0).permutation(count)
     read = source.read(rows, length, documents=True)
