@@ -216,7 +216,8 @@ def evaluate_harness(
     generation = compose.assignments(word for word in words if "=" in word)
     source = pretrained(run, runs)
     if source.family == "encoder":
-        raise ScalingError("an encoder has no likelihood of a continuation", key="RUN", value=str(run), fix="finetune")
+        what = "an encoder sees what comes after a token, so it has no likelihood of a continuation"
+        raise ScalingError(what, key="RUN", value=str(run), fix="finetune it")
     check_tasks(tasks)
 
     from scaling.evaluation.harness import HarnessModel, run_tasks, table

@@ -169,7 +169,7 @@ def test_rows_of_any_name(tmp_path, capsys):
     ("words", "message"),
     [
         ("{a} {a}", "is compared with itself"),
-        ("{a} {b} --at D=3", "at D: is no place"),
+        ("{a} {b} --at D=3", "at.D: a comparison has no such key"),
         ("{a} {b} --at C=1 loss=2", "is one place"),
         ("{a} {b} --at loss=1", "reaches it at no budget"),
         ("{a} {b}:norm=LayerNorm", "there is no column 'norm'"),
