@@ -76,7 +76,9 @@ class Shape:
                 divisors = (number for number in range(1, width + 1) if width % number == 0)
                 divisor = min(divisors, key=lambda number: (abs(number - heads), number))
                 fix = f"take {divisor} heads, or set size.head_width=…"
-                raise ScalingError(f"width {width} is not divisible by {heads} heads", key="heads", value=heads, fix=fix)
+                raise ScalingError(
+                    f"width {width} is not divisible by {heads} heads", key="heads", value=heads, fix=fix
+                )
 
             def scaled(key: str, value: int) -> int:
                 return check(key, max(1, round(value * times.get(key, 1))), SIZES[key])
