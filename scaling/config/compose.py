@@ -84,7 +84,7 @@ FIXED: dict[str, Any] = {
 KINDED = ("objective", "optimizer", "schedule", "parametrization", "tuning")  # sections that are one piece
 NAMED = ("size", "data")  # sections whose bare word names a file; the bare word of any other is a kind
 SECTIONS = ("model", *NAMED, *KINDED, *FIXED)
-OURS = {"steps": "max_steps", "clip": "gradient_clip_val"}  # names under `train` for settings of Lightning's Trainer
+RENAMED = {"steps": "max_steps", "clip": "gradient_clip_val"}  # names under `train` for settings of Lightning's Trainer
 
 FOLDERS = {"data": ["data", "task"]}  # of a group that has others than that of its name
 SUFFIXES = (".yaml", ".yml")
@@ -121,9 +121,9 @@ class Config:
 
     def varied(self, words: Iterable[str]) -> Config:
         """The config with other values in sections with fixed keys, which `key=value` words give."""
-        laid = _lay(self, _of_words(map(_override, words)))
-        tree = laid.tree | {key: _checked(laid, key) for key in FIXED if key in laid.tree}
-        return replace(self, tree=tree, origin=laid.origin)
+        layer = _of_words(map(_override, words))
+        laid = replace(self, tree=schema.overlay(self.tree, layer.tree), origin={**self.origin, **layer.origin})
+        return replace(laid, tree={**laid.tree, **{key: _checked(laid, key) for key in layer.tree}})
 
     def error(self, key: str, what: str, fix: str | None = None) -> ScalingError:
         """A mistake at a dotted key, placed where its value, or the nearest node around it, was set."""
@@ -382,7 +382,7 @@ def _checked(config: Config, section: str) -> Any:
             fix = f"write {section}.KEY, with KEY of {', '.join(types)}"
             raise ScalingError("expected keys under it", key=section, fix=fix)
         for key in value if section == "train" else ():
-            if (name := OURS.get(key, key)) in FIXED["trainer"]:
+            if (name := RENAMED.get(key, key)) in FIXED["trainer"]:
                 raise ScalingError("train has no such key", key=f"train.{key}", fix=f"write trainer.{name}")
         with under(section):
             values = {key: _plain(inner, types.get(key)) for key, inner in value.items()}

@@ -95,16 +95,16 @@ class BatchSize:
             rungs = high // low if high % low == 0 else 0
             most = min(rungs, MOST_ROWS // low + 1)  # the last of these is refused already
             sizes = {over * rung // rungs: low * (rung + 1) for rung in range(most)}
-        what, fix = (
-            "expected rows a step, or a schedule of them",
-            ("write 128, {0: 32, 1000: 128}, {tokens: 4096}, or {from: 32, to: 512, over: 1000} with `to` a multiple"),
-        )
-        if 0 in sizes and all(_whole(step, 0) and _whole(size, 1) for step, size in sizes.items()):
-            if max(sizes.values()) <= MOST_ROWS:
-                starts = tuple(sorted(sizes))
-                return cls(starts, tuple(sizes[step] for step in starts))
-            what, fix = f"more than {MOST_ROWS:,} rows a step", "take fewer"
-        raise ScalingError(what, key="train.batch", value=value, fix=fix)
+        if 0 not in sizes or not all(_whole(step, 0) and _whole(size, 1) for step, size in sizes.items()):
+            fix = (
+                "write 128, {0: 32, 1000: 128}, {tokens: 4096}, or {from: 32, to: 512, over: 1000} with `to` a multiple"
+            )
+            raise ScalingError("expected rows a step, or a schedule of them", key="train.batch", value=value, fix=fix)
+        if max(sizes.values()) > MOST_ROWS:
+            fix = "take fewer"
+            raise ScalingError(f"more than {MOST_ROWS:,} rows a step", key="train.batch", value=value, fix=fix)
+        starts = tuple(sorted(sizes))
+        return cls(starts, tuple(sizes[step] for step in starts))
 
     def size(self, step: int) -> int:
         return self.sizes[bisect_right(self.starts, step) - 1]

@@ -355,7 +355,7 @@ def _refuse_geometry(
         line = f"{second} = {ratio:.3g} {first}" if abs(slope - 1) < LINE else f"{second} ∝ {first}^{slope:.2g}"
         what = f"all {len(logs)} points lie on {line}: {form.name} is not identified, its terms cannot be distinguished"
         fix = f"add runs at another {second}/{first}, fit a law in {first} alone, or --fix an exponent"
-        points.refuse(True, what, fix)
+        raise points.error(what, fix)
     # A law that can only fall, over a loss that rises with every column and with all of them, is a mistake.
     can_rise = any(parameter.scale == "linear" and parameter.lower < 0 for parameter in form.parameters)
     if form.target == "loss" and not can_rise and target.min() > 0 and len(logs) >= 5:

@@ -96,7 +96,12 @@ class Points:
 
     def refuse(self, condition: object, what: str, fix: str | None, key: str | None = None, **value: Any) -> None:
         """Refuse the table where a condition holds."""
-        refuse(condition, what, fix, file=self.source or None, key=key, **value)
+        if condition:
+            raise self.error(what, fix, key, **value)
+
+    def error(self, what: str, fix: str | None, key: str | None = None, **value: Any) -> ScalingError:
+        """A mistake in the table."""
+        return ScalingError(what, fix=fix, file=self.source or None, key=key, **value)
 
     @property
     def used(self) -> int:
@@ -183,7 +188,7 @@ class Points:
             option, is_one = self.map_option(absent), len(absent) == 1
             choices = nearest(absent[0], self.columns) if is_one else f"of {', '.join(self.columns)}"
             fix = f"name yours by {option} ({choices})" if "COLUMN" in option else f"add {option}"
-            self.refuse(True, f"there {'is no column' if is_one else 'are no columns'} {described}", fix)
+            raise self.error(f"there {'is no column' if is_one else 'are no columns'} {described}", fix)
 
     def map_option(self, names: Sequence[str]) -> str:
         """`--map N=params loss=COLUMN`: for each name the one column whose name is alike, or usual for it."""
@@ -233,7 +238,7 @@ def load_points(
     subjects = {*MEANINGS, *points.columns, *SETUP}
     for subject in define.keys() - subjects:
         fix = nearest(subject, subjects)
-        refuse(True, "is no column and no part of the setup", fix, key=f"define {subject}")
+        raise ScalingError("is no column and no part of the setup", fix=fix, key=f"define {subject}")
     formulas = {column: origin for column, origin in rename.items() if origin not in columns}
     definitions = MappingProxyType({**_definitions(points), **formulas, **define})
     kept = {column: values for column, values in points.columns.items() if not column.endswith(DEFINITION)}
@@ -305,7 +310,7 @@ def _renamed(table: Points, rename: Mapping[str, str]) -> Points:
             # `train/los` is a misspelt `train/loss`, not a quotient.
             near = nearest(rename[name], choices)
             fix = near if near.startswith("did you mean") else nearest(absent[0], [*table.columns, *SHORTHANDS])
-            table.refuse(True, no_column(rename[name] if fix is near else absent[0]), fix)
+            raise table.error(no_column(rename[name] if fix is near else absent[0]), fix)
         values = {other: numeric(other, choices[other], table.source) for other in names(formula)}
         with np.errstate(all="ignore"):
             columns[name] = np.full(len(table), evaluate(formula, values), float)
@@ -325,7 +330,7 @@ def _finished(table: Points) -> Points:
             continue
         for row in unknown[:1]:
             fix, value = nearest(words[row], STATES), str(table[column][row])
-            table.refuse(True, f"is no known status of a run, in row {row + 1}", fix, column, value=value)
+            raise table.error(f"is no known status of a run, in row {row + 1}", fix, column, value=value)
         states = np.array([STATES[word] for word in words], object)
         columns = {"status" if name == column else name: values for name, values in table.columns.items()}
         counts = {kind: int((states == kind).sum()) for kind in ("excluded", "failed")}

@@ -1,4 +1,4 @@
-"""Progress: how far the runs of a study are, as the ledger shows it, and as a person is told."""
+"""Progress: how far the runs of a study are, as the ledger shows it, and as a terminal prints it."""
 
 from __future__ import annotations
 

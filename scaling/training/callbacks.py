@@ -212,7 +212,7 @@ class LedgerCallback(Checkpoint):
 
 
 def norms(module: FamilyModule) -> list[float]:
-    """By which weights that have moved are told from those that have not."""
+    """The norms of the weights, which differ once the weights have moved."""
     return [float(own(master.detach()).double().norm()) for master in module.weights.masters]
 
 

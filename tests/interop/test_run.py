@@ -70,14 +70,14 @@ def test_what_is_exported_and_imported_again_writes_the_same(
     again = runs.read("mine")
     assert (again.sections, again.ids, again.tokenizer) == (was.sections, {"eos": 2}, Path("mine/tokenizer.json"))
     assert all(torch.equal(again.tensors[name], tensor) for name, tensor in was.tensors.items())
-    exported = told(capsys, "export", "mine", "--json")
-    imported = told(capsys, "import", "mine-hf", "--to", "again", "--json")
+    exported = printed(capsys, "export", "mine", "--json")
+    imported = printed(capsys, "import", "mine-hf", "--to", "again", "--json")
     assert exported["architecture"] == "T5ForConditionalGeneration"
     assert exported["parameters"] == imported["parameters"]
     words = pytest.importorskip("transformers").AutoTokenizer.from_pretrained("mine-hf")
     assert words("Why?\n", add_special_tokens=False).input_ids == list(Codec.load(tokenizer).encode(["Why?\n"])[0])
     question = ("--prompt", "Why?", "--prompt", "Because", "kind=Beam", "beams=2", "--steps", "5", "--json")
-    first, second = (told(capsys, "generate", name, *question) for name in ("mine", "again"))
+    first, second = (printed(capsys, "generate", name, *question) for name in ("mine", "again"))
     assert first == second
     assert [answer["prompt"] for answer in first] == ["Why?", "Because"]
     assert all(len(answer["written"]) == 2 for answer in first)
@@ -157,7 +157,7 @@ def test_what_cannot_be_done_is_one_line(
 
 def test_a_model_without_a_tokenizer_reads_and_writes_ids(folders: Path, capsys: pytest.CaptureFixture) -> None:
     words = ["generate", str(folders / "run"), "--prompt", "5 9", "--steps", "3"]
-    (answer,) = told(capsys, *words, "kind=Beam", "--json")
+    (answer,) = printed(capsys, *words, "kind=Beam", "--json")
     (row,) = generate(saved().model(), prompt(torch.tensor([[5, 9]])), Beam(), steps=3, stop={2})
     assert [one["tokens"] for one in answer["written"]] == [one.tokens for one in row]
     assert main(words) == 0
@@ -190,7 +190,7 @@ def test_a_tied_table_may_stand_under_each_of_its_names(tmp_path: Path) -> None:
         runs.read(tmp_path)
 
 
-def told(capsys: pytest.CaptureFixture, *words: str) -> Any:
+def printed(capsys: pytest.CaptureFixture, *words: str) -> Any:
     capsys.readouterr()
     assert main(list(words)) == 0
     return json.loads(capsys.readouterr().out)

@@ -1,5 +1,6 @@
 """Intervals, and optima with theirs: exact where that is known, open where the points leave them open, invariant."""
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -230,3 +231,14 @@ def test_the_output_names_the_law_that_puts_the_optimum_elsewhere():
     assert "farseer: N " in line
     with pytest.warns(UserWarning, match=r"the laws disagree\. farseer: N "):
         assert bent.optimum(BUDGET)["N"] == pytest.approx(best["N"]["estimate"])
+
+
+def test_laws_that_agree_add_no_line():
+    points = table(LAW, OPTIMAL, 0.001)
+    fitted = scaling.fit(points, targets=[{"C": 1e21}], intervals="t", starts=128)
+    (best,) = fitted.document["optima"]
+    assert all(law["agrees"] for law in best["competing"])
+    assert "disagree" not in str(fitted)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        fitted.optimum(1e21)
