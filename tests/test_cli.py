@@ -213,11 +213,13 @@ def test_the_folder_of_the_ledger_is_spelled_alike_on_every_command():
                 assert cli.parsed(name, function, words)[:2] == (needed, expected), name
 
 
-def test_a_reader_that_left_is_no_error():
-    code = "import sys; from scaling.cli import main; sys.exit(main(['--help']))"
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_reader_that_left_is_no_error(unbuffered):
+    command = [sys.executable, "-m", "scaling", "--help"]
     read, write = os.pipe()
     os.close(read)
-    done = subprocess.run([sys.executable, "-c", code], stdout=write, stderr=subprocess.PIPE, check=False)
+    environment = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
+    done = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, env=environment, check=False)
     os.close(write)
     assert (done.returncode, done.stderr) == (0, b"")
 
