@@ -36,14 +36,21 @@ class F1(OfClasses):
     """F1 = 2 P R / (P + R) of the class `positive` (`binary`), its mean over classes (`macro`), or that of all
     classes counted together (`micro`).
 
-    `macro` is over the classes that some reference or prediction has. `precision` and `recall` are averaged alike. Each
-    is 0 where its denominator is.
+    `positive` is 1 where there are two classes; `binary` of more than two names its class. `macro` is over the classes
+    that some reference or prediction has. `precision` and `recall` are averaged alike. Each is 0 where its denominator
+    is.
     """
 
     average: Average = "binary"
-    positive: NonNegativeInt | str = 1
+    positive: NonNegativeInt | str | None = None
     answers = ("class", "classes", "options")
     main = "f1"
+
+    def check(self, classes: Sequence[Hashable]) -> None:
+        """Refuse a binary score of more than two classes that does not name its class."""
+        if self.average == "binary" and self.positive is None and len(classes) > 2:
+            what, fix = f"binary F1 is of one class, and there are {len(classes)}", "set average: macro, or positive"
+            raise ScalingError(what, key="metric.average", value=self.average, fix=fix)
 
     def rows(self, predictions: Values, references: Values, groups: Groups = None) -> np.ndarray:
         guessed, right = [_set(p) for p in predictions], [_set(r) for r in references]
@@ -51,10 +58,12 @@ class F1(OfClasses):
             frozenset().union(*guessed, *right) - {_INVALID}, key=lambda label: (isinstance(label, str), label)
         )
         if self.average == "binary":
-            if not isinstance(self.positive, type(next(iter(classes), self.positive))):
+            self.check(classes)
+            positive = 1 if self.positive is None else self.positive
+            if not isinstance(positive, type(next(iter(classes), positive))):
                 fix = f"name one of {', '.join(map(str, classes))}"
-                raise ScalingError("no example has such a class", key="metric.positive", value=self.positive, fix=fix)
-            classes = [self.positive]
+                raise ScalingError("no example has such a class", key="metric.positive", value=positive, fix=fix)
+            classes = [positive]
         predicted, real = (
             np.array([[label in each for label in classes] for each in side], float) for side in (guessed, right)
         )
