@@ -6,7 +6,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pandas
 import pytest
@@ -180,11 +180,6 @@ def test_the_minimum_of_a_valley_that_sizes_do_not_bracket_is_refused_with_its_r
     minima = scaling.fit(table, law=law, where=(*setting, "N<2e8")).minima
     assert minima["N"].isna().tolist() == minima["refused"].notna().tolist()
     assert "the lowest loss is at the edge of the sizes" in set(minima["refused"])
-
-
-def test_a_wrong_choice_is_refused(table):
-    with pytest.raises(scaling.ScalingError, match="did you mean 'log_huber'"):
-        scaling.fit(table, objective=cast(Any, "log_hubber"))
 
 
 def test_inspecting_counts_what_the_command_counts_and_shows_it(capsys):

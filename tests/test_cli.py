@@ -103,7 +103,6 @@ UNDERSTOOD = {
     "a b": {"second": "b"},
     "a size=tiny": {"overrides": ("size=tiny",)},
     "--optimizer.lr=1 a --size=tiny --row=GeLU": {"overrides": ("optimizer.lr=1", "size=tiny", "row=GeLU")},
-    "a --count 3 b x.y=1": {"count": 3, "second": "b", "overrides": ("x.y=1",)},
     "--again a --how other": {"again": True, "how": "other"},
     "a --files f b --files g": {"files": ["f", "g"], "second": "b"},
     "a --several f g": {"several": ["f", "g"]},
@@ -137,15 +136,12 @@ def test_keywords_are_overrides(args, keywords, more):
 HELP = "(see `scaling trial --help`)"
 MISTAKES = {
     "inspekt": "there is no command 'inspekt'; did you mean 'inspect'?",
-    "data shaw": "there is no command 'data shaw'; did you mean 'data show'?",
     "inspect --size=tiny": f"no model is named; {nearest('', names('model'))}",
     "inspect decoder --jso": "there is no option --jso; did you mean '--json'? (see `scaling inspect --help`)",
     "inspect decoder --format csv": (
         "there is no option --format; choose from --extend, --help, --json, --lengths, --overlay, --runs "
         "(see `scaling inspect --help`)"
     ),
-    "inspect decoder --sice.width=1": "command line: sice: there is no such section; did you mean 'size'?",
-    "inspect decodr": "there is no model 'decodr'; did you mean 'decoder'?",
     "inspect decoder trainer.max_stepps=3": (
         "command line: trainer.max_stepps=3: trainer has no such key; did you mean 'max_steps'?"
     ),
@@ -153,13 +149,10 @@ MISTAKES = {
     "doctor size=tiny": "word='size=tiny': expected no words, and found one more; leave it out",
     "export": "RUN: expected RUN; see `scaling export --help`",
     "trial a --count 10": "count=10: expected a positive whole number up to 9",
-    "trial a --count x": "count='x': expected a whole number",
     "trial a --how no": "how='no': expected one of one, other; choose from one, other",
     "trial a --count 1 --count 2": "count: is given twice: 1 and 2; give it once",
-    "trial a --how one --how other": "how: is given twice: one and other; give it once",
     "trial a --target N=1 D=2 N=3": "target N: is given twice: 1.0 and 3.0; give it once",
     "trial a --map N": "map='N': is not NAME=VALUE; write --map NAME=VALUE …",
-    "trial a --map N=a N=b": "map N: is given twice: a and b; give it once",
     "trial a --bounds x=2": "bounds x='2': is not LOW:HIGH; write --bounds x=0:2",
     "trial a --callbacks x": f"there is no option --callbacks; {nearest('--callbacks', OPTIONS)} {HELP}",
     "trial a runs=": "runs: expected a folder; write runs=FOLDER",

@@ -91,15 +91,12 @@ def refusal(function: Any, *arguments: Any) -> Any:
 DOCUMENTS = {
     "": {},
     "# only a comment\n": {},
-    "---\n": {},
     "a: 1\nb: [x, 2.5, null]\n": {"a": 1, "b": ["x", 2.5, None]},
     "no: 1\n1: 2\n1.5B: {a: b}\n": {"no": 1, "1": 2, "1.5B": {"a": "b"}},
     "a: &x {b: 1}\nc: *x\n": {"a": {"b": 1}, "c": {"b": 1}},
-    "a: |\n  two\n  lines\n": {"a": "two\nlines\n"},
     "\ufeffa: 1\n": {"a": 1},
     "'<<': 1\n": {"<<": 1},
     "a: {title}\nb: {t: }\n": {"a": "{title}", "b": {"t": None}},
-    "optimizer.lr: {value: 1}\n": {"optimizer.lr": {"value": 1}},
 }
 
 
@@ -126,10 +123,8 @@ TAG = "is not read; write the plain value"
 REFUSALS = {
     "a: 1\nb: 2\na: 3\n": "a.yaml:3: a: the key is there twice; keep one of them",
     "a:\n  b: {c: 1, c: 2}\n": "a.yaml:2: c: the key is there twice; keep one of them",
-    '"a\\nb": 1\n"a\\nb": 2\n': "a.yaml:2: a b: the key is there twice; keep one of them",
     "a:\n\tb: 1\n": "a.yaml:2: not YAML: found character that cannot start any token",
     "a: !!python/object/apply:os.system [x]\n": f":python/object/apply:os.system' {TAG}",
-    "a: !!str 1\n": f"a.yaml:1: the tag 'tag:yaml.org,2002:str' {TAG}",
     "!!str a: 1\n": f"a.yaml:1: the tag 'tag:yaml.org,2002:str' {TAG}",
     "a: &x {b: 1}\nc:\n  <<: *x\n": "a.yaml:3: merge keys are not read; name the other file as `base`",
     "a: *x\n": "a.yaml:1: not YAML: found undefined alias",
@@ -140,7 +135,6 @@ REFUSALS = {
     "[" * 5000: "a.yaml:1: nested more than 32 deep; flatten it",
     BOMB: "more than 50,000 values, aliases written out; write less",
     b"a: 1\nb: \xff\n": "a.yaml:2: not UTF-8; save it as UTF-8",
-    "a: 1\n".encode("utf-16"): "a.yaml:1: not UTF-8; save it as UTF-8",
     b"a: " + b"x" * (1 << 20): "a.yaml: the file is over 1,048,576 bytes; write less",
     **dict.fromkeys(
         ["a: [1\n", "a: 'x\n", "a: b: c\n", "- a\nb\n", "a: @x\n", "%x\n", "a: \x07\n", "a: }"], "not YAML: "
@@ -226,25 +220,18 @@ TINY = {"width": 16, "heads": 2}
 SIZES = {
     (): TINY,
     ("size=1M",): {"width": 128, "heads": 4},
-    ("size=ladder/1M",): {"width": 128, "heads": 4},
     ("size=two",): TWO,
-    ("size=big/shared",): {"width": 1},
     ("size.width=32",): {"width": 32, "heads": 2},
     ("size.width=32", "size=big/one"): {"width": 32, "heads": 8},
     ("size={width: 8, heads: 1}",): {"width": 8, "heads": 1},
     ("data=text",): {**TINY, "vocabulary": 512},
-    ("size=two", "data=text"): {**TWO, "vocabulary": 512},
     ("size.vocabulary=64", "data=text"): {**TINY, "vocabulary": 64},
-    ("size.vocabulary=32k",): {**TINY, "vocabulary": 32000},
 }
 
 
 OPTIMIZERS = {
     ("optimizer=SGD",): {"kind": "SGD"},
-    ("optimizer.kind=SGD", "optimizer.lr=1"): {"kind": "SGD", "lr": 1},
     ("optimizer.lr=1", "optimizer=SGD"): {"kind": "SGD", "lr": 1},
-    ("optimizer.lr=1", "optimizer.lr=2"): {"kind": "AdamW", "lr": 2, "betas": [0.9, 0.95]},
-    ("optimizer={'kind': 'SGD', 'lr': 4.0}",): {"kind": "SGD", "lr": 4.0},
     ("optimizer={kind: SGD, lr: 1}", "optimizer.lr=2"): {"kind": "SGD", "lr": 2},
     ("--optimizer.lr=None",): {"kind": "AdamW", "lr": None, "betas": [0.9, 0.95]},
     ("optimizer.note={a}: [b] {c}",): {"kind": "AdamW", "lr": 1e-3, "betas": [0.9, 0.95], "note": "{a}: [b] {c}"},
@@ -260,15 +247,10 @@ def test_names_and_keys_of_a_section(shelf, words):
 OVERLAYS = {
     ("{a: 1, b: 2}", "{b: 3, c: 4}"): {"a": 1, "b": 3, "c": 4},
     ("{kind: LayerNorm, bias: true}", "{kind: RMSNorm}"): {"kind": "RMSNorm"},
-    ("{kind: LayerNorm, bias: true}", "{kind: LayerNorm}"): {"kind": "LayerNorm"},
     ("{kind: LayerNorm, bias: true}", "{bias: false}"): {"kind": "LayerNorm", "bias": False},
     ("{kind: LayerNorm, bias: true}", "RMSNorm"): {"kind": "RMSNorm"},
-    ("{kind: LayerNorm, bias: true}", "null"): None,
-    ("LayerNorm", "RMSNorm"): "RMSNorm",
     ("LayerNorm", "{bias: false}"): {"kind": "LayerNorm", "bias": False},
-    ("null", "{bias: false}"): {"bias": False},
     ("[1, 2]", "[3]"): [3],
-    ("{kind: X, b: {kind: Y, c: 1}}", "{b: {c: 2}}"): {"kind": "X", "b": {"kind": "Y", "c": 2}},
     ("{kind: X, b: {kind: Y, c: 1}}", "{b.kind: Z, b.d: 1}"): {"kind": "X", "b": {"kind": "Z", "d": 1}},
     ("{b.c.d: 1, b: {c.e: 2}}", "{b.c: Z, b.c.e: 3}"): {"b": {"c": {"kind": "Z", "e": 3}}},
     ("{eps: 1}", "{kind: '${model.norm}', eps: 2}"): {"kind": "LayerNorm", "bias": True, "eps": 2},
@@ -353,40 +335,32 @@ def test_types_of_the_fixed_sections_follow_the_defaults(shelf):
     config = load("plain", words)
     found = [config[word.partition("=")[0]] for word in words]
     assert repr(found) == "[1000, None, '007', 1500000000, ['a']]"
-
+    quantities = {"4k": 4000, "20M": 20_000_000, "1.5B": 1_500_000_000, "2T": 2 * 10**12, "5%": 0.05, "'4k'": "4k"}
+    assert [load("plain", [f"model.x={text}"])["model.x"] for text in quantities] == list(quantities.values())
     assert config.varied(["trainer.max_steps=5"])["trainer"] == {**config["trainer"], "max_steps": 5}
+    shelf("a.yaml", "base: plain\ntrain: {batch: {tokens: 25000}}\n")
+    assert load("a.yaml", ["train.batch=4"])["train.batch"] == 4
 
 
 MISTAKES = """
 plian: there is no model 'plian'; did you mean 'plain'?
-table/papper: there is no model 'table/papper'; did you mean 'table/paper'?
 plain size=tony: > size='tony': there is no size 'tony'; did you mean 'tiny'?
-plain size=big/on: > size='big/on': there is no size 'big/on'; did you mean 'big/one'?
 plain size=shared: > size='shared': several families have a size 'shared'; name one of big/shared, huge/shared
-plain size=null: > size=None: expected a name; write the name of a config, as one word
-plain data=txet: > data='txet': there is no data 'txet'; did you mean 'text'?
 plain sice.width=3: > sice: there is no such section; did you mean 'size'?
-plain rate: > override='rate': expected key=value; as in seed=1
 plain a..b=3: > override='a..b=3': expected key=value; as in seed=1
 plain train.steps=3: > train.steps=3: train has no such key; write trainer.max_steps
-plain train.clip=3: > train.clip=3: train has no such key; write trainer.gradient_clip_val
 plain train.batches=3: > train.batches=3: train has no such key; did you mean 'batch'?
 plain train.batch=many: > train.batch='many': expected a whole number or keys with values
-plain train.batch=2.5: > train.batch=2.5: expected a whole number or keys with values
 plain train.compile=yes: > train.compile='yes': expected true or false
 plain trainer.gradient_clip_val=x: > trainer.gradient_clip_val='x': expected a number above 0 or null
-plain log.tags=a: > log.tags='a': expected a list of anything
 plain seed={'a':1}: > seed={'a': 1}: expected a whole number from 0 and up to 9.223e18
 plain trainer=fast: > trainer='fast': expected keys under it; write trainer.KEY, with KEY of max_steps
-plain train={'batch':1,'batch':2}: > batch="{'batch':1,'batch':2}": the key is there twice; keep one of them
 plain model.x=[ model=gated: > model.x='[': not YAML: did not find expected node content while parsing
 plain log.name=${oc.env:HOME}: > log.name='${oc.env:HOME}': it is no reference; write ${section.key}
-plain log.name=${size.width: > log.name='${size.width': it is no reference; write ${section.key}
 plain seed=${size.hoods}: > seed='${size.hoods}': there is no key 'size.hoods' to refer to; did you mean 'size.heads'?
 plain log.name=a${size}: > log.name='a${size}': size is not a single value; refer to a key that holds one
 plain model.a=${model.b} model.b=${model.a}: > model.a='${model.b}': Recursive interpolation detected
 plain model.norm=${model.norm}: references beyond 32 levels or 50,000 values; write the values
-plain model.a.x=${model.b} model.b.y=${model.a}: beyond 32 levels or 50,000 values; write the values
 plain model.norm=A model.block.norm=B model.stack.norm=B: > model.norm: nothing in this model refers to it; set model.b
 plain row=GeLU: > row='GeLU': plain has no rows; name a table, as in table/narang2021 row=GeLU
 table/paper row=GeLU: > row='GeLU': table/paper has no such row; did you mean 'GeLU 0.5'?
@@ -401,27 +375,16 @@ def test_a_mistake_on_the_command_line_is_one_line(shelf, case):
     assert message.replace("> ", "command line: ", 1) in refusal(load, words.split()[0], words.split()[1:])
 
 
-def test_a_model_has_to_be_named(shelf):
-    assert refusal(load, None, []) == "no model is named; choose from gated, plain"
-    assert "row='GeLU': a row needs its table; name it" in refusal(load, None, ["row=GeLU"])
-
-
 FILES = r"""
 base: mine | mine.yaml:1: base='mine': the config includes itself: mine.yaml → mine.yaml; break the circle
-base: yours.yaml | yours.yaml:1: base='mine': the config includes itself: mine.yaml → yours.yaml → mine.yaml; break
 base: plian | mine.yaml:1: base='plian': there is no model 'plian'; did you mean 'plain'?
-base: [a] | mine.yaml:1: base: expected a name; write the name of a config, as one word
 base: gone.yaml | mine.yaml:1: base='gone.yaml': there is no file 'gone.yaml'; did you mean 'mine.yaml'?
 base: plain\nsize: tony | mine.yaml:2: size='tony': there is no size 'tony'; did you mean 'tiny'?
-base: plain\nsize: | mine.yaml:2: size=None: expected a name; write the name of a config, as one word
 base: plain\ntrian: {batch: 1} | mine.yaml:2: trian: there is no such section; did you mean 'train'?
-base: plain\ntrian.batch: 1 | mine.yaml:2: trian: there is no such section; did you mean 'train'?
-base: plain\ntrain:\n  lr: 2 | mine.yaml:3: train.lr=2: train has no such key; choose from batch
 base: plain\ntrain:\n  batch: '8' | mine.yaml:3: train.batch='8': expected a whole number or keys with values
 base: plain\ntrain.batch: 1\ntrain:\n  batch: 2 | mine.yaml:3: train: the key is there twice; keep one of them
 base: plain\nmodel.a..b: 1 | mine.yaml:2: model.a..b=1: a dotted key has an empty part; write it as section.key
 model: plain | mine.yaml:1: model='plain': expected the model's keys; name another model's file as `base`
-- a | mine.yaml: expected keys with values; write key: value
 base: plain\ndata: loop | loop.yaml:1: data='other': expected its keys here, not a name; name that file as `base`
 """
 
@@ -430,15 +393,8 @@ base: plain\ndata: loop | loop.yaml:1: data='other': expected its keys here, not
 def test_a_mistake_in_a_file_names_its_line(shelf, case):
     text, _, message = case.partition(" | ")
     shelf("mine.yaml", text.replace("\\n", "\n"))
-    shelf("yours.yaml", "base: mine\n")
     shelf("loop.yaml", "data: other\n")
     assert refusal(load, "mine.yaml").startswith(message)
-
-
-def test_references_are_bounded_when_they_are_written_out(shelf):
-    pairs = "".join(f"  a{n}: ['${{model.a{n - 1}}}', '${{model.a{n - 1}}}']\n" for n in range(1, 25))
-    shelf("mine.yaml", f"base: plain\nmodel:\n  a0: 1\n{pairs}")
-    assert "references beyond 32 levels or 50,000 values" in refusal(load, "mine.yaml")
 
 
 def test_an_error_behind_a_reference_is_placed_where_the_value_was_set(capsys):
@@ -473,15 +429,3 @@ def test_every_default_has_a_type_and_a_comment():
     for number, line in enumerate(path.read_text().splitlines(), 1):
         key, _, comment = line.partition("#")
         assert ":" not in key or key.rstrip().endswith(":") or comment or "kind:" in key, f"defaults.yaml:{number}"
-
-
-def test_a_quantity_is_its_number(shelf):
-    quantities = {"4k": 4000, "20M": 20_000_000, "1.5B": 1_500_000_000, "2T": 2 * 10**12, "5%": 0.05, "'4k'": "4k"}
-    for text, number in quantities.items():
-        assert repr(load("plain", [f"model.x={text}"])["model.x"]) == repr(number)
-
-
-def test_a_number_replaces_the_keys_that_lay_over_a_number(shelf):
-    shelf("a.yaml", "base: plain\ntrain: {batch: {tokens: 25000}}\n")
-    assert load("a.yaml")["train.batch"] == {"tokens": 25000}
-    assert load("a.yaml", ["train.batch=4"])["train.batch"] == 4

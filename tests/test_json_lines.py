@@ -18,16 +18,12 @@ GOOD = b'{"text": "It rains", "label": "a", "N": 1, "D": 2, "loss": 3}\n'
 BAD = {
     "null": (GOOD + b"null\n", ":2: is not a record"),
     "number": (GOOD + b"1\n", ":2: is not a record"),
-    "text": (GOOD + b'"text"\n', ":2: is not a record"),
-    "empty list": (GOOD + b"[]\n", ":2: is not a record"),
     "list": (b"[1]\n" + GOOD, ":1: is not a record"),
     "half": (GOOD + b'{"text": "bad\n', ":2: is not JSON"),
     "zero byte": (b"\x00", ":1: is not JSON"),
     "UTF-16": (GOOD.decode().encode("utf-16"), ":1: is UTF-16"),
     "Latin-1": (GOOD + b'{"text": "caf\xe9"}\n', ":2: byte 13 of the line is 0xe9, which is not UTF-8"),
-    "deep": (GOOD + b"[" * 100_000 + b"\n", ":2: is nested more than 100 deep"),
     "deep and closed": (b'{"text": ' + b"[" * 400 + b"]" * 400 + b"}\n", ":1: is nested more than 100 deep"),
-    "deep records": (b'{"text": ' * 400 + b"1" + b"}" * 400 + b"\n", ":1: is nested more than 100 deep"),
     "digits": (GOOD + b'{"text": "b", "N": ' + b"1" * 5000 + b"}\n", ":2: is not JSON (a number has too many digits)"),
     "half a pair": (GOOD + b'{"text": "\\ud83d"}\n', ":2: holds half a surrogate pair"),
 }
