@@ -125,21 +125,24 @@ def parsed(
     """The arguments of a verb, its options, and the options that every verb has; words and options mix freely."""
     options = [p for p in shown_parameters(function) if p.kind is p.KEYWORD_ONLY]
     try:
-        found, others = _parser(verb, function).parse_known_args(words)
+        namespace, others = _parser(verb, function).parse_known_args(words)
     except argparse.ArgumentError as error:
         raise ScalingError(str(error), fix=f"see `scaling {verb} --help`") from None
-    given = vars(found)
-    if "--json" in given and "--format" in given:
-        raise ScalingError("a document of --json has none", key="format", value=given["--format"], fix="leave it out")
+    raw = vars(namespace)
+    if "--json" in raw and "--format" in raw:
+        raise ScalingError("a document of --json has none", key="format", value=raw["--format"], fix="leave it out")
     shared = ("extend", "help", "json", "runs", *(["format"] if _formats(function) else []))
     names = [f"--{name}" for name in (*map(spelled, options), *shared)]
     others = [_undashed(word, verb, names) for word in others]
-    values = {p.name: _value(spelled(p), given[p.name], _type(p)) for p in options if p.name in given}
-    folders = [*given.get("runs", ()), *(word[len("runs=") :] for word in others if word.startswith("runs="))]
+    values = {p.name: _value(spelled(p), raw[p.name], _type(p)) for p in options if p.name in raw}
+    folders = [
+        *raw.get("runs", ()),
+        *(word[len("runs=") :] for word in others if word.startswith("runs=")),
+    ]
     refuse("" in folders, "expected a folder", "write runs=FOLDER", key="runs")
     if folders and {"runs", "settings"} & inspect.signature(function).parameters.keys():
         values["runs"] = _only("runs", folders)
-    return [word for word in others if not word.startswith("runs=")], values, given
+    return [word for word in others if not word.startswith("runs=")], values, raw
 
 
 def _undashed(word: str, verb: str, names: Iterable[str]) -> str:
@@ -174,8 +177,8 @@ def _parser(verb: str, function: Callable[..., Any]) -> argparse.ArgumentParser:
         default, name = parameter.default, spelled(parameter)
         is_shown = isinstance(default, str | int | float) and default is not False and default != ""
         shown = helps.get(parameter.name, "") + (f" (default {default})" if is_shown else "")
-        how = _option(name, _type(parameter))
-        parser.add_argument(f"--{name}", dest=parameter.name, help=shown.replace("%", "%%"), **how)
+        keywords = _option(name, _type(parameter))
+        parser.add_argument(f"--{name}", dest=parameter.name, help=shown.replace("%", "%%"), **keywords)
     parser.add_argument("--runs", action="append", metavar="FOLDER", help=SHARED["runs"])
     parser.add_argument("--extend", dest="--extend", action="append", help=SHARED["extend"], metavar="PATH")
     parser.add_argument("--json", dest="--json", action="store_const", const=True, help="print one JSON document")

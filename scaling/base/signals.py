@@ -158,13 +158,13 @@ def leave(code: int) -> NoReturn:
 
 def agreed(ranks: int, device: torch.device, lost: bool = False) -> int:
     """The signal that some rank of the run received, for all at one moment; 0 for none, LOST where one lost the run."""
-    own = LOST if lost else process.received or (PRUNE if process.pruned else 0)
+    received = LOST if lost else process.received or (PRUNE if process.pruned else 0)
     if ranks == 1:
-        return own
+        return received
     import torch  # here, since commands listen before they import anything that is slow
     import torch.distributed
 
-    flag = torch.tensor(own, device=device)
+    flag = torch.tensor(received, device=device)
     torch.distributed.all_reduce(flag, op=torch.distributed.ReduceOp.MAX)
     return int(flag)
 

@@ -326,9 +326,9 @@ def _named(layer: Config, key: str, section: str) -> list[Config]:
         try:
             path = find(section, name, beside=beside)
         except ScalingError:
-            if (found := _data_at(name)) is None:
+            if (data_file := _data_at(name)) is None:
                 raise
-            path, data = find(section, found[0]), [Config({found[1]: name}, {found[1]: layer.origin[key]})]
+            path, data = find(section, data_file[0]), [Config({data_file[1]: name}, {data_file[1]: layer.origin[key]})]
     layers = [*_follow(section, path), *data]
     for each in layers:
         for inner in NAMED:
@@ -345,10 +345,10 @@ def _with_parts(laid: Config) -> Config:
             place, keys = f"data.{key}.{part}", line if isinstance(line, dict) else {"kind": line}
             if isinstance(keys.get("kind"), str) and keys["kind"] not in schema.kinds("data"):
                 named = _named(laid, f"{place}.kind" if isinstance(line, dict) else place, "data")
-                whole = _with_parts(reduce(_lay, named, Config({}, {})))
-                parts = {**data[key], part: schema.overlay(whole.tree.get("data"), _without(keys, "kind"))}
+                part_config = _with_parts(reduce(_lay, named, Config({}, {})))
+                parts = {**data[key], part: schema.overlay(part_config.tree.get("data"), _without(keys, "kind"))}
                 data = {**data, key: parts}
-                theirs = {place + at.removeprefix("data"): where for at, where in whole.origin.items()}
+                theirs = {place + at.removeprefix("data"): where for at, where in part_config.origin.items()}
                 origin = {**theirs, **_without(origin, place, f"{place}.kind")}
     return replace(laid, tree={**laid.tree, "data": data}, origin=origin) if data else laid
 
@@ -483,10 +483,10 @@ def _resolved(config: Config) -> Config:
             raise config.error(key, f"references beyond {DEEPEST} levels or {MOST_VALUES:,} values", "write the values")
         if isinstance(value, str) and "${" in value:
             with config.placing(key):
-                found = target(value)
-            while whole := _REFERENCE.fullmatch(str(written.get(source))):
-                source = whole[1]
-            return read(key, found, source, links + 1)
+                resolved = target(value)
+            while reference := _REFERENCE.fullmatch(str(written.get(source))):
+                source = reference[1]
+            return read(key, resolved, source, links + 1)
         origin[key] = config.origin.get(source, "")
         if isinstance(value, list):
             return [read(f"{key}.{place}", item, f"{source}.{place}", links) for place, item in enumerate(value)]

@@ -289,8 +289,8 @@ _UNIONS = (typing.Union, types.UnionType)
 
 def check(key: str, value: Any, annotation: Any) -> Any:
     """`value` if it has the required type, else an error. An int passes for a float, and `1e3` for a whole number."""
-    whole = [int(value)] if isinstance(value, float) and value.is_integer() else []
-    for each in (value, *whole):
+    integers = [int(value)] if isinstance(value, float) and value.is_integer() else []
+    for each in (value, *integers):
         with suppress(ValueError):
             return _fit(each, annotation)
     is_infinite = isinstance(value, float) and not math.isfinite(value)

@@ -68,11 +68,11 @@ class Shape:
                 raise ScalingError("expected factors", key="times", value=factors, fix="write {layers: 2, hidden: 0.5}")
             with under("times"):
                 times = check_keys(factors, dict.fromkeys(SIZES, Times), "a size")
-            given = check_keys(lines, SIZES, "a size")
+            sizes = check_keys(lines, SIZES, "a size")
             for key in ("width", "layers", "heads", "vocabulary", "length"):
-                refuse(key not in given, "a size needs it", f"set size.{key}=… or name a whole size", key=key)
-            width, heads = given["width"], given["heads"]
-            if "head_width" not in given and width % heads:
+                refuse(key not in sizes, "a size needs it", f"set size.{key}=… or name a whole size", key=key)
+            width, heads = sizes["width"], sizes["heads"]
+            if "head_width" not in sizes and width % heads:
                 divisors = (number for number in range(1, width + 1) if width % number == 0)
                 divisor = min(divisors, key=lambda number: (abs(number - heads), number))
                 fix = f"take {divisor} heads, or set size.head_width=…"
@@ -84,7 +84,7 @@ class Shape:
                 return check(key, max(1, round(value * times.get(key, 1))), SIZES[key])
 
             usual = _usual(width, heads, width // heads)
-            before = {"head_width": usual["head_width"], "hidden": usual["hidden"], **given}
+            before = {"head_width": usual["head_width"], "hidden": usual["hidden"], **sizes}
             sized = {key: scaled(key, value) for key, value in before.items()}
             for key, like in (("key_heads", "heads"), ("value_width", "head_width")):
                 if key not in sized:
@@ -96,11 +96,11 @@ class Shape:
         return Shape(**sized)
 
 
-def counted(key: str, value: float, whole: int, most: int) -> int:
+def counted(key: str, value: float, total: int, largest: int) -> int:
     """A number of tokens or of a vector's entries: below 1 it is a fraction, so that a line fits every size."""
-    count = round(value * whole) if 0 < value < 1 else round(value)
-    if not 1 <= count <= most or (value > 1 and count != value):
-        raise ScalingError(f"expected a whole number up to {most:,}, or a fraction below 1", key=key, value=value)
+    count = round(value * total) if 0 < value < 1 else round(value)
+    if not 1 <= count <= largest or (value > 1 and count != value):
+        raise ScalingError(f"expected a whole number up to {largest:,}, or a fraction below 1", key=key, value=value)
     return count
 
 

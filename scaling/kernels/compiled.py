@@ -62,11 +62,11 @@ def _outcome() -> tuple[ctypes.CDLL | None, str | None]:
 
 def _compiler() -> list[str]:
     """The C++ compiler and its own flags: `CXX`, or c++."""
-    given = os.environ.get("CXX", "").strip() or "c++"
+    setting = os.environ.get("CXX", "").strip() or "c++"
     try:
-        program, *flags = shlex.split(given)
+        program, *flags = shlex.split(setting)
     except ValueError as error:
-        raise OSError(f"no C++ compiler: CXX={given!r} cannot be read: {error}") from error
+        raise OSError(f"no C++ compiler: CXX={setting!r} cannot be read: {error}") from error
     compiler = shutil.which(program)
     if compiler is None:
         raise OSError(f"no C++ compiler: {program!r} is not there")
@@ -121,9 +121,9 @@ def _run(*command: str | Path) -> None:
 
 def _folder() -> Path:
     """The folder of the user's caches. No other user may write there: its files are executed."""
-    given = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    setting = Path(os.environ.get("XDG_CACHE_HOME", ""))
     try:
-        home = given if given.is_absolute() else Path.home() / ".cache"
+        home = setting if setting.is_absolute() else Path.home() / ".cache"
     except RuntimeError as error:
         raise OSError(f"no folder to keep them in: {error}; {FIX}") from error
     folder = Path(home, "scaling", "kernels").resolve()
@@ -146,11 +146,11 @@ def _processor() -> str:
 
 def serves(*tensors: Tensor | None) -> bool:
     """Whether the kernels take these tensors, None aside: plain ones of one type that they know, on the CPU."""
-    given = [tensor for tensor in tensors if tensor is not None]
-    dtype = given[0].dtype
+    present = [tensor for tensor in tensors if tensor is not None]
+    dtype = present[0].dtype
     return (
         dtype in TYPES
-        and all(type(x) in (Tensor, nn.Parameter) and x.dtype is dtype and x.device.type == "cpu" for x in given)
+        and all(type(x) in (Tensor, nn.Parameter) and x.dtype is dtype and x.device.type == "cpu" for x in present)
         and not torch.compiler.is_compiling()
         and library() is not None
     )

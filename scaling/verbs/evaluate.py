@@ -61,7 +61,7 @@ def evaluate(
     from scaling.data.store import root
     from scaling.training.finetune import finetuned
 
-    own, data = finetuned(run, task, overrides, runs=runs)
+    scored, data = finetuned(run, task, overrides, runs=runs)
     other = None if paired is None else finetuned(paired, task, overrides, runs=runs)[0]
     source = build("data", data).open(split, root(runs))  # before torch is imported
     answers = [example.answer for example in source.examples if example.answer is not None]
@@ -69,14 +69,14 @@ def evaluate(
 
     from scaling.training.evaluation import Predictor, compared, predicted, scores
 
-    outputs = Predictor(own, runs, torch_device(device), average).outputs(source)
+    outputs = Predictor(scored, runs, torch_device(device), average).outputs(source)
     predictions = predicted(outputs, source)
     signature, examples = source.task.metric.signature(answers), plural(len(answers), "example")
-    document = {"run": own.folder.name, "split": split, "examples": len(answers), "invalid": None}
+    document = {"run": scored.folder.name, "split": split, "examples": len(answers), "invalid": None}
     document |= scores(source, predictions, written=outputs.written)
     document |= {"signature": signature, "average": average, "paired": None}
     mean = "" if average is None else f", mean of {plural(average, 'checkpoint')}"
-    parts = [f"run {own.folder.name}{mean}, {split} split, {examples}", _table(document)]
+    parts = [f"run {scored.folder.name}{mean}, {split} split, {examples}", _table(document)]
     parts += [] if signature is None else [signature]
     if other is not None:
         theirs = predicted(Predictor(other, runs, torch_device(device), average).outputs(source), source)
@@ -296,7 +296,7 @@ def predict(
     from scaling.data.store import root
     from scaling.training.finetune import finetuned
 
-    asked, line = finetuned(run, task, overrides, runs=runs)
+    model, line = finetuned(run, task, overrides, runs=runs)
     data = build("data", line)
     if not hasattr(data, "unanswered"):
         raise ScalingError("a synthetic task has no files", key="FILE", value=str(file), fix="use `scaling evaluate`")
@@ -304,20 +304,20 @@ def predict(
 
     from scaling.training.evaluation import Predictor, predicted, probabilities, shown
 
-    predictor = Predictor(asked, runs, torch_device(device))
+    predictor = Predictor(model, runs, torch_device(device))
     source = predictor.task.source_of(examples, root(runs))
     outputs, goal = predictor.outputs(source), source.task
-    found, chances = predicted(outputs, source), probabilities(outputs, source)
+    answers, chances = predicted(outputs, source), probabilities(outputs, source)
     rows: list[dict[str, Any]] = []
     for index in range(len(examples)):
-        row = {"index": index, "prediction": shown(found.get(index), goal.labels, goal.answer)}
+        row = {"index": index, "prediction": shown(answers.get(index), goal.labels, goal.answer)}
         rows.append(row | ({"probabilities": dict(zip(goal.labels, chances[index], strict=True))} if chances else {}))
     invalid = sum(row["prediction"] is None for row in rows)
     document = {"file": None if to is None else str(to), "predictions": len(rows), "invalid": invalid}
     if to is None:
-        made = Predictions(document, [_json_lines(rows).rstrip("\n")], scored=rows)
-        document |= {"values": made.values, "probabilities": made.probabilities or None}
-        return made
+        result = Predictions(document, [_json_lines(rows).rstrip("\n")], scored=rows)
+        document |= {"values": result.values, "probabilities": result.probabilities or None}
+        return result
     what = f"{to}: {plural(len(rows), 'prediction')}" + (f", {invalid:,} of invalid outputs" if invalid else "")
     return Predictions(document, [what], scored=rows).save(to)
 

@@ -209,10 +209,10 @@ def landscape(
     each = [{"run": name, **around.rises(loss), "losses": loss.tolist()} for name, loss in losses.items()]
     rows = [list(one.values())[:-1] for one in each]
     table = ["run", "loss", "rise at the border", "roughness"], rows
-    drawn = Landscape({"reach": reach, "runs": each}, [table], losses=losses)
+    result = Landscape({"reach": reach, "runs": each}, [table], losses=losses)
     if path is not None:
-        drawn.save(path)
-    return drawn
+        result.save(path)
+    return result
 
 
 def _of_kind(path: str | Path, endings: Sequence[str]) -> Path:

@@ -57,9 +57,9 @@ def predict_run(
         fix = f"take a law in {', '.join(name for name in ('N', 'D', 'C', 'U') if name in of_run)}"
         refuse(name not in of_run, what, fix, key="law", value=law)
     for name in ("tokenizer", "validation"):
-        stated, own = definitions.get(name), of_run.get(name)
-        what = f"of the points is {stated}, and of the run {own}: their losses differ"
-        differ = stated is not None and own is not None and own != stated
+        stated, of_this_run = definitions.get(name), of_run.get(name)
+        what = f"of the points is {stated}, and of the run {of_this_run}: their losses differ"
+        differ = stated is not None and of_this_run is not None and of_this_run != stated
         refuse(differ, what, "give points of runs that are evaluated alike", key=name)
     row = {name: float(of_run[name]) for name in form.axes}
     (predicted,) = predict_runs(fitted.law, [row], fitted.level, fitted.method, seed=fitted.law.seed)
@@ -98,8 +98,8 @@ def predictions(*, runs: str | Path = RUNS) -> Result:
         if entry["loss"] is not None:
             inside = {True: ", inside", False: ", outside", None: ""}[entry["covered"]]
             outcome = f"came out as {entry['loss']:.4f}, error {entry['relative_error']:+.2%}{inside}"
-        made = [entry[key] for key in ("prediction", "registered", "law", "predicted")]
-        rows.append([*made, _of_a_new_run(entry), outcome])
+        cells = [entry[key] for key in ("prediction", "registered", "law", "predicted")]
+        rows.append([*cells, _of_a_new_run(entry), outcome])
     titles, record = ["prediction", "on record since", "law", "predicted", "interval", "outcome"], calibration(entries)
     return Result({**record, "entries": entries}, [track_record(record), (titles, rows)])
 
