@@ -1,14 +1,18 @@
-"""A small corpus, and what a `data:` line makes of it."""
+"""A small corpus, what a `data:` line makes of it, and `scaling data prepare`."""
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from scaling.base.errors import BAD_INPUT
+from scaling.cli import main
 from scaling.config.schema import build
 from scaling.data import rows
 from scaling.data.text import Text
@@ -33,14 +37,9 @@ def write(folder: Path) -> Path:
 
 
 def line(home: Path, **changes: object) -> Text:
-    """A data line over that corpus, with what is given laid over it."""
-    plain = {
-        "kind": "Text",
-        "corpus": {"kind": "Files", "files": str(home / "*.txt")},
-        "tokenizer": {"kind": "ByteBPE", "vocabulary": 300},
-        "validation": 0.1,
-    }
-    return build("data", {**plain, **changes})
+    """A data line over that corpus."""
+    corpus, tokenizer = {"kind": "Files", "files": str(home / "*.txt")}, {"kind": "ByteBPE", "vocabulary": 300}
+    return build("data", {"kind": "Text", "corpus": corpus, "tokenizer": tokenizer, "validation": 0.1, **changes})
 
 
 @pytest.fixture
@@ -58,3 +57,29 @@ def text(corpus: Path) -> Callable[..., Text]:
 def root(tmp_path: Path) -> Path:
     """Where prepared data lie."""
     return tmp_path / "data"
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder in which a person works, for `prepared` and `refused`."""
+    monkeypatch.setenv("SCALING_DATA", str(tmp_path / "data"))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def prepared(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
+    """What `scaling data prepare` prints of these words."""
+    code = main(["data", "prepare", *words, "--json"])
+    out, error = capsys.readouterr()
+    assert code == 0, error
+    return json.loads(out)
+
+
+def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    """The one line with which it refuses them."""
+    assert main(["data", "prepare", *words]) == BAD_INPUT
+    out, error = capsys.readouterr()
+    assert out == ""
+    assert error.startswith("scaling: ")
+    assert error.count("\n") == 1
+    return error

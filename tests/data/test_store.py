@@ -20,25 +20,20 @@ from tests.data.conftest import line, write
 
 
 @pytest.fixture(scope="module")
-def prepared(tmp_path_factory: pytest.TempPathFactory) -> tuple[Text, Path]:
-    """A data line and where it is prepared; pairs lie beside."""
+def kept(tmp_path_factory: pytest.TempPathFactory) -> tuple[Text, Path]:
+    """A data line, and the folder in which it is prepared."""
     folder = tmp_path_factory.mktemp("store")
     text = line(write(folder / "corpus"))
-    lines = range(200)
-    (folder / "source").write_text("\n".join(f"how much is {number} and one" for number in lines))
-    (folder / "target").write_text("\n".join("one " * (number % 7) + str(number + 1) for number in lines))
-    corpus = {"kind": "Parallel", "source": str(folder / "source"), "target": str(folder / "target")}
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(rows, "PART", 8000)
         prepare(text, folder / "data")
-        prepare(line(folder / "corpus", corpus=corpus), folder / "pairs")
-    return text, folder
+    return text, folder / "data"
 
 
 @pytest.fixture
-def text(prepared: tuple[Text, Path], root: Path) -> Text:
-    shutil.copytree(prepared[1] / "data", root)
-    return prepared[0]
+def text(kept: tuple[Text, Path], root: Path) -> Text:
+    shutil.copytree(kept[1], root)
+    return kept[0]
 
 
 @pytest.fixture
@@ -48,65 +43,47 @@ def home(text: Text, root: Path) -> Path:
     return root / entry["fingerprint"]
 
 
-@pytest.fixture
-def pairs(prepared: tuple[Text, Path]) -> Path:
-    (manifest,) = (prepared[1] / "pairs").glob("*/manifest.json")
-    return manifest.parent
-
-
-@pytest.mark.parametrize("split", ["train", "validation"])
-@pytest.mark.parametrize("length", [1, 7, 1000])
+@pytest.mark.parametrize(("split", "length"), [("train", 7), ("validation", 1000)])
 def test_windows_are_the_stream_cut_up(home: Path, split: str, length: int) -> None:
     source = open_split(home, split)
     assert isinstance(source, Source)
     shards = source.manifest.splits[split]["text"]
     stream = np.concatenate([np.fromfile(home / f"{shard['name']}.tokens", "<u2") for shard in shards])
+    assert len(stream) == source.tokens
     count = source.windows(length)
-    assert count is not None
     assert count == len(stream) // length > 0
-    rows = np.random.default_rng(0).permutation(count)
-    read = source.read(rows, length, documents=True)
-    np.testing.assert_array_equal(read.tokens, stream[: count * length].reshape(count, length)[rows])
-    assert read.tokens.max() < source.vocabulary
+    numbers = np.random.default_rng(0).permutation(count)
+    read = source.read(numbers, length, documents=True)
+    np.testing.assert_array_equal(read.tokens, stream[: count * length].reshape(count, length)[numbers])
     ended = np.cumsum(read.tokens == source.specials["eos"], axis=1)
-    expected = 1 + np.concatenate([np.zeros((count, 1), int), ended[:, :-1]], axis=1)
-    np.testing.assert_array_equal(read.documents, expected)
-
-
-def test_pairs_are_read_as_they_were_written(pairs: Path) -> None:
-    source = open_split(pairs, "train")
-    assert isinstance(source, PairedSource)
-    assert isinstance(source, Source)
-    count = source.windows(64)
-    assert count == len(source.lengths) > 100
-    read = source.read(np.arange(count), 64)
-    eos, pad = source.specials["eos"], source.specials["pad"]
-    for row in range(count):
-        asked, answered = read.source[row], read.tokens[row]
-        for side, documents, length in zip(
-            (asked, answered), (read.source_documents[row], read.documents[row]), source.lengths[row]
-        ):
-            assert side[length - 1] == eos
-            assert (side[length:] == pad).all()
-            assert documents.sum() == length == (documents == 1).sum()
-        number = int(source.decode(asked[: source.lengths[row, 0] - 1]).split()[3])
-        assert source.decode(answered[: source.lengths[row, 1] - 1]) == "one " * (number % 7) + str(number + 1)
-
-
-def test_long_pairs_are_cut_and_still_end(pairs: Path) -> None:
-    read = open_split(pairs, "train").read(np.arange(20), 5)
-    assert (read.source[:, -1] == open_split(pairs, "train").specials["eos"]).all()
-    assert (read.source_documents == 1).all()
-
-
-def test_a_pickled_source_opens_its_files_again(home: Path) -> None:
-    source = open_split(home, "train")
-    source.read(np.arange(3), 64)
-    carried = pickle.dumps(source)
+    np.testing.assert_array_equal(read.documents, 1 + np.pad(ended[:, :-1], ((0, 0), (1, 0))))
+    carried = pickle.dumps(source)  # opens its files again
     assert len(carried) < 20_000
-    np.testing.assert_array_equal(
-        pickle.loads(carried).read(np.arange(3), 64).tokens, source.read(np.arange(3), 64).tokens
-    )
+    np.testing.assert_array_equal(pickle.loads(carried).read(numbers, length).tokens, read.tokens)
+
+
+def test_pairs_are_read_as_they_were_written_and_long_ones_are_cut(tmp_path: Path, root: Path) -> None:
+    sides = [[f"how much is {n} and one" for n in range(99)], ["one " * (n % 7) + str(n + 1) for n in range(99)]]
+    for name, texts in zip(("source", "text"), sides):
+        (tmp_path / name).write_text("\n".join(texts))
+    corpus = {"kind": "Parallel", "source": str(tmp_path / "source"), "target": str(tmp_path / "text")}
+    source = open_split(prepare(line(tmp_path, corpus=corpus), root), "train")
+    assert isinstance(source, PairedSource)
+    count, eos = source.windows(64), source.specials["eos"]
+    assert 60 < count < 99
+    read, cut = source.read(np.arange(count), 64), source.read(np.arange(count), 5)
+    assert read.source is not None
+    assert cut.source is not None
+    for row, lengths in enumerate(source.lengths.tolist()):
+        texts = []
+        for tokens, documents, length in zip(
+            (read.source[row], read.tokens[row]), (read.source_documents[row], read.documents[row]), lengths
+        ):
+            assert documents.tolist() == [1] * length + [0] * (64 - length)
+            assert tokens[length - 1 :].tolist() == [eos] + [source.specials["pad"]] * (64 - length)
+            texts.append(source.decode(tokens[: length - 1]))
+        assert tuple(texts) in {*zip(*sides)}
+    assert cut.source.tolist() == [[*whole[:4], eos] for whole in read.source.tolist()]
 
 
 # --- bad input ---
@@ -118,56 +95,49 @@ def altered(file: Path) -> None:
     file.write_bytes(content)
 
 
-@pytest.mark.parametrize("ending", ["tokens", "ends"])
-@pytest.mark.parametrize("harm", ["altered", "truncated", "missing"])
-def test_a_harmed_shard_is_found(text: Text, home: Path, root: Path, ending: str, harm: str) -> None:
-    file = home / "train" / f"00002.text.{ending}"
-    if harm == "altered":
-        altered(file)
-    elif harm == "truncated":
-        os.truncate(file, file.stat().st_size - 2)
-    else:
-        file.unlink()
-    with pytest.raises(ScalingError, match=rf"00002\.text\.{ending}: (it was altered|the file is missing)") as caught:
-        text.open("train", root)
-    assert "prepare` again" in str(caught.value)
-    with pytest.raises(ScalingError):
-        prepare(text, root)
+HARMS = {"altered": altered, "truncated": lambda file: os.truncate(file, file.stat().st_size - 2), "gone": Path.unlink}
 
 
-def test_an_alteration_that_hides_its_time_is_found_when_asked(home: Path) -> None:
-    source = open_split(home, "train")
-    file = home / "train" / "00000.text.tokens"
+@pytest.mark.parametrize("harm", HARMS)
+def test_a_harmed_shard_is_found(text: Text, home: Path, root: Path, harm: str) -> None:
+    for ending in ("tokens", "ends"):
+        file = home / "train" / f"00002.text.{ending}"
+        before = file.read_bytes()
+        HARMS[harm](file)
+        with pytest.raises(ScalingError, match=rf"00002\.text\.{ending}: (it was|the file is).*prepare` again"):
+            text.open("train", root)
+        with pytest.raises(ScalingError):
+            prepare(text, root)
+        file.write_bytes(before)
+
+
+def test_an_alteration_that_hides_its_time_is_found_when_asked(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source, file = open_split(home, "train"), home / "train" / "00000.text.tokens"
     before = file.stat()
     altered(file)
     os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
     with pytest.raises(ScalingError, match="its hash does not fit"):
         source.manifest.check(home, trust=False)
-
-
-def test_an_altered_manifest_is_found(text: Text, home: Path, root: Path) -> None:
-    manifest = home / "manifest.json"
-    plain, shard = manifest.read_text(), Manifest.read(home).splits["train"]["text"][1]
-    manifest.write_text(plain.replace('"vocabulary": 300', '"vocabulary": 301'))
-    with pytest.raises(ScalingError, match="its hash does not fit"):
-        text.open("train", root)
-    manifest.write_text(plain.replace(shard["tokens_sha256"], "0" * 64))  # one that the fingerprint does not name
-    with pytest.raises(ScalingError, match="its hash does not fit"):
-        text.open("train", root)
-    for place in range(5, len(plain), len(plain) // 20):
-        manifest.write_text(plain[:place] + chr(ord(plain[place]) ^ 1) + plain[place + 1 :])
-        with pytest.raises(ScalingError, match=r"the manifest (is damaged|was altered)"):
-            text.open("train", root)
-    manifest.write_text("{")
-    with pytest.raises(ScalingError, match="the manifest is damaged"):
-        text.open("train", root)
-
-
-def test_a_folder_that_may_only_be_read_is_read(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    altered(file)
     (home / "trusted.json").unlink()
 
     def refuse(*_: object) -> None:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr("scaling.data.store.atomic.write_json", refuse)
+    monkeypatch.setattr("scaling.data.store.atomic.write_json", refuse)  # a folder that may only be read is read
     assert open_split(home, "train").tokens
+
+
+def test_an_altered_manifest_is_found(text: Text, home: Path, root: Path) -> None:
+    manifest = home / "manifest.json"
+    plain, shard = manifest.read_text(), Manifest.read(home).splits["train"]["text"][1]
+    places = range(5, len(plain), len(plain) // 20)
+    for content in (
+        plain.replace('"vocabulary": 300', '"vocabulary": 301'),
+        plain.replace(shard["tokens_sha256"], "0" * 64),  # one that the fingerprint does not name
+        *(plain[:place] + chr(ord(plain[place]) ^ 1) + plain[place + 1 :] for place in places),
+        "{",
+    ):
+        manifest.write_text(content)
+        with pytest.raises(ScalingError, match=r"the manifest (is damaged|was altered)"):
+            text.open("train", root)

@@ -12,28 +12,25 @@ import pytest
 from scaling.base.errors import ScalingError
 from scaling.data.vectors import read, table
 
-WORDS = {"law": np.array([1, 2, 0.5], np.float32), "the": np.array([-1, 0, 3], np.float32)}
+WORDS = {"law": [1, 2, 0.5], "the": [-1, 0, 3]}
+LINES = b"law 1 2 0.5\nthe -1 0 3\n"
+PACKED = [word.encode() + b" " + struct.pack("<3f", *vector) for word, vector in WORDS.items()]
 
 
-def files(folder: Path) -> dict[str, Path]:
-    """The same vectors in every format."""
-    lines = ["law 1 2 0.5", "the -1 0 3"]
-    (folder / "glove.txt").write_text("\n".join(lines) + "\n")
-    (folder / "fast.vec").write_text("2 3\n" + " \n".join(lines) + " \n")
-    with gzip.open(folder / "word2vec.txt.gz", "wt") as file:
-        file.write("2 3\n" + "\n".join(lines) + "\n")
-    for name, end in (("plain.bin", b""), ("lines.bin", b"\n")):
-        rows = [word.encode() + b" " + struct.pack("<3f", *vector) + end for word, vector in WORDS.items()]
-        (folder / name).write_bytes(b"2 3\n" + b"".join(rows))
-    return {path.name: path for path in folder.iterdir()}
-
-
-@pytest.mark.parametrize("name", ["glove.txt", "fast.vec", "word2vec.txt.gz", "plain.bin", "lines.bin"])
-def test_every_format_has_the_same_vectors(name: str, tmp_path: Path) -> None:
-    found = read(files(tmp_path)[name], 3, lambda word: True)
-    assert list(found) == ["law", "the"]
-    for word, vector in WORDS.items():
-        np.testing.assert_array_equal(found[word], vector)
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("glove.txt", LINES),
+        ("fast.vec", b"2 3\n" + LINES.replace(b"\n", b" \n")),
+        ("word2vec.txt.gz", gzip.compress(b"2 3\n" + LINES)),
+        ("plain.bin", b"2 3\n" + b"".join(PACKED)),
+        ("lines.bin", b"2 3\n" + b"\n".join(PACKED) + b"\n"),
+    ],
+)
+def test_every_format_has_the_same_vectors(name: str, content: bytes, tmp_path: Path) -> None:
+    (tmp_path / name).write_bytes(content)
+    found = read(tmp_path / name, 3, lambda word: True)
+    assert {word: vector.tolist() for word, vector in found.items()} == WORDS
     assert list(read(tmp_path / name, 3, {"the"}.__contains__)) == ["the"]
 
 
@@ -41,13 +38,9 @@ def test_every_format_has_the_same_vectors(name: str, tmp_path: Path) -> None:
     ("name", "content", "line", "what"),
     [
         ("a.txt", b"law 1 2\nthe 3 4\n", 1, "have 2 numbers, and the model's 3; take size.width=2"),
-        ("a.vec", b"2 4\nlaw 1 2 3 4\n", 1, "have 4 numbers"),
         ("a.bin", b"2 4\nlaw ", 1, "have 4 numbers"),
         ("a.txt", b"law 1 2 3\nthe 4 5\n", 2, "have 2 numbers"),
-        ("a.txt", b"law 1 2 3\nthe 4 x 5\n", 2, "no finite number"),
         ("a.txt", b"law 1 2 3\nthe " + b"9" * 5000 + b" 4 5\n", 2, "no finite number"),
-        ("a.txt", b"law 1 2 3\nthe nan 4 5\n", 2, "no finite number"),
-        ("a.txt", b"9" * 5000 + b" " + b"9" * 5000 + b"\n", 1, "have 1 number, and the model's 3"),
         ("a.txt", b"law 1 2 3\n\xff 4 3 5\n", 2, "not UTF-8"),
         ("a.bin", b"law 1 2 3\n", 1, "no binary file of word2vec"),
         ("a.bin", b"2 3\nlaw \0\0\0\0", None, "ends at word 1 of 2"),
@@ -65,15 +58,13 @@ def test_what_is_wrong_is_reported_with_its_line(
 
 
 def test_rows_are_the_words_and_else_drawn_alike(tmp_path: Path) -> None:
-    draw = np.random.default_rng(0)
-    many = {f"w{number}": draw.normal(0.3, 2, 3).astype(np.float32) for number in range(500)}
-    lines = [f"{word} {' '.join(map(str, vector))}" for word, vector in many.items()]
+    many = np.random.default_rng(0).normal(0.3, 2, (500, 3)).astype(np.float32)
+    lines = [f"w{number} {' '.join(map(str, vector))}" for number, vector in enumerate(many)]
     (tmp_path / "many.vec").write_text("\n".join(lines) + "\n")
     tokens = ("", "w7", "W8", "other", *(f"none{number}" for number in range(400)), *(f"w{n}" for n in range(9, 500)))
     covered = table(tmp_path / "many.vec", tokens, 3)
     assert covered.covered == 493
-    np.testing.assert_allclose(covered.table[1], many["w7"], rtol=1e-5)
-    np.testing.assert_allclose(covered.table[2], many["w8"], rtol=1e-5)
+    np.testing.assert_allclose(covered.table[1:3], many[7:9], rtol=1e-5)
     assert covered.table[3:404].mean() == pytest.approx(0.3, abs=0.2)
     assert covered.table[3:404].std() == pytest.approx(2, abs=0.2)
     with pytest.raises(ScalingError, match="no token of the run is a word of it"):

@@ -1,11 +1,10 @@
-"""A vocabulary of plain text, rows of it, and keys."""
+"""A vocabulary of plain text, rows of it, keys, and objectives from their lines."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from typing import Any
 
 import numpy as np
-import pytest
 
 from scaling.base.batch import Batch
 from scaling.config.schema import build
@@ -15,11 +14,7 @@ from scaling.data.source import Rows, Vocabulary
 TEXT = 200  # ids 3 to 199 are text
 SPECIALS = {"bos": 0, "eos": 1, "pad": 2}
 BEGINS = np.arange(TEXT) % 3 == 0  # every third token begins a word
-
-
-@pytest.fixture
-def vocabulary() -> Vocabulary:
-    return Vocabulary(TEXT, SPECIALS, TEXT, BEGINS)
+VOCABULARY = Vocabulary(TEXT, SPECIALS, TEXT, BEGINS)
 
 
 def rows(count: int, length: int, seed: int = 0) -> Rows:
@@ -32,23 +27,12 @@ def keys(count: int, seed: int = 0) -> np.ndarray:
     return hashing.keys(seed, "objective", np.arange(count))
 
 
-@pytest.fixture
-def make(vocabulary: Vocabulary) -> Callable[..., object]:
-    """An objective from its line."""
-
-    def made(line: object, length: int, family: str):
-        return build("objective", line, vocabulary, length, family)  # type: ignore[arg-type]
-
-    return made
+def make(line: Any, length: int, family: Any) -> Any:
+    return build("objective", line, VOCABULARY, length, family)
 
 
-@pytest.fixture
-def run(make) -> Callable[..., tuple[Rows, Batch]]:
-    """An objective applied: the rows it read and the batch it made."""
-
-    def applied(line: object, length: int, family: str, count: int = 64, seed: int = 0) -> tuple[Rows, Batch]:
-        objective = make(line, length, family)
-        read = rows(count * (1 + objective.others), objective.reads, seed)
-        return read, objective(read, keys(count, seed))
-
-    return applied
+def run(line: Any, length: int, family: str, count: int = 64, seed: int = 0) -> tuple[Any, Rows, Batch]:
+    """An objective, the rows that it read, and the batch that it made of them."""
+    objective = make(line, length, family)
+    read = rows(count * (1 + objective.others), objective.reads, seed)
+    return objective, read, objective(read, keys(count, seed))

@@ -1,32 +1,33 @@
+"""Source to target: the text comes back from both sides, and the counts are the papers'."""
+
 from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scaling.base.batch import IGNORE
+from scaling.base.batch import IGNORE, Batch
 from scaling.data.source import Vocabulary
 from scaling.data.synthetic import SyntheticPairs
-from scaling.objectives import Prefix, Sequence, SpanCorruption
-from tests.objectives.conftest import BEGINS, SPECIALS, TEXT, keys, rows
+from scaling.objectives import Sequence, SpanCorruption
+from tests.objectives.conftest import TEXT, VOCABULARY, keys, run
 
-VOCABULARY = Vocabulary(TEXT, SPECIALS, TEXT, BEGINS)
+BOTH = pytest.mark.parametrize("family", ["encoder_decoder", "decoder"])
 
 
-def sides(batch) -> list[tuple[list[int], list[int]]]:
+def sides(batch: Batch) -> list[tuple[list[int], list[int]]]:
     """Source and target of each row, filling left out, from either layout."""
     found = []
     for row in range(batch.rows):
-        bears = batch.targets[row] != IGNORE
-        target = batch.targets[row][bears].tolist()
-        if batch.source is not None:
-            documents = batch.source_documents
-            inside = torch.ones_like(batch.source[row], dtype=torch.bool) if documents is None else documents[row] > 0
-            found.append((batch.source[row][inside].tolist(), target))
+        target = batch.targets[row][batch.targets[row] != IGNORE].tolist()
+        if batch.source is None:
+            assert batch.prefix is not None
+            source = batch.tokens[row, : int(batch.prefix[row]) - 1]
         else:
-            found.append((batch.tokens[row, : int(batch.prefix[row]) - 1].tolist(), target))
+            documents = batch.source_documents
+            source = batch.source[row] if documents is None else batch.source[row][documents[row] > 0]
+        found.append((source.tolist(), target))
     return found
 
 
@@ -40,8 +41,8 @@ def filled(source: list[int], target: list[int], vocabulary: Vocabulary) -> list
             hidden[token] = []
         else:
             hidden[list(hidden)[-1]].append(token)
-    assert [token for token in source if token in sentinel] == list(hidden)
-    assert list(hidden) == [vocabulary[f"sentinel_{number}"] for number in range(len(hidden))]
+    expected = [vocabulary[f"sentinel_{number}"] for number in range(len(hidden))]
+    assert [token for token in source if token in sentinel] == list(hidden) == expected
     assert all(hidden.values())
     return [text for token in source for text in hidden.get(token, [token])]
 
@@ -56,19 +57,17 @@ def filled(source: list[int], target: list[int], vocabulary: Vocabulary) -> list
     st.integers(0, 99),
 )
 def test_the_text_comes_back_from_source_and_target(length, rate, mean, noise, family, seed):
-    objective = SpanCorruption(VOCABULARY, length, family, rate=rate, mean=mean, noise=noise)
-    read = rows(6, objective.reads, seed)
-    batch = objective(read, keys(6, seed))
+    line = {"kind": "SpanCorruption", "rate": rate, "mean": mean, "noise": noise}
+    objective, read, batch = run(line, length, family, count=6, seed=seed)
     hidden = max(1, round(rate * objective.reads))
     for (source, target), text in zip(sides(batch), read.tokens.tolist()):
         assert sum(token < TEXT for token in target[:-1]) == hidden
         assert filled(source, target, objective.vocabulary) == text
 
 
-def test_512_reads_568_and_gives_114():
-    objective = SpanCorruption(VOCABULARY, 512, "encoder_decoder")
+def test_512_reads_568_and_gives_114_in_28_spans_that_stand_anywhere():
+    objective, _, batch = run("SpanCorruption", 512, "encoder_decoder", count=4)
     assert objective.reads == 568
-    batch = objective(rows(4, 568), keys(4))
     assert batch.source is not None
     assert batch.source.shape == (4, 512)
     assert batch.tokens.shape == batch.targets.shape == (4, 114)
@@ -76,27 +75,20 @@ def test_512_reads_568_and_gives_114():
     assert batch.documents is batch.source_documents is None
     assert (batch.tokens[:, 1:] == batch.targets[:, :-1]).all()
     assert (batch.tokens[:, 0] == VOCABULARY["bos"]).all()
-
-
-def test_spans_have_the_mean_length_and_stand_anywhere():
-    objective = SpanCorruption(VOCABULARY, 512, "encoder_decoder")
-    hidden = objective.chosen(keys(3000), 568)
-    starts = hidden & ~np.pad(hidden, ((0, 0), (1, 0)))[:, :-1]
+    hidden = SpanCorruption(VOCABULARY, 512, "encoder_decoder").chosen(keys(3000), 568)
     assert (hidden.sum(1) == 85).all()
-    assert (starts.sum(1) == 28).all()
+    assert ((hidden & ~np.pad(hidden, ((0, 0), (1, 0)))[:, :-1]).sum(1) == 28).all()
     # The first token is never hidden and the last always, as the text is cut into gap, span, gap, span …
-    middle = hidden[:, 40:-40].mean(0)
-    assert np.abs(middle - 0.15).max() < 5 * np.sqrt(0.15 * 0.85 / 3000)
+    assert np.abs(hidden[:, 40:-40].mean(0) - 0.15).max() < 5 * np.sqrt(0.15 * 0.85 / 3000)
 
 
-@pytest.mark.parametrize("family", ["encoder_decoder", "decoder"])
-def test_what_the_denoising_objectives_of_the_table_make(family, run, make):
+@BOTH
+def test_what_the_denoising_objectives_of_the_table_make(family):
     for kind in ("BertStyle", "MassStyle", "DropTokens", "Deshuffle"):
-        read, batch = run(kind, 64, family)
-        special = make(kind, 64, family).vocabulary
+        objective, read, batch = run(kind, 64, family)
         corrupted = max(1, round(0.15 * read.tokens.shape[1]))
         for (source, target), text in zip(sides(batch), read.tokens.tolist()):
-            assert source.pop() == target.pop() == special["eos"]
+            assert source.pop() == target.pop() == objective.vocabulary["eos"]
             changed = sum(s != t for s, t in zip(source, text))
             if kind == "DropTokens":
                 assert sorted(source + target) == sorted(text)
@@ -107,39 +99,36 @@ def test_what_the_denoising_objectives_of_the_table_make(family, run, make):
                 assert sorted(source) == sorted(text)
                 assert source != text
             elif kind == "MassStyle":
-                assert source.count(special["mask"]) == changed == corrupted
+                assert source.count(objective.vocabulary["mask"]) == changed == corrupted
             else:
-                assert changed <= corrupted
+                assert 0 < changed <= corrupted
 
 
 @settings(max_examples=20)
 @given(st.integers(2, 60), st.integers(0, 50))
 def test_a_prefix_and_what_follows_it(length, seed):
-    pair = Prefix(VOCABULARY, length, "encoder_decoder")
-    line = Prefix(VOCABULARY, length, "decoder")
-    read = rows(8, pair.reads, seed)
-    for (source, target), text in zip(sides(pair(read, keys(8, seed))), read.tokens.tolist()):
+    _, read, batch = run("Prefix", length, "encoder_decoder", count=8, seed=seed)
+    for (source, target), text in zip(sides(batch), read.tokens.tolist()):
         assert source + target == text
-        assert len(source) >= 1
-        assert len(target) >= 1
-    read = rows(8, line.reads, seed)
-    batch = line(read, keys(8, seed))
+        assert source
+        assert target
+    _, read, batch = run("Prefix", length, "decoder", count=8, seed=seed)
     assert batch.prefix is not None
     for tokens, targets, prefix, text in zip(batch.tokens, batch.targets, batch.prefix.tolist(), read.tokens.tolist()):
         assert tokens.tolist() == text[:-1]
         assert targets.tolist() == [IGNORE] * (prefix - 1) + text[prefix:]
 
 
-@pytest.mark.parametrize("family", ["encoder_decoder", "decoder"])
+@BOTH
 def test_pairs_come_through_with_their_truth(family):
     source = SyntheticPairs(pairs=50).open("train", Path("nowhere"))
     objective = Sequence(Vocabulary.of(source), 64, family)
     read = source.read(np.arange(50), objective.reads)
     batch = objective(read, keys(50))
     assert batch.truth is not None
-    for row, (given_, target) in enumerate(sides(batch)):
+    assert read.source is not None
+    assert read.truth is not None
+    for row, both in enumerate(sides(batch)):
         count = int(source.lengths[row, 1])
-        assert given_ == read.source[row, :count].tolist()
-        assert target == read.tokens[row, :count].tolist()
-        bears = batch.targets[row] != IGNORE
-        assert batch.truth[row][bears].tolist() == read.truth[row, :count].tolist()
+        assert both == (read.source[row, :count].tolist(), read.tokens[row, :count].tolist())
+        assert batch.truth[row][batch.targets[row] != IGNORE].tolist() == read.truth[row, :count].tolist()

@@ -1,0 +1,159 @@
+"""Layouts of files: sentences in trees, treebanks, dialogues and one's own, and what is wrong in them by its line."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scaling.base.errors import ScalingError
+from scaling.config import schema
+from scaling.config.schema import build
+from scaling.data.batches import evaluation
+from scaling.data.source import Vocabulary
+from scaling.data.task.layout import trees
+from scaling.data.tree import OUTSIDE, places
+from scaling.objectives.answer import Answer
+
+TREES = "( (S (NP-SBJ (PRP It)) (VP (VBZ rains)\n  (NP (-NONE- *)))))\n(S (NP (NNS Dogs)) (VP (VBP bark)))\n"
+TALK = [{"speaker": "ann", "text": "Hi."}, {"speaker": "bob", "text": "Hi!"}, {"speaker": "ann", "text": "Well?"}]
+DIALOGUES = [{"turns": TALK}, {"turns": [{"speaker": "bob", "text": "Rain."}, {"speaker": "ann", "text": "Yes."}]}]
+SENTENCE = [("1", "The", "DT", "2"), ("2", "law", "NN", "3"), ("3", "falls", "VB", "0"), ("4", "slowly", "RB", "3")]
+COMMENT = "# one\n1-2\tThe law\t_\t_\t_\t_\t_\t_\t_\t_\n"
+
+
+def written(words: list[tuple[str, str, str, str]]) -> str:
+    return "".join(f"{n}\t{form}\t_\t{tag}\t{tag}\t_\t{head}\tdep\t_\t_\n" for n, form, tag, head in words)
+
+
+LINES: dict[str, dict[str, Any]] = {
+    "trees": {"answer": "text", "text": "{words}", "label": "{tree}", "target": "{sequence}", "metric": "BracketF1"},
+    "dialogue": {"answer": "text", "text": "{history}", "label": "{reply}", "metric": "BLEU"},
+    "conllu": {
+        "answer": "tags",
+        "text": "{tokens}",
+        "label": "{upos}",
+        "labels": ["DT", "NN", "VB", "RB"],
+        "heads": "{heads}",
+        "metric": "TagAccuracy",
+    },
+    "parallel": {"answer": "text", "text": "{source}", "label": "{target}", "metric": "BLEU"},
+    "squad": {"answer": "text", "text": "{question}", "label": "{answers.text}", "metric": "BLEU"},
+}
+
+
+@pytest.fixture
+def opened(tmp_path: Path) -> Callable[..., Any]:
+    def one(layout: str, content: str, name: str = "a.gz", **line: Any) -> Any:
+        (tmp_path / name).write_bytes(gzip.compress(content.encode()) if name.endswith(".gz") else content.encode())
+        files = dict.fromkeys(("train", "validation", "test"), str(tmp_path / name))
+        data = {"kind": "Task", "tokenizer": "Byte", "layout": layout, "files": files, **LINES[layout], **line}
+        return build("data", data).open("test", tmp_path / "data")
+
+    return one
+
+
+def test_a_treebank_gives_words_sequences_and_whole_trees(opened, tmp_path):
+    source = opened("trees", TREES, "wsj.mrg.gz")
+    first, second = source.examples
+    assert (first.texts, first.target) == (("It rains",), "(S (NP XX )NP (VP XX )VP )S")
+    assert first.answer[-1] == "( (S (NP-SBJ (PRP It)) (VP (VBZ rains) (NP (-NONE- *)))))"
+    assert second.texts == ("Dogs bark",)
+    assert source.task.score([first.target, "(S (NP XX )NP (VP XX"], source.examples)["f1"] == 1
+    (tmp_path / "a.txt").write_text("The cat sits\nIt rains\n")  # a parser is asked about trees or about sentences
+    for name, words in {"wsj.mrg.gz": ["It rains", "Dogs bark"], "a.txt": ["The cat sits", "It rains"]}.items():
+        assert [row["words"] for _, row in trees().unanswered([tmp_path / name], None, "csv")] == words
+
+
+def test_each_reply_is_an_example_with_all_turns_before_it(opened):
+    source = opened("dialogue", "".join(f"{json.dumps(line)}\n" for line in DIALOGUES), "talk.jsonl")
+    assert [(one.texts[0], one.target) for one in source.examples] == [
+        ("<ann> Hi. <bob>", "Hi!"),
+        ("<ann> Hi. <bob> Hi! <ann>", "Well?"),
+        ("<bob> Rain. <ann>", "Yes."),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("layout", "content", "name", "message"),
+    [
+        (
+            "trees",
+            TREES + "(S (NP (NNS Cats))\n",
+            "wsj.mrg.gz",
+            "wsj.mrg.gz:4: the tree that begins here does not close",
+        ),
+        ("dialogue", json.dumps({"turns": TALK[:1]}), "talk.jsonl", "talk.jsonl:1: it has 1 turn, so no reply"),
+        ("dialogue", '{"talk": []}', "talk.jsonl", "talk.jsonl:1: the line is no dialogue: 'turns'"),
+        ("conllu", "# one\n" + written([SENTENCE[1]]), "a.conllu", "a.conllu:2: .*numbered from 1"),
+        (
+            "conllu",
+            COMMENT + written(SENTENCE[:2]),
+            "a.conllu",
+            "a.conllu:4: .*has 2 words, and the head is none of them",
+        ),
+        ("conllu", written([("1", "a", "X", "2"), ("2", "b", "X", "1")]), "a.conllu", "a.conllu:1: .*form a circle"),
+        ("conllu", "a DT\n", "a.conllu", "a.conllu:1: .*1 columns, and CoNLL-U has 10"),
+        ("parallel", "a\tb\n", "a.tsv", "a parallel split is in two files, and it names 1"),
+        ("squad", '{"data": [{}]}', "a.json", "a.json: it is not laid out as SQuAD's JSON: 'paragraphs'"),
+    ],
+)
+def test_what_is_wrong_is_one_line_with_the_file_and_its_line(layout, content, name, message, opened):
+    with pytest.raises(ScalingError, match=message):
+        opened(layout, content, name)
+
+
+def test_words_of_a_tree_have_their_places_in_every_token_of_a_batch(opened):
+    source = opened(
+        "conllu", f"{COMMENT}{written(SENTENCE)}\n\n# next\n{written([('1', 'Go', 'VB', '0')])}", "a.conllu"
+    )
+    first, second = source.examples
+    assert (first.texts, first.heads) == (("The", "law", "falls", "slowly"), (2, 3, 0, 3))
+    assert (first.answer, second.heads) == (["DT", "NN", "VB", "RB"], (0,))
+    batch = evaluation(source, Answer(Vocabulary.of(source), 32, "encoder"), 2)[0].batch(0)
+    row, text = batch.tree[batch.examples == 0][0].tolist(), "The law falls slowly"
+    for number, character in enumerate(text):
+        if character != " ":
+            assert tuple(row[1 + number]) == places([2, 3, 0, 3])[text[:number].count(" ")], (number, character)
+    assert tuple(row[0]) == tuple(row[len(text) + 1]) == OUTSIDE
+
+
+def test_the_numbers_of_a_tree_say_what_is_above_what():
+    tree = places([2, 0, 2, 3, 0])
+    assert [depth for depth, _, _ in tree] == [2, 1, 2, 3, 1]
+    for word, above in {1: {1, 2}, 2: {2}, 3: {2, 3}, 4: {2, 3, 4}, 5: {5}}.items():
+        _, begin, _ = tree[word - 1]
+        assert {number for number, (_, first, last) in enumerate(tree, 1) if first <= begin < last} == above
+        assert OUTSIDE[1] <= begin < OUTSIDE[2]
+
+
+OWN = """
+from scaling.data.task.layout import Layout
+
+class starred(Layout):
+    slot = "layout"
+
+    def __init__(self, *, mark: str = "*"):
+        self.mark = mark
+
+    def of_file(self, file, columns, quotes):
+        for block in file.read_text().split(self.mark)[1:]:
+            text, label = block.strip().split(" = ")
+            yield {"text": text, "label": label}
+"""
+
+
+def test_a_layout_of_ones_own_is_read_by_its_keys(tmp_path):
+    (tmp_path / "own.py").write_text(OWN)
+    schema.extend(tmp_path / "own.py")
+    (tmp_path / "a.stars").write_text("+ line 0 = no\n+ line 1 = yes\n")
+    line = {"kind": "Task", "answer": "class", "labels": ["yes", "no"], "text": "{text}", "metric": "Accuracy"}
+    files = dict.fromkeys(("train", "validation"), str(tmp_path / "a.stars"))
+    layout = {"kind": "starred", "mark": "+"}
+    data = build("data", {**line, "files": files, "layout": layout, "tokenizer": "Byte"})
+    examples = data.open("train", tmp_path).examples
+    assert [(example.texts, example.answer) for example in examples] == [(("line 0",), 1), (("line 1",), 0)]
