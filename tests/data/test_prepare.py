@@ -1,10 +1,11 @@
-"""Preparing: what comes out is the corpus, nothing is in both splits, and kills and full disks are survived."""
-
-from __future__ import annotations
+"""Preparing: what comes out is the corpus, nothing is in both splits, kills and full disks are survived, and no altered
+byte is ever read.
+"""
 
 import json
 import multiprocessing
 import os
+import pickle
 import random
 import resource
 import shutil
@@ -12,7 +13,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -22,137 +22,116 @@ from scaling.base.errors import DISK, ScalingError
 from scaling.config.compose import load
 from scaling.data import rows
 from scaling.data.corpus import Files
-from scaling.data.prepare import Call, in_turn, prepare
-from scaling.data.store import Manifest, PackedSource, open_split
-from scaling.data.text import Text
-from tests.data.conftest import prepared
+from scaling.data.prepare import in_turn, prepare
+from scaling.data.store import Manifest, open_split
+from tests.data.conftest import line, prepared
 
-Line = Callable[..., Text]
-
-
-def documents(home: Path, split: str) -> list[str]:
-    """Every document of a split, decoded."""
-    source, held = open_split(home, split), list[str]()
-    assert isinstance(source, PackedSource)
-    for shard in source.manifest.splits[split]["text"]:
-        tokens, ends = (
-            np.fromfile(home / f"{shard['name']}.{kind}", f"<u{n}") for kind, n in (("tokens", 2), ("ends", 8))
-        )
-        for piece in np.split(tokens, ends[:-1].astype(int)):
-            assert piece[-1] == source.specials["eos"]
-            held.append(source.decode(piece[:-1]))
-    return held
+ONE_PART, BYTE = 1 << 28, {"kind": "Byte"}
 
 
-def both(home: Path) -> list[list[str]]:
-    return [documents(home, split) for split in ("train", "validation")]
+def documents(home):
+    """The documents of each split, decoded."""
+    for split in ("train", "validation"):
+        source = open_split(home, split)
+        yield [source.decode(tokens[:-1]) for _, tokens in source.documents()]
 
 
-def files(home: Path) -> dict[str, bytes]:
+def files(home):
     kept = (file for file in home.rglob("*") if file.is_file() and file.name not in ("trusted.json", "plan.json"))
     return {str(file.relative_to(home)): file.read_bytes() for file in kept}
 
 
-def backwards(jobs: Sequence[Call]) -> None:
+def backwards(jobs):
     in_turn(jobs[::-1])
 
 
 def test_the_corpus_comes_out_again_whatever_its_parts_and_the_order_of_jobs(
-    text: Line, corpus: Path, root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    home = prepare(text(), root)
+    text, corpus, tmp_path, monkeypatch, capsys
+):
+    home = prepare(text(), tmp_path / "data")
     before = {file: file.stat().st_mtime_ns for file in home.rglob("*")}
-    assert prepare(text(), root) == home
+    assert prepare(text(), tmp_path / "data") == home
     assert {file: file.stat().st_mtime_ns for file in home.rglob("*")} == before
-    train, validation = both(home)
+    train, validation = documents(home)
     written = "\n\n".join(file.read_text() for file in sorted(corpus.iterdir())).split("\n\n")
     assert sorted(train + validation) == sorted(written)
     assert 10 < len(validation) < 90
     source = open_split(home, "train")
     assert source.bytes_per_token == pytest.approx(sum(len(each.encode()) for each in train) / source.tokens)
-    other = prepare(text(), root / "backwards", backwards)
+    other = prepare(text(), tmp_path / "backwards", backwards)
     assert (other.name, files(other)) == (home.name, files(home))
-    monkeypatch.setattr(rows, "PART", 1 << 28)
-    assert both(prepare(text(), root / "one part")) == [train, validation]
-    assert len(Manifest.read(home).splits["validation"]["text"]) > 4
+    monkeypatch.setenv("SCALING_DATA", str(tmp_path / "workers"))
+    monkeypatch.setattr(rows, "PART", ONE_PART)
+    one_part = prepare(text(), tmp_path / "one part")
+    assert [*documents(one_part)] == [train, validation]
+    words = [f"data.corpus.files={corpus}/*.txt", "data.tokenizer={kind: ByteBPE, vocabulary: 300}"]
+    made = prepared(capsys, "files", *words, "data.validation=0.1", "--workers", "2")
+    assert Path(made["folder"]).name == one_part.name
 
 
-def test_no_document_is_in_both_splits(
-    text: Line, tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_no_document_is_in_both_splits_and_data_of_one_part_keep_their_fingerprints(
+    text, tmp_path, monkeypatch, capsys
+):
     monkeypatch.setattr(rows, "PART", 100)  # so that copies are in several parts
     (tmp_path / "copies.txt").write_text("\n".join(f"document {number % 40}" for number in range(400)))
     copies = {"kind": "Files", "files": str(tmp_path / "copies.txt"), "document": "line"}
-    train, validation = both(prepare(text(corpus=copies, validation=0.3), root))
-    assert train
-    assert validation
-    assert not set(train) & set(validation)
+    train, validation = documents(prepare(text(corpus=copies, validation=0.3), tmp_path / "data"))
+    assert len({*train}) + len({*validation}) == len({*train, *validation}) == 40
     for name, numbers in (("train", range(100)), ("held", range(90, 120))):
         (tmp_path / name).write_text("\n".join(f"line {number}" for number in numbers))
-    published = {**copies, "files": str(tmp_path / "train"), "validation": str(tmp_path / "held")}
-    train, validation = both(prepare(text(corpus=published), root, backwards))
+    plain = {**copies, "files": str(tmp_path / "train")}
+    published = {**plain, "validation": str(tmp_path / "held")}
+    train, validation = documents(prepare(text(corpus=published), tmp_path / "data", backwards))
     assert "10 training documents were left out" in capsys.readouterr().err
     assert sorted(train) == sorted(f"line {number}" for number in range(90))
     assert sorted(validation) == sorted(f"line {number}" for number in range(90, 120))
-    monkeypatch.setattr(rows, "PART", 1 << 28)  # data of one part keep their fingerprints
-    del published["validation"]
-    assert prepare(text(corpus=published, tokenizer={"kind": "Byte"}), root).name == "2c511eed21b4a415"
-    published["validation"] = str(tmp_path / "held")
-    assert prepare(text(corpus=published, tokenizer={"kind": "Byte"}), root).name == "79213ed7341724f4"
+    monkeypatch.setattr(rows, "PART", ONE_PART)
+    for own, fingerprint in ((plain, "2c511eed21b4a415"), (published, "79213ed7341724f4")):
+        assert prepare(text(corpus=own, tokenizer=BYTE), tmp_path / "data").name == fingerprint
 
 
-def test_a_limit_holds_for_all_parts_together(text: Line, corpus: Path, root: Path, monkeypatch) -> None:
-    files = {"kind": "Files", "files": str(corpus / "*.txt"), "limit": 20_000}
-    limited = prepare(text(corpus=files, tokenizer={"kind": "Byte"}), root)
-    assert 2 < len(Manifest.read(limited).splits["train"]["text"]) < 5
-    monkeypatch.setattr(rows, "PART", 1 << 28)
-    one = prepare(text(corpus=files, tokenizer={"kind": "Byte"}), root.with_name("one part"))
-    assert both(limited) == both(one)
+def test_a_limit_holds_for_all_parts_together(text, corpus, tmp_path, monkeypatch):
+    limited = text(corpus={"kind": "Files", "files": str(corpus / "*.txt"), "limit": 20_000}, tokenizer=BYTE)
+    home = prepare(limited, tmp_path / "data")
+    assert 2 < len(Manifest.read(home).splits["train"]["text"]) < 5
+    monkeypatch.setattr(rows, "PART", ONE_PART)
+    one = prepare(limited, tmp_path / "one part")
+    assert [*documents(home)] == [*documents(one)]
     assert 20_000 <= sum(Manifest.read(one).count(split, "bytes") for split in ("train", "validation")) < 20_500
-
-
-def test_jobs_of_this_machine_make_what_one_process_makes(
-    text: Line, corpus: Path, root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    home = prepare(text(), root.with_name("here"))
-    monkeypatch.setenv("SCALING_DATA", str(root))
-    words = [f"data.corpus.files={corpus}/*.txt", "data.tokenizer={kind: ByteBPE, vocabulary: 300}"]
-    made = prepared(capsys, "files", *words, "data.validation=0.1", "--workers", "2")
-    assert Path(made["folder"]).name == home.name
 
 
 # --- stopped on the way ---
 
 
-def test_no_part_that_is_done_is_read_again(text: Line, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def some(jobs: Sequence[Call]) -> None:
+def test_no_part_that_is_done_is_read_again(text, tmp_path, monkeypatch):
+    def some(jobs):
         in_turn(jobs[::2])
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        prepare(text(), root, some)
+        prepare(text(), tmp_path / "data", some)
     read, hashed = [], []
     monkeypatch.setattr(Files, "read", lambda self, part, own=Files.read: read.append(part) or own(self, part))
     monkeypatch.setattr(rows, "sha256", lambda file, own=rows.sha256: hashed.append(file) or own(file))
-    home = prepare(text(), root)
+    home = prepare(text(), tmp_path / "data")
     assert len(read) == len(json.loads((home / "plan.json").read_text())["parts"]) // 2
     assert not hashed
-    assert files(home) == files(prepare(text(), root.with_name("undisturbed")))
+    assert files(home) == files(prepare(text(), tmp_path / "undisturbed"))
 
 
 # Children start from a server that has imported everything, so that there is work to kill from their first millisecond.
 server = multiprocessing.get_context("forkserver")
-server.set_forkserver_preload(["scaling.data.prepare", "scaling.data.tokenizer", "scaling.data"])
+server.set_forkserver_preload(["scaling.data.prepare", "scaling.data"])
 
 
-def small_parts(line: Text, root: Path) -> None:
+def small_parts(line, folder):
     rows.PART = 1500  # some thirty parts
-    prepare(line, root)
+    prepare(line, folder)
 
 
-def killed(line: Text, root: Path, after: float) -> bool:
+def killed(line, folder, after):
     """Whether a process that prepares was killed, so many seconds after it began to, before it was done."""
-    child = server.Process(target=small_parts, args=(line, root))
+    child = server.Process(target=small_parts, args=(line, folder))
     child.start()
     child.join(after)
     child.kill()
@@ -161,35 +140,33 @@ def killed(line: Text, root: Path, after: float) -> bool:
     return child.exitcode != 0
 
 
-def test_killed_at_random_moments_it_ends_as_if_undisturbed(
-    text: Line, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_killed_at_random_moments_it_ends_as_if_undisturbed(text, tmp_path, monkeypatch):
     prepare(text(), tmp_path / "imports")  # which would count among the time of the first
     monkeypatch.setattr(rows, "PART", 1500)
     started = time.monotonic()
     undisturbed = prepare(text(), tmp_path / "undisturbed")
     span, kills, draw = time.monotonic() - started, 3, random.Random(3)
     while kills:
-        if killed(text(), root, after=draw.uniform(0, 1.5 * span)):
+        if killed(text(), tmp_path / "data", after=draw.uniform(0, 1.5 * span)):
             kills -= 1
         else:
-            shutil.rmtree(root)
-    home = prepare(text(), root)
+            shutil.rmtree(tmp_path / "data")
+    home = prepare(text(), tmp_path / "data")
     assert (home.name, files(home)) == (undisturbed.name, files(undisturbed))
 
 
-def test_two_at_once_wait_for_one_another(text: Line, root: Path) -> None:
-    pair = [server.Process(target=prepare, args=(text(), root)) for _ in range(2)]
+def test_two_at_once_wait_for_one_another(text, tmp_path):
+    pair = [server.Process(target=prepare, args=(text(), tmp_path / "data")) for _ in range(2)]
     for child in pair:
         child.start()
     for child in pair:
         child.join()
     assert [child.exitcode for child in pair] == [0, 0]
-    assert text().entry(root) is not None
-    assert not [folder for folder in (root / "preparing").iterdir() if folder.is_dir()]
+    assert text().entry(tmp_path / "data") is not None
+    assert not [folder for folder in (tmp_path / "data" / "preparing").iterdir() if folder.is_dir()]
 
 
-def test_a_full_disk_gives_74_and_room_lets_it_resume(corpus: Path, root: Path, tmp_path: Path) -> None:
+def test_a_full_disk_gives_74_and_room_lets_it_resume(corpus, tmp_path):
     small = tmp_path / "small"
     small.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(small)]
@@ -215,29 +192,68 @@ def test_a_full_disk_gives_74_and_room_lets_it_resume(corpus: Path, root: Path, 
             assert not list(small.glob("preparing/*/train/.*"))
             subprocess.run(["mount", "-o", "remount,size=64m", str(small)], check=True)
         line = load("decoder", ["data=files", *words]).build("data")
-        assert files(prepare(line, small)) == files(prepare(line, root))
+        assert files(prepare(line, small)) == files(prepare(line, tmp_path / "data"))
     finally:
         if mounted:
             subprocess.run(["umount", str(small)], check=True)
 
 
-# --- data that change ---
+# --- what is read ---
 
 
-def test_data_that_change_while_they_are_prepared_start_anew(text: Line, corpus: Path, root: Path) -> None:
-    work = root / "preparing" / text().key
-    prepare(text(), root).rename(work)  # as if it had been killed just before the end
+def test_windows_are_the_stream_cut_up(text, tmp_path):
+    home = prepare(text(), tmp_path / "data")
+    for split, length in (("train", 7), ("validation", 1000)):
+        source = open_split(home, split)
+        shards = source.manifest.splits[split]["text"]
+        stream = np.concatenate([np.fromfile(home / f"{shard['name']}.tokens", "<u2") for shard in shards])
+        count = source.windows(length)
+        assert len(stream) == source.tokens
+        assert count == len(stream) // length > 0
+        numbers = np.random.default_rng(0).permutation(count)
+        read = source.read(numbers, length, documents=True)
+        np.testing.assert_array_equal(read.tokens, stream[: count * length].reshape(count, length)[numbers])
+        ended = np.cumsum(read.tokens == source.specials["eos"], axis=1)
+        np.testing.assert_array_equal(read.documents, 1 + np.pad(ended[:, :-1], ((0, 0), (1, 0))))
+        carried = pickle.dumps(source)  # opens its files again
+        assert len(carried) < 20_000
+        np.testing.assert_array_equal(pickle.loads(carried).read(numbers, length).tokens, read.tokens)
+
+
+def test_pairs_are_read_as_they_were_written_and_long_ones_are_cut(tmp_path):
+    sides = [[f"how much is {n} and one" for n in range(99)], ["one " * (n % 7) + str(n + 1) for n in range(99)]]
+    for name, texts in zip(("source", "text"), sides):
+        (tmp_path / name).write_text("\n".join(texts))
+    corpus = {"kind": "Parallel", "source": str(tmp_path / "source"), "target": str(tmp_path / "text")}
+    source = open_split(prepare(line(tmp_path, corpus=corpus), tmp_path / "data"), "train")
+    count, eos, pad = source.windows(64), source.specials["eos"], source.specials["pad"]
+    assert 60 < count < 99
+    read, cut = source.read(np.arange(count), 64), source.read(np.arange(count), 5)
+    for row, lengths in enumerate(source.lengths.tolist()):
+        numbered, texts = (read.source_documents[row], read.documents[row]), []
+        for tokens, documents, length in zip((read.source[row], read.tokens[row]), numbered, lengths):
+            assert documents.tolist() == [1] * length + [0] * (64 - length)
+            assert tokens[length - 1 :].tolist() == [eos] + [pad] * (64 - length)
+            texts.append(source.decode(tokens[: length - 1]))
+        assert tuple(texts) in {*zip(*sides)}
+    assert cut.source.tolist() == [[*whole[:4], eos] for whole in read.source.tolist()]
+
+
+# --- data that change, and bytes that are altered ---
+
+
+def test_data_that_change_while_they_are_prepared_start_anew(text, corpus, tmp_path):
+    work = tmp_path / "data" / "preparing" / text().key
+    prepare(text(), tmp_path / "data").rename(work)  # as if it had been killed just before the end
     for leftover in ("manifest.json", "trusted.json"):
         (work / leftover).unlink()
     (corpus / "0.txt").write_text("something else\n\naltogether\n\n" * 20)
-    assert prepare(text(), root).name == prepare(text(), root.with_name("undisturbed")).name
+    assert prepare(text(), tmp_path / "data").name == prepare(text(), tmp_path / "undisturbed").name
 
 
-def test_a_change_concerns_only_the_data_line_that_names_the_file(
-    text: Line, corpus: Path, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(rows, "PART", 1 << 28)
-    lines, changed = tmp_path / "a.jsonl", corpus / "0.txt"
+def test_a_change_concerns_only_the_data_line_that_names_the_file(text, corpus, tmp_path, monkeypatch):
+    monkeypatch.setattr(rows, "PART", ONE_PART)
+    root, lines, changed = tmp_path / "data", tmp_path / "a.jsonl", corpus / "0.txt"
     documents = [part for file in sorted(corpus.iterdir()) for part in file.read_text().split("\n\n")]
     lines.write_text("".join(json.dumps({"text": document}) + "\n" for document in documents))
     plain, table = text(), text(corpus={"kind": "Files", "files": str(lines)})
@@ -258,18 +274,64 @@ def test_a_change_concerns_only_the_data_line_that_names_the_file(
     assert prepare(plain, root) == home, "prepared first, or alone, or last"
 
 
-def test_mixed_tokenizers(text: Line, root: Path, tmp_path: Path) -> None:
-    home, published = prepare(text(), root), tmp_path / "tokenizer.json"
-    shutil.copy(home / "tokenizer.json", published)
+def test_mixed_tokenizers(text, tmp_path):
+    root, published = tmp_path / "data", tmp_path / "tokenizer.json"
+    homes = [prepare(text(tokenizer={"kind": "ByteBPE", "vocabulary": size}), root) for size in (300, 290)]
+    shutil.copy(homes[0] / "tokenizer.json", published)
     line = text(tokenizer={"kind": "File", "path": str(published)})
-    prepare(line, root)
+    assert prepare(line, root) == homes[0]
     line.open("train", root)
-    other = prepare(text(tokenizer={"kind": "ByteBPE", "vocabulary": 290}), root)
-    shutil.copy(other / "tokenizer.json", published)
+    shutil.copy(homes[1] / "tokenizer.json", published)
     with pytest.raises(ScalingError, match="mixed tokenizers"):
         line.open("train", root)
-    assert prepare(line, root) == other
+    assert prepare(line, root) == homes[1]
     assert line.open("train", root).vocabulary == 290
-    shutil.copy(other / "tokenizer.json", home / "tokenizer.json")
-    with pytest.raises(ScalingError, match=r"tokenizer\.json: it was altered"):
-        text().open("train", root)
+
+
+def altered(file):
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 1
+    file.write_bytes(content)
+
+
+def test_a_harmed_file_is_found(text, tmp_path, monkeypatch):
+    root = tmp_path / "data"
+    home = prepare(text(), root)
+    for name in ("train/00002.text.tokens", "train/00002.text.ends", "tokenizer.json"):
+        file = home / name
+        before = file.read_bytes()
+        for harm in (altered, lambda file: os.truncate(file, file.stat().st_size - 2), Path.unlink):
+            harm(file)
+            with pytest.raises(ScalingError, match=rf"{name}: (it was altered|the file is missing).*prepare` again"):
+                text().open("train", root)
+            with pytest.raises(ScalingError):
+                prepare(text(), root)
+            file.write_bytes(before)
+    source, file = open_split(home, "train"), home / "train" / "00000.text.tokens"
+    before, status = file.read_bytes(), file.stat()
+    altered(file)
+    os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns))  # which hides it
+    with pytest.raises(ScalingError, match="its hash does not fit"):
+        source.manifest.check(home, trust=False)
+    file.write_bytes(before)
+
+    def refuse(*_):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("scaling.data.store.atomic.write_json", refuse)  # a folder that may only be read is read
+    assert open_split(home, "train").tokens
+
+
+def test_an_altered_manifest_is_found(text, tmp_path):
+    manifest = prepare(text(), tmp_path / "data") / "manifest.json"
+    plain, shard = manifest.read_text(), Manifest.read(manifest.parent).splits["train"]["text"][1]
+    places = range(5, len(plain), len(plain) // 20)
+    for content in (
+        plain.replace('"vocabulary": 300', '"vocabulary": 301'),
+        plain.replace(shard["tokens_sha256"], "0" * 64),  # one that the fingerprint does not name
+        *(plain[:place] + chr(ord(plain[place]) ^ 1) + plain[place + 1 :] for place in places),
+        "{",
+    ):
+        manifest.write_text(content)
+        with pytest.raises(ScalingError, match=r"the manifest (is damaged|was altered)"):
+            text().open("train", tmp_path / "data")

@@ -1,9 +1,6 @@
 """Tokenizers: every text comes back, specials are never found in a text, and the counts are the true ones."""
 
-from __future__ import annotations
-
 from functools import cache
-from pathlib import Path
 
 import pytest
 import tokenizers
@@ -31,18 +28,16 @@ KINDS = {
 
 
 @cache
-def codec(kind: str) -> Codec:
+def codec(kind):
     return Codec(build("tokenizer", {"kind": kind, **KINDS[kind]}).fit(iter(LINES * 5)))
 
 
-def ids(kind: str, text: str) -> list[int]:
+def ids(kind, text):
     return list(codec(kind).encode([text])[0])
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_tokenizer_counts_its_ids_takes_specials_for_text_and_is_the_same_when_saved(
-    kind: str, tmp_path: Path
-) -> None:
+def test_every_tokenizer_counts_its_ids_takes_specials_for_text_and_is_the_same_when_saved(kind, tmp_path):
     held = codec(kind)
     assert held.size == len(held.tokenizer.get_vocab(with_added_tokens=True)) == len(held.words)
     assert held.size <= KINDS[kind].get("vocabulary", 260)
@@ -59,35 +54,33 @@ def test_every_tokenizer_counts_its_ids_takes_specials_for_text_and_is_the_same_
         assert loaded.encode([LESSON]) == held.encode([LESSON])
 
 
-@pytest.mark.parametrize("kind", ["Byte", "ByteBPE"])
 @settings(max_examples=40)
 @given(text=st.text())
-def test_bytes_lose_nothing(kind: str, text: str) -> None:
-    assert codec(kind).decode(ids(kind, text)) == text
-    assert codec(kind).specials["unk"] not in ids(kind, text)
+def test_bytes_lose_nothing(text):
+    for kind in ("Byte", "ByteBPE"):
+        assert codec(kind).decode(ids(kind, text)) == text
+        assert codec(kind).specials["unk"] not in ids(kind, text)
 
 
-@pytest.mark.parametrize("kind", KINDS)
 @settings(max_examples=10)
 @given(lines=st.lists(st.sampled_from([*LINES[:20], "", "   ", "\tx"]), min_size=5, max_size=60))
-def test_pieces_of_a_long_text_encode_as_the_whole(kind: str, lines: list[str]) -> None:
+def test_pieces_of_a_long_text_encode_as_the_whole(lines):
     text = "\n".join(lines)
     cut = list(pieces(text, limit=150))
     assert "".join(cut) == text
-    assert [token for piece in cut for token in ids(kind, piece)] == ids(kind, text)
+    for kind in KINDS:
+        assert [token for piece in cut for token in ids(kind, piece)] == ids(kind, text)
 
 
-def test_words_and_characters_that_are_not_known_are_one_token() -> None:
+def test_words_and_characters_that_are_not_known_are_one_token():
     assert codec("Word").decode(ids("Word", "line of zebras, many")).split() == ["line", "of", "<unk>", ",", "many"]
     assert len(ids("Character", "of many\n")) == 8
     assert codec("Character").decode(ids("Character", "of  many\n")) == "of  many\n"
     assert ids("Character", "Ψ") == [codec("Character").specials["unk"]]
-    small = Codec(build("tokenizer", {"kind": "Word", "vocabulary": 20, "case": False}).fit(iter(["A a A b"])))
-    assert small.decode(small.encode(["a B"])[0]) == "a b"
 
 
-def test_the_specials_of_published_tokenizers_are_known() -> None:
-    def of(*tokens: str) -> dict[str, int]:
+def test_the_specials_of_published_tokenizers_are_known():
+    def of(*tokens):
         vocabulary = {token: index for index, token in enumerate([*tokens, "a"])}
         return Codec(tokenizers.Tokenizer(tokenizers.models.WordLevel(vocabulary, unk_token="a"))).specials
 
@@ -99,7 +92,7 @@ def test_the_specials_of_published_tokenizers_are_known() -> None:
         of("<pad>")
 
 
-def test_a_vocabulary_too_small_and_a_missing_or_broken_file(tmp_path: Path) -> None:
+def test_a_vocabulary_too_small_and_a_missing_or_broken_file(tmp_path):
     with pytest.raises(ScalingError, match="vocabulary=259: too small: specials and alphabet take 260"):
         build("tokenizer", {"kind": "ByteBPE", "vocabulary": 259}).fit(iter(()))
     line = {"kind": "File", "path": str(tmp_path / "none.json")}

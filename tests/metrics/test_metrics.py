@@ -1,6 +1,6 @@
-"""Metrics on cases that are worked by hand, and on the examples that reference programs publish with their numbers."""
-
-from __future__ import annotations
+"""Metrics on cases that are worked by hand, and on the examples that reference programs publish with their numbers; and
+their intervals.
+"""
 
 import math
 import sys
@@ -13,8 +13,9 @@ from scipy import stats
 
 from scaling.base.errors import ScalingError
 from scaling.config.schema import build, kinds
-from scaling.metrics import bootstrap
+from scaling.metrics import Accuracy, bootstrap, over_seeds, paired_bootstrap
 
+approx = pytest.approx
 METRICS: dict[str, Any] = kinds("metric")
 CLASSES = ([1, 1, 0], [1, 1, 0], [1, 0, 1])
 TEXTS = (["the cat sat on the mat", "a dog"], ["the cat sat on the mat", "a dog"], ["the cat sat on a mat", "a fox"])
@@ -33,7 +34,7 @@ EXAMPLES: dict[str, tuple[list[Any], list[Any], list[Any]]] = {
 }
 
 
-def score(line: Any, predictions: Any, references: Any, groups: Any = None) -> dict[str, float]:
+def score(line, predictions, references, groups=None):
     return build("metric", line).score(predictions, references, groups)
 
 
@@ -48,25 +49,17 @@ def test_every_metric_has_intervals_around_its_values_and_counts_an_invalid_outp
     assert metric.score([None, *right[1:]], references)[metric.main] < metric.score(right, references)[metric.main]
 
 
-# Predictions and references of each kind; None is an output that is no answer.
-ANSWERS: dict[str, tuple[list[Any], list[Any], dict[str, Any]]] = {
-    "class": ([0, 1, None], [0, 1, 1], {"labels": ["no", "yes"]}),
-    "classes": ([(0, 1), (), None], [(0,), (1, 2), (2,)], {"labels": ["a", "b", "c"]}),
-    "number": ([0.5, 1.0, None], [1.0, 2.0, 3.0], {}),
-    "tags": ([["O", "B-x"], ["O"], None], [["O", "B-x"], ["O", "O"], ["B-x"]], {"labels": ["O", "B-x"]}),
-    "span": (["a b", "", None], [["a b"], ["b", "c"], ["x"]], {"second": "{context}"}),
-    "text": (["(S (X a))", "", None], ["(S (X a))", ["(S (Y b))"], "(S (X c))"], {}),
-}
+KEYS = {"class": {"labels": ["no", "yes"]}, "tags": {"labels": ["O", "B-x"]}, "span": {"second": "{context}"}}
+KEYS |= {"classes": KEYS["class"], "options": {"options": ["{a}", "{b}"]}, "number": {}, "text": {}}
 
 
 @pytest.mark.parametrize("metric", METRICS)
 def test_a_task_takes_a_metric_that_scores_its_answers_and_refuses_others(metric):
-    for answer, (predictions, references, keys) in ANSWERS.items():
+    for answer, keys in KEYS.items():
         line = {"kind": "Task", "answer": answer, "text": "{text}", "metric": metric, "tokenizer": "Byte", **keys}
         line["files"] = {"train": "train.jsonl"}
         if not METRICS[metric].answers or answer in METRICS[metric].answers:
-            values = build("data", line).goal.metric.score(predictions, references)
-            assert all(isinstance(value, float) for value in values.values())
+            assert type(build("data", line).goal.metric) is METRICS[metric]
         else:
             with pytest.raises(ScalingError, match=f"answers of the kind {answer}; choose from Accuracy"):
                 build("data", line)
@@ -94,7 +87,7 @@ PLAIN = ["B-PER I-PER B-PER O B-LOC B-ORG", "B-PER I-PER I-PER B-PER B-PER", "B-
 COMPOUND = (["x-ray of a well-known man"], [["x-ray of a well-paid man"]])
 
 
-def mean(*precisions: float) -> float:
+def mean(*precisions):
     return 100 * math.exp(sum(map(math.log, precisions)) / 4)
 
 
@@ -153,13 +146,13 @@ KNOWN = {
 def test_values_are_those_worked_by_hand_or_published(name):
     line, predictions, references, expected = KNOWN[name]
     found = score(line, predictions, references)
-    assert {key: found[key] for key in expected} == pytest.approx(expected)
+    assert {key: found[key] for key in expected} == approx(expected)
 
 
 def test_groups_are_questions_and_pairs():
     # Two questions, three and two answers: the first is whole; right yes 2, predicted yes 3, real yes 3
     of_answers = score("MultiRC", [1, 0, 1, 1, 0], [1, 0, 1, 0, 1], ["a"] * 3 + ["b"] * 2)
-    assert of_answers == pytest.approx({"mean": (2 / 3 + 0.5) / 2, "f1a": 2 / 3, "exact_match": 0.5})
+    assert of_answers == approx({"mean": (2 / 3 + 0.5) / 2, "f1a": 2 / 3, "exact_match": 0.5})
     of_pairs = score("GenderParity", [1, 1, 0, 1], [1, 1, 0, 0], ["doctor", "doctor", "nurse", "nurse"])
     assert of_pairs == {"accuracy": 0.75, "gender_parity": 0.5}
     with pytest.raises(ScalingError, match="no example has such a class"):
@@ -172,27 +165,25 @@ def test_correlations_are_scipys_and_numpys():
     b = (a + generator.normal(size=60)).round(0)  # with ties
     found = score("Correlation", list(a), list(b))
     expected = float(stats.pearsonr(a, b)[0]), float(stats.spearmanr(a, b)[0])  # type: ignore[arg-type]
-    assert (found["pearson"], found["spearman"]) == pytest.approx(expected)
-    assert found["mean"] == pytest.approx(sum(expected) / 2)
+    assert (found["pearson"], found["spearman"]) == approx(expected)
+    assert found["mean"] == approx(sum(expected) / 2)
     assert score("Correlation", [2.1] * 60, list(b))["mean"] == 0
     a, b = (generator.random((2, 200)) < 0.4).astype(int)  # of two classes MCC is the correlation of indicators
-    assert score("MCC", list(a), list(b))["mcc"] == pytest.approx(np.corrcoef(a, b)[0, 1])
+    assert score("MCC", list(a), list(b))["mcc"] == approx(np.corrcoef(a, b)[0, 1])
 
 
 def test_signatures_are_those_that_sacrebleu_prints_or_state_the_settings_and_the_version():
-    sacrebleu = pytest.importorskip("sacrebleu.metrics")
-    for references, streams in (
-        (["a cat", "a dog"], [["a cat", "a dog"]]),
-        (["a cat", ["a", "b"]], [["a cat", "a"], [None, "b"]]),
+    theirs, written = pytest.importorskip("sacrebleu.metrics"), ["the cat sat", "a dog is there"]
+    for references, streams, settings in (
+        (["a cat", "a dog"], [["a cat", "a dog"]], {}),
+        (["a cat", ["a", "b"]], [["a cat", "a"], [None, "b"]], {"tokenize": "intl", "lowercase": True}),
     ):
-        for settings in ({}, {"tokenize": "intl", "lowercase": True}):
-            theirs, ours = sacrebleu.BLEU(**settings), build("metric", {"kind": "BLEU", **settings})
-            value = theirs.corpus_score(["the cat sat", "a dog is there"], streams).score
-            assert ours.signature(references) == str(theirs.get_signature())
-            assert ours.score(["the cat sat", "a dog is there"], references)["bleu"] == pytest.approx(value)
+        scorer, ours = theirs.BLEU(**settings), build("metric", {"kind": "BLEU", **settings})
+        value = scorer.corpus_score(written, streams).score
+        assert ours.signature(references) == str(scorer.get_signature())
+        assert ours.score(written, references)["bleu"] == approx(value)
     split = build("metric", "CompoundSplitBLEU").signature(["a"])
-    assert "tok:none" in split
-    assert split.endswith("|before:13a,compound-split")
+    assert split.split("|tok:none|")[1].endswith("|before:13a,compound-split")
     rouge = f"rouge1,rouge2,rougeLsum|stem:no|refs:best|package:rouge-score|version:{version('rouge-score')}"
     assert build("metric", {"kind": "ROUGE", "stem": False}).signature(["a"]) == rouge
 
@@ -204,3 +195,58 @@ def test_a_package_that_is_not_installed_is_one_line(monkeypatch):
         with pytest.raises(ScalingError, match=r"pip install 'scaling\[eval\]'") as error:
             score(kind, TEXTS[2], TEXTS[0])
         assert "\n" not in str(error.value)
+
+
+# --- intervals ---
+
+
+def test_the_interval_of_an_accuracy_is_the_binomials_and_wilsons_where_all_or_none_are_right():
+    predictions = (np.random.default_rng(0).random(400) < 0.8).astype(int).tolist()
+    interval, p = bootstrap(Accuracy(), predictions, [1] * 400)["accuracy"], np.mean(predictions)
+    half = 1.96 * math.sqrt(p * (1 - p) / 400)
+    assert (interval.low, interval.high) == approx((p - half, p + half), abs=0.01)
+    for right, bounds in ((1, (0.9812, 1)), (0, (0, 0.0188))):
+        interval = bootstrap(Accuracy(), [right] * 200, [1] * 200)["accuracy"]
+        assert (interval.low, interval.high) == approx(bounds, abs=5e-5)
+    spans = bootstrap(build("metric", "SQuAD2"), ["x", ""] * 50, [["x"], []] * 50)
+    assert spans["unanswerable_accuracy"].low == approx(50 / 53.84, abs=1e-4)
+    interval = over_seeds([0.8, 0.82, 0.84])
+    half = 4.302652729911275 * 0.02 / math.sqrt(3)  # t of 2 degrees of freedom
+    assert (interval.value, interval.low, interval.high) == approx((0.82, 0.82 - half, 0.82 + half))
+    assert over_seeds([0.8]).low == -math.inf
+
+
+@pytest.mark.parametrize("line", ["Correlation", "MCC", MACRO])
+def test_a_sample_scores_as_its_examples_would(line):
+    """The values of weights are those of a list in which each example is as often as its weight."""
+    generator = np.random.default_rng(3)
+    references, predictions = generator.integers(0, 4, (2, 30)).astype(float)
+    metric, drawn = build("metric", line), generator.integers(0, 30, (5, 30))
+    weights = np.stack([np.bincount(one, minlength=30) for one in drawn]).astype(float)
+    found = metric.weighted(metric.rows(list(predictions), list(references), None), weights)
+    for index, one in enumerate(drawn):
+        expected = metric.score(list(predictions[one]), list(references[one]))
+        assert {name: found[name][index] for name in expected} == approx(expected, abs=1e-9)
+
+
+def test_groups_are_drawn_whole():
+    """All answers of a question are right or wrong together, so that a sample has a multiple of ten right."""
+    groups, predictions = [index // 10 for index in range(100)], [1] * 50 + [0] * 50
+    interval = bootstrap(build("metric", "MultiRC"), predictions, [1] * 100, groups, resamples=500)["exact_match"]
+    assert interval.low < 0.35 < 0.65 < interval.high
+
+
+def test_two_systems_are_told_apart_where_one_is_better():
+    better, worse = [1] * 90 + [0] * 10, [1] * 60 + [0] * 40
+    result = paired_bootstrap(Accuracy(), better, worse, [1] * 100)
+    # Each example contributes 1 with chance 0.3 and else 0: the standard error of the mean is √(0.3 · 0.7 / 100).
+    half = 1.96 * math.sqrt(0.3 * 0.7 / 100)
+    assert (result.difference, result.p) == (approx(0.3), 0)
+    assert (result.low, result.high) == approx((0.3 - half, 0.3 + half), abs=0.02)
+    mirrored = paired_bootstrap(Accuracy(), worse, better, [1] * 100)
+    assert (mirrored.difference, mirrored.p) == (approx(-0.3), 0)
+    one, two = (np.random.default_rng(0).random((2, 200)) < 0.5).astype(int).tolist()
+    alike = paired_bootstrap(Accuracy(), one, two, [1] * 200)
+    assert alike.low < 0 < alike.high
+    assert alike.p > 0.05
+    assert paired_bootstrap(Accuracy(), one, one, [1] * 200).p == 0.5

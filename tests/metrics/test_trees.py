@@ -1,7 +1,5 @@
 """Trees, their sequences and labelled brackets, on cases worked by hand."""
 
-from __future__ import annotations
-
 import pytest
 
 from scaling.base.errors import ScalingError
@@ -11,19 +9,16 @@ from scaling.metrics.trees import brackets, linear, parse, plain, read, repaired
 CAT = "( (S (NP-SBJ (DT The) (NN cat)) (VP (VBZ sits) (PP-LOC (IN on) (NP (-NONE- *T*)))) (. .)))"
 
 
-@pytest.mark.parametrize(
-    ("lines", "stated"),
-    [
+def test_what_is_no_tree_is_named_by_its_file_and_line():
+    for lines, stated in (
         (["(S (A b))", "(S (A b)", "  (C d)"], "2: the tree that begins here does not close: 1 of its brackets"),
         (["(S (A b))", "(S (A b)))"], "2: a bracket closes no tree"),
         (["(S (A b c))"], "1: 'c' is outside of (TAG word)"),
         (["(S (A b)", "()) "], "2: a bracket holds neither a word nor a constituent"),
-    ],
-)
-def test_what_is_no_tree_is_named_by_its_file_and_line(lines, stated):
-    with pytest.raises(ScalingError) as error:
-        list(read(lines, "wsj.mrg"))
-    assert str(error.value).startswith(f"wsj.mrg:{stated}")
+    ):
+        with pytest.raises(ScalingError) as error:
+            list(read(lines, "wsj.mrg"))
+        assert str(error.value).startswith(f"wsj.mrg:{stated}")
 
 
 def test_the_sequence_is_vinyals_and_becomes_the_tree_again():

@@ -1,7 +1,5 @@
 """Every shipped task as its set is laid out: a few rows with the columns that the set has, and what is read of one."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import datasets
@@ -12,7 +10,7 @@ Layout = tuple[Rows, dict[str, Any], tuple[tuple[str, ...], Any, str]]
 """Rows of a set, its features that are not plain, and the texts, the answer and the target of the first example."""
 
 
-def rows(texts: dict[str, str], **varied: list[Any]) -> Rows:
+def rows(texts, **varied):
     """Rows whose texts differ from one another; other columns take turns."""
     return [
         {key: f"{value} ({number})" for key, value in texts.items()}
@@ -21,21 +19,19 @@ def rows(texts: dict[str, str], **varied: list[Any]) -> Rows:
     ]
 
 
-def classes(
-    texts: dict[str, str], names: list[str], first: int, *, shown: Any = None, label: str = "label", **more: list[Any]
-) -> Layout:
+def classes(texts, names, first, *, shown=None, label="label", **more):
     """Classes by number, the first row's first; `shown` are its texts where they are not those of the columns."""
     numbers = [*range(first, len(names)), *range(first)]
     example = (shown or tuple(f"{text} (0)" for text in texts.values()), first, names[first])
     return rows(texts, **{label: numbers}, **more), {label: datasets.ClassLabel(names=names)}, example
 
 
-def written(text: str, right: list[str], texts: dict[str, str], **more: list[Any]) -> Layout:
+def written(text, right, texts, **more):
     """Answers that are texts."""
     return rows(texts, **more), {}, ((text,), right, right[0])
 
 
-def span(answer: str | None, *others: str | None) -> Layout:
+def span(answer, *others):
     places = [{"text": [one], "answer_start": [CONTEXT.index(one)]} if one else NONE for one in (answer, *others)]
     of_one = rows({"question": "who?"}, context=[CONTEXT], title=["t"], id=["q"], answers=places)
     return of_one, {}, (("who? (0)", CONTEXT), [answer], answer or "")
@@ -129,10 +125,10 @@ for set_, language in (("wmt14_en_de", "de"), ("wmt14_en_fr", "fr"), ("wmt16_en_
 LOCAL = {"movie_reviews", "movie_reviews_bytes", "wikisum"}  # on no hub
 
 
-def named(made: Rows, special: dict[str, Any]) -> Rows:
+def named(made, special):
     """The rows as a local file has them: classes by name."""
 
-    def spelled(feature: Any, value: Any) -> Any:
+    def spelled(feature, value):
         if isinstance(value, list):
             return [spelled(feature.feature, one) for one in value]
         return None if value < 0 else feature.names[value]
