@@ -16,7 +16,6 @@ from scaling.base.errors import ScalingError
 from scaling.config.schema import build
 from scaling.data import hashing
 from scaling.data.batches import evaluation, training
-from scaling.data.module import TrainingLoader
 from scaling.data.plan import ENDLESS, BatchSize, Buckets, drawn, permute
 from scaling.data.source import Rows, Source, Vocabulary
 from scaling.data.synthetic import Synthetic, SyntheticPairs
@@ -157,20 +156,6 @@ def test_what_does_not_fit_is_refused():
     ):
         with pytest.raises(ScalingError, match=message):
             training(source, objective(Vocabulary.of(source), 32, "decoder"), BatchSize.of(size), 0)
-
-
-def test_a_loader_reads_every_epoch_whole_and_goes_on_where_it_stopped():
-    batches = made(Causal, "decoder")
-    loader = TrainingLoader(batches, 3)
-    for _ in range(2):  # Lightning does not ask for the end
-        epoch = itertools.islice(loader, len(loader))
-        assert all(torch.equal(batch.tokens, batches.batch(step).tokens) for step, batch in enumerate(epoch))
-        assert loader.state_dict() == {"next": 3}
-    loader, other = TrainingLoader(batches, 5, 1, 2), TrainingLoader(batches, 5, 1, 2)
-    list(itertools.islice(loader, 3))
-    other.load_state_dict(loader.state_dict())
-    for each in (loader, other):
-        assert [batch.tokens.tolist() for batch in each] == [batches.batch(n, 1, 2).tokens.tolist() for n in (3, 4)]
 
 
 def test_options_of_any_length_come_in_batches_of_about_as_many_tokens(tmp_path):

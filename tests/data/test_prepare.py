@@ -7,11 +7,8 @@ import multiprocessing
 import os
 import pickle
 import random
-import resource
 import shutil
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -19,12 +16,12 @@ import numpy as np
 import pytest
 
 from scaling.base.errors import DISK, ScalingError
-from scaling.config.compose import load
 from scaling.data import rows
 from scaling.data.corpus import Files
 from scaling.data.prepare import in_turn, prepare
 from scaling.data.store import Manifest, open_split
 from tests.data.conftest import line, prepared
+from tests.disk import fill
 
 ONE_PART, BYTE = 1 << 28, {"kind": "Byte"}
 
@@ -60,13 +57,15 @@ def test_the_corpus_comes_out_again_whatever_its_parts_and_the_order_of_jobs(
     assert source.bytes_per_token == pytest.approx(sum(len(each.encode()) for each in train) / source.tokens)
     other = prepare(text(), tmp_path / "backwards", backwards)
     assert (other.name, files(other)) == (home.name, files(home))
+    for size in (50_000, 1 << 28):  # of two parts, and of one
+        monkeypatch.setattr(rows, "PART", size)
+        few = prepare(text(), tmp_path / str(size))
+        assert [*documents(few)] == [train, validation]
+    monkeypatch.setattr(rows, "PART", 50_000)
     monkeypatch.setenv("SCALING_DATA", str(tmp_path / "workers"))
-    monkeypatch.setattr(rows, "PART", ONE_PART)
-    one_part = prepare(text(), tmp_path / "one part")
-    assert [*documents(one_part)] == [train, validation]
     words = [f"data.corpus.files={corpus}/*.txt", "data.tokenizer={kind: ByteBPE, vocabulary: 300}"]
     made = prepared(capsys, "files", *words, "data.validation=0.1", "--workers", "2")
-    assert Path(made["folder"]).name == one_part.name
+    assert files(Path(made["folder"])) == files(prepare(text(), tmp_path / "50000"))
 
 
 def test_no_document_is_in_both_splits_and_data_of_one_part_keep_their_fingerprints(
@@ -166,36 +165,15 @@ def test_two_at_once_wait_for_one_another(text, tmp_path):
     assert not [folder for folder in (tmp_path / "data" / "preparing").iterdir() if folder.is_dir()]
 
 
-def test_a_full_disk_gives_74_and_room_lets_it_resume(corpus, tmp_path):
-    small = tmp_path / "small"
-    small.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(small)]
-    mounted = os.geteuid() == 0 and subprocess.run(mount, capture_output=True, check=False).returncode == 0
-    words = [f"data.corpus.files={corpus}/*.txt", "data.tokenizer={kind: Byte}", "data.validation=0.1"]
-    script = (
-        "import sys; from scaling.cli import main; from scaling.data import rows; rows.PART = 8000; sys.exit(main())"
-    )
-    try:
-        stopped = subprocess.run(
-            [sys.executable, "-c", script, "data", "prepare", "files", *words, "--workers", "1"],
-            env={**os.environ, "SCALING_DATA": str(small)},
-            capture_output=True,
-            text=True,
-            preexec_fn=None if mounted else lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (3000, 3000)),
-            check=False,
-        )
-        assert stopped.returncode == DISK, stopped.stderr
-        (said,) = [line for line in stopped.stderr.splitlines() if line.startswith("scaling: ")]  # beside the progress
-        assert "free some space" in said
-        if mounted:
-            assert list(small.glob("preparing/*/parts/*.json"))
-            assert not list(small.glob("preparing/*/train/.*"))
-            subprocess.run(["mount", "-o", "remount,size=64m", str(small)], check=True)
-        line = load("decoder", ["data=files", *words]).build("data")
-        assert files(prepare(line, small)) == files(prepare(line, tmp_path / "data"))
-    finally:
-        if mounted:
-            subprocess.run(["umount", str(small)], check=True)
+def test_a_full_disk_gives_74_and_room_lets_it_resume(text, tmp_path, small_disk):
+    fill(small_disk, leave=120_000)
+    with pytest.raises(ScalingError, match="free some space") as stopped:
+        prepare(text(tokenizer=BYTE), small_disk)
+    assert stopped.value.code == DISK
+    assert list(small_disk.glob("preparing/*/parts/*.json"))
+    assert not list(small_disk.glob("preparing/*/train/.*"))
+    (small_disk / "filler").unlink()
+    assert files(prepare(text(tokenizer=BYTE), small_disk)) == files(prepare(text(tokenizer=BYTE), tmp_path / "data"))
 
 
 # --- what is read ---
