@@ -83,7 +83,7 @@ def test_documents_end_at_eos_and_the_vocabulary_may_be_that_of_a_tokenizer(arra
 def test_mistakes_in_arrays(arrays, capsys):
     for words, message in {
         "data.files=a.npy data.vocabulary=null": "arrays of ids do not state their vocabulary; give",
-        "data.files=a.npy data.vocabulary=400": "is beyond the vocabulary of 400; raise data.vocabulary",
+        "data.files=a.npy data.vocabulary=499": "is beyond the vocabulary of 499; raise data.vocabulary",
         "data.files=plain.bin": "plain.bin: data.dtype: a .bin file does not state the type of its ids; set",
         "data.files=wide.bin data.dtype=uint16": "every second uint16 is 0, as where ids are stored in more bytes",
         "data.files=odd.bin data.dtype=uint16": "odd.bin: data.dtype='uint16': its 3 bytes are no whole number",

@@ -4,6 +4,7 @@ import itertools
 import json
 from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -67,7 +68,7 @@ def together(batches, step, ranks):
     return Batch(**{name: None if own[0] is None else torch.cat(own) for name, own in parts.items()})  # type: ignore[arg-type]
 
 
-def made(kind, family, size=13, seed=0):
+def made(kind, family, size: Any = 13, seed=0):
     source = PAIRS if kind is Sequence else LANGUAGE
     return training(source, kind(Vocabulary.of(source), 32, family), BatchSize.of(size), seed)  # type: ignore[arg-type]
 
@@ -85,7 +86,6 @@ def test_the_global_batch_is_the_same_for_any_number_of_ranks(kind, family, step
 
 
 def test_a_pass_of_pairs_has_every_pair_once_in_batches_of_about_one_size():
-    assert PAIRS.lengths is not None
     plan = Buckets(PAIRS.lengths.max(axis=1), 64, tokens=320, seed=0)
     count = next(step for step in itertools.count(1) if plan.passes(step) >= 1)
     passed = [plan.drawn(step) for step in range(count)]

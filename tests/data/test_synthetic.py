@@ -43,7 +43,6 @@ def test_a_window_follows_the_table_of_ranks_one_to_one_and_its_truth_the_ranks(
     assert table.shape == (symbols**order, symbols)
     assert (np.sort(table, axis=1) == np.arange(symbols)).all()
     assert law.ranks.probabilities.sum() == pytest.approx(1)
-    assert rows.truth is not None
     assert (rows.tokens[:, 0] == symbols).all()
     assert (rows.truth[:, 0] == 0).all()
     for tokens, losses in zip(rows.tokens[:, 1:].tolist(), rows.truth[:, 1:]):
@@ -58,7 +57,6 @@ def test_the_entropy_agrees_with_a_count():
     """The entropy of what is drawn, counted in each context, and the mean of the true losses, against H(q)."""
     law = Synthetic(symbols=8, order=2, seed=0)
     read = law.open("train", NOWHERE).read(np.arange(1000), 513)
-    assert read.truth is not None
     tokens, truth = read.tokens[:, 1:].astype(np.int64), read.truth[:, 1:].astype(float)
     error = truth.std() / np.sqrt(truth.size)
     assert abs(truth.mean() - law.entropy) < 3 * error

@@ -44,6 +44,14 @@ def untrained(folder, name, ids, tokenizer, **size):
     run.write(folder, Saved(sections, weights.of(model), ids, tokenizer=tokenizer), "random")
 
 
+def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    """The one line with which a command refuses these words, warnings aside."""
+    capsys.readouterr()
+    assert main([*words]) == 2, words
+    (error,) = [line for line in capsys.readouterr().err.splitlines() if "warning" not in line]
+    return error
+
+
 class Ledger(NamedTuple):
     """A folder with runs that were trained on the language, by family, and the words that name its data."""
 

@@ -20,7 +20,7 @@ from scaling.data.tokenizer import Byte
 from scaling.evaluation.corpus import windows
 from scaling.evaluation.generate import prompt
 from scaling.evaluation.likelihood import MaskedScorer, Request, masked
-from tests.evaluation.conftest import FOLLOWS, WORDS, jsonl, sentence
+from tests.evaluation.conftest import FOLLOWS, WORDS, jsonl, refused, sentence
 
 
 def test_windows_score_each_token_once():
@@ -61,9 +61,7 @@ def test_a_long_document_is_read_in_windows_and_written_to_a_file(language, tmp_
     long = jsonl(tmp_path / "long.jsonl", ({"text": " ".join(sentence(draw, n))} for n in (150, 5, 90, 70)))
     file = next((language.runs.parent / "data").glob("*/tokenizer.json"))
     tokenizer, words = f"{{kind: File, path: {file}}}", ["data.validation=0.5", f"runs={language.runs}"]
-    capsys.readouterr()
-    assert main(["evaluate-corpus", run, long, *words]) == 2
-    told = capsys.readouterr().err
+    told = refused(capsys, "evaluate-corpus", run, long, *words)
     assert "not been prepared with the run's tokenizer" in told
     assert f"data.tokenizer='{tokenizer}'" in told
     assert main(["data", "prepare", long, f"data.tokenizer={tokenizer}", *words]) == 0
@@ -137,10 +135,8 @@ def test_a_mistake_is_one_line(language, capsys):
         (["evaluate-corpus", decoder, "--stride", "65"], "it is from 1 to the window of 64"),
         (["evaluate-corpus", decoder, "--masking", "word"], "does not apply to a run of the family decoder"),
         (["evaluate-corpus", encoder, "--stride", "4"], "does not apply to a run of the family encoder"),
+        (["evaluate-options", decoder, "which_language"], "it is no task of texts"),
         (["generate", encoder, "--prompt", "ba"], "it has no mask"),
         (["generate", encoder, "--prompt", "ba [MASK]" * 60], "more than the window of 34"),
     ):
-        capsys.readouterr()
-        assert main([*words, f"runs={language.runs}"]) == 2
-        (error,) = capsys.readouterr().err.splitlines()
-        assert message in error
+        assert message in refused(capsys, *words, f"runs={language.runs}")

@@ -4,6 +4,7 @@ import json
 import random
 import sys
 from textwrap import dedent
+from typing import Any
 
 import pytest
 from tokenizers.processors import TemplateProcessing
@@ -12,7 +13,7 @@ import scaling
 from scaling.cli import main
 from scaling.data.codec import Codec
 from scaling.data.tokenizer import ByteBPE
-from tests.evaluation.conftest import jsonl, sentence, untrained
+from tests.evaluation.conftest import jsonl, refused, sentence, untrained
 
 pytest.importorskip("lm_eval")
 
@@ -74,7 +75,7 @@ def local(tmp_path_factory):
         yield folder
 
 
-def theirs(folder, names, shots):
+def theirs(folder, names, shots) -> Any:
     """What the harness's own model of transformers finds."""
     from lm_eval.evaluator import simple_evaluate
     from lm_eval.models.huggingface import HFLM
@@ -167,10 +168,7 @@ def test_a_mistake_is_one_line(local, capsys, monkeypatch):
         # The registry's files are searched before it is read.
         "gpt2 choice.yaml hellaswa": "TASK='hellaswa': the harness has no such task; did you mean 'hellaswag'?",
     }.items():
-        capsys.readouterr()
-        assert main(["evaluate-harness", *words.split()]) == 2, words
-        (error,) = capsys.readouterr().err.splitlines()
-        assert message in error
+        assert message in refused(capsys, "evaluate-harness", *words.split())
     monkeypatch.setitem(sys.modules, "lm_eval", None)
-    assert main(["evaluate-harness", "gpt2", "arc_easy"]) == 2
-    assert capsys.readouterr().err.endswith("it needs the package lm_eval; pip install 'scaling[harness]'\n")
+    error = refused(capsys, "evaluate-harness", "gpt2", "arc_easy")
+    assert error.endswith("it needs the package lm_eval; pip install 'scaling[harness]'")

@@ -16,7 +16,7 @@ from scaling.data.codec import Codec
 from scaling.data.tokenizer import Byte
 from scaling.evaluation.options import Choosing, Prompting, Question, Scored
 from scaling.metrics import bootstrap
-from tests.evaluation.conftest import FOLLOWS, jsonl, sentence, untrained
+from tests.evaluation.conftest import FOLLOWS, jsonl, refused, sentence, untrained
 
 SKY = Question("What is blue?", ("grass", "the sky"), (1,))
 
@@ -122,7 +122,6 @@ def test_options_in_a_gap_are_scored_as_the_family_writes_or_reads_them(family, 
     words, where = (str(tmp_path / "run"), gaps), {"runs": tmp_path, "device": "cpu"}
     (scored,) = scaling.evaluate_options(*words, frame="none", shots=0, **where).scored
     model = scaling.load(tmp_path / "run", device="cpu")
-    assert model.tokenizer is not None
     before, option, after = (list(ids) for ids in model.tokenizer.encode([BEFORE, f" {OPTIONS[0]}", AFTER]))
     module = model.module
     if family == "gpt2":
@@ -148,9 +147,6 @@ def test_a_mistake_is_one_line(language, tmp_path, capsys):
         ([own, "--shots", "21"], "the training split has 20"),
         ([own, "--formulation", "letters", "--frame", "none"], "take --frame question"),
         ([tags], "take a task whose answer is class or options"),
-        (["which_language"], "it is no task of texts"),
     ):
-        capsys.readouterr()
-        assert main(["evaluate-options", language.ids["decoder"], *words, f"runs={language.runs}"]) == 2
-        (error,) = [line for line in capsys.readouterr().err.splitlines() if "warning" not in line]
+        error = refused(capsys, "evaluate-options", language.ids["decoder"], *words, f"runs={language.runs}")
         assert message in error

@@ -57,7 +57,7 @@ def test_each_set_is_read_in_its_layout(name, tmp_path):
             (home / "en" / f"c4-{split}.00000-of-00001.json.gz").write_bytes(gzip.compress(PAGE))
     corpus = load("decoder", [f"data={name}", f"data.corpus.path={home}"]).build("data").corpus
     named, snapshot = ["validation", "train"] if line.get("validation") else [None], corpus.snapshot(tmp_path)
-    assert list(snapshot.documents()) == [Document(*each, split) for split in named for each in expected]
+    assert list(snapshot.documents()) == [Document(*each, split=split) for split in named for each in expected]
     assert corpus.changed(snapshot.stamp) is None
     next(file for file in home.rglob("*") if file.is_file()).write_bytes(b"another")
     assert corpus.changed(snapshot.stamp) is not None

@@ -43,9 +43,9 @@ PREMISE = {"premise": "It rains.", "hypothesis": "It is wet."}
 ENTAILED, TRUE = ["entailment", "not_entailment"], ["False", "True"]
 NLI = ["entailment", "neutral", "contradiction"]
 TAGS = datasets.ClassLabel(names=["O", "B-PER", "I-PER", "B-ORG", "I-ORG", "B-LOC", "I-LOC", "B-MISC", "I-MISC"])
-MULTIRC, QUESTION = {"paragraph": 0, "question": 3, "answer": 1}, {"question": "who?"}
+MULTIRC, QUESTION = {"paragraph": "p", "question": "q", "answer": "a"}, {"question": "who?"}
 TRIVIA = {"value": "Me", "aliases": ["I", "Me"], "normalized_aliases": ["i"]}
-TREE, SEQUENCE = "(S (NP (PRP It)) (VP (VBZ rains) (CD 0)))", "(S (NP XX )NP (VP XX XX )VP )S"
+TREE, SEQUENCE = "(S (NP (PRP It)) (CD 0))", "(S (NP XX )NP XX )S"
 
 LAYOUTS: dict[str, Layout] = {
     "cola": classes({"sentence": "He go"}, ["unacceptable", "acceptable"], 0, idx=[0]),
@@ -65,9 +65,7 @@ LAYOUTS: dict[str, Layout] = {
         {"label": datasets.ClassLabel(names=["choice1", "choice2"])},
         (("It rained. (0) What was the cause?", "sun (0)", "clouds (0)"), 1, "clouds (0)"),
     ),
-    "multirc": classes(
-        {"paragraph": "p", "question": "q", "answer": "a"}, TRUE, 1, shown=("p (0)", "q (0) a (0)"), idx=[MULTIRC]
-    ),
+    "multirc": classes(MULTIRC, TRUE, 1, shown=("p (0)", "q (0) a (0)"), idx=[dict.fromkeys(MULTIRC, 0)]),
     "record": (
         rows({"passage": "A met B.", "query": "@ won"}, entities=[["A", "B", "C"], ["A", "B"]], answers=[["B", "A"]]),
         {},
@@ -107,16 +105,10 @@ LAYOUTS: dict[str, Layout] = {
     "trivia_qa": written("who? (0)", ["Me", "I"], QUESTION, answer=[TRIVIA]),
     "summarize_xsum": written("It rains. (0)", ["Rain."], {"document": "It rains."}, summary=["Rain."]),
     "summarize_cnn_dailymail": written("It rains. (0)", ["Rain."], {"article": "It rains."}, highlights=["Rain."]),
-    "wikisum": written(
-        "Rain (0)\nIt rains. (0)", ["It is wet."], {"title": "Rain", "paragraphs": "It rains."}, lead=["It is wet."]
-    ),
-    "translate_multi30k_de_en": written(
-        "Es regnet. (0)", ["It rains on us."], {"de": "Es regnet."}, en=["It rains on us."]
-    ),
+    "wikisum": written("Rain (0)\nIt. (0)", ["Wet."], {"title": "Rain", "paragraphs": "It."}, lead=["Wet."]),
+    "translate_multi30k_de_en": written("Es. (0)", ["It rains on us."], {"de": "Es."}, en=["It rains on us."]),
     "dialogue": written("<ann> Hi. (0)", ["Hi there, ann!"], {"history": "<ann> Hi."}, reply=["Hi there, ann!"]),
-    "parse_treebank": written(
-        "It rains (0)", [SEQUENCE, TREE], {"words": "It rains"}, tree=[TREE], sequence=[SEQUENCE]
-    ),
+    "parse_treebank": written("It (0)", [SEQUENCE, TREE], {"words": "It"}, tree=[TREE], sequence=[SEQUENCE]),
 }
 for set_, language in (("wmt14_en_de", "de"), ("wmt14_en_fr", "fr"), ("wmt16_en_ro", "ro")):
     both = [{"en": f"It rains. ({number})", language: "Il pleut sur la ville."} for number in range(COUNT)]
@@ -133,6 +125,4 @@ def named(made, special):
             return [spelled(feature.feature, one) for one in value]
         return None if value < 0 else feature.names[value]
 
-    return [
-        {key: spelled(special[key], value) if key in special else value for key, value in row.items()} for row in made
-    ]
+    return [{key: spelled(special[key], one) if key in special else one for key, one in row.items()} for row in made]

@@ -71,31 +71,16 @@ def test_each_reply_is_an_example_with_all_turns_before_it(opened):
 
 
 def test_what_is_wrong_is_one_line_with_the_file_and_its_line(opened):
-    circle, three = written([("1", "a", "X", "2"), ("2", "b", "X", "1")]), {"tokens": ["a", "b"], "upos": ["DT", "NN"]}
+    circle, two = written([("1", "a", "X", "2"), ("2", "b", "X", "1")]), {"tokens": ["a", "b"], "upos": ["DT", "NN"]}
     for layout, content, name, message in (
-        (
-            "trees",
-            TREES + "(S (NP (NNS Cats))\n",
-            "wsj.mrg.gz",
-            "wsj.mrg.gz:4: the tree that begins here does not close",
-        ),
+        ("trees", TREES + "(S (NP (NNS Cats))\n", "wsj.mrg.gz", "wsj.mrg.gz:4: the tree that begins here does not"),
         ("dialogue", json.dumps({"turns": TALK[:1]}), "talk.jsonl", "talk.jsonl:1: it has 1 turn, so no reply"),
         ("dialogue", '{"talk": []}', "talk.jsonl", "talk.jsonl:1: the line is no dialogue: 'turns'"),
         ("conllu", "# one\n" + written([SENTENCE[1]]), "a.conllu", "a.conllu:2: .*numbered from 1"),
-        (
-            "conllu",
-            COMMENT + written(SENTENCE[:2]),
-            "a.conllu",
-            "a.conllu:4: .*has 2 words, and the head is none of them",
-        ),
+        ("conllu", COMMENT + written(SENTENCE[:2]), "a.conllu", "a.conllu:4: .*2 words, and the head is none of them"),
         ("conllu", circle, "a.conllu", "a.conllu:1: .*form a circle"),
         ("conllu", "a DT\n", "a.conllu", "a.conllu:1: .*1 columns, and CoNLL-U has 10"),
-        (
-            "table",
-            json.dumps({**three, "heads": [0, 1, 1]}),
-            "a.jsonl",
-            "a.jsonl, example 1: .*has 2 words and 3 heads",
-        ),
+        ("table", json.dumps({**two, "heads": [0, 1, 1]}), "a.jsonl", "a.jsonl, example 1: .*has 2 words and 3 heads"),
         ("parallel", "a\tb\n", "a.tsv", "a parallel split is in two files, and it names 1"),
         ("squad", '{"data": [{}]}', "a.json", "a.json: it is not laid out as SQuAD's JSON: 'paragraphs'"),
     ):
@@ -199,9 +184,8 @@ def test_an_example_without_a_group_is_held_out_by_its_text_and_a_limit_keeps_th
     file, kept = tmp_path / "rows.jsonl", []
     for rows in (ANSWERS, ANSWERS[::-1]):
         jsonl(file, rows)
-        few, more, whole = (
-            {one.texts for one in examples(task(file, **CLASS, limit=n), tmp_path)} for n in (5, 20, None)
-        )
+        limited = [task(file, **CLASS, limit=limit) for limit in (5, 20, None)]
+        few, more, whole = ({one.texts for one in examples(data, tmp_path)} for data in limited)
         assert (len(few), len(more)) == (5, 20)
         assert few < more < whole
         held_out = {one.texts for one in examples(task(file, **CLASS, limit=5), tmp_path, "validation")}
@@ -232,20 +216,13 @@ def test_a_damaged_task_is_prepared_again(tmp_path, name):
 ALSO = "1 example of the validation split is in the train split too"
 GROUPS = [("a", "yes", 1), ("b", "no", 2)], [("c", "yes", 1), ("d", "yes", 1), ("e", "no", 2), ("f", "no", 3)]
 SHARED = [("A cat", "yes"), ("a dog", "no")], [("a cat ", "yes"), ("a dog", "no"), ("a fox", "no")]
-DIFFERING = (
-    [("a", "yes"), ("a", "no"), ("a", "no"), ("b", "yes"), ("b", "yes"), ("c", "no")],
-    [("c", "yes"), ("e", "no")],
-)
+DIFFERING = [("a", "yes"), ("a", "no"), ("a", "no"), ("b", "yes"), ("c", "no")], [("c", "yes"), ("e", "no")]
 
 
 @pytest.mark.parametrize(
     ("rows", "line", "told"),
     [
-        (
-            GROUPS,
-            {"group": "{qid}"},
-            ["2 groups of the validation split are in the train split too; numbers that begin"],
-        ),
+        (GROUPS, {"group": "{qid}"}, ["2 groups of the validation split are in the train split too; numbers"]),
         (SHARED, {}, [ALSO, f"{ALSO}, but for case or spaces at the ends"]),
         (DIFFERING, {}, [ALSO, "2 texts have labels that contradict one another, in 5 examples"]),
     ],

@@ -75,6 +75,7 @@ def test_a_task_is_read_through_datasets(name, how, tmp_path):
     splits = SPLITS[: 1 if "validation" in hub else 2]
     found = {one.texts: one.answer for split in splits for one in data.open(split, tmp_path / "data").examples}
     assert found[texts] == answer
+    assert name != "snli" or len(found) == 15  # a class below 0 is kept secret
     if name == "axb":
         assert data.open("test", tmp_path / "data").examples[0].texts == ("It rains. (0)", "It is wet. (0)")
 
