@@ -31,14 +31,7 @@ def test_words_are_those_of_splitmix64_on_every_machine():
     # The first outputs of SplitMix64 seeded with 1234567, as published with Vigna's reference code.
     expected = [6457827717110365317, 3203168211198807973, 9817491932198370423, 4593380528125082431]
     assert hashing.bits(np.array([1234567], np.uint64), 4)[0].tolist() == expected
-    keys = hashing.keys(3, "objective", np.array([0, 1, 10**12]))
-    assert keys.tolist() == [5879158657018724929, 5321158867361352147, 5152847082034366963]
-    row, place = np.array([0, 2, 1]), np.array([7, 0, 3])
-    assert (hashing.bits_at(keys[row], place) == hashing.bits(keys, 9)[row, place]).all()
-    for bound in (3, 1000):
-        numbers = hashing.below(hashing.bits(hashing.keys(1, "below", np.arange(200)), 1000).ravel(), bound)
-        counts, mean = np.bincount(numbers.astype(np.int64), minlength=bound), numbers.size / bound
-        assert abs(((counts - mean) ** 2 / mean).sum() - (bound - 1)) < 5 * np.sqrt(2 * (bound - 1))  # chi²
+    assert permute(np.arange(6), 1_000_003, 0, 0).tolist() == [202118, 837616, 912016, 121815, 423384, 298784]
 
 
 @settings(max_examples=25)
@@ -50,8 +43,7 @@ def test_every_window_comes_once_a_pass_and_each_pass_has_its_own_order(count, s
         assert len({row.tobytes() for row in (*rows, drawn(np.arange(count), count, seed + 1))}) == 4
 
 
-def test_the_order_is_the_same_on_every_machine_and_an_endless_source_never_repeats():
-    assert permute(np.arange(6), 1_000_003, 0, 0).tolist() == [202118, 837616, 912016, 121815, 423384, 298784]
+def test_an_endless_source_never_repeats():
     rows = drawn(np.arange(10_000), None, 0)
     assert len(np.unique(rows)) == 10_000
     assert 0 <= rows.min() < rows.max() < ENDLESS

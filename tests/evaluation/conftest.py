@@ -71,8 +71,8 @@ def language(tmp_path_factory):
     words += [*data, "train.batch=16", "optimizer.lr=0.01", "log.wandb=disabled", runs]
     words += ["evaluate.points=1", "evaluate.windows=16", "schedule.warmup=1"]
     own = {  # the decoder knows the language, the encoder its words
-        "decoder": ["trainer.max_steps=100"],
-        "encoder": ["trainer.max_steps=60", "objective={kind: Masked, rate: 0.3}", "size.length=34"],
+        "decoder": ["trainer.max_steps=70"],
+        "encoder": ["trainer.max_steps=40", "objective={kind: Masked, rate: 0.3}", "size.length=34"],
         "encoder_decoder": ["trainer.max_steps=2", "objective=Prefix"],
     }
     ids = {family: train(assemble(config.load(family, [*words, *line])))["run"] for family, line in own.items()}

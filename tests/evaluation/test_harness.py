@@ -30,6 +30,7 @@ TASKS = {
     """,
     "rolling": """
         output_type: loglikelihood_rolling
+        num_fewshot: 0
         doc_to_text: ""
         doc_to_target: "{{document}}"
         metric_list: [{metric: word_perplexity}, {metric: bits_per_byte}]

@@ -138,6 +138,7 @@ def test_options_in_a_gap_are_scored_as_the_family_writes_or_reads_them(family, 
         read = torch.tensor([[0, *target[:-1]]])
         expected = nats(module.logits(Batch(read, read, source=torch.tensor([source])))[0], target)
     assert scored["nats"][0] == pytest.approx(expected, rel=1e-5)
+    assert scored["characters"] == (4, 5)  # with the space before each
 
 
 def test_a_mistake_is_one_line(language, tmp_path, capsys):
