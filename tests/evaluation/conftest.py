@@ -1,16 +1,18 @@
-"""Runs of each family that know a small synthetic language, written as text."""
-
-from __future__ import annotations
+"""Runs of each family that know a small synthetic language, written as text; and models of random weights."""
 
 import json
 import random
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
+import torch
 
 from scaling.cli import main
 from scaling.config import compose as config
+from scaling.config.schema import build
+from scaling.interop import run, weights
+from scaling.interop.huggingface import Saved
 from scaling.training.experiment import assemble
 from scaling.training.run import train
 
@@ -19,15 +21,38 @@ FOLLOWS = {word: [WORDS[(index * 5 + 1) % 12], WORDS[(index * 7 + 2) % 12]] for 
 """The two words, equally likely, that may follow each."""
 
 
-def sentence(draw: random.Random, count: int) -> list[str]:
+def sentence(draw, count):
     words = [draw.choice(WORDS)]
     while len(words) < count:
         words.append(draw.choice(FOLLOWS[words[-1]]))
     return words
 
 
-@dataclass(frozen=True)
-class Ledger:
+def jsonl(file, rows):
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return str(file)
+
+
+def untrained(folder, name, ids, tokenizer, **size):
+    """A folder of ours with a model of random weights."""
+    torch.manual_seed(1)
+    sections = {"model": config.load(name)["model"], "size": {"heads": 2, **size}}
+    model = build("model", sections["model"], sections["size"])
+    for parameter in model.parameters():
+        if parameter.dim() > 1:
+            torch.nn.init.normal_(parameter, std=0.3)
+    run.write(folder, Saved(sections, weights.of(model), ids, tokenizer=tokenizer), "random")
+
+
+def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    """The one line with which a command refuses these words, warnings aside."""
+    capsys.readouterr()
+    assert main([*words]) == 2, words
+    (error,) = [line for line in capsys.readouterr().err.splitlines() if "warning" not in line]
+    return error
+
+
+class Ledger(NamedTuple):
     """A folder with runs that were trained on the language, by family, and the words that name its data."""
 
     runs: Path
@@ -36,22 +61,19 @@ class Ledger:
 
 
 @pytest.fixture(scope="session")
-def language(tmp_path_factory: pytest.TempPathFactory) -> Ledger:
+def language(tmp_path_factory):
     folder, draw = tmp_path_factory.mktemp("language"), random.Random(1)
-    texts = [" ".join(sentence(draw, draw.randrange(8, 30))) for _ in range(800)]
-    (folder / "texts.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
-    data = [str(folder / "texts.jsonl"), "data.tokenizer={kind: ByteBPE, vocabulary: 300}", "data.validation=0.1"]
-    runs = f"runs={folder / 'runs'}"
-    assert main(["data", "prepare", f"data={data[0]}", *data[1:], runs]) == 0
-    size = ["size=tiny", "size.width=32", "size.layers=1", "size.length=64", "size.vocabulary=null"]
-    words = [*size, f"data={data[0]}", *data[1:], "train.batch=16", "optimizer.lr=0.01", "log.wandb=disabled", runs]
+    texts = (" ".join(sentence(draw, draw.randrange(8, 30))) for _ in range(800))
+    file = jsonl(folder / "texts.jsonl", ({"text": text} for text in texts))
+    data, runs = ["data.tokenizer={kind: ByteBPE, vocabulary: 300}", "data.validation=0.1"], f"runs={folder / 'runs'}"
+    assert main(["data", "prepare", f"data={file}", *data, runs]) == 0
+    words = ["size=tiny", "size.width=32", "size.layers=1", "size.length=64", "size.vocabulary=null", f"data={file}"]
+    words += [*data, "train.batch=16", "optimizer.lr=0.01", "log.wandb=disabled", runs]
+    words += ["evaluate.points=1", "evaluate.windows=16", "schedule.warmup=1"]
     own = {  # the decoder knows the language, the encoder its words
-        "decoder": ["trainer.max_steps=100"],
-        "encoder": ["trainer.max_steps=60", "objective={kind: Masked, rate: 0.3}", "size.length=34"],
+        "decoder": ["trainer.max_steps=70"],
+        "encoder": ["trainer.max_steps=40", "objective={kind: Masked, rate: 0.3}", "size.length=34"],
         "encoder_decoder": ["trainer.max_steps=2", "objective=Prefix"],
     }
-    ids = {}
-    for family, changes in own.items():
-        line = [*words, "evaluate.points=1", "evaluate.windows=16", "schedule.warmup=1", *changes]
-        ids[family] = train(assemble(config.load(family, line)))["run"]
-    return Ledger(folder / "runs", ids, data)
+    ids = {family: train(assemble(config.load(family, [*words, *line])))["run"] for family, line in own.items()}
+    return Ledger(folder / "runs", ids, [file, *data])

@@ -1,190 +1,128 @@
 """Every shipped task as its set is laid out: a few rows with the columns that the set has, and what is read of one."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import datasets
 
+COUNT = 20
+Rows = list[dict[str, Any]]
+Layout = tuple[Rows, dict[str, Any], tuple[tuple[str, ...], Any, str]]
+"""Rows of a set, its features that are not plain, and the texts, the answer and the target of the first example."""
+
+
+def rows(texts, **varied):
+    """Rows whose texts differ from one another; other columns take turns."""
+    return [
+        {key: f"{value} ({number})" for key, value in texts.items()}
+        | {key: values[number % len(values)] for key, values in varied.items()}
+        for number in range(COUNT)
+    ]
+
+
+def classes(texts, names, first, *, shown=None, label="label", **more):
+    """Classes by number, the first row's first; `shown` are its texts where they are not those of the columns."""
+    numbers = [*range(first, len(names)), *range(first)]
+    example = (shown or tuple(f"{text} (0)" for text in texts.values()), first, names[first])
+    return rows(texts, **{label: numbers}, **more), {label: datasets.ClassLabel(names=names)}, example
+
+
+def written(text, right, texts, **more):
+    """Answers that are texts."""
+    return rows(texts, **more), {}, ((text,), right, right[0])
+
+
+def span(answer, *others):
+    places = [{"text": [one], "answer_start": [CONTEXT.index(one)]} if one else NONE for one in (answer, *others)]
+    of_one = rows({"question": "who?"}, context=[CONTEXT], title=["t"], id=["q"], answers=places)
+    return of_one, {}, (("who? (0)", CONTEXT), [answer], answer or "")
+
+
+CONTEXT, NONE = "Ann met Bob in Rome in 1999.", {"text": [], "answer_start": []}
 PAIR = {"sentence1": "It rains.", "sentence2": "It is wet."}
 PREMISE = {"premise": "It rains.", "hypothesis": "It is wet."}
-RAIN = ("It rains. (0)", "It is wet. (0)")
-CONTEXT = "Ann met Bob in Rome in 1999."
+ENTAILED, TRUE = ["entailment", "not_entailment"], ["False", "True"]
+NLI = ["entailment", "neutral", "contradiction"]
+TAGS = datasets.ClassLabel(names=["O", "B-PER", "I-PER", "B-ORG", "I-ORG", "B-LOC", "I-LOC", "B-MISC", "I-MISC"])
+MULTIRC, QUESTION = {"paragraph": "p", "question": "q", "answer": "a"}, {"question": "who?"}
+TRIVIA = {"value": "Me", "aliases": ["I", "Me"], "normalized_aliases": ["i"]}
+TREE, SEQUENCE = "(S (NP (PRP It)) (CD 0))", "(S (NP XX )NP XX )S"
 
-
-def answers(text: str | None) -> dict[str, list[Any]]:
-    return {"text": [], "answer_start": []} if text is None else {"text": [text], "answer_start": [CONTEXT.index(text)]}
-
-
-def rows(count: int, columns: dict[str, Any], **varied: list[Any]) -> list[dict[str, Any]]:
-    """Rows whose texts differ from one another."""
-    made = []
-    for number in range(count):
-        row = {key: f"{value} ({number})" if isinstance(value, str) else value for key, value in columns.items()}
-        made.append({**row, **{key: values[number % len(values)] for key, values in varied.items()}})
-    return made
-
-
-def names(*labels: str) -> datasets.ClassLabel:
-    return datasets.ClassLabel(names=list(labels))
-
-
-ENTAILED = names("entailment", "not_entailment")
-TRUE = names("False", "True")
-NLI = names("entailment", "neutral", "contradiction")
-TAGS = ["O", "B-PER", "I-PER", "B-ORG", "I-ORG", "B-LOC", "I-LOC", "B-MISC", "I-MISC"]
-QUESTION = {"context": CONTEXT, "title": "t", "id": "q"}
-
-# Columns of each task's set, features that are not plain, and the first example's texts, answer and target.
-Layout = tuple[list[dict[str, Any]], dict[str, Any], tuple[tuple[str, ...], Any, str]]
 LAYOUTS: dict[str, Layout] = {
-    "cola": (
-        rows(9, {"sentence": "He go"}, label=[0, 1], idx=[0]),
-        {"label": names("unacceptable", "acceptable")},
-        (("He go (0)",), 0, "unacceptable"),
-    ),
-    "sst2": (
-        rows(9, {"sentence": "fine"}, label=[1, 0]),
-        {"label": names("negative", "positive")},
-        (("fine (0)",), 1, "positive"),
-    ),
-    "mrpc": (rows(9, PAIR, label=[1, 0]), {"label": names("not_equivalent", "equivalent")}, (RAIN, 1, "equivalent")),
-    "stsb": (rows(9, PAIR, label=[3.75, 0.0]), {}, (RAIN, 3.75, "3.8")),
-    "qqp": (
-        rows(9, {"question1": "a", "question2": "b"}, label=[0, 1]),
-        {"label": names("not_duplicate", "duplicate")},
-        (("a (0)", "b (0)"), 0, "not_duplicate"),
-    ),
-    "mnli": (rows(9, PREMISE, label=[2, 0, 1]), {"label": NLI}, (RAIN, 2, "contradiction")),
-    "qnli": (
-        rows(9, {"question": "who?", "sentence": "me"}, label=[0, 1]),
-        {"label": ENTAILED},
-        (("who? (0)", "me (0)"), 0, "entailment"),
-    ),
-    "rte": (rows(9, PAIR, label=[1, 0]), {"label": ENTAILED}, (RAIN, 1, "not_entailment")),
-    "wnli": (rows(9, PAIR, label=[1, 0]), {"label": names("not_entailment", "entailment")}, (RAIN, 1, "entailment")),
-    "boolq": (
-        rows(9, {"question": "is it", "passage": "it is"}, label=[1, 0]),
-        {"label": TRUE},
-        (("is it (0)", "it is (0)"), 1, "True"),
-    ),
-    "cb": (
-        rows(9, PREMISE, label=[1, 0, 2]),
-        {"label": names("entailment", "contradiction", "neutral")},
-        (RAIN, 1, "contradiction"),
-    ),
+    "cola": classes({"sentence": "He go"}, ["unacceptable", "acceptable"], 0, idx=[0]),
+    "sst2": classes({"sentence": "fine"}, ["negative", "positive"], 1),
+    "mrpc": classes(PAIR, ["not_equivalent", "equivalent"], 1),
+    "stsb": (rows(PAIR, label=[3.75, 0.0]), {}, (("It rains. (0)", "It is wet. (0)"), 3.75, "3.8")),
+    "qqp": classes({"question1": "a", "question2": "b"}, ["not_duplicate", "duplicate"], 0),
+    "mnli": classes(PREMISE, NLI, 2),
+    "mnli_mismatched": classes(PREMISE, NLI, 2),
+    "qnli": classes({"question": "who?", "sentence": "me"}, ENTAILED, 0),
+    "rte": classes(PAIR, ENTAILED, 1),
+    "wnli": classes(PAIR, ["not_entailment", "entailment"], 1),
+    "boolq": classes({"question": "is it", "passage": "it is"}, TRUE, 1),
+    "cb": classes(PREMISE, ["entailment", "contradiction", "neutral"], 1),
     "copa": (
-        rows(9, {"premise": "It rained.", "choice1": "sun", "choice2": "clouds"}, question=["cause"], label=[1, 0]),
-        {"label": names("choice1", "choice2")},
+        rows({"premise": "It rained.", "choice1": "sun", "choice2": "clouds"}, question=["cause"], label=[1, 0]),
+        {"label": datasets.ClassLabel(names=["choice1", "choice2"])},
         (("It rained. (0) What was the cause?", "sun (0)", "clouds (0)"), 1, "clouds (0)"),
     ),
-    "multirc": (
-        rows(
-            9,
-            {"paragraph": "p", "question": "q", "answer": "a"},
-            idx=[{"paragraph": 0, "question": 3, "answer": 1}],
-            label=[1, 0],
-        ),
-        {"label": TRUE},
-        (("p (0)", "q (0) a (0)"), 1, "True"),
-    ),
+    "multirc": classes(MULTIRC, TRUE, 1, shown=("p (0)", "q (0) a (0)"), idx=[dict.fromkeys(MULTIRC, 0)]),
     "record": (
-        rows(
-            9, {"passage": "A met B.", "query": "@ won"}, entities=[["A", "B", "C"], ["A", "B"]], answers=[["B", "A"]]
-        ),
+        rows({"passage": "A met B.", "query": "@ won"}, entities=[["A", "B", "C"], ["A", "B"]], answers=[["B", "A"]]),
         {},
         (("A met B. (0) @ won (0)", "A", "B", "C"), ["B", "A"], "B"),
     ),
-    "super_glue_rte": (rows(9, PREMISE, label=[1, 0]), {"label": ENTAILED}, (RAIN, 1, "not_entailment")),
-    "wic": (
-        rows(9, PAIR, word=["wet"], label=[1, 0]),
-        {"label": TRUE},
-        (("wet: It rains. (0)", "It is wet. (0)"), 1, "True"),
+    "super_glue_rte": classes(PREMISE, ENTAILED, 1),
+    "axb": classes(PREMISE, ENTAILED, 1),
+    "axg": classes(PREMISE, ENTAILED, 1),
+    "wic": classes(PAIR, TRUE, 1, shown=("wet: It rains. (0)", "It is wet. (0)"), word=["wet"]),
+    "wsc": classes(
+        {"text": "Al saw Bo and he left"},
+        *(TRUE, 0),
+        shown=("Al saw Bo and he left (0)", "he: Al"),
+        span1_text=["Al"],
+        span2_text=["he"],
     ),
-    "wsc": (
-        rows(9, {"text": "Al saw Bo and he left"}, span1_text=["Al"], span2_text=["he"], label=[0, 1]),
-        {"label": TRUE},
-        (("Al saw Bo and he left (0)", "he: Al"), 0, "False"),
-    ),
-    "imdb": (rows(20, {"text": "good"}, label=[1, 0]), {"label": names("neg", "pos")}, (("good (0)",), 1, "pos")),
-    "snli": (rows(9, PREMISE, label=[0, -1, 2, 1]), {"label": NLI}, (RAIN, 0, "entailment")),
-    "scitail": (rows(9, PREMISE, label=["neutral", "entails"]), {}, (RAIN, 1, "neutral")),
+    "imdb": classes({"text": "good"}, ["neg", "pos"], 1),
+    "snli": (rows(PREMISE, label=[0, -1, 2, 1]), *classes(PREMISE, NLI, 0)[1:]),
+    "scitail": (rows(PREMISE, label=["neutral", "entails"]), {}, classes(PREMISE, ["entails", "neutral"], 1)[2]),
+    "trec": classes({"text": "who is it ?"}, ["ABBR", "ENTY", "DESC", "HUM", "LOC", "NUM"], 3, label="coarse_label"),
+    "movie_reviews": (rows({"text": "good"}, label=["pos", "neg"]), {}, (("good (0)",), 1, "pos")),
+    "movie_reviews_bytes": (rows({"text": "good"}, label=["pos", "neg"]), {}, (("good (0)",), 1, "pos")),
     "conll2003": (
-        rows(9, {}, tokens=[["Ann", "left", "New", "York"], ["He", "left"]], ner_tags=[[1, 0, 5, 6], [0, 0]]),
-        {"ner_tags": datasets.Sequence(names(*TAGS))},
+        rows({}, tokens=[["Ann", "left", "New", "York"], ["He", "left"]], ner_tags=[[1, 0, 5, 6], [0, 0]]),
+        {"ner_tags": datasets.Sequence(TAGS)},
         (("Ann", "left", "New", "York"), ["B-PER", "O", "B-LOC", "I-LOC"], "B-PER O B-LOC I-LOC"),
     ),
     "conll2003_pos": (
-        rows(
-            9, {}, tokens=[["Ann", "left"], ["He", "left"], ["It", "fell"]], pos_tags=[["NNP", "VBD"], ["PRP", "VBD"]]
-        ),
+        rows({}, tokens=[["Ann", "left"], ["He", "left"], ["It", "fell"]], pos_tags=[["NNP", "VBD"], ["PRP", "VBD"]]),
         {},
         (("Ann", "left"), ["NNP", "VBD"], "NNP VBD"),
     ),
-    "squad1": (
-        rows(9, {"question": "who?"}, **{key: [value] for key, value in QUESTION.items()}, answers=[answers("Ann")]),
-        {},
-        (("who? (0)", CONTEXT), ["Ann"], "Ann"),
-    ),
-    "squad2": (
-        rows(9, {"question": "who?"}, context=[CONTEXT], answers=[answers("in Rome"), answers(None)]),
-        {},
-        (("who? (0)", CONTEXT), ["in Rome"], "in Rome"),
-    ),
-    "trec": (
-        rows(20, {"text": "who is it ?"}, coarse_label=[3, 0, 1, 2, 4, 5], fine_label=[0]),
-        {"coarse_label": names("ABBR", "ENTY", "DESC", "HUM", "LOC", "NUM")},
-        (("who is it ? (0)",), 3, "HUM"),
-    ),
-    "movie_reviews": (rows(20, {"text": "good"}, label=["pos", "neg"]), {}, (("good (0)",), 1, "pos")),
-    "movie_reviews_bytes": (rows(20, {"text": "good"}, label=["pos", "neg"]), {}, (("good (0)",), 1, "pos")),
-    "wikisum": (
-        rows(9, {"title": "Rain", "paragraphs": "It rains."}, lead=["Rain is wet."]),
-        {},
-        (("Rain (0)\nIt rains. (0)",), ["Rain is wet."], "Rain is wet."),
-    ),
-    "webquestions": (
-        rows(20, {"question": "who?", "url": "u"}, answers=[["me", "I"]]),
-        {},
-        (("who? (0)",), ["me", "I"], "me"),
-    ),
-    "natural_questions": (rows(9, {"question": "who"}, answer=[["me"]]), {}, (("who (0)",), ["me"], "me")),
-    "trivia_qa": (
-        rows(9, {"question": "who?"}, answer=[{"value": "Me", "aliases": ["I", "Me"], "normalized_aliases": ["i"]}]),
-        {},
-        (("who? (0)",), ["Me", "I"], "Me"),
-    ),
-    "summarize_xsum": (
-        rows(9, {"document": "It rains.", "id": "1"}, summary=["Rain."]),
-        {},
-        (("It rains. (0)",), ["Rain."], "Rain."),
-    ),
-    "summarize_cnn_dailymail": (
-        rows(9, {"article": "It rains.", "id": "1"}, highlights=["Rain."]),
-        {},
-        (("It rains. (0)",), ["Rain."], "Rain."),
-    ),
+    "squad1": span("Ann"),
+    "squad2": span("in Rome", None),
+    "webquestions": written("who? (0)", ["me", "I"], QUESTION, url=["u"], answers=[["me", "I"]]),
+    "natural_questions": written("who? (0)", ["me"], QUESTION, answer=[["me"]]),
+    "trivia_qa": written("who? (0)", ["Me", "I"], QUESTION, answer=[TRIVIA]),
+    "summarize_xsum": written("It rains. (0)", ["Rain."], {"document": "It rains."}, summary=["Rain."]),
+    "summarize_cnn_dailymail": written("It rains. (0)", ["Rain."], {"article": "It rains."}, highlights=["Rain."]),
+    "wikisum": written("Rain (0)\nIt. (0)", ["Wet."], {"title": "Rain", "paragraphs": "It."}, lead=["Wet."]),
+    "translate_multi30k_de_en": written("Es. (0)", ["It rains on us."], {"de": "Es."}, en=["It rains on us."]),
+    "dialogue": written("<ann> Hi. (0)", ["Hi there, ann!"], {"history": "<ann> Hi."}, reply=["Hi there, ann!"]),
+    "parse_treebank": written("It (0)", [SEQUENCE, TREE], {"words": "It"}, tree=[TREE], sequence=[SEQUENCE]),
 }
-TREE = "(S (NP (PRP It)) (VP (VBZ rains) (CD 0)))"
-LAYOUTS["mnli_mismatched"] = LAYOUTS["mnli"]
-LAYOUTS["axb"] = LAYOUTS["axg"] = LAYOUTS["super_glue_rte"]
-AX_B = rows(9, {"sentence1": "It pours.", "sentence2": "It is wet."}, label=[1, 0])
-for name, language in (("wmt14_en_de", "de"), ("wmt14_en_fr", "fr"), ("wmt16_en_ro", "ro")):
-    sides = [{"en": f"It rains. ({number})", language: "Il pleut sur la ville."} for number in range(9)]
-    answer = (("It rains. (0)",), ["Il pleut sur la ville."], "Il pleut sur la ville.")
-    LAYOUTS[f"translate_{name}"] = (rows(9, {}, translation=sides), {}, answer)
-LAYOUTS["translate_multi30k_de_en"] = (
-    [{"de": f"Es regnet. ({number})", "en": "It rains on the town."} for number in range(9)],
-    {},
-    (("Es regnet. (0)",), ["It rains on the town."], "It rains on the town."),
-)
-LAYOUTS["dialogue"] = (
-    [{"history": f"<ann> Hello {number}. <bob>", "reply": "Hi there, ann, on this day!"} for number in range(9)],
-    {},
-    (("<ann> Hello 0. <bob>",), ["Hi there, ann, on this day!"], "Hi there, ann, on this day!"),
-)
-LAYOUTS["parse_treebank"] = (
-    [{"words": f"It rains {n}", "tree": TREE, "sequence": "(S (NP XX )NP (VP XX XX )VP )S"} for n in range(9)],
-    {},
-    (("It rains 0",), ["(S (NP XX )NP (VP XX XX )VP )S", TREE], "(S (NP XX )NP (VP XX XX )VP )S"),
-)
+for set_, language in (("wmt14_en_de", "de"), ("wmt14_en_fr", "fr"), ("wmt16_en_ro", "ro")):
+    both = [{"en": f"It rains. ({number})", language: "Il pleut sur la ville."} for number in range(COUNT)]
+    LAYOUTS[f"translate_{set_}"] = written("It rains. (0)", ["Il pleut sur la ville."], {}, translation=both)
+
+LOCAL = {"movie_reviews", "movie_reviews_bytes", "wikisum"}  # on no hub
+
+
+def named(made, special):
+    """The rows as a local file has them: classes by name."""
+
+    def spelled(feature, value):
+        if isinstance(value, list):
+            return [spelled(feature.feature, one) for one in value]
+        return None if value < 0 else feature.names[value]
+
+    return [{key: spelled(special[key], one) if key in special else one for key, one in row.items()} for row in made]

@@ -1,0 +1,144 @@
+"""Arrays of token ids and word vectors: each form of them is read, and each mistake in them is one line."""
+
+import gzip
+import pickle
+import struct
+
+import numpy as np
+import pytest
+
+from scaling.base.errors import ScalingError
+from scaling.cli import main
+from scaling.config.compose import assignments
+from scaling.config.schema import build
+from scaling.data.codec import Codec
+from scaling.data.vectors import read, table
+from tests.data.conftest import prepared, refused
+
+IDS = np.random.default_rng(0).integers(4, 500, 20_000).astype(np.uint16)
+IDS[::50] = 3
+
+
+@pytest.fixture
+def arrays(folder):
+    files = {
+        "plain.bin": IDS,
+        "header.bin": np.concatenate([np.array([20240520, 1, len(IDS), *[0] * 253], "<i4").view(np.uint16), IDS]),
+        "00000.ds": IDS,
+        "megatron.bin": IDS.astype("<i4"),
+        "megatron.idx": np.frombuffer(b"MMIDIDX\0\0" + (1).to_bytes(8, "little") + bytes([4]) + bytes(16), np.uint8),
+        "wide.bin": IDS.astype("<u4"),
+        "odd.bin": np.zeros(3, np.uint8),
+    }
+    for name, content in files.items():
+        content.tofile(folder / name)
+    arrays = {"a": IDS[:12_000], "b": IDS[12_000:].astype(np.int64).reshape(80, 100), "negative": np.array([1, -5])}
+    for name, content in {**arrays, "real": IDS.astype(np.float32), "objects": np.array([{}, 1], object)}.items():
+        np.save(folder / f"{name}.npy", content, allow_pickle=True)
+    return folder
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["data.files=[a.npy, b.npy]"],
+        ["data.files=plain.bin", "data.dtype=uint16"],
+        ["data.files=header.bin"],
+        ["data.files=*.ds"],
+        ["data.files=megatron.bin"],
+        ["data.files=a.npy", "data.validation=b.npy"],
+    ],
+    ids=["npy", "bin", "nanogpt", "datatrove", "megatron", "files for validation"],
+)
+def test_ids_come_out_as_they_are(arrays, capsys, words):
+    told = prepared(capsys, "tokens", "data.vocabulary=500", *words)
+    assert told["train"]["vocabulary"] == 500
+    data = build("data", {"kind": "Tokens", "vocabulary": 500, **assignments(words)["data"]})
+    rows = [data.open(split, arrays / "data").read(np.arange(10), 20).tokens for split in ("train", "validation")]
+    first = told["train"]["tokens"]
+    assert first + told["validation"]["tokens"] == len(IDS)
+    np.testing.assert_array_equal(rows[0].ravel(), IDS[:200])
+    np.testing.assert_array_equal(rows[1].ravel(), IDS[first : first + 200])
+
+
+def test_documents_end_at_eos_and_the_vocabulary_may_be_that_of_a_tokenizer(arrays, capsys):
+    data = build("data", {"kind": "Tokens", "files": "a.npy", "vocabulary": 500, "eos": 3, "validation": 0.123})
+    source = data.open("train", arrays / "data")
+    assert source.tokens % 50 == 1, "validation begins behind the end of a document"
+    own = source.read(np.array([2]), 120, documents=True)
+    expected = 1 + np.concatenate([[0], np.cumsum(own.tokens[0] == 3)[:-1]])
+    np.testing.assert_array_equal(own.documents[0], expected)
+    assert pickle.loads(pickle.dumps(source)).read(np.array([2]), 120).tokens.tolist() == own.tokens.tolist()
+    assert len(pickle.dumps(source)) < 2000
+    codec = Codec(build("tokenizer", {"kind": "Byte"}).fit(iter(())))
+    codec.save(arrays / "tokenizer.json")
+    ids = [token for n in range(99) for token in (*codec.encode([f"things {n}"])[0], codec.specials["eos"])]
+    np.save(arrays / "text.npy", np.array(ids, np.uint16))
+    words = ["tokens", "data.files=text.npy", "data.tokenizer={kind: File, path: tokenizer.json}", "data.validation=.2"]
+    assert prepared(capsys, *words)["train"]["vocabulary"] == 260
+    assert main(["data", "show", *words, "--windows", "1", "size.length=32"]) == 0
+    assert "things" in capsys.readouterr().out
+
+
+def test_mistakes_in_arrays(arrays, capsys):
+    for words, message in {
+        "data.files=a.npy data.vocabulary=null": "arrays of ids do not state their vocabulary; give",
+        "data.files=a.npy data.vocabulary=499": "is beyond the vocabulary of 499; raise data.vocabulary",
+        "data.files=plain.bin": "plain.bin: data.dtype: a .bin file does not state the type of its ids; set",
+        "data.files=wide.bin data.dtype=uint16": "every second uint16 is 0, as where ids are stored in more bytes",
+        "data.files=odd.bin data.dtype=uint16": "odd.bin: data.dtype='uint16': its 3 bytes are no whole number",
+        "data.files=real.npy": "real.npy: it holds float32, and token ids are whole numbers; save",
+        "data.files=objects.npy": "objects.npy: it is no .npy array that can be mapped: ",
+        "data.files=negative.npy": "negative.npy: token -5 at position 1 is negative",
+        "data.files=a.npy data.validation=a.npy": "a.npy: it is named for training and for validation",
+        "data.files=a.npy data.tokenizer=ByteBPE": "it learns from text, and the data are tokens",
+    }.items():
+        assert message in refused(capsys, "tokens", "data.vocabulary=500", *words.split())
+
+
+# --- word vectors ---
+
+WORDS = {"law": [1, 2, 0.5], "the": [-1, 0, 3]}
+LINES = b"law 1 2 0.5\nthe -1 0 3\n"
+PACKED = [word.encode() + b" " + struct.pack("<3f", *vector) for word, vector in WORDS.items()]
+FORMS = {
+    "glove.txt": LINES,
+    "fast.vec": b"2 3\n" + LINES.replace(b"\n", b" \n"),
+    "word2vec.txt.gz": gzip.compress(b"2 3\n" + LINES),
+    "plain.bin": b"2 3\n" + b"".join(PACKED),
+    "lines.bin": b"2 3\n" + b"\n".join(PACKED) + b"\n",
+}
+
+
+def test_vectors_of_every_format_are_read_and_rows_that_have_none_are_drawn_alike(tmp_path):
+    for name, content in FORMS.items():
+        (tmp_path / name).write_bytes(content)
+        found = read(tmp_path / name, 3, lambda word: True)
+        assert {word: vector.tolist() for word, vector in found.items()} == WORDS
+        assert list(read(tmp_path / name, 3, {"the"}.__contains__)) == ["the"]
+    many = np.random.default_rng(0).normal(0.3, 2, (500, 3)).astype(np.float32)
+    lines = [f"w{number} {' '.join(map(str, vector))}" for number, vector in enumerate(many)]
+    (tmp_path / "many.vec").write_text("\n".join(lines) + "\n")
+    tokens = ("", "w7", "W8", "other", *(f"none{number}" for number in range(400)), *(f"w{n}" for n in range(9, 500)))
+    covered = table(tmp_path / "many.vec", tokens, 3)
+    assert covered.covered == 493
+    np.testing.assert_allclose(covered.table[1:3], many[7:9], rtol=1e-5)
+    assert covered.table[3:404].mean() == pytest.approx(0.3, abs=0.2)
+    assert covered.table[3:404].std() == pytest.approx(2, abs=0.2)
+
+
+def test_mistakes_in_vectors_have_their_line(tmp_path):
+    for name, content, line, what in (
+        ("a.txt", b"law 1 2\nthe 3 4\n", 1, "have 2 numbers, and the model's 3; take size.width=2"),
+        ("a.txt", b"law 1 2 3\nthe 4 5\n", 2, "have 2 numbers"),
+        ("a.txt", b"law 1 2 3\nthe " + b"9" * 5000 + b" 4 5\n", 2, "no finite number"),
+        ("a.txt", b"law 1 2 3\n\xff 4 3 5\n", 2, "not UTF-8"),
+        ("a.bin", b"2 4\nlaw ", 1, "have 4 numbers"),
+        ("a.bin", b"law 1 2 3\n", 1, "no binary file of word2vec"),
+        ("a.bin", b"2 3\nlaw \0\0\0\0", None, "ends at word 1 of 2"),
+        ("a.bin", (793712314).to_bytes(4, "little") + b"abc", None, "take the .vec file"),
+    ):
+        (tmp_path / name).write_bytes(content)
+        with pytest.raises(ScalingError, match=what) as caught:
+            read(tmp_path / name, 3, lambda word: True)
+        assert (caught.value.file, caught.value.line) == (tmp_path / name, line)
