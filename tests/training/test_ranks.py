@@ -158,7 +158,7 @@ def test_a_signal_is_agreed_on(tmp_path):
     assert list(tmp_path.glob("runs/store/*/checkpoints/*/manifest.json"))
 
 
-# Ranks that others start: variables of each rank's process, which is forked from this one
+# Ranks that others start: the variables that torchrun and srun give each process, which is forked from this one
 
 PLACE = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "PORT", "WORLD_SIZE": "2"}
 STEP = {"SLURM_JOB_ID": "7", "SLURM_STEP_ID": "0", "SLURM_NTASKS": "2", "SLURM_NTASKS_PER_NODE": "2"}

@@ -42,9 +42,9 @@ def test_dropout_differs_between_steps(tmp_path):
 @pytest.mark.slow
 def test_a_compiled_model_learns_the_same(tmp_path):
     """In a process of its own: the tests' checks of shapes cannot be compiled."""
-    plain = train(words(tmp_path / "plain", trainer__max_steps=3, **STILL))
     line = words(tmp_path / "compiled", trainer__max_steps=3, train__compile="true", **STILL)
     subprocess.run([sys.executable, "-m", "scaling", "train", *line], check=True, capture_output=True)
+    plain = train(words(tmp_path / "plain", trainer__max_steps=3, **STILL))
     assert left(tmp_path / "compiled").result["loss"] == pytest.approx(plain["loss"], rel=1e-4)
 
 

@@ -108,7 +108,13 @@ def test_a_run_is_finetuned_scored_and_predicts(family, answer, pretrained, tmp_
     assert ("invalid" in result) == (answer == "text")
     again = evaluate(result["run"], runs=pretrained[0])
     assert (again.metrics, again.intervals, again.examples) == (result["metrics"], result["intervals"], 12)
-    assert len(predict(result["run"], tmp_path / f"{answer}.test.jsonl", runs=pretrained[0])) == 8
+    file = tmp_path / f"{answer}.test.jsonl"
+    predictions = predict(result["run"], file, runs=pretrained[0])
+    assert len(predictions) == 8
+    if answer == "text":  # which are written by the task's strategy
+        task = written(tmp_path, answer, decode={"kind": "Sample", "temperature": 99})
+        drawn = predict(finetuned(pretrained, family, task)["run"], file, runs=pretrained[0])
+        assert drawn.values != predictions.values
 
 
 @pytest.mark.slow
