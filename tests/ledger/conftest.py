@@ -9,6 +9,13 @@ import pytest
 from scaling.ledger import Attempt, Ledger
 
 
+def claimed(ledger: Ledger, run: str) -> Attempt:
+    """An attempt at a run that no one else works on."""
+    attempt = ledger.claim(run)
+    assert attempt is not None
+    return attempt
+
+
 def save(attempt: Attempt, step: int, content: bytes = b"m", size: int = 1) -> None:
     with attempt.checkpoint(step, {"tokens": step * 10}) as folder:
         (folder / "model").write_bytes(content * size)

@@ -1,4 +1,4 @@
-"""Runs, studies, locks, attempts and results: what others see of them, and what is freed."""
+"""Runs, studies, locks, attempts, results and checkpoints: what others see of them, and what is freed."""
 
 from __future__ import annotations
 
@@ -7,23 +7,23 @@ import fcntl
 import logging
 import math
 import os
+import random
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from scaling.base.errors import ScalingError
-from scaling.ledger import RESULTS, Attempt, Ledger, space
+from scaling.ledger import RESULTS, Attempt, Ledger, checkpoint, space
 from scaling.ledger.document import seal
 from scaling.ledger.run import Lock, lock_state
-from tests.ledger.conftest import save
-from tests.ledger.worker import claimed
-
-EVIL = ["../escape", "", "/etc/passwd", "\x1b[2J", "a" * 300]
+from tests.ledger.conftest import claimed, save
 
 
 def refuses(call: Any, *arguments: Any, match: str = "") -> None:
@@ -34,51 +34,43 @@ def refuses(call: Any, *arguments: Any, match: str = "") -> None:
     assert str(refused.value).isprintable()
 
 
-# Entering and finding
-
-
-def test_equal_specs_share_a_run(ledger):
+def test_equal_specs_share_a_run_which_is_found_by_its_beginning(ledger):
     spec = {"seed": 1, "train": {"tokens": 1000}, "trainer": {"devices": 1}, "name": "first"}
     run = ledger.add(spec)
     assert ledger.add({"train": {"tokens": 1e3}, "trainer": {"devices": 8}, "seed": 1, "name": "second"}) == run
     assert ledger.runs() == [run]
     assert ledger.spec(run) == spec, "as it was first entered"
     assert ledger.add({**spec, "seed": 2}) != run
+    assert ledger.find(run[:8]) == run
+    refuses(ledger.find, "")
+    refuses(ledger.find, run[:15] + "x", match="there is no such run")
     (ledger.folder(run) / "spec.json").write_bytes(seal({"run": run, "spec": {"seed": 2}}))
     refuses(ledger.add, spec, match="seed is 2 there and 1 here")
 
 
-@pytest.mark.parametrize("name", EVIL)
-def test_names_that_are_no_names(name, ledger):
+def test_names_that_are_no_names_are_refused_and_touch_nothing(ledger):
     before = sorted(ledger.root.parent.rglob("*"))
-    for call in (ledger.folder, ledger.spec, ledger.status, ledger.find, ledger.plan, ledger.study_folder):
-        refuses(call, name)
-    refuses(ledger.save_plan, name, {"runs": []})
-    refuses(ledger.save_plan, "study", {"runs": [{"run": name}]})
+    for name in ("../escape", "", "/etc/passwd", "\x1b[2J", "a" * 300):
+        for call in (ledger.folder, ledger.spec, ledger.status, ledger.find, ledger.plan, ledger.study_folder):
+            refuses(call, name)
+        refuses(ledger.save_plan, name, {"runs": []})
+        refuses(ledger.save_plan, "study", {"runs": [{"run": name}]})
     assert sorted(ledger.root.parent.rglob("*")) == before
 
 
-def test_a_run_is_found_by_its_beginning(ledger, runs):
-    assert ledger.find(runs[0][:8]) == runs[0]
-    refuses(ledger.find, "")
-    refuses(ledger.find, runs[0][:15] + "x", match="there is no such run")
-
-
-def test_the_ledger_works_without_hard_links(tmp_path, monkeypatch):
+def test_the_ledger_works_without_hard_links(ledger, monkeypatch):
     def refuse(*_: object) -> None:
         raise PermissionError(1, "no hard links here")
 
     monkeypatch.setattr(os, "link", refuse)
-    ledger = Ledger.create(tmp_path / "runs")
     run = ledger.add({"seed": 1})
     ledger.save_plan("study", {"runs": [{"run": run}]})
     with claimed(ledger, run) as attempt:
         assert ledger.claim(run) is None
+        assert ledger.status(run).state == "running"
         assert attempt.finish("finished", {"loss": 1.0})["attempt"] == 1
+    assert not (ledger.folder(run) / "lock").exists()
     assert ledger.status(run).state == "finished"
-
-
-# Studies
 
 
 def test_a_plan_is_written_once(ledger, runs):
@@ -97,7 +89,6 @@ def test_a_trunk_keeps_what_its_branches_need(ledger, runs):
     trunk, branch, other = runs
     for study, run, step in (("one", branch, 2), ("two", other, 3)):
         ledger.save_plan(study, {"runs": [{"run": trunk}, {"run": run, "trunk": {"run": trunk, "step": step}}]})
-    assert ledger.needed(trunk) == {2, 3}
     with claimed(ledger, trunk) as attempt:
         for step in range(1, 8):
             save(attempt, step)
@@ -126,12 +117,12 @@ def test_one_of_many_takes_a_lock_and_the_next_when_it_is_released(tmp_path):
             taken = list(pool.map(Lock.take, locks))
         assert taken.count(True) == 1
         assert {look.result() for look in looks} <= {"free", "held", "abandoned"}
-    holder = locks.pop(taken.index(True))
-    locks[0].release()
-    assert lock_state(path) == "held", "the lock of another is left alone"
-    holder.release()
-    assert lock_state(path) == "free"
-    assert locks[0].take()
+        holder = locks.pop(taken.index(True))
+        locks[0].release()
+        assert lock_state(path) == "held", "the lock of another is left alone"
+        holder.release()
+        assert lock_state(path) == "free"
+        assert locks[0].take()
 
 
 def test_a_process_holds_a_lock_as_long_as_it_lives(tmp_path):
@@ -149,67 +140,43 @@ def test_a_process_holds_a_lock_as_long_as_it_lives(tmp_path):
         assert Lock(path).take()
 
 
-@pytest.mark.parametrize("change", ["gone", "another's"])
-def test_who_lost_a_lock_learns_it_and_leaves_the_lock_of_the_other(change, tmp_path):
+@pytest.mark.parametrize("how", ["its file is gone", "it is another's", "there are no locks"])
+def test_who_lost_a_lock_learns_it_and_leaves_the_lock_of_the_other(how, tmp_path, monkeypatch):
+    """Also where a file server forgot the first one, and on a file system that grants all to the latest."""
     first, second = Lock(tmp_path / "lock"), Lock(tmp_path / "lock")
-    assert first.take()
-    if change == "gone":
-        first.path.unlink()
-        assert second.take()
-    else:  # a file server that forgot the first one
-        first.path.write_text("{}")
-    assert first.is_lost()
-    first.release()
-    assert first.path.exists()
-    assert not second.is_lost() or change != "gone"
+    if how == "there are no locks":
 
+        def refuse(*_: object) -> None:
+            raise OSError(errno.ENOSYS, "Function not implemented")
 
-def test_a_file_system_without_locks_grants_the_latest(tmp_path, monkeypatch):
-    def refuse(*_: object) -> None:
-        raise OSError(errno.ENOSYS, "Function not implemented")
-
-    monkeypatch.setattr(fcntl, "flock", refuse)
-    first, second = Lock(tmp_path / "lock"), Lock(tmp_path / "lock")
+        monkeypatch.setattr(fcntl, "flock", refuse)
     assert first.take()
     assert not first.is_lost(since=0)
-    assert second.take()
+    if how == "it is another's":
+        first.path.write_text("{}")
+    else:
+        if how == "its file is gone":
+            first.path.unlink()
+        assert second.take()
     assert first.is_lost(since=0)
     first.release()
-    assert not second.is_lost(since=0)
+    assert first.path.exists()
+    assert second.is_lost(since=0) == (how == "it is another's")
 
 
 # Attempts and results
 
 
-def test_one_attempt_at_a_time(ledger, runs):
-    with claimed(ledger, runs[0]) as first:
-        assert ledger.claim(runs[0]) is None
-        assert ledger.status(runs[0]).state == "running"
-        assert not first.superseded
-    assert sorted(path.name for path in first.run.iterdir()) == ["log.jsonl", "spec.json"], "the lock is gone"
-    with claimed(ledger, runs[0]) as second:
-        assert second.number == 2
-        second.finish("finished", {"loss": 1.0})
-    assert ledger.claim(runs[0]) is None
-
-
-def rivals(ledger: Ledger, run: str) -> tuple[Attempt, Attempt]:
-    """Two attempts at a run, the second as if the lock of the first had been judged abandoned."""
-    first = claimed(ledger, run)
-    (ledger.folder(run) / "lock").unlink()
-    return first, claimed(ledger, run)
-
-
 @pytest.mark.parametrize("loss", [2.75, math.nan])
 def test_the_first_result_stands_and_a_later_one_is_compared(loss, ledger, runs, caplog):
-    """Except for its circumstances."""
-    first, late = rivals(ledger, runs[0])
-    standing = math.nan if math.isnan(loss) else 2.5
+    """Except for its circumstances. The lock of the first had been judged abandoned."""
+    first = claimed(ledger, runs[0])
+    (ledger.folder(runs[0]) / "lock").unlink()
+    late, standing = claimed(ledger, runs[0]), math.nan if math.isnan(loss) else 2.5
     with first, late, caplog.at_level(logging.WARNING):
         kept = first.finish("finished", {"loss": standing, "circumstances": {"host": "a"}})
-        assert (
-            late.finish("finished", {"loss": loss, "circumstances": {"host": "b"}})["attempt"] == kept["attempt"] == 1
-        )
+        again = late.finish("finished", {"loss": loss, "circumstances": {"host": "b"}})
+        assert again["attempt"] == kept["attempt"] == 1
     assert ("attempt 2 found another result than attempt 1" in caplog.text) == (loss == 2.75)
     end = ledger.attempts(runs[0])[1].end or {}
     assert end.get("differences") == ({"loss": [2.5, 2.75]} if loss == 2.75 else None)
@@ -233,55 +200,13 @@ def test_a_result_ends_a_run_and_an_interruption_leaves_it_open(ledger, runs, ou
             attempt.finish(outcome, {"loss": math.nan})
         else:
             attempt.end(outcome, "for a reason")
+            assert ledger.attempts(runs[0])[0].failed == (outcome in ("out_of_memory", "failed"))
     row = ledger.status(runs[0])
     assert (row.state, row.reason) == (outcome, None if outcome in RESULTS else "for a reason")
-    again = ledger.claim(runs[0])
-    assert (again is None) == (outcome in RESULTS)
-    if again is not None:
-        again.close()
+    assert (ledger.claim(runs[0]) is None) == (outcome in RESULTS)
 
 
-ERRORS = [(RuntimeError("two\nlines"), "failed"), (KeyboardInterrupt(), "stopped"), (SystemExit(143), "stopped")]
-
-
-@pytest.mark.parametrize(("error", "outcome"), ERRORS)
-def test_leaving_by_an_exception_is_logged(ledger, runs, error, outcome):
-    with pytest.raises(type(error)), claimed(ledger, runs[0]):
-        raise error
-    row, (record,) = ledger.status(runs[0]), ledger.attempts(runs[0])
-    assert row.state == outcome
-    assert "\n" not in str(row.reason)
-    assert ("RuntimeError" in record.end.get("traceback", "")) == (outcome == "failed")
-
-
-def test_failures_count_until_someone_asks_to_try_again(ledger, runs):
-    for outcome in ("failed", "stopped", "out_of_memory"):
-        with claimed(ledger, runs[0]) as attempt:
-            attempt.end(outcome, "")
-    assert [record.failed for record in ledger.attempts(runs[0])] == [True, False, True]
-    ledger.retry(runs[0])
-    assert not any(record.failed for record in ledger.attempts(runs[0]))
-    with claimed(ledger, runs[0]) as attempt:
-        attempt.end("failed", "")
-    assert [record.failed for record in ledger.attempts(runs[0])] == [False, False, False, True]
-
-
-def test_the_history_has_each_step_once_from_its_last_attempt(ledger, runs):
-    for lines in ([(1, 1.0), (2, 2.0), (3, 3.0)], [(3, 3.5), (4, 4.0)]):
-        with claimed(ledger, runs[0]) as attempt:
-            attempt.resume()
-            for step, loss in lines:
-                attempt.log.write({"kind": "train", "step": step, "loss": loss})
-            attempt.log.write({"kind": "evaluate", "step": lines[0][0], "loss": 9.0})
-    found = [(entry["kind"], entry.get("step"), entry.get("loss")) for entry in ledger.history(runs[0])]
-    assert [entry for entry in found if entry[0] == "train"] == [
-        ("train", step, loss) for step, loss in ((1, 1.0), (2, 2.0), (3, 3.5), (4, 4.0))
-    ]
-    assert [step for kind, step, _ in found if kind == "evaluate"] == [1, 3]
-    assert [kind for kind, *_ in found][:2] == ["resume", "resume"]
-
-
-# Training a run that is done again, listing and freeing
+# Space
 
 
 @pytest.fixture
@@ -289,39 +214,29 @@ def done(ledger: Ledger, runs: list[str]) -> list[str]:
     """The first two of three runs finished."""
     for number, run in enumerate(runs[:2]):
         with claimed(ledger, run) as attempt:
-            attempt.log.write({"kind": "train", "step": 4, "steps": 4, "loss": 2.5})
             for step in (2, 4):
                 save(attempt, step, b"first", 200)
-            attempt.finish("finished", {"loss": 2.0 + number, "step": 4, "circumstances": {"tokens_per_second": 10.0}})
+            attempt.finish("finished", {"loss": 2.0 + number, "step": 4})
     return runs[:2]
 
 
-def test_collecting_lists_first_and_frees_then(ledger, runs, done, tmp_path):
+def test_what_a_branch_or_a_result_needs_is_not_freed_and_no_link_is_followed(ledger, runs, done, tmp_path):
+    """Where the last checkpoint is damaged, the one before has the result's weights."""
     ledger.save_plan("study", {"runs": [{"run": runs[2], "trunk": {"run": done[0], "step": 2}}]})
-    outside, checkpoints = tmp_path / "outside", ledger.folder(done[0]) / "checkpoints"
+    outside = tmp_path / "outside"
     outside.mkdir()
     (outside / "manifest.json").write_text("{}")
-    (checkpoints / "000000000009").symlink_to(outside)  # a link that leads out is not followed
+    (ledger.folder(done[0]) / "checkpoints" / "000000000009").symlink_to(outside)
     found = [item for item in space.waste(ledger)[0] if not item.path.is_symlink()]
     assert {(item.run, int(item.path.name)) for item in found} == {(done[1], 2)}
-    assert all(item.path.exists() for item in found), "nothing was touched"
-    assert space.free(found) == sum(item.bytes for item in found) > 1000
+    (ledger.folder(done[1]) / "checkpoints" / "000000000004" / "model").write_bytes(b"flipped")
     space.free(space.waste(ledger)[0])
-    assert ledger.checkpoint(done[0], 2) is not None, "a branch still needs it"
-    assert all(ledger.checkpoint(run, 4) is not None for run in done), "the final weights"
-    weights = [item for item in space.waste(ledger, weights=True)[0] if not item.path.is_symlink()]
-    assert {(item.run, item.kind) for item in weights} == {(run, "final weights") for run in done}
-    space.free(weights)
-    assert ledger.checkpoint(done[0], 2) is not None, "a branch still needs it"
-    assert ledger.checkpoint(done[0], 4) is None
+    assert [ledger.checkpoint(done[0], step) is None for step in (2, 4)] == [False, False]
+    assert [ledger.checkpoint(done[1], step) is None for step in (2, 4)] == [False, True]
+    space.free(space.waste(ledger, weights=True)[0])
+    assert [ledger.checkpoint(done[0], step) is None for step in (2, 4)] == [False, True]
     assert ledger.result(done[0]) is not None
     assert (outside / "manifest.json").exists()
-
-
-def test_where_the_last_checkpoint_is_damaged_the_one_before_is_the_final_one(ledger, done):
-    (ledger.folder(done[0]) / "checkpoints" / "000000000004" / "model").write_bytes(b"flipped")
-    space.free(space.waste(ledger)[0])
-    assert ledger.checkpoint(done[0], 2) is not None
 
 
 @pytest.mark.parametrize("place", ["", "store/RUN/checkpoints", "studies/one/report"])
@@ -337,3 +252,109 @@ def test_what_a_killed_process_was_writing_is_found_anywhere(ledger, runs, place
     assert [(item.kind, item.bytes, item.path) for item in space.waste(ledger)[0]] == [("half-written", 10, left)]
     space.free(space.waste(ledger)[0])
     assert not left.exists()
+
+
+# Checkpoints under damage and rivals: there is always a whole one, and no other is ever loaded
+
+
+@pytest.fixture
+def attempt(ledger: Ledger, runs: list[str]) -> Iterator[Attempt]:
+    with claimed(ledger, runs[0]) as attempt:
+        yield attempt
+
+
+def kept(attempt: Attempt) -> list[int]:
+    return sorted(checkpoint.steps(attempt.run))
+
+
+def folder(attempt: Attempt, step: int) -> Path:
+    return attempt.run / "checkpoints" / f"{step:012d}"
+
+
+def resumed(attempt: Attempt, belongs: checkpoint.Belongs = lambda _: True) -> int | None:
+    found = attempt.resume(belongs)
+    return None if found is None else found.step
+
+
+def test_the_last_two_and_the_pinned_are_kept(ledger, runs):
+    """What an attempt found stays until it has two whole ones: a damaged one takes the place of none."""
+    ledger.save_plan("study", {"runs": [{"run": runs[1], "trunk": {"run": runs[0], "step": 1}}]})
+    with claimed(ledger, runs[0]) as first:
+        for step in range(1, 6):
+            save(first, step)
+        assert kept(first) == [1, 4, 5]
+        first.end("stopped", "enough for today")
+    (folder(first, 5) / "model").write_bytes(b"?")
+    with claimed(ledger, runs[0]) as second:
+        assert resumed(second) == 4
+        save(second, 6)
+        assert kept(second) == [1, 4, 6]
+        save(second, 7)
+        assert kept(second) == [1, 6, 7]
+
+
+def test_a_step_saved_twice_is_there_once_and_the_first_stays_if_it_is_whole_and_the_run_s(attempt):
+    save(attempt, 1, b"a", 100)
+    save(attempt, 1, b"b", 100)
+    assert (resumed(attempt), kept(attempt)) == (1, [1])
+    assert (folder(attempt, 1) / "model").read_bytes() == b"a" * 100
+    (folder(attempt, 1) / "model").write_bytes(b"?")
+    save(attempt, 1, b"b", 100)
+    assert (folder(attempt, 1) / "model").read_bytes() == b"b" * 100
+    with attempt.checkpoint(2, {"tokens": 7}) as other:
+        (other / "model").write_bytes(b"another")
+    assert resumed(attempt, lambda candidate: candidate.note["tokens"] == 10 * candidate.step) == 1
+    save(attempt, 2)
+    assert (checkpoint.find(attempt.run, 2) or checkpoint.Checkpoint(0, attempt.run)).note == {"tokens": 20}
+
+
+def test_a_worker_without_the_lock_disturbs_no_other(ledger, runs):
+    """It saves steps that are there and others, and drops nothing."""
+    early = claimed(ledger, runs[0])
+    for step in (1, 2):
+        save(early, step)
+    (early.run / "lock").unlink()
+    with claimed(ledger, runs[0]) as late, early:
+        late.resume()
+        for step in (3, 4):
+            save(late, step)
+            save(early, step)
+            save(early, step + 10)
+        assert early.superseded
+        assert not late.superseded
+        assert set(kept(late)) >= {3, 4}
+
+
+def test_damage_is_found_and_told_and_the_one_before_is_used(attempt, caplog):
+    """A file is truncated, or one bit of it flipped."""
+    for seed in range(20):
+        chance, last = random.Random(seed), 2 * seed + 2
+        save(attempt, last - 1)
+        save(attempt, last)
+        path = chance.choice([path for path in sorted(folder(attempt, last).rglob("*")) if path.is_file()])
+        content = bytearray(path.read_bytes())
+        place = chance.randrange(len(content))
+        if seed % 3:
+            content[place] ^= 1 << chance.randrange(8)
+        path.write_bytes(content if seed % 3 else content[:place])
+        caplog.clear()
+        assert resumed(attempt) == last - 1, path
+        assert f"{last:012d} is damaged and not used" in caplog.text
+
+
+OUTSIDE = [{name: {"bytes": 1, "sha256": "0"}} for name in ("../../secret", "/etc/passwd", "", "..")]
+MANIFESTS: list[Any] = [{"step": 2, "files": files, "note": {}} for files in OUTSIDE]
+MANIFESTS += [None, {"a": 1}, {"step": "x"}, {"step": 2, "files": []}, {"step": 2, "files": {"model": 1}}]
+
+
+@pytest.mark.parametrize("manifest", MANIFESTS)
+def test_what_is_sealed_and_no_checkpoint_is_damage(attempt, manifest):
+    """A link in the place of a file, a manifest that names what is outside, one that makes no sense."""
+    save(attempt, 1)
+    save(attempt, 2)
+    if manifest is None:
+        (folder(attempt, 2) / "model").rename(attempt.run / "model")
+        (folder(attempt, 2) / "model").symlink_to(attempt.run / "model")
+    else:
+        (folder(attempt, 2) / checkpoint.MANIFEST).write_bytes(seal(manifest))
+    assert resumed(attempt) == 1

@@ -13,21 +13,18 @@ import pytest
 import yaml
 
 from scaling.sweeps import wandb_client
+from tests.training.conftest import words
 from tests.wandb_server.server import Server, serving
 
 # W&B's own limits, for machines on which all is slow.
 PATIENT = {"WANDB_INIT_TIMEOUT": "600", "WANDB_FINISH_TIMEOUT": "600"}
-WORDS = [
-    "decoder",
-    *("size=tiny", "size.width=8", "size.layers=1", "size.vocabulary=null", "size.length=16"),
-    *("data=synthetic", "data.symbols=8", "data.validation=512"),
-    *("trainer.max_steps=12", "train.batch=4", "evaluate.points=4", "schedule.warmup=2", "log.every=4"),
-]
+OWN = {"log.wandb": "absent", "model.block.mixer.dropout": "absent", "train.checkpoint_every": "absent"}
+WORDS = words("absent", **OWN, **{"evaluate.points": 4, "log.every": 4})  # without the folder of the runs
 
 
 def tree(**changes: Any) -> dict[str, Any]:
     """A small sweep's file, with changes."""
-    found = {
+    return {
         "program": "scaling",
         "command": ["scaling", "train", *WORDS, "${args_no_hyphens}"],
         "method": "grid",
@@ -35,7 +32,6 @@ def tree(**changes: Any) -> dict[str, Any]:
         "parameters": {"optimizer.lr": {"values": [0.01, 0.02]}, "seed": {"values": [1, 2]}},
         **changes,
     }
-    return {key: value for key, value in found.items() if value is not None}
 
 
 def write(path: Path, **changes: Any) -> Path:
@@ -43,18 +39,17 @@ def write(path: Path, **changes: Any) -> Path:
     return path
 
 
-def until(seen: Callable[[], Any], *processes: subprocess.Popen[Any], seconds: float = 900.0) -> Any:
-    """What `seen` finds, as soon as it finds something. The machine may be busy, so it waits for long; it fails where
-    every process that could bring it about has ended.
+def until(seen: Callable[[], Any], *processes: subprocess.Popen[Any]) -> Any:
+    """What `seen` finds, as soon as it finds something; it fails where every process that could bring it about has
+    ended.
     """
-    ends = time.monotonic() + seconds
-    while True:
+    end = time.monotonic() + 900.0
+    while not (found := seen()):
         running = [process for process in processes if process.poll() is None]
-        if found := seen():
-            return found
         assert running or not processes, f"ended: {[(process.args, process.returncode) for process in processes]}"
-        assert time.monotonic() < ends
+        assert time.monotonic() < end
         time.sleep(0.05)
+    return found
 
 
 @pytest.fixture

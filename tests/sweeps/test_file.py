@@ -2,133 +2,96 @@
 
 from __future__ import annotations
 
+import math
 import re
-import shlex
 import sys
+from typing import Any
 
+import numpy as np
 import pytest
 import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
 
 from scaling.cli import main
 from scaling.config.compose import shipped
-from scaling.sweeps.check import check, experiment
-from scaling.sweeps.file import read
-from scaling.sweeps.search import listed
-from tests.sweeps.conftest import WORDS, write
+from scaling.sweeps import check
+from scaling.sweeps.distribution import KINDS, distribution
+from scaling.sweeps.file import Hyperband, hyperband, of, read
+from scaling.sweeps.search import listed, searched
+from tests.sweeps.conftest import WORDS, tree, write
 
 SWEEPS = sorted((shipped().parent / "sweeps").glob("*.yaml"))
-LR = {"min": 1e-4, "max": 1e-1}
+HEADS = {"size.heads": {"values": [1, 4]}, "size.width": {"values": [8, 6]}}
 
-BAD = {
-    "an unknown key": ({"parameters": {"model.widht": {"values": [1]}}}, "widht"),
-    "an unknown key of a piece": ({"parameters": {"optimizer.lrr": {"values": [1]}}}, "lrr"),
-    "a wrong value": ({"parameters": {"size.heads": {"values": [2, 3]}}}, "width"),
-    "values that are wrong together": (
-        {"parameters": {"size.heads": {"values": [1, 4]}, "size.width": {"values": [8, 6]}}},
-        "width 6",
-    ),
-    "a value twice": ({"parameters": {"seed": {"values": [1, 1]}}}, "twice"),
+# What a value or a key may be: tests/test_bad_values.py. A text replaces the file's.
+BAD: dict[str, tuple[Any, str]] = {
+    "an unknown key of a piece": ({"parameters": {"optimizer.lrr": {"values": [1]}}}, r"bad\.yaml:\d+: .*lrr"),
+    "values that are wrong together": ({"parameters": HEADS}, "width 6"),
     "min and max swapped": ({"method": "random", "parameters": {"optimizer.lr": {"min": 0.1, "max": 0.01}}}, "swap"),
-    "a key the distribution lacks": ({"parameters": {"seed": {"values": [1], "q": 2}}}, "no such key"),
-    "text for a number": ({"method": "random", "parameters": {"optimizer.lr": {"min": "1e-4", "max": 0.1}}}, "1.0e-4"),
+    "text for a number": ({"method": "random", "parameters": {"optimizer.lr": {"min": "1e-4", "max": 1}}}, "1.0e-4"),
     "a grid over a curve": ({"parameters": {"optimizer.lr": {"min": 0.01, "max": 0.1}}}, "a grid takes values"),
     "a command that is not ours": ({"command": ["python", "train.py", "${args}"]}, "not ours"),
     "nowhere for the parameters": ({"command": ["scaling", "train", *WORDS]}, "args_no_hyphens"),
-    "an unknown top key": ({"paramters": {}}, "'parameters'"),
+    "an option": ({"command": ["scaling", "train", "decoder", "--overlay", "o.yaml", "${args}"]}, "has no options"),
     "a metric nobody logs": ({"metric": {"name": "val_loss"}}, "no run logs it"),
-    "hyperband without brackets": ({"early_terminate": {"type": "hyperband"}}, "min_iter"),
-    "hyperband that never stops": ({"early_terminate": {"type": "hyperband", "min_iter": 9}}, "evaluate.points"),
+    "a null where none may be": ({"parameters": {"seed": {"values": [None]}}}, "seed"),
+    "hyperband that never stops": ({"early_terminate": {"type": "hyperband", "min_iter": 9}}, r"evaluate\.points"),
     "a billion runs": ({"parameters": {"seed": {"min": 0, "max": 10**9}}}, "1,000,000,001 runs"),
-    "a step of almost nothing": (
-        {"parameters": {"optimizer.lr": {"distribution": "q_uniform", "min": 0.0, "max": 1.0, "q": 1e-300}}},
-        "more steps",
-    ),
-    "a power beyond numbers": (
-        {"method": "random", "parameters": {"optimizer.lr": {"distribution": "log_uniform", "min": 1, "max": 9999}}},
-        "parameters.optimizer.lr",
-    ),
-    "a rule that is text": ({"early_terminate": "hyperband"}, "early_terminate='hyperband': expected keys"),
-}
-
-# Text that PyYAML, which reads the file for `wandb sweep`, reads otherwise than our own reader, or not at all.
-TEXTS = {
-    "a tab": ("method: grid", "method:\tgrid", "bad.yaml:3", "no such YAML"),
-    "a key that is true": ("seed:", "true:", "parameters", "the key True as bool"),
-    "a date": ("[1, 2]", "[2026-11-20]", "parameters.seed.values.0", "datetime.date(2026, 11, 20)"),
-    "a number without a point": ("[1, 2]", "[1e-3, 3e-3]", "bad.yaml:5: parameters.seed.values.0", "write 1.0e-3"),
-    "an end without a point": ("{values: [1, 2]}", "{min: 1e-4, max: 0.1}", "parameters.seed.min", "write 1.0e-4"),
-    "an option": ("decoder, ", "decoder, --overlay, o.yaml, ", "bad.yaml:2: command='--overlay'", "has no options"),
-    "no command": ("command: [scaling, train, decoder, '${args}']\n", "", "command", "write command: [scaling, train"),
+    # What PyYAML, which reads the file for `wandb sweep`, reads otherwise than our own reader, or not at all.
+    "a tab": ("method:\tgrid", r"bad\.yaml:1.*no such YAML"),
+    "a key that is true": ("parameters: {true: {values: [1]}}", "the key True as bool"),
+    "a date": ("parameters: {seed: {values: [2026-11-20]}}", r"values\.0.*datetime\.date\(2026, 11, 20\)"),
+    "no point": ("parameters:\n  seed: {values: [1e-3]}", r"bad\.yaml:2: parameters\.seed\.values\.0.*write 1\.0e-3"),
 }
 
 
-@pytest.mark.parametrize("name", TEXTS)
-def test_text_that_wandb_reads_otherwise_is_one_line(name, tmp_path, capsys):
-    before, after, place, said = TEXTS[name]
-    text = "program: scaling\ncommand: [scaling, train, decoder, '${args}']\nmethod: grid\n"
-    text += "parameters:\n  seed: {values: [1, 2]}\n"
-    assert before in text
-    (tmp_path / "bad.yaml").write_text(text.replace(before, after))
-    assert main(["sweep", str(tmp_path / "bad.yaml"), "--dry-run"]) == 2
-    err = capsys.readouterr().err
+@pytest.mark.parametrize("name", BAD)
+def test_a_bad_sweep_is_one_line(name, tmp_path, capsys):
+    changes, said = BAD[name]
+    path = tmp_path / "bad.yaml"
+    path.write_text(changes) if isinstance(changes, str) else write(path, **changes)
+    assert main(["sweep", str(path), "--dry-run"]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
     assert err.count("\n") == 1, err
-    assert place in err
-    assert said in err
+    assert re.match(r"scaling: .*bad\.yaml", err), err
+    assert re.search(said, err), err
 
 
-def test_a_long_row_of_numbers_is_not_written_out(tmp_path):
+def test_nested_parameters_are_dotted_none_is_null_and_a_long_row_is_not_written_out(tmp_path):
+    """W&B's agent writes Python's None, which is null where the key may be null."""
+    clip = {"trainer.gradient_clip_val": {"values": [None, "None", 1.0]}}
+    sweep = read(write(tmp_path / "none.yaml", parameters=clip))
+    clips = [check.experiment(sweep.overrides(cell)).config["trainer.gradient_clip_val"] for cell in listed(sweep)]
+    assert clips == [None, None, 1.0]
+    nested = {"optimizer": {"parameters": {"lr": {"value": 0.5}, "weight_decay": {"values": [0.0, 0.1]}}}}
+    cells = list(listed(read(write(tmp_path / "nested.yaml", parameters=nested))))
+    assert cells == [{"optimizer.lr": 0.5, "optimizer.weight_decay": decay} for decay in (0.0, 0.1)]
     sweep = read(write(tmp_path / "long.yaml", run_cap=3, parameters={"seed": {"min": 0, "max": 2**52}}))
     assert [cell["seed"] for cell in listed(sweep)] == [0, 1, 2]
     assert sweep.parameters["seed"].tried()[-1] == 2**52
     assert sys.getsizeof(sweep.parameters["seed"].values) < 100
 
 
-@pytest.mark.parametrize("name", BAD)
-def test_a_bad_sweep_is_one_line(name, tmp_path, capsys):
-    changes, said = BAD[name]
-    path = write(tmp_path / "bad.yaml", **changes)
-    assert main(["sweep", str(path), "--dry-run"]) == 2
-    out, err = capsys.readouterr()
-    assert out == ""
-    assert err.count("\n") == 1, err
-    assert said in err
-    assert re.match(r"scaling: .*bad\.yaml", err), err
-
-
-def test_nested_parameters_are_dotted_and_none_is_null(tmp_path):
-    """W&B's agent writes Python's None; where the key may be null it is, elsewhere it is refused."""
-    sweep = read(
-        write(tmp_path / "none.yaml", parameters={"trainer.gradient_clip_val": {"values": [None, "None", 1.0]}})
-    )
-    nested = {"optimizer": {"parameters": {"lr": {"value": 0.5}, "weight_decay": {"values": [0.0, 0.1]}}}}
-    cells = list(listed(read(write(tmp_path / "nested.yaml", parameters=nested))))
-    assert cells == [{"optimizer.lr": 0.5, "optimizer.weight_decay": decay} for decay in (0.0, 0.1)]
-    clips = [experiment(sweep.overrides(cell)).config["trainer.gradient_clip_val"] for cell in listed(sweep)]
-    assert clips == [None, None, 1.0]
-    assert main(["sweep", str(write(tmp_path / "bad.yaml", parameters={"seed": {"values": [None]}})), "--dry-run"]) == 2
-
-
-# They look at many models; the tests of its table look at the first one's 52 too.
-LONG = ("narang2021", "bayes_regularization")
-EACH = [pytest.param(path, marks=pytest.mark.slow if path.stem in LONG else ()) for path in SWEEPS]
-
-
-@pytest.mark.parametrize("path", EACH, ids=lambda path: path.stem)
-def test_every_shipped_sweep_is_right(path):
+@pytest.mark.parametrize("sample", [1, pytest.param(check.SAMPLE, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("path", SWEEPS, ids=lambda path: path.stem)
+def test_every_shipped_sweep_is_right(path, sample, monkeypatch):
+    """The first cell of each, and all values of each parameter. Rows are those of the config."""
     sweep = read(path)
-    outlook, _ = check(sweep)
+    monkeypatch.setattr(check, "SAMPLE", sample)
+    if sample == 1:
+        monkeypatch.setattr(
+            check, "tried", lambda sweep: [("", {k: row.at(0.5) for k, row in sweep.parameters.items()})]
+        )
+    outlook, _ = check.check(sweep)
     assert outlook["runs"] is not None
     assert outlook["flops"] > 0
-
-
-@pytest.mark.parametrize("path", SWEEPS, ids=lambda path: path.stem)
-def test_rows_are_those_of_the_config(path):
-    sweep = read(path)
-    if "row" not in sweep.parameters:
-        return
-    (table,) = (word for word in sweep.words if "=" not in word)
-    rows = yaml.safe_load((shipped() / f"{table}.yaml").read_text())["rows"]
-    assert list(sweep.parameters["row"].values or ()) == list(rows), f"write the rows of {table} into {path.name}"
+    if "row" in sweep.parameters:
+        (table,) = (word for word in sweep.words if "=" not in word)
+        rows = yaml.safe_load((shipped() / f"{table}.yaml").read_text())["rows"]
+        assert list(sweep.parameters["row"].values or ()) == list(rows), f"write the rows of {table} into {path.name}"
 
 
 def test_the_words_are_those_of_the_real_agent(tmp_path):
@@ -140,4 +103,112 @@ def test_the_words_are_those_of_the_real_agent(tmp_path):
     for cell in listed(sweep):
         theirs = create_sweep_command_args({"args": {key: {"value": value} for key, value in cell.items()}})
         assert sweep.overrides(cell)[len(sweep.words) :] == theirs["args_no_hyphens"]
-        assert shlex.split(shlex.join(theirs["args_no_hyphens"])) == theirs["args_no_hyphens"]
+
+
+# Grid, random, bayes and hyperband, held to W&B's public definitions
+
+UNIFORM = {"min": 0.5, "max": 2.5}
+# A line of each kind of number, and scipy's law of it; with a `q` its values are rounded to multiples of it.
+LAWS: dict[str, tuple[dict[str, Any], Any]] = {
+    "uniform": (UNIFORM, stats.uniform(0.5, 2)),
+    "q_uniform": ({"min": 0.0, "max": 2.0, "q": 0.25}, stats.uniform(0, 2)),
+    "log_uniform": ({"min": -3.0, "max": 1.0}, stats.loguniform(math.exp(-3), math.e)),
+    "q_log_uniform": ({"min": 0.0, "max": 5.0, "q": 2}, stats.loguniform(1, math.exp(5))),
+    "inv_log_uniform": ({"min": 0.5, "max": 3.0}, stats.loguniform(math.exp(-3), math.exp(-0.5))),
+    "log_uniform_values": ({"min": 1e-4, "max": 1e-1}, stats.loguniform(1e-4, 1e-1)),
+    "q_log_uniform_values": ({"min": 8.0, "max": 512.0, "q": 8}, stats.loguniform(8, 512)),
+    "inv_log_uniform_values": ({"min": 1e-2, "max": 1.0}, stats.loguniform(1e-2, 1)),
+    "normal": ({"mu": 1.0, "sigma": 0.5}, stats.norm(1, 0.5)),
+    "q_normal": ({"mu": 10.0, "sigma": 3.0, "q": 0.5}, stats.norm(10, 3)),
+    "log_normal": ({"mu": -1.0, "sigma": 0.3}, stats.lognorm(s=0.3, scale=math.exp(-1))),
+    "q_log_normal": ({"mu": 2.0, "sigma": 0.5}, stats.lognorm(s=0.5, scale=math.exp(2))),
+    "beta": ({"a": 2.0, "b": 3.0}, stats.beta(2, 3)),
+    "q_beta": ({"a": 2.0, "b": 3.0, "q": 0.1}, stats.beta(2, 3)),
+}
+assert {*LAWS, "constant", "categorical", "categorical_w_probabilities", "int_uniform"} == {*KINDS}
+
+
+@pytest.mark.parametrize("kind", LAWS)
+def test_quantiles_are_w_and_bs(kind):
+    line, law = LAWS[kind]
+    for place in np.linspace(0.001, 0.999, 60):
+        value, q = law.ppf(place), line.get("q", 1.0)
+        ours = distribution({**line, "distribution": kind}).at(float(place))
+        assert ours == pytest.approx(np.round(value / q) * q if kind.startswith("q_") else value, rel=1e-9, abs=1e-12)
+        assert type(ours) is (type(q) if kind.startswith("q_") else float)
+
+
+def test_values_are_equally_likely_unless_they_have_chances():
+    places = [0.05, 0.2, 0.21, 0.69, 0.71, 0.999]
+    for line, values in (
+        ({"value": 3}, [3] * 6),
+        ({"values": ["a", "b", "c"]}, [*"aaaccc"]),
+        ({"values": ["a", "b", "c"], "probabilities": [0.2, 0.5, 0.3]}, [*"aabbcc"]),
+        ({"min": 2, "max": 9}, [2, 3, 3, 7, 7, 9]),
+    ):
+        assert [distribution(line).at(place) for place in places] == values
+
+
+def test_a_grid_is_the_servers():
+    """The product, parameters in the order of their names, the last one fastest."""
+    clip = {"distribution": "q_uniform", "min": 1, "max": 2, "q": 0.25}
+    parameters = {"seed": {"values": [3, 1]}, "optimizer.lr": {"min": 4, "max": 5}, "clip": clip, "batch": {"value": 4}}
+    expected = [
+        {"batch": 4, "clip": 1 + 0.25 * n, "optimizer.lr": lr, "seed": seed}
+        for n in range(4)
+        for lr in (4, 5)
+        for seed in (3, 1)
+    ]
+    assert list(listed(of("x", tree(parameters=parameters)))) == expected
+
+
+BRACKETS = [
+    ({"min_iter": 3}, (3, 9, 27)),
+    ({"min_iter": 2, "eta": 2}, (2, 4, 8)),
+    ({"max_iter": 27, "s": 2}, (3, 9)),
+    ({"max_iter": 100, "s": 9, "eta": 3}, (1, 3, 11)),
+]
+
+
+def transcribed(rule: Hyperband, history: list[float], others: list[list[float]]) -> bool:
+    """W&B's rule once more, with numpy: thresholds at every bracket first, then the run at the last it reached."""
+    everyone = [np.array(one) for one in (history, *others)]
+    threshold, at = None, None
+    for bracket in rule.brackets:
+        if bracket >= len(history):
+            break
+        there = np.sort([one[bracket] for one in everyone if len(one) > bracket])
+        threshold, at = there[int(1.0 / rule.eta * len(there))], bracket
+    if at is None or threshold is None:
+        return False
+    return bool((history[at] if rule.strict else np.min(history)) > threshold)
+
+
+losses = st.lists(st.integers(0, 9).map(float), min_size=1, max_size=12)
+
+
+@settings(max_examples=50)
+@given(losses, st.lists(losses, max_size=8), st.sampled_from([2, 3]), st.booleans())
+def test_hyperband_stops_what_w_and_b_stops(history, others, eta, strict):
+    rule = hyperband({"type": "hyperband", "min_iter": 2, "eta": eta, "strict": strict})
+    assert rule.stops(history, others) == transcribed(rule, history, others)
+    for line, brackets in BRACKETS:
+        assert hyperband({"type": "hyperband", **line}).brackets[:3] == brackets
+
+
+def test_bayes_finds_the_better_end_and_remembers(tmp_path):
+    parameters = {"optimizer.lr": UNIFORM, "seed": {"values": [1, 2, 3]}}
+    sweep, seen = of("x", tree(method="bayes", run_cap=30, parameters=parameters)), []
+    for _ in range(2):  # the second controller goes on where the first was killed
+        search = searched(sweep, tmp_path)
+        for number in range(30 if seen else 15):
+            cell = search.draw()
+            assert cell is not None
+            if number >= len(seen):
+                seen.append(cell)
+            assert cell == seen[number]
+            search.hear(number, "finished", abs(cell["optimizer.lr"] - 0.6))
+    assert search.draw() is None
+    late = [abs(cell["optimizer.lr"] - 0.6) for cell in seen[15:]]
+    assert np.median(late) < 0.5  # uniform draws lie 0.9 away
+    assert all(cell["seed"] in (1, 2, 3) for cell in seen)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from multiprocessing.context import ForkProcess
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -22,25 +22,19 @@ from scaling.interop.run import read
 from scaling.ledger import Ledger
 from scaling.training.experiment import Experiment, assemble
 
-TINY = {
-    "size": "tiny",
-    "size.width": "8",
-    "size.layers": "1",
-    "size.vocabulary": "null",
-    "size.length": "16",
-    "data": "synthetic",
-    "data.symbols": "8",
-    "data.validation": "512",
-    "trainer.max_steps": "12",
-    "train.batch": "4",
-    "train.checkpoint_every": "4",
-    "evaluate.points": "2",
-    "schedule.warmup": "2",
-    "log.every": "1",
-    "log.wandb": "disabled",
-    "model.block.mixer.dropout": "0.1",
-}
+TINY = dict(
+    word.split("=")
+    for word in (
+        *("size=tiny", "size.width=8", "size.layers=1", "size.vocabulary=null", "size.length=16", "data=synthetic"),
+        *("data.symbols=8", "data.validation=512", "trainer.max_steps=12", "train.batch=4", "train.checkpoint_every=4"),
+        *("evaluate.points=2", "schedule.warmup=2", "log.every=1", "log.wandb=disabled"),
+        "model.block.mixer.dropout=0.1",
+    )
+)
 STILL = {"model.block.mixer.dropout": 0}
+# Pairs in the place of texts: batches of unequal numbers of targets.
+PAIRS: dict[str, Any] = {"data": "synthetic_pairs", "data.symbols": "absent", "objective": "Sequence"}
+PAIRS |= {"size.length": 32, "data.validation": 64, "data.pairs": 500}
 
 
 def words(runs: Path | str, name: str = "decoder", /, **changes: Any) -> list[str]:
@@ -67,17 +61,10 @@ def train(line: list[str], *callbacks: Callback, **options: Any) -> dict[str, An
     return dict(result)
 
 
-@pytest.fixture
-def run(tmp_path: Path) -> Callable[..., dict[str, Any]]:
-    """Train in this process, in `tmp_path/runs` or another ledger."""
-    return lambda name="decoder", /, runs=None, **changes: train(words(runs or tmp_path / "runs", name, **changes))
-
-
 # What a run leaves
 
 
-@dataclass(frozen=True)
-class Done:
+class Done(NamedTuple):
     """What has to be equal to the bit: result, losses by step and kind, the last checkpoint, the result's weights."""
 
     result: dict[str, Any]
@@ -106,16 +93,14 @@ def tensors(runs: Path, run: str) -> dict[str, torch.Tensor]:
 
 
 def same(found: Done, wanted: Done) -> None:
-    assert found.losses == wanted.losses
-    assert found.files == wanted.files
-    assert found.weights == wanted.weights
-    assert found.result == wanted.result
+    for one, other in zip(found, wanted, strict=True):
+        assert one == other
 
 
-def losses(runs: Path) -> list[float]:
-    """The training losses of the only run, by step."""
-    (run,) = Ledger.open(runs).runs()
-    return [entry["loss"] for entry in Ledger.open(runs).history(run) if entry["kind"] == "train"]
+def losses(runs: Path, run: str | None = None) -> list[float]:
+    """The training losses of a run by step, of the only one unless it is named."""
+    ledger = Ledger.open(runs)
+    return [entry["loss"] for entry in ledger.history(run or ledger.runs()[0]) if entry["kind"] == "train"]
 
 
 def ends(runs: Path) -> list[str | None]:
@@ -132,14 +117,6 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     """
     runs = tmp_path_factory.mktemp("unbroken") / "runs"
     return runs, train(words(runs, log__loggers="[csv]"))["run"]
-
-
-@pytest.fixture(scope="session")
-def still(tmp_path_factory: pytest.TempPathFactory) -> Done:
-    """The tiny run without dropout."""
-    runs = tmp_path_factory.mktemp("still") / "runs"
-    train(words(runs, **STILL))
-    return left(runs)
 
 
 @pytest.fixture(scope="session")
@@ -221,17 +198,24 @@ def sabotaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., 
 
 
 class Child(ForkProcess):
-    """A forked child that does one thing, and ends with its code."""
+    """A forked process that gives a command, or trains by `scaling.train` with callbacks, and ends with its code."""
 
-    def __init__(self, do: Callable[[], int | None]):
+    def __init__(self, line: list[str], prepare: Callable[[], None] | None, callbacks: tuple[Callback, ...], verb: str):
         super().__init__()
-        self.do = do
+        self.line, self.prepare, self.callbacks, self.verb = line, prepare, callbacks, verb
         self.start()
 
     def run(self) -> None:
+        gc.freeze()  # what the tests before have left is of threads that are not here
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         try:
-            code = self.do() or 0
+            if self.prepare is not None:
+                self.prepare()
+            code = 0
+            if self.callbacks:
+                train(self.line, *self.callbacks)
+            else:
+                code = cli.main([self.verb, *self.line])
         except BaseException as error:
             print(f"scaling: {error}", file=sys.stderr, flush=True)
             code = getattr(error, "code", 99)
@@ -244,27 +228,13 @@ class Child(ForkProcess):
         return self.exitcode
 
 
-def child(line: list[str], prepare: Callable[[], None] | None = None, callbacks: tuple[Callback, ...] = ()) -> Child:
-    """A child that trains: by the command, or by `scaling.train` with callbacks."""
-
-    def do() -> int:
-        if prepare is not None:
-            prepare()
-        if not callbacks:
-            return cli.main(["train", *line])
-        train(line, *callbacks)
-        return 0
-
-    return Child(do)
-
-
-@pytest.fixture
+@pytest.fixture(scope="session")
 def fork() -> Iterator[Callable[..., Child]]:
-    """`fork(words, prepare, callbacks)` starts a training in a child that does not outlive the test."""
+    """`fork(words, prepare, callbacks)` starts a training in a child that does not outlive the tests."""
     started: list[Child] = []
 
-    def start(*arguments: Any) -> Child:
-        started.append(child(*arguments))
+    def start(line: list[str], prepare: Any = None, callbacks: tuple[Callback, ...] = (), verb: str = "train") -> Child:
+        started.append(Child(line, prepare, callbacks, verb))
         return started[-1]
 
     yield start

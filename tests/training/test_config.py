@@ -1,45 +1,38 @@
-"""What a user can get wrong in a run is one line before anything starts; sizes and threads follow from the run."""
+"""What a run is made of its config: mistakes in one line before anything starts, ids, threads, lengths, evaluations."""
 
 from __future__ import annotations
 
 import json
-import os
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
+import scaling
 from scaling import cli
-from scaling.base.errors import ScalingError
 from scaling.ledger import run_id
 from scaling.training import machine
+from scaling.training.evaluation import FORWARD, FREE
 from tests.training.conftest import experiment, train, words
 
-# Overrides, and what the one line has to hold.
+# Overrides, and what the one line has to hold. Any value under any key: tests/test_bad_values.py.
 BAD = {
-    "optimizer.lr=0": "optimizer.lr=0",
-    "optimizer.kind=AdamX": "did you mean 'Adam",
-    "optimizer.betas=[0.9]": "betas",
     "schedule.warmup=12": "warmup",
-    "trainer.max_step=3": "did you mean 'max_steps",
-    "trainer.max_steps=0": "trainer.max_steps",
     "train.tokens=null trainer.max_steps=null": "train.tokens",
     "train.tokens=10 trainer.max_steps=null": "less than one batch",
     "train.epochs=1 trainer.max_steps=null train.tokens=null": "there is no end to the data",
-    "train.batch={5: 4}": "train.batch",
+    "train.epochs=1": "trainer.max_steps sets the length of training too; set trainer.max_steps to null",
     f"train.batch={{0: 4, 5: {2**40}}}": "more than 4,194,304 rows a step",
-    "train.batch={from: 3, to: 4, over: 10}": "train.batch",
     "train.micro_batch=3": "do not divide",
+    "train.threads=1000": "take fewer, or auto",
     "trainer.devices=4096": "trainer.devices",
     "trainer.strategy=ddp": "there is one device",
-    "trainer.precision=bf16": "did you mean 'bf16-true'",
     "size.vocabulary=8": "use 9 ids; set size.vocabulary to 9",
-    "size.width=7 size.heads=2": "size",
     "data.validation=3": "shorter than one window",
     "objective=Masked": "objective.kind",
     "tuning={kind: LoRA, targets: [qery]}": "no linear map has such a name; did you mean 'query'?",
-    "tuning={kind: Prefix, slots: [cross]}": "no block has such a mixer",
     "trainer.devices=2 trainer.strategy=fsdp optimizer.kind=Adafactor": "does not work on shards",
-    "encoder": "found one more",
 }
 
 
@@ -54,21 +47,10 @@ def test_a_mistake_is_one_line_before_anything_starts(line, tmp_path, capsys):
     assert not list(tmp_path.glob("runs/store/*/log.jsonl"))
 
 
-def test_a_folder_that_cannot_be_made_is_one_line(tmp_path, capsys):
-    (tmp_path / "file").write_text("")
-    assert cli.main(["train", *words(tmp_path / "file")]) == 2
-    assert capsys.readouterr().err.count("\n") == 1
-
-
 # A shipped size is a shape; its vocabulary is what data and objective need, rounded up where that is asked.
 MANY = {"data.symbols": 1000, "data.order": 1, "size.vocabulary": "absent"}
-VOCABULARIES = [
-    ({"data.symbols": 16}, 17),
-    ({"data.symbols": 16, "train.round_vocabulary": 8}, 24),
-    (MANY, 1001),
-    ({**MANY, "train.round_vocabulary": 128}, 1024),
-    ({"size.vocabulary": "absent"}, 512),
-]
+VOCABULARIES = [({"data.symbols": 16}, 17), ({**MANY, "train.round_vocabulary": 128}, 1024)]
+VOCABULARIES += [({"size.vocabulary": "absent"}, 512)]
 
 
 @pytest.mark.parametrize(("changes", "size"), VOCABULARIES)
@@ -81,29 +63,25 @@ def test_a_model_has_the_ids_that_its_data_need(changes, size, tmp_path, capsys)
     assert json.loads(capsys.readouterr().out)["parameters"] == one.cost.parameters
 
 
-# Threads and the processor
-
-SHORT = {"trainer.max_steps": 2, "schedule.warmup": 0}
-
-
-def test_a_small_run_trains_with_one_thread_unless_a_person_asks(run, monkeypatch):
+def test_a_small_run_trains_with_one_thread_unless_a_person_asks(tmp_path, monkeypatch):
     """It leaves torch as it was, and the number is no part of what the run is."""
+
+    def threads(**changes: Any) -> int:
+        line = words(tmp_path, trainer__max_steps=2, schedule__warmup=0, **changes)
+        return train(line)["circumstances"]["threads"]
+
     before = torch.get_num_threads()
     for variable in machine.VARIABLES:
         monkeypatch.delenv(variable, raising=False)
     torch.set_num_threads(2)
     try:
-        assert run(**SHORT)["circumstances"]["threads"] == 1
+        assert threads() == 1
         assert torch.get_num_threads() == 2
         monkeypatch.setenv("OMP_NUM_THREADS", "2")
-        assert run(**SHORT, seed=2)["circumstances"]["threads"] == 2
-        assert run(**SHORT, seed=3, train__threads=1)["circumstances"]["threads"] == 1
+        assert threads(seed=2) == 2
+        assert threads(seed=3, train__threads=1) == 1
     finally:
         torch.set_num_threads(before)
-    assert run_id(experiment(train__threads=1).spec) == run_id(experiment().spec)
-    monkeypatch.setattr(os, "cpu_count", lambda: 2)
-    with pytest.raises(ScalingError, match=r"train.threads=3: there are 2 cores; take fewer, or auto"):
-        experiment(train__threads=3)
     large = dict.fromkeys(("size.width", "size.layers", "size.length", "data.validation"), "absent")
     large |= {"size": "ladder/10M", "train.batch": 64}
     assert [machine.suited(experiment(**large, train__micro_batch=rows), 16) for rows in (1, "null")] == [1, 16]
@@ -119,3 +97,46 @@ def test_steps_and_evaluations_count_subnormal_numbers_as_zero_and_what_follows_
     with pytest.raises(ArithmeticError, match="it was zero"):
         train(sabotaged(fault, call, **{"evaluate.points": 1}))
     assert eval(product) != 0
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """A prepared text that ends, as changes of the tiny run."""
+    folder = tmp_path_factory.mktemp("text")
+    (folder / "text.txt").write_text("".join(f"the law of {number} and no other\n\n" for number in range(300)))
+    data = {"data": "files", "data.corpus.files": folder / "text.txt", "data.tokenizer": "Byte"}
+    data |= {"data.symbols": "absent", "data.validation": 0.2, "runs": folder / "runs"}
+    line = [word for word in words(folder / "runs", **data) if word.startswith(("data", "runs"))]
+    assert cli.main(["data", "prepare", *line]) == 0
+    return {**data, "trainer.max_steps": "absent", "schedule.warmup": 0}
+
+
+@pytest.mark.parametrize("epochs", [0.5, 2.5])
+def test_epochs_are_the_fewest_updates_that_see_all_rows_so_often(epochs, text, tmp_path):
+    one = experiment(text["runs"], **text, **{"train.epochs": epochs})
+    assert one.batches.passes(one.steps) >= epochs > one.batches.passes(one.steps - 1)
+    rows = np.concatenate([one.batches.plan.drawn(step).rows for step in range(one.steps)])
+    _, counts = np.unique(rows, return_counts=True)
+    if epochs >= 1:
+        assert len(counts) == one.batches.source.windows(one.batches.objective.reads)  # type: ignore[attr-defined]
+        assert counts.min() >= int(epochs)
+    steps = experiment(text["runs"], **{**text, "trainer.max_steps": one.steps})
+    one.config.save(tmp_path / "config.yaml")  # which ranks read
+    again = scaling.module(str(tmp_path / "config.yaml")).experiment
+    assert run_id(one.spec) == run_id(steps.spec) == run_id(again.spec)
+
+
+@pytest.mark.parametrize(("steps", "batch", "spacing"), [(1, 1, "log"), (2000, 1, "log"), (500, 64, "even")])
+def test_evaluations_cost_at_most_a_tenth_of_a_run(steps, batch, spacing):
+    """Or no more than reading 16,384 tokens, where a tenth of the run is less; those that are asked for cost more."""
+    changes: dict[str, Any] = {"trainer.max_steps": steps, "train.batch": batch, "evaluate.spacing": spacing}
+    changes |= {"evaluate.points": 12, "schedule.warmup": "auto", "data.validation": 70_000}
+    one = experiment(**changes)
+    assert FORWARD * sum(one.evaluated.values()) <= max(0.1 * steps * batch, FORWARD * FREE / one.row_tokens)
+    assert [*one.evaluated] == sorted({*one.evaluated})
+    assert 1 <= min(one.evaluated) <= max(one.evaluated) == steps
+    for windows, count in (("null", 70_000 // 17), ("1e3", 1000)):
+        assert {*experiment(**changes, **{"evaluate.windows": windows}).evaluated.values()} == {count}
+    whole = experiment(**changes, **{"evaluate.windows": "whole_at_end"})
+    assert whole.evaluated[steps] == 70_000 // 17
+    assert len({run_id(each.spec) for each in (whole, experiment(**changes, **{"evaluate.windows": "null"}))}) == 1

@@ -10,7 +10,7 @@ import lightning
 import pytest
 import torch
 from lightning.pytorch.callbacks import EarlyStopping, LearningRateMonitor, ModelCheckpoint
-from lightning.pytorch.loggers import CSVLogger, WandbLogger
+from lightning.pytorch.loggers import CSVLogger
 
 import scaling
 from tests.training.conftest import left, losses, same, words
@@ -18,29 +18,22 @@ from tests.training.conftest import left, losses, same, words
 STEPS = 12
 
 
-class Losses(lightning.Callback):
-    """A callback of one's own."""
+class Seen(lightning.Callback):
+    """The losses of the updates, and the tokens of each validation's batches."""
 
     def __init__(self):
-        self.seen = []
+        self.losses, self.validations = [], []
 
     def on_train_batch_end(self, trainer, pl_module, outputs, batch, batch_idx):
         assert isinstance(outputs, Mapping)
-        self.seen.append(float(outputs["loss"]))
+        self.losses.append(float(outputs["loss"]))
         self.logger = trainer.logger
 
-
-class Validated(lightning.Callback):
-    """The numbers of the tokens of each validation's batches."""
-
-    def __init__(self):
-        self.seen = []
-
     def on_validation_start(self, trainer, pl_module):
-        self.seen.append([])
+        self.validations.append([])
 
     def on_validation_batch_end(self, trainer, pl_module, outputs, batch, batch_idx, dataloader_idx=0):
-        self.seen[-1].append(batch.tokens.clone())
+        self.validations[-1].append(batch.tokens.clone())
 
 
 def trainer(folder: Path, *callbacks: lightning.Callback, **flags) -> lightning.Trainer:
@@ -67,90 +60,70 @@ KINDS = {
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_trainer_of_one_s_own_trains_to_the_bit_of_scaling_train(kind, tmp_path):
+    """A module is made again of the config in its checkpoint, which is Lightning's file or a folder of ours."""
     line = words(tmp_path, kind.split()[0], **KINDS[kind])
-    (module, data), seen = parts(line), Losses()
-    own = trainer(tmp_path, seen)
+    (module, data), seen = parts(line), Seen()
+    own = trainer(tmp_path, seen, ModelCheckpoint(dirpath=tmp_path, filename="last"))
     own.fit(module, data)
     assert own.global_step == STEPS  # two optimizers of torch's count as one
     run = scaling.train(*line, progress=False)
-    assert seen.seen == losses(tmp_path)
+    assert seen.losses == losses(tmp_path)
     (evaluated,) = own.validate(module, data, verbose=False)
     assert evaluated["evaluate/loss"] == pytest.approx(run.loss, rel=1e-7)
     assert own.test(module, data, verbose=False) == [evaluated]
-    predicted = own.predict(module, data)
-    assert predicted is not None
-    assert len(predicted) == len(data.val_dataloader())
-    trained = run.model().module.state_dict()
+    assert len(own.predict(module, data) or []) == len(data.val_dataloader())
+    trained = dict(run.model().module.named_parameters())
     if "bf16" not in kind:
         assert all(torch.equal(trained[name], one) for name, one in module.model.named_parameters())
-
-
-def test_validation_checkpoints_loggers_and_flags_are_lightning_s(tmp_path):
-    module, data = parts(words(tmp_path))
-    save = ModelCheckpoint(monitor="evaluate/loss", dirpath=tmp_path / "best", filename="best")
-    stop = EarlyStopping("evaluate/loss", patience=1, min_delta=100.0)
-    loggers = [CSVLogger(tmp_path, name="log", version=""), WandbLogger(save_dir=tmp_path, offline=True)]
-    flags = {"logger": loggers, "val_check_interval": 2, "log_every_n_steps": 1, "limit_val_batches": 1}
-    own = trainer(tmp_path, save, stop, LearningRateMonitor("step"), **flags)
-    own.fit(module, data)
-    assert own.global_step == 4  # the second evaluation is the first without improvement
-    assert (tmp_path / "best" / "best.ckpt").is_file()
-    (first, *_) = rows(tmp_path / "log")
-    assert {"train/loss", "train/learning_rate", "evaluate/loss", "lr-AdamW/pg1"} <= first.keys()
-    with pytest.raises(Exception, match="gradient_clip_val"):  # the config's counts
-        trainer(tmp_path, gradient_clip_val=1.0).fit(module, data)
-
-
-def test_each_validation_reads_the_same_batches_from_the_first_on(tmp_path):
-    line = words(tmp_path, **{"data.validation": 140_000, "evaluate.windows": "null"})
-    (module, data), validated = parts(line), Validated()
-    flags = {"val_check_interval": 2, "num_sanity_val_steps": 2, "max_steps": 6}
-    trainer(tmp_path, validated, **flags).fit(module, data)
-    first, *more = validated.seen[1:]
-    assert len(first) == len(data.val_dataloader())
-    assert torch.equal(first[0], next(iter(data.val_dataloader())).tokens)
-    assert len(more) == 2
-    for batches in more:
-        assert all(torch.equal(one, other) for one, other in zip(batches, first, strict=True))
-
-
-@pytest.mark.parametrize("flags", [{"val_check_interval": 2}, {"limit_train_batches": 4, "max_epochs": 3}])
-def test_lightning_s_own_checkpoint_goes_on_where_it_stopped(flags, tmp_path):
-    line, whole, halves = words(tmp_path), Losses(), Losses()
-    trainer(tmp_path, whole, **flags).fit(*parts(line))
-    save = ModelCheckpoint(dirpath=tmp_path, filename="half", every_n_train_steps=5, save_top_k=1)
-    trainer(tmp_path, halves, save, **{**flags, "max_steps": 5}).fit(*parts(line))
-    trainer(tmp_path, halves, **flags).fit(*parts(line), ckpt_path=str(tmp_path / "half.ckpt"))
-    assert halves.seen == whole.seen
-
-
-def test_the_module_of_a_checkpoint_is_made_of_its_config(tmp_path):
-    line = words(tmp_path)
-    (module, data), save = parts(line), ModelCheckpoint(dirpath=tmp_path, filename="last")
-    trainer(tmp_path, save).fit(module, data)
-    scaling.train(*line, progress=False)
-    assert type(module) is scaling.DecoderModule
-    assert module.hparams["config"]["size"]["width"] == 8
     torch.load(tmp_path / "last.ckpt", weights_only=True)  # plain values and tensors
     (folder,) = tmp_path.glob(f"store/*/checkpoints/{STEPS:012d}")
     for path in (tmp_path / "last.ckpt", folder):
-        again = scaling.DecoderModule.load_from_checkpoint(path)
+        again = type(module).load_from_checkpoint(path)
+        assert again.hparams["config"]["size"]["width"] == 8
         for one, other in zip(again.model.parameters(), module.model.parameters(), strict=True):
             assert torch.equal(one, other)
 
 
+def test_validation_checkpoints_loggers_and_flags_are_lightning_s(tmp_path):
+    """Each validation reads the same batches from the first on."""
+    (module, data), seen = parts(words(tmp_path, **{"data.validation": 140_000, "evaluate.windows": "null"})), Seen()
+    save = ModelCheckpoint(monitor="evaluate/loss", dirpath=tmp_path / "best", filename="best")
+    stop = EarlyStopping("evaluate/loss", patience=1, min_delta=100.0)
+    logger = CSVLogger(tmp_path, name="log", version="")
+    flags = {"logger": logger, "val_check_interval": 2, "log_every_n_steps": 1, "num_sanity_val_steps": 2}
+    own = trainer(tmp_path, seen, save, stop, LearningRateMonitor("step"), **flags)
+    own.fit(module, data)
+    assert own.global_step == 4  # the second evaluation is the first without improvement
+    assert (tmp_path / "best" / "best.ckpt").is_file()
+    assert {"train/loss", "train/learning_rate", "evaluate/loss", "lr-AdamW/pg1"} <= rows(tmp_path / "log")[0].keys()
+    sanity, first, second = seen.validations
+    assert len(sanity) == 2 < len(first) == len(data.val_dataloader())
+    assert torch.equal(first[0], next(iter(data.val_dataloader())).tokens)
+    assert all(torch.equal(one, other) for one, other in zip(first, second, strict=True))
+    with pytest.raises(Exception, match="gradient_clip_val"):  # the config's counts
+        trainer(tmp_path, gradient_clip_val=1.0).fit(module, data)
+
+
+def test_lightning_s_own_checkpoint_goes_on_where_it_stopped(tmp_path):
+    line, whole, halves, flags = words(tmp_path), Seen(), Seen(), {"limit_train_batches": 4, "max_epochs": 3}
+    trainer(tmp_path, whole, **flags).fit(*parts(line))
+    save = ModelCheckpoint(dirpath=tmp_path, filename="half", every_n_train_steps=5, save_top_k=1)
+    trainer(tmp_path, halves, save, **{**flags, "max_steps": 5}).fit(*parts(line))
+    trainer(tmp_path, halves, **flags).fit(*parts(line), ckpt_path=str(tmp_path / "half.ckpt"))
+    assert halves.losses == whole.losses
+
+
 def test_callbacks_and_loggers_of_one_s_own_join_scaling_train(tmp_path, unbroken):
-    """They see the losses and the evaluations, and change nothing of the run."""
-    seen, save = Losses(), ModelCheckpoint(dirpath=tmp_path, filename="best", monitor="evaluate/loss")
+    """They see the losses and the evaluations, and change nothing of the run. They cannot join other processes."""
+    seen, save = Seen(), ModelCheckpoint(dirpath=tmp_path, filename="best", monitor="evaluate/loss")
     callbacks = [seen, save, LearningRateMonitor("step"), EarlyStopping("evaluate/loss", patience=9)]
     logger = CSVLogger(tmp_path, name="own", version="", flush_logs_every_n_steps=1)
     run = scaling.train(*words(tmp_path / "runs"), progress=False, callbacks=callbacks, logger=[logger])
     same(left(tmp_path / "runs"), unbroken)
     trained, evaluated = (run.log[run.log["kind"] == kind] for kind in ("train", "evaluate"))
-    assert seen.seen == list(trained["loss"])
+    assert seen.losses == list(trained["loss"])
     assert seen.logger is logger
-    assert save.best_model_score is not None
-    assert save.best_model_score.item() == pytest.approx(min(evaluated["loss"]))
+    assert float(save.best_model_score or 0) == pytest.approx(min(evaluated["loss"]))
     table = rows(tmp_path / "own")
     for key, wanted in {
         "train/loss": trained["loss"],
@@ -159,6 +132,8 @@ def test_callbacks_and_loggers_of_one_s_own_join_scaling_train(tmp_path, unbroke
     }.items():
         assert [float(row[key]) for row in table if row.get(key)] == pytest.approx(list(wanted))
     assert scaling.DecoderModule.load_from_checkpoint(save.best_model_path).steps == STEPS
+    with pytest.raises(scaling.ScalingError, match="cannot join several others"):
+        scaling.train(*words(tmp_path, trainer__devices=2), progress=False, callbacks=[seen])
 
 
 def test_a_run_that_a_callback_ends_is_stopped_and_goes_on(tmp_path):
@@ -171,8 +146,3 @@ def test_a_run_that_a_callback_ends_is_stopped_and_goes_on(tmp_path):
     assert 1 < last < STEPS
     result = scaling.train(*line, progress=False).result or {}
     assert (result["outcome"], result["circumstances"]["from_step"]) == ("finished", last)
-
-
-def test_callbacks_cannot_join_other_processes(tmp_path):
-    with pytest.raises(scaling.ScalingError, match="cannot join several others"):
-        scaling.train(*words(tmp_path, trainer__devices=2), progress=False, callbacks=[Losses()])

@@ -10,6 +10,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ import torch
 from safetensors.torch import load_file
 
 import scaling
+from scaling.base.signals import Stopped
 from scaling.ledger import Ledger
 from scaling.training import ranks
 from tests.training.conftest import STILL, ends, left, losses, same, train, words
@@ -27,26 +29,18 @@ from tests.training.conftest import STILL, ends, left, losses, same, train, word
 slow = pytest.mark.slow
 
 # What a run on two ranks may differ in from one: three batches of an evaluation, of which they take two each; losses
-# that blocks add; tied, shared and repeated blocks; ranks without rows, or with fewer micro batches than the other.
+# that blocks add; tied blocks; ranks without rows, or with fewer micro batches than the other.
 LONG = {"data.validation": 140_000, "evaluate.windows": "null"}
-SPANS = {"optimizer": "AdamW", "objective": "SpanCorruption"}
-SWITCH = "{kind: Switch, activation: ReLU, experts: 4}"
-ROUTED = {"train.micro_batch": 1, "model.block.channel": "{kind: Switch, activation: ReLU, experts: 2, capacity: 0.8}"}
-PAIRS = {"data": "{kind: SyntheticPairs, pairs: 61, validation: 24}", "objective": "Sequence", "data.symbols": "absent"}
-PAIRS |= {"data.validation": "absent", "size.length": 32, "train.batch": 3, "trainer.max_steps": 16}
-PAIRS |= {"optimizer": "{kind: AdamW, lr: 3e-3}"}
-HALTED = {"model.stack": "{kind: Universal, norm: RMSNorm, halting: ACT}"}
+FEW = {"data": "{kind: SyntheticPairs, pairs: 61, validation: 24}", "objective": "Sequence", "data.symbols": "absent"}
+FEW |= {"data.validation": "absent", "size.length": 32, "train.batch": 3, "trainer.max_steps": 16}
+SWITCH = "{kind: Switch, activation: ReLU, experts: 2, capacity: 0.8}"
+ROUTED = {**FEW, "train.micro_batch": 1, "model.block.channel": SWITCH, "optimizer": "{kind: AdamW, lr: 3e-3}"}
+BLOCKS = {"objective": "SpanCorruption", "size.layers": 2, "model.encoder.block.channel": SWITCH, **LONG}
+TIED = {"optimizer.kind": "Muon", "size.layers": 2, "model.tie": "[decoder, head]"}
 CASES: dict[str, tuple[str, str, dict[str, Any]]] = {
-    "added losses": (
-        "fsdp",
-        "encoder_decoder",
-        {**SPANS, **LONG, "size.layers": 2, "model.encoder.block.channel": SWITCH},
-    ),
-    "shared stacks": ("fsdp", "encoder_decoder", {**SPANS, "model.share": "stacks", "train.micro_batch": 1}),
-    "rounded evaluations": ("fsdp", "decoder", {"evaluate.precision": "bf16-true", "evaluate.points": 6}),
-    "Muon": ("fsdp", "decoder", {"optimizer.kind": "Muon", "size.layers": 2, "model.tie": "[decoder, head]"}),
-    "no rows": ("ddp", "encoder_decoder", {**PAIRS, **ROUTED}),
-    "no rows, halted": ("fsdp", "decoder", {**PAIRS, **HALTED}),
+    "added losses": ("fsdp", "encoder_decoder", {"optimizer": "AdamW", **BLOCKS}),
+    "no rows": ("ddp", "encoder_decoder", ROUTED),
+    "Muon": ("fsdp", "decoder", {**TIED, "evaluate.precision": "bf16-true", "evaluate.points": 6}),
     "a frozen part": ("fsdp", "decoder", {"start.run": "BASE", "train.parts": "{last: 1}"}),
     "LoRA": ("ddp", "decoder", {"start.run": "BASE", "tuning": "{kind: LoRA, rank: 2, targets: [all]}"}),
 }
@@ -84,17 +78,13 @@ def test_two_ranks_learn_as_one(case, base, tmp_path):
 
 # Interruptions
 
-RAISE, KILL = 'raise ValueError("the first trouble")', "os.kill(os.getpid(), 9)"
-MEMORY = "raise RuntimeError('out of memory')"
+RAISE, MEMORY = 'raise ValueError("the first trouble")', "raise RuntimeError('out of memory')"
 # The ranks that go wrong, at which call of a model, how, and what the command reports.
 FAULTS: list[Any] = [("1", 10, RAISE, "rank 1 of 2.*ValueError: the first trouble")]
 MORE = [
-    ("01", 1, RAISE, "ValueError: the first trouble"),
-    ("0", 1, KILL, "rank 0 of 2: its process was killed by SIGKILL"),
-    ("1", 10, KILL, "rank 1 of 2: its process was killed by SIGKILL"),
+    ("0", 1, "os.kill(os.getpid(), 9)", "rank 0 of 2: its process was killed by SIGKILL"),
     ("0", 4, MEMORY, r"out of memory; accumulate: train\.micro_batch=1"),
-    # torch's timeout, 20 seconds here
-    ("1", 4, "while 1: 1", "rank 0 of 2:.*[Tt]im"),
+    ("1", 4, "while 1: 1", "rank 0 of 2:.*[Tt]im"),  # torch's timeout, 20 seconds here
     ("0", 4, "os.kill(os.getpid(), signal.SIGSTOP)", "rank 1 of 2:.*[Tt]im"),
     ("1", 4, "os._exit(0)", "rank [01] of 2: "),
 ]
@@ -143,7 +133,7 @@ def test_others_take_up_a_sharded_checkpoint(then, tmp_path, sabotaged):
     run = train(sabotaged(runs=tmp_path / "whole", **changes))["run"]
     with pytest.raises(ranks.RankFailed, match="the first trouble"):
         train(sabotaged(RAISE, 8, "1", **changes, **shards))
-    how = {} if then == "one" else {**shards, "trainer.strategy": then}
+    how = {} if then == "one" else shards
     assert train(sabotaged(**changes, **how))["circumstances"]["from_step"] == 6
     assert losses(tmp_path / "runs") == pytest.approx(losses(tmp_path / "whole"), rel=1e-5)
     found = last(tmp_path / "runs", run)
@@ -154,66 +144,56 @@ def test_others_take_up_a_sharded_checkpoint(then, tmp_path, sabotaged):
 def test_a_signal_is_agreed_on(tmp_path):
     """While two ranks train; at other moments: tests/test_signals.py."""
     line = words(tmp_path / "runs", trainer__devices=2, trainer__max_steps=100000, train__checkpoint_every=100000)
-    process = subprocess.Popen(
-        [sys.executable, "-m", "scaling", "train", *line],
-        stderr=subprocess.DEVNULL,
-    )
-    try:
+
+    def stop() -> None:
         while not any("loss" in path.read_text() for path in tmp_path.glob("runs/store/*/log.jsonl")):
-            assert process.poll() is None
             time.sleep(0.05)
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(120) == 143
-    finally:
-        process.kill()
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=stop, daemon=True).start()
+    with pytest.raises(Stopped) as stopped:
+        train(line)
+    assert stopped.value.code == 143
     assert ends(tmp_path / "runs") == ["stopped"]
     assert list(tmp_path.glob("runs/store/*/checkpoints/*/manifest.json"))
 
 
-# Ranks that others start
+# Ranks that others start: the variables that torchrun and srun give each process, which is forked from this one
 
-TRAIN = ["-m", "scaling", "train"]
-TORCHRUN = ["-m", "torch.distributed.run", "--nproc-per-node"]
-ONE = [*TORCHRUN, "1", "--nnodes", "2", "--master-addr", "127.0.0.1", "--master-port", "PORT", "--node-rank"]
+PLACE = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "PORT", "WORLD_SIZE": "2"}
 STEP = {"SLURM_JOB_ID": "7", "SLURM_STEP_ID": "0", "SLURM_NTASKS": "2", "SLURM_NTASKS_PER_NODE": "2"}
 STEP |= {"SLURM_NODEID": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "PORT"}
-# The processes that a person starts: arguments of Python, and variables.
 STARTS = {
-    "torchrun": [([*TORCHRUN, "2", "--master-port", "PORT", *TRAIN], {})],
-    "torchrun on two machines": [([*ONE, rank, *TRAIN], {}) for rank in "01"],
-    "srun": [(TRAIN, {**STEP, "SLURM_PROCID": rank, "SLURM_LOCALID": rank}) for rank in "01"],
+    "torchrun": [{**PLACE, "LOCAL_WORLD_SIZE": "2", "RANK": rank, "LOCAL_RANK": rank} for rank in "01"],
+    "two machines": [{**PLACE, "LOCAL_WORLD_SIZE": "1", "RANK": rank, "LOCAL_RANK": "0"} for rank in "01"],
+    "srun": [{**STEP, "SLURM_PROCID": rank, "SLURM_LOCALID": rank} for rank in "01"],
 }
 
 
-@pytest.mark.parametrize("start", [pytest.param(name, marks=() if name == "torchrun" else slow) for name in STARTS])
+@pytest.mark.parametrize("start", STARTS)
 @pytest.mark.parametrize("call", [0, pytest.param(4, marks=slow)])
-def test_ranks_that_others_start(start, call, tmp_path, sabotaged):
+def test_ranks_that_others_start(start, call, tmp_path, fork, sabotaged, capfd):
     """They train one run, or end all when one raises."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = str(probe.getsockname()[1])
     line = sabotaged(RAISE, call, "1", **STILL, **{"evaluate.points": 1})
-    line += ["--extend", str(tmp_path / "saboteur.py")]
-    started = [
-        subprocess.Popen(
-            [sys.executable, *(port if word == "PORT" else word for word in arguments), *line],
-            env={**os.environ, **{key: port if value == "PORT" else value for key, value in variables.items()}},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for arguments, variables in STARTS[start]
-    ]
-    try:
-        ended = [(*process.communicate(timeout=120), process.returncode) for process in started]
-    finally:
-        for process in started:
-            process.kill()
+    places = [{key: value.replace("PORT", port) for key, value in each.items()} for each in STARTS[start]]
+    codes = [one.wait() for one in [fork(line, lambda each=each: os.environ.update(each)) for each in places]]
+    assert [bool(code) for code in codes] == [call > 0] * 2
     if call:
-        assert all(code for _, _, code in ended)
-        assert "ValueError: the first trouble" in "".join(errors for _, errors, _ in ended)
+        assert "the first trouble" in capfd.readouterr().err
         return
-    assert all(code == 0 for _, _, code in ended), ended
-    assert sum(out.count("finished, held-out loss") for out, _, _ in ended) == 1
+    assert ends(tmp_path / "runs") == ["finished"]
     train(sabotaged(runs=tmp_path / "here", **STILL, **{"evaluate.points": 1}))
+    assert losses(tmp_path / "runs") == pytest.approx(losses(tmp_path / "here"), rel=1e-4)
+
+
+@slow
+def test_torchrun_itself(tmp_path):
+    line = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "scaling", "train"]
+    done = subprocess.run([sys.executable, *line, *words(tmp_path / "runs", **STILL)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("finished, held-out loss") == 1
+    train(words(tmp_path / "here", **STILL))
     assert losses(tmp_path / "runs") == pytest.approx(losses(tmp_path / "here"), rel=1e-4)

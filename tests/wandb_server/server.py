@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import gzip
+import itertools
 import json
 import re
 import socket
@@ -13,13 +14,220 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, Literal
+from typing import Any
 
-from tests.wandb_server.graphql import execute
-from tests.wandb_server.world import World
+import yaml
 
-KEY = "c0ffee" * 6 + "beef"
+ENTITY, KEY = "me", "c0ffee" * 6 + "beef"
+PAGE = 1_000  # rows of a history that one answer holds
 STREAM = re.compile(r"/files/[^/]+/[^/]+/([^/]+)/file_stream")
+Answer = dict[str, Any]
+
+
+@dataclass
+class Run:
+    """One run; `rows` are its history by step, and `lines` as many as the server says that it has."""
+
+    project: str
+    name: str
+    sweep: str | None = None
+    given: Answer = field(default_factory=dict)
+    config: Answer = field(default_factory=dict)
+    summary: Answer = field(default_factory=dict)
+    rows: dict[int, Answer] = field(default_factory=dict)
+    lines: int | None = None
+    state: str = "running"
+    stopped: bool = False
+
+    def document(self, asked: Answer) -> Answer:
+        last, counts = max(self.rows, default=-1), dict[str, int]()
+        for key in itertools.chain(*self.rows.values()):
+            counts[key] = counts.get(key, 0) + 1
+        keys = {key: {"typeCounts": [{"type": "number", "count": count}]} for key, count in counts.items()}
+        lines = len(self.rows) if self.lines is None else self.lines
+        steps = sorted(step for step in self.rows if asked.get("minStep", 0) <= step < asked.get("maxStep", 1 << 60))
+        live = [self.rows[step] for step in sorted(self.rows)]  # the rows that are not yet exported
+        live = [row for row in live if all(key in row for key in asked.get("liveKeys", ()))]
+        return {
+            "id": f"run:{self.project}:{self.name}",
+            "name": self.name,
+            "displayName": self.given.get("displayName") or self.name,
+            "projectId": "1",
+            "project": project_of(self.project),
+            "sweepName": self.sweep,
+            "state": self.state,
+            "config": json.dumps(self.config),
+            "jobType": self.given.get("jobType"),
+            "readOnly": False,
+            "user": {"name": ENTITY, "username": ENTITY},
+            "tags": self.given.get("tags") or [],
+            "createdAt": "2026-01-01T00:00:00Z",
+            "heartbeatAt": "2026-01-01T00:00:00Z",
+            "summaryMetrics": json.dumps(self.summary),
+            "historyLineCount": lines,
+            "logLineCount": 0,
+            "eventsLineCount": 0,
+            "historyTail": json.dumps([json.dumps(self.rows[last])] if self.rows else []),
+            "eventsTail": "[]",
+            "historyKeys": {"keys": keys, "sets": [], "lastStep": last},
+            "wandbConfig": "{}",
+            "stopped": self.stopped,
+            "history": [json.dumps(self.rows[step]) for step in steps[: min(asked.get("pageSize", 500), PAGE)]],
+            "parquetHistory": {"parquetUrls": [], "liveData": live},
+        }
+
+
+@dataclass
+class Sweep:
+    name: str
+    project: str
+    config: Answer
+    cells: Iterator[Answer]
+    runs: list[str] = field(default_factory=list)
+
+    def document(self) -> Answer:
+        return {
+            "id": f"sweep:{self.name}",
+            "name": self.name,
+            "method": self.config["method"],
+            "state": "RUNNING",
+            "config": yaml.safe_dump(self.config),
+            "project": project_of(self.project),
+            "runCount": len(self.runs),
+            "runs": {"edges": []},
+        }
+
+
+def project_of(name: str) -> Answer:
+    return {"id": f"project:{name}", "name": name, "entity": {"id": ENTITY, "name": ENTITY}}
+
+
+def cells(config: Answer) -> Iterator[Answer]:
+    """The cells of a grid, as W&B hands them out."""
+    lines = dict(sorted(config["parameters"].items()))
+    rows = [line["values"] if "values" in line else range(line["min"], line["max"] + 1) for line in lines.values()]
+    return (dict(zip(lines, values)) for values in itertools.product(*rows))
+
+
+class World:
+    """What the server knows; every method is called under the lock, with the variables of a query."""
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self.sweeps: dict[str, Sweep] = {}
+        self.runs: dict[str, Run] = {}
+        self.agents: list[str] = []
+
+    def answer(self, text: str, asked: Answer) -> Answer:
+        kind, fields = parsed(text)
+        if kind == "mutation":
+            (name,) = fields
+            return selected(fields, {name: getattr(self, re.sub("([A-Z])", r"_\1", name).lower())(asked)})
+        teams = {"edges": [{"node": {"name": ENTITY}}]}
+        viewer = {"id": "u", "entity": ENTITY, "username": ENTITY, "email": "", "flags": "{}", "teams": teams}
+        known = {each.project for each in (*self.runs.values(), *self.sweeps.values())}
+        name = asked.get("project") or asked.get("projectName")
+        model = self.project(name, asked) if name else None
+        roots = {"viewer": viewer, "model": model, "project": model if name in known else None}
+        return selected(fields, {**roots, "serverInfo": {"features": []}})
+
+    def project(self, name: str, asked: Answer) -> Answer:
+        """A project with the run, the sweep or the page of runs that is asked for."""
+        wanted = json.loads(asked.get("filters") or "{}").get("sweep")
+        own = [run for run in self.runs.values() if run.project == name and wanted in (None, run.sweep)]
+        begin, named = int(asked.get("cursor") or 0), asked.get("runName") or asked.get("runId") or asked.get("run")
+        end = begin + asked.get("perPage", 50)
+        nodes = [{"cursor": str(end), "node": run.document(asked)} for run in own[begin:end]]
+        run = next((run.document(asked) for run in own if run.name == (named or asked.get("name"))), None)
+        sweep = self.sweeps.get(asked.get("sweep") or asked.get("name") or "")
+        page = {"edges": nodes, "pageInfo": {"endCursor": str(end), "hasNextPage": end < len(own)}}
+        one = {"run": run, "bucket": run, "sweep": sweep and sweep.document(), "runs": page, "runCount": len(own)}
+        return {**project_of(name), "internalId": "1", "readOnly": False, **one}
+
+    def upsert_sweep(self, asked: Answer) -> Answer:
+        name, config = f"s{len(self.sweeps):07d}", yaml.safe_load(asked["config"])
+        self.sweeps[name] = Sweep(name, asked["projectName"], config, cells(config))
+        return {"sweep": self.sweeps[name].document(), "configValidationWarnings": []}
+
+    def create_agent(self, asked: Answer) -> Answer:
+        self.agents.append(asked["sweep"])
+        return {"agent": {"id": f"agent{len(self.agents) - 1}"}}
+
+    def agent_heartbeat(self, asked: Answer) -> Answer:
+        sweep, at_work = self.sweeps[self.agents[int(asked["id"][5:])]], json.loads(asked.get("runState") or "{}")
+        commands: list[Answer] = [{"type": "stop", "run_id": name} for name in at_work if self.runs[name].stopped]
+        if not at_work:
+            drawn, name = next(sweep.cells, None), f"r{len(self.runs):07d}"
+            commands = [{"type": "exit"}]
+            if drawn is not None:
+                args = {key: {"value": value} for key, value in drawn.items()}
+                self.runs[name] = Run(sweep.project, name, sweep.name, config=args)
+                sweep.runs.append(name)
+                program = sweep.config.get("program", "")
+                commands = [{"type": "run", "run_id": name, "args": args, "program": program}]
+        return {"agent": {"id": asked["id"]}, "commands": json.dumps(commands)}
+
+    def upsert_bucket(self, asked: Answer) -> Answer:
+        name = asked.get("name") or str(asked["id"]).rpartition(":")[2]
+        is_new = name not in self.runs
+        run = self.runs.setdefault(name, Run(asked.get("project") or "uncategorized", name, asked.get("sweep")))
+        run.given |= {key: value for key, value in asked.items() if value is not None}
+        run.config |= json.loads(asked.get("config") or "{}")
+        run.state = "running"
+        return {"bucket": run.document({}), "inserted": is_new}
+
+    def create_run_files(self, asked: Answer) -> Answer:
+        files = [{"name": name, "uploadUrl": f"{asked['url']}/upload/{name}"} for name in asked["files"]]
+        return {"runID": asked["run"], "uploadHeaders": [], "files": files}
+
+    def file_stream(self, name: str, body: Answer) -> Answer:
+        """History and summary lines as they come."""
+        run = self.runs[name]
+        for file, chunk in body.get("files", {}).items():
+            for line in map(json.loads, chunk["content"]) if file.endswith((".json", ".jsonl")) else ():
+                if file == "wandb-history.jsonl":
+                    run.rows.setdefault(line["_step"], {}).update(line)
+                elif file == "wandb-summary.json":
+                    run.summary = line
+        if body.get("complete"):
+            run.state = "failed" if body.get("exitcode", 0) else "finished"
+        return {"stopped": True} if run.stopped else {}
+
+
+# As much of GraphQL as the client writes: one operation and its fragments. What is asked for is known by the names of
+# the variables, so arguments are not read. What the world lacks is null, so the client may ask for more.
+
+
+def parsed(text: str) -> tuple[str, Answer]:
+    """The kind of an operation, and the tree of its fields."""
+    text = re.sub(r"\([^()]*\)|#.*", "", text)
+    operation, *fragments = re.split(r"\bfragment\b", text)
+    for fragment in reversed(fragments):
+        body = fragment[fragment.index("{") + 1 : fragment.rindex("}")]
+        operation = re.sub(rf"\.\.\.\s*{fragment.split()[0]}\b", body, operation)
+    tokens = iter(re.findall(r"\w+|[{}]", operation))
+
+    def fields() -> Answer:
+        tree: Answer = {}
+        for token in tokens:
+            if token == "}":
+                break
+            if token == "{":
+                tree[[*tree][-1]] = fields()
+            else:
+                tree[token] = {}
+        return tree
+
+    kind, *_ = next(tokens), *itertools.takewhile("{".__ne__, tokens)
+    return kind, fields()
+
+
+def selected(tree: Answer, source: Any) -> Any:
+    if not tree or source is None:
+        return source
+    if isinstance(source, list):
+        return [selected(tree, item) for item in source]
+    return {name: selected(inner, source.get(name)) for name, inner in tree.items()}
 
 
 @dataclass
@@ -36,9 +244,9 @@ class Request:
 
 @dataclass
 class Fault:
-    """Fail the next `times` requests that match: with a status, by hanging, or by cutting the connection."""
+    """Fail the next `times` requests that match: with a `status`, by a `hang`, or by a `cut` of the connection."""
 
-    kind: Literal["status", "hang", "cut"]
+    kind: str
     times: int = 1
     status: int = 500
     headers: dict[str, str] = field(default_factory=dict)
@@ -47,33 +255,24 @@ class Fault:
 
 
 class Server:
-    """Listens from the moment it is made; `stop` and `start` let it die and come back at the same port."""
+    """Listens from the moment it is made, until `stop`."""
 
-    def __init__(self, seed: int = 0):
-        self.world = World(seed)
+    def __init__(self) -> None:
+        self.world, self.key = World(), KEY
         self.requests: list[Request] = []
         self.faults: list[Fault] = []
-        self.key = KEY
-        self.listening: ThreadingHTTPServer | None = None
         # Bound and never listening: while the server is down, who asks is refused and nobody else is given the port.
-        self._kept = socket.socket()
-        self._kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        self._kept.bind(("127.0.0.1", 0))
-        self.port = self._kept.getsockname()[1]
-        self.start()
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
+        self.kept = socket.socket()
+        self.kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        self.kept.bind(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self.kept.getsockname()[1]}"
+        handler = type("Handler", (Handler,), {"server_of": self})
+        self.listening: Listening | None = Listening(self.kept.getsockname(), handler)
+        threading.Thread(target=self.listening.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
 
     def environment(self) -> dict[str, str]:
         """What a client needs to find this server, and no other."""
-        return {"WANDB_BASE_URL": self.url, "WANDB_API_KEY": self.key, "WANDB_ENTITY": "me"}
-
-    def start(self) -> None:
-        handler = type("Handler", (_Handler,), {"server_of": self})
-        self.listening = _Listening(("127.0.0.1", self.port), handler)
-        threading.Thread(target=self.listening.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
+        return {"WANDB_BASE_URL": self.url, "WANDB_API_KEY": self.key, "WANDB_ENTITY": ENTITY}
 
     def stop(self) -> None:
         listening, self.listening = self.listening, None
@@ -81,11 +280,7 @@ class Server:
             listening.shutdown()
             listening.server_close()
 
-    def close(self) -> None:
-        self.stop()
-        self._kept.close()
-
-    def fail(self, kind: Literal["status", "hang", "cut"], **how: Any) -> None:
+    def fail(self, kind: str, **how: Any) -> None:
         with self.world.lock:
             self.faults.append(Fault(kind, **how))
 
@@ -105,32 +300,15 @@ class Server:
         return None
 
     def answer(self, request: Request) -> Any:
-        world = self.world
-        with world.lock:
+        with self.world.lock:
             if request.path == "/graphql":
                 asked = json.loads(request.body)
-                roots = {
-                    "query": {
-                        "viewer": world.viewer,
-                        "project": world.known_project,
-                        "model": world.project,
-                        "serverInfo": lambda: {"features": [], "cliVersionInfo": None},
-                    },
-                    "mutation": {
-                        "upsertSweep": world.upsert_sweep,
-                        "createAgent": world.create_agent,
-                        "agentHeartbeat": world.agent_heartbeat,
-                        "upsertBucket": world.upsert_bucket,
-                        "createRunFiles": lambda input: world.create_run_files(input, self.url),
-                    },
-                }
-                return {"data": execute(asked["query"], asked.get("variables") or {}, roots)}
-            if (stream := STREAM.fullmatch(request.path)) is not None:
-                return world.file_stream(stream[1], json.loads(request.body))
-        return {}
+                return {"data": self.world.answer(asked["query"], {**(asked.get("variables") or {}), "url": self.url})}
+            stream = STREAM.fullmatch(request.path)
+            return {} if stream is None else self.world.file_stream(stream[1], json.loads(request.body))
 
 
-class _Listening(ThreadingHTTPServer):
+class Listening(ThreadingHTTPServer):
     allow_reuse_port = True
     daemon_threads = True
     request_queue_size = 128
@@ -139,33 +317,33 @@ class _Listening(ThreadingHTTPServer):
         """A client that was killed cuts its connection; that is no failure of the server."""
 
 
-class _Handler(BaseHTTPRequestHandler):
+class Handler(BaseHTTPRequestHandler):
     server_of: Server
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True  # or every answer waits for the client's delayed acknowledgement, 40 ms
 
-    def _answer(self) -> None:
-        if self.server_of.listening is None:  # a connection from before
+    def answer(self) -> None:
+        server = self.server_of
+        if server.listening is None:  # a connection from before
             self.close_connection = True
             return
-        body = b"".join(self._chunks())
+        body = b"".join(self.chunks())
         if self.headers.get("Content-Encoding") == "gzip":
             body = gzip.decompress(body)
         request = Request(self.command, self.path, str(self.headers), body)
-        fault = self.server_of.due(request)
-        if fault is not None and fault.kind == "hang":
-            time.sleep(fault.seconds)
+        told = base64.b64encode(f"api:{server.key}".encode()).decode()
+        fault = server.due(request)
         if fault is not None and fault.kind != "status":
+            time.sleep(fault.seconds if fault.kind == "hang" else 0)
             self.close_connection = True
-            return
-        if fault is not None:
-            self._reply(fault.status, {"errors": [{"message": "told to fail"}]}, fault.headers)
-        elif not self._authorised():
-            self._reply(401, {"errors": [{"message": "permission denied"}]})
+        elif fault is not None:
+            self.reply(fault.status, {"errors": [{"message": "told to fail"}]}, fault.headers)
+        elif self.path.startswith(("/graphql", "/files")) and self.headers.get("Authorization") != f"Basic {told}":
+            self.reply(401, {"errors": [{"message": "permission denied"}]})
         else:
-            self._reply(200, self.server_of.answer(request))
+            self.reply(200, server.answer(request))
 
-    def _chunks(self) -> Iterator[bytes]:
+    def chunks(self) -> Iterator[bytes]:
         if self.headers.get("Transfer-Encoding") != "chunked":
             yield self.rfile.read(int(self.headers.get("Content-Length") or 0))
             return
@@ -174,29 +352,25 @@ class _Handler(BaseHTTPRequestHandler):
             self.rfile.readline()
         self.rfile.readline()
 
-    def _authorised(self) -> bool:
-        told = base64.b64encode(f"api:{self.server_of.key}".encode()).decode()
-        return not self.path.startswith(("/graphql", "/files")) or self.headers.get("Authorization") == f"Basic {told}"
-
-    def _reply(self, status: int, document: Any, headers: dict[str, str] | None = None) -> None:
+    def reply(self, status: int, document: Any, headers: dict[str, str] | None = None) -> None:
         content = json.dumps(document).encode()
         self.send_response(status)
-        for name, value in {"Content-Type": "application/json", **(headers or {})}.items():
+        for name, value in {**(headers or {}), "Content-Length": str(len(content))}.items():
             self.send_header(name, value)
-        self.send_header("Content-Length", str(len(content)))
         self.end_headers()
         self.wfile.write(content)
 
-    do_GET = do_POST = do_PUT = _answer
+    do_GET = do_POST = do_PUT = answer
 
     def log_message(self, *_: object) -> None:
         return
 
 
 @contextmanager
-def serving(seed: int = 0) -> Iterator[Server]:
-    server = Server(seed)
+def serving() -> Iterator[Server]:
+    server = Server()
     try:
         yield server
     finally:
-        server.close()
+        server.stop()
+        server.kept.close()

@@ -1,0 +1,178 @@
+"""Jobs that are all to be done, and studies on SLURM, whose commands are played by a script, and on Ray."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from importlib import import_module
+from importlib.util import find_spec
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from scaling.base.errors import DISK, ScalingError
+from scaling.cli import main
+from scaling.executors import scheduler
+from scaling.executors.executor import End
+from scaling.executors.scheduler import Job, finish
+from scaling.ledger import Ledger
+from scaling.studies.plan import enter, plan
+from scaling.studies.question import read
+from tests.serial import work
+from tests.studies.test_unfinished import ended, lacking, scaling, training, until, write
+
+slow = pytest.mark.slow
+DIED, DONE = End("died", reason="its process was killed by SIGKILL"), End("done")
+
+
+def finished(*ends: End, jobs: int = 1) -> None:
+    """Finish jobs that end as stated, one try after another."""
+    left = list(ends)
+    executor: Any = SimpleNamespace(slots=1, log="the log", wait=lambda timeout: None)
+    executor.submit = lambda *_, **__: SimpleNamespace(poll=lambda: left.pop(0))
+    finish(executor, [Job(f"part {number}", f"part {number}", (print,)) for number in range(jobs)])
+
+
+def test_a_job_that_died_is_tried_three_times_and_one_that_failed_gives_its_error_and_code(monkeypatch) -> None:
+    monkeypatch.setattr(scheduler, "WAIT", 0.0)
+    finished(DIED, DIED, DONE)
+    with pytest.raises(ScalingError, match="killed by SIGKILL; see the log; the same command goes on"):
+        finished(DIED, DIED, DIED, DONE)
+    with pytest.raises(ScalingError, match=r"^a\.txt:3: is not JSON$"):
+        finished(DONE, End("failed", reason="a.txt:3: is not JSON"), DONE, jobs=2)
+    with pytest.raises(ScalingError) as full:
+        finished(End("failed", reason="no room", code=DISK), DONE)
+    assert full.value.code == DISK
+
+
+# Jobs are processes; a file of `jobs` has the process of each, and what it was started by.
+SLURM = """#!{python}
+import os, re, subprocess, sys
+from pathlib import Path
+jobs, command, words = Path({jobs!r}), Path(sys.argv[0]).name, sys.argv[1:]
+
+def start(script, name, **own):
+    out = open(jobs / "out", "ab")
+    how = dict(env=os.environ | own, stdout=out, stderr=out, start_new_session=True)
+    (jobs / name).write_text(str(subprocess.Popen(["bash", script], **how).pid))
+
+def state(file):
+    try:
+        os.kill(int(file.read_text()), 0)
+        return "RUNNING"
+    except OSError:
+        return "COMPLETED"
+
+if command == "sbatch":
+    text, number = Path(words[0]).read_text(), str(100 + len(list(jobs.glob("*.sh"))))
+    (copy := jobs / (number + ".sh")).write_text(text)
+    own = dict(SLURM_JOB_ID=number, SLURM_NTASKS="1", SLURM_JOB_NUM_NODES="1")
+    own |= dict.fromkeys(("SLURM_NODEID", "SLURM_PROCID", "SLURM_LOCALID"), "0")
+    if array := re.search(r"--array=0-(\\d+)", text):
+        for task in map(str, range(int(array[1]) + 1)):
+            start(copy, number + "_" + task, **own, SLURM_ARRAY_JOB_ID=number, SLURM_ARRAY_TASK_ID=task)
+    else:
+        start(copy, number, **own)
+    print("Submitted batch job", number)
+elif command == "srun":
+    first = next(place for place, word in enumerate(words) if "python" in word)
+    os.execv(words[first], words[first:])
+elif command == "sacct":
+    print("JobID|State|NodeList")
+    for file in (file for file in jobs.glob("1*") if not file.suffix):
+        print(file.name + "|" + state(file) + "|here")
+elif command == "scancel":
+    os.killpg(int((jobs / words[0]).read_text()), 15)
+else:
+    (jobs / "requeued").touch()
+    start(jobs / (words[1].partition("_")[0] + ".sh"), words[1])
+"""
+
+
+@pytest.fixture
+def slurm(tmp_path, monkeypatch):
+    """The folder of the jobs that were submitted."""
+    jobs, commands = tmp_path / "jobs", tmp_path / "bin"
+    for folder in (jobs, commands):
+        folder.mkdir()
+    for name in ("sbatch", "srun", "sacct", "scancel", "scontrol"):
+        (commands / name).write_text(SLURM.format(python=sys.executable, jobs=str(jobs)))
+        (commands / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{commands}:{os.environ['PATH']}")
+    return jobs
+
+
+def waited(seen) -> None:
+    end = time.monotonic() + 300
+    while not seen():
+        assert time.monotonic() < end
+        time.sleep(0.1)
+
+
+def outcomes(runs) -> list[str]:
+    ledger = Ledger.open(runs)
+    return [record.end["outcome"] for run in ledger.runs() for record in ledger.attempts(run) if record.end]
+
+
+@slow
+def test_runs_are_packed_into_an_array(slurm, tmp_path):
+    words = ["--executor", "slurm", "--set", "partition=gpu", "--workers", "2"]
+    file = write(tmp_path, resources={"threads": 1, "gpus": 0.5, "memory": 4, "minutes": 7})
+    assert main(["study", str(file), f"runs={tmp_path}", *words]) == 0
+    assert lacking(tmp_path) == []
+    assert sorted(path.name for path in slurm.glob("*_*")) == ["100_0", "100_1"]
+    script = (slurm / "100.sh").read_text()
+    for option in ("partition=gpu", "cpus-per-task=1", "gpus-per-node=1", "mem=4GB", "time=14"):
+        assert f"#SBATCH --{option}\n" in script
+
+
+@slow
+def test_a_job_that_slurm_warns_saves_its_run_and_is_queued_again(slurm, tmp_path, capsys):
+    file = write(tmp_path, grid={"seed": [0], "trainer.max_steps": [3000]})
+    assert main(["submit", str(file), f"runs={tmp_path}", "--set", "timeout_min=60"]) == 0
+    assert "submitted 1 run to SLURM" in capsys.readouterr().out
+    waited(lambda: any(b'"train"' in log.read_bytes() for log in tmp_path.glob("store/*/log.jsonl")))
+    (process,) = training(tmp_path)
+    os.kill(process, signal.SIGUSR1)
+    waited(lambda: lacking(tmp_path) == [])
+    assert outcomes(tmp_path) == ["stopped", "finished"]
+    assert (slurm / "requeued").exists()
+
+
+@slow
+def test_jobs_that_no_command_waits_for_are_cancelled(slurm, tmp_path, capsys):
+    words = [str(write(tmp_path, grid={"trainer.max_steps": [10**6]})), f"runs={tmp_path}"]
+    assert main(["submit", *words]) == 0
+    waited(lambda: list(training(tmp_path)))
+    assert main(["submit", *words, "--stop"]) == 0
+    assert "cancelled 1 job of SLURM" in capsys.readouterr().out
+    waited(lambda: not list(training(tmp_path)))
+    assert outcomes(tmp_path) == ["stopped"]
+
+
+@slow
+@pytest.mark.skipif(find_spec("ray") is None, reason="Ray is not installed")
+def test_a_node_that_is_removed_changes_no_bit(tmp_path):
+    Cluster = import_module("ray.cluster_utils").Cluster
+    file, runs = write(tmp_path, grid={"seed": [0, 1], "trainer.max_steps": [600]}), tmp_path / "runs"
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1})
+    try:
+        second = cluster.add_node(num_cpus=1)
+        cluster.wait_for_nodes()
+        process = scaling("study", file, f"runs={runs}", "--executor", "ray", "--set", f"address={cluster.address}")
+        until(lambda: len(list(training(runs))) == 2, process, 300)
+        cluster.remove_node(second, allow_graceful=False)
+        code, err = ended(process)
+    finally:
+        cluster.shutdown()
+    assert (code, lacking(runs)) == (0, []), err
+    assert err.count("it is tried again") == 1, "one run was on each node"
+    expected = plan(read(str(file)), [f"runs={tmp_path / 'whole'}"])
+    whole, removed = expected.ledger(), Ledger.open(runs)
+    enter(whole, "few", expected)
+    work(whole, expected)
+    for run in expected.runs:
+        assert (whole.result(run.run) or {})["loss"] == (removed.result(run.run) or {})["loss"]
