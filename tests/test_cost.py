@@ -32,8 +32,8 @@ def golden(name: str) -> dict[str, Any]:
     return json.loads((HERE / "golden" / f"{name}.json").read_text())
 
 
-# Those that are read token by token or have many sizes, and the kin of others: parity and the FLOPs of small models below
-# hold them too.
+# Those that are read token by token or have many sizes, and the kin of others: parity and the FLOPs of small models
+# below hold them too.
 LONG = ("gnmt", "lstm_experts", "lstm_attention", "elmo", "chinchilla")
 KIN = ("albert", "bigbird", "bloom", "distilbert", "electra", "gemma", "marian", "mistral", "opt", "qwen2", "t5_v1_1")
 EACH = [pytest.param(name, marks=pytest.mark.slow if name in LONG + KIN else ()) for name in OF_RECORD]

@@ -12,7 +12,7 @@ import torch
 import scaling
 from scaling.cli import main
 from scaling.data.synthetic.language import Synthetic
-from scaling.inside.probe import Labelled, Reading, classify, layers, of_language, some
+from scaling.inside.probe import Labelled, Reading, layers, of_language, some
 
 LAW = Synthetic(symbols=4, order=2)
 
@@ -56,17 +56,6 @@ def test_the_embedding_gives_what_the_symbol_gives_and_the_last_layer_the_state(
     assert first.selectivity == pytest.approx(first.accuracy - 1)
     assert (frame.accuracy_low <= frame.accuracy).all()
     assert (frame.accuracy <= frame.accuracy_high).all()
-
-
-def test_a_classifier_reads_a_known_state_and_nothing_from_noise() -> None:
-    generator = torch.Generator().manual_seed(0)
-    labels = np.random.default_rng(0).integers(0, 5, 3000)
-    turn, _ = torch.linalg.qr(torch.randn(16, 16, generator=generator))
-    known = torch.nn.functional.one_hot(torch.from_numpy(labels), 16).float() @ turn
-    noise = torch.randn(3000, 16, generator=generator)
-    for x, least, most in ((known + 0.1 * noise, 0.999, 1.0), (noise, 0.15, 0.26)):
-        new = classify(x[:2000], labels[:2000], x[2000:], 5, 1e-3)
-        assert least <= (new == labels[2000:]).mean() <= most
 
 
 def test_places_keep_their_order_whatever_the_groups(learned: tuple[Path, str]) -> None:

@@ -81,22 +81,6 @@ def test_processes_at_once_compile_beside_each_other_and_leave_one(tmp_path):
     assert made.stat().st_mtime_ns == before
 
 
-@pytest.mark.slow
-@COMPILER
-@pytest.mark.parametrize("without", ["avx512f", "avx2"])
-def test_narrower_registers_compute_the_same(without, tmp_path):
-    """Every test of the kernels once more, as the compiler of an older processor makes them."""
-    told = Path("/proc/cpuinfo")
-    if not told.exists() or f" {without} " not in told.read_text():
-        pytest.skip(f"this processor has no {without} to do without")
-    env = {**os.environ, "XDG_CACHE_HOME": str(tmp_path), "CXX": f"c++ -mno-{without}"}
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-rs"]
-    again = [*command, str(Path(__file__).with_name("test_kernels.py"))]
-    found = subprocess.run(again, env=env, text=True, capture_output=True, timeout=600)
-    assert found.returncode == 0, found.stdout[-3000:]
-    assert "no kernels" not in found.stdout
-
-
 @COMPILER
 @pytest.mark.parametrize("damage", [lambda whole: whole[:-1], lambda whole: b"not a library"])
 def test_a_damaged_library_is_compiled_again_and_replaced_by_a_rename(damage, cache):

@@ -24,9 +24,7 @@ WRONG = """
 decodr | | 'decodr' | 'decoder'
 decoder | $CHANNEL.kind=Gatd | model.block.channel.kind='Gatd' | 'Gated'
 decoder | $CHANNEL.biass=true | model.block.channel.biass | 'bias'
-decoder | $CHANNEL.bias=maybe | model.block.channel.bias='maybe' | true or false
 decoder | $CHANNEL=Dense | model.block.channel.activation | needs it
-decoder | size=ladder/2M | 2M | ladder/3M
 decoder | size.layers=-1 | size.layers=-1 | positive
 decoder | size.heads=3 | size.heads=3 | take 2 heads
 decoder | size.key_heads=3 | size.key_heads=3 | divisor of 4
@@ -49,23 +47,16 @@ encoder_decoder | model.share=stacks; size.encoder.layers=3 | model.share='stack
 decoder | model.stack.distinct=9 | model.stack.distinct=9 | between 1 and 2
 decoder | model.stack.order=[0, 2] | model.stack.order | without gaps
 decoder | model.blocks={9: {}} | blocks.9 | set size.layers
-decoder | model.blocks={every 0: {}} | blocks='every 0' | write {every 4
 decoder | model.blocks={2: {chanel: Dense}} | blocks.2.chanel | 'channel'
 decoder | model.blocks={2: {channel: {kind: Switch, activation: ReLU, experts: 1}}} | blocks.2.channel.experts=1 | 2
 decoder | model.stack.distinct=1; model.blocks={2: {norm: LayerNorm}} | model.blocks.2 | a shared block is one block
 encoder_decoder | model.embedding=$ADAPTIVE; model.head={kind: AdaptiveSoftmax, cutoffs: [10, 30]} | [10 | take [20, 40]
-encoder_decoder | model.head={kind: AdaptiveSoftmax, cutoffs: [20, 400]} | model.head.cutoffs=400 | 61
 encoder_decoder | model.head={kind: AdaptiveSoftmax, cutoffs: [40, 20]} | model.head.cutoffs=[40 | rising
-encoder_decoder | model.embedding={kind: Adaptive, cutoffs: [20, 40], widths: [32, 16]} | widths=[32 | 3 widths
 encoder_decoder | model.embedding={kind: Factorized, rank: 32} | model.embedding.rank=32 | Token
-encoder | model.embedding={kind: Projected, width: 32} | embedding.width=32 | take Token
 encoder | model.embedding={kind: Projected, width: 6}; model.tie=[encoder, head] | model.tie | Transform, width: 6
 decoder | $CHANNEL={kind: MixtureOfExperts, activation: ReLU, experts: 4, choices: 5} | choices=5 | 2 to 4
 decoder | $CHANNEL={kind: Switch, activation: ReLU, capacity: .nan} | channel.capacity='.nan' | above 0
 decoder | $CHANNEL={kind: ProductKeys, norm: LayerNorm, keys: 4, nearest: 8} | channel.nearest=8 | 4 or fewer
-decoder | $CHANNEL={kind: ProductKeys, norm: LayerNorm, key_width: 7} | channel.key_width=7 | even
-decoder | model.$FUNNEL | model.stack.kind='Funnel' | take Sequential
-decoder | model.pattern=Prefix; $UPSAMPLED | model.stack.kind | pools
 encoder_decoder | model.decoder.$FUNNEL | model.decoder.stack.kind | take Sequential
 encoder | model.$FUNNEL | model.stack.kind='Funnel' | UpsampledFunnel
 encoder | size.layers=1; $UPSAMPLED | model.stack.stages=3 | size.layers=2
@@ -74,12 +65,8 @@ encoder_decoder | model.memory=Transparent; model.encoder.$FUNNEL | model.memory
 decoder | $UNIVERSAL: {kind: ACT, rest: 1.5}} | model.stack.halting.rest=1.5 | below 1
 decoder | $MIXER={kind: Weighted, mixer: LSTM, channel: {kind: Dense, activation: ReLU}} | mixer.kind | CrossAttention
 decoder | $MIXER={kind: BlockLocal, size: 25} | mixer.size=25 | a block of 25 tokens in texts of 24
-decoder | $MIXER={kind: Longformer, window: 4, tokens: 25} | tokens=25 | 25 global tokens in texts of 24
-decoder | $MIXER={kind: BigBird, block: 9, seed: 0} | mixer.window=3 | a window of 27 tokens
 encoder | $MIXER={kind: Linformer, projected: 8, length: 12} | mixer.length=12 | size.length to 12
-encoder | $MIXER={kind: Linformer, projected: 25} | mixer.projected=25 | at most 24
 decoder | $MIXER={kind: Linformer, projected: 8} | model.pattern | take Bidirectional
-decoder | $DRAWN} | model.pattern.seed | needs it
 decoder | $DRAWN, seed: 1} | model.pattern.size=5 | the same size
 """
 ROWS = [row.split("|") for row in Template(WRONG).substitute(SHORT).strip().splitlines()]

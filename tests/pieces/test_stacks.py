@@ -151,7 +151,10 @@ def test_a_packed_batch_is_read_as_its_documents_alone(change):
 
 
 def test_upsampling_repeats_and_adds_the_first_stage():
-    model = built("encoder", "model.stack={kind: UpsampledFunnel, norm: NoNorm, decoder: 0}", "model.tie=[]", layers=3)
+    for layers, expected in ((5, [2, 2, 1]), (2, [1, 1]), (3, [1, 1, 1])):  # the first stages take what is over
+        line = "model.stack={kind: UpsampledFunnel, norm: NoNorm, decoder: 0}"
+        model = built("encoder", line, "model.tie=[]", layers=layers)
+        assert [len(stage) for stage in model.encoder.stack.stages] == expected
     made: list[torch.Tensor] = []
     for block in model.encoder.stack.blocks:
         block.register_forward_hook(lambda module, inputs, output: made.append(output))
@@ -159,9 +162,6 @@ def test_upsampling_repeats_and_adds_the_first_stage():
     first, _, last = made
     assert [x.shape[1] for x in made] == [7, 4, 2]
     assert torch.equal(found, first + last.repeat_interleave(4, 1)[:, :7])
-    for layers, expected in ((5, [2, 2, 1]), (2, [1, 1])):  # the first stages take what is over
-        stack = built("encoder", "model.stack={kind: UpsampledFunnel, norm: RMSNorm}", layers=layers).encoder.stack
-        assert [len(stage) for stage in stack.stages] == expected
 
 
 def test_each_reader_of_a_transparent_encoder_reads_its_own_mean_of_the_embedding_and_all_layers():

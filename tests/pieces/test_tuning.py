@@ -90,23 +90,11 @@ def test_merged_equals_unmerged_once_also_where_towers_share_their_matrices(fami
     tuning, batch = LoRA(rank=4, targets=["all"]), batch_for(model)
     before = {name: parameter.clone() for name, parameter in model.named_parameters()}
     expected = model.logits(batch)
-    updates = {id(part) for part in model.modules() if isinstance(part, Added)}
-    assert len(updates) == {("encoder_decoder", "nothing"): 32, ("encoder_decoder", "stacks"): 20}.get(
-        (family, share), len(updates)
-    )
     for _ in range(2):
         tuning.merge(model)
         torch.testing.assert_close(model.logits(batch), expected, rtol=1e-10, atol=1e-10)
     query = next(name for name in before if name.endswith("query.weight"))
     assert not torch.equal(model.get_parameter(query), before[query])
-
-
-def test_dropout_of_lora_acts_in_training_alone():
-    model, _ = tuned_of("decoder", "{kind: LoRA, dropout: 0.5}", std=0.3)
-    batch = batch_for(model)
-    assert torch.equal(model.logits(batch), model.logits(batch))
-    model.train()
-    assert not torch.equal(model.logits(batch), model.logits(batch))
 
 
 @pytest.mark.parametrize(
