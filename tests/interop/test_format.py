@@ -11,13 +11,12 @@ from typing import Any
 import pytest
 import torch
 
-from scaling.base.errors import ScalingError
 from scaling.cli import main
 from scaling.config import schema
 from scaling.config.compose import load
 from scaling.config.schema import overlay
-from scaling.interop import huggingface, weights
 from scaling.interop import run as runs
+from scaling.interop import weights
 from scaling.interop.huggingface import Saved
 from tests.interop import parity
 
@@ -56,13 +55,6 @@ def refused(capsys: pytest.CaptureFixture, *words: str) -> str:
     assert main(list(words)) == 2
     (error,) = capsys.readouterr().err.splitlines()
     return error
-
-
-def test_sizes_that_one_format_cannot_have_hide_no_other() -> None:
-    odd = {"width": 32, "heads": 3, "head_width": 8, "layers": 2}
-    assert huggingface.choose(sections("llama", **odd))[0].architecture == "LlamaForCausalLM"
-    with pytest.raises(ScalingError, match="32 is not divisible by 3 heads"):
-        huggingface.choose(sections("gpt2", **odd))
 
 
 def test_a_format_of_ones_own_is_written_read_and_explained(
@@ -112,13 +104,3 @@ def test_a_format_can_be_named_and_what_is_none_is_one_line(
         'class Half:\n    slot = "format"': "Half is no format",
     }.items():
         assert message in refused(capsys, "export", "mine", "--extend", extension(text))
-
-
-def test_a_mistral_without_a_window_is_a_llama_unless_named(tmp_path: Path) -> None:
-    was = described(sections("mistral", {"pattern": "Causal"}, key_heads=2))
-    for name in (None, "MistralForCausalLM", "WindowlessMistral"):
-        form = huggingface.write(tmp_path / str(name), was, name)
-        assert form.architecture == ("MistralForCausalLM" if name else "LlamaForCausalLM")
-        again = huggingface.read(tmp_path / str(name)).tensors
-        assert all(torch.equal(again[key], tensor) for key, tensor in was.tensors.items())
-    assert json.loads((tmp_path / "WindowlessMistral/config.json").read_text())["sliding_window"] is None

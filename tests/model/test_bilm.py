@@ -5,15 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 
-from scaling.base.batch import IGNORE, Batch
+from scaling.base.batch import Batch
 from scaling.base.errors import ScalingError
 from scaling.config.compose import load
-from scaling.data.source import Rows, Vocabulary
-from scaling.objectives.causal import BothWays
 from scaling.training.experiment import assemble
 from tests.model.test_variants import build, tokens
 
@@ -59,17 +56,6 @@ def test_a_head_of_labels_reads_the_mixed_layers_of_both_directions_and_no_other
     torch.testing.assert_close(hidden, sum(s * x for s, x in zip(weights.softmax(0), both, strict=True)))
     assert (moved[0] > 0).tolist() == [False] * 7 + [True] * 5
     assert (moved[1, :10] > 0).all()
-
-
-def test_the_objective_gives_both_neighbours_within_a_document() -> None:
-    objective, row = BothWays(Vocabulary(20, {}, 20), 4, "decoder"), np.array([[3, 4, 5, 6, 7, 8]], np.uint16)
-    for documents, targets, labels in (
-        (None, [[5, 6, 7, 8]], [[3, 4, 5, 6]]),
-        (np.array([[1, 1, 1, 2, 2, 2]]), [[5, IGNORE, 7, 8]], [[3, 4, IGNORE, 6]]),
-    ):
-        batch = objective(Rows(row, documents), np.zeros(1, np.uint64))
-        assert (batch.tokens.tolist(), batch.targets.tolist()) == ([[4, 5, 6, 7]], targets)
-        assert batch.labels.tolist() == labels
 
 
 @pytest.mark.parametrize(

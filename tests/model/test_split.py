@@ -10,7 +10,7 @@ import torch
 from scaling.base.batch import IGNORE, Batch
 from scaling.model.context import Places
 from scaling.model.family import Family, Loss
-from tests.model.test_variants import batch_for, build, case_name, cases
+from tests.model.test_variants import EVERY, batch_for, build, case_name
 
 # What decides about a loss, not a row; and auxiliary losses together with one another and with further heads.
 LOSSES = ("head=", "channel=", "halting", "sentence", "language", "boundary")
@@ -25,7 +25,7 @@ MORE = [
 ]
 ONCE = {
     change: family  # in the first family that takes it
-    for family, change in reversed([*cases(), *MORE])
+    for family, change in reversed([*EVERY, *MORE])
     if not change or family == "elmo" or any(part in change for part in LOSSES)
 }
 

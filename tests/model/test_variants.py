@@ -4,10 +4,11 @@ of.
 
 from __future__ import annotations
 
+import json
 from copy import deepcopy
 from dataclasses import replace
 from functools import cache
-from string import Template
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -71,151 +72,9 @@ CROSSES = ("AdditiveAttention", "Aligned", "MultiplicativeAttention")  # beside 
 ELSEWHERE = (*CROSSES, "BidirectionalGRU", "BidirectionalLSTM", "CrossAttention", "Linformer")  # not in every stack
 POSITIONLESS = "; model.position=NoPosition"
 NORMLESS = "; model.block.norm=NoNorm; model.stack.norm=NoNorm"  # LayerNorm is blind to what Fixup adds to all alike
-EVOLVED = "norm: LayerNorm, residual: Pre, mixer: Attention, channel: {kind: Dense, activation: Swish}"
-SHORT = {
-    "UNPLACED": POSITIONLESS,
-    "WINDOW": "{kind: Window, size: 3, pattern: Causal}",
-    "ADAPTIVE": "{kind: Adaptive, cutoffs: [20, 40], widths: [32, 16, 8]}",
-    "PROJECTED": "model.embedding={kind: Projected, width: 12, segments: 2, norm: LayerNorm}; "
-    "model.head={kind: Transform, activation: GeLU, norm: LayerNorm, width: 12}",
-    "WEIGHTED": "model.block.mixer={kind: Weighted, mixer: Attention, channel: {kind: Dense, activation: GeLU}}",
-    "ACROSS": "{kind: Weighted, mixer: CrossAttention, channel: {kind: Dense, activation: GeLU}}",
-    "EVOLVED_ENCODER": f"model.block={{kind: EvolvedEncoder, {EVOLVED}}}",
-    "EVOLVED_DECODER": f"model.block={{kind: EvolvedDecoder, {EVOLVED}}}",
-    "EVOLVED_CROSS": f"model.decoder.block={{kind: EvolvedDecoder, {EVOLVED}, cross: CrossAttention}}",
-    "CHANNEL": "model.block.channel",
-    "LORA": "tuning={kind: LoRA, rank: 2, targets: [all]}",
-    "PREFIX": "tuning={kind: Prefix, length: 3}",
-    "PROMPT": "tuning={kind: Prompt, length: 3}",
-    "ADAPTERS": "tuning={kind: Adapters, bottleneck: 4, activation: GeLU}",
-}
-TUNINGS = (*(SHORT[name].removeprefix("tuning=") for name in ("LORA", "PREFIX", "PROMPT", "ADAPTERS")), "IA3")
-FURTHER = """
-elmo model.embedding.dropout=0; model.block.residual=Pre; model.tie=[decoder, head]
-decoder model.tie=[decoder, head]
-decoder size.key_heads=1
-decoder size.value_width=12
-decoder model.block.mixer.bias=true
-decoder model.block.mixer.bias=qkv
-decoder model.block.norm={kind: RMSNorm, gain: zero_centered}
-encoder model.block.norm={kind: LayerNorm, gain: zero_centered}
-encoder $PROJECTED; model.tie=[encoder, head]; model.position=Learned
-encoder $PROJECTED; model.embedding.width=40; model.head.width=40; model.position=Sinusoidal
-decoder model.block.mixer.norm=RMSNorm
-decoder model.block.mixer={kind: DenseSynthesizer, mix: plus}
-encoder_decoder model.block.mixer={kind: DenseSynthesizer, mix: alpha}
-encoder_decoder model.block.mixer={kind: RandomSynthesizer, mix: plus}
-decoder model.block.mixer={kind: RandomSynthesizer, mix: alpha}
-encoder_decoder model.decoder.block.cross={kind: CrossAttention, heads_times: 0.5, head_width_times: 0.75}
-encoder_decoder model.decoder.block.cross={kind: CrossAttention, norm: RMSNorm}
-encoder model.block.mixer=BidirectionalGRU
-encoder model.block.mixer=BidirectionalLSTM
-encoder_decoder model.decoder.block.cross=AdditiveAttention
-encoder_decoder model.decoder.block.cross=Aligned
-encoder_decoder model.decoder.block.cross=MultiplicativeAttention
-encoder_decoder model.decoder.block.cross={kind: MultiplicativeAttention, score: dot, output: context}
-decoder model.position={kind: Rotary, part: 0.5}
-encoder model.pattern={kind: Window, size: 4, pattern: Bidirectional}
-encoder model.pattern={kind: Global, tokens: 2, pattern: {kind: Window, size: 3, pattern: Bidirectional}}
-encoder model.block.mixer={kind: BlockLocal, size: 2, after: 1}; model.position=RelativeBias
-encoder model.block.mixer={kind: BigBird, block: 1, seed: 3, blocks: 1, random: 2}; size.key_heads=2
-encoder model.block.mixer={kind: Longformer, window: 3, tokens: 2}
-decoder model.block.mixer={kind: LinearAttention, bias: true}; model.position=Rotary; size.key_heads=2
-encoder model.block.mixer={kind: Performer, features: 5}; model.position=Learned; size.value_width=12
-encoder model.block.mixer={kind: Linformer, projected: 5, sharing: none}$UNPLACED
-encoder model.block.mixer={kind: Linformer, projected: 5, sharing: headwise}$UNPLACED
-encoder model.block.mixer={kind: Linformer, projected: 5, sharing: kv}$UNPLACED
-encoder model.block.mixer={kind: Linformer, projected: 5, sharing: none}; size.key_heads=2
-encoder_decoder model.encoder.block.mixer={kind: Linformer, projected: 6}; model.encoder.position=Learned
-encoder model.block.mixer={kind: MemoryCompressed, stride: 4}; model.position=RelativeBias
-decoder model.block.mixer={kind: MemoryCompressed, bias: true}; model.position=Shaw; size.key_heads=2
-decoder model.block.mixer={kind: MemoryCompressed, stride: 2}; model.position=ALiBi
-decoder model.block.mixer=MemoryCompressed; model.pattern=$WINDOW
-decoder model.block.mixer={kind: BlockLocal, size: 4}; model.blocks={every 2: {mixer: MemoryCompressed}}
-encoder_decoder model.encoder.block.mixer={kind: Longformer, window: 3, dilation: 2, tokens: 1, norm: RMSNorm}
-encoder_decoder model.pattern=$WINDOW; model.decoder.pattern=$WINDOW; model.position=Shaw
-decoder model.stack.distinct=1
-decoder model.stack.order=[0, 1, 0, 1]
-decoder model.embedding.scale=sqrt_width
-decoder model.embedding.norm=LayerNorm
-decoder model.block.branches=[channel, mixer, channel]
-encoder model.embedding.segments=2
-encoder model.sentence={kind: NextSentence, activation: Tanh}
-encoder model.head={kind: Sequence, classes: 3, activation: Tanh, weights: [0.5, 1, 2]}
-encoder model.head={kind: Tokens, classes: 5, weights: [0.5, 1, 2, 1, 1]}
-encoder model.head={kind: Options, activation: Tanh}
-decoder model.head={kind: Sequence, classes: 3}; model.language=Linear
-decoder model.head={kind: Number, added: true}; model.language=Linear; model.tie=[decoder, language]
-encoder model.boundary={kind: Boundary, activation: GeLU, norm: LayerNorm}
-encoder_decoder model.tie=[encoder, decoder]; model.embedding=$ADAPTIVE
-encoder_decoder model.tie=[decoder, head]; model.embedding=$ADAPTIVE
-encoder_decoder model.tie=[encoder, decoder, head]; model.embedding=$ADAPTIVE
-encoder_decoder model.head={kind: AdaptiveSoftmax, cutoffs: [20, 40]}; model.embedding=$ADAPTIVE
-decoder model.head={kind: AdaptiveSoftmax, cutoffs: [20, 40], widths: [32, 16, 8]}
-encoder_decoder model.embedding={kind: Projected, width: 16}; model.tie=[encoder, decoder]
-encoder_decoder model.tie=[]
-encoder_decoder model.tie=[encoder, decoder]
-encoder_decoder model.tie=[decoder, head]
-encoder_decoder size.encoder.layers=1
-encoder_decoder model.share=stacks
-encoder_decoder model.encoder.stack.distinct=1
-decoder model.block.kind=Parallel
-encoder $EVOLVED_ENCODER
-decoder $EVOLVED_DECODER
-encoder_decoder $EVOLVED_ENCODER; $EVOLVED_CROSS
-decoder model.blocks={every 2: {channel: {kind: Dense, activation: ReLU}}, 1: {norm: LayerNorm}}
-encoder_decoder model.decoder.blocks={-2: {channel: {kind: Gated, activation: GeLU}}}
-decoder model.stack={kind: Universal, norm: RMSNorm}
-decoder model.stack={kind: Universal, norm: RMSNorm, halting: ACT}
-encoder_decoder model.stack={kind: Universal, norm: RMSNorm, halting: ACT}
-decoder model.stack={kind: Universal, norm: NoNorm, time: learned, place: none, before: 1, after: 2}
-encoder_decoder model.memory=Transparent
-encoder model.stack={kind: UpsampledFunnel, norm: RMSNorm}
-encoder model.stack={kind: UpsampledFunnel, norm: RMSNorm}; model.position=Shaw
-encoder_decoder model.encoder.stack={kind: Funnel, norm: RMSNorm}
-encoder_decoder model.encoder.stack={kind: Funnel, norm: NoNorm}; model.block.residual=Post
-encoder_decoder model.decoder.block.cross=$ACROSS
-"""
-TUNED = """
-decoder $LORA
-decoder $PREFIX
-decoder $PROMPT
-decoder $ADAPTERS
-decoder tuning=IA3
-encoder_decoder $LORA
-encoder_decoder $PREFIX
-encoder_decoder $PROMPT
-encoder_decoder $ADAPTERS
-encoder_decoder tuning=IA3
-encoder model.position={kind: Learned, length: 24}; $PREFIX
-encoder model.position={kind: Learned, length: 24}; $PROMPT
-decoder model.position=RelativeBias; $PREFIX
-decoder model.position=Shaw; $PROMPT
-decoder model.position=TransformerXL; $PREFIX
-decoder size.key_heads=1; size.value_width=12; $PREFIX
-decoder model.block.mixer.norm=RMSNorm; $LORA
-decoder model.block.mixer={kind: DenseSynthesizer, mix: plus}; model.position=Shaw; $PREFIX
-decoder model.block.mixer={kind: RandomSynthesizer, mix: alpha}; $PREFIX
-decoder $WEIGHTED; $PREFIX
-decoder $WEIGHTED; $LORA
-decoder model.pattern=$WINDOW; $PREFIX
-decoder model.pattern=$WINDOW; $PROMPT
-decoder model.pattern=Prefix; $PROMPT
-decoder model.stack.distinct=1; $LORA
-decoder model.block.mixer=Convolution$UNPLACED; $PROMPT
-decoder model.block.mixer=LSTM$UNPLACED; $PROMPT
-decoder model.block.mixer=LSTM$UNPLACED; $LORA
-decoder model.block.mixer=Performer$UNPLACED; $LORA
-decoder $CHANNEL={kind: ProductKeys, norm: LayerNorm, heads: 2, keys: 8, key_width: 8, nearest: 3}; $LORA
-decoder $CHANNEL={kind: Switch, activation: GeLU, experts: 4, capacity: 4.0}; $PROMPT
-encoder_decoder model.share=stacks; $LORA
-encoder_decoder model.memory=Transparent; $PROMPT
-encoder model.stack={kind: UpsampledFunnel, norm: RMSNorm}; $PREFIX
-decoder $EVOLVED_DECODER; $PROMPT
-decoder model.stack={kind: Universal, norm: RMSNorm, halting: ACT}; $PROMPT
-encoder_decoder tuning={kind: Prefix, length: 3, slots: [mixer, cross]}
-encoder_decoder tuning={kind: Adapters, bottleneck: 4, activation: GeLU, after: [cross, channel]}
-"""
+LORA = "{kind: LoRA, rank: 2, targets: [all]}"
+TUNINGS = (LORA, "Prefix", "Prompt", "{kind: Adapters, bottleneck: 4, activation: GeLU}", "IA3")
+GOLDEN = Path(__file__).parents[1] / "golden" / "traces.json"
 
 
 def flow(slot: str, kind: str) -> str:
@@ -224,7 +83,9 @@ def flow(slot: str, kind: str) -> str:
 
 
 def cases() -> list[tuple[str, str]]:
-    """The family, and what is changed in its config."""
+    """The family, and what is changed in its config: for every kind, and what the golden traces name besides. A further
+    one is added there, by its name and {}.
+    """
     found = [(family, "") for family in FAMILIES]
     for slot, path in PATHS.items():
         for kind in kinds(slot):
@@ -235,15 +96,18 @@ def cases() -> list[tuple[str, str]]:
             found.append(("decoder", change))
             if slot in ("mixer", "position") or kind in TASK_HEADS:  # which an encoder runs otherwise
                 found.append(("encoder", change))
-    return found + listed(FURTHER)
+    named = set(map(case_name, found))
+    for family, _, changes in (name.partition(" ") for name in json.loads(GOLDEN.read_text()) if name not in named):
+        parts = changes.split("; ")
+        found.append((family, "; ".join(p if p.startswith(("size.", "tuning=")) else f"model.{p}" for p in parts)))
+    return found
 
 
-def listed(text: str) -> list[tuple[str, str]]:
-    lines = Template(text).substitute(SHORT).strip().splitlines()
-    return [(family, change) for family, _, change in (line.partition(" ") for line in lines)]
+def case_name(case: tuple[str, str]) -> str:
+    return " ".join(case).replace("model.", "")
 
 
-EVERY = [*cases(), *listed(TUNED)]
+EVERY = cases()
 
 
 @cache
@@ -280,10 +144,6 @@ def awake(model):
         if not parameter.any():
             parameter.normal_(0, 0.2, generator=draw)
     return model
-
-
-def case_name(case: tuple[str, str]) -> str:
-    return " ".join(case).replace("model.", "")
 
 
 def tokens(rows: int, length: int, seed: int = 0) -> Tensor:

@@ -190,17 +190,6 @@ def test_every_tie(line):
         assert (model.head.rows is model.decoder.embedding.rows) == ("head" in tie)
 
 
-@pytest.mark.parametrize("model", ["bert", "t5"])
-def test_a_model_made_on_meta_has_the_ties_of_one_that_was_not(model):
-    config = load(model, ["size={width: 16, layers: 2, heads: 2, vocabulary: 32, length: 16}"])
-    with torch.device("meta"):
-        empty = config.build("model", config["size"])
-    filled = initialise(empty, T5(), seed=0)
-    tied = [name for name, _ in config.build("model", config["size"]).named_parameters()]
-    assert [name for name, _ in filled.named_parameters()] == tied
-    assert not any(parameter.is_meta for parameter in filled.parameters())
-
-
 def test_tables_are_no_part_of_n_without_embeddings_and_projections_are():
     whole, narrow = cost(load("decoder", [SIZE])), cost(load("decoder", [SIZE, FACTORIZED]))
     assert narrow.parameters_non_embedding == whole.parameters_non_embedding + 8 * W

@@ -16,7 +16,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from scaling.base.errors import ScalingError
 from scaling.config.schema import build, kinds
-from scaling.model.context import Cache, Context
+from scaling.model.context import Context
 from scaling.model.mixer import attention as ways
 from scaling.model.mixer.bands import blocks_of
 from tests.pieces.formulas import affine, array, attended, context, draw, made, shape, with_gradients
@@ -109,19 +109,6 @@ def test_a_pattern_is_what_the_paper_says_pair_by_pair_and_its_blocks_are_the_sq
             torch.testing.assert_close(one, other, rtol=0, atol=1e-12)
         if inner == "Causal" and rows != "packed":
             assert (blocks_of(here, LENGTH, LENGTH) is None) == (name == "nothing narrow")
-
-
-@pytest.mark.parametrize("steps", [(1, 1, 10, 1, 16), (7, 7, 7, 7, 1)], ids=["ones", "sevens"])
-@pytest.mark.parametrize("name", NAMES)
-def test_a_cache_changes_nothing(name, steps):
-    here, (q, k, v) = now(lines("Causal")[name], "ALiBi"), inputs()
-    whole, cache, start = ways.attend(q, k, v, here, scale=0.3, dropout=0.0), Cache(), 0
-    for length in steps:
-        step = now(lines("Causal")[name], "ALiBi", length=length, start=start, cache=cache)
-        cache.places, stop = step.keys, start + length
-        found = ways.attend(q[:, start:stop], k[:, :stop], v[:, :stop], step, scale=0.3, dropout=0.0)
-        torch.testing.assert_close(found, whole[:, start:stop], rtol=0, atol=1e-12)
-        start = stop
 
 
 def differences_of_flex_attention() -> None:

@@ -80,27 +80,6 @@ def test_halting_is_that_of_the_paper(bias):
     assert now.notes.losses["ponder"].item() == pytest.approx(np.mean([cost for _, cost in expected]), rel=1e-12)
 
 
-def test_a_halted_position_answers_as_a_key_from_its_last_state():
-    """What a block is given of a position that has halted is that position's last state."""
-    stack = built("decoder", "model.stack={kind: Universal, norm: RMSNorm, halting: ACT}", layers=4).decoder.stack
-    torch.manual_seed(0)
-    torch.nn.init.normal_(stack.halting.halt.weight, std=2.0)
-    seen: list[torch.Tensor] = []
-    made: list[torch.Tensor] = []
-    stack.coordinates.register_forward_pre_hook(lambda module, given: seen.append(given[0]))
-    stack.blocks[0].register_forward_hook(lambda module, given, result: made.append(result))
-    now = context(shape(16, 8, 2), rows=3)
-    now.position = stack.position(0)
-    stack(draw(3, 8, 16), now)
-    spent, running, last = torch.zeros(3, 8, dtype=torch.float64), torch.ones(3, 8, dtype=torch.bool), seen[0]
-    for before, state in zip(seen, made, strict=True):
-        assert torch.equal(before, last)
-        last = torch.where(running[..., None], state, last)
-        spent = spent + stack.halting.halt(state)[..., 0].sigmoid()
-        running = running & (spent < 0.99)
-    assert not running.all()
-
-
 def test_a_stage_begins_with_pooled_queries_and_keys_at_full_length():
     """h ← pool(h) + softmax(q(pool(norm h)) k(norm h)ᵀ + B) v(norm h) W, B at the positions of both."""
     model = built("encoder_decoder", "model.encoder.stack={kind: Funnel, norm: NoNorm, stages: 2}", layers=2)
