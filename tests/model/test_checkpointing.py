@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 import torch
 
-from scaling.base.batch import Batch
 from scaling.config.compose import load
 from scaling.model.cost import cost
 from scaling.model.tuned import blank, build_model
@@ -53,17 +52,6 @@ def test_gradients_are_the_same_to_the_bit(case):
     for name, expected in plain.items():
         found = again[name]
         assert found is expected is None or torch.equal(found, expected), name
-
-
-def test_evaluation_computes_nothing_again():
-    config = load("decoder", [SIZE])
-    model, seen = config.build("model", config["size"]), []
-    model.checkpoint("blocks")
-    model.decoder.stack.register_forward_pre_hook(lambda stack, inputs: seen.append(inputs[1].checkpointing))
-    tokens = torch.zeros(1, 4, dtype=torch.long)
-    model.loss(Batch(tokens, tokens))
-    model.eval().loss(Batch(tokens, tokens))
-    assert seen == [True, False]
 
 
 def test_what_it_costs():

@@ -13,7 +13,6 @@ import torch
 
 from scaling.base.errors import ScalingError
 from scaling.config.compose import load
-from scaling.model.context import Cache
 from scaling.model.cost import cost
 from scaling.model.mixer import Performer, linear_attention
 from tests.pieces.formulas import affine, array, attended, context, draw, each_document, made, shape, sigmoid, softmax
@@ -156,17 +155,6 @@ def test_attention_by_a_kernel_is_the_formula(name, pattern, documents, monkeypa
         return affine(piece.out, np.concatenate(heads, 1))
 
     check(piece, written, pattern, documents)
-
-
-@pytest.mark.parametrize("name", KERNELS)
-def test_generation_by_a_kernel_keeps_sums_alone(name):
-    piece, cache, sizes = made("mixer", KERNELS[name], SHAPE, None).eval(), Cache(), []
-    for start in range(4):
-        step = context(SHAPE, rows=ROWS, length=1, start=start, cache=cache)
-        piece(X[:, start : start + 1], step)
-        cache.places = step.keys
-        sizes.append(sum(tensor.numel() for state in cache.states.values() for tensor in state.values()))
-    assert len(set(sizes)) == 1
 
 
 def test_the_error_of_a_performer_falls_with_the_root_of_its_features():
