@@ -157,6 +157,11 @@ def file(name: str, content: str | None, instead: str = "") -> Callable[[Path], 
     return change
 
 
+def elsewhere(folder: Path) -> None:
+    (folder / FILE).rename(folder.parent / "other.safetensors")
+    (folder / INDEX).write_text(json.dumps({"weight_map": {"a": "../other.safetensors"}}))
+
+
 def spoil(tensors: dict[str, Tensor]) -> None:
     del tensors["transformer.h.1.ln_2.bias"]
     tensors["transformer.h.7.ln_1.bias"] = torch.zeros(24)
@@ -164,7 +169,6 @@ def spoil(tensors: dict[str, Tensor]) -> None:
 
 
 FILE, INDEX, COPY = weights.FILE, weights.INDEX, "cls.predictions.decoder.weight"
-ELSEWHERE = json.dumps({"weight_map": {"a": "../other.safetensors"}})
 SPOILED = f"{FILE}: the tensors are not the config's: missing transformer.h.1.ln_2.bias, extra transformer.h.7"
 DAMAGED: list[tuple[str, Callable[[Path], None], str]] = [
     ("gpt2", file("config.json", None), "theirs: there is no config.json"),
@@ -172,7 +176,7 @@ DAMAGED: list[tuple[str, Callable[[Path], None], str]] = [
     ("gpt2", file(FILE, "garbage"), f"{FILE}: it is no whole safetensors file"),
     ("gpt2", file("pytorch_model.bin", "x", FILE), "pickles are not read"),
     ("gpt2", file(INDEX, "{}", FILE), f"{INDEX}: it does not list the weight files"),
-    ("gpt2", file(INDEX, ELSEWHERE, FILE), "which is not next to it"),
+    ("gpt2", elsewhere, "lists ../other.safetensors, which is not next to it"),
     ("gpt2", tensors(spoil), "transformer.h.0.mlp.c_fc.weight is 30×24 instead of 24×30"),
     ("gpt2", tensors(spoil), SPOILED),
     ("bert", tensors(lambda t: t.update({COPY: torch.ones(61, 24)})), f"{COPY} should be bert.embeddings.word"),

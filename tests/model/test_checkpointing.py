@@ -62,5 +62,5 @@ def test_what_it_costs():
     # A block's last product is read by nobody in the backward pass.
     assert 0.7 * of_blocks < again.flops_recomputed <= of_blocks
     stream, per_block = 128 * 64 * 4, plain.activation_bytes / 8
-    assert 8 * stream < again.activation_bytes < 8 * stream + 2 * per_block
+    assert 8 * stream + 0.8 * per_block < again.activation_bytes < 8 * stream + 2 * per_block
     assert again.activation_bytes < plain.activation_bytes / 3
