@@ -12,23 +12,29 @@ import torch
 import scaling
 from scaling.cli import main
 from scaling.data.synthetic.language import Synthetic
-from scaling.inside.probe import Labelled, Reading, layers, of_language, some
+from scaling.inside.probe import Labelled, Reading, control_task, layers, of_language, some
 
 LAW = Synthetic(symbols=4, order=2)
 
 
 def test_labels_are_the_state_of_the_language() -> None:
-    reading, table = Reading("decoder", {"bos": LAW.symbols, "start": LAW.symbols}, 32), LAW.successors()
-    texts = (some(of_language(LAW, task, "train", reading), 1000) for task in ("ranks", "successor"))
+    law = Synthetic(symbols=6, order=2)
+    reading, table = Reading("decoder", {"bos": 6, "start": 6}, 32), law.successors()
+    texts = (some(of_language(law, task, "train", reading), 1000) for task in ("ranks", "successor"))
     for ranked, next_ in zip(*texts, strict=True):
-        tokens = ranked.tokens
-        assert tokens == next_.tokens
-        assert tokens[0] == LAW.symbols
-        history = [0, 0, *tokens[1:]]
-        for place, rank, likeliest in zip(ranked.places, ranked.labels, next_.labels):
+        assert ranked.tokens == next_.tokens
+        assert ranked.tokens[0] == 6
+        history = [0, 0, *ranked.tokens[1:]]
+        for place, rank, likeliest in zip(ranked.places, ranked.labels, next_.labels, strict=True):
             a, b, symbol = history[place - 1 : place + 2]
-            assert table[a * 4 + b, rank] == symbol or rank == 3
-            assert table[b * 4 + symbol, 0] == likeliest
+            assert rank == min(3, list(table[a * 6 + b]).index(symbol))  # 3: all further ones
+            assert likeliest == table[b * 6 + symbol, 0]
+
+
+def test_the_control_task_draws_classes_as_often_as_the_task_has_them() -> None:
+    text = Labelled([], np.arange(1000), np.array([0] * 900 + [1] * 100), list(range(1000)))
+    drawn = list(control_task([text], [text], 2, seed=0).values())
+    assert np.mean(drawn) == pytest.approx(0.1, abs=0.03)
 
 
 def test_the_embedding_gives_what_the_symbol_gives_and_the_last_layer_the_state(
