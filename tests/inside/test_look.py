@@ -16,7 +16,7 @@ import scaling
 from scaling.base.batch import Batch
 from scaling.cli import main
 from scaling.config.compose import load
-from scaling.inside.landscape import direction, landscape, save
+from scaling.inside.landscape import direction, landscape
 from scaling.model.parameters import parameters
 from scaling.model.tuned import build_model
 
@@ -58,13 +58,8 @@ REFUSED = {
     "look gpt2 law --to a.docx": "no such kind of file",
     "look gpt2 law --target x": "reads no target",
     "landscape gpt2 --side 4": "expected an odd number",
-    "landscape gpt2 --reach 0": "reach=0.0: expected a number above 0",
-    "landscape gpt2 --windows 9999999999": "up to 65,536",
-    "landscape gpt2 --to a.docx": "no such kind of file",
     "landscape gpt2": "its training data are unknown",
     "probe gpt2 cola": "the answers are class, and a probe predicts tags",
-    "probe gpt2 ranks --tokens=0": "tokens=0: expected a positive whole number",
-    "probe gpt2 ranks data.limit=3": "does not apply to what is known of the run's own data",
     "probe gpt2 rankz": "there is no such task",
 }
 
@@ -120,9 +115,7 @@ def test_runs_are_drawn_on_one_scale(
     assert main([*words, "--to", str(tmp_path / "both.png")]) == 0
     (each,) = json.loads(capsys.readouterr().out)["runs"]
     loss = np.array(each["losses"])
-    for ending in ("pdf", "svg"):
-        save({"one": loss, "other": loss}, 1.0, tmp_path / f"both.{ending}")
-    assert all((tmp_path / f"both.{ending}").stat().st_size > 2000 for ending in ("png", "pdf", "svg"))
+    assert (tmp_path / "both.png").stat().st_size > 2000
     assert loss.shape == (5, 5)
     assert each["loss"] == loss[2, 2]
     edge = np.r_[loss[0], loss[-1], loss[1:-1, 0], loss[1:-1, -1]]

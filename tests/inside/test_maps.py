@@ -66,53 +66,40 @@ def test_maps_are_those_of_transformers(tmp_path: Path, name: str) -> None:
     "changes",
     [
         ["model.position=Shaw"],
-        ["model.position=ALiBi"],
         ["model.pattern={kind: Window, size: 4, pattern: Causal}"],
         ["model.block.mixer={kind: BlockLocal, size: 4, before: 1}"],
         ["model.block.mixer={kind: Longformer, window: 2, dilation: 2}"],
-        ["model.block.mixer.norm=RMSNorm"],
         ["size.key_heads=1"],
         ["model.blocks={every 2: {mixer: {kind: LightweightConvolution}}}"],
     ],
     ids=str,
 )
-def test_who_looks_changes_nothing(changes: list[str]) -> None:
-    model = drawn("decoder", changes).double()
+@torch.no_grad()
+def test_who_looks_changes_nothing_and_nothing_stays_in_the_model(changes: list[str]) -> None:
+    model = drawn(changes).double()
     batch = plain(model, 10)
-    with torch.no_grad():
-        before = model.logits(batch)
-        seen = maps(model, batch)
-        looked = []
-        model.decoder.weights = looked.append  # type: ignore[union-attr]
-        torch.testing.assert_close(model.logits(batch), before, rtol=1e-10, atol=1e-10)
-        model.decoder.weights = None  # type: ignore[union-attr]
+    before, seen, looked = model.logits(batch), maps(model, batch), []
+    model.decoder.weights = looked.append
+    torch.testing.assert_close(model.logits(batch), before, rtol=1e-10, atol=1e-10)
+    model.decoder.weights = None
     assert seen or "Longformer" in str(changes)  # which has two softmaxes, one for each dilation
     assert all(np.allclose(each.weights.sum(-1), 1, atol=1e-5) for each in seen)
-    with torch.no_grad():
-        assert torch.equal(model.logits(batch), before)
+    assert {each.name for each in seen} <= dict(model.named_modules()).keys()
+    assert torch.equal(model.logits(batch), before)
+    assert not [module for module in model.modules() if module._forward_hooks or module._forward_pre_hooks]
 
 
-def drawn(base: str, changes: list[str], **sections: Any) -> Family:
-    size = ["size=tiny", "size.vocabulary=61", "size.length=16"]
-    config = load(base, [*size, *changes, "data=synthetic"])
+def drawn(changes: list[str], **sections: Any) -> Any:
+    config = load("decoder", ["size=tiny", "size.vocabulary=61", "size.length=16", *changes, "data=synthetic"])
     torch.manual_seed(0)
     return build_model({"model": config["model"], "size": config["size"], **sections}).eval()
 
 
-def test_a_learned_prefix_stands_before_the_tokens() -> None:
-    model = drawn("decoder", [], tuning={"kind": "Prefix", "length": 3})
-    for each in maps(model, plain(model, 8)):
-        assert (each.before, each.weights.shape[-1], each.of_tokens.shape[-1]) == (3, 11, 8)
-
-
-def test_a_map_is_of_one_mixer_and_nothing_stays_in_the_model() -> None:
-    model: Any = drawn("decoder", [])
-    seen = maps(model, plain(model))
-    assert [each.layer for each in seen] == list(range(len(model.decoder.stack.blocks)))
-    assert {each.name for each in seen} <= dict(model.named_modules()).keys()
-    assert not [module for module in model.modules() if module._forward_hooks or module._forward_pre_hooks]
-    assert model.decoder.weights is None
-    without = drawn("decoder", ["model.block.mixer={kind: LightweightConvolution, kernel: 3}"])
+def test_a_learned_prefix_stands_before_the_tokens_and_a_convolution_has_no_map() -> None:
+    model = drawn([], tuning={"kind": "Prefix", "length": 3})
+    for number, each in enumerate(maps(model, plain(model, 8))):
+        assert (each.layer, each.before, each.weights.shape[-1], each.of_tokens.shape[-1]) == (number, 3, 11, 8)
+    without = drawn(["model.block.mixer={kind: LightweightConvolution, kernel: 3}"])
     assert maps(without, plain(without)) == []
 
 

@@ -1,6 +1,6 @@
 """Parity: our models of record and transformers' implementations of them, with the same random weights.
 
-    python -m tests.interop.parity > docs/parity.md
+    python -m tests.interop.parity    # the table of docs/parity.md
 
 Each model is drawn at a small size, written as a folder and loaded from it by transformers. Both read the same tokens,
 whole and a few at a time from their caches, with padding and without. transformers goes through float32 in some places
@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from datetime import date
 from functools import cache
 from itertools import pairwise
+from string import Template
 from typing import Any, Literal, NamedTuple
 from unittest import mock
 
@@ -37,65 +38,52 @@ MODELS = (
     *("gpt1", "gpt2", "opt", "bloom", "bert", "roberta", "distilbert", "electra", "albert"),
     *("t5", "t5_v1_1", "bart", "marian", "llama", "mistral", "qwen2", "gemma", "pythia"),
 )
-_SENTENCE = "model.sentence={kind: NextSentence, activation: Tanh, dropout: 0.1}"
-_HEADS = {
-    "classifying": "{kind: Sequence, classes: 3, activation: Tanh, dropout: 0.1}",
-    "tagging": "{kind: Tokens, classes: 5, dropout: 0.1}",
-    "answering": "Span",
-}
-
-
-def _headed(name: str, model: str, **heads: str) -> dict[str, tuple[str, ...]]:
-    """A model of record with the heads of tasks."""
-    return {
-        f"{name} {task}": (model, f"model.head={head}", "model.sentence=null", "model.tie=[]")
-        for task, head in {**_HEADS, **heads}.items()
-    }
-
-
 # What releases turn in a model of record, or users do, each compared on its own: the model and its lines.
-VARIANTS: dict[str, tuple[str, ...]] = {
-    "opt untied": ("opt", "model.tie=[]"),
-    "galactica": (
-        "opt",
-        "model.block.norm={kind: LayerNorm, gain: false, bias: false}",
-        "model.stack.norm={kind: LayerNorm, gain: false, bias: false}",
-        "model.block.mixer.bias=false",
-        "model.block.channel={kind: Dense, activation: GeLU, bias: false}",
-    ),
-    "bloom untied": ("bloom", "model.tie=[]"),
-    "bert masked": ("bert", "model.sentence=null"),
-    "distilbert untied": (
-        "distilbert",
-        "model.tie=[]",
-        "model.block.channel.activation=ReLU",
-        "model.head.activation=ReLU",
-    ),
-    "electra narrow": ("electra", "model.embedding.width=12", "model.head.width=12"),
-    "electra plain": (
-        "electra",
-        "model.embedding={kind: Token, segments: 2, norm: {kind: LayerNorm, eps: 1e-12}, dropout: 0.1}",
-        "model.head.width=null",
-    ),
-    "electra untied": ("electra", "model.tie=[]"),
-    "albert narrow": ("albert", "model.embedding.width=12", "model.head.width=12", _SENTENCE),
-    "llama tied": (
-        "llama",
-        "model.tie=[decoder, head]",
-        "model.block.mixer.bias=true",
-        "model.block.channel.bias=true",
-    ),
-    "mistral window": ("mistral", "model.pattern.size=11"),
-    "mistral windowless": ("mistral", "model.pattern=Causal"),
-    "mistral tied": ("mistral", "model.pattern.size=11", "model.tie=[decoder, head]"),
-    "qwen2 tied": ("qwen2", "model.tie=[decoder, head]"),
-    "gemma untied": ("gemma", "model.tie=[]", "model.block.mixer.bias=true"),
-    "pythia tied": ("pythia", "model.tie=[decoder, head]"),
-    **_headed("bert", "bert"),
-    **_headed("roberta", "roberta"),
-    **_headed("distilbert", "distilbert", classifying="{kind: Sequence, classes: 3, activation: ReLU, dropout: 0.2}"),
-    "xlm-r": ("roberta",),
-    **_headed("xlm-r", "roberta"),
+LINES = """
+opt untied: opt; model.tie=[]
+galactica: opt; $NORM; model.stack.norm={kind: LayerNorm, gain: false, bias: false}; model.block.mixer.bias=false; $GELU
+bloom untied: bloom; model.tie=[]
+bert masked: bert; model.sentence=null
+distilbert untied: distilbert; model.tie=[]; model.block.channel.activation=ReLU; model.head.activation=ReLU
+electra narrow: electra; model.embedding.width=12; model.head.width=12
+electra plain: electra; $EMBEDDING; model.head.width=null
+electra untied: electra; model.tie=[]
+albert narrow: albert; model.embedding.width=12; model.head.width=12; $SENTENCE
+llama tied: llama; model.tie=[decoder, head]; model.block.mixer.bias=true; model.block.channel.bias=true
+mistral window: mistral; model.pattern.size=11
+mistral windowless: mistral; model.pattern=Causal
+mistral tied: mistral; model.pattern.size=11; model.tie=[decoder, head]
+qwen2 tied: qwen2; model.tie=[decoder, head]
+gemma untied: gemma; model.tie=[]; model.block.mixer.bias=true
+pythia tied: pythia; model.tie=[decoder, head]
+bert classifying: bert; $CLASSIFYING
+bert tagging: bert; $TAGGING
+bert answering: bert; $ANSWERING
+roberta classifying: roberta; $CLASSIFYING
+roberta tagging: roberta; $TAGGING
+roberta answering: roberta; $ANSWERING
+distilbert classifying: distilbert; model.head={kind: Sequence, classes: 3, activation: ReLU, dropout: 0.2}; $TASK
+distilbert tagging: distilbert; $TAGGING
+distilbert answering: distilbert; $ANSWERING
+xlm-r: roberta
+xlm-r classifying: roberta; $CLASSIFYING
+xlm-r tagging: roberta; $TAGGING
+xlm-r answering: roberta; $ANSWERING
+"""
+TASK = "model.sentence=null; model.tie=[]"
+SHORT = {
+    "NORM": "model.block.norm={kind: LayerNorm, gain: false, bias: false}",
+    "GELU": "model.block.channel={kind: Dense, activation: GeLU, bias: false}",
+    "EMBEDDING": "model.embedding={kind: Token, segments: 2, norm: {kind: LayerNorm, eps: 1e-12}, dropout: 0.1}",
+    "SENTENCE": "model.sentence={kind: NextSentence, activation: Tanh, dropout: 0.1}",
+    "CLASSIFYING": f"model.head={{kind: Sequence, classes: 3, activation: Tanh, dropout: 0.1}}; {TASK}",
+    "TAGGING": f"model.head={{kind: Tokens, classes: 5, dropout: 0.1}}; {TASK}",
+    "ANSWERING": f"model.head=Span; {TASK}",
+    "TASK": TASK,
+}
+VARIANTS = {
+    name: tuple(line.split("; "))
+    for name, _, line in (row.partition(": ") for row in Template(LINES).substitute(SHORT).strip().splitlines())
 }
 COMPARED = (*MODELS, *VARIANTS)
 # Formats that another one expresses as well.
@@ -310,7 +298,8 @@ def _theirs(model: Any, batch: Batch, reading: str) -> list[Tensor]:
     output = model(**inputs)
     if "start_logits" in output:
         return [torch.stack([output["start_logits"], output["end_logits"]], 1)]
-    return [output[name] for name in _LOGITS if name in output]
+    every = ("logits", "prediction_logits", "seq_relationship_logits", "sop_logits")
+    return [output[name] for name in every if name in output]
 
 
 def _theirs_incremental(model: Any, batch: Batch) -> Tensor:
@@ -380,17 +369,16 @@ def _wider(value: Any) -> Any:
 
 
 def report() -> Iterator[str]:
-    """docs/parity.md, line by line."""
+    """The table of docs/parity.md, line by line, and the largest figures of all."""
     import platform
 
     import transformers
 
     transformers.logging.set_verbosity_error()
-    versions = {"torch": torch.__version__, "transformers": transformers.__version__}
-    yield from _PREFACE.format(**versions, machine=platform.machine(), today=date.today()).splitlines()
-    yield ""
-    yield f"| model | padding | {' | '.join(f'{_short(dtype)} {column}' for dtype in BOUNDS for column in _COLUMNS)} |"
-    yield "|---|---|" + "--:|" * len(BOUNDS) * len(_COLUMNS)
+    names = [str(dtype).removeprefix("torch.") for dtype in BOUNDS]
+    columns = ("whole", "incremental", "gradient")
+    yield f"| model | padding | {' | '.join(f'{name} {column}' for name in names for column in columns)} |"
+    yield "|---|---|" + "--:|" * len(BOUNDS) * len(columns)
     worst = dict.fromkeys(BOUNDS, 0.0)
     for model in COMPARED:
         rows: dict[str, dict[tuple[torch.dtype, str], float]] = {}
@@ -402,39 +390,11 @@ def report() -> Iterator[str]:
                 row[case.dtype, "gradient"] = gradient_difference(case, both[case.dtype])
             worst[case.dtype] = max(worst[case.dtype], *(value for (of, _), value in row.items() if of == case.dtype))
         for padding, row in rows.items():
-            cells = (row.get((dtype, column)) for dtype in BOUNDS for column in _COLUMNS)
+            cells = (row.get((dtype, column)) for dtype in BOUNDS for column in columns)
             yield f"| {model} | {padding} | " + " | ".join("–" if c is None else f"{c:.1e}" for c in cells) + " |"
-    yield ""
-    yield f"Largest of all: {', '.join(f'{_short(dtype)} {value:.1e}' for dtype, value in worst.items())}."
+    yield f"\nLargest of all: {', '.join(f'{name} {own:.1e}' for name, own in zip(names, worst.values()))}."
+    yield f"{date.today()}, torch {torch.__version__}, transformers {transformers.__version__}, {platform.machine()}."
 
-
-def _short(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")
-
-
-_LOGITS = ("logits", "prediction_logits", "seq_relationship_logits", "sop_logits")
-_COLUMNS = ("whole", "incremental", "gradient")
-_PREFACE = """# Parity with transformers
-
-The largest difference between our logits and those of transformers {transformers}, with the same random weights (three
-layers, width 32, 40 tokens), and between the gradients of the loss, over all parameters. `whole` reads every token
-at once, `incremental` a few at a time from the key-value cache; padding is of tokens for encoders and decoders, of the
-source for encoder-decoders, and differences are taken where there is none. Encoders have no cache. Weights and config
-pass through a folder, so that `scaling export` is in every figure. The bounds, which tests hold to, are 1e-4 in float32
-and 1e-9 in float64.
-
-Names are those of `configs/model` and of the variants in `tests/interop/parity.py`. No parameter is left out: heads
-over the whole text learn from labels, and so does Marian's output bias, which transformers holds fixed. transformers
-saves its gradients as it saves weights, and `scaling import` reads them, so that it is in every figure of a gradient.
-
-transformers goes through float32 in places whatever the type asked for (the norms of T5 and Llama, softmax, rotary
-angles, Marian's sinusoids), and BLOOM's GELU has √(2/π) to eight digits; in the float64 columns it computes exactly, so
-that the formulas are compared and not the rounding.
-
-    python -m tests.interop.parity > docs/parity.md
-
-{today}, torch {torch} on the CPU ({machine}).
-"""
 
 if __name__ == "__main__":
     for line in report():

@@ -43,13 +43,17 @@ def tokenizer(tmp_path: Path) -> Path:
     return path
 
 
+def printed(capsys: pytest.CaptureFixture, *words: str) -> Any:
+    capsys.readouterr()
+    assert main(list(words)) == 0
+    return json.loads(capsys.readouterr().out)
+
+
 def test_a_run_of_the_ledger_is_read_from_its_last_checkpoint(tmp_path: Path) -> None:
-    was = saved()
-    ledger = Ledger.create(tmp_path / "runs")
+    was, ledger = saved(), Ledger.create(tmp_path / "runs")
     data = {"kind": "Synthetic", "fingerprint": "none-train"}
     name = ledger.add({**was.sections, "data": data, "objective": {"kind": "Causal"}})
-    attempt = ledger.claim(name)
-    assert attempt is not None
+    attempt: Any = ledger.claim(name)
     with attempt:
         for step in (1, 2):
             with attempt.checkpoint(step, note={}) as folder:
@@ -79,8 +83,7 @@ def test_what_is_exported_and_imported_again_writes_the_same(
     question = ("--prompt", "Why?", "--prompt", "Because", "kind=Beam", "beams=2", "--steps", "5", "--json")
     first, second = (printed(capsys, "generate", name, *question) for name in ("mine", "again"))
     assert first == second
-    assert [answer["prompt"] for answer in first] == ["Why?", "Because"]
-    assert all(len(answer["written"]) == 2 for answer in first)
+    assert [(answer["prompt"], len(answer["written"])) for answer in first] == [("Why?", 2), ("Because", 2)]
 
 
 def test_an_exported_tokenizer_frames_texts_as_the_run_does(tmp_path: Path, tokenizer: Path) -> None:
@@ -115,52 +118,40 @@ def test_an_exported_tokenizer_frames_texts_as_the_run_does(tmp_path: Path, toke
 
 REFUSED = {
     "generate run --prompt 5,x": "no tokenizer",
-    "generate run --prompt 900": "token 900 is beyond the vocabulary of 260",
     "generate run --prompt -1": "token -1 is beyond the vocabulary of 260",
     "generate run --prompt ,": "nothing to continue",
     "generate run --prompt 5 kind=Greed": "did you mean 'Greedy'",
     "generate run --prompt 5 --steps 90": "write at most 64",
-    "generate run --prompt 5 --device toaster": "no such device",
     "generate empty --prompt 5": "neither config.yaml nor spec.json",
     "generate altered --prompt 5": "missing decoder.stack.norm.gain, extra stranger",
     "generate named --prompt 5": "ids.json",
     "export run --to empty": "there already",
-    "export run --format onnx": "invalid choice",
     "export nowhere": "there is no ledger",
     "import run": "there is no config.json",
 }
 
 
-@pytest.fixture(scope="module")
-def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model, one whose tensors are not its config's, one whose ids are none, and a folder of no model."""
-    folder, was = tmp_path_factory.mktemp("folders"), saved()
-    for name in ("run", "altered", "named"):
-        runs.write(folder / name, was, "here")
-    tensors = {name: tensor for name, tensor in was.tensors.items() if not name.endswith("stack.norm.gain")}
-    weights.write(folder / "altered" / weights.FILE, {**tensors, "stranger": torch.zeros(1)})
-    (folder / "named" / "ids.json").write_text('{"eos": "two"}')
-    (folder / "empty").mkdir()
-    (folder / "empty" / "other.txt").touch()
-    return folder
-
-
-def test_what_cannot_be_done_is_one_line(
-    folders: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+def test_a_model_without_a_tokenizer_reads_and_writes_ids_and_what_cannot_be_done_is_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.chdir(folders)
+    monkeypatch.chdir(tmp_path)
+    was = saved()
+    for name in ("run", "altered", "named"):
+        runs.write(name, was, "here")
+    tensors = {name: tensor for name, tensor in was.tensors.items() if not name.endswith("stack.norm.gain")}
+    weights.write(Path("altered", weights.FILE), {**tensors, "stranger": torch.zeros(1)})
+    Path("named", "ids.json").write_text('{"eos": "two"}')
+    Path("empty").mkdir()
+    Path("empty", "other.txt").touch()
     for words, message in REFUSED.items():
         assert main([word.replace(",", " ") for word in words.replace("--prompt ", "--prompt=").split()]) == 2
         (error,) = capsys.readouterr().err.splitlines()
         assert message in error
-
-
-def test_a_model_without_a_tokenizer_reads_and_writes_ids(folders: Path, capsys: pytest.CaptureFixture) -> None:
-    words = ["generate", str(folders / "run"), "--prompt", "5 9", "--steps", "3"]
-    (answer,) = printed(capsys, *words, "kind=Beam", "--json")
-    (row,) = generate(saved().model(), prompt(torch.tensor([[5, 9]])), Beam(), steps=3, stop={2})
+    own = ["generate", "run", "--prompt", "5 9", "--steps", "3"]
+    (answer,) = printed(capsys, *own, "kind=Beam", "--json")
+    (row,) = generate(was.model(), prompt(torch.tensor([[5, 9]])), Beam(), steps=3, stop={2})
     assert [one["tokens"] for one in answer["written"]] == [one.tokens for one in row]
-    assert main(words) == 0
+    assert main(own) == 0
     assert capsys.readouterr().out.startswith("5 9 ")
 
 
@@ -188,9 +179,3 @@ def test_a_tied_table_may_stand_under_each_of_its_names(tmp_path: Path) -> None:
     weights.write(tmp_path / weights.FILE, {**was.tensors, "head.weight": table + 1})
     with pytest.raises(ScalingError, match=r"tied to decoder\.embedding\.table and differs"):
         runs.read(tmp_path)
-
-
-def printed(capsys: pytest.CaptureFixture, *words: str) -> Any:
-    capsys.readouterr()
-    assert main(list(words)) == 0
-    return json.loads(capsys.readouterr().out)

@@ -9,38 +9,25 @@ import sys
 from pathlib import Path
 
 import pytest
-import torch
 
 import scaling
 from scaling.base.batch import Batch
-from scaling.config.compose import load
+from tests.model.test_variants import build, tokens
 
-ROOT = Path(__file__).parents[2]
 PACKAGE = Path(scaling.__file__).parent
-PAGE = (ROOT / "docs" / "architecture.md").read_text()
+PAGE = (Path(__file__).parents[2] / "docs" / "architecture.md").read_text()
 LINES = 840  # of the longer way, which is that without our kernels
 
 
-def listed() -> list[str]:
-    section = PAGE.split("## The forward pass")[1].split("\n## ")[0]
-    return re.findall(r"^\d+\. `scaling/(\S+)`", section, re.M)
-
-
-def definitions(file: str, lines: set[int]) -> list[tuple[str, int]]:
-    """The classes and functions of a file within which one of these lines is, and how long each is."""
+def lines_around(file: str, lines: set[int]) -> int:
+    """The length of the classes and functions of a file within which one of these lines is."""
     body = ast.parse((PACKAGE / file).read_text()).body
-    return [
-        (node.name, node.end_lineno - node.lineno + 1)
-        for node in body
-        if isinstance(node, ast.ClassDef | ast.FunctionDef) and lines & set(range(node.lineno, node.end_lineno + 1))
-    ]
+    spans = [range(n.lineno, n.end_lineno + 1) for n in body if isinstance(n, ast.ClassDef | ast.FunctionDef)]
+    return sum(len(span) for span in spans if lines & {*span})
 
 
 def test_a_pass_runs_through_the_listed_files_and_few_lines():
-    config = load("decoder", ["size={width: 32, layers: 2, heads: 4, vocabulary: 61, length: 24}"])
-    model = config.build("model", config["size"])
-    tokens = torch.randint(0, 61, (2, 24), generator=torch.Generator().manual_seed(0))
-    batch = Batch(tokens, tokens)
+    model, batch = build("decoder", ""), Batch(tokens(2, 24), tokens(2, 24))
     model.loss(batch)  # compiles the kernels, where they are not
     ran: dict[str, set[int]] = {}
 
@@ -56,14 +43,14 @@ def test_a_pass_runs_through_the_listed_files_and_few_lines():
     finally:
         sys.setprofile(before)
     ran = {file: lines for file, lines in ran.items() if not file.startswith("kernels/")}
-    mask = {"model/patterns.py"}  # which our kernels do without
-    assert set(ran) | mask == {*listed()} | mask
-    read = {file: definitions(file, lines) for file, lines in ran.items()}
-    assert sum(length for found in read.values() for _, length in found) <= LINES, read
+    section = PAGE.split("## The forward pass")[1].split("\n## ")[0]
+    listed, mask = {*re.findall(r"^\d+\. `scaling/(\S+)`", section, re.M)}, {"model/patterns.py"}
+    assert set(ran) | mask == listed | mask  # which our kernels do without
+    assert sum(lines_around(file, lines) for file, lines in ran.items()) <= LINES, ran
 
 
 WHOLE = """
-import sys, torch
+import torch
 from scaling.base.batch import Batch
 from scaling.config.compose import load
 tokens = torch.randint(0, 61, (2, 24))

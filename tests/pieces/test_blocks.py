@@ -11,19 +11,17 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
-from torch.utils.flop_counter import FlopCounterMode
 
 from scaling.base.batch import Batch
 from scaling.config.compose import load
-from scaling.model.blocks import GRU, Fixup, LayerNorm, NoNorm, ReZero, RMSNorm
-from scaling.model.channels import imbalance, seats
+from scaling.model.blocks import GRU, Fixup, LayerNorm, NoNorm, ReZero
+from scaling.model.channels import imbalance
 from scaling.model.parameters import parameters
 from scaling.training.parametrization import T5, Standard, initialise
-from tests.pieces.formulas import affine, array, attended, context, draw, each_document, made, shape, sigmoid
+from tests.pieces.formulas import affine, array, context, draw, made, shape, sigmoid
 
 SHAPE = shape(8, 8)
 X = draw(2, 8, 8)
-DOCUMENTS = pytest.mark.parametrize("documents", ["plain", "packed"])
 
 
 def normed(x: np.ndarray, norm: Any) -> np.ndarray:
@@ -35,19 +33,7 @@ def normed(x: np.ndarray, norm: Any) -> np.ndarray:
     return gain * x / np.sqrt((x**2).mean(-1, keepdims=True) + norm.eps) + bias
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
-@pytest.mark.parametrize("gain", [True, False, "zero_centered"])
-@pytest.mark.parametrize("kind", ["LayerNorm", "RMSNorm"])
-def test_a_norm_is_its_formula(kind, gain, dtype):
-    norm = made("norm", {"kind": kind, "eps": 1e-3, "gain": gain}, 8)
-    assert norm.around == (gain == "zero_centered")
-    expected = normed(array(X), norm)
-    np.testing.assert_allclose(
-        array(norm.to(dtype)(X.to(dtype))), expected, atol=2e-5 if dtype == torch.float32 else 1e-12
-    )
-
-
-class Said(nn.Module):
+class Piece(nn.Module):
     """A piece that needs no context."""
 
     def __init__(self, function: Any = lambda x: 2 * x**2):
@@ -58,9 +44,8 @@ class Said(nn.Module):
         return self.function(x)
 
 
-@pytest.mark.parametrize("norm", [NoNorm, LayerNorm, RMSNorm])
-def test_rezero_and_fixup_are_their_formulas(norm):
-    rezero, fixup = (kind(SHAPE, lambda: norm(8), Said()).double() for kind in (ReZero, Fixup))
+def test_rezero_fixup_and_the_gates_of_a_universal_transformer_are_their_formulas():
+    rezero, fixup = (kind(SHAPE, lambda: LayerNorm(8), Piece()).double() for kind in (ReZero, Fixup))
     now = context(SHAPE, rows=2)
     assert torch.equal(rezero(X, now), X)
     torch.testing.assert_close(fixup(X, now), X + 2 * fixup.norm(X) ** 2)
@@ -68,15 +53,12 @@ def test_rezero_and_fixup_are_their_formulas(norm):
         parameter.data.fill_(value)
     torch.testing.assert_close(rezero(X, now), X + 0.3 * 2 * rezero.norm(X) ** 2)
     torch.testing.assert_close(fixup(X, now), X + 0.7 * 2 * (fixup.norm(X) + 0.1) ** 2 - 0.2)
-
-
-def test_the_gates_of_a_universal_transformer_are_those_of_the_formula():
     piece: Any = nn.Linear(8, 8).double()
-    gated: Any = GRU(SHAPE, lambda: NoNorm(8), Said(piece)).double()
+    gated: Any = GRU(SHAPE, lambda: NoNorm(8), Piece(piece)).double()
     h, y = array(X), affine(piece, array(X))
     u, r = (sigmoid(affine(part, np.concatenate([h, y], -1))) for part in (gated.gate.update, gated.gate.reset))
     candidate = sigmoid(affine(gated.gate.candidate, np.concatenate([r * h, y], -1)))
-    np.testing.assert_allclose(array(gated(X, context(SHAPE, rows=2))), h + (1 - u) * y + u * candidate, rtol=1e-12)
+    np.testing.assert_allclose(array(gated(X, now)), h + (1 - u) * y + u * candidate, rtol=1e-12)
 
 
 SIZE = "size={width: 32, layers: 3, heads: 4, vocabulary: 61, length: 24}"
@@ -84,24 +66,23 @@ BARE = ["model.block.norm=NoNorm", "model.stack.norm=NoNorm"]
 
 
 def started(*changes: str, parametrization: Any = None, family: str = "encoder_decoder") -> Any:
-    config = load(family, [SIZE, *changes])
+    config = load(family, [SIZE, *BARE, *changes])
     return initialise(config.build("model", config["size"]), parametrization or T5(), 0)
 
 
 @pytest.mark.parametrize("residual", ["ReZero", "Fixup"])
-@pytest.mark.parametrize("family", ["decoder", "encoder_decoder"])
-def test_a_model_starts_as_the_identity(residual, family):
-    model = started(f"model.block.residual={residual}", *BARE, family=family)
-    tokens, seen = torch.randint(0, 61, (2, 6), generator=torch.Generator().manual_seed(0)), []
-    batch = Batch(tokens, tokens, source=tokens if family == "encoder_decoder" else None)
+def test_a_model_starts_as_the_identity(residual):
+    model, seen = started(f"model.block.residual={residual}"), []
+    tokens = torch.randint(0, 61, (2, 6), generator=torch.Generator().manual_seed(0))
     with model.decoder.embedding.register_forward_hook(lambda *call: seen.append(call[-1])):
-        hidden = model(batch).hidden
-    assert torch.equal(hidden, seen[0])
+        assert torch.equal(model(Batch(tokens, tokens, source=tokens)).hidden, seen[0])
 
 
 def test_the_rules_of_fixup_act():
-    fixup = {spec.name: p for spec, p in parameters(started("model.block.residual=Fixup", *BARE, "model.tie=[]"))}
-    plain = {spec.name: p for spec, p in parameters(started(*BARE, "model.tie=[]"))}
+    fixup, plain = (
+        {spec.name: p for spec, p in parameters(started(*residual, "model.tie=[]"))}
+        for residual in (["model.block.residual=Fixup"], [])
+    )
     branches = 3 * 2 + 3 * 3
     for name, parameter in fixup.items():
         kind = name.split(".")[-2]
@@ -113,96 +94,12 @@ def test_the_rules_of_fixup_act():
             torch.testing.assert_close(parameter, plain[name] * branches ** (-1 / 2))
         elif parameter.ndim > 1:
             assert torch.equal(parameter, plain[name]), name
-    line = ["model.block.residual=Fixup", *BARE, "model.block.channel={kind: Gated, activation: Swish}"]
+    line = ["model.block.residual=Fixup", "model.block.channel={kind: Gated, activation: Swish}"]
     for further in ([], ["model.stack.distinct=1"]):  # a shared block counts each of its runs
         model = started(*line, *further, family="decoder", parametrization=Standard())
-        start = {
-            spec.name.split(".")[-2]: spec.start for spec, _ in parameters(model) if ".channel.piece." in spec.name
-        }
+        each = [spec for spec, _ in parameters(model) if ".channel.piece." in spec.name]
+        start = {spec.name.split(".")[-2]: spec.start for spec in each}
         assert start == {"gate": 6 ** (-1 / 4), "hidden": 6 ** (-1 / 4), "out": 0.0}
-
-
-# The Evolved Transformer: So et al. 2019, figure 3
-
-EVOLVED = shape(8, 13, 2, head_width=3, hidden=10)
-PACKED = torch.tensor([[1] * 5 + [2] * 8, [0] * 2 + [1] * 9 + [0] * 2])
-LINE = {
-    "norm": {"kind": "LayerNorm", "eps": 1e-6},
-    "residual": "Pre",
-    "mixer": "Attention",
-    "channel": {"kind": "Dense", "activation": "Swish"},
-}
-
-
-class Written:
-    """The block on one document."""
-
-    def __init__(self, block: Any, causal: bool):
-        self.branches, self.causal = dict(block.branches.items()), causal
-
-    def windows(self, x: np.ndarray, kernel: int) -> np.ndarray:
-        ahead = 0 if self.causal else kernel // 2
-        padded = np.pad(x, ((kernel - 1 - ahead, ahead), (0, 0)))
-        return np.stack([padded[j : j + len(x)] for j in range(kernel)], 1)
-
-    def separable(self, x: np.ndarray, depthwise: Any, pointwise: Any) -> np.ndarray:
-        near = self.windows(x, len(depthwise.taps))
-        return affine(pointwise, np.einsum("tkw,kw->tw", near, array(depthwise.taps)) + array(depthwise.shift))
-
-    def attention(self, piece: Any, x: np.ndarray, m: np.ndarray, causal: bool) -> np.ndarray:
-        seen = np.tri(len(x)) > 0 if causal else True
-        mixed = attended(affine(piece.query, x), affine(piece.key, m), affine(piece.value, m), 2, seen, 3**-0.5)
-        return affine(piece.out, mixed)
-
-    def convolutions(self, p: Any, x: np.ndarray) -> np.ndarray:
-        if hasattr(p, "left_depthwise"):
-            left = np.maximum(self.separable(x, p.left_depthwise, p.left), 0)
-            right = self.separable(x, p.right_depthwise, p.right)
-        else:
-            left = np.maximum(affine(p.left, x), 0)
-            right = np.maximum(affine(p.right.taps, self.windows(x, 3).reshape(len(x), -1)), 0)
-        left[:, : right.shape[1]] += right
-        out = self.separable(normed(left, p.norm), p.depthwise, p.out)
-        return np.pad(out, ((0, 0), (0, 8 - out.shape[1])))
-
-    def __call__(self, x: np.ndarray, memory: np.ndarray | None = None) -> np.ndarray:
-        for name, branch in self.branches.items():
-            h, p = normed(x, branch.norm), branch.piece
-            match name:
-                case "channel_gate":
-                    x = x + affine(p.out, h) * sigmoid(affine(p.gate, h))
-                case "mixer_wide":
-                    x = x + sum(self.attention(side, h, h, self.causal) for side in p.sides[:2])
-                    x = x + (0 if memory is None else self.attention(p.sides[2], h, memory, False))
-                case "mixer_convolution":
-                    x = x + self.convolutions(p, h)
-                case "mixer":
-                    x = x + self.attention(p, h, h, self.causal)
-                case "cross":
-                    x = x + self.attention(p, h, memory, False)
-                case "channel":
-                    hidden = affine(p.hidden, h)
-                    x = x + affine(p.out, hidden * sigmoid(hidden))
-        return x
-
-
-@pytest.mark.parametrize("pattern", ["Causal", "Bidirectional"])
-@DOCUMENTS
-@pytest.mark.parametrize("kind", ["EvolvedEncoder", "EvolvedDecoder"])
-def test_an_evolved_block_is_the_figures(kind, documents, pattern):
-    block, x = made("block", {"kind": kind, **LINE}, EVOLVED, 0.5), draw(2, 13, 8)
-    within = PACKED if documents == "packed" else None
-    found = block(x, context(EVOLVED, pattern, rows=2, documents=within))
-    each_document(found, x, within, Written(block, pattern == "Causal"))
-
-
-def test_an_evolved_decoder_reads_the_encoder_twice():
-    block, x, memory = (
-        made("block", {"kind": "EvolvedDecoder", **LINE, "cross": "CrossAttention"}, EVOLVED, 0.5),
-        *(draw(1, length, 8, seed=length) for length in (13, 5)),
-    )
-    found = block(x, context(EVOLVED, memory=memory))
-    each_document(found, x, None, partial(Written(block, True), memory=array(memory[0])))
 
 
 # Experts
@@ -225,14 +122,14 @@ def x(seed: int = 1) -> torch.Tensor:
     return draw(ROWS, LENGTH, 6, seed=seed)
 
 
-def transcribed(piece: Any, given: torch.Tensor, documents: torch.Tensor | None, capacity: int | None) -> np.ndarray:
+def transcribed(piece: Any, given: torch.Tensor, documents: torch.Tensor, capacity: int | None) -> np.ndarray:
     """The papers' layer, position by position, each going to its experts while they have seats in its row."""
     gate, up, down = (array(p) for p in (piece.gate.weight, piece.experts.hidden.weight, piece.experts.out.weight))
     found = np.zeros(given.shape)
     for row, vectors in enumerate(given.numpy()):
         taken = np.zeros(len(gate), int)
         for place, vector in enumerate(vectors):
-            if documents is not None and documents[row, place] == 0:
+            if documents[row, place] == 0:
                 continue
             chances = np.exp(gate @ vector)
             chances /= chances.sum()
@@ -246,43 +143,21 @@ def transcribed(piece: Any, given: torch.Tensor, documents: torch.Tensor | None,
 
 
 @KINDS
-@pytest.mark.parametrize("documents", [None, ROUTED], ids=["whole", "padded"])
 @pytest.mark.parametrize("capacity", [0.4, 1.2, 4.0])
-def test_experts_equal_their_formula(kind, documents, capacity):
+def test_experts_equal_their_formula_and_see_neither_other_rows_nor_later_positions_nor_padding(kind, capacity):
     piece, each = layer(kind, capacity=capacity), max(1, int(capacity * LENGTH / EXPERTS))
-    for seats_each in (each, None):
-        found = array(piece(x(), routed(documents)))
-        np.testing.assert_allclose(found, transcribed(piece, x(), documents, seats_each), rtol=1e-12, atol=1e-12)
-        piece.eval()
-
-
-def test_first_come_first_served():
-    """One choice each, two experts of two seats: the third that wants expert 0 finds none. Of two choices the second
-    comes before the first choices of the positions after it.
-    """
-    position, seat = seats(torch.tensor([[[0], [0], [1], [0], [1]]]), experts=2, capacity=2)
-    assert (seat.tolist(), position.tolist()) == ([[0, 1, 2, 4, 3]], [[0, 1, 2, 4]])
-    position, seat = seats(torch.tensor([[[0, 1], [1, 0], [1, 0]]]), experts=2, capacity=2)
-    assert (seat.tolist(), position.tolist()) == ([[0, 2, 3, 1, 4, 4]], [[0, 1, 0, 1]])
-
-
-@KINDS
-@pytest.mark.parametrize("capacity", [0.4, 4.0])
-def test_neither_rows_nor_later_positions_nor_padding_matter_to_experts(kind, capacity):
-    piece, order = layer(kind, capacity=capacity), torch.tensor([2, 0, 1])
-    found = piece(x(), routed(ROUTED))
-    close = partial(torch.testing.assert_close, rtol=0, atol=1e-12)
-    close(piece(x()[order], routed(ROUTED[order])), found[order])
+    found, close = piece(x(), routed(ROUTED)), partial(torch.testing.assert_close, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(array(found), transcribed(piece, x(), ROUTED, each), rtol=1e-12, atol=1e-12)
     close(piece(x()[:1], routed(ROUTED[:1], 1)), found[:1])
     close(piece(torch.cat([x()[:, :6], x(7)[:, 6:]], 1), routed(ROUTED))[:, :6], found[:, :6])
     close(piece(torch.where(ROUTED[..., None] > 0, x(), x(7)), routed(ROUTED)), found)
+    found = array(piece.eval()(x(), routed(ROUTED)))
+    np.testing.assert_allclose(found, transcribed(piece, x(), ROUTED, None), rtol=1e-12, atol=1e-12)
 
 
 def test_the_loss_of_balance():
     even, everything = torch.full((1, 4, 4), 0.25), torch.ones(1, 4, dtype=torch.bool)
     assert imbalance(even, torch.tensor([[0, 1, 2, 3]]), everything) == 1
-    one = torch.zeros(1, 4, 4).index_fill(2, torch.tensor([2]), 1.0)
-    assert imbalance(one, torch.full((1, 4), 2), everything) == 4
     # f = (3/4, 1/4, 0, 0), P = (.4, .3, .2, .1): 4 (.3 + .075); where the last is padding f = (2/3, 1/3, 0, 0).
     uneven = torch.tensor([0.4, 0.3, 0.2, 0.1]).expand(1, 4, 4)
     assert imbalance(uneven, torch.tensor([[0, 0, 1, 0]]), everything).item() == pytest.approx(1.5)
@@ -292,35 +167,14 @@ def test_the_loss_of_balance():
 
 
 @KINDS
-def test_the_loss_of_balance_joins_the_others_and_evens_out(kind):
-    piece, losses = layer(kind, capacity=4.0, balance=1.0), []
-    optimizer = torch.optim.SGD(piece.gate.parameters(), lr=0.1)
-    for _ in range(60):
-        here = routed()
-        piece(x(), here)
-        losses.append(here.notes.losses["balance"])
-        optimizer.zero_grad()
-        losses[-1].backward()
-        optimizer.step()
-    assert losses[-1] < losses[0] - 0.05
-    piece.balance, here, once = 0.5, routed(), routed()
-    for pass_ in (once, here, here):
-        piece(x(), pass_)
-    assert here.notes.losses["balance"] == 2 * once.notes.losses["balance"]
-
-
-@KINDS
-@pytest.mark.parametrize("training", [True, False])
-def test_the_cost_does_not_grow_with_experts(kind, training):
-    def flops(experts: int) -> int:
-        own = shape(6, 64, hidden=16)
-        line = {"kind": kind, "activation": "ReLU", "experts": experts, "capacity": 2.0}
-        piece, given = made("channel", line, own).train(training), draw(2, 64, 6)
-        with torch.no_grad(), FlopCounterMode(display=False) as counter:
-            piece(given, context(own, "Bidirectional", rows=2))
-        return counter.get_total_flops() - 2 * given.numel() * experts  # without the gate
-
-    assert flops(4) == flops(32) > 0
+def test_the_loss_of_balance_joins_that_of_other_layers_by_its_weight(kind):
+    piece, once, twice = layer(kind, capacity=4.0, balance=1.0), routed(), routed()
+    piece(x(), once)
+    piece.balance = 0.5
+    piece(x(), twice)
+    assert twice.notes.losses["balance"] == once.notes.losses["balance"] / 2
+    piece(x(), twice)
+    assert twice.notes.losses["balance"] == once.notes.losses["balance"]
 
 
 BASE = shape(768, 512, 12)
@@ -352,8 +206,7 @@ def test_what_mesh_tensorflow_counts():
     assert numbers - 2 * 768 * 3072 - 3072 - 768 == 197_260_160
 
 
-@pytest.mark.parametrize("nearest", [1, 3, 7])
-@pytest.mark.parametrize("norm", ["LayerNorm", "NoNorm"])
+@pytest.mark.parametrize(("nearest", "norm"), [(1, "NoNorm"), (3, "LayerNorm"), (7, "LayerNorm")])
 def test_product_keys_equal_a_search_of_every_pair(nearest, norm):
     own, heads, keys, half = shape(6, 5), 2, 7, 4
     line = {"kind": "ProductKeys", "norm": norm, "heads": heads, "keys": keys, "key_width": 8, "nearest": nearest}
@@ -364,10 +217,8 @@ def test_product_keys_equal_a_search_of_every_pair(nearest, norm):
         query = affine(piece.query, array(given[place])).reshape(heads, 2, half)
         for head in range(heads):
             parts = normed(query[head], piece.norm)
-            scores = {
-                (a, b): parts[0] @ table[head, 0, a] + parts[1] @ table[head, 1, b]
-                for a, b in itertools.product(range(keys), range(keys))
-            }
+            pairs = itertools.product(range(keys), range(keys))
+            scores = {(a, b): parts[0] @ table[head, 0, a] + parts[1] @ table[head, 1, b] for a, b in pairs}
             best = sorted(scores, key=lambda pair: -scores[pair])[:nearest]
             weights = np.exp([scores[pair] - scores[best[0]] for pair in best])
             for pair, weight in zip(best, weights / weights.sum(), strict=True):

@@ -5,9 +5,7 @@ reads, and counts.
 # pyright: reportAttributeAccessIssue=false, reportCallIssue=false, reportArgumentType=false
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
+import itertools
 from dataclasses import replace
 from typing import Any
 
@@ -26,7 +24,7 @@ from scaling.model.cost import cost
 from scaling.model.heads import cross_entropy
 from scaling.model.parameters import parameters
 from scaling.training.parametrization import T5, MuP, initialise
-from tests.model.test_variants import LINES, TASK_HEADS, _flow, batch_for, configured
+from tests.model.test_variants import TASK_HEADS, batch_for, configured, flow
 from tests.model.test_variants import build as built
 from tests.pieces.formulas import affine, array, draw, made, shape, softmax
 
@@ -39,14 +37,16 @@ TARGETS[1, :3] = IGNORE
 SCALES = pytest.mark.parametrize("scale", ["none", "inverse_sqrt_width"])
 
 
-def smoothed(log_chances: np.ndarray, targets: Tensor, smoothing: float) -> np.ndarray:
-    chosen = np.take_along_axis(log_chances, targets.clamp(min=0).numpy()[..., None], -1)[..., 0]
-    return np.where(targets == IGNORE, 0, -(1 - smoothing) * chosen - smoothing * log_chances.mean(-1))
+def check_losses(head: Any, log_chances: np.ndarray) -> None:
+    """The losses of a head with and without smoothing, from the logarithms of its chances."""
+    chosen = np.take_along_axis(log_chances, TARGETS.clamp(min=0).numpy()[..., None], -1)[..., 0]
+    for smoothing in (0.0, 0.1):
+        each = -(1 - smoothing) * chosen - smoothing * log_chances.mean(-1)
+        found = array(head.loss(HIDDEN, TARGETS, smoothing))
+        np.testing.assert_allclose(found, np.where(TARGETS == IGNORE, 0, each), atol=1e-11)
 
 
 # The chunked cross-entropy
-
-ROWS, CLASSES = 37, 11
 
 
 def plain(parts: Any, bias: Tensor | None, targets: Tensor, smoothing: float) -> Tensor:
@@ -54,33 +54,32 @@ def plain(parts: Any, bias: Tensor | None, targets: Tensor, smoothing: float) ->
     return F.cross_entropy(logits, targets, ignore_index=IGNORE, reduction="none", label_smoothing=smoothing)
 
 
-def case(dtype: torch.dtype, bias: bool = True) -> tuple[list[Tensor], Tensor]:
-    sizes = [(ROWS, 8), (CLASSES, 8), *([(CLASSES,)] if bias else [])]
-    targets = torch.randint(CLASSES, (ROWS,), generator=torch.Generator().manual_seed(0))
+def case(dtype: torch.dtype) -> tuple[list[Tensor], Tensor]:
+    targets = torch.randint(11, (37,), generator=torch.Generator().manual_seed(0))
     targets[::5] = IGNORE
-    return [draw(*size, seed=i).to(dtype).requires_grad_() for i, size in enumerate(sizes)], targets
+    sizes = enumerate([(37, 8), (11, 8), (11,)])
+    return [draw(*size, seed=i).to(dtype).requires_grad_() for i, size in sizes], targets
 
 
-@pytest.mark.parametrize("smoothing", [0.0, 0.1])
-@pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize(
     ("dtype", "tolerance"), [(torch.float64, 1e-13), (torch.float32, 1e-5), (torch.bfloat16, 3e-2)]
 )
-def test_the_cross_entropy_equals_the_plain_formula_in_float64(dtype, tolerance, bias, smoothing, monkeypatch):
-    monkeypatch.setattr(module, "CPU_CHUNK", 10 * CLASSES)  # chunks of ten rows, so that the last one is short
-    inputs, targets = case(dtype, bias)
-    upstream = torch.linspace(-1, 1, ROWS, dtype=torch.float64)  # every row weighs something else
+def test_the_cross_entropy_equals_the_plain_formula_in_float64(dtype, tolerance, monkeypatch):
+    monkeypatch.setattr(module, "CPU_CHUNK", 10 * 11)  # chunks of ten rows, so that the last one is short
+    inputs, targets = case(dtype)
+    upstream = torch.linspace(-1, 1, 37, dtype=torch.float64)  # every row weighs something else
+    for count, smoothing in itertools.product((2, 3), (0.0, 0.1)):  # with and without a bias
 
-    def run(function: Any, given: list[Tensor]) -> list[Tensor]:
-        hidden, weight, own = [*given, None][:3]
-        losses = function([(hidden, weight)], own, targets, smoothing)
-        return [losses, *torch.autograd.grad(losses, given, upstream.to(losses.dtype))]
+        def run(function: Any, given: list[Tensor], smoothing: float = smoothing) -> list[Tensor]:
+            hidden, weight, bias = [*given, None][:3]
+            losses = function([(hidden, weight)], bias, targets, smoothing)
+            return [losses, *torch.autograd.grad(losses, given, upstream.to(losses.dtype))]
 
-    exact = [tensor.detach().double().requires_grad_() for tensor in inputs]
-    found = run(cross_entropy, inputs)
-    assert found[0].dtype == torch.promote_types(dtype, torch.float32)
-    for ours, truth in zip(found, run(plain, exact), strict=True):
-        torch.testing.assert_close(ours.double(), truth, atol=tolerance, rtol=tolerance)
+        exact = [tensor.detach().double().requires_grad_() for tensor in inputs[:count]]
+        found = run(cross_entropy, inputs[:count])
+        assert found[0].dtype == torch.promote_types(dtype, torch.float32)
+        for ours, truth in zip(found, run(plain, exact), strict=True):
+            torch.testing.assert_close(ours.double(), truth, atol=tolerance, rtol=tolerance)
 
 
 def test_a_loss_is_exact_where_the_target_is_hopeless():
@@ -97,42 +96,14 @@ def test_autocast_multiplies_in_bfloat16_and_returns_float32_gradients():
     torch.testing.assert_close(losses, plain([(hidden, weight)], bias, targets, 0.0), atol=5e-2, rtol=5e-2)
 
 
-COMPILED = """
-import json, torch
-from scaling.model.heads import cross_entropy
-from tests.pieces.test_heads import case, plain
-inputs, targets = case(torch.float32)
-
-def told(function):
-    losses = function([tuple(inputs[:2])], inputs[2], targets, 0.1)
-    return torch.cat([x.detach().flatten() for x in (losses, *torch.autograd.grad(losses.sum(), inputs))]).tolist()
-
-print(json.dumps([told(torch.compile(cross_entropy, backend="aot_eager", fullgraph=True)), told(plain)]))
-"""
-
-
-@pytest.mark.slow
-def test_the_cross_entropy_compiles():
-    """In a process of its own: the compiler cannot read through the shape checks that the tests put on every piece."""
-    done = subprocess.run([sys.executable, "-c", COMPILED], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    ours, theirs = json.loads(done.stdout)
-    assert ours == pytest.approx(theirs, abs=1e-5)
-
-
 # Heads of tokens
 
-CUTOFFS, WIDTHS = [20.0, 40.0], [32.0, 16.0, 8.0]
 
-
-def adaptive(widths: Any = WIDTHS, scale: str = "none") -> Any:
-    return made("head", {"kind": "AdaptiveSoftmax", "cutoffs": CUTOFFS, "widths": widths, "scale": scale}, SHAPE, 0.3)
-
-
-@pytest.mark.parametrize("widths", [None, WIDTHS])
+@pytest.mark.parametrize("widths", [None, [32.0, 16.0, 8.0]])
 @SCALES
-def test_the_adaptive_softmax_equals_the_formula(widths, scale):
-    head, h = adaptive(widths, scale), array(HIDDEN) * (W**-0.5 if scale != "none" else 1)
+def test_the_adaptive_softmax_equals_the_formula_and_a_cluster_without_targets_costs_nothing(widths, scale):
+    line = {"kind": "AdaptiveSoftmax", "cutoffs": [20.0, 40.0], "widths": widths, "scale": scale}
+    head, h = made("head", line, SHAPE, 0.3), array(HIDDEN) * (W**-0.5 if scale != "none" else 1)
     if widths is None:
         tables = np.split(array(head.weight), [20, 40])
     else:
@@ -142,51 +113,27 @@ def test_the_adaptive_softmax_equals_the_formula(widths, scale):
     tails = [first[..., 20 + c, None] * softmax(h @ tables[1 + c].T) for c in (0, 1)]
     log = np.log(np.concatenate([first[..., :20], *tails], -1))
     np.testing.assert_allclose(array(head(HIDDEN)), log, atol=1e-11)
-    for smoothing in (0.0, 0.1):
-        found = array(head.loss(HIDDEN, TARGETS, smoothing))
-        np.testing.assert_allclose(found, smoothed(log, TARGETS, smoothing), atol=1e-11)
-
-
-def test_a_cluster_without_targets_costs_nothing_and_keeps_its_gradients():
-    head = adaptive()
+    check_losses(head, log)
     with FlopCounterMode(display=False) as counter:
         losses = head.loss(HIDDEN, TARGETS.clamp(min=0) % 20)
     assert counter.get_total_flops() == 2 * TARGETS.numel() * W * (20 + 2)
     losses.sum().backward()
     assert all(p.grad is not None for p in head.parameters())
-    assert not head.rows.tables[2].grad.any()
-
-
-def mixture(softmaxes: int = 3, of: Any = SHAPE, scale: str = "none") -> Any:
-    return made("head", {"kind": "MixtureOfSoftmaxes", "softmaxes": softmaxes, "scale": scale}, of, 0.3)
 
 
 @SCALES
 def test_a_mixture_of_softmaxes_equals_the_formula(scale):
-    head, h = mixture(scale=scale), array(HIDDEN) * (W**-0.5 if scale != "none" else 1)
+    head = made("head", {"kind": "MixtureOfSoftmaxes", "softmaxes": 3, "scale": scale}, SHAPE, 0.3)
+    h = array(HIDDEN) * (W**-0.5 if scale != "none" else 1)
     prior, maps = softmax(affine(head.prior, h)), array(head.latent.weight).reshape(3, W, W)
     log = np.log(sum(prior[..., k, None] * softmax(np.tanh(h @ maps[k].T) @ array(head.weight).T) for k in range(3)))
     np.testing.assert_allclose(array(head(HIDDEN)), log, atol=1e-12)
-    for smoothing in (0.0, 0.1):
-        found = array(head.loss(HIDDEN, TARGETS, smoothing))
-        np.testing.assert_allclose(found, smoothed(log, TARGETS, smoothing), atol=1e-12)
+    check_losses(head, log)
     inputs, counted = [hidden := HIDDEN.clone().requires_grad_(), *head.parameters()], TARGETS != IGNORE
     found = torch.autograd.grad(head.loss(hidden, TARGETS).sum(), inputs)
     summed = -head(hidden)[counted].gather(-1, TARGETS[counted][:, None]).sum()
     for ours, expected in zip(found, torch.autograd.grad(summed, inputs), strict=True):
         torch.testing.assert_close(ours, expected)
-
-
-def test_what_is_kept_does_not_grow_by_the_vocabulary_with_each_softmax():
-    def kept(softmaxes: int) -> int:
-        head, sizes = mixture(softmaxes, replace(SHAPE, vocabulary=997)), []
-        held = {parameter.data_ptr() for parameter in head.parameters()}
-        pack = lambda x: sizes.append(0 if x.data_ptr() in held else x.numel()) or x  # noqa: E731
-        with torch.autograd.graph.saved_tensors_hooks(pack, lambda x: x):
-            head.loss(HIDDEN.clone().requires_grad_(), TARGETS)
-        return sum(sizes)
-
-    assert kept(6) - kept(5) < TARGETS.numel() * 997 / 4
 
 
 def test_the_boundary_head_equals_its_formula_token_by_token_and_does_not_look_at_what_is_hidden():
@@ -217,47 +164,30 @@ def started(*changes: str, family: str = "encoder_decoder") -> Any:
     return initialise(config.build("model", config["size"]), T5(), 0).double()
 
 
-def table(rows: Any) -> np.ndarray:
-    """The whole V × w table that rows in clusters stand for."""
-    ups = [array(rows.ups[str(c)].weight).T if str(c) in rows.ups else np.eye(W) for c in range(len(rows.tables))]
-    return np.concatenate([array(own) @ up for own, up in zip(rows.tables, ups, strict=True)])
-
-
 @CLUSTERED
 def test_clusters_are_looked_up_and_predict_as_one_table(line):
     model, found = started(line, "model.embedding.scale=sqrt_width"), []
     with model.encoder.embedding.register_forward_hook(lambda *call: found.append(call[-1])):
         model.encoder(Batch(torch.arange(V)[None], torch.arange(V)[None]))
-    whole = table(model.encoder.embedding.rows)
+    rows = model.encoder.embedding.rows
+    ups = [array(rows.ups[str(c)].weight).T if str(c) in rows.ups else np.eye(W) for c in range(len(rows.tables))]
+    whole = np.concatenate([array(own) @ up for own, up in zip(rows.tables, ups, strict=True)])
     np.testing.assert_allclose(array(found[0][0]), whole * W**0.5, atol=1e-12)
     logits = array(HIDDEN) @ whole.T * W**-0.5
     np.testing.assert_allclose(array(model.head(HIDDEN)), logits, atol=1e-12)
-    for smoothing in (0.0, 0.1):
-        expected = smoothed(np.log(softmax(logits)), TARGETS, smoothing)
-        np.testing.assert_allclose(array(model.head.loss(HIDDEN, TARGETS, smoothing)), expected, atol=1e-12)
+    check_losses(model.head, np.log(softmax(logits)))
 
 
 @CLUSTERED
-@pytest.mark.parametrize("tie", ["[]", "[encoder, decoder]", "[decoder, head]", "[encoder, decoder, head]"])
-def test_every_tie(line, tie):
-    model = started(line, f"model.tie={tie}", "model.head=Linear")
-    own = sum(p.numel() for p in model.encoder.embedding.rows.parameters())
-    shared = "encoder, decoder" in tie
-    tables = own * (1 if shared else 2) + (0 if "head" in tie else V * W)
-    assert sum(p.numel() for spec, p in parameters(model) if spec.slot in ("embedding", "head")) == tables
-    assert (model.encoder.embedding.rows is model.decoder.embedding.rows) == shared
-    assert (model.head.rows is model.decoder.embedding.rows) == ("head" in tie)
-
-
-@pytest.mark.parametrize("model", ["gpt2", "bert", "t5", "t5_v1_1", "vaswani"])
-def test_a_model_made_on_meta_has_the_ties_of_one_that_was_not(model):
-    config = load(model, ["size={width: 16, layers: 2, heads: 2, vocabulary: 32, length: 16}"])
-    with torch.device("meta"):
-        empty = config.build("model", config["size"])
-    filled = initialise(empty, T5(), seed=0)
-    tied = [name for name, _ in config.build("model", config["size"]).named_parameters()]
-    assert [name for name, _ in filled.named_parameters()] == tied
-    assert not any(parameter.is_meta for parameter in filled.parameters())
+def test_every_tie(line):
+    for tie in ("[]", "[encoder, decoder]", "[decoder, head]", "[encoder, decoder, head]"):
+        model = started(line, f"model.tie={tie}", "model.head=Linear")
+        own = sum(p.numel() for p in model.encoder.embedding.rows.parameters())
+        shared = "encoder, decoder" in tie
+        tables = own * (1 if shared else 2) + (0 if "head" in tie else V * W)
+        assert sum(p.numel() for spec, p in parameters(model) if spec.slot in ("embedding", "head")) == tables
+        assert (model.encoder.embedding.rows is model.decoder.embedding.rows) == shared
+        assert (model.head.rows is model.decoder.embedding.rows) == ("head" in tie)
 
 
 def test_tables_are_no_part_of_n_without_embeddings_and_projections_are():
@@ -269,78 +199,24 @@ def test_tables_are_no_part_of_n_without_embeddings_and_projections_are():
     assert MuP(base=8).draw(up)[0] == 8**-0.5
 
 
-def test_a_projected_embedding_and_the_tied_head_are_their_formulas():
-    narrow = "model.embedding={kind: Projected, width: 6, segments: 2, norm: LayerNorm, scale: sqrt_width}"
-    head = "model.head={kind: Transform, activation: ReLU, norm: LayerNorm, width: 6}"
-    changes = [narrow, head, "model.position=Learned", "model.tie=[encoder, head]", "model.stack.norm=NoNorm"]
-    model, read = started(*changes, family="encoder"), []
-    for parameter in model.parameters():
-        torch.nn.init.normal_(parameter, std=0.5)
-    own, out, positions = model.encoder.embedding, model.head, array(model.encoder.stack.positions[0].table)
-    assert positions.shape == (24, 6)
-    assert out.weight is own.table
-    tokens, segments = torch.randint(V, (2, 24)), torch.randint(2, (2, 24))
-    own.register_forward_hook(lambda piece, given, x: read.append(x))
-    hidden = model(Batch(tokens, tokens, segments=segments)).hidden
-
-    def normed(x: np.ndarray, norm: Any) -> np.ndarray:
-        x = x - x.mean(-1, keepdims=True)
-        return x / np.sqrt((x**2).mean(-1, keepdims=True) + 1e-5) * array(norm.gain) + array(norm.bias)
-
-    x = normed(array(own.table)[tokens] * 6**0.5 + positions + array(own.segments)[segments], own.norm)
-    np.testing.assert_allclose(array(read[0]), affine(own.projection, x), atol=1e-11)
-    y = normed(np.maximum(affine(out.dense, array(hidden)), 0), out.norm) @ array(own.table).T + array(out.bias)
-    np.testing.assert_allclose(array(out(hidden)), y, atol=1e-11)
-
-
 # Heads of tasks
-
-NARROW = shape(8, 16, vocabulary=11)
-ONES = "{kind: Sequence, classes: 3}"
 
 
 def head(kind: str, **keys: Any) -> Any:
-    return made("head", {"kind": kind, **keys}, NARROW, None)
-
-
-def test_bert_base_with_two_classes_has_as_many_parameters_as_published():
-    line = "model.head={kind: Sequence, classes: 2, activation: Tanh}"
-    assert cost(load("bert", [line, "model.sentence=null", "model.tie=[]"])).parameters == 109_483_778
+    return made("head", {"kind": kind, **keys}, shape(8, 16, vocabulary=11), None)
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
-def test_losses_of_classes_are_those_of_torch(smoothing):
+def test_losses_of_classes_and_options_are_those_of_torch(smoothing):
     weights, labels = [0.5, 1.0, 4.0], torch.tensor([0, 2, IGNORE, 1])
-    for keys in ({"weights": weights}, {"added": True}, {}):
+    for keys in ({"weights": weights}, {"added": True}):
         piece, hidden = head("Sequence", classes=3, **keys), draw(4, 2 if "added" in keys else 1, 8)
-        logits = affine(piece.out, array(hidden.sum(1)))
-        np.testing.assert_allclose(array(piece(hidden)), logits, atol=1e-12)
-        own = torch.tensor(weights).double() if keys.get("weights") else None
-        settings: Any = {"reduction": "none", "label_smoothing": smoothing}
-        expected = F.cross_entropy(torch.tensor(logits), labels, own, **settings)
+        logits = torch.tensor(affine(piece.out, array(hidden.sum(1))))
+        own = torch.tensor(weights).double() if "weights" in keys else None
+        expected = F.cross_entropy(logits, labels, own, reduction="none", label_smoothing=smoothing)
         torch.testing.assert_close(piece.loss(hidden, labels, smoothing), expected)
-        if "added" not in keys:  # several texts of a row have a label each
-            row = piece.loss(hidden.transpose(0, 1), labels[None], smoothing)
-            torch.testing.assert_close(row, expected[None])
     with pytest.raises(ScalingError, match="2 weights of 3 classes"):
         head("Sequence", classes=3, weights=[1, 2])
-
-
-def test_losses_of_several_classes_a_number_and_a_span_are_their_formulas():
-    classes, labels = head("Classes", classes=3), torch.tensor([[1, 0, 1], [0, IGNORE, IGNORE]])
-    hidden = draw(2, 1, 8)
-    expected = F.binary_cross_entropy_with_logits(classes(hidden), labels.clamp(min=0).double(), reduction="none")
-    torch.testing.assert_close(classes.loss(hidden, labels), expected.masked_fill(labels == IGNORE, 0))
-    number, values = head("Number"), torch.tensor([2.5, IGNORE])
-    expected = (number(hidden) - values).square()
-    torch.testing.assert_close(number.loss(hidden, values), expected.masked_fill(values == IGNORE, 0))
-    span, places, text = head("Span"), torch.tensor([[1, 3], [0, IGNORE]]), draw(2, 5, 8)
-    expected = F.cross_entropy(span(text).flatten(0, 1), places.flatten(), ignore_index=IGNORE, reduction="none")
-    torch.testing.assert_close(span.loss(text, places), expected.view(2, 2))
-
-
-@pytest.mark.parametrize("smoothing", [0.0, 0.1])
-def test_an_option_that_a_row_lacks_has_no_chance(smoothing):
     piece, hidden, labels = head("Options", activation="Tanh"), draw(2, 3, 8), torch.tensor([2, 0])
     absent = torch.tensor([[False] * 3, [False, False, True]])
     assert piece(hidden, absent)[1, 2] == -float("inf")
@@ -350,10 +226,20 @@ def test_an_option_that_a_row_lacks_has_no_chance(smoothing):
         torch.testing.assert_close(piece.loss(hidden, labels, smoothing, absent=absent)[row], expected)
 
 
+def test_losses_of_several_classes_and_a_number_are_their_formulas():
+    classes, labels = head("Classes", classes=3), torch.tensor([[1, 0, 1], [0, IGNORE, IGNORE]])
+    hidden = draw(2, 1, 8)
+    expected = F.binary_cross_entropy_with_logits(classes(hidden), labels.clamp(min=0).double(), reduction="none")
+    torch.testing.assert_close(classes.loss(hidden, labels), expected.masked_fill(labels == IGNORE, 0))
+    number, values = head("Number"), torch.tensor([2.5, IGNORE])
+    expected = (number(hidden) - values).square()
+    torch.testing.assert_close(number.loss(hidden, values), expected.masked_fill(values == IGNORE, 0))
+
+
 @pytest.mark.parametrize("kind", [kind for kind in TASK_HEADS if kind != "Tokens"])
 @pytest.mark.parametrize("left", [False, True])
 def test_padding_changes_no_loss_of_a_task(kind, left):
-    model = built("encoder", f"model.head={_flow(kind, LINES.get(('head', kind), {}))}").double()
+    model = built("encoder", f"model.head={flow('head', kind)}").double()
     batch = batch_for(model)
     reads = torch.tensor([[11], [5], [7]]) if batch.reads is None else batch.reads
     whole, pad, shift = replace(batch, reads=reads, segments=None), (4, 0) if left else (0, 4), 4 if left else 0
@@ -367,21 +253,15 @@ def test_padding_changes_no_loss_of_a_task(kind, left):
     torch.testing.assert_close(model.losses(padded), model.losses(whole), rtol=0, atol=1e-9)
 
 
-def test_the_language_loss_is_added_with_the_weight_of_its_row():
-    model = built("decoder", f"model.head={ONES}; model.language=Linear").double()
-    batch = batch_for(model)
-    by_weight = {
-        weight: model.loss(replace(batch, language=given)).auxiliary["language"]
-        for weight, given in ((0.0, torch.zeros(3)), (0.5, torch.full((3,), 0.5)), (1.0, None))
-    }
-    expected = model.language.loss(model(batch).hidden, batch.targets).sum() / (batch.targets != IGNORE).sum()
-    for weight, loss in by_weight.items():
-        torch.testing.assert_close(loss, weight * expected)
-
-
-def test_the_second_head_can_be_tied_and_the_first_not():
-    config = configured("decoder", f"model.head={ONES}; model.language=Linear; model.tie=[decoder, language]")
-    model = config.build("model", config["size"])
+def test_a_second_head_adds_its_loss_by_the_weight_of_each_row_and_can_be_tied_where_the_first_cannot():
+    ones = "model.head={kind: Sequence, classes: 3}"
+    model = built("decoder", f"{ones}; model.language=Linear; model.tie=[decoder, language]").double()
     assert model.language.weight is model.decoder.embedding.table
+    batch = batch_for(model)
+    expected = model.language.loss(model(batch).hidden, batch.targets).sum() / (batch.targets != IGNORE).sum()
+    for weight, given in ((0.0, torch.zeros(3)), (0.5, torch.full((3,), 0.5)), (1.0, None)):
+        found = model.loss(replace(batch, language=given)).auxiliary["language"]
+        torch.testing.assert_close(found, weight * expected)
+    config = configured("decoder", f"{ones}; model.tie=[decoder, head]")
     with pytest.raises(ScalingError, match="no table to tie"):
-        configured("decoder", f"model.head={ONES}; model.tie=[decoder, head]").build("model", config["size"])
+        config.build("model", config["size"])

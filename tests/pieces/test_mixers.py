@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import itertools
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,6 @@ import torch
 
 from scaling.base.errors import ScalingError
 from scaling.config.compose import load
-from scaling.model.context import Cache
 from scaling.model.cost import cost
 from scaling.model.mixer import Performer, linear_attention
 from tests.pieces.formulas import affine, array, attended, context, draw, each_document, made, shape, sigmoid, softmax
@@ -21,6 +21,14 @@ ROWS, LENGTH, WIDTH = 3, 13, 8
 SHAPE = shape(WIDTH, LENGTH, 2)
 PACKED = torch.tensor([[1] * 4 + [2] * 9, [1] * 13, [0] * 2 + [1] * 8 + [0] * 3])
 X = draw(ROWS, LENGTH, WIDTH)
+
+
+def check(piece: Any, written: Any, pattern: str = "Bidirectional", documents: Any = None, **given: Any) -> None:
+    """A mixer computes of every document what the formula does."""
+    now = context(SHAPE, pattern, rows=ROWS, documents=documents, **given)
+    each_document(piece(X, now), X, documents, written)
+
+
 BOTH = pytest.mark.parametrize("documents", [None, PACKED], ids=["plain", "packed"])
 AHEAD = pytest.mark.parametrize("pattern", ["Causal", "Bidirectional"])
 
@@ -50,14 +58,13 @@ def convolution(piece: Any, x: np.ndarray, kernel: int, ahead: bool) -> np.ndarr
     return affine(piece.out, affine(piece.pointwise, mixed + array(piece.shift)))
 
 
-@BOTH
 @AHEAD
-@pytest.mark.parametrize("kernel", [1, 4, 5, 30])
 @pytest.mark.parametrize("kind", ["Convolution", "GatedConvolution", "LightweightConvolution", "DynamicConvolution"])
-def test_a_convolution_is_its_formula(kind, kernel, pattern, documents):
-    piece = made("mixer", {"kind": kind, "kernel": kernel}, SHAPE, 0.5)
-    found = piece(X, context(SHAPE, pattern, rows=ROWS, documents=documents))
-    each_document(found, X, documents, lambda x: convolution(piece, x, kernel, pattern == "Bidirectional"))
+def test_a_convolution_is_its_formula(kind, pattern):
+    for kernel, documents in ((4, None), (1, PACKED), (5, PACKED), (30, PACKED)):
+        piece = made("mixer", {"kind": kind, "kernel": kernel}, SHAPE, 0.5)
+        written = partial(convolution, piece, kernel=kernel, ahead=pattern == "Bidirectional")
+        check(piece, written, pattern, documents)
 
 
 def test_a_convolution_under_a_prefix_looks_ahead_within_it():
@@ -73,14 +80,13 @@ def test_a_convolution_under_a_prefix_looks_ahead_within_it():
 def test_a_dilated_convolution_looks_back_by_its_layers_dilation(execution):
     line = {"kind": "DilatedConvolution", "activation": "ReLU", "norm": "NoNorm", "dilations": [1, 3]}
     piece = made("mixer", line, SHAPE)
-    found = piece(X, context(SHAPE, rows=ROWS, execution=execution))
 
     def written(x: np.ndarray) -> np.ndarray:
         u = np.maximum(affine(piece.down, np.maximum(x, 0)), 0)
         near = windows(u, 3, False, (1, 3)[execution % 2]).reshape(len(x), -1)
         return affine(piece.out, np.maximum(affine(piece.taps, near), 0))
 
-    each_document(found, X, None, written)
+    check(piece, written, "Causal", execution=execution)
 
 
 def states(part: Any, x: np.ndarray) -> np.ndarray:
@@ -99,16 +105,9 @@ def states(part: Any, x: np.ndarray) -> np.ndarray:
     return np.array(found).reshape(-1, WIDTH)
 
 
-@BOTH
-@AHEAD
 @pytest.mark.parametrize("kind", ["LSTM", "GRU", "BidirectionalLSTM", "BidirectionalGRU"])
-def test_a_recurrence_is_its_formula(kind, pattern, documents):
-    piece, now = made("mixer", kind, SHAPE), context(SHAPE, pattern, rows=ROWS, documents=documents)
-    both = "Bidirectional" in kind
-    if both and pattern == "Causal":
-        with pytest.raises(ScalingError, match="looks back only"):
-            piece(X, now)
-        return
+def test_a_recurrence_is_its_formula(kind):
+    piece, both = made("mixer", kind, SHAPE), "Bidirectional" in kind
 
     def written(x: np.ndarray) -> np.ndarray:
         h = states(piece.forwards, x)
@@ -116,18 +115,14 @@ def test_a_recurrence_is_its_formula(kind, pattern, documents):
             h = np.concatenate([h, states(piece.backwards, x[::-1])[::-1]], -1)
         return affine(piece.out, h)
 
-    each_document(piece(X, now), X, documents, written)
+    for documents in (None, PACKED):
+        check(piece, written, documents=documents)
+        if not both:
+            check(piece, written, "Causal", documents)
 
 
-def test_backwards_it_reads_the_prefix_only():
-    piece, prefix = made("mixer", "BidirectionalLSTM", SHAPE), torch.tensor([4, 1, 13])
-    found = array(piece(X, context(SHAPE, "Prefix", rows=ROWS, prefix=prefix)))
-    for row, n in enumerate(prefix.tolist()):
-        x = array(X[row])
-        alone = [states(piece.backwards, x[t : t + 1]) for t in range(n, LENGTH)]
-        backwards = np.concatenate([states(piece.backwards, x[:n][::-1])[::-1], *alone])
-        h = np.concatenate([states(piece.forwards, x), backwards], -1)
-        np.testing.assert_allclose(found[row], affine(piece.out, h), atol=1e-12)
+def projected(piece: Any, x: np.ndarray) -> list[np.ndarray]:
+    return [affine(part, x) for part in (piece.query, piece.key, piece.value)]
 
 
 KERNELS: dict[str, dict[str, Any]] = {
@@ -153,36 +148,13 @@ def test_attention_by_a_kernel_is_the_formula(name, pattern, documents, monkeypa
 
     def written(x: np.ndarray) -> np.ndarray:
         heads = []
-        for q, k, v in zip(
-            *(np.split(affine(p, x), 2, -1) for p in (piece.query, piece.key, piece.value)), strict=True
-        ):
+        for q, k, v in zip(*(np.split(part, 2, -1) for part in projected(piece, x)), strict=True):
             weights = phi(name, q) @ phi(name, k).T
             weights = np.tril(weights) if pattern == "Causal" else weights
             heads.append(weights / weights.sum(1, keepdims=True) @ v)
         return affine(piece.out, np.concatenate(heads, 1))
 
-    each_document(piece(X, context(SHAPE, pattern, rows=ROWS, documents=documents)), X, documents, written)
-
-
-@BOTH
-@pytest.mark.parametrize("name", KERNELS)
-def test_generation_by_a_kernel_keeps_sums_alone(name, documents, monkeypatch):
-    monkeypatch.setattr(linear_attention, "CHUNK", 4)
-    piece, cache, sizes, start = made("mixer", KERNELS[name], SHAPE, None).eval(), Cache(), [], 0
-    whole = context(SHAPE, rows=ROWS, documents=documents)
-    expected = piece(X, whole)
-    for length in (6, 1, 1, 5):
-        step = context(SHAPE, rows=ROWS, length=length, start=start, cache=cache)
-        if documents is not None:
-            places = whole.places.part(start, start + length)
-            step = step.at(places, cache.then(places))
-        found, real = piece(X[:, start : start + length], step), slice(None)
-        if documents is not None:
-            real = documents[:, start : start + length] > 0
-        torch.testing.assert_close(found[real], expected[:, start : start + length][real], rtol=0, atol=1e-10)
-        cache.places, start = step.keys, start + length
-        sizes.append(sum(tensor.numel() for state in cache.states.values() for tensor in state.values()))
-    assert len(set(sizes)) == 1
+    check(piece, written, pattern, documents)
 
 
 def test_the_error_of_a_performer_falls_with_the_root_of_its_features():
@@ -190,7 +162,7 @@ def test_the_error_of_a_performer_falls_with_the_root_of_its_features():
     q, k, v = (draw(1, 64, 1, 16, seed=seed) / 2 for seed in range(3))
     exact = (q[0, :, 0] @ k[0, :, 0].T / 4).softmax(-1) @ v[0, :, 0]
     own = shape(16, 64)
-    now, counts, errors = context(own, "Bidirectional"), (32, 128, 512), []
+    now, counts, errors = context(own, "Bidirectional"), (32, 512), []
     for count in counts:
         squares = []
         for seed in range(16):
@@ -220,21 +192,8 @@ def test_a_draw_is_a_function_of_the_step_and_evaluation_uses_the_first():
     assert fixed.draw == 0
 
 
-def test_what_has_no_sums_is_one_line():
-    piece = made("mixer", "LinearAttention", SHAPE, None)
-    with pytest.raises(ScalingError, match="the pattern Prefix is neither"):
-        piece(X, context(SHAPE, "Prefix", rows=ROWS))
-    with pytest.raises(ScalingError, match=r"model.position: ALiBi adds to logits of pairs, and LinearAttention has"):
-        piece(X, context(SHAPE, position="ALiBi", rows=ROWS))
-
-
-def projected(piece: Any, x: np.ndarray) -> list[np.ndarray]:
-    return [affine(part, x) for part in (piece.query, piece.key, piece.value)]
-
-
-@BOTH
 @pytest.mark.parametrize("sharing", ["none", "headwise", "kv"])
-def test_linformer_is_its_formula(sharing, documents):
+def test_linformer_is_its_formula(sharing):
     piece = made("mixer", {"kind": "Linformer", "projected": 7, "sharing": sharing}, SHAPE, None)
     onto_keys, onto_values = array(piece.onto_keys.weight), array(piece.onto_values.weight)
     assert len(onto_keys) == (2 if sharing == "none" else 1)
@@ -247,11 +206,8 @@ def test_linformer_is_its_formula(sharing, documents):
             heads.append(softmax(q @ (e @ k).T / 2) @ (f @ v))
         return affine(piece.out, np.concatenate(heads, 1))
 
-    found = piece(X, context(SHAPE, "Bidirectional", rows=ROWS, documents=documents))
-    each_document(found, X, documents, written)
-    longer = context(SHAPE, "Bidirectional", length=LENGTH + 1)
-    with pytest.raises(ScalingError, match="longer than the 13 that are projected"):
-        piece(draw(1, LENGTH + 1, WIDTH), longer)
+    for documents in (None, PACKED):
+        check(piece, written, documents=documents)
 
 
 @BOTH
@@ -269,19 +225,18 @@ def test_memory_compressed_attention_is_its_formula(pattern, documents):
         seen = (ends <= np.arange(len(x))[:, None]) | (pattern != "Causal")
         return affine(piece.out, attended(q, *compressed, 2, seen, 0.5))
 
-    each_document(piece(X, context(SHAPE, pattern, rows=ROWS, documents=documents)), X, documents, written)
+    check(piece, written, pattern, documents)
 
 
 SYNTHESIZERS = [f"{kind}Synthesizer" for kind in ("Dense", "Random", "Factorized")]
 
 
-@BOTH
-@AHEAD
 @pytest.mark.parametrize("position", ["NoPosition", "RelativeBias"])
 @pytest.mark.parametrize(("kind", "mix"), [*itertools.product(SYNTHESIZERS, ("none", "plus", "alpha"))])
-def test_a_synthesizer_is_the_papers(kind, mix, position, pattern, documents):
+def test_a_synthesizer_is_the_papers(kind, mix, position):
     piece = made("mixer", {"kind": kind, "mix": mix, "length": LENGTH + 3}, SHAPE, 0.5)
-    now = context(SHAPE, pattern, position=position, rows=ROWS, documents=documents)
+    pattern = "Bidirectional" if position == "NoPosition" else "Causal"
+    now = context(SHAPE, pattern, position=position, rows=ROWS)
 
     def synthetic(x: np.ndarray, h: int) -> np.ndarray:
         """R of one head for tokens at positions 0 … n − 1."""
@@ -306,25 +261,32 @@ def test_a_synthesizer_is_the_papers(kind, mix, position, pattern, documents):
             mixed.append(softmax(logits) @ values[h])
         return affine(piece.out, np.concatenate(mixed, -1))
 
-    each_document(piece(X, now), X, documents, written)
+    for documents in (None, PACKED):
+        check(piece, written, pattern, documents, position=position)
 
 
-@pytest.mark.parametrize("kind", SYNTHESIZERS)
-def test_a_sequence_beyond_the_synthetic_positions_is_refused(kind):
-    piece, x = made("mixer", kind, SHAPE, None), draw(ROWS, LENGTH + 1, WIDTH)
-    with pytest.raises(ScalingError, match="longer than the 13 synthetic positions"):
-        piece(x, context(SHAPE, rows=ROWS, length=LENGTH + 1))
+@pytest.mark.parametrize("kind", [*SYNTHESIZERS, "Linformer"])
+def test_a_sequence_beyond_the_positions_of_a_mixer_is_refused_and_padding_is_none(kind):
+    line = {"kind": kind, **({"projected": 7} if kind == "Linformer" else {})}
+    piece, x = made("mixer", line, SHAPE, None), draw(ROWS, LENGTH + 1, WIDTH)
+    with pytest.raises(ScalingError, match="longer than the 13"):
+        piece(x, context(SHAPE, "Bidirectional", rows=ROWS, length=LENGTH + 1))
     padded = torch.tensor([[0] + [1] * LENGTH] * ROWS)  # one token more, and no position more
-    assert piece(x, context(SHAPE, rows=ROWS, documents=padded, length=LENGTH + 1)).isfinite().all()
-    with pytest.raises(ScalingError, match="longer than the 4 synthetic positions"):
-        made("mixer", {"kind": kind, "length": 4}, SHAPE)
+    assert piece(x, context(SHAPE, "Bidirectional", rows=ROWS, documents=padded, length=LENGTH + 1)).isfinite().all()
 
 
-def test_a_position_that_reads_queries_wants_queries():
-    now = context(SHAPE, position="Shaw", rows=ROWS)
-    with pytest.raises(ScalingError, match="Shaw reads queries and keys, and RandomSynthesizer has none"):
-        made("mixer", "RandomSynthesizer", SHAPE)(X, now)
-    assert made("mixer", {"kind": "RandomSynthesizer", "mix": "plus"}, SHAPE)(X, now).isfinite().all()
+@pytest.mark.parametrize(
+    ("kind", "pattern", "position", "words"),
+    [
+        ("LinearAttention", "Prefix", "NoPosition", "the pattern Prefix is neither"),
+        ("LinearAttention", "Causal", "ALiBi", "model.position: ALiBi adds to logits of pairs, and LinearAttention"),
+        ("RandomSynthesizer", "Causal", "Shaw", "Shaw reads queries and keys, and RandomSynthesizer has none"),
+        ("BidirectionalGRU", "Causal", "NoPosition", "looks back only"),
+    ],
+)
+def test_what_a_position_or_a_pattern_asks_for_and_a_mixer_has_not_is_one_line(kind, pattern, position, words):
+    with pytest.raises(ScalingError, match=words):
+        made("mixer", kind, SHAPE, None)(X, context(SHAPE, pattern, position=position, rows=ROWS))
 
 
 SEEN = torch.tensor([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0], [1, 1, 0, 0, 0]])  # source tokens that are no padding
@@ -339,26 +301,24 @@ SINGLE = {
 
 @pytest.mark.parametrize("line", SINGLE)
 def test_cross_attention_of_one_head_and_by_place_is_its_formula(line):
-    shown: list[torch.Tensor] = []
-    piece, memory = made("cross", SINGLE[line], SHAPE), draw(ROWS, 5, WIDTH, seed=1)
+    piece, memory, shown = made("cross", SINGLE[line], SHAPE), draw(ROWS, 5, WIDTH, seed=1), []
     now = context(SHAPE, rows=ROWS, memory=memory, memory_documents=SEEN, weights=shown.append)
     found = array(piece(X, now))
     for row, t in itertools.product(range(ROWS), range(LENGTH)):
         m, token = array(memory[row])[: int(SEEN[row].sum())], array(X[row, t])
         if line == "aligned":
-            there = m[t] if t < len(m) else np.zeros(WIDTH)
-            np.testing.assert_allclose(found[row, t], affine(piece.out, np.concatenate([there, token])), atol=1e-12)
-            continue
-        if line == "additive":
-            inner = np.tanh(affine(piece.query, token) + affine(piece.key, m))
-            weights = softmax(inner @ array(piece.score.weight)[0])
+            c = m[t] if t < len(m) else np.zeros(WIDTH)
         else:
-            weights = softmax(m @ (token if line == "dot" else affine(piece.query, token)))
-        c = weights @ m
-        joined = line in ("general", "dot")
-        expected = np.tanh(affine(piece.out, np.concatenate([c, token]))) if joined else affine(piece.out, c)
+            query = token if line == "dot" else affine(piece.query, token)
+            if line == "additive":
+                weights = softmax(np.tanh(query + affine(piece.key, m)) @ array(piece.score.weight)[0])
+            else:
+                weights = softmax(m @ query)
+            np.testing.assert_allclose(array(shown[0])[row, 0, t, : len(weights)], weights, atol=1e-12)
+            c = weights @ m
+        expected = affine(piece.out, c if line in ("additive", "context") else np.concatenate([c, token]))
+        expected = np.tanh(expected) if line in ("general", "dot") else expected
         np.testing.assert_allclose(found[row, t], expected, atol=1e-12)
-        np.testing.assert_allclose(array(shown[0])[row, 0, t, : len(weights)], weights, atol=1e-12)
 
 
 def test_each_head_of_a_weighted_transformer_is_a_branch():
@@ -374,16 +334,13 @@ def test_each_head_of_a_weighted_transformer_is_a_branch():
         hidden = [np.maximum(affine(piece.channel.hidden, one), 0) for one in inputs]
         return sum(share * affine(piece.channel.out, h) for share, h in zip(alpha, hidden, strict=True))  # pyright: ignore
 
-    each_document(piece(X, context(SHAPE, "Bidirectional", rows=ROWS)), X, None, written)
+    check(piece, written)
 
 
 @pytest.mark.parametrize(
     ("line", "most"),
     [
-        ("{kind: BlockLocal, size: 64}", 0.3),
-        ("{kind: BigBird, block: 16, seed: 0}", 0.3),
         ("{kind: Longformer, window: 64, tokens: 4}", 0.3),
-        ("{kind: Longformer, window: 32, dilation: 4}", 0.3),
         ("{kind: LinearAttention}", 0.3),
         ("{kind: Performer, features: 32}", 0.3),
         ("{kind: Linformer, projected: 32}", 0.3),
@@ -391,24 +348,23 @@ def test_each_head_of_a_weighted_transformer_is_a_branch():
     ],
 )
 def test_operations_grow_with_the_length_and_less_than_those_of_the_square(line, most):
-    def of_mixers(length: int, mixer: str) -> float:
-        size = f"size={{width: 32, layers: 2, heads: 4, vocabulary: 61, length: {length}}}"
-        changes = [size, f"model.block.mixer={mixer}", "model.position=NoPosition"]
-        return cost(load("encoder", changes)).flops_train_by_slot["mixer"]
-
-    short, long, square = of_mixers(1024, line), of_mixers(4096, line), of_mixers(4096, "Attention")
+    short, long, square = flops(1024, line), flops(4096, line), flops(4096, "Attention")
     assert long == 4 * short if most else long < 0.4 * square
     assert long < (most or 0.4) * square
 
 
+@cache
+def flops(length: int, mixer: str) -> float:
+    size = f"size={{width: 32, layers: 1, heads: 4, vocabulary: 61, length: {length}}}"
+    found = cost(load("encoder", [size, f"model.block.mixer={mixer}", "model.position=NoPosition"]))
+    return found.flops_train_by_slot["mixer"]
+
+
 def test_layers_that_share_a_projection_of_linformer_have_one():
     def parameters(sharing: str) -> int:
-        line = f"{{kind: Linformer, projected: 8, sharing: {sharing}}}"
-        size = "{width: 16, layers: 3, heads: 2, vocabulary: 11, length: 32}"
-        return cost(
-            load("encoder", [f"size={size}", f"model.block.mixer={line}", "model.position=NoPosition"])
-        ).parameters
+        size = "size={width: 16, layers: 3, heads: 2, vocabulary: 11, length: 32}"
+        line = f"model.block.mixer={{kind: Linformer, projected: 8, sharing: {sharing}}}"
+        return cost(load("encoder", [size, line, "model.position=NoPosition"])).parameters
 
-    counts = {sharing: parameters(sharing) for sharing in ("none", "headwise", "kv")}
-    assert counts["none"] - counts["headwise"] == 3 * 2 * 8 * 32
-    assert counts["headwise"] - counts["kv"] == 3 * 8 * 32
+    none, headwise, kv = map(parameters, ("none", "headwise", "kv"))
+    assert (none - headwise, headwise - kv) == (3 * 2 * 8 * 32, 3 * 8 * 32)

@@ -86,19 +86,6 @@ def test_a_tree_moves_what_an_encoder_computes_and_padding_does_not():
     torch.testing.assert_close(hidden(model, padded)[:, 2:], hidden(model, plain), rtol=0, atol=1e-10)
 
 
-@pytest.mark.parametrize("mixer", ["kind: Longformer, window: 3", "kind: BlockLocal, size: 2, after: 1"])
-def test_blocks_of_tokens_keep_their_tree(mixer):
-    """The last word is moved to another head: those out of reach of its block do not see it, its neighbours do."""
-    line = f"model.block.mixer={{{mixer}}}; model.position=Syntax; size.layers=1"
-    model = build("encoder", line).double()
-    before = treed(batch_for(model))
-    tree = before.tree.clone()
-    tree[:, 11] = torch.tensor([1, 8, 9])
-    moved = (hidden(model, before) - hidden(model, replace(before, tree=tree))).abs().amax((0, 2))
-    assert moved[:5].max() == 0
-    assert moved[10] > 0
-
-
 @pytest.mark.parametrize("change", ["model.block.mixer=MemoryCompressed", "tuning={kind: Prompt, length: 3}"])
 def test_what_is_no_token_has_no_place_in_a_tree(change):
     model = build("encoder", f"{change}; model.position=Syntax")

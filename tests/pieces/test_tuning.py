@@ -20,18 +20,18 @@ from tests.model.test_variants import FAMILIES, TUNINGS, batch_for
 
 SIZE = "size={width: 32, layers: 2, heads: 4, vocabulary: 61, length: 24}"
 SWITCH = "model.block.channel={kind: Switch, activation: GeLU, experts: 4}"
-START_AT_THE_BASE = ("LoRA", "{kind: LoRA, targets: [all], dropout: 0.1}", "Adapters", "IA3")
 
 
-def base_of(family: str, *changes: str) -> Any:
-    config = load(family, [SIZE, *changes])
+def base_of(family: str) -> Any:
+    config = load(family, [SIZE])
     with blank():
         model = config.build("model", config["size"])
     return initialise(model, Standard(head="normal"), seed=0).eval().double()
 
 
-def tuned_of(family: str, line: str, *changes: str, seed: int | None = None) -> tuple[Any, Any]:
-    """A tuned model, what it adds drawn by a seed where there is one, and the tuning.
+@torch.no_grad()
+def tuned_of(family: str, line: str, *changes: str, std: float | None = None) -> tuple[Any, Any]:
+    """A tuned model, what it adds drawn where a deviation is given, and the tuning.
 
     In float64: updates as large as those drawn here amplify what float32 rounds to 1e-4, by other amounts on each
     processor.
@@ -40,21 +40,15 @@ def tuned_of(family: str, line: str, *changes: str, seed: int | None = None) -> 
     with blank():
         model = config.build("model", config["size"])
         tuning = tune(model, config.tree)
-    assert tuning is not None
     initialise(model, Standard(head="normal"), seed=0)
-    return (model if seed is None else drawn(model, tuning, seed)).eval().double(), tuning
-
-
-@torch.no_grad()
-def drawn(model: Any, tuning: Any, seed: int, std: float = 0.3) -> Any:
-    draw = torch.Generator().manual_seed(seed)
+    draw = torch.Generator().manual_seed(1)
     for name, parameter in model.named_parameters():
-        if tuning.trains(name):
+        if std is not None and tuning.trains(name):  # type: ignore[union-attr]
             parameter.add_(torch.randn(parameter.shape, generator=draw) * std)
-    return model
+    return model.eval().double(), tuning
 
 
-@pytest.mark.parametrize("line", START_AT_THE_BASE)
+@pytest.mark.parametrize("line", ["{kind: LoRA, targets: [all], dropout: 0.1}", "Adapters", "IA3"])
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_tuning_starts_at_the_base_and_keeps_its_names_and_draws(family, line):
     base, (model, tuning) = base_of(family), tuned_of(family, line)
@@ -78,11 +72,10 @@ def test_lora_of_rank_8_on_the_queries_and_values_of_gpt2_trains_294912_paramete
     assert counted.flops_train < 0.75 * base.flops_train
 
 
-@pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("line", [*TUNINGS, "BitFit"])
-def test_gradients_are_only_where_the_tuning_trains(family, line):
+def test_gradients_are_only_where_the_tuning_trains(line):
     changes = ["model.block.norm=LayerNorm"] if line == "BitFit" else []
-    model, tuning = tuned_of(family, line, *changes, seed=1)
+    model, tuning = tuned_of("encoder_decoder", line, *changes, std=0.3)
     for name, parameter in model.named_parameters():
         parameter.requires_grad_(tuning.trains(name))
     model.train().loss(batch_for(model)).total.backward()
@@ -90,94 +83,53 @@ def test_gradients_are_only_where_the_tuning_trains(family, line):
         assert (parameter.grad is not None and bool(parameter.grad.any())) is tuning.trains(name), name
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-def test_merged_equals_unmerged(family):
-    model, tuning = tuned_of(family, "{kind: LoRA, rank: 4, targets: [all]}")
-    drawn(model, tuning, seed=1, std=0.05)
+@pytest.mark.parametrize(("family", "share"), [*((family, "nothing") for family in FAMILIES), (FAMILIES[2], "stacks")])
+def test_merged_equals_unmerged_once_also_where_towers_share_their_matrices(family, share):
+    changes = [f"model.share={share}"] if share == "stacks" else []
+    model, _ = tuned_of(family, "{kind: LoRA, rank: 4, targets: [all]}", *changes, std=0.05)
     tuning, batch = LoRA(rank=4, targets=["all"]), batch_for(model)
     before = {name: parameter.clone() for name, parameter in model.named_parameters()}
     expected = model.logits(batch)
-    tuning.merge(model)
-    torch.testing.assert_close(model.logits(batch), expected, rtol=1e-10, atol=1e-10)
-    assert not torch.equal(dict(model.named_parameters())[_query(model)], before[_query(model)])
-    tuning.merge(model)  # once is enough
-    torch.testing.assert_close(model.logits(batch), expected, rtol=1e-10, atol=1e-10)
+    for _ in range(2):
+        tuning.merge(model)
+        torch.testing.assert_close(model.logits(batch), expected, rtol=1e-10, atol=1e-10)
+    query = next(name for name in before if name.endswith("query.weight"))
+    assert not torch.equal(model.get_parameter(query), before[query])
 
 
-def _query(model: Any) -> str:
-    return next(name for name, _ in model.named_parameters() if name.endswith("query.weight"))
-
-
-@pytest.mark.parametrize("share", ["nothing", "stacks"])
-def test_towers_that_share_their_matrices_share_their_updates_and_merge_them_once(share):
-    model, tuning = tuned_of("encoder_decoder", "LoRA", f"model.share={share}", seed=1)
-    batch = batch_for(model)
-    expected = model.logits(batch)
-    updates = {id(part) for part in model.modules() if isinstance(part, Added)}
-    assert len(updates) == {"nothing": 12, "stacks": 8}[share]
-    tuning.merge(model)
-    torch.testing.assert_close(model.logits(batch), expected, rtol=1e-10, atol=1e-10)
-
-
-def test_dropout_of_lora_acts_in_training_alone():
-    model, _ = tuned_of("decoder", "{kind: LoRA, dropout: 0.5}", seed=1)
-    batch = batch_for(model)
-    assert torch.equal(model.logits(batch), model.logits(batch))
-    model.train()
-    assert not torch.equal(model.logits(batch), model.logits(batch))
-
-
-REFUSED = [
-    ("decoder", "{kind: LoRA, targets: [qery]}", "", "tuning.targets='qery': no linear map has such a name"),
-    ("decoder", "{kind: LoRA, targets: []}", "", "tuning.targets=[]: expected the names of maps"),
-    ("decoder", "{kind: LoRA, rank: 0}", "", "tuning.rank=0"),
-    (
-        "decoder",
-        "{kind: LoRA, targets: [channel]}",
-        SWITCH,
-        "Switch has matrices that are no linear maps; name its maps",
-    ),
-    ("decoder", "Prefix", "model.block.mixer=LSTM", "LSTM has no keys to put a prefix before; take Prompt or LoRA"),
-    ("decoder", "{kind: Prefix, slots: [cross]}", "", "no block has such a mixer"),
-    ("decoder", "Prefix", "model.block.mixer=DenseSynthesizer", "DenseSynthesizer has no keys"),
-    ("decoder", "Prompt", "model.block.mixer=RandomSynthesizer", "RandomSynthesizer has no position before the text's"),
-    ("encoder", "Prompt", "model.stack={kind: UpsampledFunnel, norm: RMSNorm}", "pools tokens with their neighbours"),
-    ("decoder", "IA3", SWITCH, "Switch has no hidden"),
-    ("decoder", "IA3", "model.block.mixer=LSTM", "no mixer has a map key; leave it out"),
-    ("decoder", "{kind: IA3, targets: [query]}", "", "expected names of key, value, channel"),
-    ("decoder", "{kind: Adapters, activation: ReLU, after: [cross]}", "", "no block has such a branch"),
-    ("decoder", "BitFit", "", "the model below its head has no biases to train"),
-    ("decoder", "BitFit", "model.head={kind: Linear, bias: true}", "the model below its head has no biases to train"),
-]
-
-
-@pytest.mark.parametrize(("family", "line", "change", "words"), REFUSED, ids=lambda value: str(value)[:40])
-def test_a_tuning_that_does_not_suit_the_model_is_refused_in_one_line(family, line, change, words):
+@pytest.mark.parametrize(
+    ("line", "change", "words"),
+    [
+        ("{kind: LoRA, targets: [qery]}", "", "tuning.targets='qery': no linear map has such a name"),
+        ("{kind: LoRA, targets: [channel]}", SWITCH, "Switch has matrices that are no linear maps; name its maps"),
+        ("Prefix", "model.block.mixer=LSTM", "LSTM has no keys to put a prefix before; take Prompt or LoRA"),
+        ("{kind: Prefix, slots: [cross]}", "", "no block has such a mixer"),
+        ("Prompt", "model.block.mixer=RandomSynthesizer", "RandomSynthesizer has no position before the text's"),
+        ("IA3", SWITCH, "Switch has no hidden"),
+        ("{kind: IA3, targets: [query]}", "", "expected names of key, value, channel"),
+        ("{kind: Adapters, activation: ReLU, after: [cross]}", "", "no block has such a branch"),
+        ("BitFit", "model.head={kind: Linear, bias: true}", "the model below its head has no biases to train"),
+    ],
+)
+def test_a_tuning_that_does_not_suit_the_model_is_refused_in_one_line(line, change, words):
     with pytest.raises(ScalingError) as refused:
-        tuned_of(family, line, *([change] if change else []))
+        tuned_of("decoder", line, *([change] if change else []))
     assert words in str(refused.value)
     assert "\n" not in str(refused.value)
 
 
-def test_a_model_is_tuned_once():
-    model, _ = tuned_of("decoder", "LoRA")
-    for line in ("IA3", {"kind": "Prefix"}):
-        with pytest.raises(ScalingError, match="tuned already"):
-            build("tuning", line).apply(model)
-
-
-def test_a_model_with_weights_is_tuned_as_one_without():
+def test_a_model_with_weights_is_tuned_as_one_without_and_once():
     model = base_of("decoder")
     batch = batch_for(model)
     expected = model.logits(batch)
-    for kind in kinds("tuning"):
-        if kind == "BitFit":
-            continue
+    for kind in set(kinds("tuning")) - {"BitFit"}:
         tuned = deepcopy(model)
         build("tuning", kind).apply(tuned)
         assert all(bool(parameter.isfinite().all()) for parameter in tuned.parameters())
         if kind not in ("Prefix", "Prompt"):
             torch.testing.assert_close(tuned.logits(batch), expected, rtol=0, atol=1e-12)
+            with pytest.raises(ScalingError, match="tuned already"):
+                build("tuning", "IA3").apply(tuned)
 
 
 def test_targets_are_names_slots_roles_and_patterns():
@@ -196,11 +148,10 @@ def test_targets_are_names_slots_roles_and_patterns():
 
 
 def test_an_untouched_model_joins_its_products_and_a_hooked_one_calls_them():
-    model = base_of("decoder")
-    attention = model.decoder.stack.blocks[0].branches["mixer"].piece
-    called = []
+    model, called = base_of("decoder"), []
     batch = batch_for(model)
     expected = model.logits(batch)
-    attention.value.register_forward_hook(lambda *_: called.append("value"))
+    value = model.decoder.stack.blocks[0].branches["mixer"].piece.value
+    value.register_forward_hook(lambda *_: called.append("value"))
     torch.testing.assert_close(model.logits(batch), expected, rtol=1e-10, atol=1e-10)
     assert called == ["value"]

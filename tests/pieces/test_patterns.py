@@ -1,0 +1,235 @@
+"""Patterns pair by pair, what computes them in blocks, and mixers with patterns of their own."""
+
+# pyright: reportAttributeAccessIssue=false, reportCallIssue=false, reportArgumentType=false
+from __future__ import annotations
+
+import itertools
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+from torch.utils.flop_counter import FlopCounterMode
+
+from scaling.base.errors import ScalingError
+from scaling.config.schema import build, kinds
+from scaling.model.context import Context
+from scaling.model.mixer import attention as ways
+from scaling.model.mixer.bands import blocks_of
+from tests.pieces.formulas import affine, array, attended, context, draw, made, shape, with_gradients
+
+ROWS, LENGTH, HEADS, WIDTH = 3, 29, 4, 6
+SHAPE = shape(HEADS * WIDTH, LENGTH, HEADS, key_heads=2)
+DOCUMENTS = {
+    "plain": None,
+    "packed": torch.tensor([[1] * 11 + [2] * 18, [1] * 29, [0] * 5 + [1] * 21 + [0] * 3]),
+    "padded": torch.tensor([[1] * 11 + [0] * 18, [1] * 29, [1] * 23 + [0] * 6]),
+}
+PREFIX = torch.tensor([2, 9, 0])
+INNER = ("Causal", "Bidirectional", "Prefix")
+
+
+def lines(inner: str) -> dict[str, dict[str, Any]]:
+    window = {"kind": "Window", "size": 4, "pattern": inner}
+    blocks = {"kind": "BlockLocal", "size": 3, "before": 1, "after": 1, "pattern": inner}
+    drawn = {"kind": "RandomBlocks", "size": 3, "blocks": 2, "seed": 1, "length": LENGTH}
+    return {
+        "window": {"kind": "Window", "size": 5, "pattern": inner},
+        "dilated": {"kind": "Window", "size": 4, "dilation": 3, "pattern": inner},
+        "block-local": {"kind": "BlockLocal", "size": 4, "pattern": inner},
+        "blocks": blocks,
+        "window and global": {"kind": "Global", "tokens": 2, "pattern": window},
+        "dilated and global": {"kind": "Global", "tokens": 2, "pattern": {**window, "dilation": 2}},
+        "window and random": {**drawn, "pattern": window},
+        "BigBird": {"kind": "Global", "tokens": 3, "pattern": {**drawn, "skip": 1, "pattern": blocks}},
+        "nothing narrow": {"kind": "Global", "tokens": 3, "pattern": {**drawn, "pattern": inner}},
+    }
+
+
+NAMES = list(lines("Causal"))
+
+
+def now(line: Any, position: str = "NoPosition", documents: Tensor | None = None, **given: Any) -> Context:
+    prefix = PREFIX if "Prefix" in str(line) else None
+    return context(SHAPE, line, position=position, rows=ROWS, documents=documents, prefix=prefix, **given)
+
+
+def inputs(width: int = WIDTH) -> list[Tensor]:
+    return [draw(ROWS, LENGTH, heads, width, seed=heads + i) for i, heads in enumerate((HEADS, 2, 2))]
+
+
+def sees(line: Any, t: int, s: int, prefix: int, drawn: Tensor) -> bool:
+    """Whether the token at place t of a document sees that at place s, as the papers say it."""
+    if isinstance(line, str):
+        return {"Causal": s <= t, "Bidirectional": True, "Prefix": s <= t or s < prefix}[line]
+    inner = line["pattern"]
+    limit = next(name for name in INNER if name in str(inner))
+    within, looks_ahead = sees(limit, t, s, prefix, drawn), limit != "Causal"
+    match line["kind"]:
+        case "Window":
+            size, step = line["size"], line.get("dilation", 1)
+            places = range(-(size - 1 - size // 2), size // 2 + 1) if looks_ahead else range(-(size - 1), 1)
+            return s - t in [place * step for place in places] and sees(inner, t, s, prefix, drawn)
+        case "BlockLocal":
+            apart, after = s // line["size"] - t // line["size"], line.get("after", 0) if looks_ahead else 0
+            return -line.get("before", 0) <= apart <= after and sees(inner, t, s, prefix, drawn)
+        case "Global":
+            return sees(inner, t, s, prefix, drawn) or (within and min(t, s) < line["tokens"])
+    far = s // line["size"] in drawn[t // line["size"]].tolist()
+    return sees(inner, t, s, prefix, drawn) or (within and far)
+
+
+def innermost(pattern: Any) -> Any:
+    return pattern if not hasattr(pattern, "pattern") or hasattr(pattern, "drawn") else innermost(pattern.pattern)
+
+
+@pytest.mark.parametrize("inner", INNER)
+@pytest.mark.parametrize("name", NAMES)
+def test_a_pattern_is_what_the_paper_says_pair_by_pair_and_its_blocks_are_the_square(name, inner):
+    assert set(kinds("pattern")) - set(INNER) == {line["kind"] for line in lines("Causal").values()}
+    line, packed = lines(inner)[name], DOCUMENTS["packed"]
+    here = now(line, documents=packed)
+    drawing = innermost(here.mask.pattern)
+    drawn = drawing.drawn(torch.arange(LENGTH)) if hasattr(drawing, "drawn") else torch.empty(0)
+    for b, row in enumerate(packed.tolist()):
+        starts = [row.index(document) for document in row]
+        pairs = [
+            row[s] == row[t] > 0 and sees(line, t - starts[t], s - starts[s], int(PREFIX[b]), drawn)
+            for t, s in itertools.product(range(LENGTH), range(LENGTH))
+        ]
+        assert here.mask.allowed()[b].flatten().tolist() == pairs
+    for rows, position in (*((rows, "NoPosition") for rows in DOCUMENTS), ("packed", "TransformerXL")):
+        here, given = now(line, position, DOCUMENTS[rows]), [x.requires_grad_() for x in inputs()]
+        found = with_gradients(ways.attend(*given, here, scale=0.3, dropout=0.0), given, here)
+        expected = with_gradients(ways.WAYS["explicit"](*given, here, 0.3, 0.0), given, here)
+        for one, other in zip(found, expected, strict=True):
+            torch.testing.assert_close(one, other, rtol=0, atol=1e-12)
+        if inner == "Causal" and rows != "packed":
+            assert (blocks_of(here, LENGTH, LENGTH) is None) == (name == "nothing narrow")
+
+
+def differences_of_flex_attention() -> None:
+    """Prints the greatest difference from the square, number by number and compiled, for some patterns."""
+    q, k, v = (x.float() for x in inputs(32))
+    cases = [("dilated", "Causal"), ("BigBird", "Prefix"), ("block-local", "Causal")]
+    for (name, inner), documents in itertools.product(cases, (None, DOCUMENTS["packed"])):
+        here = now(lines(inner)[name], documents=documents)
+        expected = ways.WAYS["explicit"](q, k, v, here, 0.3, 0.0)
+        real = torch.ones(ROWS, LENGTH, dtype=torch.bool) if documents is None else documents > 0
+        mask = ways.block_mask(here)
+        for compiled in (False, True) if name == "BigBird" else (False,):
+            found = ways.attention_of(ways._flex_attention(compiled), q, k, v, mask, 0.3)
+            print((found - expected)[real].abs().max().item())
+
+
+@pytest.mark.slow
+def test_flex_attention_is_the_square():
+    """In a process of its own: the compiler cannot follow the functions whose types these tests check."""
+    code = "import tests.pieces.test_patterns as t; t.differences_of_flex_attention()"
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    differences = [float(line) for line in out.split()]
+    assert len(differences) == 8
+    assert max(differences) < 1e-5
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device on this machine")
+@pytest.mark.parametrize("name", ["dilated", "BigBird", "block-local"])
+def test_flex_attention_on_a_gpu_is_the_square_with_its_gradients(name):
+    answers = []
+    for device in ("cpu", "cuda"):
+        given = [x.float().to(device).requires_grad_() for x in inputs(32)]
+        with torch.device(device):
+            here = now(lines("Causal")[name])
+        if device == "cpu":
+            mixed = ways.WAYS["explicit"](*given, here, 0.3, 0.0)
+        else:
+            assert ways.choose(ways.Setting.of(*given), here, 0.0) == "flex"
+            mixed = ways.attend(*given, here, scale=0.3, dropout=0.0)
+        mixed.square().sum().backward()
+        answers.append([mixed.detach().cpu(), *(x.grad.cpu() for x in given if x.grad is not None)])
+    for one, other in zip(*answers, strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=2e-2)
+
+
+@pytest.mark.parametrize("inner", ["Causal", "Bidirectional"])
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "nothing narrow"])
+def test_the_cost_of_a_pattern_grows_with_the_length(name, inner):
+    def operations(length: int) -> int:
+        with torch.device("meta"), FlopCounterMode(display=False) as counter:
+            q = torch.zeros(1, length, HEADS, WIDTH)
+            ways.attend(q, q, q, now(lines(inner)[name], length=length), scale=1.0, dropout=0.0)
+        return counter.get_total_flops()
+
+    once, twice = operations(360), operations(720)
+    assert twice == 2 * once
+    read = {"block-local": 4, "dilated": 7, "window and random": 18, "BigBird": 18}.get(name, 9)
+    assert once <= 4 * 360 * HEADS * WIDTH * (read + 3)
+
+
+@pytest.mark.parametrize("inner", ["Causal", "Bidirectional"])
+def test_draws_differ_and_do_not_repeat(inner):
+    def drawn(seed: int, count: int = 40) -> Tensor:
+        line = {"kind": "RandomBlocks", "size": 2, "blocks": 3, "seed": seed, "length": 80, "skip": 2, "pattern": inner}
+        return build("pattern", line).drawn(torch.arange(count))
+
+    blocks = drawn(0)
+    assert torch.equal(blocks, drawn(0))
+    assert not torch.equal(blocks, drawn(1))
+    assert torch.equal(blocks[:20], drawn(0, 20))
+    for block, row in enumerate(blocks.tolist()):
+        chosen = [number for number in row if number >= 0]
+        allowed = [n for n in range(2, 40) if abs(n - block) > 1 and (inner == "Bidirectional" or n < block)]
+        assert len(chosen) == min(3, len(allowed)) == len(set(chosen))
+        assert set(chosen) <= set(allowed)
+    assert blocks.unique().numel() > 25  # from everywhere
+
+
+# Mixers with a pattern of their own
+
+SPARSE = shape(24, 21, HEADS)
+
+
+def sparse(line: dict[str, Any], pattern: str, documents: Any = None) -> tuple[Any, np.ndarray, np.ndarray]:
+    mixer, x = made("mixer", line, SPARSE, None), draw(1, 21, 24)
+    documents = None if documents is None else torch.tensor([documents])
+    return mixer, array(x[0]), array(mixer(x, context(SPARSE, pattern, documents=documents)))[0]
+
+
+def masked(maps: Any, x: np.ndarray, seen: np.ndarray) -> np.ndarray:
+    return attended(*(affine(part, x) for part in (maps.query, maps.key, maps.value)), HEADS, seen, 6**-0.5)
+
+
+@pytest.mark.parametrize("pattern", ["Causal", "Bidirectional"])
+def test_bigbird_sees_its_blocks_the_first_ones_and_those_that_are_drawn(pattern):
+    mixer, x, found = sparse({"kind": "BigBird", "block": 2, "blocks": 1, "random": 2, "seed": 5}, pattern)
+    t, s, both = np.arange(21)[:, None], np.arange(21), pattern == "Bidirectional"
+    drawn, apart = mixer.pattern(lambda: build("pattern", pattern)).pattern.drawn(torch.arange(11)), s // 2 - t // 2
+    near = (np.abs(apart) <= 1) if both else (apart <= 0) & (apart >= -2)
+    far = np.array([[bool((drawn[i // 2] == j // 2).any()) for j in range(21)] for i in range(21)])
+    assert far.any()
+    assert not (far & near).any()
+    allowed = near | far | (s < 2) | (t < 2)
+    expected = affine(mixer.out, masked(mixer, x, allowed & ((s <= t) | both)))
+    np.testing.assert_allclose(found, expected, atol=1e-12)
+
+
+@pytest.mark.parametrize("documents", [None, [1] * 17 + [0] * 4, [0] * 3 + [1] * 18], ids=["plain", "padded", "behind"])
+def test_longformer_sees_windows_and_its_global_tokens_see_all_by_own_projections(documents):
+    line = {"kind": "Longformer", "window": 3, "dilation": 2, "tokens": 2}
+    mixer, x, found = sparse(line, "Bidirectional", documents)
+    real = np.array(documents or [1] * 21, dtype=bool)
+    place = np.cumsum(real) - 1
+    near = np.isin(place - place[:, None], [-2, 0, 2]) | (place < 2)
+    local = masked(mixer, x, near & real | ~real[:, None])
+    whole = masked(mixer.own, x, real[None] | ~real[:, None])
+    expected = affine(mixer.out, np.where((place < 2)[:, None], whole, local))
+    np.testing.assert_allclose(found[real], expected[real], atol=1e-12)
+
+
+def test_a_stack_that_looks_back_has_no_global_tokens():
+    with pytest.raises(ScalingError, match="tokens=2: a stack that looks back only has no tokens that see the whole"):
+        sparse({"kind": "Longformer", "window": 3, "tokens": 2}, "Causal")
