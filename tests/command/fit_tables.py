@@ -3,10 +3,12 @@
 import json
 
 import numpy as np
+import pandas
 
 from scaling.cli import main
 
 TRUTH = {"E": 1.7, "A": 400.0, "B": 900.0, "alpha": 0.34, "beta": 0.3}
+MAP = ["--map", "N=params", "D=tokens", "loss=final"]
 
 
 def loss(N, D):
@@ -14,8 +16,7 @@ def loss(N, D):
 
 
 def write(path, columns):
-    rows = [",".join(columns), *(",".join(map(str, row)) for row in zip(*columns.values(), strict=True))]
-    path.write_text("\n".join(rows) + "\n")
+    pandas.DataFrame(columns).to_csv(path, index=False)
     return str(path)
 
 
@@ -25,14 +26,17 @@ def columns():
     return {"run": [f"r{i}" for i in range(36)], "params": N, "tokens": D, "final": loss(N, D) * noise}
 
 
-MAP = ["--map", "N=params", "D=tokens", "loss=final"]
+def printed(capsys, *words):
+    """What a command prints: its document with `--json`, else its text."""
+    starts = [] if {"--starts", "envelope", "isoflop_akima"} & {*words} else ["--starts", "128"]
+    assert main(["fit", *words, *starts]) == 0
+    out, err = capsys.readouterr()
+    assert err == ""
+    return json.loads(out) if "--json" in words else out
 
 
 def fitted(capsys, *words):
-    assert main(["fit", *words, "--json"]) == 0
-    out, err = capsys.readouterr()
-    assert err == ""
-    return json.loads(out)
+    return printed(capsys, *words, "--json")
 
 
 def refusal(capsys, *words):

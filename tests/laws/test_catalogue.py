@@ -2,13 +2,10 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from scaling.base.errors import ScalingError
-from scaling.laws import LAWS, fit, named, predict_runs
+from scaling.laws import LAWS, fit, named
 from scaling.laws.curves import areas
-from scaling.laws.law import Dual, sigmoid
 
 PF_DAY = 8.64e19
 TRUTHS = {
@@ -67,7 +64,7 @@ RANGES = """
 """
 
 
-def columns(n=60):
+def columns(n=40):
     rng = np.random.default_rng(1)
     ranges = (line.split() for line in RANGES.split(","))
     table = {name: np.exp(rng.uniform(np.log(float(low)), np.log(float(high)), n)) for name, low, high in ranges}
@@ -92,7 +89,7 @@ def points_on(form):
 
 
 def once_a_class():
-    """Broken laws of several breaks in N and D differ from those in C by the name of the column alone."""
+    """Broken laws in N and D differ from those in C by the name of the column alone."""
     alike = [form.name.startswith("broken") and form.inputs != ("C",) for form in LAWS]
     return [pytest.param(form, marks=pytest.mark.slow if same else ()) for form, same in zip(LAWS, alike)]
 
@@ -114,9 +111,7 @@ def test_a_law_has_the_derivative_of_its_prediction_and_predicts_in_batches(form
         # A difference is right to about 10⁻¹⁰ of the prediction over the step.
         np.testing.assert_allclose(exact[:, index], numeric, rtol=1e-5, atol=1e-9 * above.max() / abs(value))
     batch = theta * np.linspace(0.9, 1.1, 6).reshape(2, 3, 1)
-    together = form.predict(batch, table)
-    assert together.shape == (2, 3, 60)
-    np.testing.assert_array_equal(together[1, 2], form.predict(batch[1, 2], table))
+    np.testing.assert_array_equal(form.predict(batch, table)[1, 2], form.predict(batch[1, 2], table))
 
 
 def test_a_law_states_its_name_formula_citation_and_parameters():
@@ -126,8 +121,9 @@ def test_a_law_states_its_name_formula_citation_and_parameters():
         assert " = " in form.formula
         assert "arXiv" in form.citation
         assert all(parameter.unit and parameter.lower < parameter.upper for parameter in form.parameters)
-    with pytest.raises(ScalingError, match="did you mean 'chinchilla'"):
-        named("chinchila")
+    assert named("mixture_exponential_7").inputs == tuple(f"p_{i}" for i in range(1, 8))
+    with pytest.raises(ScalingError, match="there is no law"):
+        named("mixture_exponential_1")
 
 
 def test_special_cases():
@@ -153,40 +149,10 @@ def test_the_areas_under_a_schedule_and_its_falls():
     assert (S1[-1], S2[99]) == pytest.approx((cosine.sum(), direct))
 
 
-@given(st.floats(-3, 3), st.floats(0.1, 3))
-@settings(max_examples=50, deadline=None)
-def test_plain_numpy_on_dual_numbers_carries_exact_derivatives(a, b):
-    def formula(x, y):
-        three = np.array([3.0])
-        curved = (np.exp(x) - 2 / y) * np.logaddexp(0.0, x) ** 0.5 - sigmoid(x) * np.expm1(-y) + np.log(y)
-        return curved + np.minimum(y, 1.5) / three - np.maximum(x, y) ** three + three**x * (three - y)
-
-    x, y = Dual(np.array([a]), {0: np.ones(1)}), Dual(np.array([b]), {1: np.ones(1)})
-    found, h = formula(x, y), 1e-6
-    assert found.value == pytest.approx(formula(a, b))
-    if abs(b - 1.5) > 1e-3 and abs(a - b) > 1e-3:
-        ends = (formula(a + h, b), formula(a - h, b), formula(a, b + h), formula(a, b - h))
-        slopes = [(ends[0] - ends[1]) / (2 * h), (ends[2] - ends[3]) / (2 * h)]
-        np.testing.assert_allclose([found.gradient[0], found.gradient[1]], slopes, rtol=1e-4, atol=1e-5)
-
-
 def test_proportions_that_do_not_sum_to_one_and_missing_columns_are_refused():
     table = {"p_1": np.array([0.5, 0.2, 0.4, 0.9, 0.1]), "p_2": np.array([0.5, 0.8, 0.6, 0.4, 0.9])}
     with pytest.raises(ScalingError, match=r"p_1, p_2 of row 4 has a negative proportion or does not sum to 1"):
         fit("mixture_exponential_2", table | {"loss": np.linspace(2, 3, 5)})
-    assert named("mixture_exponential_7").inputs == tuple(f"p_{i}" for i in range(1, 8))
-    with pytest.raises(ScalingError, match="there is no law"):
-        named("mixture_exponential_1")
     sizes = {"N": np.geomspace(1e7, 1e9, 16), "D": np.geomspace(1e8, 1e10, 16), "loss": np.linspace(3, 2, 16)}
     with pytest.raises(ScalingError, match=r"'K' \(.*\), 'P' \(.*\).*--map K=COLUMN P=COLUMN"):
         fit("sparse_experts", sizes)
-
-
-def test_losses_of_vocabularies_may_be_negative():
-    theta, rng = np.array([-6.0, 300.0, 20.0, 800.0, 0.3, 0.3, 0.3, 0.2]), np.random.default_rng(0)
-    table = {n: np.exp(rng.uniform(*ends, 80)) for n, ends in {"N": (17, 21), "V": (8, 11), "H": (21, 25)}.items()}
-    vocabulary = named("vocabulary")
-    loss = vocabulary.predict(theta, table) + 1e-3 * rng.standard_normal(80)
-    found = fit(vocabulary, table | {"loss_u": loss}, starts=64)
-    [ahead] = predict_runs(found, [{"N": 2e9, "V": 5e4, "H": 2e11}], method="t")
-    assert ahead.run.low < ahead.mean.low < ahead.estimate < ahead.mean.high < min(ahead.run.high, 0)

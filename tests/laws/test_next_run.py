@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from scaling.base.errors import ScalingError
-from scaling.laws import design, expected_interval, named, prediction
+from scaling.laws import design, expected_interval, prediction
 from scaling.laws.compare import joint
 from scaling.laws.design import Candidates
 from scaling.laws.intervals import Interval, student
@@ -20,9 +20,9 @@ from scaling.laws.next_run import (
     width_after,
 )
 from scaling.laws.problem import SharedErrors
+from tests.laws.studies import LAW
 
 TRUTH = {"E": 2.184, "A": 26.3, "B": 36000.0, "alpha": 0.605, "beta": 0.945}
-LAW = named("chinchilla")
 NOISE = 0.002
 
 
@@ -30,8 +30,7 @@ def grid(seeds=2) -> Candidates:
     """Five sizes, three budgets; the runs of a size and a seed branch off one trunk."""
     N, D, seed = (axis.ravel() for axis in np.meshgrid([6e3, 2e4, 6e4, 1e5, 2e5], [7e5, 1e6, 2e6], np.arange(seeds)))
     trunks = np.unique(N * 10 + seed, return_inverse=True)[1].reshape(-1)
-    columns = {"N": N, "D": D, "C": 6 * N * D, "M": D / N}
-    return Candidates(columns, trunks, 0.8 * 6 * N * D, 0.2 * 6 * N * D)
+    return Candidates({"N": N, "D": D, "C": 6 * N * D}, trunks, 0.8 * 6 * N * D, 0.2 * 6 * N * D)
 
 
 def supposed(*beliefs: Belief, correlation=0.0) -> Look:
@@ -93,9 +92,6 @@ def test_goals_are_read_as_they_are_written():
     assert parse_goal("E +/- 0.01").name == "E +/- 0.01"
     assert goal.width_of(Interval("loss", 2.0, 1.99, 2.01, 0.95, "t")) == pytest.approx(0.005)
     assert goal.width_of(Interval("loss", 2.0, -np.inf, 2.01, 0.95, "t")) == np.inf
-
-
-def test_a_difference_between_two_variants_is_that_of_their_predictions():
     law = joint("chinchilla", ["ReLU", "GEGLU"])
     goal = parse_goal("loss of GEGLU - ReLU at N=1e6 D=2e7 ± 0.01")
     values = {"E": 2.0, "A[ReLU]": 30.0, "A[GEGLU]": 25.0, "B[ReLU]": 4e4, "B[GEGLU]": 4e4}
@@ -106,21 +102,17 @@ def test_a_difference_between_two_variants_is_that_of_their_predictions():
 
 def test_a_mean_is_missed_at_no_look_by_more_than_one_study_in_twenty():
     """Of 2,000 studies of 40 normal values with unknown mean and scale, looked at after each value."""
-    rng = np.random.default_rng(0)
-    values = rng.standard_normal((2000, 40))
+    values = np.random.default_rng(0).standard_normal((2000, 40))
     missed = np.zeros((2, len(values)), bool)
     for count in range(3, 41):
         mean, error = values[:, :count].mean(1), values[:, :count].std(1, ddof=1) / np.sqrt(count)
-        levels = 0.95, level_at_a_look(0.95, count - 1, count / 40)
-        for kind, level in enumerate(levels):
+        for kind, level in enumerate((0.95, level_at_a_look(0.95, count - 1, count / 40))):
             if level is not None:
                 missed[kind] |= np.abs(mean) > student(level, count - 1) * error
     one, every = missed.mean(1)
     assert one > 0.2
     assert 0.01 < every < 0.05
-
-
-def test_an_interval_of_all_looks_is_open_at_first_and_nearest_to_one_look_at_the_end():
+    # The interval of all looks is open at first, and nearest to that of one look at the end.
     assert level_at_a_look(0.95, 0, 0.5) is level_at_a_look(0.95, 2, 0.05) is None
     widths = [student(level_at_a_look(0.95, 30, part) or 0.0, 30) for part in (0.1, 0.3, 1.0)]
     assert widths == sorted(widths, reverse=True)

@@ -1,23 +1,26 @@
-"""What a law predicts for runs: the interval of its mean, that of a new run, and the error of the form."""
+"""What a law predicts for runs, in one step and in two: the interval of its mean, that of a new run, and the error of
+the form."""
 
 import numpy as np
 import pytest
 from scipy.stats import t
 
-from scaling.laws import Points, fit, predict_runs
-from scaling.laws.held_out import judge
-from scaling.laws.intervals import METHODS
+import scaling
+from scaling.base.errors import ScalingError
+from scaling.laws import Points, TwoStep, composed, fit, fit_two_steps, named, predict_runs
+from scaling.laws.held_out import back_test, judge
+from scaling.laws.intervals import METHODS, student
 from scaling.laws.predict import Discrepancy
+from tests.laws.studies import LAW, width
 
 
-def line(n=40, noise=0.01, seed=0):
+def line(n=40):
     """A power law: under log-squared errors a straight line, whose intervals are in every textbook."""
-    rng = np.random.default_rng(seed)
     C = np.geomspace(1e18, 1e22, n)
-    return Points({"C": C, "loss": 20 * C**-0.05 * np.exp(noise * rng.standard_normal(n))})
+    return Points({"C": C, "loss": 20 * C**-0.05 * np.exp(0.01 * np.random.default_rng(0).standard_normal(n))})
 
 
-def study(n=60, noise=0.003, bend=0.0, seed=0):
+def bent(n=60, noise=0.003, bend=0.0, seed=0):
     """Runs of Chinchilla's law, but for a smooth `bend` of the effective size that no parameter describes."""
     rng = np.random.default_rng(seed)
     N, D = np.exp(rng.uniform(np.log(1e7), np.log(1e9), n)), np.exp(rng.uniform(np.log(1e9), np.log(1e11), n))
@@ -26,18 +29,13 @@ def study(n=60, noise=0.003, bend=0.0, seed=0):
     return Points({"N": N, "D": D, "loss": loss * np.exp(noise * rng.standard_normal(n))})
 
 
-def width(interval):
-    return interval.high - interval.low
-
-
-@pytest.mark.parametrize("level", [0.5, 0.9, 0.99])
-def test_among_the_points_both_intervals_of_a_straight_line_are_the_textbooks(level):
+def test_among_the_points_both_intervals_of_a_straight_line_are_the_textbooks():
     points = line()
     x, y = np.log(points["C"]), np.log(points["loss"])
     slope, constant = np.polyfit(x, y, 1)
     s = np.sqrt(np.sum((y - constant - slope * x) ** 2) / (len(x) - 2))
     law = fit("power_law_c", points, objective="log_squared")
-    for compute in (1e20, 1e24):
+    for compute, level in ((1e20, 0.5), (1e20, 0.99), (1e24, 0.9)):
         at = np.log(compute)
         leverage = 1 / len(x) + (at - x.mean()) ** 2 / np.sum((x - x.mean()) ** 2)
         half = t.ppf(0.5 + level / 2, len(x) - 2) * s * np.sqrt([leverage, 1 + leverage])
@@ -52,8 +50,7 @@ def test_among_the_points_both_intervals_of_a_straight_line_are_the_textbooks(le
 
 @pytest.mark.parametrize(("objective", "method"), [*zip(("log_huber", "log_squared", "squared"), METHODS)])
 def test_a_run_is_never_better_known_than_the_mean(objective, method):
-    points = study(48, 0.02)
-    law = fit("chinchilla", points, objective=objective)
+    law = fit("chinchilla", bent(48, 0.02), objective=objective, starts=256)
     rows = [{"N": 1e9, "D": 2e10}, {"N": 1e13, "D": 1e15}, {"N": 1e5, "D": 1e6}]
     for here in predict_runs(law, rows, 0.9, method):
         assert here.run.low <= here.mean.low
@@ -62,10 +59,9 @@ def test_a_run_is_never_better_known_than_the_mean(objective, method):
         assert here.run.open_below or here.run.low >= 0
         closed = np.isfinite([here.mean.low, here.mean.high]).all()
         assert width(here.run) > width(here.mean) or not closed
-        assert here.to_json()["interval_mean"] == here.mean.to_json()
 
 
-def test_where_the_mean_is_open_so_is_a_run():
+def test_where_the_mean_is_open_so_is_a_run_and_without_a_degree_of_freedom_there_is_no_interval():
     """Budgets that differ by a twentieth show nothing of one far away."""
     C, ends = np.geomspace(1e18, 1.05e18, 12), []
     for seed in (4, 7):
@@ -76,45 +72,179 @@ def test_where_the_mean_is_open_so_is_a_run():
             ends += [(document["interval_run"][end], document["interval_mean"][end]) for end in ("low", "high")]
     assert all((run is None) == (mean is None) for run, mean in ends)
     assert (None, None) in ends
-
-
-def test_without_a_method_or_a_degree_of_freedom_there_is_no_interval():
-    law = fit("chinchilla", study())
-    (here,) = predict_runs(law, [{"N": 1e9, "D": 2e10}], method=None)
-    assert here.mean is here.run is None
-    assert predict_runs(law, []) == []
     exact = fit("power_law_c", line(2))
     assert predict_runs(exact, [{"C": 1e24}])[0].run is None
     assert judge(exact, line()).to_json()["covered"] is None
 
 
 def test_new_runs_of_the_law_lie_inside_as_often_as_the_level():
-    law = fit("chinchilla", study(200, 0.01), objective="log_squared")
-    for level in (0.5, 0.8, 0.95):
-        judged = judge(law, study(2000, 0.01, seed=1), level, "t")
+    law = fit("chinchilla", bent(200, 0.01), objective="log_squared", starts=128)
+    for level in (0.5, 0.95):
+        judged = judge(law, bent(2000, 0.01, seed=1), level, "t")
         assert judged.covered.mean() == pytest.approx(level, abs=0.04)
         assert judged.to_json()["level"] == level
 
 
-def test_a_form_that_is_wrong_is_told_from_noise():
-    true, wrong = (Discrepancy(fit("chinchilla", study(bend=bend))) for bend in (0.0, 0.8))
+def test_a_form_that_is_wrong_is_told_from_noise_and_larger_runs_of_it_lie_inside():
+    """The largest fifth by N of studies whose form is wrong in a way that the fit does not know."""
+    true, wrong = (Discrepancy(fit("chinchilla", bent(bend=bend), starts=128)) for bend in (0.0, 0.8))
     sizes = [float(np.sqrt(each.weights @ each.sizes**2)) for each in (true, wrong)]
     assert sizes[0] < 0.2 < sizes[1]
     assert true.noise == pytest.approx(0.003, rel=0.3)
     assert wrong.noise == pytest.approx(0.003, rel=0.5)
-
-
-def test_larger_runs_of_a_wrong_form_lie_inside():
-    """Studies whose form is wrong in a way that the fit does not know: the largest fifth by N."""
     inside, noise_alone = [], []
     for seed in range(8):
-        points = study(bend=0.5, seed=seed)
+        points = bent(bend=0.5, seed=seed)
         rest, larger = points.hold_out(points["N"] >= np.quantile(points["N"], 0.8))
-        law = fit("chinchilla", rest, starts=128)
+        law = fit("chinchilla", rest, starts=64)
         judged = judge(law, larger, 0.95, "t")
         inside += judged.covered.tolist()
-        predicted = np.array([one.estimate for one in judged.predictions])
-        error = np.abs(np.log(predicted / judged.observed))
+        error = np.abs(np.log([one.estimate for one in judged.predictions] / judged.observed))
         noise_alone += (error < 2.0 * Discrepancy(law).noise).tolist()
     assert np.mean(noise_alone) < 0.8
     assert np.mean(inside) > 0.9
+
+
+# A task's score by way of the loss: both steps fitted, their errors in one interval, and what the runs do not show.
+
+SIGMOID = named("task_sigmoid")
+LOSS, SCORE = np.array([1.8, 480.0, 2000.0, 0.34, 0.36]), np.array([0.25, 0.7, 4.0, 2.9])
+STEPS = composed(LAW, SIGMOID)
+FAR = {"N": 8e9, "D": 3.2e11}
+CHANCE = {"task_b": 0.25}
+FEW = {"starts": 64}
+
+
+def scores(noise=0.005, examples=2000, shared=0.0, sizes: tuple[float, float] = (1e8, 3e9)):
+    """30 runs; `shared` is an error of the score that a run's error of the loss brings, in scores per nat."""
+    rng = np.random.default_rng(0)
+    N = np.repeat(np.geomspace(*sizes, 5), 6)
+    D = N * np.tile(np.geomspace(10, 320, 6), 5)
+    error = noise * rng.standard_normal(len(N))
+    loss = LAW.predict(LOSS, {"N": N, "D": D}) * np.exp(error)
+    score = rng.binomial(examples, SIGMOID.predict(SCORE, {"loss": loss})) / examples + shared * error
+    columns = {"N": N, "D": D, "loss": loss, "accuracy": score}
+    return columns | {"examples": np.full(len(N), float(examples)), "options": np.full(len(N), 4.0)}
+
+
+@pytest.fixture(scope="module")
+def both():
+    return fit_two_steps(STEPS, scores(), fixed=CHANCE)
+
+
+def test_a_score_is_predicted_with_the_errors_of_both_steps(both):
+    (ahead,) = predict_runs(both, [FAR])
+    truth = SIGMOID.predict(SCORE, {"loss": LAW.predict(LOSS, {n: [value] for n, value in FAR.items()})})
+    assert ahead.mean.covers(truth[0])
+    assert ahead.run.covers(truth[0])
+    assert float(both.predict(**FAR)) == pytest.approx(ahead.estimate)
+    (loss,) = predict_runs(both.loss, [FAR])
+    (task,) = predict_runs(both.task, [{"loss": loss.estimate}])
+    carried = np.abs(np.diff(both.task.predict(loss=np.array([loss.run.low, loss.run.high]))))[0]
+    assert max(carried, width(task.run)) < 1.05 * width(ahead.run) < 1.05 * (carried + width(task.run))
+    assert width(ahead.mean) < width(ahead.run)
+    assert ahead.decades_outside["N"] == pytest.approx(np.log10(8e9 / 3e9), abs=1e-3)
+    # Fewer examples widen it by the binomial noise that the runs of the fit lack.
+    many, few = predict_runs(both.task, [{"loss": loss.estimate, "examples": count} for count in (1e9, 50)], method="t")
+    noise = few.estimate * (1 - few.estimate) / 50 - Discrepancy(both.task).noise ** 2
+    more = (few.estimate - few.run.low) ** 2 - (many.estimate - many.run.low) ** 2
+    assert more == pytest.approx(student(0.95, both.task.degrees_of_freedom) ** 2 * noise)
+    # No score is above one or below zero.
+    (high,) = predict_runs(both, [{"N": 1e11, "D": 1e13, "examples": 20}], method="t")
+    assert 0.99 < high.run.high <= 1.0
+    direct = fit("direct_sigmoid", scores(examples=60), fixed={"b": 0.25}, starts=256)
+    (low,) = predict_runs(direct, [{"N": 1e7, "D": 1e7}], method="t")
+    assert low.run.low >= 0.0
+
+
+@pytest.mark.parametrize(("shared", "factor"), [(-2, 1.02), (2, 0.98)])
+def test_errors_that_a_run_shares_between_the_steps_are_counted_once_more(shared, factor):
+    """A run that is worse than its size in loss, and worse than its loss in score, is the less predictable."""
+    paired = fit_two_steps(STEPS, scores(0.01, 20000, shared=shared), fixed=CHANCE, **FEW)
+    assert paired.correlation * shared > 0.8
+    apart = TwoStep(paired.loss, paired.task, paired.rows)
+    apart.__dict__["correlation"] = 0.0
+    one, other = (predict_runs(each, [FAR], method="t")[0].run for each in (paired, apart))
+    assert (width(one) > factor * width(other)) == (shared < 0)
+
+
+def test_two_steps_are_held_out_as_one_law_is_and_runs_without_a_score_take_part_in_the_first():
+    columns = scores()
+    columns["accuracy"] = np.where(np.arange(30) % 6 == 0, np.nan, columns["accuracy"])
+    part = fit_two_steps(STEPS, columns, fixed=CHANCE, **FEW)
+    assert (len(part.loss.points), len(part.task.points)) == (30, 25)
+    again = part.without(np.arange(30) >= 24, 64)
+    assert (len(again.loss.points), len(again.task.points)) == (24, 20)
+    np.testing.assert_array_equal(again.rows, part.rows[:20])
+    judged = judge(again, Points(columns).hold_out(np.arange(30) >= 24)[1], method="t")
+    assert len(judged.observed) == 5
+    assert np.abs(judged.relative_errors).max() < 0.05
+    assert judged.covered.all()
+    assert {test["axis"] for test in back_test(part)} == {"N", "D", "C"}
+    with pytest.raises(ScalingError, match="no run has a score"):
+        fit_two_steps(STEPS, columns | {"accuracy": np.full(30, np.nan)})
+    for steps, what in (((LAW, LAW), "is not a law of a task"), ((SIGMOID, SIGMOID), "of the loss")):
+        with pytest.raises(ScalingError, match=what):
+            composed(*steps)
+
+
+@pytest.mark.parametrize(
+    ("law", "more", "options", "fixed"),
+    [
+        ("task_sigmoid", {}, {}, {"b": 0.25}),
+        ("two_step", {"chance": np.full(30, 0.2)}, {}, {"task_b": 0.2}),
+        ("two_step", {}, {"fix": {"task_b": 0.3, "task_a": 0.7}}, {"task_b": 0.3, "task_a": 0.7}),
+        ("task_exponential", {"error": 1.0 - scores(examples=100)["accuracy"]}, {}, {"epsilon": 0.75}),
+    ],
+)
+def test_the_table_states_the_chance_level(law, more, options, fixed):
+    columns = scores(examples=100) | more
+    fitted = scaling.fit(columns, law=law, intervals="none", **FEW, **options)
+    assert fitted.document["fixed"] == fixed
+    prefix = "task_" if law == "two_step" else ""
+    assert law == "task_exponential" or fitted.estimates[f"{prefix}b"] + fitted.estimates[f"{prefix}a"] <= 1.0 + 1e-9
+    if law == "task_sigmoid":
+        columns["options"][3] = 2
+        with pytest.raises(ScalingError, match="options: has 2 values"):
+            scaling.fit(columns, law=law)
+
+
+def test_what_the_losses_do_not_show_of_a_sigmoid_is_named():
+    low = scaling.fit(scores(examples=300, sizes=(1e5, 1e6)), law="two_step", intervals="t", **FEW)
+    assert any("do not identify the sigmoid" in doubt and "its scatter of" in doubt for doubt in low.doubts)
+    columns = scores(examples=5000)
+    seen = columns["accuracy"] < 0.55
+    part = {name: column[seen] for name, column in columns.items()}
+    (sentence,) = (doubt for doubt in scaling.fit(part, law="task_sigmoid", **FEW).doubts if "levels off" in doubt)
+    assert "of the way from chance (0.25)" in sentence
+    for table, fix in ((part, {"a": 0.7}), (columns, {})):
+        assert not any("levels off" in doubt for doubt in scaling.fit(table, law="task_sigmoid", fix=fix, **FEW).doubts)
+
+
+def test_a_loss_on_one_set_is_predicted_from_another():
+    first = np.linspace(2.2, 4.0, 40)
+    second = 1.2 + 0.9 * (first - 1.6) ** 1.3
+    columns = {"loss_a": first, "loss_b": second * np.exp(0.003 * np.random.default_rng(0).standard_normal(40))}
+    found = scaling.fit(columns, law="loss_to_loss", fix={"E_a": 1.6}, intervals="t")
+    assert found.estimates["kappa"] == pytest.approx(1.3, abs=0.1)
+    # Below the floor the law has no value of its own.
+    inside, below = found.predict(loss_a=[2.0, 1.5]).to_dict("records")
+    assert inside["run_low"] < 1.2 + 0.9 * 0.4**1.3 < inside["run_high"]
+    assert below["loss_b"] == pytest.approx(found.estimates["E_b"], abs=1e-6)
+
+
+def test_a_score_of_zero_has_an_error_in_its_own_unit():
+    table = scores(examples=20)
+    least = int(np.argmin(table["N"] * table["D"]))
+    table["accuracy"][least] = 0.0
+    fitted = scaling.fit({**table, "held_out": np.arange(30) == least}, law="two_step", intervals="t", **FEW)
+    (run,) = fitted.document["held_out"]["points"]
+    assert run["relative_error"] is None
+    assert run["error"] == pytest.approx(run["predicted"])
+    assert f"largest error {run['error']:.4f}" in str(fitted)
+    assert f"+{run['error']:.4f}" in fitted.format("markdown")
+    table["accuracy"][table["D"] == table["D"].max()] = 0.0
+    fitted = scaling.fit(table, law="direct_sigmoid", hold_out="largest", intervals="none", **FEW)
+    row = next(test for test in fitted.document["back_test"] if test["axis"] == "D")
+    assert row["mean_absolute_relative_error"] is None
+    assert f"{row['mean_absolute_error']:.4f}" in str(fitted)
