@@ -7,52 +7,41 @@ import pytest
 
 import scaling
 from scaling.base.errors import ScalingError
-from scaling.laws import Quantity, derived, fit, intervals, named, optimal, parameter, prediction
+from scaling.laws import Quantity, derived, fit, intervals, optimal, parameter, prediction
 from scaling.laws.intervals import METHODS, bound, student
 from scaling.laws.law import Dual
 from tests.laws.studies import FARSEER, LAW, grid, study, width
 
 BUDGET = 1e23
+FEW = {"intervals": "t", "starts": 128}
 
 
-def line(n=12, noise=0.01):
+def line(n=12, noise=0.01, floor=0.0):
     """A power law: under log-squared errors a straight line, where every interval is known."""
-    C = np.geomspace(1e18, 1e20, n)
-    return {"C": C, "loss": 3.0 * (C / 1e19) ** -0.1 * np.exp(noise * np.random.default_rng(0).standard_normal(n))}
+    C, rng = np.geomspace(1e18, 1e20, n), np.random.default_rng(0)
+    return {"C": C, "loss": 3.0 * (C / 1e19) ** -0.1 * np.exp(noise * rng.standard_normal(n)) + floor}
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_the_interval_of_a_straight_line_is_the_textbooks(method):
-    table = line(12 if method != "bootstrap" else 60)
+@pytest.mark.parametrize(("method", "points"), [("profile", 12), ("t", 12), ("bootstrap", 60)])
+def test_the_interval_of_a_straight_line_is_the_textbooks(method, points):
+    table = line(points)
     x, y = np.log(table["C"]), np.log(table["loss"])
     design = np.column_stack([np.ones_like(x), -x])
     solution, rss, *_ = np.linalg.lstsq(design, y, rcond=None)
-    freedom = len(x) - 2
-    half = student(0.95, freedom) * np.sqrt(rss[0] / freedom * np.linalg.inv(design.T @ design)[1, 1])
-    found = intervals(fit("power_law_c", table, objective="log_squared"), method)["alpha"]
-    assert found.estimate == pytest.approx(solution[1])
-    if method == "bootstrap":  # percentiles of refits scatter
-        assert width(found) == pytest.approx(2 * half, rel=0.25)
-        return
-    assert found.high - found.estimate == pytest.approx(found.estimate - found.low, rel=1e-2)
-    # The factor for unequal errors is at least 1.
-    assert 0.99 * half <= width(found) / 2 <= 1.5 * half
-
-
-def test_the_profile_does_not_depend_on_how_the_law_is_written():
-    """Kaplan's (C_c/C)^α and A C^-α are one law: the same interval for α and for a prediction."""
-    table, bounds = line(), []
-    for name in ("power_law_c", "kaplan_c"):
-        far = prediction(named(name), {"C": 1e22}, "far")
-        bounds.append(intervals(fit(name, table), quantities=["alpha", far]))
-    for name in ("alpha", "far"):
-        first, second = (found[name] for found in bounds)
-        assert (first.low, first.high) == pytest.approx((second.low, second.high), rel=1e-3)
+    half = student(0.95, points - 2) * np.sqrt(rss[0] / (points - 2) * np.linalg.inv(design.T @ design)[1, 1])
+    # Kaplan's (C_c/C)^α and A C^-α are one law.
+    for law in ("power_law_c", "kaplan_c"):
+        found = intervals(fit(law, table, objective="log_squared", starts=64), method, quantities=["alpha"])["alpha"]
+        assert found.estimate == pytest.approx(solution[1])
+        # The factor for unequal errors is at least 1; percentiles of refits scatter.
+        low, high = (0.75, 1.25) if method == "bootstrap" else (0.99, 1.5)
+        assert low * half <= width(found) / 2 <= high * half
+        if method != "bootstrap":
+            assert found.high - found.estimate == pytest.approx(found.estimate - found.low, rel=1e-2)
 
 
 def test_an_end_of_the_profile_is_where_the_objective_has_risen_enough():
-    table = line(9, 0.003)
-    table["loss"] += 1.7
+    table = line(9, 0.003, floor=1.7)
     found = fit("power_law_floor_c", table, objective="log_squared")
     interval = intervals(found, quantities=["alpha"])["alpha"]
     for end in (interval.low, interval.high):
@@ -63,8 +52,7 @@ def test_an_end_of_the_profile_is_where_the_objective_has_risen_enough():
 
 @pytest.mark.parametrize("method", METHODS)
 def test_every_method_bounds_parameters_derived_quantities_and_predictions(fitted, method):
-    ratio = derived("β/α", lambda p: p.beta / p.alpha)
-    far = prediction(LAW, {"N": 1e11, "D": 2e12})
+    ratio, far = derived("β/α", lambda p: p.beta / p.alpha), prediction(LAW, {"N": 1e11, "D": 2e12})
     bounds = intervals(fitted, method, quantities=["alpha", "a", ratio, far], count=40)
     assert list(bounds) == ["alpha", "a", "β/α", far.name]
     assert all(interval.low < interval.estimate < interval.high for interval in bounds.values())
@@ -73,45 +61,38 @@ def test_every_method_bounds_parameters_derived_quantities_and_predictions(fitte
     assert bounds[far.name].estimate == pytest.approx(float(fitted.predict(N=1e11, D=2e12)))
     narrow = intervals(fitted, method, quantities=["alpha"], count=40, level=0.5)["alpha"]
     assert width(narrow) < width(bounds["alpha"])
-    with pytest.raises(ScalingError, match="did you mean 'alpha'"):
-        intervals(fitted, method, quantities=["alfa"])
 
 
 def test_unequal_errors_widen_both_ends_under_a_bounded_influence():
     """The larger half of the runs scatters a hundred times as much as the smaller one, which a score does not show."""
-    C, rng = np.geomspace(1e18, 1e20, 80), np.random.default_rng(10)
-    errors = np.where(np.arange(80) > 40, 0.05, 0.0005) * rng.standard_normal(80)
-    found = fit("power_law_c", {"C": C, "loss": 3.0 * (C / 1e19) ** -0.1 * np.exp(errors)})
+    table, rng = line(80, 0.0), np.random.default_rng(10)
+    table["loss"] *= np.exp(np.where(np.arange(80) > 40, 0.05, 0.0005) * rng.standard_normal(80))
+    found = fit("power_law_c", table)
     problem = found.problem, found.u, found.objective, [parameter(found.form, "alpha")]
     (alone,), (widened,) = bound(*problem, found.refits[:0]), bound(*problem, found.refits)
     assert widened.high - widened.estimate > 1.1 * (alone.high - alone.estimate)
     assert widened.estimate - widened.low > 1.1 * (alone.estimate - alone.low)
 
 
-def test_an_end_that_the_points_do_not_close_is_open():
-    C = np.geomspace(1e18, 1e19, 12)
-    loss = (1.7 + (C / 3e18) ** -0.1) * np.exp(0.02 * np.random.default_rng(0).standard_normal(12))
+def test_what_the_points_do_not_close_is_open_and_not_identified():
+    C, noise = np.geomspace(1e18, 1e19, 12), np.random.default_rng(0).standard_normal(12)
+    loss = (1.7 + (C / 3e18) ** -0.1) * np.exp(0.02 * noise)
     found = fit("power_law_floor_c", {"C": C, "loss": loss}, objective="log_squared")
     floor = intervals(found)["E"]
     assert floor.open_below
     assert floor.covers(-1e9)
     assert floor.to_json()["low"] is None
-    assert "open to" in str(floor)
     (sentence,) = (why for why in found.not_identified if why.startswith("E is not separated from"))
     assert sentence.endswith("open below")
-
-
-def test_a_wide_exponent_is_not_identified_and_an_end_on_the_wrong_side_of_an_estimate_is_open():
-    N = np.geomspace(1e6, 1e8, 12)
-    loss = 2.0 + 0.02 * (N / 1e6) ** -0.8 + 1.2e-3 * np.random.default_rng(3).standard_normal(12)
-    found = fit("power_law_floor_n", {"N": N, "loss": loss})
+    N, noise = np.geomspace(1e6, 1e8, 12), np.random.default_rng(3).standard_normal(12)
+    table = {"N": N, "loss": 2.0 + 0.02 * (N / 1e6) ** -0.8 + 1.2e-3 * noise}
+    found = fit("power_law_floor_n", table)
     alpha = intervals(found)["alpha"]
-    assert found.unidentified == ("alpha",)
-    (sentence,) = (why for why in found.not_identified if why.startswith("alpha"))
     ends = f"{alpha.low:.3g} to {alpha.high:.3g}"
-    assert sentence == f"alpha lies anywhere from {ends}: the interval is wider than the estimate"
+    assert found.unidentified == ("alpha",)
+    assert f"alpha lies anywhere from {ends}: the interval is wider than the estimate" in found.not_identified
     # Below its estimate the quantity jumps above it, as the size of an optimum may: no lower end was found.
-    falling = fit("power_law_n", {"N": N, "loss": loss})
+    falling = fit("power_law_n", table)
     at = falling.estimates["alpha"] - 1e-6
 
     def jump(form, theta, seeds):
@@ -124,19 +105,13 @@ def test_a_wide_exponent_is_not_identified_and_an_end_on_the_wrong_side_of_an_es
 
 def test_a_target_that_is_not_identified_has_no_value_and_states_the_points():
     poor = grid(np.geomspace(1e8, 4e8, 4), np.geomspace(1e10, 4e10, 4), 0.01)
-    found = scaling.fit(poor, targets=[{"N": 1e6, "D": 1e9}, {"C": 1e26}], intervals="t", starts=128)
-    document = found.to_json()
-    for row in (document["predictions"][0], document["optima"][0]):
-        assert row["identified"] is False
-        assert row["interval_run"]["estimate"] is None
-    assert document["predictions"][0]["loss"] is document["optima"][0]["N"]["estimate"] is None
+    found = scaling.fit(poor, targets=[{"N": 1e6, "D": 1e9}, {"C": 1e26}], **FEW)
+    (prediction,), (optimum,) = found.to_json()["predictions"], found.to_json()["optima"]
+    assert prediction["identified"] is optimum["identified"] is False
+    assert prediction["loss"] is prediction["interval_run"]["estimate"] is optimum["N"]["estimate"] is None
     assert "not identified by chinchilla of 16 points, N 100M to 400M, D 10B to 40B" in str(found)
     with pytest.raises(ScalingError, match="the optimum is not identified"):
         found.optimum(1e26)
-    known = scaling.fit(study(), targets=[{"N": 1e10, "D": 1e12}, {"C": 1e22}], intervals="t", starts=128)
-    assert known.document["predictions"][0]["identified"]
-    assert known.document["optima"][0]["N"]["estimate"] == pytest.approx(known.optimum(1e22)["N"])
-    assert "not identified" not in str(known)
 
 
 # The best use of a budget, by one law and by those that compete with it.
@@ -160,28 +135,24 @@ def test_the_optimum_is_the_closed_form_and_a_model_that_serves_is_smaller_and_s
     assert best.N.estimate == pytest.approx(sizes[losses.argmin()], rel=1e-4)
     assert 6 * best.N.estimate * best.D.estimate + 2 * best.N.estimate * served == pytest.approx(BUDGET)
     assert best.loss.estimate == pytest.approx(losses.min(), rel=1e-9)
-    assert best.N.low < best.N.estimate < best.N.high < alone.N.low
+    assert best.N.high < alone.N.low
     assert best.D.low < best.D.estimate < best.D.high
-    with pytest.raises(ScalingError, match="no frontier"):
-        optimal(fit("power_law_n", study(), starts=64), BUDGET)
 
 
 def test_the_output_names_the_law_that_puts_the_optimum_elsewhere():
     """Points of farseer's law, which chinchilla's fits nearly as well and extrapolates elsewhere."""
-    bent = scaling.fit(study(60, **FARSEER), targets=[{"C": BUDGET}], intervals="t", starts=128)
+    bent = scaling.fit(study(60, **FARSEER), targets=[{"C": BUDGET}], **FEW)
     (best,) = bent.document["optima"]
     (other,) = (law for law in best["competing"] if not law["agrees"])
     assert other["law"] == "farseer"
     assert not best["N"]["low"] <= other["N"]["estimate"] <= best["N"]["high"]
-    # A law that fits badly does not compete.
-    assert all(law["residual_ratio"] <= 2.0 for law in best["competing"])
-    (line,) = (line for line in str(bent).splitlines() if "the laws disagree" in line)
-    assert "farseer: N " in line
+    assert all(law["residual_ratio"] <= 2.0 for law in best["competing"]), "a law that fits badly does not compete"
+    assert "the laws disagree. farseer: N " in str(bent)
     with pytest.warns(UserWarning, match=r"the laws disagree\. farseer: N "):
         assert bent.optimum(BUDGET)["N"] == pytest.approx(best["N"]["estimate"])
-    alike = scaling.fit(study(60, 0.001), targets=[{"C": 1e21}], intervals="t", starts=128)
+    alike = scaling.fit(study(60, 0.001), targets=[{"C": 1e21}], **FEW)
     assert all(law["agrees"] for law in alike.document["optima"][0]["competing"])
     assert "disagree" not in str(alike)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        alike.optimum(1e21)
+        assert alike.optimum(1e21)["N"] == pytest.approx(alike.document["optima"][0]["N"]["estimate"])
