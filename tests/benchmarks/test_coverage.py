@@ -36,7 +36,12 @@ def test_intervals_are_counted_where_a_fit_converges():
         slow("trunks", 14, "| errors | correlation | method | fitted | E | alpha | beta | held-out mean |"),
         slow("two-steps", 8, "| noise of the loss | examples | method | fitted | mean | new run |"),
         slow("curves", 6, "| errors | method | fitted | E | alpha | beta |"),
-        ("looks", 2, "| interval | studies | missed E at some look | at the last look |"),
+        slow("looks", 2, "| interval | studies | missed E at some look | at the last look |"),
+        (
+            "residuals",
+            3,
+            "| grid | studies | a size named, independent noise | one size off by 3 standard deviations |",
+        ),
     ],
 )
 def test_a_section_prints_its_table(section, lines, head, capsys):

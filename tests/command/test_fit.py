@@ -35,7 +35,7 @@ def test_the_truth_is_inside_the_intervals_and_targets_are_predicted_with_how_fa
     assert best["N"]["low"] <= size <= best["N"]["high"]
     assert best["N"]["estimate"] * best["D"]["estimate"] == pytest.approx(1e22 / 6, rel=1e-6)
     assert best["interval_mean"]["estimate"] == pytest.approx(best["loss"]["estimate"])
-    out = printed(capsys, *words)
+    out = printed(capsys, *words, "--intervals", "t")
     assert "N=1B D=100B: 0.6 decades above the largest N" in out
     assert "No 95% is claimed" in out
     plain = fitted(capsys, table, *MAP, "--hold-out", "N", "--intervals", "none", "--target", "C=1e22")
@@ -44,13 +44,16 @@ def test_the_truth_is_inside_the_intervals_and_targets_are_predicted_with_how_fa
     assert plain["optima"][0]["N"]["estimate"] == pytest.approx(best["N"]["estimate"], rel=1e-6)
 
 
-def test_parameters_are_held_and_tied_and_repeated_options_add_up(table, capsys):
+def test_parameters_are_held_and_tied_figures_are_drawn_and_repeated_options_add_up(table, tmp_path, capsys):
     names = ["--map", "N=params", "--map", "D=tokens", "loss=final", "--intervals", "t"]
     words = ["--map", "C=6*N*D", "--law", "power_law_floor_c", "--fix", "E=1.7"]
-    document = fitted(capsys, table, *names, *words, "--fix", "alpha=0.2")
+    document = fitted(capsys, table, *names, *words, "--fix", "alpha=0.2", "--figures", str(tmp_path / "figures"))
     assert document["fixed"] == {"E": 1.7, "alpha": 0.2}
     assert document["estimates"]["E"] == 1.7
     assert document["points"]["definitions"]["C"] == "6*N*D"
+    drawn = {path.name for path in (tmp_path / "figures").iterdir()}
+    assert {f"{name}.{kind}" for name in ("loss_against_C", "residuals") for kind in ("pdf", "svg", "png")} <= drawn
+    assert len(document["figures"]) == len(drawn)
     where = ["--where", "N>=2e6", "--where", "D<=5e10", "N<9e8", "--define", "N=total", "--define", "D=unique"]
     document = fitted(capsys, table, *names, "--tie", "alpha=beta", *where)
     assert document["tied"] == {"alpha": "beta"}
@@ -80,11 +83,10 @@ def test_the_growth_of_the_optimum_by_isoflop_minima_and_by_the_envelope(tmp_pat
     assert document["intervals"]["a"]["low"] < document["estimates"]["a"] < document["intervals"]["a"]["high"]
 
 
-def test_a_law_as_a_formula_is_fitted_tested_and_drawn_like_any(table, tmp_path, capsys):
+def test_a_law_as_a_formula_is_fitted_and_tested_like_any(table, tmp_path, capsys):
     held_out, words = [table, *MAP, "--hold-out", "N>=9e8"], ["--target", "C=1e22", "--intervals", "t"]
     built_in = fitted(capsys, *held_out, *words)
-    figures = ["--figures", str(tmp_path / "figures")]
-    written = fitted(capsys, *held_out, *words, "--law", FORMULA, "--bounds", "alpha=0:2", *figures)
+    written = fitted(capsys, *held_out, *words, "--law", FORMULA, "--bounds", "alpha=0:2")
     assert written["law"] == "formula"
     assert written["formula"] == f"loss(N, D) = {FORMULA}"
     for key in ("estimates", "objective", "starts_agreeing"):
@@ -93,9 +95,6 @@ def test_a_law_as_a_formula_is_fitted_tested_and_drawn_like_any(table, tmp_path,
     (one,), (other,) = written["optima"], built_in["optima"]
     assert all(one[key] == other[key] for key in ("N", "D", "loss", "interval_run"))
     assert next(law for law in one["competing"] if law["law"] == "chinchilla")["agrees"]
-    names = {path.name for path in (tmp_path / "figures").iterdir()}
-    assert {f"{name}.{kind}" for name in ("loss_against_N", "residuals") for kind in ("pdf", "svg", "png")} <= names
-    assert len(written["figures"]) == len(names)
     (tmp_path / "mine.yaml").write_text(f"formula: {FORMULA}\ncitation: Doe 2026\nbounds: {{alpha: [0, 2]}}\n")
     cited = fitted(capsys, *held_out, "--intervals", "none", "--law", str(tmp_path / "mine.yaml"))
     assert (cited["law"], cited["citation"]) == ("mine", "Doe 2026")
