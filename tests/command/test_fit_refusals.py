@@ -13,15 +13,10 @@ from tests.command.fit_tables import MAP, columns, loss, printed, refusal, write
 OPTIONS = {
     "--map N=param": "did you mean 'params'?",
     "--map N": "is not NAME=VALUE",
-    "--map C=6*tokens*Q": "there is no column",
     "--law data_constrained": "there is no column 'U' (unique training tokens)",
-    "--law chinchila": "did you mean 'chinchilla'?",
     "--law isoflop": "did you mean 'isoflop_akima'?",
-    "--law isoflop_akima": "there is no column 'C'",
     "--law E+A*N^": "breaks off",
-    "--law nothing.yaml": "No such file",
     "--fix E=nan": "fix E=nan: expected a number, and a finite one",
-    "--fix gamma=1": "is not a parameter of the law",
     "--fix A=-1": "is outside its bounds",
     "--fix E=10": "is a floor of the loss, and the lowest loss is",
     "--fix E=1 A=1 B=1 alpha=.3 beta=.3": "none is left to fit",
@@ -29,69 +24,48 @@ OPTIONS = {
     "--bounds alpha=1": "is not LOW:HIGH",
     "--where N>1e99": "no row has N>1e99",
     "--define foo=bar": "is no column and no part of the setup",
-    "--weight foo": "there is no column 'foo'",
     "--group runs": "did you mean 'run'?",
     "--hold-out N>1e99": "holds out no run",
     "--hold-out N>0": "holds out every run",
     "--target N=1e9": "chinchilla needs N, D; add D=…",
-    "--target N=1e9 DD=1": "chinchilla has no column 'DD'",
     "--target N=0 D=1e9": "target N=0.0: must be positive",
     "--objective squared --delta 0.1": "the objective squared has none",
     "--intervals none --level 0.9": "no intervals are asked for",
     "--level 95": "level=95.0: expected a number above 0 and below 1",
-    "--starts 1e9": "starts=1000000000: expected a positive whole number up to 100,000",
-    "--noise 0.01": "chinchilla cannot use it",
     "--map C=6*N*D --law isoflop_akima --seed 1": "without --noise",
     "--law auto --fix E=1": "auto cannot use it",
 }
+USED_BY_LAWS = ["hold-out N>=1e9", "target N=1e9 D=1e10", "fix E=1", "tie alpha=beta", "bounds alpha=0:1", "starts 100"]
+USED_BY_LAWS += ["objective squared", "delta 1e-2", "intervals t", "level 0.9", "group run", "weight N"]
 
 
-def test_the_value_of_an_option_is_checked(table, capsys):
+def test_the_value_of_an_option_is_checked_and_one_that_an_approach_cannot_use_is_refused(table, capsys):
     for words, what in OPTIONS.items():
         names = [] if words.startswith("--map N") else MAP
         assert what in refusal(capsys, table, *names, *words.split())
-
-
-USED_BY_LAWS = {
-    "hold-out": "N>=1e9",
-    "target": "N=1e9 D=1e10",
-    "fix": "E=1",
-    "tie": "alpha=beta",
-    "bounds": "alpha=0:1",
-    "objective": "squared",
-    "delta": "1e-2",
-    "intervals": "t",
-    "level": "0.9",
-    "group": "run",
-    "weight": "N",
-    "starts": "100",
-}
-
-
-def test_an_option_that_an_approach_cannot_use_is_refused(table, capsys):
-    for option, words in USED_BY_LAWS.items():
-        line = refusal(capsys, table, *MAP, "C=6*N*D", "--law", "envelope", f"--{option}", *words.split())
+    for words in USED_BY_LAWS:
+        option, *values = words.split()
+        line = refusal(capsys, table, *MAP, "C=6*N*D", "--law", "envelope", f"--{option}", *values)
         assert line.startswith(f"scaling: {option}=")
         assert "envelope cannot use it; leave it out" in line
     options = {name.replace("_", "-") for name in inspect.signature(scaling.fit).parameters} - {"targets"} | {"target"}
     of_all_kinds = {"points", "law", "rename", "where", "define", "figures", "seed"}
-    assert options == of_all_kinds | set(USED_BY_LAWS) | {"noise"}
+    assert options == of_all_kinds | {words.split()[0] for words in USED_BY_LAWS} | {"noise"}
 
 
 def tables():
-    """Tables that determine no law, each with its law, the columns that make it so, and what the line says."""
+    """Tables that determine no law, by what the line says."""
     runs = columns()
-    N, L = runs["params"], runs["final"]
-    line = np.geomspace(1e7, 1e10, 20)
+    N, L, line = runs["params"], runs["final"], np.geomspace(1e7, 1e10, 20)
     noise = 1 + 0.002 * np.random.default_rng(4).standard_normal(20)
-    few = {name: values[:22:7] for name, values in runs.items()}
-    on_a_line = {"params": line, "tokens": 20 * line, "final": loss(line, 20 * line) * noise, "run": range(20)}
+    on_a_line = {"params": line, "tokens": 20 * line, "final": loss(line, 20 * line) * noise}
     on_a_curve = {"params": line, "tokens": 1e5 * line**0.7, "final": loss(line, 1e5 * line**0.7) * noise}
-    sizes = np.array([10, 20, 50, 100, 300, 1000])
-    toy = {"params": sizes, "tokens": 9 * sizes * [1, 1.5, 0.9, 2, 1, 1], "final": 1.7 * sizes**0.06, "run": range(6)}
-    steps = np.arange(1, MOST_POINTS + 2)
+    sizes, steps = np.array([10, 20, 50, 100, 300, 1000]), np.arange(1, MOST_POINTS + 2)
+    toy = {"params": sizes, "tokens": 9 * sizes * [1, 1.5, 0.9, 2, 1, 1], "final": 1.7 * sizes**0.06}
     return {
-        "4 distinct scales (N, D) cannot determine 5 parameters; add 1 scale or more": few,
+        "4 distinct scales (N, D) cannot determine 5 parameters; add 1 scale or more": {
+            name: values[:22:7] for name, values in runs.items()
+        },
         "D=1000000000.0: has one value": {**runs, "tokens": [1e9] * 36},
         "mixes 'a' and 'b'": {**runs, "N_definition": ["a"] * 18 + ["b"] * 18},
         "there is no finished run to fit: 0 points, 36 excluded": {**runs, "status": ["diverged"] * 36},
@@ -118,7 +92,6 @@ def test_a_table_that_determines_no_law_is_refused_at_once(tmp_path, capsys):
 
 NAMES = {
     "n,d,Loss": "add --map N=n D=d loss=Loss",
-    "params,tokens,val_loss": "add --map N=params D=tokens loss=val_loss",
     "config.N,D,summary/loss": "add --map N=config.N loss=summary/loss",
     "n,N_,final loss": "name yours by --map N=n D=COLUMN loss=COLUMN (of n, N_, final loss)",
 }

@@ -74,9 +74,8 @@ def test_windows_keep_the_places_of_their_documents(python: list[str]) -> None:
     assert batch.tree.shape == (1, 24, 3)
 
 
-@pytest.mark.parametrize(("model", "overrides"), [("decoder", []), ("encoder", ["data.kind=Text"])])
-def test_a_position_that_finds_no_tree_is_refused(model: str, overrides: list[str], python: list[str]) -> None:
-    config = load(model, [*python, *overrides])
+def test_a_position_that_finds_no_tree_is_refused(python: list[str]) -> None:
+    config = load("encoder", [*python, "data.kind=Text"])
     prepare(config.build("data"), Path(os.environ["SCALING_DATA"]))
     with pytest.raises(ScalingError, match="it reads a tree, and no batch has one"):
         assemble(config)
