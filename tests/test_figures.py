@@ -51,7 +51,7 @@ def pictures(fit):
     repeated["loss"] = chinchilla(repeated["N"], repeated["D"], 0.01)
     fixed = {"E": 1.8, "A": 480, "B": 2100, "alpha": 0.34, "beta": 0.37}
     few = {"starts": 24, "objective": "log_squared"}
-    three = scaling.fit(repeated, law="data_constrained", fix=fixed, intervals="t", **few)
+    three = scaling.fit(repeated, law="data_constrained", fix=fixed, intervals="none", **few)
     return {
         **fit.pictures,
         **scaling.fit(isoflop, law="isoflop_parabola").pictures,

@@ -15,19 +15,15 @@ slow = partial(pytest.param, marks=pytest.mark.slow)
 
 
 def test_intervals_are_counted_where_a_fit_converges():
-    def draw(rng):
-        return rng.uniform(-1.0, 1.0), {"a": 0.0}
-
     def bounds(data):
         if data < -0.5:
             raise ScalingError("does not converge")
         return {"a": Interval("a", data, -np.inf if data < 0 else data, 1.0, 0.95, "profile")}
 
-    seen = [draw(np.random.Generator(np.random.Philox([0, study])))[0] for study in range(100)]
-    tally = simulate(draw, {"method": bounds}, 100)["method"]
+    tally = simulate(lambda rng: (rng.uniform(-1.0, 1.0), {"a": 0.0}), {"method": bounds}, 100)["method"]
+    seen = [np.random.Generator(np.random.Philox([0, study])).uniform(-1.0, 1.0) for study in range(100)]
     assert tally.fitted == sum(data >= -0.5 for data in seen)
     assert tally.covered["a"] == tally.opened["a"] == sum(-0.5 <= data < 0 for data in seen)
-    assert tally.coverage("a") == tally.covered["a"] / tally.fitted
 
 
 @pytest.mark.parametrize(
@@ -56,17 +52,10 @@ def test_a_section_prints_its_table(section, lines, head, capsys):
         assert words[0] in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("law", "points", "objective"),
-    [
-        ("power_law_floor_c", 9, "log_squared"),
-        slow("chinchilla", 40, "log_squared"),
-        slow("chinchilla", 40, "log_huber"),
-    ],
-)
-def test_intervals_cover_in_a_sample_of_the_grid(law, points, objective):
+@pytest.mark.parametrize(("law", "points"), [("power_law_floor_c", 9), slow("chinchilla", 40)])
+def test_intervals_cover_in_a_sample_of_the_grid(law, points):
     """60 studies, so 95% ± 2.8%. The whole table is docs/coverage.md."""
-    cell = grid_cell(law, points, 0.005, 2.0, 0.3, objective=objective)
+    cell = grid_cell(law, points, 0.005, 2.0, 0.3, objective="log_squared")
     tally = simulate(cell.draw, cell.methods, 60)["profile"]
     assert tally.fitted >= 58
     assert all(tally.coverage(name) >= 0.88 for name in tally.covered)

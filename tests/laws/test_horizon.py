@@ -97,8 +97,6 @@ def test_what_a_rung_loses_and_its_best_rate_are_those_of_the_simulation():
     assert all(rung["left"].low > 0 and rung["used"] == 1e-3 for rung in found)
     columns, used = ladder(lambda N: 1e-3)
     assert sum(rung["left"].low > 0 for rung in rungs(columns, used)) <= 2, "of tuned rungs"
-    three = {name: column[:3] for name, column in columns.items()}
-    assert rungs(three, used[:3]) == [], "no degree of freedom is left"
     # The batch is judged at the rate of the rung alone.
     more = {name: np.concatenate([column, column[used], column[used]]) for name, column in columns.items()}
     more["batch"] = np.repeat([16.0, 8.0, 32.0], [48, 16, 16])

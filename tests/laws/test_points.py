@@ -88,7 +88,6 @@ def test_kinds_of_points_are_never_pooled_in_silence_and_seeds_are_no_duplicates
     assert mixed.document["points"]["pooled"] == {"corpus": 2}
     assert "! 2 values of corpus are pooled as if they were one" in str(mixed)
     assert len(load_points({"N": [1, 1], "D": [2, 2], "loss": [3.0, 3.1], "seed": [0, 1]})) == 2
-    assert len(load_points({"run": ["a", "a"], "N": [1, 1], "D": [2, 4], "loss": [3.0, 2.9]})) == 2
 
 
 def test_perplexity_and_bits_are_converted_where_a_person_says_so():
