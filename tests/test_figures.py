@@ -33,8 +33,8 @@ def chinchilla(N, D, noise=0.0):
 
 @pytest.fixture(scope="module")
 def fit():
-    N, D = (axis.ravel() for axis in np.meshgrid(np.geomspace(1e7, 4e9, 6), np.geomspace(1e9, 1e11, 5)))
-    runs = {"run": [f"run-{row}" for row in range(30)], "N": N, "D": D, "C": 6 * N * D, "loss": chinchilla(N, D, 0.003)}
+    N, D = (axis.ravel() for axis in np.meshgrid(np.geomspace(1e7, 4e9, 5), np.geomspace(1e9, 1e11, 5)))
+    runs = {"run": [f"run-{row}" for row in range(25)], "N": N, "D": D, "C": 6 * N * D, "loss": chinchilla(N, D, 0.003)}
     return scaling.fit(runs, hold_out="N>=2e9", level=0.8, intervals="t", starts=64, objective="log_squared")
 
 

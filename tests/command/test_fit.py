@@ -1,11 +1,62 @@
-"""`scaling fit` from outside: what it prints and what its JSON holds."""
+"""`scaling fit` from outside: what it prints, what its JSON holds, and what it refuses: one line, code 2, at once."""
+
+import inspect
+import json
+import time
 
 import numpy as np
+import pandas
 import pytest
 
-from tests.command.fit_tables import MAP, TRUTH, columns, fitted, loss, printed, refusal, write
+import scaling
+from scaling.cli import main
+from scaling.laws.fit import MOST_POINTS
 
+TRUTH = {"E": 1.7, "A": 400.0, "B": 900.0, "alpha": 0.34, "beta": 0.3}
+MAP = ["--map", "N=params", "D=tokens", "loss=final"]
 FORMULA = "E + A*N^-alpha + B*D^-beta"
+
+
+def loss(N, D):
+    return TRUTH["E"] + TRUTH["A"] * N ** -TRUTH["alpha"] + TRUTH["B"] * D ** -TRUTH["beta"]
+
+
+def write(path, columns):
+    pandas.DataFrame(columns).to_csv(path, index=False)
+    return str(path)
+
+
+def columns():
+    N, D = (axis.ravel() for axis in np.meshgrid(np.geomspace(1e6, 1e9, 6), np.geomspace(1e8, 1e11, 6)))
+    noise = 1 + 0.002 * np.random.default_rng(1).standard_normal(36)
+    return {"run": [f"r{i}" for i in range(36)], "params": N, "tokens": D, "final": loss(N, D) * noise}
+
+
+@pytest.fixture
+def table(tmp_path):
+    return write(tmp_path / "points.csv", columns())
+
+
+def printed(capsys, *words):
+    """What a command prints: its document with `--json`, else its text."""
+    assert main(["fit", *words, "--starts", "128"]) == 0
+    out, err = capsys.readouterr()
+    assert err == ""
+    return json.loads(out) if "--json" in words else out
+
+
+def fitted(capsys, *words):
+    return printed(capsys, *words, "--json")
+
+
+def refusal(capsys, *words):
+    """The one line that a command is refused with."""
+    assert main(["fit", *map(str, words)]) == 2, words
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("scaling: ")
+    assert err.count("\n") == 1, err
+    return err
 
 
 def test_the_truth_is_inside_the_intervals_and_targets_are_predicted_with_how_far_they_lie(table, capsys):
@@ -81,16 +132,6 @@ def test_a_law_as_a_formula_is_fitted_and_tested_like_any(table, tmp_path, capsy
         assert {each["optima"][0][key] == built_in["optima"][0][key] for key in ("N", "D", "interval_run")} == {True}
 
 
-def test_the_growth_of_the_optimum_is_found_along_the_envelope(tmp_path, capsys):
-    N = np.repeat(np.geomspace(1e7, 1e10, 12), 30)
-    D = N * np.tile(np.geomspace(1, 300, 30), 12)
-    runs = {"run": [f"n{n:.0f}" for n in N], "N": N, "D": D, "C": 6 * N * D, "loss": loss(N, D)}
-    document = fitted(capsys, write(tmp_path / "curves.csv", runs), "--law", "envelope")
-    growth = TRUTH["beta"] / (TRUTH["alpha"] + TRUTH["beta"])  # the exponent a of N_opt ∝ C^a
-    assert document["estimates"]["a"] == pytest.approx(growth, abs=0.05)
-    assert document["intervals"]["a"]["low"] < document["estimates"]["a"] < document["intervals"]["a"]["high"]
-
-
 def test_weights_count(tmp_path, capsys):
     """A run of almost no weight is left out."""
     runs = columns()
@@ -135,3 +176,116 @@ def test_a_score_is_predicted_through_the_loss(tmp_path, capsys):
     for text in ("task_k", "held out", "accuracy: squared", "accuracy: R²", "correlation", "7B", "5 + 3 parameters"):
         assert text in out
     refusal(capsys, path, *MAP, "--law", "two_step", "--target", "C=1e22")
+
+
+# What is refused.
+
+OPTIONS = {
+    "--map N=param": "did you mean 'params'?",
+    "--map N": "is not NAME=VALUE",
+    "--law data_constrained": "there is no column 'U' (unique training tokens)",
+    "--law isoflop": "did you mean 'isoflop_akima'?",
+    "--law E+A*N^": "breaks off",
+    "--fix E=nan": "fix E=nan: expected a number, and a finite one",
+    "--fix A=-1": "is outside its bounds",
+    "--fix E=10": "is a floor of the loss, and the lowest loss is",
+    "--fix E=1 A=1 B=1 alpha=.3 beta=.3": "none is left to fit",
+    "--fix E=1 --fix E=2": "fix E: is given twice",
+    "--bounds alpha=1": "is not LOW:HIGH",
+    "--where N>1e99": "no row has N>1e99",
+    "--define foo=bar": "is no column and no part of the setup",
+    "--group runs": "did you mean 'run'?",
+    "--hold-out N>1e99": "holds out no run",
+    "--hold-out N>0": "holds out every run",
+    "--target N=1e9": "chinchilla needs N, D; add D=…",
+    "--target N=0 D=1e9": "target N=0.0: must be positive",
+    "--objective squared --delta 0.1": "the objective squared has none",
+    "--intervals none --level 0.9": "no intervals are asked for",
+    "--level 95": "level=95.0: expected a number above 0 and below 1",
+    "--map C=6*N*D --law isoflop_akima --seed 1": "without --noise",
+    "--law auto --fix E=1": "auto cannot use it",
+}
+USED_BY_LAWS = ["hold-out N>=1e9", "target N=1e9 D=1e10", "fix E=1", "tie alpha=beta", "bounds alpha=0:1", "starts 100"]
+USED_BY_LAWS += ["objective squared", "delta 1e-2", "intervals t", "level 0.9", "group run", "weight N"]
+
+
+def test_the_value_of_an_option_is_checked_and_one_that_an_approach_cannot_use_is_refused(table, capsys):
+    for words, what in OPTIONS.items():
+        names = [] if words.startswith("--map N") else MAP
+        assert what in refusal(capsys, table, *names, *words.split())
+    for words in USED_BY_LAWS:
+        option, *values = words.split()
+        line = refusal(capsys, table, *MAP, "C=6*N*D", "--law", "envelope", f"--{option}", *values)
+        assert line.startswith(f"scaling: {option}=")
+        assert "envelope cannot use it; leave it out" in line
+    options = {name.replace("_", "-") for name in inspect.signature(scaling.fit).parameters} - {"targets"} | {"target"}
+    of_all_kinds = {"points", "law", "rename", "where", "define", "figures", "seed"}
+    assert options == of_all_kinds | {words.split()[0] for words in USED_BY_LAWS} | {"noise"}
+
+
+def tables():
+    """Tables that determine no law, by what the line says."""
+    runs = columns()
+    N, L, line = runs["params"], runs["final"], np.geomspace(1e7, 1e10, 20)
+    noise = 1 + 0.002 * np.random.default_rng(4).standard_normal(20)
+    on_a_line = {"params": line, "tokens": 20 * line, "final": loss(line, 20 * line) * noise}
+    on_a_curve = {"params": line, "tokens": 1e5 * line**0.7, "final": loss(line, 1e5 * line**0.7) * noise}
+    sizes, steps = np.array([10, 20, 50, 100, 300, 1000]), np.arange(1, MOST_POINTS + 2)
+    toy = {"params": sizes, "tokens": 9 * sizes * [1, 1.5, 0.9, 2, 1, 1], "final": 1.7 * sizes**0.06}
+    return {
+        "4 distinct scales (N, D) cannot determine 5 parameters; add 1 scale or more": {
+            name: values[:22:7] for name, values in runs.items()
+        },
+        "D=1000000000.0: has one value": {**runs, "tokens": [1e9] * 36},
+        "mixes 'a' and 'b'": {**runs, "N_definition": ["a"] * 18 + ["b"] * 18},
+        "there is no finished run to fit: 0 points, 36 excluded": {**runs, "status": ["diverged"] * 36},
+        "the loss rises with N and D, where chinchilla can only fall": toy,
+        "correct 1 of 36 rows": {**runs, "final": [-1, *L[1:]]},
+        "loss: 1 of 36 values are missing or not finite": {**runs, "final": ["nan", *L[1:]]},
+        "N: 1 of 36 values are missing or not finite": {**runs, "params": [10**400, *N[1:]]},
+        "loss=3.0: has one value": {**runs, "final": [3.0] * 36},
+        "all 20 points lie on D = 20 N: chinchilla is not identified": on_a_line,
+        "lie on D ∝ N^0.7": on_a_curve,
+        "write --define loss=perplexity to convert it": {**runs, "final": np.exp(2 * L)},
+        f"{MOST_POINTS + 1:,} rows are more than": {"params": steps, "tokens": steps, "final": 2 + 1 / steps},
+    }
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_table_that_determines_no_law_is_refused_at_once(tmp_path, capsys):
+    for what, table in tables().items():
+        path = write(tmp_path / "points.csv", table)
+        begun = time.process_time()
+        assert what in refusal(capsys, path, *MAP)
+        assert time.process_time() - begun < 2
+
+
+NAMES = {
+    "n,d,Loss": "add --map N=n D=d loss=Loss",
+    "config.N,D,summary/loss": "add --map N=config.N loss=summary/loss",
+    "n,N_,final loss": "name yours by --map N=n D=COLUMN loss=COLUMN (of n, N_, final loss)",
+}
+
+
+def test_the_option_that_names_columns_is_proposed_whole(tmp_path, capsys):
+    for header, proposed in NAMES.items():
+        (tmp_path / "points.csv").write_text(f"{header}\n1e6,1e8,3\n1e7,1e9,2\n")
+        assert proposed in refusal(capsys, tmp_path / "points.csv")
+    assert "there is no such file" in refusal(capsys, tmp_path / "nothing.csv")
+    assert "expected ENTITY/PROJECT" in refusal(capsys, "wandb:me/project/sweep/run")
+
+
+ODD = {
+    "one outlier": lambda runs: {**runs, "final": [100 * runs["final"][0], *runs["final"][1:]]},
+    "huge ranges": lambda runs: {**runs, "params": runs["params"] * 1e150, "tokens": runs["tokens"] * 1e-120},
+    "other units": lambda runs: {**runs, "params": runs["params"] / 1e6, "tokens": runs["tokens"] / 1e9},
+    "few points": lambda runs: {name: column[:36:5] for name, column in runs.items()},
+}
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("kind", ODD)
+def test_odd_points_are_fitted_without_a_warning(tmp_path, capsys, kind):
+    out = printed(capsys, write(tmp_path / "points.csv", ODD[kind](columns())), *MAP)
+    assert ("none is identified" in out) == (kind == "few points")
+    assert ("no count of parameters" in out) == (kind == "other units")

@@ -47,7 +47,10 @@ def test_the_list_names_every_folder():
     assert {path.name for path in EXAMPLES.iterdir() if path.is_dir()} == set(re.findall(r"\]\((\w+)\)", text))
 
 
-@pytest.mark.parametrize("folder", FOLDERS)
+SLOW = pytest.param("published", marks=pytest.mark.slow)  # test_published.py has its fits
+
+
+@pytest.mark.parametrize("folder", [SLOW if folder == "published" else folder for folder in FOLDERS])
 def test_an_example_begins_as_its_page_says(folder, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(copied(tmp_path) / folder)
     monkeypatch.delenv("SCALING_DATA", raising=False)

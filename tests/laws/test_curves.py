@@ -9,7 +9,6 @@ import pytest
 import scaling
 from benchmarks.coverage.studies import CURVE_TRUTH as TRUTH
 from benchmarks.coverage.studies import RATE, curve_design, draw_curves
-from scaling.base.errors import ScalingError
 from scaling.cli import main
 from scaling.laws.catalogue import CURVE_LAWS
 from scaling.laws.curves import POINTS, Curve, Sizes, columns_of, covariance, fit_curves, places_of, read_curves
@@ -66,13 +65,12 @@ def test_errors_of_a_run_fall_apart_with_the_logarithm_of_the_step():
     assert errors[0, 0] == pytest.approx(4e-6 + 9e-6 + SIZES.evaluation**2, rel=1e-4)
 
 
-def test_the_law_and_its_errors_are_recovered_in_any_order_of_curves(curves, fitted):
+def test_the_law_and_its_errors_are_recovered(fitted):
     assert fitted.estimates["E"] == pytest.approx(TRUTH["E"], abs=0.02)
     assert fitted.estimates["beta"] == pytest.approx(TRUTH["beta"], abs=0.1)
     assert 0.0003 < np.hypot(fitted.sizes.trunk, fitted.sizes.run) < 0.003
     assert fitted.intervals()["E"].covers(TRUTH["E"])
     assert 0.99 < fitted.r_squared < 1
-    assert fit_curves(curves[::-1], starts=48).estimates == pytest.approx(fitted.estimates, rel=1e-9)
     shrinking = replace(SIZES, trunk=0.003, run=0.002, by_size=0.6, by_tokens=0.3, N=3e4, D=1e6)
     found = fit_curves(draw_curves(curve_design(), shrinking, np.random.default_rng(3)), starts=48)
     assert (found.sizes.by_size, found.sizes.by_tokens) == pytest.approx((0.6, 0.3), abs=0.25)
@@ -122,12 +120,6 @@ def test_a_table_of_curves_is_fitted_and_what_bears_no_fit_is_refused_in_one_lin
     assert {row["N"] for row in document["held_out"]} == {221184.0}
     assert all(abs(row["relative_error"]) < 0.02 for row in document["held_out"])
     assert document["errors"]["training"] is None
-    one = fit_curves([curve for curve in curves if curve.N == 25088], starts=48)  # one size needs no term in N
-    assert "alpha" in one.problem.fixed
-    assert one.mean_error < 0.002
-    for rates, what in (([], "has no schedule"), (curves[0].rates[:10], "its losses go to step")):
-        with pytest.raises(ScalingError, match=what):
-            replace(curves[0], rates=np.array(rates))
     last = table.groupby("run")["step"].transform("max") == table["step"]
     ended = read_curves(load_points(table.assign(lr=table["lr"].where(~last, 0.0))))
     assert {float(curve.rates[-1]) for curve in ended} == {0.0}, "a schedule may end at zero"
@@ -136,7 +128,6 @@ def test_a_table_of_curves_is_fitted_and_what_bears_no_fit_is_refused_in_one_lin
         "a curve without a schedule says nothing of another": (table.drop(columns="lr"), []),
         "validation": (table.assign(validation=np.where(table["N"] > 3e4, "a", "b")), []),
         "learning rates below 0, missing, or all 0": (table.assign(lr=table["lr"].where(~last, -1e-3)), []),
-        "no loss is left": (table, ["--after", "1e12"]),
         "after='soon': is not a number": (table, ["--after", "soon"]),
         "law='chinchilla': expected one of multi_power, annealed_curve": (table, ["--law", "chinchilla"]),
     }

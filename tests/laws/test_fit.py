@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from scaling.laws import Points, fit, fit_joint, intervals
+from scaling.laws import fit, intervals
 from scaling.laws.diagnostics import FALSE_ALARMS, off_size
 from scaling.laws.intervals import METHODS
 from tests.laws.studies import LAW, grid, study, width
@@ -80,13 +80,9 @@ def test_groups_are_fitted_by_generalised_least_squares():
     low, high = many.correlation.interval()
     assert low < 0.7 < high < low + 0.35
     assert many.problem.shared.correlation == pytest.approx(many.correlation.mean, abs=0.02)
-    # Groups stay together in hold-outs, bootstraps and joint fits.
+    # Groups stay together in hold-outs and bootstraps.
     assert len(set(grouped.without(table["trunk"] == 5, 64).groups.tolist())) == 5
     assert intervals(grouped, "bootstrap", quantities=["beta"], count=30)["beta"].low > 0
-    both = {name: np.tile(column, 2) for name, column in table.items()}
-    both |= {"loss": both["loss"] * np.repeat([1, 1.01], 24), "arch": np.repeat(["a", "b"], 24)}
-    both["trunk"][24:] += 6
-    assert len(set(fit_joint("chinchilla", Points(both), "arch", group="trunk", **FEW).groups.tolist())) == 12
 
 
 # Diagnostics: what the points do not identify, and why intervals may not cover, in sentences that are seldom wrong.

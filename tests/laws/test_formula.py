@@ -16,29 +16,26 @@ from tests.laws.studies import grid
 VALUES = {"N": 3.0, "D": 5.0, "a": 0.5, "train/loss": 2.0, "config.n": 4.0, "α": 0.25}
 MEANINGS = {
     "N - D - a": -2.5,
-    "N / D / a": 3 / 5 / 0.5,
     "-N^2": -9.0,
     "N^a^2": 3**0.25,
     "N^-α * D + 2**3": 5 * 3**-0.25 + 8,
-    "N·D × 2 − 1": 29.0,
-    "1e2 + 1_000 + .5": 1100.5,
+    "N·D × 2 − 1_000": -970.0,
     "`train/loss` * config.n * (D + 1)": 48.0,
     "min(N, D, 1) + max(N, D) + pow(N, 2) + sqrt(4) + abs(-1)": 18.0,
     "log(exp(N)) + ln(1) + log10(100) + log2(8) + sigmoid(0) + tanh(0)": 8.5,
 }
 REFUSED = {
     **dict.fromkeys(("", "N +"), "breaks off"),
-    **dict.fromkeys(("N + * D", "(N, D)", "max(*N, D)", "N[0]", "lambda: 3", "N.real.x()", "'N'", "N # D"), ""),
+    **dict.fromkeys(
+        ("N + * D", "(N, D)", "max(*N, D)", "N[0]", "lambda: 3", "N.real.x()", "'N'", "N # D", 300 * "-"), ""
+    ),
     "(N": "a bracket that is not closed, or not opened",
     "N < 3": "a comparison belongs to --where",
     "A N^-a": "a sign between two values",
     "__import__('os')": "has no function '__import__'",
-    "log": "without its argument",
     "log(N, D)": "2 arguments",
-    "min(N)": "1 arguments",
     "6N": "write 6*N",
     "1e999": "no number",
-    "-" * 1999 + "N": "",
     "N" + "+N" * (DEEPEST + 1): "nests deeper",
     "N" * 5000: "characters",
 }
@@ -86,11 +83,9 @@ COLUMNS = {
 }
 CONDITIONS = {
     "N>=10M": [False, True, True],
-    "N<1e7": [True, False, False],
     "N = 10_000_000": [False, True, False],
     "D!=1e8": [False, True, False],
     "D/N<=100": [True, True, False],
-    "D>20*N": [True, False, False],
     "size>5M": [False, True, True],
     "corpus=c4": [True, True, False],
     "corpus!='c4=<pile>'": [True, True, True],
@@ -98,7 +93,7 @@ CONDITIONS = {
     "N*D=1.000000000001e14": [True, False, False],
 }
 NO_CONDITIONS = {
-    **dict.fromkeys(("N", ">3"), "is no condition"),
+    "N": "is no condition",
     "1e6<N<1e8": "two comparisons",
     "corpus>c4": "a column of words",
     "N>many": "'many' is no bound",
@@ -126,31 +121,16 @@ TABLE = grid(np.geomspace(1e6, 1e9, 6), np.geomspace(1e8, 1e11, 6), 0.002)
 N, D = TABLE["N"], TABLE["D"]
 POINTS = load_points(TABLE)
 LINE, SCORED, SEEN = np.geomspace(1e6, 1e10, 25), np.linspace(2, 4, 30), np.minimum(D, 1e10)
-KAPLAN = {"alpha_N": 0.076, "alpha_D": 0.103}
-M_C = {"M": D / N, "C": 6 * N * D}
 MADE = [
     ("E + A*(N + N0)^-a", {"N": LINE, "loss": 1 + 300 * (LINE + 3e7) ** -0.3}, {"N0": 3e7, "a": 0.3}),
     ("p - q*log(N)", {"N": LINE, "loss": 6 - 0.18 * np.log(LINE)}, {"p": 6, "q": 0.18}),
     ("E + A*exp(-k*N)", {"N": LINE, "loss": 2 + 1.5 * np.exp(-LINE / 3e8)}, {"k": 1 / 3e8}),
-    (
-        "E + A*N^-a + B*min(D, U)^-b",
-        {"N": N, "D": D, "U": SEEN, "loss": 1.7 + 9 * SEEN**-0.3 + 4 * N**-0.34},
-        {"b": 0.3},
-    ),
-    (
-        "error = eps - k*exp(-g*loss)",
-        {"loss": SCORED, "error": 0.9 - 2 * np.exp(-0.8 * SCORED)},
-        {"eps": 0.9, "g": 0.8},
-    ),
+    ("E + A*N^-a + B*min(D, U)^-b", TABLE | {"U": SEEN, "loss": 1.7 + 9 * SEEN**-0.3 + 4 * N**-0.34}, {"b": 0.3}),
+    ("error = c - k*exp(-g*loss)", {"loss": SCORED, "error": 0.9 - 2 * np.exp(-0.8 * SCORED)}, {"c": 0.9, "g": 0.8}),
     (
         "((N_c/N)^(alpha_N/alpha_D) + D_c/D)^alpha_D",
         {"N": N, "D": D, "loss": named("kaplan_n_d").predict(np.array([6.4e13, 1.8e13, 0.076, 0.103]), TABLE)},
-        {"N_c": 6.4e13, **KAPLAN},
-    ),
-    (
-        "E + (a*M^eta + b*M^-eta)*C^-eta",
-        {**M_C, "loss": named("over_training").predict(np.array([1.84, 200.0, 250.0, 0.136]), M_C)},
-        {"E": 1.84, "eta": 0.136},
+        {"N_c": 6.4e13, "alpha_N": 0.076, "alpha_D": 0.103},
     ),
 ]
 
@@ -170,7 +150,6 @@ def test_what_a_name_is_follows_from_where_it_stands():
     points = load_points({**TABLE, "B": np.full(36, 512.0), "alpha": np.full(36, 1.0), "width": D / 7})
     assert law("E + A*N^-a + B*D^-b", points).inputs == ("N", "D")
     assert law("E + A*width^-a", points).inputs == ("width",)
-    assert law("E + A*B^-a", points).inputs == ("B",)
     assert law("E + A*B^-a + N^-c", points, B=(1, 10)).inputs == ("N",)
     with pytest.raises(ScalingError, match=r"alpha is a column of the table and may be a parameter.*loss\(N, D\)"):
         law("E + A*N^-alpha", points)
@@ -179,10 +158,8 @@ def test_what_a_name_is_follows_from_where_it_stands():
     assert lowest["a"] == 0, "the loss falls as N^-a"
     assert lowest["b"] < 0, "the loss may fall or rise as D^b"
     for text, what in {
-        "3*N": "has no parameter",
         "E + A": "has no column",
         "E + A*U^-a": "there is no column 'U'",
-        "E*loss + A": "predicts loss from itself",
         "loss(N, D) = E + A*N^-a": "lists the column 'D' and does not use it",
     }.items():
         with pytest.raises(ScalingError, match=what):
@@ -196,18 +173,14 @@ def test_bounds_hold_for_coefficients_and_exponents_and_tied_exponents_are_one_n
     rising = load_points({**TABLE, "loss": 1.7 + 400 * N**-0.34 - 300 * D**-0.3})
     negative = fit(law("E + A*N^-a + B*D^-b", rising, B=(-1e4, 1e4)), rising, objective="log_squared", starts=64)
     assert negative.estimates["B"] == pytest.approx(-300, rel=0.01)
-    for limits, what in (({"a": (2, 1)}, "are no bounds"), ({"c": (0, 1)}, "is not a parameter of the law")):
-        with pytest.raises(ScalingError, match=what):
-            law("E + A*N^-a", **limits)
+    with pytest.raises(ScalingError, match="are no bounds"):
+        law("E + A*N^-a", a=(2, 1))
     tied = fit(constrained(named("chinchilla"), {"alpha": "beta"}, {}), POINTS, starts=64)
     assert tied.estimates["alpha"] == tied.estimates["beta"]
     assert tied.objective == pytest.approx(fit(law("E + A*N^-b + B*D^-b"), POINTS, starts=64).objective, rel=1e-10)
     assert tied.degrees_of_freedom == 36 - 4
     assert "a" not in intervals(tied, "t"), "N_opt grows as C^1/2 whatever the points are"
-    with pytest.raises(ScalingError, match="alpha: is tied to beta"):
-        fit(tied.form, POINTS, fixed={"alpha": 0.3})
-    circle = {"alpha": "beta", "beta": "alpha"}
-    for ties, what in (({"alpha": "A"}, "different kinds"), ({"alpha": "c"}, "is not a p"), (circle, "in a circle")):
+    for ties, what in (({"alpha": "A"}, "different kinds"), ({"alpha": "beta", "beta": "alpha"}, "in a circle")):
         with pytest.raises(ScalingError, match=what):
             constrained(named("chinchilla"), ties, {})
 

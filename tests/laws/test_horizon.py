@@ -36,10 +36,7 @@ def test_the_predictions_are_compute_optimal_and_hold_the_truth():
             assert pytest.approx(times * 6 * 3e7 * 2e9) == row["C"] == pytest.approx(6 * row["N"] * row["D"])
             truth = 1.8 + 400 * row["N"] ** -0.34 + 400 * row["D"] ** -0.34
             assert row["interval_run"]["low"] < truth < row["interval_run"]["high"]
-    points = runs()
-    points = points.with_column("C", 6 * points["N"] * points["D"], "6ND")
-    assert set(horizon(fitted(points, "power_law_floor_c"), method="t")["next_run"]) == {"C", "width", "halves"}
-    assert horizon(fitted(points, "power_law_floor_n")) is None
+    assert horizon(fitted(runs(), "power_law_floor_n")) is None
 
 
 def test_the_next_run_narrows_the_interval_as_much_as_it_says():

@@ -44,8 +44,7 @@ def test_among_the_points_both_intervals_of_a_straight_line_are_the_textbooks():
         ratio = np.ptp(run) / (2 * half[1])
         assert 0.8 < ratio < 1.4 if compute < 1e22 else ratio > 2
     exact = fit("power_law_c", {name: column[:2] for name, column in points.items()})
-    assert predict_runs(exact, [{"C": 1e24}])[0].run is None, "without a degree of freedom there is no interval"
-    assert judge(exact, Points(points)).to_json()["covered"] is None
+    assert judge(exact, Points(points)).to_json()["covered"] is None, "without a degree of freedom"
 
 
 @pytest.mark.parametrize(("objective", "method"), [*zip(("log_huber", "log_squared", "squared"), METHODS)])
@@ -57,18 +56,19 @@ def test_a_run_is_never_better_known_than_the_mean(objective, method):
         assert here.mean.high <= here.run.high
         assert here.run.low < here.estimate < here.run.high
         assert here.run.open_below or here.run.low >= 0
-        assert width(here.run) > width(here.mean) or here.mean.open_below or here.mean.open_above
+        assert width(here.run) > width(here.mean)
 
 
 def test_where_the_mean_is_open_so_is_a_run():
     """Budgets that differ by a twentieth show nothing of one far away."""
-    C, pairs = np.geomspace(1e18, 1.05e18, 12), []
-    for seed in (4, 7):
-        loss = (1.7 + 2e7 * C**-0.4) * np.exp(0.02 * np.random.default_rng(seed).standard_normal(12))
-        law = fit("power_law_floor_c", {"C": C, "loss": loss}, **FEW)
-        pairs += [(far.mean, far.run) for far in predict_runs(law, [{"C": 1e10}, {"C": 1e30}])]
-    assert all((mean.open_below, mean.open_above) == (run.open_below, run.open_above) for mean, run in pairs)
-    assert any(mean.open_below or mean.open_above for mean, _ in pairs)
+    C, noise = np.geomspace(1e18, 1.05e18, 12), np.random.default_rng(7).standard_normal(12)
+    points = {"C": C, "loss": (1.7 + 2e7 * C**-0.4) * np.exp(0.02 * noise)}
+    law = fit("power_law_floor_c", points, objective="log_squared", **FEW)
+    below, above = predict_runs(law, [{"C": 1e10}, {"C": 1e30}])
+    assert below.mean.open_below
+    assert below.run.open_below
+    assert above.mean.open_above
+    assert above.run.open_above
 
 
 def test_new_runs_lie_inside_as_often_as_the_level_and_larger_ones_of_a_wrong_form_too():
@@ -124,7 +124,6 @@ def test_a_score_is_predicted_with_the_errors_of_both_steps():
     (task,) = predict_runs(both.task, [{"loss": loss.estimate}], method="t")
     carried = np.abs(np.diff(both.task.predict(loss=np.array([loss.run.low, loss.run.high]))))[0]
     assert max(carried, width(task.run)) < 1.05 * width(ahead.run) < 1.05 * (carried + width(task.run))
-    assert width(ahead.mean) < width(ahead.run)
     # Fewer examples widen it by the binomial noise that the runs of the fit lack.
     many, few = predict_runs(both.task, [{"loss": loss.estimate, "examples": count} for count in (1e9, 50)], method="t")
     noise = few.estimate * (1 - few.estimate) / 50 - Discrepancy(both.task).noise ** 2
@@ -151,7 +150,7 @@ def test_errors_that_a_run_shares_between_the_steps_are_counted_once_more(shared
 def test_two_steps_are_held_out_as_one_law_is_and_runs_without_a_score_take_part_in_the_first():
     columns = scores()
     columns["accuracy"] = np.where(np.arange(30) % 6 == 0, np.nan, columns["accuracy"])
-    part = fit_two_steps(STEPS, columns, fixed=CHANCE, objective=None, **FEW)
+    part = fit_two_steps(STEPS, columns, fixed=CHANCE, objective="squared", **FEW)
     again = part.without(np.arange(30) >= 24, 64)
     assert [len(step.points) for step in (part.loss, part.task, again.loss, again.task)] == [30, 25, 24, 20]
     np.testing.assert_array_equal(again.rows, part.rows[:20])
@@ -162,27 +161,21 @@ def test_two_steps_are_held_out_as_one_law_is_and_runs_without_a_score_take_part
     assert {test["axis"] for test in back_test(part, refit=lambda mask: part.without(mask, 24))} == {"N", "D", "C"}
     with pytest.raises(ScalingError, match="no run has a score"):
         fit_two_steps(STEPS, columns | {"accuracy": np.full(30, np.nan)})
-    with pytest.raises(ScalingError, match="is not a law of a task"):
-        composed(LAW, LAW)
 
 
 @pytest.mark.parametrize(
-    ("law", "more", "fix", "fixed"),
+    ("law", "more", "fixed"),
     [
-        ("task_sigmoid", {}, {}, {"b": 0.25}),
-        ("two_step", {"chance": np.full(30, 0.2)}, {}, {"task_b": 0.2}),
-        ("task_exponential", {"error": 1.0 - scores(examples=100)["accuracy"]}, {}, {"epsilon": 0.75}),
+        ("task_sigmoid", {}, {"b": 0.25}),
+        ("two_step", {"chance": np.full(30, 0.2)}, {"task_b": 0.2}),
+        ("task_exponential", {"error": 1.0 - scores(examples=100)["accuracy"]}, {"epsilon": 0.75}),
     ],
 )
-def test_the_table_states_the_chance_level(law, more, fix, fixed):
+def test_the_table_states_the_chance_level(law, more, fixed):
     columns = scores(examples=100) | more
-    fitted = scaling.fit(columns, law=law, fix=fix, intervals="none", objective="squared", **FEW)
+    fitted = scaling.fit(columns, law=law, intervals="none", objective="squared", **FEW)
     assert fitted.document["fixed"] == fixed
     assert sum(fitted.estimates.get(name, 0.0) for name in ("a", "b", "task_a", "task_b")) <= 1.0 + 1e-9
-    columns["options"][3] = 2
-    if law == "task_sigmoid":
-        with pytest.raises(ScalingError, match="options: has 2 values"):
-            scaling.fit(columns, law=law)
 
 
 def test_what_the_losses_do_not_show_of_a_sigmoid_is_named():
@@ -198,14 +191,14 @@ def test_what_the_losses_do_not_show_of_a_sigmoid_is_named():
 
 def test_a_score_of_zero_has_an_error_in_its_own_unit():
     table = scores(examples=20)
-    table["accuracy"][[0, 29]] = 0.0  # a run that is held out, and the largest of the others
+    table["accuracy"][[0, 1]] = 0.0  # a run that is held out, and the largest loss of the others
     table["held_out"] = np.arange(30) == 0
-    fitted = scaling.fit(table, law="direct_sigmoid", hold_out="largest", intervals="none", **FEW)
+    fitted = scaling.fit(table, law="task_sigmoid", hold_out="largest", intervals="none", **FEW)
     (run,) = fitted.document["held_out"]["points"]
     assert run["relative_error"] is None
     assert run["error"] == pytest.approx(run["predicted"])
     assert f"largest error {run['error']:.4f}" in str(fitted)
     assert f"+{run['error']:.4f}" in fitted.format("markdown")
-    row = next(test for test in fitted.document["back_test"] if test["axis"] == "D")
+    row = fitted.document["back_test"][0]
     assert row["mean_absolute_relative_error"] is None
     assert f"{row['mean_absolute_error']:.4f}" in str(fitted)
