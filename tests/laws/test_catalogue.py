@@ -7,55 +7,26 @@ from scaling.base.errors import ScalingError
 from scaling.laws import LAWS, fit, named
 from scaling.laws.curves import areas
 
-PF_DAY = 8.64e19
-TRUTHS = {
-    "power_law": [300.0, 0.15],
-    "power_law_floor": [1.7, 3000.0, 0.2],
-    "kaplan_n": [8.8e13, 0.076],
-    "kaplan_d": [5.4e13, 0.095],
-    "kaplan_c": [1.6e7 * PF_DAY, 0.057],
-    "kaplan_c_min": [3.1e8 * PF_DAY, 0.05],
-    "kaplan_n_d": [6.4e13, 1.8e13, 0.076, 0.103],
-    "kaplan_n_s": [6.5e13, 2.1e3, 0.077, 0.76],
-    "critical_batch": [2e8, 0.21],
-    "chinchilla": [1.8172, 482.0, 2085.0, 0.3478, 0.3658],
-    "data_constrained": [1.87, 521.0, 1488.0, 0.353, 0.36, 15.4, 5.3],
-    "over_training": [1.84, 200.0, 250.0, 0.136],
-    "shape": [1.5, 20.0, 3.0, 2085.0, 0.7, 0.9, 0.36],
-    "annealing": [2.0, 0.6, 0.3, 0.4],
-    "batch_size": [0.29, 0.33],
-    "batch_size_d_width": [0.58, 0.571, -0.1],
-    "batch_size_n_d": [0.58, 0.05, 0.571],
-    "learning_rate": [0.31, -0.125],
-    "learning_rate_n_d": [1.79, -0.713, 0.307],
-    "learning_rate_d_width": [1.79, -0.1, -0.713],
-    "learning_rate_d_width_b": [1.79, -0.1, -0.713, 0.3],
-    "task_sigmoid": [0.25, 0.7, 3.0, 2.8],
-    "task_exponential": [0.85, 2.0, 0.7],
-    "task_linear": [-0.4, 0.5],
-    "task_power": [0.3, 0.12, 1.7],
-    "direct_sigmoid": [0.25, 0.7, 800.0, 3000.0, 0.3, 0.33, 2.0],
-    "direct_bits": [0.4, 300.0, 900.0, 0.3, 0.33],
-    "farseer": [1.5, -0.2, -0.1, 0.8, -0.1, 0.1, 0.35, 0.1, 0.15],
-    "learning_rate_batch": [
-        *(1.7, 482.0, 2085.0, 0.35, 0.37, 2e-3, -0.4, 0.2, 200.0, -0.05, 0.4),
-        *(0.02, 0.03, -0.4, 0.1, -0.1, 0.1, -0.05),
-    ],
-    "vocabulary": [-6.0, 300.0, 2.0, 800.0, 0.3, 0.15, 0.3, 0.2],
-    "routed_experts": [2.7, 0.08, 0.06, 0.01],
-    "routed_experts_floor": [1.2, 1.4, 0.15, 0.1, 0.01, 5.0],
-    "granularity": [1.7, 300.0, 200.0, 900.0, 0.6, 0.3, 0.33],
-    "active_experts": [1.7, 0.5, 0.6, 0.3, 0.33, 0.1, 0.05, 0.02, -0.02],
-    "sparse_experts": [1.7, 300.0, 0.3, 0.25, -0.05, 0.03, 900.0, 0.33],
-    "sparse_weights": [1.7, 300.0, 200.0, 900.0, 0.7, 0.3, 0.33],
-    "parallel_streams": [1.3, 100.0, 0.25, 0.35],
-    "precision": [1.7, 300.0, 900.0, 0.3, 0.33, 3.0],
-    "bi_mix": [1.5, 40.0, 0.12, 0.25],
-    "mixture_exponential": [1.8, 1.4, -1.5, 0.6],
-    "mixture_joint": [1.6, 0.4, 0.9, 0.3, 0.15, 0.5, 0.3, -0.1],
-    "loss_to_loss": [1.2, 0.9, 1.3, 1.6],
-}
-"""A truth for each law, by the longest matching beginning of its name; broken laws make their own."""
+# A truth for each law, by the longest matching beginning of its name; broken laws make their own.
+TRUTHS = """
+    power_law 300 0.15, power_law_floor 1.7 3000 0.2, kaplan_n 8.8e13 0.076, kaplan_d 5.4e13 0.095,
+    kaplan_c 1.3824e27 0.057, kaplan_c_min 2.6784e28 0.05, kaplan_n_d 6.4e13 1.8e13 0.076 0.103,
+    kaplan_n_s 6.5e13 2100 0.077 0.76, critical_batch 200000000 0.21, chinchilla 1.8172 482 2085 0.3478 0.3658,
+    data_constrained 1.87 521 1488 0.353 0.36 15.4 5.3, over_training 1.84 200 250 0.136,
+    shape 1.5 20 3 2085 0.7 0.9 0.36, annealing 2 0.6 0.3 0.4, batch_size 0.29 0.33,
+    batch_size_d_width 0.58 0.571 -0.1, batch_size_n_d 0.58 0.05 0.571, learning_rate 0.31 -0.125,
+    learning_rate_n_d 1.79 -0.713 0.307, learning_rate_d_width 1.79 -0.1 -0.713,
+    learning_rate_d_width_b 1.79 -0.1 -0.713 0.3, task_sigmoid 0.25 0.7 3 2.8, task_exponential 0.85 2 0.7,
+    task_linear -0.4 0.5, task_power 0.3 0.12 1.7, direct_sigmoid 0.25 0.7 800 3000 0.3 0.33 2,
+    direct_bits 0.4 300 900 0.3 0.33, farseer 1.5 -0.2 -0.1 0.8 -0.1 0.1 0.35 0.1 0.15,
+    learning_rate_batch 1.7 482 2085 0.35 0.37 0.002 -0.4 0.2 200 -0.05 0.4 0.02 0.03 -0.4 0.1 -0.1 0.1 -0.05,
+    vocabulary -6 300 2 800 0.3 0.15 0.3 0.2, routed_experts 2.7 0.08 0.06 0.01,
+    routed_experts_floor 1.2 1.4 0.15 0.1 0.01 5, granularity 1.7 300 200 900 0.6 0.3 0.33,
+    active_experts 1.7 0.5 0.6 0.3 0.33 0.1 0.05 0.02 -0.02, sparse_experts 1.7 300 0.3 0.25 -0.05 0.03 900 0.33,
+    sparse_weights 1.7 300 200 900 0.7 0.3 0.33, parallel_streams 1.3 100 0.25 0.35, precision 1.7 300 900 0.3 0.33 3,
+    bi_mix 1.5 40 0.12 0.25, mixture_exponential 1.8 1.4 -1.5 0.6, mixture_joint 1.6 0.4 0.9 0.3 0.15 0.5 0.3 -0.1,
+    loss_to_loss 1.2 0.9 1.3 1.6
+"""
 
 RANGES = """
     N 1e7 1e10, D 1e9 1e12, C 1e17 1e22, C_min 1e17 1e22, S_min 1e3 1e6, M 5 640, U 5e8 5e10, width 128 4096,
@@ -64,7 +35,7 @@ RANGES = """
 """
 
 
-def columns(n=40):
+def columns(n=32):
     rng = np.random.default_rng(1)
     ranges = (line.split() for line in RANGES.split(","))
     table = {name: np.exp(rng.uniform(np.log(float(low)), np.log(float(high)), n)) for name, low, high in ranges}
@@ -80,7 +51,8 @@ def truth(form):
         places = np.exp(np.quantile(np.log(column), np.linspace(0, 1, breaks + 2)[1:-1]))
         bends = [value for i, place in enumerate(places) for value in (0.12 * (-1) ** i, place, 0.3)]
         return np.array([1.5, 30.0, 0.08, *bends])
-    return np.array(TRUTHS[max((name for name in TRUTHS if form.name.startswith(name)), key=len)])
+    truths = (line.split() for line in TRUTHS.split(","))
+    return np.array(max((len(name), *map(float, values)) for name, *values in truths if form.name.startswith(name))[1:])
 
 
 def points_on(form):

@@ -107,7 +107,7 @@ def test_another_schedule_a_larger_size_and_the_end_of_a_begun_run_are_predicted
 
 def test_a_table_of_curves_is_fitted_and_what_bears_no_fit_is_refused_in_one_line(curves, tmp_path, capsys):
     frames = []
-    for curve in curves:  # the largest size is held out
+    for curve in curves[::2]:  # the largest size is held out
         rows = {"run": curve.run, "N": curve.N, "trunk": curve.trunk, "kind": "evaluate", "step": curve.steps}
         rows |= {"tokens": curve.steps * 1024, "lr": curve.rates[curve.steps - 1], "loss": curve.losses}
         frames.append(pandas.DataFrame({**rows, "held_out": int(curve.N == 221184)}))
@@ -115,8 +115,8 @@ def test_a_table_of_curves_is_fitted_and_what_bears_no_fit_is_refused_in_one_lin
     small = table[table["N"].isin([5888, 25088, 221184])]
     fitted = scaling.fit_curves(table, law="annealed_curve")
     document = fitted.to_json()
-    assert (document["law"], document["curves"]) == ("annealed_curve", 23)
-    assert "losses of 23 curves, R² 0.9" in str(fitted)
+    assert (document["law"], document["curves"]) == ("annealed_curve", 12)
+    assert "losses of 12 curves, R² 0.9" in str(fitted)
     assert {row["N"] for row in document["held_out"]} == {221184.0}
     assert all(abs(row["relative_error"]) < 0.02 for row in document["held_out"])
     assert document["errors"]["training"] is None

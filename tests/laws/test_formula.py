@@ -27,7 +27,7 @@ MEANINGS = {
 REFUSED = {
     **dict.fromkeys(("", "N +"), "breaks off"),
     **dict.fromkeys(
-        ("N + * D", "(N, D)", "max(*N, D)", "N[0]", "lambda: 3", "N.real.x()", "'N'", "N # D", 300 * "-"), ""
+        ("N + * D", "(N, D)", "max(*N, D)", "N[0]", "lambda: 3", "(N).real", "(N)(D)", "'N'", "N # D", 300 * "-"), ""
     ),
     "(N": "a bracket that is not closed, or not opened",
     "N < 3": "a comparison belongs to --where",
