@@ -3,8 +3,8 @@
 import re
 
 import numpy as np
-import pandas
 import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.collections import FillBetweenPolyCollection, LineCollection
 
 import scaling
@@ -22,9 +22,8 @@ def bands(axes):
 
 def numbers(axes):
     """All that is drawn in a panel."""
-    return np.concatenate(
-        [part.get_offsets() for part in axes.collections] + [part.get_xydata() for part in axes.lines]
-    )
+    points = [part.get_offsets() for part in axes.collections] + [part.get_xydata() for part in axes.lines]
+    return np.concatenate(points)
 
 
 def chinchilla(N, D, noise=0.0):
@@ -34,21 +33,16 @@ def chinchilla(N, D, noise=0.0):
 
 @pytest.fixture(scope="module")
 def fit():
-    N, D = (axis.ravel() for axis in np.meshgrid(np.geomspace(1e7, 4e9, 6), np.geomspace(1e9, 1e11, 5)))
-    runs = {"run": [f"run-{row}" for row in range(30)], "N": N, "D": D, "C": 6 * N * D, "loss": chinchilla(N, D, 0.003)}
-    return scaling.fit(pandas.DataFrame(runs), law="chinchilla", hold_out="N>=2e9", level=0.8, intervals="t", starts=64)
+    N, D = (axis.ravel() for axis in np.meshgrid(np.geomspace(1e7, 4e9, 5), np.geomspace(1e9, 1e11, 5)))
+    runs = {"run": [f"run-{row}" for row in range(25)], "N": N, "D": D, "C": 6 * N * D, "loss": chinchilla(N, D, 0.003)}
+    return scaling.fit(runs, hold_out="N>=2e9", level=0.8, intervals="t", starts=64, objective="log_squared")
 
 
 @pytest.fixture(scope="module")
 def pictures(fit):
-    N, D = np.repeat(np.geomspace(1e7, 1e10, 6), 20), np.tile(np.geomspace(1, 300, 20), 6)
-    curves = {
-        "run": [f"{size:.0f}" for size in N],
-        "N": N,
-        "D": N * D,
-        "C": 6 * N * N * D,
-        "loss": chinchilla(N, N * D),
-    }
+    N, tokens = np.repeat(np.geomspace(1e7, 1e10, 6), 12), np.tile(np.geomspace(1, 300, 12), 6)
+    D = N * tokens
+    curves = {"run": [f"{size:.0f}" for size in N], "N": N, "D": D, "C": 6 * N * D, "loss": chinchilla(N, D)}
     C, tilt = np.repeat(np.geomspace(1e18, 1e21, 5), 9), np.tile(np.geomspace(0.1, 10, 9), 5)
     size = tilt * (C / 600) ** 0.5
     isoflop = {"N": size, "D": C / (6 * size), "C": C, "loss": chinchilla(size, C / (6 * size))}
@@ -56,53 +50,52 @@ def pictures(fit):
     repeated = {"N": np.repeat(np.geomspace(1e7, 1e9, 5), 12), "D": U * np.tile(np.repeat([1, 4, 16], 4), 5), "U": U}
     repeated["loss"] = chinchilla(repeated["N"], repeated["D"], 0.01)
     fixed = {"E": 1.8, "A": 480, "B": 2100, "alpha": 0.34, "beta": 0.37}
+    few = {"starts": 24, "objective": "log_squared"}
+    three = scaling.fit(repeated, law="data_constrained", fix=fixed, intervals="none", **few)
     return {
         **fit.pictures,
-        **scaling.fit(pandas.DataFrame(isoflop), law="isoflop_akima", noise=0.002).pictures,
-        **scaling.fit(pandas.DataFrame(curves), law="envelope").pictures,
-        "learning_curves": scaling.fit(pandas.DataFrame(curves), law="chinchilla", intervals="none", starts=24).plot(
-            "learning_curves"
-        ),
-        "three_columns": scaling.fit(
-            pandas.DataFrame(repeated), law="data_constrained", fix=fixed, intervals="t", starts=64
-        ).plot("loss_against_D"),
+        **scaling.fit(isoflop, law="isoflop_parabola").pictures,
+        **scaling.fit(curves, law="envelope").pictures,
+        "learning_curves": scaling.fit(curves, intervals="none", **few).plot("learning_curves"),
+        "three_columns": three.plot("loss_against_D"),
     }
 
 
-NAMES = (
+NAMES = {
     *("loss_against_N", "loss_against_D", "loss_against_C", "contours", "residuals"),
     *("extrapolation", "isoflop_N", "isoflop_D", "envelope", "learning_curves", "three_columns"),
-)
+}
 
 
-def test_every_law_has_its_figures(pictures):
-    assert set(pictures) == set(NAMES)
+def test_every_law_has_its_figures_with_units_and_nothing_under_a_legend_or_beyond_the_page(pictures, tmp_path):
+    assert set(pictures) == NAMES
+    for name, picture in pictures.items():
+        assert re.search(r"\d points?[.,]", picture.caption), name
+        for axes in picture.panels:
+            assert len(numbers(axes)) > 1, name
+            assert np.isfinite(numbers(axes)).all(), name
+            assert all("(" in label for label in (axes.get_xlabel(), axes.get_ylabel())), name
+        picture.save(tmp_path / "picture.svg")
+        figure = picture.figure
+        renderer = FigureCanvasAgg(figure).get_renderer()
+        caption = max(figure.texts, key=lambda text: len(text.get_text())).get_window_extent(renderer)
+        assert 0 <= caption.x0 < caption.x1 <= figure.bbox.x1, name
+        label = figure.axes[0].yaxis.label.get_window_extent(renderer)
+        assert caption.y1 <= label.y0 < label.y1 <= figure.bbox.y1, name
+        for legend in filter(None, (axes.get_legend() for axes in figure.axes)):
+            box = legend.get_window_extent(renderer)
+            assert not any(box.overlaps(axes.get_window_extent(renderer)) for axes in figure.axes), name
+            assert box.x1 <= figure.bbox.x1 + 1, name
+    picture = pictures["loss_against_C"]
+    for suffix in (".svg", ".pdf", ".png"):
+        one, other = (picture.save(tmp_path / name / f"picture{suffix}")[0].read_bytes() for name in ("one", "other"))
+        assert len(one) > 5_000
+        assert one == other, "a file repeats byte for byte"
+    with pytest.raises(scaling.ScalingError, match=r"choose \.pdf, \.svg or \.png"):
+        picture.save(tmp_path / "picture.html")
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_axes_name_units_and_nothing_lies_under_a_legend_or_beyond_the_page(pictures, name, tmp_path):
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-
-    picture = pictures[name]
-    assert re.search(r"\d points?[.,]", picture.caption)
-    for axes in picture.panels:
-        assert len(numbers(axes)) > 1
-        assert np.isfinite(numbers(axes)).all()
-        assert all("(" in label for label in (axes.get_xlabel(), axes.get_ylabel()))
-    picture.save(tmp_path / "picture.svg")
-    figure = picture.figure
-    renderer = FigureCanvasAgg(figure).get_renderer()
-    caption = max(figure.texts, key=lambda text: len(text.get_text())).get_window_extent(renderer)
-    assert 0 <= caption.x0 < caption.x1 <= figure.bbox.x1
-    label = figure.axes[0].yaxis.label.get_window_extent(renderer)
-    assert caption.y1 <= label.y0 < label.y1 <= figure.bbox.y1
-    for legend in filter(None, (axes.get_legend() for axes in figure.axes)):
-        box = legend.get_window_extent(renderer)
-        assert not any(box.overlaps(axes.get_window_extent(renderer)) for axes in figure.axes)
-        assert box.x1 <= figure.bbox.x1 + 1
-
-
-def test_a_band_says_which_interval_it_is(pictures):
+def test_bands_and_bars_are_the_intervals_that_the_caption_states(fit, pictures):
     """The band of a new run lies around that of the mean."""
     picture = pictures["loss_against_N"]
     assert "Dark bands: 80% interval of the mean; light bands: 80% interval of a new run." in picture.caption
@@ -111,83 +104,55 @@ def test_a_band_says_which_interval_it_is(pictures):
     for run, mean in zip(drawn[::2], drawn[1::2], strict=True):
         assert ((run[0] <= mean[0]) & (mean[0] < mean[1]) & (mean[1] <= run[1])).all()
         assert (run[0] < mean[0]).any()
-
-
-def test_without_a_method_there_are_no_bands_and_no_bars(fit):
-    fitted = scaling.fit(fit.points, law="chinchilla", intervals="none", starts=24)
-    (axes,) = fitted.plot("loss_against_C").panels
-    assert axes.lines
-    assert not bands(axes)
-
-
-def test_the_bars_of_the_test_are_the_printed_intervals(fit):
-    picture = fit.plot("extrapolation")
+    picture = pictures["extrapolation"]
     (bars,) = (part for part in picture.panels[0].collections if isinstance(part, LineCollection))
     low, high = np.array([ends[:, 1] for ends in bars.get_segments()]).T
     assert low == pytest.approx(fit.held_out["run_low"])
     assert high == pytest.approx(fit.held_out["run_high"])
     assert "Bars: 80% interval of a new run." in picture.caption
+    (axes,) = scaling.fit(fit.points, intervals="none", starts=24).plot("loss_against_C").panels
+    assert axes.lines
+    assert not bands(axes)
 
 
-@pytest.mark.parametrize("suffix", [".svg", ".pdf", ".png"])
-def test_a_file_repeats_byte_for_byte(pictures, suffix, tmp_path):
-    picture = pictures["loss_against_C"]
-    one, other = (picture.save(tmp_path / name / f"picture{suffix}")[0].read_bytes() for name in ("one", "other"))
-    assert len(one) > 5_000
-    assert one == other
-    with pytest.raises(scaling.ScalingError, match=r"choose \.pdf, \.svg or \.png"):
-        picture.save(tmp_path / "picture.html")
-
-
-def test_ordered_colours_grow_lighter_evenly():
+def test_ordered_colours_grow_lighter_evenly_and_numbers_are_short():
     """Lightness, all that a grey printer keeps, distinguishes ordered colours."""
     rgb = [[int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)] for colour in ordered(np.geomspace(1, 1e6, 6))]
     lightness = np.array(rgb) @ [0.2126, 0.7152, 0.0722]
     assert (np.diff(lightness) > 0.05).all()
     assert lightness[-1] < 0.8, "the palest still shows on white"
+    assert [*map(short, (1.23e9, 4e8, 2e12, 3.2e19, 0.25, 20))] == ["1.23B", "400M", "2T", "3.2e19", "0.25", "20"]
 
 
-@pytest.mark.parametrize(
-    ("value", "text"), [(1.23e9, "1.23B"), (4e8, "400M"), (2e12, "2T"), (3.2e19, "3.2e19"), (0.25, "0.25"), (20, "20")]
-)
-def test_short_numbers(value, text):
-    assert short(value) == text
-
-
-def test_a_mixture_without_a_domain_is_drawn_on_plain_axes(tmp_path):
-    rng = np.random.default_rng(0)
-    mixture = rng.dirichlet(np.ones(3), 24)
-    mixture[:4, 0], mixture[4:7, 1] = 0.0, 0.0
-    mixture /= mixture.sum(1, keepdims=True)
-    loss = 1.5 + 0.5 * np.exp(mixture @ np.array([-1.0, 0.5, 0.2])) + 1e-3 * rng.standard_normal(24)
-    table = pandas.DataFrame({"p_1": mixture[:, 0], "p_2": mixture[:, 1], "p_3": mixture[:, 2], "loss": loss})
-    fit = scaling.fit(table, law="mixture_exponential_3", starts=24, intervals="t")
+def test_what_has_no_logarithm_is_drawn_on_plain_axes():
+    """A mixture without a domain, losses of vocabularies, which may be negative, and a score of zero."""
+    rng, few = np.random.default_rng(0), {"starts": 24, "intervals": "t"}
+    p = rng.dirichlet(np.ones(3), 24)
+    p[:4, 0], p[4:7, 1] = 0.0, 0.0
+    p /= p.sum(1, keepdims=True)
+    loss = 1.5 + 0.5 * np.exp(p @ np.array([-1.0, 0.5, 0.2])) + 1e-3 * rng.standard_normal(24)
+    fit = scaling.fit(
+        {"p_1": p[:, 0], "p_2": p[:, 1], "p_3": p[:, 2], "loss": loss}, law="mixture_exponential_3", **few
+    )
     assert [axes.get_xscale() for axes in fit.plot("residuals").panels] == ["linear", "linear", "log"]
     assert all(np.isfinite(numbers(axes)).all() for axes in fit.plot("loss_against_p_1").panels)
-    fit.plot("loss_against_p_1").save(tmp_path / "picture.svg")
-
-
-def test_negative_losses_are_drawn_on_a_plain_axis():
     N, V, H = (axis.ravel() for axis in np.meshgrid([1e7, 1e8, 1e9], [4e3, 1.6e4, 6e4], [1e9, 1e10, 1e11]))
-    law = scaling.laws.named("vocabulary")
-    truth = np.array([-5.4, 200.0, 30.0, 300.0, 0.35, 0.4, 0.3, 0.1])
-    loss = law.predict(truth, {"N": N, "V": V, "H": H}) + 1e-3 * np.random.default_rng(0).standard_normal(27)
-    table = pandas.DataFrame({"N": N, "V": V, "H": H, "loss_u": loss})
-    fit = scaling.fit(table, law="vocabulary", starts=24, intervals="t")
+    theta = np.array([-5.4, 200.0, 30.0, 300.0, 0.35, 0.4, 0.3, 0.1])
+    loss = scaling.laws.named("vocabulary").predict(theta, {"N": N, "V": V, "H": H}) + 1e-3 * rng.standard_normal(27)
+    targets = [{"N": 2e9, "V": 5e4, "H": 2e11}]
+    fit = scaling.fit({"N": N, "V": V, "H": H, "loss_u": loss}, law="vocabulary", targets=targets, **few)
+    (ahead,) = fit.document["predictions"]
+    mean, run = ahead["interval_mean"], ahead["interval_run"]
+    assert run["low"] < mean["low"] < ahead["loss_u"] < mean["high"] < min(run["high"], 0)
     for axes in fit.plot("loss_u_against_N").panels:
-        low, high = axes.get_ylim()
         assert axes.get_yscale() == "linear"
-        assert low < high < 0
+        assert axes.get_ylim()[0] < axes.get_ylim()[1] < 0
         assert bands(axes)
         assert all((low < high).all() for low, high in bands(axes))
     assert fit.plot("residuals").panels[0].get_ylabel() == "observed - predicted"
-
-
-def test_a_held_out_score_of_zero_is_drawn_with_its_difference():
     loss = np.linspace(2.0, 3.5, 12)
-    accuracy = 0.25 + 0.6 / (1 + np.exp(4 * (loss - 2.7))) + 0.01 * np.random.default_rng(0).standard_normal(12)
-    table = pandas.DataFrame({"loss": [*loss, 4.0], "accuracy": [*accuracy, 0.0]})
-    fit = scaling.fit(table, law="task_sigmoid", hold_out="accuracy=0", starts=24)
-    losses, errors = fit.plot("extrapolation").panels
+    accuracy = 0.25 + 0.6 / (1 + np.exp(4 * (loss - 2.7))) + 0.01 * rng.standard_normal(12)
+    table = {"loss": [*loss, 4.0], "accuracy": [*accuracy, 0.0]}
+    losses, errors = scaling.fit(table, law="task_sigmoid", hold_out="accuracy=0", **few).plot("extrapolation").panels
     assert losses.get_yscale() == "linear"
     assert errors.get_ylabel() == "predicted - observed"

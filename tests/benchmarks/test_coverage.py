@@ -15,19 +15,15 @@ slow = partial(pytest.param, marks=pytest.mark.slow)
 
 
 def test_intervals_are_counted_where_a_fit_converges():
-    def draw(rng):
-        return rng.uniform(-1.0, 1.0), {"a": 0.0}
-
     def bounds(data):
         if data < -0.5:
             raise ScalingError("does not converge")
         return {"a": Interval("a", data, -np.inf if data < 0 else data, 1.0, 0.95, "profile")}
 
-    seen = [draw(np.random.Generator(np.random.Philox([0, study])))[0] for study in range(100)]
-    tally = simulate(draw, {"method": bounds}, 100)["method"]
+    tally = simulate(lambda rng: (rng.uniform(-1.0, 1.0), {"a": 0.0}), {"method": bounds}, 100)["method"]
+    seen = [np.random.Generator(np.random.Philox([0, study])).uniform(-1.0, 1.0) for study in range(100)]
     assert tally.fitted == sum(data >= -0.5 for data in seen)
     assert tally.covered["a"] == tally.opened["a"] == sum(-0.5 <= data < 0 for data in seen)
-    assert tally.coverage("a") == tally.covered["a"] / tally.fitted
 
 
 @pytest.mark.parametrize(
@@ -47,29 +43,16 @@ def test_intervals_are_counted_where_a_fit_converges():
 def test_a_section_prints_its_table(section, lines, head, capsys):
     main([section, "--studies", "1"])
     table = [line for line in capsys.readouterr().out.splitlines() if line.startswith("|")]
-    assert table[0] == head
-    assert len(table) == 2 + lines
-
-
-@pytest.mark.parametrize("words", [["tasks"], ["published", "--points", "nowhere"], ["grids"]])
-def test_bad_input_is_refused(words, capsys):
+    assert (table[0], len(table)) == (head, 2 + lines)
     with pytest.raises(SystemExit) as stop:
-        main(words)
+        main(["published", "--points", "nowhere"])
     assert stop.value.code == 2
-    assert words[0] in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("law", "points", "objective"),
-    [
-        ("power_law_floor_c", 9, "log_squared"),
-        slow("chinchilla", 40, "log_squared"),
-        slow("chinchilla", 40, "log_huber"),
-    ],
-)
-def test_intervals_cover_in_a_sample_of_the_grid(law, points, objective):
+@pytest.mark.parametrize(("law", "points"), [("power_law_floor_c", 9), slow("chinchilla", 40)])
+def test_intervals_cover_in_a_sample_of_the_grid(law, points):
     """60 studies, so 95% ± 2.8%. The whole table is docs/coverage.md."""
-    cell = grid_cell(law, points, 0.005, 2.0, 0.3, objective=objective)
+    cell = grid_cell(law, points, 0.005, 2.0, 0.3, objective="log_squared")
     tally = simulate(cell.draw, cell.methods, 60)["profile"]
     assert tally.fitted >= 58
     assert all(tally.coverage(name) >= 0.88 for name in tally.covered)
@@ -87,16 +70,12 @@ def test_intervals_cover_over_the_grid(objective):
 
 
 @pytest.mark.slow
-def test_intervals_of_runs_that_share_an_error_cover_where_independence_does_not():
+def test_intervals_of_runs_that_share_an_error_and_of_two_steps_cover():
     """60 studies: 95% ± 2.8%. Treated as independent, alpha was held in 58% to 75%."""
     cell = next(cell for cell in trunk_cells() if cell.labels == ("equal", "0.9"))
     tallies = simulate(cell.draw, cell.methods, 60)
     assert all(tallies["shared"].coverage(name) >= 0.86 for name in tallies["shared"].covered)
     assert tallies["independent"].coverage("alpha") < 0.8
-
-
-@pytest.mark.slow
-def test_intervals_of_two_steps_cover():
     cell = next(cell for cell in task_cells() if cell.labels == ("0.01", "500"))
     for tally in simulate(cell.draw, cell.methods, 100).values():
         assert tally.fitted >= 97

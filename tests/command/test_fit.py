@@ -1,19 +1,68 @@
-"""`scaling fit` from outside: what its JSON holds."""
+"""`scaling fit` from outside: what it prints, what its JSON holds, and what it refuses: one line, code 2, at once."""
+
+import inspect
+import json
+import time
 
 import numpy as np
+import pandas
 import pytest
 
+import scaling
 from scaling.cli import main
-from tests.command.fit_tables import MAP, TRUTH, columns, fitted, loss, refusal, write
+from scaling.laws.fit import MOST_POINTS
 
-GROWTH = TRUTH["beta"] / (TRUTH["alpha"] + TRUTH["beta"])
-"""The exponent a of N_opt ∝ C^a."""
+TRUTH = {"E": 1.7, "A": 400.0, "B": 900.0, "alpha": 0.34, "beta": 0.3}
+MAP = ["--map", "N=params", "D=tokens", "loss=final"]
 FORMULA = "E + A*N^-alpha + B*D^-beta"
 
 
-def test_the_truth_is_inside_the_intervals_and_the_held_out_runs_near_their_predictions(table, capsys):
-    words = [table, *MAP, "--hold-out", "N>=9e8", "--target", "N=7e9", "D=1.4e11", "--target", "N=1e9", "D=1e12"]
-    document = fitted(capsys, *words)
+def loss(N, D):
+    return TRUTH["E"] + TRUTH["A"] * N ** -TRUTH["alpha"] + TRUTH["B"] * D ** -TRUTH["beta"]
+
+
+def write(path, columns):
+    pandas.DataFrame(columns).to_csv(path, index=False)
+    return str(path)
+
+
+def columns():
+    N, D = (axis.ravel() for axis in np.meshgrid(np.geomspace(1e6, 1e9, 6), np.geomspace(1e8, 1e11, 6)))
+    noise = 1 + 0.002 * np.random.default_rng(1).standard_normal(36)
+    return {"run": [f"r{i}" for i in range(36)], "params": N, "tokens": D, "final": loss(N, D) * noise}
+
+
+@pytest.fixture
+def table(tmp_path):
+    return write(tmp_path / "points.csv", columns())
+
+
+def printed(capsys, *words):
+    """What a command prints: its document with `--json`, else its text."""
+    assert main(["fit", *words, "--starts", "128"]) == 0
+    out, err = capsys.readouterr()
+    assert err == ""
+    return json.loads(out) if "--json" in words else out
+
+
+def fitted(capsys, *words):
+    return printed(capsys, *words, "--json")
+
+
+def refusal(capsys, *words):
+    """The one line that a command is refused with."""
+    assert main(["fit", *map(str, words)]) == 2, words
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("scaling: ")
+    assert err.count("\n") == 1, err
+    return err
+
+
+def test_the_truth_is_inside_the_intervals_and_targets_are_predicted_with_how_far_they_lie(table, capsys):
+    targets = [(7e9, 1.4e11), (1e9, 1e11), (1e12, 1e14)]
+    words = [word for N, D in targets for word in ("--target", f"N={N:g}", f"D={D:g}")]
+    document = fitted(capsys, table, *MAP, "--hold-out", "N>=9e8", *words, "--target", "C=1e22")
     assert document["law"] == "chinchilla"
     assert document["objective"] > 0
     assert 0 < document["starts_agreeing"] <= 1
@@ -21,103 +70,77 @@ def test_the_truth_is_inside_the_intervals_and_the_held_out_runs_near_their_pred
         interval = document["intervals"][name]
         assert interval["low"] <= value <= interval["high"]
         assert interval["low"] < document["estimates"][name] < interval["high"]
-    counts = document["points"]
-    assert counts["used"] + counts["excluded"] + counts["failed"] == counts["planned"] == 36
-    assert counts["count"] == "30 points, 6 held out"
+    assert document["points"]["count"] == "30 points, 6 held out"
     assert document["held_out"]["n"] == 6
     assert document["held_out"]["largest_relative_error"] < 0.02
-    for prediction, (N, D) in zip(document["predictions"], ((7e9, 1.4e11), (1e9, 1e12)), strict=True):
-        assert prediction["loss"] == pytest.approx(loss(N, D), rel=0.01)
+    for prediction, (N, D) in zip(document["predictions"], targets, strict=True):
+        assert prediction["loss"] == pytest.approx(loss(N, D), rel=0.02)
         assert prediction["interval_mean"]["low"] <= loss(N, D) <= prediction["interval_mean"]["high"]
-    largest = fitted(capsys, table, *MAP, "--hold-out", "N", "--intervals", "none")
-    assert largest["held_out"]["points"][0]["N"] == pytest.approx(1e9)
-    assert largest["intervals"] == {}
-
-
-def test_a_budget_asks_for_the_best_run(table, capsys):
-    (best,) = fitted(capsys, table, *MAP, "--target", "C=1e22", "--intervals", "t")["optima"]
-    a, b = TRUTH["alpha"], TRUTH["beta"]
-    size = (a * TRUTH["A"] / (b * TRUTH["B"])) ** (1 / (a + b)) * (1e22 / 6) ** (b / (a + b))
-    assert best["N"]["low"] <= size <= best["N"]["high"]
+    assert [row["tested"] for row in document["predictions"]] == [False, True, False]
+    (best,) = document["optima"]
     assert best["N"]["estimate"] * best["D"]["estimate"] == pytest.approx(1e22 / 6, rel=1e-6)
     assert best["interval_mean"]["estimate"] == pytest.approx(best["loss"]["estimate"])
-    (plain,) = fitted(capsys, table, *MAP, "--target", "C=1e22", "--intervals", "none")["optima"]
-    assert plain["N"]["estimate"] == pytest.approx(best["N"]["estimate"], rel=1e-6)
+    out = printed(capsys, table, *MAP, "--hold-out", "N", *words, "--intervals", "t", "--objective", "log_squared")
+    assert "N=7B D=140B: 1.4 decades above the largest N" in out
+    assert "No 95% is claimed" in out
 
 
-def test_parameters_are_held_and_tied(table, capsys):
-    words = [*MAP, "C=6*N*D", "--law", "power_law_floor_c", "--fix", "E=1.7", "--intervals", "t"]
-    document = fitted(capsys, table, *words)
-    assert document["fixed"] == {"E": 1.7}
+def test_parameters_are_held_and_tied_figures_are_drawn_and_repeated_options_add_up(table, tmp_path, capsys):
+    names = ["--map", "N=params", "--map", "D=tokens", "loss=final", "--intervals", "t"]
+    words = ["--map", "C=6*N*D", "--law", "power_law_floor_c", "--fix", "E=1.7"]
+    document = fitted(capsys, table, *names, *words, "--fix", "alpha=0.2", "--figures", str(tmp_path / "figures"))
+    assert document["fixed"] == {"E": 1.7, "alpha": 0.2}
     assert document["estimates"]["E"] == 1.7
     assert document["points"]["definitions"]["C"] == "6*N*D"
-    document = fitted(capsys, table, *MAP, "--tie", "alpha=beta")
+    drawn = {path.name for path in (tmp_path / "figures").iterdir()}
+    assert {f"{name}.{kind}" for name in ("loss_against_C", "residuals") for kind in ("pdf", "svg", "png")} <= drawn
+    assert len(document["figures"]) == len(drawn)
+    where = ["--where", "N>=2e6", "--where", "D<=5e10", "N<9e8", "--define", "N=total", "--define", "D=unique"]
+    document = fitted(capsys, table, *names, "--tie", "alpha=beta", *where)
     assert document["tied"] == {"alpha": "beta"}
-    for key in ("estimates", "intervals"):
-        assert document[key]["alpha"] == document[key]["beta"]
+    assert document["intervals"]["alpha"] == document["intervals"]["beta"]
+    assert document["points"]["used"] == 4 * 5
+    assert document["points"]["definitions"] | {"N": "total", "D": "unique"} == document["points"]["definitions"]
 
 
-def test_figures_are_drawn_in_every_format(table, tmp_path, capsys):
-    words = ["--map", "loss=final", "N=params", "--law", "power_law_floor_n", "--figures", str(tmp_path / "figures")]
-    document = fitted(capsys, table, *words, "--intervals", "t")
-    names = {path.name for path in (tmp_path / "figures").iterdir()}
-    for suffix in ("pdf", "svg", "png"):
-        assert {f"loss_against_N.{suffix}", f"residuals.{suffix}"} <= names
-    assert len(document["figures"]) == len(names)
-
-
-def test_isoflop_minima(tmp_path, capsys):
-    C = np.repeat(np.geomspace(1e18, 1e21, 4), 15)
-    N = np.tile(np.geomspace(0.1, 10, 15), 4) * 0.1 * C**0.5
-    path = write(tmp_path / "iso.csv", {"C": C, "N": N, "D": C / (6 * N), "loss": loss(N, C / (6 * N))})
-    document = fitted(capsys, path, "--law", "isoflop_akima")
-    assert document["estimates"]["a"] == pytest.approx(GROWTH, abs=0.02)
-    assert document["estimates"]["a"] + document["estimates"]["b"] == pytest.approx(1, abs=0.01)
-    assert len(document["minima"]) == 4
-    assert main(["fit", path, "--law", "isoflop_akima"]) == 0
-    out = capsys.readouterr().out
-    assert "iso.csv: 60 points\n" in out
-    assert "95% interval\n" in out
-
-
-def test_the_envelope(tmp_path, capsys):
-    N = np.repeat(np.geomspace(1e7, 1e10, 12), 30)
-    D = N * np.tile(np.geomspace(1, 300, 30), 12)
-    runs = {"run": [f"n{n:.0f}" for n in N], "N": N, "D": D, "C": 6 * N * D, "loss": loss(N, D)}
-    document = fitted(capsys, write(tmp_path / "curves.csv", runs), "--law", "envelope")
-    assert document["estimates"]["a"] == pytest.approx(GROWTH, abs=0.05)
-    assert document["intervals"]["a"]["low"] < document["estimates"]["a"] < document["intervals"]["a"]["high"]
-
-
-def test_a_law_as_a_formula_is_fitted_tested_and_drawn_like_any(table, tmp_path, capsys):
-    held_out, words = [table, *MAP, "--hold-out", "N>=9e8"], ["--target", "C=1e22", "--intervals", "t"]
-    built_in = fitted(capsys, *held_out, *words)
-    written = fitted(capsys, *held_out, *words, "--law", FORMULA, "--bounds", "alpha=0:2")
-    assert written["law"] == "formula"
-    assert written["formula"] == f"loss(N, D) = {FORMULA}"
-    for key in ("estimates", "objective", "starts_agreeing"):
-        assert written[key] == built_in[key]
-    assert written["held_out"]["points"] == built_in["held_out"]["points"]
-    (one,), (other,) = written["optima"], built_in["optima"]
-    assert all(one[key] == other[key] for key in ("N", "D", "loss", "interval_run"))
-    assert next(law for law in one["competing"] if law["law"] == "chinchilla")["agrees"]
+def test_a_law_as_a_formula_is_fitted_and_tested_like_any(table, tmp_path, capsys):
+    words = [
+        table,
+        *MAP,
+        "--hold-out",
+        "N>=9e8",
+        "--target",
+        "C=1e22",
+        "--intervals",
+        "t",
+        "--objective",
+        "log_squared",
+    ]
     (tmp_path / "mine.yaml").write_text(f"formula: {FORMULA}\ncitation: Doe 2026\nbounds: {{alpha: [0, 2]}}\n")
-    cited = fitted(capsys, *held_out, "--intervals", "none", "--law", str(tmp_path / "mine.yaml"))
-    assert (cited["law"], cited["citation"]) == ("mine", "Doe 2026")
-    assert cited["estimates"] == written["estimates"]
+    built_in, *written = (
+        fitted(capsys, *words, *law)
+        for law in ([], ["--law", FORMULA, "--bounds", "alpha=0:2"], ["--law", str(tmp_path / "mine.yaml")])
+    )
+    assert [(each["law"], each["citation"]) for each in written] == [
+        ("formula", "no citation given"),
+        ("mine", "Doe 2026"),
+    ]
+    assert written[0]["formula"] == f"loss(N, D) = {FORMULA}"
+    for each in written:
+        assert {each[key] == built_in[key] for key in ("estimates", "objective", "starts_agreeing")} == {True}
+        assert each["held_out"]["points"] == built_in["held_out"]["points"]
+        assert {each["optima"][0][key] == built_in["optima"][0][key] for key in ("N", "D", "interval_run")} == {True}
 
 
 def test_weights_count(tmp_path, capsys):
     """A run of almost no weight is left out."""
     runs = columns()
     wild = [100 * runs["final"][0], *runs["final"][1:]]
-    path = write(tmp_path / "points.csv", {**runs, "final": wild, "trust": [1e-12, *[1] * 35]})
-    words = ["--intervals", "none", "--objective", "log_squared"]
-    weighted = fitted(capsys, path, *MAP, *words, "--weight", "trust")["estimates"]
-    without = fitted(capsys, path, *MAP, *words, "--where", "run!=r0")["estimates"]
-    assert weighted == pytest.approx(without, rel=1e-4)
-    path = write(tmp_path / "points.csv", {**runs, "trust": [0, *[1] * 35]})
-    assert "weight=0.0: weights are one positive number a point" in refusal(capsys, path, *MAP, "--weight", "trust")
+    path = write(tmp_path / "points.csv", {**runs, "final": wild, "trust": [1e-12, *[1] * 35], "bad": [0, *[1] * 35]})
+    words = [path, *MAP, "--intervals", "none", "--objective", "log_squared"]
+    weighted = fitted(capsys, *words, "--weight", "trust")["estimates"]
+    assert weighted == pytest.approx(fitted(capsys, *words, "--where", "run!=r0")["estimates"], rel=1e-4)
+    assert "weight=0.0: weights are one positive number a point" in refusal(capsys, path, *MAP, "--weight", "bad")
 
 
 def test_points_of_one_run_share_an_error_unasked_and_it_is_stated(tmp_path, capsys):
@@ -125,13 +148,10 @@ def test_points_of_one_run_share_an_error_unasked_and_it_is_stated(tmp_path, cap
     rng = np.random.default_rng(3)
     N, D = (axis.ravel() for axis in np.meshgrid(np.geomspace(1e6, 1e9, 24), np.geomspace(1e8, 1e11, 6), indexing="ij"))
     shared = np.repeat(rng.standard_normal(24), 6) + 0.3 * rng.standard_normal(len(N))
-    names = [f"m{i // 6}" for i in range(len(N))]
-    path = write(
-        tmp_path / "curves.csv", {"run_name": names, "N": N, "D": D, "loss": loss(N, D) * np.exp(0.01 * shared)}
-    )
-    assert main(["fit", path, "--intervals", "t"]) == 0
-    assert "errors of the points of one run_name belong together: 24 groups, correlation" in capsys.readouterr().out
-    together, apart = (fitted(capsys, path, "--intervals", "t", *more) for more in ((), ("--group", "none")))
+    runs = {"run_name": [f"m{i // 6}" for i in range(144)], "N": N, "D": D, "loss": loss(N, D) * np.exp(0.01 * shared)}
+    words = [write(tmp_path / "curves.csv", runs), "--intervals", "t"]
+    assert "errors of the points of one run_name belong together: 24 groups, correlation" in printed(capsys, *words)
+    together, apart = (fitted(capsys, *words, *more) for more in ((), ("--group", "none")))
     assert (together["clusters"]["column"], together["clusters"]["count"]) == ("run_name", 24)
     assert together["clusters"]["correlation"]["low"] > 0.5
     assert apart["clusters"] is None
@@ -139,48 +159,133 @@ def test_points_of_one_run_share_an_error_unasked_and_it_is_stated(tmp_path, cap
     assert wide["high"] - wide["low"] > 1.2 * (narrow["high"] - narrow["low"])
 
 
-def test_the_back_test_is_shown_for_the_largest(table, capsys):
-    assert main(["fit", table, *MAP, "--hold-out", "largest"]) == 0
-    out = capsys.readouterr().out
-    assert "inside their 95%" in out
-    assert "N ≥ " in out
-    tests = fitted(capsys, table, *MAP, "--hold-out", "largest", "--level", "0.9")["back_test"]
-    assert {test["axis"] for test in tests} == {"N", "D", "C"}
-    assert all(test["level"] == 0.9 and 0 <= test["covered"] <= 1 for test in tests)
-
-
-def test_a_target_far_outside_is_stated_to_be_so_and_not_called_95(table, capsys):
-    words = [table, *MAP, "--target", "N=1e9", "D=1e11", "--target", "N=3e9", "D=1e11", "--target", "N=1e12", "D=1e14"]
-    assert main(["fit", *words]) == 0
-    out = capsys.readouterr().out
-    assert "0.48 decades above the largest N" in out
-    assert "3 decades above the largest N, 3 decades above the largest D, 6 decades above the largest C" in out
-    assert "No 95% is claimed" in out
-    near, further, far = fitted(capsys, *words)["predictions"]
-    assert near["decades_outside"] == {}
-    assert [near["tested"], further["tested"], far["tested"]] == [True, True, False]
-    widths = [np.log(row["interval_run"]["high"] / row["interval_run"]["low"]) for row in (near, further, far)]
-    assert widths == sorted(widths)
-
-
 def test_a_score_is_predicted_through_the_loss(tmp_path, capsys):
     table = columns()
     score = 0.25 + 0.7 / (1 + np.exp(3 * (table["final"] - 2.8)))
     path = write(tmp_path / "scores.csv", {**table, "accuracy": score.round(3), "options": [4] * 36})
     words = [path, *MAP, "--law", "two_step", "--hold-out", "N>=9e8", "--target", "N=7e9", "D=1.4e11", "examples=500"]
-    document = fitted(capsys, *words)
-    assert document["law"] == "chinchilla,task_sigmoid"
+    document = fitted(capsys, *words, "--intervals", "t")
     assert [step["law"] for step in document["steps"]] == ["chinchilla", "task_sigmoid"]
     assert document["fixed"] == {"task_b": 0.25}
     assert document["estimates"]["task_L_0"] == pytest.approx(2.8, abs=0.05)
-    assert document["held_out"]["n"] == 6
-    assert document["held_out"]["covered"] == 1.0
+    assert (document["held_out"]["n"], document["held_out"]["covered"]) == (6, 1.0)
     (prediction,) = document["predictions"]
     truth = 0.25 + 0.7 / (1 + np.exp(3 * (loss(7e9, 1.4e11) - 2.8)))
     assert prediction["interval_run"]["low"] <= truth <= prediction["interval_run"]["high"]
-    assert main(["fit", *words]) == 0
-    out = capsys.readouterr().out
+    out = printed(capsys, *words, "--intervals", "t")
     for text in ("task_k", "held out", "accuracy: squared", "accuracy: R²", "correlation", "7B", "5 + 3 parameters"):
         assert text in out
-    for wrong in (("--law", "chinchilla,chinchilla"), ("--law", "two_step", "--target", "C=1e22")):
-        refusal(capsys, path, *MAP, *wrong)
+    refusal(capsys, path, *MAP, "--law", "two_step", "--target", "C=1e22")
+
+
+# What is refused.
+
+OPTIONS = {
+    "--map N=param": "did you mean 'params'?",
+    "--map N": "is not NAME=VALUE",
+    "--law data_constrained": "there is no column 'U' (unique training tokens)",
+    "--law isoflop": "did you mean 'isoflop_akima'?",
+    "--law E+A*N^": "breaks off",
+    "--fix E=nan": "fix E=nan: expected a number, and a finite one",
+    "--fix A=-1": "is outside its bounds",
+    "--fix E=10": "is a floor of the loss, and the lowest loss is",
+    "--fix E=1 A=1 B=1 alpha=.3 beta=.3": "none is left to fit",
+    "--fix E=1 --fix E=2": "fix E: is given twice",
+    "--bounds alpha=1": "is not LOW:HIGH",
+    "--where N>1e99": "no row has N>1e99",
+    "--define foo=bar": "is no column and no part of the setup",
+    "--group runs": "did you mean 'run'?",
+    "--hold-out N>1e99": "holds out no run",
+    "--hold-out N>0": "holds out every run",
+    "--target N=1e9": "chinchilla needs N, D; add D=…",
+    "--target N=0 D=1e9": "target N=0.0: must be positive",
+    "--objective squared --delta 0.1": "the objective squared has none",
+    "--intervals none --level 0.9": "no intervals are asked for",
+    "--level 95": "level=95.0: expected a number above 0 and below 1",
+    "--map C=6*N*D --law isoflop_akima --seed 1": "without --noise",
+    "--law auto --fix E=1": "auto cannot use it",
+}
+USED_BY_LAWS = ["hold-out N>=1e9", "target N=1e9 D=1e10", "fix E=1", "tie alpha=beta", "bounds alpha=0:1", "starts 100"]
+USED_BY_LAWS += ["objective squared", "delta 1e-2", "intervals t", "level 0.9", "group run", "weight N"]
+
+
+def test_the_value_of_an_option_is_checked_and_one_that_an_approach_cannot_use_is_refused(table, capsys):
+    for words, what in OPTIONS.items():
+        names = [] if words.startswith("--map N") else MAP
+        assert what in refusal(capsys, table, *names, *words.split())
+    for words in USED_BY_LAWS:
+        option, *values = words.split()
+        line = refusal(capsys, table, *MAP, "C=6*N*D", "--law", "envelope", f"--{option}", *values)
+        assert line.startswith(f"scaling: {option}=")
+        assert "envelope cannot use it; leave it out" in line
+    options = {name.replace("_", "-") for name in inspect.signature(scaling.fit).parameters} - {"targets"} | {"target"}
+    of_all_kinds = {"points", "law", "rename", "where", "define", "figures", "seed"}
+    assert options == of_all_kinds | {words.split()[0] for words in USED_BY_LAWS} | {"noise"}
+
+
+def tables():
+    """Tables that determine no law, by what the line says."""
+    runs = columns()
+    N, L, line = runs["params"], runs["final"], np.geomspace(1e7, 1e10, 20)
+    noise = 1 + 0.002 * np.random.default_rng(4).standard_normal(20)
+    on_a_line = {"params": line, "tokens": 20 * line, "final": loss(line, 20 * line) * noise}
+    on_a_curve = {"params": line, "tokens": 1e5 * line**0.7, "final": loss(line, 1e5 * line**0.7) * noise}
+    sizes, steps = np.array([10, 20, 50, 100, 300, 1000]), np.arange(1, MOST_POINTS + 2)
+    toy = {"params": sizes, "tokens": 9 * sizes * [1, 1.5, 0.9, 2, 1, 1], "final": 1.7 * sizes**0.06}
+    return {
+        "4 distinct scales (N, D) cannot determine 5 parameters; add 1 scale or more": {
+            name: values[:22:7] for name, values in runs.items()
+        },
+        "D=1000000000.0: has one value": {**runs, "tokens": [1e9] * 36},
+        "mixes 'a' and 'b'": {**runs, "N_definition": ["a"] * 18 + ["b"] * 18},
+        "there is no finished run to fit: 0 points, 36 excluded": {**runs, "status": ["diverged"] * 36},
+        "the loss rises with N and D, where chinchilla can only fall": toy,
+        "correct 1 of 36 rows": {**runs, "final": [-1, *L[1:]]},
+        "loss: 1 of 36 values are missing or not finite": {**runs, "final": ["nan", *L[1:]]},
+        "N: 1 of 36 values are missing or not finite": {**runs, "params": [10**400, *N[1:]]},
+        "loss=3.0: has one value": {**runs, "final": [3.0] * 36},
+        "all 20 points lie on D = 20 N: chinchilla is not identified": on_a_line,
+        "lie on D ∝ N^0.7": on_a_curve,
+        "write --define loss=perplexity to convert it": {**runs, "final": np.exp(2 * L)},
+        f"{MOST_POINTS + 1:,} rows are more than": {"params": steps, "tokens": steps, "final": 2 + 1 / steps},
+    }
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_table_that_determines_no_law_is_refused_at_once(tmp_path, capsys):
+    for what, table in tables().items():
+        path = write(tmp_path / "points.csv", table)
+        begun = time.process_time()
+        assert what in refusal(capsys, path, *MAP)
+        assert time.process_time() - begun < 2
+
+
+NAMES = {
+    "n,d,Loss": "add --map N=n D=d loss=Loss",
+    "config.N,D,summary/loss": "add --map N=config.N loss=summary/loss",
+    "n,N_,final loss": "name yours by --map N=n D=COLUMN loss=COLUMN (of n, N_, final loss)",
+}
+
+
+def test_the_option_that_names_columns_is_proposed_whole(tmp_path, capsys):
+    for header, proposed in NAMES.items():
+        (tmp_path / "points.csv").write_text(f"{header}\n1e6,1e8,3\n1e7,1e9,2\n")
+        assert proposed in refusal(capsys, tmp_path / "points.csv")
+    assert "there is no such file" in refusal(capsys, tmp_path / "nothing.csv")
+    assert "expected ENTITY/PROJECT" in refusal(capsys, "wandb:me/project/sweep/run")
+
+
+ODD = {
+    "one outlier": lambda runs: {**runs, "final": [100 * runs["final"][0], *runs["final"][1:]]},
+    "huge ranges": lambda runs: {**runs, "params": runs["params"] * 1e150, "tokens": runs["tokens"] * 1e-120},
+    "other units": lambda runs: {**runs, "params": runs["params"] / 1e6, "tokens": runs["tokens"] / 1e9},
+    "few points": lambda runs: {name: column[:36:5] for name, column in runs.items()},
+}
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("kind", ODD)
+def test_odd_points_are_fitted_without_a_warning(tmp_path, capsys, kind):
+    out = printed(capsys, write(tmp_path / "points.csv", ODD[kind](columns())), *MAP)
+    assert ("none is identified" in out) == (kind == "few points")
+    assert ("no count of parameters" in out) == (kind == "other units")

@@ -6,7 +6,6 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -32,30 +31,17 @@ def places(source: str, ends: np.ndarray) -> np.ndarray | None:
     return sys.modules[f"scaling_extension_{TREES.stem}"].places(source, ends)
 
 
-def is_above(one: Any, other: Any) -> bool:
-    return one[1] <= other[1] < one[2]
-
-
 def test_tokens_of_python_have_the_places_of_their_nodes() -> None:
     found = places(SOURCE, np.arange(1, len(SOURCE) + 1))
     assert found is not None
-    at = {name: tuple(found[SOURCE.index(name)].tolist()) for name in ("import", "def", "return", "os.path", "1", '"a')}
-    y = tuple(found[SOURCE.index("y =")].tolist())
-    assert is_above(at["def"], at["return"])
-    assert is_above(at["return"], at["os.path"])
-    assert not is_above(at["return"], y)
-    assert not is_above(at["os.path"], at['"a'])
+    words = ("import", "def", "return", "os.path", "1", '"a', "y =", "\x0c")
+    at = {name: tuple(found[SOURCE.index(name)].tolist()) for name in words}
+    above = [(one, other) for one in at for other in at if at[one][1] <= at[other][1] < at[one][2]]
+    assert {("def", "return"), ("return", "os.path")} <= set(above)
+    assert not {("return", "y ="), ("os.path", '"a')} & set(above)
     # import 1; def 1; return 2; [ 3; call 4; attribute 5; name 6; x + 1: 5, its parts 6
-    assert {name: place[0] for name, place in at.items()} == {
-        "import": 1,
-        "def": 1,
-        "return": 2,
-        "os.path": 6,
-        "1": 6,
-        '"a': 4,
-    }
-    assert y[0] == 2
-    assert tuple(found[SOURCE.index("\x0c")].tolist()) == OUTSIDE
+    assert [at[name][0] for name in words[:-1]] == [1, 1, 2, 6, 6, 4, 2]
+    assert at["\x0c"] == OUTSIDE
     assert places("this is no python", np.array([4])) is None
 
 
@@ -69,30 +55,27 @@ def python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     data = f"data={{kind: PythonTrees, corpus: {corpus}, tokenizer: {{kind: Byte}}, validation: 0.3}}"
     words = [data, "size={width: 16, layers: 1, heads: 2, length: 24}", "trainer.max_steps=1", "train.batch=1"]
     prepare(load("encoder", words).build("data"), tmp_path / "data")
-    return words
+    return [*words, "model.position=Syntax"]
 
 
 def test_windows_keep_the_places_of_their_documents(python: list[str]) -> None:
-    source = assemble(load("encoder", [*python, "model.position=Syntax"])).batches.source
+    source = assemble(load("encoder", python)).batches.source
     assert source.tokens is not None
     whole = source.read(np.array([0]), source.tokens).tokens[0]
     trees = np.concatenate([source.read(np.array([row]), 5).tree[0] for row in range(source.tokens // 5)])  # type: ignore[index]
     start = 0
     for document in np.split(whole, np.flatnonzero(whole == source.specials["eos"]) + 1)[:-1]:
-        found, expected = (
-            trees[start : start + len(document) - 1],
-            places(source.decode(document[:-1]), np.arange(1, len(document))),
-        )
+        found = trees[start : start + len(document) - 1]
+        expected = places(source.decode(document[:-1]), np.arange(1, len(document)))
         assert (found == (OUTSIDE if expected is None else expected[: len(found)])).all()
         start += len(document)
-    batch = assemble(load("encoder", [*python, "model.position=Syntax", "objective=Spans"])).batches.batch(0)
+    batch = assemble(load("encoder", [*python, "objective=Spans"])).batches.batch(0)
     assert batch.tree is not None
     assert batch.tree.shape == (1, 24, 3)
 
 
-@pytest.mark.parametrize(("model", "overrides"), [("decoder", []), ("encoder", ["data.kind=Text"])])
-def test_a_position_that_finds_no_tree_is_refused(model: str, overrides: list[str], python: list[str]) -> None:
-    config = load(model, [*python, "model.position=Syntax", *overrides])
+def test_a_position_that_finds_no_tree_is_refused(python: list[str]) -> None:
+    config = load("encoder", [*python, "data.kind=Text"])
     prepare(config.build("data"), Path(os.environ["SCALING_DATA"]))
     with pytest.raises(ScalingError, match="it reads a tree, and no batch has one"):
         assemble(config)
@@ -101,13 +84,8 @@ def test_a_position_that_finds_no_tree_is_refused(model: str, overrides: list[st
 def test_depths_are_those_of_the_syntax_tree() -> None:
     (first,) = depths.statements("def g(x):\n    return os.path[x + 'ü'] + 1\n")
     # def 1, its argument 2, return 2, + 3, [ ] 4, os.path 5, os 6; x + 'ü' 5, x 6
-    assert [(first.text[word.start : word.stop], word.depth) for word in first.words] == [
-        ("def", 1), ("g", 1), ("(", 1), ("x", 2), (")", 1), (":", 1), ("return", 2), ("os", 6),
-        (".", 5), ("path", 5), ("[", 4), ("x", 6), ("+", 5), ("'ü'", 6), ("]", 4), ("+", 3), ("1", 4),
-    ]  # fmt: skip
-    assert [one.text.partition("\n")[0] for one in depths.statements(SOURCE)] == [
-        "import os",
-        "def é(x, *rest):",  # a form feed ends no line
-        "y = é(3)",
-    ]
+    shown = " ".join(f"{first.text[word.start : word.stop]}{word.depth}" for word in first.words)
+    assert shown == "def1 g1 (1 x2 )1 :1 return2 os6 .5 path5 [4 x6 +5 'ü'6 ]4 +3 14"
+    heads = [one.text.partition("\n")[0] for one in depths.statements(SOURCE)]
+    assert heads == ["import os", "def é(x, *rest):", "y = é(3)"], "a form feed ends no line"
     assert list(depths.statements("this is no python")) == []

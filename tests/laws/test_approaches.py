@@ -12,78 +12,53 @@ BUDGETS = np.geomspace(1e18, 1e21, 5)
 ALPHA, BETA = 0.34, 0.37
 
 
-def valley(exponent=0.5, reach=8.0, sizes=9, budgets=BUDGETS):
+def valley(exponent=0.5, sizes=9, noise=0.0, seed=0):
     """Parabolas in log N around N* = 0.1 C^a, deep enough to be read, at `sizes` sizes a budget."""
-    C = np.repeat(budgets, sizes)
+    C = np.repeat(BUDGETS, sizes)
     optimum = 0.1 * C**exponent
-    N = optimum * np.tile(np.geomspace(1 / reach, reach * 1.3, sizes), len(budgets))
+    N = optimum * np.tile(np.geomspace(1 / 8, 10.4, sizes), len(BUDGETS))
     loss = 2 + 1e3 * C**-0.15 + 0.05 * np.log(N / optimum) ** 2
+    loss = loss + noise * np.random.default_rng(seed).standard_normal(len(N))
     return Points({"N": N, "D": C / (6 * N), "C": C, "loss": loss})
 
 
-def noisy(table, noise, seed):
-    error = noise * np.random.default_rng(seed).standard_normal(len(table))
-    return table.with_column("loss", table["loss"] + error, "noisy")
+def training(sizes=25, evaluations=50):
+    N = np.repeat(np.geomspace(1e7, 1e10, sizes), evaluations)
+    D = N * np.tile(np.geomspace(1, 300, evaluations), sizes)
+    loss = 1.8 + 480 * N**-ALPHA + 2100 * D**-BETA
+    return Points({"run": np.array([f"run {n:.3e}" for n in N]), "N": N, "D": D, "C": 6 * N * D, "loss": loss})
 
 
-@pytest.mark.parametrize("exponent", [0.3, 0.5, 0.73])
+@pytest.mark.parametrize("exponent", [0.3, 0.73])
 def test_a_parabola_is_read_exactly_and_size_and_tokens_share_the_compute(exponent):
     table = valley(exponent)
     size, data = isoflop(table), isoflop(table, along="D")
     assert size.exponent.estimate == pytest.approx(exponent, rel=1e-9)
     assert size.law.coefficient == pytest.approx(0.1, rel=1e-7)
-    assert [minimum.position.estimate for minimum in size.minima] == pytest.approx(
-        list(0.1 * BUDGETS**exponent), rel=1e-8
-    )
+    assert [one.position.estimate for one in size.minima] == pytest.approx([*(0.1 * BUDGETS**exponent)], rel=1e-8)
     assert size.exponent.estimate + data.exponent.estimate == pytest.approx(1, abs=1e-9)
     jitter = 1 + 0.02 * np.sin(np.arange(len(table)))  # a grid of real models cannot spend a budget exactly
     assert len(isoflop(table.with_column("C", table["C"] * jitter, "6ND")).minima) == len(BUDGETS)
-
-
-def test_akima_reads_it_from_a_fine_grid():
-    found = isoflop(valley(sizes=41), kind="akima")
-    assert found.exponent.estimate == pytest.approx(0.5, abs=1e-3)
-    assert [one.loss for one in found.minima] == pytest.approx(list(2 + 1e3 * BUDGETS**-0.15), rel=1e-5)
+    fine = isoflop(valley(exponent, sizes=41), kind="akima")
+    assert fine.exponent.estimate == pytest.approx(exponent, abs=1e-3)
+    assert [one.loss for one in fine.minima] == pytest.approx(list(2 + 1e3 * BUDGETS**-0.15), rel=1e-5)
 
 
 def test_minima_at_the_edge_inverted_and_too_few_are_refused_with_their_reason():
-    good = valley(budgets=BUDGETS[:3])
+    good = valley().columns
     N = np.array([1.0, 2.0, 4.0]) * 1e9
     losses = [3.0, 2.9, 2.85, 2.5, 2.9, 2.5, 2.0]
     extra = {"N": [*N, *N, 1e9], "C": [1e22] * 3 + [1e23] * 3 + [1e24], "loss": losses}
-    found = isoflop(Points({name: np.array([*good[name], *extra[name]]) for name in extra}))
-    assert [minimum.refused for minimum in found.minima] == [None, None, None, AT_THE_EDGE, INVERTED, TOO_FEW]
+    points = Points({name: np.array([*good[name], *extra[name]]) for name in extra})
+    found, shuffled = (isoflop(each) for each in (points, points.take(np.random.default_rng(1).permutation(52))))
+    assert found.law == shuffled.law, "permuted rows change no digit"
+    assert [minimum.refused for minimum in found.minima] == [*[None] * 5, AT_THE_EDGE, INVERTED, TOO_FEW]
     assert found.exponent.estimate == pytest.approx(0.5, rel=1e-9)
-    with pytest.raises(ScalingError, match=r"1 of 4 budgets have a minimum.*edge.*; add sizes on both sides"):
-        isoflop(Points({name: np.array([*good[name][:9], *extra[name]]) for name in extra}))
-    with pytest.raises(ScalingError, match="did you mean 'akima'"):
-        isoflop(good, kind="akyma")
-
-
-def test_permuted_rows_change_no_digit():
-    table, runs = noisy(valley(), 0.003, 1), training(sizes=8)
-    for kind in KINDS:
-        shuffled = table.take(np.random.default_rng(1).permutation(len(table)))
-        one, other = (isoflop(points, kind=kind, noise=0.003, draws=20) for points in (table, shuffled))
-        assert one.law == other.law
-        assert np.array_equal(one.draws, other.draws)
-    shuffled = runs.take(np.random.default_rng(0).permutation(len(runs)))
-    assert envelope(runs, budgets=100).N_law == envelope(shuffled, budgets=100).N_law
-
-
-def test_an_interval_knows_more_than_seed_noise():
-    """Minima that leave a straight line by more than noise widen it: here each valley is shifted by up to a tenth."""
-    table = valley()
-    shift = np.exp(0.1 * np.cos(5 * np.log(table["C"])))
-    bent = isoflop(table.with_column("N", table["N"] * shift, "bent"), noise=1e-4)
-    assert bent.exponent.covers(0.5)
-    assert not bent.noise.covers(0.5)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_interval_covers(kind):
-    table, studies = valley(sizes=7), 40
-    found = [isoflop(noisy(table, 0.004, s), kind=kind, noise=0.004, draws=100) for s in range(studies)]
+    found = [isoflop(valley(sizes=7, noise=0.004, seed=s), kind=kind, noise=0.004, draws=60) for s in range(40)]
     assert np.mean([each.exponent.covers(0.5) for each in found]) >= 0.9
 
 
@@ -91,13 +66,13 @@ def lopsided(generator, sizes):
     """Points without noise of a law with two exponents, the exponent of the optimum, and the optimum of each budget."""
     alpha, beta = generator.uniform(0.2, 0.7, 2)
     A, B = 10 ** generator.uniform(1.5, 3.5, 2)
-    C = np.geomspace(1e18, 1e21, 5)
-    best = (alpha * A / (beta * B)) ** (1 / (alpha + beta)) * (C / 6) ** (beta / (alpha + beta))
+    best = (alpha * A / (beta * B)) ** (1 / (alpha + beta)) * (BUDGETS / 6) ** (beta / (alpha + beta))
     half, drift = generator.uniform(0.7, 2.5), generator.uniform(-0.2, 0.2)
     shift = generator.uniform(-0.3, 0.3) + drift * np.linspace(-1, 1, 5)
     N = (best * np.exp(shift))[:, None] * np.exp(np.linspace(-half, half, sizes))
-    loss = 2 + A * N**-alpha + B * (C[:, None] / 6 / N) ** -beta
-    table = Points({"C": np.repeat(C, sizes), "N": N.ravel(), "D": (C[:, None] / 6 / N).ravel(), "loss": loss.ravel()})
+    C = np.repeat(BUDGETS, sizes)
+    D = C / 6 / N.ravel()
+    table = Points({"C": C, "N": N.ravel(), "D": D, "loss": 2 + A * N.ravel() ** -alpha + B * D**-beta})
     return table, beta / (alpha + beta), best
 
 
@@ -110,21 +85,14 @@ def test_a_parabolas_intervals_hold_its_bias():
         assert found.exponent.low <= exponent <= found.exponent.high < found.exponent.low + 0.1
         beside += not found.law.exponent.covers(exponent)
         if len(found.accepted) == len(best):
-            inside = [one.position.covers(size) for one, size in zip(found.minima, best)]
-            assert all(inside)
+            assert all(one.position.covers(size) for one, size in zip(found.minima, best))
     assert beside > studies / 4
-
-
-def test_three_sizes_bound_no_bias():
-    table, _, best = lopsided(np.random.default_rng(1), 3)
+    table, _, best = lopsided(np.random.default_rng(1), 3)  # three sizes bound no bias
     found = isoflop(table)
     assert found.exponent.open_below
     assert found.exponent.open_above
     for minimum, size in zip(found.minima, best, strict=True):
         assert minimum.sizes[0] <= minimum.position.low <= size <= minimum.position.high <= minimum.sizes[-1]
-
-
-def test_the_report_states_the_bias_and_the_interval_of_each_optimum():
     table, exponent, _ = lopsided(np.random.default_rng(2), 9)
     fitted = scaling.fit(table, law="isoflop_parabola")
     bias = fitted.document["bias"]["a"]
@@ -135,13 +103,6 @@ def test_the_report_states_the_bias_and_the_interval_of_each_optimum():
     assert "bias" not in scaling.fit(table, law="isoflop_akima").document
 
 
-def training(sizes=25, evaluations=50):
-    N = np.repeat(np.geomspace(1e7, 1e10, sizes), evaluations)
-    D = N * np.tile(np.geomspace(1, 300, evaluations), sizes)
-    loss = 1.8 + 480 * N**-ALPHA + 2100 * D**-BETA
-    return Points({"run": np.array([f"run {n:.3e}" for n in N]), "N": N, "D": D, "C": 6 * N * D, "loss": loss})
-
-
 def test_the_envelope_lies_on_the_lowest_curve_and_has_the_exponents_of_the_law():
     found = envelope(training(), budgets=400)
     assert found.N_law.exponent.estimate == pytest.approx(BETA / (ALPHA + BETA), abs=0.01)
@@ -150,14 +111,11 @@ def test_the_envelope_lies_on_the_lowest_curve_and_has_the_exponents_of_the_law(
     assert found.refused > 0
     assert np.allclose(6 * found.N * found.D, found.C, rtol=1e-9)
     assert found.loss == pytest.approx(1.8 + 480 * found.N**-ALPHA + 2100 * found.D**-BETA, rel=1e-3)
-    assert 1e7 < found.N.min() < found.N.max() < 1e10
-
-
-def test_what_makes_no_envelope_is_refused():
-    with pytest.raises(ScalingError, match="three sizes or more"):
-        envelope(training(sizes=2))
+    assert scaling.fit(training(sizes=8), law="envelope").estimates["a"] == pytest.approx(
+        BETA / (ALPHA + BETA), abs=0.05
+    )
     table = training(sizes=5)
-    with pytest.raises(ScalingError, match="not closed"):
-        envelope(table.with_column("loss", 5 - np.log10(table["N"]) / 10, "the largest is best"))
-    with pytest.raises(ScalingError, match="two sizes"):
-        envelope(table.with_column("run", np.full(len(table), "one"), ""))
+    largest_best = table.with_column("loss", 5 - np.log10(table["N"]) / 10, "the largest is best")
+    for wrong, what in ((training(sizes=2), "three sizes or more"), (largest_best, "not closed")):
+        with pytest.raises(ScalingError, match=what):
+            envelope(wrong)

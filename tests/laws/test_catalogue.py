@@ -2,63 +2,31 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from scaling.base.errors import ScalingError
-from scaling.laws import LAWS, fit, named, predict_runs
+from scaling.laws import LAWS, fit, named
 from scaling.laws.curves import areas
-from scaling.laws.law import Dual, sigmoid
 
-PF_DAY = 8.64e19
-TRUTHS = {
-    "power_law": [300.0, 0.15],
-    "power_law_floor": [1.7, 3000.0, 0.2],
-    "kaplan_n": [8.8e13, 0.076],
-    "kaplan_d": [5.4e13, 0.095],
-    "kaplan_c": [1.6e7 * PF_DAY, 0.057],
-    "kaplan_c_min": [3.1e8 * PF_DAY, 0.05],
-    "kaplan_n_d": [6.4e13, 1.8e13, 0.076, 0.103],
-    "kaplan_n_s": [6.5e13, 2.1e3, 0.077, 0.76],
-    "critical_batch": [2e8, 0.21],
-    "chinchilla": [1.8172, 482.0, 2085.0, 0.3478, 0.3658],
-    "data_constrained": [1.87, 521.0, 1488.0, 0.353, 0.36, 15.4, 5.3],
-    "over_training": [1.84, 200.0, 250.0, 0.136],
-    "shape": [1.5, 20.0, 3.0, 2085.0, 0.7, 0.9, 0.36],
-    "annealing": [2.0, 0.6, 0.3, 0.4],
-    "batch_size": [0.29, 0.33],
-    "batch_size_d_width": [0.58, 0.571, -0.1],
-    "batch_size_n_d": [0.58, 0.05, 0.571],
-    "learning_rate": [0.31, -0.125],
-    "learning_rate_n_d": [1.79, -0.713, 0.307],
-    "learning_rate_d_width": [1.79, -0.1, -0.713],
-    "learning_rate_d_width_b": [1.79, -0.1, -0.713, 0.3],
-    "task_sigmoid": [0.25, 0.7, 3.0, 2.8],
-    "task_exponential": [0.85, 2.0, 0.7],
-    "task_linear": [-0.4, 0.5],
-    "task_power": [0.3, 0.12, 1.7],
-    "direct_sigmoid": [0.25, 0.7, 800.0, 3000.0, 0.3, 0.33, 2.0],
-    "direct_bits": [0.4, 300.0, 900.0, 0.3, 0.33],
-    "farseer": [1.5, -0.2, -0.1, 0.8, -0.1, 0.1, 0.35, 0.1, 0.15],
-    "learning_rate_batch": [
-        *(1.7, 482.0, 2085.0, 0.35, 0.37, 2e-3, -0.4, 0.2, 200.0, -0.05, 0.4),
-        *(0.02, 0.03, -0.4, 0.1, -0.1, 0.1, -0.05),
-    ],
-    "vocabulary": [-6.0, 300.0, 2.0, 800.0, 0.3, 0.15, 0.3, 0.2],
-    "routed_experts": [2.7, 0.08, 0.06, 0.01],
-    "routed_experts_floor": [1.2, 1.4, 0.15, 0.1, 0.01, 5.0],
-    "granularity": [1.7, 300.0, 200.0, 900.0, 0.6, 0.3, 0.33],
-    "active_experts": [1.7, 0.5, 0.6, 0.3, 0.33, 0.1, 0.05, 0.02, -0.02],
-    "sparse_experts": [1.7, 300.0, 0.3, 0.25, -0.05, 0.03, 900.0, 0.33],
-    "sparse_weights": [1.7, 300.0, 200.0, 900.0, 0.7, 0.3, 0.33],
-    "parallel_streams": [1.3, 100.0, 0.25, 0.35],
-    "precision": [1.7, 300.0, 900.0, 0.3, 0.33, 3.0],
-    "bi_mix": [1.5, 40.0, 0.12, 0.25],
-    "mixture_exponential": [1.8, 1.4, -1.5, 0.6],
-    "mixture_joint": [1.6, 0.4, 0.9, 0.3, 0.15, 0.5, 0.3, -0.1],
-    "loss_to_loss": [1.2, 0.9, 1.3, 1.6],
-}
-"""A truth for each law, by the longest matching beginning of its name; broken laws make their own."""
+# A truth for each law, by the longest matching beginning of its name; broken laws make their own.
+TRUTHS = """
+    power_law 300 0.15, power_law_floor 1.7 3000 0.2, kaplan_n 8.8e13 0.076, kaplan_d 5.4e13 0.095,
+    kaplan_c 1.3824e27 0.057, kaplan_c_min 2.6784e28 0.05, kaplan_n_d 6.4e13 1.8e13 0.076 0.103,
+    kaplan_n_s 6.5e13 2100 0.077 0.76, critical_batch 200000000 0.21, chinchilla 1.8172 482 2085 0.3478 0.3658,
+    data_constrained 1.87 521 1488 0.353 0.36 15.4 5.3, over_training 1.84 200 250 0.136,
+    shape 1.5 20 3 2085 0.7 0.9 0.36, annealing 2 0.6 0.3 0.4, batch_size 0.29 0.33,
+    batch_size_d_width 0.58 0.571 -0.1, batch_size_n_d 0.58 0.05 0.571, learning_rate 0.31 -0.125,
+    learning_rate_n_d 1.79 -0.713 0.307, learning_rate_d_width 1.79 -0.1 -0.713,
+    learning_rate_d_width_b 1.79 -0.1 -0.713 0.3, task_sigmoid 0.25 0.7 3 2.8, task_exponential 0.85 2 0.7,
+    task_linear -0.4 0.5, task_power 0.3 0.12 1.7, direct_sigmoid 0.25 0.7 800 3000 0.3 0.33 2,
+    direct_bits 0.4 300 900 0.3 0.33, farseer 1.5 -0.2 -0.1 0.8 -0.1 0.1 0.35 0.1 0.15,
+    learning_rate_batch 1.7 482 2085 0.35 0.37 0.002 -0.4 0.2 200 -0.05 0.4 0.02 0.03 -0.4 0.1 -0.1 0.1 -0.05,
+    vocabulary -6 300 2 800 0.3 0.15 0.3 0.2, routed_experts 2.7 0.08 0.06 0.01,
+    routed_experts_floor 1.2 1.4 0.15 0.1 0.01 5, granularity 1.7 300 200 900 0.6 0.3 0.33,
+    active_experts 1.7 0.5 0.6 0.3 0.33 0.1 0.05 0.02 -0.02, sparse_experts 1.7 300 0.3 0.25 -0.05 0.03 900 0.33,
+    sparse_weights 1.7 300 200 900 0.7 0.3 0.33, parallel_streams 1.3 100 0.25 0.35, precision 1.7 300 900 0.3 0.33 3,
+    bi_mix 1.5 40 0.12 0.25, mixture_exponential 1.8 1.4 -1.5 0.6, mixture_joint 1.6 0.4 0.9 0.3 0.15 0.5 0.3 -0.1,
+    loss_to_loss 1.2 0.9 1.3 1.6
+"""
 
 RANGES = """
     N 1e7 1e10, D 1e9 1e12, C 1e17 1e22, C_min 1e17 1e22, S_min 1e3 1e6, M 5 640, U 5e8 5e10, width 128 4096,
@@ -67,7 +35,7 @@ RANGES = """
 """
 
 
-def columns(n=60):
+def columns(n=32):
     rng = np.random.default_rng(1)
     ranges = (line.split() for line in RANGES.split(","))
     table = {name: np.exp(rng.uniform(np.log(float(low)), np.log(float(high)), n)) for name, low, high in ranges}
@@ -83,7 +51,8 @@ def truth(form):
         places = np.exp(np.quantile(np.log(column), np.linspace(0, 1, breaks + 2)[1:-1]))
         bends = [value for i, place in enumerate(places) for value in (0.12 * (-1) ** i, place, 0.3)]
         return np.array([1.5, 30.0, 0.08, *bends])
-    return np.array(TRUTHS[max((name for name in TRUTHS if form.name.startswith(name)), key=len)])
+    truths = (line.split() for line in TRUTHS.split(","))
+    return np.array(max((len(name), *map(float, values)) for name, *values in truths if form.name.startswith(name))[1:])
 
 
 def points_on(form):
@@ -92,7 +61,7 @@ def points_on(form):
 
 
 def once_a_class():
-    """Broken laws of several breaks in N and D differ from those in C by the name of the column alone."""
+    """Broken laws in N and D differ from those in C by the name of the column alone."""
     alike = [form.name.startswith("broken") and form.inputs != ("C",) for form in LAWS]
     return [pytest.param(form, marks=pytest.mark.slow if same else ()) for form, same in zip(LAWS, alike)]
 
@@ -114,9 +83,7 @@ def test_a_law_has_the_derivative_of_its_prediction_and_predicts_in_batches(form
         # A difference is right to about 10⁻¹⁰ of the prediction over the step.
         np.testing.assert_allclose(exact[:, index], numeric, rtol=1e-5, atol=1e-9 * above.max() / abs(value))
     batch = theta * np.linspace(0.9, 1.1, 6).reshape(2, 3, 1)
-    together = form.predict(batch, table)
-    assert together.shape == (2, 3, 60)
-    np.testing.assert_array_equal(together[1, 2], form.predict(batch[1, 2], table))
+    np.testing.assert_array_equal(form.predict(batch, table)[1, 2], form.predict(batch[1, 2], table))
 
 
 def test_a_law_states_its_name_formula_citation_and_parameters():
@@ -126,8 +93,9 @@ def test_a_law_states_its_name_formula_citation_and_parameters():
         assert " = " in form.formula
         assert "arXiv" in form.citation
         assert all(parameter.unit and parameter.lower < parameter.upper for parameter in form.parameters)
-    with pytest.raises(ScalingError, match="did you mean 'chinchilla'"):
-        named("chinchila")
+    assert named("mixture_exponential_7").inputs == tuple(f"p_{i}" for i in range(1, 8))
+    with pytest.raises(ScalingError, match="there is no law"):
+        named("mixture_exponential_1")
 
 
 def test_special_cases():
@@ -153,40 +121,10 @@ def test_the_areas_under_a_schedule_and_its_falls():
     assert (S1[-1], S2[99]) == pytest.approx((cosine.sum(), direct))
 
 
-@given(st.floats(-3, 3), st.floats(0.1, 3))
-@settings(max_examples=50, deadline=None)
-def test_plain_numpy_on_dual_numbers_carries_exact_derivatives(a, b):
-    def formula(x, y):
-        three = np.array([3.0])
-        curved = (np.exp(x) - 2 / y) * np.logaddexp(0.0, x) ** 0.5 - sigmoid(x) * np.expm1(-y) + np.log(y)
-        return curved + np.minimum(y, 1.5) / three - np.maximum(x, y) ** three + three**x * (three - y)
-
-    x, y = Dual(np.array([a]), {0: np.ones(1)}), Dual(np.array([b]), {1: np.ones(1)})
-    found, h = formula(x, y), 1e-6
-    assert found.value == pytest.approx(formula(a, b))
-    if abs(b - 1.5) > 1e-3 and abs(a - b) > 1e-3:
-        ends = (formula(a + h, b), formula(a - h, b), formula(a, b + h), formula(a, b - h))
-        slopes = [(ends[0] - ends[1]) / (2 * h), (ends[2] - ends[3]) / (2 * h)]
-        np.testing.assert_allclose([found.gradient[0], found.gradient[1]], slopes, rtol=1e-4, atol=1e-5)
-
-
 def test_proportions_that_do_not_sum_to_one_and_missing_columns_are_refused():
     table = {"p_1": np.array([0.5, 0.2, 0.4, 0.9, 0.1]), "p_2": np.array([0.5, 0.8, 0.6, 0.4, 0.9])}
     with pytest.raises(ScalingError, match=r"p_1, p_2 of row 4 has a negative proportion or does not sum to 1"):
         fit("mixture_exponential_2", table | {"loss": np.linspace(2, 3, 5)})
-    assert named("mixture_exponential_7").inputs == tuple(f"p_{i}" for i in range(1, 8))
-    with pytest.raises(ScalingError, match="there is no law"):
-        named("mixture_exponential_1")
     sizes = {"N": np.geomspace(1e7, 1e9, 16), "D": np.geomspace(1e8, 1e10, 16), "loss": np.linspace(3, 2, 16)}
     with pytest.raises(ScalingError, match=r"'K' \(.*\), 'P' \(.*\).*--map K=COLUMN P=COLUMN"):
         fit("sparse_experts", sizes)
-
-
-def test_losses_of_vocabularies_may_be_negative():
-    theta, rng = np.array([-6.0, 300.0, 20.0, 800.0, 0.3, 0.3, 0.3, 0.2]), np.random.default_rng(0)
-    table = {n: np.exp(rng.uniform(*ends, 80)) for n, ends in {"N": (17, 21), "V": (8, 11), "H": (21, 25)}.items()}
-    vocabulary = named("vocabulary")
-    loss = vocabulary.predict(theta, table) + 1e-3 * rng.standard_normal(80)
-    found = fit(vocabulary, table | {"loss_u": loss}, starts=64)
-    [ahead] = predict_runs(found, [{"N": 2e9, "V": 5e4, "H": 2e11}], method="t")
-    assert ahead.run.low < ahead.mean.low < ahead.estimate < ahead.mean.high < min(ahead.run.high, 0)

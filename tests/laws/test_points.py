@@ -1,56 +1,65 @@
-"""Reading, counting, and every kind of points that is refused: one line that says what and how to fix."""
+"""The table of a fit: every format and folder, counts, units, definitions, and what is no table, in one line."""
 
-import re
+import json
 import subprocess
 import sys
 
 import numpy as np
+import pandas
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import scaling
 from scaling.base.errors import ScalingError
-from scaling.laws.points import Points, load_points
+from scaling.laws.points import load_points
+from scaling.ledger import Ledger
+from tests.laws.studies import study
 
 RUNS = {"run": ["a", "b", "c"], "N": [1e6, 2e6, 4e6], "D": [1e8, 2e8, 4e8], "loss": [4.0, 3.5, 3.1]}
+FRAME = pandas.DataFrame(RUNS)
+FEW = {"law": "power_law_floor_n", "objective": "log_squared", "intervals": "none", "starts": 24}
 
 
-def as_csv(path, columns):
-    rows = [",".join(columns), *(",".join(map(str, row)) for row in zip(*columns.values(), strict=True))]
-    path.write_text("\n".join(rows) + "\n")
-    return path
-
-
-def refused(call) -> str:
-    with pytest.raises(ScalingError) as caught:
-        call()
-    line = str(caught.value)
-    assert "\n" not in line
-    assert caught.value.fix, "every refusal says how to fix it"
-    assert caught.value.code == 2
-    return line
-
-
-def test_every_format_gives_the_same_points(tmp_path):
-    import pandas
-
-    frame = pandas.DataFrame(RUNS)
-    frame.to_parquet(tmp_path / "points.parquet")
-    (tmp_path / "points.jsonl").write_text(frame.to_json(orient="records", lines=True))
-    as_csv(tmp_path / "points.csv", RUNS)
-    tables = [
-        load_points(tmp_path / "points.csv"),
-        load_points(tmp_path / "points.jsonl"),
-        load_points(tmp_path / "points.parquet"),
-        load_points(tmp_path),
-        load_points(frame),
-        load_points(frame.to_dict(orient="records")),
-        load_points(RUNS),
-    ]
+def test_every_format_and_folder_gives_the_same_points(tmp_path):
+    FRAME.to_parquet(tmp_path / "points.parquet")
+    FRAME.to_csv(tmp_path / "points.csv", index=False)
+    rows = ("run\tN\tD\tloss", "a\t1,000,000\t100M\t4", "b\t2_000_000\t.2B\t3.5", "c\t4M\t4e8\t3.1")
+    (tmp_path / "words.tsv").write_text("\n".join(rows))
+    nested = [{"run": row["run"], "config": row, "loss": row["loss"]} for row in FRAME.to_dict(orient="records")]
+    (tmp_path / "nested.jsonl").write_text("\n".join(map(json.dumps, nested)))
+    ledger = tmp_path / "runs"
+    report, sweep = ledger / "studies" / "first" / "report", ledger / "sweeps" / "lr-12ab34cd"
+    for folder in (report, sweep):
+        folder.mkdir(parents=True)
+    FRAME.to_csv(report / "points.csv", index=False)
+    files = [tmp_path / "words.tsv", tmp_path / "points.parquet", tmp_path, ledger, report.parent, report]
+    tables = [load_points(source) for source in (*files, FRAME, FRAME.to_dict(orient="records"), RUNS)]
+    tables.append(load_points(tmp_path / "nested.jsonl", rename={"N": "config.N", "D": "config.D"}))
     for table in tables:
         assert list(table["run"]) == RUNS["run"]
-        for name in ("N", "D", "loss"):
-            assert np.array_equal(table.numbers(name), RUNS[name])
+        assert [table.numbers(name).tolist() for name in ("N", "D", "loss")] == [RUNS[n] for n in ("N", "D", "loss")]
+    FRAME.to_csv(sweep / "points.csv", index=False)
+    assert load_points(sweep).source == str(sweep / "points.csv")
+    with pytest.raises(ScalingError, match=r"holds 2 tables; name one of them: studies/first/.*, sweeps/lr-12ab34cd/"):
+        load_points(ledger)
+
+
+def test_a_ledger_of_runs_without_a_report_is_read_from_its_results(tmp_path):
+    ledger, columns, entries = Ledger.create(tmp_path / "runs"), study(36), []
+    for i, (N, D, loss) in enumerate(zip(*(columns[name].tolist() for name in ("N", "D", "loss")))):
+        spec = {"trainer": {"max_steps": 10 + i}, "optimizer": {"lr": 1e-3}, "seed": 0, "data": {"fingerprint": "d"}}
+        run, point = ledger.add(spec), {"N": N, "D": D, "C": 6 * N * D}
+        entry = {"run": run, "name": f"run {i}", "overrides": [], "held_out": i == 35, "steps": 10 + i, "trunk": None}
+        entries.append({**entry, "flops": 6 * N * D, "point": point})
+        with ledger.claim(run) as attempt:
+            counted = {"N": {"non_embedding": N, "total": 2 * N}, "C": {"exact": 6 * N * D}}
+            attempt.finish("finished", {"loss": loss, "tokens": D, **counted})
+    points = scaling.fit(tmp_path / "runs", **FEW).document["points"]
+    assert (points["count"], points["definitions"]["N"]) == ("36 points", "without embeddings")
+    plan = {"name": "mine", "question": "which?", "base": "decoder", "set": {}, "grid": {"seed": [0]}}
+    ledger.save_plan("mine", {"study": plan, "command": [], "runs": entries})
+    assert scaling.fit(tmp_path / "runs" / "studies" / "mine", **FEW).document["held_out"]["n"] == 1
 
 
 @given(st.lists(st.sampled_from(["finished", "diverged", "pruned", "failed", "stopped", "out_of_memory"]), max_size=30))
@@ -60,83 +69,84 @@ def test_every_planned_run_is_used_excluded_or_failed(states):
     assert points.planned == len(states) == points.used + points.excluded + points.failed
     assert points.used == states.count("finished")
     assert points.excluded == states.count("diverged") + states.count("pruned")
-    assert sum(map(int, re.findall(r"\d+", points.count()))) == len(states)
 
 
-def test_a_diverged_run_needs_no_loss_and_rows_left_out_by_a_mask_are_excluded():
-    points = load(loss=[4.0, None, 3.1], status=["finished", "diverged", "finished"])
-    points.numbers("loss")
-    assert points.count() == "2 points, 1 excluded"
-    masked = load().where(np.array([True, False, True]))
-    assert (masked.used, masked.excluded, masked.planned) == (2, 1, 3)
+def test_a_wandb_export_is_read_as_it_is_and_a_run_that_did_not_finish_needs_no_loss():
+    states = ["finished", "FINISHED", "Completed", "crashed", "killed", "running"]
+    export = {"Name": list("abcdef"), "State": states, "config.params": np.arange(1, 7) * 1e6 + 5e5}
+    export |= {"config.embedding": [5e5] * 6, "val/loss": [4.0, 3.5, 3.1, None, None, None]}
+    rename = {"N": "config.params-config.embedding", "loss": "val/loss", "C": "6*N", "M": "C/6N"}
+    points = load_points(export, rename=rename)
+    assert points.count() == "3 points, 3 failed"
+    assert (points.numbers("N").tolist(), points["M"].tolist()) == ([1e6, 2e6, 3e6], [1.0, 1.0, 1.0])
+    assert (points.definition("N"), points.definition("D")) == ("config.params-config.embedding", "not stated")
 
 
-def test_columns_are_renamed_computed_and_defined():
-    points = load_points(
-        {"params": [1.0, 2.0], "tokens": [10.0, 20.0], "final_loss": [3.0, 2.0]},
-        rename={"N": "params", "D": "tokens", "loss": "final_loss", "C": "6ND", "M": "D/N"},
-        define={"N": "non-embedding"},
-    )
-    assert np.array_equal(points["C"], [60.0, 240.0])
-    assert np.array_equal(points["M"], [10.0, 10.0])
-    assert points.definition("C") == "6ND"
-    assert points.definition("N") == "non-embedding"
-    assert points.definition("D") == "not stated"
-
-
-def test_seeds_of_one_scale_and_rows_along_a_training_are_not_duplicates():
+def test_kinds_of_points_are_never_pooled_in_silence_and_seeds_are_no_duplicates():
+    mixed = scaling.fit({**study(), "corpus": ["c4", "pile"] * 20}, **FEW)
+    assert mixed.document["points"]["pooled"] == {"corpus": 2}
+    assert "! 2 values of corpus are pooled as if they were one" in str(mixed)
     assert len(load_points({"N": [1, 1], "D": [2, 2], "loss": [3.0, 3.1], "seed": [0, 1]})) == 2
-    assert len(load_points({"run": ["a", "a"], "N": [1, 1], "D": [2, 4], "loss": [3.0, 2.9]})) == 2
 
 
-def load(**columns):
-    return load_points({**RUNS, **columns})
+def test_perplexity_and_bits_are_converted_where_a_person_says_so():
+    loss = np.array(RUNS["loss"])
+    for column, unit, values in (("val_ppl", "perplexity", np.exp(loss)), ("bpb", "bits_per_byte", loss / np.log(2))):
+        table, rename = {"N": RUNS["N"], column: values.tolist()}, {"loss": column}
+        with pytest.raises(ScalingError, match=f"write --define loss={unit} to convert it"):
+            load_points(table, rename=rename)
+        converted = load_points(table, rename=rename, define={"loss": unit})
+        assert converted.numbers("loss") == pytest.approx(loss)
+        assert converted.definition("loss").startswith("nats per ")
+
+
+def test_the_table_s_own_column_holds_runs_out():
+    columns = study(36)
+    held = columns["N"] > 9e9
+    by_condition = scaling.fit(columns, hold_out="N>9e9", **FEW).document
+    for words in (held.astype(int), np.where(held, "yes", "no")):
+        table = {**columns, "held_out": words.tolist()}
+        by_column = scaling.fit(table, **FEW).document
+        assert by_column["points"]["count"] == f"{36 - held.sum()} points, {held.sum()} held out"
+        assert by_column | {"points": 0} == by_condition | {"points": 0}
+    assert scaling.fit(table, hold_out="none", **FEW).document["points"]["held_out"] == 0
+    with pytest.raises(ScalingError, match="held_out='maybe': is neither 0 nor 1"):
+        scaling.fit({**columns, "held_out": ["maybe"] * 36})
 
 
 REFUSED = {
-    "an unknown column": (lambda: load()["lss"], "did you mean 'loss'"),
-    "a column computed from itself": (lambda: load_points(RUNS, rename={"C": "M*N", "M": "C/N"}), "from itself"),
-    "a choice of rows that is not there": (lambda: load_points(RUNS, where=["rnu=a"]), "did you mean 'run'"),
-    "a choice of a value that is not there": (lambda: load_points(RUNS, where=["run=A "]), "did you mean 'a'"),
-    "a status nobody knows": (lambda: load(status=["finished", "divreged", "failed"]), "'diverged'"),
-    "two validation sets": (lambda: load(validation=["c4", "c4", "pile"]), "mixes 'c4' and 'pile'"),
-    "a law whose columns are absent": (lambda: load().require(("N", "U"), 2), "unique training tokens"),
-    "columns of different length": (lambda: Points({"N": np.ones(2), "D": np.ones(3)}), "differ in length"),
-    "a mask of the wrong length": (lambda: load().where(np.array([True])), "mask"),
+    "did you mean 'loss'": lambda: load_points(RUNS, rename={"D": "lss"}),
+    "from itself": lambda: load_points(RUNS, rename={"C": "M*N", "M": "C/N"}),
+    "did you mean 'a'": lambda: load_points(RUNS, where=["run=A "]),
+    "'diverged'": lambda: load_points({**RUNS, "status": ["finished", "divreged", "failed"]}),
+    "mixes 'c4' and 'pile'": lambda: load_points({**RUNS, "validation": ["c4", "c4", "pile"]}),
+    "1 run is in the table more than once": lambda: load_points({**RUNS, "run": ["a", "a", "b"], "D": [1e8] * 3}),
 }
-
-
-@pytest.mark.parametrize("kind", REFUSED)
-def test_refuses(kind):
-    call, said = REFUSED[kind]
-    assert said in refused(call)
-
-
 FILES = {
     "ragged.csv": ("N,loss\n1,2\n3\n", "ragged.csv:3: has 1 cells under a header of 2"),
     "word.csv": ("N,loss\n1,2\nmany,3\n", "word.csv:3: N='many'"),
     "twice.csv": ("N,N\n1,2\n", "two columns are called 'N'"),
     "empty.csv": ("", "holds no rows"),
-    "header.csv": ("N,loss\n", "holds no rows"),
     "quote.csv": ('N,loss\n1,"2\n', "is not CSV"),
     "binary.csv": (b"N,loss\n\xff\xfe,\x80\n", "not text in UTF-8"),
     "broken.jsonl": ('{"N": 1, "loss": 2}\n{"N": \n', "broken.jsonl:2: is not JSON"),
-    "list.jsonl": ("[1, 2]\n", "list.jsonl:1: is not a record"),
     "broken.parquet": ("not parquet", "is not parquet"),
-    "points.txt": ("N loss", "no reader for .txt"),
-    "word.cvs": (None, "no reader for .cvs"),
     "wrod.csv": (None, "did you mean 'word.csv'?"),
 }
 
 
-def test_an_unreadable_file_is_one_line_with_its_place(tmp_path):
-    for name, (content, _) in FILES.items():
+def test_what_is_no_table_of_runs_is_one_line_with_its_place_and_its_fix(tmp_path):
+    reads = dict(REFUSED)
+    for name, (content, what) in FILES.items():
         if content is not None:
             (tmp_path / name).write_bytes(content if isinstance(content, bytes) else content.encode())
-    for name, (_, what) in FILES.items():
-        line = refused(lambda name=name: load_points(tmp_path / name))
-        assert what in line, name
-        assert name in line
+        reads[what] = lambda name=name: load_points(tmp_path / name)
+    for what, call in reads.items():
+        with pytest.raises(ScalingError) as caught:
+            call()
+        assert what in str(caught.value)
+        assert "\n" not in str(caught.value)
+        assert caught.value.fix, "every refusal says how to fix it"
 
 
 def test_nothing_heavy_is_imported_until_it_is_used():

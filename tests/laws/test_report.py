@@ -1,4 +1,4 @@
-"""What a fit prints: the counted intervals in every format, letters and digits, and what speaks against the law."""
+"""Runs left out and predicted from the others, the choice of a law, and what a fit prints of both."""
 
 from __future__ import annotations
 
@@ -11,25 +11,68 @@ import pandas
 import pytest
 
 import scaling
+from scaling.base.errors import ScalingError
 from scaling.cli import main
+from scaling.laws import Points, fit
+from scaling.laws.held_out import back_test, candidates, choose, cost_of
 from scaling.laws.report import Report, estimates
+from tests.laws.studies import FARSEER, grid, study
 
 NUMBER = r"-?[\d.]+(?:e[+-]?\d+)?"
 KEPT = sorted((Path(__file__).parents[2] / "docs" / "results").glob("*/fit.json"))
+WIDE = np.geomspace(1e8, 6e9, 8), np.geomspace(1e9, 5e11, 8)
 
 
-def runs(count: int = 40, noise: float = 0.003, seed: int = 0) -> pandas.DataFrame:
-    rng = np.random.default_rng(seed)
-    N, D = np.exp(rng.uniform(np.log([[1e7], [1e9]]), np.log([[1e10], [1e12]]), (2, count)))
-    loss = (1.7 + 400 * N**-0.34 + 900 * D**-0.3) * np.exp(noise * rng.standard_normal(count))
-    return pandas.DataFrame(
-        {"run": [f"r{seed}-{place}" for place in range(count)], "N": N, "D": D, "C": 6 * N * D, "loss": loss}
-    )
+def table(count=40, noise=0.003, seed=0):
+    columns = study(count, noise, seed)
+    return pandas.DataFrame({"run": [f"r{seed}-{place}" for place in range(count)], **columns})
 
 
-def held_out_runs() -> pandas.DataFrame:
-    """Runs with a test that scatters more than the others, so that some of it lies outside."""
-    return pandas.concat([runs().assign(held_out=0), runs(12, 0.006, 1).assign(held_out=1)])
+def test_the_back_test_leaves_out_the_largest_by_each_axis():
+    points = Points(grid(*WIDE, 2e-3))
+    law = fit("chinchilla", points, objective="log_squared", starts=64)
+    tests = back_test(law, 0.9)
+    assert {test["axis"] for test in tests} == {"N", "D", "C"}
+    assert {test["runs"] for test in tests if test["axis"] == "N"} == {16, 32}  # whole levels
+    assert all(test["level"] == 0.9 and test["decades_outside"] > 0 for test in tests)
+    C = 6 * points["N"] * points["D"]
+    assert all((test["from"] * (1 - 1e-9) <= C).sum() == test["runs"] for test in tests if test["axis"] == "C")
+    assert np.mean([test["covered"] for test in tests]) >= 0.85
+    assert back_test(law.without(np.arange(64) % 5 > 0, 64)) == []
+
+
+def test_the_law_that_made_the_runs_is_chosen_and_extrapolates():
+    points = Points(grid(*WIDE, 1e-3, **FARSEER))
+    choice = choose(points, powers=(0.0,))
+    assert choice.trials[0].form.name == "farseer"
+    assert {trial.form.name for trial in choice.trials} == {"farseer", "chinchilla", "kaplan_n_d"}
+    assert choice.trials[0].score == min(trial.score for trial in choice.trials) >= 1
+    far = {"N": np.array([2e10]), "D": np.array([2e12])}
+    true = FARSEER["form"].predict(FARSEER["theta"], far)
+    assert choice.fit(points).predict(**far) == pytest.approx(true, rel=0.02)
+
+
+def test_candidates_have_the_columns_of_the_table():
+    repeated = Points({**study(64), "U": np.geomspace(1e8, 1e9, 64)})
+    mixture = {"p_1": np.linspace(0.1, 0.9, 9), "p_2": np.linspace(0.9, 0.1, 9), "loss": np.linspace(2, 3, 9)}
+    for points, name in ((repeated, "data_constrained"), (Points(mixture), "mixture_exponential_2")):
+        assert [form.name for form in candidates(points)] == [name]
+    with pytest.raises(ScalingError, match="no law has its columns in the table"):
+        candidates(Points({"a": np.arange(3.0), "loss": np.arange(1.0, 4.0)}))
+    N, D = np.array([1.0, 2.0]), np.array([3.0, 4.0])
+    assert cost_of(Points({"N": N, "D": D})).tolist() == [3.0, 8.0]
+
+
+def test_the_back_test_of_a_chosen_law_chooses_without_the_runs_it_leaves_out():
+    """The runs of the largest loss bend the curve: the law that they choose is not the law that predicts them."""
+    loss = np.linspace(2.0, 4.0, 30)
+    bits = 0.3 + 0.2 * loss + 1e-3 * np.random.default_rng(1).standard_normal(30)
+    bits += np.where(loss > 3.6, 0.8 * (loss - 3.6) ** 2, 0.0)
+    chosen = scaling.fit({"loss": loss, "bits_per_byte": bits}, law="auto", hold_out="largest", intervals="none")
+    assert chosen.document["law"] == "task_power"
+    assert [test["law"] for test in chosen.document["back_test"]] == ["task_linear", "task_linear"]
+    assert "Laws compared." in chosen.format("markdown")
+    assert "loss ≥ " in str(chosen)
 
 
 def printed(text: str) -> list[tuple[float, ...]]:
@@ -38,94 +81,63 @@ def printed(text: str) -> list[tuple[float, ...]]:
     return [tuple(map(float, found)) for found in re.findall(line, text)]
 
 
-@pytest.mark.parametrize(
-    ("law", "objective", "intervals", "level"),
-    [("chinchilla", "log_huber", "profile", 0.5), ("power_law_floor_c", "log_squared", "bootstrap", 0.8)],
-)
-def test_the_printed_intervals_are_the_counted_ones(law, objective, intervals, level):
-    fit = scaling.fit(held_out_runs(), law=law, objective=objective, intervals=intervals, level=level, starts=64)
-    test = fit.document["held_out"]
+def test_the_printed_intervals_are_the_counted_ones():
+    """The runs of the test scatter more than the others, so that some of them lie outside."""
+    runs = pandas.concat([table().assign(held_out=0), table(12, 0.006, 1).assign(held_out=1)])
+    fitted = scaling.fit(runs, objective="log_squared", intervals="t", level=0.5, starts=64)
+    test = fitted.document["held_out"]
     inside = sum(point["covered"] for point in test["points"])
-    assert inside == round(12 * test["covered"])
-    percent = f"{100 * level:g}%"
-    for name in fit.formats:
-        text = fit.format(name).replace("\\", "")
+    assert 0 < inside == round(12 * test["covered"]) < 12
+    for name in fitted.formats:
+        text = fitted.format(name).replace("\\", "")
         assert sum(low <= loss <= high for loss, low, high in printed(text)) == inside
         assert len(printed(text)) == 12
-        assert f"{inside} of 12 runs inside their {percent} interval of a new run" in text
-        assert set(re.findall(r"([\d.]+%) interval", text)) == {percent}
+        assert f"{inside} of 12 runs inside their 50% interval of a new run" in text
+        assert set(re.findall(r"([\d.]+%) interval", text)) == {"50%"}
     for point in test["points"]:
         run, mean = point["interval_run"], point["interval_mean"]
         assert point["covered"] == (run["low"] <= point["loss"] <= run["high"])
         assert run["low"] <= mean["low"] <= mean["high"] <= run["high"]
-        assert run["level"] == mean["level"] == test["level"] == level
-
-
-def test_without_intervals_nothing_is_counted():
-    fit = scaling.fit(held_out_runs(), intervals="none", starts=24)
-    assert fit.document["held_out"]["covered"] is fit.document["held_out"]["level"] is None
-    assert not any(word in fit.format(name) for name in fit.formats for word in ("interval", "inside"))
+        assert run["level"] == mean["level"] == test["level"] == 0.5
+    without = scaling.fit(runs, objective="log_squared", intervals="none", starts=24)
+    assert without.document["held_out"]["covered"] is without.document["held_out"]["level"] is None
+    assert not any(word in without.format(name) for name in without.formats for word in ("interval", "inside"))
 
 
 @pytest.mark.parametrize("path", KEPT, ids=lambda path: path.parent.name)
 def test_a_kept_fit_is_shown_with_its_numbers(path):
     document = json.loads(path.read_text(encoding="utf-8"))
-    shown = "\n".join(table.text() for table in Report(document).tables())
-    for interval in document["intervals"].values():
-        assert f"{interval['estimate']:.5g}" in shown
+    shown = "\n".join(each.text() for each in Report(document).tables())
+    assert all(f"{interval['estimate']:.5g}" in shown for interval in document["intervals"].values())
     assert document["law"] in next(Report(document).heading())
     assert all("not_identified" not in line for line in Report(document).remarks())
 
 
 def test_the_head_states_the_points_and_how_close_the_law_comes(tmp_path, capsys):
-    table = runs()
-    table.loc[7, "loss"] = 9.0
-    table.to_csv(tmp_path / "points.csv", index=False)
-    assert main(["fit", str(tmp_path / "points.csv"), "--intervals", "t", "--starts", "128"]) == 0
+    runs, path = table(), tmp_path / "points.csv"
+    runs.loc[7, "loss"] = 9.0
+    runs.to_csv(path, index=False)
+    assert main(["fit", str(path), "--intervals", "t", "--starts", "128"]) == 0
     out = capsys.readouterr().out
-    assert "points.csv: 40 points, 5 parameters" in out
     for name in ("N", "D", "C", "loss"):
         assert re.search(rf"^  {name}: \S+ to \S+", out, re.MULTILINE)
-    assert re.search(
-        r"R² -?[\d.]+, mean error [\d.]+%, largest residual at N=\S+ D=\S+ \(r0-7\): loss 9.0000, fitted", out
-    )
+    worst = r"largest residual at N=\S+ D=\S+ \(r0-7\): loss 9.0000, fitted"
+    assert re.search(rf"R² -?[\d.]+, mean error [\d.]+%, {worst}", out)
     assert re.search(r"^α +0\.\d+", out, re.MULTILINE)
-    assert "alpha" not in out
-    assert "N_opt ∝ C^a" in out
-    assert "95% interval (Student's t)" in out
-    assert out.count("nats per token ×") == 1
+    for text in ("points.csv: 40 points, 5 parameters", "N_opt ∝ C^a", "95% interval (Student's t)"):
+        assert text in out
+    table(7, 0.0).to_csv(path, index=False)  # an interval of points that are too few is not shown
+    assert main(["fit", str(path), "--intervals", "t", "--starts", "64"]) == 0
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.endswith("not identified")]
+    assert len([line for line in lines if line[0] in "EABαβ" and " to " not in line]) == 5
 
 
-def test_a_law_that_predicts_the_held_out_runs_better_is_named(capsys, tmp_path):
-    table = runs(60)
-    table["loss"] = 1.7 + 400 * table["N"] ** -0.34 + 900 * table["D"] ** -0.3
-    table.to_csv(tmp_path / "points.csv", index=False)
-    words = ["fit", str(tmp_path / "points.csv"), "--hold-out", "C>1e21", "--intervals", "t", "--starts", "128"]
-    assert main([*words, "--law", "kaplan_n_d"]) == 0
-    assert re.search(
-        r"chinchilla predicts the held-out runs better \(mean error \S+% against \S+%\)", capsys.readouterr().out
-    )
-    assert main(words) == 0
-    assert "better" not in capsys.readouterr().out
-
-
-def test_an_interval_of_points_that_are_too_few_is_not_shown(tmp_path, capsys):
-    table = runs(7, 0)
-    table.to_csv(tmp_path / "points.csv", index=False)
-    assert main(["fit", str(tmp_path / "points.csv")]) == 0
-    out = capsys.readouterr().out
-    assert "none is identified" in out
-    lines = [line for line in out.splitlines() if line.endswith("not identified") and line[0] in "EABαβ"]
-    assert len(lines) == 5
-    assert not any(" to " in line for line in lines)
-
-
-def test_ends_of_an_interval_differ_as_they_are_printed():
-    table = estimates(
-        {
-            "estimates": {"E": 1.8211},
-            "intervals": {"E": {"estimate": 1.8211, "low": 1.82105, "high": 1.82115, "level": 0.95, "method": "t"}},
-        }
-    )
-    low, high = map(float, table.rows[0][2].split(" to "))
-    assert low < float(table.rows[0][1]) < high
+def test_a_law_that_predicts_the_held_out_runs_better_is_named():
+    choices = {"hold_out": "6*N*D>1e21", "objective": "log_squared", "intervals": "none", "starts": 64}
+    wrong, right = (scaling.fit(table(60, 0.0), law=law, **choices) for law in ("kaplan_n_d", "chinchilla"))
+    assert re.search(r"chinchilla predicts the held-out runs better \(mean error \S+% against \S+%\)", str(wrong))
+    assert "better" not in str(right)
+    interval = {"estimate": 1.8211, "low": 1.82105, "high": 1.82115, "level": 0.95, "method": "t"}
+    (row,) = estimates({"estimates": {"E": 1.8211}, "intervals": {"E": interval}}).rows
+    low, high = map(float, row[2].split(" to "))
+    assert low < float(row[1]) < high, "ends of an interval differ as they are printed"
