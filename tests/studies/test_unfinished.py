@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import csv
 import json
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -15,8 +17,13 @@ from pathlib import Path
 import pytest
 import yaml
 
+from scaling.cli import main
 from scaling.ledger import Ledger
+from scaling.studies.plan import enter, plan
+from scaling.studies.points import rows
+from scaling.studies.question import read
 from tests.disk import fill
+from tests.serial import work
 
 # A study of runs that take a fraction of a second each.
 SET = {
@@ -126,27 +133,26 @@ def fragile(tmp_path, monkeypatch):
     return flag
 
 
-@pytest.mark.slow
+pytestmark = pytest.mark.slow
+
+
 def test_failed_runs_are_named_with_their_reason_and_tried_again_when_asked(fragile, tmp_path):
     runs = tmp_path / "runs"
     words = ["study", write(tmp_path), f"runs={runs}", "--workers", "2"]
     code, err = ended(scaling(*words))
     assert code == 1, err
     (run,) = lacking(runs)
+    log = runs / "studies" / "few" / "workers.log"
     assert "2 of 3 runs, 1 failed" in err
     assert "the study few is not done: 1 of 3 runs has no result" in err
     assert f"seed=1 (run {run}): failed: ValueError: the piece broke" in err
-    assert f"what the runs printed is in {runs}/studies/few/workers.log" in err
+    assert f"what the runs printed is in {log}" in err
     assert "Traceback" not in err
     # The traceback is where one looks for it: in the workers' log, and in the attempt.
-    log = (runs / "studies" / "few" / "workers.log").read_text()
     records = Ledger.open(runs).attempts(run)
-    assert len(records) == 2
-    assert log.count("ValueError: the piece broke") == log.count("Traceback") == 2
-    for record in records:
-        assert record.end is not None
-        assert record.end["outcome"] == "failed"
-        assert 'raise ValueError("the piece broke")' in record.end["traceback"]
+    assert log.read_text().count("ValueError: the piece broke") == len(records) == 2
+    assert all(record.end["outcome"] == "failed" for record in records)
+    assert all('raise ValueError("the piece broke")' in record.end["traceback"] for record in records)
     fragile.unlink()
     # What failed too often is left alone until someone asks.
     code, err = ended(scaling(*words))
@@ -157,7 +163,6 @@ def test_failed_runs_are_named_with_their_reason_and_tried_again_when_asked(frag
     assert (code, lacking(runs)) == (0, []), err
 
 
-@pytest.mark.slow
 def test_a_full_disk_ends_a_study_with_74_and_what_it_lacks(small_disk, tmp_path):
     runs = small_disk / "runs"
     process = scaling("study", write(tmp_path, grid={"seed": list(range(8))}), f"runs={runs}", "--workers", "2")
@@ -175,7 +180,6 @@ def test_a_full_disk_ends_a_study_with_74_and_what_it_lacks(small_disk, tmp_path
     assert (code, lacking(runs)) == (0, []), err
 
 
-@pytest.mark.slow
 def test_killed_workers_are_replaced(tmp_path):
     runs = tmp_path / "runs"
     process = scaling("study", write(tmp_path, grid={"seed": list(range(6))}), f"runs={runs}", "--workers", "2")
@@ -186,7 +190,6 @@ def test_killed_workers_are_replaced(tmp_path):
     assert "its process was killed by SIGKILL; it is tried again" in err
 
 
-@pytest.mark.slow
 def test_a_run_that_kills_its_process_is_given_up_and_the_others_are_trained(fragile, tmp_path):
     runs = tmp_path / "runs"
     fragile.write_text("kill")
@@ -194,29 +197,83 @@ def test_a_run_that_kills_its_process_is_given_up_and_the_others_are_trained(fra
     assert code == 1, err
     (run,) = lacking(runs)
     assert f"seed=1 (run {run}): its process was killed by SIGKILL; tried 3 times" in err
-    assert f"what the runs printed is in {runs}/studies/few/workers.log" in err
     assert "Traceback" not in err
 
 
-@pytest.mark.slow
 def test_a_plain_script_starts_a_study_and_is_not_run_again_by_its_workers(tmp_path):
     script = tmp_path / "script.py"
     script.write_text(
         f"import scaling\nprint('once')\nscaling.study({str(write(tmp_path))!r}, runs={str(tmp_path)!r})\n"
     )
     done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout == "once\n"
+    assert (done.returncode, done.stdout) == (0, "once\n"), done.stderr
     assert "once" not in (tmp_path / "studies" / "few" / "workers.log").read_text()
     assert lacking(tmp_path) == []
 
 
-@pytest.mark.slow
 def test_two_commands_share_a_study_and_end_alike(tmp_path):
     words = ("study", write(tmp_path, grid={"seed": list(range(12))}), f"runs={tmp_path / 'runs'}", "--workers", "1")
-    both = [scaling(*words) for _ in range(2)]
-    for process in both:
+    for process in [scaling(*words) for _ in range(2)]:
         code, err = ended(process)
         assert (code, lacking(tmp_path / "runs")) == (0, []), err
     ledger = Ledger.open(tmp_path / "runs")
     assert [len(ledger.attempts(run)) for run in ledger.runs()] == [1] * 12
+
+
+@pytest.mark.parametrize("stop", [False, True])
+def test_ranks_that_die_before_they_claim_are_given_up_and_sigterm_ends_them(stop, tmp_path):
+    runs = tmp_path / "runs"
+    settings = {**SET, "train": {"batch": 8}, "trainer": {"max_steps": 8, "devices": 2}}
+    file = write(tmp_path, grid={"seed": [0]}, set=settings)
+    process = scaling("study", file, f"runs={runs}", GLOO_SOCKET_IFNAME="nosuch0")
+    if stop:
+        time.sleep(20)
+        process.send_signal(signal.SIGTERM)
+    code, err = ended(process, 600)
+    assert code == (143 if stop else 1), err
+    assert stop or "tried 3 times" in err
+    assert not Ledger.open(runs).attempts(Ledger.open(runs).runs()[0])
+
+
+def test_submitit_runs_a_study(tmp_path):
+    """Its local executor, which starts processes as SLURM would."""
+    words = ["--executor", "slurm", "--set", "cluster=local", "timeout_min=5", "--workers", "2"]
+    assert main(["study", str(write(tmp_path)), f"runs={tmp_path}", *words]) == 0
+    assert lacking(tmp_path) == []
+    assert len(list((tmp_path / "studies" / "few" / "slurm").glob("*_result.pkl"))) == 2, "three runs in two packs"
+
+
+def test_killed_and_resumed_a_study_ends_in_the_same_points(tmp_path):
+    """By a law that nine points bound: open intervals take longer than all the runs."""
+    file, chance, runs = tmp_path / "small.yaml", random.Random(6), tmp_path / "runs"
+    text = (Path(__file__).parent / "small.yaml").read_text()
+    file.write_text(text.replace("law: chinchilla", "law: power_law_floor_d"))
+    command = [sys.executable, "-m", "scaling", "study", str(file), f"runs={runs}", "--workers", "2", "--json"]
+
+    def attempts() -> int:
+        return sum(log.read_bytes().count(b'{"kind":"start"') for log in runs.glob("store/*/log.jsonl"))
+
+    for _ in range(6):
+        before, quiet = attempts(), subprocess.DEVNULL
+        process = subprocess.Popen(command, start_new_session=True, stdout=quiet, stderr=quiet)
+        while process.poll() is None and attempts() == before:
+            time.sleep(0.05)
+        time.sleep(chance.uniform(0, 2))
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    finished = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert finished.returncode == 0, finished.stderr
+    document = json.loads(finished.stdout)
+    assert document["law"] == "power_law_floor_d"
+    assert document["points"]["used"] == 10
+    assert document["entropy"]["known"] > 0
+    found = plan(read(str(file)), [f"runs={tmp_path / 'whole'}"])
+    ledger = found.ledger()
+    enter(ledger, "small", found)
+    work(ledger, found)
+    expected = [{key: "" if value is None else str(value) for key, value in row.items()} for row in rows(ledger, found)]
+    report = runs / "studies" / "small" / "report"
+    with (report / "points.csv").open(newline="") as lines:
+        assert list(csv.DictReader(lines)) == expected
+    assert list(report.glob("*.png"))
