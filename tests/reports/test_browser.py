@@ -12,6 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from scaling.reports.write import write
+from tests.reports.conftest import make_study
+
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 pytestmark = [
     pytest.mark.slow,
@@ -105,21 +108,21 @@ def browser(tmp_path_factory):
 
 @pytest.fixture
 def opened(browser, study):
-    browser.open(study[3])
+    browser.open(study.page)
     return browser
 
 
 def test_it_opens_without_a_complaint_and_its_plots_are_drawn(opened, study):
     assert opened.complaints() == []
     asked = [one["params"]["request"]["url"] for one in opened.events if one["method"] == "Network.requestWillBeSent"]
-    assert asked == [study[3].as_uri()]
+    assert asked == [study.page.as_uri()]
     boxes = opened.value("[...document.querySelectorAll('.plot svg')].map(p => p.getBoundingClientRect().width)")
-    assert len(boxes) == len(study[2].pictures)
+    assert len(boxes) == len(study.findings.pictures)
     assert min(boxes) > 200
     marks = opened.value("[...document.querySelectorAll('.plot a')].map(m => m.getBoundingClientRect().width)")
     assert len(marks) > 10
     assert min(marks) > 1
-    one = study[1].runs[4]  # its mark leads to its row
+    one = study.plan.runs[4]  # its mark leads to its row
     title = opened.value(f"document.querySelector('.plot a[href=\"#run-{one.run}\"] title').textContent")
     assert title.startswith(one.name)
     opened.value(f"location.hash = 'run-{one.run}'")
@@ -149,12 +152,10 @@ def test_a_page_scrolls_in_one_direction_only_and_tables_take_the_width_they_nee
     assert width < 1000 or cut == 0
 
 
-def test_a_hostile_study_does_nothing_and_the_policy_holds(browser, made_study, tmp_path):
-    from scaling.reports.write import write
-
+def test_a_hostile_study_does_nothing_and_the_policy_holds(browser, tmp_path):
     evil = "<img src=x onerror=alert(1)><script>alert(1)</script>"
     changes = {"question: Does a whole study": f"question: '{evil} Does a whole study", "in seconds?": "in seconds?'"}
-    ledger, found = made_study(tmp_path, changes, outcome=lambda place: "finished" if place < 2 else None)
+    ledger, found = make_study(tmp_path, changes, outcome=lambda place: "finished" if place < 2 else None)
     browser.open(page := write(ledger, found)[1])
     assert browser.complaints() == []
     assert not any(one["method"] == "Page.javascriptDialogOpening" for one in browser.events)

@@ -20,7 +20,7 @@ from scaling.studies.findings import find
 from scaling.studies.question import Question
 from scaling.training.experiment import assemble
 from scaling.verbs.fit import read_curves
-from tests.reports.conftest import ALPHA, BETA, loss_at
+from tests.reports.conftest import ALPHA, BETA, loss_at, make_study
 
 
 def row(name: str, size: int, tokens: str, loss: float | None) -> dict:
@@ -43,7 +43,7 @@ def test_each_run_is_paired_with_the_first_row_and_that_is_the_answer_without_a_
     assert "B −3.5% at N = 800 and −3.5% at N = 1,600" in said.sentence
     assert scatter(pairs["B", 800]) == "−3.5% ± 2.1%"
     assert "−3.5% ± 2.1%" in to_html(rows(found))
-    assert advantages(study[2]) == {}
+    assert advantages(study.findings) == {}
 
 
 GAINS = {"Vanilla Transformer": 0.0, "GEGLU": 0.2, "RMS Norm": 0.0, "ReLU": -0.2}
@@ -100,35 +100,27 @@ def specs(*words: list[str]) -> list[dict]:
     return [assemble(load("decoder", ["train.tokens=200k", "schedule.warmup=4", *more])).spec for more in words]
 
 
-DIFFER = {
-    "numbers as a range": (["optimizer.lr=0.001"], ["optimizer.lr=0.004"], "lr", "0.001 to 0.004, 2 values"),
-    "a key of one kind": (["optimizer.weight_decay=0.2"], [], "optimizer", "weight_decay 0.2 or its default"),
-    "budgets": (["train.tokens=200k"], ["train.tokens=400k"], "schedule", "max_steps 49 to 98, 2 values"),
-}
-
-
-@pytest.mark.parametrize("name", DIFFER)
-def test_the_setup_states_what_differs(name):
-    one, other, key, said = DIFFER[name]
-    assert said in setup(specs(one, other))[key]
-    assert said not in setup(specs(one))[key]
-
-
-def test_the_setup_of_runs_that_agree():
-    answers = setup(specs(["seed=0"], ["seed=1"]), [{"passes": 0.0}, {"passes": 3.25}])
+def test_the_setup_states_what_agrees_and_what_differs():
+    alike = specs(["seed=0"], ["seed=1"])
+    answers = setup(alike, [{"passes": 0.0}, {"passes": 3.25}])
     assert set(answers) == set(SETUP) - {"hypothesis", "noise"}
     assert answers["optimizer"] == "AdamW; gradient_clip_val 1.0"
     assert answers["lr"] == "lr 0.003; Standard"
     assert answers["tokenizer"].startswith("none: the data are symbols; vocabulary ")
     assert "; block.mixer Attention; " in answers["architecture"]
     assert answers["data"].endswith("repeated up to 3.25 times")
-    assert setup(specs([]), [{"passes": 1.0}])["data"].endswith("nothing is repeated")
-    assert "repeated" not in setup(specs([], []), [{"passes": 1.0}, None])["data"]
+    assert setup(alike[:1], [{"passes": 1.0}])["data"].endswith("nothing is repeated")
+    assert "repeated" not in setup(alike, [{"passes": 1.0}, None])["data"]
+    (other,) = specs(["optimizer.lr=0.004", "optimizer.weight_decay=0.2", "train.tokens=400k"])
+    answers = setup([alike[0], other])
+    assert "0.003 to 0.004, 2 values" in answers["lr"]
+    assert "weight_decay its default or 0.2" in answers["optimizer"]
+    assert "max_steps 49 to 98, 2 values" in answers["schedule"]
 
 
-def test_evaluations_of_another_sample_are_no_part_of_a_curve(tmp_path, made_study):
+def test_evaluations_of_another_sample_are_no_part_of_a_curve(tmp_path):
     """Under `whole_at_end` the last evaluation is of more windows, and its loss is off the others' by a constant."""
-    ledger, plan = made_study(tmp_path, outcome=lambda _: None)
+    ledger, plan = make_study(tmp_path, outcome=lambda _: None)
     for one in plan.runs:
         with ledger.claim(one.run) as attempt:
             attempt.log.write({"kind": "train", "step": 1, "loss": 4.0})
