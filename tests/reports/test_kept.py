@@ -66,7 +66,6 @@ def test_a_kept_page_shows_the_table_of_its_fit_and_counts_its_intervals(folder)
     assert largest == pytest.approx(100 * abs(tested["largest_relative_error"]), abs=0.006)
     table = held_out(document, dict(re.findall(r'id="run-(\w+)"><th scope="row">([^<]*)<', page)))
     assert table.markdown() in text
-    assert all(f">{title}</th>" in page for title in table.titles)
     assert all(f">{cell}</td>" in page for row in table.rows for cell in row[1:])
 
 
@@ -79,6 +78,7 @@ def test_the_list_of_kept_results_states_what_each_found():
     assert f"{floor['estimate']:.3f} [{floor['low']:.3f}, {floor['high']:.3f}]" in text
 
 
+@pytest.mark.slow
 def test_the_quickstart_under_other_seeds_has_the_tables_of_what_is_kept():
     text = (RESULTS / "quickstart.md").read_text(encoding="utf-8").splitlines()
     command = [sys.executable, "benchmarks/seeds.py", "--keep", str(RESULTS / "quickstart"), "--done"]

@@ -86,7 +86,6 @@ def test_a_law_a_row_states_whose_lead_grows(tmp_path, monkeypatch):
     assert "it loses with compute" in verdicts["ReLU"]
     assert "do not show whether it gains or loses" in verdicts["RMS Norm"]
     assert [line[0] for line in exponents(kept).rows] == list(GAINS)
-    assert "row" not in found.document["points"]["pooled"]
     one_row = [{**row, "row": "GEGLU"} for row in table if row["row"] == "GEGLU"]
     alone = find(replace(question, name="alone"), one_row, tmp_path / "alone")
     assert alone.document is not None

@@ -31,30 +31,27 @@ SUPPOSED = {"E": 1.5, "A": 5.0, "B": 30.0, "alpha": 0.5, "beta": 0.6}
 
 def test_a_study_of_175b_plans_on_4096_devices(tmp_path, capsys):
     (tmp_path / "large.yaml").write_text(
-        "question: what would it cost?\nbase: decoder\n"
-        "set: {data: c4, train.batch: 1536, trainer.precision: bf16-true, "
-        "schedule.warmup: 100, evaluate.windows: 512}\n"
-        "grid: {kind: TokensPerParameter, multiples: [20], axes: {size: [gpt3/xl, gpt3/175b]}}\n"
+        "question: what would it cost?\nbase: decoder\nset: {data: c4, train.batch: 1536, "
+        "trainer.precision: bf16-true, schedule.warmup: 100, evaluate.windows: 512}\n"
+        "grid: {kind: TokensPerParameter, multiples: [20], axes: {size: [gpt3/175b]}}\n"
     )
     words = ["--on", "H100", "--devices", "4096", "--sharding", "fsdp", "--tensor", "8", "--price", "2.5", "--json"]
     assert main(["plan", str(tmp_path / "large.yaml"), f"runs={tmp_path}", *words]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["data"] == "stand_in"
-    xl, largest = found["runs"]
-    assert largest["N_total"] == pytest.approx(175e9, rel=0.01)
-    there = largest["H100"]
+    (row,) = found["runs"]
+    assert row["N_total"] == pytest.approx(175e9, rel=0.01)
+    there = row["H100"]
     # 6 N D over 4,096 devices at 40% of 989 TFLOP/s; attention and the head add to 6 N.
-    assert 1.0 < there["seconds"] / (6 * largest["N_total"] * largest["D"] / (4096 * 0.4 * 989e12)) < 1.2
+    assert 1.0 < there["seconds"] / (6 * row["N_total"] * row["D"] / (4096 * 0.4 * 989e12)) < 1.2
     assert there["device_hours"] == pytest.approx(there["seconds"] * 4096 / 3600)
-    assert there["price"] == pytest.approx(2.5 * there["device_hours"])
-    # 16 bytes a parameter, shared out over all devices.
+    assert there["price"] == found["total"]["H100"]["price"] == pytest.approx(2.5 * there["device_hours"])
+    # 16 bytes a parameter, distributed over all devices.
     states = sum(there["bytes"][part] for part in ("weights", "gradients", "optimizer"))
-    assert states == pytest.approx(16 * largest["N_total"] / 4096)
-    assert xl["H100"]["bytes"]["activations"] < there["bytes"]["activations"]
-    assert found["total"]["H100"]["price"] == pytest.approx(sum(row["H100"]["price"] for row in found["runs"]))
+    assert states == pytest.approx(16 * row["N_total"] / 4096)
 
 
-def test_a_plan_states_time_trunks_what_is_lacking_and_the_interval_to_come(tmp_path, capsys):
+def test_a_plan_states_time_trunks_what_is_lacking_and_the_interval_to_come(tmp_path):
     study = tmp_path / "small.yaml"
     study.write_text(Path(SMALL).read_text() + f"suppose: {json.dumps(SUPPOSED)}\n")
     found = scaling.plan(study, runs=str(tmp_path)).document
@@ -67,10 +64,7 @@ def test_a_plan_states_time_trunks_what_is_lacking_and_the_interval_to_come(tmp_
     assert 0.2 < total["saved"] < 0.4
     assert found["outlook"]["low"] < found["outlook"]["loss"] < found["outlook"]["high"]
     assert found["shortfall"]["levels"] == {"N": 5, "D": 3}
-    assert main(["plan", str(study), f"runs={tmp_path}"]) == 0
-    out = capsys.readouterr().out
-    assert "9 points cannot identify the 5 parameters" in out
-    assert "trunks" in out
+    assert "9 points cannot identify the 5 parameters" in found["shortfall"]["sentence"]
 
 
 def test_a_slow_machine_gets_a_smaller_quickstart_and_keeps_it(tmp_path, monkeypatch):
@@ -101,13 +95,13 @@ def asked(**supposed: float) -> Question:
     return replace(read(SMALL), suppose=supposed)
 
 
-@pytest.mark.parametrize(("sizes", "budgets"), [(3, 3), (20, 1), (1, 20)])
-def test_too_few_points_for_five_parameters_are_reported_with_the_smallest_grid(sizes, budgets):
-    # Seeds of a point are one point.
-    missing = lacking(named("chinchilla"), 2 * rows(levels(1e4, sizes), levels(1e5, budgets)))
-    assert (missing["separable"] < 5) == (min(sizes, budgets) <= 2)
-    assert f"{sizes * budgets} points cannot identify the 5 parameters" in missing["sentence"]
-    assert "5 sizes × 3 budgets" in missing["sentence"]
+def test_too_few_points_for_five_parameters_are_reported_with_the_smallest_grid():
+    for sizes, budgets in ((3, 3), (20, 1), (1, 20)):
+        # Seeds of a point are one point.
+        missing = lacking(named("chinchilla"), 2 * rows(levels(1e4, sizes), levels(1e5, budgets)))
+        assert (missing["separable"] < 5) == (min(sizes, budgets) <= 2)
+        assert f"{sizes * budgets} points cannot identify the 5 parameters" in missing["sentence"]
+        assert "5 sizes × 3 budgets" in missing["sentence"]
 
 
 @pytest.mark.parametrize("law", [law for law in LAWS if law.axes == law.inputs], ids=lambda law: law.name)
@@ -160,7 +154,6 @@ def test_cores_and_memory_are_split_between_workers(tmp_path, monkeypatch):
         (64, 1000, None, {}, (10, 6)),  # of ten runs
         (8, 1000, 3, {}, (3, 2)),
         (16, 4, None, {}, (3, 5)),  # memory bounds them
-        (16, 4, None, {"memory": 1.8}, (2, 8)),
         (16, 1000, None, {"threads": 4}, (4, 4)),
     ):
         asking = replace(found, question=replace(found.question, resources=given))

@@ -17,7 +17,6 @@ from pathlib import Path
 import pytest
 import yaml
 
-from scaling.cli import main
 from scaling.ledger import Ledger
 from scaling.studies.plan import enter, plan
 from scaling.studies.points import rows
@@ -156,9 +155,7 @@ def test_failed_runs_are_named_with_their_reason_and_tried_again_when_asked(frag
     fragile.unlink()
     # What failed too often is left alone until someone asks.
     code, err = ended(scaling(*words))
-    assert code == 1
-    assert "--retry-failed" in err
-    assert len(Ledger.open(runs).attempts(run)) == len(records)
+    assert (code, "--retry-failed" in err, len(Ledger.open(runs).attempts(run))) == (1, True, 2)
     code, err = ended(scaling(*words, "--retry-failed"))
     assert (code, lacking(runs)) == (0, []), err
 
@@ -180,22 +177,15 @@ def test_a_full_disk_ends_a_study_with_74_and_what_it_lacks(small_disk, tmp_path
     assert (code, lacking(runs)) == (0, []), err
 
 
-def test_killed_workers_are_replaced(tmp_path):
-    runs = tmp_path / "runs"
-    process = scaling("study", write(tmp_path, grid={"seed": list(range(6))}), f"runs={runs}", "--workers", "2")
-    for worker in until(lambda: list(training(runs)), process):
-        os.kill(worker, signal.SIGKILL)
-    code, err = ended(process)
-    assert (code, lacking(runs)) == (0, []), err
-    assert "its process was killed by SIGKILL; it is tried again" in err
-
-
-def test_a_run_that_kills_its_process_is_given_up_and_the_others_are_trained(fragile, tmp_path):
+def test_killed_workers_are_replaced_and_a_run_that_kills_them_is_given_up(fragile, tmp_path):
     runs = tmp_path / "runs"
     fragile.write_text("kill")
-    code, err = ended(scaling("study", write(tmp_path), f"runs={runs}", "--workers", "2"))
+    process = scaling("study", write(tmp_path, grid={"seed": list(range(6))}), f"runs={runs}", "--workers", "2")
+    os.kill(until(lambda: list(training(runs)), process)[0], signal.SIGKILL)
+    code, err = ended(process)
     assert code == 1, err
     (run,) = lacking(runs)
+    assert "its process was killed by SIGKILL; it is tried again" in err
     assert f"seed=1 (run {run}): its process was killed by SIGKILL; tried 3 times" in err
     assert "Traceback" not in err
 
@@ -220,29 +210,6 @@ def test_two_commands_share_a_study_and_end_alike(tmp_path):
     assert [len(ledger.attempts(run)) for run in ledger.runs()] == [1] * 12
 
 
-@pytest.mark.parametrize("stop", [False, True])
-def test_ranks_that_die_before_they_claim_are_given_up_and_sigterm_ends_them(stop, tmp_path):
-    runs = tmp_path / "runs"
-    settings = {**SET, "train": {"batch": 8}, "trainer": {"max_steps": 8, "devices": 2}}
-    file = write(tmp_path, grid={"seed": [0]}, set=settings)
-    process = scaling("study", file, f"runs={runs}", GLOO_SOCKET_IFNAME="nosuch0")
-    if stop:
-        time.sleep(20)
-        process.send_signal(signal.SIGTERM)
-    code, err = ended(process, 600)
-    assert code == (143 if stop else 1), err
-    assert stop or "tried 3 times" in err
-    assert not Ledger.open(runs).attempts(Ledger.open(runs).runs()[0])
-
-
-def test_submitit_runs_a_study(tmp_path):
-    """Its local executor, which starts processes as SLURM would."""
-    words = ["--executor", "slurm", "--set", "cluster=local", "timeout_min=5", "--workers", "2"]
-    assert main(["study", str(write(tmp_path)), f"runs={tmp_path}", *words]) == 0
-    assert lacking(tmp_path) == []
-    assert len(list((tmp_path / "studies" / "few" / "slurm").glob("*_result.pkl"))) == 2, "three runs in two packs"
-
-
 def test_killed_and_resumed_a_study_ends_in_the_same_points(tmp_path):
     """By a law that nine points bound: open intervals take longer than all the runs."""
     file, chance, runs = tmp_path / "small.yaml", random.Random(6), tmp_path / "runs"
@@ -265,9 +232,7 @@ def test_killed_and_resumed_a_study_ends_in_the_same_points(tmp_path):
     finished = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert finished.returncode == 0, finished.stderr
     document = json.loads(finished.stdout)
-    assert document["law"] == "power_law_floor_d"
-    assert document["points"]["used"] == 10
-    assert document["entropy"]["known"] > 0
+    assert (document["law"], document["points"]["used"]) == ("power_law_floor_d", 10)
     found = plan(read(str(file)), [f"runs={tmp_path / 'whole'}"])
     ledger = found.ledger()
     enter(ledger, "small", found)

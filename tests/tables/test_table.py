@@ -25,7 +25,7 @@ from scaling.ledger import Ledger
 from scaling.studies.plan import enter, plan
 from scaling.tables.count import counts
 from scaling.tables.document import document
-from scaling.tables.results import FINISHED, Results, read_ledger, read_points, record, write_points
+from scaling.tables.results import FINISHED, Results, read_ledger, record
 from scaling.tables.study import finetunings, question
 from scaling.tables.table import Downstream, read
 from tests.serial import work
@@ -156,18 +156,6 @@ def test_kept_points_print_the_whole_table_again(trained, tmp_path, capsys):
     assert "of worker time in 4 of them, the others' is not known, on " in page.read_text()
 
 
-def test_points_survive_a_file_to_the_digit(tmp_path):
-    figures = {"early_at": 0.125, "early": 1 / 3, "loss": 1e-6, "steps_per_second": 1e6 + 1 / 7, "flops": 2.5e18}
-    texts = {"day": "2026-01-31", "hardware": "a, b; c", "versions": "numpy 2, torch 3"}
-    for score in (None, 0.1 + 0.2):  # a column that no run has a value of is not written
-        run = record("GeLU", 3, "0" * 16, FINISHED, steps=10**9, tokens=10**15, **figures, **texts, score=score)
-        settings = ("size={width: 8, layers: 2}", 'data="some; where"', "trainer.max_steps=8")
-        results = Results(("one", "two"), settings, (run, record("Rezero", 0, "1" * 16)))
-        write_points(results, tmp_path / "points.csv")
-        assert read_points(tmp_path / "points.csv", read("narang2021")) == results
-        assert ("score" in (tmp_path / "points.csv").read_text().split("\n")[0].split(",")) == (score is not None)
-
-
 def test_a_table_in_two_settings_wants_one_chosen(trained, tmp_path, capsys):
     name, ledger, _ = trained
     runs = str(shutil.copytree(ledger.root, tmp_path / "runs"))
@@ -253,16 +241,14 @@ def test_runs_are_those_of_a_table_however_its_path_is_spelled(tmp_path, capsys,
     written(tmp_path)
     written(tmp_path / "inner")  # another table, with rows of the same names
     (tmp_path / "link.yaml").symlink_to("own.yaml")
-    for name in ("link.yaml", "./inner/../own.yaml"):
-        monkeypatch.chdir(tmp_path)
-        words = [f"runs={tmp_path / name[:4]}"]
-        planned = plan(asked := question(read(name), words), words)
-        enter(planned.ledger(), asked.name, planned)
-        monkeypatch.chdir(tmp_path / "inner")
-        for spelling in ("../own.yaml", "../link.yaml", str(tmp_path / "own.yaml")):
-            shown = scaling.table(spelling, source=tmp_path / name[:4])
-            assert [line["runs"]["planned"] for line in shown.document["rows"]] == [2, 2, 2]
-    assert main(["table", "own.yaml", "--from", str(tmp_path / "link")]) == 2
+    monkeypatch.chdir(tmp_path)
+    planned = plan(asked := question(read("link.yaml"), ["runs=runs"]), ["runs=runs"])
+    enter(planned.ledger(), asked.name, planned)
+    monkeypatch.chdir(tmp_path / "inner")
+    for spelling in ("../own.yaml", "../link.yaml", str(tmp_path / "own.yaml")):
+        shown = scaling.table(spelling, source="../runs")
+        assert [line["runs"]["planned"] for line in shown.document["rows"]] == [2, 2, 2]
+    assert main(["table", "own.yaml", "--from", "../runs"]) == 2
     assert "it holds no run of own.yaml; its studies are of " in capsys.readouterr().err
 
 
@@ -279,25 +265,26 @@ def test_a_table_that_was_not_trained_says_so_and_keeps_nothing(tmp_path, capsys
 @pytest.mark.slow
 def test_the_whole_command_is_killed_and_goes_on(tmp_path):
     """Killed while it finetunes, the same command ends in the scores of one that was not killed."""
-    name, results = written(tmp_path), "store/*/result.json"
-    words = [sys.executable, "-m", "scaling", "table", name, "--train", "--workers", "1", "--downstream", "all"]
-    env = {**os.environ, "OMP_NUM_THREADS": "1"}
-    killed = subprocess.Popen([*words, f"runs={tmp_path / 'runs'}"], env=env, stderr=subprocess.DEVNULL)
-    finetuned = 0
-    while not finetuned and killed.poll() is None:
+
+    def results(runs: str) -> dict[Path, int]:
+        return {path: path.stat().st_mtime_ns for path in (tmp_path / runs).glob("store/*/result.json")}
+
+    def line(runs: str) -> list[str]:
+        words = ["table", written(tmp_path), "--train", "--workers", "1", "--downstream", "all"]
+        keep = ["--keep", str(tmp_path / f"{runs}.md")]
+        return [sys.executable, "-m", "scaling", *words, f"runs={tmp_path / runs}", *keep]
+
+    killed = subprocess.Popen(line("runs"), stderr=subprocess.DEVNULL)
+    while not any('"score"' in path.read_text() for path in results("runs")) and killed.poll() is None:
         time.sleep(0.2)
-        finetuned = sum('"score"' in path.read_text() for path in (tmp_path / "runs").glob(results))
     os.kill(killed.pid, signal.SIGKILL)
     killed.wait()
-    assert 0 < finetuned < 12
-    done = {path: path.stat().st_mtime_ns for path in (tmp_path / "runs").glob(results)}
+    done = results("runs")
+    assert 6 < len(done) < 18
     for runs in ("runs", "whole"):
-        line = [*words, f"runs={tmp_path / runs}", "--keep", str(tmp_path / f"{runs}.md")]
-        subprocess.run(line, env=env, check=True, capture_output=True)
-    assert {path: path.stat().st_mtime_ns for path in done} == done
-    scores = [
-        [(line["run"], line["which_language_score"], line["both_score"]) for line in csv.DictReader(file.open())]
-        for file in (tmp_path / "runs" / "points.csv", tmp_path / "whole" / "points.csv")
-    ]
-    assert scores[0] == scores[1]
-    assert all(all(cells) for cells in scores[0])
+        subprocess.run(line(runs), check=True, capture_output=True)
+    assert done.items() <= results("runs").items()
+    first, second = (pandas.read_csv(tmp_path / runs / "points.csv") for runs in ("runs", "whole"))
+    for column in ("run", "which_language_score", "both_score"):
+        assert first[column].notna().all()
+        assert first[column].tolist() == second[column].tolist()
