@@ -139,7 +139,7 @@ def write_files(folder: Path) -> None:
     texts = {
         "text.txt": "\n\n".join(f"A line of text, the {number}th of many." for number in range(300)),
         "study.yaml": STUDY,
-        "known.yaml": STUDY + SUPPOSED,
+        "known.yaml": STUDY.replace("schedule.warmup: 0", "schedule: {kind: WSD, warmup: 0}") + SUPPOSED,
         "table.yaml": TABLE,
         "x.csv": "row,heading,loss\nA,Rows,1.0\nB,Rows,2.0\n",
         "class.yaml": json.dumps({"data": {**TASK, "answer": "class", "metric": "Accuracy"}}),
@@ -226,7 +226,10 @@ def documents(tmp_path_factory):
         rows = "  row: [Self-Attention, Recurrent]\n  size:"
         study("rows", {"decoder": "table/layer_types", "  size:\n": f"{rows}\n", "chinchilla": "power_law_d"})
         laws = "law: [chinchilla, power_law_d]\ntasks: [rank_tags]\ntune: true"
-        run("watch", "small", study("compared", {"[2k, 4k, 8k]": "[2k, 3k, 4k, 8k]", "law: chinchilla": laws}))
+        compared = study("compared", {"[2k, 4k, 8k]": "[2k, 3k, 4k, 8k]", "law: chinchilla": laws})
+        run("watch", "small", compared)
+        points = f"{compared.removeprefix('runs=')}/studies/small/report/points.csv"
+        run("fit", points, "--law", "power_law_d", "--intervals", "none")  # runs that share trunks
         there = study("none", {"law: chinchilla": ""}, lambda place: "finished" if place < 2 else None)
         law = ["--points", POINTS, "--law", "power_law_floor_d"]
         predicted = run("predict-run", "decoder", *SHORT, "seed=5", *law, there)

@@ -183,15 +183,11 @@ def test_small_runs_share_gpus_and_a_run_takes_what_its_memory_fills_or_what_it_
     assert resources(on_two, Size(16, 2, 4), {}).gpus == 2
     # Large jobs have whole GPUs, and small ones share.
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5,6")
-    executor = Local(8, tmp_path / "log")
-
-    def place(gpus: float) -> tuple[str, ...] | None:
-        where = executor.place(gpus)
-        if where is not None:
-            busy: Any = SimpleNamespace(place=where, handle=SimpleNamespace(resources=Resources(1, gpus)))
-            executor.workers.append(busy)
-        return where
-
-    assert [place(gpus) for gpus in (2, 0.5, 0.4, 0.3, 1)] == [("4", "5"), ("6",), ("6",), None, None]
+    executor, places = Local(8, tmp_path / "log"), list[Any]()
+    for gpus in (2, 0.5, 0.4, 0.3, 1):
+        places.append(executor.place(gpus))
+        busy: Any = SimpleNamespace(place=places[-1], handle=SimpleNamespace(resources=Resources(1, gpus)))
+        executor.workers += [busy] if places[-1] else []
+    assert places == [("4", "5"), ("6",), ("6",), None, None]
     executor.workers.pop(0)
-    assert [place(gpus) for gpus in (0.3, 1)] == [("4",), ("5",)]
+    assert executor.place(0.3) == ("4",)

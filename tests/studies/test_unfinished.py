@@ -83,68 +83,54 @@ def lacking(runs: Path) -> list[str]:
     return [run for run in ledger.runs() if ledger.result(run) is None]
 
 
-# What every process imports when it starts.
-BROKEN = """
+# A piece of one's own; while its flag is there, it fails, and kills its process where something is written in the flag.
+FRAGILE = """
 import os
 import signal
-import sys
-from importlib.machinery import PathFinder
 from pathlib import Path
 
-
-class Finder:
-    def find_spec(self, name, path=None, target=None):
-        if name != "scaling.training.module":
-            return None
-        spec = PathFinder.find_spec(name, path, target)
-        load = spec.loader.exec_module
-
-        def loaded(module):
-            load(module)
-            before = module.FamilyModule.training_step
-
-            def broken(self, batch, number):
-                if self.experiment.seed == 1 and Path({flag!r}).exists():
-                    if Path({flag!r}).read_text():
-                        os.kill(os.getpid(), signal.SIGKILL)
-                    raise ValueError("the piece broke")
-                return before(self, batch, number)
-
-            module.FamilyModule.training_step = broken
-
-        spec.loader.exec_module = loaded
-        return spec
+from torch import nn
 
 
-sys.meta_path.insert(0, Finder())
+class Fragile(nn.Module):
+    slot = "channel"
+
+    def __init__(self, shape):
+        super().__init__()
+        self.weight = nn.Linear(shape.width, shape.width)
+
+    def forward(self, hidden, context):
+        if not hidden.is_meta and Path({flag!r}).exists():
+            if Path({flag!r}).read_text():
+                os.kill(os.getpid(), signal.SIGKILL)
+            raise ValueError("the piece broke")
+        return self.weight(hidden)
 """
+CHANNELS = ["Fragile", *({"kind": "Dense", "activation": name} for name in ("ReLU", "GeLU"))]
 
 
 @pytest.fixture
-def fragile(tmp_path, monkeypatch):
-    """A file; while it is there, runs of seed 1 fail, and kill their process where something is written in it."""
-    flag = tmp_path / "flag"
+def fragile(tmp_path):
+    """The flag of a study's fragile run, and the words that begin the study."""
+    flag, piece = tmp_path / "flag", tmp_path / "own.py"
     flag.touch()
-    site = tmp_path / "site"
-    site.mkdir()
-    (site / "sitecustomize.py").write_text(BROKEN.format(flag=str(flag)))
-    monkeypatch.setenv("PYTHONPATH", str(site))
-    return flag
+    piece.write_text(FRAGILE.format(flag=str(flag)))
+    study = write(tmp_path, grid={"model.block.channel": CHANNELS})
+    return flag, ["study", study, f"runs={tmp_path / 'runs'}", "--workers", "2", "--extend", piece]
 
 
 pytestmark = pytest.mark.slow
 
 
 def test_failed_runs_are_named_with_their_reason_and_tried_again_when_asked(fragile, tmp_path):
-    runs = tmp_path / "runs"
-    words = ["study", write(tmp_path), f"runs={runs}", "--workers", "2"]
+    (flag, words), runs = fragile, tmp_path / "runs"
     code, err = ended(scaling(*words))
     assert code == 1, err
     (run,) = lacking(runs)
     log = runs / "studies" / "few" / "workers.log"
     assert "2 of 3 runs, 1 failed" in err
     assert "the study few is not done: 1 of 3 runs has no result" in err
-    assert f"seed=1 (run {run}): failed: ValueError: the piece broke" in err
+    assert f"channel=Fragile (run {run}): failed: ValueError: the piece broke" in err
     assert f"what the runs printed is in {log}" in err
     assert "Traceback" not in err
     # The traceback is where one looks for it: in the workers' log, and in the attempt.
@@ -152,7 +138,7 @@ def test_failed_runs_are_named_with_their_reason_and_tried_again_when_asked(frag
     assert log.read_text().count("ValueError: the piece broke") == len(records) == 2
     assert all(record.end["outcome"] == "failed" for record in records)
     assert all('raise ValueError("the piece broke")' in record.end["traceback"] for record in records)
-    fragile.unlink()
+    flag.unlink()
     # What failed too often is left alone until someone asks.
     code, err = ended(scaling(*words))
     assert (code, "--retry-failed" in err, len(Ledger.open(runs).attempts(run))) == (1, True, 2)
@@ -178,15 +164,13 @@ def test_a_full_disk_ends_a_study_with_74_and_what_it_lacks(small_disk, tmp_path
 
 
 def test_killed_workers_are_replaced_and_a_run_that_kills_them_is_given_up(fragile, tmp_path):
-    runs = tmp_path / "runs"
-    fragile.write_text("kill")
-    process = scaling("study", write(tmp_path, grid={"seed": list(range(6))}), f"runs={runs}", "--workers", "2")
-    os.kill(until(lambda: list(training(runs)), process)[0], signal.SIGKILL)
-    code, err = ended(process)
+    (flag, words), runs = fragile, tmp_path / "runs"
+    flag.write_text("kill")
+    code, err = ended(scaling(*words))
     assert code == 1, err
     (run,) = lacking(runs)
     assert "its process was killed by SIGKILL; it is tried again" in err
-    assert f"seed=1 (run {run}): its process was killed by SIGKILL; tried 3 times" in err
+    assert f"channel=Fragile (run {run}): its process was killed by SIGKILL; tried 3 times" in err
     assert "Traceback" not in err
 
 

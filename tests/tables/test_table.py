@@ -36,8 +36,8 @@ base: decoder
 size: {{width: 8, heads: 1, layers: 1, head_width: 8, vocabulary: null, length: 16}}
 data: {{kind: Synthetic, symbols: 16, order: 1}}
 train: {{batch: 8, checkpoint_every: 1000}}
-trainer: {{max_steps: 8}}
-evaluate: {{points: 4, windows: 16}}
+trainer: {{max_steps: 16}}
+evaluate: {{points: 5, windows: 16}}
 log.wandb: disabled
 table:
   title: Mine, Table 1
@@ -95,7 +95,7 @@ def test_each_run_is_finetuned_on_each_task_with_its_own_seed(trained):
 def test_a_table_states_what_is_missing_and_prints_in_each_form(trained, capsys):
     name, ledger, _ = trained
     shown = scaling.table(name, source=ledger.root)
-    assert shown.document["early_at"] == 2 / 8  # an eighth is the first step, after which nothing is learned
+    assert shown.document["early_at"] == 1 / 8
     notes = " ".join(shown.notes)
     assert "third (2 planned, 1 finished, 1 missing)" in notes
     assert "pooled over all rows (2 degrees of freedom)" in notes
@@ -159,7 +159,7 @@ def test_kept_points_print_the_whole_table_again(trained, tmp_path, capsys):
 def test_a_table_in_two_settings_wants_one_chosen(trained, tmp_path, capsys):
     name, ledger, _ = trained
     runs = str(shutil.copytree(ledger.root, tmp_path / "runs"))
-    words = ["trainer.max_steps=16", f"runs={runs}"]
+    words = ["trainer.max_steps=8", f"runs={runs}"]
     other = plan(question(read(name), words), words)
     enter(Ledger.open(runs), other.question.name, other)
     assert main(["table", name, "--from", runs]) == 2
@@ -184,7 +184,7 @@ table:
   published: own.csv
   columns: {bleu: "BLEU, paper"}
   compares: {loss: ppl, score: bleu}
-  seeds: {baseline: 2, others: 2}
+  seeds: {baseline: 3, others: 2}
 rows:
 """
 PAPER = "row,heading,bleu,ppl\nfirst,,20,5.5\nsecond,,21,5\nlong,,22,6\nlongest,,23,4\n"
@@ -205,6 +205,7 @@ def test_a_table_judged_by_score_is_trained_with_a_baseline_under_each_heading(t
     assert set(found["pools"]) == {"first", "long"}
     scores = [float(line["score"]) for line in csv.DictReader(points.open()) if line["row"] == "long"]
     assert rows["long"]["final_losses"] == scores
+    assert [line["runs"]["planned"] for line in rows.values()] == [2, 3, 2, 3]
     assert all(0 <= score <= 1 for score in scores)
     runs: Any = pandas.read_csv(points).groupby("row")[["loss", "score"]].mean()
     paper: Any = pandas.read_csv(tmp_path / "own.csv").set_index("row")
