@@ -237,7 +237,7 @@ def documents(tmp_path_factory):
             attempt.finish("finished", {"loss": predicted["predicted"], "step": 1, "tokens": 8, "circumstances": {}})
         run("predictions", there)
         run("report", "small", there)
-        targets = ["--target", "N=1e9", "D=1e10", "--target", "C=1e22", "served=1e12", "--hold-out", "N"]
+        targets = ["--target", "N=1e12", "D=1e10", "--target", "C=1e22", "served=1e12", "--hold-out", "N"]
         run("fit", "budgets.csv", "--intervals", "t", *targets)
         run("fit", "budgets.csv", "--law", "isoflop_parabola", "--figures", "figures")
         fast = ["--intervals", "none"]

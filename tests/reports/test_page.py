@@ -175,18 +175,9 @@ def test_too_few_runs_for_a_law_are_shown_without_one(tmp_path, capsys):
 
 
 def test_watching_a_study_that_is_done_ends_after_one_look(study):
-    (look,) = scaling.watch("small", runs=study.ledger.root)
-    runs = len(study.plan.runs)
+    (look,), runs = scaling.watch("small", runs=study.ledger.root), len(study.plan.runs)
     assert str(look).startswith(f"{runs} of {runs} runs, 100% of the compute; E = ")
     assert look.to_json()["interval"]["low"] < look.to_json()["interval_of_one_look"]["low"] < 2.1
-
-
-def test_what_cannot_be_reported_is_one_line(tmp_path, capsys):
-    make_study(tmp_path, outcome=lambda place: None)
-    for name in ("small", "smal"):  # no run is finished; no such study
-        assert main(["report", name, f"runs={tmp_path / 'runs'}"]) == 2
-        out, err = capsys.readouterr()
-        assert (out, err.count("\n")) == ("", 1)
 
 
 def test_a_slower_report_does_not_replace_a_newer_one(tmp_path):

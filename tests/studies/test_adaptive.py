@@ -92,7 +92,7 @@ def test_it_stops_once_two_looks_are_narrow_and_then_has_the_held_out_run(whole)
 def test_a_decision_does_not_depend_on_which_worker_is_faster_or_on_kills(tmp_path):
     made = []
     for place, (order, kills) in enumerate(((min, False), (max, True))):
-        study = worked(field(tmp_path / str(place)), 2, order, kills)
+        study = worked(field(tmp_path / str(place), "E ± 0.2"), 2, order, kills)
         made.append(decided(study.ledger, study.name))
     assert made[0] == made[1]
     assert all(len(one["pending"]) == 1 for one in made[0][1:-1])
