@@ -54,9 +54,11 @@ class Watch(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs, operation, output = kwargs or {}, func.overloadpacket, NotImplemented
-        if operation not in self.operations:
+        if operation not in self.operations and func not in _plain:
             with self:  # what is made of other operations is counted as those
                 output = func.decompose(*args, **kwargs)
+            if output is NotImplemented:
+                _plain.add(func)
         if output is NotImplemented:
             output = _run(func, args, kwargs)
         if operation in self.operations:
@@ -103,6 +105,7 @@ class Flops(Watch):
             self.between_tokens[slot] += number
 
 
+_plain: set[Any] = set()  # operations that are made of no others
 _made: dict[Any, Any] = {}
 
 

@@ -66,7 +66,8 @@ class _CrossEntropy(torch.autograd.Function):
         losses = first.new_empty(len(targets), dtype=torch.promote_types(first.dtype, torch.float32))
         gradient = first.new_empty(len(targets), classes) if learns and any(ctx.needs_input_grad) else None
         step = max(1, (CPU_CHUNK if first.device.type == "cpu" else CHUNK) // classes)
-        for start in range(0, len(targets), step):
+        step = len(targets) if first.is_meta else step  # which takes no memory
+        for start in range(0, len(targets), max(1, step)):
             rows = slice(start, start + step)
             logits = scores([(hidden[rows], weight) for hidden, weight in parts], bias)
             own = None if gradient is None else gradient[rows]

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import gzip
 import io
-import itertools
 import re
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -40,70 +40,64 @@ SMALL: dict[tuple[str, ...], list[str]] = {
     ("sweep", "--local"): TRIALS,
     ("sweep", "--missing"): TRIALS,
 }
-TASKS = "tests/training/test_tasks.py runs it on runs and tasks of its own"
-DOWNSTREAM = "its tasks are sets of the hub; tests/tables/test_downstream.py runs it on synthetic ones"
-REMOTE = "it needs W&B's server; tests/sweeps runs it against one"
-# The commands that are not run, by how they begin, and why.
+# The commands that are not run, by how they begin, and why; what the tests of a folder run is run by these.
 LEFT_OUT = {
-    "make ": "tests of the Makefile's targets would install an environment",
-    "open ": "it opens a browser",
-    "wandb login": REMOTE,
-    "scaling sweep sweeps/learning_rate.yaml": REMOTE,
-    "scaling submit": "it needs a cluster; tests/executors runs it on scripts that play one",
-    "wandb agent": REMOTE,
-    "scaling pull": REMOTE,
-    "scaling fit wandb:": REMOTE,
-    "scaling fit runs/studies/NAME/report/best.csv": "tests/laws/test_horizon.py fits such points",
-    "scaling table narang2021 --from": REMOTE,
-    "scaling decide narang2021 --from": "tests/tables/test_decision.py reads these points",
-    "scaling table bert2018_glue --train --downstream": DOWNSTREAM,
-    "scaling table narang2021_cpu --train --downstream": DOWNSTREAM,
-    "scaling data prepare mnli": "it fetches a set of the hub; tests/data/task reads copies of all of them",
-    "scaling finetune": TASKS,
-    "scaling evaluate": TASKS,
-    "scaling compare": "tests/laws/test_compare.py runs it on tables",
-    "scaling predict": TASKS,
-    "scaling train decoder data=python size.width=100 start.vectors": "it reads vectors that are to be downloaded",
-    "scaling look bert": "tests/inside/test_look.py runs it on encoders",
-    "scaling probe": "tests/inside/test_probe.py runs it on runs that know the synthetic language",
-    "scaling look marian": "tests/inside/test_look.py runs it on encoder-decoders",
-    "pytest ": "it is a test",
-    "python -m tests.interop.parity": "it takes minutes; tests/interop holds its figures",
-    "python benchmarks/": "it measures the machine",
+    "an environment would be installed": ["make "],
+    "it opens a browser": ["open "],
+    "it needs W&B's server; tests/sweeps runs it against one": [
+        *("wandb login", "wandb agent", "scaling sweep sweeps/learning_rate.yaml", "scaling pull"),
+        *("scaling fit wandb:", "scaling table narang2021 --from", "scaling decide narang2021 --from"),
+    ],
+    "it needs a cluster; tests/executors runs it on scripts that play one": ["scaling submit"],
+    "it needs sets of the hub, or vectors that are to be downloaded": [
+        *("scaling table bert2018_glue --train --downstream", "scaling table narang2021_cpu --train --downstream"),
+        *("scaling data prepare mnli", "scaling train decoder data=python size.width=100 start.vectors"),
+    ],
+    "tests/training runs it": ["scaling finetune", "scaling evaluate", "scaling predict"],
+    "tests/laws runs it": ["scaling compare", "scaling fit runs/studies/NAME/report/best.csv"],
+    "tests/inside runs it": ["scaling look bert", "scaling look marian", "scaling probe"],
+    "it is a test, or measures the machine": ["pytest ", "python -m tests.interop.parity", "python benchmarks/"],
 }
+STARTS = [start for starts in LEFT_OUT.values() for start in starts]
 RUN_ALL_THE_SAME = ("--dry-run", "--local")  # of commands whose beginning is left out
-SLOW = (
-    "data.md",
-    "inside.md",
-    "laws.md",
-    "long.md",
-    "mixture.md",
-    "report.md",
-    "seq2seq.md",
-    "studies.md",
-    "sweeps.md",
-    "tables.md",
-)
+SLOW = re.compile(r"(data|inside|laws|long|mixture|report|seq2seq|studies|sweeps|tables)\.md")
+
+
+# Files of the reader's own.
+STUDY = (ROOT / "tests/studies/small.yaml").read_text(encoding="utf-8")
+LABELS = ["ABBR", "ENTY", "DESC", "HUM", "LOC", "NUM"]
+FILES = {
+    "reviews.csv": "review\n" + "".join(f'"review {i}, {"of many words " * 20}{i * 7}"\n' for i in range(600)),
+    "mine.txt": "\n\n".join(f"document {number} of words" * 5 for number in range(200)),
+    "pairs.tsv": "".join(f"satz {number} .\tsentence {number} .\n" for number in range(60)),
+    "sentences.txt": "one sentence\nand a second one\n",
+    "my_config.yaml": "base: decoder\ndata: python\n",
+    **dict.fromkeys(("quickstart.yaml", "my_study.yaml"), STUDY),
+    "pulled/points.csv": "",
+}
+for _split in ("train", "dev", "val", "test"):
+    FILES[f"{_split}.mrg.gz"] = "".join(
+        f"(S (NP (DT the) (NN {_split}{number})) (VP (VBZ sits)))\n" for number in range(60)
+    )
+    for _language in ("de", "en"):
+        FILES[f"{_split}.{_language}.gz"] = "".join(f"{_split} satz {i} {_language} .\n" for i in range(60))
+    FILES[f"trec/{_split}.jsonl"] = "".join(
+        f'{{"text": "question {_split} {i} ?", "label": "{LABELS[i % 6]}"}}\n' for i in range(120)
+    )
 
 
 def drawn_curves(seed: int) -> pd.DataFrame:
     """Curves of the quickstart's design, a row a logged loss."""
     from benchmarks.coverage.studies import KINDS, curve_design, draw_curves
 
-    return pd.concat(
-        pd.DataFrame(
-            {
-                "run": curve.run,
-                "N": curve.N,
-                "trunk": curve.trunk,
-                "step": curve.steps,
-                "loss": curve.losses,
-                "tokens": curve.steps * curve.tokens_per_step,
-                "lr": curve.rates[curve.steps - 1],
-            }
+    def rows(curve: Any) -> pd.DataFrame:
+        columns = {"run": curve.run, "N": curve.N, "trunk": curve.trunk, "step": curve.steps, "loss": curve.losses}
+        return pd.DataFrame(
+            {**columns, "tokens": curve.steps * curve.tokens_per_step, "lr": curve.rates[curve.steps - 1]}
         )
-        for curve in draw_curves(curve_design(), KINDS["trunks differ most"], np.random.default_rng(seed))
-    )
+
+    drawn = draw_curves(curve_design(), KINDS["trunks differ most"], np.random.default_rng(seed))
+    return pd.concat(map(rows, drawn))
 
 
 @dataclass
@@ -121,54 +115,26 @@ class Scene:
         assert code == 0, f"scaling {' '.join(line)}: {error}"
         return out
 
-    def prepare(self, commands: list[str]) -> None:
+    def prepare(self, text: str) -> None:
         """What the commands take for granted."""
-        text = "\n".join(commands)
-        if "reviews.csv" in text:
-            lines = [f"review {number}, {'of many words ' * 20}{number * 7}" for number in range(600)]
-            pd.DataFrame({"review": lines}).to_csv("reviews.csv", index=False)
-        if "trec/train.jsonl" in text:
-            Path("trec").mkdir()
-            kinds = ["ABBR", "ENTY", "DESC", "HUM", "LOC", "NUM"]
-            for split in ("train", "test"):
-                rows = [{"text": f"question {split} {number} ?", "label": kinds[number % 6]} for number in range(120)]
-                pd.DataFrame(rows).to_json(f"trec/{split}.jsonl", orient="records", lines=True)
-        if "train.de.gz" in text:
-            for split, language in itertools.product(("train", "val"), ("de", "en")):
-                with gzip.open(f"{split}.{language}.gz", "wt", encoding="utf-8") as file:
-                    file.writelines(f"{split} satz {number} {language} .\n" for number in range(60))
-        if "train.mrg.gz" in text:
-            for split in ("train", "dev", "test"):
-                with gzip.open(f"{split}.mrg.gz", "wt", encoding="utf-8") as file:
-                    trees = (f"(S (NP (DT the) (NN {split}{number})) (VP (VBZ sits)))\n" for number in range(60))
-                    file.writelines(trees)
-        if "pairs.tsv" in text:
-            Path("pairs.tsv").write_text("".join(f"satz {number} .\tsentence {number} .\n" for number in range(60)))
+        for name, content in FILES.items():
+            path = self.folder / name
+            path.parent.mkdir(exist_ok=True)
+            path.write_bytes(gzip.compress(content.encode()) if name.endswith(".gz") else content.encode())
+        points = pd.read_csv(ROOT / "docs/results/overtraining/points.csv")
+        spread = 1 + 0.005 * np.random.default_rng(0).standard_normal(len(points))
+        points["error"], points["c4_loss"] = 1 - 0.9 * (2.0 / points["loss"]), points["loss"]
+        points["accuracy"] = (0.25 + 0.7 / (1 + np.exp(4 * (points["loss"] - 2.6)))) * spread
+        points["hellaswag_bpb"] = 0.3 + 0.2 * points["loss"] ** 1.5 * spread
+        points["code_loss"] = 0.7 * points["loss"] ** 1.2 * spread
+        for name in ("points.csv", "pulled/points.csv"):
+            points.to_csv(name, index=False)
         if "curves.csv" in text:
             drawn_curves(5).to_csv("curves.csv", index=False)
-        if "points.csv" in text:
-            points = pd.read_csv(ROOT / "docs/results/overtraining/points.csv")
-            points["error"] = 1 - 0.9 * (2.0 / points["loss"])
-            spread = 1 + 0.005 * np.random.default_rng(0).standard_normal(len(points))
-            points["accuracy"] = (0.25 + 0.7 / (1 + np.exp(4 * (points["loss"] - 2.6)))) * spread
-            points["hellaswag_bpb"] = 0.3 + 0.2 * points["loss"] ** 1.5 * spread
-            points["c4_loss"], points["code_loss"] = points["loss"], 0.7 * points["loss"] ** 1.2 * spread
-            (self.folder / "pulled").mkdir()
-            for name in ("points.csv", "pulled/points.csv"):
-                points.to_csv(name, index=False)
         if re.search(r"\b(RUN|FOLDER|MODEL)\b", text):
-            Path("mine.txt").write_text("\n\n".join(f"document {number} of words" * 5 for number in range(200)))
-            told = ["mine.txt", "data.tokenizer=Byte", "data.validation=0.1"]
-            self("data", "prepare", *told)
-            told[0] = f"data={told[0]}"
-            self.run = self("train", "decoder", *told, *BUDGET, "schedule.warmup=1").split()[1].rstrip(":")
-        if "my_config.yaml" in text:
-            Path("my_config.yaml").write_text("base: decoder\ndata: python\n")
-        if "sentences.txt" in text:
-            Path("sentences.txt").write_text("one sentence\nand a second one\n")
-        if "quickstart" in text or "my_study" in text:
-            for name in ("quickstart.yaml", "my_study.yaml"):
-                shutil.copy(ROOT / "tests/studies/small.yaml", name)
+            data = ["data.tokenizer=Byte", "data.validation=0.1"]
+            self("data", "prepare", "mine.txt", *data)
+            self.run = self("train", "decoder", "data=mine.txt", *data, *SMALL["train",]).split()[1].rstrip(":")
         if "scaling report quickstart" in text and "scaling study" not in text:
             self("study", "quickstart.yaml")
             shutil.copytree("runs", "kept")
@@ -189,7 +155,7 @@ class Scene:
         return line
 
     def named(self, word: str) -> str:
-        return {"RUN": self.run, "FOLDER": f"{self.run}-hf"}.get(word, word)
+        return re.sub(r"^RUN\b", self.run, "RUN-hf" if word == "FOLDER" else word)
 
 
 @pytest.fixture
@@ -208,24 +174,23 @@ def left_out(command: str) -> str | None:
     """The beginning by which a command is left out."""
     if any(flag in command for flag in RUN_ALL_THE_SAME):
         return None
-    return next((start for start in LEFT_OUT if command.startswith(start)), None)
+    return next((start for start in STARTS if command.startswith(start)), None)
 
 
 def commands(document: Path) -> list[str]:
     return [command for block in blocks(document) for command in block.commands]
 
 
-RUN_ELSEWHERE = ("first_hour.md", "README.md")  # test_first_hour.py runs the one; those of results have whole studies
-CASES = [
-    pytest.param(document, id=document.name, marks=[pytest.mark.slow] if document.name in SLOW else [])
+CASES = [  # READMEs, as those of results, have whole studies
+    pytest.param(document, id=document.name, marks=[pytest.mark.slow] if SLOW.fullmatch(document.name) else [])
     for document in DOCUMENTS
-    if document.name not in RUN_ELSEWHERE and not all(map(left_out, commands(document)))
+    if document.name != "README.md" and not all(map(left_out, commands(document)))
 ]
 
 
 def test_every_command_that_is_not_run_has_a_reason_that_holds() -> None:
     every = [command for document in DOCUMENTS for command in commands(document)]
-    assert [start for start in LEFT_OUT if not any(left_out(command) == start for command in every)] == []
+    assert [start for start in STARTS if not any(left_out(command) == start for command in every)] == []
 
 
 @pytest.mark.parametrize("document", CASES)
@@ -238,7 +203,7 @@ def test_the_commands_of_a_document_run(document: Path, scene: Scene) -> None:
             )
             Path(Path(block.file).name).write_text(text)
     asked = [command for command in commands(document) if not left_out(command)]
-    scene.prepare(asked)
+    scene.prepare("\n".join(asked))
     for command in asked:
         line, _, file = command.partition(" < ")
         if file:

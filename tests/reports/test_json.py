@@ -19,12 +19,12 @@ import pytest
 from benchmarks.coverage.studies import KINDS, curve_design, draw_curves
 from scaling import fit_curves
 from scaling.cli import SCHEMA, VERBS, main
-from scaling.laws.curves import Curve
 from scaling.ledger import Ledger
 from scaling.studies import findings
 from scaling.tables.results import Results, record, write_points
 from scaling.tables.table import Downstream
 from tests.docs.test_blocks import drawn_curves
+from tests.reports.conftest import make_study
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "json.md").read_text(encoding="utf-8")
@@ -97,6 +97,7 @@ set: {data: synthetic, size.vocabulary: null, schedule.warmup: 0, train.batch: 8
 grid: {size: [{width: 8, layers: 1, heads: 1}, {width: 16, layers: 1, heads: 1}], train.tokens: [20k, 40k, 60k]}
 law: chinchilla
 """
+SUPPOSED = "suppose: {E: 2.2, A: 20, alpha: 0.7, B: 400, beta: 0.6}\n"
 TABLE = """base: decoder
 data: synthetic
 size: {width: 8, layers: 1, heads: 1, vocabulary: null, length: 16}
@@ -121,178 +122,157 @@ doc_to_text: "{{text}}"
 doc_to_choice: [a, b]
 doc_to_target: label
 """
-WRITE = """task: write
+WRITE = """include: choose.yaml
+task: write
 output_type: generate_until
 doc_to_target: label
 doc_to_choice: null
 metric_list: [{metric: exact_match}]
 """
+GROUP = "group: all\ntask: [choose, write]\naggregate_metric_list: [{metric: acc, weight_by_size: true}]\n"
+POINTS = str(ROOT / "examples" / "own_law" / "points.csv")
+SHORT = ["train.tokens=4k", "train.batch=8", "size.vocabulary=null", "evaluate.windows=8"]
+TEXT = ["files", "data.corpus.files=text.txt", "data.tokenizer.vocabulary=270", "data.validation=0.2"]
 
 
-def drawn_few(seed: int) -> list[Curve]:
-    return draw_curves(curve_design(), KINDS["trunks differ most"], np.random.default_rng(seed))
+def write_files(folder: Path) -> None:
+    texts = {
+        "text.txt": "\n\n".join(f"A line of text, the {number}th of many." for number in range(300)),
+        "study.yaml": STUDY,
+        "known.yaml": STUDY.replace("schedule.warmup: 0", "schedule: {kind: WSD, warmup: 0}") + SUPPOSED,
+        "table.yaml": TABLE,
+        "x.csv": "row,heading,loss\nA,Rows,1.0\nB,Rows,2.0\n",
+        "class.yaml": json.dumps({"data": {**TASK, "answer": "class", "metric": "Accuracy"}}),
+        "words.yaml": json.dumps({"data": {**TASK, "answer": "text", "metric": "ExactMatch"}}),
+        "class.jsonl": "".join(f'{{"text": "{word}", "label": "{word}"}}\n' for word in "abab"),
+        "choose.yaml": HARNESS,
+        "write.yaml": WRITE,
+        "group.yaml": GROUP,
+    }
+    for name, text in texts.items():
+        (folder / name).write_text(text)
+    scores = [
+        record(row, seed, "0", "finished", early=3.0, loss=2.0 + 0.1 * (row == "B"), cola_score=0.1 * seed)
+        for row in "AB"
+        for seed in (0, 1)
+    ]
+    column = Downstream("cola", {"cola": {}}, metric="mcc")
+    write_points(Results(("one",), (), tuple(scores), downstream=(column,)), folder / "scores.csv")
+    # Seven sizes at each of four budgets, enough for every law of N and D.
+    C, step = (axis.ravel() for axis in np.meshgrid(np.geomspace(1e18, 1e21, 4), np.linspace(-1.5, 1.5, 7)))
+    N = 0.1 * C**0.5 * np.exp(step)
+    loss = 1.7 + 400 * N**-0.34 + 900 * (C / 6 / N) ** -0.3 + 1e-3 * np.sin(np.arange(28))
+    budgets = pd.DataFrame({"N": N, "D": C / 6 / N, "C": C, "loss": loss})
+    budgets.to_csv(folder / "budgets.csv", index=False)
+    budgets.assign(loss=0.98 * budgets["loss"]).to_csv(folder / "better.csv", index=False)
+    curves = drawn_curves(5).assign(held_out=lambda rows: (rows["N"] == rows["N"].max()).astype(int))
+    curves.to_csv(folder / "curves.csv", index=False)
 
 
 @pytest.fixture(scope="module")
-def documents(study, made_study, tmp_path_factory):
+def documents(tmp_path_factory):
     """What each command prints under --json, several documents where one has not all of its keys."""
-    folder = tmp_path_factory.mktemp("json")
-    patch = pytest.MonkeyPatch()
-    patch.chdir(folder)
-    patch.setenv("SCALING_DATA", str(folder / "prepared"))
-    patch.setattr(findings, "FIGURES", ())  # which take as long as all the rest
-    found: dict[str, list[Any]] = {}
+    folder, found = tmp_path_factory.mktemp("json"), dict[str, list[Any]]()
+    write_files(folder)
 
     def run(name: str, *words: str) -> Any:
         with pytest.MonkeyPatch.context() as capture:
             lines: list[str] = []
             capture.setattr("builtins.print", lambda *what, file=None, **_: None if file else lines.append(*what))
-            assert main([*words, "--json"]) == 0, words
+            assert main([*name.split(), *words, "--json"]) == 0, (name, words)
         document = json.loads("".join(lines))
         if isinstance(document, dict):
             assert document.pop("schema") == SCHEMA, words
         found.setdefault(name, []).append(document)
-        return found[name][-1]
+        return document
 
-    (folder / "text.txt").write_text("\n\n".join(f"A line of text, the {number}th of many." for number in range(300)))
-    (folder / "study.yaml").write_text(STUDY)
-    (folder / "table.yaml").write_text(TABLE)
-    (folder / "x.csv").write_text("row,heading,loss\nA,Rows,1.0\nB,Rows,2.0\n")
-    text = ["data.corpus.files=text.txt", "data.tokenizer.vocabulary=270", "data.validation=0.2"]
-    try:
-        for action in ("prepare", "show"):
-            run(f"data {action}", "data", action, "files", *text, "size.length=64")
-        run("data show", "data", "show", "synthetic", "--windows", "1")
-        run("data list", "data", "list")
-        short = ["decoder", "train.tokens=4k", "train.batch=8", "size.vocabulary=null", "evaluate.windows=8"]
-        one = run("train", "train", *short)["run"]
+    def study(name: str, changes: dict[str, str], outcome: Any = lambda _: "finished") -> str:
+        ledger, _ = make_study(tmp_path_factory.mktemp(name), changes, outcome)
+        run("report", "small", f"runs={ledger.root}")
+        return f"runs={ledger.root}"
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.setenv("SCALING_DATA", str(folder / "prepared"))
+        patch.setattr(findings, "FIGURES", ())  # which take as long as all the rest
+        run("data prepare", *TEXT, "size.length=64")
+        run("data show", *TEXT, "size.length=64")
+        run("data show", "synthetic", "--windows", "1")
+        run("data list")
+        one = run("train", "decoder", *SHORT)["run"]
         domains = "{a: synthetic, b: {kind: Synthetic, seed: 5}}"
-        run("train", "train", *short, f"data={{kind: Mixture, domains: {domains}, shares: {{a: 1, b: 1}}}}")
-        long = ["size.length=64", "train.checkpoint_every=4"]
-        pretrained = run("train", "train", *short, "data=files", *text, *long)["run"]
-        for answer, metric in (("class", "Accuracy"), ("text", "ExactMatch")):
-            (folder / f"{answer}.yaml").write_text(json.dumps({"data": {**TASK, "answer": answer, "metric": metric}}))
-            (folder / "class.jsonl").write_text(
-                "".join(f'{{"text": "{word}", "label": "{word}"}}\n' for word in "abab")
-            )
-            budget = ["trainer.max_steps=2", "schedule.warmup=0", "train.parts=head"]
-            tuned = run("finetune", "finetune", pretrained, str(folder / f"{answer}.yaml"), *budget)["run"]
-        run("evaluate", "evaluate", tuned)
-        run("evaluate-corpus", "evaluate-corpus", pretrained, "--limit", "3")
-        run("evaluate-options", "evaluate-options", pretrained, str(folder / "class.yaml"), "--shots", "1")
-        group = "aggregate_metric_list: [{metric: acc, weight_by_size: true}]\n"
-        for name, text_of_task in (("choose", HARNESS), ("group", f"group: all\ntask: [choose, write]\n{group}")):
-            (folder / f"{name}.yaml").write_text(text_of_task)
-        (folder / "write.yaml").write_text(f"include: choose.yaml\n{WRITE}")
+        run("train", "decoder", *SHORT, f"data={{kind: Mixture, domains: {domains}, shares: {{a: 1, b: 1}}}}")
+        text = [f"data={TEXT[0]}", *TEXT[1:]]
+        pretrained = run("train", "decoder", *SHORT, *text, "size.length=64", "train.checkpoint_every=4")["run"]
+        budget = ["trainer.max_steps=2", "schedule.warmup=0", "train.parts=head"]
+        written = run("finetune", pretrained, "words.yaml", *budget)["run"]
+        # gc keeps the checkpoint that it starts from, and the result has a best step.
+        chosen = run("finetune", pretrained, "class.yaml", *budget, "start.step=4", "train.patience=3")["run"]
+        for tuned in (written, chosen):
+            run("evaluate", tuned)
+            run("predict", tuned, "class.jsonl")
+        run("evaluate-corpus", pretrained, "--limit", "3")
+        run("evaluate-options", pretrained, "class.yaml", "--shots", "1")
         if not ABSENT:
-            group_file = str(folder / "group.yaml")
-            run("evaluate-harness", "evaluate-harness", pretrained, group_file, "max_gen_toks=2")
-        early = ["start.step=4", "train.patience=3"]  # gc keeps that checkpoint, and the result has a best step
-        tuned_class = run("finetune", "finetune", pretrained, str(folder / "class.yaml"), *budget, *early)["run"]
-        run("evaluate", "evaluate", tuned_class)
-        for each in (tuned, tuned_class):
-            run("predict", "predict", each, "class.jsonl")
-        run("tasks", "tasks")
-        run("runs", "runs")
-        run("show", "show", one)
-        run("diff", "diff", "gpt2", "llama")
-        adaptive = ["--adaptive", "E ± 0.05"]
-        for words in (["quickstart", "--on", "H100", "--price", "2"], ["study.yaml"], ["quickstart", *adaptive]):
-            run("plan", "plan", *words)
-        run("plan", "plan", "study.yaml", *adaptive)
-        ledger, *_ = study
-        run("watch", "watch", "small", f"runs={ledger.root}")
-        run("submit", "submit", "study.yaml", "--stop")
-        run("report", "report", "small", f"runs={ledger.root}")
+            run("evaluate-harness", pretrained, "group.yaml", "max_gen_toks=2")
+        for name in ("tasks", "runs", "doctor", "explain"):
+            run(name)
+        run("show", one)
+        run("diff", "gpt2", "llama")
+        for words in (["known.yaml", "--on", "H100", "--price", "2"], ["study.yaml"]):
+            run("plan", *words)
+            run("plan", words[0], "--adaptive", "E ± 0.1")
+        run("submit", "study.yaml", "--stop")
         rows = "  row: [Self-Attention, Recurrent]\n  size:"
-        changes = {"decoder": "table/layer_types", "  size:\n": f"{rows}\n", "chinchilla": "power_law_d"}
-        several = tmp_path_factory.mktemp("rows")
-        made_study(several, changes)
-        run("report", "report", "small", f"runs={several / 'runs'}")
-        compared = tmp_path_factory.mktemp("compared")
-        made_study(
-            compared,
-            {
-                "[2k, 4k, 8k]": "[2k, 3k, 4k, 8k]",
-                "law: chinchilla": "law: [chinchilla, power_law_d]\ntasks: [rank_tags]\ntune: true",
-            },
-        )
-        run("report", "report", "small", f"runs={compared / 'runs'}")
-        none = tmp_path_factory.mktemp("none")
-        made_study(none, {"law: chinchilla": "law: chinchilla"}, lambda place: "finished" if place < 2 else None)
-        known = str(ROOT / "examples" / "own_law" / "points.csv")
-        law, there = ["--points", known, "--law", "power_law_floor_d"], f"runs={none / 'runs'}"
-        predicted = run("predict-run", "predict-run", *short[:3], *short[3:], "seed=5", *law, there)
-        with Ledger.open(none / "runs").claim(predicted["run"]) as attempt:
+        study("rows", {"decoder": "table/layer_types", "  size:\n": f"{rows}\n", "chinchilla": "power_law_d"})
+        laws = "law: [chinchilla, power_law_d]\ntasks: [rank_tags]\ntune: true"
+        compared = study("compared", {"[2k, 4k, 8k]": "[2k, 3k, 4k, 8k]", "law: chinchilla": laws})
+        run("watch", "small", compared)
+        points = f"{compared.removeprefix('runs=')}/studies/small/report/points.csv"
+        run("fit", points, "--law", "power_law_d", "--intervals", "none")  # runs that share trunks
+        there = study("none", {"law: chinchilla": ""}, lambda place: "finished" if place < 2 else None)
+        law = ["--points", POINTS, "--law", "power_law_floor_d"]
+        predicted = run("predict-run", "decoder", *SHORT, "seed=5", *law, there)
+        with Ledger.open(there.removeprefix("runs=")).claim(predicted["run"]) as attempt:
             attempt.finish("finished", {"loss": predicted["predicted"], "step": 1, "tokens": 8, "circumstances": {}})
-        run("predictions", "predictions", there)
-        run("report", "report", "small", there)
-        points = str(ledger.root / "studies" / "small" / "report" / "points.csv")
-        targets = ["--target", "N=1e5", "D=1e5", "--target", "C=1e10", "served=1e4"]
-        run("fit", "fit", points, *targets, "--figures", "figures")
-        many = str(ROOT / "examples" / "own_law" / "points.csv")
-        run("fit", "fit", many, "--law", "auto", "--intervals", "none")
-        run("fit", "fit", many, "--law", "power_law_floor_d", "--hold-out", "largest", "--intervals", "none")
-        budgets = write_budgets(Path("budgets.csv"))
-        run("fit", "fit", budgets, "--law", "isoflop_parabola")
-        run("fit", "fit", budgets, "--intervals", "t", "--target", "C=1e22", "--hold-out", "N")
-        better = pd.read_csv(budgets)
-        better.assign(loss=0.98 * better["loss"]).to_csv("better.csv", index=False)
-        run("compare", "compare", budgets, "better.csv", "--at-least", "1.01")
-        run("mixture", "mixture", str(ROOT / "docs" / "results" / "mixture" / "points.csv"))
-        steps = ["--law", "power_law_floor_d,task_linear", "--map", "bits_per_byte=0.3*loss^1.1"]
-        run("fit", "fit", many, *steps, "--intervals", "none")
-        curves = drawn_curves(5).assign(held_out=lambda rows: (rows["N"] == rows["N"].max()).astype(int))
-        curves.to_csv("curves.csv", index=False)
-        run("fit-curves", "fit-curves", "curves.csv", "--law", "annealed_curve")
-        begun = [curve.first(0.6) if curve.run != curve.trunk and curve.N < 1e5 else curve for curve in drawn_few(5)]
+        run("predictions", there)
+        run("report", "small", there)
+        targets = ["--target", "N=1e12", "D=1e10", "--target", "C=1e22", "served=1e12", "--hold-out", "N"]
+        run("fit", "budgets.csv", "--intervals", "t", *targets)
+        run("fit", "budgets.csv", "--law", "isoflop_parabola", "--figures", "figures")
+        fast = ["--intervals", "none"]
+        run("fit", POINTS, "--law", "auto", *fast)
+        run("fit", POINTS, "--law", "power_law_floor_d", "--hold-out", "largest", *fast)
+        run("fit", POINTS, "--law", "power_law_floor_d,task_linear", "--map", "bits_per_byte=0.3*loss^1.1", *fast)
+        run("compare", "budgets.csv", "better.csv", "--at-least", "1.01")
+        run("mixture", str(ROOT / "docs" / "results" / "mixture" / "points.csv"))
+        run("fit-curves", "curves.csv", "--law", "annealed_curve")
+        drawn = draw_curves(curve_design(), KINDS["trunks differ most"], np.random.default_rng(5))
+        begun = [curve.first(0.6) if curve.run != curve.trunk and curve.N < 1e5 else curve for curve in drawn]
         found["fit-curves"].append(json.loads(json.dumps(fit_curves(begun, law="annealed_curve").to_json())))
-        run("table", "table", "table.yaml", "--counts")
-        run("table", "table", "table.yaml")
-        scored = [
-            record(row, seed, "0", "finished", early=3.0, loss=2.0, cola_score=0.1 * seed)
-            for row in "AB"
-            for seed in (0, 1)
-        ]
-        column = Downstream("cola", {"cola": {}}, metric="mcc")
-        write_points(Results(("one",), (), tuple(scored), downstream=(column,)), folder / "scores.csv")
-        run("table", "table", "table.yaml", "--from", "scores.csv")
-        kept = str(ROOT / "docs" / "results" / "narang2021" / "points.csv")
-        run("decide", "decide", "narang2021_cpu", "--from", kept)
-        run("inspect", "inspect", "decoder", "size=tiny")
-        run("inspect", "inspect", "decoder", "size=tiny", "train.checkpointing=blocks")
-        run("inspect --lengths", "inspect", "decoder", "size=tiny", "--lengths", "64", "128")
-        run("explain", "explain")
+        for words in (["--counts"], [], ["--from", "scores.csv"]):
+            run("table", "table.yaml", *words)
+        run("decide", "table.yaml", "--from", "scores.csv")
+        run("inspect", "decoder", "size=tiny", "train.checkpointing=blocks")
+        found["inspect --lengths"] = [run("inspect", "decoder", "size=tiny", "--lengths", "64", "128")]
+        found["inspect"].pop()
         names = "Gated channel train size law chinchilla study sweep table held_out method plan quickstart"
         for name in names.split():
-            run("explain", "explain", name)
-        run("sweep", "sweep", str(ROOT / "sweeps" / "learning_rate.yaml"), "--dry-run")
-        run("generate", "generate", one, "--prompt", "1 2", "--steps", "2")
-        encoder = run("train", "train", "encoder", *short[1:], "data=files", *text)["run"]
-        run("train", "train", "encoder_decoder", *short[1:])
-        run("generate", "generate", encoder, "--prompt", "a [MASK]")
-        run("look", "look", one, "1 2")
-        run("look", "look", encoder, "a [MASK]")
-        run("landscape", "landscape", one, "--side", "3", "--windows", "8")
-        run("probe", "probe", one, "ranks", "--tokens", "500")
-        run("export", "export", one, "--to", "exported")
-        run("import", "import", "exported", "--to", "imported")
-        run("gc", "gc")
-        run("gc", "gc", "--weights")
-        run("doctor", "doctor")
-    finally:
-        patch.undo()
+            run("explain", name)
+        run("sweep", str(ROOT / "sweeps" / "learning_rate.yaml"), "--dry-run")
+        encoder = run("train", "encoder", *SHORT, *text)["run"]
+        run("train", "encoder_decoder", *SHORT)
+        run("generate", one, "--prompt", "1 2", "--steps", "2")
+        run("generate", encoder, "--prompt", "a [MASK]")
+        run("look", one, "1 2")
+        run("look", encoder, "a [MASK]")
+        run("landscape", one, "--side", "3", "--windows", "8")
+        run("probe", one, "ranks", "--tokens", "500")
+        run("export", one, "--to", "exported")
+        run("import", "exported", "--to", "imported")
+        run("gc")
+        run("gc", "--weights")
     return found
-
-
-def write_budgets(path: Path) -> str:
-    """Seven sizes at each of four budgets, enough for every law of N and D."""
-    C, step = (axis.ravel() for axis in np.meshgrid(np.geomspace(1e18, 1e21, 4), np.linspace(-1.5, 1.5, 7)))
-    N = 0.1 * C**0.5 * np.exp(step)
-    loss = 1.7 + 400 * N**-0.34 + 900 * (C / 6 / N) ** -0.3 + 1e-3 * np.sin(np.arange(28))
-    rows = zip(N, C / 6 / N, C, loss, strict=True)
-    path.write_text("N,D,C,loss\n" + "".join(",".join(map(repr, map(float, row))) + "\n" for row in rows))
-    return str(path)
 
 
 SECTIONS = sections()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from itertools import product
 from types import SimpleNamespace
 from typing import Any
 
@@ -20,7 +21,7 @@ from scaling.studies.findings import find
 from scaling.studies.question import Question
 from scaling.training.experiment import assemble
 from scaling.verbs.fit import read_curves
-from tests.reports.conftest import ALPHA, BETA, loss_at
+from tests.reports.conftest import ALPHA, BETA, loss_at, make_study
 
 
 def row(name: str, size: int, tokens: str, loss: float | None) -> dict:
@@ -29,7 +30,7 @@ def row(name: str, size: int, tokens: str, loss: float | None) -> dict:
     return {"run": named, "name": named, "row": name, "status": status, "N": 100 * size, "loss": loss}
 
 
-def test_each_run_is_paired_with_the_first_row_and_that_is_the_answer_without_a_law(study):
+def test_each_run_is_paired_with_the_first_row_and_that_is_the_answer_without_a_law():
     losses = {("A", "1M"): 4.0, ("A", "2M"): 3.0, ("B", "1M"): 3.8, ("B", "2M"): 2.94, ("C", "1M"): 4.2}
     table = [row(name, size, tokens, loss + 0.0) for size in (8, 16) for (name, tokens), loss in losses.items()]
     table.append(row("C", 8, "2M", None))
@@ -43,7 +44,6 @@ def test_each_run_is_paired_with_the_first_row_and_that_is_the_answer_without_a_
     assert "B −3.5% at N = 800 and −3.5% at N = 1,600" in said.sentence
     assert scatter(pairs["B", 800]) == "−3.5% ± 2.1%"
     assert "−3.5% ± 2.1%" in to_html(rows(found))
-    assert advantages(study[2]) == {}
 
 
 GAINS = {"Vanilla Transformer": 0.0, "GEGLU": 0.2, "RMS Norm": 0.0, "ReLU": -0.2}
@@ -52,45 +52,29 @@ GAINS = {"Vanilla Transformer": 0.0, "GEGLU": 0.2, "RMS Norm": 0.0, "ReLU": -0.2
 @pytest.mark.slow
 def test_a_law_a_row_states_whose_lead_grows(tmp_path, monkeypatch):
     monkeypatch.setattr(findings, "FIGURES", ())  # which take as long as the laws
-    cells = [
-        (name, size, tokens, gain)
-        for name, gain in GAINS.items()
-        for size in (16, 24, 32, 48, 64, 96)
-        for tokens in (1_000, 4_000, 16_000)
-    ]
-    table = [
-        {
-            **row(name, size, str(tokens), loss_at(60 * size**2, tokens, place + 3 * len(name), ALPHA + gain)),
-            "run": f"{place:016x}",
-            "held_out": int(size == 96),
-            "N": 60 * size**2,
-            "D": tokens,
-        }
-        for place, (name, size, tokens, gain) in enumerate(cells)
-    ]
+    table = []
+    for name, gain in GAINS.items():
+        for size, tokens in product((16, 24, 32, 48, 64, 96), (1_000, 4_000, 16_000)):
+            place, N = len(table), 60 * size**2
+            line = row(name, size, str(tokens), loss_at(N, tokens, place + 3 * len(name), ALPHA + gain))
+            table.append({**line, "run": f"{place:016x}", "held_out": int(size == 96), "N": N, "D": tokens})
     question = Question("rows", "whose lead grows?", "x", {}, {"seed": [0]}, laws=("chinchilla",))
     found = find(question, table, tmp_path)
-    assert found.document is not None, found.reason
     kept = json.loads((tmp_path / "fit.json").read_text())["rows"]
     assert kept["baseline"] == "Vanilla Transformer"
-    told = {(one["row"], one["name"]): one for one in kept["exponents"]}
+    by_name = {(one["row"], one["name"]): one for one in kept["exponents"]}
     for name, gain in GAINS.items():
-        alpha, compute = told[name, "alpha"], (ALPHA + gain) * BETA / (ALPHA + gain + BETA)
+        alpha, compute = by_name[name, "alpha"], (ALPHA + gain) * BETA / (ALPHA + gain + BETA)
         assert alpha["low"] <= ALPHA + gain <= alpha["high"]
-        assert told[name, "compute"]["low"] <= compute <= told[name, "compute"]["high"]
-    assert told["Vanilla Transformer", "alpha"]["difference"] is None
-    verdicts = {
-        name: part for name in GAINS for part in plain(answer(found).sentence).split(";") if f"{name} by" in part
-    }
+        assert by_name[name, "compute"]["low"] <= compute <= by_name[name, "compute"]["high"]
+    sentence = plain(answer(found).sentence)
+    verdicts = {name: part for name in GAINS for part in sentence.split(";") if f"{name} by" in part}
     assert "it gains with compute" in verdicts["GEGLU"]
     assert "it loses with compute" in verdicts["ReLU"]
     assert "do not show whether it gains or loses" in verdicts["RMS Norm"]
     assert [line[0] for line in exponents(kept).rows] == list(GAINS)
-    assert "row" not in found.document["points"]["pooled"]
-    one_row = [{**row, "row": "GEGLU"} for row in table if row["row"] == "GEGLU"]
-    alone = find(replace(question, name="alone"), one_row, tmp_path / "alone")
-    assert alone.document is not None
-    assert "rows" not in alone.document
+    one_row = [{**line, "row": "GEGLU"} for line in table if line["row"] == "GEGLU"]
+    assert "rows" not in (find(replace(question, name="alone"), one_row, tmp_path / "alone").document or {"rows": 0})
 
 
 # How the runs were trained
@@ -100,35 +84,27 @@ def specs(*words: list[str]) -> list[dict]:
     return [assemble(load("decoder", ["train.tokens=200k", "schedule.warmup=4", *more])).spec for more in words]
 
 
-DIFFER = {
-    "numbers as a range": (["optimizer.lr=0.001"], ["optimizer.lr=0.004"], "lr", "0.001 to 0.004, 2 values"),
-    "a key of one kind": (["optimizer.weight_decay=0.2"], [], "optimizer", "weight_decay 0.2 or its default"),
-    "budgets": (["train.tokens=200k"], ["train.tokens=400k"], "schedule", "max_steps 49 to 98, 2 values"),
-}
-
-
-@pytest.mark.parametrize("name", DIFFER)
-def test_the_setup_states_what_differs(name):
-    one, other, key, said = DIFFER[name]
-    assert said in setup(specs(one, other))[key]
-    assert said not in setup(specs(one))[key]
-
-
-def test_the_setup_of_runs_that_agree():
-    answers = setup(specs(["seed=0"], ["seed=1"]), [{"passes": 0.0}, {"passes": 3.25}])
+def test_the_setup_states_what_agrees_and_what_differs():
+    alike = specs(["seed=0"], ["seed=1"])
+    answers = setup(alike, [{"passes": 0.0}, {"passes": 3.25}])
     assert set(answers) == set(SETUP) - {"hypothesis", "noise"}
     assert answers["optimizer"] == "AdamW; gradient_clip_val 1.0"
     assert answers["lr"] == "lr 0.003; Standard"
     assert answers["tokenizer"].startswith("none: the data are symbols; vocabulary ")
     assert "; block.mixer Attention; " in answers["architecture"]
     assert answers["data"].endswith("repeated up to 3.25 times")
-    assert setup(specs([]), [{"passes": 1.0}])["data"].endswith("nothing is repeated")
-    assert "repeated" not in setup(specs([], []), [{"passes": 1.0}, None])["data"]
+    assert setup(alike[:1], [{"passes": 1.0}])["data"].endswith("nothing is repeated")
+    assert "repeated" not in setup(alike, [{"passes": 1.0}, None])["data"]
+    (other,) = specs(["optimizer.lr=0.004", "optimizer.weight_decay=0.2", "train.tokens=400k"])
+    answers = setup([alike[0], other])
+    assert "0.003 to 0.004, 2 values" in answers["lr"]
+    assert "weight_decay its default or 0.2" in answers["optimizer"]
+    assert "max_steps 49 to 98, 2 values" in answers["schedule"]
 
 
-def test_evaluations_of_another_sample_are_no_part_of_a_curve(tmp_path, made_study):
+def test_evaluations_of_another_sample_are_no_part_of_a_curve(tmp_path):
     """Under `whole_at_end` the last evaluation is of more windows, and its loss is off the others' by a constant."""
-    ledger, plan = made_study(tmp_path, outcome=lambda _: None)
+    ledger, plan = make_study(tmp_path, outcome=lambda _: None)
     for one in plan.runs:
         with ledger.claim(one.run) as attempt:
             attempt.log.write({"kind": "train", "step": 1, "loss": 4.0})

@@ -1,135 +1,126 @@
-"""A study from its YAML to its law, with real workers; what is killed or changed on the way."""
+"""A study in this process: its trunks, its progress, and what is made of runs that cannot be trained."""
 
 from __future__ import annotations
 
-import csv
 import json
-import os
-import random
-import signal
-import subprocess
-import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
-
 from scaling.cli import main
+from scaling.executors import scheduler
 from scaling.ledger import Ledger
-from scaling.studies.plan import enter, plan
-from scaling.studies.points import rows
-from scaling.studies.progress import Watch
+from scaling.ledger.document import seal
+from scaling.studies.machine import Size
+from scaling.studies.plan import Plan, enter, plan
+from scaling.studies.progress import Progress, Watch
 from scaling.studies.question import read
-from scaling.studies.scheduler import grow
-from scaling.training.run import train_run
-from tests.serial import work
+from scaling.studies.scheduler import Runs, grow, train
+from tests.serial import Serial, work
+from tests.studies.test_unfinished import SET, lacking, write
 
 SMALL = str(Path(__file__).parent / "small.yaml")
 
 
-@pytest.fixture(scope="module")
-def done(tmp_path_factory):
-    """The small study, worked through in this process."""
-    folder = tmp_path_factory.mktemp("runs")
-    found = plan(read(SMALL), [f"runs={folder}"])
+def small(runs: Path) -> tuple[Ledger, Plan]:
+    found = plan(read(SMALL), [f"runs={runs}"])
     ledger = found.ledger()
     enter(ledger, "small", found)
-    work(ledger, found)
     return ledger, found
 
 
-def test_branches_share_a_trunk_and_land_where_full_runs_land(done, tmp_path):
-    ledger, found = done
-    assert [len(ledger.attempts(one.run)) for one in found.runs] == [1] * 10
-    assert len(found.trunks) == 3
-    assert sum(one.trunk is not None for one in found.runs) == 9
-    branch = next(one for one in found.runs if one.trunk)
-    assert ledger.result(branch.run)["circumstances"]["from_step"] == branch.trunk[1]
-    alone = Ledger.create(tmp_path)
-    whole = train_run(branch.experiment, alone)
-    assert whole is not None
-    assert whole["circumstances"]["from_step"] == 0
-    assert whole["loss"] == ledger.result(branch.run)["loss"]
-
-
-def test_a_budget_that_is_added_below_its_trunks_is_trained_whole(tmp_path):
-    question, size = read(SMALL), {"width": 8, "heads": 1}
-    for budgets in (["4k", "8k"], ["2k", "4k", "8k"]):
-        grid = {"size": [size], "train.tokens": budgets}
-        asked = replace(question, name=f"of-{len(budgets)}", grid=grid, held_out={}, laws=())
-        found = plan(asked, [f"runs={tmp_path}"])
-        ledger = found.ledger()
-        enter(ledger, asked.name, found)
-        work(ledger, found)
-    runs = sorted(found.runs, key=lambda one: one.experiment.steps)
-    short, middle, long = (ledger.result(one.run)["circumstances"]["from_step"] for one in runs)
-    assert short == 0 < middle < long
-
-
-def test_a_trunk_that_has_grown_is_waited_for_no_more(tmp_path):
-    found = plan(read(SMALL), [f"runs={tmp_path}"])
-    ledger = found.ledger()
-    enter(ledger, "small", found)
-    watch = Watch(ledger, found)
-    assert watch.look().trunks == 3
+def test_progress_counts_what_is_done_and_a_study_that_is_done_starts_nobody(tmp_path):
+    ledger, found = small(tmp_path)
+    watch, heard = Watch(ledger, found), []
+    assert watch.look() == Progress(10, 0, 0.0, trunks=3)
     grow(ledger, found, next(one for one in found.runs if one.trunk))
     now = watch.look()
     assert (now.trunks, now.settled) == (2, 0)
+    assert 0 < now.share < 0.5
+    for one in found.runs:
+        with ledger.claim(one.run) as attempt:
+            attempt.finish("finished", {"loss": 1.0})
+    assert watch.look() == Progress(10, 10, 1.0)
+    train(ledger, "small", found, heard.append, executor="slurm")
+    assert [(now.settled, now.share) for now in heard] == [(10, 1.0)]
 
 
 def test_a_planned_run_is_trained_alone_by_its_id(tmp_path, capsys):
-    found = plan(read(SMALL), [f"runs={tmp_path}"])
-    ledger, run = found.ledger(), found.runs[0]
-    enter(ledger, "small", found)
+    ledger, found = small(tmp_path)
+    run = found.runs[0]
     words = ["train", "study=small", f"runs={tmp_path}", "log.wandb=disabled"]
     assert main([*words, f"run={run.run}"]) == 0
-    assert run.trunk is not None
-    assert (ledger.result(run.run) or {})["circumstances"]["from_step"] == run.trunk.step
+    assert ledger.result(run.run)["circumstances"]["from_step"] == run.trunk.step
     for more, what in ((["run=abc"], "the study has no such run"), ([f"run={run.run}", "seed=7"], "the plan sets")):
         assert main([*words, *more]) == 2
         assert what in capsys.readouterr().err
 
 
-def study(folder: Path) -> list[str]:
-    """The small study's command, with a law that nine points bound: open intervals take longer than all the runs."""
-    path = folder / "small.yaml"
-    path.write_text(Path(SMALL).read_text().replace("law: chinchilla", "law: power_law_floor_d"))
-    return [sys.executable, "-m", "scaling", "study", str(path), f"runs={folder / 'runs'}", "--workers", "2", "--json"]
+# Runs that cannot be trained
 
 
-def scientific(folder: Path) -> list[dict[str, str]]:
-    with open(folder / "studies" / "small" / "report" / "points.csv", newline="") as file:
-        return list(csv.DictReader(file))
+def planned(folder: Path, **changes: object) -> tuple[Ledger, Plan]:
+    found = plan(read(str(write(folder, **changes))), [f"runs={folder / 'runs'}"])
+    ledger = found.ledger()
+    enter(ledger, "few", found)
+    return ledger, found
 
 
-def attempts(folder: Path) -> int:
-    return sum(log.read_bytes().count(b'{"kind":"start"') for log in folder.glob("store/*/log.jsonl"))
+def test_a_refused_run_is_given_up_and_the_others_are_trained(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(scheduler, "WAIT", 0.05)
+    ledger, found = planned(tmp_path)
+    refused = found.runs[0].run
+    spec = ledger.folder(refused) / "spec.json"
+    altered = {**json.loads(spec.read_text()), "spec": {"of": "another run"}}
+    del altered["sha256"]
+    spec.write_bytes(seal(altered))
+    missing = work(ledger, found)
+    assert missing.code == 1
+    assert f"run {refused} was entered with another spec" in str(missing)
+    assert "tried 3 times" in str(missing)
+    err = capsys.readouterr().err
+    assert (err.count("it is tried again"), err.count("given up")) == (2, 1)
+    assert "Traceback" not in err
+    assert lacking(ledger.root) == [refused]
 
 
-@pytest.mark.slow
-def test_killed_and_resumed_it_ends_in_the_same_points(done, tmp_path):
-    chance, runs = random.Random(6), tmp_path / "runs"
-    for _ in range(6):
-        before = attempts(runs)
-        process = subprocess.Popen(
-            study(tmp_path), start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-        )
-        while process.poll() is None and attempts(runs) == before:
-            time.sleep(0.05)
-        time.sleep(chance.uniform(0, 2))
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-    finished = subprocess.run(study(tmp_path), capture_output=True, text=True, timeout=300, check=False)
-    assert finished.returncode == 0, finished.stderr
-    document = json.loads(finished.stdout)
-    assert document["law"] == "power_law_floor_d"
-    assert document["points"]["used"] == 10
-    assert document["entropy"]["known"] > 0
-    ledger, found = done
-    expected = [{key: "" if value is None else str(value) for key, value in row.items()} for row in rows(ledger, found)]
-    assert scientific(runs) == expected
-    report = runs / "studies" / "small" / "report"
-    assert json.loads((report / "fit.json").read_text())["law"] == "power_law_floor_d"
-    assert list(report.glob("*.png"))
+def test_troubles_that_are_not_the_runs_own_end_the_study(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(scheduler, "WAIT", 0.05)
+    ledger, found = planned(tmp_path, grid={"seed": list(range(12))})
+    tries = []
+
+    def fails(experiment, *_):
+        tries.append(experiment.seed)
+        raise RuntimeError("no such network interface")
+
+    monkeypatch.setattr("scaling.training.run.train_run", fails)
+    assert str(work(ledger, found)).count("no such network interface") == scheduler.IN_A_ROW
+    assert len(tries) == scheduler.IN_A_ROW
+    assert "no such network interface" in capsys.readouterr().err
+
+
+def test_a_damaged_plan_blocks_no_other_study_and_leaves_no_attempt(tmp_path, caplog):
+    ledger, found = planned(tmp_path)
+    for name, content in (("other", b'{"torn'), ("strange", seal({"runs": 5}))):
+        ledger.study_folder(name).mkdir()
+        (ledger.study_folder(name) / "plan.json").write_bytes(content)
+    work(ledger, found)
+    assert lacking(ledger.root) == []
+    assert all(len(ledger.attempts(one.run)) == 1 for one in found.runs)
+    assert "study other" in caplog.text
+
+
+def test_a_plan_that_grows_takes_its_trunk_further(tmp_path):
+    """As an adaptive study does, which decides for a longer branch of a trunk once the shorter one is done."""
+    settings = {**SET, "schedule": {"kind": "WSD", "warmup": 2, "decay": 0.25}}
+    ledger, whole = planned(tmp_path, set=settings, grid={"trainer.max_steps": [8, 24]})
+    short, _ = sorted(whole.runs, key=lambda run: run.flops)
+    first, (trunk,) = replace(whole, runs=(short,)), whole.trunks
+
+    def look() -> float:
+        assert len(ledger.attempts(trunk)) < 5
+        return 0.0
+
+    jobs = scheduler.Scheduler(Serial())
+    jobs.work(Runs(ledger, jobs, Size(1), first, lambda: whole if ledger.result(short.run) else first), look)
+    assert lacking(ledger.root) == [trunk]
+    assert len(ledger.attempts(trunk)) == 2

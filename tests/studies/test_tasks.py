@@ -13,21 +13,13 @@ from scaling.cli import main
 from scaling.laws import named
 from scaling.ledger import Ledger
 from scaling.reports import sections
+from scaling.studies import findings as found_in
 from scaling.studies.findings import find
 from scaling.studies.plan import entered
 from scaling.studies.question import Question
 from scaling.studies.tasks import score_columns
 
 TASKS = Path(__file__).parent / "tasks.yaml"
-
-
-def written(path, **changes):
-    text = TASKS.read_text()
-    for before, after in changes.values():
-        assert before in text
-        text = text.replace(before, after)
-    path.write_text(text)
-    return str(path)
 
 
 def scored_rows():
@@ -38,37 +30,28 @@ def scored_rows():
     loss = loss * np.exp(0.004 * rng.standard_normal(16))
     chance = named("task_sigmoid").predict(np.array(list(SCORE.values())), {"loss": loss})
     scores = rng.binomial(2000, chance) / 2000
-    return [
-        {
-            "run": f"{place:016x}",
-            "name": f"run {place}",
-            "status": "finished",
-            "held_out": int(place == 15),
-            "loss": float(loss[place]),
-            "C": float(C[place]),
-            "mine_score": float(scores[place]) if place != 3 else None,
-            "mine_examples": 2000 if place != 3 else None,
-            "mine_chance": 0.25 if place != 3 else None,
-            **dict.fromkeys(("other_score", "other_examples", "other_chance")),
-        }
-        for place in range(16)
-    ]
+    unmeasured = dict.fromkeys(("other_score", "other_examples", "other_chance"))
+    rows = []
+    for place in range(16):
+        run = {"run": f"{place:016x}", "name": f"run {place}", "status": "finished", "held_out": int(place == 15)}
+        mine = (float(scores[place]), 2000, 0.25) if place != 3 else (None, None, None)
+        columns = dict(zip(("mine_score", "mine_examples", "mine_chance"), mine, strict=True))
+        rows.append({**run, "loss": float(loss[place]), "C": float(C[place]), **columns, **unmeasured})
+    return rows
 
 
-@pytest.mark.parametrize(
-    ("metric", "metrics", "labels", "chance", "examples"),
-    [
+def test_what_guessing_scores_is_known_of_some_metrics():
+    for metric, metrics, labels, chance, examples in (
         ("Accuracy", {"accuracy": 0.5}, 4, 0.25, 80),
         ({"kind": "MCC"}, {"mcc": 0.5, "accuracy": 0.7}, 2, 0.0, None),
         ("ExactMatch", {"exact_match": 0.5, "f1": 0.6}, None, None, None),  # of a few answers, or of all words
-    ],
-)
-def test_what_guessing_scores_is_known_of_some_metrics(metric, metrics, labels, chance, examples):
-    result = {"score": 0.5, "metrics": metrics, "targets": 80}
-    assert score_columns(result, metric, labels) == {"_score": 0.5, "_examples": examples, "_chance": chance}
+    ):
+        result = {"score": 0.5, "metrics": metrics, "targets": 80}
+        assert score_columns(result, metric, labels) == {"_score": 0.5, "_examples": examples, "_chance": chance}
 
 
-def test_the_score_of_the_held_out_run_is_predicted(tmp_path):
+def test_the_score_of_the_held_out_run_is_predicted(tmp_path, monkeypatch):
+    monkeypatch.setattr(found_in, "FIGURES", ())
     tasks = {"tasks/mine.yaml": {}, "other": {}}
     asked = Question("mine", "which score?", "decoder", {}, {"seed": [0]}, laws=("power_law_floor_c",), tasks=tasks)
     findings = find(asked, scored_rows(), tmp_path)
@@ -80,7 +63,6 @@ def test_the_score_of_the_held_out_run_is_predicted(tmp_path):
     (point,) = measured.document["held_out"]["points"]
     assert point["covered"] is True
     assert [task["task"] for task in json.loads((tmp_path / "fit.json").read_text())["tasks"]] == ["mine", "other"]
-    assert (tmp_path / "mine_accuracy_against_loss.png").is_file()
     page = str(sections.task(findings, measured))
     for text in ("14 finetuned runs", "nside its 95% interval", "run 15", f"{point['accuracy']:.4f}"):
         assert text in page, text
@@ -88,31 +70,12 @@ def test_the_score_of_the_held_out_run_is_predicted(tmp_path):
     assert "other was not measured" in str(sections.task(findings, other))
 
 
-@pytest.mark.parametrize(
-    ("changes", "words", "what"),
-    [
-        ({"task": ("rank_tags:", "rank_tagz:")}, [], "did you mean 'rank_tags'"),
-        ({}, ["--tasks", "col"], "did you mean 'cola'"),
-        ({"task": ("tasks:\n  rank_tags: {", "tasks: [rank_tags, rank_tags]\n# {")}, [], "expected names of tasks"),
-        ({"task": ("  rank_tags: {trainer.max_steps: 60", "  python: {trainer.max_steps: 60")}, [], "it is no task"),
-    ],
-)  # fmt: skip
-def test_what_is_no_task_is_refused_before_anything_is_trained(changes, words, what, tmp_path, capsys):
-    path = written(tmp_path / "wrong.yaml", **changes)
-    assert main(["study", path, f"runs={tmp_path / 'runs'}", *words]) == 2
-    error = capsys.readouterr().err
-    assert what in error
-    assert error.count("\n") == 1
-    assert not (tmp_path / "runs" / "store").exists()
-
-
 @pytest.mark.slow
 def test_a_study_with_tasks_finetunes_each_run_and_reports_the_scores(tmp_path, capsys):
     runs = tmp_path / "runs"
     command = ["study", str(TASKS), f"runs={runs}", "--workers", "2"]
     assert main(command) == 0
-    out = capsys.readouterr().out
-    assert "rank_tags: power_law_floor_c,task_sigmoid, 9 scores" in out
+    assert "rank_tags: power_law_floor_c,task_sigmoid, 9 scores" in capsys.readouterr().out
     ledger = Ledger.open(runs)
     finetuned = entered(ledger, "tasks-tasks")
     assert len(finetuned.runs) == 10
@@ -122,18 +85,8 @@ def test_a_study_with_tasks_finetunes_each_run_and_reports_the_scores(tmp_path, 
     with (report / "points.csv").open() as lines:
         rows = list(csv.DictReader(lines))
     assert {row["rank_tags_chance"] for row in rows} == {"0.25"}
-    losses, scores = ([float(row[name]) for row in rows] for name in ("loss", "rank_tags_score"))
-    assert np.corrcoef(losses, scores)[0, 1] < -0.7
-    page = (report / "index.html").read_text()
-    assert "The tasks" in page
-    assert "rank_tags" in page
     (task,) = json.loads((report / "fit.json").read_text())["tasks"]
     assert task["held_out"]["points"][0]["covered"] is True
-
-    before = {path: path.stat().st_mtime_ns for path in (runs / "store").rglob("result.json")}
-    assert main([*command, "--json"]) == 0  # nothing is trained twice
-    assert {path: path.stat().st_mtime_ns for path in (runs / "store").rglob("result.json")} == before
-    assert json.loads(capsys.readouterr().out)["tasks"][0]["held_out"] == task["held_out"]
 
     # A finetuning that is lost is trained again by the same command, and ends where it ended.
     lost = finetuned.runs[4]
@@ -142,3 +95,4 @@ def test_a_study_with_tasks_finetunes_each_run_and_reports_the_scores(tmp_path, 
     assert main(command) == 0
     again = Ledger.open(runs).result(lost.run)
     assert (again["score"], again["loss"]) == (result["score"], result["loss"])
+    assert all(len(Ledger.open(runs).attempts(one.run)) == 1 for one in finetuned.runs)  # nothing is trained twice

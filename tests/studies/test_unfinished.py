@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import csv
 import json
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -16,7 +18,11 @@ import pytest
 import yaml
 
 from scaling.ledger import Ledger
+from scaling.studies.plan import enter, plan
+from scaling.studies.points import rows
+from scaling.studies.question import read
 from tests.disk import fill
+from tests.serial import work
 
 # A study of runs that take a fraction of a second each.
 SET = {
@@ -77,87 +83,69 @@ def lacking(runs: Path) -> list[str]:
     return [run for run in ledger.runs() if ledger.result(run) is None]
 
 
-# What every process imports when it starts.
-BROKEN = """
+# A piece of one's own; while its flag is there, it fails, and kills its process where something is written in the flag.
+FRAGILE = """
 import os
 import signal
-import sys
-from importlib.machinery import PathFinder
 from pathlib import Path
 
-
-class Finder:
-    def find_spec(self, name, path=None, target=None):
-        if name != "scaling.training.module":
-            return None
-        spec = PathFinder.find_spec(name, path, target)
-        load = spec.loader.exec_module
-
-        def loaded(module):
-            load(module)
-            before = module.FamilyModule.training_step
-
-            def broken(self, batch, number):
-                if self.experiment.seed == 1 and Path({flag!r}).exists():
-                    if Path({flag!r}).read_text():
-                        os.kill(os.getpid(), signal.SIGKILL)
-                    raise ValueError("the piece broke")
-                return before(self, batch, number)
-
-            module.FamilyModule.training_step = broken
-
-        spec.loader.exec_module = loaded
-        return spec
+from torch import nn
 
 
-sys.meta_path.insert(0, Finder())
+class Fragile(nn.Module):
+    slot = "channel"
+
+    def __init__(self, shape):
+        super().__init__()
+        self.weight = nn.Linear(shape.width, shape.width)
+
+    def forward(self, hidden, context):
+        if not hidden.is_meta and Path({flag!r}).exists():
+            if Path({flag!r}).read_text():
+                os.kill(os.getpid(), signal.SIGKILL)
+            raise ValueError("the piece broke")
+        return self.weight(hidden)
 """
+CHANNELS = ["Fragile", *({"kind": "Dense", "activation": name} for name in ("ReLU", "GeLU"))]
 
 
 @pytest.fixture
-def fragile(tmp_path, monkeypatch):
-    """A file; while it is there, runs of seed 1 fail, and kill their process where something is written in it."""
-    flag = tmp_path / "flag"
+def fragile(tmp_path):
+    """The flag of a study's fragile run, and the words that begin the study."""
+    flag, piece = tmp_path / "flag", tmp_path / "own.py"
     flag.touch()
-    site = tmp_path / "site"
-    site.mkdir()
-    (site / "sitecustomize.py").write_text(BROKEN.format(flag=str(flag)))
-    monkeypatch.setenv("PYTHONPATH", str(site))
-    return flag
+    piece.write_text(FRAGILE.format(flag=str(flag)))
+    study = write(tmp_path, grid={"model.block.channel": CHANNELS})
+    return flag, ["study", study, f"runs={tmp_path / 'runs'}", "--workers", "2", "--extend", piece]
 
 
-@pytest.mark.slow
+pytestmark = pytest.mark.slow
+
+
 def test_failed_runs_are_named_with_their_reason_and_tried_again_when_asked(fragile, tmp_path):
-    runs = tmp_path / "runs"
-    words = ["study", write(tmp_path), f"runs={runs}", "--workers", "2"]
+    (flag, words), runs = fragile, tmp_path / "runs"
     code, err = ended(scaling(*words))
     assert code == 1, err
     (run,) = lacking(runs)
+    log = runs / "studies" / "few" / "workers.log"
     assert "2 of 3 runs, 1 failed" in err
     assert "the study few is not done: 1 of 3 runs has no result" in err
-    assert f"seed=1 (run {run}): failed: ValueError: the piece broke" in err
-    assert f"what the runs printed is in {runs}/studies/few/workers.log" in err
+    assert f"channel=Fragile (run {run}): failed: ValueError: the piece broke" in err
+    assert f"what the runs printed is in {log}" in err
     assert "Traceback" not in err
     # The traceback is where one looks for it: in the workers' log, and in the attempt.
-    log = (runs / "studies" / "few" / "workers.log").read_text()
     records = Ledger.open(runs).attempts(run)
-    assert len(records) == 2
-    assert log.count("ValueError: the piece broke") == log.count("Traceback") == 2
-    for record in records:
-        assert record.end is not None
-        assert record.end["outcome"] == "failed"
-        assert 'raise ValueError("the piece broke")' in record.end["traceback"]
-    fragile.unlink()
+    assert log.read_text().count("ValueError: the piece broke") == len(records) == 2
+    assert all(record.end["outcome"] == "failed" for record in records)
+    assert all('raise ValueError("the piece broke")' in record.end["traceback"] for record in records)
+    flag.unlink()
     # What failed too often is left alone until someone asks.
     code, err = ended(scaling(*words))
-    assert code == 1
-    assert "--retry-failed" in err
-    assert len(Ledger.open(runs).attempts(run)) == len(records)
+    assert (code, "--retry-failed" in err, len(Ledger.open(runs).attempts(run))) == (1, True, 2)
     code, err = ended(scaling(*words, "--retry-failed"))
     assert (code, lacking(runs)) == (0, []), err
 
 
-@pytest.mark.slow
 def test_a_full_disk_ends_a_study_with_74_and_what_it_lacks(small_disk, tmp_path):
     runs = small_disk / "runs"
     process = scaling("study", write(tmp_path, grid={"seed": list(range(8))}), f"runs={runs}", "--workers", "2")
@@ -175,48 +163,66 @@ def test_a_full_disk_ends_a_study_with_74_and_what_it_lacks(small_disk, tmp_path
     assert (code, lacking(runs)) == (0, []), err
 
 
-@pytest.mark.slow
-def test_killed_workers_are_replaced(tmp_path):
-    runs = tmp_path / "runs"
-    process = scaling("study", write(tmp_path, grid={"seed": list(range(6))}), f"runs={runs}", "--workers", "2")
-    for worker in until(lambda: list(training(runs)), process):
-        os.kill(worker, signal.SIGKILL)
-    code, err = ended(process)
-    assert (code, lacking(runs)) == (0, []), err
-    assert "its process was killed by SIGKILL; it is tried again" in err
-
-
-@pytest.mark.slow
-def test_a_run_that_kills_its_process_is_given_up_and_the_others_are_trained(fragile, tmp_path):
-    runs = tmp_path / "runs"
-    fragile.write_text("kill")
-    code, err = ended(scaling("study", write(tmp_path), f"runs={runs}", "--workers", "2"))
+def test_killed_workers_are_replaced_and_a_run_that_kills_them_is_given_up(fragile, tmp_path):
+    (flag, words), runs = fragile, tmp_path / "runs"
+    flag.write_text("kill")
+    code, err = ended(scaling(*words))
     assert code == 1, err
     (run,) = lacking(runs)
-    assert f"seed=1 (run {run}): its process was killed by SIGKILL; tried 3 times" in err
-    assert f"what the runs printed is in {runs}/studies/few/workers.log" in err
+    assert "its process was killed by SIGKILL; it is tried again" in err
+    assert f"channel=Fragile (run {run}): its process was killed by SIGKILL; tried 3 times" in err
     assert "Traceback" not in err
 
 
-@pytest.mark.slow
 def test_a_plain_script_starts_a_study_and_is_not_run_again_by_its_workers(tmp_path):
     script = tmp_path / "script.py"
     script.write_text(
         f"import scaling\nprint('once')\nscaling.study({str(write(tmp_path))!r}, runs={str(tmp_path)!r})\n"
     )
     done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout == "once\n"
+    assert (done.returncode, done.stdout) == (0, "once\n"), done.stderr
     assert "once" not in (tmp_path / "studies" / "few" / "workers.log").read_text()
     assert lacking(tmp_path) == []
 
 
-@pytest.mark.slow
 def test_two_commands_share_a_study_and_end_alike(tmp_path):
     words = ("study", write(tmp_path, grid={"seed": list(range(12))}), f"runs={tmp_path / 'runs'}", "--workers", "1")
-    both = [scaling(*words) for _ in range(2)]
-    for process in both:
+    for process in [scaling(*words) for _ in range(2)]:
         code, err = ended(process)
         assert (code, lacking(tmp_path / "runs")) == (0, []), err
     ledger = Ledger.open(tmp_path / "runs")
     assert [len(ledger.attempts(run)) for run in ledger.runs()] == [1] * 12
+
+
+def test_killed_and_resumed_a_study_ends_in_the_same_points(tmp_path):
+    """By a law that nine points bound: open intervals take longer than all the runs."""
+    file, chance, runs = tmp_path / "small.yaml", random.Random(6), tmp_path / "runs"
+    text = (Path(__file__).parent / "small.yaml").read_text()
+    file.write_text(text.replace("law: chinchilla", "law: power_law_floor_d"))
+    command = [sys.executable, "-m", "scaling", "study", str(file), f"runs={runs}", "--workers", "2", "--json"]
+
+    def attempts() -> int:
+        return sum(log.read_bytes().count(b'{"kind":"start"') for log in runs.glob("store/*/log.jsonl"))
+
+    for _ in range(6):
+        before, quiet = attempts(), subprocess.DEVNULL
+        process = subprocess.Popen(command, start_new_session=True, stdout=quiet, stderr=quiet)
+        while process.poll() is None and attempts() == before:
+            time.sleep(0.05)
+        time.sleep(chance.uniform(0, 2))
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    finished = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert finished.returncode == 0, finished.stderr
+    document = json.loads(finished.stdout)
+    assert (document["law"], document["points"]["used"]) == ("power_law_floor_d", 10)
+    found = plan(read(str(file)), [f"runs={tmp_path / 'whole'}"])
+    ledger = found.ledger()
+    enter(ledger, "small", found)
+    work(ledger, found)
+    expected = [{key: "" if value is None else str(value) for key, value in row.items()} for row in rows(ledger, found)]
+    report = runs / "studies" / "small" / "report"
+    with (report / "points.csv").open(newline="") as lines:
+        assert list(csv.DictReader(lines)) == expected
+    assert list(report.glob("*.png"))

@@ -1,16 +1,20 @@
-"""Every row of every shipped table: what it weighs and computes, against what was printed and against golden files."""
+"""What every row of the shipped tables weighs and computes: as the papers print it, by formulas, by golden files."""
 
 from __future__ import annotations
 
 import csv
 import json
+from collections.abc import Callable
 from functools import cache
+from math import ceil, log
 from pathlib import Path
 
 import pytest
 
 from scaling.config.compose import document, find, names
-from scaling.tables.count import Counts, counts
+from scaling.model.cost import cost
+from scaling.model.tuned import blank
+from scaling.tables.count import Counts, counts, dependence
 from scaling.tables.table import read
 
 TESTS = Path(__file__).parents[1]
@@ -18,62 +22,41 @@ TESTS = Path(__file__).parents[1]
 
 @cache
 def counted(name: str) -> dict[str, Counts]:
-    """The rows of a table, which takes some twenty seconds of the longest, and is asked for by several tests."""
     return {one["row"]: one for one in counts(read(name))}
 
 
-@pytest.fixture
-def narang() -> dict[str, Counts]:
-    return counted("narang2021")
-
-
-NARANG = [row.name for row in read("narang2021").rows]
-
-
-def assumed() -> dict[str, dict[str, str]]:
-    with open(TESTS / "published" / "narang2021_row_assumptions.csv", newline="") as file:
-        return {line["row"]: line for line in csv.DictReader(file)}
-
-
-def graph_of(row: str) -> dict[str, str]:
+def graph_of(row: str, lines: dict[str, dict[str, str]]) -> dict[str, str]:
     """The line of a row in the counts of the original graph, where families of rows share one."""
-    lines = assumed()
-    if row.endswith("GLU"):
-        return lines["GLU family"]
-    first = row.split(",")[0]
-    families = ("Rezero", "Fixup")
-    return lines.get(first) or next(
-        (lines[one] for one in families if row.startswith(one)), lines["Vanilla Transformer"]
-    )
+    first = "GLU family" if row.endswith("GLU") else row.split(",")[0]
+    family = next((one for one in ("Rezero", "Fixup") if row.startswith(one)), "Vanilla Transformer")
+    return lines.get(first) or lines[family]
 
 
-@pytest.mark.parametrize("row", NARANG)
-def test_parameters_as_printed(narang, row):
-    assert narang[row]["parameters"] / 1e6 == pytest.approx(narang[row]["published"]["params_millions"], abs=1.3)
-
-
-@pytest.mark.parametrize("row", NARANG)
-def test_parameters_of_the_original_graph(narang, row):
-    assert narang[row]["parameters"] == pytest.approx(int(graph_of(row)["graph_params_relative"]), rel=1e-3)
-
-
-@pytest.mark.parametrize("row", NARANG)
-def test_operations_as_printed(narang, row):
-    printed = narang[row]["published"]["ops_tera"]
-    if row == "Funnel Transformer":
-        printed *= 4  # 1.9T cannot be: the three quarters of it that are decoder and embeddings alone are more
-    assert narang[row]["ops"] / 1e12 == pytest.approx(printed, rel=0.01 if row != "Funnel Transformer" else 0.03)
+def test_the_52_rows_of_narang_weigh_and_compute_what_the_paper_printed():
+    found = counted("narang2021")
+    with open(TESTS / "published" / "narang2021_row_assumptions.csv", newline="") as file:
+        graphs = {line["row"]: line for line in csv.DictReader(file)}
+    assert len(found) == 52
+    wrong = []
+    for name, row in found.items():
+        published, graph = row["published"], int(graph_of(name, graphs)["graph_params_relative"])
+        # 1.9T cannot be: the three quarters of it that are decoder and embeddings alone are more.
+        ops, near = (4 * published["ops_tera"], 0.03) if name == "Funnel Transformer" else (published["ops_tera"], 0.01)
+        as_printed = abs(row["parameters"] / 1e6 - published["params_millions"]) < 1.3
+        as_graph = row["parameters"] == pytest.approx(graph, rel=1e-3)
+        if not (as_printed and as_graph and row["ops"] / 1e12 == pytest.approx(ops, rel=near)):
+            wrong.append((name, row["parameters"], row["ops"]))
+    assert wrong == []
 
 
 # A recipe for a table's training has its rows.
 TABLES = [name for name in names("table") if not document(find("table", name)).tree["base"].startswith("table/")]
+SLOW = ("layer_types", "vaswani2017_table2", "wikisum2018")  # whose recurrent rows are read token by token
 
 
-SLOW = ("layer_types", "vaswani2017_table2")  # whose recurrent rows are read token by token
-EACH = [pytest.param(name, marks=pytest.mark.slow if name in SLOW else ()) for name in TABLES]
-
-
-@pytest.mark.parametrize("name", EACH)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow if name in SLOW else ()) for name in TABLES]
+)
 def test_golden(name, request):
     """A table's truth as a text to review, a line a row; `pytest --golden` writes it anew."""
     found = {
@@ -90,3 +73,74 @@ def test_golden(name, request):
         lines = (f" {json.dumps(row)}: {json.dumps(line)}" for row, line in found.items())
         path.write_text("{\n" + ",\n".join(lines) + "\n}\n")
     assert json.loads(path.read_text()) == found
+
+
+# Raffel et al. 2019, Table 2
+
+
+def test_the_architectures_of_raffel_have_the_stated_multiples_of_p_and_m():
+    """The parameters of a stack as large as BERT-base, and the FLOPs of a language model of so many layers."""
+    stated, stack, table = {"P": 1, "2P": 2, "M": 1, "M/2": 1 / 2}, ("mixer", "channel"), read("raffel2019_table2")
+    costs = {row.name: cost(table.load(row.name, ["size=tiny"])) for row in table.rows}
+    one = costs["Language model, LM"]
+    for row in table.rows:
+        own = costs[row.name]
+        weights, unit = (sum(each.parameters_by_slot[slot] for slot in stack) for each in (own, one))
+        assert weights == stated[row.published["params"]] * unit, row.name
+        flops, unit = (sum(each.flops_forward_by_slot[slot] / each.tokens for slot in stack) for each in (own, one))
+        assert flops == stated[row.published["cost"]] * unit, row.name
+    whole = json.loads((TESTS / "golden" / "table" / "raffel2019_table2.json").read_text())[table.rows[0].name]
+    assert 0.10 < whole["by_slot"]["cross"] / whole["parameters"] < 0.15  # "about 10% of the parameters"
+    config = table.load("Enc-dec, shared, Denoising", ["size=tiny"])
+    with blank():
+        model = config.build("model", config["size"])
+    encoder, decoder = (dict(one.stack.named_parameters()) for one in (model.encoder, model.decoder))
+    assert all(decoder[name] is parameter for name, parameter in encoder.items())
+    own = decoder.keys() - encoder.keys()
+    assert own
+    assert all(".cross." in name for name in own)
+
+
+# Vaswani et al. 2017, Table 1
+
+KERNEL, WINDOW = 3, 64
+# Multiply-accumulates of n tokens of width d in one layer. The paper leaves attention's four projections out; an LSTM
+# has eight products for its gates and one behind them; restricted attention reads blocks of r queries by 2 r − 1 keys.
+FORMULAS: dict[str, Callable[[int, int], int]] = {
+    "Self-Attention": lambda n, d: 2 * n * n * d + 4 * n * d * d,
+    "Recurrent": lambda n, d: (8 + 1) * n * d * d,
+    "Convolutional": lambda n, d: KERNEL * n * d * d,
+    "Convolutional (dilated)": lambda n, d: 2 * n * d * d // 2 + KERNEL * n * d * d // 4,  # at half of the width
+    "Self-Attention (restricted)": lambda n, d: 2 * (2 * WINDOW - 1) * n * d + 4 * n * d * d,
+}
+# Products in a row, and layers until the last token has heard of the first: m layers whose taps are 1, k, k², … apart
+# reach k^m tokens.
+STEPS: dict[str, Callable[[int], int]] = {
+    "Self-Attention": lambda n: 4,
+    "Recurrent": lambda n: n + 1,
+    "Convolutional": lambda n: 1,
+    "Convolutional (dilated)": lambda n: 3,
+    "Self-Attention (restricted)": lambda n: 4,
+}
+LAYERS: dict[str, Callable[[int, int], int]] = {
+    "Self-Attention": lambda n, r: 1,
+    "Recurrent": lambda n, r: 1,
+    "Convolutional": lambda n, r: ceil((n - 1) / (KERNEL - 1)),
+    "Convolutional (dilated)": lambda n, r: ceil(log(n, KERNEL)),
+    "Self-Attention (restricted)": lambda n, r: ceil((n - 1) / (r - 1)),
+}
+
+
+@pytest.mark.parametrize("row", FORMULAS)
+def test_layers_take_the_operations_steps_and_paths_of_their_formulas(row):
+    table = read("layer_types")
+    found = cost(table.load(row, ["size.length=128", "size.width=32", "size.layers=2"]))
+    # Two operations a multiply-accumulate, in two layers.
+    assert found.flops_forward_by_slot["mixer"] == 2 * 2 * FORMULAS[row](128, 32)
+    for length, window in ((16, 4), (300, 64)) if "Self" in row else ((16, 4),):  # beyond 256 keys another kernel
+        layers = 7 if "dilated" in row else 2  # each further apart than the one before
+        words = [f"size={{width: 16, layers: {layers}, heads: 2, vocabulary: 8, length: {length}}}"]
+        words += [f"model.pattern.size={window}"] if "restricted" in row else []
+        steps = STEPS[row](length)
+        measured = dependence(table.load(row, words))
+        assert measured == {"sequential": steps, "path": steps * LAYERS[row](length, window)}

@@ -1,18 +1,24 @@
-"""The command: counts, a table trained and read back, its forms, what is said of what is missing, bad input."""
+"""A table trained, finetuned on its tasks, printed in each form, kept, and read again; what is missing is stated."""
 
 from __future__ import annotations
 
 import csv
-import io
+import html
 import json
+import os
 import re
 import shutil
-from dataclasses import replace
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
 from typing import Any
 
 import pandas
 import pytest
 
+import scaling
 from scaling.base.printing import csv_rows, csv_text
 from scaling.cli import main
 from scaling.ledger import Ledger
@@ -20,274 +26,195 @@ from scaling.studies.plan import enter, plan
 from scaling.tables.count import counts
 from scaling.tables.document import document
 from scaling.tables.results import FINISHED, Results, read_ledger, record
-from scaling.tables.study import question
+from scaling.tables.study import finetunings, question
 from scaling.tables.table import Downstream, read
 from tests.serial import work
 
-ROWS = ["Vanilla Transformer", "GeLU", "Switch Transformer"]
-QUICK = ["size=tiny", "data={kind: Synthetic, symbols: 64, order: 1}", "train.batch=4", "trainer.max_steps=8"]
-QUICK += ["evaluate={points: 4, windows: 16}", "log.wandb=disabled"]
+SHORT = "trainer.max_steps: 6, data.examples: 64, data.held_out: 64, evaluate.points: 1"
+TABLE = f"""
+base: decoder
+size: {{width: 8, heads: 1, layers: 1, head_width: 8, vocabulary: null, length: 16}}
+data: {{kind: Synthetic, symbols: 16, order: 1}}
+train: {{batch: 8, checkpoint_every: 1000}}
+trainer: {{max_steps: 16}}
+evaluate: {{points: 5, windows: 16}}
+log.wandb: disabled
+table:
+  title: Mine, Table 1
+  published: own.csv
+  seeds: {{baseline: 2, others: 2}}
+  downstream:
+    GLUE: {{published: glue}}
+    "Which & <language>": {{task: which_language, published: which, {SHORT}}}
+    Both: {{task: [which_language, rank_tags], {SHORT}}}
+rows:
+  first: {{}}
+  "=sec & <b>": {{optimizer.lr: 0.01}}
+  third: {{optimizer.lr: 0.02}}
+"""
+PUBLISHED = "row,heading,final_loss,which,glue\nfirst,One,2.0,60.5,80.1\n=sec & <b>,Two,1.9,61.5,\nthird,Two,1.8,,\n"
+
+
+def written(folder: Path, table: str = TABLE, published: str = PUBLISHED) -> str:
+    (folder / "own.csv").write_text(published)
+    (folder / "own.yaml").write_text(table)
+    return str(folder / "own.yaml")
 
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    """A table of three rows, the last with a run too few."""
-    runs = tmp_path_factory.mktemp("runs")
-    table = replace(read("narang2021").only(ROWS), seeds={"baseline": 3, "others": 2})
-    words = [*QUICK, f"runs={runs}"]
-    asked = question(table, words)
-    found = plan(asked, words)
-    ledger = found.ledger()
-    enter(ledger, asked.name, found)
-    work(ledger, found)
-    (ledger.folder(found.runs[-1].run) / "result.json").unlink()
-    return ledger, table
+    """A table of three rows and two seeds, finetuned on its two tasks; the last run has no result."""
+    folder = tmp_path_factory.mktemp("own")
+    name, words = written(folder), [f"runs={folder / 'runs'}"]
+    planned = plan(question(read(name), words), words)
+    ledger = planned.ledger()
+    enter(ledger, planned.question.name, planned)
+    work(ledger, planned)
+    finetuned = finetunings(ledger, planned, read(name).downstream)
+    assert finetuned is not None
+    enter(ledger, finetuned.question.name, finetuned)
+    work(ledger, finetuned)
+    (ledger.folder(planned.runs[-1].run) / "result.json").unlink()
+    return name, Ledger.open(ledger.root), finetuned
 
 
-def counted(capsys, *words: str) -> dict:
-    assert main([*words, "--json"]) == 0
-    return json.loads(capsys.readouterr().out)
+def test_each_run_is_finetuned_on_each_task_with_its_own_seed(trained):
+    name, ledger, finetuned = trained
+    assert len(finetuned.runs) == 12
+    seeds = {run.run: ledger.spec(run.run)["seed"] for run in finetuned.runs}
+    assert all(ledger.spec(run.start)["seed"] == seeds[run.run] for run in finetuned.runs)
+    assert sorted(seeds.values()) == [0] * 6 + [1] * 6
+    held = read_ledger(ledger, read(name))
+    of_run = {(run.start, run.task): ledger.result(run.run)["score"] for run in finetuned.runs}
+    for run in (run for run in held.runs if run["status"] == FINISHED):
+        which, ranks = (of_run[run["run"], task] for task in ("which_language", "rank_tags"))
+        assert run["which_language_score"] == which
+        assert run["both_score"] == pytest.approx((which + ranks) / 2)
 
 
-def test_what_is_missing_is_said(trained):
-    ledger, table = trained
-    shown = document(table, counts(table, QUICK), read_ledger(ledger, table))
-    assert shown["early_at"] == 2 / 8  # an eighth is the first step, after which nothing is learned
-    said = " ".join(shown["said"])
-    assert "Switch Transformer (2 planned, 1 finished, 1 missing)" in said
-    assert "pooled over all rows (3 degrees of freedom)" in said
-    assert "after Holm's correction over 2 rows" in said
+def test_a_table_states_what_is_missing_and_prints_in_each_form(trained, capsys):
+    name, ledger, _ = trained
+    shown = scaling.table(name, source=ledger.root)
+    assert shown.document["early_at"] == 1 / 8
+    notes = " ".join(shown.notes)
+    assert "third (2 planned, 1 finished, 1 missing)" in notes
+    assert "pooled over all rows (2 degrees of freedom)" in notes
+    assert "after Holm's correction over 2 rows" in notes
+    first, second, _ = csv.DictReader(shown.format("csv").splitlines())
+    assert (first["published_which"], second["row"]) == ("60.5", "'=sec & <b>")  # no formula of a spreadsheet
+    assert float(first["published_final_loss"]) == 2.0
+    assert second["verdict"] in ("better", "worse", "no difference shown")
+    assert float(second["downstream_which_language_mean_low"]) <= float(second["downstream_which_language_mean_value"])
+    page = shown.format("html")
+    titles = [html.unescape(title) for title in re.findall(r'<th scope="col"[^>]*>(.*?)</th>', page)]
+    assert titles[titles.index("Runs") + 1 :] == [
+        "GLUE, paper",
+        "GLUE, ours",
+        "Which & <language>, paper",
+        "Which & <language> (accuracy), ours",
+        "Which & <language>, verdict",
+        "Both (accuracy, mean of 2 tasks), ours",
+        "Both, verdict",
+    ]
+    assert page.count("<td>not measured</td>") == 3
+    assert "<b>" not in page
+    assert len(re.findall('<tr><th scope="row" colspan', page)) == 2  # the paper's headings
+    assert len(re.findall(r"\n\| \*\*", shown.format("markdown"))) == 2
+    latex = shown.format("latex")
+    assert r"\caption{Mine, Table 1}" in latex
+    assert r"\label{tab:mine-table-1}" in latex
+    assert r"Which \& \textless{}language\textgreater{}, paper" in latex
+    assert main(["table", name, "--from", str(ledger.root), "--row", "third"]) == 0
+    out = capsys.readouterr().out
+    assert ("third" in out, "first" in out) == (True, False)
 
 
-LINES = {"terminal": ROWS[1], "markdown": "| GeLU |", "latex": "GeLU & ", "html": '<tr><th scope="row">GeLU</th>'}
-
-
-@pytest.mark.parametrize("form", [*LINES, "csv"])
-def test_forms(form, trained, capsys):
-    ledger, _ = trained
-    words = [word for row in ROWS for word in ("--row", row)]
-    assert main(["table", "narang2021", *words, "--from", str(ledger.root), "--format", form]) == 0
-    text = capsys.readouterr().out
-    assert all(row in text for row in ROWS)
-    if form == "csv":
-        lines = list(csv.DictReader(io.StringIO(text)))
-        assert [line["row"] for line in lines] == ROWS
-        assert float(lines[0]["published_final_loss"]) == 1.838
-        assert lines[1]["verdict"] in ("better", "worse", "no difference shown")
-        return
-    headings = {"markdown": r"\n\| \*\*", "html": '<tr><th scope="row" colspan', "latex": r"\\multicolumn"}
-    assert LINES[form] in text
-    assert form == "terminal" or len(re.findall(headings[form], text)) == 2
-    if form == "latex":
-        assert r"\caption{Narang et al. 2021, Table 1}" in text
-        assert r"\label{tab:narang-et-al-2021-table-1}" in text
-
-
-def test_what_is_kept_prints_the_table_again(trained, tmp_path, capsys):
-    ledger, _ = trained
-    page, kept = tmp_path / "narang2021.md", tmp_path / "narang2021" / "points.csv"
+def test_kept_points_print_the_whole_table_again(trained, tmp_path, capsys):
+    name, ledger, _ = trained
+    page, kept = tmp_path / "own.md", tmp_path / "own" / "points.csv"
     kept.parent.mkdir()
     (kept.parent / "reading.md").write_text("What it shows, written by hand.\n")
-    words = ["table", "narang2021", *(word for row in ROWS for word in ("--row", row)), "--keep", str(page), "--from"]
+    words = ["table", name, "--keep", str(page), "--from"]
     assert main([*words, str(ledger.root)]) == 0
-    whole, told, points = capsys.readouterr().out, page.read_text(), kept.read_bytes()
-    said = ("What it shows, written by hand.", "6 of 7 runs done", "| GeLU |", "base: encoder_decoder")
-    assert all(words in told for words in said)
-    assert str(ledger.root) not in told
+    whole, text, lines = capsys.readouterr().out, page.read_text(), kept.read_bytes()
+    parts = ("What it shows, written by hand.", "5 of 6 runs done", "--downstream all`", "5 of them finetuned in")
+    assert all(part in text for part in (*parts, "base: decoder"))
+    assert str(ledger.root) not in text
     assert main([*words, str(kept)]) == 0
-    assert (capsys.readouterr().out, page.read_text(), kept.read_bytes()) == (whole, told, points)
-    lines = csv_rows(kept.read_text())
-    lines[0]["worker_seconds"] = lines[0]["day"] = ""
-    kept.write_text(csv_text(lines))
+    assert (capsys.readouterr().out, page.read_text(), kept.read_bytes()) == (whole, text, lines)
+    shown = scaling.table(name, source=kept)
+    assert shown.to_json() == scaling.table(name, source=ledger.root).to_json()
+    columns = [(column["heading"], column["metric"]) for column in shown.to_json()["downstream"]]
+    assert columns == [("GLUE", None), ("Which & <language>", "accuracy"), ("Both", "accuracy")]
+    assert list(shown.runs.columns)[-2:] == ["which_language_score", "both_score"]
+    decisions = scaling.decide(name, source=kept).to_json()["decisions"]
+    assert "our Which & <language> (accuracy)" in {each["large"] for each in decisions}
+    rows = csv_rows(kept.read_text())
+    rows[0]["worker_seconds"] = rows[0]["day"] = ""
+    kept.write_text(csv_text(rows))
     assert main([*words, str(kept)]) == 0
-    assert "of worker time in 5 of them, the others' is not known, on " in page.read_text()
+    assert "of worker time in 4 of them, the others' is not known, on " in page.read_text()
 
 
 def test_a_table_in_two_settings_wants_one_chosen(trained, tmp_path, capsys):
-    ledger, table = trained
-    shutil.copytree(ledger.root, tmp_path / "runs")
-    words = [
-        *(word for word in QUICK if not word.startswith("trainer.max_steps")),
-        "trainer.max_steps=16",
-        f"runs={tmp_path}/runs",
-    ]
-    other = plan(question(table, words), words)
-    enter(Ledger.open(tmp_path / "runs"), other.question.name, other)
-    assert main(["table", "narang2021", "--from", f"{tmp_path}/runs"]) == 2
-    assert "several settings; choose one: --study narang2021-" in capsys.readouterr().err
-    assert (
-        main(["table", "narang2021", "--row", "GeLU", "--from", f"{tmp_path}/runs", "--study", other.question.name])
-        == 0
-    )
-    assert "fewer finished runs than planned: GeLU (2 planned, 2 missing)" in capsys.readouterr().out
+    name, ledger, _ = trained
+    runs = str(shutil.copytree(ledger.root, tmp_path / "runs"))
+    words = ["trainer.max_steps=8", f"runs={runs}"]
+    other = plan(question(read(name), words), words)
+    enter(Ledger.open(runs), other.question.name, other)
+    assert main(["table", name, "--from", runs]) == 2
+    assert "several settings; choose one: --study own-" in capsys.readouterr().err
+    assert main(["table", name, "--from", runs, "--study", other.question.name]) == 0
+    assert "fewer finished runs than planned: first (2 planned, 2 missing)" in capsys.readouterr().out
 
 
 TASKS = """
 base: encoder
-size: tiny
+size: {width: 8, heads: 1, layers: 1, head_width: 8, vocabulary: null}
 model.head: {kind: Sequence, classes: 2}
 train: {batch: 8}
 trainer: {max_steps: 6}
 evaluate: {points: 1, windows: 64}
 log.wandb: disabled
+objective: Answer
 table:
   headings: {Order: [second, first], Length: [longest, long]}
   baseline: {Order: first, Length: long}
   judged_by: score
-  published: paper.csv
+  published: own.csv
   columns: {bleu: "BLEU, paper"}
   compares: {loss: ppl, score: bleu}
-  seeds: {baseline: 2, others: 2}
+  seeds: {baseline: 3, others: 2}
 rows:
 """
 PAPER = "row,heading,bleu,ppl\nfirst,,20,5.5\nsecond,,21,5\nlong,,22,6\nlongest,,23,4\n"
-ROW = "  {name}: {{data: {{kind: WhichLanguage, examples: 64, held_out: 64, length: {length}}}, optimizer.lr: {lr}}}\n"
 
 
-def test_a_table_judged_by_score_has_a_baseline_under_each_heading(tmp_path, capsys):
-    lines = [ROW.format(name=name, length=len(name), lr=rate) for name, rate in RATES.items()]
-    (tmp_path / "own.yaml").write_text(TASKS + "".join(lines) + "objective: Answer\n")
-    (tmp_path / "paper.csv").write_text(PAPER)
-    points = tmp_path / "own/points.csv"
-    words = ["table", str(tmp_path / "own.yaml")]
-    assert main([*words, "--train", f"runs={tmp_path}/runs", "--keep", str(tmp_path / "own.md"), "--json"]) == 0
-    document = json.loads(capsys.readouterr().out)
-    assert document["judged_by"] == "score"
-    rows = {line["row"]: line for line in document["rows"]}
+def test_a_table_judged_by_score_is_trained_with_a_baseline_under_each_heading(tmp_path, capsys):
+    row = "  {0}: {{data: {{kind: WhichLanguage, examples: 64, held_out: 64, length: {1}}}, optimizer.lr: {2}}}\n"
+    rates = {"first": "1e-3", "second": "1e-2", "long": "1e-3", "longest": "1e-2"}
+    lines = [row.format(name, len(name), rate) for name, rate in rates.items()]
+    name, points = written(tmp_path, TASKS + "".join(lines), PAPER), tmp_path / "page/points.csv"
+    words = ["table", name, "--train", "--workers", "1", f"runs={tmp_path}/runs", "--json"]
+    assert main([*words, "--keep", str(tmp_path / "page.md")]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["judged_by"] == "score"
+    rows = {line["row"]: line for line in found["rows"]}
     assert list(rows) == ["second", "first", "longest", "long"]
     assert [row for row in rows if rows[row]["difference"]] == ["second", "longest"]
-    assert set(document["pools"]) == {"first", "long"}
+    assert set(found["pools"]) == {"first", "long"}
     scores = [float(line["score"]) for line in csv.DictReader(points.open()) if line["row"] == "long"]
     assert rows["long"]["final_losses"] == scores
+    assert [line["runs"]["planned"] for line in rows.values()] == [2, 3, 2, 3]
     assert all(0 <= score <= 1 for score in scores)
     runs: Any = pandas.read_csv(points).groupby("row")[["loss", "score"]].mean()
-    paper: Any = pandas.read_csv(tmp_path / "paper.csv").set_index("row")
+    paper: Any = pandas.read_csv(tmp_path / "own.csv").set_index("row")
     for ours, theirs in (("loss", "ppl"), ("score", "bleu")):
         expected = runs[ours].corr(paper[theirs], method="spearman")
-        assert document["agreement"][theirs]["value"] == pytest.approx(expected)
-    assert any(note.startswith("Rank correlation with the paper's BLEU over 4 rows") for note in document["said"])
-    assert main([*words, "--from", str(points), "--json"]) == 0
-    assert json.loads(capsys.readouterr().out) == document
-
-
-RATES = {"first": "1e-3", "second": "1e-2", "long": "1e-3", "longest": "1e-2"}
-
-
-def test_a_table_that_was_not_trained_says_so_and_keeps_nothing(tmp_path, capsys):
-    Ledger.create(tmp_path / "runs")
-    words = ["table", "narang2021", "--row", "GeLU", f"runs={tmp_path / 'runs'}"]
-    assert main(words) == 0
-    assert "No study of narang2021 is here" in capsys.readouterr().out
-    assert main([*words, "--keep", str(tmp_path / "page.md")]) == 2
-    assert "nothing of this table was trained" in capsys.readouterr().err
-    assert not (tmp_path / "page.md").exists()
-
-
-def test_a_source_without_a_run_of_the_table_is_refused(tmp_path, capsys):
-    ledger = Ledger.create(tmp_path)
-    entry = {"run": "0" * 16, "overrides": ["row=Recurrent", "seed=0"]}
-    ledger.save_plan("layers", {"study": {"base": "table/layer_types"}, "runs": [entry]})
-    for words in (["table"], ["decide"]):
-        assert main([*words, "narang2021", "--row", "GeLU", "--from", str(tmp_path)]) == 2
-        out, err = capsys.readouterr()
-        assert (out, err.count("\n")) == ("", 1)
-        assert "it holds no run of table/narang2021; its studies are of table/layer_types" in err
-
-
-OWN = """
-base: decoder
-size: {width: 8, layers: 1, heads: 1, length: 16, vocabulary: null}
-data: {kind: Synthetic, symbols: 16, order: 1}
-train: {batch: 4}
-trainer: {max_steps: 8}
-rows: {SwiGLU: {}, Late: {optimizer.lr: 1e-2}}
-"""
-
-
-def test_runs_are_those_of_a_table_however_its_path_is_spelled(tmp_path, capsys, monkeypatch):
-    (tmp_path / "inner").mkdir()
-    (tmp_path / "own.yaml").write_text(OWN)
-    (tmp_path / "link.yaml").symlink_to("own.yaml")
-    monkeypatch.chdir(tmp_path)
-    for name, runs in (("own.yaml", "one"), ("link.yaml", "two"), ("./inner/../own.yaml", "three")):
-        words = [f"runs={tmp_path / runs}"]
-        planned = plan(asked := question(read(name), words), words)
-        enter(planned.ledger(), asked.name, planned)
-    (other := tmp_path / "inner" / "own.yaml").write_text(OWN)  # another table, with rows of the same names
-    for folder, spellings in (
-        (tmp_path, ["own.yaml", "./own.yaml", "link.yaml", str(tmp_path / "own.yaml")]),
-        (tmp_path / "inner", ["../own.yaml", "../link.yaml", str(tmp_path / "own.yaml")]),
-    ):
-        monkeypatch.chdir(folder)
-        for name in spellings:
-            for runs in ("one", "two", "three"):
-                document = counted(capsys, "table", name, "--from", str(tmp_path / runs))
-                assert [line["runs"]["planned"] for line in document["rows"]] == [1, 1]
-        assert main(["table", str(other), "--from", str(tmp_path / "one")]) == 2
-        assert "own.yaml" in capsys.readouterr().err
-
-
-FILES = {
-    "published figures without rows": ({"published": "bad.csv"}, "row"),
-    "a line of too few cells": ({"published": "few.csv"}, "few.csv:3"),
-    "a column that was not published": ({"published": "good.csv", "columns": {"blue": "BLEU"}}, "'bleu'"),
-    "a comparison with what was not published": ({"published": "good.csv", "compares": {"score": "blue"}}, "'bleu'"),
-    "an unknown key": ({"publshed": "good.csv"}, "'published'"),
-    "an unknown baseline": ({"baseline": "Onne"}, "'One'"),
-    "a row under two headings": ({"headings": {"A": ["One", "Two"], "B": ["One"]}}, "name it once"),
-    "a heading without a baseline": (
-        {"headings": {"A": ["One"], "B": ["Two"]}, "baseline": {"A": "One"}},
-        "none for the heading 'B'",
-    ),
-    "an unknown heading": ({"headings": {"A": ["One", "Two"]}, "baseline": {"a": "One"}}, "'A'"),
-}
-
-
-@pytest.mark.parametrize("row", ["two\nlines", "\x1b[2J"])
-def test_a_row_that_no_table_can_print_is_one_line(row, tmp_path, capsys):
-    (tmp_path / "own.yaml").write_text(json.dumps({"base": "decoder", "rows": {"One": {}, row: {}}}))
-    assert main(["table", str(tmp_path / "own.yaml"), "--counts"]) == 2
-    assert capsys.readouterr().err.endswith(f"own.yaml: rows={row!r}: a row's name is printable text on one line\n")
-
-
-@pytest.mark.parametrize("name", FILES)
-def test_bad_tables_are_one_line(name, tmp_path, capsys):
-    told, said = FILES[name]
-    tree = {"base": "decoder", "size": "tiny", "table": told, "rows": {"One": {}, "Two": {}}}
-    (tmp_path / "own.yaml").write_text(json.dumps(tree))
-    lines = {"bad": "name,bleu\nOne,1\n", "few": "row,heading,bleu\nOne,,1\nTwo,\n", "other": "row,heading\nTow,\n"}
-    for file, text in {**lines, "good": "row,heading,bleu\nOne,,1\n"}.items():
-        (tmp_path / f"{file}.csv").write_text(text)
-    assert main(["table", str(tmp_path / "own.yaml"), "--counts"]) == 2
-    out, err = capsys.readouterr()
-    assert out == ""
-    assert err.count("\n") == 1
-    assert said in err
-
-
-BAD = {
-    "an unknown table": (["table", "narang2012", "--counts"], "'narang2021'"),
-    "an unknown row": (["table", "narang2021", "--counts", "--row", "GeLu "], "'GeLU'"),
-    "a row that does not fit": (
-        ["table", "narang2021", "--counts", "--row", "Product key memory", "size=tiny", "size.layers=1"],
-        "row 'Product key memory': ",
-    ),
-    "no seeds": (["table", "narang2021", "--train", "seeds=0"], "seeds.baseline=0: expected a positive whole number"),
-    "an unknown key of seeds": (["table", "narang2021", "--train", "seeds={base: 1}"], "'baseline'"),
-    "counts of a source": (["table", "narang2021", "--counts", "--from", "runs"], "--from: counts are of no runs"),
-    "two ledgers": (["table", "narang2021", "--train", "--from", "runs"], "--from='runs': --train reads the runs of"),
-}
-
-
-@pytest.mark.parametrize("name", BAD)
-def test_bad_input_is_one_line(name, capsys, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    words, said = BAD[name]
-    assert main(words) == 2
-    out, err = capsys.readouterr()
-    assert out == ""
-    assert err.count("\n") == 1
-    assert said in err
+        assert found["agreement"][theirs]["value"] == pytest.approx(expected)
+    assert any(note.startswith("Rank correlation with the paper's BLEU over 4 rows") for note in found["said"])
+    assert main(["table", name, "--from", str(points), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == found
 
 
 def test_losses_of_two_objectives_are_not_compared():
@@ -302,9 +229,63 @@ def test_losses_of_two_objectives_are_not_compared():
     column = Downstream("task", {"task": {}}, None, metric="accuracy")
     shown = document(table, counts(table, ["size=tiny"]), Results(("study",), (), runs, downstream=(column,)))
     differences = [row["difference"] and row["difference"]["value"] for row in shown["rows"]]
-    # causal prediction is of all tokens and a prefix's of those behind it: neither loss is another's
+    # Causal prediction is of all tokens and a prefix's of those behind it: neither loss is another's.
     assert differences == [None, pytest.approx(0.5), None, None]
     assert "(Language model, LM; Encoder-decoder, LM)" in " ".join(shown["said"])
     assert [row["downstream"]["task"]["difference"] is None for row in shown["rows"]] == [True, False, False, False]
     (measured,) = (each for each in shown["downstream"] if each["name"] == "task")
     assert measured["agreement"]["loss"] is None  # of two rows alone
+
+
+def test_runs_are_those_of_a_table_however_its_path_is_spelled(tmp_path, capsys, monkeypatch):
+    (tmp_path / "inner").mkdir()
+    written(tmp_path)
+    written(tmp_path / "inner")  # another table, with rows of the same names
+    (tmp_path / "link.yaml").symlink_to("own.yaml")
+    monkeypatch.chdir(tmp_path)
+    planned = plan(asked := question(read("link.yaml"), ["runs=runs"]), ["runs=runs"])
+    enter(planned.ledger(), asked.name, planned)
+    monkeypatch.chdir(tmp_path / "inner")
+    for spelling in ("../own.yaml", "../link.yaml", str(tmp_path / "own.yaml")):
+        shown = scaling.table(spelling, source="../runs")
+        assert [line["runs"]["planned"] for line in shown.document["rows"]] == [2, 2, 2]
+    assert main(["table", "own.yaml", "--from", "../runs"]) == 2
+    assert "it holds no run of own.yaml; its studies are of " in capsys.readouterr().err
+
+
+def test_a_table_that_was_not_trained_says_so_and_keeps_nothing(tmp_path, capsys):
+    Ledger.create(tmp_path / "runs")
+    words = ["table", written(tmp_path), f"runs={tmp_path / 'runs'}"]
+    assert main(words) == 0
+    assert "No study of own is here" in capsys.readouterr().out
+    assert main([*words, "--keep", str(tmp_path / "page.md")]) == 2
+    assert "nothing of this table was trained" in capsys.readouterr().err
+    assert not (tmp_path / "page.md").exists()
+
+
+@pytest.mark.slow
+def test_the_whole_command_is_killed_and_goes_on(tmp_path):
+    """Killed while it finetunes, the same command ends in the scores of one that was not killed."""
+
+    def results(runs: str) -> dict[Path, int]:
+        return {path: path.stat().st_mtime_ns for path in (tmp_path / runs).glob("store/*/result.json")}
+
+    def line(runs: str) -> list[str]:
+        words = ["table", written(tmp_path), "--train", "--workers", "1", "--downstream", "all"]
+        keep = ["--keep", str(tmp_path / f"{runs}.md")]
+        return [sys.executable, "-m", "scaling", *words, f"runs={tmp_path / runs}", *keep]
+
+    killed = subprocess.Popen(line("runs"), stderr=subprocess.DEVNULL)
+    while not any('"score"' in path.read_text() for path in results("runs")) and killed.poll() is None:
+        time.sleep(0.2)
+    os.kill(killed.pid, signal.SIGKILL)
+    killed.wait()
+    done = results("runs")
+    assert 6 < len(done) < 18
+    for runs in ("runs", "whole"):
+        subprocess.run(line(runs), check=True, capture_output=True)
+    assert done.items() <= results("runs").items()
+    first, second = (pandas.read_csv(tmp_path / runs / "points.csv") for runs in ("runs", "whole"))
+    for column in ("run", "which_language_score", "both_score"):
+        assert first[column].notna().all()
+        assert first[column].tolist() == second[column].tolist()

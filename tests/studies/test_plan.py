@@ -1,0 +1,231 @@
+"""Grids, rates and seeds of a study as its runs, which are the runs that `train` would make; every shipped study."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import scaling
+from scaling.base.errors import ScalingError
+from scaling.config.compose import document, find, load, shipped
+from scaling.config.schema import build
+from scaling.ledger import run_id
+from scaling.studies import estimate
+from scaling.studies.plan import Plan, enter, entered, plan
+from scaling.studies.question import read
+from scaling.studies.tasks import with_tasks
+from scaling.training.experiment import assemble
+from tests.serial import work
+
+ROWS, SMALL = (str(Path(__file__).parent / name) for name in ("rows.yaml", "small.yaml"))
+MODEL = """base: decoder
+data: {kind: Synthetic, symbols: 16, order: 1}
+size: {width: 16, layers: 1, heads: 2, vocabulary: null, length: 16}
+"""
+SIZES = "{size: [{width: 16, heads: 1}, {width: 32, heads: 2}]}"
+GRID = "grid: {size: [{width: 16, heads: 1}, {width: 32, heads: 2}], train.tokens: [10k]}"
+
+
+def planned(folder: Path, rest: str, fixed: str = "{train.batch: 4, schedule.warmup: 0}", base: str = "") -> Plan:
+    (folder / "model.yaml").write_text(MODEL)
+    text = f"question: x\nbase: {base or folder / 'model.yaml'}\nset: {fixed}\n{rest}\n"
+    (folder / "asked.yaml").write_text(text)
+    return plan(read(str(folder / "asked.yaml")), [f"runs={folder}"])
+
+
+def test_rows_of_a_table_times_sizes_times_seeds(tmp_path):
+    grid = "grid: {row: all, size: [{width: 16, heads: 2}, {width: 8, heads: 1}], seed: [0, 1]}"
+    found = planned(tmp_path, grid, "{train: {tokens: 4k, batch: 8}, schedule.warmup: 0}", ROWS)
+    assert len(found.runs) == 12
+    for one in found.runs:
+        row = one.name.split()[0].removeprefix("row=")
+        channel = one.experiment.config["model.block.channel"]
+        assert channel["activation"] == {"SwiGLU": "Swish", "no": "GeLU", "1": "ReLU"}[row]
+    assert {one.experiment.seed for one in found.runs} == {0, 1}
+
+
+def test_the_plan_in_the_ledger_is_the_plan(tmp_path, monkeypatch):
+    monkeypatch.setattr("scaling.config.schema.extensions", lambda: ["/some/where/own.py"])
+    words = ["seed=3", f"runs={tmp_path}"]
+    found = with_tasks(plan(read(SMALL, None, words), words), ["cola"])
+    ledger = found.ledger()
+    enter(ledger, found.question.name, found)
+    again = entered(ledger, found.question.name)
+    assert (again.question, again.runs, dict(again.trunks)) == (found.question, found.runs, dict(found.trunks))
+    assert again.command == ("study", "small.yaml", "seed=3", "--extend", "own.py", "--tasks", "cola")
+    assert [one.experiment.spec for one in again.runs] == [one.experiment.spec for one in found.runs]
+    trunk = next(iter(found.trunks))
+    assert again.trunks[trunk].experiment.spec == found.trunks[trunk].experiment.spec
+
+
+GRIDS = {
+    "trunks": ("{train.batch: 8, schedule: {kind: WSD, warmup: 2}}", "{trainer.max_steps: [10, 20], seed: [0, 1]}"),
+    "a key that refers to the budget": (
+        "{train.batch: 8, evaluate.windows: '${trainer.max_steps}', schedule.warmup: 0}",
+        "{trainer.max_steps: [10, 20]}",
+    ),
+    "sizes": (
+        "{train.batch: {0: 4, 10: 8}, schedule.warmup: 0}",
+        "{size: [{width: 8, heads: 1}, {width: 16}], train.tokens: [4k, 8k]}",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", GRIDS)
+def test_a_planned_run_is_the_run_that_train_would_make(name, tmp_path):
+    fixed, grid = GRIDS[name]
+    found = planned(tmp_path, f"grid: {grid}", fixed)
+    assert len(found.runs) > 1
+    for one in found.runs:
+        alone = assemble(load(str(tmp_path / "model.yaml"), one.overrides))
+        assert one.run == run_id(alone.spec)
+        assert one.experiment.config.tree == alone.config.tree
+        assert one.experiment.batches.plan == alone.batches.plan
+        assert one.experiment.tokens(one.steps) == alone.tokens(alone.steps)
+        trunk = alone.trunk()
+        assert (one.trunk and one.trunk[:2]) == (None if trunk is None else (run_id(trunk[0].spec), trunk[1]))
+
+
+def test_budgets_of_a_kind_are_equal_flops_or_tokens_a_parameter(tmp_path):
+    for definition in ("exact", "kaplan_with_attention"):
+        kind = f"kind: IsoFLOP, flops: [1e8, 1e9], definition: {definition}"
+        found = planned(tmp_path, f"grid: {{{kind}, axes: {SIZES}}}")
+        for one, budget in zip(found.runs, [1e8] * 2 + [1e9] * 2, strict=True):
+            cost = one.experiment.cost
+            each = {"exact": cost.flops_train_per_token, **cost.approximations}[definition]
+            batch = 4 * one.experiment.row_tokens
+            assert 0.9999 * budget <= one.experiment.tokens(one.steps) * each < 1.0001 * budget + batch * each
+    found = planned(tmp_path, f"grid: {{kind: TokensPerParameter, multiples: [2, 20], axes: {SIZES}}}")
+    for one, multiple in zip(found.runs, [2, 20] * 2, strict=True):
+        tokens = multiple * one.experiment.cost.parameters
+        assert tokens <= one.experiment.tokens(one.steps) < tokens + 4 * one.experiment.row_tokens
+
+
+def test_a_held_out_run_without_a_budget_has_the_largest_of_the_grid(tmp_path):
+    for grid, held_out, expected in (
+        ("{kind: TokensPerParameter, multiples: [2, 1], axes: {size.layers: [1]}}", "{seed: [7]}", None),
+        ("{train.tokens: [1k, 10k]}", "{train.tokens: [4k], seed: [7]}", 4_000),
+    ):
+        *runs, last = planned(tmp_path, f"grid: {grid}\nheld_out: {held_out}").runs
+        assert last.held_out
+        expected = expected or max(one.experiment.tokens(one.steps) for one in runs)
+        assert 0 <= last.experiment.tokens(last.steps) - expected < 4 * last.experiment.row_tokens
+
+
+def test_a_swarm_is_spread_evenly_over_all_mixtures():
+    cells = list(build("grid", {"kind": "Simplex", "domains": ["a", "b", "c"], "runs": 64}).cells(dict))
+    shares = np.array([[cell[f"data.shares.{name}"] for name in "abc"] for cell in cells])
+    assert len({tuple(row) for row in shares.tolist()}) == 64
+    np.testing.assert_allclose(shares.sum(1), 1.0, atol=2e-4)
+    np.testing.assert_allclose(shares.mean(0), 1 / 3, atol=0.02)
+    assert shares.min() >= 0.01
+    with pytest.raises(ScalingError, match="leaves no room for 2 domains"):
+        build("grid", {"kind": "Simplex", "domains": ["a", "b"], "runs": 4, "least": 0.5})
+
+
+# Rates
+
+
+def test_rates_by_a_rule_or_by_a_study_that_was_run_before(tmp_path):
+    kaplan = planned(tmp_path, f"rate: Kaplan\n{GRID}").runs
+    power = planned(tmp_path, f"rate: {{kind: Power, lr: 1e-2, parameters: 1000, exponent: 0.5}}\n{GRID}").runs
+    for one, other in zip(kaplan, power, strict=True):
+        small = one.experiment.cost.parameters_non_embedding
+        assert one.experiment.optimizer.lr == pytest.approx(0.003239 - 0.0001395 * math.log(small), rel=1e-3)
+        assert other.experiment.optimizer.lr == pytest.approx(1e-2 * (1000 / small) ** 0.5, rel=1e-3)
+    swept = planned(tmp_path, GRID).question
+    assert isinstance(swept.grid, Mapping)
+    swept = replace(swept, name="rates", grid={**swept.grid, "optimizer.lr": [1e-3, 1e-2, 1e-1]})
+    found = plan(swept, [f"runs={tmp_path}"])
+    ledger = found.ledger()
+    enter(ledger, "rates", found)
+    with pytest.raises(ScalingError, match="no finished run"):
+        planned(tmp_path, f"rate: {{kind: Swept, study: rates}}\n{GRID}")
+    for one in found.runs:
+        with ledger.claim(one.run) as attempt:
+            loss = abs(math.log(one.experiment.optimizer.lr / 1e-2))
+            attempt.finish("finished", {"loss": loss})
+    for one in planned(tmp_path, f"rate: {{kind: Swept, study: rates}}\n{GRID}").runs:
+        assert one.experiment.optimizer.lr == pytest.approx(1e-2)
+
+
+def fitted(folder: Path, law: str, target: str, height: float, powers: dict[str, float]) -> Path:
+    """The fit of a law of the best rate or batch to points of it, as `scaling fit --json` writes it."""
+    rng = np.random.default_rng(0)
+    columns = {name: np.exp(rng.uniform(2, 6, 12)) for name in powers}
+    columns[target] = height * np.prod([columns[name] ** power for name, power in powers.items()], axis=0)
+    path = folder / f"{law}.json"
+    path.write_text(json.dumps(scaling.fit(columns, law=law, intervals="none", starts=64).document))
+    return path
+
+
+def test_rates_and_batches_by_laws_that_were_fitted_before(tmp_path):
+    rate = fitted(tmp_path, "learning_rate_d_width_b", "lr", 0.5, {"D": -0.1, "width": -0.5, "B": 0.3})
+    batch = fitted(tmp_path, "batch_size_d", "B", 2.0, {"D": 0.5})
+    grid = "grid: {size: [{width: 16, heads: 1}, {width: 32, heads: 2}], train.tokens: [2000, 10000]}"
+    for one in planned(tmp_path, f"rate: {{kind: Law, file: {rate}, batch: {batch}}}\n{grid}").runs:
+        row, width = one.experiment.row_tokens, one.experiment.cost.shape.width
+        asked = next(float(word[13:]) for word in one.overrides if word.startswith("train.tokens="))
+        assert one.point["B"] == pytest.approx(2.0 * asked**0.5, abs=0.6 * row)
+        expected = 0.5 * one.point["D"] ** -0.1 * width**-0.5 * one.point["B"] ** 0.3
+        assert one.experiment.optimizer.lr == pytest.approx(expected, rel=5e-3)
+    with pytest.raises(ScalingError, match="is a fit of B, not of lr") as found:
+        planned(tmp_path, f"rate: {{kind: Law, file: {batch}}}\n{grid}")
+    assert found.value.key == "rate.file"
+
+
+def test_runs_beside_each_rung_tell_whether_it_is_tuned(tmp_path, monkeypatch):
+    monkeypatch.setattr(estimate, "calibrate", lambda _: None)  # nothing is timed
+    fixed = "{data: {kind: Synthetic, symbols: 16, order: 2}, train.batch: 8, optimizer.lr: 4e-3, evaluate.windows: 16}"
+    rest = "grid: {size.width: [8, 16], train.tokens: [1k, 2k, 4k], seed: [0, 1]}\nlaw: power_law_floor_d\n"
+    untuned = planned(tmp_path, rest, fixed)
+    enter(untuned.ledger(), "asked", untuned)
+    found = planned(tmp_path, f"{rest}tune: true", fixed)
+    assert len(enter(found.ledger(), "asked", found)) == 24
+    beside = [run for run in found.runs if run.point["beside"]]
+    assert len(found.runs) == 12 + 6 * 4
+    assert {run.point["lr"] for run in beside} == {2e-3, 4e-3, 8e-3}
+    assert {run.point["B"] for run in beside} == {64, 128, 256}
+    assert {run.point["beside"] for run in beside} == {run.name for run in found.runs if run.name.endswith("seed=0")}
+    assert len(found.fitted) == 12
+    assert estimate.costs(found, outlook=False)["total"]["beside"] == 24
+
+
+# Every shipped study
+
+SHIPPED = sorted(path.stem for path in (shipped() / "study").glob("*.yaml"))
+SCALES = [
+    pytest.param(name, at, marks=[pytest.mark.slow] if at else [])
+    for name in SHIPPED
+    for at in (None, *document(find("study", name)).tree.get("at", {}))
+]
+
+
+@pytest.mark.parametrize(("name", "at"), SCALES)
+def test_every_shipped_study_plans(name, at, tmp_path):
+    question = read(name, at)
+    found = plan(question, [f"runs={tmp_path}"], "prepared" if at is None else "stand_in")
+    assert len({one.run for one in found.runs}) == len(found.runs) > 1
+    assert all(one.flops > 0 and one.steps > 0 for one in found.runs)
+    assert not question.laws or any(one.held_out for one in found.runs)
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_every_shipped_study_runs_at_a_shrunken_size(name, tmp_path):
+    question = read(name)
+    axes = {**question.grid, **question.grid.get("axes", {})} if isinstance(question.grid, Mapping) else {}
+    few: dict[str, Any] = {key: axes[key][:1] for key in ("row", "parametrization", "size") if key in axes}
+    small = replace(question, grid={**few, "train.tokens": [128]}, held_out={}, laws=(), name=f"small-{name}")
+    words = ["size.length=16", "train.batch=2", "schedule.warmup=1", "evaluate.windows=16", "log.wandb=disabled"]
+    found = plan(small, [f"runs={tmp_path}", *words])
+    ledger = found.ledger()
+    enter(ledger, small.name, found)
+    work(ledger, entered(ledger, small.name))
+    assert [ledger.result(one.run)["outcome"] for one in found.runs] == ["finished"]
