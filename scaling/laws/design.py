@@ -130,7 +130,8 @@ def best_first(
     now, after = variances
     score = (now - after) / cost
     rows = np.flatnonzero(affordable & np.isfinite(score))
-    return rows[np.argsort(-np.round(score[rows] / score[rows].max(), 9), kind="stable")], score
+    highest = score[rows].max() or 1.0  # 0: no candidate lowers it
+    return rows[np.argsort(-np.round(score[rows] / highest, 9), kind="stable")], score
 
 
 def greedy(

@@ -244,7 +244,7 @@ def choose(
         "narrows" if seen.beliefs else "spread",
         student(LEVEL, freedom) * float(np.sqrt(after[row])) if freedom > 0 else None,
         float(score[row]),
-        tuple((int(other), float(score[other] / score[row])) for other in order[1:4]),
+        tuple((int(other), float(score[other] / (score[row] or 1.0))) for other in order[1:4]),
     )
 
 

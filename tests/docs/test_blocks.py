@@ -51,7 +51,11 @@ LEFT_OUT = {
     "it needs a cluster; tests/executors runs it on scripts that play one": ["scaling submit"],
     "it needs sets of the hub, or vectors that are to be downloaded": [
         *("scaling table bert2018_glue --train --downstream", "scaling table narang2021_cpu --train --downstream"),
-        *("scaling data prepare mnli", "scaling train decoder data=python size.width=100 start.vectors"),
+        *(
+            "scaling data prepare c4",
+            "scaling data prepare mnli",
+            "scaling train decoder data=python size.width=100 start.vectors",
+        ),
     ],
     "tests/training runs it": ["scaling finetune", "scaling evaluate", "scaling predict"],
     "tests/laws runs it": ["scaling compare", "scaling fit runs/studies/NAME/report/best.csv"],
