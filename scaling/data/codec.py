@@ -75,8 +75,12 @@ class Codec:
 
     @cached_property
     def text(self) -> str:
-        """The tokenizer as its file holds it: written again, a Unigram's scores may differ in their last digit."""
-        return self.tokenizer.to_str(pretty=True) if self._text is None else self._text
+        """The tokenizer as its file holds it. A Unigram's scores may lose their last digit when they are read, and only
+        then, so a new tokenizer is written as it is once read: a `File` of it is the same tokenizer.
+        """
+        if self._text is not None:
+            return self._text
+        return tokenizers.Tokenizer.from_str(self.tokenizer.to_str()).to_str(pretty=True)
 
     @property
     def sha256(self) -> str:

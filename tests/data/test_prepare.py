@@ -115,6 +115,23 @@ def test_no_part_that_is_done_is_read_again(text, tmp_path, monkeypatch):
     assert files(home) == files(prepare(text(), tmp_path / "undisturbed"))
 
 
+def test_the_shards_of_a_part_are_on_the_disk_before_its_record(text, tmp_path, monkeypatch):
+    flushed, fsync = [], os.fsync
+
+    def flush(file):
+        flushed.append(Path(f"/proc/self/fd/{file}").readlink())
+        fsync(file)
+
+    monkeypatch.setattr(os, "fsync", flush)
+    home = prepare(text(), tmp_path / "data")
+    names = [path.name.removeprefix(".writing-").rpartition("-")[0] for path in flushed]
+    shards = [file.name for file in home.rglob("*.tokens")]
+    for number in ("00000", "00004"):
+        before = names[: names.index(f"{number}.json")]
+        counts = [before.count(f"{number}.text.{ending}") for ending in ("tokens", "ends")]
+        assert counts == [shards.count(f"{number}.text.tokens")] * 2
+
+
 # Children start from a server that has imported everything, so that there is work to kill from their first millisecond.
 server = multiprocessing.get_context("forkserver")
 server.set_forkserver_preload(["scaling.data.prepare", "scaling.data"])

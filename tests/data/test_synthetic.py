@@ -15,7 +15,6 @@ from scaling.base.errors import ScalingError
 from scaling.config.compose import load
 from scaling.config.schema import build
 from scaling.data.synthetic import Copy, LanguageSwitch, ListOps, Recall, Synthetic, SyntheticPairs, WhichLanguage
-from scaling.data.synthetic.list_ops import WORDS
 from scaling.training.experiment import assemble
 
 NOWHERE = Path("nowhere")
@@ -144,7 +143,7 @@ def evaluated(words, task):
     return value
 
 
-def test_list_ops_are_labelled_by_their_value_and_drawn_as_the_benchmark_draws(tmp_path):
+def test_list_ops_are_labelled_by_their_value(tmp_path):
     task = ListOps(examples=800, held_out=100, shortest=20, longest=120, depth=5, arguments=6)
     texts = set()
     for split in ("train", "validation", "test"):
@@ -154,16 +153,6 @@ def test_list_ops_are_labelled_by_their_value_and_drawn_as_the_benchmark_draws(t
             assert evaluated(words, task) == example.answer
             texts.add(example.texts)
     assert len(texts) == 1000  # none comes twice
-    # The mean length of all texts is that of a branching process of 1 + a/2 arguments.
-    task = ListOps(examples=400, held_out=1, shortest=1, longest=1 << 16, depth=4, arguments=6)
-    drawn, mean = task.generate("train"), 1.0
-    for _ in range(task.depth - 2):  # of a node below the root, from the deepest up
-        mean = 0.75 + 0.25 * (2 + (2 + 6) / 2 * mean)
-    root, lengths = 2 + (2 + 6) / 2 * mean, np.diff(drawn.ends)  # a root that is a digit is not kept
-    assert abs(lengths.mean() - root) < 4 * lengths.std() / len(lengths) ** 0.5 + 0.02 * root
-    words = np.bincount(drawn.tokens, minlength=len(WORDS))
-    np.testing.assert_allclose(words[10:14] / words[14], 0.25, atol=0.05)
-    np.testing.assert_allclose(words[:10] / words[:10].sum(), 0.1, atol=0.03)
 
 
 @pytest.mark.parametrize("length", [9, 500])

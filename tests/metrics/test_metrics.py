@@ -173,16 +173,9 @@ def test_correlations_are_scipys_and_numpys():
     assert score("MCC", list(a), list(b))["mcc"] == approx(np.corrcoef(a, b)[0, 1])
 
 
-def test_signatures_are_those_that_sacrebleu_prints_or_state_the_settings_and_the_version():
-    theirs, written = pytest.importorskip("sacrebleu.metrics"), ["the cat sat", "a dog is there"]
-    for references, streams, settings in (
-        (["a cat", "a dog"], [["a cat", "a dog"]], {}),
-        (["a cat", ["a", "b"]], [["a cat", "a"], [None, "b"]], {"tokenize": "intl", "lowercase": True}),
-    ):
-        scorer, ours = theirs.BLEU(**settings), build("metric", {"kind": "BLEU", **settings})
-        value = scorer.corpus_score(written, streams).score
-        assert ours.signature(references) == str(scorer.get_signature())
-        assert ours.score(written, references)["bleu"] == approx(value)
+def test_signatures_state_the_settings_and_the_version():
+    var = build("metric", {"kind": "BLEU", "tokenize": "intl"}).signature(["a cat", ["a", "b"]])
+    assert var == f"nrefs:var|case:mixed|eff:no|tok:intl|smooth:exp|version:{version('sacrebleu')}"
     split = build("metric", "CompoundSplitBLEU").signature(["a"])
     assert split.split("|tok:none|")[1].endswith("|before:13a,compound-split")
     rouge = f"rouge1,rouge2,rougeLsum|stem:no|refs:best|package:rouge-score|version:{version('rouge-score')}"
