@@ -158,6 +158,9 @@ def test_groups_are_questions_and_pairs():
     assert of_pairs == {"accuracy": 0.75, "gender_parity": 0.5}
     with pytest.raises(ScalingError, match="no example has such a class"):
         score("F1", ["no", "yes"], ["no", "yes"])
+    with pytest.raises(ScalingError, match="binary F1 is of one class, and there are 3; set average: macro, or pos"):
+        score("F1", [0, 1, 2], [0, 1, 1])
+    assert score({"kind": "F1", "positive": 1}, [0, 1, 2], [0, 1, 1])["f1"] == approx(2 / 3)
 
 
 def test_correlations_are_scipys_and_numpys():
