@@ -72,21 +72,21 @@ class Batches:
 
         There may be none, where a batch has fewer rows than there are ranks.
         """
-        drawn = self.plan.drawn(step)
-        total = len(drawn.samples)
+        draw = self.plan.drawn(step)
+        total = len(draw.samples)
         mine = slice(total * rank // ranks, total * (rank + 1) // ranks)
         if mine.start == mine.stop:  # an objective knows the widths of what it makes of a row, not of none
             return self.batch(step).micro(0, 0)
-        keys = hashing.keys(self.seed, "objective", drawn.samples[mine])
+        keys = hashing.keys(self.seed, "objective", draw.samples[mine])
         if self.features is not None:
-            rows = drawn.rows[mine]
-            read = self.source.read(self.features.examples[rows], drawn.length)
-            return self.objective(replace(read, starts=self.features.starts[rows], width=drawn.length), keys)
-        rows = [drawn.rows[mine]]
+            rows = draw.rows[mine]
+            read = self.source.read(self.features.examples[rows], draw.length)
+            return self.objective(replace(read, starts=self.features.starts[rows], width=draw.length), keys)
+        rows = [draw.rows[mine]]
         for number in range(self.objective.others):
             words = hashing.bits(hashing.branch(keys, f"other {number}"), 1)[:, 0]
-            rows.append((words % np.uint64(self.source.windows(drawn.length) or ENDLESS)).astype(np.int64))
-        read = self.source.read(np.concatenate(rows), drawn.length, documents=self.documents == "mask")
+            rows.append((words % np.uint64(self.source.windows(draw.length) or ENDLESS)).astype(np.int64))
+        read = self.source.read(np.concatenate(rows), draw.length, documents=self.documents == "mask")
         return self.objective(read, keys).of_domains(read.domains)
 
     def passes(self, step: int) -> float:
@@ -172,14 +172,14 @@ def ahead(make: Callable[[Item], Made], items: Iterable[Item], depth: int) -> Ge
     An error of `make` is raised where its item would have come.
     """
     left = iter(items)
-    making = whole = 0.0
+    making = step_seconds = 0.0
     for item in left:
         started = time.perf_counter()
         result = make(item)
         making = FADE * making + time.perf_counter() - started
         yield result
-        whole = FADE * whole + time.perf_counter() - started
-        if making > SHARE * whole:
+        step_seconds = FADE * step_seconds + time.perf_counter() - started
+        if making > SHARE * step_seconds:
             break
     yield from in_threads(make, left, 1, depth + 1)
 

@@ -122,11 +122,11 @@ def _pieces(template: str, key: str) -> tuple[list[str], list[str], list[str]]:
     """
     nested = _NESTED.search(template)
     what = f"a field is within the form of another: {nested[0]}" if nested else None
-    for found in _FIELD.finditer(template):
-        if found[1][-2:] in ("!r", "!s", "!a"):
-            what = what or f"{found[0]} has a conversion"
-        if not _FORM.fullmatch(found[2] or ""):
-            what = what or f"{found[0]} has a form that is none of a number"
+    for match in _FIELD.finditer(template):
+        if match[1][-2:] in ("!r", "!s", "!a"):
+            what = what or f"{match[0]} has a conversion"
+        if not _FORM.fullmatch(match[2] or ""):
+            what = what or f"{match[0]} has a form that is none of a number"
     if what is not None:
         fix = "write {field}, {field.within}, or a number as {field:.1f}"
         raise ScalingError(what, key=key, value=template, fix=fix)

@@ -93,8 +93,8 @@ class BatchSize:
         if set(sizes) == {"from", "to", "over"} and all(_whole(number, 1) for number in sizes.values()):
             low, high, over = sizes["from"], sizes["to"], sizes["over"]
             rungs = high // low if high % low == 0 else 0
-            most = min(rungs, MOST_ROWS // low + 1)  # the last of these is refused already
-            sizes = {over * rung // rungs: low * (rung + 1) for rung in range(most)}
+            highest = min(rungs, MOST_ROWS // low + 1)  # the last of these is refused already
+            sizes = {over * rung // rungs: low * (rung + 1) for rung in range(highest)}
         if 0 not in sizes or not all(_whole(step, 0) and _whole(size, 1) for step, size in sizes.items()):
             fix = (
                 "write 128, {0: 32, 1000: 128}, {tokens: 4096}, or {from: 32, to: 512, over: 1000} with `to` a multiple"

@@ -79,7 +79,7 @@ def stamp(files: Sequence[Path]) -> dict[str, Any]:
     status = [file.stat() for file in files]
     with ThreadPoolExecutor() as pool:  # hashing releases the interpreter's lock
         hashes = list(pool.map(sha256, files))
-    return {"files": {str(f): [of.st_size, of.st_mtime_ns, own] for f, of, own in zip(files, status, hashes)}}
+    return {"files": {str(f): [of.st_size, of.st_mtime_ns, digest] for f, of, digest in zip(files, status, hashes)}}
 
 
 def changed(stamped: Mapping[str, Any], *patterns: str | Sequence[str] | None) -> Path | None:
@@ -160,16 +160,16 @@ def parts(files: Sequence[Path], unit: Unit = "paragraph") -> list[dict[str, Any
         fix = "name files of one format, as in text/**/*.txt"
         raise ScalingError(f"files of several formats: {', '.join(sorted(formats))}", fix=fix)
     sizes = [file.stat().st_size for file in files]
-    most = max(PART, sum(sizes) // _MOST)
-    found: list[dict[str, Any]] = []
+    part_size = max(PART, sum(sizes) // _MOST)
+    listed: list[dict[str, Any]] = []
     for file, size in zip(files, sizes):
-        pieces = _pieces(file, size, -(-size // most), unit)
+        pieces = _pieces(file, size, -(-size // part_size), unit)
         for piece in pieces:
-            if not found or found[-1]["bytes"] + size // len(pieces) > most:
-                found.append({"pieces": [], "bytes": 0})
-            found[-1]["pieces"].append(piece)
-            found[-1]["bytes"] += size // len(pieces)
-    return found
+            if not listed or listed[-1]["bytes"] + size // len(pieces) > part_size:
+                listed.append({"pieces": [], "bytes": 0})
+            listed[-1]["pieces"].append(piece)
+            listed[-1]["bytes"] += size // len(pieces)
+    return listed
 
 
 def spread(total: int, count: int) -> list[tuple[int, int]]:
@@ -191,8 +191,8 @@ def _pieces(file: Path, size: int, count: int, unit: Unit) -> list[Piece]:
     cuts = [0]
     with file.open("rb") as content, mmap(content.fileno(), 0, access=ACCESS_READ) as view:
         for _, place in spread(size, count):  # the first unit that begins behind it
-            found = mark.search(view, place)
-            cuts.append(found.end() if found else size)
+            match = mark.search(view, place)
+            cuts.append(match.end() if match else size)
     return [[str(file), *bounds] for bounds in pairwise(cuts)]
 
 

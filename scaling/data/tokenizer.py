@@ -114,8 +114,8 @@ class BPE(_Learned):
     alphabet: NonNegativeInt = 1000
 
     def fit(self, texts: Iterator[str]) -> Tokenizer:
-        tokenizer, most = _spaced(Tokenizer(models.BPE(unk_token="<unk>"))), self.alphabet
-        return self.learned(tokenizer, trainers.BpeTrainer, texts, least=most, limit_alphabet=most)
+        tokenizer, alphabet = _spaced(Tokenizer(models.BPE(unk_token="<unk>"))), self.alphabet
+        return self.learned(tokenizer, trainers.BpeTrainer, texts, least=alphabet, limit_alphabet=alphabet)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,11 +127,11 @@ class WordPiece(_Learned):
     case: bool = False
 
     def fit(self, texts: Iterator[str]) -> Tokenizer:
-        tokenizer, most = Tokenizer(models.WordPiece(unk_token="<unk>")), self.alphabet  # type: ignore[call-arg]
+        tokenizer, alphabet = Tokenizer(models.WordPiece(unk_token="<unk>")), self.alphabet  # type: ignore[call-arg]
         tokenizer.normalizer = normalizers.BertNormalizer(lowercase=not self.case)
         tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
         tokenizer.decoder = decoders.WordPiece(prefix="##")
-        return self.learned(tokenizer, trainers.WordPieceTrainer, texts, least=most, limit_alphabet=most)
+        return self.learned(tokenizer, trainers.WordPieceTrainer, texts, least=alphabet, limit_alphabet=alphabet)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,8 +142,8 @@ class Unigram(_Learned):
 
     def fit(self, texts: Iterator[str]) -> Tokenizer:
         others = [special for special in SPECIALS if special != "<unk>"]
-        own = {"special_tokens": ["<unk>"], "unk_token": "<unk>", "vocab_size": self.vocabulary - len(others)}
-        tokenizer = self.learned(_spaced(Tokenizer(models.Unigram())), trainers.UnigramTrainer, texts, **own)
+        settings = {"special_tokens": ["<unk>"], "unk_token": "<unk>", "vocab_size": self.vocabulary - len(others)}
+        tokenizer = self.learned(_spaced(Tokenizer(models.Unigram())), trainers.UnigramTrainer, texts, **settings)
         # After the model's own pieces, of which any may be found in a text: one that spells out <pad> has no <pad>.
         tokenizer.add_special_tokens(others)
         return tokenizer

@@ -88,8 +88,8 @@ class Tokens:
     @property
     def specials(self) -> dict[str, int]:
         named = {} if self.codec is None else self.codec.specials
-        every = named if self.eos is None else {**named, "eos": self.eos}
-        return {name: token for name, token in every.items() if token < self.vocabulary}
+        ids = named if self.eos is None else {**named, "eos": self.eos}
+        return {name: token for name, token in ids.items() if token < self.vocabulary}
 
     def open(self, split: str, folder: Path) -> MappedSource:
         check_split(split)
@@ -114,8 +114,8 @@ class Tokens:
             raise ScalingError(what, key="data.validation", value=fraction, fix="raise it, or name files")
         meaning = {"vocabulary": self.vocabulary, "specials": self.specials}
         made_by = None if self.codec is None else self.codec.sha256
-        whole = {"format": FORMAT, "files": hashes, "train": len(train), "cut": cut, "tokenizer": made_by, **meaning}
-        fingerprint = digest(whole)[:16]
+        record = {"format": FORMAT, "files": hashes, "train": len(train), "cut": cut, "tokenizer": made_by, **meaning}
+        fingerprint = digest(record)[:16]
         if self.codec is not None and not (folder / fingerprint / TOKENIZER).exists():
             self.codec.save(folder / fingerprint / TOKENIZER)  # where `generate` and `export` look for it
         start, stop, arrays = 0, cut, train
@@ -224,9 +224,9 @@ def _checked(array: Array, vocabulary: int, folder: Path) -> str:
     stamp = {**asdict(array), "vocabulary": vocabulary, "size": status.st_size, "time": status.st_mtime_ns}
     record = folder / "arrays" / f"{digest(array.file)[:16]}.json"
     with suppress(OSError, ValueError, KeyError, TypeError):
-        kept = atomic.read_json(record)
-        if kept["stamp"] == stamp:
-            return kept["sha256"]
+        manifest = atomic.read_json(record)
+        if manifest["stamp"] == stamp:
+            return manifest["sha256"]
     sha256 = _look(array, vocabulary)
     with suppress(OSError):  # a folder that may only be read: the file is read again the next time
         atomic.write_json(record, {"stamp": stamp, "sha256": sha256})

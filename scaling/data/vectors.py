@@ -53,10 +53,10 @@ def _binary(content: IO[bytes], file: Path, width: int) -> Iterator[tuple[str, n
     if header.startswith(_FASTTEXT):
         raise ScalingError("it is a model of fastText", file=file, fix="take the .vec file that comes with it")
     try:
-        count, own = map(int, header.split())
+        count, dimension = map(int, header.split())
     except ValueError:
         raise ScalingError("it is no binary file of word2vec", file=file, line=1, fix="rename a text .txt") from None
-    _check(own, width, file, 1)
+    _check(dimension, width, file, 1)
     for number in range(count):
         word = bytearray()
         while (byte := content.read(1)) not in (b" ", b""):
@@ -96,12 +96,12 @@ def table(file: Path, tokens: tuple[str, ...], width: int, seed: int = 0) -> Cov
     """
     spellings = {spelling for token in tokens for spelling in (token, token.lower()) if spelling}
     vectors = read(file, width, spellings.__contains__)
-    found = [vectors.get(token, vectors.get(token.lower())) if token else None for token in tokens]
-    known = np.array([vector for vector in found if vector is not None])
-    if not len(known):
+    vectors_of_tokens = [vectors.get(token, vectors.get(token.lower())) if token else None for token in tokens]
+    present = np.array([vector for vector in vectors_of_tokens if vector is not None])
+    if not len(present):
         raise ScalingError("no token of the run is a word of it", file=file, fix="take a tokenizer of words")
-    rows = np.random.default_rng(seed).normal(known.mean(), known.std(), (len(tokens), width)).astype(np.float32)
-    for row, vector in enumerate(found):
+    rows = np.random.default_rng(seed).normal(present.mean(), present.std(), (len(tokens), width)).astype(np.float32)
+    for row, vector in enumerate(vectors_of_tokens):
         if vector is not None:
             rows[row] = vector
-    return Coverage(rows, len(known))
+    return Coverage(rows, len(present))

@@ -120,8 +120,8 @@ def costs(scorer: Scorer | MaskedScorer, group: Sequence[Pair], stride: int) -> 
         return scorer.nats([text for _, text in group])
     family, ids, length = scorer.model.family, scorer.ids, scorer.length
     each = [list(windows(family, ids, text, source, length, stride)) for source, text in group]
-    nats = iter(scorer.nats([request for own in each for request in own]))
-    return [sum(float(next(nats).sum()) for _ in own) for own in each]
+    nats = iter(scorer.nats([request for windows_of_document in each for request in windows_of_document]))
+    return [sum(float(next(nats).sum()) for _ in windows_of_document) for windows_of_document in each]
 
 
 def documents(

@@ -71,8 +71,8 @@ class HarnessModel(TemplateLM):
     def _frame(self) -> tuple[list[int], list[int]]:
         """The special tokens before and behind a text: those that the tokenizer adds; a source ends at least in eos."""
         encoding = self.codec.tokenizer.encode("a", add_special_tokens=True)
-        own = [place for place, added in enumerate(encoding.special_tokens_mask) if not added] or [len(encoding.ids)]
-        before, after = encoding.ids[: own[0]], encoding.ids[own[-1] + 1 :]
+        inner = [place for place, added in enumerate(encoding.special_tokens_mask) if not added] or [len(encoding.ids)]
+        before, after = encoding.ids[: inner[0]], encoding.ids[inner[-1] + 1 :]
         return before, [] if self.joins else after or [self.eot_token_id]
 
     def tok_encode(self, string: str, add_special_tokens: bool | None = None, **kwargs: Any) -> list[int]:
@@ -82,8 +82,8 @@ class HarnessModel(TemplateLM):
     def _loglikelihood_tokens(
         self, requests: list[tuple[tuple[str, str], list[int], list[int]]], **kwargs: Any
     ) -> list[tuple[float, bool]]:
-        asked = [Request(tuple(context), tuple(continuation)) for _, context, continuation in requests]
-        return [(-float(nats.sum()), greedy) for nats, greedy in self.scorer.nats_and_greedy(asked)]
+        pairs = [Request(tuple(context), tuple(continuation)) for _, context, continuation in requests]
+        return [(-float(nats.sum()), greedy) for nats, greedy in self.scorer.nats_and_greedy(pairs)]
 
     def loglikelihood_rolling(self, requests: list[Instance], disable_tqdm: bool = False) -> list[float]:
         """ln p of whole texts, every token once, in windows that follow each other."""
@@ -94,18 +94,18 @@ class HarnessModel(TemplateLM):
             return [Request(*map(tuple, make_disjoint_window(cut))) for cut in cuts]
 
         each = [windows(request.args[0]) for request in requests]
-        nats = iter(self.scorer.nats([window for own in each for window in own]))
-        return [-sum(float(next(nats).sum()) for _ in own) for own in each]
+        nats = iter(self.scorer.nats([window for windows_of_text in each for window in windows_of_text]))
+        return [-sum(float(next(nats).sum()) for _ in windows_of_text) for windows_of_text in each]
 
     def generate_until(self, requests: list[Instance], disable_tqdm: bool = False) -> list[str]:
         """What follows each context, up to the first of the task's strings, which is left out."""
-        asked: list[Any] = [request.args for request in requests]
+        arguments: list[Any] = [request.args for request in requests]
         groups: dict[str, list[int]] = {}
-        for index, (_, settings) in enumerate(asked):
+        for index, (_, settings) in enumerate(arguments):
             groups.setdefault(json.dumps(settings, sort_keys=True, default=str), []).append(index)
         texts, model = [""] * len(requests), self.scorer.model
         for indices in groups.values():
-            steps, until, line = self.writing(asked[indices[0]][1])
+            steps, until, line = self.writing(arguments[indices[0]][1])
             # A token spells a byte at least, so the last few tokens show whether a string is there.
             reach = max((len(string.encode()) for string in until), default=0) + 2
 
@@ -113,7 +113,7 @@ class HarnessModel(TemplateLM):
                 return bool(until) and any(map(self._spelled(tokens[-reach:]).__contains__, until))
 
             space = self.length - steps if self.joins else self.length
-            rows = {index: self.tok_encode(asked[index][0])[-space:] or [self.prefix_token_id] for index in indices}
+            rows = {index: self.tok_encode(arguments[index][0])[-space:] or [self.prefix_token_id] for index in indices}
             for part in batches({index: len(row) + steps for index, row in rows.items()}, self.scorer.tokens):
                 strategy = build("decode", {**line, **({"seed": part[0]} if line["kind"] == "Sample" else {})})
                 batch = prompts([rows[index] for index in part], model.family, self.scorer.ids).to(self.scorer.device)
@@ -134,10 +134,10 @@ class HarnessModel(TemplateLM):
         except (TypeError, ValueError) as error:
             raise ScalingError(str(error), key="generation_kwargs", value=dict(settings)) from None
         steps, until, samples = (keys.pop(name) for name in ("max_gen_toks", "until", "do_sample"))
-        most = self.length - 1 if self.joins else self.length  # a decoder's context is in the same window
-        if not 0 < steps <= most:
-            what = f"a text of this many tokens does not fit the run's window, where {most} do"
-            fix = f"write max_gen_toks={max(1, most // 2)} behind the command"
+        longest = self.length - 1 if self.joins else self.length  # a decoder's context is in the same window
+        if not 0 < steps <= longest:
+            what = f"a text of this many tokens does not fit the run's window, where {longest} do"
+            fix = f"write max_gen_toks={max(1, longest // 2)} behind the command"
             raise ScalingError(what, key="generation_kwargs.max_gen_toks", value=steps, fix=fix)
         unset = [("num_beams", 1), ("top_k", 0)]  # top_k of 0 is all tokens in transformers
         keys = {key: value for key, value in keys.items() if value is not None and (key, value) not in unset}
@@ -188,14 +188,14 @@ def _loaded(names: Sequence[str]) -> Any:
     them is no file of a task.
     """
     files = {name: Path(name).expanduser().resolve() for name in names if name.endswith(YAML)}
-    own = list(dict.fromkeys(file.parent for file in files.values()))
-    local = TaskManager(include_path=[*own], include_defaults=False)
+    folders = list(dict.fromkeys(file.parent for file in files.values()))
+    local = TaskManager(include_path=[*folders], include_defaults=False)
     groups = {local.task_index[name].yaml_path: name for name in local.all_groups}
     named = {name: groups.get(file, str(file)) for name, file in files.items()}
     if files.keys() == set(names):
         with contextlib.suppress(KeyError):  # a group of the file has tasks of the registry
             return local.load([*named.values()])
-    manager, listed = TaskManager(include_path=[*own]), list[str]()
+    manager, listed = TaskManager(include_path=[*folders]), list[str]()
     for name in names:
         matches = [named[name]] if name in named else manager.match_tasks([name])
         if not matches:

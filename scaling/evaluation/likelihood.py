@@ -53,8 +53,8 @@ def requests(codec: Codec, start: Sequence[int], joins: bool, pairs: Sequence[tu
     tails = {text: text[max(0, text.rfind("\n")) :] for text in contexts}
     alone = encoded(tails.values())
     for text, ids in contexts.items():
-        own = alone[tails[text]]
-        if not own or ids[-len(own) :] != own:
+        tail = alone[tails[text]]
+        if not tail or ids[-len(tail) :] != tail:
             tails[text], alone[text] = text, ids
     joined = encoded(tails[context] + continuation for context, continuation in pairs)
     listed = []
@@ -103,10 +103,10 @@ class Scorer:
 
         def measured(hidden: Tensor, targets: Tensor) -> np.ndarray:
             parts = []
-            for some, wanted in zip(hidden.split(ROWS), targets.split(ROWS), strict=True):
+            for some, labels in zip(hidden.split(ROWS), targets.split(ROWS), strict=True):
                 chances = log_softmax(self.model.head(some[None])[0])
-                losses = -chances.gather(-1, wanted[:, None])[:, 0]
-                parts.append(torch.stack([losses.double(), (chances.argmax(-1) == wanted).double()], 1).cpu())
+                losses = -chances.gather(-1, labels[:, None])[:, 0]
+                parts.append(torch.stack([losses.double(), (chances.argmax(-1) == labels).double()], 1).cpu())
             return torch.cat(parts).numpy()
 
         return [(rows[:, 0], bool(rows[:, 1].all())) for rows in self._each(requests, measured)]
@@ -193,15 +193,15 @@ class Scorer:
             first = last[owner]
             if max(map(len, rows)) == 1:
                 return first  # the context predicts the only token
-            own = cache.copy()
-            own.select(owner)
+            copy = cache.copy()
+            copy.select(owner)
             tokens, documents = self._filled([row[:-1] for row in rows])
             documents = torch.ones_like(tokens) if documents is None else documents
             places = torch.arange(tokens.shape[1], device=self.device)
             real = documents.sum(1, keepdim=True).clamp(min=1)
             positions = lengths[owner][:, None] + torch.minimum(places, real - 1)  # padding needs a position too
             batch = Batch(tokens, tokens, documents=documents, positions=positions, prefix=lengths[owner])
-            return torch.cat([first, vectors(self.model.head, self.model(batch, own), batch)], 1)
+            return torch.cat([first, vectors(self.model.head, self.model(batch, copy), batch)], 1)
 
         return continued
 
@@ -297,8 +297,8 @@ class MaskedScorer:
         for at in range(len(text)):
             first = max(0, min(at - space // 2, len(text) - space))
             window = text[first : first + space].copy()
-            own = word[first : first + space]
-            window[(np.arange(len(window)) >= at - first) & (own == word[at])] = self.ids["mask"]
+            part = word[first : first + space]
+            window[(np.arange(len(window)) >= at - first) & (part == word[at])] = self.ids["mask"]
             yield self.framed(window), at - first + ("cls" in self.ids), int(text[at])
 
     def framed(self, text: Sequence[int] | np.ndarray) -> np.ndarray:

@@ -156,30 +156,30 @@ def posed(
             what = f"the answers are {source.task.answer}, and options are asked for"
             fix = "take a task whose answer is class or options, or finetune the run"
             raise ScalingError(what, key="TASK", fix=fix)
-        every = (Question.of(example, source.task.labels) for example in source.examples)
-        return {index: question for index, question in enumerate(every) if question.right}
+        all_questions = (Question.of(example, source.task.labels) for example in source.examples)
+        return {index: question for index, question in enumerate(all_questions) if question.right}
 
-    asked, shots = questions(split), prompting.shots
-    train = asked if split == "train" or not shots else questions("train")
+    posed, shots = questions(split), prompting.shots
+    train = posed if split == "train" or not shots else questions("train")
     if shots > len(train):
         what = f"{plural(shots, 'example')} for the prompt, and the training split has {len(train):,}"
         raise ScalingError(what, key="shots", value=shots, fix="take fewer")
-    drawn = np.random.default_rng(prompting.seed).permutation(sorted(train))[:shots].tolist()
+    shot_indices = np.random.default_rng(prompting.seed).permutation(sorted(train))[:shots].tolist()
     if split == "train":
-        asked = {index: question for index, question in asked.items() if index not in drawn}
-    if not asked:
+        posed = {index: question for index, question in posed.items() if index not in shot_indices}
+    if not posed:
         fix = "take another split"
         raise ScalingError(f"the {split} split has no example to score", key="split", value=split, fix=fix)
-    return prompting.head([train[index] for index in drawn]), dict(islice(asked.items(), limit))
+    return prompting.head([train[index] for index in shot_indices]), dict(islice(posed.items(), limit))
 
 
 def scored(
     scorer: Scorer | MaskedScorer, codec: Codec, posed: Mapping[int, Question], prompting: Prompting, head: str
 ) -> tuple[list[Scored], int]:
     """The options of every question behind the head of the prompt, and the number of contexts that the window cut."""
-    asked = [(*prompting.question(question), prompting.answers(question)) for question in posed.values()]
-    places = [(head + before, answer, after) for before, after, answers in asked for answer in answers]
-    gaps = [after is not None for _, after, _ in asked]
+    written = [(*prompting.question(question), prompting.answers(question)) for question in posed.values()]
+    places = [(head + before, answer, after) for before, after, answers in written for answer in answers]
+    gaps = [after is not None for _, after, _ in written]
     if isinstance(scorer, MaskedScorer) and not all(gaps):
         what = "an encoder sees what comes after a token, so it has no likelihood of a continuation"
         fix = f"write {MASK} in every text and take --frame none, or finetune the run on the task"
@@ -189,7 +189,7 @@ def scored(
     costs, _ = _nats(scorer, codec, [(prompting.unconditional, answer, "" if any(gaps) else None) for answer in alone])
     unconditional = dict(zip(alone, (float(losses.sum()) for losses in costs), strict=True))
     each, examples = iter(nats), []
-    for (index, question), (_, _, answers) in zip(posed.items(), asked, strict=True):
+    for (index, question), (_, _, answers) in zip(posed.items(), written, strict=True):
         losses = [next(each) for _ in answers]
         examples.append(
             Scored(
@@ -225,10 +225,10 @@ def _nats(scorer: Scorer | MaskedScorer, codec: Codec, places: Sequence[Place]) 
     frame = [ids[name] for name in (("start", "bos") if joins else ("eos",)) if name in ids][:1]
     if len(gaps) == 2 and places[0][2] is not None:
         encoded = map(codec.encode, parts)
-        asked = [
+        pairs = [
             Request((*before, gaps[0], *after, *frame), (gaps[0], *answer, gaps[1]))
             for before, answer, after in encoded
         ]
     else:
-        asked = requests(codec, frame, joins, [(before, answer + after) for before, answer, after in parts])
-    return scorer.nats(asked), sum(map(scorer.truncates, asked))
+        pairs = requests(codec, frame, joins, [(before, answer + after) for before, answer, after in parts])
+    return scorer.nats(pairs), sum(map(scorer.truncates, pairs))

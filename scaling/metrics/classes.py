@@ -99,9 +99,11 @@ class MCC(OfClasses):
     guessing = 0.0
 
     def rows(self, predictions: Values, references: Values, groups: Groups = None) -> np.ndarray:
-        every = sorted({*map(str, predictions), *map(str, references)})
-        predicted, right = (np.array([every.index(str(label)) for label in side]) for side in (predictions, references))
-        one_hot = np.eye(len(every))
+        classes = sorted({*map(str, predictions), *map(str, references)})
+        predicted, right = (
+            np.array([classes.index(str(label)) for label in side]) for side in (predictions, references)
+        )
+        one_hot = np.eye(len(classes))
         return np.column_stack([predicted == right, np.ones(len(predicted)), one_hot[predicted], one_hot[right]])
 
     def values(self, sums: np.ndarray) -> dict[str, np.ndarray]:
@@ -219,7 +221,7 @@ class Correlation(Metric):
     def rows(self, predictions: Values, references: Values, groups: Groups = None) -> np.ndarray:
         right = np.array(references, float)
         worst = np.where(right > (right.min() + right.max()) / 2, right.min(), right.max())
-        predicted = [wrong if given is None else float(given) for given, wrong in zip(predictions, worst)]
+        predicted = [wrong if guess is None else float(guess) for guess, wrong in zip(predictions, worst)]
         return np.column_stack([predicted, right])
 
     def weighted(self, rows: np.ndarray, weights: np.ndarray) -> dict[str, np.ndarray]:

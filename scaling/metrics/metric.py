@@ -123,10 +123,10 @@ def bootstrap(
     """
     rows = checked_rows(metric, predictions, references, groups)
     whole = {name: float(value[0]) for name, value in metric.weighted(rows, np.ones((1, len(rows)))).items()}
-    drawn: dict[str, list[np.ndarray]] = {name: [] for name in whole}
+    resampled: dict[str, list[np.ndarray]] = {name: [] for name in whole}
     for weights in samples(len(rows), resamples, seed):
         for name, values in metric.weighted(rows, weights).items():
-            drawn[name].append(values)
+            resampled[name].append(values)
     intervals = {}
     for name in sorted(whole, key=lambda name: name != metric.main):
         if math.isnan(whole[name]):
@@ -134,7 +134,7 @@ def bootstrap(
         if name in metric.ratios and whole[name] in (0, 1):
             intervals[name] = wilson(whole[name], int(np.count_nonzero(rows[:, metric.ratios[name][1]])))
         else:
-            low, high = np.nanquantile(np.concatenate(drawn[name]), TAILS)
+            low, high = np.nanquantile(np.concatenate(resampled[name]), TAILS)
             intervals[name] = Interval(whole[name], float(low), float(high))
     return intervals
 
@@ -192,12 +192,12 @@ def paired_bootstrap(
     rows = [checked_rows(metric, each, references, groups) for each in (first, second)]
 
     def differences(weights: np.ndarray) -> np.ndarray:
-        ours, theirs = (metric.weighted(own, weights)[metric.main] for own in rows)
+        ours, theirs = (metric.weighted(of_system, weights)[metric.main] for of_system in rows)
         return ours - theirs
 
-    whole = float(differences(np.ones((1, len(rows[0]))))[0])
-    drawn = np.concatenate([differences(weights) for weights in samples(len(rows[0]), resamples, seed)])
-    drawn = drawn[~np.isnan(drawn)]
-    low, high = np.quantile(drawn, TAILS)
-    against = (drawn * np.sign(whole) < 0).mean() + (drawn == 0).mean() / 2
-    return Paired(whole, float(low), float(high), float(against if whole else 0.5))
+    difference = float(differences(np.ones((1, len(rows[0]))))[0])
+    resampled = np.concatenate([differences(weights) for weights in samples(len(rows[0]), resamples, seed)])
+    resampled = resampled[~np.isnan(resampled)]
+    low, high = np.quantile(resampled, TAILS)
+    against = (resampled * np.sign(difference) < 0).mean() + (resampled == 0).mean() / 2
+    return Paired(difference, float(low), float(high), float(against if difference else 0.5))

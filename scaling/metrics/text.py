@@ -47,8 +47,8 @@ class BLEU(Metric):
 
     def values(self, sums: np.ndarray) -> dict[str, np.ndarray]:
         compute = _package("sacrebleu.metrics").BLEU.compute_bleu
-        whole = sums.round().astype(int).tolist()
-        scores = (compute(row[:4], row[4:8], row[8], row[9], smooth_method="exp").score for row in whole)
+        totals = sums.round().astype(int).tolist()
+        scores = (compute(row[:4], row[4:8], row[8], row[9], smooth_method="exp").score for row in totals)
         return {"bleu": np.array([*scores])}
 
     def signature(self, references: Sequence[Any]) -> str:
@@ -77,8 +77,8 @@ class CompoundSplitBLEU(Metric):
         def split(text: str) -> str:
             return _COMPOUND.sub(r" ##AT##-##AT## ", tokens(text))
 
-        wanted = [[split(text) for text in texts(reference)] for reference in references]
-        return BLEU(tokenize="none").rows([split(p or "") for p in predictions], wanted)
+        split_references = [[split(text) for text in texts(reference)] for reference in references]
+        return BLEU(tokenize="none").rows([split(p or "") for p in predictions], split_references)
 
     def values(self, sums: np.ndarray) -> dict[str, np.ndarray]:
         return {"bleu_compound_split": BLEU().values(sums)["bleu"]}

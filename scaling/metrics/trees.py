@@ -174,7 +174,7 @@ class BracketF1(Metric):
 
 def brackets(tree: Tree) -> Counter[tuple[str, int, int]]:
     """(label, first word, word after the last) of each constituent that counts, words numbered as EVALB leaves them."""
-    found: Counter[tuple[str, int, int]] = Counter()
+    counts: Counter[tuple[str, int, int]] = Counter()
 
     def walk(node: Tree, begin: int) -> int:
         if node.word is not None:
@@ -184,8 +184,8 @@ def brackets(tree: Tree) -> Counter[tuple[str, int, int]]:
             end = walk(child, end)
         label = without_function(node.label)
         if end > begin and label not in ROOTS:
-            found[EQUAL.get(label, label), begin, end] += 1
+            counts[EQUAL.get(label, label), begin, end] += 1
         return end
 
     walk(tree, 0)
-    return found
+    return counts

@@ -129,13 +129,13 @@ class Answer(Objective):
         """The prompt, and the label as text."""
         eos, pad = self.vocabulary["eos"], self.vocabulary["pad"]
         width, joins, longest = int(rows.width or 0), self.family == "decoder", self.width(rows.task)
-        space, most = (min(longest, width - 3), width - 1) if joins else (longest, width)
+        space, room = (min(longest, width - 3), width - 1) if joins else (longest, width)
         targets = [item.target[: space - 1] for item in rows.items]
-        taken = [len(target) + 1 if joins else 0 for target in targets]
-        sources = [item.prompt[: max(1, most - 1 - count)] for item, count in zip(rows.items, taken)]
+        target_lengths = [len(target) + 1 if joins else 0 for target in targets]
+        sources = [item.prompt[: max(1, room - 1 - count)] for item, count in zip(rows.items, target_lengths)]
         source, target = (
             Text(filled(side, wide, pad), np.array([len(row) for row in side])).ended(eos)
-            for side, wide in ((sources, most - 1), (targets, space - 1))
+            for side, wide in ((sources, room - 1), (targets, space - 1))
         )
         batch = text_to_text(source, target, self.vocabulary, self.family)
         if not joins:
@@ -214,8 +214,8 @@ def filled(rows: Sequence[Any], width: int | None, value: int) -> np.ndarray:
 
 
 def _one_each(lengths: np.ndarray) -> Features:
-    every = np.arange(len(lengths))
-    return Features(every, np.zeros_like(every), lengths)
+    indices = np.arange(len(lengths))
+    return Features(indices, np.zeros_like(indices), lengths)
 
 
 class Kind:
@@ -262,10 +262,10 @@ def each_row(outputs: Iterable[tuple[Tensor, Batch]]) -> Iterator[tuple[int, np.
     """The example of each row of batches that has one, its logits, its batch, and its number in that."""
     for logits, batch in outputs:
         assert batch.examples is not None
-        every = logits.detach().float().cpu().numpy()
+        rows = logits.detach().float().cpu().numpy()
         for row, index in enumerate(batch.examples.tolist()):
             if index >= 0:
-                yield index, every[row], batch, row
+                yield index, rows[row], batch, row
 
 
 class Class(Kind):
@@ -311,9 +311,9 @@ class Options(Kind):
 
     def features(self, source: Examples) -> Features:
         lengths, firsts = source.items.lengths, source.items.arrays["parts"][:-1]
-        framed = np.minimum(np.repeat(lengths[firsts], source.items.counts) + lengths + 3, self.reads)
-        framed[firsts] = 0
-        return _one_each(np.add.reduceat(framed, firsts))
+        framed_lengths = np.minimum(np.repeat(lengths[firsts], source.items.counts) + lengths + 3, self.reads)
+        framed_lengths[firsts] = 0
+        return _one_each(np.add.reduceat(framed_lengths, firsts))
 
     def frame(self, line: Line, item: Encoded, start: int) -> Any:
         for number, option in enumerate(item.parts[1:], 1):
@@ -358,14 +358,14 @@ class Tags(Kind):
     def of_logits(self, logits: Any, source: Examples, index: int) -> Any:
         """A tag for each word; words that were cut off, or have no token, have the first of the labels."""
         item, labels = source.items[index], self.task.labels
-        most, best = min(len(item.parts[0]), self.reads - 2), logits.argmax(-1)
+        visible, best = min(len(item.parts[0]), self.reads - 2), logits.argmax(-1)
         outside = "O" if "O" in labels else labels[0]
-        return [labels[best[1 + at]] if 0 <= at < most else outside for at in self._at(item).tolist()]
+        return [labels[best[1 + at]] if 0 <= at < visible else outside for at in self._at(item).tolist()]
 
     def of_text(self, text: str, source: Examples, index: int) -> Any:
         tags = text.split()
-        whole = len(tags) == len(source.examples[index].texts) and not set(tags) - set(self.task.labels)
-        return tags if whole else None
+        is_complete = len(tags) == len(source.examples[index].texts) and not set(tags) - set(self.task.labels)
+        return tags if is_complete else None
 
 
 class Span(Kind):

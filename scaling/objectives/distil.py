@@ -70,24 +70,24 @@ class Distil:
             parts["hidden"] = self.hidden * _apart(output.hidden, above.hidden, batch)
         return Loss((1 - self.weight) * hard, {**output.auxiliary, **parts})
 
-    def _soft(self, own: Tensor, goal: Tensor, head: Head, batch: Batch) -> Tensor:
+    def _soft(self, student: Tensor, goal: Tensor, head: Head, batch: Batch) -> Tensor:
         """The mean over rows of the distance to the teacher's predictions."""
-        if own.shape != goal.shape:
+        if student.shape != goal.shape:
             raise ScalingError(
-                f"the teacher predicts {_shape(goal)} and the student {_shape(own)} of the same examples",
+                f"the teacher predicts {_shape(goal)} and the student {_shape(student)} of the same examples",
                 key="objective.teacher",
                 value=self.teacher,
                 fix="take a teacher of the same task, with the same head",
             )
-        own, goal = own.float(), goal.float()
+        student, goal = student.float(), goal.float()
         if head.answer == "number":
-            return F.mse_loss(own, goal)
-        own, goal = own / self.temperature, goal / self.temperature
+            return F.mse_loss(student, goal)
+        student, goal = student / self.temperature, goal / self.temperature
         if head.answer == "classes":
-            each = F.binary_cross_entropy_with_logits(own, goal.sigmoid(), reduction="none")
+            each = F.binary_cross_entropy_with_logits(student, goal.sigmoid(), reduction="none")
             each = each - F.binary_cross_entropy_with_logits(goal, goal.sigmoid(), reduction="none")
         else:
-            log_own, log_goal = own.log_softmax(-1), goal.log_softmax(-1)
+            log_own, log_goal = student.log_softmax(-1), goal.log_softmax(-1)
             chance = log_goal.exp()
             each = (chance * (log_goal - log_own)).masked_fill(chance == 0, 0).sum(-1)  # what no head allows is 0
         if head.answer == "tags" and batch.documents is not None:
@@ -107,10 +107,10 @@ class Distil:
                 value="Distil",
                 fix="train both on the same data and tokenizer",
             )
-        own = logits[counts].float()
+        student = logits[counts].float()
         few = counts.sum().clamp(min=1)  # a micro batch may hold no target
-        hard = F.cross_entropy(own, batch.targets[counts], reduction="sum") / few
-        log_own, log_goal = ((side / self.temperature).log_softmax(-1) for side in (own, taught))
+        hard = F.cross_entropy(student, batch.targets[counts], reduction="sum") / few
+        log_own, log_goal = ((side / self.temperature).log_softmax(-1) for side in (student, taught))
         soft = F.kl_div(log_own, log_goal, reduction="sum", log_target=True) / few
         return (1 - self.weight) * hard + self.weight * self.temperature**2 * soft
 
@@ -124,8 +124,8 @@ def _apart(own: Tensor, goal: Tensor, batch: Batch) -> Tensor:
             fix="set it to 0, or take a student of the teacher's width and family",
         )
     real = torch.ones_like(batch.tokens, dtype=own.dtype) if batch.documents is None else (batch.documents > 0).to(own)
-    apart = 1 - F.cosine_similarity(own, goal, dim=-1)
-    return ((apart * real).sum(1) / real.sum(1).clamp(min=1)).mean()
+    distance = 1 - F.cosine_similarity(own, goal, dim=-1)
+    return ((distance * real).sum(1) / real.sum(1).clamp(min=1)).mean()
 
 
 def _shape(tensor: Tensor) -> str:

@@ -118,9 +118,9 @@ class Spans(Masked):
         lengths = np.clip(self.hidden - before, 0, lengths)
         gaps = width - self.hidden + 1
         counts = (lengths > 0).sum(axis=1)
-        taken = choose(distinct(hashing.bits(hashing.branch(keys, "place"), gaps)), counts)
+        places = choose(distinct(hashing.bits(hashing.branch(keys, "place"), gaps)), counts)
         starts = np.zeros_like(lengths)
-        starts[lengths > 0] = np.nonzero(taken)[1]
+        starts[lengths > 0] = np.nonzero(places)[1]
         return runs(starts + before, lengths, width)
 
 
@@ -144,12 +144,12 @@ class NextSentence(Masked):
             raise ScalingError(
                 "two sentences must see one another", key="objective.kind", value="NextSentence", fix="join documents"
             )
-        own, other = rows.tokens[: len(keys)].astype(np.int64), rows.tokens[len(keys) :]
-        width = own.shape[1]
-        drawn = hashing.bits(hashing.branch(keys, "sentences"), 2)
-        split = 1 + hashing.below(drawn[:, 0], width - 1).astype(np.int64)[:, None]  # tokens of A
-        labels = hashing.below(drawn[:, 1], 2).astype(np.int64)  # FOLLOWS or RANDOM
-        both = np.where((np.arange(width) >= split) & (labels == RANDOM)[:, None], other, own)
+        first_sentence, other = rows.tokens[: len(keys)].astype(np.int64), rows.tokens[len(keys) :]
+        width = first_sentence.shape[1]
+        random = hashing.bits(hashing.branch(keys, "sentences"), 2)
+        split = 1 + hashing.below(random[:, 0], width - 1).astype(np.int64)[:, None]  # tokens of A
+        labels = hashing.below(random[:, 1], 2).astype(np.int64)  # FOLLOWS or RANDOM
+        both = np.where((np.arange(width) >= split) & (labels == RANDOM)[:, None], other, first_sentence)
         place, sep = np.arange(width + 3), self.vocabulary["sep"]
         line = np.pad(both, ((0, 0), (1, 2)), constant_values=sep)  # A in its place, B one token early
         line[:, 0] = self.vocabulary["cls"]
@@ -172,19 +172,19 @@ class Disguise:
     def __call__(self, tokens: np.ndarray, chosen: np.ndarray, starts: np.ndarray, keys: np.ndarray) -> np.ndarray:
         """A copy of the tokens with the chosen ones disguised, all from one of `starts` to the next alike."""
         rows, places = np.nonzero(chosen)
-        drawn = hashing.bits_at(hashing.branch(keys, "disguise")[rows], places)
+        random = hashing.bits_at(hashing.branch(keys, "disguise")[rows], places)
         if starts is not chosen:
             first = starts[rows, places]
-            drawn = drawn[np.maximum.accumulate(np.where(first, np.arange(len(first)), 0))]
-        fate = (drawn >> np.uint64(11)) * 2.0**-53
+            random = random[np.maximum.accumulate(np.where(first, np.arange(len(first)), 0))]
+        fate = (random >> np.uint64(11)) * 2.0**-53
         hidden = tokens.copy()
         mask = fate < self.masked
         hidden[rows[mask], places[mask]] = self.vocabulary["mask"]
         swap = ~mask & (fate < self.masked + self.random)
         rows, places = rows[swap], places[swap]
-        drawn = hashing.bits_at(hashing.branch(keys, "random")[rows], places)
+        random = hashing.bits_at(hashing.branch(keys, "random")[rows], places)
         text = self.vocabulary.text
-        hidden[rows, places] = text[hashing.below(drawn, len(text)).astype(np.int64)]
+        hidden[rows, places] = text[hashing.below(random, len(text)).astype(np.int64)]
         return hidden
 
 

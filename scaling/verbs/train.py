@@ -166,8 +166,8 @@ def _trained(composed: Config, progress: bool, callbacks: Sequence[Any], logger:
 
     with Teller() if progress else nullcontext() as listener:
         loggers = list(logger) if isinstance(logger, Sequence) else [logger]
-        tell = [listener] if listener else []
-        result = run.train(experiment, tell=tell, callbacks=callbacks, loggers=loggers)
+        listeners = [listener] if listener else []
+        result = run.train(experiment, tell=listeners, callbacks=callbacks, loggers=loggers)
     path = Path(composed["runs"]) / "store" / result["run"] if "run" in result else Path()
     return Run(path, result["already"])
 

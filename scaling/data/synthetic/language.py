@@ -54,8 +54,8 @@ _CHUNK = 1 << 20
 def normals(seed: int, stream: str, numbers: np.ndarray) -> np.ndarray:
     """int64 of the same shape: these numbers of a stream of normals with standard deviation 2¹⁶."""
     words = hashing.bits(hashing.keys(seed, stream, numbers.ravel()), 3)
-    drawn = words.view(np.uint16).sum(axis=1, dtype=np.int64) - 6 * (_ONE - 1)
-    return drawn.reshape(numbers.shape)
+    sums = words.view(np.uint16).sum(axis=1, dtype=np.int64) - 6 * (_ONE - 1)
+    return sums.reshape(numbers.shape)
 
 
 @lru_cache(maxsize=4)
@@ -65,7 +65,7 @@ def language(symbols: int, order: int, joint: float, seed: int) -> np.ndarray:
     The score of x after x₋ₖ … x₋₁ is −ln(x + 1) + Σⱼ Aⱼ[x₋ⱼ, x] + joint · Σⱼ Zⱼ[x₋ⱼ … x₋₁, x], j from 1 in the first
     sum and from 2 in the second, A and Z standard normal.
     """
-    every = np.arange(symbols)
+    alphabet = np.arange(symbols)
     falling = np.array([-int(_ONE * _DIGITS.ln(Decimal(x + 1))) for x in range(symbols)], np.int64)
     weight = round(joint * _ONE)
     contexts = symbols**order
@@ -76,10 +76,10 @@ def language(symbols: int, order: int, joint: float, seed: int) -> np.ndarray:
         score = falling * _ONE
         for lag in range(1, order + 1):
             before = context // symbols ** (lag - 1) % symbols
-            score = score + normals(seed, f"lag {lag}", before * symbols + every) * _ONE
+            score = score + normals(seed, f"lag {lag}", before * symbols + alphabet) * _ONE
         for length in range(2, order + 1):
             before = context % symbols**length
-            score += normals(seed, f"joint {length}", before * symbols + every) * weight
+            score += normals(seed, f"joint {length}", before * symbols + alphabet) * weight
         successors[start : start + len(context)] = by_falling_score(score)
     return successors
 
@@ -186,8 +186,8 @@ class Synthetic(Law):
 def _offsets(law: Synthetic) -> np.ndarray:
     """[symbols^(order + 1)] int32: from a context's offset plus a rank to the next context's offset."""
     contexts = law.symbols**law.order
-    kept = np.arange(contexts, dtype=np.int64)[:, None] % (contexts // law.symbols) * law.symbols
-    return ((kept + law.successors()) * law.symbols).astype(np.int32).ravel()
+    prefixes = np.arange(contexts, dtype=np.int64)[:, None] % (contexts // law.symbols) * law.symbols
+    return ((prefixes + law.successors()) * law.symbols).astype(np.int32).ravel()
 
 
 class Language(Source):
@@ -299,8 +299,8 @@ class Translation(Source):
     @cached_property
     def lengths(self) -> np.ndarray:
         words = hashing.bits(self._keys(np.arange(self.windows(0)), "length"), 1)[:, 0]
-        drawn = self.law.shortest + hashing.below(words, self.law.longest - self.law.shortest + 1).astype(np.int32)
-        return np.stack([drawn + 1, drawn + 1], axis=1).astype(np.int32)
+        counts = self.law.shortest + hashing.below(words, self.law.longest - self.law.shortest + 1).astype(np.int32)
+        return np.stack([counts + 1, counts + 1], axis=1).astype(np.int32)
 
     def windows(self, length: int) -> int:
         return self.law.pairs if self.split == "train" else self.law.validation

@@ -67,24 +67,24 @@ class ListOps(SyntheticTask):
         before = {"validation": 0, "test": self.held_out, "train": 2 * self.held_out}[split]
         count = self.examples if split == "train" else self.held_out
         texts, values = _texts(self)
-        own = texts[before : before + count]
-        ends = np.concatenate([[0], np.cumsum([len(text) for text in own])])
-        return Drawn(np.concatenate(own), ends, values[before : before + count])
+        chunk = texts[before : before + count]
+        ends = np.concatenate([[0], np.cumsum([len(text) for text in chunk])])
+        return Drawn(np.concatenate(chunk), ends, values[before : before + count])
 
 
 @lru_cache(maxsize=2)
 def _texts(task: ListOps) -> tuple[list[np.ndarray], np.ndarray]:
     """Different texts of the three splits, and their values."""
     texts: dict[bytes, int] = {}
-    start, idle, wanted = 0, 0, task.examples + 2 * task.held_out
-    while len(texts) < wanted:
+    start, idle, needed = 0, 0, task.examples + 2 * task.held_out
+    while len(texts) < needed:
         before = len(texts)
         for text, value in _batch(task, np.arange(start, start + TOGETHER)):
             texts.setdefault(text.tobytes(), value)
         start, idle = start + TOGETHER, 0 if len(texts) > before else idle + 1
         if idle == PATIENCE:
             raise ScalingError(
-                f"{PATIENCE * TOGETHER:,} draws gave no more texts of these lengths than {len(texts):,} of {wanted:,}",
+                f"{PATIENCE * TOGETHER:,} draws gave no more texts of these lengths than {len(texts):,} of {needed:,}",
                 key="examples",
                 value=task.examples,
                 fix="allow other lengths, more depth or more arguments, or take fewer examples",
@@ -107,9 +107,9 @@ def _batch(task: ListOps, numbers: np.ndarray) -> list[tuple[np.ndarray, int]]:
     levels = _drawn(task, numbers)
     _evaluate(levels)
     root = levels[0]
-    kept = (root.length > task.shortest) & (root.length < task.longest)
-    lengths = np.where(kept, root.length, 0)
-    place = np.where(kept, np.cumsum(lengths) - lengths, -1)
+    fitting = (root.length > task.shortest) & (root.length < task.longest)
+    lengths = np.where(fitting, root.length, 0)
+    place = np.where(fitting, np.cumsum(lengths) - lengths, -1)
     tokens = np.zeros(lengths.sum(), np.uint8)
     for level, below in zip(levels, [*levels[1:], None], strict=True):
         is_operator = level.operator >= 0
@@ -124,8 +124,8 @@ def _batch(task: ListOps, numbers: np.ndarray) -> list[tuple[np.ndarray, int]]:
         offset = before - np.repeat(before[level.first], counts)  # of the arguments before it
         of_parent = np.repeat(place[is_operator], counts)
         place = np.where(of_parent >= 0, of_parent + 1 + offset, -1)
-    texts = np.split(tokens, np.cumsum(lengths[kept])[:-1]) if kept.any() else []
-    return list(zip(texts, root.value[kept].tolist(), strict=True))
+    texts = np.split(tokens, np.cumsum(lengths[fitting])[:-1]) if fitting.any() else []
+    return list(zip(texts, root.value[fitting].tolist(), strict=True))
 
 
 def _drawn(task: ListOps, numbers: np.ndarray) -> list[_Level]:

@@ -241,8 +241,8 @@ class LanguageSwitch(_OfLanguages):
         return ()
 
     def draw(self, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        drawn = hashing.bits(hashing.branch(keys, "switch"), 1)[:, 0]
-        labels = 1 + hashing.below(drawn, self.length - 1).astype(np.int64)
+        bits = hashing.bits(hashing.branch(keys, "switch"), 1)[:, 0]
+        labels = 1 + hashing.below(bits, self.length - 1).astype(np.int64)
         return self._drawn(keys, np.arange(self.length) >= labels[:, None]), labels
 
     def chances(self, symbols: np.ndarray) -> np.ndarray:
@@ -349,6 +349,6 @@ class Recall(_OfLength):
         rows = np.arange(len(text))[:, None]
         chosen = np.argsort(hashing.bits(hashing.branch(keys, "places"), slots), axis=1, kind="stable")[:, : self.pairs]
         text[rows, 2 * chosen] = self.symbols + np.arange(self.pairs)
-        asked = hashing.below(hashing.bits(hashing.branch(keys, "question"), 1)[:, 0], self.pairs).astype(np.int64)
-        text[:, -1] = self.symbols + asked
-        return text, text[rows[:, 0], 2 * chosen[rows[:, 0], asked] + 1]
+        pair = hashing.below(hashing.bits(hashing.branch(keys, "question"), 1)[:, 0], self.pairs).astype(np.int64)
+        text[:, -1] = self.symbols + pair
+        return text, text[rows[:, 0], 2 * chosen[rows[:, 0], pair] + 1]

@@ -92,14 +92,14 @@ def encoded(examples: Sequence[Example], answer: Answer, names: Sequence[str], c
         block = examples[start : start + _BLOCK]
         # Words are tokenized together, as in a text, and separated by their places in it.
         texts = [(" ".join(example.texts),) if answer == "tags" else example.texts for example in block]
-        flat = iter(_tokenized(codec, [text for own in texts for text in own], answer in ("tags", "span")))
+        flat = iter(_tokenized(codec, [text for items in texts for text in items], answer in ("tags", "span")))
         rows["written"] += codec.encode([side for example in block for side in (example.prompt, example.target or "")])
-        for example, own in zip(block, texts):
-            sides = [next(flat) for _ in own]
+        for example, items in zip(block, texts):
+            sides = [next(flat) for _ in items]
             places = sides[-1][1]
             rows["tokens"] += [ids for ids, _ in sides]
             rows["labels"].append(_label(example, answer, names, places))
-            parts.append(parts[-1] + len(own))
+            parts.append(parts[-1] + len(items))
             if places is not None:
                 rows["pieces"].append(words(example.texts, places) if answer == "tags" else places)
             if example.heads is not None:
@@ -108,10 +108,10 @@ def encoded(examples: Sequence[Example], answer: Answer, names: Sequence[str], c
     if answer != "tags":
         arrays["labels"] = np.array(rows.pop("labels"), np.float32 if answer == "number" else np.int32)
     shapes = {"labels": (np.int32, -1), "pieces": (np.int32, -1, 2), "tree": (np.int32, -1, 3)}
-    for name, own in rows.items():  # end to end, and where each begins and ends
+    for name, items in rows.items():  # end to end, and where each begins and ends
         dtype, *shape = shapes.get(name, (codec.dtype, -1))
-        arrays[name] = np.concatenate([np.asarray(row, dtype).reshape(shape) for row in own])
-        arrays[f"{name}_ends"] = np.cumsum([0, *map(len, own)], dtype=np.int64)
+        arrays[name] = np.concatenate([np.asarray(row, dtype).reshape(shape) for row in items])
+        arrays[f"{name}_ends"] = np.cumsum([0, *map(len, items)], dtype=np.int64)
     return Split(arrays, answer)
 
 
@@ -241,8 +241,8 @@ class Examples(Source):
 
 
 def dumped(example: Example) -> str:
-    kept = {key: value for key, value in vars(example).items() if value is not None and key != "unit"}
-    return json.dumps(kept, ensure_ascii=False)
+    fields = {key: value for key, value in vars(example).items() if value is not None and key != "unit"}
+    return json.dumps(fields, ensure_ascii=False)
 
 
 def loaded(line: str) -> Example:

@@ -96,8 +96,8 @@ class Task(Columns):
         for key, line in parts.items():
             with under(key):
                 built[key] = None if line is None else line()
-        measure, every = built["metric"], dict[str, Any](kinds("metric"))
-        fits = [name for name, kind in every.items() if not kind.answers or self.answer in kind.answers]
+        measure, metrics = built["metric"], dict[str, Any](kinds("metric"))
+        fits = [name for name, kind in metrics.items() if not kind.answers or self.answer in kind.answers]
         if measure.answers and self.answer not in measure.answers:
             what = f"it does not score answers of the kind {self.answer}"
             raise ScalingError(what, key="metric", value=type(measure).__name__, fix=nearest("", fits))
@@ -279,8 +279,8 @@ class Task(Columns):
     def _of_hub(self, named: str | Mapping[str, str], network: bool, sets: dict[str | None, Published]) -> Table | None:
         """A split of a set on the hub, or of a folder with a copy of one; None where that takes a network."""
         path, revision = self.hub["path"], self.hub["revision"]
-        asked = {"config": self.hub.get("config"), **({"split": named} if isinstance(named, str) else named)}
-        config, split = asked["config"], asked["split"] or "train"
+        request = {"config": self.hub.get("config"), **({"split": named} if isinstance(named, str) else named)}
+        config, split = request["config"], request["split"] or "train"
         published = sets.setdefault(config, Published(path, revision, config, OFFLINE))
         if published.folder is None and not network:
             return None
@@ -288,7 +288,7 @@ class Task(Columns):
         if "files" in stamp:
             stamp = [sha256 for _, _, sha256 in stamp["files"].values()]
         read = partial(published.rows, split)
-        return Table([stamp, asked], lambda: ((f"{path}, example {n}", row) for n, row in enumerate(read(), 1)))
+        return Table([stamp, request], lambda: ((f"{path}, example {n}", row) for n, row in enumerate(read(), 1)))
 
     # --- preparing ---
 
@@ -296,13 +296,15 @@ class Task(Columns):
         """Read, check, split and tokenize, and put the folder in place by one rename."""
         examples = self._read(folder, tables)
         codec = Codec.of(self.tokenizer, _texts(examples["train"], getattr(self.tokenizer, "sample", 0)))
-        splits = {split: encoded(own, self.answer, self.names, codec) for split, own in examples.items()}
+        splits = {split: encoded(of_split, self.answer, self.names, codec) for split, of_split in examples.items()}
         work = folder / "preparing" / home.name
         store.discard(work)
         work.mkdir(parents=True)
-        for split, own in examples.items():
+        for split, of_split in examples.items():
             np.savez(work / f"{split}.npz", **splits[split].arrays)  # type: ignore[arg-type]
-            (work / f"{split}.jsonl").write_text("".join(f"{dumped(example)}\n" for example in own), encoding="utf-8")
+            (work / f"{split}.jsonl").write_text(
+                "".join(f"{dumped(example)}\n" for example in of_split), encoding="utf-8"
+            )
         codec.save(work / TOKENIZER)
         hashes = {}
         for file in sorted(work.iterdir()):
@@ -313,7 +315,7 @@ class Task(Columns):
             "fingerprint": fingerprint(splits, self.goal, codec.sha256),
             "vocabulary": codec.size,
             "specials": dict(codec.specials),
-            "splits": {split: len(own) for split, own in examples.items()},
+            "splits": {split: len(of_split) for split, of_split in examples.items()},
             "leaks": [*_leaks(examples, self.unit), *_contradictions(examples, self.answer)],
             "files": hashes,
         }
@@ -413,14 +415,14 @@ def _leaks(examples: Mapping[str, list[Example]], unit: str | None) -> list[str]
     numbers = "; numbers that begin again in each file are no leak" if unit == "group" else ""
     leaks = []
     for split in ("validation", "test"):
-        own = examples.get(split, ())
-        others = [one for one in own if digest(one.texts) not in texts]
-        found = (
-            (len({one.unit for one in own} & units), str(unit), numbers),
-            (len(own) - len(others), "example", ""),
+        held_out = examples.get(split, ())
+        others = [one for one in held_out if digest(one.texts) not in texts]
+        counts = (
+            (len({one.unit for one in held_out} & units), str(unit), numbers),
+            (len(held_out) - len(others), "example", ""),
             (sum(folded(one) in near for one in others), "example", ", but for case or spaces at the ends"),
         )
-        for count, thing, beside in filter(operator.itemgetter(0), found):
+        for count, thing, beside in filter(operator.itemgetter(0), counts):
             are = "is" if count == 1 else "are"
             leaks.append(f"{plural(count, thing)} of the {split} split {are} in the train split too{beside}")
     return leaks
@@ -429,7 +431,7 @@ def _leaks(examples: Mapping[str, list[Example]], unit: str | None) -> list[str]
 def _contradictions(examples: Mapping[str, list[Example]], answer: Answer) -> list[str]:
     """Equal texts whose labels differ. Of answers that are written several may be right."""
     labels: dict[int, list[str]] = defaultdict(list)
-    for one in (one for own in examples.values() for one in own if one.answer is not None):
+    for one in (one for of_split in examples.values() for one in of_split if one.answer is not None):
         labels[digest(one.texts)].append(str(one.answer))
     differing = [each for each in labels.values() if len(set(each)) > 1]
     if answer in ("text", "span") or not differing:
