@@ -53,6 +53,7 @@ THEIRS: dict[str, tuple[str, dict[str, Any]]] = {
     "llama grouped": ("LlamaForCausalLM", {**LONG, **GROUPED, "attention_bias": True, "rms_norm_eps": 1e-3}),
     "neox serial": ("GPTNeoXForCausalLM", {**LONG, "use_parallel_residual": False, "hidden_act": "gelu_new"}),
     "galactica": ("OPTForCausalLM", {**GALACTICA, **UNTIED, "activation_function": "gelu"}),
+    "bloom": ("BloomForCausalLM", {**IDS, **UNTIED, "hidden_size": 24, "n_layer": 2, "n_head": 3, "seq_length": 40}),
     "mistral windowless": ("MistralForCausalLM", {**LONG, **GROUPED, "sliding_window": None}),
 }
 # A model that another format expresses as well.

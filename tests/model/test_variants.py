@@ -17,7 +17,7 @@ from torch import Tensor
 
 from scaling.base.batch import IGNORE, Batch
 from scaling.config.compose import Config, load
-from scaling.config.schema import kinds
+from scaling.config.schema import kinds, versions
 from scaling.model.context import Cache, Places
 from scaling.model.tuned import blank, build_model
 from scaling.training.parametrization import Standard, initialise
@@ -75,6 +75,7 @@ NORMLESS = "; model.block.norm=NoNorm; model.stack.norm=NoNorm"  # LayerNorm is 
 LORA = "{kind: LoRA, rank: 2, targets: [all]}"
 TUNINGS = (LORA, "Prefix", "Prompt", "{kind: Adapters, bottleneck: 4, activation: GeLU}", "IA3")
 GOLDEN = Path(__file__).parents[1] / "golden" / "traces.json"
+TRACES = json.loads(GOLDEN.read_text())
 
 
 def flow(slot: str, kind: str) -> str:
@@ -97,7 +98,7 @@ def cases() -> list[tuple[str, str]]:
             if slot in ("mixer", "position") or kind in TASK_HEADS:  # which an encoder runs otherwise
                 found.append(("encoder", change))
     named = set(map(case_name, found))
-    for family, _, changes in (name.partition(" ") for name in json.loads(GOLDEN.read_text()) if name not in named):
+    for family, _, changes in (name.partition(" ") for name in TRACES if name not in named):
         parts = changes.split("; ")
         found.append((family, "; ".join(p if p.startswith(("size.", "tuning=")) else f"model.{p}" for p in parts)))
     return found
@@ -185,14 +186,34 @@ def hidden(model, batch: Batch) -> Tensor:
 
 
 @pytest.mark.parametrize("case", EVERY, ids=case_name)
-def test_gradients_arrive_nobody_sees_another_text_or_padding_and_what_writes_nothing_later(case):
+def test_it_computes_its_trace_learns_everywhere_and_sees_no_other_text_no_padding_and_nothing_later(case):
     model = build(*case)
     check_gradients(model)
     model = model.double()
+    if (stored := TRACES.get(case_name(case))) is not None:
+        assert_same(stored, trace(model, case))
+        model.train()
     with torch.no_grad():
         check_documents(model)
         if case[0] != "encoder":
             check_writing(model.eval(), torch.tensor([3, 3, 3]) if "Prefix" in case[1] else None)
+
+
+def trace(model, case: tuple[str, str]) -> dict[str, Any]:
+    """The loss and the length of its gradient on one batch, in float64, beside the versions of the pieces."""
+    model.eval().zero_grad()
+    loss = model.loss(batch_for(model)).total
+    loss.backward()
+    gradient = sum(float(p.grad.square().sum()) for p in model.parameters() if p.grad is not None)
+    return {"loss": loss.item(), "gradient": gradient**0.5, "versions": versions(configured(*case).tree)}
+
+
+def assert_same(stored: dict[str, Any], found: dict[str, Any]) -> None:
+    """What a piece computes changes only together with its `version`, which is a part of a run's identity."""
+    assert stored.get("versions") == found["versions"], "another version: write its trace: test_traces.py --golden"
+    for key in ("loss", "gradient"):  # weights are drawn in float32: the last digit depends on the processor
+        what = "it computes something else: raise `version` in the class that was fixed"
+        assert found[key] == pytest.approx(stored[key], rel=3e-6), what
 
 
 def check_gradients(model) -> None:

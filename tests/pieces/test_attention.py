@@ -18,7 +18,6 @@ from scaling.config.schema import build, kinds
 from scaling.kernels.compiled import absent
 from scaling.model.context import ROOM, Cache, Context, State
 from scaling.model.mixer import attention as ways
-from scaling.model.mixer.attention import scale_of
 from tests.pieces.formulas import context, draw, made, shape, with_gradients
 
 ROWS, LENGTH, HEADS, WIDTH, VALUE = 3, 9, 4, 6, 5
@@ -177,31 +176,7 @@ def test_dropout_draws_the_same_in_both_passes(monkeypatch):
     assert (v.grad * v).sum().item() == pytest.approx(y.sum().item(), rel=1e-9)
 
 
-# Scales
-
-
-@pytest.mark.parametrize(
-    "line",
-    [{"kind": "Attention"}, {"kind": "DenseSynthesizer", "mix": "plus"}, {"kind": "MemoryCompressed", "stride": 2}],
-    ids=lambda line: line["kind"],
-)
-@torch.no_grad()
-def test_a_scale_is_one_factor_on_products_and_on_the_scores_that_read_content(line):
-    def mixed(position: str, scale: str, times: float = 1.0) -> Tensor:
-        """The output where q·k, and all that a position adds to it, are multiplied by `times`."""
-        piece, here = made("mixer", {**line, "scale": scale}, SHAPE, 0.5), now("Causal", position)
-        for parameter in here.position.parameters():
-            parameter.normal_(0, 0.5)
-        piece.key.weight *= times
-        if here.position.reads_content:
-            own = here.position.score
-            here.position.score = lambda q, k, *places: times * own(q, k / times, *places)
-        return piece(draw(ROWS, LENGTH, SHAPE.width), here)
-
-    for position, scale in (*((each, "width") for each in POSITIONS), ("NoPosition", "sqrt")):
-        factor = scale_of(scale, SHAPE.head_width)
-        expected = mixed(position, "none", factor)
-        torch.testing.assert_close(mixed(position, scale), expected, rtol=0, atol=1e-9)
+# Relative positions
 
 
 @pytest.mark.parametrize("scale", ["sqrt", "width"])

@@ -178,18 +178,6 @@ def test_clusters_are_looked_up_and_predict_as_one_table(line):
     check_losses(model.head, np.log(softmax(logits)))
 
 
-@CLUSTERED
-def test_every_tie(line):
-    for tie in ("[]", "[encoder, decoder]", "[decoder, head]", "[encoder, decoder, head]"):
-        model = started(line, f"model.tie={tie}", "model.head=Linear")
-        own = sum(p.numel() for p in model.encoder.embedding.rows.parameters())
-        shared = "encoder, decoder" in tie
-        tables = own * (1 if shared else 2) + (0 if "head" in tie else V * W)
-        assert sum(p.numel() for spec, p in parameters(model) if spec.slot in ("embedding", "head")) == tables
-        assert (model.encoder.embedding.rows is model.decoder.embedding.rows) == shared
-        assert (model.head.rows is model.decoder.embedding.rows) == ("head" in tie)
-
-
 def test_tables_are_no_part_of_n_without_embeddings_and_projections_are():
     whole, narrow = cost(load("decoder", [SIZE])), cost(load("decoder", [SIZE, FACTORIZED]))
     assert narrow.parameters_non_embedding == whole.parameters_non_embedding + 8 * W

@@ -145,13 +145,3 @@ def test_targets_are_names_slots_roles_and_patterns():
     assert rows('["encoder.stack.blocks.1.*.hidden"]') == {"encoder 1.channel.piece.hidden"}
     assert rows("[query]") | rows("[value]") == rows("[query, value]")
     assert len(rows("[all]")) == 2 * (4 + 2) + 2 * (4 + 4 + 2)
-
-
-def test_an_untouched_model_joins_its_products_and_a_hooked_one_calls_them():
-    model, called = base_of("decoder"), []
-    batch = batch_for(model)
-    expected = model.logits(batch)
-    value = model.decoder.stack.blocks[0].branches["mixer"].piece.value
-    value.register_forward_hook(lambda *_: called.append("value"))
-    torch.testing.assert_close(model.logits(batch), expected, rtol=1e-10, atol=1e-10)
-    assert called == ["value"]
