@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import signal
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from scaling.executors.executor import ONE_THREAD, End, Resources, ended
+from scaling.executors.executor import ONE_THREAD, End, Resources, Status, ended
 from scaling.executors.scheduler import Scheduler
 from scaling.ledger import Ledger
 from scaling.studies.machine import Size
@@ -17,10 +18,19 @@ from scaling.studies.scheduler import Runs, Unfinished, unfinished
 
 @dataclass
 class Done:
+    name: str
     end: End
 
-    def poll(self) -> End:
+    def status(self) -> Status:
+        return self.end.status
+
+    def wait(self, timeout: float | None = None) -> End:
         return self.end
+
+    def logs(self) -> str:
+        return ""
+
+    def cancel(self, number: int = signal.SIGTERM) -> None: ...
 
 
 class Serial:
@@ -31,7 +41,7 @@ class Serial:
     def submit(
         self, name: str, function: Callable[..., Any], *arguments: Any, resources: Resources = ONE_THREAD
     ) -> Done:
-        return Done(ended(name, function, arguments))
+        return Done(name, ended(name, function, arguments))
 
     def wait(self, timeout: float) -> None:
         time.sleep(0.01)

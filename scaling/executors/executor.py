@@ -6,6 +6,7 @@ that its function was refused before it came to the ledger.
 
 from __future__ import annotations
 
+import signal
 import sys
 import traceback
 from collections.abc import Callable
@@ -15,6 +16,8 @@ from typing import Any, Literal, Protocol
 from scaling.base.errors import ScalingError
 
 FILE, MODULE = "SCALING_MAIN_FILE", "SCALING_MAIN_MODULE"  # variables that name the `__main__` of a command
+
+Status = Literal["waiting", "running", "done", "failed", "died", "cancelled"]
 
 
 @dataclass(frozen=True)
@@ -36,7 +39,7 @@ ONE_THREAD = Resources()
 class End:
     """How a job ended: `done` with the value of its function, `failed` with an error, `died` with its process."""
 
-    status: Literal["done", "failed", "died"]
+    status: Status
     value: Any = None
     reason: str | None = None
     code: int = 1
@@ -45,8 +48,20 @@ class End:
 class Handle(Protocol):
     """A job that was submitted."""
 
-    def poll(self) -> End | None:
-        """The job's end; None while it has none."""
+    name: str
+
+    def status(self) -> Status: ...
+
+    def wait(self, timeout: float | None = None) -> End | None:
+        """The job's end; None where it has none within `timeout` seconds."""
+        ...
+
+    def logs(self) -> str:
+        """What the job, and what ran in its process before and after it, has printed."""
+        ...
+
+    def cancel(self, number: int = signal.SIGTERM) -> None:
+        """Have the job save its run and leave; another signal that a run knows may ask for another end."""
         ...
 
 

@@ -25,7 +25,7 @@ from scaling.base.signals import Stopped, leave, listening
 from scaling.base.signals import name as name_of
 from scaling.base.standard_error import keep_going
 from scaling.config import schema
-from scaling.executors.executor import FILE, MODULE, ONE_THREAD, End, Resources, ended
+from scaling.executors.executor import FILE, MODULE, ONE_THREAD, End, Resources, Status, ended
 
 LEAVING = 60.0  # seconds in which a process may save its run and leave
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "RAYON_NUM_THREADS")  # the last is that of tokenizers
@@ -37,15 +37,29 @@ class LocalHandle:
     def __init__(self, executor: Local, name: str, call: tuple[Any, ...], resources: Resources):
         self.executor, self.name, self.call, self.resources = executor, name, call, resources
         self.end: End | None = None
-        self.signal = 0
+        self.cancelled, self.signal = False, 0
 
-    def poll(self) -> End | None:
+    def status(self) -> Status:
+        if self.end is not None:
+            return self.end.status
+        return "waiting" if self in self.executor.queue else "running"
+
+    def wait(self, timeout: float | None = None) -> End | None:
+        until = math.inf if timeout is None else time.monotonic() + timeout
+        while self.end is None and (left := until - time.monotonic()) > 0:
+            self.executor.wait(min(left, 60.0))
         return self.end
 
-    def send(self, number: int) -> None:
-        """Send the job's process a signal."""
+    def logs(self) -> str:
+        return Path(self.executor.log).read_text(errors="replace") if self.executor.log else ""
+
+    def cancel(self, number: int = signal.SIGTERM) -> None:
+        if self in self.executor.queue:
+            self.executor.queue.remove(self)
+            self.end = End("cancelled")
         for worker in self.executor.workers:
             if worker.handle is self:
+                self.cancelled = number == signal.SIGTERM
                 worker.kill(number)
 
 
@@ -163,7 +177,7 @@ class Local:
             code = worker.process.exitcode or 0
             handle.signal = -code if code < 0 else max(0, code - 128)
             reason = f"its process was killed by {name_of(-code)}" if code < 0 else f"its process left with {code}"
-            handle.end = End("died", reason=reason)
+            handle.end = End("cancelled" if handle.cancelled else "died", reason=reason)
 
     def _discard(self, worker: Worker) -> None:
         self.workers.remove(worker)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -11,24 +12,37 @@ from typing import Any
 from scaling.base.errors import ScalingError
 from scaling.base.signals import take_back
 from scaling.config import schema
-from scaling.executors.executor import ONE_THREAD, End, Resources, ended
+from scaling.executors.executor import ONE_THREAD, End, Resources, Status, ended
 
 
 class RayHandle:
     """A task of Ray."""
 
-    def __init__(self, ray: Any, reference: Any):
-        self.ray, self.reference = ray, reference
+    def __init__(self, name: str, ray: Any, reference: Any):
+        self.name, self.ray, self.reference = name, ray, reference
         self.end: End | None = None
 
-    def poll(self) -> End | None:
+    def status(self) -> Status:
+        end = self.wait(0)
+        return "running" if end is None else end.status
+
+    def wait(self, timeout: float | None = None) -> End | None:
         ray = self.ray
-        if self.end is None and ray.wait([self.reference], timeout=0)[0]:
+        if self.end is None and ray.wait([self.reference], timeout=timeout)[0]:
             try:
                 self.end = ray.get(self.reference)
+            except ray.exceptions.TaskCancelledError:
+                self.end = End("cancelled", reason="it was cancelled")
             except ray.exceptions.RayError as error:
                 self.end = End("died", reason=str(error).strip().partition("\n")[0])
         return self.end
+
+    def logs(self) -> str:
+        return f"They are in {Ray.log}."
+
+    def cancel(self, number: int = signal.SIGTERM) -> None:
+        """Interrupt the task, which saves its run and leaves, whatever the number of the signal."""
+        self.ray.cancel(self.reference)
 
 
 class Ray:
@@ -61,7 +75,7 @@ class Ray:
             options.setdefault("memory", int(resources.memory * 1e9))
         # The scheduler tries again what dies, and counts.
         task = self.ray.remote(_do).options(name=name, max_retries=0, **options)
-        self.handles.append(RayHandle(self.ray, task.remote(name, schema.extensions(), function, arguments)))
+        self.handles.append(RayHandle(name, self.ray, task.remote(name, schema.extensions(), function, arguments)))
         return self.handles[-1]
 
     def wait(self, timeout: float) -> None:
@@ -73,9 +87,9 @@ class Ray:
             time.sleep(timeout)
 
     def close(self) -> None:
-        left = [handle for handle in self.handles if handle.poll() is None]
+        left = [handle for handle in self.handles if handle.wait(0) is None]
         for handle in left:
-            self.ray.cancel(handle.reference)  # which interrupts it: it saves its run and leaves
+            handle.cancel()
         if left:
             self.ray.wait([handle.reference for handle in left], num_returns=len(left), timeout=60.0)
         self.ray.shutdown()

@@ -112,7 +112,7 @@ class Scheduler:
                 break
             self.executor.wait(look())
             for job, (handle, before) in list(self.running.items()):
-                if (end := handle.poll()) is not None:
+                if (end := handle.wait(0)) is not None:
                     del self.running[job]
                     self._take(source, job, end, before)
 

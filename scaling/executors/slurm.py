@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from scaling.base.errors import ScalingError
 from scaling.base.signals import Stopped
 from scaling.config import schema
-from scaling.executors.executor import ONE_THREAD, End, Resources, ended
+from scaling.executors.executor import ONE_THREAD, End, Resources, Status, ended
 
 if TYPE_CHECKING:
     from submitit import Job
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 WARNING = signal.SIGUSR1  # what SLURM sends before a job ends; submitit's own choice, SIGUSR2, ends a run early
 SHARED = ("name", "timeout_min", "mem_gb", "nodes", "cpus_per_task", "gpus_per_node", "tasks_per_node")
 """Parameters that submitit names alike for every cluster; all others are sbatch's."""
+LOOK = 2.0  # seconds between looks at the state of a job
 
 
 class Pack:
@@ -51,17 +52,36 @@ class Pack:
 class SlurmHandle:
     """A job that waits to be packed, or the place of one in its pack."""
 
-    def __init__(self, call: tuple[Any, ...], resources: Resources):
-        self.call, self.resources = call, resources
+    def __init__(self, executor: Slurm, name: str, call: tuple[Any, ...], resources: Resources):
+        self.executor, self.name, self.call, self.resources = executor, name, call, resources
         self.job: Job[list[End]] | None = None
         self.place = 0
         self.end: End | None = None
 
-    def poll(self) -> End | None:
-        if self.end is None and self.job is not None and self.job.done():
-            error = self.job.exception()
-            self.end = self.job.result()[self.place] if error is None else _died(self.job, error)
+    def status(self) -> Status:
+        end = self.wait(0)
+        return end.status if end is not None else "waiting" if self.job is None else "running"
+
+    def wait(self, timeout: float | None = None) -> End | None:
+        until = None if timeout is None else time.monotonic() + timeout
+        while self.end is None:
+            if self.job is not None and self.job.done():
+                error = self.job.exception()
+                self.end = self.job.result()[self.place] if error is None else _died(self.job, error)
+            elif until is not None and time.monotonic() >= until:
+                break
+            else:
+                self.executor.wait(LOOK)
         return self.end
+
+    def logs(self) -> str:
+        return "" if self.job is None else f"{self.job.stdout() or ''}{self.job.stderr() or ''}"
+
+    def cancel(self, number: int = signal.SIGTERM) -> None:
+        """Cancel the pack that holds the job."""
+        if self.job is not None and not self.job.done():
+            self.job.cancel()
+        self.end = self.end or End("cancelled")
 
 
 def _died(job: Job[Any], error: BaseException) -> End:
@@ -106,7 +126,7 @@ class Slurm:
         self, name: str, function: Callable[..., Any], *arguments: Any, resources: Resources = ONE_THREAD
     ) -> SlurmHandle:
         """Keep a job for the next pack."""
-        self.waiting.append(SlurmHandle((name, function, arguments), resources))
+        self.waiting.append(SlurmHandle(self, name, (name, function, arguments), resources))
         return self.waiting[-1]
 
     def wait(self, timeout: float) -> None:

@@ -152,7 +152,7 @@ def start_ranks(count: int, threads: int, function: Callable[..., None], *argume
                 group.wait(LOOK)
                 number = signals.process.received or (signals.PRUNE if signals.process.pruned else 0)
                 for handle in handles if number != passed_on else ():
-                    handle.send(number)
+                    handle.cancel(number)
                 passed_on = number
         finally:
             group.close(0.0)
