@@ -1,6 +1,7 @@
 """Figures of laws: what is drawn is in them, legends cover nothing, colours survive grey, and files repeat."""
 
 import re
+from typing import Any
 
 import numpy as np
 import pytest
@@ -50,7 +51,7 @@ def pictures(fit):
     repeated = {"N": np.repeat(np.geomspace(1e7, 1e9, 5), 12), "D": U * np.tile(np.repeat([1, 4, 16], 4), 5), "U": U}
     repeated["loss"] = chinchilla(repeated["N"], repeated["D"], 0.01)
     fixed = {"E": 1.8, "A": 480, "B": 2100, "alpha": 0.34, "beta": 0.37}
-    few = {"starts": 24, "objective": "log_squared"}
+    few: dict[str, Any] = {"starts": 24, "objective": "log_squared"}
     three = scaling.fit(repeated, law="data_constrained", fix=fixed, intervals="none", **few)
     return {
         **fit.pictures,
@@ -126,7 +127,8 @@ def test_ordered_colours_grow_lighter_evenly_and_numbers_are_short():
 
 def test_what_has_no_logarithm_is_drawn_on_plain_axes():
     """A mixture without a domain, losses of vocabularies, which may be negative, and a score of zero."""
-    rng, few = np.random.default_rng(0), {"starts": 24, "intervals": "t"}
+    rng = np.random.default_rng(0)
+    few: dict[str, Any] = {"starts": 24, "intervals": "t"}
     p = rng.dirichlet(np.ones(3), 24)
     p[:4, 0], p[4:7, 1] = 0.0, 0.0
     p /= p.sum(1, keepdims=True)

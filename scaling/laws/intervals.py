@@ -216,6 +216,7 @@ def widening(values: np.ndarray, estimate: np.ndarray, reach: np.ndarray, quanti
     return np.where(np.isfinite(ratios), np.maximum(ratios, 1.0), 1.0) ** (points / (points + 20.0))
 
 
+@np.errstate(all="ignore")  # what is not finite is open
 def bound(
     problem: Problem,
     u: np.ndarray,
